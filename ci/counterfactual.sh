@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Which merges that the kernel's rules refuse for page offset or anon_vma other policies would make:
+# records real programs, asks at every attempt of the replay what the others would have said in the same
+# state, and prints each program's counts and the share of all together. Fails where the pooled share is
+# below 90 % for `thesis` or 99 % for `vmarea`. As root pages are seen with certainty; else as well as
+# they can be.
+# usage: ci/counterfactual.sh [PROGRAM...]     ci/counterfactual.sh --list
+#        VMAREA=path/of/vmarea takes that binary instead of building one
+set -euo pipefail
+cd "$(dirname "$0")/.."
+top=$PWD
+
+all=(gcc make redis jemalloc mimalloc commit)
+libraries=/usr/lib/$(uname -m)-linux-gnu
+
+command_of() {
+    case $1 in
+    gcc) command=(gcc -O2 -c -o big.o "$built/big.c") ;;
+    make) command=(make -j2 -C "$top/tests/programs/project" "OUT=$PWD/project") ;;
+    redis) command=("$top/tests/programs/redis.sh") ;;
+    jemalloc) command=(env "LD_PRELOAD=$libraries/libjemalloc.so.2" "$built/allocate") ;;
+    mimalloc) command=(env "LD_PRELOAD=$(echo "$libraries"/libmimalloc.so.2*)" "$built/allocate") ;;
+    commit) command=("$built/commit") ;;
+    *)
+        echo "counterfactual: no program '$1': one of ${all[*]}" >&2
+        exit 2
+        ;;
+    esac
+}
+
+if [[ ${1-} == --list ]]; then
+    printf '%s\n' "${all[@]}"
+    exit
+fi
+chosen=("$@")
+((${#chosen[@]})) || chosen=("${all[@]}")
+room=$(mktemp -d)
+trap 'rm -rf "$room"' EXIT
+built=$room/built
+for name in "${chosen[@]}"; do command_of "$name"; done
+
+PACKAGES="libjemalloc2 libmimalloc2.0" ci/install.sh >&2
+if [[ -z ${VMAREA-} ]]; then
+    cargo build --release --locked --quiet -p vmarea-cli
+    VMAREA=${CARGO_TARGET_DIR:-target}/release/vmarea
+fi
+VMAREA=$(realpath "$VMAREA")
+mkdir "$built"
+gcc -O2 -pthread -o "$built/allocate" tests/programs/allocate.c
+gcc -O2 -o "$built/commit" tests/programs/commit.c
+python3 tests/programs/big_c.py >"$built/big.c"
+
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH
+reports=()
+for name in "${chosen[@]}"; do
+    place=$room/$name
+    mkdir "$place"
+    cd "$place"
+    command_of "$name"
+    code=0
+    TMPDIR=$place timeout --kill-after=10 600 "$VMAREA" run --json "$room/$name.json" -- "${command[@]}" \
+        >out 2>err </dev/null || code=$?
+    cd "$top"
+    # 3: something differs from the kernel; that is for ci/programs.sh to judge.
+    if ((code != 0 && code != 3)); then
+        echo "counterfactual: $name ended with $code" >&2
+        tail -n 25 "$place/err" >&2
+        exit 1
+    fi
+    reports+=("$name=$room/$name.json")
+    rm -rf "$place"
+done
+python3 ci/counterfactual.py "${reports[@]}"

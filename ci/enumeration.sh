@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Every arrangement of three neighbours under every call that can merge, and two faults that kernels
+# have had, which the same cases must find. All of the cases take minutes; the tests, and this with
+# --share, take a part of them.
+# usage: ci/enumeration.sh [--share]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case ${1---all} in
+--all) export VMAREA_ENUMERATION=all ;;
+--share) unset VMAREA_ENUMERATION ;;
+*)
+    echo "ci/enumeration.sh: unknown argument '$1': --share, or nothing" >&2
+    exit 2
+    ;;
+esac
+cargo test --release --locked -p vmarea --features mutants --test enumeration -- --nocapture --test-threads=1

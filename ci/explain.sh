@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# `vmarea explain` on real programs: a Java machine with ZGC, node with workers, redis after a save, an
+# interpreter with large lists. Each is stopped, and every line of its list of mappings held against what is
+# said of it. Installs what is missing; all but Java is part of the tests as well. Prints a row each.
+# usage: ci/explain.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+ci/install.sh
+if ! command -v java >/dev/null; then
+    as_root=()
+    ((EUID == 0)) || as_root=(sudo)
+    "${as_root[@]}" apt-get update
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends openjdk-17-jre-headless
+fi
+exec cargo test --locked -p vmarea-cli --test explain_programs -- --nocapture

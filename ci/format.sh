@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Every Rust file is as rustfmt writes it.
+# usage: ci/format.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cargo fmt --all --check
+echo "format: ok"

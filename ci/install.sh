@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Installs what the checks and the recorded programs need, from Debian's own archive. A program that
+# is already there under whatever form (a node that is not Debian's, say) is left as it is. Rust is
+# not installed: see rustup.rs.
+# usage: ci/install.sh
+#        PACKAGES="NAME..." installs these as well
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# command to look for : package that brings it
+wanted=(
+    gcc:gcc make:make ar:binutils python3:python3 strace:strace
+    redis-server:redis-server redis-benchmark:redis-tools node:nodejs stress-ng:stress-ng
+    setpriv:util-linux timeout:coreutils awk:mawk
+)
+
+packages=()
+for pair in "${wanted[@]}"; do
+    command -v "${pair%%:*}" >/dev/null || packages+=("${pair#*:}")
+done
+# Headers and the static C library have no command of their own, nor have certificates.
+if ! echo 'int main(void){return 0;}' | gcc -static -pthread -x c -o /dev/null - 2>/dev/null; then
+    packages+=(libc6-dev)
+fi
+# cargo fetches over TLS.
+[[ -e ${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt} ]] || packages+=(ca-certificates)
+
+for package in ${PACKAGES-}; do
+    dpkg-query --show --showformat='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
+        packages+=("$package")
+done
+
+if ((${#packages[@]})); then
+    as_root=()
+    if ((EUID != 0)); then
+        command -v sudo >/dev/null || {
+            echo "ci/install.sh: missing ${packages[*]}: run as root: apt-get install ${packages[*]}" >&2
+            exit 1
+        }
+        as_root=(sudo)
+    fi
+    "${as_root[@]}" apt-get update
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends "${packages[@]}"
+fi
+
+command -v cargo >/dev/null || {
+    echo "ci/install.sh: no cargo: install Rust from https://rustup.rs" >&2
+    exit 1
+}
+echo "install: all there"

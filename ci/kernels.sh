@@ -1,0 +1,191 @@
+#!/usr/bin/env bash
+# `vmarea conform` on other kernels: Debian's own, booted under QEMU's software emulation from an
+# initramfs that holds a statically linked vmarea and busybox. Prints one line for each kernel; exit 3
+# where something differs.
+#
+# Nothing of the machine changes but that QEMU, cpio and xz are installed if they are missing: the kernels
+# are downloaded by an apt of their own (own sources, own lists), unpacked and never installed.
+# Downloads stay in ${XDG_CACHE_HOME:-~/.cache}/vmarea/kernels, results in target/kernels; take the
+# cache away to get newer kernels.
+# With --play a kept sequence is played instead, and printed with the kernel's answers.
+# usage: ci/kernels.sh [--ops N] [--minutes M] [--seed N] [--play FILE] [6.12|6.1|5.10 ...]
+#        VMAREA=path/of/a/static/vmarea takes that binary instead of building one
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+declare -A SUITE=([6.12]=trixie [6.1]=bookworm [5.10]=bullseye)
+KERNELS=(6.12 6.1 5.10)
+KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
+# Not deb.debian.org alone: a release that Debian no longer supports moves to its archive.
+MIRRORS=(http://deb.debian.org/debian http://archive.debian.org/debian)
+
+fail() {
+    echo "ci/kernels.sh: $1" >&2
+    exit "${2:-1}"
+}
+
+ops=150000 minutes=120 seed='' play='' kernels=()
+while (($#)); do
+    case $1 in
+        --ops | --minutes | --seed)
+            [[ ${2-} =~ ^[0-9]+$ ]] || fail "$1 needs a number" 2
+            printf -v "${1#--}" %s "$2"
+            shift 2
+            ;;
+        --play)
+            [[ -r ${2-} ]] || fail "--play needs a file" 2
+            play=$2
+            shift 2
+            ;;
+        *)
+            [[ -n ${SUITE[$1]-} ]] || fail "no kernel $1: one of ${KERNELS[*]}" 2
+            kernels+=("$1")
+            shift
+            ;;
+    esac
+done
+((${#kernels[@]})) || kernels=("${KERNELS[@]}")
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/vmarea/kernels
+out=${CARGO_TARGET_DIR:-target}/kernels
+mkdir -p "$cache" "$out"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# Installs from the machine's own suites what is needed to build and to boot.
+install_tools() {
+    local pair packages=()
+    for pair in gcc:gcc qemu-system-x86_64:qemu-system-x86 cpio:cpio xz:xz-utils python3:python3; do
+        command -v "${pair%%:*}" >/dev/null || packages+=("${pair#*:}")
+    done
+    # The static C library has no command of its own.
+    [[ -e /usr/lib/x86_64-linux-gnu/libc.a ]] || packages+=(libc6-dev)
+    ((${#packages[@]})) || return 0
+    ((EUID == 0)) || fail "missing: run as root: apt-get install ${packages[*]}"
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
+}
+
+# Points apt at one suite of one mirror, with lists of its own and nothing installed. Of the machine's
+# settings only the proxy is taken.
+own_apt() {
+    local suite=$1 mirror=$2 root=$cache/apt/$1 proxy=''
+    eval "$(env -u APT_CONFIG apt-config shell proxy Acquire::http::Proxy)"
+    rm -rf "$root"
+    mkdir -p "$root/etc/apt/preferences.d" "$root/var/lib/apt/lists/partial" "$root/var/cache/apt/archives/partial"
+    echo "deb [signed-by=$KEYRING] $mirror $suite main" >"$root/etc/apt/sources.list"
+    cat >"$root/apt.conf" <<END
+Dir "$root";
+Dir::Etc::parts "/dev/null";
+Dir::State::status "/dev/null";
+APT::Architecture "amd64";
+APT::Architectures { "amd64"; };
+APT::Sandbox::User "root";
+Acquire::Languages "none";
+Acquire::Check-Valid-Until "false";
+Acquire::http::Proxy "$proxy";
+END
+    export APT_CONFIG=$root/apt.conf
+}
+
+# The newest package of a suite, unpacked into a directory.
+fetch() {
+    local suite=$1 package=$2 to=$3 mirror
+    for mirror in "${MIRRORS[@]}"; do
+        own_apt "$suite" "$mirror"
+        apt-get update -qq 2>"$work/apt.log" && break
+    done
+    # A package that only names another stands for that.
+    if [[ $package == linux-image-cloud-amd64 ]]; then
+        package=$(apt-cache depends "$package" | awk '$1 == "Depends:" { print $2; exit }')
+    fi
+    [[ -n $package ]] || fail "no package in $suite: $(tail -1 "$work/apt.log")"
+    (cd "$work" && apt-get download -qq "$package") || fail "cannot download $package from $suite"
+    unset APT_CONFIG
+    mkdir -p "$to"
+    dpkg-deb -x "$work/${package}"_*.deb "$to"
+    dpkg-deb -f "$work/${package}"_*.deb Version >"$work/version"
+    rm -rf "$work/${package}"_*.deb
+}
+
+# A kernel with the one module that is needed, in the cache.
+fetch_kernel() {
+    local version=$1 to=$cache/$1 tree=$work/kernel module
+    [[ -e $to/vmlinuz ]] && return
+    echo "kernels: downloading Linux $version of Debian ${SUITE[$version]}" >&2
+    rm -rf "$tree"
+    fetch "${SUITE[$version]}" linux-image-cloud-amd64 "$tree"
+    mkdir -p "$to"
+    module=$(find "$tree" -name 'brd.ko*')
+    case $module in
+        *.xz) xz -dc "$module" >"$to/brd.ko" ;;
+        *) cp "$module" "$to/brd.ko" ;;
+    esac
+    cp "$work/version" "$to/version"
+    # Last, because it says that all is there.
+    cp "$tree"/boot/vmlinuz-* "$to/vmlinuz"
+}
+
+fetch_busybox() {
+    [[ -e $cache/busybox ]] && return
+    fetch bookworm busybox-static "$work/busybox"
+    cp "$work/busybox/bin/busybox" "$cache/busybox"
+}
+
+build() {
+    [[ -z ${VMAREA-} ]] || return 0
+    local target=x86_64-unknown-linux-gnu
+    RUSTFLAGS='-C target-feature=+crt-static' \
+        cargo build --release --locked --quiet -p vmarea-cli --target "$target"
+    VMAREA=${CARGO_TARGET_DIR:-target}/$target/release/vmarea
+}
+
+# The archive that the kernel unpacks into memory and whose /init it runs.
+pack() {
+    local version=$1 root=$work/root-$1
+    mkdir -p "$root"/{bin,proc,sys,dev,tmp}
+    cp ci/kernels/init "$root/init"
+    cp "$cache/busybox" "$root/bin/busybox"
+    cp "$cache/$version/brd.ko" "$root/brd.ko"
+    cp "$VMAREA" "$root/vmarea"
+    [[ -z $play ]] || cp "$play" "$root/play.json"
+    chmod +x "$root/init" "$root/bin/busybox" "$root/vmarea"
+    (cd "$root" && find . | cpio --quiet -o -H newc) >"$work/initramfs-$version"
+    rm -r "$root"
+}
+
+# Boots a kernel; leaves its JSON and its console in $out.
+boot() {
+    local version=$1 arguments
+    arguments="conform --profile linux-$version --ops $ops --minutes $minutes --differences 5"
+    [[ -z $seed ]] || arguments+=" --seed $seed"
+    [[ -z $play ]] || arguments="conform --profile linux-$version --play /play.json"
+    rm -f "$out/$version".{json,console}
+    # The time is for a machine that hangs: what is asked for, and shrinking, and booting.
+    timeout $((minutes * 60 + 1800)) qemu-system-x86_64 \
+        -accel tcg,thread=multi -cpu max,la57=off,pku=off,cx16=off -smp 1 -m 4G \
+        -nodefaults -display none -no-reboot \
+        -kernel "$cache/$version/vmlinuz" -initrd "$work/initramfs-$version" \
+        -append "console=ttyS0 quiet panic=-1 mitigations=off -- $arguments" \
+        -serial "file:$out/$version.console" -serial "file:$work/$version.result" ||
+        echo "kernels: Linux $version did not end by itself" >&2
+    grep -av '^status ' "$work/$version.result" >"$out/$version.json" || true
+}
+
+[[ $(uname -m) == x86_64 ]] || fail "builds a program for x86-64, and only on one"
+install_tools
+build
+fetch_busybox
+status=0
+for version in "${kernels[@]}"; do
+    fetch_kernel "$version"
+    pack "$version"
+    boot "$version"
+    [[ -z $play ]] || { cat "$out/$version.json"; continue; }
+    python3 ci/kernels/report.py "$(<"$cache/$version/version")" "$out/$version" || {
+        failed=$?
+        # A run that failed weighs more than one that differs.
+        ((status == 1)) || status=$failed
+    }
+done
+exit "$status"

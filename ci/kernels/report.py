@@ -1,0 +1,35 @@
+"""One line about a run of `vmarea conform` on another kernel, from the JSON that it brought back.
+
+usage: report.py VERSION PREFIX    (VERSION as Debian has it; reads PREFIX.json; names PREFIX.console where that says more)
+Exit 0 where nothing differs, 3 where something does, 1 where there is no result.
+"""
+
+import json
+import sys
+
+
+def main() -> int:
+    version, prefix = sys.argv[1:3]
+    try:
+        with open(f"{prefix}.json", encoding="utf-8") as file:
+            report = json.load(file)
+    except (OSError, ValueError) as error:
+        print(f"Linux {version}: no result ({error}); see {prefix}.console")
+        return 1
+    steps, seconds = report["compared"], report["seconds"]
+    differences = report["differences"]
+    print(
+        f"Linux {version} ({report['profile']}): {steps} steps, {report['calls']} of them calls, {steps / max(seconds, 1e-9):.0f} a second, "
+        f"{len(differences)} differences, "
+        f"{len(report['not_compared'])} kinds of thing not compared, seed {report['seed']}"
+    )
+    for what in report["not_compared"]:
+        print(f"  not compared: {what}")
+    for found in differences:
+        print(f"  differs: {found['difference']['kind']}")
+    if differences:
+        print(f"  the sequences are in {prefix}.json")
+    return 3 if differences else 0
+
+
+sys.exit(main())

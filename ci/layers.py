@@ -1,0 +1,137 @@
+"""Checks the shape of the workspace: `cargo metadata` on standard input, findings on standard error.
+
+The rules, each stated once here: which crate may depend on which, which stratum of the core may
+use which, where `unsafe` may stand; and every dependency is used and has its line in
+CONTRIBUTING.md. The checks read the text of the sources; a macro that hides
+a path from them would go unseen.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+ARROWS = {
+    "vmarea-sync": set(),
+    "vmarea-range-tree": {"vmarea-sync"},
+    "vmarea": {"vmarea-range-tree", "vmarea-sync"},
+    "vmarea-trace": set(),
+    "vmarea-host": {"vmarea-trace", "vmarea"},
+    "vmarea-lab": {"vmarea-trace", "vmarea-host", "vmarea"},
+    "vmarea-cli": {"vmarea-lab", "vmarea-host", "vmarea-preload", "vmarea-trace", "vmarea"},
+    "vmarea-preload": {"vmarea-host"},
+    "vmarea-capi": {"vmarea"},
+}
+
+NO_STD = {"vmarea-sync", "vmarea-range-tree", "vmarea"}
+
+# Where `unsafe` may stand, as prefixes of paths from the root.
+UNSAFE = ("crates/sync/", "crates/range-tree/", "crates/host/src/sys/", "crates/host/src/sys.rs", "crates/capi/", "crates/preload/")
+
+# Strata of crates/vmarea/src from the ground; what is not named here (lib.rs) may use everything.
+STRATA = [
+    {"values", "platform"},
+    {"page", "rmap", "vma", "mm", "lookup"},
+    {"call", "fault", "collect"},
+    {"soft"},
+]
+
+COMMENT_OR_TEXT = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|b?r(\#*)".*?"\1|b?"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])'""", re.DOTALL
+)
+
+
+def code_of(path):
+    """The file without comments and literals, with its lines kept in place."""
+    blank = lambda found: "\n" * found.group().count("\n") or " "
+    return COMMENT_OR_TEXT.sub(blank, path.read_text())
+
+
+def check_arrows(packages):
+    """Edges between workspace crates that are not in ARROWS, dev and build dependencies too."""
+    names = {package["name"] for package in packages}
+    for package in packages:
+        name = package["name"]
+        if name not in ARROWS:
+            yield f"{name}: a crate that ci/layers.py does not know: say there what it may depend on"
+            continue
+        for dependency in package["dependencies"]:
+            other = dependency["name"]
+            if other in names and other not in ARROWS[name]:
+                yield f"{name} -> {other} ({dependency['kind'] or 'normal'}): no such arrow"
+
+
+def check_dependencies(packages):
+    """Dependencies from outside that nothing uses, or that nobody gave a reason for."""
+    names = {package["name"] for package in packages}
+    reasons = set(re.findall(r"`([\w-]+)`", pathlib.Path("CONTRIBUTING.md").read_text()))
+    for package in packages:
+        folder = pathlib.Path(package["manifest_path"]).parent
+        code = " ".join(path.read_text() for path in folder.rglob("*.rs"))
+        for dependency in package["dependencies"]:
+            name = dependency["rename"] or dependency["name"]
+            if not re.search(rf"\b{name.replace('-', '_')}\b", code):
+                yield f"{package['name']}: {name} is not used"
+            if dependency["name"] not in names and dependency["name"] not in reasons:
+                yield f"{package['name']}: {name} has no line in CONTRIBUTING.md"
+
+
+def check_crate_attributes(packages):
+    """`#![no_std]` and `#![forbid(unsafe_code)]` in the roots that owe them."""
+    for package in packages:
+        for target in package["targets"]:
+            path = pathlib.Path(target["src_path"]).relative_to(pathlib.Path.cwd())
+            if not {"lib", "bin", "rlib", "cdylib", "staticlib"} & set(target["kind"]):
+                continue
+            code = code_of(path)
+            if package["name"] in NO_STD and "#![no_std]" not in code:
+                yield f"{path}: #![no_std] is missing"
+            crate = f"{path.parts[0]}/{path.parts[1]}/"
+            if any(place.startswith(crate) for place in UNSAFE):
+                continue
+            if "#![forbid(unsafe_code)]" not in code:
+                yield f"{path}: #![forbid(unsafe_code)] is missing"
+
+
+def check_unsafe(files):
+    """The word `unsafe` in code outside of the places that may have it."""
+    for path in files:
+        if str(path).startswith(UNSAFE):
+            continue
+        for number, line in enumerate(code_of(path).splitlines(), 1):
+            if re.search(r"\bunsafe\b", line):
+                yield f"{path}:{number}: unsafe may stand only in {', '.join(UNSAFE)}"
+
+
+def check_strata(root):
+    """Uses of a higher stratum of the core from a lower one."""
+    level = {name: height for height, names in enumerate(STRATA) for name in names}
+    for path in sorted(root.rglob("*.rs")):
+        own = path.relative_to(root).parts[0].removesuffix(".rs")
+        if own not in level:
+            continue
+        for number, line in enumerate(code_of(path).splitlines(), 1):
+            for other in re.findall(r"\bcrate::(\w+)", line):
+                if level.get(other, -1) > level[own]:
+                    yield f"{path}:{number}: {own} uses {other}, which lies above it"
+
+
+def main():
+    packages = json.load(sys.stdin)["packages"]
+    files = sorted(pathlib.Path("crates").rglob("*.rs"))
+    findings = [
+        *check_arrows(packages),
+        *check_dependencies(packages),
+        *check_crate_attributes(packages),
+        *check_unsafe(files),
+        *check_strata(pathlib.Path("crates/vmarea/src")),
+    ]
+    for finding in findings:
+        print(f"layers: {finding}", file=sys.stderr)
+    if findings:
+        return 1
+    print(f"layers: ok, {len(packages)} crates, {len(files)} files")
+    return 0
+
+
+sys.exit(main())

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# The models of every lock and of the tree's readers, run by loom over all interleavings with up to
+# LOOM_MAX_PREEMPTIONS preemptions (2 here: two to three minutes on two cores).
+# usage: ci/loom.sh [TEST-NAME ...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+export LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-2}
+export LOOM_MAX_BRANCHES=${LOOM_MAX_BRANCHES:-20000}
+# Other flags, so another place: the ordinary build is not thrown away.
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom
+export RUSTFLAGS="${RUSTFLAGS:-} --cfg loom"
+
+cargo test --release --locked --quiet -p vmarea-sync -p vmarea-range-tree --lib -- "$@"
+echo "loom: ok"

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The tests of the crates that hold `unsafe` code, under Miri: undefined behaviour, leaks, races.
+# Needs a nightly toolchain with the component miri; where that cannot be had, says so and passes.
+# usage: ci/miri.sh [TEST-NAME ...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+toolchain=${MIRI_TOOLCHAIN:-nightly}
+if ! cargo "+$toolchain" miri --version >/dev/null 2>&1 &&
+    ! rustup component add miri rust-src --toolchain "$toolchain" >/dev/null 2>&1; then
+    echo "miri: skipped, needs rustup with a $toolchain toolchain and its component miri" >&2
+    exit 0
+fi
+
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/miri
+# Random tests read the clock; strict provenance, since pointers carry tags.
+export MIRIFLAGS="${MIRIFLAGS:-} -Zmiri-disable-isolation -Zmiri-strict-provenance"
+export PROPTEST_CASES=${PROPTEST_CASES:-1}
+
+cargo "+$toolchain" miri test --locked --quiet -p vmarea-sync -p vmarea-range-tree --lib --tests -- "$@"
+echo "miri: ok"

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# The check of the check, and the failure of every allocation. Deliberate faults in the core, one at a time, each of which the comparison
+# with this kernel must find within 100,000 steps. Needs root, or CAP_BPF and CAP_PERFMON.
+# usage: ci/mutants.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+exec cargo test --release --locked -p vmarea-lab --test mutants --test allocation_failure -- --nocapture

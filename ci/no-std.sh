@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Builds the no_std crates where there is no std: against a sysroot that holds libcore and liballoc
+# and nothing else, so that any use of std, by them or by what they depend on, fails to compile.
+# Needs no bare-metal target. Before it trusts the result it shows that the sysroot bites.
+# usage: ci/no-std.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target=$(rustc -vV | sed -n 's/^host: //p')
+out=${CARGO_TARGET_DIR:-target}/no-std
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+bare=$out/sysroot
+
+libraries=lib/rustlib/$target/lib
+rm -rf "$bare"
+mkdir -p "$bare/$libraries"
+for part in core alloc compiler_builtins rustc_std_workspace_core rustc_std_workspace_alloc; do
+    for file in "$(rustc --print sysroot)/$libraries/lib$part"-*.r{lib,meta}; do
+        [[ ! -e $file ]] || ln -s "$file" "$bare/$libraries/"
+    done
+done
+
+# compiles SOURCE: true where it compiles against the bare sysroot.
+compiles() {
+    rustc --edition 2024 --crate-type rlib --crate-name probe --emit metadata \
+        --sysroot "$bare" --out-dir "$out" - <<<"$1" >"$out/probe.log" 2>&1
+}
+compiles '#![no_std] extern crate alloc; pub fn f() -> alloc::vec::Vec<u8> { alloc::vec![1] }' || {
+    cat "$out/probe.log" >&2
+    echo "no-std: core and alloc alone do not compile: has the sysroot changed its shape?" >&2
+    exit 1
+}
+for uses_std in \
+    'pub fn f() -> Vec<u8> { Vec::new() }' \
+    '#![no_std] extern crate std; pub fn f() -> std::vec::Vec<u8> { std::vec![1] }' \
+    '#![no_std] pub fn f() { let _ = std::time::Instant::now(); }'; do
+    if compiles "$uses_std"; then
+        echo "no-std: this check is broken, it lets std through: $uses_std" >&2
+        exit 1
+    fi
+done
+
+# With --target the flags reach the crates but not build scripts and procedural macros.
+RUSTFLAGS="--sysroot $bare" CARGO_TARGET_DIR=$out cargo build --locked --target "$target" \
+    -p vmarea-sync -p vmarea-range-tree -p vmarea
+echo "no-std: ok, and a use of std fails"

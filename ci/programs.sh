@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Records real programs with `vmarea run`, replays them, and demands that nothing differs from the
+# kernel: as root no difference and nothing undecided, as an ordinary user no difference. Prints one
+# row per program and user. Whoever is not root gets the ordinary user's rows alone.
+# usage: ci/programs.sh [--user root|nobody] [PROGRAM...]     ci/programs.sh --list
+#        VMAREA=path/of/vmarea takes that binary instead of building one
+set -euo pipefail
+cd "$(dirname "$0")/.."
+top=$PWD
+
+all=(python cow-children threads-c threads-python gcc make redis node pipeline static
+    stress-mmap stress-brk stress-mremap stress-mprotect stress-mlock stress-fork)
+
+# Sets `command` for one program. All of them run in a directory that they may write to, with
+# $programs (the sources) and $built (what was made from them) readable.
+command_of() {
+    case $1 in
+    python) command=(python3 -c 'import json, ssl, threading') ;;
+    cow-children) command=(python3 "$programs/cow_children.py") ;;
+    threads-c) command=("$built/threads") ;;
+    threads-python) command=(python3 "$programs/threads.py") ;;
+    gcc) command=(gcc -O2 -c -o big.o "$built/big.c") ;;
+    make) command=(make -j2 -C "$programs/project" "OUT=$PWD/project") ;;
+    redis) command=("$programs/redis.sh") ;;
+    node) command=(node "$programs/workers.js") ;;
+    pipeline) command=(sh -c 'seq 200000 | tr 0-4 5-9 | sort -n | uniq -c | wc -l') ;;
+    static) command=("$built/static") ;;
+    stress-*) command=(stress-ng "--${1#stress-}" 1 --timeout 5s) ;;
+    *)
+        echo "programs: no program '$1': one of ${all[*]}" >&2
+        exit 2
+        ;;
+    esac
+}
+
+who_of_all=(nobody)
+((EUID != 0)) || who_of_all=(root nobody)
+chosen=()
+while (($#)); do
+    case $1 in
+    --list)
+        printf '%s\n' "${all[@]}"
+        exit
+        ;;
+    --user)
+        who_of_all=("$2")
+        shift
+        ;;
+    *) chosen+=("$1") ;;
+    esac
+    shift
+done
+((${#chosen[@]})) || chosen=("${all[@]}")
+# Everything lies where an ordinary user can read it, which a checkout need not be.
+room=$(mktemp -d)
+trap 'rm -rf "$room"' EXIT
+chmod 755 "$room"
+programs=$room/programs built=$room/built
+for name in "${chosen[@]}"; do command_of "$name"; done
+
+ci/install.sh
+if [[ -z ${VMAREA-} ]]; then
+    cargo build --release --locked --quiet -p vmarea-cli
+    VMAREA=${CARGO_TARGET_DIR:-target}/release/vmarea
+fi
+
+cp -r tests/programs "$programs"
+cp "$VMAREA" "$room/vmarea"
+mkdir "$built"
+gcc -O2 -pthread -o "$built/threads" "$programs/threads.c"
+gcc -O2 -static -o "$built/static" "$programs/static.c"
+python3 "$programs/big_c.py" >"$built/big.c"
+chmod -R a+rX "$programs" "$built" "$room/vmarea"
+
+# Debian's own programs first, whatever else the caller's PATH offers.
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH
+
+status=0
+python3 "$top/ci/programs.py" head
+for who in "${who_of_all[@]}"; do
+    as=()
+    if [[ $who == nobody && $EUID == 0 ]]; then
+        as=(setpriv --reuid=65534 --regid=65534 --clear-groups --)
+    fi
+    for name in "${chosen[@]}"; do
+        place=$room/$name-$who
+        mkdir "$place"
+        [[ ${#as[@]} == 0 ]] || chown 65534:65534 "$place"
+        cd "$place"
+        command_of "$name"
+        begun=$EPOCHREALTIME
+        code=0
+        TMPDIR=$place HOME=$place timeout --kill-after=10 300 \
+            "${as[@]}" "$room/vmarea" run --json report.json --trace run.vmtrace -- "${command[@]}" \
+            >out 2>err </dev/null || code=$?
+        python3 "$top/ci/programs.py" row "$name" "$who" "$begun" "$EPOCHREALTIME" "$code" report.json || {
+            status=1
+            tail -n 25 err | sed 's/^/    /' >&2
+            kept=$(mktemp --suffix ".$name-$who.vmtrace")
+            cp run.vmtrace "$kept" && echo "    the recording is kept as $kept" >&2
+        }
+        cd "$top"
+        rm -rf "$place"
+    done
+done
+exit $status

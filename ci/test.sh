@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# All tests of all crates, after installing what they record. With cargo-nextest where it is there,
+# else with cargo's own runner. Arguments go to the runner.
+# usage: ci/test.sh [ARGS]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+ci/install.sh
+# Doc tests and the example go first, so that the last line is the summary of the tests proper.
+cargo test --workspace --locked --quiet --doc
+cargo run --locked --quiet -p vmarea --example embed
+if cargo nextest --version >/dev/null 2>&1; then
+    exec cargo nextest run --workspace --locked --no-tests pass --no-fail-fast "$@"
+fi
+exec cargo test --workspace --locked --lib --bins --tests --no-fail-fast "$@"

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The tests with real threads under ThreadSanitizer: the stress tests of the locks and of the tree, and in the
+# core faults beside changes of the address space and walks of the reverse map beside both. Needs a nightly
+# toolchain with rust-src and the sanitizer's runtime; where that cannot be had, says so and passes.
+# ThreadSanitizer does not know fences; where the tree's readers use them all words are atomics, so
+# it has nothing to fault there, and the models of ci/loom.sh have the rest.
+# usage: ci/tsan.sh [TEST-NAME ...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+toolchain=${TSAN_TOOLCHAIN:-nightly}
+target=$(rustc -vV | sed -n 's/^host: //p')
+sysroot=$(rustc "+$toolchain" --print sysroot 2>/dev/null) || sysroot=
+if [[ -z $sysroot || ! -d $sysroot/lib/rustlib/src/rust/library ]] ||
+    ! compgen -G "$sysroot/lib/rustlib/$target/lib/*tsan*" >/dev/null; then
+    echo "tsan: skipped, needs a $toolchain toolchain with rust-src and ThreadSanitizer" >&2
+    exit 0
+fi
+
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/tsan
+export RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=thread"
+export TSAN_OPTIONS="halt_on_error=1 ${TSAN_OPTIONS:-}"
+
+cargo "+$toolchain" test --release --locked --quiet -Zbuild-std --target "$target" \
+    -p vmarea-sync -p vmarea-range-tree -p vmarea --test stress --test threads --test rmap_threads -- "$@"
+echo "tsan: ok"

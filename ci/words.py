@@ -1,0 +1,71 @@
+"""Checks the files that git keeps: length, module docs, names, paths of somebody's machine.
+
+Warns where a file is longer than it should be, fails where it is far too long or breaks a rule.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+LONG, TOO_LONG = 600, 800
+
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home/\w+|Users/\w+|tmp/\w+\.\d)/")
+# Names that say nothing, or that mimic the kernel's private ones.
+EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "impls", "internal", "misc"}
+BAD_FN = re.compile(r"^\s*(?:pub(?:\([^)]*\))? )?(?:const |unsafe |async )*fn (do_\w+|__\w+)", re.MULTILINE)
+
+
+def kept_files():
+    """Paths that git keeps or would keep; all but build output where git does not answer."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, check=True, capture_output=True, text=True)
+        paths = [pathlib.Path(name) for name in listed.stdout.split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        paths = [path for path in pathlib.Path(".").rglob("*") if path.parts[0] not in ("target", ".git")]
+    return sorted(path for path in paths if path.is_file())
+
+
+def check_rust(path, text):
+    """Yields (fatal, message) for one Rust file."""
+    lines = text.count("\n")
+    if lines > LONG:
+        yield lines > TOO_LONG, f"{path}: {lines} lines, the measure is {LONG} and the end is {TOO_LONG}"
+    if not text.startswith("//!"):
+        yield True, f"{path}: begins without a module doc"
+    if path.stem in EMPTY_NAMES or EMPTY_NAMES & set(path.parts):
+        yield True, f"{path}: a name that says nothing"
+    for found in BAD_FN.finditer(text):
+        yield True, f"{path}: fn {found.group(1)}: no do_ or __ names"
+
+
+def check_any(path, text):
+    """Yields (fatal, message) for any text file."""
+    for number, line in enumerate(text.splitlines(), 1):
+        found = MACHINE_PATH.search(line)
+        if found:
+            yield True, f"{path}:{number}: a path of one machine: {found.group()}"
+
+
+def main():
+    findings = []
+    files = kept_files()
+    for path in files:
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        if path.name != "words.py":
+            findings += check_any(path, text)
+        if path.suffix == ".rs":
+            findings += check_rust(path, text)
+    for fatal, message in findings:
+        print(f"words: {'' if fatal else 'warning: '}{message}", file=sys.stderr)
+    if any(fatal for fatal, _ in findings):
+        return 1
+    print(f"words: ok, {len(files)} files")
+    return 0
+
+
+sys.exit(main())

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# What can be said of files without compiling them: length, module docs, names, no path of anybody's
+# machine, no long function.
+# usage: ci/words.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+python3 ci/words.py

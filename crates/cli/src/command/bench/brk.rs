@@ -1,0 +1,88 @@
+//! `vmarea bench brk`: processes that move their break, with and without the lock of the reverse map.
+
+use super::{Document, ratio_cells, without_kernel};
+use crate::console::{Console, count};
+use crate::exit::{Exit, Result};
+use crate::outputs::JsonArg;
+use crate::table::ruled;
+use clap::Args;
+use std::io::Write;
+use vmarea_lab::bench::brk::{Report, Setup, run};
+
+/// Processes of one family raise their break, one alone and two at once.
+///
+/// vmarea's core with each kind of VMA lock, taking the lock of the reverse map always (as Linux does
+/// now) or only when needed, and the kernel that this runs on, by real calls in child processes that are
+/// not of one family. The kernel's time has a trap for each call, ours has none.
+#[derive(Debug, Args)]
+pub struct Brk {
+    /// Times that each process raises its break in a round
+    #[arg(long, value_name = "N", default_value_t = 16_384)]
+    calls: u64,
+
+    /// Rounds; each measures everything once
+    #[arg(long, value_name = "N", default_value_t = 21, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+impl Brk {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let outputs = self.json.open()?;
+        let report = run(&Setup {
+            calls: self.calls,
+            rounds: self.rounds as usize,
+        })?;
+        let document = Document::new(None, &report);
+        outputs.write(console, &document, |out| write(out, &report))?;
+        Ok(Exit::Ok)
+    }
+}
+
+fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+    let calls = count(report.setup.calls);
+    writeln!(out, "{calls} calls a process, each a page up")?;
+    let mut table = ruled(
+        [
+            "",
+            "lock of the\nreverse map",
+            "taken, of\n1,000 calls",
+            "one\nprocess",
+            "two\nprocesses",
+            "by the\nprocessor",
+            "one beside\nwalks",
+            "by the\nprocessor",
+            "when needed\nto always",
+            "by the\nprocessor",
+        ],
+        2,
+    );
+    for row in &report.rows {
+        let lock = match row.always {
+            Some(true) => "always",
+            Some(false) => "when needed",
+            None => "",
+        };
+        let taken = row.locked_per_mille;
+        let mut cells = vec![
+            row.who.clone(),
+            lock.to_owned(),
+            taken.map_or_else(String::new, |n| format!("{n:.2}")),
+            format!("{:.0} ns", row.nanoseconds),
+        ];
+        cells.extend(ratio_cells(&row.two));
+        for ratios in [&row.walked, &row.shortcut] {
+            cells.extend(ratios.as_ref().map_or_else(Default::default, ratio_cells));
+        }
+        table.add_row(cells);
+    }
+    writeln!(out, "{table}")?;
+    without_kernel(out, report.without_kernel.as_deref())?;
+    writeln!(
+        out,
+        "ratios are of speeds in the same round, with an interval of 95 % or more; the kernel's time has a \
+         trap for each call, and its two processes are not of one family"
+    )
+}

@@ -1,0 +1,175 @@
+//! `vmarea bench cache`: what lookup caches make of recorded programs.
+
+use super::super::recording;
+use super::{Document, interval_cells};
+use crate::console::{Console, count};
+use crate::exit::{Exit, Failure, Result, Status};
+use crate::outputs::{Outputs, Target};
+use crate::sink::TraceSink;
+use crate::table::ruled;
+use anyhow::{Context, anyhow};
+use clap::Args;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use vmarea_host::record::Stacks;
+use vmarea_lab::bench::cache::{self, Text, Workloads};
+use vmarea_trace::Reader;
+
+/// Measure lookup caches on recorded programs: hit rates, and what a lookup costs.
+///
+/// Records programs of the kinds that the texts about `vmacache` measured (many short programs, a
+/// parallel build, an analytical query, threads that allocate and search), or takes traces that are
+/// there. Every cache stands in front of the same lookups: one for each page fault, and those that
+/// calls make which shape an address space. Other lookups of a kernel are not recorded. `bound` is
+/// what a cache of a thread can reach at all: the first time that a thread comes to a VMA is a miss.
+#[derive(Debug, Args)]
+pub struct Cache {
+    /// Traces to measure instead of recording programs
+    #[arg(value_name = "TRACE")]
+    traces: Vec<PathBuf>,
+
+    /// Rounds of the timing; each measures every cache once
+    #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+
+    /// Write the result as JSON to FILE, or instead of the text to standard output with `-`
+    #[arg(long, value_name = "FILE|-", num_args = 0..=1, default_missing_value = "-", require_equals = true)]
+    json: Option<Target>,
+}
+
+/// What was measured, a table for each program.
+#[derive(Serialize)]
+struct Tables {
+    tables: Vec<cache::Table>,
+    /// Programs that are not there.
+    missing: Vec<String>,
+}
+
+impl Cache {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let outputs = Outputs::open(self.json.as_ref())?;
+        let (tables, missing) = if self.traces.is_empty() {
+            self.programs(console)?
+        } else {
+            (self.given()?, Vec::new())
+        };
+        let tables = Tables { tables, missing };
+        let document = Document::new(Some(self.rounds), &tables);
+        outputs.write(console, &document, |out| tables.write(out))?;
+        Ok(Exit::Ok)
+    }
+
+    fn given(&self) -> Result<Vec<cache::Table>> {
+        let mut tables = Vec::new();
+        for path in &self.traces {
+            let shown = path.display().to_string();
+            let reader = Reader::open(path).with_context(|| format!("cannot read {shown}"))?;
+            let table = cache::measure(&shown, None, reader, self.rounds as usize);
+            tables.push(table.with_context(|| shown)?);
+        }
+        Ok(tables)
+    }
+
+    fn programs(&self, console: &Console) -> Result<(Vec<cache::Table>, Vec<String>)> {
+        let workloads = Workloads::prepare().context("cannot prepare the programs")?;
+        if workloads.all.is_empty() {
+            let why = anyhow!("{}", workloads.missing.join("; "));
+            return Err(Failure::new(Status::NothingToDo, why));
+        }
+        let mut tables = Vec::new();
+        for workload in &workloads.all {
+            console.note(&format!("recording {}", workload.name));
+            let trace = record(console, &workload.command)?;
+            let reader = Reader::new(trace)?;
+            let rounds = self.rounds as usize;
+            let table = cache::measure(&workload.name, workload.text, reader, rounds);
+            tables.push(table.with_context(|| workload.name.clone())?);
+        }
+        Ok((tables, workloads.missing))
+    }
+}
+
+/// The trace of a command, ready to be read.
+fn record(console: &Console, command: &[OsString]) -> Result<File> {
+    let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
+    let mut sink = TraceSink::new(&mut file);
+    let outcome = recording::record(console, command, None, Stacks::Skip, &mut sink)?;
+    sink.finish()?;
+    if outcome.status != 0 {
+        let status = outcome.status;
+        let why = anyhow!("the program failed (wait status {status:#x}): nothing is measured");
+        return Err(Failure::new(Status::Error, why));
+    }
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
+}
+
+impl Tables {
+    fn write(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        for report in &self.tables {
+            writeln!(
+                out,
+                "{}: {} lookups by faults, {} by calls; {} threads, at most {} VMAs",
+                report.name,
+                count(report.by_faults),
+                count(report.by_calls),
+                count(report.threads),
+                count(report.most_vmas),
+            )?;
+            let mut table = ruled(
+                [
+                    "cache",
+                    "hits",
+                    "of the\nbound",
+                    "threads\nin turn",
+                    "a lookup",
+                    "against\nnone",
+                    "interval",
+                    "the texts, on\nanother machine",
+                ],
+                1,
+            );
+            for row in &report.rows {
+                table.add_row(cells(row, report.text));
+            }
+            table.add_row(vec![
+                "bound".to_owned(),
+                format!("{:.2} %", report.bound_rate),
+                "100.0 %".to_owned(),
+            ]);
+            writeln!(out, "{table}\n")?;
+        }
+        writeln!(
+            out,
+            "one lookup for each page fault, and those of the calls that shape an address space; the bound \
+         is what a\ncache of a thread can reach: its first lookup of a VMA is a miss; in turn: as if \
+         every thread had a processor\nof its own. Times include misses, on one thread"
+        )?;
+        for why in &self.missing {
+            writeln!(out, "left out: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+fn cells(row: &cache::Row, text: Option<Text>) -> Vec<String> {
+    let [ratio, interval] = interval_cells(row.ratio);
+    let theirs = text.and_then(|text| match row.cache {
+        "last used" => Some(format!("{} {:.2} %", text.program, text.last_used)),
+        "vmacache" => Some(format!("{:.2} %", text.vmacache)),
+        _ => None,
+    });
+    vec![
+        row.cache.to_owned(),
+        format!("{:.2} %", row.hit_rate),
+        format!("{:.1} %", row.of_bound),
+        format!("{:.2} %", row.hit_rate_in_turn),
+        format!("{:.1} ns", row.nanoseconds),
+        ratio,
+        interval,
+        theirs.unwrap_or_default(),
+    ]
+}

@@ -1,0 +1,79 @@
+//! `vmarea bench fault`: the page-fault test under each kind of VMA lock.
+
+use super::{Document, ratio_cells};
+use crate::console::{Console, count};
+use crate::exit::{Exit, Result};
+use crate::outputs::JsonArg;
+use crate::table::ruled;
+use clap::Args;
+use std::io::Write;
+use vmarea_lab::bench::fault::{Report, Setup, run};
+
+/// Threads touch pages, in a VMA each, in one VMA, and while another thread maps and unmaps.
+///
+/// vmarea's core with each kind of VMA lock, and the kernel that this runs on, by threads of this
+/// process. The kernel's faults have a trap and real memory in them, ours have neither, so compare kinds
+/// of lock with each other, and each ratio with the kernel's.
+#[derive(Debug, Args)]
+pub struct Fault {
+    /// Pages that each thread touches in a round
+    #[arg(long, value_name = "N", default_value_t = 32_768)]
+    pages: u64,
+
+    /// Rounds; each measures everything once
+    #[arg(long, value_name = "N", default_value_t = 21, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+impl Fault {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let outputs = self.json.open()?;
+        let report = run(&Setup {
+            pages: self.pages,
+            rounds: self.rounds as usize,
+        })?;
+        let document = Document::new(None, &report);
+        outputs.write(console, &document, |out| write(out, &report))?;
+        Ok(Exit::Ok)
+    }
+}
+
+fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+    for part in &report.tables {
+        let pages = count(report.setup.pages);
+        writeln!(out, "{pages} pages a thread; {}", part.page)?;
+        let mut table = ruled(
+            [
+                "",
+                "one\nthread",
+                "two threads,\na VMA each",
+                "by the\nprocessor",
+                "two threads,\none VMA",
+                "by the\nprocessor",
+                "one, another\nmaps",
+                "by the\nprocessor",
+                "took mmap_lock,\nof 1,000",
+            ],
+            1,
+        );
+        for row in &part.rows {
+            let mut cells = vec![row.who.clone(), format!("{:.0} ns", row.nanoseconds)];
+            for ratios in [&row.own, &row.shared, &row.disturbed] {
+                cells.extend(ratio_cells(ratios));
+            }
+            let fell_back = row.fell_back_per_mille;
+            cells.push(fell_back.map_or_else(|| "all".to_owned(), |n| format!("{n:.2}")));
+            table.add_row(cells);
+        }
+        writeln!(out, "{table}\n")?;
+    }
+    writeln!(
+        out,
+        "ratios are speeds to that of one thread alone in the same round, with an interval of 95 % or \
+         more; the kernel's faults have a trap and real memory in them, ours have neither, and what it \
+         falls back to is not counted"
+    )
+}

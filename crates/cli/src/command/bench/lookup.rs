@@ -1,0 +1,90 @@
+//! `vmarea bench lookup`: the index beside what one would take otherwise.
+
+use super::{Document, interval_cells};
+use crate::console::{Console, count};
+use crate::exit::{Exit, Result};
+use crate::outputs::JsonArg;
+use crate::table::ruled;
+use clap::Args;
+use std::io::Write;
+use vmarea_lab::bench::lookup::{self, Gaps, Section};
+
+/// Measure the index beside BTreeMap and two crates that hold ranges.
+///
+/// Lookups of random and of near addresses, through the cache of a thread and not; a range replaced;
+/// the search for a gap. All in one run, in rounds, as ratios to a BTreeMap under parking_lot's
+/// RwLock, which is what a program would otherwise share between threads. One thread.
+#[derive(Debug, Args)]
+pub struct Lookup {
+    /// Number of VMAs; may be given several times
+    #[arg(long = "vmas", value_name = "N", default_values_t = [10, 100, 1_000, 65_000, 1_000_000],
+          value_parser = clap::value_parser!(u64).range(2..=lookup::MOST_VMAS))]
+    sizes: Vec<u64>,
+
+    /// Rounds; each measures everything once
+    #[arg(long, value_name = "N", default_value_t = 21, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+impl Lookup {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let outputs = self.json.open()?;
+        let report = lookup::run(&self.sizes, self.rounds as usize);
+        let document = Document::new(Some(self.rounds), &report);
+        outputs.write(console, &document, |out| {
+            for section in &report.sections {
+                write_section(out, section)?;
+            }
+            write_gaps(out, &report.gaps)?;
+            Ok(())
+        })?;
+        Ok(Exit::Ok)
+    }
+}
+
+fn write_section(out: &mut dyn Write, section: &Section) -> std::io::Result<()> {
+    writeln!(out, "{}, {} VMAs", section.what, count(section.vmas))?;
+    let mut table = ruled(["", "each", "against\nRwLock", "interval"], 1);
+    for row in &section.rows {
+        let [ratio, interval] = interval_cells(row.ratio);
+        let time = format!("{:.1} ns", row.nanoseconds);
+        table.add_row([row.who.to_owned(), time, ratio, interval]);
+    }
+    writeln!(out, "{table}")?;
+    if let Some(r) = section.cached {
+        writeln!(
+            out,
+            "cached against uncached {:.2} ({:.2} to {:.2})",
+            r.median, r.low, r.high
+        )?;
+    }
+    writeln!(out)
+}
+
+fn write_gaps(out: &mut dyn Write, gaps: &Gaps) -> std::io::Result<()> {
+    writeln!(
+        out,
+        "the only gap that is large enough, in the whole window"
+    )?;
+    let mut table = ruled(
+        ["VMAs", "vmarea", "memory_set\n(walks)", "BTreeMap\n(walks)"],
+        1,
+    );
+    for (vmas, times) in &gaps.sizes {
+        let mut row = vec![count(*vmas)];
+        row.extend(times.iter().map(|time| format!("{time:.1} ns")));
+        table.add_row(row);
+    }
+    writeln!(out, "{table}")?;
+    if let Some(r) = gaps.ratio {
+        writeln!(
+            out,
+            "ours at 65,000 against ours at 100: {:.2} ({:.2} to {:.2})",
+            r.median, r.low, r.high
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! `vmarea bench`: benchmarks, one file each.
+
+mod brk;
+mod cache;
+mod calls;
+mod fault;
+mod layout;
+mod lookup;
+mod spacing;
+
+use crate::console::Console;
+use crate::exit::Result;
+use clap::Subcommand;
+use serde::Serialize;
+use std::io::{self, Write};
+use vmarea_lab::bench::Ratio;
+use vmarea_lab::bench::together::Ratios;
+
+/// Measure the core, and the running kernel beside it
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    Brk(brk::Brk),
+    Fault(fault::Fault),
+    Layout(layout::Layout),
+    Cache(cache::Cache),
+    Lookup(lookup::Lookup),
+    Calls(calls::Calls),
+    Spacing(spacing::Spacing),
+}
+
+impl Bench {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        match self {
+            Self::Brk(brk) => brk.run(console),
+            Self::Fault(fault) => fault.run(console),
+            Self::Layout(layout) => layout.run(console),
+            Self::Cache(cache) => cache.run(console),
+            Self::Lookup(lookup) => lookup.run(console),
+            Self::Calls(calls) => calls.run(console),
+            Self::Spacing(spacing) => spacing.run(console),
+        }
+    }
+}
+
+/// A result as JSON.
+#[derive(Serialize)]
+struct Document<T> {
+    schema: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rounds: Option<u64>,
+    #[serde(flatten)]
+    result: T,
+}
+
+impl<T> Document<T> {
+    /// With the rounds, where the result itself does not say them.
+    fn new(rounds: Option<u64>, result: T) -> Self {
+        Self {
+            schema: 1,
+            rounds,
+            result,
+        }
+    }
+}
+
+/// By the clock and by the processor: median and interval below each other.
+fn ratio_cells(ratios: &Ratios) -> [String; 2] {
+    [ratios.clock, ratios.processor].map(|ratio| interval_cells(ratio).join("\n").trim().to_owned())
+}
+
+/// Median and interval.
+fn interval_cells(ratio: Option<Ratio>) -> [String; 2] {
+    ratio.map_or_else(Default::default, |r| {
+        [
+            format!("{:.2}", r.median),
+            format!("{:.2} to {:.2}", r.low, r.high),
+        ]
+    })
+}
+
+/// Says why the kernel's row is missing.
+fn without_kernel(out: &mut dyn Write, why: Option<&str>) -> io::Result<()> {
+    why.map_or(Ok(()), |why| writeln!(out, "without the kernel: {why}"))
+}

@@ -1,0 +1,253 @@
+//! `vmarea conform`: random calls on the running kernel and on the core, compared after each.
+
+use crate::console::{Console, count};
+use crate::exit::{Exit, Failure, Result, Status};
+use crate::outputs::JsonArg;
+use crate::progress::Meter;
+use anyhow::Context;
+use clap::Args;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use vmarea::values::Policy;
+use vmarea_host::view::ViewError;
+use vmarea_lab::conform::fewer::{Comparison, Fewer, on_kernel};
+use vmarea_lab::conform::ground::Ground;
+use vmarea_lab::conform::kept::{self, Kept};
+use vmarea_lab::conform::op::Step;
+use vmarea_lab::conform::report::{Found, Report};
+use vmarea_lab::conform::run::{RunError, Settings, Shrinking, run};
+use vmarea_lab::conform::sequence::play;
+use vmarea_lab::conform::surroundings::Surroundings;
+use vmarea_lab::replay::machine;
+
+/// Make random memory calls on this kernel and in vmarea, and compare the two after each.
+///
+/// Processes of our own play sequences of calls, accesses, forks and exits, valid and invalid, in a
+/// part of their address space; vmarea's core plays the same. After every step result or error,
+/// VMAs with their flags and page offsets, anon_vmas, counters and bytes must be the same. A
+/// difference is shrunk to the shortest sequence that still shows it and printed as our calls, as
+/// a C program and as a test to keep. Needs root, or CAP_BPF and CAP_PERFMON.
+#[derive(Debug, Args)]
+pub struct Conform {
+    /// Steps to compare
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100_000,
+        overrides_with = "ops"
+    )]
+    ops: u64,
+
+    /// Where the sequences come from: the same number gives the same calls; without one a fresh
+    /// number is taken and printed
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Rules of our side: `linux` takes those of the running kernel, or the nearest lower that are
+    /// known; or `linux-6.12`, `linux-6.1`, `linux-5.10`. With `vmarea` or `thesis` we may have fewer
+    /// VMAs than the kernel, and only that: it is counted
+    #[arg(long, value_name = "POLICY", default_value = "linux")]
+    profile: String,
+
+    /// Begin no new sequence after this time
+    #[arg(long, value_name = "M")]
+    minutes: Option<u64>,
+
+    /// Play the kept test in FILE instead of random calls, and print it with this kernel's answers
+    #[arg(long, value_name = "FILE")]
+    play: Option<PathBuf>,
+
+    /// End the run after this many differences
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    differences: usize,
+
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+impl Conform {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let (policy, comparison) = self.policy(console)?;
+        let outputs = self.json.open()?;
+        let ground = Ground::new((policy, comparison), Surroundings::make()).map_err(failure)?;
+        if let Some(path) = &self.play {
+            return Self::play(console, &ground, path);
+        }
+        let seed = self.seed.unwrap_or_else(fresh_seed);
+        console.note(&format!("seed {seed}"));
+        let settings = Settings {
+            ops: self.ops,
+            seed,
+            time: self
+                .minutes
+                .map(|m| Duration::from_secs(m.saturating_mul(60))),
+            most_differences: self.differences.max(1),
+            shrinking: Shrinking::Shortest,
+        };
+        let mut meter = Meter::of_bytes(console, "comparing", self.ops);
+        let told = |report: &Report| {
+            meter.at(report.compared, || {
+                format!("{} steps", count(report.compared))
+            });
+        };
+        let report = run(&ground, &settings, told).map_err(failure)?;
+        drop(meter);
+        outputs.write(console, &report, |out| write(out, &report))?;
+        Ok(if report.differences.is_empty() {
+            Exit::Ok
+        } else {
+            Exit::Differs
+        })
+    }
+
+    /// One sequence, which somebody kept.
+    fn play(console: &Console, ground: &Ground, path: &Path) -> Result {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let kept: Kept = serde_json::from_str(&text)
+            .with_context(|| format!("{} is no kept test", path.display()))?;
+        let steps: Vec<Step> = kept.steps.into_iter().map(|s| s.step).collect();
+        let difference = play(ground, &steps)
+            .map_err(RunError::from)
+            .map_err(failure)?;
+        let again = kept::record(ground, &kept.about, &steps);
+        let again = again.map_err(RunError::from).map_err(failure)?;
+        write!(console.data(), "{}", again.text())?;
+        let Some(difference) = difference else {
+            return Ok(Exit::Ok);
+        };
+        console.note(&format!("step {}: {difference}", difference.step));
+        Ok(Exit::Differs)
+    }
+
+    /// Our side's rules, and what may differ under them.
+    fn policy(&self, console: &Console) -> Result<(Policy, Comparison)> {
+        let header = vmarea_host::system::header();
+        let (kernel, note) = machine::policy(&header);
+        if self.profile != "linux" {
+            let policy = Policy::by_name(&self.profile)
+                .map(repaired)
+                .ok_or_else(|| {
+                    let names: Vec<_> = Policy::PRESETS.iter().map(|p| p.name).collect();
+                    let known = names.join(", ");
+                    let wrong = anyhow::anyhow!("no profile {:?}: one of {known}", self.profile);
+                    Failure::new(Status::Error, wrong)
+                })?;
+            return Ok(on_kernel(policy, kernel));
+        }
+        if let Some(note) = note {
+            console.note(&note);
+        }
+        Ok((kernel, Comparison::Exact))
+    }
+}
+
+fn failure(error: RunError) -> Failure {
+    let status = match &error {
+        RunError::View(ViewError::Permission) => Status::Permission,
+        _ => Status::Error,
+    };
+    Failure::new(status, error)
+}
+
+/// The policy with the repairs of the running kernel, where it is one of that version.
+fn repaired(policy: Policy) -> Policy {
+    let kernel = vmarea_host::system::build();
+    match machine::version(&kernel) {
+        Some(version) if version == policy.rules.version => Policy {
+            rules: policy.rules.repaired(machine::patch(&kernel)),
+            ..policy
+        },
+        _ => policy,
+    }
+}
+
+/// A number that nobody has chosen.
+fn fresh_seed() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(1, |d| d.as_micros() as u64)
+}
+
+fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+    for found in &report.differences {
+        write_found(out, found)?;
+    }
+    let calls = report
+        .steps
+        .iter()
+        .map(|(name, t)| format!("{name} {} ({} refused)", count(t.done), count(t.refused)));
+    writeln!(out, "{}", calls.collect::<Vec<_>>().join(", "))?;
+    let work = report.kernel_work.iter().filter(|(_, n)| **n > 0);
+    let work: Vec<_> = work
+        .map(|(name, n)| format!("{name} {}", count(*n)))
+        .collect();
+    writeln!(out, "meanwhile the kernel: {}", work.join(", "))?;
+    if let Some(fewer) = &report.fewer_vmas {
+        write_fewer(out, fewer)?;
+    }
+    writeln!(out, "not compared:")?;
+    for what in &report.not_compared {
+        writeln!(out, "  {what}")?;
+    }
+    let differences = report.differences.len();
+    writeln!(
+        out,
+        "{} steps, {} of them calls, in {} sequences, {:.0} per second, profile {}, seed {}: {differences} difference{}",
+        count(report.compared),
+        count(report.calls),
+        count(report.sequences),
+        report.rate(),
+        report.profile,
+        report.seed,
+        if differences == 1 { "" } else { "s" },
+    )
+}
+
+/// What a policy that merges more than Linux came to.
+fn write_fewer(out: &mut dyn Write, fewer: &Fewer) -> std::io::Result<()> {
+    writeln!(
+        out,
+        "fewer VMAs in {} of {} looks at an address space, more in {}: {} of ours for {} of Linux, \
+         over the same ranges with the same flags and bytes",
+        count(fewer.with_fewer),
+        count(fewer.compared),
+        count(fewer.with_more),
+        count(fewer.our_vmas),
+        count(fewer.linux_vmas),
+    )?;
+    writeln!(
+        out,
+        "  borders of ours alone: {}; pieces charged longer: {}",
+        count(fewer.own_borders),
+        count(fewer.charged_longer)
+    )?;
+    for (kind, times) in &fewer.border_kinds {
+        writeln!(out, "  borders of ours: {} where {kind}", count(*times))?;
+    }
+    for (how, times) in &fewer.results {
+        writeln!(
+            out,
+            "  sequences that ended because of it: {} by {how}",
+            count(*times)
+        )?;
+    }
+    Ok(())
+}
+
+fn write_found(out: &mut dyn Write, found: &Found) -> std::io::Result<()> {
+    writeln!(out, "difference: {}", found.difference.kind)?;
+    for step in &found.steps {
+        writeln!(out, "  {step}")?;
+    }
+    writeln!(out, "{}\n", found.difference)?;
+    writeln!(out, "as a C program:\n\n{}", found.c_program)?;
+    if let Some(kept) = &found.kept {
+        let text = kept.text();
+        writeln!(
+            out,
+            "as a test, a file in crates/lab/tests/conform:\n\n{text}"
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,332 @@
+//! `vmarea explain`: why the mappings of a process stay apart.
+
+use super::recording;
+use crate::console::{Console, address_spaces, count};
+use crate::exit::{Exit, Failure, Result, Status};
+use crate::outputs::JsonArg;
+use crate::sink::TraceSink;
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, Write};
+use std::path::PathBuf;
+use std::str::FromStr;
+use vmarea::values::VmRange;
+use vmarea_host::record::{CallStack, Sink, Stacks};
+use vmarea_lab::explain::recorded::{CallStacks, at_peak};
+use vmarea_lab::explain::rows::Table;
+use vmarea_lab::explain::stacks::StackTable;
+use vmarea_lab::explain::subject::{AskKernel, AskResident, Subject, SubjectError};
+use vmarea_lab::explain::{List, Report, explain, explain_recorded};
+use vmarea_trace::event::{Event, Header};
+
+/// A pasted list of the largest process there can be has less.
+const TEXT_BYTES: u64 = 1 << 30;
+
+/// Say for every boundary between two mappings why it is there.
+///
+/// Counts the mappings against the limit, ranks what keeps neighbours apart, says how many could be
+/// joined and by which means, and what to do. Reads what the kernel shows of a running process and
+/// changes nothing in it. With CAP_BPF and CAP_PERFMON (as root) the reasons are certain; without,
+/// those that /proc hides are likely.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("subject").required(true))]
+pub struct Explain {
+    /// The process
+    #[arg(short, long, value_name = "PID", group = "subject", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Option<i32>,
+
+    /// A copy of /proc/PID/maps or /proc/PID/smaps; `-` for standard input
+    #[arg(long, value_name = "FILE|-", group = "subject")]
+    from: Option<PathBuf>,
+
+    /// List every mapping
+    #[arg(long)]
+    all: bool,
+
+    /// Look only at mappings that have a byte between these addresses (hexadecimal)
+    #[arg(long, value_name = "LOW,HIGH", conflicts_with = "command")]
+    range: Option<Range>,
+
+    /// Read smaps, which tells what is in memory; takes seconds for a big process and slows it
+    /// down meanwhile
+    #[arg(long, conflicts_with_all = ["from", "command"])]
+    rss: bool,
+
+    /// Do not ask the kernel for its own view by BPF
+    #[arg(long)]
+    no_bpf: bool,
+
+    /// End with status 3 if the process has more mappings than this: a part of its limit (70%), or
+    /// a number
+    #[arg(long, value_name = "LIMIT")]
+    fail_above: Option<Threshold>,
+
+    /// With a command: say from where in the program the calls came that made the boundaries
+    #[arg(long, requires = "command")]
+    stacks: bool,
+
+    #[command(flatten)]
+    json: JsonArg,
+
+    /// Write comma-separated values
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+
+    /// Write a table in Markdown
+    #[arg(long, conflicts_with_all = ["json", "csv"])]
+    markdown: bool,
+
+    /// Run a program, record it, and look at it when it has most mappings
+    #[arg(last = true, value_name = "COMMAND", group = "subject")]
+    command: Vec<OsString>,
+}
+
+/// Addresses from one up to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Range(pub(super) VmRange);
+
+impl FromStr for Range {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (low, high) = text
+            .split_once([',', '-'])
+            .ok_or_else(|| anyhow!("two addresses are needed: LOW,HIGH"))?;
+        let address = |text: &str| {
+            let digits = text.trim().trim_start_matches("0x");
+            u64::from_str_radix(digits, 16)
+                .map_err(|_| anyhow!("`{text}` is no address in hexadecimal digits"))
+        };
+        let (low, high) = (address(low)?, address(high)?);
+        if low >= high {
+            bail!("the first address must be the lower one");
+        }
+        Ok(Self(VmRange::new(low, high)))
+    }
+}
+
+/// How many mappings are too many.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Threshold {
+    Percent(f64),
+    Mappings(u64),
+}
+
+impl FromStr for Threshold {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let wrong = || anyhow!("a part of the limit like 70%, or a number of mappings, is needed");
+        match text.strip_suffix('%') {
+            Some(percent) => {
+                let percent: f64 = percent.trim().parse().map_err(|_| wrong())?;
+                if !percent.is_finite() || percent < 0.0 {
+                    return Err(wrong());
+                }
+                Ok(Self::Percent(percent))
+            }
+            None => text.parse().map(Self::Mappings).map_err(|_| wrong()),
+        }
+    }
+}
+
+impl Threshold {
+    fn is_exceeded(self, report: &Report) -> bool {
+        match self {
+            Self::Percent(percent) => report.percent_of_limit() > percent,
+            Self::Mappings(mappings) => report.mappings > mappings,
+        }
+    }
+}
+
+impl Explain {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let outputs = self.json.open()?;
+        let report = if self.command.is_empty() {
+            let mut subject = self.subject()?;
+            if let Some(Range(range)) = self.range {
+                subject.narrow(range);
+                if subject.seen.is_empty() {
+                    let nothing = anyhow!("there is no mapping in this range");
+                    return Err(Failure::new(Status::NothingToDo, nothing));
+                }
+            }
+            explain(&subject, self.list())
+        } else {
+            self.of_command(console)?
+        };
+        outputs.write(console, &report, |out| {
+            self.write_text(console, out, &report)
+        })?;
+        match self.fail_above {
+            Some(threshold) if threshold.is_exceeded(&report) => {
+                console.note(&format!(
+                    "{} mappings are {:.1} % of the limit: more than --fail-above allows",
+                    report.mappings,
+                    report.percent_of_limit()
+                ));
+                Ok(Exit::Differs)
+            }
+            _ => Ok(Exit::Ok),
+        }
+    }
+
+    fn list(&self) -> List {
+        if self.all { List::All } else { List::Summary }
+    }
+
+    /// Runs the program to its end and explains what was recorded of it.
+    fn of_command(&self, console: &Console) -> Result<Report> {
+        let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
+        let (calls, named) = self.record(console, &mut file)?;
+        let open = || {
+            let mut again = &file;
+            again.rewind()?;
+            Ok(BufReader::new(again))
+        };
+        let recorded = at_peak(open, calls)?;
+        if recorded.differences > 0 {
+            console.note(&format!(
+                "the replay differs from the kernel in {} places (`vmarea run` shows where): what \
+                 is said of them may be wrong",
+                count(recorded.differences)
+            ));
+        }
+        console.note(&format!(
+            "{} recorded; this is the one that had most mappings",
+            address_spaces(recorded.address_spaces)
+        ));
+        Ok(explain_recorded(&recorded, &named, self.list()))
+    }
+
+    /// Records into `file`, and gives what stacks were seen.
+    fn record(&self, console: &Console, file: &mut File) -> Result<(CallStacks, Vec<Vec<String>>)> {
+        let mut sink = StackSink {
+            trace: TraceSink::new(file),
+            stacks: StackTable::default(),
+        };
+        let stacks = if self.stacks {
+            Stacks::Copy
+        } else {
+            Stacks::Skip
+        };
+        let outcome = recording::record(console, &self.command, None, stacks, &mut sink)?;
+        for note in &outcome.notes {
+            console.note(note);
+        }
+        sink.trace.finish()?;
+        Ok(sink.stacks.into_parts())
+    }
+
+    fn subject(&self) -> Result<Subject> {
+        let kernel = if self.no_bpf {
+            AskKernel::Never
+        } else {
+            AskKernel::Try
+        };
+        let resident = if self.rss {
+            AskResident::Read
+        } else {
+            AskResident::Never
+        };
+        match (self.pid, &self.from) {
+            (Some(pid), _) => Subject::of_process(pid, kernel, resident).map_err(failure),
+            (None, Some(path)) => {
+                let name = path.display().to_string();
+                let text = read(path).with_context(|| format!("cannot read {name}"))?;
+                let subject = Subject::of_text(name.clone(), &text);
+                subject.map_err(|error| failure(error).context(name))
+            }
+            (None, None) => unreachable!("the group is required"),
+        }
+    }
+
+    fn write_text(
+        &self,
+        console: &Console,
+        mut out: &mut dyn Write,
+        report: &Report,
+    ) -> io::Result<()> {
+        let size = |bytes| console.size(bytes).to_string();
+        let in_bytes = |bytes: u64| bytes.to_string();
+        match (&report.rows, self.csv, self.markdown) {
+            (Some(rows), true, _) => Table::of_rows(rows, &in_bytes).write_csv(&mut out)?,
+            (None, true, _) => report.reasons_table().write_csv(&mut out)?,
+            (Some(rows), _, true) => Table::of_rows(rows, &size).write_markdown(&mut out)?,
+            (None, _, true) => report.reasons_table().write_markdown(&mut out)?,
+            (Some(rows), _, _) => Table::of_rows(rows, &size).write_text(&mut out)?,
+            (None, _, _) => report.write_text(&mut out, &size)?,
+        }
+        Ok(())
+    }
+}
+
+/// Writes the trace, and keeps the stacks that go with it.
+struct StackSink<'a> {
+    trace: TraceSink<'a>,
+    stacks: StackTable,
+}
+
+impl Sink for StackSink<'_> {
+    fn header(&mut self, header: &Header) -> io::Result<()> {
+        self.trace.header(header)
+    }
+
+    fn event(&mut self, event: &Event) -> io::Result<()> {
+        self.trace.event(event)
+    }
+
+    fn stack(&mut self, stack: &CallStack) {
+        self.stacks.add(stack);
+    }
+}
+
+fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let source: Box<dyn Read> = if path.as_os_str() == "-" {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(path)?)
+    };
+    source.take(TEXT_BYTES + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > TEXT_BYTES {
+        bail!("it is larger than 1 GiB: no list of mappings is");
+    }
+    Ok(text)
+}
+
+/// A process that cannot be looked at, with its status.
+pub(super) fn failure(error: SubjectError) -> Failure {
+    let status = match &error {
+        SubjectError::Forbidden(_) => Status::Permission,
+        SubjectError::KernelThread(_) | SubjectError::Empty => Status::NothingToDo,
+        _ => Status::Error,
+    };
+    Failure::new(status, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_and_thresholds_are_read_as_people_write_them() {
+        let range: Range = "0x1000,7f00".parse().unwrap();
+        assert_eq!(range.0, VmRange::new(0x1000, 0x7f00));
+        assert!("2000,1000".parse::<Range>().is_err());
+        assert!("1000".parse::<Range>().is_err());
+        assert_eq!(
+            "70%".parse::<Threshold>().unwrap(),
+            Threshold::Percent(70.0)
+        );
+        assert_eq!(
+            "45000".parse::<Threshold>().unwrap(),
+            Threshold::Mappings(45_000)
+        );
+        for wrong in ["", "x%", "-3%", "NaN%", "70 percent"] {
+            assert!(wrong.parse::<Threshold>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Running a program whose mappings are kept merged: `vmarea run --keep-merged`.
+//!
+//! The program becomes this process, with an object loaded into it that does the work (see
+//! `vmarea-preload`); nothing of ours is left beside it.
+
+use crate::exit::{Failure, Result, Status};
+use anyhow::{Context, anyhow};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use vmarea_preload::{FILE_NAME, Settings, VARIABLE};
+
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// Becomes `command`. Returns only where that fails.
+pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Duration) -> Result {
+    let object = vmarea_preload::find().ok_or_else(|| {
+        anyhow!("{FILE_NAME} is neither beside this program nor in ../lib/vmarea: install it there")
+    })?;
+    let settings = Settings {
+        threshold: match threshold {
+            Some(threshold) => threshold,
+            None => half_of_the_limit()?,
+        },
+        max_pause,
+    };
+    // A permission that is missing is said now, not when the program has its mappings.
+    vmarea_host::repair::can_repair_itself().map_err(|error| {
+        let status = if error.is_permission() {
+            Status::Permission
+        } else {
+            Status::Error
+        };
+        Failure::new(status, error)
+    })?;
+    let (program, arguments) = command
+        .split_first()
+        .ok_or_else(|| anyhow!("a command is needed"))?;
+    let failed = Command::new(program)
+        .args(arguments)
+        .env(PRELOAD, with_others(&object))
+        .env(VARIABLE, settings.to_value())
+        .exec();
+    let name = Path::new(program).display().to_string();
+    Err(anyhow!(failed).context(format!("cannot run {name}")).into())
+}
+
+/// The object, before whatever is loaded so already.
+fn with_others(object: &Path) -> OsString {
+    let mut value = object.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+        value.push(":");
+        value.push(others);
+    }
+    value
+}
+
+fn half_of_the_limit() -> anyhow::Result<u64> {
+    const LIMIT: &str = "/proc/sys/vm/max_map_count";
+    let text = std::fs::read_to_string(LIMIT).with_context(|| format!("cannot read {LIMIT}"))?;
+    let limit: u64 = text
+        .trim()
+        .parse()
+        .with_context(|| format!("reading {LIMIT}"))?;
+    Ok(limit / 2)
+}

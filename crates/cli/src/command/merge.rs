@@ -1,0 +1,287 @@
+//! `vmarea merge`: join mappings of a running process that need not be apart.
+
+use super::explain::Range;
+use crate::console::{Console, count};
+use crate::exit::{Exit, Failure, Result, Status};
+use crate::outputs::JsonArg;
+use anyhow::anyhow;
+use clap::Args;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+use vmarea_host::repair::{Fix, Kept, Options, Outside, RepairError, Report, Survey};
+
+/// Of the form of the JSON; a change that breaks readers raises it.
+const SCHEMA: u32 = 1;
+
+/// Join mappings of a running process that need not be apart.
+///
+/// Without --apply it only says what it would do. With it, runs of equal anonymous neighbours are
+/// replaced by one mapping each: their pages are moved out, a fresh mapping is put in place, the
+/// pages are moved back (Linux 6.8 or later). The process is stopped for each piece, so that it
+/// loses no more time at once than --max-pause. If this command is ended midway, the process waits,
+/// stopped, and --resume finishes it.
+#[derive(Debug, Args)]
+pub struct Merge {
+    /// The process
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: i32,
+
+    /// Do it
+    #[arg(long)]
+    apply: bool,
+
+    /// Finish what an earlier merge has left in the middle
+    #[arg(long, conflicts_with_all = ["apply", "range", "copy", "fix"])]
+    resume: bool,
+
+    /// Only between these addresses (hexadecimal)
+    #[arg(long, value_name = "LOW,HIGH")]
+    range: Option<Range>,
+
+    /// How long the process may be stopped at once: 5ms, 500us, 1s
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = time)]
+    max_pause: Duration,
+
+    /// Copy up to so many pages that are shared (after a fork, or by KSM) and cannot be moved
+    #[arg(long, value_name = "PAGES", default_value_t = 0)]
+    copy: u64,
+
+    /// Other repairs to do first: `guards` (guard pages made with mprotect become guard markers,
+    /// Linux 6.13; not for a program that makes them writable later), `flags` (MADV_DONTFORK and
+    /// MADV_DONTDUMP are taken away where they alternate; a fork then copies that memory), `empties`
+    /// (reserved ranges without pages become one), `priming` (one page of each reservation is touched
+    /// and dropped, so that what is committed in it later can merge)
+    #[arg(long, value_name = "REPAIR", value_delimiter = ',', value_parser = fix)]
+    fix: Vec<Fix>,
+
+    /// Where the journal is kept meanwhile (default: /var/tmp/vmarea-UID)
+    #[arg(long, value_name = "FOLDER")]
+    journal: Option<PathBuf>,
+
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+/// What is said in JSON. Times are in microseconds, sizes in bytes.
+#[derive(Debug, Serialize)]
+struct Said {
+    schema: u32,
+    pid: i32,
+    applied: bool,
+    before: u64,
+    after: u64,
+    runs: u64,
+    bytes: u64,
+    pieces: u64,
+    copied_pages: u64,
+    longest_pause_us: u64,
+    total_us: u64,
+    kept_apart: BTreeMap<&'static str, u64>,
+}
+
+impl Merge {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let outputs = self.json.open()?;
+        let options = Options {
+            max_pause: Some(self.max_pause),
+            copy_pages: self.copy,
+            ..Options::default()
+        };
+        let outside = Outside::new(self.pid, options, self.journal.clone());
+        let outside = outside.map_err(failure)?;
+        if self.resume {
+            return self.finish(console, &outside);
+        }
+        let range = self
+            .range
+            .map_or(0..u64::MAX, |Range(range)| range.start..range.end);
+        let fixed = self.fix(console, &outside, &range)?;
+        let survey = outside.survey(&range).map_err(failure)?;
+        if survey.runs == 0 || !self.apply {
+            let said = Said::of_survey(self.pid, &survey);
+            outputs.write(console, &said, |out| self.write_text(console, out, &said))?;
+            if survey.runs == 0 && fixed == 0 {
+                self.explain_kept(console, &survey.kept);
+                let nothing = anyhow!(
+                    "nothing to join in process {}: {} mappings; see vmarea explain -p {}",
+                    self.pid,
+                    count(survey.mappings),
+                    self.pid
+                );
+                return Err(Failure::new(Status::NothingToDo, nothing));
+            }
+            if !self.apply {
+                console.note("nothing was changed; --apply does it");
+            }
+            return Ok(Exit::Ok);
+        }
+        let report = outside.merge(&range).map_err(failure)?;
+        let said = Said::of_report(self.pid, &report);
+        outputs.write(console, &said, |out| self.write_text(console, out, &said))?;
+        self.explain_kept(console, &report.kept);
+        Ok(Exit::Ok)
+    }
+
+    /// The other repairs: how many places they change, or would.
+    fn fix(
+        &self,
+        console: &Console,
+        outside: &Outside,
+        range: &std::ops::Range<u64>,
+    ) -> Result<u64> {
+        if self.fix.is_empty() {
+            return Ok(0);
+        }
+        let (fixes, verb) = if self.apply {
+            (outside.fix(range, &self.fix), "changed")
+        } else {
+            (outside.survey_fixes(range, &self.fix), "would change")
+        };
+        let fixes = fixes.map_err(failure)?;
+        for (fix, places) in &fixes {
+            console.note(&format!("{}: {verb} {} places", fix.name(), count(*places)));
+        }
+        Ok(fixes.iter().map(|(_, places)| places).sum())
+    }
+
+    fn finish(&self, console: &Console, outside: &Outside) -> Result {
+        if outside.resume().map_err(failure)? {
+            console.note(&format!("process {} is whole and runs on", self.pid));
+            return Ok(Exit::Ok);
+        }
+        let nothing = anyhow!("no merge of process {} was left in the middle", self.pid);
+        Err(Failure::new(Status::NothingToDo, nothing))
+    }
+
+    fn write_text(&self, console: &Console, out: &mut dyn Write, said: &Said) -> io::Result<()> {
+        let (before, after) = (count(said.before), count(said.after));
+        if said.applied {
+            writeln!(out, "{before} mappings became {after}")?;
+            writeln!(
+                out,
+                "moved {} in {} pieces; longest pause {:.1} ms, {:.0} ms in all",
+                console.size(said.bytes),
+                count(said.pieces),
+                said.longest_pause_us as f64 / 1e3,
+                said.total_us as f64 / 1e3
+            )?;
+            if said.copied_pages > 0 {
+                writeln!(out, "copied {} shared pages", count(said.copied_pages))?;
+            }
+        } else if said.runs > 0 {
+            writeln!(out, "{before} mappings would become {after}")?;
+            writeln!(
+                out,
+                "{} runs of neighbours, {} of address space, in pieces of at most {:.1} ms",
+                count(said.runs),
+                console.size(said.bytes),
+                self.max_pause.as_secs_f64() * 1e3
+            )?;
+        }
+        Ok(())
+    }
+
+    /// What was tried or wanted and did not come to be.
+    fn explain_kept(&self, console: &Console, kept: &Kept) {
+        for (reason, n) in &kept.by_reason {
+            if reason.is_obstacle() {
+                console.note(&format!("{} left apart: {reason}", count(*n)));
+            }
+        }
+    }
+}
+
+impl Said {
+    fn of_survey(pid: i32, survey: &Survey) -> Said {
+        Said {
+            schema: SCHEMA,
+            pid,
+            applied: false,
+            before: survey.mappings,
+            after: survey.after,
+            runs: survey.runs,
+            bytes: survey.bytes,
+            pieces: 0,
+            copied_pages: 0,
+            longest_pause_us: 0,
+            total_us: 0,
+            kept_apart: kept(&survey.kept),
+        }
+    }
+
+    fn of_report(pid: i32, report: &Report) -> Said {
+        Said {
+            schema: SCHEMA,
+            pid,
+            applied: true,
+            before: report.before,
+            after: report.after,
+            runs: report.runs,
+            bytes: report.bytes,
+            pieces: report.pieces,
+            copied_pages: report.copied,
+            longest_pause_us: report.longest_pause.as_micros() as u64,
+            total_us: report.total.as_micros() as u64,
+            kept_apart: kept(&report.kept),
+        }
+    }
+}
+
+fn kept(kept: &Kept) -> BTreeMap<&'static str, u64> {
+    let named = kept.by_reason.iter().map(|(reason, n)| (reason.name(), *n));
+    named.collect()
+}
+
+/// A length of time: a number and us, ms or s.
+pub(super) fn time(text: &str) -> anyhow::Result<Duration> {
+    let wrong = || anyhow!("a time like 5ms, 500us or 1s is needed");
+    let at = text
+        .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
+        .ok_or_else(wrong)?;
+    let (number, unit) = text.split_at(at);
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let seconds = match unit {
+        "us" => number / 1e6,
+        "ms" => number / 1e3,
+        "s" => number,
+        _ => return Err(wrong()),
+    };
+    if !(1e-6..=3600.0).contains(&seconds) {
+        return Err(anyhow!("a time between 1us and 3600s is needed"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+fn fix(text: &str) -> anyhow::Result<Fix> {
+    let found = Fix::ALL.into_iter().find(|fix| fix.name() == text);
+    found.ok_or_else(|| anyhow!("one of guards, flags, empties, priming is needed"))
+}
+
+fn failure(error: RepairError) -> Failure {
+    let status = if error.is_permission() {
+        Status::Permission
+    } else {
+        Status::Error
+    };
+    Failure::new(status, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_unit_and_a_bound() {
+        assert_eq!(time("5ms").unwrap(), Duration::from_millis(5));
+        assert_eq!(time("500us").unwrap(), Duration::from_micros(500));
+        assert_eq!(time("1.5s").unwrap(), Duration::from_millis(1500));
+        for wrong in [
+            "", "5", "ms", "5 ms", "-1ms", "5m", "0ms", "1e9s", "9999s", "NaNs", "1..5s",
+        ] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The commands, one file each.
+
+mod bench;
+mod conform;
+mod explain;
+mod keeping;
+mod merge;
+mod record;
+mod recording;
+mod replay;
+mod replaying;
+mod run;
+mod show;
+mod top;
+mod trace;
+
+pub(crate) use top::summary as top_summary;
+
+use crate::console::Console;
+use crate::exit::Result;
+use clap::Subcommand;
+
+/// What to do. The help of a command is the doc of its arguments: one here would hide all but its
+/// first line.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Run(run::Run),
+    Record(record::Record),
+    Replay(replay::Replay),
+    Conform(conform::Conform),
+    Explain(explain::Explain),
+    /// Show what an address space looks like: its mappings, its anatomy, its graph of anon_vmas
+    #[command(subcommand)]
+    Show(show::Show),
+    Merge(merge::Merge),
+    Top(top::Top),
+    /// Measure the core, and the running kernel beside it
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// Look into trace files, or make them of other tools' logs
+    #[command(subcommand)]
+    Trace(trace::Trace),
+}
+
+impl Command {
+    /// Does it.
+    ///
+    /// # Errors
+    /// Where it could not be done; the failure knows its exit status.
+    pub fn run(&self, console: &Console) -> Result {
+        match self {
+            Self::Run(run) => run.run(console),
+            Self::Record(record) => record.run(console),
+            Self::Replay(replay) => replay.run(console),
+            Self::Conform(conform) => conform.run(console),
+            Self::Explain(explain) => explain.run(console),
+            Self::Show(show) => show.run(console),
+            Self::Merge(merge) => merge.run(console),
+            Self::Top(top) => top.run(console),
+            Self::Bench(bench) => bench.run(console),
+            Self::Trace(trace) => trace.run(console),
+        }
+    }
+}

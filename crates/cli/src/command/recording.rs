@@ -1,0 +1,102 @@
+//! Recording a program: what `run` and `record` share.
+
+use crate::console::{Console, address_spaces, count};
+use crate::exit::{Failure, Result, Status};
+use crate::progress::Meter;
+use clap::Args;
+use std::ffi::OsString;
+use std::num::NonZeroU64;
+use vmarea_host::record::{self, Counts, Options, Outcome, Progress, RecordError, Sink, Stacks};
+
+/// What to record, and how closely.
+#[derive(Debug, Args)]
+pub struct RecordingArgs {
+    /// Read the kernel's list of mappings after every N calls of an address space as well (always:
+    /// after each exec and at the end)
+    #[arg(long, value_name = "N")]
+    checkpoint: Option<NonZeroU64>,
+
+    /// The program and its arguments, after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl RecordingArgs {
+    /// The program and its arguments; there is at least the program.
+    pub fn command(&self) -> &[OsString] {
+        &self.command
+    }
+
+    /// To record `command`, looking at address spaces when they begin and end.
+    pub fn of(command: Vec<OsString>) -> Self {
+        Self {
+            checkpoint: None,
+            command,
+        }
+    }
+
+    /// Runs the program to its end and gives every event to `sink`.
+    ///
+    /// # Errors
+    /// Where the program could not be started or traced, a permission is missing, or the sink
+    /// takes no more.
+    pub fn record(&self, console: &Console, sink: &mut dyn Sink) -> Result<Outcome> {
+        record(console, &self.command, self.checkpoint, Stacks::Skip, sink)
+    }
+}
+
+/// Runs a program to its end and gives every event to `sink`.
+///
+/// # Errors
+/// As [`RecordingArgs::record`].
+pub fn record(
+    console: &Console,
+    command: &[OsString],
+    checkpoint: Option<NonZeroU64>,
+    stacks: Stacks,
+    sink: &mut dyn Sink,
+) -> Result<Outcome> {
+    let options = Options {
+        command: command.to_vec(),
+        checkpoint,
+        stacks,
+        ..Options::default()
+    };
+    let mut meter = Meter::beside_program(console, "recording");
+    let outcome = record::record(&options, sink, &mut |progress| match progress {
+        Progress::Counts(counts) => meter.at(counts.events, || in_words(&counts)),
+        Progress::CommandEnded { left, .. } if left > 0 => {
+            console.note(&format!(
+                "the command has ended; waiting for {left} threads that it left"
+            ));
+        }
+        // Remarks are said later, when they interrupt no program: the outcome has them as well.
+        Progress::CommandEnded { .. } | Progress::Note(_) => {}
+    });
+    drop(meter);
+    let outcome = outcome.map_err(failure)?;
+    console.note(&format!("recorded {}", in_words(&outcome.counts)));
+    Ok(outcome)
+}
+
+fn failure(error: RecordError) -> Failure {
+    let status = match &error {
+        RecordError::TracingForbidden(_) | RecordError::Setuid(_) => Status::Permission,
+        _ => Status::Error,
+    };
+    Failure::new(status, error)
+}
+
+fn in_words(counts: &Counts) -> String {
+    let mut text = format!(
+        "{} events: {} calls, {} faults in {}",
+        count(counts.events),
+        count(counts.calls),
+        count(counts.faults),
+        address_spaces(counts.address_spaces)
+    );
+    if counts.lost > 0 {
+        text += &format!("; {} samples were lost", count(counts.lost));
+    }
+    text
+}

@@ -1,0 +1,34 @@
+//! `vmarea replay`: replay a trace file and hold the result against the kernel it came from.
+
+use super::replaying::ReplayingArgs;
+use crate::console::Console;
+use crate::exit::{Failure, Result};
+use anyhow::Context;
+use clap::Args;
+use std::fs::File;
+use std::path::PathBuf;
+
+/// Replay a trace file and compare it with the kernel that it was recorded on.
+///
+/// A trace that was cut off or damaged is replayed up to that place, and the output says so. The exit
+/// status is 3 if anything differs.
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// The trace file
+    #[arg(value_name = "FILE")]
+    trace: PathBuf,
+
+    #[command(flatten)]
+    replaying: ReplayingArgs,
+}
+
+impl Replay {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let outputs = self.replaying.outputs()?;
+        let cannot = || format!("cannot open {}", self.trace.display());
+        let file = File::open(&self.trace).with_context(cannot)?;
+        let named = |failure: Failure| failure.context(self.trace.display().to_string());
+        let report = self.replaying.replay(console, file).map_err(named)?;
+        self.replaying.print(console, outputs, &report)
+    }
+}

@@ -1,0 +1,108 @@
+//! Replaying a trace: what `run` and `replay` share.
+
+use crate::console::{Console, count};
+use crate::exit::{Exit, Failure, Result, Status};
+use crate::outputs::{Outputs, Target};
+use crate::policy_table;
+use crate::progress::Meter;
+use anyhow::anyhow;
+use clap::Args;
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, Read};
+use std::rc::Rc;
+use vmarea_lab::replay::{Options, PolicyName, Replayer, Report};
+use vmarea_trace::{Error as TraceError, Reader};
+
+/// Under which rules to replay, and where the result goes.
+#[derive(Debug, Args)]
+pub struct ReplayingArgs {
+    /// Replay under this policy; may be given several times. `linux`, the rules of the kernel that
+    /// was recorded on, is always among them and is the one that is compared with it
+    #[arg(long = "policy", value_name = "POLICY", default_values = ["linux", "linux-5.10", "thesis", "vmarea"])]
+    policies: Vec<PolicyName>,
+
+    /// Write the result as JSON to FILE, or instead of the table to standard output with `-`
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<Target>,
+}
+
+impl ReplayingArgs {
+    /// Replays a trace and compares it with what the kernel said.
+    ///
+    /// # Errors
+    /// Where the trace cannot be replayed. One that was cut off or damaged is replayed up to there,
+    /// and this is said.
+    pub fn replay(&self, console: &Console, trace: File) -> Result<Report> {
+        let total = trace.metadata()?.len();
+        let position = Rc::new(Cell::new(0));
+        let mut reader = Reader::new(Counting(trace, Rc::clone(&position)))?;
+        let options = Options {
+            policies: self.policies.clone(),
+            ..Options::default()
+        };
+        let mut replayer = Replayer::new(reader.header(), &options)?;
+        let mut meter = Meter::of_bytes(console, "replaying", total);
+        let mut events = 0u64;
+        for event in &mut reader {
+            let event = match event {
+                Ok(event) => event,
+                Err(end @ (TraceError::CutOff { .. } | TraceError::Damaged { .. }))
+                    if events > 0 =>
+                {
+                    console.note(&end.to_string());
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            replayer.event(&event)?;
+            events += 1;
+            if events.is_multiple_of(4096) {
+                meter.at(position.get(), || format!("{} events", count(events)));
+            }
+        }
+        if events == 0 {
+            return Err(Failure::new(
+                Status::NothingToDo,
+                anyhow!("the trace has no events"),
+            ));
+        }
+        let report = replayer.finish();
+        for note in &report.notes {
+            console.note(note);
+        }
+        Ok(report)
+    }
+
+    /// Opens what `--json` asks for, so that a place that cannot be written is known at once.
+    ///
+    /// # Errors
+    /// Where nothing can be created there.
+    pub fn outputs(&self) -> Result<Outputs> {
+        Outputs::open(self.json.as_ref())
+    }
+
+    /// Prints the report as it was asked for and gives the verdict.
+    ///
+    /// # Errors
+    /// Where the report cannot be written.
+    pub fn print(&self, console: &Console, outputs: Outputs, report: &Report) -> Result {
+        outputs.write(console, report, |out| policy_table::write(out, report))?;
+        if report.verify.differences > 0 {
+            Ok(Exit::Differs)
+        } else {
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+/// A source that tells how far it was read.
+struct Counting(File, Rc<Cell<u64>>);
+
+impl Read for Counting {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let got = self.0.read(buffer)?;
+        self.1.set(self.1.get() + got as u64);
+        Ok(got)
+    }
+}

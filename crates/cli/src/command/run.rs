@@ -1,0 +1,93 @@
+//! `vmarea run`: record a program, replay what it did, hold the result against the kernel.
+//!
+//! The program runs first and undisturbed by the replay, which begins when it has ended; between
+//! the two lies a trace, nameless unless it is to be kept.
+
+use super::keeping;
+use super::recording::RecordingArgs;
+use super::replaying::ReplayingArgs;
+use crate::console::Console;
+use crate::exit::{self, Exit, Result};
+use crate::files::Draft;
+use crate::sink::TraceSink;
+use anyhow::Context;
+use clap::Args;
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Record a program, replay it, and compare every step with the kernel.
+///
+/// The program runs as if alone; its output, signals and exit status are its own. When it has
+/// ended, everything that it and its children did to their address spaces is replayed under several
+/// policies. Under `linux` each result and each list of mappings is compared with what the kernel
+/// said, and the first difference is shown with its reason.
+///
+/// The exit status is 3 if anything differs, else the program's own.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Keep the trace in FILE
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
+    /// Do not record; keep the program's mappings merged while it runs, where it has more than N
+    /// (default: half of vm.max_map_count). Needs the right to userfaultfd and Linux 6.8
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
+          conflicts_with_all = ["trace", "json", "checkpoint"])]
+    keep_merged: Option<Option<u64>>,
+
+    /// With --keep-merged: how long a thread may be kept from its memory: 5ms, 500us
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = super::merge::time,
+          requires = "keep_merged")]
+    max_pause: Duration,
+
+    #[command(flatten)]
+    replaying: ReplayingArgs,
+
+    #[command(flatten)]
+    recording: RecordingArgs,
+}
+
+impl Run {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        if let Some(threshold) = self.keep_merged {
+            return keeping::run(self.recording.command(), threshold, self.max_pause);
+        }
+        let outputs = self.replaying.outputs()?;
+        let (trace, status) = self.trace(console)?;
+        let report = self.replaying.replay(console, trace)?;
+        match self.replaying.print(console, outputs, &report)? {
+            Exit::Ok => Ok(exit::of_program(status)),
+            worse => Ok(worse),
+        }
+    }
+
+    /// Records the program and returns the trace, ready to be read, with the wait status.
+    fn trace(&self, console: &Console) -> Result<(File, i32)> {
+        match &self.trace {
+            Some(path) => {
+                let mut draft = Draft::create(path)?;
+                let status = self.record(console, draft.file());
+                let status = draft.keep(console, status)?;
+                let file =
+                    File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+                Ok((file, status))
+            }
+            None => {
+                let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
+                let status = self.record(console, &mut file)?;
+                file.seek(SeekFrom::Start(0))?;
+                Ok((file, status))
+            }
+        }
+    }
+
+    /// Records into `file` and returns the program's wait status.
+    fn record(&self, console: &Console, file: &mut File) -> Result<i32> {
+        let mut sink = TraceSink::new(file);
+        let outcome = self.recording.record(console, &mut sink)?;
+        sink.finish()?;
+        Ok(outcome.status)
+    }
+}

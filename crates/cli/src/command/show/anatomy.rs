@@ -1,0 +1,47 @@
+//! `vmarea show anatomy`: where the parts of a process lie.
+
+use super::whose::WhoseArgs;
+use crate::console::Console;
+use crate::exit::{Exit, Result};
+use crate::outputs::{Output, Outputs, Target};
+use clap::Args;
+use vmarea_lab::explain::subject::AskResident;
+use vmarea_lab::show::anatomy::{self, Fold};
+
+/// Draw where the parts of a process lie: binary image, variables, heap, mappings, stack.
+///
+/// From high addresses to low ones, with sizes and gaps, and with addresses of functions, constants and
+/// variables of each kind as the file of the program names them.
+#[derive(Debug, Args)]
+pub struct Anatomy {
+    #[command(flatten)]
+    whose: WhoseArgs,
+
+    /// Show each mapping, also where they are many
+    #[arg(long)]
+    all: bool,
+
+    /// Write a drawing to FILE, or to standard output
+    #[arg(long, value_name = "FILE|-", num_args = 0..=1, default_missing_value = "-")]
+    svg: Option<Target>,
+
+    /// Write JSON to FILE, or to standard output
+    #[arg(long, value_name = "FILE|-", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<Target>,
+}
+
+impl Anatomy {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let svg = self.svg.as_ref().map(Output::open).transpose()?;
+        let outputs = Outputs::open_beside(self.json.as_ref(), &[self.svg.as_ref()])?;
+        let process = self.whose.process(console, AskResident::Never)?;
+        let fold = if self.all { Fold::None } else { Fold::Small };
+        let anatomy = anatomy::Anatomy::new(&process, fold);
+        let size = |bytes| console.size(bytes).to_string();
+        if let Some(svg) = svg {
+            svg.write(console, anatomy.svg(&size).as_bytes())?;
+        }
+        outputs.write(console, &anatomy, |out| anatomy.write_text(out, &size))?;
+        Ok(Exit::Ok)
+    }
+}

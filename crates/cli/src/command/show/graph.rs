@@ -1,0 +1,278 @@
+//! `vmarea show graph`: VMAs, anon_vmas and the chains between them.
+
+use super::whose::{Source, moment};
+use crate::command::explain;
+use crate::console::Console;
+use crate::exit::{Exit, Failure, Result, Status};
+use crate::outputs::{Output, Outputs, Target};
+use anyhow::anyhow;
+use clap::{ArgGroup, Args};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use vmarea::values::{Policy, VmFlags};
+use vmarea_host::view::{KernelView, ViewError};
+use vmarea_lab::explain::subject::{AskKernel, AskResident, Seen, Subject};
+use vmarea_lab::show::graph::demo::{Demo, DemoError};
+use vmarea_lab::show::graph::isomorphism::Verdict;
+use vmarea_lab::show::graph::recorded::{Moment, Recorded, Survey};
+use vmarea_lab::show::graph::{Extent, Graph as Shown, LeftOut, Unattached, kernel, svg};
+
+/// Columns and rows of a drawing, if nobody asks for others.
+const DRAWN_PROCESSES: usize = 8;
+const DRAWN_VMAS: usize = 12;
+
+/// Draw the graph of VMAs, anon_vmas and chains of processes that forked from each other.
+///
+/// Which anon_vma is a VMA's own, on which others it hangs, parent and root of each anon_vma and its
+/// numbers, in the manner of the thesis "VMA merging in Linux" (its figures 2.8 and 2.9). For
+/// running processes the kernel tells a part of it (CAP_BPF and CAP_PERFMON, or root); a recording
+/// is replayed through vmarea's core, which knows all of it.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("whose").required(true).args(["pids", "trace", "demo", "command"]))]
+pub struct Graph {
+    /// A running process; several for parent, child and so on, in this order
+    #[arg(short, long = "pid", value_name = "PID", num_args = 1.., value_parser = clap::value_parser!(i32).range(1..))]
+    pids: Vec<i32>,
+
+    /// The processes of a trace file
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
+    /// Parent, child and grandchild, made for the purpose in vmarea's core and in the running kernel;
+    /// the status is 3 if the two graphs differ
+    #[arg(long)]
+    demo: bool,
+
+    /// Which moment of a recording: the last one with as many address spaces that forked from each
+    /// other as ever (`widest`), the end of the last one, or after event N
+    #[arg(long, value_name = "widest|end|N", default_value = "widest", value_parser = parse_moment, conflicts_with_all = ["pids", "demo"])]
+    at: Moment,
+
+    /// Show VMAs without an anon_vma as well
+    #[arg(long)]
+    all: bool,
+
+    /// Show at most N VMAs of each process [default: 12 in a drawing, all elsewhere]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    limit: Option<u64>,
+
+    /// Write the language of Graphviz to FILE, or to standard output
+    #[arg(long, value_name = "FILE|-", num_args = 0..=1, default_missing_value = "-")]
+    dot: Option<Target>,
+
+    /// Write a drawing to FILE, or to standard output
+    #[arg(long, value_name = "FILE|-", num_args = 0..=1, default_missing_value = "-")]
+    svg: Option<Target>,
+
+    /// Write JSON to FILE, or to standard output
+    #[arg(long, value_name = "FILE|-", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<Target>,
+
+    /// A command that is run and recorded, after `--`
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+fn parse_moment(text: &str) -> std::result::Result<Moment, String> {
+    let words = [("widest", Moment::Widest), ("end", Moment::End)];
+    moment(text, words, Moment::Event)
+}
+
+/// What is shown, whole.
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: u32,
+    graph: Shown,
+    /// The same by the running kernel, for the demonstration.
+    kernel: Option<Shown>,
+    /// Whether the two are the same.
+    verdict: Option<Verdict>,
+    /// Why there is none.
+    without_kernel: Option<String>,
+}
+
+impl Graph {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let dot = self.dot.as_ref().map(Output::open).transpose()?;
+        let svg = self.svg.as_ref().map(Output::open).transpose()?;
+        let others = [self.dot.as_ref(), self.svg.as_ref()];
+        let outputs = Outputs::open_beside(self.json.as_ref(), &others)?;
+        let report = self.report(console)?;
+        if let Some(svg) = svg {
+            svg.write(console, self.drawing(&report).as_bytes())?;
+        }
+        if let Some(dot) = dot {
+            let mut text = Vec::new();
+            // The first is the one that is whole; programs that read this take one graph a file.
+            if let Some((graph, _)) = self.parts(&report, usize::MAX, usize::MAX).first() {
+                graph.write_dot(&mut text)?;
+            }
+            dot.write(console, &text)?;
+        }
+        outputs.write(console, &report, |out| self.write_text(out, &report))?;
+        Ok(match &report.verdict {
+            Some(verdict) if !verdict.isomorphic => Exit::Differs,
+            _ => Exit::Ok,
+        })
+    }
+
+    fn report(&self, console: &Console) -> Result<Report> {
+        if self.demo {
+            let demo = Demo::make(Policy::LINUX).map_err(of_demo)?;
+            return Ok(Report {
+                schema: 1,
+                graph: demo.core,
+                kernel: demo.kernel,
+                verdict: demo.verdict,
+                without_kernel: demo.without_kernel,
+            });
+        }
+        let graph = if self.pids.is_empty() {
+            self.recorded(console)?
+        } else {
+            live(&self.pids)?
+        };
+        Ok(Report {
+            schema: 1,
+            graph,
+            kernel: None,
+            verdict: None,
+            without_kernel: None,
+        })
+    }
+
+    fn recorded(&self, console: &Console) -> Result<Shown> {
+        let source = Source::open(console, self.trace.as_deref(), &self.command)?;
+        let mut survey = Survey::default();
+        source.events(console, |event| {
+            survey.event(event);
+            Ok(true)
+        })?;
+        let mut left = survey.events_until(self.at);
+        let mut recorded = Recorded::new(&source.header()?)?;
+        source.events(console, |event| {
+            if left > 0 {
+                left -= 1;
+                recorded.event(event)?;
+            }
+            Ok(left > 0)
+        })?;
+        let graph = recorded.graph();
+        if graph.processes.is_empty() {
+            let what = anyhow!("there is no address space in the recording at this moment");
+            return Err(Failure::new(Status::NothingToDo, what));
+        }
+        Ok(graph)
+    }
+
+    /// What is shown of each graph.
+    fn parts(&self, report: &Report, processes: usize, vmas: usize) -> Vec<(Shown, LeftOut)> {
+        let extent = Extent {
+            processes,
+            vmas: self.limit.map_or(vmas, |limit| limit as usize),
+            unattached: if self.all || self.demo {
+                Unattached::Show
+            } else {
+                Unattached::Hide
+            },
+        };
+        let graphs = std::iter::once(&report.graph).chain(&report.kernel);
+        graphs.map(|graph| graph.select(extent)).collect()
+    }
+
+    fn drawing(&self, report: &Report) -> String {
+        let parts = self.parts(report, DRAWN_PROCESSES, DRAWN_VMAS);
+        let parts: Vec<_> = parts.iter().map(|(graph, left)| (graph, *left)).collect();
+        svg::sheet(&parts, report.remark().as_deref())
+    }
+
+    fn write_text(&self, mut out: &mut dyn Write, report: &Report) -> io::Result<()> {
+        for (graph, left_out) in self.parts(report, usize::MAX, usize::MAX) {
+            graph.write_text(&mut out)?;
+            if let Some(text) = left_out.text() {
+                writeln!(out, "{text}")?;
+            }
+            writeln!(out)?;
+        }
+        match report.remark() {
+            Some(remark) => writeln!(out, "{remark}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Report {
+    /// What comparing the two graphs gave.
+    fn remark(&self) -> Option<String> {
+        if let Some(why) = &self.without_kernel {
+            return Some(format!("the running kernel's graph is not there: {why}"));
+        }
+        self.verdict.as_ref().map(Verdict::text)
+    }
+}
+
+/// The graph of running processes.
+fn live(pids: &[i32]) -> Result<Shown> {
+    // Without it there is nothing to draw, and only here it is known why.
+    drop(KernelView::open().map_err(of_view)?);
+    let mut seen: Vec<(String, Option<usize>, Vec<kernel::Seen>)> = Vec::new();
+    let mut names = Vec::new();
+    let mut changed = 0;
+    for (at, &pid) in pids.iter().enumerate() {
+        if pids[..at].contains(&pid) {
+            continue;
+        }
+        let subject = Subject::of_process(pid, AskKernel::Try, AskResident::Never);
+        let subject = subject.map_err(explain::failure)?;
+        if let Some(why) = subject.without_view {
+            return Err(anyhow!(why).into());
+        }
+        changed += subject.changed;
+        let name = format!("process {pid} ({})", subject.name);
+        let vmas = subject.seen.iter().filter_map(of_seen).collect();
+        names.push(name.clone());
+        seen.push((name, None, vmas));
+    }
+    let mut graph = kernel::graph(&names.join(", "), seen);
+    if changed > 0 {
+        graph.notes.push(format!(
+            "{changed} mappings changed while they were read, and are not here"
+        ));
+    }
+    Ok(graph)
+}
+
+/// `None` where the mapping changed before the kernel was asked.
+fn of_seen(seen: &Seen) -> Option<kernel::Seen> {
+    let inside = seen.inside?;
+    let name = seen.mapping.name.text();
+    Some(kernel::Seen {
+        start: seen.mapping.start,
+        end: seen.mapping.end,
+        pgoff: inside.pgoff,
+        flags: seen.flags.unwrap_or(VmFlags::empty()),
+        name: name.rsplit('/').next().unwrap_or_default().to_owned(),
+        anon_vma: inside.anon_vma,
+        root: inside.root,
+        chain_singular: inside.chain_singular,
+        num_children: inside.num_children,
+        num_active_vmas: inside.num_active_vmas,
+    })
+}
+
+fn of_view(error: ViewError) -> Failure {
+    let status = match &error {
+        ViewError::Permission | ViewError::NoBtf(_) | ViewError::TooOld(_) => Status::Permission,
+        _ => Status::Error,
+    };
+    Failure::new(status, error)
+}
+
+fn of_demo(error: DemoError) -> Failure {
+    match error {
+        DemoError::View(error) => of_view(error),
+        error => error.into(),
+    }
+}

@@ -1,0 +1,42 @@
+//! `vmarea show maps`: the mappings of a process.
+
+use super::whose::WhoseArgs;
+use crate::console::Console;
+use crate::exit::{Exit, Result};
+use crate::outputs::JsonArg;
+use clap::Args;
+use vmarea_lab::explain::subject::AskResident;
+use vmarea_lab::show::maps;
+
+/// List the mappings of a process, with what only the kernel knows of them.
+///
+/// Beside what /proc shows: page offset, flags by name, and the anon_vma of each mapping as a number,
+/// where the kernel's own view may be read (CAP_BPF and CAP_PERFMON, or root) or a recording has it.
+#[derive(Debug, Args)]
+pub struct Maps {
+    #[command(flatten)]
+    whose: WhoseArgs,
+
+    /// Read smaps as well, which tells what is in memory; takes seconds for a big process
+    #[arg(long, requires = "pid")]
+    rss: bool,
+
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+impl Maps {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let outputs = self.json.open()?;
+        let resident = if self.rss {
+            AskResident::Read
+        } else {
+            AskResident::Never
+        };
+        let process = self.whose.process(console, resident)?;
+        let maps = maps::Maps::new(&process);
+        let size = |bytes| console.size(bytes).to_string();
+        outputs.write(console, &maps, |out| maps.write_text(out, &size))?;
+        Ok(Exit::Ok)
+    }
+}

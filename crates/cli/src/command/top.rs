@@ -1,0 +1,129 @@
+//! `vmarea top`: processes by their mappings against the limit.
+
+use crate::console::{Console, count};
+use crate::dashboard;
+use crate::exit::{Exit, Failure, Result, Status};
+use crate::outputs::{Output, Target};
+use anyhow::{Context, anyhow};
+use clap::Args;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+use vmarea_lab::explain::rows::Table;
+use vmarea_lab::top::{Look, Sampler, openmetrics};
+
+/// Show processes by their mappings against the limit, again and again.
+///
+/// Reads the lists of mappings of all processes that you may look into, never smaps. What could be
+/// joined is an estimate from these lists; `vmarea explain -p PID` tells more.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Look once and end
+    #[arg(long)]
+    once: bool,
+
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
+    interval: Duration,
+
+    /// Show this many processes; 0 for all
+    #[arg(short = 'n', long, value_name = "N", default_value = "40")]
+    processes: usize,
+
+    /// Write JSON to FILE, or to standard output; without --once a line for each look
+    #[arg(long, value_name = "FILE|-", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<Target>,
+
+    /// Write OpenMetrics text to FILE at each look, for the textfile collector of Prometheus' node
+    /// exporter; the file is replaced as a whole
+    #[arg(long, value_name = "FILE|-", conflicts_with = "json")]
+    openmetrics: Option<Target>,
+}
+
+fn interval(text: &str) -> std::result::Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "no number of seconds")?;
+    if !(0.1..=86_400.0).contains(&seconds) {
+        return Err("between 0.1 and 86400 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+impl Top {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let mut sampler = Sampler::default();
+        let quiet = self.json.is_some() || self.openmetrics.is_some();
+        if !self.once && !quiet {
+            if !io::stdout().is_terminal() {
+                let no_terminal = anyhow!("standard output is no terminal: use --once");
+                return Err(Failure::new(Status::Error, no_terminal));
+            }
+            dashboard::show(&mut sampler, self.interval, console)?;
+            return Ok(Exit::Ok);
+        }
+        loop {
+            let look = sampler.look().context("cannot list the processes")?;
+            self.print(console, look)?;
+            if self.once {
+                return Ok(Exit::Ok);
+            }
+            std::thread::sleep(self.interval);
+        }
+    }
+
+    fn print(&self, console: &Console, mut look: Look) -> Result<()> {
+        if self.processes > 0 {
+            look.rows.truncate(self.processes);
+        }
+        if let Some(target) = &self.json {
+            return Output::open(target)?.write_json(console, &look);
+        }
+        match &self.openmetrics {
+            Some(target) => write_openmetrics(console, target, &look),
+            None => {
+                let mut out = console.data();
+                table(console, &look).write_text(&mut out)?;
+                writeln!(out, "{}", summary(&look))?;
+                out.flush()?;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn write_openmetrics(console: &Console, target: &Target, look: &Look) -> Result<()> {
+    let mut text = String::new();
+    openmetrics::write(look, &mut text)?;
+    Output::open(target)?.write(console, text.as_bytes())
+}
+
+fn table(console: &Console, look: &Look) -> Table {
+    let rows = look.rows.iter().map(|row| {
+        vec![
+            row.pid.to_string(),
+            count(row.mappings),
+            format!("{:.1} %", row.percent_of_limit),
+            count(row.joinable),
+            console.size(row.virtual_bytes).to_string(),
+            row.name.clone(),
+        ]
+    });
+    Table {
+        headings: vec!["PID", "MAPPINGS", "OF LIMIT", "JOINABLE?", "SIZE", "NAME"],
+        rows: rows.collect(),
+    }
+}
+
+/// One line about a look.
+pub(crate) fn summary(look: &Look) -> String {
+    let mut text = format!(
+        "{} processes with mappings; each may have {}",
+        count(look.processes),
+        count(look.limit)
+    );
+    if look.unreadable > 0 {
+        text += &format!(
+            "; of others, that may not be read: {} (run as root)",
+            count(look.unreadable)
+        );
+    }
+    text
+}

@@ -1,0 +1,84 @@
+//! `vmarea trace import`: a trace out of the log of another tool.
+
+use super::failure;
+use crate::console::{Console, count};
+use crate::exit::{Exit, Result};
+use crate::files::Draft;
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+use vmarea_trace::Writer;
+use vmarea_trace::event::Event;
+use vmarea_trace::import::{Format, Import as Imported};
+
+/// Make a trace of the log of strace or perf.
+///
+/// Such a log holds less than a recording: no lists of mappings to compare with, and with strace no
+/// page faults. What is missing is said.
+#[derive(Debug, Args)]
+pub struct Import {
+    /// What wrote the log
+    #[arg(long, value_name = "TOOL")]
+    from: Source,
+
+    /// The log
+    #[arg(value_name = "LOG")]
+    log: PathBuf,
+
+    /// The trace file to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// Tools whose logs can be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Source {
+    /// `strace -f`; with `-y` files are told apart
+    Strace,
+    /// `perf script`, of page faults and system calls
+    PerfScript,
+    /// `perf trace`, with `-F all` for faults
+    PerfTrace,
+}
+
+impl From<Source> for Format {
+    fn from(source: Source) -> Self {
+        match source {
+            Source::Strace => Self::Strace,
+            Source::PerfScript => Self::PerfScript,
+            Source::PerfTrace => Self::PerfTrace,
+        }
+    }
+}
+
+impl Import {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let log =
+            File::open(&self.log).with_context(|| format!("cannot open {}", self.log.display()))?;
+        let unreadable = |error| failure(&self.log, error);
+        let imported = Imported::new(self.from.into(), BufReader::new(log)).map_err(unreadable)?;
+
+        let mut draft = Draft::create(&self.output)?;
+        let mut writer = Writer::new(draft.file(), imported.header())?;
+        for event in imported {
+            let event = event.map_err(unreadable)?;
+            if let Event::Note(note) = &event {
+                console.note(note);
+            }
+            writer.write(&event)?;
+        }
+        writer.flush()?;
+        let (events, bytes) = (writer.events(), writer.bytes());
+        drop(writer);
+        draft.publish()?;
+        console.note(&format!(
+            "wrote {} events, {} to {}",
+            count(events),
+            console.size(bytes),
+            self.output.display()
+        ));
+        Ok(Exit::Ok)
+    }
+}

@@ -1,0 +1,156 @@
+//! `vmarea trace info`: what a trace holds.
+
+use super::{failure, open};
+use crate::console::{Console, address_spaces, count};
+use crate::exit::{Exit, Result};
+use crate::outputs::{Outputs, Target};
+use clap::Args;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use vmarea_trace::event::{Event, Header};
+
+/// Say what a trace holds and whether it is whole.
+#[derive(Debug, Args)]
+pub struct Info {
+    /// The trace file
+    #[arg(value_name = "FILE")]
+    trace: PathBuf,
+
+    /// Write it as JSON to FILE, or instead of the text to standard output with `-`
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<Target>,
+}
+
+/// What was counted.
+#[derive(Debug, Serialize)]
+struct Summary {
+    schema: u32,
+    bytes: u64,
+    events: u64,
+    kinds: BTreeMap<&'static str, u64>,
+    address_spaces: u64,
+    lost: u64,
+    /// Nanoseconds from the first event with a time to the end.
+    span_ns: u64,
+    /// Wait status of the command, where the trace is whole.
+    status: Option<i32>,
+    header: Header,
+}
+
+impl Info {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let outputs = Outputs::open(self.json.as_ref())?;
+        let bytes = self.trace.metadata().map_or(0, |data| data.len());
+        let reader = open(&self.trace)?;
+        let mut summary = Summary::new(bytes, reader.header().clone());
+        let mut span = None;
+        let mut stopped = None;
+        for event in reader {
+            match event {
+                Ok(event) => summary.add(&event, &mut span),
+                Err(error) => stopped = Some(error),
+            }
+        }
+        outputs.write(console, &summary, |out| summary.write_text(console, out))?;
+        match stopped {
+            Some(error) => Err(failure(&self.trace, error)),
+            None => Ok(Exit::Ok),
+        }
+    }
+}
+
+impl Summary {
+    fn new(bytes: u64, header: Header) -> Self {
+        Self {
+            schema: 1,
+            bytes,
+            events: 0,
+            kinds: BTreeMap::new(),
+            address_spaces: 0,
+            lost: 0,
+            span_ns: 0,
+            status: None,
+            header,
+        }
+    }
+
+    fn add(&mut self, event: &Event, first: &mut Option<u64>) {
+        let (kind, time) = describe(event);
+        self.events += 1;
+        *self.kinds.entry(kind).or_default() += 1;
+        if let Some(time) = time {
+            let first = *first.get_or_insert(time);
+            self.span_ns = self.span_ns.max(time.saturating_sub(first));
+        }
+        match event {
+            Event::MmStart(_) => self.address_spaces += 1,
+            Event::Lost { count, .. } => self.lost = self.lost.saturating_add(*count),
+            Event::End { status, .. } => self.status = Some(*status),
+            _ => {}
+        }
+    }
+
+    fn write_text(&self, console: &Console, out: &mut dyn Write) -> std::io::Result<()> {
+        let header = &self.header;
+        writeln!(out, "command    {}", header.command.join(" "))?;
+        writeln!(
+            out,
+            "kernel     {} {}, pages of {} bytes",
+            header.kernel_release, header.machine, header.page_size
+        )?;
+        writeln!(out, "written by {}", header.writer)?;
+        writeln!(
+            out,
+            "faults     {:?}{}",
+            header.faults,
+            if header.kernel_view {
+                ", with the kernel's own view"
+            } else {
+                ""
+            }
+        )?;
+        let per_event = self.bytes as f64 / self.events.max(1) as f64;
+        writeln!(
+            out,
+            "size       {}, {} events, {per_event:.2} bytes an event",
+            console.size(self.bytes),
+            count(self.events)
+        )?;
+        writeln!(
+            out,
+            "time       {:.3} s in {}",
+            self.span_ns as f64 * 1e-9,
+            address_spaces(self.address_spaces)
+        )?;
+        for (kind, n) in &self.kinds {
+            writeln!(out, "  {kind:<10} {:>12}", count(*n))?;
+        }
+        if self.lost > 0 {
+            writeln!(out, "lost       {} samples", count(self.lost))?;
+        }
+        for (name, value) in &header.settings {
+            writeln!(out, "  {name} = {value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Name of the event's kind, and its time where it has one.
+fn describe(event: &Event) -> (&'static str, Option<u64>) {
+    match event {
+        Event::Inode(_) => ("inode", None),
+        Event::MmStart(start) => ("mm start", Some(start.t)),
+        Event::MmEnd { t, .. } => ("mm end", Some(*t)),
+        Event::TaskStart { t, .. } => ("task start", Some(*t)),
+        Event::TaskEnd { t, .. } => ("task end", Some(*t)),
+        Event::Call(call) => ("call", Some(call.t)),
+        Event::Fault(fault) => ("fault", Some(fault.t)),
+        Event::Touch(touch) => ("touch", Some(touch.t)),
+        Event::Snapshot(snapshot) => ("snapshot", Some(snapshot.t)),
+        Event::Lost { t, .. } => ("lost", Some(*t)),
+        Event::Note(_) => ("note", None),
+        Event::End { t, .. } => ("end", Some(*t)),
+    }
+}

@@ -1,0 +1,168 @@
+//! Exit statuses, and failures that know theirs.
+//!
+//! A failure is a chain of causes, printed as one line, with the status that it ends in. Which
+//! status that is comes from where the failure arose; most are plain errors.
+
+use crate::console::Console;
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// The statuses, as `--help` shows them.
+pub const HELP: &str = "\
+Exit status:
+  0  all is well
+  1  an error
+  2  wrong usage
+  3  a comparison with the kernel differs, or a threshold that you gave is exceeded
+  4  there is nothing to do
+  5  a permission is missing; the message names it
+
+`run` and `record` end with the status of the program itself, 128 + N where signal N ended it,
+unless one of 1 to 5 has to be said. In that case a line on standard error that begins with
+`vmarea:` says it.";
+
+/// How a command that did its work ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exit {
+    /// All is well.
+    Ok,
+    /// A comparison differs.
+    Differs,
+    /// As the recorded program ended.
+    Program(u8),
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Ok => Self::SUCCESS,
+            Exit::Differs => Self::from(3),
+            Exit::Program(status) => Self::from(status),
+        }
+    }
+}
+
+/// Statuses of commands that could not do their work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// An error.
+    Error = 1,
+    /// Wrong usage that only shows when arguments are seen together.
+    Usage = 2,
+    /// Nothing to do.
+    NothingToDo = 4,
+    /// A permission is missing.
+    Permission = 5,
+}
+
+/// Why a command could not do its work.
+pub struct Failure {
+    status: Status,
+    cause: anyhow::Error,
+}
+
+/// What commands return.
+pub type Result<T = Exit> = std::result::Result<T, Failure>;
+
+impl Failure {
+    /// A failure with its status.
+    pub fn new(status: Status, cause: impl Into<anyhow::Error>) -> Self {
+        Self {
+            status,
+            cause: cause.into(),
+        }
+    }
+
+    /// Puts `what` before the message.
+    pub fn context(self, what: impl fmt::Display + Send + Sync + 'static) -> Self {
+        Self {
+            status: self.status,
+            cause: self.cause.context(what),
+        }
+    }
+
+    /// Says what happened and gives the status to end with.
+    ///
+    /// A reader of our output that went away (`vmarea ... | head`) is no failure.
+    pub fn report(&self, console: &Console) -> ExitCode {
+        if self.cause.chain().any(is_broken_pipe) {
+            return ExitCode::SUCCESS;
+        }
+        console.complain(&format!("{self}"));
+        ExitCode::from(self.status as u8)
+    }
+}
+
+impl fmt::Display for Failure {
+    /// One line: the causes, the outermost first, what repeats its predecessor left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut before = String::new();
+        for cause in self.cause.chain() {
+            let text = cause.to_string().replace('\n', " ");
+            if before.contains(&text) {
+                continue;
+            }
+            if !before.is_empty() {
+                f.write_str(": ")?;
+            }
+            f.write_str(&text)?;
+            before = text;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} (status {:?})", self.status)
+    }
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(cause: E) -> Self {
+        Self::new(Status::Error, cause)
+    }
+}
+
+fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// The status of a program that ended with the wait status `status`, as shells count it.
+pub fn of_program(status: i32) -> Exit {
+    let signal = status & 0x7f;
+    let code = if signal == 0 {
+        (status >> 8) & 0xff
+    } else {
+        128 + signal
+    };
+    Exit::Program(code as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::anyhow;
+
+    #[test]
+    fn a_failure_is_one_line_without_echoes() {
+        let inner = io::Error::from_raw_os_error(2);
+        let text = format!("cannot open a.vmtrace: {inner}");
+        let failure = Failure::from(anyhow!(inner).context(text.clone()));
+        assert_eq!(failure.to_string(), text);
+
+        let failure = Failure::from(anyhow!("inner\nline").context("outer"));
+        assert_eq!(failure.to_string(), "outer: inner line");
+    }
+
+    #[test]
+    fn wait_statuses_are_counted_as_shells_do() {
+        assert_eq!(of_program(0), Exit::Program(0));
+        assert_eq!(of_program(3 << 8), Exit::Program(3));
+        assert_eq!(of_program(9), Exit::Program(137));
+        assert_eq!(of_program(11 | 0x80), Exit::Program(139), "core dumped");
+    }
+}

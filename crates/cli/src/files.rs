@@ -1,0 +1,143 @@
+//! Output files that are either whole or not there.
+//!
+//! A file is written under a temporary name beside its place and renamed when it is whole. What is
+//! not a regular file (a pipe, `/dev/null`) has no such place and is written to as it stands.
+
+use crate::console::Console;
+use crate::exit::Result;
+use anyhow::Context;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// A file in the making.
+#[derive(Debug)]
+pub struct Draft {
+    path: PathBuf,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Beside(NamedTempFile),
+    Direct(File),
+}
+
+impl Draft {
+    /// Begins the file that is to stand at `path`.
+    ///
+    /// # Errors
+    /// Where nothing can be created there.
+    pub fn create(path: &Path) -> Result<Self> {
+        let cannot = || format!("cannot create {}", path.display());
+        let place = match path.metadata() {
+            Ok(found) if !found.is_file() => Place::Direct(
+                OpenOptions::new()
+                    .write(true)
+                    .open(path)
+                    .with_context(cannot)?,
+            ),
+            _ => {
+                let folder = match path.parent() {
+                    Some(parent) if parent != Path::new("") => parent,
+                    _ => Path::new("."),
+                };
+                let beside = tempfile::Builder::new()
+                    .prefix(".vmarea-")
+                    .permissions(Permissions::from_mode(0o666))
+                    .tempfile_in(folder)
+                    // The message would name the temporary path.
+                    .map_err(|error| io::Error::from(error.kind()))
+                    .with_context(cannot)?;
+                Place::Beside(beside)
+            }
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            place,
+        })
+    }
+
+    /// Publishes the file if `done` is a success. What a failure left of it is kept beside it as
+    /// `.partial` where that is more than nothing, and this is said.
+    ///
+    /// # Errors
+    /// The failure in `done`, or where the file cannot be renamed.
+    pub fn keep<T>(self, console: &Console, done: Result<T>) -> Result<T> {
+        match (done, &self.place) {
+            (Ok(value), _) => {
+                self.publish()?;
+                Ok(value)
+            }
+            (Err(failure), Place::Beside(file)) if file.as_file().metadata()?.len() > 0 => {
+                let mut name = self.path.clone().into_os_string();
+                name.push(".partial");
+                let partial = PathBuf::from(name);
+                if let Place::Beside(file) = self.place
+                    && file.persist(&partial).is_ok()
+                {
+                    console.note(&format!("what there is was kept as {}", partial.display()));
+                }
+                Err(failure)
+            }
+            (Err(failure), _) => Err(failure),
+        }
+    }
+
+    /// Where it is to stand.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What to write to.
+    pub fn file(&mut self) -> &mut File {
+        match &mut self.place {
+            Place::Beside(file) => file.as_file_mut(),
+            Place::Direct(file) => file,
+        }
+    }
+
+    /// The file is whole: it appears at its place.
+    ///
+    /// # Errors
+    /// Where it cannot be renamed; it is gone then.
+    pub fn publish(self) -> Result<()> {
+        if let Place::Beside(file) = self.place {
+            file.persist(&self.path)
+                .map_err(|error| error.error)
+                .with_context(|| format!("cannot create {}", self.path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_draft_that_is_dropped_leaves_nothing_and_the_old_file_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report");
+        std::fs::write(&path, "old").unwrap();
+        let mut draft = Draft::create(&path).unwrap();
+        draft.file().write_all(b"half").unwrap();
+        drop(draft);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_device_is_written_to_and_never_replaced() {
+        let before = Path::new("/dev/null").metadata().unwrap();
+        let mut draft = Draft::create(Path::new("/dev/null")).unwrap();
+        draft.file().write_all(b"gone").unwrap();
+        draft.publish().unwrap();
+        let after = Path::new("/dev/null").metadata().unwrap();
+        assert_eq!(before.file_type(), after.file_type());
+        assert!(!after.is_file());
+    }
+}

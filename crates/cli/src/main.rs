@@ -1,0 +1,72 @@
+//! The `vmarea` command: from arguments to one command to an exit status.
+//!
+//! Data goes to standard output, everything else to standard error; a failure is one line that says
+//! what to do. What the commands do lies in the libraries: here is only what a terminal needs.
+#![forbid(unsafe_code)]
+
+mod command;
+mod console;
+mod dashboard;
+mod exit;
+mod files;
+mod outputs;
+mod policy_table;
+mod progress;
+mod sink;
+mod table;
+
+use crate::command::Command;
+use crate::console::{Console, ConsoleArgs};
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Linux's virtual memory areas, outside of Linux.
+///
+/// Says why the mappings of a running process stay apart, and joins those that need not be. Records
+/// what a program does to its address spaces, replays it through vmarea's own VMA layer under
+/// several policies, and holds the result against the kernel's.
+#[derive(Debug, Parser)]
+#[command(name = "vmarea", version, about, after_help = exit::HELP, propagate_version = true)]
+struct Arguments {
+    #[command(flatten)]
+    console: ConsoleArgs,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let console = Console::new(&arguments.console);
+    match arguments.command.run(&console) {
+        Ok(exit) => exit.into(),
+        Err(failure) => failure.report(&console),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn arguments_are_consistent() {
+        super::Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_says_in_its_help_what_the_list_of_commands_says_and_more() {
+        fn check(command: &clap::Command) {
+            let name = command.get_name();
+            assert!(command.get_about().is_some(), "{name} has no help");
+            let many_words = command.get_arguments().count() > 6;
+            if many_words && command.get_subcommands().next().is_none() {
+                let long = command.get_long_about();
+                assert!(long.is_some(), "{name} hides its explanation");
+            }
+            command.get_subcommands().for_each(check);
+        }
+        super::Arguments::command()
+            .get_subcommands()
+            .for_each(check);
+    }
+}

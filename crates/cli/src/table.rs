@@ -1,0 +1,17 @@
+//! Tables for people: a rule below the headings, numbers to the right.
+
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+
+/// An empty table whose columns from `numbers` on stand to the right. Headings may have several lines.
+pub fn ruled<const N: usize>(headings: [&str; N], numbers: usize) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(UTF8_HORIZONTAL_ONLY)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(headings);
+    for column in table.column_iter_mut().skip(numbers) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}

@@ -1,0 +1,99 @@
+//! What `explain` advises, done: the command that it prints takes away what it said it would.
+#![forbid(unsafe_code)]
+
+#[path = "../../lab/tests/explain/program.rs"]
+mod program;
+
+use program::Program;
+use program::leash;
+use std::process::Command;
+
+const VMAREA: &str = env!("CARGO_BIN_EXE_vmarea");
+
+/// Boundaries of each case: enough that a repair is advised.
+const N: u64 = 2_200;
+
+/// What is said of the process.
+fn explained(pid: i32) -> serde_json::Value {
+    let mut command = Command::new(VMAREA);
+    command.args(["explain", "--json", "-p", &pid.to_string()]);
+    let output = leash::output(&mut command).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("JSON alone")
+}
+
+/// Runs the command as a shell would, with more patience than a busy machine needs, and a journal
+/// of its own.
+fn run(command: &str) -> std::process::Output {
+    let folder = tempfile::tempdir().unwrap();
+    let words = command.strip_prefix("vmarea ").expect("a command of ours");
+    let mut shell = Command::new("sh");
+    shell
+        .arg("-c")
+        .arg(format!(
+            "exec \"$0\" {words} --max-pause 1s --journal \"$1\""
+        ))
+        .arg(VMAREA)
+        .arg(folder.path().join("journal"));
+    leash::output(&mut shell).unwrap()
+}
+
+/// Without the kernel's view nothing is promised: the truth is among what is hidden.
+fn is_all_seen() -> bool {
+    let view = vmarea_host::view::KernelView::open();
+    view.inspect_err(|error| eprintln!("skipped: {error}"))
+        .is_ok()
+}
+
+#[test]
+fn the_advised_command_takes_away_what_was_promised() {
+    if let Err(error) = vmarea_host::repair::can_repair_itself() {
+        return eprintln!("skipped: {error}");
+    }
+    if !is_all_seen() {
+        return;
+    }
+    let program = Program::compile();
+    for (name, share) in [
+        ("page_offset", 1),
+        ("anon_vma_committed", 1),
+        ("anon_vma_mapped", 1),
+        ("anon_vma_inherited", 1),
+        ("anon_vma_shared_with_child", 1),
+        ("guard_protected", 1),
+        ("guard_touched_apart", 2),
+        ("flags_dontfork", 1),
+        ("flags_decommitted", 1),
+    ] {
+        let case = program.start(name, N).expect("every Linux makes this");
+        let before = explained(case.pid);
+        let promised = before["joinable"].as_u64().unwrap();
+        assert_eq!(promised, N / share, "{name}: {before}");
+        let command = before["advice"]["command"].as_str().expect("a command");
+        let output = run(command);
+        assert_eq!(output.status.code(), Some(0), "{command}: {output:?}");
+        let after = explained(case.pid);
+        let gone = before["mappings"].as_u64().unwrap() - after["mappings"].as_u64().unwrap();
+        assert_eq!(gone, promised, "{name}: {command}: {output:?}: {after}");
+        assert_eq!(after["joinable"], 0, "{name}: {after}");
+    }
+}
+
+#[test]
+fn what_repairs_leave_is_not_advised() {
+    if !is_all_seen() {
+        return;
+    }
+    let program = Program::compile();
+    for name in [
+        "guard_reserved",
+        "flags_random",
+        "flags_wipeonfork",
+        "heap_flags",
+    ] {
+        let case = program.start(name, N).expect("every Linux makes this");
+        let said = explained(case.pid);
+        assert_eq!(said["joinable"], 0, "{name}: {said}");
+        assert!(said["advice"]["command"].is_null(), "{name}: {said}");
+    }
+}

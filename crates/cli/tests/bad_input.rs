@@ -1,0 +1,145 @@
+//! Input that cannot be worked with: one line that says what to do, the right status, and no output
+//! that looks whole.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use support::vmarea;
+use vmarea_trace::Writer;
+use vmarea_trace::event::{Event, Header};
+
+/// The one line that the command failed with, on top of what the program itself said.
+fn complaint(output: &Output, status: i32) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(status), "{text}");
+    let last = text.lines().last().unwrap_or_default().to_owned();
+    assert!(last.starts_with("vmarea: "), "who speaks? {text}");
+    assert!(!text.contains("panicked"), "{text}");
+    last
+}
+
+/// A trace of two events, recorded nowhere.
+fn small_trace(path: &Path, page_size: u32) {
+    let header = Header {
+        kernel_release: "6.18.0".into(),
+        machine: "x86_64".into(),
+        page_size,
+        ..Header::default()
+    };
+    let mut writer = Writer::create(path, &header).unwrap();
+    writer.write(&Event::Note("a note".into())).unwrap();
+    writer.write(&Event::End { status: 0, t: 1 }).unwrap();
+    writer.finish().unwrap();
+}
+
+#[test]
+fn a_trace_of_a_newer_version_is_refused_by_its_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("newer.vmtrace");
+    small_trace(&path, 4096);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[8..12].copy_from_slice(&900u32.to_le_bytes());
+    std::fs::write(&path, bytes).unwrap();
+    let text = complaint(&vmarea(&["replay", path.to_str().unwrap()]), 1);
+    assert!(text.contains("900") && text.contains("newer"), "{text}");
+}
+
+#[test]
+fn a_trace_from_another_page_size_is_refused_by_its_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.vmtrace");
+    small_trace(&path, 16384);
+    let text = complaint(&vmarea(&["replay", path.to_str().unwrap()]), 1);
+    assert!(text.contains("16384"), "{text}");
+}
+
+#[test]
+fn a_damaged_trace_is_named_with_block_and_offset() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("damaged.vmtrace");
+    small_trace(&path, 4096);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 0x55;
+    std::fs::write(&path, bytes).unwrap();
+    let text = complaint(&vmarea(&["trace", "dump", path.to_str().unwrap()]), 1);
+    assert!(text.contains("block 1") && text.contains("byte"), "{text}");
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_says_so() {
+    let text = complaint(&vmarea(&["record", "-o", "/dev/full", "--", "true"]), 1);
+    assert!(text.contains("no space left"), "{text}");
+}
+
+#[test]
+fn a_file_that_is_no_program_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = folder.path().join("plain");
+    std::fs::write(&plain, "text\n").unwrap();
+    std::fs::set_permissions(&plain, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let path = plain.to_str().unwrap();
+    assert!(complaint(&vmarea(&["run", "--", path]), 1).contains(path));
+
+    let folder = folder.path().to_str().unwrap();
+    assert!(complaint(&vmarea(&["run", "--", folder]), 1).contains(folder));
+}
+
+/// A static i386 program of 20 bytes of code: `exit(7)`.
+fn i386_program() -> Vec<u8> {
+    let entry: u32 = 0x0804_8000 + 52 + 32;
+    let code = [0xb8, 1, 0, 0, 0, 0xbb, 7, 0, 0, 0, 0xcd, 0x80];
+    let length = 52 + 32 + code.len() as u32;
+    let mut elf = vec![0x7f, b'E', b'L', b'F', 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let half =
+        |out: &mut Vec<u8>, values: &[u16]| values.iter().for_each(|v| out.extend(v.to_le_bytes()));
+    let word =
+        |out: &mut Vec<u8>, values: &[u32]| values.iter().for_each(|v| out.extend(v.to_le_bytes()));
+    half(&mut elf, &[2, 3]); // executable, i386
+    word(&mut elf, &[1, entry, 52, 0, 0]);
+    half(&mut elf, &[52, 32, 1, 40, 0, 0]);
+    word(
+        &mut elf,
+        &[1, 0, 0x0804_8000, 0x0804_8000, length, length, 5, 0x1000],
+    );
+    elf.extend(code);
+    elf
+}
+
+#[test]
+fn a_32_bit_program_is_refused_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("i386");
+    std::fs::write(&path, i386_program()).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = path.to_str().unwrap();
+    let alone = Command::new(path).status();
+    if alone.ok().and_then(|status| status.code()) != Some(7) {
+        return; // this kernel runs no 32-bit programs, so nobody can ask us to
+    }
+    let text = complaint(&vmarea(&["run", "--", path]), 1);
+    assert!(text.contains("32-bit"), "{text}");
+}
+
+#[test]
+fn a_program_that_is_already_traced_is_refused_as_such() {
+    let traced = Command::new("strace")
+        .args([
+            "-f",
+            "-o",
+            "/dev/null",
+            env!("CARGO_BIN_EXE_vmarea"),
+            "run",
+            "--",
+            "true",
+        ])
+        .output();
+    let Ok(output) = traced else {
+        return; // no strace here
+    };
+    let text = complaint(&output, 5);
+    assert!(text.contains("traced"), "{text}");
+}

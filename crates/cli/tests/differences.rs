@@ -1,0 +1,179 @@
+//! The comparison bites: a recording of a real program in which one thing is changed no longer
+//! comes out equal, and the difference that is shown is the one that was made.
+#![forbid(unsafe_code)]
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+use vmarea_trace::event::{Event, KernelVma, Reason, SnapVma};
+use vmarea_trace::{Reader, Writer};
+
+const MMAP: u32 = 9;
+const PAGE: u64 = 4096;
+
+/// A recording of a program, and room for a changed copy of it.
+struct Recording {
+    folder: TempDir,
+}
+
+impl Recording {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let recording = Self { folder };
+        let status = Command::new(env!("CARGO_BIN_EXE_vmarea"))
+            .args(["record", "-o"])
+            .arg(recording.path("true"))
+            .args(["--", "/bin/true"])
+            .status()
+            .unwrap();
+        assert!(status.success());
+        recording
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn has_kernel_view(&self) -> bool {
+        Reader::open(self.path("true"))
+            .unwrap()
+            .header()
+            .kernel_view
+    }
+
+    /// Replays the recording after `change` had every event in its hands.
+    fn replay_changed(&self, mut change: impl FnMut(&mut Event)) -> (Option<i32>, Value) {
+        let reader = Reader::open(self.path("true")).unwrap();
+        let changed = self.path("changed");
+        let mut writer = Writer::create(&changed, reader.header()).unwrap();
+        for event in reader {
+            let mut event = event.unwrap();
+            change(&mut event);
+            writer.write(&event).unwrap();
+        }
+        writer.finish().unwrap();
+        replay(&changed)
+    }
+}
+
+/// Exit status and report.
+fn replay(trace: &Path) -> (Option<i32>, Value) {
+    let output = Command::new(env!("CARGO_BIN_EXE_vmarea"))
+        .args(["replay", "--json", "-"])
+        .arg(trace)
+        .output()
+        .unwrap();
+    let report = serde_json::from_slice(&output.stdout).expect("JSON alone");
+    (output.status.code(), report)
+}
+
+#[test]
+fn unchanged_it_is_equal() {
+    let (status, report) = Recording::new().replay_changed(|_| ());
+    assert_eq!(report["verify"]["differences"], 0, "{report:#}");
+    assert_eq!(status, Some(0));
+}
+
+#[test]
+fn a_changed_result_is_the_difference_that_is_shown() {
+    let mut placed = 0;
+    let mut changed = None;
+    let (status, report) = Recording::new().replay_changed(|event| {
+        if let Event::Call(call) = event
+            && call.nr == MMAP
+            && call.args[0] == 0
+            && changed.is_none()
+        {
+            // The first one tells an ordinary user's recording where the search begins.
+            placed += 1;
+            if placed == 1 {
+                return;
+            }
+            call.ret -= PAGE as i64;
+            changed = Some(call.ret);
+        }
+    });
+    assert_eq!(status, Some(3));
+    assert!(report["verify"]["differences"].as_u64() > Some(0));
+    let kernel = report["first_difference"]["kernel"].as_str().unwrap();
+    let address = format!("{:#x}", changed.expect("the loader maps something"));
+    assert!(kernel.contains(&address), "{address} is not in {kernel}");
+}
+
+#[test]
+fn a_changed_mapping_at_exit_is_a_difference() {
+    let recording = Recording::new();
+    type Change = fn(&mut Vec<SnapVma>);
+    let changes: [(&str, Change); 4] = [
+        ("longer", |vmas| vmas[0].end += PAGE),
+        ("other access", |vmas| {
+            vmas[0].perms.write = !vmas[0].perms.write
+        }),
+        ("missing", |vmas| drop(vmas.remove(1))),
+        ("cut in two", |vmas| {
+            let is_code =
+                |vma: &SnapVma| vma.perms.exec && vma.inode.is_some() && vma.end - vma.start > PAGE;
+            let at = vmas
+                .iter()
+                .position(is_code)
+                .expect("the program's own code");
+            let mut upper = vmas[at].clone();
+            vmas[at].end = vmas[at].start + PAGE;
+            upper.start += PAGE;
+            upper.offset += PAGE;
+            vmas.insert(at + 1, upper);
+        }),
+    ];
+    for (what, change) in changes {
+        let (status, report) = recording.replay_changed(|event| {
+            if let Event::Snapshot(snapshot) = event
+                && snapshot.reason == Reason::Exit
+            {
+                change(&mut snapshot.vmas);
+            }
+        });
+        let verify = &report["verify"];
+        if !recording.has_kernel_view() && verify["undecided"].as_u64() > Some(1) {
+            continue; // an ordinary user, for whom a boundary may hang on a page fault that he did not see
+        }
+        assert_eq!(status, Some(3), "{what}: {report:#}");
+        assert!(report["first_difference"].is_object(), "{what}");
+    }
+}
+
+#[test]
+fn a_changed_page_offset_or_anon_vma_is_a_difference() {
+    let recording = Recording::new();
+    if !Reader::open(recording.path("true"))
+        .unwrap()
+        .header()
+        .kernel_view
+    {
+        return; // an ordinary user, who cannot see them
+    }
+    type Change = fn(&mut KernelVma);
+    let changes: [(&str, Change); 2] = [
+        ("page offset", |kernel| kernel.pgoff += 1),
+        ("no anon_vma", |kernel| {
+            (kernel.anon_vma, kernel.root) = (0, 0)
+        }),
+    ];
+    for (what, change) in changes {
+        let (status, report) = recording.replay_changed(|event| {
+            if let Event::Snapshot(snapshot) = event
+                && snapshot.reason == Reason::Exit
+            {
+                let faulted =
+                    |vma: &&mut SnapVma| vma.kernel.is_some_and(|kernel| kernel.anon_vma != 0);
+                let vma = snapshot
+                    .vmas
+                    .iter_mut()
+                    .find(faulted)
+                    .expect("a page was written");
+                change(vma.kernel.as_mut().expect("it was just seen"));
+            }
+        });
+        assert_eq!(status, Some(3), "{what}: {report:#}");
+    }
+}

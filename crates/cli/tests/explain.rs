@@ -1,0 +1,211 @@
+//! `explain` as people and scripts meet it: formats, statuses, and subjects that are none.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use support::leash::{self, Leashed};
+use support::{Idle, Nobody, text, vmarea};
+
+/// The one line that the command failed with.
+fn complaint(arguments: &[&str], status: i32) -> String {
+    support::complaint(&vmarea(arguments), status)
+}
+
+fn maps_of(pid: &str) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap()
+}
+
+#[test]
+fn all_formats_have_every_mapping_of_the_list() {
+    let cat = Idle::cat();
+    let pid = cat.pid();
+    let lines = maps_of(&pid).lines().count();
+    for bpf in [&["--no-bpf"][..], &[]] {
+        let json = vmarea(&[&["explain", "-p", &pid, "--all", "--json"], bpf].concat());
+        let report: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON alone");
+        assert_eq!(report["schema"], 1);
+        let mappings = report["mappings"].as_u64().unwrap();
+        let not_counted = report["not_counted"].as_u64().unwrap();
+        assert_eq!(mappings + not_counted, lines as u64);
+        let reasons = report["reasons"].as_array().unwrap();
+        let sum: u64 = reasons
+            .iter()
+            .map(|r| r["mappings"].as_u64().unwrap())
+            .sum();
+        assert_eq!(
+            sum + 1,
+            mappings,
+            "the reasons and the first mapping are all"
+        );
+        let rows = report["rows"].as_array().unwrap().len();
+        assert_eq!(rows as u64, mappings);
+
+        let csv = vmarea(&[&["explain", "-p", &pid, "--all", "--csv"], bpf].concat());
+        let csv = text(&csv.stdout);
+        let head = "ADDRESS,SIZE,PERM,OFFSET,INODE,FLAGS,MAPPING,REASON,FIX";
+        assert_eq!(csv.lines().next(), Some(head));
+        assert_eq!(csv.lines().count(), rows + 1);
+        let markdown = vmarea(&[&["explain", "-p", &pid, "--all", "--markdown"], bpf].concat());
+        assert_eq!(text(&markdown.stdout).lines().count(), rows + 2);
+        let table = vmarea(&[&["explain", "-p", &pid, "--all"], bpf].concat());
+        assert_eq!(text(&table.stdout).lines().count(), rows + 1);
+    }
+}
+
+#[test]
+fn a_summary_is_short_and_ends_with_advice() {
+    let cat = Idle::cat();
+    let output = vmarea(&["explain", "-p", &cat.pid()]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(said.lines().count() <= 25, "{said}");
+    assert!(said.contains("nothing to do"), "{said}");
+}
+
+#[test]
+fn a_pasted_list_says_what_the_process_says() {
+    let cat = Idle::cat();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("maps.txt");
+    // As it comes out of a ticket: other line ends, empty lines around.
+    std::fs::write(
+        &path,
+        format!("\n{}\n\n", maps_of(&cat.pid())).replace('\n', "\r\n"),
+    )
+    .unwrap();
+    let path = path.to_str().unwrap();
+    let reasons = |arguments: &[&str]| {
+        let output = vmarea(arguments);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        report["reasons"].clone()
+    };
+    let pasted = reasons(&["explain", "--from", path, "--json"]);
+    let live = reasons(&["explain", "-p", &cat.pid(), "--no-bpf", "--json"]);
+    assert_eq!(pasted, live);
+}
+
+#[test]
+fn a_pasted_smaps_has_its_flags() {
+    let smaps = std::fs::read("/proc/self/smaps").unwrap();
+    let mut command = Command::new(support::VMAREA);
+    command
+        .args(["explain", "--from", "-", "--all", "--csv"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = Leashed::start(&mut command).unwrap();
+    child.stdin.take().unwrap().write_all(&smaps).unwrap();
+    let output = leash::finish(child).unwrap();
+    assert!(
+        text(&output.stdout).contains(",rd ex mr mw me,"),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
+fn rss_is_read_only_when_it_is_asked_for() {
+    let cat = Idle::cat();
+    let with = vmarea(&["explain", "-p", &cat.pid(), "--rss", "--all", "--csv"]);
+    assert!(text(&with.stdout).starts_with("ADDRESS,SIZE,RSS,"));
+    let without = vmarea(&["explain", "-p", &cat.pid(), "--all", "--csv"]);
+    assert!(text(&without.stdout).starts_with("ADDRESS,SIZE,PERM,"));
+}
+
+#[test]
+fn a_threshold_ends_with_three() {
+    let cat = Idle::cat();
+    for (limit, status) in [("0%", 3), ("70%", 0), ("1", 3), ("60000", 0)] {
+        let output = vmarea(&["explain", "-p", &cat.pid(), "--fail-above", limit]);
+        assert_eq!(output.status.code(), Some(status), "{limit}");
+        assert!(!output.stdout.is_empty(), "the report is there in any case");
+    }
+}
+
+#[test]
+fn a_range_shows_a_part() {
+    let cat = Idle::cat();
+    let maps = maps_of(&cat.pid());
+    let first = maps.split(' ').next().unwrap();
+    let output = vmarea(&[
+        "explain",
+        "-p",
+        &cat.pid(),
+        "--all",
+        "--csv",
+        "--range",
+        first,
+    ]);
+    assert_eq!(text(&output.stdout).lines().count(), 2, "{first}");
+    let nothing = complaint(&["explain", "-p", &cat.pid(), "--range", "1,2"], 4);
+    assert!(nothing.contains("range"), "{nothing}");
+}
+
+#[test]
+fn subjects_that_are_none_are_named_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let prose = write("prose", b"Dear all,\nthe server is down.\n");
+    let said = complaint(&["explain", "--from", &prose], 1);
+    assert!(said.contains("prose") && said.contains("line 1"), "{said}");
+    let binary = write("binary", &[0xff; 4096]);
+    complaint(&["explain", "--from", &binary], 1);
+    complaint(&["explain", "--from", &write("empty", b"")], 4);
+    let twice = format!("{0}{0}", maps_of("self"));
+    let said = complaint(&["explain", "--from", &write("twice", twice.as_bytes())], 1);
+    assert!(said.contains("two lists"), "{said}");
+    complaint(&["explain", "--from", "/nonexistent/maps"], 1);
+    let said = complaint(&["explain", "-p", "2147483647"], 1);
+    assert!(said.contains("no process 2147483647"), "{said}");
+}
+
+#[test]
+fn a_process_that_has_ended_and_one_without_mappings_are_told_apart() {
+    let mut ended = Leashed::start(&mut Command::new("true")).unwrap();
+    let pid = ended.id().to_string();
+    // It is a zombie as soon as it has ended: nobody waits for it yet.
+    while !std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .unwrap()
+        .contains(") Z ")
+    {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let said = complaint(&["explain", "-p", &pid], 1);
+    assert!(said.contains("has ended"), "{said}");
+    ended.wait().unwrap();
+    let kthreadd = std::fs::read_to_string("/proc/2/comm").unwrap_or_default();
+    if kthreadd.trim() == "kthreadd" {
+        let said = complaint(&["explain", "-p", "2"], 4);
+        assert!(said.contains("kernel thread"), "{said}");
+    }
+}
+
+#[test]
+fn another_users_process_needs_a_permission_and_says_which() {
+    let Some(nobody) = Nobody::new() else {
+        return;
+    };
+    let cat = Idle::cat();
+    let said = support::complaint(&nobody.vmarea(&["explain", "-p", &cat.pid()]), 5);
+    assert!(said.contains("CAP_SYS_PTRACE"), "{said}");
+}
+
+#[test]
+fn wrong_usage_ends_with_two() {
+    for arguments in [
+        &["explain"][..],
+        &["explain", "-p", "0"],
+        &["explain", "-p", "x"],
+        &["explain", "-p", "1", "--from", "maps"],
+        &["explain", "-p", "1", "--range", "2000,1000"],
+        &["explain", "-p", "1", "--fail-above", "much"],
+        &["explain", "-p", "1", "--json", "--csv"],
+    ] {
+        assert_eq!(vmarea(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}

@@ -1,0 +1,340 @@
+//! `vmarea merge` on processes that this test starts, and on those that it must refuse.
+//!
+//! What is moved and how is tested with `vmarea-host` and `vmarea-preload`; here are a whole merge
+//! as a script meets it, and the refusals.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{ChildStdout, Command, Output, Stdio};
+use support::leash::{self, Leashed};
+use support::{Nobody, VMAREA};
+
+/// Memory in 500 mappings that could be one; then waits for a line and checks all of it.
+const PROGRAM: &str = r#"
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+page, pages = 4096, 500
+area = libc.mmap(None, pages * page, 0, 0x22, -1, 0)
+far = libc.mmap(None, 2 * pages * page, 0, 0x22, -1, 0)
+for i in range(pages):
+    p = libc.mmap(far + 2 * i * page, page, 3, 0x32, -1, 0)
+    ctypes.memset(p, i % 251, page)
+    assert libc.mremap(p, page, page, 3, area + i * page) == area + i * page
+print("%x,%x" % (area, area + pages * page), flush=True)
+for line in sys.stdin:
+    wrong = sum(ctypes.string_at(area + i * page, page) != bytes([i % 251]) * page for i in range(pages))
+    print("wrong", wrong, flush=True)
+"#;
+
+struct Heap {
+    child: Leashed,
+    out: BufReader<ChildStdout>,
+    range: String,
+}
+
+impl Heap {
+    fn start() -> Heap {
+        Heap::start_as(Command::new("python3").args(["-c", PROGRAM]))
+    }
+
+    /// `range` is empty where the program could not be started that way.
+    fn start_as(command: &mut Command) -> Heap {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Leashed::start(command).expect("a program");
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut range = String::new();
+        out.read_line(&mut range).unwrap();
+        Heap {
+            child,
+            out,
+            range: range.trim().to_owned(),
+        }
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    fn mappings(&self) -> usize {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).unwrap();
+        maps.lines().count()
+    }
+
+    /// Asks the program whether its bytes are what they were.
+    fn wrong(&mut self) -> String {
+        use std::io::Write;
+        writeln!(self.child.stdin.as_mut().unwrap(), "look").unwrap();
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+}
+
+fn merge(arguments: &[&str]) -> Output {
+    leash::output(Command::new(VMAREA).arg("merge").args(arguments)).expect("the binary was built")
+}
+
+/// The one line that standard error must be.
+fn complaint(output: &Output) -> String {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(text.lines().count(), 1, "not one line: {text}");
+    text
+}
+
+fn may_merge() -> bool {
+    let may = vmarea_host::repair::can_repair_itself();
+    may.inspect_err(|error| eprintln!("skipped: {error}"))
+        .is_ok()
+}
+
+fn journals() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path: PathBuf = folder.path().join("journals");
+    (folder, path.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_a_merge_no_byte() {
+    if !may_merge() {
+        return;
+    }
+    let (_folder, journal) = journals();
+    let mut heap = Heap::start();
+    let (pid, range) = (heap.pid(), heap.range.clone());
+    let before = heap.mappings();
+    let base = [
+        "-p",
+        &pid,
+        "--range",
+        &range,
+        "--max-pause",
+        "1s",
+        "--journal",
+        &journal,
+        "--json",
+    ];
+    let said = |output: &Output| -> serde_json::Value {
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        serde_json::from_slice(&output.stdout).expect("JSON alone")
+    };
+    let dry = said(&merge(&base));
+    assert_eq!((&dry["before"], &dry["after"]), (&500.into(), &1.into()));
+    assert_eq!(heap.mappings(), before);
+
+    let done = said(&merge(&[&base[..], &["--apply"]].concat()));
+    assert_eq!((&done["before"], &done["after"]), (&500.into(), &1.into()));
+    assert_eq!(heap.mappings(), before - 499);
+    assert_eq!(heap.wrong(), "wrong 0");
+
+    // Nothing is left to do, and nothing was left behind.
+    let again = merge(&[
+        "-p",
+        &pid,
+        "--range",
+        &range,
+        "--apply",
+        "--journal",
+        &journal,
+    ]);
+    assert_eq!(again.status.code(), Some(4), "{again:?}");
+    assert!(complaint(&again).contains("nothing to join"));
+    let resume = merge(&["-p", &pid, "--resume", "--journal", &journal]);
+    assert_eq!(resume.status.code(), Some(4), "{resume:?}");
+    assert_eq!(std::fs::read_dir(&journal).unwrap().count(), 0);
+}
+
+#[test]
+fn a_stopped_process_stays_stopped() {
+    if !may_merge() {
+        return;
+    }
+    let (_folder, journal) = journals();
+    let mut heap = Heap::start();
+    let pid = heap.pid();
+    let signal = |name: &str| leash::output(Command::new("kill").args([name, &pid])).unwrap();
+    signal("-STOP");
+    let range = heap.range.clone();
+    let arguments = [
+        "-p",
+        &pid,
+        "--range",
+        &range,
+        "--apply",
+        "--max-pause",
+        "1s",
+        "--journal",
+        &journal,
+    ];
+    let output = merge(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    assert!(status.contains("State:\tT"), "{status}");
+    signal("-CONT");
+    assert_eq!(heap.wrong(), "wrong 0");
+}
+
+#[test]
+fn what_cannot_be_merged_is_said_in_one_line() {
+    let cases: [(&[&str], i32, &str); 3] = [
+        (&["-p", "2147483647"], 1, "no process"),
+        // The kernel's own thread.
+        (&["-p", "2"], 1, "process 2"),
+        (&["-p", "1", "--max-pause", "1ns"], 2, "time"),
+    ];
+    for (arguments, status, words) in cases {
+        let output = merge(arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(status),
+            "{arguments:?}: {output:?}"
+        );
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(words), "{arguments:?}: {text}");
+    }
+}
+
+#[test]
+fn a_traced_process_is_left_alone() {
+    let heap = Heap::start();
+    let mut strace = Command::new("strace");
+    strace
+        .args(["-q", "-o", "/dev/null", "-p", &heap.pid()])
+        .stderr(Stdio::null());
+    let mut tracer = Leashed::start(&mut strace).expect("strace");
+    let status = format!("/proc/{}/status", heap.pid());
+    while std::fs::read_to_string(&status)
+        .unwrap()
+        .contains("TracerPid:\t0\n")
+    {
+        assert!(
+            tracer.try_wait().unwrap().is_none(),
+            "strace may not trace here"
+        );
+    }
+    let output = merge(&["-p", &heap.pid(), "--apply"]);
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    assert!(complaint(&output).contains("traced by process"));
+}
+
+#[test]
+fn another_users_process_needs_a_permission() {
+    let Some(nobody) = Nobody::new() else {
+        return;
+    };
+    let heap = Heap::start();
+    let output = nobody.vmarea(&["merge", "-p", &heap.pid(), "--apply"]);
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    assert!(complaint(&output).contains("CAP_SYS_PTRACE"));
+}
+
+/// A 32-bit program that waits: `pause` again and again.
+const PROGRAM_32: [u8; 95] = {
+    let mut bytes = [0; 95];
+    let head: [&[u8]; 4] = [
+        // An executable for i386 that begins at 0x08048054.
+        b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0\x01\0\0\0\x54\x80\x04\x08",
+        b"\x34\0\0\0\0\0\0\0\0\0\0\0\x34\0\x20\0\x01\0\0\0\0\0\0\0",
+        // One part: all of the file, to be read and run.
+        b"\x01\0\0\0\0\0\0\0\0\x80\x04\x08\0\x80\x04\x08\x5f\0\0\0\x5f\0\0\0\x05\0\0\0\0\x10\0\0",
+        // mov eax, 29; int 0x80; jmp back
+        b"\xb8\x1d\0\0\0\xcd\x80\xeb\xf7\0\0",
+    ];
+    let (mut part, mut at) = (0, 0);
+    while part < head.len() {
+        let mut n = 0;
+        while n < head[part].len() {
+            bytes[at] = head[part][n];
+            (n, at) = (n + 1, at + 1);
+        }
+        part += 1;
+    }
+    bytes
+};
+
+#[test]
+fn a_32_bit_program_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("waits");
+    std::fs::write(&path, PROGRAM_32).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let Ok(child) = Leashed::start(&mut Command::new(&path)) else {
+        eprintln!("skipped: this machine runs no 32-bit programs");
+        return;
+    };
+    let output = merge(&["-p", &child.id().to_string(), "--apply"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(complaint(&output).contains("32-bit"));
+}
+
+#[test]
+fn a_process_in_a_namespace_of_its_own_is_merged() {
+    if !may_merge() {
+        return;
+    }
+    let (_folder, journal) = journals();
+    let mut unshare = Command::new("unshare");
+    unshare
+        .args(["--pid", "--fork", "--kill-child", "python3", "-c", PROGRAM])
+        .stderr(Stdio::null());
+    let mut heap = Heap::start_as(&mut unshare);
+    if heap.range.is_empty() {
+        eprintln!("skipped: no namespaces here");
+        return;
+    }
+    // The program is the child of `unshare`.
+    let children = format!("/proc/{0}/task/{0}/children", heap.pid());
+    let pid = std::fs::read_to_string(children).unwrap().trim().to_owned();
+    let range = heap.range.clone();
+    let base = ["-p", &pid, "--range", &range, "--journal", &journal];
+    let output = merge(&[&base[..], &["--apply", "--max-pause", "1s"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(heap.wrong(), "wrong 0");
+}
+
+#[test]
+fn numbers_of_another_namespace_are_refused() {
+    // In a namespace of its own, but with the list of processes of this one.
+    let mut heap = Heap::start();
+    let mut unshare = Command::new("unshare");
+    unshare
+        .args(["--pid", "--fork", VMAREA, "merge", "--apply", "-p"])
+        .arg(heap.pid());
+    let output = leash::output(&mut unshare).expect("unshare");
+    if String::from_utf8_lossy(&output.stderr).contains("unshare") {
+        eprintln!("skipped: no namespaces here");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(complaint(&output).contains("another pid namespace"));
+    assert_eq!(heap.wrong(), "wrong 0");
+}
+
+#[test]
+fn to_keep_a_program_merged_needs_the_right_to_userfaultfd() {
+    let own = leash::output(Command::new("id").arg("-u")).unwrap();
+    let unprivileged = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
+    if own.stdout != b"0\n" || unprivileged.is_ok_and(|text| text.trim() != "0") {
+        eprintln!("skipped: only root can become one without the right");
+        return;
+    }
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--inh-caps=-all", "--bounding-set=-all", "--reuid", "65534"])
+        .args(["--clear-groups", "/proc/self/fd/0"])
+        .args(["run", "--keep-merged", "--", "true"])
+        .stdin(std::fs::File::open(VMAREA).unwrap());
+    let output = leash::output(&mut command).unwrap();
+    if output.status.code() == Some(127) || output.status.code() == Some(126) {
+        eprintln!("skipped: the binary may not be run by others: {output:?}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    assert!(complaint(&output).contains("vm.unprivileged_userfaultfd"));
+}

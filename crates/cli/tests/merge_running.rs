@@ -1,0 +1,422 @@
+//! `vmarea merge` on processes that write, fork, become other programs and end while it works, and
+//! on the command itself being killed at its steps.
+//!
+//! The processes are a C program that knows every byte of its memory. Where userfaultfd or tracing
+//! is not permitted the tests say so and pass.
+#![forbid(unsafe_code)]
+
+#[path = "support/leash.rs"]
+mod leash;
+
+use leash::Leashed;
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("merge-target");
+        let mut compiler = Command::new("cc");
+        compiler
+            .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
+            .arg(&program)
+            .arg("-I")
+            .arg(root.join("../preload/tests/programs"))
+            .arg(root.join("tests/programs/target.c"));
+        let built = leash::output(&mut compiler).expect("a C compiler");
+        assert!(built.status.success(), "{built:?}");
+        program
+    })
+}
+
+fn may_merge() -> bool {
+    let may = vmarea_host::repair::can_repair_itself();
+    may.inspect_err(|error| eprintln!("skipped: {error}"))
+        .is_ok()
+}
+
+/// The program in one of its scenarios, and a folder for journals.
+struct Target {
+    child: Leashed,
+    out: BufReader<std::process::ChildStdout>,
+    folder: tempfile::TempDir,
+    /// The address of its memory, once it has said so.
+    place: String,
+}
+
+impl Target {
+    fn start(arguments: &[&str]) -> Target {
+        let mut command = Command::new(program());
+        command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = Leashed::start(&mut command).expect("it was built");
+        let out = BufReader::new(child.stdout.take().expect("a pipe"));
+        let folder = tempfile::tempdir().expect("a folder");
+        Target {
+            child,
+            out,
+            folder,
+            place: String::new(),
+        }
+    }
+
+    /// Waits for its line `ready`.
+    fn ready(mut self) -> Target {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("a line");
+        let place = line.strip_prefix("ready 0x");
+        let place = place.and_then(|rest| rest.split(' ').next());
+        assert!(line.starts_with("ready"), "{line}");
+        self.place = place.unwrap_or_default().to_owned();
+        self
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.folder.path().join("journals")
+    }
+
+    /// The arguments of a merge of it.
+    fn merge(&self, more: &[&str]) -> Vec<String> {
+        let (pid, journal) = (self.pid(), self.journal().display().to_string());
+        let fixed = ["merge", "-p", &pid, "--journal", &journal];
+        let all = fixed.iter().chain(more);
+        all.map(|&argument| argument.to_owned()).collect()
+    }
+
+    /// Merges it again and again until it has ended. Returns how often mappings were joined.
+    fn merge_until_it_ends(&mut self, more: &[&str]) -> u32 {
+        let mut joined = 0;
+        while self.child.try_wait().expect("a child").is_none() {
+            let output = vmarea(&self.merge(more));
+            let said = String::from_utf8_lossy(&output.stderr);
+            match output.status.code() {
+                Some(0) => joined += 1,
+                Some(4) => {}
+                // It ended, became another program, or runs another's memory just now.
+                Some(1) => assert!(
+                    [
+                        "has ended",
+                        "no process",
+                        "another program",
+                        "its memory",
+                        "not stop"
+                    ]
+                    .iter()
+                    .any(|words| said.contains(words)),
+                    "{said}"
+                ),
+                other => panic!("{other:?}: {said}"),
+            }
+        }
+        joined
+    }
+
+    /// What it said at its end, which must be a good one.
+    fn end(mut self) -> HashMap<String, f64> {
+        drop(self.child.stdin.take());
+        let mut text = String::new();
+        self.out.read_to_string(&mut text).expect("text");
+        let status = self.child.wait().expect("a child");
+        assert!(status.success(), "{status:?}: {text}");
+        println!("{text}");
+        let words = text.lines().filter_map(|line| line.split_once(' '));
+        words
+            .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
+            .collect()
+    }
+
+    fn left_journals(&self) -> usize {
+        std::fs::read_dir(self.journal()).map_or(0, Iterator::count)
+    }
+}
+
+fn vmarea(arguments: &[String]) -> Output {
+    leash::output(Command::new(env!("CARGO_BIN_EXE_vmarea")).args(arguments)).expect("it was built")
+}
+
+/// Large pauses, for a busy machine: how long they are is not tested here.
+const APPLY: [&str; 3] = ["--apply", "--max-pause", "1s"];
+const COPY: [&str; 5] = ["--apply", "--max-pause", "1s", "--copy", "10000000"];
+
+#[test]
+fn twenty_thousand_mappings_become_one_while_threads_write() {
+    if !may_merge() {
+        return;
+    }
+    let mut target = Target::start(&["hammer", "1", "20000", "2"]).ready();
+    target.merge_until_it_ends(&APPLY);
+    assert_eq!(target.left_journals(), 0);
+    assert_eq!(target.end()["joined"], 1.0);
+}
+
+#[test]
+fn a_heap_of_many_regions_becomes_few_mappings() {
+    if !may_merge() {
+        return;
+    }
+    let mut target = Target::start(&["regions", "256", "256", "40"]).ready();
+    target.merge_until_it_ends(&APPLY);
+    assert!(target.end()["after"] <= 40.0);
+}
+
+#[test]
+fn four_threads_lose_no_update() {
+    if !may_merge() {
+        return;
+    }
+    let mut target = Target::start(&["hammer", "20", "200", "4"]).ready();
+    target.merge_until_it_ends(&APPLY);
+    let told = target.end();
+    assert_eq!((told["joined"], told["lost"]), (20.0, 0.0));
+}
+
+#[test]
+fn it_forks_all_the_time() {
+    if !may_merge() {
+        return;
+    }
+    for kind in ["fork", "vfork", "clone", "clone-forks"] {
+        let mut target = Target::start(&["forks", kind, "3", "500"]).ready();
+        let joined = target.merge_until_it_ends(&COPY);
+        assert_eq!(target.end()["failed"], 0.0, "{kind}");
+        println!("{kind}: joined {joined} times");
+    }
+}
+
+#[test]
+fn it_becomes_another_program_and_ends() {
+    if !may_merge() {
+        return;
+    }
+    for rounds in ["0", "0", "30"] {
+        let mut target = Target::start(&["lives", "500", rounds]);
+        target.merge_until_it_ends(&APPLY);
+        assert_eq!(target.left_journals(), 0, "after {rounds} execs");
+        assert_eq!(target.end()["wrong"], 0.0);
+    }
+}
+
+fn is_root() -> bool {
+    let own = leash::output(Command::new("id").arg("-u")).expect("id");
+    own.stdout == b"0\n"
+}
+
+#[test]
+fn a_sandbox_does_not_see_our_calls() {
+    if !may_merge() || !is_root() {
+        return;
+    }
+    let mut target = Target::start(&["sandboxed", "1", "300", "2"]).ready();
+    target.merge_until_it_ends(&APPLY);
+    assert_eq!(target.end()["joined"], 1.0);
+}
+
+#[test]
+fn the_other_repairs_change_what_they_are_named_for() {
+    if !may_merge() {
+        return;
+    }
+    for (fix, after) in [("guards", 1.0), ("flags", 1.0), ("empties", 1.0)] {
+        let target = Target::start(&["places", fix, "40"]).ready();
+        // Without its name nothing of the kind is done, and a dry run does nothing.
+        let dry = vmarea(&target.merge(&["--fix", fix]));
+        assert!(matches!(dry.status.code(), Some(0 | 4)), "{dry:?}");
+        let done = vmarea(&target.merge(&[&APPLY[..], &["--fix", fix]].concat()));
+        assert!(matches!(done.status.code(), Some(0)), "{fix}: {done:?}");
+        let told = target.end();
+        assert!(told["before"] > 70.0, "{fix}: {told:?}");
+        assert_eq!((told["after"], told["wrong"]), (after, 0.0), "{fix}");
+    }
+}
+
+/// Guard markers in the memory of a process, where the kernel shows them (6.15).
+fn guard_markers(pid: &str, at: u64, pages: u64) -> usize {
+    const IS_MARKER: u64 = 1 << 58;
+    let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap")).expect("its pages");
+    let mut bytes = vec![0; pages as usize * 8];
+    pagemap
+        .read_exact_at(&mut bytes, at / 4096 * 8)
+        .expect("words");
+    let (words, _) = bytes.as_chunks::<8>();
+    let is_marker = |word: &&[u8; 8]| u64::from_ne_bytes(**word) & IS_MARKER != 0;
+    words.iter().filter(is_marker).count()
+}
+
+#[test]
+fn a_guard_that_cannot_become_writable_is_as_it_was() {
+    if !may_merge() {
+        return;
+    }
+    let target = Target::start(&["places", "guards", "40"]).ready();
+    let pid = target.pid();
+    let at = u64::from_str_radix(&target.place, 16).expect("an address");
+    // Where a guard is to count as data of the program, the kernel refuses that from now on.
+    let mut limit = Command::new("prlimit");
+    limit.args(["--data=1:1", "--pid", &pid]);
+    let limited = leash::output(&mut limit).expect("prlimit");
+    assert!(limited.status.success(), "{limited:?}");
+    let done = vmarea(&target.merge(&[&APPLY[..], &["--fix", "guards"]].concat()));
+    assert!(matches!(done.status.code(), Some(0 | 4)), "{done:?}");
+    assert_eq!(guard_markers(&pid, at, 80), 0, "{done:?}");
+    let told = target.end();
+    assert_eq!(told["after"], told["before"]);
+    assert_eq!(told["wrong"], 0.0);
+}
+
+#[test]
+fn a_primed_reservation_is_committed_in_any_order() {
+    if !may_merge() {
+        return;
+    }
+    let target = Target::start(&["reserve", "1"]).ready();
+    let done = vmarea(&target.merge(&[&APPLY[..], &["--fix", "priming"]].concat()));
+    assert!(matches!(done.status.code(), Some(0)), "{done:?}");
+    assert_eq!(target.end()["after"], 1.0);
+}
+
+/// Kills the command before its `step`th call of these; false where it came to its end before.
+fn killed_at(target: &Target, calls: &str, step: u32) -> bool {
+    let mut strace = Command::new("strace");
+    strace
+        .args(["-f", "-qq", "-o", "/dev/null", "-e"])
+        .arg(format!("trace={calls}"))
+        .args(["-e", &format!("inject={calls}:signal=SIGKILL:when={step}")])
+        .arg(env!("CARGO_BIN_EXE_vmarea"))
+        .args(target.merge(&APPLY));
+    !leash::output(&mut strace).expect("strace").status.success()
+}
+
+/// Finishes what a killed command has left, and waits for a good end of the target.
+fn resume(mut target: Target, at: &str) {
+    let resumed = vmarea(&target.merge(&["--resume"]));
+    // It may have been joined by then, and have come to its end.
+    let said = String::from_utf8_lossy(&resumed.stderr);
+    let ended = said.contains("no process") || said.contains("has ended");
+    let right = matches!(resumed.status.code(), Some(0 | 4)) || ended;
+    assert!(right, "{at}: {resumed:?}");
+    target.merge_until_it_ends(&APPLY);
+    assert_eq!(target.left_journals(), 0, "{at}");
+    assert_eq!(target.end()["lost"], 0.0, "{at}");
+}
+
+#[test]
+fn the_command_is_killed_while_it_takes_its_tools_out() {
+    if !may_merge() {
+        return;
+    }
+    // How often it writes, to the journal mostly, until it has come to its end.
+    let counted = Target::start(&["hammer", "1", "300", "2"]).ready();
+    let calls = counted.folder.path().join("calls");
+    let mut strace = Command::new("strace");
+    strace
+        .args(["-f", "-qq", "-e", "trace=write", "-o"])
+        .arg(&calls);
+    strace
+        .arg(env!("CARGO_BIN_EXE_vmarea"))
+        .args(counted.merge(&APPLY));
+    assert!(leash::output(&mut strace).expect("strace").status.success());
+    let calls = std::fs::read_to_string(calls).expect("what strace wrote");
+    let last = calls.matches("write(").count() as u32;
+    for step in last.saturating_sub(9).max(1)..=last {
+        let target = Target::start(&["hammer", "1", "300", "2"]).ready();
+        killed_at(&target, "write", step);
+        resume(target, &format!("write {step} of {last}"));
+    }
+}
+
+#[test]
+fn the_command_is_killed_at_its_steps_and_another_finishes() {
+    if !may_merge() {
+        return;
+    }
+    // ptrace moves the process, pwrite64 and write its memory and the journal, tgkill and kill its
+    // signals. All steps are taken by a script of the repository; these are some of each.
+    let mut killed = 0;
+    for (calls, stride) in [("ptrace", 47), ("write,pwrite64", 13), ("tgkill,kill", 11)] {
+        for step in (2..).step_by(stride).take(4) {
+            let target = Target::start(&["hammer", "1", "300", "2"]).ready();
+            if !killed_at(&target, calls, step) {
+                break;
+            }
+            killed += 1;
+            resume(target, &format!("{calls} {step}"));
+        }
+    }
+    assert!(killed > 0, "it was never killed");
+}
+
+/// The processes of a group, but for those that have ended and wait to be asked how.
+fn members(group: u32) -> Vec<String> {
+    let stats = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let stats = stats.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+    let is_of_it = |stat: &String| {
+        let mut fields = stat
+            .rsplit_once(") ")
+            .map_or("", |(_, rest)| rest)
+            .split(' ');
+        let state = fields.next();
+        state != Some("Z") && fields.nth(1) == Some(group.to_string().as_str())
+    };
+    stats.filter(is_of_it).collect()
+}
+
+#[test]
+fn a_test_that_fails_midway_leaves_no_process_behind() {
+    if !may_merge() {
+        return;
+    }
+    // One that a killed merge has left in group-stop, and one that forks.
+    let held = (2..).step_by(7).take(60).find_map(|step| {
+        let target = Target::start(&["hammer", "1", "300", "2"]).ready();
+        let killed = killed_at(&target, "ptrace", step);
+        let stat = format!("/proc/{}/stat", target.pid());
+        let stat = std::fs::read_to_string(stat).unwrap_or_default();
+        (killed && stat.contains(") T ")).then_some(target)
+    });
+    let held = held.expect("no step of a merge leaves it stopped");
+    let forks = Target::start(&["forks", "fork", "100", "500"]).ready();
+    let groups = [held.child.group(), forks.child.group()];
+    for group in groups {
+        // The program and the shell that waits for its end.
+        assert!(members(group).len() >= 2, "{:?}", members(group));
+    }
+    let failed = std::thread::spawn(move || {
+        let _both = (held, forks);
+        panic!("as an assertion would");
+    });
+    assert!(failed.join().is_err());
+    for group in groups {
+        assert_eq!(members(group), [""; 0]);
+    }
+}
+
+#[test]
+fn what_hangs_ends_when_its_time_is_over() {
+    // Stops itself, ignores what can be ignored, and has a child that holds its output.
+    let script = "trap '' TERM HUP INT; sleep 1000 & kill -STOP $$";
+    let mut command = Command::new("bash");
+    command.args(["-c", script]).stdout(Stdio::piped());
+    let limit = std::time::Duration::from_secs(1);
+    let mut program = Leashed::start_for(limit, &mut command).expect("bash");
+    let mut out = program.stdout.take().expect("a pipe");
+    out.read_to_string(&mut String::new()).expect("its end");
+    assert!(!program.wait().expect("a child").success());
+    // The shell is the last of its group: it may end a moment later.
+    let pause = std::time::Duration::from_millis(10);
+    let is_over = (0..1000).any(|_| {
+        std::thread::sleep(pause);
+        program.is_over()
+    });
+    assert!(is_over);
+}

@@ -1,0 +1,193 @@
+/* Programs that have their mappings joined by somebody else, and check every byte meanwhile.
+ * usage: target SCENARIO ...   Prints "name value" lines; exits with 1 where a byte is wrong. */
+#define _GNU_SOURCE
+#include "memory.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+
+/* Waits until somebody has joined the mappings; how many are left. */
+static long wait_for(long few, double seconds) {
+    double until = now() + seconds;
+    long n;
+    while ((n = mappings(area, pages * PAGE)) > few && now() < until)
+        usleep(5000);
+    return n;
+}
+
+/* hammer ROUNDS PAGES WRITERS: ranges that are written to until they are one, one after the other */
+static int scenario_hammer(char **v) {
+    long rounds = atol(v[0]), writers = atol(v[2]), lost = 0, wrong = 0, joined = 0;
+    double worst = 0, mremaps = 0;
+    for (long i = 0; i < rounds; i++) {
+        struct writer w[8];
+        mremaps += one_page_mappings(atol(v[1]));
+        start_writers(w, writers);
+        if (i == 0) {
+            printf("ready %p %zu\n", (void *)area, pages * PAGE);
+            fflush(stdout);
+        }
+        joined += wait_for(1, 30) == 1;
+        lost += stop_writers(w, writers, &worst);
+        wrong += wrong_pages();
+        munmap(area, pages * PAGE);
+    }
+    usleep(300000); /* who has joined the last can say so */
+    printf("joined %ld\nlost %ld\nwrong %ld\nwrites %ld\nmremap_ms %.2f\nworst_ms %.2f\n", joined, lost, wrong,
+           (long)writes, mremaps * 1e3, worst * 1e3);
+    return lost || wrong || joined != rounds;
+}
+
+/* regions REGIONS MIB FEW: a heap committed in turn, until there are FEW mappings of it */
+static int scenario_regions(char **v) {
+    commit_in_turn(atol(v[0]), atol(v[1]) << 20);
+    printf("ready %p %zu\nbefore %ld\n", (void *)area, pages * PAGE, mappings(area, pages * PAGE));
+    fflush(stdout);
+    long left = wait_for(atol(v[2]), 60);
+    printf("after %ld\nwrong %ld\n", left, wrong_pages());
+    return left > atol(v[2]) || wrong_pages();
+}
+
+/* forks KIND SECONDS PAGES: forks all the time, parent and child look at every byte */
+static int scenario_forks(char **v) {
+    long rounds = 0, failed = 0, wrong = 0;
+    puts("ready 0 0");
+    fflush(stdout);
+    for (double until = now() + atof(v[1]); now() < until; rounds++) {
+        one_page_mappings(atol(v[2]));
+        for (int i = 0; i < 3; i++) {
+            some_moment(0.03);
+            pid_t child = fork_as(v[0]);
+            if (child < 0)
+                die(v[0]);
+            int status = 1;
+            waitpid(child, &status, 0);
+            failed += status != 0;
+            wrong += wrong_pages();
+        }
+        munmap(area, pages * PAGE);
+    }
+    printf("rounds %ld\nfailed %ld\nwrong %ld\n", rounds, failed, wrong);
+    return failed || wrong;
+}
+
+/* lives PAGES ROUNDS: looks at its memory for a while, then becomes itself anew, and ends at last */
+static int scenario_lives(char **v) {
+    char rounds[32];
+    long left = atol(v[1]);
+    one_page_mappings(atol(v[0]));
+    for (int i = 0; i < 3; i++) {
+        some_moment(0.03);
+        if (wrong_pages()) {
+            puts("wrong 1");
+            return 1;
+        }
+    }
+    if (left == 0) {
+        puts("wrong 0");
+        return 0;
+    }
+    snprintf(rounds, sizeof rounds, "%ld", left - 1);
+    execl("/proc/self/exe", "target", "lives", v[0], rounds, (char *)0);
+    die("exec");
+    return 2;
+}
+
+/* hammer within a sandbox that ends the process for a userfaultfd */
+static int scenario_sandboxed(char **v) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = 4, .filter = filter};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+        die("seccomp");
+    return scenario_hammer(v);
+}
+
+/* reserve SECONDS: commits pieces of a reservation in a random order once it is primed or time is up */
+static int scenario_reserve(char **v) {
+    size_t step = 16 * PAGE, n = 1000;
+    char *p = reserve(n * step);
+    printf("ready %p %zu\n", (void *)p, n * step);
+    fflush(stdout);
+    usleep(atof(v[0]) * 1e6);
+    for (size_t i = 0; i < n; i++) {
+        char *q = p + i * 619 % n * step;
+        if (mprotect(q, step, PROT_READ | PROT_WRITE))
+            die("mprotect");
+        *q = 1;
+    }
+    printf("after %ld\n", mappings(p, n * step));
+    return 0;
+}
+
+/* guards, flags, empties: N places that a repair of that name takes away; then checks until told to end */
+static int scenario_places(char **v) {
+    size_t n = atol(v[1]);
+    area = mmap(0, 2 * n * PAGE, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
+    memset(area, 7, 2 * n * PAGE);
+    for (size_t i = 0; i < n; i++) {
+        char *page = area + (2 * i + 1) * PAGE;
+        if (!strcmp(v[0], "flags")) {
+            madvise(page, PAGE, MADV_DONTFORK);
+            continue;
+        }
+        madvise(page, PAGE, MADV_DONTNEED);
+        mprotect(page, PAGE, PROT_NONE);
+    }
+    if (!strcmp(v[0], "empties")) {
+        /* all of it decommitted: half of it was used once and half never was */
+        char *fresh = mmap(0, 2 * n * PAGE, PROT_NONE, FLAGS, -1, 0);
+        for (size_t i = 0; i < n; i++) {
+            char *page = fresh + (2 * i + 1) * PAGE;
+            mprotect(page, PAGE, PROT_READ | PROT_WRITE);
+            *page = 1;
+            madvise(page, PAGE, MADV_DONTNEED);
+            mprotect(page, PAGE, PROT_NONE);
+        }
+        munmap(area, 2 * n * PAGE);
+        area = fresh;
+    }
+    printf("ready %p %zu\nbefore %ld\n", (void *)area, 2 * n * PAGE, mappings(area, 2 * n * PAGE));
+    fflush(stdout);
+    getchar();
+    printf("after %ld\n", mappings(area, 2 * n * PAGE));
+    long wrong = 0;
+    for (size_t i = 0; i < 2 * n; i++) {
+        int there = !strcmp(v[0], "flags") || (!strcmp(v[0], "guards") && i % 2 == 0), ends[2];
+        /* a guard faults as before: the kernel says so without ending us */
+        if (pipe(ends))
+            die("pipe");
+        wrong += (write(ends[1], area + i * PAGE, 1) == 1) != there;
+        wrong += there && area[i * PAGE] != 7;
+        close(ends[0]);
+        close(ends[1]);
+    }
+    printf("wrong %ld\n", wrong);
+    return wrong != 0;
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        int arguments;
+        int (*run)(char **);
+    } scenarios[] = {
+        {"hammer", 3, scenario_hammer},
+        {"regions", 3, scenario_regions},
+        {"forks", 3, scenario_forks},
+        {"lives", 2, scenario_lives},
+        {"sandboxed", 3, scenario_sandboxed},
+        {"reserve", 1, scenario_reserve},
+        {"places", 2, scenario_places},
+    };
+    for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
+        if (argc > 1 && !strcmp(argv[1], scenarios[i].name) && argc == 2 + scenarios[i].arguments)
+            return scenarios[i].run(argv + 2);
+    fprintf(stderr, "usage: see the scenarios\n");
+    return 2;
+}

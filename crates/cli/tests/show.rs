@@ -1,0 +1,172 @@
+//! `show` as people and scripts meet it: forms, statuses, and processes that cannot be shown.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use serde_json::Value;
+use std::process::Command;
+use support::leash::Leashed;
+use support::{Idle, vmarea};
+
+/// What a command that did its work wrote.
+fn data(arguments: &[&str]) -> String {
+    let output = vmarea(arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&data(arguments)).expect("one line of JSON")
+}
+
+/// The one line that the command failed with.
+fn complaint(arguments: &[&str], status: i32) -> String {
+    support::complaint(&vmarea(arguments), status)
+}
+
+/// Whether the kernel lets us look into it.
+fn is_permitted() -> bool {
+    let permitted = vmarea_host::view::KernelView::open();
+    if let Err(error) = &permitted {
+        eprintln!("skipped: {error}");
+    }
+    permitted.is_ok()
+}
+
+#[test]
+fn a_list_has_the_lines_of_proc() {
+    let cat = Idle::cat();
+    let pid = cat.pid();
+    let list = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let maps = json(&["show", "maps", "-p", &pid, "--json"]);
+    let counted = list.lines().filter(|line| !line.ends_with("[vsyscall]"));
+    let rows = maps["mappings"].as_array().unwrap();
+    assert_eq!(rows.len(), counted.clone().count());
+    for (row, line) in rows.iter().zip(counted) {
+        let start = u64::from_str_radix(row["start"].as_str().unwrap(), 16).unwrap();
+        assert!(line.starts_with(&format!("{start:08x}-")), "{row} {line}");
+        assert!(line.contains(row["perm"].as_str().unwrap()));
+    }
+    if is_permitted() {
+        let stack = rows.iter().find(|row| row["mapping"] == "[stack]").unwrap();
+        assert!(stack["kernel"]["anon_vma"].is_u64(), "{stack}");
+        let flags = stack["flags"].as_array().unwrap();
+        assert!(flags.contains(&Value::from("growsdown")), "{stack}");
+    }
+    let without = json(&["show", "maps", "-p", &pid, "--no-bpf", "--json"]);
+    assert!(without["mappings"][0]["kernel"].is_null());
+}
+
+#[test]
+fn a_recorded_command_has_its_list_and_its_anatomy() {
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("anatomy.svg");
+    let svg = svg.to_str().unwrap();
+    let maps = json(&["show", "maps", "--json", "--", "cat", "/dev/null"]);
+    let is_cat = |row: &Value| row["mapping"].as_str().unwrap().ends_with("/cat");
+    assert!(maps["mappings"].as_array().unwrap().iter().any(is_cat));
+    let anatomy = ["show", "anatomy", "--svg", svg, "--", "cat", "/dev/null"];
+    let text = data(&anatomy);
+    let order = [
+        "kernel space",
+        "stack",
+        "heap",
+        "static variables",
+        "binary image: code",
+    ];
+    let places: Vec<_> = order.iter().map(|part| text.find(part)).collect();
+    assert!(
+        places.is_sorted() && places[0].is_some(),
+        "{places:?}\n{text}"
+    );
+    let drawing = std::fs::read_to_string(svg).unwrap();
+    assert!(drawing.starts_with("<svg ") && drawing.ends_with("</svg>\n"));
+}
+
+#[test]
+fn a_recorded_family_of_three_is_drawn() {
+    // Each shell in brackets is a fork without an execve.
+    let script = "( ( :; : ); : ); :";
+    let report = json(&["show", "graph", "--json", "--", "sh", "-c", script]);
+    let processes = report["graph"]["processes"].as_array().unwrap();
+    let parents: Vec<_> = processes.iter().map(|p| p["parent"].as_u64()).collect();
+    assert_eq!(parents, [None, Some(0), Some(1)]);
+    let longest = |process: &Value| {
+        let vmas = process["vmas"].as_array().unwrap().iter();
+        vmas.map(|vma| vma["chain"].as_array().unwrap().len()).max()
+    };
+    let lengths: Vec<_> = processes.iter().map(longest).collect();
+    assert_eq!(lengths, [Some(1), Some(2), Some(3)]);
+}
+
+#[test]
+fn the_demonstration_is_the_same_graph_twice() {
+    let text = data(&["show", "graph", "--demo"]);
+    assert!(text.contains("grandchild"), "{text}");
+    let said = text.lines().last().unwrap();
+    let permitted = is_permitted();
+    assert_eq!(said.contains("isomorphic"), permitted, "{said}");
+    assert!(!said.contains("not isomorphic"), "{said}");
+    assert_eq!(said.contains("CAP_BPF"), !permitted, "{said}");
+    let dot = data(&["show", "graph", "--demo", "--dot"]);
+    assert!(dot.starts_with("digraph ") && dot.ends_with("}\n"));
+    let svg = data(&["show", "graph", "--demo", "--svg"]);
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+}
+
+#[test]
+fn a_running_process_shows_what_the_kernel_tells() {
+    if !is_permitted() {
+        return;
+    }
+    let cat = Idle::cat();
+    let graph = json(&["show", "graph", "-p", &cat.pid(), "--json"]);
+    assert_eq!(graph["graph"]["source"], "kernel");
+    let notes = graph["graph"]["notes"].to_string();
+    assert!(notes.contains("not visible"), "{notes}");
+}
+
+#[test]
+fn who_cannot_be_shown_is_named() {
+    for what in ["maps", "anatomy", "graph"] {
+        if what == "graph" && !is_permitted() {
+            continue;
+        }
+        let nobody = complaint(&["show", what, "-p", "2147483646"], 1);
+        assert!(nobody.contains("2147483646"), "{nobody}");
+        let absent = complaint(&["show", what, "--trace", "/no/such.vmtrace"], 1);
+        assert!(absent.contains("/no/such.vmtrace"), "{absent}");
+        let no_trace = complaint(&["show", what, "--trace", "/proc/self/status"], 1);
+        assert!(no_trace.contains("not a vmarea trace"), "{no_trace}");
+    }
+    let mut ended = Leashed::start(&mut Command::new("true")).unwrap();
+    // It ends, and nobody has waited for it.
+    let pid = ended.id().to_string();
+    let stat = format!("/proc/{pid}/stat");
+    while !std::fs::read_to_string(&stat).unwrap().contains(") Z ") {
+        std::thread::yield_now();
+    }
+    let said = complaint(&["show", "maps", "-p", &pid], 1);
+    assert!(said.contains("has ended"), "{said}");
+    ended.wait().unwrap();
+}
+
+#[test]
+fn wrong_usage_is_refused() {
+    let two = complaint(&["show", "graph", "--demo", "--svg", "--dot"], 2);
+    assert!(two.contains("standard output"), "{two}");
+    for arguments in [
+        &["show", "maps"][..],
+        &["show", "maps", "-p", "1", "--", "true"],
+        &["show", "maps", "-p", "1", "--at", "end"],
+        &["show", "graph", "--demo", "-p", "1"],
+        &["show", "graph", "--demo", "--at", "end"],
+        &["show", "graph", "--demo", "--limit", "0"],
+        &["show", "anatomy", "-p", "0"],
+    ] {
+        assert_eq!(vmarea(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+    let full = complaint(&["show", "graph", "--demo", "--svg", "/dev/full"], 1);
+    assert!(full.contains("/dev/full"), "{full}");
+}

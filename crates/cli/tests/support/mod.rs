@@ -1,0 +1,100 @@
+//! What the tests of the command share: running it, reading what it says, somebody to look at, and
+//! another user to be.
+#![allow(dead_code)] // no test needs all of it
+
+pub mod leash;
+
+use leash::Leashed;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The command.
+pub const VMAREA: &str = env!("CARGO_BIN_EXE_vmarea");
+
+/// Runs the command to its end, with nothing to read.
+pub fn vmarea(arguments: &[&str]) -> Output {
+    leash::output(Command::new(VMAREA).args(arguments).stdin(Stdio::null()))
+        .expect("the binary was built")
+}
+
+/// What it wrote, as text.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The one line that the command failed with.
+pub fn complaint(output: &Output, status: i32) -> String {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{said}");
+    assert_eq!(said.lines().count(), 1, "not one line: {said}");
+    assert!(said.starts_with("vmarea: "), "who speaks? {said}");
+    assert!(output.stdout.is_empty(), "a failure wrote data");
+    said
+}
+
+/// A program that waits for its input, until it is dropped.
+pub struct Idle(pub Leashed);
+
+impl Idle {
+    /// Starts a program that echoes what it reads, and waits until it is past its exec.
+    pub fn start(command: &mut Command) -> Idle {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Leashed::start(command).unwrap();
+        writeln!(child.stdin.as_mut().unwrap(), "x").unwrap();
+        let echo = child.stdout.as_mut().unwrap();
+        echo.read_exact(&mut [0]).unwrap();
+        Idle(child)
+    }
+
+    pub fn cat() -> Idle {
+        Idle::start(&mut Command::new("cat"))
+    }
+
+    pub fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+/// Another user, and a copy of the command that this user can reach.
+pub struct Nobody {
+    _folder: tempfile::TempDir,
+    binary: PathBuf,
+}
+
+impl Nobody {
+    /// `None`, said, where one cannot become another user.
+    pub fn new() -> Option<Nobody> {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let binary = folder.path().join("vmarea");
+        std::fs::copy(VMAREA, &binary).unwrap();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let nobody = Nobody {
+            _folder: folder,
+            binary,
+        };
+        match leash::output(nobody.command(&nobody.binary).arg("--version")) {
+            Ok(output) if output.status.success() => Some(nobody),
+            other => {
+                eprintln!("skipped: cannot become another user: {other:?}");
+                None
+            }
+        }
+    }
+
+    /// A program as this user starts it.
+    pub fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(program.as_ref())
+            .current_dir("/tmp");
+        command
+    }
+
+    /// Runs the command as this user.
+    pub fn vmarea(&self, arguments: &[&str]) -> Output {
+        leash::output(self.command(&self.binary).args(arguments)).unwrap()
+    }
+}

@@ -1,0 +1,204 @@
+//! The mappings of a process as `/proc` lists them.
+//!
+//! Three doors to one list: the text of `/proc/PID/maps`, the longer text of `smaps` with the
+//! kernel's flags, and the `PROCMAP_QUERY` request, which asks for one mapping at a time. All
+//! three give [`Mapping`]s. The text comes from the kernel but names in it come from anybody, so
+//! every field is checked and nothing is assumed of names. Deliberately absent: anon_vma and page
+//! offset, which `/proc` does not show (see [`crate::view`]).
+//!
+//! # Linux
+//! `fs/proc/task_mmu.c`. In names only the line feed is escaped (as `\012`), so a backslash may be
+//! either; names are kept as they stand. The kernel gives the list a few kilobytes at a time and
+//! lets go of `mmap_lock` in between: the list is exact only while the process is stopped.
+
+mod letters;
+mod name;
+mod query;
+mod smaps;
+
+use std::fmt;
+use std::io;
+
+use vmarea_trace::event::Perms;
+
+pub use letters::{flags_of, letters_of};
+pub use name::MapName;
+pub use query::{Query, QueryError};
+pub use smaps::{SmapsEntry, VmFlag, parse_smaps};
+
+/// One mapping.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    /// First byte.
+    pub start: u64,
+    /// First byte after it.
+    pub end: u64,
+    /// Protection and sharing.
+    pub perms: Perms,
+    /// Offset into the file in bytes; 0 for anonymous mappings.
+    pub offset: u64,
+    /// Device of the file: `major << 20 | minor`, 0 where there is no file.
+    pub dev: u64,
+    /// Inode number, 0 where there is no file.
+    pub ino: u64,
+    /// The last column.
+    pub name: MapName,
+}
+
+/// Which line of a list cannot be understood.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseError {
+    /// Number of the line, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: &'static str,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "line {} of the list of mappings: {}",
+            self.line, self.what
+        )
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+impl From<ParseError> for io::Error {
+    fn from(error: ParseError) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, error)
+    }
+}
+
+/// Reads the mappings of process or thread `pid`, `[vsyscall]` included. The list is empty for a
+/// kernel thread and for a process whose leader has ended (ask by another of its threads then).
+///
+/// # Errors
+/// `NotFound` or `ESRCH` when there is no such process, `PermissionDenied` when it may not be
+/// looked into, `InvalidData` with a [`ParseError`].
+pub fn read(pid: i32) -> io::Result<Vec<Mapping>> {
+    let text = std::fs::read(format!("/proc/{pid}/maps"))?;
+    Ok(parse(&text)?)
+}
+
+/// Parses the text of `/proc/PID/maps`.
+///
+/// # Errors
+/// The first line that is not a mapping.
+pub fn parse(text: &[u8]) -> Result<Vec<Mapping>, ParseError> {
+    let mut mappings: Vec<Mapping> = Vec::with_capacity(text.len() / 64);
+    for (n, line) in lines(text).enumerate() {
+        let before = mappings.last().map(|mapping| &mapping.name);
+        let mapping = parse_line(line, before).map_err(|what| ParseError { line: n + 1, what })?;
+        mappings.push(mapping);
+    }
+    Ok(mappings)
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    let none = text.is_empty();
+    text.split(|&b| b == b'\n').skip(usize::from(none))
+}
+
+/// Parses `start-end perms offset major:minor inode   name`. Neighbours often are of one file, so
+/// the name of the mapping before is shared where it is the same.
+fn parse_line(line: &[u8], before: Option<&MapName>) -> Result<Mapping, &'static str> {
+    let mut cursor = Cursor { rest: line };
+    let start = cursor.hex(b'-').ok_or("no start address")?;
+    let end = cursor.hex(b' ').ok_or("no end address")?;
+    if start >= end {
+        return Err("it ends before it begins");
+    }
+    let perms = cursor.perms().ok_or("no permissions")?;
+    let offset = cursor.hex(b' ').ok_or("no offset")?;
+    let major = cursor.hex(b':').ok_or("no device")?;
+    let minor = cursor.hex(b' ').ok_or("no device")?;
+    let dev = device(major, minor).ok_or("no such device number")?;
+    let ino = cursor.decimal().ok_or("no inode")?;
+    let name = cursor.rest.trim_ascii_start();
+    Ok(Mapping {
+        start,
+        end,
+        perms,
+        offset,
+        dev,
+        ino,
+        name: MapName::parse(name, before),
+    })
+}
+
+/// A device number as traces have it.
+fn device(major: u64, minor: u64) -> Option<u64> {
+    (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
+}
+
+struct Cursor<'a> {
+    rest: &'a [u8],
+}
+
+impl Cursor<'_> {
+    /// A hexadecimal number that ends with `end`.
+    fn hex(&mut self, end: u8) -> Option<u64> {
+        let mut value = 0u64;
+        for (at, &byte) in self.rest.iter().enumerate() {
+            let digit = match byte {
+                b'0'..=b'9' => byte - b'0',
+                b'a'..=b'f' => byte - b'a' + 10,
+                _ if byte == end && at != 0 => {
+                    self.rest = &self.rest[at + 1..];
+                    return Some(value);
+                }
+                _ => return None,
+            };
+            if value >> 60 != 0 {
+                return None;
+            }
+            value = value << 4 | u64::from(digit);
+        }
+        None
+    }
+
+    /// A decimal number that ends with a space or the line.
+    fn decimal(&mut self) -> Option<u64> {
+        let len = self
+            .rest
+            .iter()
+            .position(|&byte| byte == b' ')
+            .unwrap_or(self.rest.len());
+        let (digits, rest) = self.rest.split_at(len);
+        if digits.is_empty() {
+            return None;
+        }
+        let mut value = 0u64;
+        for &byte in digits {
+            let digit = byte.checked_sub(b'0').filter(|&digit| digit < 10)?;
+            value = value.checked_mul(10)?.checked_add(digit.into())?;
+        }
+        self.rest = rest;
+        Some(value)
+    }
+
+    fn perms(&mut self) -> Option<Perms> {
+        let (&[r, w, x, s, b' '], rest) = self.rest.split_first_chunk()? else {
+            return None;
+        };
+        let flag = |byte: u8, set: u8, unset: u8| match byte {
+            _ if byte == set => Some(true),
+            _ if byte == unset => Some(false),
+            _ => None,
+        };
+        self.rest = rest;
+        Some(Perms {
+            read: flag(r, b'r', b'-')?,
+            write: flag(w, b'w', b'-')?,
+            exec: flag(x, b'x', b'-')?,
+            shared: flag(s, b's', b'p')?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! The two letters by which `smaps` names a flag of a mapping.
+//!
+//! # Linux
+//! `show_smap_vma_flags` in `fs/proc/task_mmu.c`, 6.18 on x86-64. Protection keys have a line of
+//! their own there; here they are shown as `pk` and a number.
+
+use vmarea::values::VmFlags;
+
+use super::VmFlag;
+
+const LETTERS: [(VmFlags, &[u8; 2]); 34] = [
+    (VmFlags::READ, b"rd"),
+    (VmFlags::WRITE, b"wr"),
+    (VmFlags::EXEC, b"ex"),
+    (VmFlags::SHARED, b"sh"),
+    (VmFlags::MAYREAD, b"mr"),
+    (VmFlags::MAYWRITE, b"mw"),
+    (VmFlags::MAYEXEC, b"me"),
+    (VmFlags::MAYSHARE, b"ms"),
+    (VmFlags::GROWSDOWN, b"gd"),
+    (VmFlags::UFFD_MISSING, b"um"),
+    (VmFlags::PFNMAP, b"pf"),
+    (VmFlags::UFFD_WP, b"uw"),
+    (VmFlags::LOCKED, b"lo"),
+    (VmFlags::IO, b"io"),
+    (VmFlags::SEQ_READ, b"sr"),
+    (VmFlags::RAND_READ, b"rr"),
+    (VmFlags::DONTCOPY, b"dc"),
+    (VmFlags::DONTEXPAND, b"de"),
+    (VmFlags::LOCKONFAULT, b"lf"),
+    (VmFlags::ACCOUNT, b"ac"),
+    (VmFlags::NORESERVE, b"nr"),
+    (VmFlags::HUGETLB, b"ht"),
+    (VmFlags::SYNC, b"sf"),
+    (VmFlags::ARCH_1, b"ar"),
+    (VmFlags::WIPEONFORK, b"wf"),
+    (VmFlags::DONTDUMP, b"dd"),
+    (VmFlags::SOFTDIRTY, b"sd"),
+    (VmFlags::MIXEDMAP, b"mm"),
+    (VmFlags::HUGEPAGE, b"hg"),
+    (VmFlags::NOHUGEPAGE, b"nh"),
+    (VmFlags::MERGEABLE, b"mg"),
+    (VmFlags::SHADOW_STACK, b"ss"),
+    (VmFlags::UFFD_MINOR, b"ui"),
+    (VmFlags::SEALED, b"sl"),
+];
+
+/// The flags behind the letters. Letters that are not known count for nothing.
+pub fn flags_of(letters: &[VmFlag]) -> VmFlags {
+    let known = LETTERS
+        .iter()
+        .filter(|(_, two)| letters.contains(&VmFlag(**two)));
+    known.fold(VmFlags::empty(), |all, (flag, _)| all | *flag)
+}
+
+/// The letters of the flags, with spaces between, in the order of `smaps`. A flag without letters
+/// is shown as the number of its bit.
+pub fn letters_of(flags: VmFlags) -> String {
+    let mut words = Vec::new();
+    let mut left = flags - VmFlags::PKEY;
+    for (flag, two) in LETTERS.iter().filter(|(flag, _)| flags.contains(*flag)) {
+        words.push(String::from_utf8_lossy(&two[..]).into_owned());
+        left -= *flag;
+    }
+    if flags.pkey() != 0 {
+        words.push(format!("pk{}", flags.pkey()));
+    }
+    let bits = (0..u64::BITS).filter(|bit| left.bits() >> bit & 1 == 1);
+    words.extend(bits.map(|bit| format!("bit{bit}")));
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_come_back_as_flags() {
+        let flags = VmFlags::READ | VmFlags::DONTCOPY | VmFlags::SEALED;
+        assert_eq!(letters_of(flags), "rd dc sl");
+        let letters = [*b"rd", *b"dc", *b"sl", *b"zz"].map(VmFlag);
+        assert_eq!(flags_of(&letters), flags);
+        assert_eq!(letters_of(VmFlags::from_pkey(3)), "pk3");
+        assert_eq!(letters_of(VmFlags::from_bits_retain(1 << 11)), "bit11");
+    }
+}

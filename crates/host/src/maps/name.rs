@@ -1,0 +1,105 @@
+//! The last column of `/proc/PID/maps`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
+
+use vmarea_trace::event::SnapKind;
+
+const DELETED: &[u8] = b" (deleted)";
+
+/// What a mapping is called.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub enum MapName {
+    /// Nothing: anonymous.
+    #[default]
+    None,
+    /// A file, as the kernel prints it: ` (deleted)` included, a line feed as `\012`. Also files
+    /// without a path, like `anon_inode:[perf_event]`. Mappings next to each other share the text.
+    Path(Arc<OsStr>),
+    /// `[heap]`
+    Heap,
+    /// `[stack]`
+    Stack,
+    /// `[anon:NAME]` and `[anon_shmem:NAME]`, brackets included: a name that the program gave.
+    Named(String),
+    /// Any other name in brackets, brackets included: `[vdso]`, `[vvar]`, `[vsyscall]`, ...
+    Special(String),
+}
+
+impl MapName {
+    /// Understands the text of the column. `before` is a name whose text can be shared.
+    pub(super) fn parse(text: &[u8], before: Option<&MapName>) -> MapName {
+        let lossy = || String::from_utf8_lossy(text).into_owned();
+        match text {
+            b"" => MapName::None,
+            b"[heap]" => MapName::Heap,
+            b"[stack]" => MapName::Stack,
+            [b'[', ..] if text.starts_with(b"[anon:") || text.starts_with(b"[anon_shmem:") => {
+                MapName::Named(lossy())
+            }
+            [b'[', ..] => MapName::Special(lossy()),
+            _ => match before {
+                Some(MapName::Path(path)) if path.as_bytes() == text => {
+                    MapName::Path(Arc::clone(path))
+                }
+                _ => MapName::Path(OsString::from_vec(text.to_vec()).into()),
+            },
+        }
+    }
+
+    /// True for a file that has lost its last name. A file whose name ends so cannot be told from
+    /// one.
+    pub fn is_deleted(&self) -> bool {
+        matches!(self, MapName::Path(path) if path.as_bytes().ends_with(DELETED))
+    }
+
+    /// The path of a file that still has its name, as it can be opened in the process's own root.
+    pub fn path(&self) -> Option<OsString> {
+        let MapName::Path(path) = self else {
+            return None;
+        };
+        if self.is_deleted() || !path.as_bytes().starts_with(b"/") {
+            return None;
+        }
+        Some(OsString::from_vec(unescape(path.as_bytes())))
+    }
+
+    /// The column's text; bytes that are not UTF-8 are replaced.
+    pub fn text(&self) -> String {
+        match self {
+            MapName::None => String::new(),
+            MapName::Path(path) => path.to_string_lossy().into_owned(),
+            MapName::Heap => "[heap]".to_owned(),
+            MapName::Stack => "[stack]".to_owned(),
+            MapName::Named(name) | MapName::Special(name) => name.clone(),
+        }
+    }
+
+    /// As a trace has it.
+    pub fn kind(&self) -> SnapKind {
+        match self {
+            MapName::None | MapName::Path(_) => SnapKind::Plain,
+            MapName::Heap => SnapKind::Heap,
+            MapName::Stack => SnapKind::Stack,
+            MapName::Named(name) => SnapKind::Named(name.clone()),
+            MapName::Special(name) => SnapKind::Special(name.clone()),
+        }
+    }
+}
+
+/// Turns `\012` back into a line feed, the only escape that the kernel uses here.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        if let Some(after) = rest.strip_prefix(b"\\012") {
+            plain.push(b'\n');
+            rest = after;
+        } else {
+            plain.push(byte);
+            rest = after;
+        }
+    }
+    plain
+}

@@ -1,0 +1,88 @@
+//! The text of `/proc/PID/smaps`: each mapping with its flags and what of it is in memory.
+//!
+//! Reading it walks the page tables of the process and holds its `mmap_lock` meanwhile: seconds
+//! for a big one. [`super::read`] is the cheap list.
+
+use super::{Mapping, ParseError, lines, parse_line};
+
+/// Two letters that stand for a flag of the kernel: `rd`, `mr`, `nh`, `ac`, ...
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct VmFlag(pub [u8; 2]);
+
+/// A mapping of `smaps`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SmapsEntry {
+    /// The mapping.
+    pub mapping: Mapping,
+    /// `VmFlags`, in the kernel's order; `??` for one that this kernel has no letters for.
+    pub flags: Vec<VmFlag>,
+    /// `ProtectionKey`, 0 where there is none.
+    pub protection_key: u32,
+    /// `Rss` in KiB: what is in memory.
+    pub rss_kib: u64,
+    /// `Anonymous` in KiB: what of it is the process's own.
+    pub anonymous_kib: u64,
+    /// `Swap` in KiB.
+    pub swap_kib: u64,
+}
+
+impl SmapsEntry {
+    /// True where the kernel set this flag.
+    pub fn has(&self, flag: &[u8; 2]) -> bool {
+        self.flags.contains(&VmFlag(*flag))
+    }
+}
+
+/// Parses the text of `/proc/PID/smaps`. Lines that are not known are passed over: kernels add
+/// some.
+///
+/// # Errors
+/// The first line that is neither a mapping nor a value of one.
+pub fn parse_smaps(text: &[u8]) -> Result<Vec<SmapsEntry>, ParseError> {
+    let mut entries: Vec<SmapsEntry> = Vec::new();
+    for (n, line) in lines(text).enumerate() {
+        let wrong = |what| ParseError { line: n + 1, what };
+        // A value is `Name:   number kB`; a mapping has no colon before its first space.
+        let word = line.split(|&b| b == b' ').next().unwrap_or_default();
+        let Some(colon) = word.iter().position(|&b| b == b':') else {
+            let before = entries.last().map(|entry| &entry.mapping.name);
+            let mapping = parse_line(line, before).map_err(wrong)?;
+            entries.push(SmapsEntry {
+                mapping,
+                flags: Vec::new(),
+                protection_key: 0,
+                rss_kib: 0,
+                anonymous_kib: 0,
+                swap_kib: 0,
+            });
+            continue;
+        };
+        let entry = entries
+            .last_mut()
+            .ok_or(wrong("a value without a mapping"))?;
+        let value = &line[colon + 1..];
+        match &line[..colon] {
+            b"Rss" => entry.rss_kib = kib(value).ok_or(wrong("no number of KiB"))?,
+            b"Anonymous" => entry.anonymous_kib = kib(value).ok_or(wrong("no number of KiB"))?,
+            b"Swap" => entry.swap_kib = kib(value).ok_or(wrong("no number of KiB"))?,
+            b"ProtectionKey" => {
+                let key = std::str::from_utf8(value).ok();
+                let key = key.and_then(|key| key.trim().parse().ok());
+                entry.protection_key = key.ok_or(wrong("no number of a key"))?;
+            }
+            b"VmFlags" => {
+                entry.flags = value
+                    .split(u8::is_ascii_whitespace)
+                    .filter_map(|word| word.try_into().ok().map(VmFlag))
+                    .collect();
+            }
+            _ => {}
+        }
+    }
+    Ok(entries)
+}
+
+fn kib(value: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(value).ok()?;
+    text.trim().strip_suffix("kB")?.trim_end().parse().ok()
+}

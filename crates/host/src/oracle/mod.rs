@@ -1,0 +1,367 @@
+//! A real kernel that answers: processes that do memory calls and accesses on command.
+//!
+//! An [`Oracle`] is a small family of up to [`PROCESSES`] processes, each in an address space of
+//! its own, which do what they are told and report the result, the error or the signal. They begin
+//! as copies of this process, stripped of its heap. Deliberately absent: which calls are worth
+//! making, and what their results should be.
+//!
+//! # Picture
+//! ```text
+//! tester ──slot 0──▶ process 0 ──fork──┐
+//!        ──slot 1──▶ process 1 ◀───────┘   all of them children of the tester
+//! ```
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::maps::MapName;
+use crate::sys::oracle::channel::{self, CHILD, Channel, Slot, TESTER, command};
+use crate::sys::oracle::{executor, read_remote};
+
+/// Processes at one time.
+pub const PROCESSES: usize = channel::SLOTS;
+/// Anonymous mappings from this size on are unmapped from the copy, as its heap is.
+const LARGE: u64 = 1 << 20;
+/// How long a command may take.
+const PATIENCE_S: i64 = 20;
+
+/// How an access to memory ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// The eight bytes that were read; 0 for a write.
+    Done(u64),
+    /// A signal and its code, as `siginfo_t` has them.
+    Signal {
+        /// `SIGSEGV` or `SIGBUS`.
+        signal: i32,
+        /// `SEGV_MAPERR`, `SEGV_ACCERR`, `BUS_ADRERR` ...
+        code: i32,
+    },
+}
+
+/// Something that is done again and again, its arguments moving on by fixed steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Series {
+    /// Arguments of the first.
+    pub first: [u64; 6],
+    /// What is added to each from one to the next, wrapping.
+    pub step: [u64; 6],
+    /// How many.
+    pub times: u64,
+}
+
+/// How a series went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Went {
+    /// How many were done.
+    pub times: u64,
+    /// How long all of them took.
+    pub time: Duration,
+    /// What ended it early: a negative error number, or `signal << 8 | code`.
+    pub stopped: Option<i64>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum OracleError {
+    /// The family could not be started.
+    #[error("cannot start a process that makes the calls: {0}")]
+    Start(#[source] io::Error),
+    /// A process ended.
+    #[error("process {process} of the oracle ended ({how}) at {what}")]
+    Ended {
+        /// Which.
+        process: usize,
+        /// How.
+        how: String,
+        /// What it was told.
+        what: String,
+    },
+    /// A process does not answer.
+    #[error("process {process} of the oracle does not answer to {what}")]
+    Stuck {
+        /// Which.
+        process: usize,
+        /// What it was told.
+        what: String,
+    },
+    /// No process, or one too many.
+    #[error("process {0} of the oracle is not there, or there already")]
+    NoProcess(usize),
+    /// The memory of a process cannot be read.
+    #[error("reading the memory of process {process} of the oracle: {cause}")]
+    Memory {
+        /// Whose.
+        process: usize,
+        /// Why.
+        cause: io::Error,
+    },
+}
+
+/// A family of processes that obey.
+pub struct Oracle {
+    channel: Channel,
+    pids: [Option<Pid>; PROCESSES],
+}
+
+impl Oracle {
+    /// Starts process 0.
+    ///
+    /// # Errors
+    /// [`OracleError::Start`] where no process can be made.
+    pub fn start() -> Result<Oracle, OracleError> {
+        let channel = Channel::new().map_err(OracleError::Start)?;
+        let (unneeded, heap) = unneeded().map_err(OracleError::Start)?;
+        let pid = executor::start(&channel, &unneeded, heap).map_err(OracleError::Start)?;
+        let mut pids = [None; PROCESSES];
+        pids[0] = Some(Pid::from_raw(pid));
+        let oracle = Oracle { channel, pids };
+        oracle.answer(0, &"start")?;
+        Ok(oracle)
+    }
+
+    /// The process id, where the process is there.
+    pub fn pid(&self, process: usize) -> Option<i32> {
+        self.pids.get(process)?.map(Pid::as_raw)
+    }
+
+    /// Makes a system call in a process: its result, or its error number.
+    ///
+    /// # Errors
+    /// [`OracleError`] where the process is not there or ended by it.
+    pub fn call(
+        &mut self,
+        process: usize,
+        number: i64,
+        args: [u64; 6],
+    ) -> Result<Result<u64, i32>, OracleError> {
+        let slot = self.slot(process)?;
+        slot.number.store(number as u64, Ordering::Relaxed);
+        for (to, from) in slot.args.iter().zip(args) {
+            to.store(from, Ordering::Relaxed);
+        }
+        let what = format_args!("call {number}");
+        self.order(process, command::CALL, &what)?;
+        let result = slot.result.load(Ordering::Relaxed);
+        Ok(if (-4095..0).contains(&result) {
+            Err(-result as i32)
+        } else {
+            Ok(result as u64)
+        })
+    }
+
+    /// Makes a system call `series.times` times in a process and measures the time; stops at the first
+    /// that is refused. The scratch memory is used for it.
+    ///
+    /// # Errors
+    /// [`OracleError`] where the process is not there, ended by it or took too long.
+    pub fn calls(
+        &mut self,
+        process: usize,
+        number: i64,
+        series: &Series,
+    ) -> Result<Went, OracleError> {
+        let what = format_args!("{} calls {number}", series.times);
+        self.slot(process)?
+            .number
+            .store(number as u64, Ordering::Relaxed);
+        self.series(process, command::CALLS, series, &what)
+    }
+
+    /// Writes eight bytes again and again in a process: the second argument at the first.
+    ///
+    /// # Errors
+    /// As for [`calls`](Self::calls).
+    pub fn writes(&mut self, process: usize, series: &Series) -> Result<Went, OracleError> {
+        let what = format_args!("{} writes", series.times);
+        self.series(process, command::WRITES, series, &what)
+    }
+
+    fn series(
+        &mut self,
+        process: usize,
+        kind: u32,
+        series: &Series,
+        what: &dyn fmt::Display,
+    ) -> Result<Went, OracleError> {
+        let slot = self.slot(process)?;
+        for (n, (first, step)) in series.first.iter().zip(series.step).enumerate() {
+            slot.args[n].store(*first, Ordering::Relaxed);
+            slot.scratch[channel::STEPS + n].store(step, Ordering::Relaxed);
+        }
+        slot.scratch[channel::TIMES].store(series.times, Ordering::Relaxed);
+        self.order(process, kind, what)?;
+        let stopped = slot.result.load(Ordering::Relaxed);
+        Ok(Went {
+            times: slot.scratch[channel::WENT].load(Ordering::Relaxed),
+            time: Duration::from_nanos(slot.scratch[channel::TOOK].load(Ordering::Relaxed)),
+            stopped: (stopped != 0).then_some(stopped),
+        })
+    }
+
+    /// Puts words where calls of the process can find them; gives their address there.
+    pub fn scratch(&mut self, process: usize, words: &[u64]) -> Result<u64, OracleError> {
+        let slot = self.slot(process)?;
+        for (to, &from) in slot.scratch.iter().zip(words) {
+            to.store(from, Ordering::Relaxed);
+        }
+        Ok(slot.scratch_address())
+    }
+
+    /// Reads eight bytes in a process.
+    pub fn read(&mut self, process: usize, addr: u64) -> Result<Access, OracleError> {
+        self.access(process, command::READ, addr, 0)
+    }
+
+    /// Writes eight bytes in a process.
+    pub fn write(&mut self, process: usize, addr: u64, value: u64) -> Result<Access, OracleError> {
+        self.access(process, command::WRITE, addr, value)
+    }
+
+    fn access(
+        &mut self,
+        process: usize,
+        kind: u32,
+        addr: u64,
+        value: u64,
+    ) -> Result<Access, OracleError> {
+        let slot = self.slot(process)?;
+        slot.args[0].store(addr, Ordering::Relaxed);
+        slot.args[1].store(value, Ordering::Relaxed);
+        self.order(process, kind, &format_args!("access {addr:#x}"))?;
+        Ok(match slot.signal.load(Ordering::Relaxed) {
+            0 => Access::Done(slot.result.load(Ordering::Relaxed) as u64),
+            signal => Access::Signal {
+                signal: (signal >> 8) as i32,
+                code: i32::from(signal as u8),
+            },
+        })
+    }
+
+    /// `process` forks, and the copy becomes `child`. Gives the error number where Linux refuses.
+    pub fn fork(&mut self, process: usize, child: usize) -> Result<Result<(), i32>, OracleError> {
+        if self.pids.get(child) != Some(&None) {
+            return Err(OracleError::NoProcess(child));
+        }
+        let slot = self.slot(process)?;
+        self.channel.slots()[child].expect_child();
+        slot.args[0].store(child as u64, Ordering::Relaxed);
+        self.order(process, command::FORK, &"fork")?;
+        let pid = slot.result.load(Ordering::Relaxed);
+        if pid < 0 {
+            return Ok(Err(-pid as i32));
+        }
+        self.pids[child] = Some(Pid::from_raw(pid as i32));
+        self.answer(child, &"fork")?;
+        Ok(Ok(()))
+    }
+
+    /// Ends a process and waits until it is gone.
+    pub fn exit(&mut self, process: usize) -> Result<(), OracleError> {
+        self.slot(process)?;
+        if let Some(pid) = self.pids[process].take() {
+            end(pid);
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes from each of `addresses` in a process, as far as they can be read; gives
+    /// how many bytes that was.
+    pub fn memory(
+        &self,
+        process: usize,
+        addresses: &[u64],
+        len: usize,
+        to: &mut [u8],
+    ) -> Result<usize, OracleError> {
+        let pid = self.pid(process).ok_or(OracleError::NoProcess(process))?;
+        read_remote(pid, addresses, len, to).map_err(|cause| OracleError::Memory { process, cause })
+    }
+
+    fn slot(&self, process: usize) -> Result<&Slot, OracleError> {
+        self.pid(process).ok_or(OracleError::NoProcess(process))?;
+        Ok(&self.channel.slots()[process])
+    }
+
+    fn order(&self, process: usize, kind: u32, what: &dyn fmt::Display) -> Result<(), OracleError> {
+        let slot = &self.channel.slots()[process];
+        slot.command.store(kind, Ordering::Relaxed);
+        slot.hand_over(CHILD);
+        self.answer(process, what)
+    }
+
+    fn answer(&self, process: usize, what: &dyn fmt::Display) -> Result<(), OracleError> {
+        let slot = &self.channel.slots()[process];
+        let second = libc::timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        for _ in 0..PATIENCE_S {
+            if slot.wait(TESTER, Some(&second)) {
+                return Ok(());
+            }
+            let pid = self.pids[process].ok_or(OracleError::NoProcess(process))?;
+            match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => {}
+                ended => {
+                    return Err(OracleError::Ended {
+                        process,
+                        how: format!("{ended:?}"),
+                        what: what.to_string(),
+                    });
+                }
+            }
+        }
+        Err(OracleError::Stuck {
+            process,
+            what: what.to_string(),
+        })
+    }
+}
+
+impl Drop for Oracle {
+    fn drop(&mut self) {
+        for pid in self.pids.iter_mut().filter_map(Option::take) {
+            end(pid);
+        }
+    }
+}
+
+impl fmt::Debug for Oracle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Oracle").field("pids", &self.pids).finish()
+    }
+}
+
+fn end(pid: Pid) {
+    // It may have ended by itself; then there is only something to wait for.
+    let _ = nix::sys::signal::kill(pid, Signal::SIGKILL);
+    let _ = waitpid(pid, None);
+}
+
+/// Memory of this process that the copy has no use for, as start and length, and where its heap
+/// begins (0 if there is none).
+fn unneeded() -> io::Result<(Vec<(u64, u64)>, u64)> {
+    let text = std::fs::read("/proc/self/maps")?;
+    let here = &raw const text as u64;
+    let maps = crate::maps::parse(&text)
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
+    let heap = maps.iter().find(|m| m.name == MapName::Heap);
+    let large = maps.iter().filter(|m| {
+        m.name == MapName::None
+            && m.end - m.start >= LARGE
+            && !m.perms.shared
+            && !(m.start..m.end).contains(&here)
+    });
+    let large = large.map(|m| (m.start, m.end - m.start)).collect();
+    Ok((large, heap.map_or(0, |m| m.start)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! The processes of this machine, and the few cheap facts about one that tell how near it is to
+//! its limit of mappings.
+//!
+//! Everything here costs microseconds a process whatever its size: no page table is walked, so
+//! `smaps` and its kin are never read. Deliberately absent: the mappings themselves
+//! ([`crate::maps`]).
+
+use std::fs;
+use std::io;
+
+/// What Linux allows where nobody changed it.
+pub const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;
+
+/// What `/proc/PID/status` says of a process.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Facts {
+    /// The name of its first thread.
+    pub name: String,
+    /// The letter of its state: `Z` for one that has ended and was not waited for.
+    pub state: char,
+    /// Bytes of private memory that are in memory or in swap; `None` for one without an address
+    /// space.
+    pub anonymous_bytes: Option<u64>,
+}
+
+impl Facts {
+    /// True for a process that has ended.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+}
+
+/// Reads the facts about process `pid`.
+///
+/// # Errors
+/// `NotFound` or `ESRCH` where there is no such process.
+pub fn facts(pid: i32) -> io::Result<Facts> {
+    let text = fs::read(format!("/proc/{pid}/status"))?;
+    Ok(parse_status(&String::from_utf8_lossy(&text)))
+}
+
+fn parse_status(text: &str) -> Facts {
+    let mut facts = Facts::default();
+    let mut anonymous: Option<u64> = None;
+    for line in text.lines() {
+        let Some((name, value)) = line.split_once(':') else {
+            continue;
+        };
+        let value = value.trim();
+        match name {
+            "Name" => facts.name = value.to_owned(),
+            "State" => facts.state = value.chars().next().unwrap_or_default(),
+            "RssAnon" | "VmSwap" => {
+                anonymous = anonymous
+                    .unwrap_or(0)
+                    .checked_add(bytes(value).unwrap_or(0));
+            }
+            _ => {}
+        }
+    }
+    facts.anonymous_bytes = anonymous;
+    facts
+}
+
+fn bytes(value: &str) -> Option<u64> {
+    let kib: u64 = value.strip_suffix("kB")?.trim_end().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The line of `/proc/PID/stat`, as far as it is cheap news.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stat {
+    /// The name of the first thread.
+    pub name: String,
+    /// True for a thread of the kernel's own (`PF_KTHREAD`).
+    pub of_kernel: bool,
+    /// When it began, in clock ticks since the machine did: with the number it names one process.
+    pub started: u64,
+    /// Bytes of address space; 0 for a kernel thread and for one that has ended.
+    pub virtual_bytes: u64,
+}
+
+/// Reads the line about process `pid`.
+///
+/// # Errors
+/// `NotFound` or `ESRCH` where there is no such process.
+pub fn stat(pid: i32) -> io::Result<Stat> {
+    let text = fs::read(format!("/proc/{pid}/stat"))?;
+    let wrong = || io::Error::from(io::ErrorKind::InvalidData);
+    parse_stat(&String::from_utf8_lossy(&text)).ok_or_else(wrong)
+}
+
+fn parse_stat(text: &str) -> Option<Stat> {
+    // The name in brackets may hold anything; fields are counted from behind it, where the third
+    // one stands.
+    let (before, rest) = text.rsplit_once(") ")?;
+    let (_, name) = before.split_once('(')?;
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    let mut fields = rest.split_ascii_whitespace();
+    let flags: u64 = fields.nth(9 - 3)?.parse().ok()?;
+    let mut fields = fields.skip(22 - 10);
+    Some(Stat {
+        name: name.to_owned(),
+        of_kernel: flags & PF_KTHREAD != 0,
+        started: fields.next()?.parse().ok()?,
+        virtual_bytes: fields.next()?.parse().ok()?,
+    })
+}
+
+/// Numbers of all processes (thread groups) in this pid namespace, unordered.
+///
+/// # Errors
+/// Where `/proc` cannot be listed.
+pub fn list() -> io::Result<Vec<i32>> {
+    let mut pids = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        pids.extend(name.to_str().and_then(|name| name.parse::<i32>().ok()));
+    }
+    Ok(pids)
+}
+
+/// True where the numbers in `/proc` are those that system calls of this process take: `/proc` may
+/// have been mounted for another pid namespace, and the same number is another process then.
+pub fn numbers_are_ours() -> bool {
+    let own = fs::read_link("/proc/self").ok();
+    own.is_some_and(|own| own.as_os_str() == std::process::id().to_string().as_str())
+}
+
+/// How many mappings a process may have (`vm.max_map_count`); the default of Linux where it
+/// cannot be read.
+pub fn max_map_count() -> u64 {
+    let text = fs::read_to_string("/proc/sys/vm/max_map_count").ok();
+    text.and_then(|text| text.trim().parse().ok())
+        .unwrap_or(DEFAULT_MAX_MAP_COUNT)
+}
+
+/// Major and minor version of the running kernel; `None` where its name begins otherwise.
+pub fn kernel_version() -> Option<(u32, u32)> {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_gives_what_is_private_in_memory_or_swap() {
+        let facts =
+            parse_status("Name:\tjava\nState:\tS (sleeping)\nRssAnon:\t 8 kB\nVmSwap:\t4 kB\n");
+        assert_eq!(facts.name, "java");
+        assert_eq!(facts.anonymous_bytes, Some(12 << 10));
+        assert!(!facts.has_ended());
+        let zombie = parse_status("Name:\tx\nState:\tZ (zombie)\n");
+        assert!(zombie.has_ended());
+        assert_eq!(zombie.anonymous_bytes, None);
+    }
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let line = "12 (a) R (b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 8192 5 6";
+        let stat = parse_stat(line).unwrap();
+        assert_eq!(stat.name, "a) R (b");
+        assert!(!stat.of_kernel);
+        let thread = "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 2 0 0";
+        assert!(parse_stat(thread).unwrap().of_kernel);
+        assert_eq!((stat.started, stat.virtual_bytes), (4242, 8192));
+        assert_eq!(parse_stat("12 (a) S 1 2"), None);
+    }
+
+    #[test]
+    fn this_process_is_among_them() {
+        let own = std::process::id() as i32;
+        assert!(list().unwrap().contains(&own));
+        assert!(facts(own).unwrap().anonymous_bytes > Some(0));
+        assert!(numbers_are_ours());
+        assert!(kernel_version().is_some());
+        assert!(facts(i32::MAX).is_err());
+    }
+}

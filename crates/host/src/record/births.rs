@@ -1,0 +1,453 @@
+//! Tasks: born, turned into other programs, gone; and the address spaces that begin and end with
+//! them.
+//!
+//! A child is known by its parent's event; its own first stop may come before that and then
+//! waits. An address space ends with its last user: that is the moment of the last look, at the
+//! user's exit stop or before it executes another program.
+//!
+//! # Picture
+//! ```text
+//!   fork:   Call, MmStart{Fork}, TaskStart          one item: nothing comes between
+//!   exec:   Snapshot{Exit}, MmEnd | MmStart{Exec}, TaskStart, Snapshot{Exec}
+//!   exit:   Snapshot{Exit}, MmEnd | TaskEnd
+//! ```
+
+use super::RecordError;
+use super::command::is_setuid;
+use super::filter::OUR_ARCH;
+use super::lives::Place;
+use super::table::Role;
+use super::tasks::{Mode, Pending, Task, UNRECORDED};
+use super::timeline::{Alone, Ended};
+use super::tracer::{Tracer, clock};
+use crate::sys::ptrace;
+use crate::sys::spawn::Privileges;
+use std::path::PathBuf;
+use vmarea_trace::event::{Event, MmId, MmStart, Nanos, Origin, Reason, Snapshot, Tid};
+
+const CLONE_VM: u64 = libc::CLONE_VM as u64;
+const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
+const ENOSYS: i64 = -(libc::ENOSYS as i64);
+
+impl Tracer<'_> {
+    /// A thread has made another task.
+    pub(super) fn has_child(&mut self, tid: i32, now: Nanos) {
+        if let Ok(child) = ptrace::event_message(tid) {
+            self.born(tid, child as i32, now);
+        }
+        self.resume(tid, 0);
+    }
+
+    fn born(&mut self, parent: i32, child: i32, now: Nanos) {
+        let Some(task) = self.tasks.get_mut(&parent) else {
+            return;
+        };
+        let (pid, mm, mode) = (task.pid, task.mm, task.mode);
+        let call = task.call.take_if(|call| call.row.role == Role::Clones);
+        let flags = match &call {
+            Some(call) => call.clone_flags(),
+            None => seen_flags(parent, child),
+        };
+        let child_pid = if flags & CLONE_THREAD == 0 {
+            child
+        } else {
+            pid
+        };
+        let child_mm = match mm {
+            UNRECORDED => UNRECORDED,
+            _ if flags & CLONE_VM != 0 => mm,
+            _ => self.new_mm(),
+        };
+        let since = call.as_ref().map_or(0, |call| call.entry);
+        self.add_task(child, Task::new(child_pid, child_mm, mode), since);
+        self.write_birth(parent, (child, child_pid, child_mm), call, now);
+        if let Some(space) = self.spaces.get_mut(&mm)
+            && space.leave_call(parent)
+        {
+            self.let_in_next(mm);
+        }
+        if let Some(status) = self.early.remove(&child) {
+            self.stopped(child, status, now);
+        }
+    }
+
+    fn add_task(&mut self, tid: i32, task: Task, since: Nanos) {
+        let mm = task.mm;
+        let space = self.spaces.entry(mm).or_default();
+        space.users += 1;
+        if mm == UNRECORDED {
+            self.timeline.lives.moves(tid, since, Place::Nowhere);
+        } else {
+            if space.users == 2 {
+                self.timeline.share(mm);
+            }
+            self.timeline.lives.moves(tid, since, Place::In(mm));
+        }
+        self.tasks.insert(tid, task);
+    }
+
+    fn write_birth(
+        &mut self,
+        parent: i32,
+        (child, child_pid, child_mm): (i32, i32, MmId),
+        call: Option<Pending>,
+        now: Nanos,
+    ) {
+        let mm = self.tasks.get(&parent).map_or(UNRECORDED, |task| task.mm);
+        if mm == UNRECORDED {
+            return self.timeline.call_dropped(parent);
+        }
+        let alone = call.as_ref().map_or(Alone::Yes, |call| call.alone);
+        let mut events = Vec::with_capacity(3);
+        if let Some(call) = call {
+            events.push(self.call_event(parent, mm, call, child.into(), now));
+        }
+        if child_mm != mm {
+            let origin = Origin::Fork { parent: mm };
+            events.push(Event::MmStart(MmStart {
+                mm: child_mm,
+                origin,
+                t: now,
+            }));
+        }
+        events.push(task_start(child, child_pid, child_mm, now));
+        let ended = Ended {
+            mm,
+            exit: now,
+            alone,
+            child: Some(child),
+            events,
+        };
+        self.timeline.call_ends(parent, ended);
+    }
+
+    fn new_mm(&mut self) -> MmId {
+        self.last_mm.0 += 1;
+        self.last_mm
+    }
+
+    /// A thread has become another program.
+    pub(super) fn has_executed(&mut self, tid: i32, now: Nanos) {
+        let former = ptrace::event_message(tid).map_or(tid, |former| former as i32);
+        if former != tid {
+            self.take_leaders_place(tid, former, now);
+        }
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        let (old, mode) = (task.mm, task.mode);
+        let call = task.call.take();
+        let entry = call.as_ref().map_or(now, |call| call.entry);
+        self.timeline.call_dropped(tid);
+        self.leave_space(tid, old, call.and_then(|call| call.last_look), now);
+        // What was touched in between was partly in the old one and partly in the new one. The
+        // looks before and after have it all, unless the old one lives on.
+        let place = match self.spaces.contains_key(&old) && old != UNRECORDED {
+            true => Place::Leaving(old),
+            false => Place::Nowhere,
+        };
+        self.timeline.lives.moves(tid, entry, place);
+        match ptrace::syscall_stop(tid) {
+            Ok((arch, _)) if arch != OUR_ARCH => self.is_foreign(tid, old, mode, now),
+            _ => self.is_new_program(tid, mode, now),
+        }
+        self.resume(tid, 0);
+    }
+
+    /// A thread that was not the leader goes on under the leader's number.
+    fn take_leaders_place(&mut self, leader: i32, former: i32, now: Nanos) {
+        if let Some(task) = self.tasks.remove(&leader) {
+            self.end_task(leader, &task, 0, now);
+        }
+        if let Some(task) = self.tasks.remove(&former) {
+            self.timeline.call_dropped(former);
+            let entry = task.call.as_ref().map_or(now, |call| call.entry);
+            self.timeline.lives.moves(former, entry, Place::Nowhere);
+            self.write_task_end(former, task.mm, 0, now);
+            self.tasks.insert(leader, task);
+        }
+    }
+
+    fn is_new_program(&mut self, tid: i32, mode: Mode, now: Nanos) {
+        let mm = self.new_mm();
+        self.add_task(tid, Task::new(tid, mm, mode), now);
+        let start = MmStart {
+            mm,
+            origin: Origin::Exec,
+            t: now,
+        };
+        let mut events = vec![Event::MmStart(start), task_start(tid, tid, mm, now)];
+        let look = self.look(tid, mm, Reason::Exec, now);
+        events.extend(look.map(Event::Snapshot));
+        self.push(now, events);
+        self.note_setuid(tid);
+    }
+
+    /// A 32-bit program: it is let run, but nothing of it is recorded.
+    fn is_foreign(&mut self, tid: i32, old: MmId, mode: Mode, now: Nanos) {
+        self.add_task(tid, Task::new(tid, UNRECORDED, mode), now);
+        let program = program_of(tid);
+        if self.last_mm == UNRECORDED {
+            self.failure = Some(RecordError::ThirtyTwoBit(program));
+            return self.kill_all();
+        }
+        self.write_task_end(tid, old, 0, now);
+        self.note(format!(
+            "process {tid} runs {}, a 32-bit program: not recorded",
+            program.display()
+        ));
+    }
+
+    fn note_setuid(&mut self, tid: i32) {
+        if self.command.privileges == Privileges::Kept {
+            return;
+        }
+        let program = program_of(tid);
+        if is_setuid(&program) {
+            self.note(format!(
+                "process {tid} runs {} without the privileges of its owner: record as root to \
+                 change that",
+                program.display()
+            ));
+        }
+    }
+
+    /// A thread is about to end, at its own wish or by a signal.
+    pub(super) fn leaves(&mut self, tid: i32, now: Nanos) {
+        self.end_call(tid, now);
+        if let Some(task) = self.tasks.get_mut(&tid)
+            && !std::mem::replace(&mut task.leaving, true)
+        {
+            let mm = task.mm;
+            self.timeline.lives.moves(tid, now, Place::Nowhere);
+            let look = self.last_look(tid, mm, now);
+            self.leave_space(tid, mm, look, now);
+        }
+        self.resume(tid, 0);
+    }
+
+    /// The call inside of which a thread was killed may have had its effect.
+    fn end_call(&mut self, tid: i32, now: Nanos) {
+        let Some(call) = self.tasks.get(&tid).and_then(|task| task.call.as_ref()) else {
+            return;
+        };
+        let (role, entered) = (call.row.role, call.entry != 0);
+        let result = ptrace::result_register(tid).unwrap_or(ENOSYS);
+        if entered && role == Role::Clones && result > 0 {
+            self.born(tid, result as i32, now);
+        } else if entered && result != ENOSYS && role != Role::Executes {
+            self.finish_call(tid, result, now);
+        } else {
+            self.timeline.call_dropped(tid);
+            if let Some(task) = self.tasks.get_mut(&tid) {
+                task.call = None;
+            }
+        }
+    }
+
+    /// The last look at an address space, if this thread is the last that can change it. Others
+    /// that still use it are about to leave it by `execve`, and keep the look for that moment; or
+    /// they are being killed with this one.
+    fn last_look(&mut self, tid: i32, mm: MmId, now: Nanos) -> Option<Snapshot> {
+        if mm == UNRECORDED {
+            return None;
+        }
+        let users = self.spaces.get(&mm).map_or(0, |space| space.users);
+        if users == 1 {
+            return self.look(tid, mm, Reason::Exit, now);
+        }
+        let executing = |task: &Task| {
+            let call = task.call.as_ref();
+            call.is_some_and(|call| call.row.role == Role::Executes && call.entry != 0)
+        };
+        let others = self
+            .tasks
+            .iter()
+            .filter(|(other, task)| **other != tid && task.mm == mm && !task.leaving);
+        let mut executing = others
+            .filter(|(_, task)| executing(task))
+            .map(|(tid, _)| *tid);
+        if users == 2
+            && let Some(other) = executing.next()
+        {
+            let look = self.look_at_rest(tid, mm, now);
+            let task = self.tasks.get_mut(&other);
+            if let Some(call) = task.and_then(|task| task.call.as_mut()) {
+                call.last_look = look;
+            }
+        } else if self.all_are_dying(tid, mm) {
+            self.spare_look(tid, mm, now);
+        }
+        None
+    }
+
+    /// A look while others use the address space of whom it is known that they do not change it.
+    fn look_at_rest(&mut self, tid: i32, mm: MmId, now: Nanos) -> Option<Snapshot> {
+        let mut look = self.look(tid, mm, Reason::Exit, now)?;
+        look.exact = true;
+        Some(look)
+    }
+
+    /// True where no thread will change the address space any more: all of them are threads of
+    /// one process that ends, and none is inside of a call.
+    fn all_are_dying(&self, tid: i32, mm: MmId) -> bool {
+        let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else {
+            return false;
+        };
+        let mut users = self.tasks.values().filter(|task| task.mm == mm);
+        // A thread that leaves alone is inside of its own `exit`; whoever ends by anything else
+        // takes the whole process along.
+        let alone = ptrace::call_number(tid).is_ok_and(|nr| nr == libc::SYS_exit);
+        let rests = |task: &Task| task.call.as_ref().is_none_or(|call| call.entry == 0);
+        !alone && users.all(|task| task.pid == pid && rests(task))
+    }
+
+    /// Looks once at what is about to end with its whole process. The kill wakes a thread out of
+    /// its exit stop, so that it can be gone, and the mappings with it, before it is looked at.
+    fn spare_look(&mut self, tid: i32, mm: MmId, now: Nanos) {
+        if self
+            .spaces
+            .get(&mm)
+            .is_none_or(|space| space.spare_look.is_some())
+        {
+            return;
+        }
+        let Some(mut look) = self.look_at_rest(tid, mm, now) else {
+            return;
+        };
+        // The others still run to where they notice, and may fault: that no fault changes which
+        // mappings there are is sure, but it may bring an anon_vma.
+        look.vmas.iter_mut().for_each(|vma| vma.kernel = None);
+        if let Some(space) = self.spaces.get_mut(&mm) {
+            space.spare_look = Some(look);
+        }
+    }
+
+    /// One user less; with the last the address space ends.
+    fn leave_space(&mut self, tid: i32, mm: MmId, look: Option<Snapshot>, now: Nanos) {
+        let Some(space) = self.spaces.get_mut(&mm) else {
+            return;
+        };
+        space.users = space.users.saturating_sub(1);
+        let next_may_go = space.leave_call(tid);
+        if mm == UNRECORDED || space.users != 0 {
+            if next_may_go {
+                self.let_in_next(mm);
+            }
+            return;
+        }
+        let spare = self.spaces.remove(&mm).and_then(|space| space.spare_look);
+        self.files.mm_ended(mm);
+        self.timeline.mm_ended(mm, now);
+        if let Some(look) = look.or(spare) {
+            self.push(look.t, vec![Event::Snapshot(look)]);
+        }
+        self.push(now, vec![Event::MmEnd { mm, t: now }]);
+    }
+
+    /// A task has gone, and its number with it.
+    pub(super) fn gone(&mut self, tid: i32, status: i32, now: Nanos) {
+        self.early.remove(&tid);
+        let Some(task) = self.tasks.remove(&tid) else {
+            return;
+        };
+        self.timeline.call_dropped(tid);
+        self.end_task(tid, &task, status, now);
+        if tid == task.pid {
+            self.pidfds.remove(&tid);
+        }
+        if tid == self.root {
+            self.root_status = Some(status);
+            self.tell_command_ended(status);
+        }
+    }
+
+    fn end_task(&mut self, tid: i32, task: &Task, status: i32, now: Nanos) {
+        if !task.leaving {
+            self.timeline.lives.moves(tid, now, Place::Nowhere);
+            self.leave_space(tid, task.mm, None, now);
+        }
+        self.write_task_end(tid, task.mm, status, now);
+    }
+
+    fn write_task_end(&mut self, tid: i32, mm: MmId, status: i32, now: Nanos) {
+        if mm != UNRECORDED {
+            let tid = Tid(tid);
+            self.push(
+                now,
+                vec![Event::TaskEnd {
+                    tid,
+                    status,
+                    t: now,
+                }],
+            );
+        }
+    }
+
+    /// Takes in tasks whose parents were killed before they could tell of them.
+    pub(super) fn adopt_orphans(&mut self) {
+        let cloning = |task: &Task| {
+            let call = task.call.as_ref();
+            call.is_some_and(|call| call.row.role == Role::Clones && call.entry != 0)
+        };
+        if self.early.is_empty() || self.tasks.values().any(cloning) {
+            return;
+        }
+        let now = clock();
+        for (tid, status) in std::mem::take(&mut self.early) {
+            let pid = thread_group(tid).unwrap_or(tid);
+            let relative = self.tasks.iter().find(|(other, task)| {
+                !task.leaving && ptrace::same_mm(tid, **other).unwrap_or(false)
+            });
+            let mode = Mode::Filtered;
+            if let Some(mm) = relative.map(|(_, task)| task.mm) {
+                self.add_task(tid, Task::new(pid, mm, mode), 0);
+                self.push(now, vec![task_start(tid, pid, mm, now)]);
+            } else {
+                let mm = self.new_mm();
+                self.add_task(tid, Task::new(pid, mm, mode), 0);
+                let start = MmStart {
+                    mm,
+                    origin: Origin::Attach,
+                    t: now,
+                };
+                let mut events = vec![Event::MmStart(start), task_start(tid, pid, mm, now)];
+                let look = self.look(tid, mm, Reason::Attach, now);
+                events.extend(look.map(Event::Snapshot));
+                self.push(now, events);
+            }
+            self.stopped(tid, status, now);
+        }
+    }
+}
+
+fn task_start(tid: i32, pid: i32, mm: MmId, t: Nanos) -> Event {
+    Event::TaskStart {
+        tid: Tid(tid),
+        pid: Tid(pid),
+        mm,
+        t,
+    }
+}
+
+/// What a child shares with its parent, where no call told.
+fn seen_flags(parent: i32, child: i32) -> u64 {
+    let mut flags = 0;
+    if thread_group(child).is_some_and(|group| group != child) {
+        flags |= CLONE_THREAD | CLONE_VM;
+    }
+    if ptrace::same_mm(parent, child).unwrap_or(false) {
+        flags |= CLONE_VM;
+    }
+    flags
+}
+
+fn thread_group(tid: i32) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    group.trim().parse().ok()
+}
+
+fn program_of(tid: i32) -> PathBuf {
+    std::fs::read_link(format!("/proc/{tid}/exe")).unwrap_or_default()
+}

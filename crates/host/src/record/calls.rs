@@ -1,0 +1,449 @@
+//! Calls: stopped before, let in, and written down after.
+//!
+//! Calls that change one address space are let in one after another, so that the order of their
+//! effects is the order of their exits; who waits is let in after [`TURN`] at the latest, because
+//! the call inside may be waiting for just this thread.
+
+use super::files::{Files, Opened};
+use super::filter::{FOREIGN, OUR_ARCH};
+use super::look::{Still, Subject};
+use super::memory;
+use super::table::{self, Role};
+use super::tasks::{Mode, Pending, UNRECORDED};
+use super::timeline::{Alone, Ended, Flight};
+use super::tracer::{TURN, Tracer, clock};
+use super::{CallStack, Stacks};
+use crate::maps;
+use crate::sys::ptrace::{self, SyscallStop};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
+use std::collections::hash_map::Entry;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use vmarea_trace::event::{Call, Event, FileRef, MmId, Nanos, Order, Reason, Snapshot, Tid};
+
+/// `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and begins anew.
+const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
+const CLONE_VM: u64 = libc::CLONE_VM as u64;
+
+impl Tracer<'_> {
+    /// A thread stands where the filter stopped it.
+    pub(super) fn at_filter(&mut self, tid: i32, now: Nanos) {
+        let Ok((arch, SyscallStop::Seccomp { nr, args, data })) = ptrace::syscall_stop(tid) else {
+            return self.resume(tid, 0);
+        };
+        if arch != OUR_ARCH || data == FOREIGN {
+            self.note_foreign_call(tid);
+            return self.resume(tid, 0);
+        }
+        let Some(row) = table::row_of(nr, data) else {
+            return self.resume(tid, 0);
+        };
+        let (nr, args) = match nr as i64 {
+            libc::SYS_clone3 => (libc::SYS_clone as u32, clone3_args(tid, &args)),
+            _ => (row.nr, args),
+        };
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        let call = task.call.insert(Pending::new(row, nr, args));
+        let serial = row.role == Role::Shapes
+            || row.role == Role::Clones && call.clone_flags() & CLONE_VM == 0;
+        let mm = task.mm;
+        if let Some(space) = self.spaces.get_mut(&mm)
+            && serial
+            && mm != UNRECORDED
+        {
+            if !space.inside.is_empty() {
+                space.queue.push_back((tid, now + TURN));
+                return;
+            }
+            space.inside.push(tid);
+        }
+        self.let_in(tid, Alone::Yes);
+    }
+
+    /// Lets a thread go into the call before which it stands.
+    fn let_in(&mut self, tid: i32, alone: Alone) {
+        let Some(task) = self.tasks.get(&tid) else {
+            return;
+        };
+        let (pid, mm, mode) = (task.pid, task.mm, task.mode);
+        let Some(call) = &task.call else {
+            return self.resume(tid, 0);
+        };
+        let (row, args) = (call.row, call.args);
+        let recorded = mm != UNRECORDED;
+        let file = match mapped_descriptor(row.nr, &args).filter(|_| recorded) {
+            Some(fd) => self.duplicate(pid, tid, fd),
+            None => None,
+        };
+        let data = memory::data(tid, row.data, &args);
+        let now = clock();
+        let mut last_look = None;
+        match row.role {
+            Role::Executes => {
+                self.files.before_exec();
+                if recorded && self.users(mm) == 1 {
+                    last_look = self.look(tid, mm, Reason::Exit, now);
+                }
+                self.timeline.call_begins(tid, now, Flight::MovesTask);
+            }
+            Role::Clones => self.timeline.call_begins(tid, now, Flight::MovesTask),
+            Role::Shapes if self.users(mm) > 1 => {
+                self.timeline.call_begins(tid, now, Flight::Shapes);
+            }
+            Role::OpensDirect if mode == Mode::Filtered => self.stop_everywhere(pid, tid),
+            _ => {}
+        }
+        if let Some(call) = self.tasks.get_mut(&tid).and_then(|t| t.call.as_mut()) {
+            call.data = data;
+            call.file = file;
+            call.alone = alone;
+            call.entry = now;
+            call.last_look = last_look;
+        }
+        self.resume(tid, 0);
+    }
+
+    fn users(&self, mm: MmId) -> u32 {
+        self.spaces.get(&mm).map_or(0, |space| space.users)
+    }
+
+    /// Lets in whoever is next, now that a thread has left its call.
+    pub(super) fn let_in_next(&mut self, mm: MmId) {
+        let Some(space) = self.spaces.get_mut(&mm) else {
+            return;
+        };
+        if space.inside.is_empty()
+            && let Some((tid, _)) = space.queue.pop_front()
+        {
+            space.inside.push(tid);
+            self.let_in(tid, Alone::Yes);
+        }
+    }
+
+    /// Lets in those that have waited too long. Nobody knows then in which order their calls and
+    /// those inside take effect, unless the locks tell.
+    pub(super) fn let_in_overdue(&mut self, now: Nanos) {
+        let mut overdue = Vec::new();
+        for space in self.spaces.values_mut() {
+            while let Some(&(tid, until)) = space.queue.front()
+                && until <= now
+            {
+                space.queue.pop_front();
+                overdue.push((tid, space.inside.clone()));
+                space.inside.push(tid);
+            }
+        }
+        for (tid, inside) in overdue {
+            for other in inside {
+                if let Some(call) = self.tasks.get_mut(&other).and_then(|t| t.call.as_mut()) {
+                    call.alone = Alone::No;
+                }
+            }
+            self.let_in(tid, Alone::No);
+        }
+    }
+
+    /// A thread stands at a system call as such: after one that was let in, or, where it stops at
+    /// every call, before or after any.
+    pub(super) fn at_syscall(&mut self, tid: i32, now: Nanos) {
+        match ptrace::syscall_stop(tid) {
+            Ok((_, SyscallStop::Exit { ret })) => self.finish_call(tid, ret, now),
+            Ok((OUR_ARCH, SyscallStop::Entry { nr, args })) => {
+                self.before_file_call(tid, nr, args, now);
+            }
+            _ => {}
+        }
+        self.resume(tid, 0);
+    }
+
+    /// Notes a read or write that goes past the page cache.
+    fn before_file_call(&mut self, tid: i32, nr: u64, args: [u64; 6], now: Nanos) {
+        let Some(row) = table::file_row(nr) else {
+            return;
+        };
+        let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else {
+            return;
+        };
+        let fd = args[0] as RawFd;
+        let direct = self.duplicate(pid, tid, fd).is_some_and(|f| f.is_direct());
+        if direct && let Some(task) = self.tasks.get_mut(&tid) {
+            let mut call = Pending::new(row, row.nr, args);
+            call.entry = now;
+            task.call = Some(call);
+        }
+    }
+
+    /// From now on the threads of a process stop at every call.
+    fn stop_everywhere(&mut self, pid: i32, tid: i32) {
+        let all = self.tasks.values_mut().filter(|task| task.pid == pid);
+        all.for_each(|task| task.mode = Mode::EverySyscall);
+        self.note(format!(
+            "process {pid} (thread {tid}) opens a file with O_DIRECT: it is stopped at every \
+             system call from here on"
+        ));
+    }
+
+    /// Writes down a call that has come to its end with `ret`.
+    pub(super) fn finish_call(&mut self, tid: i32, ret: i64, now: Nanos) {
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        let (pid, mm) = (task.pid, task.mm);
+        let Some(call) = task.call.take() else {
+            return;
+        };
+        let was_inside = self
+            .spaces
+            .get_mut(&mm)
+            .is_some_and(|space| space.leave_call(tid));
+        if mm == UNRECORDED || RESTARTS.contains(&ret) {
+            self.timeline.call_dropped(tid);
+        } else {
+            self.write_down(tid, pid, mm, call, ret, now);
+        }
+        if was_inside {
+            self.let_in_next(mm);
+        }
+    }
+
+    fn write_down(
+        &mut self,
+        tid: i32,
+        pid: i32,
+        mm: MmId,
+        mut call: Pending,
+        ret: i64,
+        now: Nanos,
+    ) {
+        let alone = call.alone;
+        let events = match call.row.role {
+            Role::Executes => {
+                // It stays where it is; the look is one like any other.
+                self.timeline.call_dropped(tid);
+                if let Some(mut look) = call.last_look.take() {
+                    look.reason = Reason::Checkpoint;
+                    self.push(look.t, vec![Event::Snapshot(look)]);
+                }
+                return;
+            }
+            Role::OpensDirect => return,
+            Role::Touches(reach) => self.touches(tid, mm, reach, &call, ret, now),
+            Role::Shapes | Role::Sets | Role::Clones => {
+                vec![self.call_event(tid, mm, call, ret, now)]
+            }
+        };
+        let counted = matches!(events.first(), Some(Event::Call(_)));
+        let exit = now;
+        let ended = Ended {
+            mm,
+            exit,
+            alone,
+            child: None,
+            events,
+        };
+        self.timeline.call_ends(tid, ended);
+        if counted {
+            self.count_call(tid, pid, mm, now);
+        }
+    }
+
+    /// The event of a call.
+    pub(super) fn call_event(
+        &mut self,
+        tid: i32,
+        mm: MmId,
+        mut call: Pending,
+        ret: i64,
+        t: Nanos,
+    ) -> Event {
+        if self.stacks == Stacks::Copy {
+            self.copy_stack(tid, mm);
+        }
+        let opened = call.file.take();
+        let file = opened.map(|opened| self.file_of(tid, mm, opened, ret));
+        let mm = match i64::from(call.row.nr) {
+            libc::SYS_process_madvise => self.advised(tid, mm, &call.args),
+            _ => mm,
+        };
+        Event::Call(Call {
+            tid: Tid(tid),
+            mm,
+            nr: call.nr,
+            args: call.args,
+            ret,
+            t,
+            order: Order::Exact,
+            file,
+            data: call.data,
+        })
+    }
+
+    /// Hands the stack of a thread to the sink; an empty one where it cannot be read.
+    fn copy_stack(&mut self, tid: i32, mm: MmId) {
+        const BYTES: u64 = 16 << 10;
+        let [ip, sp, bp] = ptrace::stack_registers(tid).unwrap_or_default();
+        let stack = CallStack {
+            tid,
+            pid: self.tasks.get(&tid).map_or(tid, |task| task.pid),
+            mm: mm.0,
+            ip,
+            sp,
+            bp,
+            bytes: memory::bytes(tid, sp, BYTES),
+        };
+        self.hand_over(&stack);
+    }
+
+    fn file_of(&mut self, tid: i32, mm: MmId, opened: Opened, ret: i64) -> FileRef {
+        let addr = ret as u64;
+        let files: &mut Files = &mut self.files;
+        files.of_call(opened, mm, || {
+            let mappings = maps::read(tid).ok()?;
+            let mapping = mappings.iter().find(|m| m.start <= addr && addr < m.end)?;
+            (mapping.ino != 0).then_some((mapping.dev, mapping.ino))
+        })
+    }
+
+    /// Whose address space `process_madvise` advises.
+    fn advised(&self, tid: i32, own: MmId, args: &[u64; 6]) -> MmId {
+        let path = format!("/proc/{tid}/fdinfo/{}", args[0] as RawFd);
+        let info = std::fs::read_to_string(path).unwrap_or_default();
+        let pid = info
+            .lines()
+            .find_map(|line| line.strip_prefix("Pid:"))
+            .and_then(|pid| pid.trim().parse::<i32>().ok());
+        let task = pid.and_then(|pid| self.tasks.get(&pid));
+        task.map_or(own, |task| task.mm)
+    }
+
+    fn count_call(&mut self, tid: i32, pid: i32, mm: MmId, now: Nanos) {
+        let Some(space) = self.spaces.get_mut(&mm) else {
+            return;
+        };
+        space.calls += 1;
+        let due = self
+            .checkpoint
+            .is_some_and(|every| space.calls % every == 0);
+        if due && let Some(look) = self.look_at(tid, pid, mm, Reason::Checkpoint, now) {
+            self.push(now, vec![Event::Snapshot(look)]);
+        }
+    }
+
+    /// Looks at the address space of a stopped thread.
+    pub(super) fn look(
+        &mut self,
+        tid: i32,
+        mm: MmId,
+        reason: Reason,
+        t: Nanos,
+    ) -> Option<Snapshot> {
+        let pid = self.tasks.get(&tid)?.pid;
+        self.look_at(tid, pid, mm, reason, t)
+    }
+
+    fn look_at(
+        &mut self,
+        tid: i32,
+        pid: i32,
+        mm: MmId,
+        reason: Reason,
+        t: Nanos,
+    ) -> Option<Snapshot> {
+        let still = match self.users(mm) {
+            0 | 1 => Still::Yes,
+            _ => Still::No,
+        };
+        let subject = Subject {
+            tid,
+            pid,
+            mm,
+            reason,
+            still,
+        };
+        match self.looks.take(subject, t, &mut self.files) {
+            Ok(snapshot) => Some(snapshot),
+            Err(error) => {
+                self.note(format!("no look at thread {tid} ({reason:?}): {error}"));
+                None
+            }
+        }
+    }
+
+    /// A duplicate of a descriptor of a traced process.
+    fn duplicate(&mut self, pid: i32, tid: i32, fd: RawFd) -> Option<Opened> {
+        let duplicate = self
+            .process_descriptor(pid)
+            .and_then(|process| getfd(process, fd))
+            // The leader may have gone, or the thread have descriptors of its own.
+            .or_else(|| {
+                let thread = PidfdFlags::from_bits_retain(libc::PIDFD_THREAD);
+                let thread = rustix::process::pidfd_open(Pid::from_raw(tid)?, thread).ok()?;
+                getfd(&thread, fd)
+            })?;
+        Opened::look(duplicate)
+    }
+
+    fn process_descriptor(&mut self, pid: i32) -> Option<&OwnedFd> {
+        match self.pidfds.entry(pid) {
+            Entry::Occupied(known) => Some(known.into_mut()),
+            Entry::Vacant(place) => {
+                let flags = PidfdFlags::empty();
+                let process = rustix::process::pidfd_open(Pid::from_raw(pid)?, flags).ok()?;
+                Some(place.insert(process))
+            }
+        }
+    }
+
+    fn note_foreign_call(&mut self, tid: i32) {
+        let Some(mm) = self.tasks.get(&tid).map(|task| task.mm) else {
+            return;
+        };
+        let space = self.spaces.entry(mm).or_default();
+        if mm != UNRECORDED && !std::mem::replace(&mut space.noted, true) {
+            self.note(format!(
+                "thread {tid} makes 32-bit system calls, which are not recorded"
+            ));
+        }
+    }
+}
+
+impl Pending {
+    /// What a call that makes a task shares with it.
+    pub(super) fn clone_flags(&self) -> u64 {
+        match i64::from(self.nr) {
+            libc::SYS_clone => self.args[0],
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_vfork => (libc::CLONE_VM | libc::CLONE_VFORK) as u64,
+            _ => 0,
+        }
+    }
+}
+
+/// The arguments of `clone3` as `clone` would have them.
+fn clone3_args(tid: i32, args: &[u64; 6]) -> [u64; 6] {
+    // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size
+    let words = memory::words(tid, args[0], 7);
+    match words.as_slice() {
+        &[flags, _, _, _, signal, stack, size] => {
+            let top = if stack == 0 {
+                0
+            } else {
+                stack.wrapping_add(size)
+            };
+            [flags | signal, top, 0, 0, 0, 0]
+        }
+        _ => [0; 6],
+    }
+}
+
+/// The descriptor of the file that a call maps.
+fn mapped_descriptor(nr: u32, args: &[u64; 6]) -> Option<RawFd> {
+    let anonymous = args[3] & libc::MAP_ANONYMOUS as u64 != 0;
+    let fd = args[4] as RawFd;
+    (i64::from(nr) == libc::SYS_mmap && !anonymous && fd >= 0).then_some(fd)
+}
+
+fn getfd(process: impl AsFd, fd: RawFd) -> Option<OwnedFd> {
+    rustix::process::pidfd_getfd(process, fd, PidfdGetfdFlags::empty()).ok()
+}

@@ -1,0 +1,171 @@
+//! The command: found in `PATH`, checked, and started so that it can be traced from its first
+//! instruction.
+//!
+//! What would only come out as an errno of a forked child is asked beforehand, so that the
+//! message can name what to do.
+
+use super::RecordError;
+use super::filter;
+use crate::sys::ptrace::{Resume, resume};
+use crate::sys::spawn::{self, Privileges, Waiting};
+use nix::sys::ptrace;
+use nix::unistd::Pid;
+use rustix::fs::Access;
+use rustix::process::WaitOptions;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// `CAP_SYS_ADMIN`
+const SYS_ADMIN: u32 = 21;
+const SETUID_OR_SETGID: u32 = 0o6000;
+
+/// Where the program is, and as whom it will run.
+#[derive(Debug)]
+pub(crate) struct Command {
+    /// The program's file.
+    pub path: PathBuf,
+    /// Whether set-user-ID programs work.
+    pub privileges: Privileges,
+    argv: Vec<CString>,
+}
+
+impl Command {
+    /// Finds the program.
+    ///
+    /// # Errors
+    /// [`RecordError::NoCommand`], [`RecordError::NotFound`], [`RecordError::NotExecutable`],
+    /// [`RecordError::Setuid`].
+    pub(crate) fn find(words: &[OsString]) -> Result<Command, RecordError> {
+        let name = words.first().ok_or(RecordError::NoCommand)?;
+        let path = find_program(name)?;
+        let privileges = match has_capability(SYS_ADMIN) {
+            true => Privileges::Kept,
+            false => Privileges::NoNew,
+        };
+        if privileges == Privileges::NoNew && is_setuid(&path) {
+            return Err(RecordError::Setuid(path));
+        }
+        let argv = words
+            .iter()
+            .map(|word| CString::new(word.as_bytes()))
+            .collect::<Result<_, _>>()
+            .map_err(|e| RecordError::Start(e.into()))?;
+        Ok(Command {
+            path,
+            privileges,
+            argv,
+        })
+    }
+
+    /// Forks the child and seizes it; it waits to be let go.
+    ///
+    /// # Errors
+    /// [`RecordError::Start`], [`RecordError::TracingForbidden`].
+    pub(crate) fn fork(&self) -> Result<Waiting, RecordError> {
+        let path = CString::new(self.path.as_os_str().as_bytes())
+            .map_err(|e| RecordError::Start(e.into()))?;
+        let filter = filter::program();
+        let waiting = spawn::fork_waiting(&path, &self.argv, &filter, self.privileges)
+            .map_err(RecordError::Start)?;
+        let options = ptrace::Options::PTRACE_O_TRACESYSGOOD
+            | ptrace::Options::PTRACE_O_TRACESECCOMP
+            | ptrace::Options::PTRACE_O_TRACECLONE
+            | ptrace::Options::PTRACE_O_TRACEFORK
+            | ptrace::Options::PTRACE_O_TRACEVFORK
+            | ptrace::Options::PTRACE_O_TRACEEXEC
+            | ptrace::Options::PTRACE_O_TRACEEXIT
+            | ptrace::Options::PTRACE_O_EXITKILL;
+        let pid = Pid::from_raw(waiting.pid());
+        if let Err(e) = ptrace::seize(pid, options) {
+            abandon(waiting);
+            return Err(RecordError::TracingForbidden(e.into()));
+        }
+        Ok(waiting)
+    }
+}
+
+impl Command {
+    /// Why the child never became the command.
+    pub(crate) fn explain(&self, failure: Option<io::Error>) -> RecordError {
+        let path = self.path.clone();
+        match failure {
+            // The file is there, for it was found; what is missing is its interpreter.
+            Some(cause) if cause.kind() == io::ErrorKind::NotFound => RecordError::NotExecutable {
+                path,
+                cause: io::Error::other("its interpreter does not exist"),
+            },
+            Some(cause) => match cause.raw_os_error() {
+                Some(libc::ENOEXEC | libc::EACCES | libc::ETXTBSY | libc::ELIBBAD) => {
+                    RecordError::NotExecutable { path, cause }
+                }
+                _ => RecordError::Start(cause),
+            },
+            None => RecordError::Start(io::Error::other("it was killed before it began")),
+        }
+    }
+}
+
+/// Ends a child that is not to become the command.
+pub(crate) fn abandon(waiting: Waiting) {
+    let child = rustix::process::Pid::from_raw(waiting.pid());
+    // The end of its pipe makes it exit, past the stop that it makes when it is seized.
+    drop(waiting);
+    while let Ok(Some((pid, status))) = rustix::process::waitpid(child, WaitOptions::empty()) {
+        if !status.stopped() {
+            break;
+        }
+        let _ = resume(pid.as_raw_nonzero().get(), Resume::Continue, 0);
+    }
+}
+
+/// True where a file gives those who execute it another identity.
+pub(crate) fn is_setuid(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|meta| meta.mode() & SETUID_OR_SETGID != 0)
+}
+
+fn find_program(name: &OsStr) -> Result<PathBuf, RecordError> {
+    if name.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(name);
+        return match executable(&path) {
+            Ok(()) => Ok(path),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                Err(RecordError::NotFound(path.display().to_string()))
+            }
+            Err(cause) => Err(RecordError::NotExecutable { path, cause }),
+        };
+    }
+    let search = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let mut refused = None;
+    for folder in std::env::split_paths(&search) {
+        // An empty folder means this one.
+        let path = Path::new(".").join(folder).join(name);
+        match executable(&path) {
+            Ok(()) => return Ok(path),
+            Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
+                refused.get_or_insert(RecordError::NotExecutable { path, cause });
+            }
+            Err(_) => {}
+        }
+    }
+    Err(refused.unwrap_or_else(|| RecordError::NotFound(name.to_string_lossy().into_owned())))
+}
+
+fn executable(path: &Path) -> io::Result<()> {
+    if path.metadata()?.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    Ok(rustix::fs::access(path, Access::EXEC_OK)?)
+}
+
+fn has_capability(number: u32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> number & 1 == 1)
+}

@@ -1,0 +1,108 @@
+//! The ranges that a call can change.
+//!
+//! Two things that happen at the same time are in no order that matters when they are in
+//! different places. A page fault that takes no `mmap_lock` changes pages only, so it and a call
+//! elsewhere cannot tell which was first.
+
+use vmarea_trace::event::Call;
+
+/// Where a call has its effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Extent {
+    /// In up to two ranges, each a first byte and the first byte after it; empty where equal.
+    Ranges([(u64, u64); 2]),
+    /// Anywhere.
+    Anywhere,
+}
+
+impl Extent {
+    /// Of a call that is over.
+    pub(crate) fn of(call: &Call) -> Extent {
+        let [a, len, new_len, ..] = call.args;
+        let range = |start: u64, len: u64| (start, start.saturating_add(len));
+        let none = (0, 0);
+        match i64::from(call.nr) {
+            libc::SYS_mmap => match u64::try_from(call.ret) {
+                Ok(start) => Extent::Ranges([range(start, len), none]),
+                // A fixed mapping that fails may have taken away what was there.
+                Err(_) => Extent::Ranges([range(a, len), none]),
+            },
+            libc::SYS_munmap
+            | libc::SYS_mprotect
+            | libc::SYS_pkey_mprotect
+            | libc::SYS_madvise
+            | libc::SYS_mlock
+            | libc::SYS_mlock2
+            | libc::SYS_munlock
+            | libc::SYS_mseal
+            | libc::SYS_mbind => Extent::Ranges([range(a, len), none]),
+            libc::SYS_mremap => {
+                let target = u64::try_from(call.ret).unwrap_or(call.args[4]);
+                Extent::Ranges([range(a, len), range(target, new_len)])
+            }
+            // A task that shares the address space leaves it as it is.
+            libc::SYS_clone if a & libc::CLONE_VM as u64 != 0 => Extent::Ranges([none; 2]),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_vfork => Extent::Ranges([none; 2]),
+            _ => Extent::Anywhere,
+        }
+    }
+
+    /// True where an access to `addr` may meet it.
+    pub(crate) fn holds(&self, addr: u64) -> bool {
+        match self {
+            Extent::Anywhere => true,
+            Extent::Ranges(ranges) => ranges.iter().any(|(start, end)| {
+                // Given in bytes, taken in pages.
+                const IN_PAGE: u64 = 4095;
+                let end = end.saturating_add(IN_PAGE) & !IN_PAGE;
+                start & !IN_PAGE <= addr && addr < end && *start < end
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmarea_trace::event::{MmId, Order, Tid};
+
+    fn call(nr: i64, args: [u64; 6], ret: i64) -> Extent {
+        Extent::of(&Call {
+            tid: Tid(1),
+            mm: MmId(1),
+            nr: nr as u32,
+            args,
+            ret,
+            t: 0,
+            order: Order::Exact,
+            file: None,
+            data: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn a_move_has_two_places() {
+        let extent = call(libc::SYS_mremap, [0x1000, 0x1000, 0x3000, 1, 0, 0], 0x8000);
+        let held = [0x1000, 0x1fff, 0x8000, 0xafff];
+        assert!(held.iter().all(|addr| extent.holds(*addr)));
+        let others = [0xfff, 0x2000, 0x7fff, 0xb000];
+        assert!(!others.iter().any(|addr| extent.holds(*addr)));
+    }
+
+    #[test]
+    fn lengths_are_taken_in_pages_and_do_not_wrap() {
+        assert!(call(libc::SYS_munmap, [0x1000, 1, 0, 0, 0, 0], 0).holds(0x1fff));
+        let huge = [0x1000, u64::MAX, 0, 0, 0, 0];
+        assert!(call(libc::SYS_munmap, huge, -22).holds(0x5000_0000));
+        assert!(!call(libc::SYS_munmap, [0x1000, 0, 0, 0, 0, 0], -22).holds(0x1000));
+    }
+
+    #[test]
+    fn a_fork_is_anywhere_and_a_new_thread_nowhere() {
+        assert_eq!(
+            call(libc::SYS_clone, [17, 0, 0, 0, 0, 0], 5),
+            Extent::Anywhere
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! The seccomp program that stops a task at the calls of the table and at no other.
+//!
+//! Assembled by hand rather than by a library, because those kill a task that makes a system
+//! call of another architecture, and a recorder must never end what it watches. Calls that no
+//! row names are allowed whatever their arguments, so the kernel answers them from its bitmap
+//! of always-allowed calls and never runs the program.
+//!
+//! # Picture
+//! ```text
+//!   arch ours? --no--> TRACE(FOREIGN)
+//!   nr == row 0 ? condition ? --> TRACE(0)
+//!   nr == row 1 ? condition ? --> TRACE(1)   ...   ALLOW
+//! ```
+
+use super::table::{ROWS, Test};
+use libc::sock_filter;
+
+/// What the filter leaves with a call of another architecture.
+pub(crate) const FOREIGN: u32 = 0xffff;
+
+/// `AUDIT_ARCH_X86_64`: the machine `EM_X86_64`, 64 bits, little endian.
+pub(crate) const OUR_ARCH: u32 = 0xc000_003e;
+
+const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+
+const NR_AT: u32 = 0;
+const ARCH_AT: u32 = 4;
+
+/// Where the low half of argument `n` lies in `struct seccomp_data`.
+fn low_half_at(n: u8) -> u32 {
+    16 + 8 * u32::from(n)
+}
+
+fn step(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter { code, jt, jf, k }
+}
+
+fn stop(data: u32) -> sock_filter {
+    step(RETURN, libc::SECCOMP_RET_TRACE | data, 0, 0)
+}
+
+/// The program for the rows of the table.
+pub(crate) fn program() -> Vec<sock_filter> {
+    let mut out = vec![
+        step(LOAD, ARCH_AT, 0, 0),
+        step(IF_EQUAL, OUR_ARCH, 1, 0),
+        stop(FOREIGN),
+    ];
+    for (row, data) in ROWS.iter().zip(0u32..) {
+        let body = condition(row.when, data);
+        // A row is far below the 255 steps that a jump can skip.
+        let skip = u8::try_from(body.len()).unwrap_or(u8::MAX);
+        // The number is loaded anew: a condition before may have replaced it.
+        out.push(step(LOAD, NR_AT, 0, 0));
+        out.push(step(IF_EQUAL, row.nr, 0, skip));
+        out.extend(body);
+    }
+    out.push(step(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0));
+    out
+}
+
+/// Steps that return `TRACE(data)` where every test holds and fall through where one does not.
+/// Only low halves of arguments are looked at: each test is on an `int`, a flag of the low half,
+/// or on whether a pointer is null, whose low half is never 0 for any other in practice.
+fn condition(tests: &[Test], data: u32) -> Vec<sock_filter> {
+    let mut body = vec![stop(data)];
+    for test in tests.iter().rev() {
+        let rest = u8::try_from(body.len()).unwrap_or(u8::MAX);
+        let mut out = match *test {
+            Test::Masked { arg, mask, value } => vec![
+                step(LOAD, low_half_at(arg), 0, 0),
+                step(AND, mask, 0, 0),
+                step(IF_EQUAL, value, 0, rest),
+            ],
+            Test::Not { arg, value } => vec![
+                step(LOAD, low_half_at(arg), 0, 0),
+                step(IF_EQUAL, value, rest, 0),
+            ],
+            Test::OneOf { arg, values } => {
+                let mut out = vec![step(LOAD, low_half_at(arg), 0, 0)];
+                for (value, left) in values.iter().zip((1..=values.len()).rev()) {
+                    // Over the comparisons that are left, and over the jump.
+                    let over = u8::try_from(left).unwrap_or(u8::MAX);
+                    out.push(step(IF_EQUAL, *value, over, 0));
+                }
+                out.push(step(JUMP, rest.into(), 0, 0));
+                out
+            }
+        };
+        out.append(&mut body);
+        body = out;
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the program on a call as the kernel would.
+    fn verdict(arch: u32, nr: u32, args: [u64; 6]) -> u32 {
+        let program = program();
+        let (mut at, mut acc) = (0usize, 0u32);
+        loop {
+            let s = program[at];
+            at += 1;
+            match s.code {
+                LOAD => {
+                    acc = match s.k {
+                        NR_AT => nr,
+                        ARCH_AT => arch,
+                        k => args[(k as usize - 16) / 8] as u32,
+                    }
+                }
+                AND => acc &= s.k,
+                IF_EQUAL => at += usize::from(if acc == s.k { s.jt } else { s.jf }),
+                JUMP => at += s.k as usize,
+                RETURN => return s.k,
+                code => panic!("step {code:#x} is none of ours"),
+            }
+        }
+    }
+
+    fn stops_at(nr: i64, args: [u64; 6]) -> Option<u32> {
+        match verdict(OUR_ARCH, nr as u32, args) {
+            libc::SECCOMP_RET_ALLOW => None,
+            v => Some(ROWS[(v & 0xffff) as usize].nr),
+        }
+    }
+
+    #[test]
+    fn stops_at_the_calls_of_the_table_and_lets_others_pass() {
+        assert_eq!(
+            stops_at(libc::SYS_mmap, [0; 6]),
+            Some(libc::SYS_mmap as u32)
+        );
+        for nr in [libc::SYS_read, libc::SYS_getpid, libc::SYS_futex, 100_000] {
+            assert_eq!(stops_at(nr, [0; 6]), None, "{nr}");
+        }
+    }
+
+    #[test]
+    fn conditions_look_at_arguments() {
+        let name = [0x53_56_4d_41, 0, 0, 0, 0, 0];
+        assert!(stops_at(libc::SYS_prctl, name).is_some());
+        let set_name = [15, 0, 0, 0, 0, 0];
+        assert!(stops_at(libc::SYS_prctl, set_name).is_none());
+        let set = [0, libc::RLIMIT_DATA.into(), 0x7ffe_0000_1000, 0, 0, 0];
+        assert!(stops_at(libc::SYS_prlimit64, set).is_some());
+        let ask = [0, libc::RLIMIT_DATA.into(), 0, 0, 0, 0];
+        assert!(stops_at(libc::SYS_prlimit64, ask).is_none());
+        assert!(stops_at(libc::SYS_ioctl, [3, 0xc018_aa3f, 0, 0, 0, 0]).is_some());
+        assert!(stops_at(libc::SYS_ioctl, [3, 0x5401, 0, 0, 0, 0]).is_none());
+        let direct = (libc::O_DIRECT | libc::O_RDWR) as u64;
+        assert!(stops_at(libc::SYS_openat, [0, 0, direct, 0, 0, 0]).is_some());
+        assert!(stops_at(libc::SYS_openat, [0, 0, 0, 0, 0, 0]).is_none());
+        assert!(stops_at(libc::SYS_setrlimit, [9, 0, 0, 0, 0, 0]).is_some());
+        assert!(stops_at(libc::SYS_setrlimit, [2, 0, 0, 0, 0, 0]).is_some());
+        assert!(stops_at(libc::SYS_setrlimit, [7, 0, 0, 0, 0, 0]).is_none());
+    }
+
+    #[test]
+    fn a_call_of_another_architecture_is_reported_not_killed() {
+        let v = verdict(0x4000_0003, 90, [0; 6]);
+        assert_eq!(v, libc::SECCOMP_RET_TRACE | FOREIGN);
+    }
+}

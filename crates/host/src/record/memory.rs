@@ -1,0 +1,102 @@
+//! Reads the memory of a stopped thread: what pointer arguments lead to.
+//!
+//! The pointers are the program's and may lead anywhere; what cannot be read is taken as empty,
+//! as the call itself will fail on it. All lengths are bounded.
+
+use super::table::{Data, number};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
+use std::io::IoSliceMut;
+
+/// `UIO_MAXIOV`
+const IOVECS: u64 = 1024;
+/// A node mask of the largest kernels, bytes.
+const NODE_MASK: u64 = 4096;
+/// `ANON_VMA_NAME_MAX_LEN`
+const NAME: u64 = 80;
+
+/// A range of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Range {
+    pub addr: u64,
+    pub len: u64,
+}
+
+/// Up to `len` bytes at `addr` of a stopped thread; fewer where memory ends.
+pub(crate) fn bytes(tid: i32, addr: u64, len: u64) -> Vec<u8> {
+    let (Ok(base), Ok(len)) = (usize::try_from(addr), usize::try_from(len)) else {
+        return Vec::new();
+    };
+    let mut bytes = vec![0; len];
+    let remote = [RemoteIoVec { base, len }];
+    let read = match (base, len) {
+        (0, _) | (_, 0) => 0,
+        _ => process_vm_readv(
+            Pid::from_raw(tid),
+            &mut [IoSliceMut::new(&mut bytes)],
+            &remote,
+        )
+        .unwrap_or(0),
+    };
+    bytes.truncate(read);
+    bytes
+}
+
+/// Numbers of 64 bits at `addr`.
+pub(crate) fn words(tid: i32, addr: u64, count: u64) -> Vec<u64> {
+    let bytes = bytes(tid, addr, count.saturating_mul(8));
+    let words = bytes.chunks_exact(8);
+    words
+        .filter_map(|word| Some(u64::from_ne_bytes(word.try_into().ok()?)))
+        .collect()
+}
+
+/// The ranges of an array of `struct iovec`, cut to `total` bytes.
+pub(crate) fn iovecs(tid: i32, addr: u64, count: u64, total: u64) -> Vec<Range> {
+    let words = words(tid, addr, count.min(IOVECS) * 2);
+    let mut left = total;
+    let mut ranges = Vec::new();
+    for pair in words.chunks_exact(2) {
+        let (addr, len) = (pair[0], pair[1]);
+        let len = len.min(left);
+        left -= len;
+        if len != 0 {
+            ranges.push(Range { addr, len });
+        }
+    }
+    ranges
+}
+
+/// A string of at most `len` bytes that ends with 0, without it.
+pub(crate) fn string(tid: i32, addr: u64, len: u64) -> Vec<u8> {
+    // Not over the end of a page, which may be the end of memory.
+    let to_page_end = 4096 - addr % 4096;
+    let mut text = bytes(tid, addr, len.min(to_page_end));
+    if !text.contains(&0) && len > to_page_end {
+        text.extend(bytes(tid, addr + to_page_end, len - to_page_end));
+    }
+    if let Some(end) = text.iter().position(|b| *b == 0) {
+        text.truncate(end);
+    }
+    text
+}
+
+/// What the pointers of a call lead to, as [`vmarea_trace::event::Call::data`] has it.
+pub(crate) fn data(tid: i32, kind: Data, args: &[u64; 6]) -> Vec<u8> {
+    let arg = |n: u8| args[usize::from(n)];
+    match kind {
+        Data::None => Vec::new(),
+        Data::Iovecs { at, count } => bytes(tid, arg(at), arg(count).min(IOVECS) * 16),
+        Data::NodeMask { at, bits } => {
+            // Linux counts one bit too many here, and reads whole words.
+            let len = arg(bits).saturating_sub(1).div_ceil(64) * 8;
+            bytes(tid, arg(at), len.min(NODE_MASK))
+        }
+        Data::Limit { at } => bytes(tid, arg(at), 16),
+        Data::VmaName if arg(1) == 0 => string(tid, arg(4), NAME),
+        Data::VmaName => Vec::new(),
+        Data::Ioctl => bytes(tid, arg(2), arg(1) >> 16 & 0x3fff),
+        Data::MmMap if arg(1) == number::PR_SET_MM_MAP => bytes(tid, arg(2), arg(3).min(4096)),
+        Data::MmMap => Vec::new(),
+    }
+}

@@ -1,0 +1,116 @@
+//! The threads that are followed and the address spaces that they use.
+//!
+//! A thread uses one address space from its birth until its exit stop or the next `execve`; the
+//! last user that leaves is the moment of the last look. Threads that stand before a call while
+//! another thread of their address space is inside of one wait in its queue. Nothing here talks
+//! to the kernel.
+
+use super::table::Row;
+use std::collections::VecDeque;
+use vmarea_trace::event::{MmId, Nanos, Snapshot};
+
+use super::files::Opened;
+use super::timeline::Alone;
+
+/// The address space of what is not recorded: the child before its first program, and 32-bit
+/// programs.
+pub(crate) const UNRECORDED: MmId = MmId(0);
+
+/// How a thread is resumed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// It stops where the filter says.
+    Filtered,
+    /// It stops at every system call: it has a file open that bypasses the page cache.
+    EverySyscall,
+}
+
+/// A thread that is traced.
+#[derive(Debug)]
+pub(crate) struct Task {
+    /// Thread group.
+    pub pid: i32,
+    /// What it uses; see [`Task::leaving`].
+    pub mm: MmId,
+    /// How it is resumed.
+    pub mode: Mode,
+    /// The call in which it is.
+    pub call: Option<Pending>,
+    /// It has passed its exit stop and counts as a user no more.
+    pub leaving: bool,
+}
+
+impl Task {
+    pub(crate) fn new(pid: i32, mm: MmId, mode: Mode) -> Task {
+        Task {
+            pid,
+            mm,
+            mode,
+            call: None,
+            leaving: false,
+        }
+    }
+}
+
+/// A call between its entry and its exit.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// What the table says of it.
+    pub row: &'static Row,
+    /// The number as it is recorded: `clone` for `clone3`.
+    pub nr: u32,
+    /// The arguments as they are recorded.
+    pub args: [u64; 6],
+    /// What its pointers led to.
+    pub data: Vec<u8>,
+    /// The file of its descriptor.
+    pub file: Option<Opened>,
+    /// Whether another call of the address space ran at the same time.
+    pub alone: Alone,
+    /// When it was let in; 0 while it waits.
+    pub entry: Nanos,
+    /// Before `execve`: the last look at the address space that it leaves.
+    pub last_look: Option<Snapshot>,
+}
+
+impl Pending {
+    pub(crate) fn new(row: &'static Row, nr: u32, args: [u64; 6]) -> Pending {
+        Pending {
+            row,
+            nr,
+            args,
+            data: Vec::new(),
+            file: None,
+            alone: Alone::Yes,
+            entry: 0,
+            last_look: None,
+        }
+    }
+}
+
+/// An address space.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    /// Threads that use it.
+    pub users: u32,
+    /// Calls that were recorded.
+    pub calls: u64,
+    /// Threads inside of a call that changes it.
+    pub inside: Vec<i32>,
+    /// Threads that stand before one, and until when at most.
+    pub queue: VecDeque<(i32, Nanos)>,
+    /// A remark on it was made that is to be made once.
+    pub noted: bool,
+    /// The look to take where none can be had when the last user has gone.
+    pub spare_look: Option<Snapshot>,
+}
+
+impl Space {
+    /// Takes a thread out of the calls and the queue. Answers whether it was inside.
+    pub(crate) fn leave_call(&mut self, tid: i32) -> bool {
+        self.queue.retain(|(t, _)| *t != tid);
+        let before = self.inside.len();
+        self.inside.retain(|t| *t != tid);
+        self.inside.len() < before
+    }
+}

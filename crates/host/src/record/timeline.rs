@@ -1,0 +1,490 @@
+//! The order of the stream: what was seen at stops and what was sampled, merged by the time at
+//! which it took effect.
+//!
+//! A stop is seen late: a call took effect somewhere between its entry and its exit. Where the
+//! samples show that the calling thread took `mmap_lock` in between, that is the moment; the same
+//! holds for a page fault. Without such evidence a call counts at its exit, and where another
+//! thread of the address space did something in between both are marked as overlapping.
+//! Everything waits here until nothing that is still to come can belong before it.
+//!
+//! # Picture
+//! ```text
+//!   thread 1  ---[entry ......... L ........ exit]---      L: lock taken, the call is at L
+//!   thread 2  ------- f1 ---- f2 -------- f3 L -----      f3 is at its own L
+//!                                ^ ready: nothing before a call in flight or the rings' watermark
+//! ```
+//!
+//! # Invariants
+//! T1  Keys that leave never decrease.
+//! T2  The events of one item stay together: a fork and the birth of its child.
+//! T3  A call in flight holds back only what is after its entry, and for [`PATIENCE`] at most;
+//!     making a task and changing the program are waited for however long they take.
+
+use super::extent::Extent;
+use super::lives::{Lives, Place};
+use crate::samples::Sample;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use vmarea_trace::event::{Access, Event, Fault, MmId, Nanos, Order, Tid};
+
+/// How long a call in flight may hold back the stream. A call that blocks for longer (it fills
+/// gigabytes, or waits for a user-space fault handler) is placed at its end.
+const PATIENCE: Nanos = 1_000_000_000;
+/// How long a fault waits for the lock that its thread may be about to take.
+const GRACE: Nanos = 2_000_000;
+
+/// Why a call is in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flight {
+    /// It changes an address space that others may use meanwhile.
+    Shapes,
+    /// It makes or moves a task, whose samples make no sense before that.
+    MovesTask,
+}
+
+/// Whether something else of the address space was let in while the call ran.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Alone {
+    /// No other call of the address space was in flight.
+    Yes,
+    /// Another was.
+    No,
+}
+
+/// A call that is over, to be placed.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// The address space that it changed.
+    pub mm: MmId,
+    /// When its exit was seen.
+    pub exit: Nanos,
+    /// Whether others were let in.
+    pub alone: Alone,
+    /// The task that it made: its first sample is after the call.
+    pub child: Option<i32>,
+    /// The call, and what goes with it.
+    pub events: Vec<Event>,
+}
+
+type Key = (Nanos, u64);
+
+#[derive(Debug)]
+struct InFlight {
+    since: Nanos,
+    flight: Flight,
+    lock: Option<Lock>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lock {
+    t: Nanos,
+    write: bool,
+}
+
+#[derive(Debug)]
+struct Unplaced {
+    entry: Nanos,
+    lock: Option<Lock>,
+    not_after: Nanos,
+    call: Ended,
+}
+
+#[derive(Debug)]
+enum Item {
+    Fault { fault: Fault, locked: bool },
+    Events(Vec<Event>),
+}
+
+/// The time during which a call may have taken effect, for faults of other threads.
+#[derive(Debug)]
+struct Window {
+    from: Nanos,
+    to: Nanos,
+    tid: i32,
+    sequence: u64,
+    /// The call was seen to take the lock.
+    evidence: bool,
+    extent: Extent,
+    hit: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Timeline {
+    sequence: u64,
+    items: BTreeMap<Key, Item>,
+    in_flight: HashMap<i32, InFlight>,
+    unplaced: HashMap<i32, VecDeque<Unplaced>>,
+    births: HashMap<i32, i32>,
+    samples: VecDeque<Sample>,
+    watermark: Nanos,
+    /// Who is where; the recorder says so as it learns it.
+    pub lives: Lives,
+    /// Address spaces that several tasks use or used, and when they ended.
+    shared: HashMap<MmId, Nanos>,
+    windows: HashMap<MmId, Vec<Window>>,
+    last_fault: HashMap<i32, Key>,
+    left_until: Nanos,
+    locks_are_seen: bool,
+    strays: u64,
+}
+
+impl Timeline {
+    /// Places events at `t`.
+    pub(crate) fn push(&mut self, t: Nanos, events: Vec<Event>) {
+        if !events.is_empty() {
+            self.place(t, Item::Events(events));
+        }
+    }
+
+    /// Says that whoever takes `mmap_lock` is seen to.
+    pub(crate) fn expect_locks(&mut self) {
+        self.locks_are_seen = true;
+    }
+
+    /// Says that from now on several tasks use `mm`.
+    pub(crate) fn share(&mut self, mm: MmId) {
+        self.shared.insert(mm, Nanos::MAX);
+    }
+
+    /// Says that `mm` ended at `t`.
+    pub(crate) fn mm_ended(&mut self, mm: MmId, t: Nanos) {
+        self.shared.entry(mm).and_modify(|ended| *ended = t);
+    }
+
+    /// A call is let in.
+    pub(crate) fn call_begins(&mut self, tid: i32, since: Nanos, flight: Flight) {
+        let call = InFlight {
+            since: since.max(self.left_until),
+            flight,
+            lock: None,
+        };
+        self.in_flight.insert(tid, call);
+    }
+
+    /// A call that was let in has had no effect, or its effect is recorded otherwise.
+    pub(crate) fn call_dropped(&mut self, tid: i32) {
+        self.in_flight.remove(&tid);
+    }
+
+    /// A call that was let in is over.
+    pub(crate) fn call_ends(&mut self, tid: i32, call: Ended) {
+        let Some(begun) = self.in_flight.remove(&tid) else {
+            return self.push(call.exit, call.events);
+        };
+        if let Some(child) = call.child {
+            self.births.insert(child, tid);
+        }
+        let unplaced = Unplaced {
+            entry: begun.since.max(self.left_until),
+            lock: begun.lock,
+            not_after: call.exit,
+            call,
+        };
+        self.unplaced.entry(tid).or_default().push_back(unplaced);
+    }
+
+    /// Takes samples, in order of time, after which none before `watermark` can come.
+    pub(crate) fn samples(&mut self, samples: &mut Vec<Sample>, watermark: Nanos) {
+        self.samples.extend(samples.drain(..));
+        self.watermark = self.watermark.max(watermark);
+    }
+
+    /// Samples of threads that were never announced.
+    pub(crate) fn strays(&self) -> u64 {
+        self.strays
+    }
+
+    /// Lets out what is settled at time `now`.
+    pub(crate) fn advance(&mut self, now: Nanos, out: &mut dyn FnMut(Event)) {
+        let held = self
+            .in_flight
+            .values()
+            .filter(|f| f.flight == Flight::MovesTask || now - f.since.min(now) < PATIENCE)
+            .map(|f| f.since)
+            .min();
+        let ready = self.watermark.min(held.map_or(Nanos::MAX, |t| t - 1));
+        self.take_samples(ready);
+        self.place_calls(ready);
+        let unplaced = self.unplaced.values().flatten().map(|u| u.entry).min();
+        let mut until = ready.min(unplaced.map_or(Nanos::MAX, |t| t - 1));
+        if !self.shared.is_empty() {
+            until = until.saturating_sub(GRACE);
+        }
+        self.let_out(until, out);
+    }
+
+    /// Lets out everything: nothing more will come.
+    pub(crate) fn finish(&mut self, out: &mut dyn FnMut(Event)) {
+        self.in_flight.clear();
+        self.take_samples(Nanos::MAX);
+        self.place_calls(Nanos::MAX);
+        self.let_out(Nanos::MAX, out);
+    }
+
+    fn place(&mut self, t: Nanos, mut item: Item) -> Key {
+        self.sequence += 1;
+        let key = (t.max(self.left_until), self.sequence);
+        if key.0 > t {
+            // It comes too late, and stands where the stream is.
+            match &mut item {
+                Item::Fault { fault, .. } => fault.t = key.0,
+                Item::Events(events) => events.iter_mut().for_each(|e| set_time(e, key.0)),
+            }
+        }
+        self.items.insert(key, item);
+        key
+    }
+
+    fn take_samples(&mut self, ready: Nanos) {
+        while let Some(sample) = self.samples.front() {
+            if sample.t() > ready {
+                break;
+            }
+            match *sample {
+                Sample::Fault {
+                    t,
+                    tid,
+                    addr,
+                    write,
+                    exec,
+                    kernel,
+                    ..
+                } => {
+                    let access = match (write, exec) {
+                        (_, true) => Access::Exec,
+                        (Some(true), _) => Access::Write,
+                        (Some(false), _) => Access::Read,
+                        (None, _) => Access::Unknown,
+                    };
+                    self.fault(t, tid, addr, access, kernel);
+                }
+                Sample::LockTaken { t, tid, write, .. } => self.lock_taken(tid, Lock { t, write }),
+                Sample::Lost { t, count } => self.push(t, vec![Event::Lost { count, t }]),
+            }
+            self.samples.pop_front();
+        }
+    }
+
+    fn fault(&mut self, t: Nanos, tid: i32, addr: u64, access: Access, kernel: bool) {
+        self.place_calls_of(tid, t);
+        if let Some(parent) = self.births.get(&tid)
+            && let Some(call) = self
+                .unplaced
+                .get_mut(parent)
+                .and_then(|calls| calls.iter_mut().find(|u| u.call.child == Some(tid)))
+        {
+            call.not_after = call.not_after.min(t - 1);
+        }
+        let mm = match self.lives.at(tid, t) {
+            Some(Place::In(mm)) => mm,
+            Some(Place::Leaving(mm)) if access == Access::Read => mm,
+            Some(Place::Leaving(_) | Place::Nowhere) => return,
+            None => {
+                self.strays += 1;
+                return;
+            }
+        };
+        let fault = Fault {
+            tid: Tid(tid),
+            mm,
+            addr,
+            access,
+            kernel,
+            t,
+            order: Order::Exact,
+        };
+        let locked = false;
+        let key = self.place(t, Item::Fault { fault, locked });
+        if self.shared.contains_key(&mm) {
+            self.last_fault.insert(tid, key);
+        }
+    }
+
+    /// Evidence for the call in which the thread is, or else for its last fault.
+    fn lock_taken(&mut self, tid: i32, lock: Lock) {
+        self.place_calls_of(tid, lock.t);
+        let ended = self.unplaced.get_mut(&tid).and_then(VecDeque::front_mut);
+        let slot = match ended {
+            Some(call) if call.entry <= lock.t => Some(&mut call.lock),
+            _ => match self.in_flight.get_mut(&tid) {
+                Some(call) if call.since <= lock.t => Some(&mut call.lock),
+                _ => None,
+            },
+        };
+        if let Some(slot) = slot {
+            // The first lock for writing, or else the first for reading.
+            if slot.is_none_or(|known| lock.write && !known.write) {
+                *slot = Some(lock);
+            }
+            return;
+        }
+        let Some(key) = self.last_fault.remove(&tid) else {
+            return;
+        };
+        // The lock that a thread takes on its way out is not its last fault's.
+        let place = self.lives.at(tid, lock.t);
+        if let Some(&Item::Fault { mut fault, .. }) = self.items.get(&key)
+            && place == Some(Place::In(fault.mm))
+        {
+            self.items.remove(&key);
+            fault.t = lock.t;
+            let locked = true;
+            self.place(lock.t, Item::Fault { fault, locked });
+        }
+    }
+
+    /// Places the calls of one thread that were over before `t`.
+    fn place_calls_of(&mut self, tid: i32, t: Nanos) {
+        let Some(calls) = self.unplaced.get_mut(&tid) else {
+            return;
+        };
+        let over = calls.iter().take_while(|u| u.call.exit < t).count();
+        let over: Vec<Unplaced> = calls.drain(..over).collect();
+        if calls.is_empty() {
+            self.unplaced.remove(&tid);
+        }
+        for call in over {
+            self.place_call(tid, call);
+        }
+    }
+
+    fn place_calls(&mut self, ready: Nanos) {
+        let tids: Vec<i32> = self.unplaced.keys().copied().collect();
+        for tid in tids {
+            self.place_calls_of(tid, ready);
+        }
+    }
+
+    fn place_call(&mut self, tid: i32, unplaced: Unplaced) {
+        let Unplaced {
+            entry,
+            lock,
+            not_after,
+            mut call,
+        } = unplaced;
+        if let Some(child) = call.child {
+            self.births.remove(&child);
+        }
+        let t = lock.map_or(not_after, |lock| lock.t).max(entry);
+        let evidence = lock.is_some();
+        for event in &mut call.events {
+            set_time(event, t);
+        }
+        if call.alone == Alone::No && !evidence {
+            mark_overlapping(&mut call.events);
+        }
+        let (mm, to) = (call.mm, call.exit);
+        // Only a fault that takes the lock changes more than pages; where locks are seen, one
+        // that took none matters in its own place only.
+        let extent = match call.events.first() {
+            Some(Event::Call(call)) if self.locks_are_seen => Extent::of(call),
+            _ => Extent::Anywhere,
+        };
+        let (_, sequence) = self.place(t, Item::Events(call.events));
+        if self.shared.contains_key(&mm) {
+            let from = if evidence { t } else { entry };
+            let hit = false;
+            self.windows.entry(mm).or_default().push(Window {
+                from,
+                to,
+                tid,
+                sequence,
+                evidence,
+                extent,
+                hit,
+            });
+        }
+    }
+
+    fn let_out(&mut self, until: Nanos, out: &mut dyn FnMut(Event)) {
+        while let Some(first) = self.items.first_entry() {
+            let (t, sequence) = *first.key();
+            if t > until {
+                break;
+            }
+            match first.remove() {
+                Item::Fault { mut fault, locked } => {
+                    if self.overlaps(&fault, locked) {
+                        fault.order = Order::Overlapping;
+                    }
+                    out(Event::Fault(fault));
+                }
+                Item::Events(mut events) => {
+                    if self.was_hit(&events, sequence) {
+                        mark_overlapping(&mut events);
+                    }
+                    events.into_iter().for_each(&mut *out);
+                }
+            }
+            self.left_until = t;
+        }
+        if until != Nanos::MAX {
+            self.left_until = self.left_until.max(until);
+        }
+        self.windows.retain(|_, windows| {
+            windows.retain(|w| w.to >= until);
+            !windows.is_empty()
+        });
+        self.shared.retain(|_, ended| *ended >= until);
+        self.lives.forget_before(until);
+    }
+
+    /// True where a call of another thread may have taken effect before or after this fault.
+    fn overlaps(&mut self, fault: &Fault, locked: bool) -> bool {
+        let Some(windows) = self.windows.get_mut(&fault.mm) else {
+            return false;
+        };
+        let mut overlaps = false;
+        for w in windows.iter_mut() {
+            let meanwhile = w.from <= fault.t && fault.t <= w.to && w.tid != fault.tid.0;
+            // A fault that took the lock may have changed what a call elsewhere looks at.
+            let matters = match w.extent {
+                Extent::Ranges([(0, 0), (0, 0)]) => false,
+                extent => locked || extent.holds(fault.addr),
+            };
+            if meanwhile && matters && !(w.evidence && locked) {
+                w.hit = true;
+                overlaps = true;
+            }
+        }
+        overlaps
+    }
+
+    fn was_hit(&self, events: &[Event], sequence: u64) -> bool {
+        let Some(Event::Call(call)) = events.first() else {
+            return false;
+        };
+        self.windows
+            .get(&call.mm)
+            .is_some_and(|ws| ws.iter().any(|w| w.sequence == sequence && w.hit))
+    }
+}
+
+fn mark_overlapping(events: &mut [Event]) {
+    for event in events {
+        match event {
+            Event::Call(call) => call.order = Order::Overlapping,
+            Event::Touch(touch) => touch.order = Order::Overlapping,
+            _ => {}
+        }
+    }
+}
+
+fn set_time(event: &mut Event, at: Nanos) {
+    match event {
+        Event::MmStart(start) => start.t = at,
+        Event::Call(call) => call.t = at,
+        Event::Touch(touch) => touch.t = at,
+        Event::Snapshot(snapshot) => snapshot.t = at,
+        Event::Fault(fault) => fault.t = at,
+        Event::MmEnd { t, .. }
+        | Event::TaskStart { t, .. }
+        | Event::TaskEnd { t, .. }
+        | Event::Lost { t, .. }
+        | Event::End { t, .. } => *t = at,
+        Event::Inode(_) | Event::Note(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! The order of the stream, from samples and stops made up for the purpose.
+
+use super::*;
+use vmarea_trace::event::{Call, MmStart, Origin};
+
+const MM: MmId = MmId(1);
+
+/// A timeline of one address space that threads 1 and 2 share, where locks are seen.
+fn shared() -> Timeline {
+    let mut timeline = Timeline::default();
+    timeline.expect_locks();
+    timeline.share(MM);
+    timeline.lives.moves(1, 0, Place::In(MM));
+    timeline.lives.moves(2, 0, Place::In(MM));
+    timeline
+}
+
+fn call(tid: i32, nr: i64, args: [u64; 6]) -> Event {
+    Event::Call(Call {
+        tid: Tid(tid),
+        mm: MM,
+        nr: nr as u32,
+        args,
+        ret: 0,
+        t: 0,
+        order: Order::Exact,
+        file: None,
+        data: Vec::new(),
+    })
+}
+
+fn unmap(tid: i32) -> Event {
+    call(tid, libc::SYS_munmap, [0x1000, 0x1000, 0, 0, 0, 0])
+}
+
+fn ended(exit: Nanos, events: Vec<Event>) -> Ended {
+    Ended {
+        mm: MM,
+        exit,
+        alone: Alone::Yes,
+        child: None,
+        events,
+    }
+}
+
+fn fault(t: Nanos, tid: i32, addr: u64) -> Sample {
+    Sample::Fault {
+        t,
+        pid: 1,
+        tid,
+        addr,
+        write: Some(true),
+        exec: false,
+        present: false,
+        kernel: false,
+    }
+}
+
+fn lock(t: Nanos, tid: i32, write: bool) -> Sample {
+    Sample::LockTaken {
+        t,
+        pid: 1,
+        tid,
+        mm: 0,
+        write,
+    }
+}
+
+fn all(mut timeline: Timeline) -> Vec<Event> {
+    let mut events = Vec::new();
+    timeline.finish(&mut |event| events.push(event));
+    events
+}
+
+/// Thread, time and order of each call and fault.
+fn summary(events: &[Event]) -> Vec<(char, i32, Nanos, Order)> {
+    let of = |event: &Event| match event {
+        Event::Call(call) => ('c', call.tid.0, call.t, call.order),
+        Event::Fault(fault) => ('f', fault.tid.0, fault.t, fault.order),
+        Event::MmStart(start) => ('m', 0, start.t, Order::Exact),
+        event => panic!("{event:?}"),
+    };
+    events.iter().map(of).collect()
+}
+
+#[test]
+fn a_call_counts_when_it_took_the_lock() {
+    let mut timeline = shared();
+    timeline.call_begins(1, 100, Flight::Shapes);
+    timeline.call_ends(1, ended(200, vec![unmap(1)]));
+    let mut samples = vec![
+        fault(110, 2, 0x1000),
+        lock(120, 1, true),
+        fault(150, 2, 0x8000),
+        fault(160, 2, 0x1000),
+        lock(190, 2, false),
+        fault(195, 2, 0x1000),
+        fault(300, 2, 0x1000),
+    ];
+    timeline.samples(&mut samples, 400);
+    let (exact, overlapping) = (Order::Exact, Order::Overlapping);
+    assert_eq!(
+        summary(&all(timeline)),
+        [
+            ('f', 2, 110, exact),
+            ('c', 1, 120, exact),
+            // Elsewhere: the order does not matter.
+            ('f', 2, 150, exact),
+            // Where it took the lock itself.
+            ('f', 2, 190, exact),
+            // In the range that is unmapped, and nothing tells.
+            ('f', 2, 195, overlapping),
+            ('f', 2, 300, exact),
+        ]
+    );
+}
+
+#[test]
+fn without_evidence_both_are_marked() {
+    let mut timeline = Timeline::default();
+    timeline.share(MM);
+    timeline.lives.moves(2, 0, Place::In(MM));
+    timeline.call_begins(1, 100, Flight::Shapes);
+    timeline.call_ends(1, ended(200, vec![unmap(1)]));
+    timeline.samples(&mut vec![fault(150, 2, 0x8000), fault(250, 2, 0x8000)], 300);
+    assert_eq!(
+        summary(&all(timeline)),
+        [
+            ('f', 2, 150, Order::Overlapping),
+            ('c', 1, 200, Order::Overlapping),
+            ('f', 2, 250, Order::Exact),
+        ]
+    );
+}
+
+#[test]
+fn a_child_touches_nothing_before_it_is_born() {
+    let mut timeline = Timeline::default();
+    timeline.lives.moves(1, 0, Place::In(MM));
+    timeline.call_begins(1, 100, Flight::MovesTask);
+    timeline.samples(&mut vec![fault(150, 7, 0x8000)], 500);
+    let mut early = Vec::new();
+    timeline.advance(500, &mut |event| early.push(event));
+    assert!(early.is_empty());
+    timeline.lives.moves(7, 100, Place::In(MmId(2)));
+    let origin = Origin::Fork { parent: MM };
+    let start = MmStart {
+        mm: MmId(2),
+        origin,
+        t: 0,
+    };
+    let mut end = ended(
+        200,
+        vec![call(1, libc::SYS_fork, [0; 6]), Event::MmStart(start)],
+    );
+    end.child = Some(7);
+    timeline.call_ends(1, end);
+    let events = all(timeline);
+    let kinds: String = summary(&events).iter().map(|s| s.0).collect();
+    assert_eq!(kinds, "cmf");
+}
+
+#[test]
+fn the_lock_taken_at_the_end_of_a_thread_is_not_its_last_faults() {
+    let mut timeline = shared();
+    timeline.lives.moves(2, 150, Place::Nowhere);
+    timeline.samples(&mut vec![fault(110, 2, 0x1000), lock(160, 2, true)], 400);
+    assert_eq!(summary(&all(timeline)), [('f', 2, 110, Order::Exact)]);
+}
+
+#[test]
+fn a_call_that_blocks_does_not_hold_the_stream_for_ever() {
+    let mut timeline = shared();
+    timeline.call_begins(1, 100, Flight::Shapes);
+    timeline.samples(&mut vec![fault(150, 2, 0x8000)], 10 * PATIENCE);
+    let mut events = Vec::new();
+    timeline.advance(PATIENCE / 2, &mut |event| events.push(event));
+    assert!(events.is_empty());
+    timeline.advance(2 * PATIENCE, &mut |event| events.push(event));
+    assert_eq!(events.len(), 1);
+    let late = 10 * PATIENCE;
+    timeline.call_ends(1, ended(late + 1, vec![unmap(1)]));
+    timeline.finish(&mut |event| events.push(event));
+    assert_eq!(summary(&events)[1], ('c', 1, late + 1, Order::Exact));
+}
+
+#[test]
+fn times_never_go_back() {
+    let mut timeline = shared();
+    timeline.push(500, vec![unmap(1)]);
+    timeline.samples(&mut Vec::new(), 10 * GRACE);
+    let mut events = Vec::new();
+    timeline.advance(10 * GRACE, &mut |event| events.push(event));
+    timeline.push(400, vec![unmap(2)]);
+    timeline.finish(&mut |event| events.push(event));
+    let times: Vec<Nanos> = summary(&events).iter().map(|s| s.2).collect();
+    assert_eq!(times.len(), 2);
+    assert!(times[0] <= times[1], "{times:?}");
+}

@@ -1,0 +1,138 @@
+//! Children that were forked while pages were out.
+//!
+//! Such a child has the holes but not what waits: it is given a copy of each page. It runs meanwhile,
+//! and where it touches a hole it waits. It may itself drop, move or fork; those calls wait until
+//! their event is read here, so each page goes where the child wants it by then. The end of the watch
+//! wakes it.
+
+use std::io;
+
+use vmarea::values::VmRange;
+
+use super::homes::Homes;
+use super::plan::PAGE;
+use super::watch::Shared;
+use crate::sys::calls::{self, Arena};
+use crate::sys::own;
+use crate::sys::uffd::{self, Event};
+
+/// How deep forks of forks are completed while nothing else goes on.
+const GENERATIONS: u32 = 8;
+
+/// Gives the child behind `fd` what it lacks, and closes `fd`. `homes` is where pages belonged when
+/// it was made. Call it under the lock of the watcher.
+///
+/// Where no memory can be had to follow what the child does, it goes on waiting rather than read
+/// wrong bytes.
+pub(super) fn complete(shared: &Shared, fd: i32, homes: &Homes) {
+    complete_one(shared, fd, homes, GENERATIONS);
+}
+
+fn complete_one(shared: &Shared, fd: i32, homes: &Homes, generations: u32) {
+    let mut child = Child {
+        shared,
+        fd,
+        inherited: homes,
+        own: None,
+        generations,
+    };
+    let whole = VmRange::new(0, shared.piece().len_bytes());
+    let mut lost = false;
+    shared.pages_out(whole, &mut |off, len| {
+        let done = child.copy(off, len);
+        lost = done
+            .as_ref()
+            .is_err_and(|error| error.kind() == io::ErrorKind::OutOfMemory);
+        done.is_ok()
+    });
+    if !lost {
+        own::close(fd);
+    }
+}
+
+/// A child on its way.
+struct Child<'a> {
+    shared: &'a Shared,
+    fd: i32,
+    inherited: &'a Homes,
+    /// Where its pages belong once it has gone its own way.
+    own: Option<Arena<Homes>>,
+    generations: u32,
+}
+
+impl Child<'_> {
+    fn homes(&self) -> &Homes {
+        self.own
+            .as_ref()
+            .map_or(self.inherited, |own| &own.get()[0])
+    }
+
+    /// Copies a run of pages that are out.
+    fn copy(&mut self, off: u64, len: u64) -> io::Result<()> {
+        let (piece, temporary) = (self.shared.piece(), self.shared.temporary());
+        let (mut at, end) = (off, off + len);
+        let mut step = len;
+        while at < end {
+            if self.own.is_some() || self.shared.is_disturbed() {
+                step = PAGE;
+            }
+            let Some(home) = self.homes().of(piece, at) else {
+                at += PAGE;
+                continue;
+            };
+            let now = step.min(end - at);
+            let mut call = uffd::copy(0, self.fd, home, temporary + at, now);
+            calls::run(&mut call);
+            match call.errno() {
+                0 => at += now,
+                libc::EAGAIN => {
+                    let done = call.payload[4].cast_signed().max(0).unsigned_abs();
+                    at += done;
+                    if done == 0 {
+                        self.listen()?;
+                    }
+                }
+                // The kernel copies within one mapping only, and here there may be many.
+                libc::ENOENT | libc::EEXIST if step > PAGE => step = PAGE,
+                // The kernel looks for the place before it looks whether the child changes its
+                // mappings: what is not there may be on its way to another place.
+                libc::ENOENT | libc::EEXIST if uffd::is_changing(self.fd) => self.listen()?,
+                // Its place has gone, or it is there already.
+                libc::ENOENT | libc::EEXIST => at += PAGE,
+                // The child has ended.
+                errno => return Err(io::Error::from_raw_os_error(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// It changes its mappings and waits until we know.
+    fn listen(&mut self) -> io::Result<()> {
+        let piece = self.shared.piece();
+        match uffd::event(self.fd) {
+            None => own::breathe(),
+            Some(Event::Fault) => {}
+            Some(Event::Fork(_)) if self.generations == 0 => {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            Some(Event::Fork(fd)) => {
+                complete_one(self.shared, fd, self.homes(), self.generations - 1);
+            }
+            Some(Event::Remap { from, to, len }) => {
+                self.own_homes()?.moved(piece, from, to, len);
+            }
+            Some(Event::Remove { start, end } | Event::Unmap { start, end }) => {
+                self.own_homes()?.dropped(piece, start, end);
+            }
+        }
+        Ok(())
+    }
+
+    fn own_homes(&mut self) -> io::Result<&Homes> {
+        let own = match self.own.take() {
+            Some(own) => own,
+            None => self.inherited.fork(self.shared.piece())?,
+        };
+        Ok(&self.own.insert(own).get()[0])
+    }
+}

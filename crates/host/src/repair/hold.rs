@@ -1,0 +1,419 @@
+//! Another process, held: every thread stopped, and one of them lent to us.
+//!
+//! The process is brought into group-stop before the first injected call. A thread that is let run
+//! then makes our calls and nothing else; if we end, the kernel lets all of them fall back into
+//! group-stop before one more instruction of the program. What the lent thread has to get back is
+//! in the [`Journal`] by then.
+//!
+//! # Picture
+//! ```text
+//! seize, interrupt all ─▶ SIGSTOP to one: group-stop ─▶ registers into the journal ─▶ calls …
+//!   … registers back ─▶ SIGCONT, swallowed ─▶ detach all
+//! ```
+//! A process that was stopped by somebody else stays stopped at the end.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use super::RepairError;
+use super::journal::{Journal, Saved, State, Tools};
+use super::lent::Held;
+use super::look::{self, has_ended, is_32_bit, read_status, tasks};
+use super::plan::PAGE;
+use crate::maps::{self, MapName};
+use crate::processes;
+use crate::sys::inject::{self, Seccomp, Wait};
+use crate::sys::own::Prompt;
+use crate::sys::ptrace::{self, Resume};
+
+/// How long a thread may take to stop, unless it is said otherwise.
+pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+/// How long the calls of a piece may take; it is the kernel that works then.
+pub(super) const WORK_PATIENCE: Duration = Duration::from_secs(120);
+/// How often a thread that may not be seized is tried again.
+const SEIZE_TRIES: u32 = 10;
+const ALL_SIGNALS: u64 = u64::MAX;
+pub(super) const SIGCONT_BIT: u64 = 1 << (libc::SIGCONT - 1);
+/// At the end of the agent's page, in this and every later version.
+const MARK: &[u8; 16] = b"vmarea's agent\0\0";
+const MARK_AT: u64 = PAGE - MARK.len() as u64;
+
+/// A process that can be held.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) pid: i32,
+    seccomp: Seccomp,
+    pub(super) memory: File,
+    /// An instruction of its own that makes a system call.
+    pub(super) syscall: u64,
+    /// How long a thread may take to stop; the others stand meanwhile.
+    patience: Cell<Duration>,
+    /// The processes up to this one do not share its memory.
+    looked_at: Cell<i32>,
+    /// Threads that were asked to stop and did not in time: we trace them still, because only a
+    /// thread that stands can be let go.
+    late: RefCell<Vec<i32>>,
+}
+
+impl Target {
+    /// Looks whether a process can be repaired at all.
+    ///
+    /// # Errors
+    /// One for each reason, each saying what to do.
+    pub(super) fn open(pid: i32) -> Result<Target, RepairError> {
+        if !processes::numbers_are_ours() {
+            return Err(RepairError::ForeignNumbers(pid));
+        }
+        let status = read_status(pid)?;
+        if status.tracer != 0 {
+            return Err(RepairError::Traced {
+                pid,
+                tracer: status.tracer,
+            });
+        }
+        if status.has_ended {
+            return Err(RepairError::Ended(pid));
+        }
+        if !status.has_memory {
+            return Err(RepairError::NoMemory(pid));
+        }
+        if is_32_bit(pid) {
+            return Err(RepairError::Bits32(pid));
+        }
+        // First the number, then the look: what begins in between is looked at again.
+        let looked_at = Cell::new(look::last_process());
+        if let Some(other) = look::shares_memory(pid) {
+            return Err(RepairError::SharedMemory { pid, other });
+        }
+        let memory = File::options()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{pid}/mem"))
+            .map_err(|_| look::ended_or(pid, RepairError::Forbidden(pid)))?;
+        let seccomp = if status.seccomp {
+            Seccomp::Suspend
+        } else {
+            Seccomp::None
+        };
+        let mut target = Target {
+            pid,
+            seccomp,
+            memory,
+            syscall: 0,
+            patience: Cell::new(PATIENCE),
+            looked_at,
+            late: RefCell::default(),
+        };
+        target.syscall = target.find_syscall()?;
+        Ok(target)
+    }
+
+    /// From now on a thread may take so long to stop.
+    pub(super) fn be_patient(&self, patience: Duration) {
+        self.patience.set(patience);
+    }
+
+    /// Stops every thread, brings the process into group-stop, and borrows a thread.
+    ///
+    /// # Errors
+    /// [`RepairError::Forbidden`], [`RepairError::Ended`], [`RepairError::Replaced`],
+    /// [`RepairError::CannotStop`], [`RepairError::SharedMemory`]; nothing is held then.
+    pub(super) fn hold(&self, journal: &mut Journal) -> Result<Held<'_>, RepairError> {
+        let prompt = Prompt::begin();
+        let (threads, was_stopped) = self.stop_all()?;
+        let tid = self.lend(&threads);
+        let begun = self
+            .is_same()
+            .and_then(|()| {
+                let begun = journal.stopping(was_stopped, self.syscall);
+                begun.map_err(journal_failed)
+            })
+            .and_then(|()| match was_stopped {
+                true => Ok(()),
+                false => self.group_stop(tid),
+            });
+        if let Err(error) = begun {
+            self.let_go(&threads);
+            return Err(error);
+        }
+        let failed = |_| RepairError::Ended(self.pid);
+        let saved = Saved {
+            tid,
+            mask: inject::mask(tid).map_err(failed)?,
+            registers: inject::registers(tid).map_err(failed)?,
+        };
+        let held = Held {
+            target: self,
+            threads,
+            inner: look::inner_ids(self.pid, tid),
+            saved,
+            was_stopped,
+            _prompt: prompt,
+        };
+        if !saved.registers.is_64_bit() {
+            held.release(journal)?;
+            return Err(RepairError::Bits32(self.pid));
+        }
+        if let Err(cause) = journal.stopped(&saved) {
+            held.release(journal)?;
+            return Err(journal_failed(cause));
+        }
+        inject::set_mask(tid, ALL_SIGNALS).map_err(failed)?;
+        Ok(held)
+    }
+
+    /// The thread to be lent: one that takes the signal which ends the stop, so that nobody else
+    /// sees it.
+    fn lend(&self, threads: &[i32]) -> i32 {
+        let takes_it = |tid: &&i32| inject::mask(**tid).is_ok_and(|mask| mask & SIGCONT_BIT == 0);
+        *threads.iter().find(takes_it).unwrap_or(&threads[0])
+    }
+
+    /// Looks, while all threads stand, whether this still is the memory that was opened, and nobody
+    /// else's.
+    fn is_same(&self) -> Result<(), RepairError> {
+        // The descriptor belongs to the memory, not to the process.
+        if self.memory.read_at(&mut [0], self.syscall).unwrap_or(0) == 0 {
+            return Err(RepairError::Replaced(self.pid));
+        }
+        let last = look::last_process();
+        if let Some(other) = look::shares_memory_since(self.pid, self.looked_at.get(), last) {
+            return Err(RepairError::SharedMemory {
+                pid: self.pid,
+                other,
+            });
+        }
+        self.looked_at.set(last);
+        Ok(())
+    }
+
+    /// True where what an earlier run has put into the process is still there.
+    pub(super) fn has(&self, tools: &Tools) -> bool {
+        let mut mark = [0; MARK.len()];
+        let read = self.memory.read_exact_at(&mut mark, tools.code + MARK_AT);
+        read.is_ok() && mark == *MARK
+    }
+
+    /// Puts the agent's code on its page, and our mark at its end.
+    ///
+    /// # Errors
+    /// Those of writing to `/proc/PID/mem`.
+    pub(super) fn put_agent(&self, code: u64) -> io::Result<()> {
+        self.write(inject::agent_code(), code)?;
+        self.write(MARK, code + MARK_AT)
+    }
+
+    /// Takes hold of a process that an earlier run has left stopped.
+    ///
+    /// # Errors
+    /// As [`Target::hold`].
+    pub(super) fn hold_again(
+        &self,
+        state: &State,
+        journal: &mut Journal,
+    ) -> Result<Held<'_>, RepairError> {
+        let prompt = Prompt::begin();
+        let (threads, stands) = self.stop_all()?;
+        let ended = |_| RepairError::Ended(self.pid);
+        let left = state.saved.filter(|saved| threads.contains(&saved.tid));
+        let tid = left.map_or(threads[0], |saved| saved.tid);
+        if !stands {
+            self.group_stop(tid)?;
+        }
+        let now = Saved {
+            tid,
+            mask: inject::mask(tid).map_err(ended)?,
+            registers: inject::registers(tid).map_err(ended)?,
+        };
+        // Somebody may have let it run on in between: then its registers are its own again.
+        let saved = left
+            .filter(|left| left.registers == now.registers || state.is_ours(now.registers.pc()))
+            .unwrap_or(now);
+        journal.stopped(&saved).map_err(journal_failed)?;
+        inject::set_mask(tid, ALL_SIGNALS).map_err(ended)?;
+        Ok(Held {
+            target: self,
+            threads,
+            saved,
+            inner: look::inner_ids(self.pid, tid),
+            was_stopped: state.stopping == Some(true),
+            _prompt: prompt,
+        })
+    }
+
+    /// Seizes and stops all threads, until a look at the list finds no new one. Says as well whether
+    /// the process had been stopped before.
+    fn stop_all(&self) -> Result<(Vec<i32>, bool), RepairError> {
+        let mut threads: Vec<i32> = Vec::new();
+        let mut was_stopped = false;
+        loop {
+            let mut asked = Vec::new();
+            let stopped = self.stop_others(&mut threads, &mut asked);
+            match stopped {
+                Ok(stopped) => was_stopped |= stopped,
+                Err(error) => {
+                    let others = asked.iter().filter(|tid| !threads.contains(tid));
+                    let all: Vec<i32> = threads.iter().chain(others).copied().collect();
+                    self.let_go(&all);
+                    return Err(error);
+                }
+            }
+            if threads.is_empty() {
+                return Err(RepairError::Ended(self.pid));
+            }
+            if asked.is_empty() {
+                return Ok((threads, was_stopped));
+            }
+        }
+    }
+
+    /// Stops the threads that are not in `threads` and puts them there; `asked` are all that were
+    /// seized. They are asked first and waited for then, so that they stop side by side. Says
+    /// whether one of them was in a group-stop.
+    fn stop_others(
+        &self,
+        threads: &mut Vec<i32>,
+        asked: &mut Vec<i32>,
+    ) -> Result<bool, RepairError> {
+        for tid in tasks(self.pid)? {
+            if !threads.contains(&tid) && self.ask(tid)? {
+                asked.push(tid);
+            }
+        }
+        let mut was_stopped = false;
+        for &tid in asked.iter() {
+            if let Some(stop) = self.wait_for(tid, self.patience.get())? {
+                threads.push(tid);
+                was_stopped |= stop == Wait::GroupStop;
+            }
+        }
+        Ok(was_stopped)
+    }
+
+    /// Lets threads go that were asked to stop; those that do not stand yet are late.
+    fn let_go(&self, threads: &[i32]) {
+        let stand = |&tid: &i32| inject::detach(tid).is_ok() || has_ended(self.pid, tid);
+        let late = threads.iter().copied().filter(|tid| !stand(tid));
+        self.late.borrow_mut().extend(late);
+    }
+
+    /// Rests for so long, and lets late threads go as soon as they stand.
+    pub(super) fn rest(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let late = self.late.take();
+        for &tid in &late {
+            let left = until.saturating_duration_since(Instant::now());
+            // Whether it stands is seen by letting it go.
+            let _ = self.wait_for(tid, left);
+        }
+        self.let_go(&late);
+        std::thread::sleep(until.saturating_duration_since(Instant::now()));
+    }
+
+    /// Seizes one thread and asks it to stop; false where it has ended.
+    fn ask(&self, tid: i32) -> Result<bool, RepairError> {
+        let is_late = self.late.borrow().contains(&tid);
+        if is_late {
+            self.late.borrow_mut().retain(|&late| late != tid);
+            return Ok(true);
+        }
+        for _ in 0..SEIZE_TRIES {
+            let Err(error) = inject::seize(tid, self.seccomp) else {
+                return Ok(inject::interrupt(tid).is_ok());
+            };
+            if error.raw_os_error() == Some(libc::ESRCH) || has_ended(self.pid, tid) {
+                return Ok(false);
+            }
+            // It is about to end, or a tracer of it is.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if self.seccomp == Seccomp::Suspend && inject::seize(tid, Seccomp::None).is_ok() {
+            // It runs on when we end, which is soon.
+            return Err(RepairError::Seccomp(self.pid));
+        }
+        Err(look::ended_or(self.pid, RepairError::Forbidden(self.pid)))
+    }
+
+    /// Waits until a thread stands; `None` where it has ended.
+    fn wait_for(&self, tid: i32, patience: Duration) -> Result<Option<Wait>, RepairError> {
+        loop {
+            match inject::wait(tid, patience) {
+                Some(stop @ (Wait::Trap | Wait::GroupStop)) => return Ok(Some(stop)),
+                Some(Wait::Ended) => return Ok(None),
+                // A signal came first: it is delivered, and the stop follows.
+                Some(Wait::Signal(signal)) => {
+                    let _ = ptrace::resume(tid, Resume::Continue, signal);
+                }
+                Some(Wait::Syscall) => {
+                    let _ = ptrace::resume(tid, Resume::Continue, 0);
+                }
+                None => return Err(RepairError::CannotStop { pid: self.pid, tid }),
+            }
+        }
+    }
+
+    /// From the stop of all threads to the stop of the process.
+    fn group_stop(&self, tid: i32) -> Result<(), RepairError> {
+        let ended = |_| RepairError::Ended(self.pid);
+        inject::signal_thread(self.pid, tid, libc::SIGSTOP).map_err(ended)?;
+        ptrace::resume(tid, Resume::Continue, 0).map_err(ended)?;
+        loop {
+            match inject::wait(tid, WORK_PATIENCE) {
+                Some(Wait::GroupStop) => return Ok(()),
+                Some(Wait::Signal(signal)) => {
+                    ptrace::resume(tid, Resume::Continue, signal).map_err(ended)?;
+                }
+                Some(Wait::Trap | Wait::Syscall) => {
+                    ptrace::resume(tid, Resume::Continue, 0).map_err(ended)?;
+                }
+                Some(Wait::Ended) => return Err(RepairError::Ended(self.pid)),
+                None => return Err(RepairError::CannotStop { pid: self.pid, tid }),
+            }
+        }
+    }
+
+    /// Where the process has an instruction that makes a system call.
+    fn find_syscall(&self) -> Result<u64, RepairError> {
+        let wanted = inject::syscall_instruction();
+        let mut mappings = maps::read(self.pid).map_err(|_| RepairError::Ended(self.pid))?;
+        mappings.retain(|m| m.perms.exec && m.perms.read);
+        // The kernel's own page has one, and nobody changes it.
+        mappings.sort_by_key(|m| !matches!(&m.name, MapName::Special(name) if name == "[vdso]"));
+        let mut readable = false;
+        for mapping in mappings {
+            let len = (mapping.end - mapping.start).min(4 << 20) as usize;
+            let mut bytes = vec![0; len];
+            let got = self.memory.read_at(&mut bytes, mapping.start).unwrap_or(0);
+            readable |= got > 0;
+            let found = bytes[..got].windows(wanted.len()).position(|w| w == wanted);
+            if let Some(at) = found {
+                return Ok(mapping.start + at as u64);
+            }
+        }
+        // Where nothing of it can be read, it is just about to become another program, or to end.
+        Err(match readable {
+            true => RepairError::NoSyscall(self.pid),
+            false => look::ended_or(self.pid, RepairError::Replaced(self.pid)),
+        })
+    }
+
+    /// Makes an empty page by writing a zero; false where the kernel does not permit that.
+    pub(super) fn touch(&self, page: u64) -> bool {
+        self.write(&[0], page).is_ok()
+    }
+
+    /// Writes into its memory, whatever protection that has.
+    pub(super) fn write(&self, bytes: &[u8], address: u64) -> io::Result<()> {
+        self.memory.write_all_at(bytes, address)
+    }
+}
+
+pub(super) fn journal_failed(cause: io::Error) -> RepairError {
+    RepairError::System {
+        what: "writing the journal",
+        cause,
+    }
+}

@@ -1,0 +1,124 @@
+//! Where the pages of a piece belong while they are out.
+//!
+//! A program may move, unmap or drop parts of what is watched at any time, and so may a child that it
+//! has forked meanwhile. One word for each page says where it belongs now, so that nothing is ever
+//! too much to remember. It lies in shared memory, as all that is used while pages are out.
+//!
+//! # Invariants
+//! H1  a page is brought to the place that the last event has named, or to none
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vmarea::values::VmRange;
+
+use super::plan::PAGE;
+use crate::sys::calls::{Arena, Plain};
+
+/// Where it always was.
+const STAYED: u64 = 0;
+/// The program has unmapped or dropped it. No page begins there.
+const NOWHERE: u64 = 1;
+
+// ORDERING: words are read and written under the watcher's lock, which orders them: Relaxed.
+const UNDER_LOCK: Ordering = Ordering::Relaxed;
+
+/// Pages of the largest piece.
+pub(super) const MOST_PAGES: usize = 65_536;
+
+/// One word for each page of a piece. Zeroed, every page is where it always was.
+#[repr(transparent)]
+#[derive(Debug)]
+pub(super) struct Homes {
+    words: [AtomicU64; MOST_PAGES],
+}
+
+impl Plain for Homes {}
+
+impl Homes {
+    /// As these are, for a child that goes its own way from here on. `piece` is what is out.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn fork(&self, piece: VmRange) -> io::Result<Arena<Homes>> {
+        let arena: Arena<Homes> = Arena::new(1)?;
+        let pages = piece.pages() as usize;
+        for (to, from) in arena.get()[0].words.iter().zip(&self.words[..pages]) {
+            to.store(from.load(UNDER_LOCK), UNDER_LOCK);
+        }
+        Ok(arena)
+    }
+
+    /// Every page of `piece` is where it always was.
+    pub(super) fn reset(&self, piece: VmRange) {
+        for word in &self.words[..piece.pages() as usize] {
+            word.store(STAYED, UNDER_LOCK);
+        }
+    }
+
+    /// Where the page `off` bytes into `piece` belongs; `None` for nowhere.
+    pub(super) fn of(&self, piece: VmRange, off: u64) -> Option<u64> {
+        let word = self.words[(off / PAGE) as usize].load(UNDER_LOCK);
+        match word {
+            STAYED => Some(piece.start + off),
+            NOWHERE => None,
+            home => Some(home),
+        }
+    }
+
+    /// What belonged to `from..from + len` belongs to the same place after `to` now.
+    pub(super) fn moved(&self, piece: VmRange, from: u64, to: u64, len: u64) {
+        self.change(piece, from..from.saturating_add(len), |home| {
+            home - from + to
+        });
+    }
+
+    /// What belonged to `start..end` belongs nowhere.
+    pub(super) fn dropped(&self, piece: VmRange, start: u64, end: u64) {
+        self.change(piece, start..end, |_| NOWHERE);
+    }
+
+    fn change(&self, piece: VmRange, range: std::ops::Range<u64>, to: impl Fn(u64) -> u64) {
+        for off in (0..piece.len_bytes()).step_by(PAGE as usize) {
+            if let Some(home) = self.of(piece, off).filter(|home| range.contains(home)) {
+                self.words[(off / PAGE) as usize].store(to(home), UNDER_LOCK);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PIECE: VmRange = VmRange {
+        start: 16 * PAGE,
+        end: 20 * PAGE,
+    };
+
+    fn all(homes: &Homes) -> Vec<Option<u64>> {
+        let offs = (0..PIECE.len_bytes()).step_by(PAGE as usize);
+        offs.map(|off| homes.of(PIECE, off).map(|home| home / PAGE))
+            .collect()
+    }
+
+    #[test]
+    fn pages_follow_every_move_and_end_where_they_are_dropped() {
+        let arena: Arena<Homes> = Arena::new(1).unwrap();
+        let homes = &arena.get()[0];
+        assert_eq!(all(homes), [Some(16), Some(17), Some(18), Some(19)]);
+        homes.moved(PIECE, 17 * PAGE, 40 * PAGE, 2 * PAGE);
+        homes.moved(PIECE, 41 * PAGE, 17 * PAGE, PAGE);
+        assert_eq!(all(homes), [Some(16), Some(40), Some(17), Some(19)]);
+        let child = homes.fork(PIECE).unwrap();
+        let child = &child.get()[0];
+        child.dropped(PIECE, 16 * PAGE, 18 * PAGE);
+        assert_eq!(all(child), [None, Some(40), None, Some(19)]);
+        // What is mapped there later is another page.
+        child.moved(PIECE, 17 * PAGE, 50 * PAGE, PAGE);
+        assert_eq!(all(child), [None, Some(40), None, Some(19)]);
+        assert_eq!(all(homes), [Some(16), Some(40), Some(17), Some(19)]);
+        homes.reset(PIECE);
+        assert_eq!(all(homes), [Some(16), Some(17), Some(18), Some(19)]);
+    }
+}

@@ -1,0 +1,170 @@
+//! A thread of a held process, lent to us: it makes our calls and gets back what is its own.
+//!
+//! One call at a time by an instruction of the process, or a table of them by the agent. How the
+//! process came to stand is in [`hold`](super::hold).
+//!
+//! # Picture
+//! ```text
+//! lent ─▶ call … ─▶ settle ─▶ run the agent … ─▶ registers back ─▶ SIGCONT, swallowed ─▶ detach all
+//! ```
+
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use super::RepairError;
+use super::hold::{PATIENCE, SIGCONT_BIT, Target, WORK_PATIENCE, journal_failed};
+use super::journal::{Journal, Saved, Tools};
+use crate::sys::calls::{Call, ENTRY_BYTES};
+use crate::sys::inject::{self, Wait};
+use crate::sys::own::Prompt;
+use crate::sys::ptrace::{self, Resume};
+
+/// It, held. Dropping it without [`Held::release`] leaves it stopped.
+#[derive(Debug)]
+pub(super) struct Held<'a> {
+    pub(super) target: &'a Target,
+    pub(super) threads: Vec<i32>,
+    pub(super) saved: Saved,
+    /// The ids of the lent thread in its own namespace.
+    pub(super) inner: (i32, i32),
+    pub(super) was_stopped: bool,
+    /// All of it waits for us.
+    pub(super) _prompt: Prompt,
+}
+
+impl Held<'_> {
+    /// The process.
+    pub(super) fn pid(&self) -> i32 {
+        self.target.pid
+    }
+
+    fn ended(&self) -> RepairError {
+        RepairError::Ended(self.target.pid)
+    }
+
+    fn run_until(&self, how: Resume, wanted: fn(Wait) -> bool) -> Result<(), RepairError> {
+        let tid = self.saved.tid;
+        ptrace::resume(tid, how, 0).map_err(|_| self.ended())?;
+        loop {
+            match inject::wait(tid, WORK_PATIENCE) {
+                Some(stop) if wanted(stop) => return Ok(()),
+                Some(Wait::Ended) => return Err(self.ended()),
+                Some(_) => ptrace::resume(tid, how, 0).map_err(|_| self.ended())?,
+                None => {
+                    return Err(RepairError::CannotStop {
+                        pid: self.target.pid,
+                        tid,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Makes one call with the process's own instruction. To be followed by
+    /// [`Held::settle`] or [`Held::run`].
+    ///
+    /// # Errors
+    /// [`RepairError::Ended`]; the call's own error is in its result.
+    pub(super) fn call(&self, call: &Call) -> Result<i64, RepairError> {
+        let tid = self.saved.tid;
+        let ended = |_| self.ended();
+        let registers = self.saved.registers.calling(self.target.syscall, call);
+        inject::set_registers(tid, &registers).map_err(ended)?;
+        let at_call: fn(Wait) -> bool =
+            |stop| matches!(stop, Wait::Syscall | Wait::Signal(libc::SIGTRAP));
+        self.run_until(Resume::UntilSyscall, at_call)?;
+        self.run_until(Resume::UntilSyscall, at_call)?;
+        Ok(inject::registers(tid).map_err(ended)?.result())
+    }
+
+    /// From the end of a call to a stop before a signal, where registers may be given back.
+    pub(super) fn settle(&self) -> Result<(), RepairError> {
+        let tid = self.saved.tid;
+        inject::signal_thread(self.target.pid, tid, libc::SIGSTOP).map_err(|_| self.ended())?;
+        self.run_until(Resume::Continue, |stop| stop == Wait::Signal(libc::SIGSTOP))
+    }
+
+    /// Lets the agent work off `calls` from `first` on. Returns the number of the call that failed,
+    /// or how many there are.
+    ///
+    /// # Errors
+    /// [`RepairError::Ended`].
+    pub(super) fn run(
+        &self,
+        tools: &Tools,
+        calls: &mut [Call],
+        first: usize,
+    ) -> Result<usize, RepairError> {
+        let ended = |_| self.ended();
+        let address = |n: usize| tools.table + n as u64 * ENTRY_BYTES;
+        for (n, call) in calls.iter_mut().enumerate() {
+            *call = call.at(address(n));
+        }
+        self.target
+            .write(inject::bytes_of(calls), tools.table)
+            .map_err(ended)?;
+        let registers = self.saved.registers.agent(
+            tools.code,
+            (address(first), address(calls.len())),
+            self.inner,
+        );
+        inject::set_registers(self.saved.tid, &registers).map_err(ended)?;
+        self.run_until(Resume::Continue, |stop| stop == Wait::Signal(libc::SIGSTOP))?;
+        self.target
+            .memory
+            .read_exact_at(inject::bytes_of_mut(calls), tools.table)
+            .map_err(ended)?;
+        let failed = calls[first..].iter().position(|call| call.errno() != 0);
+        Ok(failed.map_or(calls.len(), |n| first + n))
+    }
+
+    /// Gives the thread back what is its own, and lets the process run on (unless somebody else had
+    /// stopped it). It is let go even where the journal cannot be written.
+    ///
+    /// # Errors
+    /// [`RepairError::Ended`], and those of writing the journal.
+    pub(super) fn release(self, journal: &mut Journal) -> Result<(), RepairError> {
+        let ended = |_| self.ended();
+        let tid = self.saved.tid;
+        inject::set_registers(tid, &self.saved.registers).map_err(ended)?;
+        inject::set_mask(tid, self.saved.mask).map_err(ended)?;
+        let restored = journal.restored();
+        if !self.was_stopped {
+            let pid =
+                rustix::process::Pid::from_raw(self.target.pid).ok_or_else(|| self.ended())?;
+            rustix::process::kill_process(pid, rustix::process::Signal::CONT)
+                .map_err(|_| self.ended())?;
+            self.swallow_sigcont();
+        }
+        let released = journal.released();
+        for &tid in &self.threads {
+            let _ = inject::detach(tid);
+        }
+        restored.and(released).map_err(journal_failed)
+    }
+
+    /// The signal that ended the stop was ours: the program does not see it, unless it blocks it.
+    fn swallow_sigcont(&self) {
+        let tid = self.saved.tid;
+        if self.saved.mask & SIGCONT_BIT != 0 {
+            return;
+        }
+        let mut signal = 0;
+        for _ in 0..100 {
+            if ptrace::resume(tid, Resume::Continue, signal).is_err() {
+                return;
+            }
+            signal = match inject::wait(tid, Duration::from_millis(20)) {
+                Some(Wait::Signal(libc::SIGCONT)) | Some(Wait::Ended) => return,
+                Some(Wait::Signal(signal)) => signal,
+                Some(_) => 0,
+                None => {
+                    // Another thread takes it; this one runs, and must stand to be let go.
+                    let _ = inject::interrupt(tid);
+                    let _ = inject::wait(tid, PATIENCE);
+                    return;
+                }
+            };
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The other repairs of a process: guards, flags, empties, priming. Each is off unless named.
+//!
+//! They move nothing. Guard pages that were made with `mprotect` become guard markers within the
+//! mapping around them; a flag that stands on every other mapping is taken away; reserved ranges
+//! without a page in them become one. The calls are made in the process while it is held; each kind
+//! changes only what the program cannot see, or what its user has asked for by name.
+//!
+//! # Picture
+//! ```text
+//! guards   |rw|--|rw|--|rw|  ▶  |rw..rw..rw|      .. faults as before
+//! flags    |rw|rw D|rw|rw D| ▶  |rw        |      D: DONTFORK, DONTDUMP
+//! empties  |--|--|--|--|     ▶  |--        |      nothing is in them
+//! priming  |--         |     ▶  |--       a|      a: one anon_vma for all that is to come
+//! ```
+//!
+//! # Linux
+//! `MADV_GUARD_INSTALL` since 6.13. A guard that the program later makes writable by `mprotect` stays
+//! a guard: that is why `guards` must be asked for.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use vmarea::values::VmRange;
+
+use super::plan::PAGE;
+use crate::maps::{MapName, Mapping, SmapsEntry};
+use crate::sys::calls::Call;
+use crate::view::View;
+
+/// A repair that moves nothing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Fix {
+    /// Guard pages made with `mprotect` become guard markers.
+    Guards,
+    /// `MADV_DONTFORK` and `MADV_DONTDUMP` are taken away where a neighbour has them not.
+    Flags,
+    /// Reserved ranges without pages become one.
+    Empties,
+    /// Reservations without an anon_vma are given one, so that what is committed in them later, in
+    /// whatever order, shares it.
+    Priming,
+}
+
+impl Fix {
+    /// All of them.
+    pub const ALL: [Fix; 4] = [Fix::Guards, Fix::Flags, Fix::Empties, Fix::Priming];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fix::Guards => "guards",
+            Fix::Flags => "flags",
+            Fix::Empties => "empties",
+            Fix::Priming => "priming",
+        }
+    }
+}
+
+/// Pages that a guard may have at the most; what is larger is a reservation.
+pub const MOST_GUARD_PAGES: u64 = 64;
+const MADV_GUARD_INSTALL: u64 = 102;
+const MADV_GUARD_REMOVE: u64 = 103;
+const PRESENT_OR_SWAPPED: u64 = 3 << 62;
+
+/// What a reservation must have to be worth priming.
+const LEAST_RESERVED: u64 = 1 << 20;
+
+/// One repair of one place.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Step {
+    /// An empty page to be made first, by writing a zero from outside.
+    pub(super) touch: Option<u64>,
+    /// The calls, to be made together.
+    pub(super) calls: Vec<Call>,
+    /// What takes the first of them back where a later one is refused.
+    pub(super) take_back: Option<Call>,
+}
+
+impl Step {
+    fn of(calls: Vec<Call>) -> Step {
+        Step {
+            calls,
+            ..Step::default()
+        }
+    }
+}
+
+/// What `fix` would do to a process with these mappings. `pagemap` is the process's, to see whether
+/// a range is empty; `view` is the kernel's own, where that may be read.
+pub(super) fn steps(
+    fix: Fix,
+    mappings: &[SmapsEntry],
+    pagemap: &File,
+    view: Option<&View>,
+) -> Vec<Step> {
+    match fix {
+        Fix::Guards => guards(mappings, pagemap),
+        Fix::Flags => flags(mappings),
+        Fix::Empties => empties(mappings, pagemap),
+        Fix::Priming => priming(mappings, pagemap, view),
+    }
+}
+
+fn is_plain(mapping: &Mapping) -> bool {
+    mapping.ino == 0 && mapping.dev == 0 && !mapping.perms.shared && mapping.name == MapName::None
+}
+
+fn is_reserved(mapping: &Mapping) -> bool {
+    let perms = mapping.perms;
+    is_plain(mapping) && !perms.read && !perms.write && !perms.exec
+}
+
+fn touch(a: &Mapping, b: &Mapping) -> bool {
+    a.end == b.start
+}
+
+/// True where no page of the range is in memory or in swap.
+fn is_empty(pagemap: &File, range: VmRange) -> bool {
+    let mut bytes = vec![0; 64 << 10];
+    let mut at = range.start;
+    while at < range.end {
+        let want = (((range.end - at) / PAGE * 8) as usize).min(bytes.len());
+        match pagemap.read_at(&mut bytes[..want], at / PAGE * 8) {
+            Ok(got) if got >= 8 => {
+                let (words, _) = bytes[..got].as_chunks::<8>();
+                let any = words
+                    .iter()
+                    .any(|w| u64::from_ne_bytes(*w) & PRESENT_OR_SWAPPED != 0);
+                if any {
+                    return false;
+                }
+                at += words.len() as u64 * PAGE;
+            }
+            // What cannot be seen is not taken for empty.
+            _ => return false,
+        }
+    }
+    true
+}
+
+fn guards(mappings: &[SmapsEntry], pagemap: &File) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for triple in mappings.windows(3) {
+        let [before, guard, after] = [&triple[0], &triple[1], &triple[2]].map(|e| &e.mapping);
+        let range = VmRange::new(guard.start, guard.end);
+        let same = before.perms == after.perms && is_plain(before) && is_plain(after);
+        let fits = same
+            && before.perms.write
+            && is_reserved(guard)
+            && touch(before, guard)
+            && touch(guard, after)
+            && range.pages() <= MOST_GUARD_PAGES
+            && !triple[1].has(b"lo");
+        if !fits || !is_empty(pagemap, range) {
+            continue;
+        }
+        let prot = u64::from(before.perms.read)
+            | u64::from(before.perms.write) << 1
+            | u64::from(before.perms.exec) << 2;
+        let advise = |advice| {
+            let arguments = [range.start, range.len_bytes(), advice];
+            Call::plain(0, libc::SYS_madvise, &arguments)
+        };
+        let permit = [range.start, range.len_bytes(), prot];
+        steps.push(Step {
+            // The marker first: the pages never may be touched, wherever this ends.
+            calls: vec![
+                advise(MADV_GUARD_INSTALL),
+                Call::plain(0, libc::SYS_mprotect, &permit),
+            ],
+            take_back: Some(advise(MADV_GUARD_REMOVE)),
+            ..Step::default()
+        });
+    }
+    steps
+}
+
+fn flags(mappings: &[SmapsEntry]) -> Vec<Step> {
+    let takes_away: [(&[u8; 2], i32); 2] = [(b"dc", libc::MADV_DOFORK), (b"dd", libc::MADV_DODUMP)];
+    let mut steps = Vec::new();
+    for (n, entry) in mappings.iter().enumerate() {
+        if !is_plain(&entry.mapping) {
+            continue;
+        }
+        let neighbours = [n.checked_sub(1), Some(n + 1)];
+        let mut step = Vec::new();
+        for (letters, advice) in takes_away {
+            let alternates = neighbours.iter().flatten().any(|&other| {
+                mappings.get(other).is_some_and(|other| {
+                    let (a, b) = (&entry.mapping, &other.mapping);
+                    (touch(a, b) || touch(b, a))
+                        && is_plain(b)
+                        && a.perms == b.perms
+                        && !other.has(letters)
+                })
+            });
+            if entry.has(letters) && alternates {
+                let (start, end) = (entry.mapping.start, entry.mapping.end);
+                step.push(Call::plain(
+                    0,
+                    libc::SYS_madvise,
+                    &[start, end - start, advice as u64],
+                ));
+            }
+        }
+        if !step.is_empty() {
+            steps.push(Step::of(step));
+        }
+    }
+    steps
+}
+
+fn empties(mappings: &[SmapsEntry], pagemap: &File) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut run: Vec<&SmapsEntry> = Vec::new();
+    for entry in mappings {
+        let range = VmRange::new(entry.mapping.start, entry.mapping.end);
+        let fits = is_reserved(&entry.mapping) && !is_special(entry) && is_empty(pagemap, range);
+        let joins = run.last().is_some_and(|last| {
+            touch(&last.mapping, &entry.mapping) && last.has(b"nr") == entry.has(b"nr")
+        });
+        if !(fits && joins) {
+            steps.extend(one_reservation(&run));
+            run.clear();
+        }
+        if fits {
+            run.push(entry);
+        }
+    }
+    steps.extend(one_reservation(&run));
+    steps
+}
+
+/// Flags that a fresh reservation would not have.
+fn is_special(entry: &SmapsEntry) -> bool {
+    let special = [b"lo", b"dc", b"wf", b"um", b"uw", b"sl", b"io", b"de"];
+    special.iter().any(|letters| entry.has(letters))
+}
+
+/// One mapping in the place of several.
+fn one_reservation(run: &[&SmapsEntry]) -> Option<Step> {
+    let [first, .., last] = run else { return None };
+    let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    if first.has(b"nr") {
+        flags |= libc::MAP_NORESERVE;
+    }
+    let (start, len) = (first.mapping.start, last.mapping.end - first.mapping.start);
+    let none = libc::PROT_NONE as u64;
+    let arguments = [start, len, none, flags as u64, u64::MAX, 0];
+    Some(Step::of(vec![Call::plain(0, libc::SYS_mmap, &arguments)]))
+}
+
+/// One page of each reservation is touched and dropped again: the anon_vma stays.
+fn priming(mappings: &[SmapsEntry], pagemap: &File, view: Option<&View>) -> Vec<Step> {
+    let has_one = |mapping: &Mapping| {
+        view.is_some_and(|view| {
+            let at = view.vmas.partition_point(|vma| vma.start < mapping.start);
+            view.vmas
+                .get(at)
+                .is_none_or(|vma| vma.start != mapping.start || vma.anon_vma != 0)
+        })
+    };
+    let fits = |entry: &&SmapsEntry| {
+        let mapping = &entry.mapping;
+        is_reserved(mapping)
+            && mapping.end - mapping.start >= LEAST_RESERVED
+            && !is_special(entry)
+            && !has_one(mapping)
+            && is_empty(pagemap, VmRange::new(mapping.start, mapping.start + PAGE))
+    };
+    let step = |entry: &SmapsEntry| {
+        let page = entry.mapping.start;
+        let drop = [page, PAGE, libc::MADV_DONTNEED as u64];
+        Step {
+            touch: Some(page),
+            calls: vec![Call::plain(0, libc::SYS_madvise, &drop)],
+            ..Step::default()
+        }
+    };
+    mappings.iter().filter(fits).map(step).collect()
+}

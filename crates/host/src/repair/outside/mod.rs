@@ -1,0 +1,216 @@
+//! Repairing another process.
+//!
+//! The process is held ([`hold`](super::hold)) for each piece and runs in between. While it is held
+//! nobody touches its memory, so pages simply go out and come back; an agent in the process makes
+//! the calls, because the kernel moves pages only for their own process. What is done is written
+//! into a [`Journal`] first: where we end, [`Outside::resume`] finishes.
+//!
+//! # Invariants
+//! O1  pages are out only between the line `piece` and the line `whole` of the journal, and only
+//!     while the process is in group-stop
+//! O2  whether the swap was done shows in the process: the fresh mapping is at its first place or not
+
+mod session;
+mod stopped;
+mod tools;
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use super::hold::Target;
+use super::journal::Journal;
+use super::look;
+use super::other::{self, Fix};
+use super::plan::{self, Knowledge, Run};
+use super::{Options, RepairError, Report};
+use crate::maps;
+use crate::view::{KernelView, View};
+
+use session::Session;
+use stopped::finish_piece;
+use tools::{clear_up, take_out};
+
+/// What could be done to a process.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Survey {
+    /// Mappings in the range.
+    pub mappings: u64,
+    /// Mappings that would be left.
+    pub after: u64,
+    /// Runs of neighbours that could be one.
+    pub runs: u64,
+    /// Bytes of address space in them.
+    pub bytes: u64,
+    /// What stays apart.
+    pub kept: super::Kept,
+}
+
+/// A repair of another process.
+#[derive(Debug)]
+pub struct Outside {
+    pid: i32,
+    options: Options,
+    folder: PathBuf,
+    kernel: Option<KernelView>,
+}
+
+impl Outside {
+    /// A repair of process `pid`; nothing is changed yet. `journals` is the folder for the journal;
+    /// `None` for the usual one.
+    ///
+    /// # Errors
+    /// Where there is no such process, or it cannot be repaired: each reason is its own.
+    pub fn new(
+        pid: i32,
+        options: Options,
+        journals: Option<PathBuf>,
+    ) -> Result<Outside, RepairError> {
+        let folder = journals.unwrap_or_else(Journal::default_folder);
+        if let Err(error) = Target::open(pid) {
+            if matches!(error, RepairError::NoProcess(_)) {
+                Journal::forget(&folder, pid);
+            }
+            return Err(error);
+        }
+        Ok(Outside {
+            pid,
+            options,
+            folder,
+            kernel: KernelView::open().ok(),
+        })
+    }
+
+    fn plan(&self, range: &Range<u64>) -> Result<(Vec<Run>, super::Kept), RepairError> {
+        let failed = RepairError::maps(self.pid);
+        let knowledge = Knowledge::read(self.kernel.as_ref(), self.pid).map_err(&failed)?;
+        plan::runs(self.pid, &knowledge, range, &[]).map_err(failed)
+    }
+
+    /// What could be done in `range` (addresses).
+    ///
+    /// # Errors
+    /// [`RepairError::Maps`].
+    pub fn survey(&self, range: &Range<u64>) -> Result<Survey, RepairError> {
+        let (runs, kept) = self.plan(range)?;
+        let joined: usize = runs.iter().map(|run| run.parts.len() - 1).sum();
+        Ok(Survey {
+            mappings: kept.mappings,
+            after: kept.mappings - joined as u64,
+            runs: runs.len() as u64,
+            bytes: runs.iter().map(|run| run.range.end - run.begin()).sum(),
+            kept,
+        })
+    }
+
+    /// Joins what can be joined in `range` (addresses).
+    ///
+    /// # Errors
+    /// Those of holding the process; [`RepairError::Unfinished`] where an earlier repair of it was
+    /// left in the middle.
+    pub fn merge(&self, range: &Range<u64>) -> Result<Report, RepairError> {
+        let begun = Instant::now();
+        let (runs, kept) = self.plan(range)?;
+        let mut report = Report {
+            before: kept.mappings,
+            after: kept.mappings,
+            runs: runs.len() as u64,
+            kept,
+            ..Report::default()
+        };
+        if !runs.is_empty() {
+            let mut session = Session::begin(self)?;
+            let done = session.merge(&runs, &mut report);
+            session.end(done)?;
+            report.after =
+                super::within::count(self.pid, range).map_err(RepairError::maps(self.pid))?;
+        }
+        report.total = begun.elapsed();
+        Ok(report)
+    }
+
+    /// What the named repairs would do in `range`: how many places each would change.
+    ///
+    /// # Errors
+    /// [`RepairError::Maps`].
+    pub fn survey_fixes(
+        &self,
+        range: &Range<u64>,
+        fixes: &[Fix],
+    ) -> Result<Vec<(Fix, u64)>, RepairError> {
+        fixes
+            .iter()
+            .map(|&fix| Ok((fix, self.fix_steps(range, fix)?.len() as u64)))
+            .collect()
+    }
+
+    fn fix_steps(&self, range: &Range<u64>, fix: Fix) -> Result<Vec<other::Step>, RepairError> {
+        let failed = RepairError::maps(self.pid);
+        let text = std::fs::read(format!("/proc/{}/smaps", self.pid)).map_err(&failed)?;
+        let mut entries = maps::parse_smaps(&text).map_err(|error| failed(error.into()))?;
+        entries.retain(|e| e.mapping.start >= range.start && e.mapping.end <= range.end);
+        let pagemap = File::open(format!("/proc/{}/pagemap", self.pid)).map_err(&failed)?;
+        let mut view = View::default();
+        let kernel = self.kernel.as_ref().filter(|_| fix == Fix::Priming);
+        let view = kernel.and_then(|kernel| kernel.read(self.pid, &mut view).ok().map(|_| &view));
+        Ok(other::steps(fix, &entries, &pagemap, view))
+    }
+
+    /// Does the named repairs in `range`. Says how many places each has changed; a place that the
+    /// kernel refuses is left as it is.
+    ///
+    /// # Errors
+    /// As [`Outside::merge`].
+    pub fn fix(&self, range: &Range<u64>, fixes: &[Fix]) -> Result<Vec<(Fix, u64)>, RepairError> {
+        let mut session = Session::begin(self)?;
+        let done = fixes.iter().map(|&fix| {
+            let changed = session.fix(self, range, fix)?;
+            Ok((fix, changed))
+        });
+        let done: Result<Vec<_>, RepairError> = done.collect();
+        session.end(done)
+    }
+
+    /// Finishes what an earlier run has left in the middle. False where there was nothing.
+    ///
+    /// # Errors
+    /// Those of holding the process; [`RepairError::Stranded`].
+    pub fn resume(&self) -> Result<bool, RepairError> {
+        let start = look::start_time(self.pid)?;
+        let found = Journal::open(&self.folder, self.pid, start).map_err(journal_failed)?;
+        let Some((mut journal, mut state)) = found else {
+            return Ok(false);
+        };
+        let target = Target::open(self.pid)?;
+        let is_gone = state.tools.is_some_and(|tools| !target.has(&tools));
+        if is_gone && !state.clearing {
+            // Somebody has let it run on, and it runs another program now.
+            journal.remove().map_err(journal_failed)?;
+            return Err(look::ended_or(self.pid, RepairError::Replaced(self.pid)));
+        }
+        if state.stopping.is_some() {
+            let held = target.hold_again(&state, &mut journal)?;
+            if let (Some(tools), Some(piece)) = (state.tools, state.piece) {
+                finish_piece(&held, &tools, piece, self.pid)?;
+                journal.whole().map_err(journal_failed)?;
+            }
+            if let (Some(tools), true) = (state.tools, state.clearing) {
+                if !is_gone {
+                    take_out(&held, &mut journal, &tools)?;
+                }
+                state.tools = None;
+            }
+            held.release(&mut journal)?;
+        }
+        clear_up(&target, journal, &state)?;
+        Ok(true)
+    }
+}
+
+fn journal_failed(cause: std::io::Error) -> RepairError {
+    RepairError::System {
+        what: "the journal",
+        cause,
+    }
+}

@@ -1,0 +1,254 @@
+//! A repair of another process from its first stop to its last.
+//!
+//! What pieces need is put into the process once; each piece then stops it, joins, and lets it run
+//! on for as long as it stood. Deliberately absent: what happens within a piece
+//! ([`stopped`](super::stopped)).
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::stopped::{is_as_planned, one_fd, run_piece};
+use super::tools::{MOST_CALLS, clear_up, make_tools};
+use super::{Outside, journal_failed};
+use crate::maps::Query;
+use crate::repair::hold::Target;
+use crate::repair::journal::{Journal, State, Tools};
+use crate::repair::lent::Held;
+use crate::repair::look;
+use crate::repair::other::Fix;
+use crate::repair::pace::Pace;
+use crate::repair::piece::{self, Others, Room};
+use crate::repair::plan::{Limits, Piece, Run};
+use crate::repair::{Options, Reason, RepairError, Report};
+
+/// Repairs between the first stop and the last.
+pub(super) struct Session<'a> {
+    pid: i32,
+    options: &'a Options,
+    target: Target,
+    journal: Journal,
+    tools: Tools,
+    pace: Pace,
+}
+
+impl<'a> Session<'a> {
+    /// Puts into the process what pieces need.
+    pub(super) fn begin(outside: &'a Outside) -> Result<Session<'a>, RepairError> {
+        let pid = outside.pid;
+        let target = Target::open(pid)?;
+        let start = look::start_time(pid)?;
+        let mut journal = match Journal::create(&outside.folder, pid, start) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                match Journal::open(&outside.folder, pid, start).map_err(journal_failed)? {
+                    Some(_) => return Err(RepairError::Unfinished(pid)),
+                    None => Journal::create(&outside.folder, pid, start).map_err(journal_failed)?,
+                }
+            }
+            journal => journal.map_err(journal_failed)?,
+        };
+        if let Some(pause) = outside.options.max_pause {
+            target.be_patient((4 * pause).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE));
+        }
+        let made = hold_patiently(&target, &mut journal).and_then(|held| {
+            let made = make_tools(&target, &held, &mut journal);
+            let released = held.release(&mut journal);
+            made.and_then(|tools| released.map(|()| tools))
+        });
+        let tools = match made {
+            Ok(tools) => tools,
+            Err(error) => {
+                let _ = journal.remove();
+                return Err(error);
+            }
+        };
+        let most = Limits {
+            parts: MOST_CALLS - 40,
+            bytes: Room { range: tools.room }.piece_bytes(),
+            part_bytes: 0,
+        };
+        let mut session = Session {
+            pid,
+            options: &outside.options,
+            target,
+            journal,
+            tools,
+            pace: Pace::new(outside.options.max_pause, most),
+        };
+        match stop_time(&session.target, &mut session.journal) {
+            Ok(time) => {
+                session.pace.set_base(time);
+                Ok(session)
+            }
+            Err(error) => session.end(Err(error)),
+        }
+    }
+
+    pub(super) fn merge(&mut self, runs: &[Run], report: &mut Report) -> Result<(), RepairError> {
+        let (needed, possible) = self.pace.smallest();
+        if let (Some(asked), false) = (self.options.max_pause, possible) {
+            return Err(RepairError::PauseTooShort { asked, needed });
+        }
+        for run in runs {
+            let (mut at, mut joined) = (run.begin(), run.range.start);
+            while at < run.range.end {
+                let piece = run.piece(at, joined, self.pace.limits());
+                let outcome = self.merge_piece(&piece, report)?;
+                let Some((reason, place)) = outcome else {
+                    at = piece.range.end;
+                    continue;
+                };
+                report.kept.add(reason);
+                // What lies before the mapping that refused is joined without it.
+                let from = run.part_start(place).max(at);
+                if from > at {
+                    let before = run.piece(
+                        at,
+                        joined,
+                        Limits {
+                            parts: piece.parts.iter().filter(|part| part.end <= from).count(),
+                            bytes: from - at,
+                            part_bytes: 0,
+                        },
+                    );
+                    if let Some((reason, _)) = self.merge_piece(&before, report)? {
+                        report.kept.add(reason);
+                    }
+                }
+                at = run.part_end(from);
+                joined = at;
+            }
+        }
+        Ok(())
+    }
+
+    /// Joins one piece; else says why not, and where.
+    fn merge_piece(
+        &mut self,
+        piece: &Piece,
+        report: &mut Report,
+    ) -> Result<Option<(Reason, u64)>, RepairError> {
+        let room = Room {
+            range: self.tools.room,
+        };
+        let fds = one_fd(&self.tools);
+        let mut calls = Vec::new();
+        piece::out(piece, room, fds, Others::Stopped, &mut calls);
+        piece::swap(piece.range, room, &mut calls);
+        piece::back(piece.range, 0, room, fds, Others::Stopped, &mut calls);
+        let mut query = Query::open(self.pid).ok();
+
+        self.journal.piece(piece.range).map_err(journal_failed)?;
+        let begun = Instant::now();
+        let held = hold_patiently(&self.target, &mut self.journal)?;
+        let outcome = if is_as_planned(self.pid, query.as_mut(), piece) {
+            let copies = self.options.copy_pages.saturating_sub(report.copied);
+            let (outcome, copied) = run_piece(&held, &self.tools, &mut calls, piece, copies)?;
+            report.copied += copied;
+            outcome
+        } else {
+            Some((Reason::Changed, piece.range.start))
+        };
+        let whole = self.journal.whole().map_err(journal_failed);
+        held.release(&mut self.journal)?;
+        whole?;
+        let time = begun.elapsed();
+        report.longest_pause = report.longest_pause.max(time);
+        if outcome.is_none() {
+            let bytes = piece.range.len_bytes();
+            self.pace.took(piece.parts.len(), bytes, time);
+            report.pieces += 1;
+            report.bytes += bytes;
+        }
+        // The process gets as much time as it lost.
+        std::thread::sleep(time.min(Duration::from_millis(20)));
+        Ok(outcome)
+    }
+
+    /// One of the other repairs. The process stands while it is decided what to do and while it is
+    /// done, so that what looked empty is empty; it is looked at beforehand to know whether there is
+    /// anything.
+    pub(super) fn fix(
+        &mut self,
+        outside: &Outside,
+        range: &Range<u64>,
+        fix: Fix,
+    ) -> Result<u64, RepairError> {
+        if outside.fix_steps(range, fix)?.is_empty() {
+            return Ok(0);
+        }
+        let held = hold_patiently(&self.target, &mut self.journal)?;
+        let steps = outside.fix_steps(range, fix);
+        let mut changed = 0;
+        for step in steps.iter().flatten() {
+            if step.touch.is_some_and(|page| !self.target.touch(page)) {
+                continue;
+            }
+            let mut calls = step.calls.clone();
+            let done = held.run(&self.tools, &mut calls, 0)?;
+            changed += u64::from(done == calls.len());
+            if let (Some(call), true) = (step.take_back, (1..calls.len()).contains(&done)) {
+                held.run(&self.tools, &mut [call], 0)?;
+            }
+        }
+        held.release(&mut self.journal)?;
+        steps.map(|_| changed)
+    }
+
+    /// Takes out of the process what was put into it; `done` is what came of the work.
+    pub(super) fn end<T>(self, done: Result<T, RepairError>) -> Result<T, RepairError> {
+        let ended = if matches!(done, Err(RepairError::Ended(_) | RepairError::Replaced(_))) {
+            // Nobody is left to be cleared up.
+            self.journal.remove().map_err(journal_failed)
+        } else {
+            let state = State {
+                tools: Some(self.tools),
+                ..State::default()
+            };
+            clear_up(&self.target, self.journal, &state)
+        };
+        let done = done?;
+        ended.map(|()| done)
+    }
+}
+
+/// How long the threads that stand wait for one that does not.
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(20);
+const LONGEST_PATIENCE: Duration = Duration::from_millis(500);
+/// How often a process is tried to be stopped, with a rest in between.
+const TRIES: u32 = 60;
+const REST: Duration = Duration::from_millis(25);
+
+/// Holds a process, again and again where a thread does not stop: it waits in `vfork` for its child,
+/// most likely, and that will have become a program soon.
+///
+/// # Errors
+/// As [`Target::hold`].
+pub(super) fn hold_patiently<'t>(
+    target: &'t Target,
+    journal: &mut Journal,
+) -> Result<Held<'t>, RepairError> {
+    let mut tries = 1;
+    loop {
+        match target.hold(journal) {
+            Err(RepairError::CannotStop { .. } | RepairError::SharedMemory { .. })
+                if tries < TRIES =>
+            {
+                tries += 1;
+                target.rest(REST);
+            }
+            held => return held,
+        }
+    }
+}
+
+/// How long it takes to stop the process for nothing; the best of a few, as a machine is busy at times.
+fn stop_time(target: &Target, journal: &mut Journal) -> Result<Duration, RepairError> {
+    const TRIES: usize = 10;
+    let mut best = Duration::MAX;
+    for _ in 0..TRIES {
+        let begun = Instant::now();
+        hold_patiently(target, journal)?.release(journal)?;
+        best = best.min(begun.elapsed());
+    }
+    Ok(best)
+}

@@ -1,0 +1,171 @@
+//! What is put into a process for its repair, and taken out again.
+//!
+//! A page with the agent's code, a table of calls in shared memory, address space for the pages of a
+//! piece, and a userfaultfd of the process's own: the kernel moves pages for nobody else.
+
+use vmarea::values::VmRange;
+
+use super::journal_failed;
+use super::session::hold_patiently;
+use crate::repair::RepairError;
+use crate::repair::hold::Target;
+use crate::repair::journal::{Journal, State, Tools};
+use crate::repair::lent::Held;
+use crate::repair::piece::Room;
+use crate::repair::plan::PAGE;
+use crate::sys::calls::{Call, ENTRY_BYTES};
+use crate::sys::uffd;
+
+/// Calls that the table in the process holds.
+pub(super) const MOST_CALLS: usize = 1_200;
+/// The largest piece, bytes.
+const MOST_BYTES: u64 = 256 << 20;
+const TABLE_BYTES: u64 = MOST_CALLS as u64 * ENTRY_BYTES;
+const O_NONBLOCK_CLOEXEC: u64 = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
+const UFFD_USER_MODE_ONLY: u64 = 1;
+
+/// Maps the agent, its table and room for pieces, and opens a userfaultfd, all in the process. Where
+/// one of them cannot be had, nothing of the others stays.
+pub(super) fn make_tools(
+    target: &Target,
+    held: &Held<'_>,
+    journal: &mut Journal,
+) -> Result<Tools, RepairError> {
+    let mut tools = Tools {
+        code: 0,
+        table: 0,
+        room: VmRange::new(0, 0),
+        fd: -1,
+    };
+    let made = fill(target, held, &mut tools).and_then(|()| {
+        held.settle()?;
+        target
+            .put_agent(tools.code)
+            .map_err(|_| RepairError::Forbidden(target.pid))?;
+        journal.tools(&tools).map_err(journal_failed)?;
+        begin_to_use(held, &tools)
+    });
+    match made {
+        Ok(()) => Ok(tools),
+        Err(error) => {
+            take_out(held, journal, &tools)?;
+            Err(error)
+        }
+    }
+}
+
+fn fill(target: &Target, held: &Held<'_>, tools: &mut Tools) -> Result<(), RepairError> {
+    let make = |what, nr, args: &[u64]| {
+        let result = held.call(&Call::plain(0, nr, args))?;
+        if result < 0 {
+            return Err(failed(target.pid, what, -result as i32));
+        }
+        Ok(result as u64)
+    };
+    let (none, rw, rx) = (
+        libc::PROT_NONE as u64,
+        (libc::PROT_READ | libc::PROT_WRITE) as u64,
+        (libc::PROT_READ | libc::PROT_EXEC) as u64,
+    );
+    let anonymous = libc::MAP_ANONYMOUS as u64;
+    let private = anonymous | libc::MAP_PRIVATE as u64;
+    let map =
+        |what, len, prot, kind| make(what, libc::SYS_mmap, &[0, len, prot, kind, u64::MAX, 0]);
+    tools.code = map("mapping the agent", PAGE, rx, private)?;
+    let shared = anonymous | libc::MAP_SHARED as u64;
+    tools.table = map("mapping a table", TABLE_BYTES, rw, shared)?;
+    let reserve = private | libc::MAP_NORESERVE as u64;
+    let mut bytes = MOST_BYTES;
+    tools.room = loop {
+        let len = Room::bytes_for(bytes);
+        match map("reserving room", len, none, reserve) {
+            Ok(start) => break VmRange::new(start, start + len),
+            Err(RepairError::NoRoom(_)) if bytes > 1 << 20 => bytes /= 4,
+            Err(error) => return Err(error),
+        }
+    };
+    let open = |flags| make("userfaultfd", libc::SYS_userfaultfd, &[flags]);
+    let fd = match open(O_NONBLOCK_CLOEXEC) {
+        // Nobody runs while pages are out, so faults of the kernel need not be seen.
+        Err(RepairError::TargetUserfaultfd(_)) => open(O_NONBLOCK_CLOEXEC | UFFD_USER_MODE_ONLY)?,
+        fd => fd?,
+    };
+    tools.fd = fd as i32;
+    Ok(())
+}
+
+fn failed(pid: i32, what: &'static str, errno: i32) -> RepairError {
+    match errno {
+        libc::EPERM | libc::EACCES => RepairError::TargetUserfaultfd(pid),
+        libc::ENOSYS => RepairError::TooOld,
+        libc::ENOMEM => RepairError::NoRoom(pid),
+        errno => RepairError::System {
+            what,
+            cause: std::io::Error::from_raw_os_error(errno),
+        },
+    }
+}
+
+fn begin_to_use(held: &Held<'_>, tools: &Tools) -> Result<(), RepairError> {
+    let advise = |start, len| {
+        let advice = libc::MADV_DONTFORK as u64;
+        Call::plain(0, libc::SYS_madvise, &[start, len, advice])
+    };
+    let api = &[uffd::API, uffd::FEATURE_MOVE, 0];
+    let mut calls = [
+        Call::ioctl(0, tools.fd, uffd::UFFDIO_API, api),
+        advise(tools.table, TABLE_BYTES),
+        advise(tools.code, PAGE),
+    ];
+    match held.run(tools, &mut calls, 0)? {
+        0 => Err(RepairError::TooOld),
+        _ => Ok(()),
+    }
+}
+
+/// Unmaps and closes what there is, and brings the thread to a place where it may be let go. It is
+/// done before the process runs on, as another run may have to do it once more: what it names would
+/// be something of the program's own by then. The agent's page goes last; its mark tells whether all
+/// is gone.
+pub(super) fn take_out(
+    held: &Held<'_>,
+    journal: &mut Journal,
+    tools: &Tools,
+) -> Result<(), RepairError> {
+    let noted = journal.clearing();
+    let call = |nr, args: &[u64]| held.call(&Call::plain(0, nr, args)).map(|_| ());
+    if tools.fd >= 0 {
+        call(libc::SYS_close, &[tools.fd as u64])?;
+    }
+    for (start, len) in [
+        (tools.room.start, tools.room.len_bytes()),
+        (tools.table, TABLE_BYTES),
+        (tools.code, PAGE),
+    ] {
+        if start != 0 {
+            call(libc::SYS_munmap, &[start, len])?;
+        }
+    }
+    held.settle()?;
+    noted.and(journal.cleared()).map_err(journal_failed)
+}
+
+/// Takes the tools out of the process and ends the journal.
+pub(super) fn clear_up(
+    target: &Target,
+    mut journal: Journal,
+    state: &State,
+) -> Result<(), RepairError> {
+    let cleared = state.tools.map_or(Ok(()), |tools| {
+        let held = hold_patiently(target, &mut journal)?;
+        let done = take_out(&held, &mut journal, &tools);
+        done.and(held.release(&mut journal))
+    });
+    match cleared {
+        // Nothing is left that could be taken out.
+        Ok(()) | Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
+            journal.remove().map_err(journal_failed).and(cleared)
+        }
+        error => error,
+    }
+}

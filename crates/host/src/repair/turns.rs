@@ -1,0 +1,73 @@
+//! A lock of one word, for the two threads that work on a piece.
+//!
+//! Who waits sleeps. It must not spin: as long as another thread of the process runs on a second
+//! processor, each page that is moved costs that processor an interrupt. It lies in shared memory,
+//! as all that is used while pages are out.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::futex::{self, Flags};
+
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+/// Taken, and somebody sleeps.
+const WAITED_FOR: u32 = 2;
+
+/// The lock. Zeroed, it is free.
+#[repr(transparent)]
+#[derive(Debug)]
+pub(super) struct Turns(AtomicU32);
+
+/// It, held.
+#[derive(Debug)]
+pub(super) struct Held<'a>(&'a Turns);
+
+impl Turns {
+    /// Takes the lock.
+    pub(super) fn lock(&self) -> Held<'_> {
+        // ORDERING: Acquire, here and below: pairs with the Release of the holder before.
+        let free = self
+            .0
+            .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed);
+        if free.is_err() {
+            // Who has slept does not know whether another one does: it says so in any case.
+            while self.0.swap(WAITED_FOR, Ordering::Acquire) != FREE {
+                let _ = futex::wait(&self.0, Flags::empty(), WAITED_FOR, None);
+            }
+        }
+        Held(self)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // ORDERING: Release, pairs with the Acquire in `Turns::lock`.
+        if self.0.0.swap(FREE, Ordering::Release) == WAITED_FOR {
+            let _ = futex::wake(&self.0.0, Flags::empty(), 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_has_it() {
+        const EACH: u32 = 20_000;
+        let (turns, sum) = (Turns(AtomicU32::new(FREE)), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..EACH {
+                        let _held = turns.lock();
+                        // ORDERING: Relaxed: the lock orders them.
+                        let before = sum.load(Ordering::Relaxed);
+                        sum.store(before + 1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(sum.into_inner(), 3 * EACH);
+    }
+}

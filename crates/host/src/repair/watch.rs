@@ -1,0 +1,284 @@
+//! The watcher: a thread that answers the kernel's events while pages are out.
+//!
+//! Some changes to watched mappings wait until somebody has read of them; a thread that waits for
+//! its own change cannot. So a second thread reads: it completes the child of a fork, drops pages
+//! that the program dropped, and remembers where a mapping went that was moved. It works on shared
+//! memory alone.
+//!
+//! # Locking
+//! `turns` is held while pages are moved and while an event is read and answered: between the
+//! kernel's word that something changed and our answer no page moves.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use rustix::event::{EventfdFlags, eventfd};
+use vmarea::values::VmRange;
+
+use super::children;
+use super::homes::Homes;
+use super::piece::Room;
+use super::plan::PAGE;
+use super::turns::{Held, Turns};
+use crate::sys::calls::{self, Arena, Call, Plain};
+use crate::sys::own::{self, Aside};
+use crate::sys::uffd::{self, Event};
+
+const PRESENT_OR_SWAPPED: u64 = 3 << 62;
+
+/// What the watcher and the mover share.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Shared {
+    turns: Turns,
+    home: AtomicI32,
+    stop: AtomicI32,
+    pagemap: AtomicI32,
+    /// Where the piece lies; length 0 while nothing is out.
+    start: AtomicU64,
+    len: AtomicU64,
+    temporary: AtomicU64,
+    /// Set while our own swap makes events.
+    swapping: AtomicU32,
+    /// Set while pages are on their way out.
+    leaving: AtomicU32,
+    /// Set where a range of the piece was unmapped or moved by the program, or dropped before it
+    /// was out.
+    disturbed: AtomicU32,
+    /// Forks that were completed.
+    pub(super) forks: AtomicU64,
+    /// The watcher's own thread.
+    thread: AtomicI32,
+    /// Where the pages of the piece belong.
+    homes: Homes,
+}
+
+impl Plain for Shared {}
+
+// ORDERING: all other words are read and written under the lock, or while nothing is out; the lock
+// orders them, so they are Relaxed.
+const UNDER_LOCK: Ordering = Ordering::Relaxed;
+
+impl Shared {
+    /// Takes the lock.
+    pub(super) fn lock(&self) -> Held<'_> {
+        self.turns.lock()
+    }
+
+    /// From now on pages of `piece` may be out.
+    pub(super) fn begin(&self, piece: VmRange, room: Room) {
+        let _held = self.lock();
+        self.start.store(piece.start, UNDER_LOCK);
+        self.len.store(piece.len_bytes(), UNDER_LOCK);
+        self.temporary
+            .store(room.temporary(piece).start, UNDER_LOCK);
+        self.disturbed.store(0, UNDER_LOCK);
+        self.leaving.store(1, UNDER_LOCK);
+    }
+
+    /// No more pages go out. Say it under the lock.
+    pub(super) fn all_left(&self) {
+        self.leaving.store(0, UNDER_LOCK);
+    }
+
+    /// All pages are home.
+    pub(super) fn end(&self) {
+        let _held = self.lock();
+        if self.is_disturbed() {
+            self.homes.reset(self.piece());
+        }
+        self.len.store(0, UNDER_LOCK);
+    }
+
+    /// Our own swap begins or has ended.
+    pub(super) fn swapping(&self, now: bool) {
+        let _held = self.lock();
+        self.swapping.store(u32::from(now), UNDER_LOCK);
+    }
+
+    /// True where the program has unmapped or moved some of the piece, or dropped what was not out
+    /// yet. Ask under the lock.
+    pub(super) fn is_disturbed(&self) -> bool {
+        self.disturbed.load(UNDER_LOCK) != 0
+    }
+
+    /// The descriptor that watches over the piece.
+    pub(super) fn home_fd(&self) -> i32 {
+        self.home.load(UNDER_LOCK)
+    }
+
+    /// Calls `each` with runs of the temporary range that hold pages: offset and length in bytes.
+    /// Only what lies in `within` (offsets) is looked at. Returns false where `each` did.
+    pub(super) fn pages_out(
+        &self,
+        within: VmRange,
+        each: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> bool {
+        let base = self.temporary.load(UNDER_LOCK);
+        let pagemap = self.pagemap.load(UNDER_LOCK);
+        let mut words = [0u64; 256];
+        let mut at = within.start;
+        while at < within.end {
+            let want = ((within.end - at) / PAGE).min(256) as usize;
+            let got = own::read_words(pagemap, &mut words[..want], (base + at) / PAGE * 8);
+            if got == 0 {
+                return true;
+            }
+            let mut page = 0;
+            while page < got {
+                let run = words[page..got]
+                    .iter()
+                    .take_while(|word| **word & PRESENT_OR_SWAPPED != 0)
+                    .count();
+                if run > 0 && !each(at + page as u64 * PAGE, run as u64 * PAGE) {
+                    return false;
+                }
+                page += run.max(1);
+            }
+            at += got as u64 * PAGE;
+        }
+        true
+    }
+
+    /// Drops pages that wait: the program has dropped them where they belong.
+    pub(super) fn drop_out(&self, off: u64, len: u64) {
+        let address = self.temporary.load(UNDER_LOCK) + off;
+        let mut call = Call::plain(
+            0,
+            libc::SYS_madvise,
+            &[address, len, libc::MADV_DONTNEED as u64],
+        );
+        calls::run(&mut call);
+    }
+
+    /// Where the pages of the piece wait.
+    pub(super) fn temporary(&self) -> u64 {
+        self.temporary.load(UNDER_LOCK)
+    }
+
+    /// The piece; nothing where none is on its way.
+    pub(super) fn piece(&self) -> VmRange {
+        let (start, len) = (self.start.load(UNDER_LOCK), self.len.load(UNDER_LOCK));
+        VmRange::new(start, start + len)
+    }
+    /// Where the page `off` bytes into the piece belongs now. Ask under the lock.
+    pub(super) fn home_of(&self, off: u64) -> Option<u64> {
+        self.homes.of(self.piece(), off)
+    }
+
+    /// The program drops `start..end`; the part of the piece in it goes with it.
+    fn dropped(&self, start: u64, end: u64) {
+        let piece = self.piece();
+        self.pages_out(VmRange::new(0, piece.len_bytes()), &mut |off, len| {
+            for page in (off..off + len).step_by(PAGE as usize) {
+                let home = self.homes.of(piece, page);
+                if home.is_some_and(|home| (start..end).contains(&home)) {
+                    self.drop_out(page, PAGE);
+                }
+            }
+            true
+        });
+    }
+
+    fn answer(&self, event: Event) {
+        let piece = self.piece();
+        let ours = self.swapping.load(UNDER_LOCK) != 0;
+        match event {
+            Event::Fault => {}
+            Event::Fork(child) => {
+                children::complete(self, child, &self.homes);
+                self.forks.fetch_add(1, UNDER_LOCK);
+            }
+            Event::Remap { to, .. } if ours && to == piece.start => {}
+            Event::Remap { from, to, len } => {
+                self.disturbed.store(1, UNDER_LOCK);
+                self.homes.moved(piece, from, to, len);
+            }
+            Event::Unmap { start, .. } if ours && start == piece.start => {}
+            Event::Unmap { start, end } => {
+                self.disturbed.store(1, UNDER_LOCK);
+                self.dropped(start, end);
+            }
+            Event::Remove { start, end } => {
+                // The pages go a moment after this: one that went out before would come back.
+                if self.leaving.load(UNDER_LOCK) != 0 {
+                    self.disturbed.store(1, UNDER_LOCK);
+                }
+                self.dropped(start, end);
+            }
+        }
+    }
+
+    /// What the thread does.
+    fn watch(&self) {
+        // ORDERING: Release, pairs with the Acquire in `Watcher::thread_id`.
+        self.thread.store(own::thread_id(), Ordering::Release);
+        let (home, stop) = (self.home.load(UNDER_LOCK), self.stop.load(UNDER_LOCK));
+        while uffd::wait(home, stop) {
+            let held = self.lock();
+            while let Some(event) = uffd::event(home) {
+                self.answer(event);
+            }
+            drop(held);
+        }
+    }
+}
+
+/// The thread, and what it works on.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    shared: Arena<Shared>,
+    thread: Option<Aside>,
+    stop: OwnedFd,
+    _pagemap: File,
+}
+
+impl Watcher {
+    /// Starts it on the descriptor `home`, which must stay open until it is dropped.
+    ///
+    /// # Errors
+    /// Those of starting a thread and of opening `/proc/self/pagemap`.
+    pub(super) fn start(home: i32) -> io::Result<Watcher> {
+        let pagemap = File::open("/proc/self/pagemap")?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let mut watcher = Watcher {
+            shared: Arena::new(1)?,
+            thread: None,
+            stop,
+            _pagemap: pagemap,
+        };
+        let shared = watcher.shared();
+        shared.home.store(home, UNDER_LOCK);
+        shared.stop.store(watcher.stop.as_raw_fd(), UNDER_LOCK);
+        shared
+            .pagemap
+            .store(watcher._pagemap.as_raw_fd(), UNDER_LOCK);
+        watcher.thread = Some(Aside::start(Shared::watch, watcher.shared())?);
+        while watcher.thread_id() == 0 {
+            own::breathe();
+        }
+        Ok(watcher)
+    }
+
+    /// The kernel's id of the thread.
+    pub(super) fn thread_id(&self) -> i32 {
+        // ORDERING: Acquire, pairs with the Release in `Shared::watch`.
+        self.shared().thread.load(Ordering::Acquire)
+    }
+
+    /// What it works on.
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared.get()[0]
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if let Some(mut thread) = self.thread.take() {
+            let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+            thread.join();
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Repairing the calling process while its other threads run.
+//!
+//! A thread that touches a page on its way waits for it; one that touches a hole waits for the end
+//! of the piece. The work on a piece is done by one thread that meanwhile uses nothing but its own
+//! stack, registers and shared memory: whatever else it touched could be on its way. A second one
+//! answers the kernel's events ([`watch`](super::watch)).
+//!
+//! # Invariants
+//! W1  between `Shared::begin` and `Shared::end` no allocation, no lock of the program, no signal
+//! W2  a piece ends joined or as it was; what the program itself dropped or moved meanwhile stays
+//!     dropped or moved
+
+mod work;
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use vmarea::values::{VmFlags, VmRange};
+
+use super::gate::{self, Passage};
+use super::homes::MOST_PAGES;
+use super::pace::Pace;
+use super::piece::{self, Fds, Others, Room};
+use super::plan::{self, Knowledge, Limits, PAGE, Piece, Run};
+use super::watch::Watcher;
+use super::{Hidden, Options, Owner, RepairError, Report};
+use crate::maps;
+use crate::sys::calls::{Arena, Call};
+use crate::sys::own::{self, NoSignals};
+use crate::sys::procmap;
+use crate::sys::sidecar;
+use crate::sys::uffd::{self, Uffd};
+use crate::view::KernelView;
+
+use work::{End, Work};
+
+/// The largest piece, bytes.
+const MOST_BYTES: u64 = MOST_PAGES as u64 * PAGE;
+/// Calls that a table holds; a piece takes one for each part and some more.
+const MOST_CALLS: usize = 1_200;
+/// How long the other threads may take to stop, at the least: on a busy machine each has to get a
+/// processor first.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// All that can happen to pages on their way.
+const EVENTS: u64 = uffd::EVENT_REMAP | uffd::EVENT_FORK | uffd::EVENT_UNMAP | uffd::EVENT_REMOVE;
+
+/// Joins neighbours in `range` of the calling process that need not be apart.
+///
+/// For one repair; who repairs again and again keeps a [`Merger`].
+///
+/// # Errors
+/// See [`Merger::new`] and [`Merger::merge`].
+pub fn merge_range(range: Range<u64>, options: Options) -> Result<Report, RepairError> {
+    Merger::new(options)?.merge(range)
+}
+
+/// Tells whether this process (and a program that it becomes) may be repaired from within.
+///
+/// # Errors
+/// [`RepairError::Userfaultfd`], [`RepairError::TooOld`].
+pub fn can_repair_itself() -> Result<(), RepairError> {
+    open(EVENTS).map(|_| ())
+}
+
+/// Repairs the calling process, as often as it is asked to.
+#[derive(Debug)]
+pub struct Merger {
+    options: Options,
+    kernel: Option<KernelView>,
+    room: Room,
+    watcher: Watcher,
+    home: Uffd,
+    temporary: Uffd,
+    table: Arena<Call>,
+    sidecar: Option<(Arena<sidecar::Memory>, File)>,
+    pagemap: File,
+    maps: File,
+}
+
+impl Merger {
+    /// Opens what a repair needs, and starts the thread that watches.
+    ///
+    /// # Errors
+    /// [`RepairError::Userfaultfd`], [`RepairError::TooOld`], or a [`RepairError::System`] that
+    /// says what could not be had.
+    pub fn new(options: Options) -> Result<Merger, RepairError> {
+        let home = open(EVENTS)?;
+        let temporary = open(0)?;
+        let watcher =
+            Watcher::start(home.raw()).map_err(RepairError::system("starting the watcher"))?;
+        let sidecar = match options.owner {
+            Owner::Caller => None,
+            Owner::Anybody => Some((
+                Arena::new(1).map_err(RepairError::system("making a stack"))?,
+                File::open("/proc/self/task")
+                    .map_err(RepairError::system("opening /proc/self/task"))?,
+            )),
+        };
+        let maps = File::open("/proc/self/maps")
+            .map_err(RepairError::system("opening /proc/self/maps"))?;
+        if options.owner == Owner::Anybody {
+            // What others do to protections is seen by this request alone.
+            procmap::query(&maps, 0, &mut [])
+                .map_err(RepairError::system("asking for one mapping (Linux 6.11)"))?;
+        }
+        gate::guard_forks().map_err(RepairError::system("guarding forks"))?;
+        let kernel = match options.hidden {
+            Hidden::Plain => None,
+            // Without the permission for it, `smaps` says what is needed.
+            Hidden::Read => KernelView::open().ok(),
+        };
+        Ok(Merger {
+            options,
+            kernel,
+            room: reserve_room()?,
+            watcher,
+            home,
+            temporary,
+            table: Arena::new(MOST_CALLS).map_err(RepairError::system("making a table"))?,
+            sidecar,
+            pagemap: File::open("/proc/self/pagemap")
+                .map_err(RepairError::system("opening /proc/self/pagemap"))?,
+            maps,
+        })
+    }
+
+    /// Joins neighbours in `range` (addresses) that need not be apart.
+    ///
+    /// # Errors
+    /// [`RepairError::BadRange`], [`RepairError::PauseTooShort`], [`RepairError::Maps`];
+    /// [`RepairError::Stranded`] where pages could not be brought back, after which who touches
+    /// them waits for ever. What merely stays apart is in the report.
+    pub fn merge(&mut self, range: Range<u64>) -> Result<Report, RepairError> {
+        if range.is_empty() || !range.start.is_multiple_of(PAGE) || !range.end.is_multiple_of(PAGE)
+        {
+            return Err(RepairError::BadRange(range.start, range.end));
+        }
+        let begun = Instant::now();
+        let pid = std::process::id() as i32;
+        let failed = |cause| RepairError::Maps { pid, cause };
+        let knowledge = match self.options.hidden {
+            Hidden::Plain => Knowledge::Plain,
+            Hidden::Read => Knowledge::read(self.kernel.as_ref(), pid).map_err(failed)?,
+        };
+        let [stack, local] = own::places();
+        let exclude = [stack, local, gate::address()];
+        let (runs, kept) = plan::runs(pid, &knowledge, &range, &exclude).map_err(failed)?;
+        let mut report = Report {
+            before: kept.mappings,
+            runs: runs.len() as u64,
+            kept,
+            ..Report::default()
+        };
+        let mut pace = Pace::new(
+            self.options.max_pause,
+            Limits {
+                parts: MOST_CALLS - 40,
+                bytes: self.room.piece_bytes(),
+                part_bytes: 0,
+            },
+        );
+        let (needed, possible) = pace.smallest();
+        if let (Some(asked), false) = (self.options.max_pause, possible) {
+            return Err(RepairError::PauseTooShort { asked, needed });
+        }
+        let forks = &self.watcher.shared().forks;
+        // ORDERING: Relaxed, a count.
+        let forks_before = forks.load(std::sync::atomic::Ordering::Relaxed);
+        for run in &runs {
+            self.merge_run(run, &mut pace, &mut report)?;
+        }
+        let forks = &self.watcher.shared().forks;
+        // ORDERING: Relaxed, a count.
+        report.forks = forks.load(std::sync::atomic::Ordering::Relaxed) - forks_before;
+        report.after = count(pid, &range).map_err(failed)?;
+        report.total = begun.elapsed();
+        Ok(report)
+    }
+
+    fn merge_run(
+        &mut self,
+        run: &Run,
+        pace: &mut Pace,
+        report: &mut Report,
+    ) -> Result<(), RepairError> {
+        let mut at = run.begin();
+        let mut joined = run.range.start;
+        while at < run.range.end {
+            let piece = run.piece(at, joined, pace.limits());
+            if piece.parts.len() < 2 && piece.range.end == run.range.end && joined == at {
+                // One mapping with nothing before or after it.
+                break;
+            }
+            let (end, time) = self.merge_piece(&piece, report);
+            let bytes = piece.range.len_bytes();
+            match end {
+                End::Joined => {
+                    pace.took(piece.parts.len(), bytes, time);
+                    report.pieces += 1;
+                    report.bytes += bytes;
+                    report.longest_pause = report.longest_pause.max(time);
+                    at = piece.range.end;
+                }
+                End::Refused(reason, place) => {
+                    report.kept.add(reason);
+                    report.longest_pause = report.longest_pause.max(time);
+                    let part = piece.parts.partition_point(|part| part.end <= place);
+                    at = match piece.parts.get(part) {
+                        // What lies before it can be joined without it.
+                        Some(part) if part.start > piece.range.start => {
+                            let before = Run {
+                                range: VmRange::new(at, part.start),
+                                parts: run.parts_within(at, part.start),
+                                flags: run.flags,
+                                anchored: false,
+                            };
+                            self.merge_before(&before, joined, pace, report)?;
+                            run.part_end(part.start)
+                        }
+                        _ => run.part_end(piece.range.start),
+                    };
+                    joined = at;
+                }
+                End::Stranded(errno) => {
+                    return Err(RepairError::Stranded {
+                        start: piece.range.start,
+                        end: piece.range.end,
+                        temporary: self.room.temporary(piece.range).start,
+                        cause: std::io::Error::from_raw_os_error(errno),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The part of a run before a mapping that refused: once more, and not again.
+    fn merge_before(
+        &mut self,
+        run: &Run,
+        joined: u64,
+        pace: &mut Pace,
+        report: &mut Report,
+    ) -> Result<(), RepairError> {
+        if run.parts.len() < 2 && joined == run.range.start {
+            return Ok(());
+        }
+        let piece = run.piece(run.range.start, joined, pace.limits());
+        let (end, time) = self.merge_piece(&piece, report);
+        report.longest_pause = report.longest_pause.max(time);
+        match end {
+            End::Joined => {
+                report.pieces += 1;
+                report.bytes += piece.range.len_bytes();
+            }
+            End::Refused(reason, _) => report.kept.add(reason),
+            End::Stranded(errno) => {
+                return Err(RepairError::Stranded {
+                    start: piece.range.start,
+                    end: piece.range.end,
+                    temporary: self.room.temporary(piece.range).start,
+                    cause: std::io::Error::from_raw_os_error(errno),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn merge_piece(&mut self, piece: &Piece, report: &mut Report) -> (End, Duration) {
+        let fds = Fds {
+            home: self.home.raw(),
+            temporary: self.temporary.raw(),
+        };
+        let mut list = Vec::with_capacity(piece.parts.len() + 16);
+        piece::out(piece, self.room, fds, Others::Run, &mut list);
+        let before = list.len();
+        piece::swap(piece.range, self.room, &mut list);
+        piece::back(
+            piece.range,
+            piece.left,
+            self.room,
+            fds,
+            Others::Run,
+            &mut list,
+        );
+        let calls = &mut self.table.all()[..list.len()];
+        calls.copy_from_slice(&list);
+        let watcher_id = self.watcher.thread_id();
+        let mut work = Work {
+            calls,
+            before,
+            shared: self.watcher.shared(),
+            sidecar: self
+                .sidecar
+                .as_mut()
+                .map(|(memory, tasks)| (memory, tasks.as_raw_fd())),
+            keep: [own::thread_id(), watcher_id],
+            patience: self
+                .options
+                .max_pause
+                .map_or(PATIENCE, |pause| pause.max(PATIENCE)),
+            fds,
+            room: self.room,
+            piece: piece.range,
+            left: piece.left,
+            pagemap: self.pagemap.as_raw_fd(),
+            maps: self.maps.as_raw_fd(),
+            access: access(piece.flags),
+            copies_left: self.options.copy_pages.saturating_sub(report.copied),
+            copied: 0,
+        };
+        let passage = Passage::wait();
+        let quiet = NoSignals::begin();
+        let begun = Instant::now();
+        let end = work.join();
+        let time = begun.elapsed();
+        drop(quiet);
+        drop(passage);
+        report.copied += work.copied;
+        (end, time)
+    }
+}
+
+/// What a mapping with these flags permits, as [`procmap`] says it.
+fn access(flags: VmFlags) -> u64 {
+    let bits = [
+        (VmFlags::READ, procmap::VMA_READABLE),
+        (VmFlags::WRITE, procmap::VMA_WRITABLE),
+        (VmFlags::EXEC, procmap::VMA_EXECUTABLE),
+    ];
+    let set = bits.iter().filter(|(flag, _)| flags.contains(*flag));
+    set.map(|(_, bit)| bit).sum()
+}
+
+fn open(events: u64) -> Result<Uffd, RepairError> {
+    Uffd::open(uffd::FEATURE_MOVE | events).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => RepairError::Userfaultfd,
+        Some(libc::EINVAL | libc::ENOSYS) => RepairError::TooOld,
+        _ => RepairError::System {
+            what: "opening a userfaultfd",
+            cause: error,
+        },
+    })
+}
+
+/// Room for the largest pieces, or for smaller ones where address space is limited.
+fn reserve_room() -> Result<Room, RepairError> {
+    let mut bytes = MOST_BYTES;
+    loop {
+        let len = Room::bytes_for(bytes);
+        match own::reserve(len) {
+            Ok(start) => {
+                return Ok(Room {
+                    range: VmRange::new(start, start + len),
+                });
+            }
+            Err(_) if bytes > 1 << 20 => bytes /= 4,
+            Err(cause) => {
+                return Err(RepairError::System {
+                    what: "reserving address space",
+                    cause,
+                });
+            }
+        }
+    }
+}
+
+/// Mappings of a process that touch `range`.
+pub(super) fn count(pid: i32, range: &Range<u64>) -> std::io::Result<u64> {
+    let within = |mapping: &&maps::Mapping| mapping.start < range.end && range.start < mapping.end;
+    Ok(maps::read(pid)?.iter().filter(within).count() as u64)
+}
+
+impl Drop for Merger {
+    fn drop(&mut self) {
+        own::release(self.room.range.start, self.room.range.len_bytes());
+    }
+}

@@ -1,0 +1,392 @@
+//! The work on one piece of the calling process, while its other threads run.
+//!
+//! From the first page out to the last page home nothing is used but this thread's stack and shared
+//! memory. Moves go under the watcher's lock; what the program drops or moves meanwhile is told by
+//! it, and stays dropped or moved.
+
+use std::time::Duration;
+
+use vmarea::values::VmRange;
+
+use crate::repair::Reason;
+use crate::repair::piece::{self, Fds, Others, Room, What};
+use crate::repair::plan::PAGE;
+use crate::repair::turns::Held;
+use crate::repair::watch::Shared;
+use crate::sys::calls::{self, Arena, Call};
+use crate::sys::own;
+use crate::sys::procmap;
+use crate::sys::sidecar;
+use crate::sys::uffd;
+
+/// How often a move is tried again that the kernel put off: for minutes, as a fork of a large
+/// process takes seconds.
+const PATIENCE: u32 = 1_000_000;
+const EXCLUSIVE: u64 = 1 << 56;
+
+/// All that is used while pages are out; nothing of it lies on the heap.
+pub(super) struct Work<'a> {
+    pub(super) calls: &'a mut [Call],
+    /// How many of them come before the swap.
+    pub(super) before: usize,
+    pub(super) shared: &'a Shared,
+    pub(super) sidecar: Option<(&'a mut Arena<sidecar::Memory>, i32)>,
+    pub(super) keep: [i32; 2],
+    /// How long the other threads may take to stop.
+    pub(super) patience: Duration,
+    pub(super) fds: Fds,
+    pub(super) room: Room,
+    pub(super) piece: VmRange,
+    pub(super) left: u64,
+    pub(super) pagemap: i32,
+    /// An open `/proc/self/maps`, and what the piece must permit, in its bits.
+    pub(super) maps: i32,
+    pub(super) access: u64,
+    pub(super) copies_left: u64,
+    pub(super) copied: u64,
+}
+
+/// How a piece ended.
+pub(super) enum End {
+    Joined,
+    /// As it was: the reason, and where.
+    Refused(Reason, u64),
+    /// Pages could not be brought home.
+    Stranded(i32),
+}
+
+impl Work<'_> {
+    /// Does the piece. From here on nothing is touched but the stack and shared memory.
+    pub(super) fn join(&mut self) -> End {
+        self.shared.begin(self.piece, self.room);
+        let end = match self.pages_out() {
+            Ok(()) => match self.swap() {
+                Ok(()) => self.pages_back(),
+                Err(reason) => self.undo(reason, self.piece.start),
+            },
+            Err((reason, place)) => self.undo(reason, place),
+        };
+        self.answer_all();
+        self.shared.end();
+        end
+    }
+
+    /// Waits until the watcher has read of every change that began while the piece was watched. A
+    /// fork has our descriptors in the child that it makes, so that to close them would not end it.
+    fn answer_all(&self) {
+        let mut rounds = 0;
+        while uffd::is_changing(self.fds.home) {
+            own::rest(rounds);
+            rounds = rounds.saturating_add(1);
+        }
+    }
+
+    fn pages_out(&mut self) -> Result<(), (Reason, u64)> {
+        let is_out = |call: &Call| call.what == What::Out as u64;
+        let first = self.calls[..self.before]
+            .iter()
+            .position(is_out)
+            .unwrap_or(self.before);
+        for call in &mut self.calls[..first] {
+            calls::run(call);
+            let errno = call.errno();
+            if errno != 0 {
+                let call = *call;
+                return Err((
+                    self.reason(&call, errno, self.piece.start),
+                    self.piece.start,
+                ));
+            }
+        }
+        let mut turn = Turn::take(self.shared);
+        let gone = (first..self.before).try_for_each(|n| match self.move_out(n, &mut turn) {
+            0 => Ok(()),
+            errno => {
+                let call = &self.calls[n];
+                let place = call.payload[1];
+                Err((self.reason(call, errno, place), place))
+            }
+        });
+        self.shared.all_left();
+        gone
+    }
+
+    /// One move, the pages of which may have to be made our own first. Not where somebody has
+    /// changed the piece: what is mapped there now may be another memory, which nobody watches. A
+    /// change of which we do not know yet keeps its maker waiting, and so does our turn.
+    fn move_out(&mut self, n: usize, turn: &mut Turn<'_>) -> i32 {
+        let mut tried = u64::MAX;
+        loop {
+            let (shared, call) = (self.shared, &mut self.calls[n]);
+            let errno = turn.run(|| {
+                if shared.is_disturbed() {
+                    return libc::ECANCELED;
+                }
+                calls::run(call);
+                next_step(call)
+            });
+            let page = self.calls[n].payload[1];
+            if errno != libc::EBUSY || tried == page {
+                return errno;
+            }
+            tried = page;
+            if !self.is_exclusive(page) {
+                // Another process has it as well: it takes a copy.
+                if self.copies_left == 0 {
+                    return errno;
+                }
+                self.copies_left -= 1;
+                self.copied += 1;
+            }
+            let mut call = piece::unshare(page);
+            calls::run(&mut call);
+            self.calls[n].payload[4] = 0;
+        }
+    }
+
+    fn is_exclusive(&self, page: u64) -> bool {
+        let mut word = [0];
+        own::read_words(self.pagemap, &mut word, page / PAGE * 8);
+        word[0] & EXCLUSIVE != 0
+    }
+
+    fn reason(&self, call: &Call, errno: i32, place: u64) -> Reason {
+        match errno {
+            libc::EBUSY if call.what != What::Out as u64 => Reason::Userfaultfd,
+            libc::EBUSY if self.is_exclusive(place) => Reason::Pinned,
+            libc::EBUSY => Reason::Shared,
+            libc::EFAULT => Reason::Guard,
+            libc::ENOMEM => Reason::NoRoom,
+            _ => Reason::Changed,
+        }
+    }
+
+    /// The one step. Where anybody may change mappings, all others are stopped for it.
+    fn swap(&mut self) -> Result<(), Reason> {
+        self.shared.swapping(true);
+        let call = &mut self.calls[self.before];
+        let shared = self.shared;
+        let errno = match &mut self.sidecar {
+            None => {
+                calls::run(call);
+                call.errno()
+            }
+            Some((memory, tasks)) => {
+                let (maps, piece, access) = (self.maps, self.piece, self.access);
+                let mut step = || {
+                    if !is_undisturbed(shared) || !is_as_planned(maps, piece, access) {
+                        return 1;
+                    }
+                    calls::run(call);
+                    0
+                };
+                let stopped = sidecar::with_others_stopped(
+                    memory,
+                    *tasks,
+                    self.keep,
+                    self.patience,
+                    &mut step,
+                );
+                match stopped {
+                    Ok(0) => call.errno(),
+                    Ok(_) => libc::EAGAIN,
+                    Err(_) => libc::EPERM,
+                }
+            }
+        };
+        self.shared.swapping(false);
+        match errno {
+            0 => Ok(()),
+            libc::ENOMEM => Err(Reason::NoRoom),
+            libc::EPERM => Err(Reason::CannotStop),
+            _ => Err(Reason::Changed),
+        }
+    }
+
+    fn pages_back(&mut self) -> End {
+        let mut answer = 0;
+        for n in self.before + 1..self.calls.len() {
+            if self.calls[n].what == What::Back as u64 {
+                if move_home(self.shared, &mut self.calls[n]) != 0 {
+                    answer = self.bring_home();
+                }
+            } else if answer == 0 || self.calls[n].what != What::Release as u64 {
+                calls::run(&mut self.calls[n]);
+            }
+        }
+        if answer == 0 {
+            End::Joined
+        } else {
+            End::Stranded(answer)
+        }
+    }
+
+    /// Brings back what is out, and leaves the mappings as they were.
+    fn undo(&mut self, reason: Reason, place: u64) -> End {
+        let temporary = self.room.temporary(self.piece).start;
+        for n in (0..self.before).rev() {
+            let call = &self.calls[n];
+            if call.what != What::Out as u64 {
+                continue;
+            }
+            let (start, len) = (call.args[3], call.args[4]);
+            let from = temporary + (start - self.piece.start);
+            let mut home = uffd::move_pages(What::Back as u64, self.fds.home, start, from, len);
+            move_home(self.shared, &mut home);
+        }
+        let answer = self.bring_home();
+        let mut calls = piece::unwatch(self.piece, self.left, self.room, self.fds, Others::Run);
+        for call in &mut calls {
+            if answer == 0 || call.what != What::Release as u64 {
+                calls::run(call);
+            }
+        }
+        if answer == 0 {
+            End::Refused(reason, place)
+        } else {
+            End::Stranded(answer)
+        }
+    }
+
+    /// Brings page after page home, wherever that is now; drops those whose home has gone or is
+    /// taken. Returns an errno where one cannot be brought.
+    fn bring_home(&mut self) -> i32 {
+        let (shared, fd, piece) = (self.shared, self.fds.home, self.piece);
+        let temporary = self.room.temporary(piece).start;
+        let mut failed = 0;
+        shared.pages_out(VmRange::new(0, piece.len_bytes()), &mut |off, len| {
+            for off in (off..off + len).step_by(PAGE as usize) {
+                let errno = run_move(shared, || bring_page(shared, fd, temporary, off));
+                if errno != 0 {
+                    failed = errno;
+                }
+            }
+            true
+        });
+        failed
+    }
+}
+
+/// Brings one page home. Under the lock: where that is does not change meanwhile.
+fn bring_page(shared: &Shared, fd: i32, temporary: u64, off: u64) -> i32 {
+    let from = temporary + off;
+    let Some(home) = shared.home_of(off) else {
+        shared.drop_out(off, PAGE);
+        return 0;
+    };
+    let mut call = uffd::move_pages(What::Back as u64, fd, home, from, PAGE);
+    calls::run(&mut call);
+    if call.errno() == libc::EINVAL {
+        // Its place is protected now: a copy can be put there.
+        call = uffd::copy(What::Back as u64, fd, home, from, PAGE);
+        calls::run(&mut call);
+        if call.errno() == 0 {
+            shared.drop_out(off, PAGE);
+        }
+    }
+    match call.errno() {
+        // The kernel looks for the place before it looks whether changes are under way: what is not
+        // there may be on its way to another place.
+        libc::ENOENT | libc::EEXIST | libc::EINVAL if uffd::is_changing(fd) => libc::EAGAIN,
+        // The program has unmapped it, or has something else there.
+        libc::ENOENT | libc::EEXIST | libc::EINVAL => {
+            shared.drop_out(off, PAGE);
+            0
+        }
+        errno => errno,
+    }
+}
+
+/// A move home, as far as it goes.
+fn move_home(shared: &Shared, call: &mut Call) -> i32 {
+    run_move(shared, || {
+        calls::run(call);
+        next_step(call)
+    })
+}
+
+/// What a move came to: 0 where it is whole, `EAGAIN` where it is to go on.
+fn next_step(call: &mut Call) -> i32 {
+    match call.errno() {
+        libc::EAGAIN if uffd::advance(call) && call.payload[2] == 0 => 0,
+        errno => errno,
+    }
+}
+
+/// A turn of many moves: the lock is held, and given away only where a change is under way. Else the
+/// watcher would wake for each thread that waits for a page.
+struct Turn<'a> {
+    shared: &'a Shared,
+    held: Option<Held<'a>>,
+}
+
+impl<'a> Turn<'a> {
+    fn take(shared: &'a Shared) -> Turn<'a> {
+        let held = Some(shared.lock());
+        Turn { shared, held }
+    }
+
+    /// Makes `step` until it answers something else than `EAGAIN`, and never while there is a
+    /// change that was not read of. The lock is held afterwards.
+    fn run(&mut self, mut step: impl FnMut() -> i32) -> i32 {
+        for round in 0..PATIENCE {
+            if !uffd::is_changing(self.shared.home_fd()) {
+                let errno = step();
+                if errno != libc::EAGAIN {
+                    return errno;
+                }
+            }
+            self.held = None;
+            own::rest(round);
+            self.held = Some(self.shared.lock());
+        }
+        libc::EAGAIN
+    }
+}
+
+/// Makes `step` until it answers something else than `EAGAIN`: a change is under way then, and the
+/// watcher is to read of it first. Each is made under the lock of the watcher.
+fn run_move(shared: &Shared, mut step: impl FnMut() -> i32) -> i32 {
+    for round in 0..PATIENCE {
+        let held = shared.lock();
+        let errno = step();
+        drop(held);
+        if errno != libc::EAGAIN {
+            return errno;
+        }
+        own::rest(round);
+    }
+    libc::EAGAIN
+}
+
+/// True where the whole piece still permits what it did; nothing else is told of that.
+fn is_as_planned(maps: i32, piece: VmRange, access: u64) -> bool {
+    let mut at = piece.start;
+    while at < piece.end {
+        match procmap::query_fd(maps, at, &mut []) {
+            Ok(found) if found.start <= at && found.flags == access && found.ino == 0 => {
+                at = found.end;
+            }
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// True where nobody has changed the piece, nor is about to. All who could are stopped.
+fn is_undisturbed(shared: &Shared) -> bool {
+    for round in 0..PATIENCE {
+        let held = shared.lock();
+        let changing = uffd::is_changing(shared.home_fd());
+        let disturbed = shared.is_disturbed();
+        drop(held);
+        if disturbed {
+            return false;
+        }
+        if !changing {
+            return true;
+        }
+        own::rest(round);
+    }
+    false
+}

@@ -1,0 +1,447 @@
+//! BPF programs assembled by hand: instructions, loading, iterators.
+//!
+//! Only what an iterator over a task's VMAs needs: loads, moves, few kinds of jump, two helper
+//! calls, and a map of one number. There is no relocation and no compiler; the caller knows the
+//! offsets from `btf`. The verifier in the kernel proves each program safe before it runs.
+//!
+//! # Linux
+//! `bpf(2)` with `BPF_PROG_LOAD`, `BPF_LINK_CREATE`, `BPF_ITER_CREATE`, and `BPF_MAP_CREATE` and
+//! `BPF_MAP_UPDATE_ELEM` for the number; restricting an iterator to one task needs Linux 6.1.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::btf::TypeId;
+
+const CMD_MAP_CREATE: libc::c_int = 0;
+const CMD_MAP_UPDATE_ELEM: libc::c_int = 2;
+const CMD_PROG_LOAD: libc::c_int = 5;
+const CMD_LINK_CREATE: libc::c_int = 28;
+const CMD_ITER_CREATE: libc::c_int = 33;
+const PROG_TYPE_TRACING: u32 = 26;
+const TRACE_ITER: u32 = 28;
+const MAP_TYPE_ARRAY: u32 = 2;
+/// `bpf_map_lookup_elem(map, key)`.
+const HELPER_MAP_LOOKUP: i32 = 1;
+/// `bpf_seq_write(seq, data, len)`.
+const HELPER_SEQ_WRITE: i32 = 127;
+/// The verifier's text that is kept for an error.
+const LOG_BYTES: usize = 1 << 16;
+
+/// A register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reg {
+    R0 = 0,
+    R1 = 1,
+    R2 = 2,
+    R3 = 3,
+    R6 = 6,
+    R7 = 7,
+    R8 = 8,
+    R9 = 9,
+    /// The frame: the stack lies below it.
+    Frame = 10,
+}
+
+/// Width of a load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Width {
+    Byte,
+    Half,
+    Word,
+    Double,
+}
+
+impl Width {
+    /// The width that loads `bytes` in one go.
+    pub(crate) fn of(bytes: u32) -> Option<Width> {
+        match bytes {
+            1 => Some(Width::Byte),
+            2 => Some(Width::Half),
+            4 => Some(Width::Word),
+            8 => Some(Width::Double),
+            _ => None,
+        }
+    }
+}
+
+/// A jump whose target is not known yet.
+#[must_use]
+pub(crate) struct Jump(usize);
+
+/// Instructions in the making.
+#[derive(Default)]
+pub(crate) struct Assembler {
+    insns: Vec<u64>,
+}
+
+impl Assembler {
+    fn push(&mut self, code: u8, dst: Reg, src: Reg, offset: i16, imm: i32) {
+        self.insns.push(
+            u64::from(code)
+                | (dst as u64) << 8
+                | (src as u64) << 12
+                | u64::from(offset as u16) << 16
+                | u64::from(imm as u32) << 32,
+        );
+    }
+
+    /// `dst = *(src + offset)`, widened with zeros.
+    pub(crate) fn load(&mut self, width: Width, dst: Reg, src: Reg, offset: i16) {
+        let code = match width {
+            Width::Word => 0x61,
+            Width::Half => 0x69,
+            Width::Byte => 0x71,
+            Width::Double => 0x79,
+        };
+        self.push(code, dst, src, offset, 0);
+    }
+
+    /// `*(u64 *)(dst + offset) = src`.
+    pub(crate) fn store(&mut self, dst: Reg, offset: i16, src: Reg) {
+        self.push(0x7b, dst, src, offset, 0);
+    }
+
+    /// `dst = src`.
+    pub(crate) fn copy(&mut self, dst: Reg, src: Reg) {
+        self.push(0xbf, dst, src, 0, 0);
+    }
+
+    /// `dst = value`.
+    pub(crate) fn set(&mut self, dst: Reg, value: i32) {
+        self.push(0xb7, dst, Reg::R0, 0, value);
+    }
+
+    /// `dst += value`.
+    pub(crate) fn add(&mut self, dst: Reg, value: i32) {
+        self.push(0x07, dst, Reg::R0, 0, value);
+    }
+
+    /// Jumps if `reg` is 0.
+    pub(crate) fn jump_if_zero(&mut self, reg: Reg) -> Jump {
+        self.push(0x15, reg, Reg::R0, 0, 0);
+        Jump(self.insns.len() - 1)
+    }
+
+    /// Jumps if `reg` is not 0.
+    pub(crate) fn jump_unless_zero(&mut self, reg: Reg) -> Jump {
+        self.push(0x55, reg, Reg::R0, 0, 0);
+        Jump(self.insns.len() - 1)
+    }
+
+    /// Jumps if two registers differ.
+    pub(crate) fn jump_unless_same(&mut self, one: Reg, other: Reg) -> Jump {
+        self.push(0x5d, one, other, 0, 0);
+        Jump(self.insns.len() - 1)
+    }
+
+    /// The next instruction's place, for [`back_unless_zero`](Self::back_unless_zero).
+    pub(crate) fn here(&self) -> usize {
+        self.insns.len()
+    }
+
+    /// Jumps back to `to` if `reg` is not 0.
+    pub(crate) fn back_unless_zero(&mut self, reg: Reg, to: usize) {
+        let distance = to as i64 - self.insns.len() as i64 - 1;
+        self.push(0x55, reg, Reg::R0, distance as i16, 0);
+    }
+
+    /// `R0` = pointer to the number, or null for the verifier's sake. R1 to R3 and the uppermost
+    /// word of the stack are overwritten.
+    pub(crate) fn find(&mut self, number: &Number) {
+        const PSEUDO_MAP_FD: u8 = 1;
+        self.set(Reg::R1, 0);
+        self.store(Reg::Frame, -8, Reg::R1);
+        // A load of 64 bits takes two instructions; the descriptor stands in the first.
+        let code = 0x18 | (Reg::R1 as u64) << 8 | u64::from(PSEUDO_MAP_FD) << 12;
+        self.insns.push(code | (number.fd.as_raw_fd() as u64) << 32);
+        self.insns.push(0);
+        self.copy(Reg::R2, Reg::Frame);
+        self.add(Reg::R2, -8);
+        self.push(0x85, Reg::R0, Reg::R0, 0, HELPER_MAP_LOOKUP);
+    }
+
+    /// Lets a jump arrive at the next instruction.
+    pub(crate) fn land(&mut self, jump: Jump) {
+        let distance = (self.insns.len() - jump.0 - 1) as u16;
+        self.insns[jump.0] |= u64::from(distance) << 16;
+    }
+
+    /// Writes `len` bytes of the stack from `Frame + offset` on to the reader of the iterator.
+    /// `seq` must hold the `seq_file`; R0 to R3 are overwritten.
+    pub(crate) fn write_to_reader(&mut self, seq: Reg, offset: i32, len: i32) {
+        self.copy(Reg::R1, seq);
+        self.copy(Reg::R2, Reg::Frame);
+        self.add(Reg::R2, offset);
+        self.set(Reg::R3, len);
+        self.push(0x85, Reg::R0, Reg::R0, 0, HELPER_SEQ_WRITE);
+    }
+
+    /// Ends the program: the iterator goes on to the next object.
+    pub(crate) fn exit(&mut self) {
+        self.set(Reg::R0, 0);
+        self.push(0x95, Reg::R0, Reg::R0, 0, 0);
+    }
+}
+
+/// Why a program was not loaded.
+#[derive(Debug)]
+pub(crate) struct LoadError {
+    /// What `bpf(2)` answered.
+    pub(crate) cause: io::Error,
+    /// The last line that the verifier said, if it said anything.
+    pub(crate) verdict: String,
+}
+
+/// A loaded iterator program.
+#[derive(Debug)]
+pub(crate) struct Program {
+    fd: OwnedFd,
+}
+
+// The beginnings of `union bpf_attr` that the three commands read.
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct LoadAttr {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+    prog_btf_fd: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    func_info_cnt: u32,
+    line_info_rec_size: u32,
+    line_info: u64,
+    line_info_cnt: u32,
+    attach_btf_id: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct MapAttr {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct ElementAttr {
+    map_fd: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct LinkAttr {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    iter_info: u64,
+    iter_info_len: u32,
+    padding: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct IterAttr {
+    link_fd: u32,
+    flags: u32,
+}
+
+/// `union bpf_iter_link_info` as the task iterators read it.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct IterTask {
+    tid: u32,
+    tgid: u32,
+    pid_fd: u32,
+    padding: u32,
+}
+
+/// A number that programs read and this process sets.
+#[derive(Debug)]
+pub(crate) struct Number {
+    fd: OwnedFd,
+}
+
+impl Number {
+    /// A number that is 0.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_BPF`.
+    pub(crate) fn new() -> io::Result<Number> {
+        let mut attr = MapAttr {
+            map_type: MAP_TYPE_ARRAY,
+            key_size: 4,
+            value_size: 8,
+            max_entries: 1,
+            ..MapAttr::default()
+        };
+        // SAFETY: `attr` has no pointers.
+        let fd = unsafe { bpf(CMD_MAP_CREATE, &mut attr) }?;
+        Ok(Number { fd })
+    }
+
+    /// Sets it.
+    ///
+    /// # Errors
+    /// None that a sound descriptor gives.
+    pub(crate) fn set(&self, value: u64) -> io::Result<()> {
+        let key = 0u32;
+        let attr = ElementAttr {
+            map_fd: self.fd.as_raw_fd() as u32,
+            key: &raw const key as u64,
+            value: &raw const value as u64,
+            ..ElementAttr::default()
+        };
+        // SAFETY: `attr` points to a key and a value of the map's sizes, which live across the call.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_bpf,
+                CMD_MAP_UPDATE_ELEM,
+                &raw const attr,
+                size_of::<ElementAttr>(),
+            )
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+}
+
+impl Program {
+    /// Loads an iterator program that attaches to the kernel function `target`.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_BPF` and `CAP_PERFMON`, `EACCES` or `EINVAL` when the verifier
+    /// refuses, `ENOSYS` without BPF.
+    pub(crate) fn load(
+        code: &Assembler,
+        name: &CStr,
+        license: &CStr,
+        target: TypeId,
+    ) -> Result<Program, LoadError> {
+        let mut attr = LoadAttr {
+            prog_type: PROG_TYPE_TRACING,
+            insn_cnt: code.insns.len() as u32,
+            insns: code.insns.as_ptr() as u64,
+            license: license.as_ptr() as u64,
+            expected_attach_type: TRACE_ITER,
+            attach_btf_id: target.0,
+            ..LoadAttr::default()
+        };
+        for (to, from) in attr.prog_name[..15].iter_mut().zip(name.to_bytes()) {
+            *to = *from;
+        }
+        // SAFETY: `attr` points to instructions and licence, which live across the call and are
+        // as long as it says.
+        if let Ok(fd) = unsafe { bpf(CMD_PROG_LOAD, &mut attr) } {
+            return Ok(Program { fd });
+        }
+        // Once more, now asking why: the verifier's text costs time, so not at first.
+        let mut log = vec![0u8; LOG_BYTES];
+        attr.log_level = 1;
+        attr.log_size = log.len() as u32;
+        attr.log_buf = log.as_mut_ptr() as u64;
+        // SAFETY: as above, and `log` lives across the call as well.
+        let fd = unsafe { bpf(CMD_PROG_LOAD, &mut attr) };
+        fd.map(|fd| Program { fd }).map_err(|cause| LoadError {
+            cause,
+            verdict: last_line(&log),
+        })
+    }
+
+    /// Opens an iterator of this program over one thread group; reading it runs the program.
+    ///
+    /// # Errors
+    /// `ESRCH` when there is no such thread group, `EINVAL` where the kernel cannot restrict an
+    /// iterator to one, `EMFILE`.
+    pub(crate) fn iterate(&self, tgid: u32) -> io::Result<OwnedFd> {
+        let task = IterTask {
+            tgid,
+            ..IterTask::default()
+        };
+        let mut attr = LinkAttr {
+            prog_fd: self.fd.as_raw_fd() as u32,
+            attach_type: TRACE_ITER,
+            iter_info: &raw const task as u64,
+            iter_info_len: size_of::<IterTask>() as u32,
+            ..LinkAttr::default()
+        };
+        // SAFETY: `attr` points to `task`, which lives across the call and is as long as it says.
+        unsafe { open(&mut attr) }
+    }
+
+    /// Opens an iterator of this program over all tasks; reading it runs the program.
+    ///
+    /// # Errors
+    /// `EINVAL` where the program is of another kind, `EMFILE`.
+    pub(crate) fn iterate_all(&self) -> io::Result<OwnedFd> {
+        let mut attr = LinkAttr {
+            prog_fd: self.fd.as_raw_fd() as u32,
+            attach_type: TRACE_ITER,
+            ..LinkAttr::default()
+        };
+        // SAFETY: `attr` has no pointers.
+        unsafe { open(&mut attr) }
+    }
+}
+
+/// An iterator over what `link` describes.
+///
+/// # Safety
+/// As for `bpf`.
+unsafe fn open(link: &mut LinkAttr) -> io::Result<OwnedFd> {
+    // SAFETY: as the caller promises.
+    let link = unsafe { bpf(CMD_LINK_CREATE, link) }?;
+    let mut attr = IterAttr {
+        link_fd: link.as_raw_fd() as u32,
+        flags: 0,
+    };
+    // SAFETY: `attr` has no pointers. The iterator keeps what it needs of the link alive.
+    unsafe { bpf(CMD_ITER_CREATE, &mut attr) }
+}
+
+/// `bpf(2)` for commands that answer with a descriptor.
+///
+/// # Safety
+/// `attr` must be what `cmd` reads, its pointers valid for what the kernel does with them.
+unsafe fn bpf<T>(cmd: libc::c_int, attr: &mut T) -> io::Result<OwnedFd> {
+    // SAFETY: `attr` is as long as is said; what it points to is the caller's promise.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, cmd, &raw mut *attr, size_of::<T>()) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just made this descriptor for us; nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// The last line of the verifier's text that is not its statistics.
+fn last_line(log: &[u8]) -> String {
+    let end = log.iter().position(|&b| b == 0).unwrap_or(log.len());
+    String::from_utf8_lossy(&log[..end])
+        .lines()
+        .rev()
+        .find(|line| !line.is_empty() && !line.starts_with("processed "))
+        .unwrap_or_default()
+        .to_owned()
+}

@@ -1,0 +1,208 @@
+//! A table of system calls in memory, made by whoever runs it: this thread, or an agent in another
+//! process.
+//!
+//! A repair is a fixed sequence of calls that must not be interrupted by anything of ours: no
+//! allocation, no lock, no memory that may be on its way. So the sequence is written down first, in
+//! an [`Arena`] that is shared memory and therefore never part of what is repaired; then it is run.
+//! Structures that `ioctl` wants lie in the entry itself.
+//!
+//! # Picture
+//! ```text
+//! entry (128 bytes):  nr | six arguments | result | payload, five words | what | unused
+//!                           argument 2 of an ioctl ──────▲
+//! ```
+
+use std::io;
+use std::ptr::{self, NonNull};
+
+/// Words of an `ioctl` structure at most.
+pub(crate) const PAYLOAD_WORDS: usize = 5;
+/// Bytes of one entry; the agent's code knows it.
+pub(crate) const ENTRY_BYTES: u64 = 128;
+/// Where in an entry the result lies; the agent's code knows it.
+#[cfg(test)]
+pub(crate) const RESULT_OFFSET: usize = 56;
+const PAYLOAD_OFFSET: u64 = 64;
+
+/// One call.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Call {
+    /// Its number.
+    pub(crate) nr: i64,
+    /// Its arguments.
+    pub(crate) args: [u64; 6],
+    /// What it answered, `-errno` for an error.
+    pub(crate) result: i64,
+    /// The structure that its third argument points to, where it does.
+    pub(crate) payload: [u64; PAYLOAD_WORDS],
+    /// What it is for, as the maker of the table counts it.
+    pub(crate) what: u64,
+    unused: [u64; 2],
+}
+
+const _: () = assert!(size_of::<Call>() as u64 == ENTRY_BYTES);
+
+impl Call {
+    /// A call whose arguments are all numbers or addresses.
+    pub(crate) fn plain(what: u64, nr: i64, args: &[u64]) -> Call {
+        let mut call = Call {
+            nr,
+            what,
+            ..Call::default()
+        };
+        call.args[..args.len()].copy_from_slice(args);
+        call
+    }
+
+    /// An `ioctl` on `fd`, whose structure is `payload`.
+    pub(crate) fn ioctl(what: u64, fd: i32, request: u64, payload: &[u64]) -> Call {
+        let mut call = Call::plain(what, libc::SYS_ioctl, &[fd as u64, request]);
+        call.payload[..payload.len()].copy_from_slice(payload);
+        call
+    }
+
+    /// True for a call whose third argument is its own payload.
+    fn points_at_itself(&self) -> bool {
+        self.nr == libc::SYS_ioctl
+    }
+
+    /// The call as it must stand at `address`.
+    pub(crate) fn at(mut self, address: u64) -> Call {
+        if self.points_at_itself() {
+            self.args[2] = address + PAYLOAD_OFFSET;
+        }
+        self
+    }
+
+    /// The errno that it ended with, 0 for success.
+    pub(crate) fn errno(&self) -> i32 {
+        if (-4095..0).contains(&self.result) {
+            -self.result as i32
+        } else {
+            0
+        }
+    }
+}
+
+/// Makes the call that stands at `call`, and stores the result there.
+pub(crate) fn run(call: &mut Call) {
+    if call.points_at_itself() {
+        call.args[2] = ptr::from_mut(&mut call.payload) as u64;
+    }
+    let [a, b, c, d, e, f] = call.args;
+    // SAFETY: the tables are made by `repair`, which names only ranges that it was told to repair
+    // and memory of its own. What is there afterwards is what was there before.
+    let answer = unsafe { libc::syscall(call.nr, a, b, c, d, e, f) };
+    call.result = if answer == -1 {
+        -i64::from(
+            io::Error::last_os_error()
+                .raw_os_error()
+                .unwrap_or(libc::EIO),
+        )
+    } else {
+        answer
+    };
+}
+
+/// Shared anonymous memory with `T`s in it, zeroed: never a candidate for merging, never moved.
+#[derive(Debug)]
+pub(crate) struct Arena<T> {
+    base: NonNull<T>,
+    len: usize,
+}
+
+// SAFETY: an arena owns its memory as a box does.
+unsafe impl<T: Send> Send for Arena<T> {}
+
+/// What may lie in an arena: zeroes are a value.
+#[allow(dead_code, reason = "a bound, with nothing to call")]
+pub(crate) trait Plain {}
+
+impl Plain for Call {}
+
+macro_rules! plain_atomics {
+    ($($name:ident),*) => {$(impl Plain for std::sync::atomic::$name {})*};
+}
+plain_atomics!(AtomicI32, AtomicU32, AtomicU64);
+
+impl<T: Plain> Arena<T> {
+    /// Room for `len` values.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn new(len: usize) -> io::Result<Arena<T>> {
+        // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                len * size_of::<T>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        // A child of a fork would share it, and shall not.
+        // SAFETY: the mapping was just made.
+        unsafe {
+            libc::madvise(
+                base.as_ptr().cast(),
+                len * size_of::<T>(),
+                libc::MADV_DONTFORK,
+            )
+        };
+        Ok(Arena { base, len })
+    }
+}
+
+impl<T> Arena<T> {
+    /// Its values.
+    pub(crate) fn all(&mut self) -> &mut [T] {
+        // SAFETY: `len` values lie there, zeroed at first, which `Plain` says is a value; the
+        // arena is borrowed as long as the slice lives.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+    }
+
+    /// Its values, for reading.
+    pub(crate) fn get(&self) -> &[T] {
+        // SAFETY: as above; whoever shares an arena has only atomics in it.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl<T> Drop for Arena<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nobody borrows from it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len * size_of::<T>()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn the_agent_finds_what_it_looks_for() {
+        assert_eq!(offset_of!(Call, result), RESULT_OFFSET);
+        assert_eq!(offset_of!(Call, payload) as u64, PAYLOAD_OFFSET);
+        assert_eq!(offset_of!(Call, args), 8);
+    }
+
+    #[test]
+    fn results_and_errors_are_kept() {
+        let mut arena: Arena<Call> = Arena::new(2).unwrap();
+        let calls = arena.all();
+        calls[0] = Call::plain(0, libc::SYS_getpid, &[]);
+        calls[1] = Call::plain(0, libc::SYS_close, &[u64::MAX]);
+        calls.iter_mut().for_each(run);
+        assert_eq!(calls[0].result, i64::from(std::process::id()));
+        assert_eq!(calls[0].errno(), 0);
+        assert_eq!(calls[1].errno(), libc::EBADF);
+    }
+}

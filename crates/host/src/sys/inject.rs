@@ -1,0 +1,373 @@
+//! System calls made by a stopped thread of another process.
+//!
+//! Two ways. One call at a time, through a `syscall` instruction that the process has anyway, is
+//! slow and needs nothing. A table of calls ([`Call`]) is worked off by an *agent*: a few
+//! instructions on a page of their own, which use no stack, stop at the first error, and end by
+//! stopping their process. Whoever uses this restores registers and signal mask at a signal stop,
+//! where the kernel still knows how to restart the call that was interrupted.
+//!
+//! # Linux
+//! `ptrace(2)`: `PTRACE_SEIZE`, `PTRACE_GETREGSET`, `PTRACE_SETSIGMASK`. x86-64 and aarch64.
+
+use std::io;
+use std::ptr;
+use std::slice;
+use std::time::{Duration, Instant};
+
+use super::calls::Call;
+
+const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
+const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
+const PTRACE_O_SUSPEND_SECCOMP: usize = 1 << 21;
+const NT_PRSTATUS: usize = 1;
+const EVENT_STOP: i32 = 128;
+const MOST_WORDS: usize = 34;
+
+/// General registers, in the kernel's order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Registers {
+    pub(crate) words: [u64; MOST_WORDS],
+    pub(crate) count: usize,
+}
+
+#[cfg(target_arch = "x86_64")]
+mod arch {
+    /// `syscall`
+    pub(super) const SYSCALL: &[u8] = &[0x0f, 0x05];
+    /// In words of `user_regs_struct`.
+    pub(super) const PC: usize = 16;
+    pub(super) const SP: usize = 19;
+    pub(super) const FP: usize = 4;
+    pub(super) const CALL: usize = ORIG_RAX;
+    pub(super) const NR: usize = 10;
+    pub(super) const RESULT: usize = 10;
+    pub(super) const ARGS: [usize; 6] = [14, 13, 12, 7, 9, 8];
+    /// r12 to r15.
+    pub(super) const AGENT: [usize; 4] = [3, 2, 1, 0];
+    const ORIG_RAX: usize = 15;
+    const CS: usize = 17;
+    const CS_64: u64 = 0x33;
+
+    pub(super) fn forget_call(words: &mut [u64]) {
+        words[ORIG_RAX] = u64::MAX;
+    }
+
+    pub(super) fn is_64_bit(words: &[u64]) -> bool {
+        words[CS] == CS_64
+    }
+
+    core::arch::global_asm!(
+        ".pushsection .rodata",
+        ".globl vmarea_agent_begin, vmarea_agent_end",
+        ".hidden vmarea_agent_begin",
+        ".hidden vmarea_agent_end",
+        "vmarea_agent_begin:",
+        "2: cmp r12, r13",
+        "jae 3f",
+        "mov rax, [r12]",
+        "mov rdi, [r12 + 8]",
+        "mov rsi, [r12 + 16]",
+        "mov rdx, [r12 + 24]",
+        "mov r10, [r12 + 32]",
+        "mov r8, [r12 + 40]",
+        "mov r9, [r12 + 48]",
+        "syscall",
+        "mov [r12 + 56], rax",
+        "cmp rax, -4095",
+        "jae 3f",
+        "add r12, 128",
+        "jmp 2b",
+        "3: mov eax, 234", // tgkill(pid, tid, SIGSTOP)
+        "mov rdi, r14",
+        "mov rsi, r15",
+        "mov edx, 19",
+        "syscall",
+        "jmp 3b",
+        "vmarea_agent_end:",
+        ".popsection",
+    );
+}
+
+#[cfg(target_arch = "aarch64")]
+mod arch {
+    /// `svc #0`
+    pub(super) const SYSCALL: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
+    pub(super) const PC: usize = 32;
+    pub(super) const SP: usize = 31;
+    pub(super) const FP: usize = 29;
+    pub(super) const CALL: usize = NR;
+    pub(super) const NR: usize = 8;
+    pub(super) const RESULT: usize = 0;
+    pub(super) const ARGS: [usize; 6] = [0, 1, 2, 3, 4, 5];
+    /// x19 to x22.
+    pub(super) const AGENT: [usize; 4] = [19, 20, 21, 22];
+
+    /// The kernel has prepared the restart before it shows the registers.
+    pub(super) fn forget_call(_: &mut [u64]) {}
+
+    pub(super) fn is_64_bit(words: &[u64]) -> bool {
+        words.len() == super::MOST_WORDS
+    }
+
+    core::arch::global_asm!(
+        ".pushsection .rodata",
+        ".balign 4",
+        ".globl vmarea_agent_begin, vmarea_agent_end",
+        ".hidden vmarea_agent_begin",
+        ".hidden vmarea_agent_end",
+        "vmarea_agent_begin:",
+        "2: cmp x19, x20",
+        "b.hs 3f",
+        "ldr x8, [x19]",
+        "ldp x0, x1, [x19, #8]",
+        "ldp x2, x3, [x19, #24]",
+        "ldp x4, x5, [x19, #40]",
+        "svc #0",
+        "str x0, [x19, #56]",
+        "cmn x0, #4095",
+        "b.hs 3f",
+        "add x19, x19, #128",
+        "b 2b",
+        "3: mov x8, #131", // tgkill(pid, tid, SIGSTOP)
+        "mov x0, x21",
+        "mov x1, x22",
+        "mov x2, #19",
+        "svc #0",
+        "b 3b",
+        "vmarea_agent_end:",
+        ".popsection",
+    );
+}
+
+unsafe extern "C" {
+    static vmarea_agent_begin: u8;
+    static vmarea_agent_end: u8;
+}
+
+/// The agent's instructions.
+pub(crate) fn agent_code() -> &'static [u8] {
+    let (begin, end) = (&raw const vmarea_agent_begin, &raw const vmarea_agent_end);
+    // SAFETY: both labels are in one section, the first before the second, with bytes between.
+    unsafe { slice::from_raw_parts(begin, end.offset_from(begin) as usize) }
+}
+
+/// The bytes of an instruction that makes a system call.
+pub(crate) fn syscall_instruction() -> &'static [u8] {
+    arch::SYSCALL
+}
+
+impl Registers {
+    /// True where the thread runs 64-bit code.
+    pub(crate) fn is_64_bit(&self) -> bool {
+        arch::is_64_bit(&self.words[..self.count])
+    }
+
+    /// Where it will run on.
+    pub(crate) fn pc(&self) -> u64 {
+        self.words[arch::PC]
+    }
+
+    /// The number of the call in which the thread is, or was last.
+    pub(crate) fn call_number(&self) -> i64 {
+        self.words[arch::CALL].cast_signed()
+    }
+
+    /// Instruction, stack and frame pointer.
+    pub(crate) fn of_stack(&self) -> [u64; 3] {
+        [arch::PC, arch::SP, arch::FP].map(|register| self.words[register])
+    }
+
+    /// These registers, about to make one call with the instruction at `place`.
+    pub(crate) fn calling(mut self, place: u64, call: &Call) -> Registers {
+        arch::forget_call(&mut self.words);
+        self.words[arch::NR] = call.nr as u64;
+        for (register, value) in arch::ARGS.iter().zip(call.args) {
+            self.words[*register] = value;
+        }
+        self.words[arch::PC] = place;
+        self
+    }
+
+    /// What the call answered.
+    pub(crate) fn result(&self) -> i64 {
+        self.words[arch::RESULT].cast_signed()
+    }
+
+    /// These registers, about to work off a table as the agent at `code`.
+    pub(crate) fn agent(mut self, code: u64, table: (u64, u64), ids: (i32, i32)) -> Registers {
+        arch::forget_call(&mut self.words);
+        let values = [table.0, table.1, ids.0 as u64, ids.1 as u64];
+        for (register, value) in arch::AGENT.iter().zip(values) {
+            self.words[*register] = value;
+        }
+        self.words[arch::PC] = code;
+        self
+    }
+}
+
+fn request(request: libc::c_uint, tid: i32, addr: usize, data: usize) -> io::Result<()> {
+    // SAFETY: callers pass numbers, or the address of memory that lives across the call.
+    match unsafe { libc::ptrace(request as _, tid, addr, data) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether filters of the thread are in the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seccomp {
+    /// It has none.
+    None,
+    /// They are suspended while the thread is traced; needs `CAP_SYS_ADMIN`.
+    Suspend,
+}
+
+/// Begins to trace a thread, without stopping it.
+///
+/// # Errors
+/// `EPERM` where it is not permitted, or traced already; `ESRCH`.
+pub(crate) fn seize(tid: i32, seccomp: Seccomp) -> io::Result<()> {
+    let options = match seccomp {
+        Seccomp::None => 0,
+        Seccomp::Suspend => PTRACE_O_SUSPEND_SECCOMP,
+    };
+    request(libc::PTRACE_SEIZE, tid, 0, options)
+}
+
+/// Asks a traced thread to stop.
+///
+/// # Errors
+/// `ESRCH`.
+pub(crate) fn interrupt(tid: i32) -> io::Result<()> {
+    request(libc::PTRACE_INTERRUPT, tid, 0, 0)
+}
+
+/// Lets a stopped thread go for good.
+///
+/// # Errors
+/// `ESRCH`.
+pub(crate) fn detach(tid: i32) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, tid, 0, 0)
+}
+
+/// A stop of a traced thread, or its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// It stands because we asked it to.
+    Trap,
+    /// It takes part in the stop of its process.
+    GroupStop,
+    /// It stands before a signal.
+    Signal(i32),
+    /// It stands at a system call.
+    Syscall,
+    /// It has ended.
+    Ended,
+}
+
+/// Waits for the next stop of a thread; `None` where none comes in time.
+pub(crate) fn wait(tid: i32, patience: Duration) -> Option<Wait> {
+    let until = Instant::now() + patience;
+    let mut rounds = 0u32;
+    loop {
+        let mut status = 0;
+        // SAFETY: the status lives across the call.
+        let got = unsafe { libc::waitpid(tid, &mut status, libc::__WALL | libc::WNOHANG) };
+        if got == tid {
+            if !libc::WIFSTOPPED(status) {
+                return Some(Wait::Ended);
+            }
+            let signal = libc::WSTOPSIG(status);
+            return Some(match (status >> 16, signal) {
+                (EVENT_STOP, libc::SIGTRAP) => Wait::Trap,
+                (EVENT_STOP, _) => Wait::GroupStop,
+                (0, signal) if signal == libc::SIGTRAP | 0x80 => Wait::Syscall,
+                (_, signal) => Wait::Signal(signal),
+            });
+        }
+        if got < 0 {
+            return Some(Wait::Ended);
+        }
+        rounds += 1;
+        if rounds < 200 {
+            super::own::breathe();
+        } else if Instant::now() > until {
+            return None;
+        } else {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+/// The registers of a stopped thread.
+///
+/// # Errors
+/// `ESRCH`.
+pub(crate) fn registers(tid: i32) -> io::Result<Registers> {
+    let mut words = [0; MOST_WORDS];
+    let mut vector = libc::iovec {
+        iov_base: words.as_mut_ptr().cast(),
+        iov_len: size_of_val(&words),
+    };
+    let address = ptr::from_mut(&mut vector) as usize;
+    request(libc::PTRACE_GETREGSET as _, tid, NT_PRSTATUS, address)?;
+    Ok(Registers {
+        words,
+        count: vector.iov_len / 8,
+    })
+}
+
+/// Gives a stopped thread registers.
+///
+/// # Errors
+/// `ESRCH`.
+pub(crate) fn set_registers(tid: i32, registers: &Registers) -> io::Result<()> {
+    let vector = libc::iovec {
+        iov_base: registers.words.as_ptr().cast_mut().cast(),
+        iov_len: registers.count * 8,
+    };
+    let address = ptr::from_ref(&vector) as usize;
+    request(libc::PTRACE_SETREGSET as _, tid, NT_PRSTATUS, address)
+}
+
+/// The signals that a stopped thread blocks.
+///
+/// # Errors
+/// `ESRCH`.
+pub(crate) fn mask(tid: i32) -> io::Result<u64> {
+    let mut mask = 0u64;
+    request(PTRACE_GETSIGMASK, tid, 8, ptr::from_mut(&mut mask) as usize)?;
+    Ok(mask)
+}
+
+/// Sets the signals that a stopped thread blocks.
+///
+/// # Errors
+/// `ESRCH`.
+pub(crate) fn set_mask(tid: i32, mask: u64) -> io::Result<()> {
+    request(PTRACE_SETSIGMASK, tid, 8, ptr::from_ref(&mask) as usize)
+}
+
+/// Sends a signal to one thread.
+///
+/// # Errors
+/// `ESRCH`, `EPERM`.
+pub(crate) fn signal_thread(pid: i32, tid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: takes numbers only.
+    match unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A table as bytes, to be written into another process.
+pub(crate) fn bytes_of(calls: &[Call]) -> &[u8] {
+    // SAFETY: a call is made of numbers without gaps.
+    unsafe { slice::from_raw_parts(calls.as_ptr().cast(), size_of_val(calls)) }
+}
+
+/// A table whose bytes are read from another process.
+pub(crate) fn bytes_of_mut(calls: &mut [Call]) -> &mut [u8] {
+    // SAFETY: a call is made of numbers without gaps; any bytes are one.
+    unsafe { slice::from_raw_parts_mut(calls.as_mut_ptr().cast(), size_of_val(calls)) }
+}

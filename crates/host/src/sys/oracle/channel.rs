@@ -1,0 +1,159 @@
+//! The memory through which tester and children talk: one slot for each process.
+//!
+//! # Picture
+//! ```text
+//! tester: write command, turn = CHILD, wake ──▶ child: do it, write answer, turn = TESTER, wake
+//! ```
+//! Both sides may read and write everything, so all of it is atomics; nothing in it is trusted to
+//! be sensible, only to be numbers.
+
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use super::raw_call;
+
+/// Processes at one time.
+pub(crate) const SLOTS: usize = 4;
+/// Words of memory that a command may point to.
+pub(crate) const SCRATCH_WORDS: usize = 64;
+
+/// Where the steps of a series lie in the scratch memory: one word for each argument.
+pub(crate) const STEPS: usize = 0;
+/// How many times a series goes.
+pub(crate) const TIMES: usize = 6;
+/// How many times it went.
+pub(crate) const WENT: usize = 7;
+/// How long that took, in nanoseconds.
+pub(crate) const TOOK: usize = 8;
+/// Where the clock is read to, two words.
+pub(crate) const CLOCK: usize = 9;
+
+/// The tester may write a command.
+pub(crate) const TESTER: u32 = 0;
+/// The child has a command to do.
+pub(crate) const CHILD: u32 = 1;
+
+/// What a child is to do.
+pub(crate) mod command {
+    pub(crate) const CALL: u32 = 1;
+    pub(crate) const READ: u32 = 2;
+    pub(crate) const WRITE: u32 = 3;
+    pub(crate) const FORK: u32 = 4;
+    /// A call again and again, its arguments moving on by fixed steps.
+    pub(crate) const CALLS: u32 = 5;
+    /// A write again and again, its address moving on.
+    pub(crate) const WRITES: u32 = 6;
+}
+
+/// The mailbox of one process.
+#[repr(C, align(1024))]
+#[derive(Debug)]
+pub(crate) struct Slot {
+    turn: AtomicU32,
+    pub(crate) command: AtomicU32,
+    pub(crate) number: AtomicU64,
+    pub(crate) args: [AtomicU64; 6],
+    pub(crate) result: AtomicI64,
+    /// Signal and its code (`signal << 8 | code`), 0 for none.
+    pub(crate) signal: AtomicU64,
+    pub(crate) scratch: [AtomicU64; SCRATCH_WORDS],
+}
+
+/// The shared mapping.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    slots: *mut [Slot; SLOTS],
+}
+
+// SAFETY: the mapping lives as long as the value and holds atomics only.
+unsafe impl Send for Channel {}
+
+impl Channel {
+    pub(crate) fn new() -> io::Result<Channel> {
+        // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
+        let at = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                size_of::<[Slot; SLOTS]>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Channel { slots: at.cast() })
+    }
+
+    pub(crate) fn slots(&self) -> &[Slot; SLOTS] {
+        // SAFETY: mapped until drop, page aligned, and zeros are valid atomics.
+        unsafe { &*self.slots }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, and no reference outlives the value.
+        unsafe { libc::munmap(self.slots.cast(), size_of::<[Slot; SLOTS]>()) };
+    }
+}
+
+impl Slot {
+    /// Address of the scratch memory, the same on both sides.
+    pub(crate) fn scratch_address(&self) -> u64 {
+        self.scratch.as_ptr() as u64
+    }
+
+    /// Marks the slot as busy without waking anybody: its process is not there yet.
+    pub(crate) fn expect_child(&self) {
+        // ORDERING: Relaxed; the process that will answer is made after this by system calls.
+        self.turn.store(CHILD, Ordering::Relaxed);
+    }
+
+    /// Gives the turn to the other side, with everything written before.
+    pub(crate) fn hand_over(&self, to: u32) {
+        // ORDERING: Release, pairs with the Acquire in `has_turn`.
+        self.turn.store(to, Ordering::Release);
+        let args = [
+            self.turn.as_ptr() as u64,
+            libc::FUTEX_WAKE as u64,
+            1,
+            0,
+            0,
+            0,
+        ];
+        // SAFETY: wakes waiters of a word that we own.
+        unsafe { raw_call(libc::SYS_futex as u64, args) };
+    }
+
+    /// True when it is the turn of `who`.
+    pub(crate) fn has_turn(&self, who: u32) -> bool {
+        // ORDERING: Acquire, pairs with the Release in `hand_over`.
+        self.turn.load(Ordering::Acquire) == who
+    }
+
+    /// Sleeps until it is the turn of `who`, or until the time is over where one is given.
+    pub(crate) fn wait(&self, who: u32, timeout: Option<&libc::timespec>) -> bool {
+        let other = if who == TESTER { CHILD } else { TESTER };
+        let timeout_at = timeout.map_or(0, |t| ptr::from_ref(t) as u64);
+        while !self.has_turn(who) {
+            let args = [
+                self.turn.as_ptr() as u64,
+                libc::FUTEX_WAIT as u64,
+                u64::from(other),
+                timeout_at,
+                0,
+                0,
+            ];
+            // SAFETY: the word and the time live across the call.
+            let result = unsafe { raw_call(libc::SYS_futex as u64, args) };
+            if result == -i64::from(libc::ETIMEDOUT) {
+                return self.has_turn(who);
+            }
+        }
+        true
+    }
+}

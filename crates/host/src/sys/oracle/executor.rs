@@ -1,0 +1,194 @@
+//! What runs in a child: takes commands from its slot until it is killed.
+//!
+//! No heap, no panics, no thread-local data: see the module above. Children of a child are made so
+//! that they are the tester's own, to be waited for and killed like the first.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use super::channel::{self, CHILD, Channel, SLOTS, Slot, TESTER, command};
+use super::{raw_call, touch};
+
+const CLONE_PARENT: u64 = 0x8000;
+
+/// Forks the first child, which takes its commands from slot 0. Before that it unmaps `unneeded`
+/// and shrinks its heap to nothing, which begins at `heap`. Gives its process id.
+///
+/// # Errors
+/// Those of `fork(2)`.
+pub(crate) fn start(channel: &Channel, unneeded: &[(u64, u64)], heap: u64) -> io::Result<i32> {
+    let slots = channel.slots();
+    slots[0].expect_child();
+    // On the stack: the list itself may lie in what it names.
+    let mut ranges = [(0, 0); 64];
+    for (to, from) in ranges.iter_mut().zip(unneeded) {
+        *to = *from;
+    }
+    // SAFETY: the child runs `run` alone, on its copy of this stack, and never returns.
+    let pid = unsafe {
+        raw_call(
+            libc::SYS_clone as u64,
+            [libc::SIGCHLD as u64, 0, 0, 0, 0, 0],
+        )
+    };
+    match pid {
+        0 => {
+            // SAFETY: this process is ours alone from here on; the ranges are memory that
+            // the executor does not use.
+            unsafe {
+                for (start, len) in ranges {
+                    raw_call(libc::SYS_munmap as u64, [start, len, 0, 0, 0, 0]);
+                }
+                raw_call(libc::SYS_brk as u64, [heap, 0, 0, 0, 0, 0]);
+                touch::catch_signals();
+                run(slots, 0)
+            }
+        }
+        pid if pid < 0 => Err(io::Error::from_raw_os_error(-pid as i32)),
+        pid => Ok(pid as i32),
+    }
+}
+
+/// Does commands for ever.
+///
+/// # Safety
+/// In a process of its own, after [`touch::catch_signals`].
+unsafe fn run(slots: &[Slot; SLOTS], first: usize) -> ! {
+    let mut own = first;
+    // SAFETY: plain numbers.
+    unsafe { die_with_tester() };
+    loop {
+        let Some(slot) = slots.get(own) else { end() };
+        // SAFETY: as promised by the caller.
+        let answer = unsafe { obey(slot) };
+        match answer {
+            Done::Answered => {}
+            // The child of a fork: it says hello in its own slot.
+            Done::Become(new) => {
+                own = new;
+                // SAFETY: plain numbers.
+                unsafe { die_with_tester() };
+                let Some(slot) = slots.get(own) else { end() };
+                slot.result.store(0, Ordering::Relaxed);
+            }
+        }
+        let Some(slot) = slots.get(own) else { end() };
+        slot.hand_over(TESTER);
+        slot.wait(CHILD, None);
+    }
+}
+
+enum Done {
+    Answered,
+    Become(usize),
+}
+
+/// Does one command. All loads and stores are Relaxed: the turn orders them.
+unsafe fn obey(slot: &Slot) -> Done {
+    let arg = |n: usize| slot.args[n].load(Ordering::Relaxed);
+    let number = slot.number.load(Ordering::Relaxed);
+    let (mut result, mut signal) = (0, 0);
+    // SAFETY: the tester passes only calls and addresses that leave the executor's own memory
+    // alone.
+    unsafe {
+        match slot.command.load(Ordering::Relaxed) {
+            command::CALL => {
+                let args = [arg(0), arg(1), arg(2), arg(3), arg(4), arg(5)];
+                result = raw_call(number, args);
+            }
+            command::READ => {
+                let touched = touch::read(arg(0));
+                (result, signal) = (touched.value as i64, touched.signal);
+            }
+            command::WRITE => signal = touch::write(arg(0), arg(1)).signal,
+            command::CALLS => {
+                result = series(slot, |args| match raw_call(number, args) {
+                    error @ -4095..0 => Some(error),
+                    _ => None,
+                });
+            }
+            command::WRITES => {
+                result = series(slot, |args| {
+                    let touched = touch::write(args[0], args[1]);
+                    (touched.signal != 0).then_some(touched.signal as i64)
+                });
+            }
+            command::FORK => {
+                let flags = CLONE_PARENT | libc::SIGCHLD as u64;
+                result = raw_call(libc::SYS_clone as u64, [flags, 0, 0, 0, 0, 0]);
+                if result == 0 {
+                    return Done::Become(arg(0) as usize);
+                }
+            }
+            _ => {}
+        }
+    }
+    slot.result.store(result, Ordering::Relaxed);
+    slot.signal.store(signal, Ordering::Relaxed);
+    Done::Answered
+}
+
+/// Does `once` with arguments that move on from time to time, until it is done or stopped: 0, or what
+/// stopped it.
+fn series(slot: &Slot, mut once: impl FnMut([u64; 6]) -> Option<i64>) -> i64 {
+    let mut args = [0; 6];
+    let mut steps = [0; 6];
+    for n in 0..6 {
+        args[n] = slot.args[n].load(Ordering::Relaxed);
+        steps[n] = slot.scratch[channel::STEPS + n].load(Ordering::Relaxed);
+    }
+    let times = slot.scratch[channel::TIMES].load(Ordering::Relaxed);
+    let (mut went, mut stopped) = (0, 0);
+    let begun = nanoseconds(slot);
+    while went < times && stopped == 0 {
+        stopped = once(args).unwrap_or(0);
+        went += u64::from(stopped == 0);
+        for n in 0..6 {
+            args[n] = args[n].wrapping_add(steps[n]);
+        }
+    }
+    let took = nanoseconds(slot).wrapping_sub(begun);
+    slot.scratch[channel::WENT].store(went, Ordering::Relaxed);
+    slot.scratch[channel::TOOK].store(took, Ordering::Relaxed);
+    stopped
+}
+
+/// A clock that only goes forward.
+fn nanoseconds(slot: &Slot) -> u64 {
+    let clock = &slot.scratch[channel::CLOCK..channel::CLOCK + 2];
+    let args = [
+        libc::CLOCK_MONOTONIC as u64,
+        clock.as_ptr() as u64,
+        0,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel writes the two words that lie there.
+    unsafe { raw_call(libc::SYS_clock_gettime as u64, args) };
+    let (seconds, rest) = (
+        clock[0].load(Ordering::Relaxed),
+        clock[1].load(Ordering::Relaxed),
+    );
+    seconds.wrapping_mul(1_000_000_000).wrapping_add(rest)
+}
+
+unsafe fn die_with_tester() {
+    let args = [
+        libc::PR_SET_PDEATHSIG as u64,
+        libc::SIGKILL as u64,
+        0,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: plain numbers.
+    unsafe { raw_call(libc::SYS_prctl as u64, args) };
+}
+
+fn end() -> ! {
+    loop {
+        // SAFETY: ends this process at once.
+        unsafe { raw_call(libc::SYS_exit_group as u64, [98, 0, 0, 0, 0, 0]) };
+    }
+}

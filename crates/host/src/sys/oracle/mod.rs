@@ -1,0 +1,78 @@
+//! Child processes that do system calls and memory accesses on command.
+//!
+//! `channel` is the memory that tester and children share, `executor` what runs in a child,
+//! `touch` the accesses that may end in a signal. A child is a fork without `exec`: it uses no
+//! heap, no locks and no thread-local data of the program that it is a copy of, only its stack and
+//! plain system calls, so it may be forked from a program with many threads, and its address space
+//! holds nothing that moves by itself. What the children are told, and what it means, is decided
+//! in [`crate::oracle`].
+
+pub(crate) mod channel;
+pub(crate) mod executor;
+pub(crate) mod touch;
+
+use std::io;
+
+/// One system call without the C library, which would keep `errno` in memory of the thread.
+///
+/// # Safety
+/// As for the call itself.
+pub(crate) unsafe fn raw_call(number: u64, args: [u64; 6]) -> i64 {
+    let result: i64;
+    // SAFETY: the kernel's convention on x86-64: it changes rax, rcx and r11 only; what else the
+    // call may do is the caller's promise.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number as i64 => result,
+            in("rdi") args[0],
+            in("rsi") args[1],
+            in("rdx") args[2],
+            in("r10") args[3],
+            in("r8") args[4],
+            in("r9") args[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// Copies memory of process `pid` from each of `pages` to the buffer, `len` bytes each. Gives the
+/// number of bytes that were copied before one could not be read.
+pub(crate) fn read_remote(pid: i32, pages: &[u64], len: usize, to: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    for (pages, to) in pages.chunks(1024).zip(to.chunks_mut(1024 * len)) {
+        let local = libc::iovec {
+            iov_base: to.as_mut_ptr().cast(),
+            iov_len: (pages.len() * len).min(to.len()),
+        };
+        let remote: Vec<libc::iovec> = pages
+            .iter()
+            .map(|&page| libc::iovec {
+                iov_base: page as *mut _,
+                iov_len: len,
+            })
+            .collect();
+        // SAFETY: `local` covers `to` at the most; the other side belongs to another process.
+        let copied = unsafe {
+            libc::process_vm_readv(
+                pid,
+                &raw const local,
+                1,
+                remote.as_ptr(),
+                remote.len() as libc::c_ulong,
+                0,
+            )
+        };
+        if copied < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        done += copied as usize;
+        if (copied as usize) < local.iov_len {
+            break;
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,109 @@
+//! Accesses to memory that may end in SIGSEGV or SIGBUS, and the signals caught.
+//!
+//! The access is one instruction at a known place. A signal there sends the thread on to the end of
+//! the function, with signal and code in a register; a signal anywhere else ends the process.
+
+use super::raw_call;
+
+/// What an access gave.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touched {
+    /// What was read.
+    pub(crate) value: u64,
+    /// `signal << 8 | code`, 0 for none.
+    pub(crate) signal: u64,
+}
+
+std::arch::global_asm!(
+    ".pushsection .text.vmarea_touch,\"ax\",@progbits",
+    ".globl vmarea_touch_read",
+    "vmarea_touch_read:",
+    "xor edx, edx",
+    "mov rax, qword ptr [rdi]",
+    "ret",
+    ".globl vmarea_touch_write",
+    "vmarea_touch_write:",
+    "xor edx, edx",
+    "xor eax, eax",
+    "mov qword ptr [rdi], rsi",
+    ".globl vmarea_touch_end",
+    "vmarea_touch_end:",
+    "ret",
+    ".globl vmarea_signal_return",
+    "vmarea_signal_return:",
+    "mov eax, 15",
+    "syscall",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn vmarea_touch_read(addr: u64) -> Touched;
+    fn vmarea_touch_write(addr: u64, value: u64) -> Touched;
+    fn vmarea_touch_end();
+    fn vmarea_signal_return();
+}
+
+/// `struct sigaction` as the kernel wants it.
+#[repr(C)]
+struct KernelSigaction {
+    handler: u64,
+    flags: u64,
+    restorer: u64,
+    mask: u64,
+}
+
+const SA_RESTORER: u64 = 0x0400_0000;
+
+/// Catches the signals of accesses from now on.
+///
+/// # Safety
+/// The process must be one that does nothing but `executor::run`.
+pub(crate) unsafe fn catch_signals() {
+    let action = KernelSigaction {
+        handler: on_signal as *const () as u64,
+        flags: SA_RESTORER | libc::SA_SIGINFO as u64 | libc::SA_NODEFER as u64,
+        restorer: vmarea_signal_return as *const () as u64,
+        mask: 0,
+    };
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        let args = [signal as u64, &raw const action as u64, 0, 8, 0, 0];
+        // SAFETY: the action is complete, and its handler keeps to what handlers may do.
+        unsafe { raw_call(libc::SYS_rt_sigaction as u64, args) };
+    }
+}
+
+extern "C" fn on_signal(signal: i32, info: *const libc::siginfo_t, context: *mut libc::ucontext_t) {
+    // SAFETY: the kernel passes valid pointers to a SA_SIGINFO handler.
+    unsafe {
+        let code = (*info).si_code;
+        let registers = &mut (*context).uc_mcontext.gregs;
+        let at = registers[libc::REG_RIP as usize] as u64;
+        let first = vmarea_touch_read as *const () as u64;
+        let end = vmarea_touch_end as *const () as u64;
+        if at < first || at >= end {
+            raw_call(libc::SYS_exit_group as u64, [99, 0, 0, 0, 0, 0]);
+        }
+        registers[libc::REG_RIP as usize] = end as i64;
+        registers[libc::REG_RAX as usize] = 0;
+        registers[libc::REG_RDX as usize] = i64::from(signal) << 8 | i64::from(code & 0xff);
+    }
+}
+
+/// Reads eight bytes.
+///
+/// # Safety
+/// After [`catch_signals`].
+pub(crate) unsafe fn read(addr: u64) -> Touched {
+    // SAFETY: a refused access ends in the handler, which the caller has installed.
+    unsafe { vmarea_touch_read(addr) }
+}
+
+/// Writes eight bytes.
+///
+/// # Safety
+/// After [`catch_signals`]; `addr` must lie in memory that nothing else uses.
+pub(crate) unsafe fn write(addr: u64, value: u64) -> Touched {
+    // SAFETY: as for `read`; what it overwrites is the caller's promise.
+    unsafe { vmarea_touch_write(addr, value) }
+}

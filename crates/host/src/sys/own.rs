@@ -1,0 +1,242 @@
+//! What a thread that repairs its own process needs to know of itself.
+//!
+//! While pages are on their way the repairing thread may touch none of them, or it waits for itself
+//! for ever: not its heap, not its stack, not its thread-local memory. These functions find such
+//! places, so that they are left out, and keep signal handlers (which would touch anything) away.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Addresses that the calling thread uses whatever it does: its stack and its thread-local memory.
+pub(crate) fn places() -> [u64; 2] {
+    let local = 0u8;
+    // SAFETY: the function returns the address of this thread's errno.
+    let errno = unsafe { libc::__errno_location() };
+    [ptr::from_ref(&local) as u64, errno as u64]
+}
+
+/// All signals blocked for the calling thread, until dropped.
+#[derive(Debug)]
+pub struct NoSignals {
+    before: libc::sigset_t,
+}
+
+impl NoSignals {
+    /// Blocks them.
+    pub fn begin() -> NoSignals {
+        // SAFETY: a set of signals is plain data, and both live across the calls.
+        unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+            NoSignals { before }
+        }
+    }
+}
+
+impl Drop for NoSignals {
+    fn drop(&mut self) {
+        // SAFETY: the set came from `pthread_sigmask`.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
+    }
+}
+
+/// The calling thread goes before all ordinary ones, until dropped: others stand and wait for it. Where
+/// that is not permitted, it is as it was.
+#[derive(Debug)]
+pub(crate) struct Prompt {
+    before: Option<(i32, libc::sched_param)>,
+}
+
+impl Prompt {
+    /// Begins.
+    pub(crate) fn begin() -> Prompt {
+        // SAFETY: the parameters are plain data and live across the calls.
+        unsafe {
+            let mut param: libc::sched_param = std::mem::zeroed();
+            let policy = libc::sched_getscheduler(0);
+            if policy < 0 || libc::sched_getparam(0, &mut param) != 0 {
+                return Prompt { before: None };
+            }
+            let mut first: libc::sched_param = std::mem::zeroed();
+            first.sched_priority = 1;
+            let real_time = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+            let done = libc::sched_setscheduler(0, real_time, &first) == 0;
+            Prompt {
+                before: done.then_some((policy, param)),
+            }
+        }
+    }
+}
+
+impl Drop for Prompt {
+    fn drop(&mut self) {
+        if let Some((policy, param)) = &self.before {
+            // SAFETY: what it was given by the kernel.
+            unsafe { libc::sched_setscheduler(0, *policy, param) };
+        }
+    }
+}
+
+/// Address space that nobody uses, of `len` bytes.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(crate) fn reserve(len: u64) -> io::Result<u64> {
+    // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
+    let base = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            len as usize,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(base as u64)
+}
+
+/// Gives back what [`reserve`] gave.
+pub(crate) fn release(start: u64, len: u64) {
+    // SAFETY: only ranges from `reserve` are passed, in which nothing is kept any more.
+    unsafe { libc::munmap(start as *mut _, len as usize) };
+}
+
+/// Reads from a file at a place without any memory but `words`; how many were read.
+pub(crate) fn read_words(file: RawFd, words: &mut [u64], offset: u64) -> usize {
+    let bytes = size_of_val(words);
+    // SAFETY: the buffer is `bytes` long.
+    let got = unsafe { libc::pread(file, words.as_mut_ptr().cast(), bytes, offset as i64) };
+    usize::try_from(got).unwrap_or(0) / 8
+}
+
+/// Closes a descriptor that came as a number.
+pub(crate) fn close(fd: RawFd) {
+    // SAFETY: the descriptor came from an event and belongs to nobody else.
+    unsafe { libc::close(fd) };
+}
+
+/// Lets other threads run for about a microsecond.
+pub(crate) fn breathe() {
+    // SAFETY: takes nothing.
+    unsafe { libc::sched_yield() };
+}
+
+/// Lets other threads run: for a moment in the first `rounds`, for longer after many.
+pub(crate) fn rest(rounds: u32) {
+    const QUICK: u32 = 2_000;
+    if rounds < QUICK {
+        breathe();
+    } else {
+        // SAFETY: takes a number.
+        unsafe { libc::usleep(100) };
+    }
+}
+
+/// The kernel's id of the calling thread.
+pub(crate) fn thread_id() -> i32 {
+    // SAFETY: takes nothing.
+    unsafe { libc::gettid() }
+}
+
+/// What is done around each fork that goes through the C library.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(crate) fn around_fork(before: extern "C" fn(), after: extern "C" fn()) -> io::Result<()> {
+    // SAFETY: the functions are there as long as the process is; they touch one static only.
+    match unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// A thread whose stack and thread-local memory have no neighbours: they are never moved.
+///
+/// The stack is private memory. The C library clears the records of threads that a forked child does
+/// not have, and they lie there: in shared memory it would clear the parent's.
+#[derive(Debug)]
+pub(crate) struct Aside {
+    thread: libc::pthread_t,
+    stack: u64,
+}
+
+// SAFETY: the handle of a thread is a number that any thread may join.
+unsafe impl Send for Aside {}
+// SAFETY: as above; nothing is reached through a shared one.
+unsafe impl Sync for Aside {}
+
+/// With a page that nobody may touch on either side.
+const STACK_BYTES: u64 = 256 << 10;
+const GUARD_BYTES: u64 = 64 << 10;
+
+impl Aside {
+    /// Starts `entry` on `shared`, which must be there until [`Aside::join`] has returned. All
+    /// signals are blocked in it.
+    ///
+    /// # Errors
+    /// `EAGAIN`, `ENOMEM`.
+    pub(crate) fn start<T: Sync>(entry: fn(&T), shared: &T) -> io::Result<Aside> {
+        struct Start<'a, T> {
+            entry: fn(&T),
+            shared: &'a T,
+            taken: AtomicBool,
+        }
+        extern "C" fn begin<T: Sync>(start: *mut libc::c_void) -> *mut libc::c_void {
+            // SAFETY: the starter waits with it until it is taken.
+            let start = unsafe { &*start.cast::<Start<'_, T>>() };
+            let (entry, shared) = (start.entry, ptr::from_ref(start.shared));
+            // ORDERING: Release, pairs with the Acquire of the starter: we have read it.
+            start.taken.store(true, Ordering::Release);
+            // SAFETY: the caller of `start` keeps it until the thread is joined.
+            entry(unsafe { &*shared });
+            ptr::null_mut()
+        }
+        let stack = reserve(STACK_BYTES + 2 * GUARD_BYTES)?;
+        let start = Start {
+            entry,
+            shared,
+            taken: AtomicBool::new(false),
+        };
+        let quiet = NoSignals::begin();
+        let mut thread: libc::pthread_t = 0;
+        // SAFETY: attributes are initialised before use; the stack is as long as said and is kept
+        // until the thread is joined.
+        let failed = unsafe {
+            let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+            libc::pthread_attr_init(&mut attributes);
+            let bottom = (stack + GUARD_BYTES) as *mut libc::c_void;
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mprotect(bottom, STACK_BYTES as usize, access);
+            libc::pthread_attr_setstack(&mut attributes, bottom, STACK_BYTES as usize);
+            let argument = ptr::from_ref(&start).cast_mut().cast();
+            let failed = libc::pthread_create(&mut thread, &attributes, begin::<T>, argument);
+            libc::pthread_attr_destroy(&mut attributes);
+            failed
+        };
+        drop(quiet);
+        if failed != 0 {
+            release(stack, STACK_BYTES + 2 * GUARD_BYTES);
+            return Err(io::Error::from_raw_os_error(failed));
+        }
+        // ORDERING: Acquire, pairs with the Release of the thread.
+        while !start.taken.load(Ordering::Acquire) {
+            breathe();
+        }
+        Ok(Aside { thread, stack })
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn join(&mut self) {
+        // SAFETY: it was started by us and is joined once, because the owner drops it then.
+        unsafe { libc::pthread_join(self.thread, ptr::null_mut()) };
+        release(self.stack, STACK_BYTES + 2 * GUARD_BYTES);
+    }
+}

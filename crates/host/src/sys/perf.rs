@@ -1,0 +1,213 @@
+//! Perf events: opening them, joining them to one ring, reading their counters.
+//!
+//! The attribute block is written out here for the few fields that the recorder sets; everything
+//! that could fail for want of a newer kernel is decided by the caller from the error.
+//! Deliberately absent: the samples themselves (see `ring`) and their meaning (see
+//! [`crate::samples`]).
+//!
+//! # Linux
+//! `perf_event_open(2)`; the attribute block has the 112 bytes of version 5 (Linux 4.1), which
+//! later kernels accept.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+/// `PERF_SAMPLE_TID`.
+pub(crate) const SAMPLE_TID: u64 = 1 << 1;
+/// `PERF_SAMPLE_TIME`.
+pub(crate) const SAMPLE_TIME: u64 = 1 << 2;
+/// `PERF_SAMPLE_ADDR`.
+pub(crate) const SAMPLE_ADDR: u64 = 1 << 3;
+/// `PERF_SAMPLE_RAW`.
+pub(crate) const SAMPLE_RAW: u64 = 1 << 10;
+
+/// `PERF_RECORD_LOST`.
+pub(crate) const RECORD_LOST: u32 = 2;
+/// `PERF_RECORD_THROTTLE`.
+pub(crate) const RECORD_THROTTLE: u32 = 5;
+/// `PERF_RECORD_SAMPLE`.
+pub(crate) const RECORD_SAMPLE: u32 = 9;
+/// `PERF_RECORD_LOST_SAMPLES`.
+pub(crate) const RECORD_LOST_SAMPLES: u32 = 13;
+
+const TYPE_SOFTWARE: u32 = 1;
+const TYPE_TRACEPOINT: u32 = 2;
+const COUNT_SW_PAGE_FAULTS: u64 = 2;
+
+const FLAG_DISABLED: u64 = 1 << 0;
+const FLAG_INHERIT: u64 = 1 << 1;
+const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
+const FLAG_EXCLUDE_HV: u64 = 1 << 6;
+const FLAG_ENABLE_ON_EXEC: u64 = 1 << 12;
+const FLAG_WATERMARK: u64 = 1 << 14;
+const FLAG_SAMPLE_ID_ALL: u64 = 1 << 18;
+const FLAG_USE_CLOCKID: u64 = 1 << 25;
+
+const OPEN_CLOEXEC: libc::c_ulong = 1 << 3;
+// `_IO('$', n)`, on machines where `_IO` has no direction bits (all but alpha, mips, powerpc, sparc).
+const IOC_DISABLE: libc::c_ulong = 0x2401;
+const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
+
+/// What an event counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    /// The tracepoint with this id, in user and kernel mode; samples carry its raw record.
+    Tracepoint(u64),
+    /// Page faults taken in user mode; samples carry the address.
+    UserPageFaults,
+}
+
+/// From when on an event counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Begin {
+    /// At once.
+    Now,
+    /// From the task's next `execve`.
+    Exec,
+}
+
+/// `struct perf_event_attr`, version 5.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Attr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_watermark: u32,
+    bp_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clockid: i32,
+    sample_regs_intr: u64,
+    aux_watermark: u32,
+    sample_max_stack: u16,
+    reserved: u16,
+}
+
+/// An open event: one kind of occurrence, of one task and its later children, on one CPU.
+#[derive(Debug)]
+pub(crate) struct Event {
+    fd: OwnedFd,
+}
+
+impl Event {
+    /// Opens an event whose every occurrence is sampled with thread, time of `CLOCK_MONOTONIC`
+    /// and what [`What`] says. A reader of its ring is woken when `wakeup_bytes` wait in it.
+    ///
+    /// # Errors
+    /// Those of `perf_event_open(2)`: `EACCES` and `EPERM` without permission, `ESRCH` for no
+    /// such task, `ENODEV` for a CPU that is not online, `ENOENT` for an unknown tracepoint,
+    /// `EMFILE` when there are too many CPUs for the limit of open files.
+    pub(crate) fn open(
+        what: What,
+        tid: i32,
+        cpu: u32,
+        begin: Begin,
+        wakeup_bytes: u32,
+    ) -> io::Result<Event> {
+        let mut attr = Attr {
+            size: size_of::<Attr>() as u32,
+            sample_period: 1,
+            sample_type: SAMPLE_TID | SAMPLE_TIME,
+            flags: FLAG_INHERIT
+                | FLAG_EXCLUDE_HV
+                | FLAG_WATERMARK
+                | FLAG_SAMPLE_ID_ALL
+                | FLAG_USE_CLOCKID,
+            wakeup_watermark: wakeup_bytes,
+            clockid: libc::CLOCK_MONOTONIC,
+            ..Attr::default()
+        };
+        match what {
+            What::Tracepoint(id) => {
+                attr.kind = TYPE_TRACEPOINT;
+                attr.config = id;
+                attr.sample_type |= SAMPLE_RAW;
+            }
+            What::UserPageFaults => {
+                attr.kind = TYPE_SOFTWARE;
+                attr.config = COUNT_SW_PAGE_FAULTS;
+                attr.sample_type |= SAMPLE_ADDR;
+                attr.flags |= FLAG_EXCLUDE_KERNEL;
+            }
+        }
+        if begin == Begin::Exec {
+            attr.flags |= FLAG_DISABLED | FLAG_ENABLE_ON_EXEC;
+        }
+        let cpu = libc::c_int::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: `attr` lives across the call and says its own size; the other arguments are
+        // plain numbers.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                &raw const attr,
+                tid,
+                cpu,
+                -1 as libc::c_int,
+                OPEN_CLOEXEC,
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just made this descriptor for us; nobody else has it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        Ok(Event { fd })
+    }
+
+    /// Sends this event's samples into the ring that is mapped on `owner`, which must be an event
+    /// of the same CPU.
+    pub(crate) fn output_to(&self, owner: &impl AsFd) -> io::Result<()> {
+        let owner = owner.as_fd();
+        // SAFETY: both descriptors are open; the request takes the second one as a number.
+        let done =
+            unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_SET_OUTPUT as _, owner.as_raw_fd()) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// Stops the event, in its task and in what it has begotten.
+    pub(crate) fn disable(&self) -> io::Result<()> {
+        // SAFETY: the descriptor is open; the request takes a plain number.
+        let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_DISABLE as _, 0) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// How often the event occurred so far, in the task and what it has begotten.
+    pub(crate) fn count(&self) -> io::Result<u64> {
+        let mut value = [0u8; 8];
+        let got = rustix::io::read(&self.fd, &mut value)?;
+        if got != value.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(u64::from_ne_bytes(value))
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_attribute_block_has_the_size_of_version_5() {
+        assert_eq!(size_of::<Attr>(), 112);
+    }
+}

@@ -1,0 +1,106 @@
+//! The `PROCMAP_QUERY` request on an open `/proc/PID/maps`.
+//!
+//! # Linux
+//! `include/uapi/linux/fs.h`, 6.11 and later.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Room for the longest name.
+pub(crate) const NAME_BYTES: usize = libc::PATH_MAX as usize;
+
+/// `PROCMAP_QUERY_VMA_READABLE`.
+pub(crate) const VMA_READABLE: u64 = 1;
+/// `PROCMAP_QUERY_VMA_WRITABLE`.
+pub(crate) const VMA_WRITABLE: u64 = 2;
+/// `PROCMAP_QUERY_VMA_EXECUTABLE`.
+pub(crate) const VMA_EXECUTABLE: u64 = 4;
+/// `PROCMAP_QUERY_VMA_SHARED`.
+pub(crate) const VMA_SHARED: u64 = 8;
+
+const COVERING_OR_NEXT: u64 = 0x10;
+// `_IOWR('f', 17, struct procmap_query)`.
+const REQUEST: libc::c_ulong =
+    3 << 30 | (size_of::<Request>() as libc::c_ulong) << 16 | (b'f' as libc::c_ulong) << 8 | 17;
+
+/// `struct procmap_query`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Request {
+    size: u64,
+    query_flags: u64,
+    query_addr: u64,
+    vma_start: u64,
+    vma_end: u64,
+    vma_flags: u64,
+    vma_page_size: u64,
+    vma_offset: u64,
+    inode: u64,
+    dev_major: u32,
+    dev_minor: u32,
+    vma_name_size: u32,
+    build_id_size: u32,
+    vma_name_addr: u64,
+    build_id_addr: u64,
+}
+
+/// What the kernel says of one mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Answer {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) flags: u64,
+    pub(crate) offset: u64,
+    pub(crate) ino: u64,
+    pub(crate) dev_major: u32,
+    pub(crate) dev_minor: u32,
+    /// How many bytes of the name buffer are the name.
+    pub(crate) name_len: usize,
+}
+
+/// Asks for the mapping that covers `addr`, or else the next one.
+///
+/// # Errors
+/// `ENOENT` after the last mapping, `ENOTTY` on older kernels, `ESRCH` when the process has no
+/// address space any more, `ENAMETOOLONG` when the name does not fit.
+pub(crate) fn query(maps: &File, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
+    query_fd(maps.as_raw_fd(), addr, name)
+}
+
+/// The same by the number of a descriptor, for those who may touch nothing but their stack.
+///
+/// # Errors
+/// As [`query`].
+pub(crate) fn query_fd(maps: RawFd, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
+    let mut request = Request {
+        size: size_of::<Request>() as u64,
+        query_flags: COVERING_OR_NEXT,
+        query_addr: addr,
+        vma_name_size: name.len() as u32,
+        // The kernel wants both of a name's room or neither.
+        vma_name_addr: if name.is_empty() {
+            0
+        } else {
+            name.as_mut_ptr() as u64
+        },
+        ..Request::default()
+    };
+    // SAFETY: `request` says its own size and that of `name`, and both live across the call.
+    let done = unsafe { libc::ioctl(maps, REQUEST as _, &raw mut request) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // The size that comes back counts the final zero; no name is size 0.
+    let name_len = (request.vma_name_size as usize).saturating_sub(1);
+    Ok(Answer {
+        start: request.vma_start,
+        end: request.vma_end,
+        flags: request.vma_flags,
+        offset: request.vma_offset,
+        ino: request.inode,
+        dev_major: request.dev_major,
+        dev_minor: request.dev_minor,
+        name_len: name_len.min(name.len()),
+    })
+}

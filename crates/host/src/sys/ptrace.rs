@@ -1,0 +1,157 @@
+//! `ptrace` requests and comparisons that no library wraps without loss.
+//!
+//! `nix` knows no real-time signals and hides what a system-call stop says in a union; here a
+//! signal is a plain number and a stop is an enum. Seizing and event messages come from `nix`
+//! as they are.
+
+use super::inject;
+use nix::unistd::Pid;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// How a stopped task runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Resume {
+    /// Until the next event or signal.
+    Continue,
+    /// Until the next system-call stop, event or signal.
+    UntilSyscall,
+    /// Stay in group-stop, but report `SIGCONT`.
+    Listen,
+}
+
+/// What a task that stands at a system call is about to do, or has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SyscallStop {
+    /// Not at a system call.
+    Elsewhere,
+    /// Before the call.
+    Entry { nr: u64, args: [u64; 6] },
+    /// Stopped by the seccomp filter, which left `data`.
+    Seccomp { nr: u64, args: [u64; 6], data: u32 },
+    /// After the call.
+    Exit { ret: i64 },
+}
+
+/// Lets a stopped task run on, with `signal` delivered to it (0 for none).
+///
+/// # Errors
+/// `ESRCH` where the task was killed meanwhile or is not stopped.
+pub(crate) fn resume(tid: i32, how: Resume, signal: i32) -> io::Result<()> {
+    let request = match how {
+        Resume::Continue => libc::PTRACE_CONT,
+        Resume::UntilSyscall => libc::PTRACE_SYSCALL,
+        Resume::Listen => libc::PTRACE_LISTEN,
+    };
+    // SAFETY: these requests read no memory of ours; the last argument is a number.
+    let answer = unsafe { libc::ptrace(request, tid, 0usize, signal as usize) };
+    if answer == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// The `AUDIT_ARCH_*` of a stopped task and what its system-call stop says.
+///
+/// # Errors
+/// `ESRCH` where the task was killed meanwhile.
+pub(crate) fn syscall_stop(tid: i32) -> io::Result<(u32, SyscallStop)> {
+    let info = nix::sys::ptrace::syscall_info(Pid::from_raw(tid))?;
+    let stop = match info.op {
+        libc::PTRACE_SYSCALL_INFO_ENTRY => {
+            // SAFETY: `op` says which member of the union the kernel filled.
+            let entry = unsafe { info.u.entry };
+            SyscallStop::Entry {
+                nr: entry.nr,
+                args: entry.args,
+            }
+        }
+        libc::PTRACE_SYSCALL_INFO_SECCOMP => {
+            // SAFETY: `op` says which member of the union the kernel filled.
+            let seccomp = unsafe { info.u.seccomp };
+            SyscallStop::Seccomp {
+                nr: seccomp.nr,
+                args: seccomp.args,
+                data: seccomp.ret_data,
+            }
+        }
+        libc::PTRACE_SYSCALL_INFO_EXIT => {
+            // SAFETY: `op` says which member of the union the kernel filled.
+            let exit = unsafe { info.u.exit };
+            SyscallStop::Exit { ret: exit.sval }
+        }
+        _ => SyscallStop::Elsewhere,
+    };
+    Ok((info.arch, stop))
+}
+
+/// True where two descriptors of this process name one open file description.
+///
+/// # Errors
+/// `ENOSYS` on a kernel without `kcmp`.
+pub(crate) fn same_description(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> io::Result<bool> {
+    const KCMP_FILE: libc::c_int = 0;
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: kcmp takes numbers only.
+    let order = unsafe {
+        libc::syscall(
+            libc::SYS_kcmp,
+            own,
+            own,
+            KCMP_FILE,
+            a.as_raw_fd(),
+            b.as_raw_fd(),
+        )
+    };
+    match order {
+        -1 => Err(io::Error::last_os_error()),
+        order => Ok(order == 0),
+    }
+}
+
+/// True where two tasks share one address space.
+///
+/// # Errors
+/// `ESRCH` where one has gone, `EPERM` where it may not be looked at.
+pub(crate) fn same_mm(a: i32, b: i32) -> io::Result<bool> {
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: kcmp takes numbers only.
+    match unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        order => Ok(order == 0),
+    }
+}
+
+/// The register in which a call leaves its result. At the exit stop of a task that was killed
+/// inside of a call it still says what came of that call; `-ENOSYS` where it never began.
+///
+/// # Errors
+/// `ESRCH` where the task has gone.
+pub(crate) fn result_register(tid: i32) -> io::Result<i64> {
+    Ok(inject::registers(tid)?.result())
+}
+
+/// The number of the call in which a task stands at its exit stop, or was last.
+///
+/// # Errors
+/// `ESRCH` where the task has gone.
+pub(crate) fn call_number(tid: i32) -> io::Result<i64> {
+    Ok(inject::registers(tid)?.call_number())
+}
+
+/// Instruction, stack and frame pointer of a stopped task.
+///
+/// # Errors
+/// `ESRCH` where the task has gone.
+pub(crate) fn stack_registers(tid: i32) -> io::Result<[u64; 3]> {
+    Ok(inject::registers(tid)?.of_stack())
+}
+
+/// The message of the event at which a task stands: the new task, the former thread id, the wait
+/// status of its end.
+///
+/// # Errors
+/// `ESRCH` where the task was killed meanwhile.
+pub(crate) fn event_message(tid: i32) -> io::Result<i64> {
+    Ok(nix::sys::ptrace::getevent(Pid::from_raw(tid))?)
+}

@@ -1,0 +1,276 @@
+//! A short-lived process that shares our memory and stops all of our threads but a few.
+//!
+//! A process cannot trace itself. A child that shares its memory can, needs no copy of anything,
+//! and lets all threads go when it ends, however it ends. The thread that starts it is suspended
+//! meanwhile, as after `vfork`, and lends it its thread-local memory.
+//!
+//! # Linux
+//! `clone(2)` with `CLONE_VM | CLONE_VFORK`; the exit signal is 0, so that the program's own `wait`
+//! and `SIGCHLD` never see the child.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use super::calls::{Arena, Plain};
+
+/// Threads that can be stopped at once.
+const MOST_THREADS: usize = 4_096;
+
+/// How long a thread may be asleep where no stop reaches it. One that waits in `vfork`, or within a
+/// call for memory that is on its way, sleeps like that for as long as we wait; one that waits for
+/// a disk has more luck the next time.
+const DEEP_SLEEP: Duration = Duration::from_millis(500);
+
+/// The child's stack and its list of threads.
+#[repr(C, align(16))]
+#[derive(Debug)]
+pub(crate) struct Memory {
+    stack: [u8; 64 << 10],
+    names: [u8; 32 << 10],
+    stopped: [i32; MOST_THREADS],
+}
+
+impl Plain for Memory {}
+
+/// What the child is to do.
+struct Job<'a> {
+    parent: i32,
+    tasks: RawFd,
+    keep: [i32; 2],
+    patience: Duration,
+    work: &'a mut dyn FnMut() -> i32,
+    memory: *mut Memory,
+}
+
+const CANNOT_STOP: i32 = 120;
+const FORBIDDEN: i32 = 121;
+
+/// Runs `work` in a child while all threads listed in `tasks` (an open `/proc/self/task`), but
+/// those in `keep` and the calling one, are stopped; returns what `work` returned (0 to 100).
+/// `work` makes system calls and touches memory that stays where it is, nothing else. All of them
+/// have stopped within `patience` or are let go: one that waits in `vfork` does not stop, which is
+/// seen sooner.
+///
+/// # Errors
+/// `EPERM` where the threads may not be traced (one of them already is), `EBUSY` where one does
+/// not stop in time or there are too many, those of `clone`.
+pub(crate) fn with_others_stopped(
+    memory: &mut Arena<Memory>,
+    tasks: RawFd,
+    keep: [i32; 2],
+    patience: Duration,
+    work: &mut dyn FnMut() -> i32,
+) -> io::Result<i32> {
+    let memory = memory.all().as_mut_ptr();
+    let mut job = Job {
+        // SAFETY: takes nothing.
+        parent: unsafe { libc::getpid() },
+        tasks,
+        keep,
+        patience,
+        work,
+        memory,
+    };
+    let mut status = 0;
+    // SAFETY: the stack is 64 KiB of memory that nobody else uses; the job outlives the child,
+    // because we are suspended until it has ended.
+    unsafe {
+        // Where Yama restricts tracing to parents, the child needs our word.
+        libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::MAX, 0, 0, 0);
+        let top = (&raw mut (*memory).stack).cast::<u8>().add(64 << 10);
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::CLONE_FS;
+        let pid = libc::clone(child, top.cast(), flags, ptr::from_mut(&mut job).cast());
+        let failed = io::Error::last_os_error();
+        libc::prctl(libc::PR_SET_PTRACER, 0, 0, 0, 0);
+        if pid < 0 {
+            return Err(failed);
+        }
+        while libc::waitpid(pid, &mut status, libc::__WALL) != pid {}
+    }
+    match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
+        (true, CANNOT_STOP) => Err(io::Error::from_raw_os_error(libc::EBUSY)),
+        (true, FORBIDDEN) => Err(io::Error::from_raw_os_error(libc::EPERM)),
+        (true, answer) => Ok(answer),
+        (false, _) => Err(io::Error::from_raw_os_error(libc::EINTR)),
+    }
+}
+
+extern "C" fn child(job: *mut libc::c_void) -> i32 {
+    // SAFETY: the job lives on the stack of the thread that waits for us.
+    let job = unsafe { &mut *job.cast::<Job<'_>>() };
+    // SAFETY: takes numbers. An `execve` or the end of the process takes away those who answer what
+    // the kernel asks of us: then we end as well, for our open files would keep it waiting.
+    let orphaned = unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+        libc::getppid() != job.parent
+    };
+    if orphaned {
+        return CANNOT_STOP;
+    }
+    match stop_all(job) {
+        Ok(()) => (job.work)(),
+        Err(code) => code,
+    }
+    // The end of this process lets all of them go.
+}
+
+/// Stops threads until a look at the list finds no new one.
+fn stop_all(job: &Job<'_>) -> Result<(), i32> {
+    // SAFETY: only this child uses the memory, one part at a time.
+    let (names, stopped) = unsafe {
+        (
+            &mut *(&raw mut (*job.memory).names),
+            &mut *(&raw mut (*job.memory).stopped),
+        )
+    };
+    let until = Instant::now() + job.patience;
+    let mut count = 0;
+    loop {
+        let before = count;
+        // SAFETY: rewinds a directory.
+        unsafe { libc::lseek(job.tasks, 0, libc::SEEK_SET) };
+        loop {
+            // SAFETY: the buffer is as long as said.
+            let got = unsafe {
+                libc::syscall(
+                    libc::SYS_getdents64,
+                    job.tasks,
+                    names.as_mut_ptr(),
+                    names.len(),
+                )
+            };
+            let Ok(len @ 1..) = usize::try_from(got) else {
+                break;
+            };
+            for tid in Tids(&names[..len]) {
+                if job.keep.contains(&tid) || stopped[..count].contains(&tid) {
+                    continue;
+                }
+                if count == MOST_THREADS {
+                    return Err(CANNOT_STOP);
+                }
+                if stop(tid, job.tasks, until)? {
+                    stopped[count] = tid;
+                    count += 1;
+                }
+            }
+        }
+        if count == before {
+            return Ok(());
+        }
+    }
+}
+
+/// The numbers among the names of a `getdents64` answer.
+struct Tids<'a>(&'a [u8]);
+
+impl Iterator for Tids<'_> {
+    type Item = i32;
+
+    fn next(&mut self) -> Option<i32> {
+        // inode 8, offset 8, length 2, type 1, name
+        loop {
+            let len = usize::from(u16::from_ne_bytes([*self.0.get(16)?, *self.0.get(17)?]));
+            let entry = self.0.get(..len)?;
+            self.0 = &self.0[len.max(1)..];
+            let name = entry.get(19..)?;
+            let digits = name.iter().take_while(|byte| byte.is_ascii_digit());
+            let number = digits.fold(0i32, |sum, &digit| {
+                sum.wrapping_mul(10).wrapping_add(i32::from(digit - b'0'))
+            });
+            if number > 0 {
+                return Some(number);
+            }
+        }
+    }
+}
+
+/// Stops one thread, which may take until then; false where it has ended.
+fn stop(tid: i32, tasks: RawFd, until: Instant) -> Result<bool, i32> {
+    const EVENT_STOP: i32 = 128;
+    // SAFETY: these requests read no memory of ours.
+    unsafe {
+        if libc::ptrace(libc::PTRACE_SEIZE, tid, 0usize, 0usize) != 0 {
+            return match *libc::__errno_location() {
+                libc::ESRCH => Ok(false),
+                _ if has_ended(tid) => Ok(false),
+                _ => Err(FORBIDDEN),
+            };
+        }
+        libc::ptrace(libc::PTRACE_INTERRUPT, tid, 0usize, 0usize);
+        let mut status = 0;
+        // Most stop at once, and are not looked at.
+        let mut awake = Instant::now();
+        let mut next_look = awake + DEEP_SLEEP / 10;
+        loop {
+            let got = libc::waitpid(tid, &mut status, libc::__WALL | libc::WNOHANG);
+            if got == tid {
+                if !libc::WIFSTOPPED(status) {
+                    return Ok(false);
+                }
+                if status >> 16 == EVENT_STOP {
+                    return Ok(true);
+                }
+                // A signal came first: it is delivered, and the stop follows.
+                let signal = if status >> 16 == 0 {
+                    libc::WSTOPSIG(status)
+                } else {
+                    0
+                };
+                libc::ptrace(libc::PTRACE_CONT, tid, 0usize, signal as usize);
+            } else if got < 0 {
+                return Ok(false);
+            }
+            let now = Instant::now();
+            if now > next_look {
+                if !sleeps_deeply(tasks, tid) {
+                    awake = now;
+                }
+                next_look = now + DEEP_SLEEP / 10;
+            }
+            if now > until || now - awake > DEEP_SLEEP {
+                return Err(CANNOT_STOP);
+            }
+            libc::usleep(5);
+        }
+    }
+}
+
+/// True for a thread in a sleep that only its cause or its end can end; `tasks` is where threads are
+/// listed.
+fn sleeps_deeply(tasks: RawFd, tid: i32) -> bool {
+    let mut path = [0u8; 24];
+    let mut digits = [0u8; 10];
+    let (mut number, mut from) = (tid.unsigned_abs(), digits.len());
+    while number > 0 {
+        from -= 1;
+        digits[from] = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    let len = digits.len() - from;
+    path[..len].copy_from_slice(&digits[from..]);
+    path[len..len + 5].copy_from_slice(b"/stat");
+    let mut text = [0u8; 128];
+    // SAFETY: the path ends with a zero, and the buffer is as long as said.
+    let got = unsafe {
+        let fd = libc::openat(
+            tasks,
+            path.as_ptr().cast(),
+            libc::O_RDONLY | libc::O_CLOEXEC,
+        );
+        let got = libc::read(fd, text.as_mut_ptr().cast(), text.len());
+        libc::close(fd);
+        usize::try_from(got).unwrap_or(0)
+    };
+    // The name before the state may hold anything, but not more than that.
+    let name_ends = text[..got].iter().rposition(|&byte| byte == b')');
+    name_ends.is_some_and(|at| text.get(at + 2) == Some(&b'D'))
+}
+
+/// True for a thread that only waits to be forgotten: it cannot be traced and need not be.
+fn has_ended(tid: i32) -> bool {
+    // SAFETY: signal 0 only asks.
+    unsafe { libc::syscall(libc::SYS_tkill, tid, 0) != 0 }
+}

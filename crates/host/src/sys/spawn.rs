@@ -1,0 +1,146 @@
+//! A child process that waits before it becomes another program.
+//!
+//! Between `fork` and `execve` the child of a process with threads may only make plain system
+//! calls, so everything is prepared before the fork. The child waits until its tracer has seized
+//! it, puts the seccomp filter on, and turns into the command; what goes wrong comes back as an
+//! errno through a pipe that a successful `execve` closes.
+
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::{CString, c_char};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+
+/// Whether the child may gain privileges by `execve`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Privileges {
+    /// Set-user-ID programs work as ever; needs `CAP_SYS_ADMIN`.
+    Kept,
+    /// `no_new_privs` is set, without which an ordinary user may set no filter.
+    NoNew,
+}
+
+/// A forked child that has not yet become the command.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pid: i32,
+    go: OwnedFd,
+    failure: OwnedFd,
+}
+
+/// A child on its way to `execve`.
+#[derive(Debug)]
+pub(crate) struct Started {
+    failure: OwnedFd,
+}
+
+/// Forks a child that will run `path` with `argv` under `filter`.
+///
+/// # Errors
+/// Those of `pipe` and `fork`.
+pub(crate) fn fork_waiting(
+    path: &CString,
+    argv: &[CString],
+    filter: &[libc::sock_filter],
+    privileges: Privileges,
+) -> io::Result<Waiting> {
+    let (go_read, go) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (failure, failure_write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let mut pointers: Vec<*const c_char> = argv.iter().map(|a| a.as_ptr()).collect();
+    pointers.push(ptr::null());
+    let len = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog {
+        len,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    // SAFETY: the child makes only system calls until it execs or exits, on memory that was
+    // prepared above.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let fds = (go.as_raw_fd(), go_read.as_raw_fd());
+            // SAFETY: this is the child, the pointers are valid and end with null.
+            let errno = unsafe { become_command(fds, path, &pointers, &program, privileges) };
+            let bytes = errno.to_ne_bytes();
+            // SAFETY: writes four bytes of our own and ends the process.
+            unsafe {
+                libc::write(failure_write.as_raw_fd(), bytes.as_ptr().cast(), 4);
+                libc::_exit(127)
+            }
+        }
+        pid => Ok(Waiting { pid, go, failure }),
+    }
+}
+
+/// The child's part; comes back only with an errno.
+///
+/// # Safety
+/// To be called in a freshly forked child; `argv` ends with null.
+unsafe fn become_command(
+    (go_write, go_read): (i32, i32),
+    path: &CString,
+    argv: &[*const c_char],
+    program: &libc::sock_fprog,
+    privileges: Privileges,
+) -> i32 {
+    let errno = || io::Error::last_os_error().raw_os_error().unwrap_or(0);
+    let mut byte = 0u8;
+    // SAFETY: plain system calls on descriptors and memory that the caller vouches for.
+    unsafe {
+        // With our copy of the other end open, a dead tracer would never be noticed.
+        libc::close(go_write);
+        loop {
+            match libc::read(go_read, (&raw mut byte).cast(), 1) {
+                1 => break,
+                -1 if errno() == libc::EINTR => {}
+                _ => libc::_exit(127),
+            }
+        }
+        // The Rust runtime ignores SIGPIPE, and an ignored signal outlives execve.
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        if privileges == Privileges::NoNew
+            && libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == -1
+        {
+            return errno();
+        }
+        let mode = libc::SECCOMP_SET_MODE_FILTER;
+        if libc::syscall(libc::SYS_seccomp, mode, 0, &raw const *program) == -1 {
+            return errno();
+        }
+        // `execvp` for a path with a slash is `execve`, and a script without `#!` goes to the
+        // shell as it would from any other program.
+        libc::execvp(path.as_ptr(), argv.as_ptr());
+        errno()
+    }
+}
+
+impl Waiting {
+    /// The child.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Lets it go on to `execve`.
+    ///
+    /// # Errors
+    /// `EPIPE` where it was killed meanwhile.
+    pub(crate) fn go(self) -> io::Result<Started> {
+        rustix::io::write(&self.go, &[1])?;
+        Ok(Started {
+            failure: self.failure,
+        })
+    }
+}
+
+impl Started {
+    /// The errno that kept the command from starting, once the child has gone.
+    pub(crate) fn failure(&self) -> Option<io::Error> {
+        let mut bytes = [0; 4];
+        match rustix::io::retry_on_intr(|| rustix::io::read(&self.failure, &mut bytes)) {
+            Ok(4) => Some(Errno::from_raw_os_error(i32::from_ne_bytes(bytes)).into()),
+            _ => None,
+        }
+    }
+}

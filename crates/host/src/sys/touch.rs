@@ -1,0 +1,71 @@
+//! Memory of our own that nobody has touched, to be touched by several threads.
+
+use std::io;
+use std::ptr;
+
+const PAGE: usize = 4096;
+
+/// Private anonymous memory without huge pages, with nothing mapped before and after it that it could
+/// merge with. Unmapped when dropped.
+#[derive(Debug)]
+pub struct Untouched {
+    base: usize,
+    pages: usize,
+}
+
+impl Untouched {
+    /// `pages` pages.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new(pages: usize) -> io::Result<Untouched> {
+        let len = (pages + 2) * PAGE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
+        let base = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let memory = Untouched {
+            base: base.addr(),
+            pages,
+        };
+        let middle = base.wrapping_byte_add(PAGE);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: within the mapping that we have just made and that nobody else knows.
+        let made = unsafe {
+            libc::madvise(base, len, libc::MADV_NOHUGEPAGE);
+            libc::mprotect(middle, pages * PAGE, access)
+        };
+        if made == 0 {
+            Ok(memory)
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
+    /// Writes a byte to page `n`; a page beyond the end is left alone.
+    #[inline]
+    pub fn touch(&self, n: usize) {
+        if n < self.pages {
+            let byte = (self.base + (n + 1) * PAGE) as *mut u8;
+            // SAFETY: within the mapping, which lives as long as we do; all writes write the same.
+            unsafe { ptr::write_volatile(byte, 1) };
+        }
+    }
+}
+
+impl Drop for Untouched {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody can touch it any more.
+        unsafe { libc::munmap(self.base as *mut libc::c_void, (self.pages + 2) * PAGE) };
+    }
+}
+
+/// Maps a page and unmaps it again.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn map_and_unmap() -> io::Result<()> {
+    Untouched::new(1).map(drop)
+}

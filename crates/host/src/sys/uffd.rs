@@ -1,0 +1,209 @@
+//! userfaultfd: opening, features, and the requests that move pages.
+//!
+//! Only what repairs need: watching for missing pages, moving pages between mappings, and the
+//! events by which the kernel tells of forks and changed mappings. The requests are plain tables of
+//! numbers ([`Call`]), because the same ones are made here and inside of other processes; the
+//! descriptor of this process is a [`Uffd`].
+//!
+//! # Linux
+//! `include/uapi/linux/userfaultfd.h`; `UFFDIO_MOVE` and its feature bit since 6.8.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use super::calls::{self, Call};
+
+/// `UFFD_API`.
+pub(crate) const API: u64 = 0xaa;
+/// `UFFD_FEATURE_EVENT_FORK`.
+pub(crate) const EVENT_FORK: u64 = 1 << 1;
+/// `UFFD_FEATURE_EVENT_REMAP`.
+pub(crate) const EVENT_REMAP: u64 = 1 << 2;
+/// `UFFD_FEATURE_EVENT_REMOVE`.
+pub(crate) const EVENT_REMOVE: u64 = 1 << 3;
+/// `UFFD_FEATURE_EVENT_UNMAP`.
+pub(crate) const EVENT_UNMAP: u64 = 1 << 6;
+/// `UFFD_FEATURE_MOVE`.
+pub(crate) const FEATURE_MOVE: u64 = 1 << 16;
+
+/// `UFFDIO_API`.
+pub(crate) const UFFDIO_API: u64 = request(3, 0x3f, 24);
+const UFFDIO_REGISTER: u64 = request(3, 0x00, 32);
+const UFFDIO_UNREGISTER: u64 = request(2, 0x01, 16);
+const UFFDIO_WAKE: u64 = request(2, 0x02, 16);
+const UFFDIO_COPY: u64 = request(3, 0x03, 40);
+/// `UFFDIO_MOVE`.
+pub(crate) const UFFDIO_MOVE: u64 = request(3, 0x05, 40);
+const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
+
+const MODE_MISSING: u64 = 1;
+const DONT_WAKE: u64 = 1;
+const ALLOW_HOLES: u64 = 2;
+const MESSAGE_BYTES: usize = 32;
+
+const fn request(direction: u64, number: u64, bytes: u64) -> u64 {
+    direction << 30 | bytes << 16 | API << 8 | number
+}
+
+/// Watches for missing pages in a range.
+pub(crate) fn register(what: u64, fd: i32, start: u64, len: u64) -> Call {
+    Call::ioctl(what, fd, UFFDIO_REGISTER, &[start, len, MODE_MISSING])
+}
+
+/// Stops watching and wakes who waits there.
+pub(crate) fn unregister(what: u64, fd: i32, start: u64, len: u64) -> Call {
+    Call::ioctl(what, fd, UFFDIO_UNREGISTER, &[start, len])
+}
+
+/// Wakes who waits in a range.
+pub(crate) fn wake(what: u64, fd: i32, start: u64, len: u64) -> Call {
+    Call::ioctl(what, fd, UFFDIO_WAKE, &[start, len])
+}
+
+/// Moves what pages there are from `from` to `to`; holes stay holes, nobody is woken.
+pub(crate) fn move_pages(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
+    Call::ioctl(
+        what,
+        fd,
+        UFFDIO_MOVE,
+        &[to, from, len, DONT_WAKE | ALLOW_HOLES],
+    )
+}
+
+/// Copies bytes of this process into an empty place of the watched one; nobody is woken.
+pub(crate) fn copy(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
+    Call::ioctl(what, fd, UFFDIO_COPY, &[to, from, len, DONT_WAKE])
+}
+
+/// True while a change of what `fd` watches is under way that has not been read of. The mappings may
+/// have changed by then, so that a place that is not there may only have moved.
+pub(crate) fn is_changing(fd: i32) -> bool {
+    // A move of nothing: refused as such, unless a change is under way.
+    let mut probe = move_pages(0, fd, 0, 0, 0);
+    calls::run(&mut probe);
+    probe.errno() == libc::EAGAIN
+}
+
+/// After a move or copy that ended early: leaves only what is still to be done.
+/// Returns false where nothing had been done at all.
+pub(crate) fn advance(call: &mut Call) -> bool {
+    let done = call.payload[4].cast_signed();
+    if done <= 0 {
+        return false;
+    }
+    let done = done.unsigned_abs().min(call.payload[2]);
+    call.payload[0] += done;
+    call.payload[1] += done;
+    call.payload[2] -= done;
+    call.payload[4] = 0;
+    true
+}
+
+/// What the kernel tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Event {
+    /// A thread waits for a page.
+    Fault,
+    /// The process forks; the descriptor watches over the child and is the reader's to close.
+    Fork(i32),
+    /// A watched range has moved.
+    Remap { from: u64, to: u64, len: u64 },
+    /// The pages of a range are about to be dropped.
+    Remove { start: u64, end: u64 },
+    /// A range was unmapped.
+    Unmap { start: u64, end: u64 },
+}
+
+/// A descriptor that watches over this process.
+#[derive(Debug)]
+pub(crate) struct Uffd {
+    fd: OwnedFd,
+}
+
+impl Uffd {
+    /// Opens one that also stops faults of the kernel on our behalf, with `features`.
+    ///
+    /// # Errors
+    /// `EPERM` without the right to it; `EINVAL` where the kernel lacks a feature; `ENOSYS`.
+    pub(crate) fn open(features: u64) -> io::Result<Uffd> {
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // SAFETY: the call takes a number only.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+        let fd = if fd >= 0 {
+            // SAFETY: the descriptor was just made and belongs to nobody else.
+            unsafe { OwnedFd::from_raw_fd(fd as i32) }
+        } else {
+            let refused = io::Error::last_os_error();
+            if refused.raw_os_error() != Some(libc::EPERM) {
+                return Err(refused);
+            }
+            open_device(flags).map_err(|_| refused)?
+        };
+        let mut words = [API, features, 0];
+        // SAFETY: the structure has three words and lives across the call.
+        let done = unsafe { libc::ioctl(fd.as_raw_fd(), UFFDIO_API as _, words.as_mut_ptr()) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Uffd { fd })
+    }
+
+    /// Its number.
+    pub(crate) fn raw(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// Waits until `fd` has an event or `other` can be read; true for an event.
+pub(crate) fn wait(fd: RawFd, other: RawFd) -> bool {
+    let mut fds = [fd, other].map(|fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    loop {
+        // SAFETY: two entries, which live across the call.
+        let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
+        if ready > 0 {
+            return fds[1].revents == 0;
+        }
+    }
+}
+
+/// The next event of `fd`, if there is one. Reading it lets its cause go on, but for a fault.
+pub(crate) fn event(fd: RawFd) -> Option<Event> {
+    let mut words = [0u64; MESSAGE_BYTES / 8];
+    // SAFETY: the buffer has room for exactly one message.
+    let got = unsafe { libc::read(fd, words.as_mut_ptr().cast(), MESSAGE_BYTES) };
+    if got != MESSAGE_BYTES as isize {
+        return None;
+    }
+    Some(match words[0] & 0xff {
+        0x13 => Event::Fork(words[1] as u32 as i32),
+        0x14 => Event::Remap {
+            from: words[1],
+            to: words[2],
+            len: words[3],
+        },
+        0x15 => Event::Remove {
+            start: words[1],
+            end: words[2],
+        },
+        0x16 => Event::Unmap {
+            start: words[1],
+            end: words[2],
+        },
+        _ => Event::Fault,
+    })
+}
+
+fn open_device(flags: i32) -> io::Result<OwnedFd> {
+    let device = std::fs::File::open("/dev/userfaultfd")?;
+    // SAFETY: the request takes a number.
+    let fd = unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW as _, flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just made and belongs to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

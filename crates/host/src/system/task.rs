@@ -1,0 +1,166 @@
+//! What `/proc` tells of one task that shapes its later calls.
+//!
+//! `mmap_base`, `brk` and `def_flags` are not in `/proc`; [`crate::view::MmFields::fill`] adds
+//! them.
+
+use std::fs;
+
+use vmarea_trace::event::MmInfo;
+
+use super::field;
+
+const CAP_IPC_LOCK: u32 = 14;
+/// Inode number of the first user namespace, fixed in the kernel.
+const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
+
+/// What `/proc` tells of process or thread `pid`. What may not be read, or is not there, is
+/// `None`.
+pub fn mm_info(pid: i32) -> MmInfo {
+    let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let mut info = MmInfo::default();
+    fill_stat(&mut info, &read("stat"));
+    fill_limits(&mut info, &read("limits"));
+    fill_status(&mut info, &read("status"));
+    info.personality = u64::from_str_radix(read("personality").trim(), 16).ok();
+    // The kernel asks for the capability in the first user namespace; of another one what
+    // `status` says does not count.
+    let namespace = fs::read_link(format!("/proc/{pid}/ns/user"));
+    if namespace.is_ok_and(|name| name.as_os_str() != FIRST_USER_NAMESPACE) {
+        info.cap_ipc_lock = Some(false);
+    }
+    info
+}
+
+/// Addresses of `/proc/PID/stat`, which are 0 for those who may not see them.
+fn fill_stat(info: &mut MmInfo, text: &str) {
+    // The name in brackets may hold anything; fields are counted from behind it, where the third
+    // one stands.
+    let Some((_, rest)) = text.rsplit_once(") ") else {
+        return;
+    };
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let address = |number: usize| -> Option<u64> {
+        let value = fields.get(number - 3)?.parse().ok()?;
+        (value != 0).then_some(value)
+    };
+    info.start_stack = address(28);
+    info.start_data = address(45);
+    info.end_data = address(46);
+    info.start_brk = address(47);
+}
+
+fn fill_limits(info: &mut MmInfo, text: &str) {
+    let soft = |name: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        match line.split_ascii_whitespace().next()? {
+            "unlimited" => Some(u64::MAX),
+            number => number.parse().ok(),
+        }
+    };
+    info.rlimit_as = soft("Max address space ");
+    info.rlimit_data = soft("Max data size ");
+    info.rlimit_stack = soft("Max stack size ");
+    info.rlimit_memlock = soft("Max locked memory ");
+}
+
+fn fill_status(info: &mut MmInfo, text: &str) {
+    let page = rustix::param::page_size() as u64;
+    let pages = |name: &str| -> Option<u64> {
+        let kib: u64 = field(text, name)?.strip_suffix("kB")?.trim().parse().ok()?;
+        Some((kib << 10) / page)
+    };
+    info.total_vm = pages("VmSize");
+    info.locked_vm = pages("VmLck");
+    info.cap_ipc_lock = field(text, "CapEff")
+        .and_then(|mask| u64::from_str_radix(mask, 16).ok())
+        .map(|mask| mask >> CAP_IPC_LOCK & 1 == 1);
+    info.thp_disabled = match field(text, "THP_enabled") {
+        Some("0") => Some(true),
+        Some("1") => Some(false),
+        _ => None,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::child::Child;
+    use crate::view::{KernelView, View};
+
+    #[test]
+    fn a_task_whose_name_looks_like_fields() {
+        let mut info = MmInfo::default();
+        let numbers: Vec<String> = (4..=52).map(|n| (n * 1000).to_string()).collect();
+        let text = format!("12 (a) R 1 (b) ) S {}", numbers.join(" "));
+        fill_stat(&mut info, &text);
+        assert_eq!(info.start_stack, Some(28_000));
+        assert_eq!(info.start_data, Some(45_000));
+        assert_eq!(info.end_data, Some(46_000));
+        assert_eq!(info.start_brk, Some(47_000));
+        let mut info = MmInfo::default();
+        fill_stat(&mut info, "12 (a) S 1 2");
+        fill_stat(&mut info, "");
+        assert_eq!(info, MmInfo::default());
+    }
+
+    #[test]
+    fn limits_and_status() {
+        let mut info = MmInfo::default();
+        fill_limits(
+            &mut info,
+            "Limit   Soft Limit   Hard Limit   Units\n\
+             Max data size             unlimited            unlimited            bytes\n\
+             Max stack size            8388608              unlimited            bytes\n",
+        );
+        assert_eq!(info.rlimit_data, Some(u64::MAX));
+        assert_eq!(info.rlimit_stack, Some(8 << 20));
+        assert_eq!(info.rlimit_as, None);
+        fill_status(
+            &mut info,
+            "Name:\tVmLck: 1 kB\nVmLck:\t      16 kB\nCapEff:\t0000000000004000\nTHP_enabled:\t0\n",
+        );
+        assert_eq!(info.cap_ipc_lock, Some(true));
+        assert_eq!(info.thp_disabled, Some(true));
+        assert_eq!(
+            info.locked_vm,
+            Some(16384 / rustix::param::page_size() as u64)
+        );
+    }
+
+    #[test]
+    fn proc_and_the_kernel_agree_on_a_child() {
+        let mut child = Child::start(|inside| {
+            inside.say(0);
+            inside.wait();
+        });
+        child.hear();
+        let from_proc = mm_info(child.pid());
+        assert_eq!(from_proc.thp_disabled, Some(true));
+        assert!(from_proc.rlimit_stack.is_some());
+        let Ok(kernel) = KernelView::open() else {
+            eprintln!("skipped: no kernel view");
+            return;
+        };
+        let mut view = View::default();
+        kernel.read(child.pid(), &mut view).unwrap();
+        let mut both = from_proc.clone();
+        view.mm.fill(&mut both);
+        for (what, proc, kernel) in [
+            ("start_brk", from_proc.start_brk, both.start_brk),
+            ("start_data", from_proc.start_data, both.start_data),
+            ("end_data", from_proc.end_data, both.end_data),
+            ("start_stack", from_proc.start_stack, both.start_stack),
+            ("total_vm", from_proc.total_vm, both.total_vm),
+            ("locked_vm", from_proc.locked_vm, both.locked_vm),
+        ] {
+            assert!(proc.is_some(), "{what}");
+            assert_eq!(proc, kernel, "{what}");
+        }
+        assert!(both.mmap_base.is_some() && both.brk.is_some() && both.def_flags.is_some());
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_says_nothing() {
+        assert_eq!(mm_info(i32::MAX), MmInfo::default());
+    }
+}

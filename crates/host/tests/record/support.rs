@@ -1,0 +1,82 @@
+//! Small programs, recorded, with what they wrote.
+//!
+//! The recorded command writes to a file, as the test's own output is shared by all tests.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use vmarea_host::record::{Options, Outcome, RecordError, record};
+use vmarea_trace::event::Event;
+
+/// A recording and the output of the command.
+pub struct Recorded {
+    pub events: Vec<Event>,
+    pub outcome: Outcome,
+    pub output: String,
+}
+
+impl Recorded {
+    /// The exit status of the command.
+    pub fn exit_code(&self) -> i32 {
+        assert!(libc::WIFEXITED(self.outcome.status), "{:?}", self.outcome);
+        libc::WEXITSTATUS(self.outcome.status)
+    }
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// A name in the tests' folder that no other test uses.
+pub fn fresh(name: &str) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // ORDERING: Relaxed, only the number counts.
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    folder().join(format!("{name}-{}-{number}", std::process::id()))
+}
+
+/// Compiles a program of `programs/`.
+pub fn compile(name: &str, flags: &[&str]) -> PathBuf {
+    let source = format!(
+        "{}/tests/record/programs/{name}.c",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let binary = fresh(name);
+    let status = Command::new("cc")
+        .args(["-O1", "-pthread", "-o"])
+        .arg(&binary)
+        .arg(&source)
+        .args(flags)
+        .status()
+        .expect("a C compiler");
+    assert!(status.success(), "{source}");
+    binary
+}
+
+/// Records a command whose standard output goes to a file.
+pub fn run(words: &[&str]) -> Recorded {
+    run_with(Options::default(), words)
+}
+
+/// The same, with options.
+pub fn run_with(options: Options, words: &[&str]) -> Recorded {
+    let output = fresh("output");
+    let shell = ["sh", "-c", "exec \"$@\" > \"$0\""].map(OsString::from);
+    let mut command = shell.to_vec();
+    command.push(output.clone().into());
+    command.extend(words.iter().map(OsString::from));
+    let mut events = Vec::new();
+    let outcome = record_into(Options { command, ..options }, &mut events).expect("a recording");
+    let output = std::fs::read_to_string(output).expect("what it wrote");
+    Recorded {
+        events,
+        outcome,
+        output,
+    }
+}
+
+/// Records a command as it is.
+pub fn record_into(options: Options, events: &mut Vec<Event>) -> Result<Outcome, RecordError> {
+    record(&options, events, &mut |_| {})
+}

@@ -1,0 +1,37 @@
+//! Faults of one thread alone under one kind of VMA lock, for counting what the lock costs.
+//!
+//! `one_lock` prints the kinds, one a line; `one_lock KIND PAGES` writes to so many new pages of one VMA under
+//! the kind of that line, the first being 1. An instruction counter that looks at `touch_all` sees the faults
+//! alone. `ci/instructions.sh` compares the kinds so.
+//!
+//! ```text
+//! cargo run --release -p vmarea-lab --example one_lock -- 5 10000
+//! ```
+
+use std::process::ExitCode;
+use vmarea_lab::bench::fault::{MOST_PAGES, kinds};
+
+const USAGE: &str = "usage: one_lock | one_lock KIND PAGES";
+
+fn main() -> ExitCode {
+    match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("one_lock: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
+    match args {
+        [] => kinds().iter().for_each(|(name, _)| println!("{name}")),
+        [kind, pages] => {
+            let kind = kind.parse::<usize>()?.checked_sub(1);
+            let (_, once) = kind.and_then(|at| kinds().get(at).copied()).ok_or(USAGE)?;
+            once(pages.parse::<u64>()?.min(MOST_PAGES))?;
+        }
+        _ => return Err(USAGE.into()),
+    }
+    Ok(())
+}

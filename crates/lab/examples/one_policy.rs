@@ -1,0 +1,147 @@
+//! One recorded run replayed under one policy alone, for counting what the policy costs.
+//!
+//! `one_policy POLICY TRACE` replays once; an instruction counter that looks at `replay` alone sees the
+//! calls and faults of that one world, without reading, comparing or a second policy beside it.
+//! `one_policy --times PAIRS TRACE` replays under `linux` and the others in turn and prints the ratio of
+//! their times.
+//! `one_policy --spacing POLICY same|diff MAPPINGS PAGES` makes the moves of the spacing benchmark once;
+//! there a counter looks at `moves`.
+//!
+//! ```text
+//! cargo run --release -p vmarea-lab --example one_policy -- vmarea gcc.vmtrace
+//! ```
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::process::ExitCode;
+use std::time::Instant;
+use vmarea::values::Policy;
+use vmarea_lab::bench::Ratio;
+use vmarea_lab::bench::spacing::{self, AnonVmas, Setup};
+use vmarea_lab::replay::action::{Action, Files};
+use vmarea_lab::replay::import::import;
+use vmarea_lab::replay::machine;
+use vmarea_lab::replay::world::World;
+use vmarea_trace::Reader;
+use vmarea_trace::event::{Event, Header, Origin};
+
+type Failed = Box<dyn std::error::Error>;
+
+const USAGE: &str = "usage: one_policy POLICY TRACE | one_policy --times PAIRS TRACE | \
+                     one_policy --spacing POLICY same|diff MAPPINGS PAGES";
+
+fn main() -> ExitCode {
+    match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("one_policy: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<(), Failed> {
+    match args {
+        [times, pairs, trace] if times == "--times" => {
+            let (header, events) = read(trace)?;
+            compare(&header, &events, pairs.parse()?);
+        }
+        [policy, trace] => {
+            let policy = Policy::by_name(policy).ok_or("no such policy")?;
+            let (header, events) = read(trace)?;
+            let mut world = World::new(policy.name, policy, machine::system(&header));
+            replay(&mut world, &events);
+            world.finish();
+            println!(
+                "{}: {} VMAs at peak, {} at exit",
+                policy.name, world.report.vmas_peak, world.report.vmas_exit
+            );
+        }
+        [spacing, policy, anon_vmas, mappings, pages] if spacing == "--spacing" => {
+            let policy = Policy::by_name(policy).ok_or("no such policy")?;
+            let setup = Setup {
+                mappings: mappings.parse()?,
+                pages: pages.parse()?,
+                anon_vmas: match anon_vmas.as_str() {
+                    "same" => AnonVmas::Same,
+                    "diff" => AnonVmas::Different,
+                    _ => return Err(USAGE.into()),
+                },
+            };
+            let vmas = spacing::once(&setup, policy)?;
+            println!("{}: {vmas} VMAs at the end", policy.name);
+        }
+        _ => return Err(USAGE.into()),
+    }
+    Ok(())
+}
+
+fn read(trace: &str) -> Result<(Header, Vec<Event>), Failed> {
+    let mut reader = Reader::new(File::open(trace)?)?;
+    let header = reader.header().clone();
+    let events = (&mut reader).collect::<Result<Vec<_>, _>>()?;
+    Ok((header, events))
+}
+
+/// Everything that the processes did. Not inlined, so that a counter finds it by its name.
+#[inline(never)]
+fn replay(world: &mut World, events: &[Event]) {
+    let mut files = Files::default();
+    let mut seen = HashSet::new();
+    for event in events {
+        match event {
+            Event::Fault(fault) => world.fault(fault),
+            Event::Touch(touch) => world.touch(touch),
+            Event::Call(call) => {
+                let action = files.action(call);
+                if !matches!(action, Action::Opaque(_)) {
+                    world.act(&action, call, true);
+                }
+            }
+            Event::Snapshot(snapshot) if seen.insert(snapshot.mm) => {
+                import(world, &mut files, snapshot);
+            }
+            Event::MmStart(start) => match start.origin {
+                Origin::Exec | Origin::Attach => world.mm_empty(start.mm),
+                Origin::Fork { parent } => {
+                    if seen.contains(&parent) {
+                        seen.insert(start.mm);
+                    }
+                    world.mm_fork(start.mm, parent);
+                }
+            },
+            Event::MmEnd { mm, .. } => world.mm_end(*mm),
+            Event::Inode(inode) => files.inode(inode),
+            _ => {}
+        }
+    }
+}
+
+fn compare(header: &Header, events: &[Event], pairs: usize) {
+    let policies = [Policy::LINUX, Policy::THESIS, Policy::VMAREA];
+    let mut times = policies.map(|_| Vec::new());
+    for round in 0..pairs.max(1) {
+        for turn in 0..policies.len() {
+            // Another one begins each time.
+            let at = (round + turn) % policies.len();
+            let policy = policies[at];
+            let mut world = World::new(policy.name, policy, machine::system(header));
+            let begun = Instant::now();
+            replay(&mut world, events);
+            times[at].push(begun.elapsed().as_secs_f64());
+        }
+    }
+    for (policy, of) in policies.iter().zip(&times).skip(1) {
+        if let Some(ratio) = Ratio::of_pairs(of, &times[0]) {
+            println!(
+                "{:8} {:.3} of the time of linux, {:.3} to {:.3} ({:.0} % of {} pairs)",
+                policy.name,
+                ratio.median,
+                ratio.low,
+                ratio.high,
+                ratio.confidence * 100.0,
+                ratio.pairs
+            );
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The break test: processes of one family that move their break, as in the AIM7 load of the text.
+//!
+//! Children of one parent raise their break page by page; only that is measured. Each has touched its
+//! heap, so that it has an anon_vma, whose lock every change of a range takes, or only those that need it.
+//! Today a heap that grows after a fork has an anon_vma of its own (in the text's kernel it shared its
+//! parent's), so processes do not meet there; who they do meet is a walk of the reverse map, and one
+//! process is measured beside a thread that does nothing else.
+
+use super::ratio::median;
+use super::together::{Ratios, Speed, joined, together};
+use serde::Serialize;
+use std::hint::black_box;
+use std::marker::PhantomData;
+use std::thread;
+use thiserror::Error;
+use vmarea::fault::Touch;
+use vmarea::mm::{Layout, Limits};
+use vmarea::page::Pte;
+use vmarea::values::policy::AdjustLock;
+use vmarea::values::{Errno, MmId, NoBytes, Policy};
+use vmarea::vma::lock::{
+    AlignedRwLock, BoxedRwLock, FlaggedVmaLock, MmapLockOnly, VmaLock, VmaLockKind,
+};
+use vmarea::{HugePages, Space, System};
+use vmarea_host::oracle::{Oracle, OracleError, Series};
+
+const PAGE: u64 = 4096;
+const HEAP: u64 = 0x10_0000_0000;
+/// The break where a child begins.
+const FIRST: u64 = HEAP + 2 * PAGE;
+const BRK: i64 = 12;
+/// Most calls of a process in a round.
+pub const MOST_CALLS: u64 = 1 << 20;
+
+/// What is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Setup {
+    /// Times that each process raises its break in a round.
+    pub calls: u64,
+    /// Rounds.
+    pub rounds: usize,
+}
+
+/// Why nothing was measured.
+#[derive(Debug, Error)]
+pub enum BrkError {
+    /// Too few or too many.
+    #[error("{0} calls cannot be measured: take 1 to 1,048,576")]
+    Calls(u64),
+    /// No rounds.
+    #[error("no rounds: take 1 or more")]
+    Rounds,
+    /// The core refused.
+    #[error("the core refused a call with the lock \"{0}\": {1}")]
+    Core(&'static str, Errno),
+}
+
+/// One kind of VMA lock and one way to lock the reverse map, or the kernel.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Which kind.
+    pub who: String,
+    /// Whether the lock of the reverse map is taken always; nothing for the kernel.
+    pub always: Option<bool>,
+    /// What a call of one process alone costs, median, nanoseconds of the clock.
+    pub nanoseconds: f64,
+    /// Two processes, to one.
+    pub two: Ratios,
+    /// One process beside walks of the reverse map from its heap, to itself alone.
+    pub walked: Option<Ratios>,
+    /// One process beside such walks with the lock only when needed, to one that always takes it.
+    pub shortcut: Option<Ratios>,
+    /// Times that the lock was taken in a thousand calls.
+    pub locked_per_mille: Option<f64>,
+}
+
+/// What it came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was done.
+    pub setup: Setup,
+    /// Kinds of lock, then the kernel.
+    pub rows: Vec<Row>,
+    /// Why the kernel's row is missing.
+    pub without_kernel: Option<String>,
+}
+
+/// One subject's rounds: with one process and with two.
+#[derive(Default)]
+struct Rounds {
+    one: Vec<Speed>,
+    two: Vec<Speed>,
+    walked: Vec<Speed>,
+    locked: u64,
+}
+
+/// The core with one kind of lock, whatever it is.
+trait Subject {
+    fn name(&self) -> &'static str;
+    /// Speed, and how often the lock of the reverse map was taken.
+    fn run(&self, lock: AdjustLock, work: Work, calls: u64) -> Result<(Speed, u64), BrkError>;
+}
+
+/// Who raises the break.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    One,
+    Two,
+    /// One, while a thread walks the reverse map from the first page of its heap.
+    Walked,
+}
+
+struct Core<K>(PhantomData<fn() -> K>);
+
+impl<K: VmaLockKind> Core<K> {
+    /// Children of a parent whose heap has a page.
+    fn family(lock: AdjustLock, children: u64) -> Result<(Space<K>, Vec<MmId>), Errno> {
+        let policy = Policy {
+            adjust_lock: lock,
+            ..Policy::LINUX
+        };
+        let system = System {
+            huge_pages: HugePages::Never,
+            ..System::default()
+        };
+        let space = Space::with_lock_kind(policy, system, Box::new(NoBytes));
+        let layout = Layout {
+            mmap_base: 0x7f00_0000_0000,
+            start_brk: HEAP,
+            brk: HEAP,
+            ..Layout::default()
+        };
+        let parent = space.mm_create(layout, Limits::default())?;
+        space.brk(parent, HEAP + PAGE)?;
+        space.fault(parent, HEAP, Touch::Write)?;
+        let child = |_| {
+            let child = space.fork(parent)?;
+            space.brk(child, FIRST)?;
+            space.fault(child, FIRST - PAGE, Touch::Write)?;
+            Ok::<MmId, Errno>(child)
+        };
+        let mms = (0..children).map(child).collect::<Result<_, _>>()?;
+        Ok((space, mms))
+    }
+}
+
+impl<K: VmaLockKind> Subject for Core<K> {
+    fn name(&self) -> &'static str {
+        K::NAME
+    }
+
+    fn run(&self, lock: AdjustLock, work: Work, calls: u64) -> Result<(Speed, u64), BrkError> {
+        let processes = if work == Work::Two { 2 } else { 1 };
+        let refused = |errno| BrkError::Core(K::NAME, errno);
+        let (space, mms) = Self::family(lock, processes).map_err(refused)?;
+        let raise = |process: u64, n: u64| {
+            let brk = FIRST + (n + 1) * PAGE;
+            let now = space.brk(mms[process as usize], brk).map_err(refused)?;
+            if now == brk {
+                Ok(())
+            } else {
+                Err(refused(Errno::ENOMEM))
+            }
+        };
+        let entry = |mm| Some(space.mmap_read_lock(mm)?.pages().get(FIRST - PAGE));
+        let frame = match mms.first().copied().and_then(entry) {
+            Some(Pte::Anon { frame, .. }) => frame,
+            _ => return Err(refused(Errno::EFAULT)),
+        };
+        let walk: &(dyn Fn(u64) -> Result<(), BrkError> + Sync) = &|_| {
+            space.rmap_walk(frame, |mapping| {
+                black_box(mapping);
+            });
+            Ok(())
+        };
+        let beside = (work == Work::Walked).then_some(walk);
+        let speed = together((processes, calls), &raise, beside)?;
+        let locked = |mm: &MmId| {
+            let r = space.mmap_read_lock(*mm)?;
+            Some(r.state().stats.adjusts_locked)
+        };
+        Ok((speed, mms.iter().filter_map(locked).sum()))
+    }
+}
+
+/// Measures everything.
+///
+/// # Errors
+/// Where the setup cannot be measured or the core refuses a call.
+pub fn run(setup: &Setup) -> Result<Report, BrkError> {
+    if !(1..=MOST_CALLS).contains(&setup.calls) {
+        return Err(BrkError::Calls(setup.calls));
+    }
+    if setup.rounds == 0 {
+        return Err(BrkError::Rounds);
+    }
+    let subjects: [Box<dyn Subject>; 5] = [
+        Box::new(Core::<MmapLockOnly>(PhantomData)),
+        Box::new(Core::<FlaggedVmaLock<BoxedRwLock>>(PhantomData)),
+        Box::new(Core::<FlaggedVmaLock<AlignedRwLock>>(PhantomData)),
+        Box::new(Core::<FlaggedVmaLock>(PhantomData)),
+        Box::new(Core::<VmaLock>(PhantomData)),
+    ];
+    let mut rounds: Vec<[Rounds; 2]> = subjects.iter().map(|_| Default::default()).collect();
+    let mut kernel = Rounds::default();
+    let mut without_kernel = None;
+    for _ in 0..setup.rounds {
+        for (subject, rounds) in subjects.iter().zip(&mut rounds) {
+            let ways = [AdjustLock::Always, AdjustLock::WhenNeeded];
+            for (lock, to) in ways.into_iter().zip(rounds) {
+                to.one.push(subject.run(lock, Work::One, setup.calls)?.0);
+                to.walked
+                    .push(subject.run(lock, Work::Walked, setup.calls)?.0);
+                let (speed, locked) = subject.run(lock, Work::Two, setup.calls)?;
+                to.two.push(speed);
+                to.locked += locked;
+            }
+        }
+        if without_kernel.is_none() {
+            without_kernel = on_kernel(setup, &mut kernel).err().map(|e| e.to_string());
+        }
+    }
+    let mut rows = Vec::new();
+    for (subject, [always, needed]) in subjects.iter().zip(&rounds) {
+        rows.push(row(setup, subject.name(), always, Some(true)));
+        let shortcut = Ratios::of_pairs(&needed.walked, &always.walked);
+        rows.push(Row {
+            shortcut: Some(shortcut),
+            ..row(setup, subject.name(), needed, Some(false))
+        });
+    }
+    if without_kernel.is_none() {
+        rows.push(row(setup, "kernel", &kernel, None));
+    }
+    Ok(Report {
+        setup: *setup,
+        rows,
+        without_kernel,
+    })
+}
+
+fn row(setup: &Setup, who: &str, rounds: &Rounds, always: Option<bool>) -> Row {
+    let mut times: Vec<f64> = rounds.one.iter().map(|speed| 1e9 / speed.clock).collect();
+    times.sort_by(f64::total_cmp);
+    let calls = (2 * setup.calls * setup.rounds as u64) as f64;
+    Row {
+        who: who.to_owned(),
+        always,
+        nanoseconds: median(&times),
+        two: Ratios::of_pairs(&rounds.two, &rounds.one),
+        walked: always.map(|_| Ratios::of_pairs(&rounds.walked, &rounds.one)),
+        shortcut: None,
+        locked_per_mille: always.map(|_| rounds.locked as f64 * 1000.0 / calls),
+    }
+}
+
+/// One process and two, each told by a thread of ours. What they cost the processor is not known here,
+/// so the clock stands for it.
+fn on_kernel(setup: &Setup, to: &mut Rounds) -> Result<(), OracleError> {
+    let raise = |oracle: &mut Oracle| {
+        let now = oracle.call(0, BRK, [0; 6])?.unwrap_or(0);
+        let series = Series {
+            first: [now + PAGE, 0, 0, 0, 0, 0],
+            step: [PAGE, 0, 0, 0, 0, 0],
+            times: setup.calls,
+        };
+        let went = oracle.calls(0, BRK, &series)?;
+        let _ = oracle.call(0, BRK, [now, 0, 0, 0, 0, 0])?;
+        Ok::<f64, OracleError>(setup.calls as f64 / went.time.as_secs_f64().max(1e-9))
+    };
+    let speed = |times: f64| Speed {
+        clock: times,
+        processor: times,
+    };
+    let (mut first, mut second) = (Oracle::start()?, Oracle::start()?);
+    to.one.push(speed(raise(&mut first)?));
+    let both = thread::scope(|scope| {
+        let other = scope.spawn(|| raise(&mut second));
+        let one = raise(&mut first);
+        Ok::<f64, OracleError>(one? + joined(other)?)
+    })?;
+    to.two.push(speed(both));
+    Ok(())
+}

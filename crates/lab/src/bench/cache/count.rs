@@ -1,0 +1,432 @@
+//! One replay of a trace with every cache in front of its lookups.
+//!
+//! The core tells of each lookup and of each change of an index; every cache sees them as if it were
+//! the only one. Its answer is held against that of the index. A thread is one life of a thread id in
+//! one address space: what begins with `execve` begins with empty caches.
+
+use super::CacheError;
+use super::log::Log;
+use crate::replay::{Options, Replayer};
+use std::collections::{HashMap, HashSet};
+use std::io::Read;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use vmarea::lookup::{
+    Cache, Change, Checked, LastUsed, LastUsedAndLargest, NoCache, Observer, VmaCache, Vmas,
+};
+use vmarea::values::{MmId, VmaId};
+use vmarea_trace::event::{Event, Tid};
+use vmarea_trace::{Error as TraceError, Reader};
+
+/// What one cache came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counter {
+    /// The cache.
+    pub name: &'static str,
+    /// Lookups that it answered.
+    pub hits: u64,
+    /// Answers that were not those of the index.
+    pub wrong: u64,
+}
+
+/// What a trace came to.
+#[derive(Debug)]
+pub struct Counted {
+    /// Lookups by page faults.
+    pub by_faults: u64,
+    /// Lookups by calls.
+    pub by_calls: u64,
+    /// Threads that looked anything up.
+    pub threads: u64,
+    /// Most VMAs of an address space.
+    pub most_vmas: u64,
+    /// Lookups whose VMA the same thread had found before.
+    pub bound: u64,
+    /// The caches, none first.
+    pub counters: Vec<Counter>,
+    /// The steps, to be timed.
+    pub log: Log,
+}
+
+/// A cache in front of every address space of the replay.
+trait Side: Send {
+    fn enter(&mut self, thread: u32, mm: MmId);
+    fn leave(&mut self, thread: u32);
+    fn look(&mut self, thread: u32, vmas: &dyn Vmas, addr: u64, found: Option<VmaId>);
+    fn change(&mut self, vmas: &dyn Vmas, change: Change);
+    fn counter(&self) -> Counter;
+}
+
+struct Front<C: Cache> {
+    mms: HashMap<MmId, C::Mm>,
+    threads: HashMap<u32, C::Thread>,
+    counter: Counter,
+}
+
+impl<C: Cache + 'static> Front<C> {
+    fn boxed() -> Box<dyn Side> {
+        Box::new(Front::<C> {
+            mms: HashMap::new(),
+            threads: HashMap::new(),
+            counter: Counter {
+                name: C::NAME,
+                hits: 0,
+                wrong: 0,
+            },
+        })
+    }
+}
+
+impl<C: Cache> Side for Front<C> {
+    fn enter(&mut self, thread: u32, mm: MmId) {
+        let own = self.threads.entry(thread).or_default();
+        C::enter(self.mms.entry(mm).or_default(), own, mm);
+    }
+
+    fn leave(&mut self, thread: u32) {
+        self.threads.remove(&thread);
+    }
+
+    fn look(&mut self, thread: u32, vmas: &dyn Vmas, addr: u64, found: Option<VmaId>) {
+        let shared = self.mms.entry(vmas.mm()).or_default();
+        let own = self.threads.entry(thread).or_default();
+        if C::rests(own) {
+            return;
+        }
+        match C::lookup(shared, own, vmas, addr) {
+            Some((hit, _)) => {
+                self.counter.hits += 1;
+                self.counter.wrong += u64::from(Some(hit) != found);
+            }
+            None => {
+                if let Some(vma) = found {
+                    C::found(shared, own, vmas, addr, vma);
+                }
+            }
+        }
+    }
+
+    fn change(&mut self, vmas: &dyn Vmas, change: Change) {
+        let shared = self.mms.entry(vmas.mm()).or_default();
+        match change {
+            Change::Unlinked { vma, prev } => C::unlinked(shared, vma, prev),
+            Change::Unmapped => C::unmapped(shared),
+            Change::Linked(_) | Change::Resized { .. } => {}
+        }
+    }
+
+    fn counter(&self) -> Counter {
+        self.counter
+    }
+}
+
+/// Why a lookup is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cause {
+    Fault,
+    Call,
+}
+
+/// What the replay and its observer share.
+struct State {
+    sides: Vec<Box<dyn Side>>,
+    log: Log,
+    /// The thread whose event is replayed, and what kind of event it is.
+    now: Option<(u32, Cause)>,
+    /// Numbers of the threads that live, and where they do.
+    threads: HashMap<Tid, (u32, MmId)>,
+    numbers: u32,
+    /// What each thread has found.
+    touched: HashSet<(u32, VmaId)>,
+    lookers: HashSet<u32>,
+    bound: u64,
+    by_faults: u64,
+    by_calls: u64,
+    sizes: HashMap<MmId, u64>,
+    most_vmas: u64,
+}
+
+impl State {
+    fn new() -> Self {
+        State {
+            sides: vec![
+                Front::<NoCache>::boxed(),
+                Front::<LastUsed>::boxed(),
+                Front::<LastUsedAndLargest>::boxed(),
+                Front::<VmaCache>::boxed(),
+                Front::<Checked>::boxed(),
+            ],
+            log: Log::default(),
+            now: None,
+            threads: HashMap::new(),
+            numbers: 0,
+            touched: HashSet::new(),
+            lookers: HashSet::new(),
+            bound: 0,
+            by_faults: 0,
+            by_calls: 0,
+            sizes: HashMap::new(),
+            most_vmas: 0,
+        }
+    }
+
+    /// An event of a thread follows; in its own address space, where that is told.
+    fn begin(&mut self, tid: Tid, own: Option<MmId>, cause: Cause) {
+        if let Some(mm) = own
+            && self.threads.get(&tid).is_none_or(|(_, now)| *now != mm)
+        {
+            self.enter(tid, mm);
+        }
+        self.now = self.threads.get(&tid).map(|(thread, _)| (*thread, cause));
+    }
+
+    fn enter(&mut self, tid: Tid, mm: MmId) {
+        self.leave(tid);
+        let thread = self.numbers;
+        self.numbers += 1;
+        self.threads.insert(tid, (thread, mm));
+        self.log.enter(thread, mm);
+        for side in &mut self.sides {
+            side.enter(thread, mm);
+        }
+    }
+
+    fn leave(&mut self, tid: Tid) {
+        if let Some((thread, _)) = self.threads.remove(&tid) {
+            self.log.leave(thread);
+            for side in &mut self.sides {
+                side.leave(thread);
+            }
+        }
+    }
+
+    fn look(&mut self, vmas: &dyn Vmas, addr: u64, found: Option<VmaId>) {
+        let Some((thread, cause)) = self.now else {
+            return;
+        };
+        match cause {
+            Cause::Fault => self.by_faults += 1,
+            Cause::Call => self.by_calls += 1,
+        }
+        self.lookers.insert(thread);
+        if let Some(vma) = found {
+            let again = !self.touched.insert((thread, vma));
+            self.bound +=
+                u64::from(again && vmas.range(vma).is_some_and(|range| range.contains(addr)));
+        }
+        self.log.find(thread, vmas.mm(), addr);
+        for side in &mut self.sides {
+            side.look(thread, vmas, addr, found);
+        }
+    }
+
+    fn change(&mut self, vmas: &dyn Vmas, change: Change) {
+        let size = self.sizes.entry(vmas.mm()).or_default();
+        match change {
+            Change::Linked(_) => *size += 1,
+            Change::Unlinked { .. } => *size = size.saturating_sub(1),
+            Change::Resized { .. } | Change::Unmapped => {}
+        }
+        self.most_vmas = self.most_vmas.max(*size);
+        self.log.change(vmas, change);
+        for side in &mut self.sides {
+            side.change(vmas, change);
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Watch(Arc<Mutex<State>>);
+
+impl Watch {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Watch {
+    fn looked_up(&self, vmas: &dyn Vmas, addr: u64, found: Option<VmaId>) {
+        self.state().look(vmas, addr, found);
+    }
+
+    fn changed(&self, vmas: &dyn Vmas, change: Change) {
+        self.state().change(vmas, change);
+    }
+}
+
+/// Replays a trace under the rules of the kernel that it was recorded on, and counts. A trace that was
+/// cut off is taken as far as it goes.
+///
+/// # Errors
+/// Where it cannot be read or replayed, or a cache gave a wrong answer.
+pub fn count(mut trace: Reader<impl Read>) -> Result<Counted, CacheError> {
+    let mut replayer = Replayer::new(trace.header(), &Options::default())?;
+    let watch = Watch(Arc::new(Mutex::new(State::new())));
+    let (world, _) = replayer.recorded();
+    world.space.set_lookup_observer(Box::new(watch.clone()));
+    for (number, event) in (&mut trace).enumerate() {
+        let event = match event {
+            Ok(event) => event,
+            Err(TraceError::CutOff { .. } | TraceError::Damaged { .. }) if number > 0 => break,
+            Err(error) => return Err(error.into()),
+        };
+        // A thread touches the memory of others too, but faults and calls in its own only.
+        let (tid, own, cause) = match &event {
+            Event::Fault(fault) => (fault.tid, Some(fault.mm), Cause::Fault),
+            Event::Call(call) => (call.tid, Some(call.mm), Cause::Call),
+            Event::Touch(touch) => (touch.tid, None, Cause::Fault),
+            Event::TaskEnd { tid, .. } => {
+                watch.state().leave(*tid);
+                (*tid, None, Cause::Call)
+            }
+            _ => (Tid(0), None, Cause::Call),
+        };
+        let own = own.and_then(|mm| replayer.recorded().0.existing(mm));
+        watch.state().begin(tid, own, cause);
+        replayer.event(&event)?;
+    }
+    drop(replayer);
+    let mut state = watch.state();
+    let counters: Vec<Counter> = state.sides.iter().map(|side| side.counter()).collect();
+    if let Some(bad) = counters.iter().find(|counter| counter.wrong > 0) {
+        return Err(CacheError::Wrong {
+            cache: bad.name,
+            times: bad.wrong,
+        });
+    }
+    Ok(Counted {
+        by_faults: state.by_faults,
+        by_calls: state.by_calls,
+        threads: state.lookers.len() as u64,
+        most_vmas: state.most_vmas,
+        bound: state.bound,
+        counters,
+        log: std::mem::take(&mut state.log),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cost;
+    use super::*;
+    use vmarea_trace::Writer;
+    use vmarea_trace::event::{
+        Access, Call, Fault, Header, MmId, MmStart, Order, Origin, Reason, SnapVma, Snapshot,
+    };
+
+    const MM: MmId = MmId(1);
+    const MMAP: u32 = 9;
+    const MUNMAP: u32 = 11;
+
+    fn fault(tid: i32, addr: u64) -> Event {
+        Event::Fault(Fault {
+            tid: Tid(tid),
+            mm: MM,
+            addr,
+            access: Access::Read,
+            kernel: false,
+            t: 0,
+            order: Order::Exact,
+        })
+    }
+
+    fn call(tid: i32, nr: u32, args: [u64; 6], ret: i64) -> Event {
+        Event::Call(Call {
+            tid: Tid(tid),
+            mm: MM,
+            nr,
+            args,
+            ret,
+            t: 0,
+            order: Order::Exact,
+            file: None,
+            data: Vec::new(),
+        })
+    }
+
+    fn map(tid: i32, addr: u64, len: u64) -> Event {
+        call(tid, MMAP, [addr, len, 3, 0x32, u64::MAX, 0], addr as i64)
+    }
+
+    /// An address space that begins empty.
+    fn born() -> Vec<Event> {
+        vec![
+            Event::MmStart(MmStart {
+                mm: MM,
+                origin: Origin::Exec,
+                t: 0,
+            }),
+            Event::Snapshot(Snapshot {
+                mm: MM,
+                reason: Reason::Exec,
+                t: 0,
+                exact: true,
+                info: None,
+                vmas: Vec::<SnapVma>::new(),
+            }),
+        ]
+    }
+
+    fn counted(events: &[Event]) -> Counted {
+        let mut trace = Vec::new();
+        let header = Header {
+            page_size: 4096,
+            machine: "x86_64".to_owned(),
+            ..Header::default()
+        };
+        let mut writer = Writer::new(&mut trace, &header).unwrap();
+        for event in events {
+            writer.write(event).unwrap();
+        }
+        writer.flush().unwrap();
+        drop(writer);
+        count(Reader::new(trace.as_slice()).unwrap()).unwrap()
+    }
+
+    /// None, last used, largest, vmacache, ours; and the bound.
+    fn hits(counted: &Counted) -> (Vec<u64>, u64) {
+        let hits = counted.counters.iter().map(|c| c.hits).collect();
+        assert_eq!(hits, cost::hits(&counted.log), "timing repeats the replay");
+        (hits, counted.bound)
+    }
+
+    const A: u64 = 0x10_0000_0000;
+    const B: u64 = 0x20_0000_0000;
+
+    #[test]
+    fn two_threads_in_two_mappings() {
+        let mut events = born();
+        events.extend([map(1, A, 0x10000), map(1, B, 0x10000)]);
+        for page in 0..8 {
+            events.extend([fault(1, A + page * 4096), fault(2, B + page * 4096)]);
+        }
+        let counted = counted(&events);
+        assert_eq!((counted.by_faults, counted.threads), (16, 2));
+        // The threads take the last one from each other; beside the largest it has B to itself.
+        assert_eq!(hits(&counted), (vec![0, 0, 14, 14, 14], 14));
+    }
+
+    #[test]
+    fn a_removal_elsewhere() {
+        let mut events = born();
+        events.extend([map(1, A, 0x10000), map(1, B, 0x1000)]);
+        events.extend([fault(1, A), fault(1, A + 4096)]);
+        events.push(call(1, MUNMAP, [B, 0x1000, 0, 0, 0, 0], 0));
+        events.extend([fault(1, A + 8192), fault(1, A + 12288)]);
+        let counted = counted(&events);
+        // The three calls look up as well. Only ours and the largest keep A over it.
+        assert_eq!((counted.by_faults, counted.by_calls), (4, 3));
+        assert_eq!(hits(&counted), (vec![0, 2, 3, 2, 3], 3));
+    }
+
+    #[test]
+    fn in_turn_is_another_order_of_the_same_lookups() {
+        let mut events = born();
+        events.extend([map(1, A, 0x10000), map(1, B, 0x10000)]);
+        events.extend((0..8).map(|page| fault(1, A + page * 4096)));
+        events.extend((0..8).map(|page| fault(2, B + page * 4096)));
+        let counted = counted(&events);
+        assert_eq!(hits(&counted).0, [0, 14, 14, 14, 14]);
+        // The second begins one later, so each has one lookup beside none of the other.
+        assert_eq!(cost::hits(&counted.log.in_turn()), [0, 2, 14, 14, 14]);
+    }
+}

@@ -1,0 +1,348 @@
+//! The calls that shape an address space, in the core and in the kernel that we run on, on the same work.
+//!
+//! Series of one call, on VMAs that no page was touched in: mapped and unmapped one by one, cut out of one
+//! by `mprotect` and joined again, moved by `mremap`; and a fork of many. A trap into the kernel is in the
+//! kernel's figures and not in ours, nor does the core of here keep a page table for a processor: beside
+//! each other the two say what such work costs at all.
+
+use super::Ratio;
+use super::kernel::{KernelError, all, reserve};
+use super::ratio::median;
+use serde::Serialize;
+use std::time::Instant;
+use vmarea::call::mmap::MmapRequest;
+use vmarea::call::mremap::MremapRequest;
+use vmarea::mm::{Layout, Limits};
+use vmarea::values::call_flags::MremapFlags;
+use vmarea::values::{Errno, MmId, Policy};
+use vmarea::{Space, System};
+use vmarea_host::oracle::{Oracle, Series};
+
+const PAGE: u64 = 4096;
+/// From one mapping to the next.
+const STRIDE: u64 = 2 * PAGE;
+/// Where the core's mappings begin.
+const BASE: u64 = 0x1000_0000_0000;
+const READ: u64 = 1;
+const READ_WRITE: u64 = 3;
+/// Private, anonymous, at a fixed place.
+const PRIVATE_FIXED: u64 = 0x32;
+/// `MREMAP_MAYMOVE | MREMAP_FIXED`.
+const MOVE_THERE: u64 = 3;
+const MMAP: i64 = 9;
+const MPROTECT: i64 = 10;
+const MUNMAP: i64 = 11;
+const MREMAP: i64 = 25;
+
+/// Calls of a series.
+const CALLS: u64 = 1_000;
+/// VMAs of the forks.
+const FORKED: [u64; 2] = [1_000, 60_000];
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+#[error("the core refused a call of the benchmark: {0}")]
+pub struct CallsError(Errno);
+
+/// One kind of work.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What.
+    pub what: String,
+    /// Median of the core, nanoseconds each.
+    pub core_ns: f64,
+    /// Median of the kernel, nanoseconds each.
+    pub kernel_ns: Option<f64>,
+    /// Core against kernel, of the same round.
+    pub ratio: Option<Ratio>,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// By kind of work.
+    pub rows: Vec<Row>,
+    /// Why the kernel's figures are missing.
+    pub without_kernel: Option<String>,
+}
+
+/// Who does the work: address spaces that begin empty at `base`.
+trait Doer {
+    type Error;
+    /// Seconds of the series.
+    fn calls(
+        &mut self,
+        what: &'static str,
+        number: i64,
+        series: &Series,
+    ) -> Result<f64, Self::Error>;
+    /// Seconds of a fork; the copy goes again.
+    fn fork(&mut self) -> Result<f64, Self::Error>;
+    /// First address.
+    fn base(&self) -> u64;
+}
+
+/// The core.
+struct Core {
+    space: Space,
+    mm: MmId,
+}
+
+impl Core {
+    fn new() -> Result<Self, Errno> {
+        let system = System {
+            max_map_count: u32::MAX,
+            ..System::default()
+        };
+        let space = Space::new(Policy::LINUX, system);
+        let mm = space.mm_create(Layout::default(), Limits::default())?;
+        Ok(Core { space, mm })
+    }
+
+    fn call(&self, number: i64, args: [u64; 6]) -> Result<(), Errno> {
+        let (space, mm) = (&self.space, self.mm);
+        let [addr, len, third, fourth, new_addr, _] = args;
+        match number {
+            MMAP => {
+                let request = MmapRequest {
+                    addr,
+                    len,
+                    prot: third as u32,
+                    flags: fourth as u32,
+                    ..MmapRequest::default()
+                };
+                space.mmap(mm, &request).map(|_| ())
+            }
+            MUNMAP => space.munmap(mm, addr, len),
+            MPROTECT => space.mprotect(mm, addr, len, third as u32, -1),
+            MREMAP => {
+                let request = MremapRequest {
+                    addr,
+                    old_len: len,
+                    new_len: third,
+                    flags: MremapFlags::from_bits_retain(fourth as u32),
+                    new_addr,
+                    ..MremapRequest::default()
+                };
+                space.mremap(mm, &request).map(|_| ())
+            }
+            _ => Err(Errno::ENOSYS),
+        }
+    }
+}
+
+impl Doer for Core {
+    type Error = CallsError;
+
+    fn calls(&mut self, _: &'static str, number: i64, series: &Series) -> Result<f64, CallsError> {
+        let mut args = series.first;
+        let begun = Instant::now();
+        for _ in 0..series.times {
+            self.call(number, args).map_err(CallsError)?;
+            for (arg, step) in args.iter_mut().zip(series.step) {
+                *arg = arg.wrapping_add(step);
+            }
+        }
+        Ok(begun.elapsed().as_secs_f64())
+    }
+
+    fn fork(&mut self) -> Result<f64, CallsError> {
+        let begun = Instant::now();
+        let child = self.space.fork(self.mm).map_err(CallsError)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        self.space.mm_exit(child).map_err(CallsError)?;
+        Ok(seconds)
+    }
+
+    fn base(&self) -> u64 {
+        BASE
+    }
+}
+
+/// The kernel, in a child process.
+struct Kernel {
+    oracle: Oracle,
+    base: u64,
+}
+
+impl Kernel {
+    fn new() -> Result<Self, KernelError> {
+        let mut oracle = Oracle::start()?;
+        // Room for the largest fork.
+        let base = reserve(&mut oracle, 2 * FORKED[1] * STRIDE)?;
+        Ok(Kernel { oracle, base })
+    }
+}
+
+impl Doer for Kernel {
+    type Error = KernelError;
+
+    fn calls(
+        &mut self,
+        what: &'static str,
+        number: i64,
+        series: &Series,
+    ) -> Result<f64, KernelError> {
+        let went = self.oracle.calls(0, number, series)?;
+        Ok(all(what, series, went)?.time.as_secs_f64())
+    }
+
+    fn fork(&mut self) -> Result<f64, KernelError> {
+        let begun = Instant::now();
+        let forked = self.oracle.fork(0, 1)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        forked.map_err(|errno| KernelError::Refused {
+            what: "fork",
+            times: 0,
+            how: i64::from(-errno),
+        })?;
+        self.oracle.exit(1)?;
+        Ok(seconds)
+    }
+
+    fn base(&self) -> u64 {
+        self.base
+    }
+}
+
+/// Mappings of a page with a hole after each.
+fn map(base: u64, times: u64) -> Series {
+    Series {
+        first: [base, PAGE, READ_WRITE, PRIVATE_FIXED, u64::MAX, 0],
+        step: [STRIDE, 0, 0, 0, 0, 0],
+        times,
+    }
+}
+
+fn unmap(base: u64, times: u64) -> Series {
+    Series {
+        first: [base, PAGE, 0, 0, 0, 0],
+        step: [STRIDE, 0, 0, 0, 0, 0],
+        times,
+    }
+}
+
+/// Nanoseconds each, of one round; the names are in [`names`].
+fn round<D: Doer>(doer: &mut D) -> Result<Vec<f64>, D::Error> {
+    let base = doer.base();
+    let mut each = Vec::new();
+    let mut add = |seconds: f64, times: u64| each.push(seconds * 1e9 / times as f64);
+
+    let mapped = doer.calls("mmap", MMAP, &map(base, CALLS))?;
+    let unmapped = doer.calls("munmap", MUNMAP, &unmap(base, CALLS))?;
+    add(mapped + unmapped, CALLS);
+
+    let whole = Series {
+        first: [
+            base,
+            CALLS * STRIDE + PAGE,
+            READ_WRITE,
+            PRIVATE_FIXED,
+            u64::MAX,
+            0,
+        ],
+        times: 1,
+        ..Series::default()
+    };
+    doer.calls("mmap", MMAP, &whole)?;
+    let protect = |prot| Series {
+        first: [base + PAGE, PAGE, prot, 0, 0, 0],
+        step: [STRIDE, 0, 0, 0, 0, 0],
+        times: CALLS,
+    };
+    let split = doer.calls("mprotect", MPROTECT, &protect(READ))?;
+    let merged = doer.calls("mprotect", MPROTECT, &protect(READ_WRITE))?;
+    add(split, CALLS);
+    add(merged, CALLS);
+    let gone = Series {
+        first: [base, CALLS * STRIDE + PAGE, 0, 0, 0, 0],
+        times: 1,
+        ..Series::default()
+    };
+    doer.calls("munmap", MUNMAP, &gone)?;
+
+    doer.calls("mmap", MMAP, &map(base, CALLS))?;
+    let there = base + CALLS * STRIDE;
+    let moves = Series {
+        first: [base, PAGE, PAGE, MOVE_THERE, there, 0],
+        step: [STRIDE, 0, 0, 0, STRIDE, 0],
+        times: CALLS,
+    };
+    add(doer.calls("mremap", MREMAP, &moves)?, CALLS);
+    doer.calls("munmap", MUNMAP, &unmap(there, CALLS))?;
+
+    for vmas in FORKED {
+        doer.calls("mmap", MMAP, &map(base, vmas))?;
+        add(doer.fork()?, 1);
+        doer.calls("munmap", MUNMAP, &unmap(base, vmas))?;
+    }
+    Ok(each)
+}
+
+fn names() -> Vec<String> {
+    let mut names: Vec<String> = [
+        "mmap and munmap",
+        "mprotect that splits",
+        "mprotect that merges",
+        "mremap that moves",
+    ]
+    .map(str::to_owned)
+    .into();
+    names.extend(FORKED.map(|vmas| format!("fork of {vmas} VMAs")));
+    names
+}
+
+/// Measures, `rounds` times the core and the kernel in turn.
+///
+/// # Errors
+/// Where the core refuses, which it should not. Where the kernel refuses, its figures are missing
+/// and the report says why.
+pub fn run(rounds: usize) -> Result<Report, CallsError> {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let mut without_kernel = None;
+    for _ in 0..rounds.max(1) {
+        ours.push(round(&mut Core::new().map_err(CallsError)?)?);
+        if without_kernel.is_none() {
+            match Kernel::new().and_then(|mut kernel| round(&mut kernel)) {
+                Ok(each) => theirs.push(each),
+                Err(error) => without_kernel = Some(error.to_string()),
+            }
+        }
+    }
+    let column = |rounds: &[Vec<f64>], at: usize| -> Vec<f64> {
+        rounds.iter().map(|each| each[at]).collect()
+    };
+    let middle = |mut times: Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        median(&times)
+    };
+    let row = |(at, what): (usize, String)| {
+        let (ours, theirs) = (column(&ours, at), column(&theirs, at));
+        let complete = without_kernel.is_none();
+        Row {
+            what,
+            ratio: Ratio::of_pairs(&ours, &theirs).filter(|_| complete),
+            core_ns: middle(ours),
+            kernel_ns: complete.then(|| middle(theirs)),
+        }
+    };
+    Ok(Report {
+        rows: names().into_iter().enumerate().map(row).collect(),
+        without_kernel,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_core_and_the_kernel_do_the_same_work() {
+        let mut core = Core::new().unwrap();
+        assert_eq!(round(&mut core).unwrap().len(), names().len());
+        let left = core.space.mmap_read_lock(core.mm).unwrap().vmas().count();
+        assert_eq!(left, 0);
+        let mut kernel = Kernel::new().unwrap();
+        assert_eq!(round(&mut kernel).unwrap().len(), names().len());
+    }
+}

@@ -1,0 +1,208 @@
+//! Who takes the faults: the core with one kind of VMA lock, or the kernel.
+
+use super::{Beside, FaultError, Place, Work};
+use crate::bench::together::{Speed, together};
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::marker::PhantomData;
+use vmarea::call::mmap::MmapRequest;
+use vmarea::fault::{Faulted, Touch};
+use vmarea::mm::{Layout, Limits};
+use vmarea::values::{Errno, FrameId, MmId, Platform, Policy};
+use vmarea::vma::lock::VmaLockKind;
+use vmarea::{HugePages, Space, System};
+use vmarea_host::touch::{Untouched, map_and_unmap};
+
+const PAGE: u64 = 4096;
+const BASE: u64 = 0x10_0000_0000;
+/// From the end of one thread's pages to the next one's, so that threads that keep pace do not meet in a
+/// lock of the page table.
+const APART: u64 = 8 << 21;
+/// Where the other thread maps.
+const ELSEWHERE: u64 = 0x20_0000_0000;
+const READ_WRITE: u32 = 3;
+const PRIVATE_FIXED: u32 = 0x32;
+
+/// What a page costs beside the fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Page {
+    /// Nothing.
+    Free,
+    /// 4 KiB are filled with zeros: always the same of a thread's, which lie in its cache.
+    Zeroed,
+}
+
+/// Somebody who takes faults.
+pub(super) trait Subject {
+    fn name(&self) -> &'static str;
+    /// Does it say which faults took `mmap_lock`?
+    fn counts(&self) -> bool;
+    /// Speed, and faults that took `mmap_lock`.
+    fn run(&self, work: &Work, pages: u64) -> Result<(Speed, u64), FaultError>;
+}
+
+/// The core.
+pub(super) struct Core<K> {
+    page: Page,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Core<K> {
+    pub(super) fn new(page: Page) -> Self {
+        Core {
+            page,
+            kind: PhantomData,
+        }
+    }
+}
+
+thread_local! {
+    static ZEROS: RefCell<[u8; PAGE as usize]> = const { RefCell::new([0; PAGE as usize]) };
+}
+
+struct Pages(Page);
+
+impl Platform for Pages {
+    fn zero(&self, _: FrameId) {
+        if self.0 == Page::Zeroed {
+            ZEROS.with_borrow_mut(|page| black_box(page).fill(0));
+        }
+    }
+    fn copy(&self, _: FrameId, _: FrameId) {}
+    fn copy_file(&self, _: FrameId, _: u64, _: u64) {}
+    fn free(&self, _: FrameId) {}
+}
+
+impl<K: VmaLockKind> Core<K> {
+    fn space(&self) -> Result<(Space<K>, MmId), Errno> {
+        let system = System {
+            huge_pages: HugePages::Never,
+            ..System::default()
+        };
+        let platform = Box::new(Pages(self.page));
+        let space = Space::<K>::with_lock_kind(Policy::LINUX, system, platform);
+        let layout = Layout {
+            mmap_base: 0x7f00_0000_0000,
+            ..Layout::default()
+        };
+        let mm = space.mm_create(layout, Limits::default())?;
+        Ok((space, mm))
+    }
+}
+
+fn map<K: VmaLockKind>(space: &Space<K>, mm: MmId, addr: u64, pages: u64) -> Result<(), Errno> {
+    let request = MmapRequest {
+        addr,
+        len: pages * PAGE,
+        prot: READ_WRITE,
+        flags: PRIVATE_FIXED,
+        ..MmapRequest::default()
+    };
+    space.mmap(mm, &request)?;
+    // Its anon_vma: a first fault needs `mmap_lock` under every kind of lock. The last page, so that
+    // every page that is measured is new.
+    touch(space, mm, addr + (pages - 1) * PAGE)
+}
+
+/// Writes to pages of a new VMA, one after the other, by one thread: as a round of one thread alone,
+/// without a clock. For counting instructions, within [`touch_all`].
+pub(super) fn once<K: VmaLockKind>(pages: u64) -> Result<(), FaultError> {
+    let refused = |errno| FaultError::Core(K::NAME, errno);
+    let (space, mm) = Core::<K>::new(Page::Free).space().map_err(refused)?;
+    map(&space, mm, BASE, pages + 1).map_err(refused)?;
+    touch_all(&space, mm, pages).map_err(refused)
+}
+
+/// Not inlined, so that a counter finds it by its name.
+#[inline(never)]
+fn touch_all<K: VmaLockKind>(space: &Space<K>, mm: MmId, pages: u64) -> Result<(), Errno> {
+    (0..pages).try_for_each(|page| touch(space, mm, BASE + page * PAGE))
+}
+
+#[inline]
+fn touch<K: VmaLockKind>(space: &Space<K>, mm: MmId, addr: u64) -> Result<(), Errno> {
+    match space.fault(mm, addr, Touch::Write)? {
+        Faulted::Done => Ok(()),
+        _ => Err(Errno::EFAULT),
+    }
+}
+
+impl<K: VmaLockKind> Subject for Core<K> {
+    fn name(&self) -> &'static str {
+        K::NAME
+    }
+
+    fn counts(&self) -> bool {
+        K::HAS_READERS
+    }
+
+    fn run(&self, work: &Work, pages: u64) -> Result<(Speed, u64), FaultError> {
+        let refused = |errno| FaultError::Core(K::NAME, errno);
+        let (space, mm) = self.space().map_err(refused)?;
+        let stride = (pages * PAGE).next_multiple_of(32 << 20) + APART;
+        let start = |thread: u64| BASE + thread * stride;
+        match work.place {
+            Place::Own => (0..work.threads).try_for_each(|n| map(&space, mm, start(n), pages + 1)),
+            Place::Shared => map(&space, mm, BASE, work.threads * stride / PAGE),
+        }
+        .map_err(refused)?;
+        let before = fell_back(&space, mm);
+        let fault = |thread, page| touch(&space, mm, start(thread) + page * PAGE).map_err(refused);
+        let beside = |n: u64| {
+            let addr = ELSEWHERE + n % 16 * 2 * PAGE;
+            let request = MmapRequest {
+                addr,
+                len: PAGE,
+                prot: READ_WRITE,
+                flags: PRIVATE_FIXED,
+                ..MmapRequest::default()
+            };
+            space.mmap(mm, &request).map_err(refused)?;
+            space.munmap(mm, addr, PAGE).map_err(refused)
+        };
+        let beside: &(dyn Fn(u64) -> _ + Sync) = &beside;
+        let beside = (work.beside == Beside::Mapping).then_some(beside);
+        let speed = together((work.threads, pages), &fault, beside)?;
+        Ok((speed, fell_back(&space, mm) - before))
+    }
+}
+
+fn fell_back<K: VmaLockKind>(space: &Space<K>, mm: MmId) -> u64 {
+    space.fault_counts(mm).fell_back().map(|(_, n)| n).sum()
+}
+
+/// The kernel that we run on, by our own threads and memory.
+pub(super) struct Kernel;
+
+impl Subject for Kernel {
+    fn name(&self) -> &'static str {
+        "kernel"
+    }
+
+    fn counts(&self) -> bool {
+        false
+    }
+
+    fn run(&self, work: &Work, pages: u64) -> Result<(Speed, u64), FaultError> {
+        let (vmas, size) = match work.place {
+            Place::Own => (work.threads, pages + 1),
+            Place::Shared => (1, work.threads * pages + 1),
+        };
+        let memory = (0..vmas)
+            .map(|_| Untouched::new(size as usize))
+            .collect::<std::io::Result<Vec<_>>>()?;
+        for memory in &memory {
+            memory.touch(size as usize - 1);
+        }
+        let touch = |thread: u64, page: u64| {
+            match work.place {
+                Place::Own => memory[thread as usize].touch(page as usize),
+                Place::Shared => memory[0].touch((thread * pages + page) as usize),
+            }
+            Ok(())
+        };
+        let beside: &(dyn Fn(u64) -> _ + Sync) = &|_| map_and_unmap().map_err(FaultError::from);
+        let beside = (work.beside == Beside::Mapping).then_some(beside);
+        together((work.threads, pages), &touch, beside).map(|speed| (speed, 0))
+    }
+}

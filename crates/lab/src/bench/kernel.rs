@@ -1,0 +1,142 @@
+//! The spacing test on the kernel that we run on, in a child process.
+
+use super::spacing::{AnonVmas, PAGE, Setup};
+use std::time::Duration;
+use thiserror::Error;
+use vmarea_host::maps;
+use vmarea_host::oracle::{Oracle, OracleError, Series, Went};
+
+const MMAP: i64 = 9;
+const MUNMAP: i64 = 11;
+const MREMAP: i64 = 25;
+const PRCTL: i64 = 157;
+const PR_SET_THP_DISABLE: u64 = 41;
+const READ_WRITE: u64 = 3;
+/// Private, anonymous; and at a fixed place.
+const PRIVATE: u64 = 0x22;
+const FIXED: u64 = 0x10;
+const NORESERVE: u64 = 0x4000;
+/// `MREMAP_MAYMOVE | MREMAP_FIXED`.
+const MOVE_THERE: u64 = 3;
+
+/// Why the kernel's figures are missing.
+#[derive(Debug, Error)]
+pub enum KernelError {
+    /// The child could not do it.
+    #[error(transparent)]
+    Oracle(#[from] OracleError),
+    /// A call was refused.
+    #[error(
+        "{what} was refused after {times} times, with {how}; see vm.max_map_count and ulimit -v"
+    )]
+    Refused {
+        /// What.
+        what: &'static str,
+        /// How many went well.
+        times: u64,
+        /// A negative error number or a signal.
+        how: i64,
+    },
+    /// The mappings of the child cannot be read.
+    #[error("cannot read the mappings of the child: {0}")]
+    Maps(#[from] std::io::Error),
+}
+
+/// What it came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OnKernel {
+    /// For all the moves.
+    pub time: Duration,
+    /// VMAs of the test afterwards.
+    pub vmas: u64,
+}
+
+/// Makes the mappings, moves them together, and counts what is left in `/proc/PID/maps`.
+///
+/// # Errors
+/// Where the kernel refuses a call or the child cannot be started.
+pub fn run(setup: &Setup) -> Result<OnKernel, KernelError> {
+    let mut oracle = Oracle::start()?;
+    let disable = [PR_SET_THP_DISABLE, 1, 0, 0, 0, 0];
+    // Where it is refused there are no huge pages to disable.
+    let _ = oracle.call(0, PRCTL, disable)?;
+    let span = setup.span();
+    let base = reserve(&mut oracle, span)?;
+    make(&mut oracle, setup, base)?;
+    let (len, stride) = (setup.len(), setup.stride());
+    let moves = Series {
+        first: [base + stride, len, len, MOVE_THERE, base + len, 0],
+        step: [stride, 0, 0, 0, len, 0],
+        times: setup.mappings - 1,
+    };
+    let went = all("mremap", &moves, oracle.calls(0, MREMAP, &moves)?)?;
+    let pid = oracle.pid(0).ok_or(OracleError::NoProcess(0))?;
+    let range = base..base + span;
+    let mappings = maps::read(pid)?;
+    let vmas = mappings.iter().filter(|m| range.contains(&m.start)).count();
+    Ok(OnKernel {
+        time: went.time,
+        vmas: vmas as u64,
+    })
+}
+
+/// Where `span` bytes are free: found by the kernel, and given back.
+pub(super) fn reserve(oracle: &mut Oracle, span: u64) -> Result<u64, KernelError> {
+    let whole = [0, span, 0, PRIVATE | NORESERVE, u64::MAX, 0];
+    let base = oracle.call(0, MMAP, whole)?;
+    let base = base.map_err(|errno| KernelError::Refused {
+        what: "reserving address space",
+        times: 0,
+        how: i64::from(-errno),
+    })?;
+    let _ = oracle.call(0, MUNMAP, [base, span, 0, 0, 0, 0])?;
+    Ok(base)
+}
+
+/// The mappings with their pages, a space after each.
+fn make(oracle: &mut Oracle, setup: &Setup, base: u64) -> Result<(), KernelError> {
+    let (len, stride) = (setup.len(), setup.stride());
+    let (first, times) = match setup.anon_vmas {
+        AnonVmas::Same => (setup.span(), 1),
+        AnonVmas::Different => (len, setup.mappings),
+    };
+    let flags = PRIVATE | FIXED;
+    let mmap = Series {
+        first: [base, first, READ_WRITE, flags, u64::MAX, 0],
+        step: [stride, 0, 0, 0, 0, 0],
+        times,
+    };
+    all("mmap", &mmap, oracle.calls(0, MMAP, &mmap)?)?;
+    // Page n of every mapping, and so on: each mapping gets its first page while it is alone.
+    for page in 0..setup.pages {
+        let write = Series {
+            first: [base + page * PAGE, 1, 0, 0, 0, 0],
+            step: [stride, 0, 0, 0, 0, 0],
+            times: setup.mappings,
+        };
+        all("a write", &write, oracle.writes(0, &write)?)?;
+    }
+    if setup.anon_vmas == AnonVmas::Same {
+        let munmap = Series {
+            first: [base + len, len, 0, 0, 0, 0],
+            step: [stride, 0, 0, 0, 0, 0],
+            times: setup.mappings,
+        };
+        all("munmap", &munmap, oracle.calls(0, MUNMAP, &munmap)?)?;
+    }
+    Ok(())
+}
+
+pub(super) fn all(what: &'static str, series: &Series, went: Went) -> Result<Went, KernelError> {
+    match went.stopped {
+        Some(how) => Err(KernelError::Refused {
+            what,
+            times: went.times,
+            how,
+        }),
+        None => {
+            debug_assert_eq!(went.times, series.times);
+            Ok(went)
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The index beside what one would take otherwise, in one run.
+//!
+//! Lookups at random and near each other, through a cache and not, a range replaced, a gap searched:
+//! for our tree, `BTreeMap` bare and under a lock, and two crates that hold ranges. Ours is measured
+//! twice: the index alone, which gives what the others give, and with the VMA in its slot looked at,
+//! as a fault does. Every round measures all of them, in turn.
+
+mod fill;
+mod gap;
+
+use super::Ratio;
+use super::ratio::median;
+use fill::{ADDRESSES, Fill, Map, Random, area};
+pub use gap::Gaps;
+use gap::gaps;
+use memory_set::MemoryArea;
+use serde::Serialize;
+use std::hint::black_box;
+use std::time::Instant;
+use vmarea::lookup::range_tree::Entry;
+use vmarea::lookup::{Cache, Checked, NoCache, find_vma};
+use vmarea::values::VmRange;
+
+/// VMAs, at the most.
+pub const MOST_VMAS: u64 = 4_000_000;
+/// A batch lasts about this long, seconds: short, so that most are not interrupted.
+const BATCH: f64 = 2e-4;
+/// Batches of a round; the fastest counts.
+const BATCHES: usize = 5;
+
+/// One contender.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Who.
+    pub who: &'static str,
+    /// Median, nanoseconds each.
+    pub nanoseconds: f64,
+    /// Against `BTreeMap` under `RwLock` of the same round.
+    pub ratio: Option<Ratio>,
+}
+
+/// One thing that was measured at one size.
+#[derive(Clone, Debug, Serialize)]
+pub struct Section {
+    /// What.
+    pub what: &'static str,
+    /// VMAs.
+    pub vmas: u64,
+    /// Who did it.
+    pub rows: Vec<Row>,
+    /// Through the cache against without, where both were measured.
+    pub cached: Option<Ratio>,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// By size, then by what.
+    pub sections: Vec<Section>,
+    /// Gap search.
+    pub gaps: Gaps,
+}
+
+/// The names of the rows, as they are compared by.
+pub const INDEX: &str = "vmarea, index alone";
+const UNCACHED: &str = "vmarea, with the VMA";
+const CACHED: &str = "vmarea, cached";
+/// What the others are held against.
+pub const LOCKED: &str = "BTreeMap, RwLock";
+
+/// Who, and how it does so many, going on where it was.
+struct Contender<'a> {
+    who: &'static str,
+    many: Box<dyn FnMut(usize) + 'a>,
+}
+
+/// A contender that does one thing for each address or range in turn.
+fn contender<'a, T: Copy>(
+    who: &'static str,
+    of: &'a [T],
+    mut one: impl FnMut(T) + 'a,
+) -> Contender<'a> {
+    let mut at = 0;
+    let many = Box::new(move |times: usize| {
+        for _ in 0..times {
+            one(of[at]);
+            at = (at + 1) % of.len();
+        }
+    });
+    Contender { who, many }
+}
+
+/// Nanoseconds each, per contender and round.
+fn race(contenders: &mut [Contender<'_>], rounds: usize) -> Vec<Vec<f64>> {
+    let times: Vec<usize> = contenders.iter_mut().map(|c| batch(&mut c.many)).collect();
+    let mut all = vec![Vec::new(); contenders.len()];
+    for round in 0..rounds.max(1) {
+        for turn in 0..contenders.len() {
+            // Another one begins each time.
+            let at = (round + turn) % contenders.len();
+            let seconds = fastest(&mut contenders[at].many, times[at]);
+            all[at].push(seconds * 1e9 / times[at] as f64);
+        }
+    }
+    all
+}
+
+/// Seconds of the fastest of some batches.
+fn fastest(many: &mut dyn FnMut(usize), times: usize) -> f64 {
+    let mut time = || {
+        let begun = Instant::now();
+        many(times);
+        begun.elapsed().as_secs_f64()
+    };
+    (1..BATCHES).fold(time(), |fastest, _| fastest.min(time()))
+}
+
+/// How many last about a batch.
+fn batch(many: &mut dyn FnMut(usize)) -> usize {
+    let mut times = 1;
+    loop {
+        let begun = Instant::now();
+        many(times);
+        if begun.elapsed().as_secs_f64() >= BATCH || times >= 1 << 20 {
+            return times;
+        }
+        times *= 2;
+    }
+}
+
+fn section(
+    what: &'static str,
+    vmas: u64,
+    mut contenders: Vec<Contender<'_>>,
+    rounds: usize,
+) -> Section {
+    let times = race(&mut contenders, rounds);
+    let of = |who: &str| contenders.iter().position(|c| c.who == who);
+    let against = |who: &str, times: &[f64], all: &[Vec<f64>]| {
+        of(who).and_then(|at| Ratio::of_pairs(times, &all[at]))
+    };
+    let cached = of(CACHED).and_then(|at| against(UNCACHED, &times[at], &times));
+    let row = |(contender, rounds): (&Contender<'_>, &Vec<f64>)| {
+        let mut sorted = rounds.clone();
+        sorted.sort_by(f64::total_cmp);
+        Row {
+            who: contender.who,
+            nanoseconds: median(&sorted),
+            ratio: against(LOCKED, rounds, &times),
+        }
+    };
+    Section {
+        what,
+        vmas,
+        rows: contenders.iter().zip(&times).map(row).collect(),
+        cached,
+    }
+}
+
+fn find(map: &Map, addr: u64) -> Option<(u64, u64)> {
+    let below = map.range(..=addr).next_back();
+    let found = below.filter(|(_, (end, _))| addr < *end);
+    found
+        .or_else(|| map.range(addr..).next())
+        .map(|(start, (_, value))| (*start, *value))
+}
+
+fn lookups(fill: &Fill, what: &'static str, addrs: &[u64], rounds: usize) -> Section {
+    let mm = fill.mm();
+    let mut own = <Checked as Cache>::Thread::default();
+    Checked::<32>::enter(&(), &mut own, mm.id);
+    let (map, set, ranged) = (fill.map.borrow(), fill.set.borrow(), fill.ranged.borrow());
+    let contenders = vec![
+        contender(INDEX, addrs, |addr| {
+            black_box(fill.tree.find(black_box(addr)));
+        }),
+        contender(UNCACHED, addrs, |addr| {
+            let found = find_vma::<NoCache, _>(&(), &mut (), &mm, black_box(addr));
+            black_box(found.range(&mm));
+        }),
+        contender(CACHED, addrs, |addr| {
+            let found = find_vma::<Checked, _>(&(), &mut own, &mm, black_box(addr));
+            black_box(found.range(&mm));
+        }),
+        contender("BTreeMap", addrs, |addr| {
+            black_box(find(&map, black_box(addr)));
+        }),
+        contender(LOCKED, addrs, |addr| {
+            black_box(find(&fill.locked.read(), black_box(addr)));
+        }),
+        contender("memory_set", addrs, |addr| {
+            black_box(set.find(black_box(addr) as usize).map(MemoryArea::start));
+        }),
+        contender("rangemap", addrs, |addr| {
+            black_box(ranged.get(&black_box(addr)));
+        }),
+    ];
+    section(what, fill.ranges.len() as u64, contenders, rounds)
+}
+
+fn replacing(fill: &Fill, rounds: usize) -> Section {
+    let mut random = Random(17);
+    let all = fill.ranges.len() as u64;
+    let picked: Vec<VmRange> = (0..ADDRESSES)
+        .map(|_| fill.ranges[random.below(all) as usize])
+        .collect();
+    let contenders = vec![
+        contender(INDEX, &picked, |range: VmRange| {
+            let mut writer = fill.tree.write();
+            let gone = writer.remove(range.start);
+            // A change of an address space reserves what it may need before it begins.
+            if writer.reserve(1).is_ok() {
+                writer.insert(Entry {
+                    start: range.start,
+                    end: range.end,
+                    value: gone.map_or(0, |entry| entry.value),
+                });
+            }
+        }),
+        contender("BTreeMap", &picked, |range: VmRange| {
+            let mut map = fill.map.borrow_mut();
+            if let Some(value) = map.remove(&range.start) {
+                map.insert(range.start, value);
+            }
+        }),
+        contender(LOCKED, &picked, |range: VmRange| {
+            let mut map = fill.locked.write();
+            if let Some(value) = map.remove(&range.start) {
+                map.insert(range.start, value);
+            }
+        }),
+        contender("memory_set", &picked, |range: VmRange| {
+            let mut set = fill.set.borrow_mut();
+            let (start, len) = (range.start as usize, range.len_bytes() as usize);
+            black_box(set.unmap(start, len, &mut ()).is_ok());
+            black_box(set.map(area(range), &mut (), false).is_ok());
+        }),
+        contender("rangemap", &picked, |range: VmRange| {
+            let mut ranged = fill.ranged.borrow_mut();
+            let value = ranged.get(&range.start).copied().unwrap_or(0);
+            ranged.remove(range.start..range.end);
+            ranged.insert(range.start..range.end, value);
+        }),
+    ];
+    section("replace a range", all, contenders, rounds)
+}
+
+/// Measures at each of the sizes, which are 2 to [`MOST_VMAS`], `rounds` times each contender.
+pub fn run(sizes: &[u64], rounds: usize) -> Report {
+    let mut sections = Vec::new();
+    for size in sizes {
+        let fill = Fill::new((*size).clamp(2, MOST_VMAS));
+        sections.push(lookups(&fill, "find, random", &fill.random(), rounds));
+        sections.push(lookups(&fill, "find, local", &fill.local(), rounds));
+        sections.push(replacing(&fill, rounds));
+    }
+    Report {
+        sections,
+        gaps: gaps(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gap::{HOLES, gap};
+    use super::*;
+    use vmarea::lookup::Vmas;
+
+    /// All structures give the same answers, so that it is the same work that is measured.
+    #[test]
+    fn they_agree() {
+        let fill = Fill::new(300);
+        let mut own = <Checked as Cache>::Thread::default();
+        Checked::<32>::enter(&(), &mut own, fill.mm().id);
+        for addrs in [fill.random(), fill.local()] {
+            for addr in addrs {
+                let ours = fill.tree.get(addr).unwrap();
+                let range = VmRange::new(ours.start, ours.end);
+                let vma = find_vma::<Checked, _>(&(), &mut own, &fill.mm(), addr).vma();
+                assert_eq!(vma.and_then(|vma| fill.mm().range(vma)), Some(range));
+                let (start, value) = find(&fill.map.borrow(), addr).unwrap();
+                assert_eq!(start, ours.start);
+                assert_eq!(find(&fill.locked.read(), addr), Some((start, value)));
+                let set = fill.set.borrow();
+                assert_eq!(set.find(addr as usize).unwrap().start() as u64, start);
+                assert_eq!(fill.ranged.borrow().get(&addr), Some(&value));
+            }
+        }
+    }
+
+    #[test]
+    fn everything_is_measured_and_nothing_is_left_changed() {
+        let report = run(&[10, 200], 2);
+        assert_eq!(report.sections.len(), 6);
+        for section in &report.sections {
+            assert!(section.rows.iter().all(|row| row.nanoseconds > 0.0));
+            assert!(section.rows.iter().all(|row| row.ratio.is_some()));
+        }
+        let fill = Fill::new(100);
+        assert!((0..HOLES).filter_map(|hole| gap(&fill, hole)).count() > HOLES / 2);
+        assert_eq!(fill.tree.len(), 100);
+        assert_eq!(
+            (fill.map.borrow().len(), fill.set.borrow().len()),
+            (100, 100)
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! Ratios of times that were measured in pairs.
+//!
+//! The two of a pair ran one after the other, so that what disturbs the machine for longer than a
+//! round disturbs both. The median and an interval of order statistics need no assumption about how
+//! the times are distributed.
+
+use serde::Serialize;
+
+/// Median of paired ratios, with its interval.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Ratio {
+    /// Median.
+    pub median: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+    /// Probability that the interval holds the true median: the lowest that is at least 0.95, or what
+    /// the extremes give where there are fewer than six pairs.
+    pub confidence: f64,
+    /// Pairs.
+    pub pairs: usize,
+}
+
+impl Ratio {
+    /// Of `of[i] / to[i]`; nothing where there are no pairs.
+    pub fn of_pairs(of: &[f64], to: &[f64]) -> Option<Ratio> {
+        let mut ratios: Vec<f64> = of.iter().zip(to).map(|(a, b)| a / b).collect();
+        ratios.sort_by(f64::total_cmp);
+        let n = ratios.len();
+        let (below, confidence) = tail(n)?;
+        Some(Ratio {
+            median: median(&ratios),
+            low: ratios[below],
+            high: ratios[n - 1 - below],
+            confidence,
+            pairs: n,
+        })
+    }
+}
+
+/// Median of sorted numbers, of which there is at least one.
+pub(crate) fn median(sorted: &[f64]) -> f64 {
+    let n = sorted.len();
+    (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0
+}
+
+/// How many of `n` sorted values may be left out at each end, and the confidence of the rest: the
+/// median lies outside with the probability of so few heads, or tails, in `n` throws.
+fn tail(n: usize) -> Option<(usize, f64)> {
+    let all = n.checked_sub(1)?;
+    let mut outside = 0.5f64.powi(all as i32);
+    let (mut below, mut binomial) = (0, 1.0);
+    let mut confidence = 1.0 - outside;
+    while below < all / 2 {
+        binomial *= (n - below) as f64 / (below + 1) as f64;
+        outside += binomial * 0.5f64.powi(all as i32);
+        if 1.0 - outside < 0.95 {
+            break;
+        }
+        below += 1;
+        confidence = 1.0 - outside;
+    }
+    Some((below, confidence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_those_of_the_sign_test() {
+        assert_eq!(tail(0), None);
+        assert_eq!(tail(1), Some((0, 0.0)));
+        assert_eq!(tail(5).unwrap(), (0, 0.9375));
+        // Tables of the sign test: 11 pairs, second lowest to second highest, 98.8 %.
+        let (below, confidence) = tail(11).unwrap();
+        assert_eq!(below, 1);
+        assert!((confidence - 0.98828).abs() < 1e-5);
+        assert_eq!(tail(20).unwrap().0, 5);
+    }
+
+    #[test]
+    fn pairs_are_divided_one_by_one() {
+        let ratio = Ratio::of_pairs(&[2.0, 20.0, 3.0], &[1.0, 10.0, 1.0]).unwrap();
+        assert_eq!((ratio.median, ratio.low, ratio.high), (2.0, 2.0, 3.0));
+        assert_eq!(Ratio::of_pairs(&[], &[]), None);
+    }
+}

@@ -1,0 +1,320 @@
+//! The comparison for policies that merge more than Linux: the same ranges in fewer VMAs.
+//!
+//! Under such a policy nothing may differ but how many VMAs stand for a range. Wherever Linux has a
+//! VMA, ours must have one with its flags, file, policy and context; results and bytes are the same.
+//! A merge may also take away another one that Linux does later, because of the pages that it brought
+//! to one side: such a border of ours is counted. A result may differ in the few ways that fewer VMAs
+//! explain; each is counted under its own name, and ends its sequence, because Linux has then done
+//! something else.
+//!
+//! # Picture
+//! ```text
+//! Linux    ├── rw ──┼── rw ──┤├─ r ─┤          equal, the middle border is gone
+//! vmarea   ├── rw ───────────┤├─ r ─┤
+//! ```
+
+use super::op::{Op, Step, placed};
+use super::outcome::Outcome;
+use super::state::{Pairings, SpaceState, StateDifference, VmaState, counters_difference};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use vmarea::values::{Merging, OneSided, PAGE_SHIFT, Policy, Rules, VmFlags, page_align};
+use vmarea_trace::sysno;
+
+/// How the two sides are compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Comparison {
+    /// Everything is the same.
+    Exact,
+    /// Ours may have fewer VMAs.
+    FewerVmas,
+}
+
+/// Where ours had fewer VMAs, and what that changed.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Fewer {
+    /// Address spaces that were compared.
+    pub compared: u64,
+    /// Of these had fewer VMAs.
+    pub with_fewer: u64,
+    /// Of these had more, because of a merge elsewhere.
+    pub with_more: u64,
+    /// Borders that only ours had, because of pages that a merge elsewhere had given to one side.
+    pub own_borders: u64,
+    /// Of these, by what keeps the two apart.
+    pub border_kinds: BTreeMap<&'static str, u64>,
+    /// VMAs of Linux in all of them.
+    pub linux_vmas: u64,
+    /// VMAs of ours in all of them.
+    pub our_vmas: u64,
+    /// Pieces that Linux no longer charges for, and we do.
+    pub charged_longer: u64,
+    /// Results that differ because of it, by how.
+    pub results: BTreeMap<String, u64>,
+}
+
+impl Fewer {
+    /// Counts what another sequence had.
+    pub fn add(&mut self, other: &Fewer) {
+        let Fewer {
+            compared,
+            with_fewer,
+            with_more,
+            own_borders,
+            border_kinds,
+            linux_vmas,
+            our_vmas,
+            charged_longer,
+            results,
+        } = other;
+        self.compared += compared;
+        self.with_fewer += with_fewer;
+        self.with_more += with_more;
+        self.own_borders += own_borders;
+        self.linux_vmas += linux_vmas;
+        self.our_vmas += our_vmas;
+        self.charged_longer += charged_longer;
+        for (kind, times) in border_kinds {
+            *self.border_kinds.entry(kind).or_default() += times;
+        }
+        for (how, times) in results {
+            *self.results.entry(how.clone()).or_default() += times;
+        }
+    }
+}
+
+/// How a policy is compared with a kernel whose own policy is `kernel`, and the policy itself: what
+/// it merges beyond Linux stays, the rest is that kernel's.
+pub fn on_kernel(policy: Policy, kernel: Policy) -> (Policy, Comparison) {
+    if policy.merging == Merging::MAINLINE {
+        return (policy, Comparison::Exact);
+    }
+    let more = policy.rules;
+    let rules = Rules {
+        one_sided: match more.one_sided {
+            OneSided::Either => OneSided::Either,
+            _ => kernel.rules.one_sided,
+        },
+        brk_joins_next: more.brk_joins_next || kernel.rules.brk_joins_next,
+        expand_joins_next: more.expand_joins_next || kernel.rules.expand_joins_next,
+        ..kernel.rules
+    };
+    (Policy { rules, ..policy }, Comparison::FewerVmas)
+}
+
+/// Compares one address space, piece by piece between the borders of both; counts in `fewer`.
+///
+/// # Errors
+/// The first difference that fewer VMAs do not explain.
+pub fn compare(
+    kernel: &SpaceState,
+    ours: &SpaceState,
+    pairings: &mut Pairings,
+    fewer: &mut Fewer,
+) -> Result<(), StateDifference> {
+    let (mut linux, mut own) = (kernel.vmas.as_slice(), ours.vmas.as_slice());
+    let mut at = 0;
+    while let (Some(k), Some(o)) = (linux.first(), own.first()) {
+        if k.start.max(at) != o.start.max(at) {
+            return Err(differ("VMA", k.to_string(), o.to_string()));
+        }
+        if let Some(what) = piece_difference(k, o, pairings) {
+            return Err(differ(what, k.to_string(), o.to_string()));
+        }
+        fewer.charged_longer += u64::from((k.flags ^ o.flags) & VmFlags::ACCOUNT.bits() != 0);
+        at = k.end.min(o.end);
+        if k.end == at {
+            linux = &linux[1..];
+        }
+        if o.end == at {
+            if k.end > at {
+                let Some(kind) = own.get(1).and_then(|next| border_kind(o, next)) else {
+                    return Err(differ("border of ours", k.to_string(), o.to_string()));
+                };
+                fewer.own_borders += 1;
+                *fewer.border_kinds.entry(kind).or_default() += 1;
+            }
+            own = &own[1..];
+        }
+    }
+    if let Some(extra) = linux.first().or(own.first()) {
+        return Err(differ(
+            "VMA at the end",
+            extra.to_string(),
+            "one side".to_owned(),
+        ));
+    }
+    counters_difference(kernel, ours, &["total_vm", "locked_vm"])?;
+    let (linux, own) = (kernel.vmas.len() as u64, ours.vmas.len() as u64);
+    fewer.compared += 1;
+    fewer.with_fewer += u64::from(own < linux);
+    fewer.with_more += u64::from(own > linux);
+    fewer.linux_vmas += linux;
+    fewer.our_vmas += own;
+    Ok(())
+}
+
+/// What differs where both have a VMA.
+fn piece_difference(
+    kernel: &VmaState,
+    ours: &VmaState,
+    pairings: &mut Pairings,
+) -> Option<&'static str> {
+    let line = |v: &VmaState| v.pgoff.wrapping_sub(v.start >> PAGE_SHIFT);
+    [
+        ("vm_flags", flags_agree(kernel.flags, ours.flags)),
+        ("anonymous or not", kernel.anonymous == ours.anonymous),
+        ("vm_pgoff", ours.anonymous || line(kernel) == line(ours)),
+        ("memory policy", kernel.policy == ours.policy),
+        ("file", pairings.same_file(kernel.file, ours.file)),
+        (
+            "userfaultfd context",
+            (kernel.uffd != 0) == (ours.uffd != 0),
+        ),
+    ]
+    .into_iter()
+    .find_map(|(what, same)| (!same).then_some(what))
+}
+
+/// Why two VMAs of ours stay apart where Linux has one: they have pages or a charge that an earlier
+/// merge, or an early anon_vma, has given to one of them. `None` where that is not so.
+fn border_kind(one: &VmaState, next: &VmaState) -> Option<&'static str> {
+    let spread = (one.flags ^ next.flags) & !VmFlags::ACCOUNT.bits();
+    Some(match (one.anon_vma, next.anon_vma) {
+        _ if spread != 0 => "flags that have spread to one side",
+        _ if one.flags != next.flags => "one side is charged",
+        (0, 0) => return None,
+        (0, _) | (_, 0) => "one side has pages",
+        (a, b) if a == b => "one anon_vma, other page offsets",
+        _ => "two anon_vmas",
+    })
+}
+
+/// Are they the same flags? What Linux itself spreads over merged VMAs spreads over others here, and
+/// a charge stays with a VMA that has an anon_vma, which it may have sooner, or spreads as well.
+fn flags_agree(kernel: u64, ours: u64) -> bool {
+    let [kernel, ours] = [kernel, ours].map(VmFlags::from_bits_retain);
+    let spreads = VmFlags::STICKY | VmFlags::ACCOUNT;
+    (kernel ^ ours) & spreads == kernel ^ ours && ours.contains(kernel & VmFlags::ACCOUNT)
+}
+
+fn differ(what: &'static str, kernel: String, ours: String) -> StateDifference {
+    StateDifference { what, kernel, ours }
+}
+
+/// Both address spaces as they were before a step that gave different results.
+pub struct Before<'a> {
+    /// Linux's.
+    pub kernel: &'a SpaceState,
+    /// Ours.
+    pub ours: &'a SpaceState,
+    /// `vm.max_map_count`.
+    pub limit: u64,
+    /// Where the heap begins.
+    pub heap: u64,
+    /// Our policy.
+    pub policy: &'a Policy,
+}
+
+/// Why a step, which came to `kernel` on Linux, does more or less here, where larger VMAs explain it.
+///
+/// `MREMAP_DONTUNMAP` unlocks all of the VMA from which it takes a part; a copy that joins a watched
+/// neighbour takes the userfaultfd from it; and of several VMAs some have moved when one is refused.
+pub fn reaches_further(step: &Step, kernel: Outcome, before: &Before<'_>) -> Option<&'static str> {
+    const DONTUNMAP: u64 = 4;
+    let Op::Call(call) = &step.op else {
+        return None;
+    };
+    if call.nr != sysno::MREMAP {
+        return None;
+    }
+    let [addr, len, _, flags, ..] = call.placed(before.heap);
+    let [linux, own] = [before.kernel, before.ours].map(|s| in_range(s, addr, len));
+    let any = |flags: VmFlags| own.iter().any(|v| v.flags & flags.bits() != 0);
+    if flags & DONTUNMAP != 0 && any(VmFlags::LOCKED) {
+        // Which VMA that is depends also on what the copy is joined with before.
+        return Some("MREMAP_DONTUNMAP unlocks a whole VMA, which may be another here");
+    }
+    if any(VmFlags::UFFD_ANY) {
+        return Some("mremap of what a userfaultfd watches");
+    }
+    (kernel.is_refused() && linux.len() > own.len())
+        .then_some("mremap refused when some of several VMAs of Linux have moved")
+}
+
+/// The VMAs in a range.
+fn in_range(space: &SpaceState, addr: u64, len: u64) -> Vec<&VmaState> {
+    let end = addr.saturating_add(page_align(len).max(1));
+    let overlap = |v: &&VmaState| v.start < end && addr < v.end;
+    space.vmas.iter().filter(overlap).collect()
+}
+
+/// Would a stack have to grow to `addr` that is larger here than on Linux?
+fn larger_stack(addr: u64, before: &Before<'_>) -> bool {
+    let above = |space: &SpaceState| {
+        let next = space.vmas.iter().find(|v| v.end > addr);
+        let grows = |v: &&VmaState| v.start > addr && v.flags & VmFlags::GROWSDOWN.bits() != 0;
+        next.filter(grows).map(|v| v.end - v.start)
+    };
+    matches!((above(before.kernel), above(before.ours)), (Some(k), Some(o)) if o > k)
+}
+
+/// Why the results of a step differ, where fewer VMAs explain it.
+pub fn explanation(
+    step: &Step,
+    kernel: Outcome,
+    ours: Outcome,
+    before: &Before<'_>,
+) -> Option<&'static str> {
+    const ENOMEM: Outcome = Outcome::Errno(12);
+    const EFAULT: Outcome = Outcome::Errno(14);
+    const EINVAL: Outcome = Outcome::Errno(22);
+    const MADV_COLLAPSE: u64 = 25;
+    let call = match &step.op {
+        Op::Call(call) => call,
+        Op::Read { addr } | Op::Write { addr, .. } => {
+            let addr = placed(*addr, before.heap);
+            let larger = !kernel.is_refused() && larger_stack(addr, before);
+            return larger.then_some("a stack that is larger here has reached RLIMIT_STACK");
+        }
+        _ => return None,
+    };
+    let [addr, len, new_len, _, to, _] = call.placed(before.heap);
+    let end = addr.saturating_add(page_align(len));
+    let within = |space: &SpaceState| {
+        let overlap = |v: &&VmaState| v.start < end && addr < v.end;
+        space.vmas.iter().filter(overlap).count()
+    };
+    let (theirs, own) = (within(before.kernel), within(before.ours));
+    if call.nr == sysno::MREMAP && kernel == EFAULT && ours != EFAULT {
+        if theirs > own {
+            return Some("mremap over several VMAs of Linux that are one");
+        }
+        if own > 1 && before.policy.merging.remap_freely {
+            return Some("mremap of several VMAs at once, where Linux moves one");
+        }
+    }
+    let overlaps = to < end && addr < to.saturating_add(page_align(new_len));
+    if call.nr == sysno::MREMAP && overlaps && before.policy.merging.remap_freely {
+        return Some("mremap to a place that overlaps the old one");
+    }
+    let anonymous = |space: &SpaceState| {
+        let found = space.vmas.iter().find(|v| v.start < end && addr < v.end);
+        found.is_some_and(|v| v.anon_vma != 0)
+    };
+    if call.nr == sysno::MADVISE && new_len == MADV_COLLAPSE && kernel == EINVAL {
+        if theirs > own {
+            return Some("MADV_COLLAPSE of a huge page across several VMAs of Linux");
+        }
+        if anonymous(before.ours) && !anonymous(before.kernel) {
+            return Some("MADV_COLLAPSE of what has an anon_vma sooner here");
+        }
+    }
+    let refused = kernel.is_refused() && ours.is_refused();
+    if call.nr == sysno::MREMAP && refused && before.policy.merging.remap_freely {
+        return Some("mremap refused for another reason");
+    }
+    let near = before.kernel.vmas.len() as u64 + 4 >= before.limit;
+    let fewer = before.ours.vmas.len() < before.kernel.vmas.len();
+    (kernel == ENOMEM && near && fewer).then_some("Linux is at the limit of mappings")
+}

@@ -1,0 +1,314 @@
+//! The generator: which step comes next.
+//!
+//! Deterministic by its seed and the state of our side. Weights favour what makes merges and
+//! splits: few kinds of protection, ranges that begin or end where a VMA does, new mappings next to
+//! old ones, moves back to where something came from. A small share of arguments is wrong.
+
+mod calls;
+mod pages;
+mod process;
+mod theme;
+
+use super::arena::{self, DEEP, DEEP_PAGES, HEAP, HEAP_END, HUGE, HUGE_SLOTS, PAGES, START};
+use super::model::{Mapped, Model};
+use super::op::{Call, Op, Step};
+use super::rng::Rng;
+use theme::Theme;
+use vmarea::values::{PAGE_SIZE, PMD_SIZE};
+use vmarea_host::oracle::PROCESSES;
+
+const PROT_READ: u64 = 1;
+const PROT_WRITE: u64 = 2;
+const PROT_EXEC: u64 = 4;
+
+/// A kind of step with its weight.
+struct Kind {
+    weight: u32,
+    make: fn(&mut Choice<'_>) -> Op,
+}
+
+const fn kind(weight: u32, make: fn(&mut Choice<'_>) -> Op) -> Kind {
+    Kind { weight, make }
+}
+
+const KINDS: &[Kind] = &[
+    kind(160, calls::mmap),
+    kind(30, calls::mmap_file),
+    kind(15, calls::mmap_odd),
+    kind(80, calls::munmap),
+    kind(160, calls::mprotect),
+    kind(120, calls::mremap),
+    kind(80, calls::madvise_flags),
+    kind(60, calls::madvise_pages),
+    kind(40, calls::mlock),
+    kind(10, calls::mlockall),
+    kind(25, process::brk),
+    kind(5, process::mseal),
+    kind(4, process::prctl),
+    kind(6, process::pkeys),
+    kind(6, process::truncate),
+    kind(4, process::any_call),
+    kind(25, process::mbind),
+    kind(4, process::remap_file_pages),
+    kind(10, process::process_madvise),
+    kind(12, process::limit),
+    kind(10, process::userfaultfd),
+    kind(10, process::shmat),
+    kind(5, process::shmdt),
+    kind(1, process::drop_rights),
+    kind(120, process::read),
+    kind(240, process::write),
+    kind(20, process::fork),
+    kind(10, process::exit),
+];
+
+/// What may be asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// Hard limits on data, stack, locked memory and all memory.
+    pub hard: [u64; 4],
+    /// There is a userfaultfd.
+    pub userfaultfd: bool,
+    /// There are segments of System V shared memory.
+    pub segments: bool,
+    /// The machine's pool has huge pages for all processes.
+    pub hugetlb: bool,
+    /// Whether our side has merged equal pages among huge ones shows in nothing; before 6.18 it does,
+    /// because `MADV_COLLAPSE` asks for pages that may be written.
+    pub merges_huge: bool,
+}
+
+impl Facts {
+    /// Everything.
+    pub const ALL: Facts = Facts {
+        hard: [u64::MAX; 4],
+        userfaultfd: true,
+        segments: true,
+        hugetlb: true,
+        merges_huge: true,
+    };
+}
+
+/// A source of steps.
+#[derive(Debug)]
+pub struct Generator {
+    rng: Rng,
+    theme: Theme,
+    last: Option<(u64, u64)>,
+    facts: Facts,
+    begun: bool,
+}
+
+/// What the choice of one step sees.
+struct Choice<'a> {
+    rng: &'a mut Rng,
+    theme: Theme,
+    last: &'a mut Option<(u64, u64)>,
+    vmas: Vec<Mapped>,
+    alive: [bool; PROCESSES],
+    brk: u64,
+    counts: [u64; 3],
+    facts: Facts,
+}
+
+impl Generator {
+    /// The sequence of a seed.
+    pub fn new(seed: u64, facts: Facts) -> Generator {
+        let mut rng = Rng::new(seed);
+        Generator::led_by(Theme::choose(&mut rng), rng, facts)
+    }
+
+    /// The sequence that a string of bytes stands for.
+    pub fn of_bytes(bytes: &[u8]) -> Generator {
+        let mut rng = Rng::of_bytes(bytes);
+        let theme = match Theme::choose(&mut rng) {
+            // Too slow for what is run a thousand times a second.
+            Theme::Limit => Theme::Plain,
+            theme => theme,
+        };
+        Generator::led_by(theme, rng, Facts::ALL)
+    }
+
+    fn led_by(theme: Theme, rng: Rng, facts: Facts) -> Generator {
+        Generator {
+            theme,
+            rng,
+            last: None,
+            facts,
+            begun: false,
+        }
+    }
+
+    /// Steps of the whole sequence; fewer where they are slow.
+    pub fn steps(&self) -> usize {
+        self.theme.steps()
+    }
+
+    /// True where the bytes are used up; a seed never ends.
+    pub fn is_at_end(&self) -> bool {
+        self.rng.is_at_end()
+    }
+
+    /// The next step, in view of what our side looks like.
+    pub fn next(&mut self, model: &Model) -> Step {
+        if !std::mem::replace(&mut self.begun, true) && self.theme == Theme::Limit {
+            let leave = self.rng.below(24);
+            return Step {
+                process: 0,
+                op: Op::Fill { leave },
+            };
+        }
+        let mut alive = [false; PROCESSES];
+        for (process, alive) in alive.iter_mut().enumerate() {
+            *alive = model.mm(process).is_some();
+        }
+        let mut process = self.rng.below(PROCESSES as u64) as usize;
+        while !alive[process] && alive.contains(&true) {
+            process = (process + 1) % PROCESSES;
+        }
+        let vmas = model.ranges(process);
+        let mut choice = Choice {
+            rng: &mut self.rng,
+            theme: self.theme,
+            last: &mut self.last,
+            vmas,
+            alive,
+            brk: model.brk(process),
+            counts: model.counts(process),
+            facts: self.facts,
+        };
+        let more = self.theme.kinds();
+        let kinds = KINDS.iter().chain(more);
+        let kind = choice.rng.weighted(kinds.clone().map(|k| k.weight));
+        let make = kinds.map(|k| k.make).nth(kind).unwrap_or(process::read);
+        let op = make(&mut choice);
+        Step {
+            process: process as u8,
+            op,
+        }
+    }
+}
+
+impl Choice<'_> {
+    fn addr(&mut self) -> u64 {
+        if self.theme.is_huge() && self.rng.chance(3, 4) {
+            let slot = HUGE + self.rng.below(HUGE_SLOTS) * PMD_SIZE;
+            let within = [0, 0, 0, 1, 2, 200, 511];
+            return slot + self.rng.pick(&within) * PAGE_SIZE;
+        }
+        match self.rng.below(32) {
+            0 => HEAP + self.rng.below(PAGES) * PAGE_SIZE,
+            1 | 2 => DEEP + self.rng.below(DEEP_PAGES) * PAGE_SIZE,
+            _ => START + self.rng.below(PAGES) * PAGE_SIZE,
+        }
+    }
+
+    /// A few pages, rarely many.
+    fn len(&mut self) -> u64 {
+        if self.theme.is_huge() && self.rng.chance(1, 2) {
+            let more = self.rng.pick(&[0, 0, 0, 1, 2, 511]) * PAGE_SIZE;
+            return PMD_SIZE * self.rng.pick(&[1, 1, 2]) + more;
+        }
+        let most = self.rng.pick(&[2, 4, 4, 8, 8, 32]);
+        (1 + self.rng.below(most)) * PAGE_SIZE
+    }
+
+    /// A range that means something to what is mapped: a VMA, a part of one, several, or anything.
+    fn range(&mut self) -> (u64, u64) {
+        let range = match self.rng.below(8) {
+            0 => self.last.unwrap_or((START, PAGE_SIZE)),
+            1 | 2 if !self.vmas.is_empty() => {
+                let v = self.vma();
+                (v.start, v.end - v.start)
+            }
+            3 | 4 if !self.vmas.is_empty() => self.part(),
+            5 if !self.vmas.is_empty() => {
+                let (start, _) = self.part();
+                (start, self.len())
+            }
+            _ => (self.addr(), self.len()),
+        };
+        let end = if range.0 >= HEAP {
+            HEAP_END
+        } else {
+            arena::END
+        };
+        let range = (
+            range.0,
+            range.1.min(end.saturating_sub(range.0)).max(PAGE_SIZE),
+        );
+        *self.last = Some(range);
+        range
+    }
+
+    fn vma(&mut self) -> Mapped {
+        self.vmas[self.rng.below(self.vmas.len() as u64) as usize]
+    }
+
+    fn part(&mut self) -> (u64, u64) {
+        let v = self.vma();
+        let pages = (v.end - v.start) / PAGE_SIZE;
+        let from = self.rng.below(pages);
+        let to = from + 1 + self.rng.below(pages - from);
+        let (from, to) = match self.rng.below(3) {
+            0 => (0, to),
+            1 => (from, pages),
+            _ => (from, to),
+        };
+        (v.start + from * PAGE_SIZE, (to - from) * PAGE_SIZE)
+    }
+
+    /// A place for something of `len` bytes: next to a VMA, or anywhere.
+    fn place(&mut self, len: u64) -> u64 {
+        let at = if self.vmas.is_empty() || self.rng.chance(1, 3) {
+            self.addr()
+        } else {
+            let v = self.vma();
+            match self.rng.below(3) {
+                0 => v.start.saturating_sub(len),
+                1 => v.end,
+                // Where an unfaulted neighbour's page offset would make it fit.
+                _ => START + (v.pgoff << 12).wrapping_sub(START) % (PAGES * PAGE_SIZE),
+            }
+        };
+        let (low, end) = if at >= HEAP - PAGE_SIZE * PAGES {
+            (HEAP, HEAP_END)
+        } else {
+            (START, arena::END)
+        };
+        at.clamp(low, end - PAGE_SIZE) & !(PAGE_SIZE - 1)
+    }
+
+    fn prot(&mut self) -> u64 {
+        const RW: u64 = PROT_READ | PROT_WRITE;
+        const RX: u64 = PROT_READ | PROT_EXEC;
+        self.rng.pick(&[
+            RW, RW, RW, RW, RW, RW, RW, RW, RW, RW, PROT_READ, PROT_READ, PROT_READ, PROT_READ, 0,
+            0, RX, PROT_EXEC,
+        ])
+    }
+
+    /// Spoils an argument in a small share of cases.
+    fn spoil(&mut self, mut call: Call, addresses: &[usize], lengths: &[usize]) -> Op {
+        if self.rng.chance(1, 40) {
+            let (at, wrong) = if self.rng.chance(1, 2) && !addresses.is_empty() {
+                let at = self.rng.pick(addresses);
+                (
+                    at,
+                    call.args[at].wrapping_add(self.rng.pick(&[1, 8, 0x800, 0xfff])),
+                )
+            } else if !lengths.is_empty() {
+                let at = self.rng.pick(lengths);
+                let odd = call.args[at].wrapping_sub(1 + self.rng.below(4095));
+                (
+                    at,
+                    self.rng.pick(&[0, odd, u64::MAX, u64::MAX - 4096, 1 << 63]),
+                )
+            } else {
+                return Op::Call(call);
+            };
+            call.args[at] = wrong;
+        }
+        Op::Call(call)
+    }
+}

@@ -1,0 +1,317 @@
+//! What concerns the process as a whole: heap, limits, rights, forks, files, accesses.
+
+use super::super::arena::{FILE_PAGES, HEAP, HEAP_END, START};
+use super::super::arena::{SEGMENTS, USERFAULTFD};
+use super::super::model::Mapped;
+use super::super::op::{Call, Op, UFFDIO_REGISTER, UFFDIO_UNREGISTER};
+use super::Choice;
+use super::calls::mmap;
+use super::theme::Theme;
+use vmarea::values::PAGE_SIZE;
+use vmarea_trace::sysno;
+
+const MAP_PRIVATE: u64 = 2;
+const MAP_FIXED: u64 = 0x10;
+const MAP_ANONYMOUS: u64 = 0x20;
+const MAP_NONBLOCK: u64 = 0x1_0000;
+
+/// The break.
+pub(super) fn brk(c: &mut Choice<'_>) -> Op {
+    let odd = c.rng.pick(&[0, 0, 1, 0x800]);
+    let by = c.len();
+    let to = match c.rng.below(8) {
+        0 => 0,
+        1..=4 => c.brk + by,
+        5 | 6 => c.brk.saturating_sub(by).max(HEAP),
+        _ => c.brk,
+    };
+    Op::Call(Call::new(sysno::BRK, [to.min(HEAP_END - PAGE_SIZE) + odd]))
+}
+
+pub(super) fn mseal(c: &mut Choice<'_>) -> Op {
+    let (addr, len) = c.range();
+    c.spoil(Call::new(sysno::MSEAL, [addr, len, 0]), &[0, 2], &[])
+}
+
+/// Keys are handed out and taken back. Not key 0: without it the process could not go on.
+pub(super) fn pkeys(c: &mut Choice<'_>) -> Op {
+    let key = 1 + c.rng.below(4);
+    Op::Call(match c.rng.below(8) {
+        0 => Call::new(sysno::PKEY_ALLOC, [c.rng.below(2), c.rng.below(8)]),
+        1..=3 => Call::new(sysno::PKEY_FREE, [c.rng.pick(&[key, key, 15, u64::MAX])]),
+        _ => Call::new(sysno::PKEY_ALLOC, [0, c.rng.below(4)]),
+    })
+}
+
+/// Settings of the process.
+pub(super) fn prctl(c: &mut Choice<'_>) -> Op {
+    const THP_DISABLE: u64 = 41;
+    const SET_MM: u64 = 35;
+    const MEMORY_MERGE: u64 = 67;
+    const READ_IMPLIES_EXEC: u64 = 0x40_0000;
+    let on = c.rng.below(2);
+    Op::Call(match c.rng.below(5) {
+        0 => Call::new(sysno::PRCTL, [THP_DISABLE, on, c.rng.below(3), 0, 0]),
+        4 => Call::new(sysno::PRCTL, [SET_MM, c.rng.below(13), c.addr(), 0, 0]),
+        1 => Call::new(sysno::PRCTL, [MEMORY_MERGE, on, 0, 0, 0]),
+        2 => Call::new(sysno::PERSONALITY, [READ_IMPLIES_EXEC * on]),
+        _ => Call::new(sysno::PRCTL, [MEMORY_MERGE, on, c.rng.below(2), 0, 0]),
+    })
+}
+
+pub(super) fn truncate(c: &mut Choice<'_>) -> Op {
+    let file = c.rng.pick(&[0, 0, 3]);
+    let pages = c
+        .rng
+        .pick(&[0, FILE_PAGES, FILE_PAGES, FILE_PAGES + 4, 8, 16]);
+    Op::Call(Call::new(sysno::FTRUNCATE, [file, pages * PAGE_SIZE]))
+}
+
+/// A call with arguments that are all chosen apart from each other.
+pub(super) fn any_call(c: &mut Choice<'_>) -> Op {
+    let (addr, len) = (c.addr(), c.len());
+    let far = c.rng.pick(&[
+        0,
+        1,
+        0xfff,
+        1 << 47,
+        u64::MAX,
+        !0xfff,
+        (1 << 47) - 4096,
+        1 << 63,
+    ]);
+    Op::Call(match c.rng.below(8) {
+        0 => Call::new(sysno::MUNMAP, [far, len]),
+        1 => Call::new(sysno::MPROTECT, [far, len, 3]),
+        2 => Call::new(sysno::MREMAP, [addr, len, far, c.rng.below(8), START]),
+        3 => Call::new(sysno::MREMAP, [addr, len, len, c.rng.below(8), far]),
+        4 => Call::new(sysno::MADVISE, [far, len, c.rng.below(30)]),
+        5 => Call::new(sysno::MLOCK, [far, len]),
+        6 => Call::new(sysno::MREMAP, [far, len, len, c.rng.below(8), addr]),
+        _ => Call::new(
+            sysno::MMAP,
+            [
+                addr,
+                far,
+                3,
+                MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS,
+                u64::MAX,
+                0,
+            ],
+        ),
+    })
+}
+
+pub(super) fn mbind(c: &mut Choice<'_>) -> Op {
+    const STATIC: u64 = 1 << 15;
+    const RELATIVE: u64 = 1 << 14;
+    const BALANCING: u64 = 1 << 13;
+    let (addr, len) = c.range();
+    let odd = [
+        3,
+        4,
+        5,
+        6,
+        7,
+        2 | STATIC,
+        1 | RELATIVE,
+        STATIC | RELATIVE,
+        2 | BALANCING,
+    ];
+    let mode = if c.rng.chance(1, 4) {
+        c.rng.pick(&odd)
+    } else {
+        c.rng.pick(&[0, 1, 2])
+    };
+    let nodes = match mode {
+        0 | 4 => c.rng.pick(&[0, 0, 0, 1]),
+        _ => c.rng.pick(&[1, 1, 1, 0, 3, 2]),
+    };
+    // STRICT asks where pages are, which our side does not know: only where all answers are the same.
+    let strict = nodes & 1;
+    let flags = c.rng.pick(&[0, 0, 0, 0, strict, 2, 4, 8]);
+    if c.rng.chance(1, 16) {
+        let mut call = Call::new(sysno::SET_MEMPOLICY, [mode, 0, 64]);
+        call.data = vec![nodes];
+        return Op::Call(call);
+    }
+    let mut call = Call::new(sysno::MBIND, [addr, len, mode, 0, 64, flags]);
+    call.data = vec![nodes];
+    c.spoil(call, &[0], &[1])
+}
+
+pub(super) fn remap_file_pages(c: &mut Choice<'_>) -> Op {
+    let (mut addr, mut len) = c.range();
+    let shared: Vec<Mapped> = c.vmas.iter().filter(|v| v.shared).copied().collect();
+    if !shared.is_empty() && c.rng.chance(7, 8) {
+        let v = c.rng.pick(&shared);
+        (addr, len) = (v.start, (v.end - v.start).min(len));
+    }
+    let prot = c.rng.pick(&[0, 0, 0, 1]);
+    let page = c.rng.below(FILE_PAGES);
+    let flags = c.rng.pick(&[0, MAP_NONBLOCK]);
+    let call = Call::new(sysno::REMAP_FILE_PAGES, [addr, len, prot, page, flags]);
+    c.spoil(call, &[0], &[1])
+}
+
+/// On the own address space, so that every advice is allowed.
+pub(super) fn process_madvise(c: &mut Choice<'_>) -> Op {
+    const PIDFD_SELF: u64 = -10001_i64 as u64;
+    let ranges = 1 + c.rng.below(4);
+    let advice = c.rng.pick(&[0, 2, 4, 10, 11, 14, 15, 18, 19, 20, 102, 103]);
+    let mut call = Call::new(sysno::PROCESS_MADVISE, [PIDFD_SELF, 0, ranges, advice, 0]);
+    for _ in 0..ranges {
+        let (addr, len) = c.range();
+        call.data.extend([addr, len]);
+    }
+    Op::Call(call)
+}
+
+/// A limit a little above what is used, or none.
+pub(super) fn limit(c: &mut Choice<'_>) -> Op {
+    const DATA: u64 = 2;
+    const STACK: u64 = 3;
+    const MEMLOCK: u64 = 8;
+    const AS: u64 = 9;
+    let [total, data, locked] = c.counts;
+    let resources = [(DATA, data), (STACK, 0), (MEMLOCK, locked), (AS, total)];
+    let which = c.rng.below(4) as usize;
+    let ((resource, used), hard) = (resources[which], c.facts.hard[which]);
+    let soft = match c.rng.below(4) {
+        0 => (used + c.rng.below(24)) * PAGE_SIZE + c.rng.pick(&[0, 0, 100]),
+        1 if resource == DATA => 0,
+        _ => hard,
+    };
+    let mut call = Call::new(sysno::PRLIMIT64, [0, resource, 0, 0]);
+    call.data = vec![soft.min(hard), hard];
+    Op::Call(call)
+}
+
+/// From now on an ordinary process.
+pub(super) fn drop_rights(_: &mut Choice<'_>) -> Op {
+    const VERSION_3: u64 = 0x2008_0522;
+    let mut call = Call::new(sysno::CAPSET, [0, 0]);
+    call.data = vec![VERSION_3, 0, 0, 0];
+    Op::Call(call)
+}
+
+pub(super) fn read(c: &mut Choice<'_>) -> Op {
+    Op::Read {
+        addr: touched(c, false),
+    }
+}
+
+pub(super) fn write(c: &mut Choice<'_>) -> Op {
+    Op::Write {
+        addr: touched(c, true),
+        value: c.rng.next_u64(),
+    }
+}
+
+pub(super) fn touched(c: &mut Choice<'_>, write: bool) -> u64 {
+    let page = if c.vmas.is_empty() || c.rng.chance(1, 6) {
+        c.addr()
+    } else if c.rng.chance(1, 16) {
+        let v = c.vma();
+        v.start - (1 + c.rng.below(4)) * PAGE_SIZE
+    } else if write && c.rng.chance(3, 4) && c.vmas.iter().any(|v| v.writable) {
+        let n = c.rng.below(c.vmas.len() as u64) as usize;
+        let all = c.vmas[n..].iter().chain(&c.vmas);
+        let v = all.copied().find(|v| v.writable).unwrap_or(c.vmas[0]);
+        v.start + c.rng.below((v.end - v.start) / PAGE_SIZE) * PAGE_SIZE
+    } else {
+        c.part().0
+    };
+    page + c.rng.below(PAGE_SIZE / 8) * 8
+}
+
+pub(super) fn fork(c: &mut Choice<'_>) -> Op {
+    match c.alive.iter().position(|alive| !alive) {
+        Some(child) => Op::Fork { child: child as u8 },
+        None => write(c),
+    }
+}
+
+pub(super) fn exit(c: &mut Choice<'_>) -> Op {
+    if c.alive.iter().filter(|alive| **alive).count() > 1 {
+        Op::Exit
+    } else {
+        read(c)
+    }
+}
+
+/// Watches a range, or no longer. Files' pages that are there are not watched: Linux maps pages
+/// around a fault as well, and then there is none.
+pub(super) fn userfaultfd(c: &mut Choice<'_>) -> Op {
+    const MISSING: u64 = 1;
+    const WRITE_PROTECT: u64 = 2;
+    // A page of shared memory that nobody wrote is missing again once it went out.
+    if !c.facts.userfaultfd || matches!(c.theme, Theme::Pages | Theme::Pool) {
+        return write(c);
+    }
+    let (addr, len) = c.range();
+    let mut call = if c.rng.chance(2, 3) {
+        let modes = [
+            MISSING,
+            MISSING,
+            MISSING,
+            WRITE_PROTECT,
+            MISSING | WRITE_PROTECT,
+            0,
+            8,
+        ];
+        let mode = c.rng.pick(&modes);
+        let mut call = Call::new(sysno::IOCTL, [USERFAULTFD, UFFDIO_REGISTER, 0]);
+        call.data = vec![addr, len, mode, 0];
+        call
+    } else {
+        let mut call = Call::new(sysno::IOCTL, [USERFAULTFD, UFFDIO_UNREGISTER, 0]);
+        call.data = vec![addr, len];
+        call
+    };
+    if c.rng.chance(1, 40) {
+        let at = c.rng.below(2) as usize;
+        call.data[at] = c.rng.pick(&[0, 1, 0x800, u64::MAX, u64::MAX << 12]);
+    }
+    Op::Call(call)
+}
+
+pub(super) fn shmat(c: &mut Choice<'_>) -> Op {
+    const RDONLY: u64 = 0o10000;
+    const RND: u64 = 0o20000;
+    const REMAP: u64 = 0o40000;
+    const EXEC: u64 = 0o100000;
+    if !c.facts.segments {
+        return mmap(c);
+    }
+    let wrong = u64::from(c.rng.chance(1, 40));
+    let number = c.rng.below(SEGMENTS.len() as u64 + wrong);
+    let addr = c.place(SEGMENTS[0]);
+    let odd = c.rng.pick(&[0, 0, 0, 8]);
+    let flags = [
+        0,
+        REMAP,
+        REMAP,
+        RDONLY,
+        REMAP | RDONLY,
+        RND,
+        EXEC,
+        REMAP | RND,
+    ];
+    Op::Call(Call::new(
+        sysno::SHMAT,
+        [number, addr + odd, c.rng.pick(&flags)],
+    ))
+}
+
+/// Where one may have been attached.
+pub(super) fn shmdt(c: &mut Choice<'_>) -> Op {
+    let shared: Vec<Mapped> = c.vmas.iter().filter(|v| v.shared).copied().collect();
+    let addr = if shared.is_empty() || c.rng.chance(1, 8) {
+        c.addr() + c.rng.pick(&[0, 0, 8])
+    } else {
+        let v = c.rng.pick(&shared);
+        v.start.saturating_sub(v.pgoff.min(8) * PAGE_SIZE)
+    };
+    Op::Call(Call::new(sysno::SHMDT, [addr]))
+}

@@ -1,0 +1,163 @@
+//! What every sequence begins with: rules, machine, limits, files, and what can be asked of the kernel.
+
+use super::arena::Files;
+use super::fewer::Comparison;
+use super::generate::Facts;
+use super::kernel::Kernel;
+use super::run::RunError;
+use super::surroundings::Surroundings;
+use rustix::process::{Resource, getrlimit};
+use vmarea::System;
+use vmarea::mm::Limits;
+use vmarea::values::Policy;
+use vmarea_host::view::KernelView;
+
+/// What every sequence begins with.
+#[derive(Debug)]
+pub struct Ground {
+    /// The rules of our side.
+    pub policy: Policy,
+    /// What may differ.
+    pub comparison: Comparison,
+    /// The machine.
+    pub system: System,
+    /// Limits of the first process.
+    pub limits: Limits,
+    /// The kernel's own view.
+    pub eye: KernelView,
+    /// Files.
+    pub files: Files,
+    /// What sequences may ask for.
+    pub facts: Facts,
+    /// What the run has changed on the machine.
+    pub surroundings: Surroundings,
+    /// What is left out on this machine, and why.
+    pub not_compared: Vec<String>,
+}
+
+/// Numbers of capabilities.
+const CAP_SYS_NICE: u32 = 23;
+const CAP_SYS_RESOURCE: u32 = 24;
+
+impl Ground {
+    /// What sequences begin with on this machine.
+    ///
+    /// # Errors
+    /// Where the machine does not let us look, or has no room for files.
+    pub fn new(
+        (policy, comparison): (Policy, Comparison),
+        surroundings: Surroundings,
+    ) -> Result<Ground, RunError> {
+        let system = crate::replay::machine::system(&vmarea_host::system::header());
+        let eye = KernelView::open()?;
+        let files = Files::create().map_err(RunError::Files)?;
+        let (userfaultfd, segments) = Kernel::start(&eye, &files)?.has();
+        let facts = Facts {
+            hard: [
+                Resource::Data,
+                Resource::Stack,
+                Resource::Memlock,
+                Resource::As,
+            ]
+            .map(hard),
+            userfaultfd,
+            segments,
+            hugetlb: surroundings.missing("hugetlb").is_none(),
+            merges_huge: !policy.rules.advice.collapse_asks_write,
+        };
+        let not_compared = not_compared(&system, &facts, &surroundings);
+        Ok(Ground {
+            policy,
+            comparison,
+            // Our side swaps, whether Linux does or not: nobody may notice.
+            system: System {
+                swap: true,
+                ..system
+            },
+            limits: limits(),
+            eye,
+            files,
+            facts,
+            surroundings,
+            not_compared,
+        })
+    }
+}
+
+fn limits() -> Limits {
+    let info = vmarea_host::system::mm_info(std::process::id() as i32);
+    let default = Limits::default();
+    let cap = info.cap_ipc_lock.unwrap_or(false);
+    Limits {
+        address_space: info.rlimit_as.unwrap_or(default.address_space),
+        data: info.rlimit_data.unwrap_or(default.data),
+        stack: info.rlimit_stack.unwrap_or(default.stack),
+        memlock: info.rlimit_memlock.unwrap_or(default.memlock),
+        ipc_lock: cap,
+        raw_io: cap,
+        sys_resource: effective_capability(CAP_SYS_RESOURCE),
+        sys_nice: effective_capability(CAP_SYS_NICE),
+        data_hard: hard(Resource::Data),
+    }
+}
+
+/// What this machine or this version leaves out, each with the reason.
+fn not_compared(system: &System, facts: &Facts, around: &Surroundings) -> Vec<String> {
+    let mut missing: Vec<String> = [
+        "userfaultfd on MAP_HUGETLB: one fault brings 512 pages there, and one here",
+        "MADV_COLLAPSE of pages that ksmd has merged: EAGAIN, which ends the sequence",
+        "MADV_COLLAPSE of a file's pages: it depends on what the whole machine did with the file",
+        "io_uring: its madvise is the same call by another door",
+        "userfaultfd: faults that wait, copying and moving pages, minor faults, closing it",
+        "MADV_FREE, MAP_DROPPABLE and userfaultfd together with swap: when Linux throws away is chance",
+        "anonymous VMA names, shadow stacks: no sequence uses them",
+    ]
+    .map(str::to_owned)
+    .into();
+    if let Some(why) = around.missing("swap") {
+        missing.push(format!("swap: only our side swaps ({why})"));
+    }
+    if let Some(why) = around.missing("ksm") {
+        missing.push(format!("KSM: only our side merges pages ({why})"));
+    }
+    if let Some(why) = around.missing("hugetlb") {
+        missing.push(format!("MAP_HUGETLB: no huge pages for it ({why})"));
+    }
+    if system.huge_pages == vmarea::HugePages::Never {
+        missing.push("huge pages: transparent_hugepage/enabled is never".to_owned());
+    }
+    if !system.protection_keys {
+        missing.push("protection keys: the processor has none".to_owned());
+    }
+    if !facts.userfaultfd {
+        missing.push("userfaultfd: this process may not open one".to_owned());
+    }
+    if !facts.segments {
+        missing.push("System V shared memory: no segment could be made".to_owned());
+    }
+    if super::fill::pairs(0, system.max_map_count.into(), 0).is_none() {
+        let limit = system.max_map_count;
+        missing.push(format!(
+            "the map limit: {limit} mappings take too long to make"
+        ));
+    }
+    if !effective_capability(CAP_SYS_RESOURCE) {
+        missing.push(
+            "prctl(PR_SET_MM): needs CAP_SYS_RESOURCE, only its refusal is compared".to_owned(),
+        );
+    }
+    missing
+}
+
+/// The hard limit, `u64::MAX` for none.
+fn hard(resource: Resource) -> u64 {
+    getrlimit(resource).maximum.unwrap_or(u64::MAX)
+}
+
+/// True where this process has a capability.
+fn effective_capability(number: u32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    let bits = line.and_then(|l| u64::from_str_radix(l.trim(), 16).ok());
+    bits.is_some_and(|bits| bits >> number & 1 == 1)
+}

@@ -1,0 +1,344 @@
+//! Linux's side: the same steps by processes of the oracle.
+
+use super::arena::{self, Files};
+use super::fill;
+use super::op::{Call, Op, Step, Work, file_argument, placed, pointer_argument, segment_argument};
+use super::outcome::Outcome;
+use super::state::{SpaceState, VmaState};
+use std::time::Duration;
+use vmarea::values::{PAGE_MASK, PAGE_SIZE, VmFlags};
+use vmarea_host::oracle::{Access, Oracle, OracleError, Series};
+use vmarea_host::view::{KernelView, View, ViewError};
+use vmarea_trace::sysno;
+
+const MADV_PAGEOUT: u64 = 21;
+const MADV_COLLAPSE: u64 = 25;
+
+/// Why Linux's side cannot be seen.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The oracle.
+    #[error(transparent)]
+    Oracle(#[from] OracleError),
+    /// The view of its address space.
+    #[error(transparent)]
+    View(#[from] ViewError),
+}
+
+/// Numbers of calls that no sequence makes.
+const CLOSE: i64 = 3;
+const PIDFD_OPEN: i64 = 434;
+/// The caller itself in place of a descriptor.
+const PIDFD_SELF: u64 = -10001_i64 as u64;
+
+/// True where the running kernel knows [`PIDFD_SELF`] (6.14).
+fn knows_self() -> bool {
+    let release = rustix::system::uname();
+    let release = release.release().to_string_lossy();
+    crate::replay::machine::version(&release).is_some_and(|version| version >= (6, 14))
+}
+
+/// A family of processes on the running kernel.
+#[derive(Debug)]
+pub struct Kernel<'a> {
+    oracle: Oracle,
+    eye: &'a KernelView,
+    files: &'a Files,
+    view: View,
+    heap: u64,
+    own: Own,
+    max_map_count: u64,
+    /// The kernel knows [`PIDFD_SELF`].
+    names_itself: bool,
+}
+
+/// What process 0 has opened before the first step; its children inherit it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Own {
+    userfaultfd: Option<u64>,
+    segments: [Option<u64>; arena::SEGMENTS.len()],
+}
+
+impl<'a> Kernel<'a> {
+    /// A family of one.
+    ///
+    /// # Errors
+    /// Where no process can be made.
+    pub fn start(eye: &'a KernelView, files: &'a Files) -> Result<Kernel<'a>, KernelError> {
+        let mut kernel = Kernel {
+            oracle: Oracle::start()?,
+            eye,
+            files,
+            view: View::default(),
+            heap: 0,
+            own: Own::default(),
+            names_itself: knows_self(),
+            max_map_count: max_map_count(),
+        };
+        kernel.own = Own {
+            userfaultfd: kernel.open_userfaultfd()?,
+            segments: kernel.make_segments()?,
+        };
+        kernel.heap = kernel.view(0)?.mm.start_brk.unwrap_or(0);
+        Ok(kernel)
+    }
+
+    /// Does a step.
+    ///
+    /// # Errors
+    /// Where a process of the oracle ends or hangs.
+    pub fn apply(&mut self, step: &Step) -> Result<Outcome, KernelError> {
+        let process = usize::from(step.process);
+        if self.oracle.pid(process).is_none() {
+            return Ok(Outcome::Impossible);
+        }
+        Ok(match &step.op {
+            Op::Call(call) => self.call(process, call)?,
+            Op::Read { addr } => access(self.oracle.read(process, placed(*addr, self.heap))?),
+            Op::Write { addr, value } => access(self.oracle.write(
+                process,
+                placed(*addr, self.heap),
+                *value,
+            )?),
+            Op::Fork { child } => {
+                let child = usize::from(*child);
+                if self.oracle.pid(child).is_some() || child >= vmarea_host::oracle::PROCESSES {
+                    return Ok(Outcome::Impossible);
+                }
+                self.oracle.fork(process, child)?.map(|()| 0).into()
+            }
+            Op::Exit => {
+                self.oracle.exit(process)?;
+                Outcome::Value(0)
+            }
+            Op::Fill { leave } => self.fill(process, *leave)?,
+            Op::Background(Work::SwapOut(addr)) => {
+                let page = placed(*addr, self.heap) & PAGE_MASK;
+                let args = [page, PAGE_SIZE, MADV_PAGEOUT, 0, 0, 0];
+                // It may decline, and then the page stays.
+                let _ = self.oracle.call(process, sysno::MADVISE.into(), args)?;
+                Outcome::Value(0)
+            }
+            Op::Background(Work::Migrate(_) | Work::MergeEqual) => Outcome::Value(0),
+        })
+    }
+
+    /// True where there is such a process.
+    pub fn is_there(&self, process: usize) -> bool {
+        self.oracle.pid(process).is_some()
+    }
+
+    fn call(&mut self, process: usize, call: &Call) -> Result<Outcome, KernelError> {
+        let mut args = call.placed(self.heap);
+        if let Some(at) = file_argument(call.nr) {
+            args[at] = match (self.files.descriptor(args[at]), self.own.userfaultfd) {
+                (Some(descriptor), _) => descriptor as u64,
+                (None, Some(userfaultfd)) if args[at] == arena::USERFAULTFD => userfaultfd,
+                (None, _) => args[at],
+            };
+        }
+        if let Some(at) = segment_argument(call.nr) {
+            let segment = self.own.segments.get(args[at] as usize);
+            args[at] = segment.copied().flatten().unwrap_or(u64::MAX);
+        }
+        if let Some(at) = pointer_argument(call.nr)
+            && !call.data.is_empty()
+        {
+            args[at] = self.oracle.scratch(process, &call.placed_data(self.heap))?;
+            if call.nr == sysno::CAPSET {
+                args[1] = args[0] + 8;
+            }
+        }
+        if call.nr == sysno::MADVISE && args[2] == MADV_COLLAPSE {
+            return self.collapse(process, args);
+        }
+        if call.nr == sysno::PROCESS_MADVISE && args[0] == PIDFD_SELF {
+            return self.on_itself(process, args);
+        }
+        Ok(self.oracle.call(process, call.nr.into(), args)?.into())
+    }
+
+    /// `MADV_COLLAPSE`; where a page is busy just now Linux says EAGAIN.
+    fn collapse(&mut self, process: usize, args: [u64; 6]) -> Result<Outcome, KernelError> {
+        const EAGAIN: i32 = 11;
+        const TRIES: u32 = 5;
+        let mut outcome = Outcome::Errno(EAGAIN);
+        for _ in 0..TRIES {
+            outcome = self
+                .oracle
+                .call(process, sysno::MADVISE.into(), args)?
+                .into();
+            if outcome != Outcome::Errno(EAGAIN) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(outcome)
+    }
+
+    /// A userfaultfd that gives SIGBUS, if this process may have one.
+    fn open_userfaultfd(&mut self) -> Result<Option<u64>, KernelError> {
+        const FLAGS: u64 = 0o2000000 | 0o4000;
+        const API: u64 = 0xc018_aa3f;
+        const FEATURE_SIGBUS: u64 = 1 << 7;
+        let args = [FLAGS, 0, 0, 0, 0, 0];
+        let Ok(fd) = self.oracle.call(0, sysno::USERFAULTFD.into(), args)? else {
+            return Ok(None);
+        };
+        let asked = self.oracle.scratch(0, &[0xaa, FEATURE_SIGBUS, 0])?;
+        let made = self
+            .oracle
+            .call(0, sysno::IOCTL.into(), [fd, API, asked, 0, 0, 0])?;
+        Ok(made.ok().map(|_| fd))
+    }
+
+    /// Segments of shared memory, which go with the last process.
+    fn make_segments(&mut self) -> Result<[Option<u64>; arena::SEGMENTS.len()], KernelError> {
+        const PRIVATE: u64 = 0;
+        const ALL_RIGHTS: u64 = 0o700;
+        const RMID: u64 = 0;
+        let mut segments = [None; arena::SEGMENTS.len()];
+        let mut at = arena::KEEP;
+        for (segment, len) in segments.iter_mut().zip(arena::SEGMENTS) {
+            let mut call = |nr: u32, args: [u64; 3]| {
+                let [a, b, c] = args;
+                self.oracle.call(0, nr.into(), [a, b, c, 0, 0, 0])
+            };
+            let Ok(id) = call(sysno::SHMGET, [PRIVATE, len, ALL_RIGHTS])? else {
+                break;
+            };
+            let attached = call(sysno::SHMAT, [id, at, 0])?;
+            let _ = call(sysno::SHMCTL, [id, RMID, 0])?;
+            *segment = attached.ok().map(|_| id);
+            at += 16 * PAGE_SIZE;
+        }
+        Ok(segments)
+    }
+
+    /// Whether there is a userfaultfd, and all segments.
+    pub fn has(&self) -> (bool, bool) {
+        let segments = self.own.segments.iter().all(Option::is_some);
+        (self.own.userfaultfd.is_some(), segments)
+    }
+
+    /// Every second page of a large mapping becomes readable.
+    fn fill(&mut self, process: usize, leave: u64) -> Result<Outcome, KernelError> {
+        let limit = self.max_map_count;
+        let count = self.view(process)?.mm.map_count.unwrap_or(limit);
+        let Some(pairs) = fill::pairs(count, limit, leave) else {
+            return Ok(Outcome::Impossible);
+        };
+        let [map, protect] = fill::calls(pairs);
+        if let Err(errno) = self.oracle.call(process, map.nr.into(), map.args)? {
+            return Ok(Outcome::Errno(errno));
+        }
+        let series = Series {
+            first: protect.args,
+            step: [2 * PAGE_SIZE, 0, 0, 0, 0, 0],
+            times: pairs,
+        };
+        let went = self.oracle.calls(process, protect.nr.into(), &series)?;
+        Ok(went
+            .stopped
+            .map_or(Outcome::Value(0), |error| Outcome::Errno(-error as i32)))
+    }
+
+    /// `process_madvise` on the caller. Kernels before 6.14 do not know that name for it, so it
+    /// gets a descriptor of itself for the time of the call.
+    fn on_itself(&mut self, process: usize, mut args: [u64; 6]) -> Result<Outcome, KernelError> {
+        let advise = sysno::PROCESS_MADVISE.into();
+        if self.names_itself {
+            return Ok(self.oracle.call(process, advise, args)?.into());
+        }
+        let pid = self
+            .oracle
+            .pid(process)
+            .ok_or(OracleError::NoProcess(process))?;
+        let open = [pid as u64, 0, 0, 0, 0, 0];
+        let Ok(descriptor) = self.oracle.call(process, PIDFD_OPEN, open)? else {
+            return Ok(Outcome::Impossible);
+        };
+        args[0] = descriptor;
+        let result = self.oracle.call(process, advise, args)?;
+        let close = [descriptor, 0, 0, 0, 0, 0];
+        // A descriptor that was just made can be closed.
+        let _ = self.oracle.call(process, CLOSE, close)?;
+        Ok(result.into())
+    }
+
+    /// The view of a process as it is now.
+    ///
+    /// # Errors
+    /// Where the kernel does not show it.
+    pub fn view(&mut self, process: usize) -> Result<&View, KernelError> {
+        let pid = self
+            .oracle
+            .pid(process)
+            .ok_or(OracleError::NoProcess(process))?;
+        self.eye.read(pid, &mut self.view)?;
+        Ok(&self.view)
+    }
+
+    /// The address space of a process.
+    ///
+    /// # Errors
+    /// Where the kernel does not show it.
+    pub fn state(&mut self, process: usize) -> Result<SpaceState, KernelError> {
+        let view = self.view(process)?;
+        let vmas = view.vmas.iter().map(|v| VmaState {
+            start: v.start,
+            end: v.end,
+            flags: named(v.flags) & !VmFlags::SOFTDIRTY.bits(),
+            pgoff: v.pgoff,
+            anon_vma: v.anon_vma,
+            root: v.root,
+            chain_singular: v.chain_singular,
+            num_children: v.num_children.filter(|_| v.anon_vma != 0),
+            num_active_vmas: v.num_active_vmas.filter(|_| v.anon_vma != 0),
+            anonymous: v.ops == 0,
+            file: v.file,
+            policy: v.policy.unwrap_or(0) != 0,
+            uffd: v.uffd.unwrap_or(0),
+        });
+        Ok(SpaceState {
+            vmas: vmas.collect(),
+            counters: [view.mm.total_vm, view.mm.locked_vm, view.mm.map_count],
+            def_flags: view.mm.def_flags,
+            brk: [view.mm.start_brk, view.mm.brk],
+        })
+    }
+
+    /// The bytes of pages, which must be there and readable; as many as can be read.
+    ///
+    /// # Errors
+    /// Where none can be read.
+    pub fn pages(&self, process: usize, pages: &[u64]) -> Result<Vec<u8>, KernelError> {
+        let mut bytes = vec![0; pages.len() * PAGE_SIZE as usize];
+        let copied = self
+            .oracle
+            .memory(process, pages, PAGE_SIZE as usize, &mut bytes)?;
+        bytes.truncate(copied);
+        Ok(bytes)
+    }
+}
+
+fn max_map_count() -> u64 {
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+/// Flags with the bits that they have now: `VM_SEALED` was the highest one at first.
+fn named(flags: u64) -> u64 {
+    const SEALED_AT_FIRST: u64 = 1 << 63;
+    match flags & SEALED_AT_FIRST {
+        0 => flags,
+        _ => flags & !SEALED_AT_FIRST | VmFlags::SEALED.bits(),
+    }
+}
+
+fn access(access: Access) -> Outcome {
+    match access {
+        Access::Done(value) => Outcome::Value(value),
+        Access::Signal { signal, code } => Outcome::Signal(signal, code),
+    }
+}

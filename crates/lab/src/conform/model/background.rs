@@ -1,0 +1,76 @@
+//! What our side does with pages when nobody has called: swapping, migrating, merging equal ones.
+//!
+//! Whatever becomes of it, no call, no access and no mapping may show that it was done. Where a
+//! page cannot go the work is left.
+
+use super::super::op::{Work, placed};
+use super::Model;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use vmarea::page::Pte;
+use vmarea::values::{MmId, PAGE_MASK, VmFlags};
+
+/// The address of a page.
+type Page = (MmId, u64);
+
+impl Model {
+    /// Does a piece of work.
+    pub(super) fn background(&self, mm: MmId, work: Work) {
+        match work {
+            Work::SwapOut(addr) => {
+                // A page that is locked, or not there, stays.
+                let _ = self.machine.space().swap_out(mm, placed(addr, self.heap));
+            }
+            Work::Migrate(addr) => self.migrate(mm, placed(addr, self.heap) & PAGE_MASK),
+            Work::MergeEqual => self.merge_equal(),
+        }
+    }
+
+    fn migrate(&self, mm: MmId, addr: u64) {
+        let space = self.machine.space();
+        let frame = space
+            .mmap_read_lock(mm)
+            .and_then(|r| r.pages().get(addr).frame());
+        if let Some(Ok(migrating)) = frame.map(|frame| space.migrate_begin(frame)) {
+            // Without memory it stays where it is.
+            let _ = space.migrate_end(migrating);
+        }
+    }
+
+    /// As `ksmd` would, once over all address spaces.
+    fn merge_equal(&self) {
+        let mut first: HashMap<Vec<u8>, Page> = HashMap::new();
+        for (process, mm) in self.mms.iter().enumerate() {
+            let Some(mm) = *mm else { continue };
+            for addr in self.mergeable(mm) {
+                match first.entry(self.page(process, addr).to_vec()) {
+                    Entry::Vacant(place) => {
+                        place.insert((mm, addr));
+                    }
+                    Entry::Occupied(other) => {
+                        // They may be one already, or one of them has just been swapped out.
+                        let _ = self.machine.space().ksm_merge(*other.get(), (mm, addr));
+                    }
+                }
+            }
+        }
+    }
+
+    fn mergeable(&self, mm: MmId) -> Vec<u64> {
+        let mut pages = Vec::new();
+        let Some(r) = self.machine.space().mmap_read_lock(mm) else {
+            return pages;
+        };
+        for vma in r
+            .vmas()
+            .filter(|v| v.body.flags.contains(VmFlags::MERGEABLE))
+        {
+            r.pages().for_each_ordered(vma.range, |addr, entry| {
+                if matches!(entry, Pte::Anon { .. } | Pte::Ksm { .. }) {
+                    pages.push(addr);
+                }
+            });
+        }
+        pages
+    }
+}

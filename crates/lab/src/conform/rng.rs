@@ -1,0 +1,81 @@
+//! A small deterministic source of random numbers (SplitMix64).
+//!
+//! The same seed must give the same calls on every machine and in every version, so it is written
+//! here and not taken from a library that may change.
+
+/// The source.
+#[derive(Clone, Debug)]
+pub struct Rng(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    /// A state that is counted on.
+    Seed(u64),
+    /// Two bytes for each choice; zeros when they are used up.
+    Bytes(std::vec::IntoIter<u8>),
+}
+
+impl Rng {
+    /// A source with its own sequence for each seed.
+    pub fn new(seed: u64) -> Rng {
+        Rng(Source::Seed(seed))
+    }
+
+    /// A source that is led by bytes, so that who chooses these chooses all.
+    pub fn of_bytes(bytes: &[u8]) -> Rng {
+        Rng(Source::Bytes(Vec::from(bytes).into_iter()))
+    }
+
+    /// True where the bytes are used up.
+    pub fn is_at_end(&self) -> bool {
+        match &self.0 {
+            Source::Seed(_) => false,
+            Source::Bytes(bytes) => bytes.as_slice().is_empty(),
+        }
+    }
+
+    /// Any number.
+    pub fn next_u64(&mut self) -> u64 {
+        match &mut self.0 {
+            Source::Seed(state) => {
+                *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mut z = *state;
+                z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                z ^ (z >> 31)
+            }
+            // The high half decides in `below`.
+            Source::Bytes(bytes) => {
+                let mut byte = || u64::from(bytes.next().unwrap_or(0));
+                byte() << 56 | byte() << 48
+            }
+        }
+    }
+
+    /// A number below `n`, which is not 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
+    }
+
+    /// True in `n` of `of` cases.
+    pub fn chance(&mut self, n: u64, of: u64) -> bool {
+        self.below(of) < n
+    }
+
+    /// One of them.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+
+    /// An index, as often as its weight says.
+    pub fn weighted(&mut self, weights: impl Iterator<Item = u32> + Clone) -> usize {
+        let mut at = self.below(weights.clone().map(u64::from).sum::<u64>().max(1));
+        for (index, weight) in weights.enumerate() {
+            match at.checked_sub(u64::from(weight)) {
+                Some(rest) => at = rest,
+                None => return index,
+            }
+        }
+        0
+    }
+}

@@ -1,0 +1,73 @@
+//! The shortest sequence that still shows a difference of the same kind.
+//!
+//! Steps are left out, large pieces first, then singly until nothing more can go. A sequence in
+//! which a process is never made simply skips that process's steps.
+
+use super::ground::Ground;
+use super::kernel::KernelError;
+use super::op::{Op, Step};
+use super::sequence::{Difference, play};
+
+/// Shrinks `steps`, which part at `found`; gives what is left with its difference.
+///
+/// # Errors
+/// Where Linux's side fails.
+pub fn shrink(
+    ground: &Ground,
+    steps: &[Step],
+    found: &Difference,
+) -> Result<(Vec<Step>, Difference), KernelError> {
+    let mut best = steps[..=found.step.min(steps.len() - 1)].to_vec();
+    let mut difference = found.clone();
+    let mut piece = best.len().div_ceil(2);
+    loop {
+        let mut at = 0;
+        let mut went = false;
+        while at < best.len() {
+            let mut tried = best.clone();
+            tried.drain(at..(at + piece).min(best.len()));
+            match differs(ground, &tried, found)? {
+                Some(again) => {
+                    tried.truncate(again.step + 1);
+                    (best, difference, went) = (tried, again, true);
+                }
+                None => at += piece,
+            }
+        }
+        if piece == 1 && !went {
+            break;
+        }
+        piece = piece.div_ceil(2);
+    }
+    simplify(ground, &mut best, &mut difference, found)?;
+    Ok((best, difference))
+}
+
+/// Makes single steps simpler: process numbers, values, lengths.
+fn simplify(
+    ground: &Ground,
+    best: &mut [Step],
+    difference: &mut Difference,
+    found: &Difference,
+) -> Result<(), KernelError> {
+    for at in 0..best.len() {
+        let mut tried = best.to_vec();
+        let Op::Write { value, .. } = &mut tried[at].op else {
+            continue;
+        };
+        *value = at as u64 + 1;
+        if let Some(again) = differs(ground, &tried, found)? {
+            best.clone_from_slice(&tried);
+            *difference = again;
+        }
+    }
+    Ok(())
+}
+
+fn differs(
+    ground: &Ground,
+    steps: &[Step],
+    found: &Difference,
+) -> Result<Option<Difference>, KernelError> {
+    Ok(play(ground, steps)?.filter(|d| d.kind == found.kind))
+}

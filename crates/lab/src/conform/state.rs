@@ -1,0 +1,290 @@
+//! An address space as both sides show it, and the comparison of two.
+//!
+//! Identities (anon_vmas, files, contexts) are numbers of one side and compare by one-to-one
+//! correspondence over all processes of a moment: two that are the same on one side must be the
+//! same on the other.
+
+use super::{arena, op};
+use std::collections::HashMap;
+use std::fmt;
+use vmarea::values::PAGE_SHIFT;
+
+/// A VMA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VmaState {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// `vm_flags`, those that are compared.
+    pub flags: u64,
+    /// `vm_pgoff`.
+    pub pgoff: u64,
+    /// Identity of the anon_vma, 0 for none.
+    pub anon_vma: u64,
+    /// Identity of its root.
+    pub root: u64,
+    /// The chain has one link at the most.
+    pub chain_singular: bool,
+    /// `num_children` of the anon_vma, where that is known.
+    pub num_children: Option<u64>,
+    /// `num_active_vmas` of the anon_vma, where that is known.
+    pub num_active_vmas: Option<u64>,
+    /// There is no file behind its pages, though it may keep one.
+    pub anonymous: bool,
+    /// Identity of the file, 0 for none.
+    pub file: u64,
+    /// It has a memory policy of its own.
+    pub policy: bool,
+    /// Identity of the userfaultfd context, 0 for none.
+    pub uffd: u64,
+}
+
+/// An address space.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SpaceState {
+    /// VMAs by address.
+    pub vmas: Vec<VmaState>,
+    /// `total_vm`, `locked_vm`, `map_count`: pages, pages, VMAs.
+    pub counters: [Option<u64>; 3],
+    /// `def_flags`.
+    pub def_flags: Option<u64>,
+    /// `start_brk` and `brk`.
+    pub brk: [Option<u64>; 2],
+}
+
+impl SpaceState {
+    /// What is mapped in the arena, a line each. Page offsets of memory that came from the heap,
+    /// which begins at `heap`, are by the name that sequences have for it.
+    pub fn listed(&self, heap: u64) -> Vec<String> {
+        let pgoff = |v: &VmaState| op::named(v.pgoff << PAGE_SHIFT, heap) >> PAGE_SHIFT;
+        self.vmas
+            .iter()
+            .filter(|v| (arena::START..arena::END).contains(&v.start))
+            .map(|v| format!("{:x}-{:x} {:x} {:x}", v.start, v.end, v.flags, pgoff(v)))
+            .collect()
+    }
+
+    /// Which anon_vma each VMA of the arena and the heap has, a line each: where it starts, and a number
+    /// for the anon_vma, which is its place in `known`. Those without one are not in it.
+    pub fn anon_vmas(&self, heap: u64, known: &mut Vec<u64>) -> Vec<String> {
+        let mut lines = Vec::new();
+        for vma in self.vmas.iter().filter(|v| v.anon_vma != 0) {
+            let start = op::named(vma.start, heap);
+            if (arena::START..arena::HEAP_END).contains(&start) {
+                let place = known.iter().position(|&other| other == vma.anon_vma);
+                let number = place.unwrap_or_else(|| {
+                    known.push(vma.anon_vma);
+                    known.len() - 1
+                });
+                lines.push(format!("{start:x} {number}"));
+            }
+        }
+        lines
+    }
+}
+
+/// A one-to-one correspondence between two kinds of numbers.
+#[derive(Debug, Default)]
+pub struct Pairing {
+    there: HashMap<u64, u64>,
+    back: HashMap<u64, u64>,
+}
+
+impl Pairing {
+    /// True if the two may be the same, by all that was said before; 0 goes with 0 alone.
+    pub fn agree(&mut self, kernel: u64, ours: u64) -> bool {
+        if kernel == 0 || ours == 0 {
+            return kernel == ours;
+        }
+        *self.there.entry(kernel).or_insert(ours) == ours
+            && *self.back.entry(ours).or_insert(kernel) == kernel
+    }
+}
+
+/// All correspondences of one moment.
+#[derive(Debug, Default)]
+pub struct Pairings {
+    anon: Pairing,
+    file: Pairing,
+    uffd: Pairing,
+}
+
+impl Pairings {
+    /// True if the two may be the same file.
+    pub(super) fn same_file(&mut self, kernel: u64, ours: u64) -> bool {
+        self.file.agree(kernel, ours)
+    }
+}
+
+/// A difference in one address space.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StateDifference {
+    /// What differs.
+    pub what: &'static str,
+    /// Linux.
+    pub kernel: String,
+    /// vmarea.
+    pub ours: String,
+}
+
+impl fmt::Display for StateDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} differs", self.what)?;
+        writeln!(f, "  Linux   {}", self.kernel)?;
+        write!(f, "  vmarea  {}", self.ours)
+    }
+}
+
+impl fmt::Display for VmaState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:#x}-{:#x} flags {:#x} pgoff {:#x} anon_vma {:x} root {:x}{} children {:?} active {:?} file {:x}",
+            self.start,
+            self.end,
+            self.flags,
+            self.pgoff,
+            self.anon_vma,
+            self.root,
+            if self.chain_singular { "" } else { " (chain)" },
+            self.num_children,
+            self.num_active_vmas,
+            self.file,
+        )?;
+        if self.policy {
+            f.write_str(" policy")?;
+        }
+        if self.uffd != 0 {
+            write!(f, " uffd {:x}", self.uffd)?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares one address space; `pairings` holds what its siblings have shown, and `initial` knows
+/// which addresses were mapped before the first step.
+///
+/// # Errors
+/// The first difference.
+pub fn compare(
+    kernel: &SpaceState,
+    ours: &SpaceState,
+    pairings: &mut Pairings,
+    initial: impl Fn(u64) -> bool,
+) -> Result<(), StateDifference> {
+    for (k, o) in kernel.vmas.iter().zip(&ours.vmas) {
+        if let Some(what) = vma_difference(k, o, pairings, initial(k.start)) {
+            return Err(StateDifference {
+                what,
+                kernel: around(&kernel.vmas, k),
+                ours: around(&ours.vmas, o),
+            });
+        }
+    }
+    if kernel.vmas.len() != ours.vmas.len() {
+        return Err(StateDifference {
+            what: "number of VMAs",
+            kernel: format!("{}", kernel.vmas.len()),
+            ours: format!("{}", ours.vmas.len()),
+        });
+    }
+    counters_difference(kernel, ours, &["total_vm", "locked_vm", "map_count"])
+}
+
+/// Compares the counters of these names, which are the first of all; default flags; and the heap.
+///
+/// # Errors
+/// The first difference.
+pub(super) fn counters_difference(
+    kernel: &SpaceState,
+    ours: &SpaceState,
+    names: &[&'static str],
+) -> Result<(), StateDifference> {
+    let differ = |a: Option<u64>, b: Option<u64>| matches!((a, b), (Some(a), Some(b)) if a != b);
+    for (n, what) in names.iter().copied().enumerate() {
+        if differ(kernel.counters[n], ours.counters[n]) {
+            return Err(numbers(what, kernel.counters[n], ours.counters[n]));
+        }
+    }
+    if differ(kernel.def_flags, ours.def_flags) {
+        return Err(numbers("def_flags", kernel.def_flags, ours.def_flags));
+    }
+    for (n, what) in ["start_brk", "brk"].into_iter().enumerate() {
+        if differ(kernel.brk[n], ours.brk[n]) {
+            return Err(numbers(what, kernel.brk[n], ours.brk[n]));
+        }
+    }
+    Ok(())
+}
+
+fn numbers(what: &'static str, kernel: Option<u64>, ours: Option<u64>) -> StateDifference {
+    let show = |n: Option<u64>| n.map_or("?".to_owned(), |n| format!("{n:#x}"));
+    StateDifference {
+        what,
+        kernel: show(kernel),
+        ours: show(ours),
+    }
+}
+
+/// A VMA with its neighbours, as text.
+fn around(all: &[VmaState], one: &VmaState) -> String {
+    let at = all.iter().position(|v| v == one).unwrap_or(0);
+    let lines: Vec<String> = (at.saturating_sub(1)..all.len().min(at + 2))
+        .map(|n| format!("{}{}", if n == at { "> " } else { "  " }, all[n]))
+        .collect();
+    lines.join("\n          ")
+}
+
+fn vma_difference(
+    kernel: &VmaState,
+    ours: &VmaState,
+    pairings: &mut Pairings,
+    initial: bool,
+) -> Option<&'static str> {
+    let VmaState {
+        start,
+        end,
+        flags,
+        pgoff,
+        anon_vma,
+        root,
+        chain_singular,
+        num_children,
+        num_active_vmas,
+        anonymous,
+        file,
+        policy,
+        uffd,
+    } = *kernel;
+    // What was there before has relatives in other processes, which our side does not know.
+    let known = |a: Option<u64>, b: Option<u64>| initial || a.is_none() || b.is_none() || a == b;
+    [
+        ("VMA", (start, end) == (ours.start, ours.end)),
+        ("vm_flags", flags == ours.flags),
+        ("vm_pgoff", pgoff == ours.pgoff),
+        (
+            "anon_vma",
+            initial || pairings.anon.agree(anon_vma, ours.anon_vma),
+        ),
+        (
+            "root of the anon_vma",
+            initial || pairings.anon.agree(root, ours.root),
+        ),
+        (
+            "length of the chain",
+            initial || chain_singular == ours.chain_singular,
+        ),
+        ("num_children", known(num_children, ours.num_children)),
+        (
+            "num_active_vmas",
+            known(num_active_vmas, ours.num_active_vmas),
+        ),
+        ("anonymous or not", initial || anonymous == ours.anonymous),
+        ("file", pairings.file.agree(file, ours.file)),
+        ("memory policy", policy == ours.policy),
+        ("userfaultfd context", pairings.uffd.agree(uffd, ours.uffd)),
+    ]
+    .into_iter()
+    .find_map(|(what, same)| (!same).then_some(what))
+}

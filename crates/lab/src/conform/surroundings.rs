@@ -1,0 +1,127 @@
+//! What a run wants of the machine, beside a kernel: swap, `ksmd` at work, reserved huge pages.
+//!
+//! A shell makes these changes and takes them back when its input ends, so that they do not outlive
+//! the run even where that is killed. What cannot be had is said, and left out. Deliberately absent:
+//! changing what concerns everybody, such as `vm.max_map_count` or `transparent_hugepage/enabled`.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// The script.
+const SCRIPT: &str = include_str!("surroundings.sh");
+
+/// Counts of `/proc/vmstat` that show what the kernel did with pages.
+const COUNTS: [&str; 8] = [
+    "pswpout",
+    "pswpin",
+    "cow_ksm",
+    "ksm_swpin_copy",
+    "thp_fault_alloc",
+    "thp_split_pmd",
+    "thp_zero_page_alloc",
+    "thp_collapse_alloc",
+];
+
+/// The changed machine; it is as before once this is dropped.
+#[derive(Debug)]
+pub struct Surroundings {
+    guard: Option<Child>,
+    said: BTreeMap<String, String>,
+    begin: BTreeMap<&'static str, u64>,
+}
+
+impl Surroundings {
+    /// Changes what may be changed.
+    pub fn make() -> Surroundings {
+        let (guard, said) = match start() {
+            Ok((guard, said)) => (Some(guard), said),
+            Err(error) => {
+                let no = format!("no: cannot run sh ({error})");
+                let all = ["swap", "ksm", "hugetlb"].map(|what| (what.to_owned(), no.clone()));
+                (None, all.into())
+            }
+        };
+        Surroundings {
+            guard,
+            said,
+            begin: counts(),
+        }
+    }
+
+    /// The machine as it is.
+    pub fn leave() -> Surroundings {
+        Surroundings {
+            guard: None,
+            said: BTreeMap::new(),
+            begin: counts(),
+        }
+    }
+
+    /// Why something could not be had; `None` where it is there.
+    pub fn missing(&self, what: &str) -> Option<&str> {
+        match self.said.get(what) {
+            Some(said) if said == "there" => None,
+            Some(said) => Some(said.strip_prefix("no: ").unwrap_or(said)),
+            None => Some("not asked for"),
+        }
+    }
+
+    /// What the kernel did with pages since then, on the whole machine.
+    pub fn work(&self) -> BTreeMap<&'static str, u64> {
+        let mut work = counts();
+        for (name, count) in &mut work {
+            *count -= self.begin.get(name).copied().unwrap_or(0).min(*count);
+        }
+        work
+    }
+}
+
+impl Drop for Surroundings {
+    fn drop(&mut self) {
+        if let Some(mut guard) = self.guard.take() {
+            drop(guard.stdin.take());
+            // It ends by itself once its input has.
+            let _ = guard.wait();
+        }
+    }
+}
+
+fn start() -> io::Result<(Child, BTreeMap<String, String>)> {
+    let directory = tempfile::tempdir()?;
+    let mut guard = Command::new("sh")
+        .args(["-c", SCRIPT, "sh"])
+        .arg(directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    // The script removes it.
+    let _ = directory.keep();
+    let mut said = BTreeMap::new();
+    if let Some(out) = guard.stdout.take() {
+        for line in BufReader::new(out).lines() {
+            let line = line?;
+            match line.split_once(' ') {
+                _ if line == "ready" => break,
+                Some((what, how)) => said.insert(what.to_owned(), how.to_owned()),
+                None => None,
+            };
+        }
+    }
+    Ok((guard, said))
+}
+
+fn counts() -> BTreeMap<&'static str, u64> {
+    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let value = |name: &str| {
+        let line = text
+            .lines()
+            .find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|n| n.trim().parse().ok())
+    };
+    COUNTS
+        .into_iter()
+        .filter_map(|name| Some((name, value(name)?)))
+        .collect()
+}

@@ -1,0 +1,76 @@
+//! The most frequent kind of a reason: which flags differ, which permissions, which files.
+
+use super::boundary::Reason;
+use super::subject::Seen;
+use std::collections::HashMap;
+use vmarea::values::VmFlags;
+use vmarea::vma::merge::Refusal;
+use vmarea_host::maps::{MapName, Mapping, letters_of};
+use vmarea_trace::event::Perms;
+
+/// The most frequent kind among the boundaries `all` (each between `n` and `n + 1`), with how
+/// often it is there; empty where a reason has no kinds.
+pub fn of(reason: Reason, seen: &[Seen], all: &[usize]) -> String {
+    let kind: fn(&Seen, &Seen) -> Option<String> = match reason {
+        Reason::Rule(Refusal::Flags) => flags,
+        Reason::Rule(Refusal::Protection) => protection,
+        Reason::Rule(Refusal::File) => file,
+        Reason::Rule(Refusal::FileOffset | Refusal::Special) => name,
+        Reason::Guard => guard,
+        _ => return String::new(),
+    };
+    let mut counts: HashMap<String, u64> = HashMap::new();
+    for &n in all {
+        if let Some(kind) = kind(&seen[n], &seen[n + 1]) {
+            *counts.entry(kind).or_default() += 1;
+        }
+    }
+    let most = counts
+        .into_iter()
+        .max_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0)));
+    most.map_or_else(String::new, |(kind, n)| format!("{kind}: {n}"))
+}
+
+fn flags(a: &Seen, b: &Seen) -> Option<String> {
+    let differ = (a.flags? ^ b.flags?) - VmFlags::SOFTDIRTY;
+    Some(letters_of(differ))
+}
+
+/// The four letters of `/proc/PID/maps`.
+pub fn letters(perms: Perms) -> String {
+    let letter = |set, yes, no| if set { yes } else { no };
+    [
+        letter(perms.read, 'r', '-'),
+        letter(perms.write, 'w', '-'),
+        letter(perms.exec, 'x', '-'),
+        letter(perms.shared, 's', 'p'),
+    ]
+    .iter()
+    .collect()
+}
+
+fn protection(a: &Seen, b: &Seen) -> Option<String> {
+    let (a, b) = (letters(a.mapping.perms), letters(b.mapping.perms));
+    Some(format!("{a} {b}"))
+}
+
+fn file(a: &Seen, b: &Seen) -> Option<String> {
+    let is_file = |m: &Mapping| matches!(m.name, MapName::Path(_)) || m.ino != 0;
+    let (a, b) = (&a.mapping, &b.mapping);
+    Some(match (is_file(a), is_file(b)) {
+        (true, true) if (a.dev, a.ino) == (b.dev, b.ino) => "opened more than once".to_owned(),
+        (true, true) => "different files".to_owned(),
+        _ => "file and anonymous".to_owned(),
+    })
+}
+
+fn name(_: &Seen, b: &Seen) -> Option<String> {
+    Some(b.mapping.name.text())
+}
+
+fn guard(a: &Seen, b: &Seen) -> Option<String> {
+    let accessible = |m: &Mapping| m.perms.read || m.perms.write || m.perms.exec;
+    let guard = if accessible(&a.mapping) { b } else { a };
+    let kib = (guard.mapping.end - guard.mapping.start) >> 10;
+    Some(format!("{kib} KiB"))
+}

@@ -1,0 +1,209 @@
+//! What catches the eye in a list of mappings, whatever the rules say: leaks, and designs that
+//! need many mappings.
+//!
+//! Thousands of mappings of deleted files are a leak: nobody can map such a file again by name, and
+//! somebody forgot to unmap it. A file that never had a name (memfd, shared anonymous memory) says
+//! the same of itself, and there only thousands of different ones are a leak.
+
+use super::boundary::{Boundary, Reason};
+use super::subject::{Seen, Subject};
+use serde::Serialize;
+use std::collections::{HashMap, HashSet};
+use vmarea_host::maps::MapName;
+
+/// From here on it is thousands.
+const MANY: u64 = 1_000;
+
+/// What kind of thing was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Mappings that nobody seems to need any more.
+    Leak,
+    /// Thousands of mapped files that are still there: a leak or a design.
+    ManyFiles,
+    /// One file mapped in thousands of pieces.
+    OneFileInPieces,
+    /// Most mappings stand alone.
+    Gaps,
+}
+
+/// Something that was found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Finding {
+    /// What kind of thing.
+    pub kind: Kind,
+    /// How many mappings it is.
+    pub mappings: u64,
+    /// A sentence for people.
+    pub text: String,
+}
+
+/// Everything that was found, the largest first.
+pub fn findings(subject: &Subject, boundaries: &[Boundary]) -> Vec<Finding> {
+    let mut found: Vec<_> = leaks(&subject.seen).into_iter().collect();
+    if found.is_empty() {
+        found.extend(many_files(&subject.seen));
+        found.extend(one_file_in_pieces(&subject.seen));
+    }
+    found.extend(gaps(boundaries));
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.mappings));
+    found
+}
+
+/// Never had a name: ` (deleted)` means nothing.
+fn is_nameless(name: &str) -> bool {
+    const NAMELESS: [&str; 5] = ["/memfd:", "/dev/zero", "/SYSV", "/anon_hugepage", "/[aio]"];
+    NAMELESS.iter().any(|prefix| name.starts_with(prefix))
+}
+
+#[derive(Default)]
+struct Files {
+    mappings: u64,
+    inodes: HashSet<(u64, u64)>,
+    folders: HashMap<String, u64>,
+}
+
+impl Files {
+    fn add(&mut self, seen: &Seen) {
+        self.mappings += 1;
+        self.inodes.insert((seen.mapping.dev, seen.mapping.ino));
+        let name = seen.mapping.name.text();
+        let folder = match name.rfind('/') {
+            Some(at) if !is_nameless(&name) => format!("{}/", &name[..at]),
+            _ => name.trim_end_matches(" (deleted)").to_owned(),
+        };
+        *self.folders.entry(folder).or_default() += 1;
+    }
+
+    fn main_folder(&self) -> (&str, u64) {
+        let most = self.folders.iter().max_by_key(|(name, n)| (**n, *name));
+        most.map_or(("", 0), |(name, n)| (name.as_str(), *n))
+    }
+}
+
+fn leaks(seen: &[Seen]) -> Option<Finding> {
+    let (mut deleted, mut nameless) = (Files::default(), Files::default());
+    for one in seen.iter().filter(|seen| seen.mapping.name.is_deleted()) {
+        if is_nameless(&one.mapping.name.text()) {
+            nameless.add(one);
+        } else {
+            deleted.add(one);
+        }
+    }
+    let (files, what) = if deleted.mappings >= MANY {
+        (deleted, "deleted files")
+    } else if nameless.inodes.len() as u64 >= MANY {
+        (nameless, "different nameless shared memory files")
+    } else {
+        return None;
+    };
+    let (folder, there) = files.main_folder();
+    Some(Finding {
+        kind: Kind::Leak,
+        mappings: files.mappings,
+        text: format!(
+            "a leak: {} mappings of {} {what}, {there} of them {}{folder}; whoever maps them \
+             does not unmap them",
+            files.mappings,
+            files.inodes.len(),
+            if folder.ends_with('/') { "in " } else { "" },
+        ),
+    })
+}
+
+fn many_files(seen: &[Seen]) -> Option<Finding> {
+    let mut files = Files::default();
+    let on_disk = seen.iter().filter(|seen| match &seen.mapping.name {
+        MapName::Path(path) => !is_nameless(&path.to_string_lossy()),
+        _ => false,
+    });
+    on_disk.for_each(|seen| files.add(seen));
+    let (folder, there) = files.main_folder();
+    (files.inodes.len() as u64 >= MANY).then(|| Finding {
+        kind: Kind::ManyFiles,
+        mappings: files.mappings,
+        text: format!(
+            "{} different files are mapped, {there} mappings in {folder}: different files never \
+             join (a design, or files that are not unmapped)",
+            files.inodes.len(),
+        ),
+    })
+}
+
+fn one_file_in_pieces(seen: &[Seen]) -> Option<Finding> {
+    let mut by_inode: HashMap<(u64, u64), (u64, &Seen)> = HashMap::new();
+    let files = seen.iter().filter(|seen| seen.mapping.ino != 0);
+    for one in files {
+        let key = (one.mapping.dev, one.mapping.ino);
+        by_inode.entry(key).or_insert((0, one)).0 += 1;
+    }
+    let (mappings, one) = by_inode
+        .into_values()
+        .max_by_key(|(n, one)| (*n, one.mapping.ino))?;
+    (mappings >= MANY).then(|| Finding {
+        kind: Kind::OneFileInPieces,
+        mappings,
+        text: format!(
+            "one file is mapped in {mappings} pieces, {}: pieces that do not run on in the file \
+             never join (a heap over a memfd is built so)",
+            one.mapping.name.text(),
+        ),
+    })
+}
+
+fn gaps(boundaries: &[Boundary]) -> Option<Finding> {
+    let gaps = boundaries
+        .iter()
+        .filter(|b| b.reason == Reason::Gap)
+        .count() as u64;
+    (gaps >= MANY && gaps * 2 > boundaries.len() as u64).then(|| Finding {
+        kind: Kind::Gaps,
+        mappings: gaps,
+        text: format!(
+            "{gaps} mappings have free space before them: what does not touch cannot join; only \
+             the program can place them side by side, or unmap them"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::boundary::boundaries;
+
+    fn found(lines: impl Iterator<Item = String>) -> Vec<Kind> {
+        let text: String = lines.collect();
+        let subject = Subject::of_text("text".to_owned(), text.as_bytes()).unwrap();
+        let boundaries = boundaries(&subject.policy, &subject.seen);
+        let found = findings(&subject, &boundaries);
+        found.iter().map(|finding| finding.kind).collect()
+    }
+
+    fn line(n: u64, ino: u64, offset: u64, name: &str) -> String {
+        let start = 0x1000_0000 + n * 0x1000;
+        format!(
+            "{start:x}-{:x} r--s {offset:08x} 08:01 {ino} {name}\n",
+            start + 0x1000
+        )
+    }
+
+    #[test]
+    fn deleted_files_are_a_leak_and_a_memfd_heap_is_none() {
+        let deleted = |n| line(n, n + 1, 0, &format!("/tmp/x{n} (deleted)"));
+        assert_eq!(found((0..1_500).map(deleted)), [Kind::Leak]);
+        assert_eq!(found((0..900).map(deleted)), []);
+        let heap = |n: u64| line(n, 7, (5_000 - n) << 12, "/memfd:java_heap (deleted)");
+        assert_eq!(found((0..1_500).map(heap)), [Kind::OneFileInPieces]);
+        let shared = |n| line(n, n + 1, 0, "/dev/zero (deleted)");
+        assert_eq!(found((0..1_500).map(shared)), [Kind::Leak]);
+    }
+
+    #[test]
+    fn files_that_are_there_may_be_a_design_and_gaps_are_named() {
+        let files = |n| line(n, n + 1, 0, &format!("/var/index/{n}.idx"));
+        assert_eq!(found((0..1_500).map(files)), [Kind::ManyFiles]);
+        let alone = |n: u64| line(2 * n, 0, 0, "");
+        assert_eq!(found((0..1_500).map(alone)), [Kind::Gaps]);
+    }
+}

@@ -1,0 +1,209 @@
+//! Which call made each boundary: followed through a replay.
+//!
+//! After each call the mappings that it can have touched are compared with what was there before:
+//! a boundary that is new, or stands for another reason now, is that call's. A fault may change
+//! the reason later (a first touch gives an anon_vma), which leaves the boundary with the call that
+//! made it.
+//!
+//! # Invariants
+//! O1  every mapping of a followed address space has an entry at its first byte
+
+use super::boundary::{Boundary, Reason};
+use super::subject::Seen;
+use std::collections::{BTreeMap, HashMap};
+use vmarea::Space;
+use vmarea::values::{MmId, Policy};
+use vmarea::vma::VmaView;
+use vmarea_trace::event::Call;
+use vmarea_trace::names::{MADV, PROT};
+use vmarea_trace::sysno;
+
+/// From where a boundary comes: what was called, and from where in the program.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Origin {
+    /// The call, with what of its arguments matters.
+    pub call: String,
+    /// Number of the stack, where stacks were recorded.
+    pub stack: Option<u32>,
+}
+
+/// Number of an [`Origin`] in its table.
+type Site = u32;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Where the mapping before ends, and why the two are apart; none for the first.
+    before: Option<(u64, Reason)>,
+    site: Site,
+}
+
+/// The boundaries of one address space and where they come from.
+#[derive(Clone, Debug, Default)]
+pub struct Origins {
+    entries: BTreeMap<u64, Entry>,
+}
+
+/// The origins that occur.
+#[derive(Clone, Debug, Default)]
+pub struct Sites {
+    table: Vec<Origin>,
+    numbers: HashMap<Origin, Site>,
+}
+
+impl Sites {
+    /// The number of an origin.
+    pub fn number(&mut self, origin: Origin) -> Site {
+        if let Some(&number) = self.numbers.get(&origin) {
+            return number;
+        }
+        let number = self.table.len() as Site;
+        self.table.push(origin.clone());
+        self.numbers.insert(origin, number);
+        number
+    }
+
+    /// The origin behind a number.
+    pub fn get(&self, site: Site) -> Option<&Origin> {
+        self.table.get(site as usize)
+    }
+}
+
+/// How mappings of the core are shown as [`Seen`].
+pub trait Show {
+    /// One mapping.
+    fn seen(&self, view: &VmaView) -> Seen;
+}
+
+/// What is looked at again after an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extent {
+    /// Everything.
+    All,
+    /// Two ranges, one of which may be empty.
+    Ranges([(u64, u64); 2]),
+    /// Nothing.
+    None,
+}
+
+impl Origins {
+    /// Looks again at `extent` of an address space: what has changed there is `site`'s.
+    pub fn follow(
+        &mut self,
+        (space, mm): (&Space, MmId),
+        policy: &Policy,
+        show: &dyn Show,
+        extent: Extent,
+        site: Site,
+    ) {
+        let Some(guard) = space.mmap_read_lock(mm) else {
+            return;
+        };
+        let ranges = match extent {
+            Extent::None => return,
+            Extent::All => [(0, u64::MAX), (0, 0)],
+            Extent::Ranges(ranges) => ranges,
+        };
+        for (low, high) in ranges.into_iter().filter(|(low, high)| low < high) {
+            // From the one that ends where the range begins to the first one behind it.
+            let mut found = Vec::new();
+            let mut at = guard.find_vma(low.saturating_sub(1));
+            while let Some(view) = at {
+                found.push(view);
+                if view.range.start >= high {
+                    break;
+                }
+                at = guard.find_vma(view.range.end);
+            }
+            self.forget(low, &found);
+            let below = found.first().and_then(|first| {
+                let mut below = self.entries.range(..first.range.start);
+                guard.vma_lookup(*below.next_back()?.0)
+            });
+            self.compare(policy, show, below.as_ref(), &found, site);
+        }
+    }
+
+    /// Takes out what begins no mapping any more, from `low` up to the last of `found`.
+    fn forget(&mut self, low: u64, found: &[VmaView]) {
+        let last = found.last().map_or(u64::MAX, |view| view.range.start);
+        let known = self.entries.range(low.min(last)..=last);
+        let begins = |start: &u64| {
+            let at = found.binary_search_by_key(start, |view| view.range.start);
+            at.is_ok()
+        };
+        let gone = known
+            .map(|(start, _)| *start)
+            .filter(|start| !begins(start));
+        for start in gone.collect::<Vec<_>>() {
+            self.entries.remove(&start);
+        }
+    }
+
+    fn compare(
+        &mut self,
+        policy: &Policy,
+        show: &dyn Show,
+        below: Option<&VmaView>,
+        found: &[VmaView],
+        site: Site,
+    ) {
+        let mut before = below.map(|view| show.seen(view));
+        for view in found {
+            let seen = show.seen(view);
+            let now = before.as_ref().map(|before| {
+                let reason = Boundary::between(policy, before, &seen).reason;
+                (before.mapping.end, reason)
+            });
+            let known = self.entries.get(&view.range.start);
+            if known.is_none_or(|known| known.before != now) {
+                self.entries
+                    .insert(view.range.start, Entry { before: now, site });
+            }
+            before = Some(seen);
+        }
+    }
+
+    /// Where the boundary below the mapping at `start` comes from.
+    pub fn site(&self, start: u64) -> Option<Site> {
+        self.entries.get(&start).map(|entry| entry.site)
+    }
+}
+
+/// What a call can have touched; `heap` is where the heap begins.
+pub fn extent(call: &Call, heap: u64) -> Extent {
+    let [a, b, c, ..] = call.args;
+    let range = |at: u64, len: u64| (at, at.saturating_add(len.max(1)));
+    let one = |range| Extent::Ranges([range, (0, 0)]);
+    let ret = call.ret as u64;
+    match call.nr {
+        sysno::MMAP | sysno::SHMAT | sysno::MREMAP if (-4095..0).contains(&call.ret) => {
+            Extent::None
+        }
+        sysno::MMAP => one(range(ret, b)),
+        sysno::MUNMAP
+        | sysno::MPROTECT
+        | sysno::PKEY_MPROTECT
+        | sysno::MADVISE
+        | sysno::MLOCK
+        | sysno::MLOCK2
+        | sysno::MUNLOCK
+        | sysno::MSEAL => one(range(a, b)),
+        sysno::MREMAP => Extent::Ranges([range(a, b.max(c)), range(ret, c)]),
+        sysno::BRK => one((heap, ret.max(a).max(heap).saturating_add(1))),
+        sysno::SHMAT => one(range(ret, call.file.map_or(1, |file| file.size))),
+        sysno::SHMDT | sysno::MLOCKALL | sysno::MUNLOCKALL => Extent::All,
+        _ => Extent::None,
+    }
+}
+
+/// A call as people name it.
+pub fn label(call: &Call) -> String {
+    let name = sysno::name(call.nr).unwrap_or("a call");
+    match call.nr {
+        sysno::MPROTECT | sysno::PKEY_MPROTECT => format!("{name}({})", PROT.show(call.args[2])),
+        sysno::MADVISE => format!("{name}({})", MADV.show(call.args[2])),
+        sysno::MMAP if call.file.is_some() => format!("{name}(file)"),
+        sysno::MMAP => format!("{name}({})", PROT.show(call.args[2])),
+        _ => name.to_owned(),
+    }
+}

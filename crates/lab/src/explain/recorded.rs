@@ -1,0 +1,366 @@
+//! A recorded program at the moment when one of its address spaces had most mappings.
+//!
+//! The recording is replayed twice: once to find the moment, and once up to there with every
+//! boundary followed back to the call that made it. Under the rules of the recorded kernel the
+//! replay has the kernel's own mappings, so that everything about them is known; where faults were
+//! not recorded, what hangs on them is hidden.
+
+use super::origins::{Extent, Origin, Origins, Show, Sites, extent, label};
+use super::subject::{Inside, Seen, Source, Subject};
+use crate::replay::action::Files;
+use crate::replay::machine;
+use crate::replay::{Error, Options, Replayer};
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Read};
+use vmarea::Space;
+use vmarea::mm::Layout;
+use vmarea::values::{MmId as OurMm, VmFlags};
+use vmarea::vma::VmaView;
+use vmarea_host::maps::{MapName, Mapping};
+use vmarea_host::processes;
+use vmarea_trace::event::{
+    Event, FaultSource, Header, InodeId, MmId, Origin as Birth, Perms, SnapKind, Snapshot, Tid,
+};
+use vmarea_trace::{Error as TraceError, Reader};
+
+/// Why a recording cannot be explained.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordedError {
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// It cannot be replayed.
+    #[error(transparent)]
+    Replay(#[from] Error),
+    /// The trace cannot be opened.
+    #[error("reading the recording: {0}")]
+    Open(#[from] io::Error),
+    /// Nothing was recorded.
+    #[error("the program has made no mapping that was recorded")]
+    Empty,
+}
+
+/// The stacks that were seen at calls, in the order of each thread's calls in the trace.
+#[derive(Clone, Debug, Default)]
+pub struct CallStacks {
+    /// By thread: the number of the stack at each of its calls.
+    pub by_thread: HashMap<Tid, std::collections::VecDeque<u32>>,
+}
+
+impl CallStacks {
+    fn next(&mut self, tid: Tid) -> Option<u32> {
+        self.by_thread.get_mut(&tid)?.pop_front()
+    }
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The mappings at the moment.
+    pub subject: Subject,
+    /// For each of them: where the boundary below it comes from.
+    pub origins: Vec<Option<Origin>>,
+    /// The command that was recorded, with its arguments.
+    pub command: Vec<String>,
+    /// Address spaces that were recorded.
+    pub address_spaces: u64,
+    /// Differences between replay and kernel up to the moment.
+    pub differences: u64,
+}
+
+/// The moment of most mappings.
+#[derive(Clone, Copy, Debug)]
+struct Peak {
+    event: u64,
+    mm: MmId,
+    mappings: u32,
+}
+
+/// Replays a trace, which `open` gives from its beginning, and explains it at its peak.
+///
+/// # Errors
+/// [`RecordedError`]; a trace that is cut off counts up to there.
+pub fn at_peak<R: Read>(
+    mut open: impl FnMut() -> io::Result<R>,
+    mut stacks: CallStacks,
+) -> Result<Recorded, RecordedError> {
+    let reader = Reader::new(open()?)?;
+    let header = reader.header().clone();
+    let mut spaces = 0;
+    let peak = find_peak(reader, &header, &mut spaces)?.ok_or(RecordedError::Empty)?;
+    let mut walk = Walk::new(&header)?;
+    for event in whole(Reader::new(open()?)?).take(peak.event as usize) {
+        let event = event?;
+        walk.replayer.event(&event)?;
+        walk.follow(&event, &mut stacks);
+    }
+    walk.end(&header, peak, spaces)
+}
+
+/// The events up to where the trace was cut off.
+fn whole<R: Read>(reader: Reader<R>) -> impl Iterator<Item = Result<Event, TraceError>> {
+    let cut = |e: &Result<Event, TraceError>| {
+        matches!(
+            e,
+            Err(TraceError::CutOff { .. } | TraceError::Damaged { .. })
+        )
+    };
+    reader.take_while(move |event| !cut(event))
+}
+
+fn find_peak<R: Read>(
+    reader: Reader<R>,
+    header: &Header,
+    spaces: &mut u64,
+) -> Result<Option<Peak>, RecordedError> {
+    let mut replayer = Replayer::new(header, &Options::default())?;
+    let mut peak: Option<Peak> = None;
+    for (n, event) in whole(reader).enumerate() {
+        let event = event?;
+        replayer.event(&event)?;
+        let mm = match &event {
+            Event::Call(call) => call.mm,
+            Event::Snapshot(snapshot) => snapshot.mm,
+            Event::MmStart(start) => {
+                *spaces += 1;
+                start.mm
+            }
+            _ => continue,
+        };
+        let (world, _) = replayer.recorded();
+        let Some(id) = world.mm(mm) else { continue };
+        let guard = world.space.mmap_read_lock(id);
+        let mappings = guard.map_or(0, |guard| guard.state().map_count);
+        // The last of several equal moments: most is known then of what is touched.
+        if mappings > 0 && peak.is_none_or(|peak| mappings >= peak.mappings) {
+            let event = n as u64 + 1;
+            peak = Some(Peak {
+                event,
+                mm,
+                mappings,
+            });
+        }
+    }
+    Ok(peak)
+}
+
+/// The second replay.
+struct Walk {
+    replayer: Replayer,
+    sites: Sites,
+    spaces: HashMap<MmId, Followed>,
+    faults_seen: bool,
+}
+
+/// What is followed of one address space.
+#[derive(Clone, Debug, Default)]
+struct Followed {
+    origins: Origins,
+    special: BTreeMap<u64, MapName>,
+}
+
+impl Walk {
+    fn new(header: &Header) -> Result<Walk, Error> {
+        Ok(Walk {
+            replayer: Replayer::new(header, &Options::default())?,
+            sites: Sites::default(),
+            spaces: HashMap::new(),
+            faults_seen: header.faults == FaultSource::Tracepoints,
+        })
+    }
+
+    fn follow(&mut self, event: &Event, stacks: &mut CallStacks) {
+        let (mm, what, origin) = match event {
+            Event::MmStart(start) => {
+                let inherited = match start.origin {
+                    Birth::Fork { parent } => self.spaces.get(&parent).cloned(),
+                    _ => None,
+                };
+                self.spaces.insert(start.mm, inherited.unwrap_or_default());
+                return;
+            }
+            Event::MmEnd { mm, .. } => {
+                self.spaces.remove(mm);
+                return;
+            }
+            Event::Snapshot(snapshot) => {
+                let followed = self.spaces.entry(snapshot.mm).or_default();
+                let first = followed.special.is_empty();
+                followed.special = special(snapshot);
+                let origin = Origin {
+                    call: if first { "execve" } else { "not known" }.to_owned(),
+                    stack: None,
+                };
+                (snapshot.mm, None, origin)
+            }
+            Event::Call(call) => {
+                let origin = Origin {
+                    call: label(call),
+                    stack: stacks.next(call.tid),
+                };
+                (call.mm, Some(call), origin)
+            }
+            _ => return,
+        };
+        let (world, files) = self.replayer.recorded();
+        let Some(id) = world.mm(mm) else { return };
+        let policy = *world.space.policy();
+        let Some(followed) = self.spaces.get_mut(&mm) else {
+            return;
+        };
+        let shown = Shown::new(&world.space, id, files, &followed.special, self.faults_seen);
+        let extent = what.map_or(Extent::All, |call| extent(call, shown.layout.start_brk));
+        if extent == Extent::None {
+            return;
+        }
+        let site = self.sites.number(origin);
+        let space = (&world.space, id);
+        let origins = &mut followed.origins;
+        origins.follow(space, &policy, &shown, extent, site);
+    }
+
+    fn end(
+        mut self,
+        header: &Header,
+        peak: Peak,
+        address_spaces: u64,
+    ) -> Result<Recorded, RecordedError> {
+        let (world, files) = self.replayer.recorded();
+        let id = world.mm(peak.mm).ok_or(RecordedError::Empty)?;
+        let followed = self.spaces.remove(&peak.mm).unwrap_or_default();
+        let shown = Shown::new(&world.space, id, files, &followed.special, self.faults_seen);
+        let guard = world.space.mmap_read_lock(id);
+        let guard = guard.ok_or(RecordedError::Empty)?;
+        let seen: Vec<_> = guard.vmas().map(|view| shown.seen(&view)).collect();
+        drop(guard);
+        let origin = |seen: &Seen| {
+            let site = followed.origins.site(seen.mapping.start)?;
+            self.sites.get(site).cloned()
+        };
+        let limit = header.settings.get("vm.max_map_count");
+        let limit = limit.and_then(|text| text.trim().parse().ok());
+        let origins = seen.iter().map(origin).collect();
+        let subject = Subject {
+            pid: None,
+            name: header.command.join(" "),
+            source: Source::Replay,
+            policy: machine::policy(header).0,
+            limit: limit.unwrap_or(processes::DEFAULT_MAX_MAP_COUNT),
+            total: seen.len() as u64,
+            seen,
+            not_counted: 0,
+            changed: 0,
+            anonymous_bytes: None,
+            without_view: None,
+        };
+        Ok(Recorded {
+            subject,
+            origins,
+            command: header.command.clone(),
+            address_spaces,
+            differences: self.replayer.finish().verify.differences,
+        })
+    }
+}
+
+fn special(snapshot: &Snapshot) -> BTreeMap<u64, MapName> {
+    let named = snapshot.vmas.iter().filter_map(|vma| match &vma.kind {
+        SnapKind::Special(name) => Some((vma.start, MapName::Special(name.clone()))),
+        _ => None,
+    });
+    // Never empty, so that it is seen to be filled.
+    named.chain([(u64::MAX, MapName::None)]).collect()
+}
+
+fn path(text: &str) -> MapName {
+    MapName::Path(std::ffi::OsStr::new(text).into())
+}
+
+/// Shows mappings of the core as `/proc` would.
+struct Shown<'a> {
+    files: &'a Files,
+    special: &'a BTreeMap<u64, MapName>,
+    layout: Layout,
+    faults_seen: bool,
+}
+
+impl<'a> Shown<'a> {
+    fn new(
+        space: &Space,
+        mm: OurMm,
+        files: &'a Files,
+        special: &'a BTreeMap<u64, MapName>,
+        faults_seen: bool,
+    ) -> Shown<'a> {
+        let guard = space.mmap_read_lock(mm);
+        Shown {
+            files,
+            special,
+            layout: guard.map_or(Layout::default(), |guard| guard.state().layout),
+            faults_seen,
+        }
+    }
+
+    fn name(&self, view: &VmaView) -> MapName {
+        if let Some(file) = view.body.file {
+            if Files::is_nameless(file.inode) {
+                return path("/dev/zero (deleted)");
+            }
+            let id = u32::try_from(file.inode).map(InodeId);
+            let known = id.ok().and_then(|id| self.files.get(id));
+            return path(known.map_or("a file", |inode| inode.path.as_str()));
+        }
+        if let Some(name) = self.special.get(&view.range.start) {
+            return name.clone();
+        }
+        if view.body.name != 0 {
+            return MapName::Named(format!("[anon:{}]", view.body.name));
+        }
+        if view.body.flags.contains(VmFlags::GROWSDOWN) {
+            return MapName::Stack;
+        }
+        let heap = self.layout.start_brk..self.layout.brk;
+        if view.range.start < heap.end && view.range.end > heap.start {
+            return MapName::Heap;
+        }
+        MapName::None
+    }
+}
+
+impl Show for Shown<'_> {
+    fn seen(&self, view: &VmaView) -> Seen {
+        let flags = view.body.flags;
+        let file = view.body.file;
+        let has = |flag| flags.contains(flag);
+        let inside = Inside {
+            pgoff: view.pgoff.0,
+            anon_vma: view.anon_vma.map_or(0, |id| id.to_bits()),
+            chain_singular: view.chain_singular,
+            forked: !view.chain_singular,
+            file: file.map_or(0, |file| file.id.0),
+            policy: view.body.policy.into(),
+            policy_terms: [view.body.policy.into(), 0, 0, 0],
+            uffd: view.body.uffd.into(),
+            ..Inside::default()
+        };
+        Seen {
+            mapping: Mapping {
+                start: view.range.start,
+                end: view.range.end,
+                perms: Perms {
+                    read: has(VmFlags::READ),
+                    write: has(VmFlags::WRITE),
+                    exec: has(VmFlags::EXEC),
+                    shared: has(VmFlags::MAYSHARE),
+                },
+                offset: file.map_or(0, |_| view.pgoff.0 << 12),
+                dev: 0,
+                ino: file.map_or(0, |file| file.inode),
+                name: self.name(view),
+            },
+            flags: Some(flags),
+            inside: (self.faults_seen || file.is_some()).then_some(inside),
+            resident: None,
+        }
+    }
+}

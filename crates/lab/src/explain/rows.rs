@@ -1,0 +1,227 @@
+//! Every mapping as a row, and tables as text, CSV and Markdown.
+
+use super::boundary::Boundary;
+use super::detail::letters;
+use super::subject::{Resident, Seen, Subject};
+use serde::Serialize;
+use std::io::{self, Write};
+use vmarea::vma::merge::Refusal;
+use vmarea_host::maps::letters_of;
+
+/// One mapping, and why it does not join the one before it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Row {
+    /// First byte, hexadecimal.
+    pub address: String,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes in memory, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rss: Option<u64>,
+    /// `rwxp` as in `/proc/PID/maps`.
+    pub perm: String,
+    /// Offset in the file, bytes; of anonymous mappings the page offset in bytes where it is known.
+    pub offset: u64,
+    /// Inode number, 0 for none.
+    pub inode: u64,
+    /// Flags by the letters of `smaps`, where they are known.
+    pub flags: Option<String>,
+    /// The last column of `/proc/PID/maps`.
+    pub mapping: String,
+    /// Why it stands apart from the mapping before it; none for the first one.
+    pub reason: Option<&'static str>,
+    /// Whether that is certain.
+    pub certainty: Option<super::boundary::Certainty>,
+    /// Where it is not: what it can be.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<&'static str>,
+    /// What would join the two.
+    pub fix: Option<&'static str>,
+}
+
+/// All rows of a subject, by address.
+pub fn rows(subject: &Subject, boundaries: &[Boundary]) -> Vec<Row> {
+    let first = std::iter::once(None);
+    let before = first.chain(boundaries.iter().map(Some));
+    let all = subject.seen.iter().zip(before);
+    all.map(|(seen, before)| row(seen, before)).collect()
+}
+
+fn row(seen: &Seen, before: Option<&Boundary>) -> Row {
+    let mapping = &seen.mapping;
+    let offset = seen.inside.map(|inside| inside.pgoff << 12);
+    Row {
+        address: format!("{:012x}", mapping.start),
+        size: mapping.end - mapping.start,
+        rss: seen.resident.map(|Resident { rss, .. }| rss),
+        perm: letters(mapping.perms),
+        offset: offset.unwrap_or(mapping.offset),
+        inode: mapping.ino,
+        flags: seen.flags.map(letters_of),
+        mapping: mapping.name.text(),
+        reason: before.map(|b| b.reason.name()),
+        certainty: before.map(|b| b.certainty),
+        candidates: before.map_or_else(Vec::new, |b| {
+            b.candidates.iter().copied().map(Refusal::name).collect()
+        }),
+        fix: before.and_then(|b| b.fix).map(|fix| fix.name()),
+    }
+}
+
+/// Columns that end at the right.
+const NUMBERS: [&str; 8] = [
+    "SIZE",
+    "RSS",
+    "OFFSET",
+    "INODE",
+    "PID",
+    "MAPPINGS",
+    "OF LIMIT",
+    "JOINABLE?",
+];
+
+/// A table that is yet to be written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Table {
+    /// Names of the columns.
+    pub headings: Vec<&'static str>,
+    /// Cells, as many a row as there are headings.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// The rows as a table; `size` prints a number of bytes.
+    pub fn of_rows(rows: &[Row], size: &dyn Fn(u64) -> String) -> Table {
+        let rss = rows.iter().any(|row| row.rss.is_some());
+        let mut headings = vec![
+            "ADDRESS", "SIZE", "PERM", "OFFSET", "INODE", "FLAGS", "MAPPING", "REASON", "FIX",
+        ];
+        if rss {
+            headings.insert(2, "RSS");
+        }
+        let dash = |text: Option<&str>| text.unwrap_or("-").to_owned();
+        let cells = rows.iter().map(|row| {
+            let likely = row.certainty == Some(super::boundary::Certainty::Likely);
+            let mut reason = dash(row.reason);
+            if likely {
+                reason.push('?');
+            }
+            let mut cells = vec![
+                row.address.clone(),
+                size(row.size),
+                row.perm.clone(),
+                format!("{:08x}", row.offset),
+                row.inode.to_string(),
+                dash(row.flags.as_deref()),
+                row.mapping.clone(),
+                reason,
+                dash(row.fix),
+            ];
+            if rss {
+                cells.insert(2, size(row.rss.unwrap_or(0)));
+            }
+            cells
+        });
+        Table {
+            rows: cells.collect(),
+            headings,
+        }
+    }
+
+    /// Columns side by side, for a terminal.
+    ///
+    /// # Errors
+    /// Where `out` takes no more.
+    pub fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut widths: Vec<_> = self.headings.iter().map(|h| h.chars().count()).collect();
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        let headings = self.headings.iter().map(|h| (*h).to_owned()).collect();
+        for row in std::iter::once(&headings).chain(&self.rows) {
+            let mut line = String::new();
+            for ((cell, heading), width) in row.iter().zip(&self.headings).zip(&widths) {
+                let cell = printable(cell);
+                if NUMBERS.contains(heading) {
+                    line += &format!("{cell:>width$} ");
+                } else {
+                    line += &format!("{cell:<width$} ");
+                }
+            }
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+
+    /// Comma-separated values as RFC 4180 has them, with a line of names.
+    ///
+    /// # Errors
+    /// Where `out` takes no more.
+    pub fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        let headings: Vec<_> = self.headings.iter().map(|h| (*h).to_owned()).collect();
+        for row in std::iter::once(&headings).chain(&self.rows) {
+            let cells: Vec<_> = row.iter().map(|cell| csv(cell)).collect();
+            write!(out, "{}\r\n", cells.join(","))?;
+        }
+        Ok(())
+    }
+
+    /// A table in Markdown.
+    ///
+    /// # Errors
+    /// Where `out` takes no more.
+    pub fn write_markdown(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "| {} |", self.headings.join(" | "))?;
+        writeln!(out, "|{}", " --- |".repeat(self.headings.len()))?;
+        for row in &self.rows {
+            let cells: Vec<_> = row.iter().map(|cell| markdown(cell)).collect();
+            writeln!(out, "| {} |", cells.join(" | "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Names of mappings come from anybody: nothing in them reaches a terminal as a command.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+fn csv(cell: &str) -> String {
+    if cell.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
+}
+
+fn markdown(cell: &str) -> String {
+    printable(cell).replace('\\', "\\\\").replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_break_a_table() {
+        let table = Table {
+            headings: vec!["ADDRESS", "MAPPING"],
+            rows: vec![vec!["1".to_owned(), "a,\"b|\x1b[31m".to_owned()]],
+        };
+        let write = |how: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            how(&mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let csv = write(&|out| table.write_csv(out).unwrap());
+        assert_eq!(csv, "ADDRESS,MAPPING\r\n1,\"a,\"\"b|\x1b[31m\"\r\n");
+        let markdown = write(&|out| table.write_markdown(out).unwrap());
+        assert!(markdown.ends_with("| 1 | a,\"b\\|?[31m |\n"), "{markdown}");
+        let text = write(&|out| table.write_text(out).unwrap());
+        assert_eq!(text, "ADDRESS MAPPING\n1       a,\"b|?[31m\n");
+    }
+}

@@ -1,0 +1,254 @@
+//! From where in the program a call came: stacks copied at calls, unwound and named.
+//!
+//! Unwinding follows the tables that compilers write for exceptions, as debuggers do; programs
+//! without frame pointers are no problem, code made at run time is. The same stack is named once.
+//! Deliberately absent: lines of source, and names of code made at run time.
+
+use super::recorded::CallStacks;
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use vmarea_host::maps::{self, Mapping};
+use vmarea_host::record::CallStack;
+use vmarea_trace::event::Tid;
+
+/// Frames of a stack, at most.
+const FRAMES: usize = 24;
+/// A program file of more than this is not read.
+const FILE_BYTES: u64 = 1 << 30;
+
+/// All stacks that were seen.
+#[derive(Default)]
+pub struct StackTable {
+    calls: CallStacks,
+    numbers: HashMap<(u32, Vec<u64>), u32>,
+    named: Vec<Vec<String>>,
+    spaces: HashMap<u32, CodeOfSpace>,
+    files: HashMap<String, Option<Arc<Code>>>,
+}
+
+/// The program text of one address space.
+#[derive(Default)]
+struct CodeOfSpace {
+    unwinder: UnwinderX86_64<Arc<[u8]>>,
+    cache: CacheX86_64,
+    modules: Vec<(Range<u64>, u64, Arc<Code>)>,
+}
+
+/// A file of program text.
+struct Code {
+    name: String,
+    sections: Sections,
+    /// Offset in the file, bytes, address as linked.
+    segments: Vec<(u64, u64, u64)>,
+    /// Address as linked, length, name; by address.
+    symbols: Vec<(u64, u64, String)>,
+}
+
+type Section = Option<(Range<u64>, Arc<[u8]>)>;
+
+struct Sections {
+    text: Section,
+    eh_frame: Section,
+    eh_frame_hdr: Section,
+    got: Section,
+}
+
+impl StackTable {
+    /// Takes the stack of a call; its thread still stands there.
+    pub fn add(&mut self, stack: &CallStack) {
+        let known = self.spaces.entry(stack.mm).or_default();
+        if known.module(stack.ip).is_none() {
+            let list = maps::read(stack.tid).unwrap_or_default();
+            known.add_modules(stack.pid, &list, &mut self.files);
+        }
+        let mut frames = known.unwind(stack);
+        if frames.iter().any(|&at| known.module(at).is_none()) {
+            // Something was loaded since.
+            let list = maps::read(stack.tid).unwrap_or_default();
+            known.add_modules(stack.pid, &list, &mut self.files);
+            frames = known.unwind(stack);
+        }
+        let next = self.named.len() as u32;
+        let key = (stack.mm, frames);
+        let number = match self.numbers.get(&key) {
+            Some(&number) => number,
+            None => {
+                let names = key.1.iter().map(|&at| known.name(at));
+                self.named.push(names.collect());
+                self.numbers.insert(key, next);
+                next
+            }
+        };
+        let calls = self.calls.by_thread.entry(Tid(stack.tid)).or_default();
+        calls.push_back(number);
+    }
+
+    /// Which stack each call had, and the stacks by their numbers: names of frames, the innermost
+    /// first.
+    pub fn into_parts(self) -> (CallStacks, Vec<Vec<String>>) {
+        (self.calls, self.named)
+    }
+}
+
+impl CodeOfSpace {
+    fn module(&self, at: u64) -> Option<&(Range<u64>, u64, Arc<Code>)> {
+        self.modules.iter().find(|(range, ..)| range.contains(&at))
+    }
+
+    /// Adds what is new in the list of mappings.
+    fn add_modules(
+        &mut self,
+        pid: i32,
+        list: &[Mapping],
+        files: &mut HashMap<String, Option<Arc<Code>>>,
+    ) {
+        for mapping in list.iter().filter(|mapping| mapping.perms.exec) {
+            let Some(path) = mapping.name.path() else {
+                continue;
+            };
+            let range = mapping.start..mapping.end;
+            if self.modules.iter().any(|(known, ..)| *known == range) {
+                continue;
+            }
+            let key = path.to_string_lossy().into_owned();
+            let load = || {
+                // As the process itself sees its files.
+                let inner = path.to_string_lossy();
+                let path = format!("/proc/{pid}/root{inner}");
+                Code::load(Path::new(&path), &inner).map(Arc::new)
+            };
+            let Some(code) = files.entry(key).or_insert_with(load).clone() else {
+                continue;
+            };
+            let Some(base) = code.base(mapping) else {
+                continue;
+            };
+            self.unwinder.add_module(Module::new(
+                code.name.clone(),
+                range.clone(),
+                base,
+                code.sections.info(),
+            ));
+            self.modules.push((range, base, code));
+        }
+    }
+
+    /// Addresses of instructions, the innermost first; of callers the one before that to which
+    /// they return.
+    fn unwind(&mut self, stack: &CallStack) -> Vec<u64> {
+        let mut read = |addr: u64| -> Result<u64, ()> {
+            let at = addr.checked_sub(stack.sp).ok_or(())?;
+            let at = usize::try_from(at).map_err(drop)?;
+            let word = stack.bytes.get(at..).and_then(|b| b.first_chunk::<8>());
+            word.map(|word| u64::from_le_bytes(*word)).ok_or(())
+        };
+        let registers = UnwindRegsX86_64::new(stack.ip, stack.sp, stack.bp);
+        let mut frames = Vec::new();
+        let walk = self
+            .unwinder
+            .iter_frames(stack.ip, registers, &mut self.cache, &mut read);
+        let mut walk = walk;
+        while let Ok(Some(frame)) = walk.next() {
+            frames.push(match frame {
+                FrameAddress::InstructionPointer(at) => at,
+                FrameAddress::ReturnAddress(at) => at.get() - 1,
+            });
+            if frames.len() == FRAMES {
+                break;
+            }
+        }
+        frames
+    }
+
+    fn name(&self, at: u64) -> String {
+        let Some((_, base, code)) = self.module(at) else {
+            return format!("{at:#x} (code made at run time)");
+        };
+        let linked = at.wrapping_sub(*base);
+        match code.symbol(linked) {
+            Some((name, offset)) => format!("{name}+{offset:#x} ({})", code.name),
+            None => format!("{}+{linked:#x}", code.name),
+        }
+    }
+}
+
+impl Code {
+    /// Reads a program file; `None` where it is none, or cannot be read.
+    fn load(path: &Path, shown: &str) -> Option<Code> {
+        if path.metadata().ok()?.len() > FILE_BYTES {
+            return None;
+        }
+        let bytes = std::fs::read(path).ok()?;
+        let file = object::File::parse(&*bytes).ok()?;
+        let section = |name: &str| -> Section {
+            let section = file.section_by_name(name)?;
+            let (at, len) = (section.address(), section.size());
+            Some((at..at.checked_add(len)?, section.data().ok()?.into()))
+        };
+        let segments = file.segments().map(|segment| {
+            let (offset, len) = segment.file_range();
+            (offset, len, segment.address())
+        });
+        let symbols = file.symbols().chain(file.dynamic_symbols());
+        let symbols = symbols.filter(|symbol| symbol.kind() == object::SymbolKind::Text);
+        let named = symbols.filter_map(|symbol| {
+            let name = symbol.name().ok()?;
+            let defined = symbol.address() != 0 && !name.is_empty();
+            defined.then(|| (symbol.address(), symbol.size(), name.to_owned()))
+        });
+        let mut symbols: Vec<_> = named.collect();
+        symbols.sort();
+        Some(Code {
+            name: shown.rsplit('/').next().unwrap_or(shown).to_owned(),
+            sections: Sections {
+                text: section(".text"),
+                eh_frame: section(".eh_frame"),
+                eh_frame_hdr: section(".eh_frame_hdr"),
+                got: section(".got"),
+            },
+            segments: segments.collect(),
+            symbols,
+        })
+    }
+
+    /// What is to be added to an address as linked for its place in this mapping.
+    fn base(&self, mapping: &Mapping) -> Option<u64> {
+        const PAGE: u64 = !0xfff;
+        let holds = |(offset, len, _): &&(u64, u64, u64)| {
+            let first = offset & PAGE;
+            first <= mapping.offset && mapping.offset < offset.saturating_add(*len)
+        };
+        let (offset, _, linked) = self.segments.iter().rev().find(holds)?;
+        let linked = (linked & PAGE).wrapping_add(mapping.offset - (offset & PAGE));
+        Some(mapping.start.wrapping_sub(linked))
+    }
+
+    fn symbol(&self, linked: u64) -> Option<(&str, u64)> {
+        let behind = self.symbols.partition_point(|(at, ..)| *at <= linked);
+        let (at, len, name) = self.symbols[..behind].last()?;
+        let offset = linked - at;
+        (offset < (*len).max(1)).then_some((name.as_str(), offset))
+    }
+}
+
+impl Sections {
+    fn info(&self) -> ExplicitModuleSectionInfo<Arc<[u8]>> {
+        let range = |section: &Section| section.as_ref().map(|(range, _)| range.clone());
+        let data = |section: &Section| section.as_ref().map(|(_, data)| Arc::clone(data));
+        ExplicitModuleSectionInfo {
+            text_svma: range(&self.text),
+            text: data(&self.text),
+            eh_frame_svma: range(&self.eh_frame),
+            eh_frame: data(&self.eh_frame),
+            eh_frame_hdr_svma: range(&self.eh_frame_hdr),
+            eh_frame_hdr: data(&self.eh_frame_hdr),
+            got_svma: range(&self.got),
+            ..ExplicitModuleSectionInfo::default()
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! A report for people: at most 25 lines.
+
+use super::rows::{Table, printable};
+use super::subject::Source;
+use super::{ReasonCount, Report};
+use std::io::{self, Write};
+
+/// Lines of a summary, at most.
+pub const MAX_LINES: usize = 25;
+/// Reasons that get a line of their own.
+const REASONS: usize = 7;
+const FINDINGS: usize = 2;
+/// Characters of a name.
+const NAME: usize = 60;
+/// Frames of a stack that are shown.
+const FRAMES: usize = 12;
+/// Characters of a line about what was found.
+const WIDTH: usize = 160;
+
+// Taken out by the stream where colour is not wanted.
+const STRONG: &str = "\x1b[1m";
+const PLAIN: &str = "\x1b[0m";
+
+/// A count with its thousands apart.
+fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "-".to_owned();
+    }
+    format!("{:.1} %", part as f64 * 100.0 / whole as f64)
+}
+
+fn milliseconds(ns: u64) -> String {
+    let ms = ns as f64 * 1e-6;
+    match ms {
+        ms if ms < 0.1 => "less than 0.1 ms".to_owned(),
+        ms if ms < 10.0 => format!("about {ms:.1} ms"),
+        ms if ms < 10_000.0 => format!("about {ms:.0} ms"),
+        ms => format!("about {:.0} s", ms * 1e-3),
+    }
+}
+
+impl Report {
+    /// Writes the summary; `size` prints a number of bytes.
+    ///
+    /// # Errors
+    /// Where `out` takes no more.
+    pub fn write_text(&self, out: &mut dyn Write, size: &dyn Fn(u64) -> String) -> io::Result<()> {
+        let name = shorten(&printable(&self.name), NAME);
+        let whose = match self.pid {
+            Some(pid) => format!("process {pid} ({name})"),
+            None => name,
+        };
+        writeln!(
+            out,
+            "{STRONG}{whose}: {} mappings{PLAIN}, {:.1} % of the limit of {}; {} could be joined",
+            count(self.mappings),
+            self.percent_of_limit(),
+            count(self.limit),
+            count(self.joinable),
+        )?;
+        if self.looked_at != self.mappings {
+            writeln!(out, "in this range: {} mappings", count(self.looked_at))?;
+        }
+        writeln!(out)?;
+        self.write_reasons(out)?;
+        self.write_savings(out, size)?;
+        for finding in self.findings.iter().take(FINDINGS) {
+            let text = shorten(&printable(&finding.text), WIDTH);
+            writeln!(out, "{STRONG}!{PLAIN} {text}")?;
+        }
+        writeln!(out, "{}", self.how_seen())?;
+        writeln!(out)?;
+        writeln!(out, "{STRONG}{}{PLAIN}", self.advice.text)?;
+        if let Some(command) = &self.advice.command {
+            writeln!(out, "  {command}")?;
+        }
+        self.write_places(out)
+    }
+
+    fn write_places(&self, out: &mut dyn Write) -> io::Result<()> {
+        for place in &self.made_from {
+            writeln!(out)?;
+            writeln!(
+                out,
+                "{STRONG}{} times {} ({}), called from{PLAIN}",
+                count(place.mappings),
+                place.call,
+                place.reason
+            )?;
+            for frame in place.stack.iter().take(FRAMES) {
+                writeln!(out, "  {}", printable(frame))?;
+            }
+            if place.stack.is_empty() {
+                writeln!(out, "  a stack that cannot be read")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_reasons(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(
+            out,
+            "{:<12} {:>9} {:>8} {:>9} {:>9}  what keeps a mapping apart from the one before",
+            "REASON", "MAPPINGS", "SHARE", "CERTAIN", "JOINABLE"
+        )?;
+        let (own, others) = self.reasons.split_at(self.reasons.len().min(REASONS));
+        for reason in own {
+            let detail = match reason.made_by.first() {
+                Some(made) => format!("by {}: {}", made.call, count(made.mappings)),
+                None => printable(&reason.detail),
+            };
+            let what = match detail.as_str() {
+                "" => reason.words.to_owned(),
+                detail => format!("{} ({})", reason.words, clip(detail, 48)),
+            };
+            self.write_reason(out, reason.reason, reason, &what)?;
+        }
+        if !others.is_empty() {
+            let sum = |of: fn(&ReasonCount) -> u64| others.iter().map(of).sum();
+            let rest = ReasonCount {
+                reason: "others",
+                mappings: sum(|r| r.mappings),
+                certain: sum(|r| r.certain),
+                joinable: sum(|r| r.joinable),
+                words: "",
+                detail: String::new(),
+                made_by: Vec::new(),
+            };
+            let names: Vec<_> = others.iter().map(|r| r.reason).collect();
+            self.write_reason(out, "others", &rest, &names.join(", "))?;
+        }
+        writeln!(
+            out,
+            "{:<12} {:>9} {:>8} {:>9} {:>9}  with the first mapping, which has none before it",
+            "all",
+            count(self.looked_at),
+            percent(self.looked_at, self.looked_at),
+            "",
+            count(self.joinable),
+        )
+    }
+
+    fn write_reason(
+        &self,
+        out: &mut dyn Write,
+        name: &str,
+        reason: &ReasonCount,
+        what: &str,
+    ) -> io::Result<()> {
+        writeln!(
+            out,
+            "{name:<12} {:>9} {:>8} {:>9} {:>9}  {what}",
+            count(reason.mappings),
+            percent(reason.mappings, self.looked_at),
+            count(reason.certain),
+            count(reason.joinable),
+        )
+    }
+
+    fn write_savings(&self, out: &mut dyn Write, size: &dyn Fn(u64) -> String) -> io::Result<()> {
+        if self.savings.is_empty() {
+            return writeln!(out, "Nothing here can be joined.");
+        }
+        writeln!(out)?;
+        for saving in &self.savings {
+            let what = match saving.fix {
+                "merge" => format!("at most {} to move", size(saving.bytes_at_most)),
+                "copy" => format!(
+                    "pages shared since a fork: at most {} to copy",
+                    size(saving.bytes_at_most)
+                ),
+                "guards" => "unsafe where the program makes a guard writable later".to_owned(),
+                "flags" => "the program asked for these flags: is that still so?".to_owned(),
+                _ => "where nothing is in them".to_owned(),
+            };
+            writeln!(
+                out,
+                "by {:<8} {:>9} fewer, in {}: {what}; {} in all, {} at once (estimated)",
+                saving.fix,
+                count(saving.mappings),
+                if saving.runs == 1 {
+                    "1 run".to_owned()
+                } else {
+                    format!("{} runs", count(saving.runs))
+                },
+                milliseconds(saving.total_ns),
+                milliseconds(saving.pause_ns),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn how_seen(&self) -> String {
+        let mut text = match (self.source, &self.without_view) {
+            (Source::Kernel, _) => "Seen by the kernel's own view.".to_owned(),
+            (Source::Replay, _) => "Seen by replaying a recording.".to_owned(),
+            (_, Some(why)) => format!("Reasons that /proc hides are likely, not certain: {why}."),
+            (Source::Maps, None) => {
+                "Reasons that a list of mappings hides are likely, not certain.".to_owned()
+            }
+            (Source::Smaps, None) => {
+                "anon_vma and page offset are hidden here: what hangs on them is likely.".to_owned()
+            }
+        };
+        if self.changed > 0 {
+            text += &format!(" {} mappings changed meanwhile.", count(self.changed));
+        }
+        text
+    }
+
+    /// The reasons as a table.
+    pub fn reasons_table(&self) -> Table {
+        let row = |reason: &ReasonCount| {
+            let numbers = [reason.mappings, reason.certain, reason.joinable];
+            let mut cells = vec![reason.reason.to_owned()];
+            cells.extend(numbers.iter().map(u64::to_string));
+            cells.push(reason.words.to_owned());
+            cells.push(reason.detail.clone());
+            cells
+        };
+        Table {
+            headings: vec![
+                "REASON", "MAPPINGS", "CERTAIN", "JOINABLE", "MEANING", "DETAIL",
+            ],
+            rows: self.reasons.iter().map(row).collect(),
+        }
+    }
+}
+
+/// The beginning of a text that is too long.
+fn shorten(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width - 1).chain(['…']).collect()
+}
+
+fn clip(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    // The end of a path tells more than its beginning.
+    let skip = text.chars().count() - width + 1;
+    std::iter::once('…')
+        .chain(text.chars().skip(skip))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{List, explain};
+    use super::MAX_LINES;
+    use crate::explain::estimate::Saving;
+    use crate::explain::fix::Fix;
+    use crate::explain::subject::Subject;
+
+    /// A list with every reason, means and finding that a list can have.
+    fn everything() -> String {
+        let mut text = String::new();
+        let mut at = 0x1000_0000u64;
+        let mut add = |gap: u64, rest: &str| {
+            at += gap;
+            text += &format!("{at:x}-{:x} {rest}\n", at + 0x1000);
+            at += 0x1000;
+        };
+        for n in 0..2_000 {
+            add(0x1000, "rw-p 00000000 00:00 0");
+            add(0, "rw-p 00000000 00:00 0");
+            add(0, "---p 00000000 00:00 0");
+            add(0, "---p 00000000 00:00 0");
+            add(0, "r--p 00000000 00:00 0");
+            add(0, &format!("r--p 00000000 08:01 {n} /tmp/{n} (deleted)"));
+            add(0, &format!("r--p 00003000 08:01 {n} /tmp/{n} (deleted)"));
+            add(0, "r--p 00000000 00:00 0 [vvar]");
+            add(0, "r--p 00000000 00:00 0 [anon:a]");
+            add(0, "r--p 00000000 00:00 0 [anon:b]");
+            add(0, "r--s 00000000 00:01 7 /dev/driver");
+            add(0, "rw-s 00000000 00:01 8 /SYSV00000000 (deleted)");
+            add(0, "rw-s 00001000 00:01 8 /SYSV00000000 (deleted)");
+        }
+        text
+    }
+
+    #[test]
+    fn a_summary_never_has_more_lines_than_it_may() {
+        let mut subject = Subject::of_text("all".to_owned(), everything().as_bytes()).unwrap();
+        subject.without_view = Some("no permission".to_owned());
+        subject.changed = 5;
+        subject.total += 1;
+        let mut report = explain(&subject, List::Summary);
+        assert!(
+            report.reasons.len() > super::REASONS,
+            "{:?}",
+            report.reasons
+        );
+        // Text alone shows no case for some of the means.
+        let one = report.savings[0].clone();
+        report.savings = Fix::ALL
+            .map(|fix| Saving {
+                fix: fix.name(),
+                ..one.clone()
+            })
+            .to_vec();
+        let mut out = Vec::new();
+        let size = |bytes: u64| bytes.to_string();
+        report.write_text(&mut out, &size).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.lines().count() <= MAX_LINES, "{text}");
+    }
+}

@@ -1,0 +1,178 @@
+//! Taking over an address space as the kernel showed it.
+//!
+//! With the kernel's own view everything is known. Without it flags follow from permissions, and
+//! which VMAs have an anon_vma is not known but for the stack: see `undecided` in the report.
+
+use super::action::Files;
+use super::world::World;
+use std::collections::HashMap;
+use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
+use vmarea::mm::{Layout, Limits, ThpDisabled};
+use vmarea::values::{FileId, Pgoff, VmFlags, VmRange, VmaId};
+use vmarea::vma::{MappedFile, VmaBody};
+use vmarea_trace::event::{InodeId, InodeKind, MmInfo, SnapKind, SnapVma, Snapshot};
+
+/// Files that the kernel's view numbers, and inodes without such a number, as open descriptions.
+const BY_VIEW: u64 = 1 << 40;
+const BY_INODE: u64 = 1 << 41;
+
+/// Sets one address space of a world to what a snapshot shows.
+pub fn import(world: &mut World, files: &mut Files, snapshot: &Snapshot) {
+    world.mm_empty(snapshot.mm);
+    let Some(mm) = world.mm(snapshot.mm) else {
+        return;
+    };
+    let info = snapshot.info.clone().unwrap_or_default();
+    // The address space was just made.
+    let _ = world
+        .space
+        .set_layout(mm, |l| *l = layout(&info, &snapshot.vmas));
+    let _ = world.space.set_limits(mm, |l| *l = limits(&info));
+    let mut anon: HashMap<u64, VmaId> = HashMap::new();
+    for vma in &snapshot.vmas {
+        let number = vma.kernel.map_or(0, |k| k.anon_vma);
+        let side = match (&vma.kernel, anon.get(&number)) {
+            (None, _) if vma.kind == SnapKind::Stack => ImportedAnon::New,
+            (None, _) => ImportedAnon::Unfaulted,
+            (Some(_), _) if number == 0 => ImportedAnon::Unfaulted,
+            (Some(_), Some(other)) => ImportedAnon::SameAs(*other),
+            (Some(_), None) => ImportedAnon::New,
+        };
+        let imported = ImportedVma {
+            range: VmRange {
+                start: vma.start,
+                end: vma.end.max(vma.start),
+            },
+            pgoff: pgoff(vma),
+            body: body(files, vma),
+            anon: side,
+        };
+        // A list of VMAs that overlap, or are empty, is not the kernel's.
+        if vma.start < vma.end
+            && let Ok(id) = world.space.mm_import(mm, &imported)
+            && number != 0
+        {
+            anon.entry(number).or_insert(id);
+        }
+    }
+    if let Some(def_flags) = info.def_flags {
+        let _ = world
+            .space
+            .set_def_flags(mm, VmFlags::from_bits_retain(def_flags));
+    }
+    world.count(snapshot.mm, mm);
+}
+
+fn layout(info: &MmInfo, vmas: &[SnapVma]) -> Layout {
+    const ADDR_COMPAT_LAYOUT: u64 = 0x20_0000;
+    const READ_IMPLIES_EXEC: u64 = 0x40_0000;
+    const TASK_SIZE: u64 = 0x7fff_ffff_f000;
+    let heap = vmas.iter().find(|v| v.kind == SnapKind::Heap);
+    let stack = vmas.iter().find(|v| v.kind == SnapKind::Stack);
+    let stack_start = stack.map_or(TASK_SIZE, |v| v.start);
+    // Below the stack the dynamic linker is the first that was placed.
+    let below = vmas
+        .iter()
+        .filter(|v| v.end <= stack_start && v.start > 0x7000_0000_0000)
+        .map(|v| v.end)
+        .max();
+    let personality = info.personality.unwrap_or(0);
+    let start_brk = info.start_brk.or(heap.map(|v| v.start)).unwrap_or(0);
+    Layout {
+        mmap_base: info.mmap_base.or(below).unwrap_or(stack_start),
+        legacy_base: (TASK_SIZE / 3) & !0xfff,
+        start_brk,
+        brk: info.brk.or(heap.map(|v| v.end)).unwrap_or(start_brk),
+        start_data: info.start_data.unwrap_or(0),
+        end_data: info.end_data.unwrap_or(0),
+        start_stack: info.start_stack.or(stack.map(|v| v.end - 1)).unwrap_or(0),
+        bottom_up: personality & ADDR_COMPAT_LAYOUT != 0,
+        read_implies_exec: personality & READ_IMPLIES_EXEC != 0,
+        thp_disabled: match info.thp_disabled {
+            Some(true) => ThpDisabled::Completely,
+            _ => ThpDisabled::No,
+        },
+        merge_any: false,
+        ..Layout::default()
+    }
+}
+
+fn limits(info: &MmInfo) -> Limits {
+    let default = Limits::default();
+    Limits {
+        address_space: info.rlimit_as.unwrap_or(default.address_space),
+        data: info.rlimit_data.unwrap_or(default.data),
+        stack: info.rlimit_stack.unwrap_or(default.stack),
+        memlock: info.rlimit_memlock.unwrap_or(default.memlock),
+        ipc_lock: info.cap_ipc_lock.unwrap_or(default.ipc_lock),
+        raw_io: info.cap_ipc_lock.unwrap_or(default.raw_io),
+        ..default
+    }
+}
+
+fn pgoff(vma: &SnapVma) -> Pgoff {
+    match (&vma.kernel, vma.inode) {
+        (Some(kernel), _) => Pgoff(kernel.pgoff),
+        (None, Some(_)) => Pgoff(vma.offset >> 12),
+        (None, None) => Pgoff::of_addr(vma.start),
+    }
+}
+
+fn body(files: &mut Files, vma: &SnapVma) -> VmaBody {
+    let flags = match &vma.kernel {
+        Some(kernel) => VmFlags::from_bits_retain(kernel.flags),
+        None => guessed_flags(vma),
+    };
+    let file = vma.inode.map(|inode| {
+        let id = match vma.kernel.map_or(0, |k| k.file) {
+            0 => FileId(BY_INODE + u64::from(inode.0)),
+            number => FileId(BY_VIEW + number),
+        };
+        MappedFile {
+            id,
+            inode: our_inode(files, inode),
+            kind: files.kind(inode),
+        }
+    });
+    let policy = u32::from(vma.kernel.is_some_and(|k| k.policy));
+    VmaBody {
+        flags: flags - VmFlags::SOFTDIRTY,
+        file,
+        policy,
+        name: 0,
+        uffd: 0,
+    }
+}
+
+/// Our number for an inode: that of the nameless file that stands for it, if one does.
+fn our_inode(files: &Files, inode: InodeId) -> u64 {
+    let nameless = files
+        .get(inode)
+        .is_some_and(|i| i.kind == InodeKind::SharedAnon);
+    let found = files
+        .nameless
+        .iter()
+        .find(|(_, id)| nameless && **id == inode);
+    found.map_or(u64::from(inode.0), |(ours, _)| *ours)
+}
+
+fn guessed_flags(vma: &SnapVma) -> VmFlags {
+    let mut flags = VmFlags::MAYRWX;
+    for (set, flag) in [
+        (vma.perms.read, VmFlags::READ),
+        (vma.perms.write, VmFlags::WRITE),
+        (vma.perms.exec, VmFlags::EXEC),
+        (vma.perms.shared, VmFlags::SHARED | VmFlags::MAYSHARE),
+        (vma.perms.write && !vma.perms.shared, VmFlags::ACCOUNT),
+        (vma.kind == SnapKind::Stack, VmFlags::GROWSDOWN),
+        (
+            matches!(vma.kind, SnapKind::Special(_)),
+            VmFlags::DONTEXPAND,
+        ),
+    ] {
+        if set {
+            flags |= flag;
+        }
+    }
+    flags
+}

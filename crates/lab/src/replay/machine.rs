@@ -1,0 +1,95 @@
+//! What a trace says of the machine that it was recorded on.
+
+use vmarea::values::Policy;
+use vmarea::{HugePages, Overcommit, System};
+use vmarea_trace::event::Header;
+
+/// The machine's settings.
+pub fn system(header: &Header) -> System {
+    let text = |name: &str| header.settings.get(name).map(String::as_str);
+    let number = |name: &str| text(name).and_then(|s| s.trim().parse::<u64>().ok());
+    let default = System::default();
+    let overcommit = match number("vm.overcommit_memory") {
+        Some(1) => Overcommit::Always,
+        // The limit of mode 2 counts all processes of the machine, which a trace does not show.
+        Some(2) => Overcommit::Always,
+        _ => Overcommit::Guess(number("mem.total_pages").unwrap_or(u64::MAX)),
+    };
+    System {
+        max_map_count: number("vm.max_map_count").map_or(default.max_map_count, |n| n as u32),
+        mmap_min_addr: number("vm.mmap_min_addr").unwrap_or(default.mmap_min_addr),
+        stack_guard_gap: number("stack_guard_gap")
+            .map_or(default.stack_guard_gap, |pages| pages << 12),
+        overcommit,
+        huge_pages: match text("thp.enabled") {
+            Some("always") => HugePages::Always,
+            Some("madvise") => HugePages::Madvise,
+            _ => HugePages::Never,
+        },
+        shmem_huge: !matches!(text("thp.shmem_enabled"), None | Some("never" | "deny")),
+        protection_keys: text("cpu.ospke") == Some("1"),
+        ..default
+    }
+}
+
+/// The rules of the recorded kernel, with a remark where they are those of another version.
+pub fn policy(header: &Header) -> (Policy, Option<String>) {
+    let Some(version) = version(&header.kernel_release) else {
+        let note = format!(
+            "the kernel of the trace ({:?}) is not known: replayed by the rules of Linux 6.18",
+            header.kernel_release
+        );
+        return (Policy::LINUX, Some(note));
+    };
+    let mut policy = Policy::for_kernel(version);
+    if policy.rules.version == version {
+        policy.rules = policy.rules.repaired(patch(&header.kernel_release));
+    }
+    let (major, minor) = policy.rules.version;
+    let note = (policy.rules.version != version).then(|| {
+        format!(
+            "no rules verified for Linux {}.{}: replayed by those of {major}.{minor}",
+            version.0, version.1
+        )
+    });
+    (policy, note)
+}
+
+/// Major and minor version of a release such as `6.18.44-amd64`.
+pub fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// The third number of a release such as `6.12.107+deb13-amd64`; 0 where there is none.
+pub fn patch(release: &str) -> u32 {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    parts.nth(2).and_then(|p| p.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        assert_eq!(version("6.18.44-amd64"), Some((6, 18)));
+        assert_eq!(version("5.10.0"), Some((5, 10)));
+        assert_eq!(version(""), None);
+        assert_eq!(version("weird"), None);
+        assert_eq!(patch("6.12.107+deb13-amd64"), 107);
+        assert_eq!(patch("6.18"), 0);
+    }
+
+    #[test]
+    fn nearest_lower_rules_are_taken_and_named() {
+        let header = |release: &str| Header {
+            kernel_release: release.into(),
+            ..Header::default()
+        };
+        let (policy, note) = policy(&header("6.14.2"));
+        assert_eq!(policy.rules.version, (6, 12));
+        assert!(note.unwrap().contains("6.12"));
+        assert!(super::policy(&header("6.18.1")).1.is_none());
+    }
+}

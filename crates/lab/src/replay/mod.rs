@@ -1,0 +1,445 @@
+//! Replays a trace under one or more policies, and compares the first with the kernel.
+//!
+//! # Picture
+//! ```text
+//! Event ─▶ Replayer ─┬─▶ World "linux"   ─▶ results and VMAs compared with the trace
+//!                    ├─▶ World "thesis"  ─▶ counted only: calls land where the kernel put them
+//!                    └─▶ …
+//! ```
+//! What a call means is worked out once ([`action`]) and done in every world ([`world`]).
+//! [`verify`] compares, [`import`] takes over what the kernel shows at `execve`.
+
+pub mod act;
+pub mod action;
+pub mod counterfactual;
+pub mod import;
+pub mod machine;
+pub mod report;
+pub mod verify;
+pub mod world;
+
+pub use report::{Difference, PolicyReport, Report, Verify};
+
+use action::{Action, Files};
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use vmarea::values::Policy;
+use vmarea_trace::event::{Call, Event, FaultSource, Header, MmId, Order, Origin, Snapshot, Tid};
+use world::World;
+
+/// The name of a preset policy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PolicyName(pub String);
+
+impl FromStr for PolicyName {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        if Policy::by_name(name).is_some() {
+            return Ok(PolicyName(name.to_owned()));
+        }
+        let known: Vec<_> = Policy::PRESETS.iter().map(|p| p.name).collect();
+        Err(format!(
+            "there is no policy {name}: use one of {}",
+            known.join(", ")
+        ))
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How to replay.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Policies beside that of the recorded kernel, which is always there and first.
+    pub policies: Vec<PolicyName>,
+    /// Check every invariant of the core after each event (slow).
+    pub validate: bool,
+}
+
+/// Why a trace cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Other pages than ours.
+    #[error(
+        "the trace has pages of {0} bytes: replay it where pages are as large; only 4096 is known here"
+    )]
+    PageSize(u32),
+    /// System call numbers that we do not know.
+    #[error("the trace was recorded on {0}: only x86_64 is known here")]
+    Machine(String),
+    /// An event that cannot follow what came before.
+    #[error("event {number}: {what}; the trace was not written by a recorder that works")]
+    Broken {
+        /// Which event, from 1.
+        number: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// An invariant of the core does not hold.
+    #[error("event {number}: {what}; please report this with the trace")]
+    Invalid {
+        /// Which event, from 1.
+        number: u64,
+        /// Which invariant.
+        what: String,
+    },
+}
+
+/// What is known of one recorded address space, whatever the policy.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// Its content was seen, so that it can be compared.
+    pub(crate) seen: bool,
+    /// The kernel's own view was there at the start.
+    pub(crate) kernel_view: bool,
+    /// Where the search begins is known.
+    pub(crate) mmap_base: bool,
+    /// Events whose order is not known have happened since the last good comparison.
+    pub(crate) doubtful: bool,
+    /// Calls overlapped, and no evidence told which came first.
+    pub(crate) unordered: bool,
+    /// Overlapping calls whose result does not fit yet.
+    pub(crate) deferred: Vec<(Action, Call)>,
+    /// The last call, for reports.
+    pub(crate) last_call: Option<Call>,
+}
+
+impl Known {
+    /// What is known of a child after a fork.
+    fn inherited(&self) -> Known {
+        Known {
+            seen: self.seen,
+            kernel_view: self.kernel_view,
+            mmap_base: self.mmap_base,
+            doubtful: self.doubtful,
+            unordered: self.unordered,
+            deferred: Vec::new(),
+            last_call: None,
+        }
+    }
+}
+
+/// Replays event by event.
+pub struct Replayer {
+    worlds: Vec<World>,
+    files: Files,
+    known: HashMap<MmId, Known>,
+    faults: FaultSource,
+    report: Report,
+    validate: bool,
+    /// Samples have been lost somewhere.
+    lossy: bool,
+    counterfactual: counterfactual::Shared,
+    /// Calls that wait for others to come first, over all address spaces.
+    waiting: usize,
+}
+
+impl Replayer {
+    /// Prepares for a trace with this header.
+    ///
+    /// # Errors
+    /// Where the trace is from a machine of another kind.
+    pub fn new(header: &Header, options: &Options) -> Result<Self, Error> {
+        if header.page_size != 4096 {
+            return Err(Error::PageSize(header.page_size));
+        }
+        if !["x86_64", ""].contains(&header.machine.as_str()) {
+            return Err(Error::Machine(header.machine.clone()));
+        }
+        let system = machine::system(header);
+        let (linux, note) = machine::policy(header);
+        let mut worlds = vec![World::new("linux", linux, system)];
+        for name in options.policies.iter().filter(|n| n.0 != "linux") {
+            if let Some(policy) = Policy::by_name(&name.0) {
+                worlds.push(World::new(policy.name, policy, system));
+            }
+        }
+        let counterfactual = counterfactual::Shared::default();
+        let others = worlds.iter().skip(1).map(|w| *w.space.policy()).collect();
+        worlds[0]
+            .space
+            .set_observer(counterfactual.observer(others));
+        let mut report = Report::default();
+        report.notes.extend(note);
+        Ok(Replayer {
+            worlds,
+            files: Files::default(),
+            known: HashMap::new(),
+            faults: header.faults,
+            report,
+            validate: options.validate,
+            lossy: false,
+            counterfactual,
+            waiting: 0,
+        })
+    }
+
+    /// Takes the next event.
+    ///
+    /// # Errors
+    /// Where it makes no sense after those before it.
+    pub fn event(&mut self, event: &Event) -> Result<(), Error> {
+        self.report.events += 1;
+        match event {
+            Event::Fault(fault) => {
+                self.report.faults += 1;
+                self.doubt(fault.mm, fault.order);
+                self.settle(fault.mm, Some(fault.tid));
+                for world in &mut self.worlds {
+                    world.fault(fault);
+                }
+            }
+            Event::Call(call) => {
+                if call.order == Order::Overlapping
+                    && let Some(known) = self.known.get_mut(&call.mm)
+                {
+                    known.unordered = true;
+                }
+                self.settle(call.mm, Some(call.tid));
+                self.call(call);
+            }
+            Event::Touch(touch) => {
+                self.doubt(touch.mm, touch.order);
+                for world in &mut self.worlds {
+                    world.touch(touch);
+                }
+            }
+            Event::Snapshot(snapshot) => {
+                self.settle(snapshot.mm, None);
+                self.snapshot(snapshot);
+            }
+            Event::MmStart(start) => self.mm_start(start.mm, start.origin)?,
+            Event::MmEnd { mm, .. } => {
+                self.settle(*mm, None);
+                self.known.remove(mm);
+                for world in &mut self.worlds {
+                    world.mm_end(*mm);
+                }
+            }
+            Event::Inode(inode) => self.files.inode(inode),
+            Event::Lost { count, .. } => {
+                self.report.lost += count;
+                self.lossy = true;
+            }
+            Event::Note(note) => self.report.notes.push(note.clone()),
+            Event::TaskStart { .. } | Event::TaskEnd { .. } | Event::End { .. } => {}
+        }
+        if self.validate {
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    /// The address spaces by the rules of the recorded kernel, and the files that they map.
+    pub fn recorded(&mut self) -> (&mut World, &Files) {
+        (&mut self.worlds[0], &self.files)
+    }
+
+    /// The world under the rules of the recorded kernel, as it is now.
+    pub fn recorded_kernel(&self) -> &World {
+        &self.worlds[0]
+    }
+
+    /// Ends what has not ended, and gives the result.
+    pub fn finish(mut self) -> Report {
+        for world in &mut self.worlds {
+            world.finish();
+            self.report
+                .policies
+                .insert(world.name.to_owned(), world.report.clone());
+        }
+        self.report.counterfactual = self.counterfactual.get();
+        self.report
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        for world in &self.worlds {
+            world.space.validate_all().map_err(|v| Error::Invalid {
+                number: self.report.events,
+                what: format!("{}: {}", world.name, v.0),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn doubt(&mut self, mm: MmId, order: Order) {
+        if order == Order::Overlapping
+            && let Some(known) = self.known.get_mut(&mm)
+        {
+            known.doubtful = true;
+        }
+    }
+
+    fn mm_start(&mut self, mm: MmId, origin: Origin) -> Result<(), Error> {
+        let mut known = Known::default();
+        match origin {
+            Origin::Exec | Origin::Attach => {
+                for world in &mut self.worlds {
+                    world.mm_empty(mm);
+                }
+            }
+            Origin::Fork { parent } => {
+                let Some(from) = self.known.get(&parent) else {
+                    let what = format!(
+                        "mm {} is a copy of mm {}, which does not exist",
+                        mm.0, parent.0
+                    );
+                    return Err(Error::Broken {
+                        number: self.report.events,
+                        what,
+                    });
+                };
+                known = from.inherited();
+                for world in &mut self.worlds {
+                    world.mm_fork(mm, parent);
+                }
+            }
+        }
+        self.known.insert(mm, known);
+        self.report.verify.processes += 1;
+        Ok(())
+    }
+
+    fn call(&mut self, call: &Call) {
+        self.report.calls += 1;
+        self.doubt(call.mm, call.order);
+        let Some(known) = self.known.get_mut(&call.mm) else {
+            return;
+        };
+        known.last_call = Some(call.clone());
+        let action = self.files.action(call);
+        if let Action::Opaque(what) = action {
+            self.report.opaque += 1;
+            *self
+                .report
+                .opaque_by_kind
+                .entry(what.to_owned())
+                .or_default() += 1;
+            return;
+        }
+        if call.order == Order::Overlapping && !self.worlds[0].is_plausible(&action, call) {
+            // Another thread's call that follows in the trace may have come first.
+            known.deferred.push((action, call.clone()));
+            self.waiting += 1;
+            return;
+        }
+        self.act(&action, call);
+        self.retry(call.mm);
+    }
+
+    /// Calls that waited for others to come first, if they fit now.
+    fn retry(&mut self, mm: MmId) {
+        while self.waiting > 0 {
+            let (Some(known), world) = (self.known.get_mut(&mm), &mut self.worlds[0]) else {
+                return;
+            };
+            let fits = |(action, call): &(Action, Call)| world.is_plausible(action, call);
+            let Some(at) = known.deferred.iter().position(fits) else {
+                return;
+            };
+            let (action, call) = known.deferred.remove(at);
+            self.waiting -= 1;
+            self.act(&action, &call);
+        }
+    }
+
+    /// Calls that waited in vain are done now: all, or those of the thread that goes on.
+    fn settle(&mut self, mm: MmId, of: Option<Tid>) {
+        if self.waiting == 0 {
+            return;
+        }
+        let waits = |(_, call): &(Action, Call)| of.is_none_or(|tid| call.tid == tid);
+        while let Some(known) = self.known.get_mut(&mm)
+            && let Some(at) = known.deferred.iter().position(waits)
+        {
+            let (action, call) = known.deferred.remove(at);
+            self.waiting -= 1;
+            self.act(&action, &call);
+        }
+    }
+
+    /// Does a call in every world, and compares.
+    fn act(&mut self, action: &Action, call: &Call) {
+        let Some(known) = self.known.get_mut(&call.mm) else {
+            return;
+        };
+        let compare = verify::comparable(action, call, known);
+        debug_assert!(
+            self.worlds.iter_mut().all(|w| w.is_valid(call.mm)),
+            "{call:?}"
+        );
+        for (nr, world) in self.worlds.iter_mut().enumerate() {
+            let done = world.act(action, call, known.mmap_base);
+            if nr > 0 {
+                continue;
+            }
+            if !known.mmap_base && done.learnt_base {
+                known.mmap_base = true;
+                self.report.verify.undecided += 1;
+                continue;
+            }
+            let Some(ours) = done.result.filter(|_| compare) else {
+                continue;
+            };
+            self.report.verify.results_compared += 1;
+            if ours == call.ret {
+                continue;
+            }
+            // A move over a boundary is refused, and whether there is one may not be known.
+            let seen_all =
+                self.faults == FaultSource::Tracepoints && !self.lossy && known.kernel_view;
+            let boundary = matches!(action, Action::Mremap { .. }) && !seen_all;
+            if known.unordered || boundary {
+                known.unordered = true;
+                self.report.verify.undecided += 1;
+            } else {
+                self.report.differs(verify::of_result(call, ours));
+            }
+        }
+    }
+
+    fn snapshot(&mut self, snapshot: &Snapshot) {
+        let Some(known) = self.known.get_mut(&snapshot.mm) else {
+            return;
+        };
+        if !known.seen {
+            known.seen = true;
+            known.kernel_view = snapshot.vmas.iter().any(|v| v.kernel.is_some());
+            known.mmap_base = snapshot
+                .info
+                .as_ref()
+                .is_some_and(|i| i.mmap_base.is_some());
+            for world in &mut self.worlds {
+                import::import(world, &mut self.files, snapshot);
+            }
+            return;
+        }
+        let incomplete =
+            self.faults != FaultSource::Tracepoints || self.lossy || !known.kernel_view;
+        let trust = verify::Trust {
+            complete: !incomplete && !known.doubtful && snapshot.exact,
+            exact: snapshot.exact && !known.unordered,
+        };
+        let world = &mut self.worlds[0];
+        let outcome = verify::compare(world, &mut self.files, snapshot, known, trust);
+        self.report.verify.vmas_compared += outcome.compared;
+        self.report.verify.undecided += outcome.undecided;
+        let agreed = outcome.differences.is_empty() && outcome.undecided == 0;
+        for difference in outcome.differences {
+            self.report.differs(difference);
+        }
+        if agreed {
+            known.doubtful = false;
+            known.unordered = false;
+        } else if snapshot.exact {
+            self.report.verify.resyncs += 1;
+            import::import(world, &mut self.files, snapshot);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Our list of VMAs beside the kernel's.
+//!
+//! # Picture
+//! ```text
+//! kernel  AAAA BBBBBBBB CC        equal ranges are compared whole; where the cuts lie differently
+//! ours    AAAA BBB BBBB CC        the stretch up to the next common cut is looked at piece by piece
+//! ```
+//! A cut that only one side has is a difference, or *undecided* where the truth hangs on something
+//! that the recording could not see.
+
+use super::Known;
+use super::action::{Action, Files};
+use super::report::Difference;
+use super::world::World;
+use std::collections::HashMap;
+use vmarea::values::{FileKind, VmFlags};
+use vmarea::vma::VmaView;
+use vmarea::vma::merge::why_apart;
+use vmarea_trace::dump::call_text;
+use vmarea_trace::event::{Call, InodeId, Perms, SnapVma, Snapshot};
+
+/// How far a snapshot and what led to it can be trusted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trust {
+    /// Every fault was seen, in order, from the start.
+    pub(crate) complete: bool,
+    /// Nothing ran while it was read.
+    pub(crate) exact: bool,
+}
+
+/// What a comparison came to.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) compared: u64,
+    pub(crate) undecided: u64,
+    pub(crate) differences: Vec<Difference>,
+}
+
+/// Are the results of this call worth comparing? Not where they depend on what is outside of the
+/// address space.
+pub(crate) fn comparable(action: &Action, call: &Call, known: &Known) -> bool {
+    const EINTR: i64 = -4;
+    const EAGAIN: i64 = -11;
+    if !known.seen || call.ret == EINTR {
+        return false;
+    }
+    match action {
+        // How many pages are there, or can be had, is not the address space's affair.
+        Action::Madvise { advice, .. } => !matches!(advice, 3 | 9 | 20 | 21 | 25 | 100 | 101),
+        Action::Mlock { .. } => call.ret != EAGAIN,
+        Action::Nothing | Action::Opaque(_) => false,
+        _ => true,
+    }
+}
+
+/// A result that differs.
+pub(crate) fn of_result(call: &Call, ours: i64) -> Difference {
+    let text = call_text(call);
+    let shown = if (-4095..0).contains(&ours) {
+        vmarea::values::Errno::from_number(-ours as i32)
+            .map_or_else(|| ours.to_string(), |e| e.name().to_owned())
+    } else {
+        format!("{ours:#x}")
+    };
+    Difference {
+        mm: call.mm.0,
+        kernel: text
+            .rsplit_once(" = ")
+            .map_or_else(|| text.clone(), |(_, r)| r.to_owned()),
+        call: Some(text),
+        ours: shown,
+        reason: None,
+    }
+}
+
+/// Compares one address space with what the kernel showed.
+pub(crate) fn compare(
+    world: &mut World,
+    files: &mut Files,
+    snapshot: &Snapshot,
+    known: &Known,
+    trust: Trust,
+) -> Outcome {
+    let mut outcome = Outcome {
+        compared: snapshot.vmas.len() as u64,
+        ..Outcome::default()
+    };
+    let Some(mm) = world.mm(snapshot.mm) else {
+        return outcome;
+    };
+    let policy = *world.space.policy();
+    let Some(r) = world.space.mmap_read_lock(mm) else {
+        return outcome;
+    };
+    let ours: Vec<VmaView> = r.vmas().collect();
+    let call = known.last_call.as_ref().map(call_text);
+    let mut comparison = Comparison {
+        files,
+        trust,
+        call,
+        mm: snapshot.mm.0,
+        outcome: &mut outcome,
+        anon: Bijection::default(),
+    };
+    let (mut a, mut b) = (0, 0);
+    while a < ours.len() || b < snapshot.vmas.len() {
+        let (upto_a, upto_b) = stretch(&ours[a..], &snapshot.vmas[b..]);
+        let (mine, theirs) = (&ours[a..a + upto_a], &snapshot.vmas[b..b + upto_b]);
+        match (mine, theirs) {
+            ([one], [other]) if one.range.start == other.start && one.range.end == other.end => {
+                comparison.same_range(one, other);
+            }
+            _ => comparison.stretch(mine, theirs, &policy),
+        }
+        a += upto_a;
+        b += upto_b;
+    }
+    outcome
+}
+
+/// How many of each list belong together: up to the next place where both end, or where one side has
+/// nothing.
+fn stretch(ours: &[VmaView], theirs: &[SnapVma]) -> (usize, usize) {
+    let (mut a, mut b) = (0, 0);
+    let mut end = 0;
+    loop {
+        let next_a = ours.get(a).filter(|v| end == 0 || v.range.start < end);
+        let next_b = theirs.get(b).filter(|v| end == 0 || v.start < end);
+        match (next_a, next_b) {
+            (None, None) => return (a, b),
+            (Some(v), Some(t)) if v.range.start <= t.start => {
+                a += 1;
+                end = end.max(v.range.end);
+            }
+            (_, Some(t)) => {
+                b += 1;
+                end = end.max(t.end);
+            }
+            (Some(v), None) => {
+                a += 1;
+                end = end.max(v.range.end);
+            }
+        }
+    }
+}
+
+/// One-to-one correspondence of two kinds of names.
+#[derive(Default)]
+struct Bijection {
+    there: HashMap<u64, u64>,
+    back: HashMap<u64, u64>,
+}
+
+impl Bijection {
+    /// True where `ours` and `theirs` can be the same thing, given what was said before.
+    fn agree(&mut self, ours: u64, theirs: u64) -> bool {
+        *self.there.entry(ours).or_insert(theirs) == theirs
+            && *self.back.entry(theirs).or_insert(ours) == ours
+    }
+}
+
+struct Comparison<'a> {
+    files: &'a mut Files,
+    trust: Trust,
+    call: Option<String>,
+    mm: u32,
+    outcome: &'a mut Outcome,
+    anon: Bijection,
+}
+
+impl Comparison<'_> {
+    fn same_range(&mut self, ours: &VmaView, theirs: &SnapVma) {
+        let what = if perms(ours) != theirs.perms {
+            "permissions differ"
+        } else if !self.same_file(ours, theirs) {
+            "file or offset differs"
+        } else {
+            return self.same_hidden(ours, theirs);
+        };
+        if self.trust.exact {
+            self.differ(Some(ours), Some(theirs), Some(what.to_owned()));
+        } else {
+            self.outcome.undecided += 1;
+        }
+    }
+
+    /// What only the kernel's own view shows.
+    fn same_hidden(&mut self, ours: &VmaView, theirs: &SnapVma) {
+        let Some(kernel) = &theirs.kernel else { return };
+        let device = ours.body.file.is_some_and(|f| f.kind == FileKind::Device);
+        let root = ours.anon_vma.map_or(0, |id| id.to_bits());
+        let what = if ours.pgoff.0 != kernel.pgoff {
+            format!(
+                "page offset: kernel {:#x}, ours {:#x}",
+                kernel.pgoff, ours.pgoff.0
+            )
+        } else if !self.anon.agree(root, kernel.anon_vma) {
+            format!(
+                "anon_vma: kernel {}, ours {:x?}",
+                kernel.anon_vma, ours.anon_vma
+            )
+        } else {
+            let differ = VmFlags::from_bits_retain(kernel.flags) ^ ours.body.flags;
+            let differ = differ - VmFlags::SOFTDIRTY;
+            if differ.is_empty() || device {
+                return;
+            }
+            format!(
+                "flags: kernel {:#x}, ours {:#x}",
+                kernel.flags,
+                ours.body.flags.bits()
+            )
+        };
+        if self.trust.complete {
+            self.differ(Some(ours), Some(theirs), Some(what));
+        } else {
+            self.outcome.undecided += 1;
+        }
+    }
+
+    /// A stretch that is cut differently.
+    fn stretch(&mut self, ours: &[VmaView], theirs: &[SnapVma], policy: &vmarea::values::Policy) {
+        let mut cuts: Vec<u64> = ours
+            .iter()
+            .flat_map(|v| [v.range.start, v.range.end])
+            .collect();
+        cuts.extend(theirs.iter().flat_map(|v| [v.start, v.end]));
+        cuts.sort_unstable();
+        cuts.dedup();
+        let mut private = true;
+        for piece in cuts.windows(2) {
+            let mine = ours.iter().find(|v| v.range.contains(piece[0]));
+            let other = theirs
+                .iter()
+                .find(|v| v.start <= piece[0] && piece[0] < v.end);
+            let same = match (mine, other) {
+                (Some(m), Some(t)) => perms(m) == t.perms && self.same_file(m, t),
+                (None, None) => true,
+                _ => false,
+            };
+            private &= mine.is_some_and(|m| !m.body.flags.contains(VmFlags::MAYSHARE));
+            if !same {
+                if self.trust.exact {
+                    self.differ(mine, other, None);
+                } else {
+                    self.outcome.undecided += 1;
+                }
+                return;
+            }
+        }
+        let one_sided = cuts.iter().filter(|&&cut| {
+            ours.iter().any(|v| v.range.start == cut) != theirs.iter().any(|v| v.start == cut)
+        });
+        let count = one_sided.count() as u64;
+        if private && !self.trust.complete {
+            self.outcome.undecided += count;
+            return;
+        }
+        let apart = ours
+            .windows(2)
+            .find_map(|w| why_apart(policy, &w[0], &w[1]));
+        let reason = apart.map(|refusal| format!("ours stay apart: {}", refusal.name()));
+        for _ in 0..count {
+            self.differ(ours.first(), theirs.first(), reason.clone());
+        }
+    }
+
+    fn same_file(&mut self, ours: &VmaView, theirs: &SnapVma) -> bool {
+        match (ours.body.file, theirs.inode) {
+            (None, None) => true,
+            (Some(file), Some(inode)) => {
+                // Only the first page's offset is printed, and pieces begin anywhere.
+                let offset = ours.pgoff.0.wrapping_sub(ours.range.start >> 12);
+                let same_line = offset == (theirs.offset >> 12).wrapping_sub(theirs.start >> 12);
+                same_line && self.same_inode(file.inode, inode)
+            }
+            _ => false,
+        }
+    }
+
+    fn same_inode(&mut self, ours: u64, theirs: InodeId) -> bool {
+        if !Files::is_nameless(ours) {
+            return ours == u64::from(theirs.0);
+        }
+        *self.files.nameless.entry(ours).or_insert(theirs) == theirs
+    }
+
+    fn differ(&mut self, ours: Option<&VmaView>, theirs: Option<&SnapVma>, reason: Option<String>) {
+        let ours_text = |v: &VmaView| {
+            let faulted = if v.anon_vma.is_some() {
+                "faulted"
+            } else {
+                "unfaulted"
+            };
+            format!(
+                "{:x}-{:x} {} pgoff {:#x} {faulted}",
+                v.range.start,
+                v.range.end,
+                letters(perms(v)),
+                v.pgoff.0
+            )
+        };
+        let kernel_text = |v: &SnapVma| {
+            let faulted = match v.kernel {
+                None => "",
+                Some(k) if k.anon_vma == 0 => " unfaulted",
+                Some(_) => " faulted",
+            };
+            format!(
+                "{:x}-{:x} {} offset {:#x}{faulted}",
+                v.start,
+                v.end,
+                letters(v.perms),
+                v.offset
+            )
+        };
+        self.outcome.differences.push(Difference {
+            mm: self.mm,
+            call: self.call.clone(),
+            kernel: theirs.map_or_else(|| "nothing there".to_owned(), kernel_text),
+            ours: ours.map_or_else(|| "nothing there".to_owned(), ours_text),
+            reason,
+        });
+    }
+}
+
+fn letters(p: Perms) -> String {
+    let letter = |set: bool, c: char| if set { c } else { '-' };
+    let sharing = if p.shared { 's' } else { 'p' };
+    [
+        letter(p.read, 'r'),
+        letter(p.write, 'w'),
+        letter(p.exec, 'x'),
+        sharing,
+    ]
+    .into_iter()
+    .collect()
+}
+
+fn perms(vma: &VmaView) -> Perms {
+    let flags = vma.body.flags;
+    Perms {
+        read: flags.contains(VmFlags::READ),
+        write: flags.contains(VmFlags::WRITE),
+        exec: flags.contains(VmFlags::EXEC),
+        shared: flags.contains(VmFlags::MAYSHARE),
+    }
+}

@@ -1,0 +1,254 @@
+//! One policy's side of a replay: the address spaces as it would have them.
+
+use super::act::place;
+use super::action::Action;
+use super::report::PolicyReport;
+use std::collections::HashMap;
+use vmarea::Space;
+use vmarea::System;
+use vmarea::call::mmap::{MmapRequest, Placement};
+use vmarea::call::mremap::MremapRequest;
+use vmarea::fault::Touch;
+use vmarea::mm::{Layout, Limits};
+use vmarea::values::call_flags::{MapFlags, MremapFlags};
+use vmarea::values::{Errno, MmId, PAGE_SIZE, Policy};
+use vmarea_trace::event::{Access, Call, Fault, MmId as TraceMm, Touch as Touched};
+
+/// The address spaces of one policy.
+#[derive(Debug)]
+pub struct World {
+    /// Name for reports.
+    pub name: &'static str,
+    /// The machine.
+    pub space: Space,
+    /// Counts so far; those of living address spaces are added when they end.
+    pub report: PolicyReport,
+    mms: HashMap<TraceMm, MmId>,
+    /// The address space that was asked for last.
+    last: Option<(TraceMm, MmId)>,
+    /// VMAs of each living address space, and of all.
+    live: HashMap<TraceMm, u64>,
+    total_live: u64,
+}
+
+impl World {
+    /// An empty world.
+    pub fn new(name: &'static str, policy: Policy, system: System) -> Self {
+        let mut space = Space::new(policy, system);
+        space.count_lookups();
+        World {
+            name,
+            space,
+            report: PolicyReport::default(),
+            mms: HashMap::new(),
+            last: None,
+            live: HashMap::new(),
+            total_live: 0,
+        }
+    }
+
+    /// Our number for a recorded address space.
+    pub fn mm(&mut self, mm: TraceMm) -> Option<MmId> {
+        match self.last {
+            Some((last, id)) if last == mm => Some(id),
+            _ => {
+                let id = *self.mms.get(&mm)?;
+                self.last = Some((mm, id));
+                Some(id)
+            }
+        }
+    }
+
+    /// Our number for a recorded address space that exists.
+    pub fn existing(&self, mm: TraceMm) -> Option<MmId> {
+        self.mms.get(&mm).copied()
+    }
+
+    /// A new address space without content.
+    pub fn mm_empty(&mut self, mm: TraceMm) {
+        let id = self.space.mm_create(Layout::default(), Limits::default());
+        self.adopt(mm, id);
+    }
+
+    /// A copy.
+    pub fn mm_fork(&mut self, mm: TraceMm, parent: TraceMm) {
+        let Some(parent) = self.mm(parent) else {
+            return;
+        };
+        let id = self.space.fork(parent);
+        self.adopt(mm, id);
+    }
+
+    fn adopt(&mut self, mm: TraceMm, id: Result<MmId, Errno>) {
+        self.mm_end(mm);
+        if let Ok(id) = id {
+            self.mms.insert(mm, id);
+            self.count(mm, id);
+        }
+    }
+
+    /// The last user has gone.
+    pub fn mm_end(&mut self, mm: TraceMm) {
+        self.last = None;
+        let Some(id) = self.mms.remove(&mm) else {
+            return;
+        };
+        self.add_counts(id);
+        self.report.vmas_exit += self.live.get(&mm).copied().unwrap_or(0);
+        self.total_live -= self.live.remove(&mm).unwrap_or(0);
+        // It exists: it was in the table.
+        let _ = self.space.mm_exit(id);
+    }
+
+    /// Ends whatever is left.
+    pub fn finish(&mut self) {
+        for mm in self.mms.keys().copied().collect::<Vec<_>>() {
+            self.mm_end(mm);
+        }
+    }
+
+    fn add_counts(&mut self, id: MmId) {
+        let (lookups, hits) = self.space.lookup_counts(id);
+        self.report.lookups += lookups;
+        self.report.last_used_hits += hits;
+        let Some(r) = self.space.mmap_read_lock(id) else {
+            return;
+        };
+        let stats = &r.state().stats;
+        for (kind, n) in stats.merges().filter(|(_, n)| *n > 0) {
+            *self
+                .report
+                .merges
+                .entry(kind.name().to_owned())
+                .or_default() += n;
+        }
+        for (reason, n) in stats.refusals().filter(|(_, n)| *n > 0) {
+            *self
+                .report
+                .refusals
+                .entry(reason.name().to_owned())
+                .or_default() += n;
+        }
+        for (call, outcome, n) in stats.attempts().filter(|(.., n)| *n > 0) {
+            let by_outcome = self
+                .report
+                .attempts
+                .entry(call.name().to_owned())
+                .or_default();
+            *by_outcome.entry(outcome.name().to_owned()).or_default() += n;
+        }
+        self.report.pgoff_updates += stats.pgoff_updates;
+        self.report.splits += stats.splits;
+    }
+
+    /// The invariants of one address space hold, but for its pages (says on stderr which does not).
+    pub(crate) fn is_valid(&mut self, mm: TraceMm) -> bool {
+        let checked = self
+            .mm(mm)
+            .map_or(Ok(()), |id| self.space.validate_vmas(id));
+        checked
+            .inspect_err(|v| eprintln!("{}: {}", self.name, v.0))
+            .is_ok()
+    }
+
+    /// Follows the number of VMAs.
+    pub fn count(&mut self, mm: TraceMm, id: MmId) {
+        let Some(r) = self.space.mmap_read_lock(id) else {
+            return;
+        };
+        let now = u64::from(r.state().map_count);
+        let was = self.live.insert(mm, now).unwrap_or(0);
+        self.total_live = self.total_live + now - was;
+        self.report.vmas_peak = self.report.vmas_peak.max(self.total_live);
+    }
+
+    /// A page fault.
+    #[inline]
+    pub fn fault(&mut self, fault: &Fault) {
+        let Some(mm) = self.mm(fault.mm) else { return };
+        let touch = touch_of(fault.access);
+        // The address space exists, and what the fault comes to shows in the pages.
+        let _ = self.space.fault(mm, fault.addr, touch);
+    }
+
+    /// Access by other means than a fault.
+    pub fn touch(&mut self, touched: &Touched) {
+        let Some(mm) = self.mm(touched.mm) else {
+            return;
+        };
+        let touch = touch_of(touched.access);
+        let end = touched.addr.saturating_add(touched.len);
+        let mut at = touched.addr;
+        while at < end {
+            if !matches!(
+                self.space.fault(mm, at, touch),
+                Ok(vmarea::fault::Faulted::Done | vmarea::fault::Faulted::Spurious)
+            ) {
+                break;
+            }
+            at = (at & !(PAGE_SIZE - 1)) + PAGE_SIZE;
+        }
+    }
+
+    /// Could the call have had its result now? Judged by where the kernel put a mapping: nothing else
+    /// tells the order of calls so well.
+    pub fn is_plausible(&mut self, action: &Action, call: &Call) -> bool {
+        let (Some(mm), Placement::At(there)) = (self.mm(call.mm), place(call.ret)) else {
+            return true;
+        };
+        match *action {
+            Action::Mmap {
+                addr,
+                len,
+                prot,
+                flags,
+                ref file,
+                offset,
+                ..
+            } => {
+                let map = MapFlags::from_bits_retain(flags);
+                let told = MapFlags::FIXED | MapFlags::FIXED_NOREPLACE | MapFlags::BIT32;
+                let request = MmapRequest {
+                    addr,
+                    len,
+                    prot,
+                    flags,
+                    file: file.as_ref(),
+                    offset,
+                    ..MmapRequest::default()
+                };
+                map.intersects(told) || self.space.predict_mmap(mm, &request) == Ok(there)
+            }
+            Action::Mremap {
+                addr,
+                old_len,
+                new_len,
+                flags,
+                new_addr,
+            } => {
+                let placement = Placement::Search;
+                let request = MremapRequest {
+                    addr,
+                    old_len,
+                    new_len,
+                    flags,
+                    new_addr,
+                    placement,
+                };
+                there == addr
+                    || flags.contains(MremapFlags::FIXED)
+                    || self.space.predict_mremap(mm, &request) == Ok(there)
+            }
+            _ => true,
+        }
+    }
+}
+
+fn touch_of(access: Access) -> Touch {
+    match access {
+        Access::Read => Touch::Read,
+        Access::Exec => Touch::Exec,
+        // Most faults are writes; where that is wrong it shows as undecided.
+        Access::Write | Access::Unknown => Touch::Write,
+    }
+}

@@ -1,0 +1,416 @@
+//! Where the parts of a process lie: binary image, static variables, heap, mappings, stack, and what
+//! the kernel adds.
+//!
+//! Mappings that touch and serve the same end are one part; what lies between parts is a gap. Inside
+//! of the program's own parts the file of the program tells where variables of each kind are
+//! ([`elf`]). Deliberately absent: what other files in the address space hold.
+//!
+//! # Picture
+//! ```text
+//! kernel space
+//! ~~~~ gap
+//! stack            grows down          start_stack
+//! ~~~~ gap
+//! vdso, libraries, other mappings      mmap_base, down
+//! ~~~~ gap
+//! heap             grows up            start_brk .. brk
+//! static variables uninitialised, initialised
+//! binary image     constants, code
+//! ```
+
+mod draw;
+pub mod elf;
+mod text;
+
+use super::process::Process;
+use crate::explain::subject::Seen;
+use elf::{Image, Symbol};
+use serde::{Serialize, Serializer};
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use vmarea::values::VmFlags;
+use vmarea_host::maps::{MapName, Mapping};
+
+/// Mappings of files and memory that keep a part of their own where there are too many.
+const LARGEST: usize = 24;
+/// The first address that is not a process's, with page tables of four levels and of five.
+const TASK_ENDS: [u64; 2] = [1 << 47, 1 << 56];
+const TASK_END_32: u64 = 1 << 32;
+
+/// What a part is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Beyond what a process may map.
+    KernelSpace,
+    /// `[vdso]`, `[vvar]` and their kin.
+    Vdso,
+    /// The stack of the first thread.
+    Stack,
+    /// A file, libraries among them.
+    File,
+    /// Private memory.
+    Anonymous,
+    /// Shared memory without a name in a file system.
+    Shared,
+    /// Several mappings that were too many to show.
+    Folded,
+    /// What `brk` gives.
+    Heap,
+    /// Static variables without a value in the file.
+    Uninitialised,
+    /// Static variables with a value in the file.
+    Initialised,
+    /// Constants, string literals and headers of the program.
+    Constants,
+    /// Code of the program.
+    Code,
+    /// Nothing.
+    Gap,
+}
+
+impl Kind {
+    /// What it is, in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Kind::KernelSpace => "beyond the process: kernel space",
+            Kind::Vdso => "made by the kernel (vdso, vvar)",
+            Kind::Stack => "stack, grows down",
+            Kind::File => "file",
+            Kind::Anonymous => "anonymous memory",
+            Kind::Shared => "shared memory",
+            Kind::Folded => "more mappings",
+            Kind::Heap => "heap, grows up",
+            Kind::Uninitialised => "static variables, uninitialised",
+            Kind::Initialised => "static variables, initialised",
+            Kind::Constants => "binary image: constants, headers",
+            Kind::Code => "binary image: code",
+            Kind::Gap => "unmapped",
+        }
+    }
+
+    /// One of many that may be folded.
+    fn is_plain_mapping(self) -> bool {
+        matches!(self, Kind::File | Kind::Anonymous | Kind::Shared)
+    }
+}
+
+/// A part of the address space.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Part {
+    /// What it is.
+    pub kind: Kind,
+    /// First address.
+    #[serde(serialize_with = "hexadecimal")]
+    pub start: u64,
+    /// First address after it.
+    #[serde(serialize_with = "hexadecimal")]
+    pub end: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Mappings in it.
+    pub mappings: usize,
+    /// The file, or the name that the program gave.
+    pub name: String,
+    /// `rwxp` of its mappings, each once.
+    pub perms: BTreeSet<String>,
+    /// Known addresses in it, the highest first.
+    pub marks: Vec<Mark>,
+}
+
+/// A known address.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Mark {
+    /// The address.
+    #[serde(serialize_with = "hexadecimal")]
+    pub address: u64,
+    /// Its name.
+    pub name: String,
+    /// What lies there.
+    pub what: String,
+}
+
+/// The whole address space.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Anatomy {
+    /// Version of this structure.
+    pub schema: u32,
+    /// The process, where there is one.
+    pub pid: Option<i32>,
+    /// What is shown.
+    pub title: String,
+    /// Parts and gaps, the highest first.
+    pub parts: Vec<Part>,
+    /// What to know when reading it.
+    pub notes: Vec<String>,
+}
+
+/// Whether many mappings are folded into few parts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fold {
+    /// Only so many that it can be read.
+    Small,
+    /// None.
+    None,
+}
+
+impl Anatomy {
+    /// Of a process.
+    pub fn new(process: &Process, fold: Fold) -> Anatomy {
+        let program = Program::of(process);
+        let mut notes = Vec::new();
+        let image = match (&process.program, &program) {
+            (Some(path), Some(program)) => match elf::read(path, program.lowest) {
+                Ok(image) => Some(image),
+                Err(why) => {
+                    notes.push(format!("symbols of the program are not known: {why}"));
+                    None
+                }
+            },
+            _ => {
+                notes.push("the file of the program cannot be read or has changed".to_owned());
+                None
+            }
+        };
+        notes.extend(image.as_ref().and_then(|image| image.note.clone()));
+        let mut parts = parts(process, program.as_ref());
+        if fold == Fold::Small {
+            parts = folded(parts);
+        }
+        add_marks(&mut parts, process, image.as_ref());
+        add_gaps(&mut parts, image.as_ref());
+        parts.reverse();
+        Anatomy {
+            schema: 1,
+            pid: process.subject.pid,
+            title: process.title(),
+            parts,
+            notes,
+        }
+    }
+}
+
+/// The file that the process runs.
+struct Program {
+    dev: u64,
+    ino: u64,
+    /// Its lowest mapping.
+    lowest: u64,
+}
+
+impl Program {
+    /// The file that the data of the program lie in, or else the one that `/proc/PID/exe` leads to.
+    fn of(process: &Process) -> Option<Program> {
+        let mappings = || process.subject.seen.iter().map(|seen| &seen.mapping);
+        let holds = |m: &&Mapping| {
+            let data = process.info.start_data;
+            m.ino != 0 && data.is_some_and(|data| (m.start..m.end).contains(&data))
+        };
+        let by_inode = || {
+            let ino = process.program.as_ref()?.metadata().ok()?.ino();
+            mappings().find(|m| m.ino == ino)
+        };
+        let one = mappings().find(holds).or_else(by_inode)?;
+        let same = |m: &&Mapping| (m.dev, m.ino) == (one.dev, one.ino);
+        Some(Program {
+            dev: one.dev,
+            ino: one.ino,
+            lowest: mappings().find(same)?.start,
+        })
+    }
+
+    fn is(&self, mapping: &Mapping) -> bool {
+        (self.dev, self.ino) == (mapping.dev, mapping.ino)
+    }
+}
+
+/// The parts by address, the lowest first, without gaps.
+fn parts(process: &Process, program: Option<&Program>) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    for seen in &process.subject.seen {
+        let mapping = &seen.mapping;
+        let kind = kind(seen, program, process.info.start_data, parts.last());
+        let part = Part {
+            kind,
+            start: mapping.start,
+            end: mapping.end,
+            size: mapping.end - mapping.start,
+            mappings: 1,
+            name: mapping.name.text(),
+            perms: [crate::explain::detail::letters(mapping.perms)].into(),
+            marks: Vec::new(),
+        };
+        match parts.last_mut() {
+            Some(last) if belongs(last, &part) => last.take(part),
+            _ => parts.push(part),
+        }
+    }
+    parts
+}
+
+fn kind(
+    seen: &Seen,
+    program: Option<&Program>,
+    start_data: Option<u64>,
+    before: Option<&Part>,
+) -> Kind {
+    let mapping = &seen.mapping;
+    // Variables that may only be read once the program is linked are variables all the same.
+    let has_data = start_data.is_some_and(|data| mapping.end > data);
+    let grows = seen
+        .flags
+        .is_some_and(|flags| flags.contains(VmFlags::GROWSDOWN));
+    let follows_data = before.is_some_and(|before| {
+        let data = matches!(before.kind, Kind::Initialised | Kind::Uninitialised);
+        data && before.end == mapping.start
+    });
+    match &mapping.name {
+        MapName::Special(_) => Kind::Vdso,
+        MapName::Stack => Kind::Stack,
+        MapName::Heap => Kind::Heap,
+        _ if program.is_some_and(|program| program.is(mapping)) => match mapping.perms {
+            perms if perms.exec => Kind::Code,
+            perms if perms.write || has_data => Kind::Initialised,
+            _ => Kind::Constants,
+        },
+        MapName::None if grows => Kind::Stack,
+        MapName::None if follows_data && mapping.perms.write => Kind::Uninitialised,
+        _ if mapping.perms.shared && !is_file(mapping) => Kind::Shared,
+        MapName::Path(_) => Kind::File,
+        MapName::None | MapName::Named(_) => Kind::Anonymous,
+    }
+}
+
+/// A file that somebody named, rather than one that stands for memory.
+fn is_file(mapping: &Mapping) -> bool {
+    let name = mapping.name.text();
+    let nameless = ["/dev/zero", "/SYSV", "/memfd:"];
+    matches!(mapping.name, MapName::Path(_)) && !nameless.iter().any(|n| name.starts_with(n))
+}
+
+fn belongs(last: &Part, next: &Part) -> bool {
+    let same = match last.kind {
+        Kind::Vdso => true,
+        _ => last.name == next.name,
+    };
+    last.kind == next.kind && last.end == next.start && same
+}
+
+impl Part {
+    fn take(&mut self, next: Part) {
+        if self.kind == Kind::Vdso && self.name != next.name {
+            self.name = format!("{} {}", self.name, next.name);
+        }
+        self.end = next.end;
+        self.size += next.size;
+        self.mappings += next.mappings;
+        self.perms.extend(next.perms);
+    }
+}
+
+/// Runs of small mappings become one part each, where there are more than can be read.
+fn folded(parts: Vec<Part>) -> Vec<Part> {
+    let mut sizes: Vec<u64> = parts
+        .iter()
+        .filter(|part| part.kind.is_plain_mapping())
+        .map(|part| part.size)
+        .collect();
+    if sizes.len() <= LARGEST {
+        return parts;
+    }
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    let least = sizes[LARGEST - 1];
+    let mut folded: Vec<Part> = Vec::new();
+    // Many may be as large as the least: as many as there is room for.
+    let mut room = LARGEST;
+    for mut part in parts {
+        if part.kind.is_plain_mapping() {
+            if part.size >= least && room > 0 {
+                room -= 1;
+            } else {
+                part.kind = Kind::Folded;
+                part.name = String::new();
+            }
+        }
+        match folded.last_mut() {
+            Some(last) if last.kind == Kind::Folded && part.kind == Kind::Folded => last.take(part),
+            _ => folded.push(part),
+        }
+    }
+    folded
+}
+
+/// Addresses that the kernel keeps, and those that the file of the program names.
+fn add_marks(parts: &mut [Part], process: &Process, image: Option<&Image>) {
+    let info = &process.info;
+    let mark = |address: Option<u64>, name: &str, what: &str| {
+        address.map(|address| Mark {
+            address,
+            name: name.to_owned(),
+            what: what.to_owned(),
+        })
+    };
+    let kept = [
+        mark(
+            info.start_stack,
+            "start_stack",
+            "the stack at the start of the program; arguments above",
+        ),
+        mark(info.start_data, "start_data", "initialised data begin"),
+        mark(info.end_data, "end_data", "initialised data end"),
+        mark(info.start_brk, "start_brk", "the heap begins"),
+        mark(info.brk, "brk", "the heap ends"),
+        mark(info.mmap_base, "mmap_base", "new mappings are placed below"),
+    ];
+    let symbols = image.iter().flat_map(|image| &image.symbols);
+    let known = kept.into_iter().flatten().chain(symbols.map(Symbol::mark));
+    for mark in known {
+        // An end lies in the part that it ends.
+        let ends = matches!(mark.name.as_str(), "brk" | "end_data" | "mmap_base");
+        let at = mark.address - u64::from(ends && mark.address > 0);
+        let part = parts
+            .iter_mut()
+            .find(|part| (part.start..part.end).contains(&at));
+        if let Some(part) = part {
+            part.marks.push(mark);
+        }
+    }
+    for part in parts {
+        part.marks
+            .sort_by_key(|mark| std::cmp::Reverse(mark.address));
+    }
+}
+
+fn add_gaps(parts: &mut Vec<Part>, image: Option<&Image>) {
+    let last = parts.last().map_or(0, |part| part.end);
+    let narrow = image.is_some_and(|image| image.bits == 32);
+    let task_end = match last {
+        last if narrow && last <= TASK_END_32 => TASK_END_32,
+        last => *TASK_ENDS.iter().find(|end| last <= **end).unwrap_or(&last),
+    };
+    let bare = |kind: Kind, start: u64, end: u64| Part {
+        kind,
+        start,
+        end,
+        size: end - start,
+        mappings: 0,
+        name: String::new(),
+        perms: BTreeSet::new(),
+        marks: Vec::new(),
+    };
+    let mut all = Vec::with_capacity(parts.len() * 2 + 2);
+    let mut at = 0;
+    parts.push(bare(Kind::KernelSpace, task_end, u64::MAX));
+    for part in parts.drain(..) {
+        if part.start > at {
+            all.push(bare(Kind::Gap, at, part.start));
+        }
+        at = part.end;
+        all.push(part);
+    }
+    *parts = all;
+}
+
+fn hexadecimal<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{number:#x}"))
+}

@@ -1,0 +1,78 @@
+//! The address space as text, from high addresses to low ones.
+
+use super::{Anatomy, Kind, Part};
+use crate::explain::rows::printable;
+use std::io::{self, Write};
+
+/// Characters of what a part is, before its size.
+const WORDS: usize = 52;
+
+impl Anatomy {
+    /// Writes the drawing; `size` prints a number of bytes.
+    ///
+    /// # Errors
+    /// Where `out` takes no more.
+    pub fn write_text(&self, out: &mut dyn Write, size: &dyn Fn(u64) -> String) -> io::Result<()> {
+        writeln!(out, "{}\n", printable(&self.title))?;
+        let mut above = Kind::Gap;
+        for part in &self.parts {
+            if part.kind == Kind::Gap {
+                if above != Kind::Gap {
+                    writeln!(out, "{:>16x} ┴", part.end)?;
+                }
+                writeln!(out, "{:>16} ┊ {} unmapped", "", size(part.size))?;
+            } else {
+                let corner = if above == Kind::Gap { '┬' } else { '┼' };
+                writeln!(out, "{:>16x} {corner}", part.end)?;
+                write_part(out, part, size)?;
+            }
+            above = part.kind;
+        }
+        let corner = if above == Kind::Gap { ' ' } else { '┴' };
+        writeln!(out, "{:>16x} {corner}", 0)?;
+        for note in &self.notes {
+            writeln!(out, "{}", printable(note))?;
+        }
+        Ok(())
+    }
+}
+
+fn write_part(out: &mut dyn Write, part: &Part, size: &dyn Fn(u64) -> String) -> io::Result<()> {
+    let what = part.label();
+    let perms: Vec<_> = part.perms.iter().map(String::as_str).collect();
+    let mappings = match part.mappings {
+        0 => String::new(),
+        1 => perms.join(" "),
+        n => format!("{n} mappings: {}", perms.join(" ")),
+    };
+    let size = match part.kind {
+        Kind::KernelSpace => String::new(),
+        _ => size(part.size),
+    };
+    let line = format!("│ {what:<WORDS$} {size:>11}  {mappings}");
+    writeln!(out, "{:>16} {}", "", line.trim_end())?;
+    for mark in &part.marks {
+        let name = printable(&mark.name);
+        writeln!(
+            out,
+            "{:>16} │ {:>14x} {name}: {}",
+            "", mark.address, mark.what
+        )?;
+    }
+    Ok(())
+}
+
+impl Part {
+    /// What it is, with its name where that says more.
+    pub(super) fn label(&self) -> String {
+        let name = printable(&self.name);
+        match self.kind {
+            Kind::File | Kind::Shared if !name.is_empty() => name,
+            Kind::Anonymous if !name.is_empty() => format!("anonymous memory {name}"),
+            Kind::Anonymous if self.perms.iter().all(|perms| perms.starts_with("---")) => {
+                "reserved: nothing may touch it".to_owned()
+            }
+            kind => kind.words().to_owned(),
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Parent, child and grandchild, made on purpose, in our core and in the running kernel.
+//!
+//! The same steps are done by both: a mapping that all three copy and write to (the thesis's figures
+//! 2.8 and 2.9), one that was split, one that nobody touched before the last fork, one whose first
+//! owner has let go of it, and one that only the child has. What comes out has to be the same graph.
+//!
+//! # Picture
+//! ```text
+//! parent      data split(3) gone idle ──fork──┐                          gone unmapped
+//! child                                       └─ writes data, gone; maps own ──fork──┐
+//! grandchild                                                                         └─ writes data, idle
+//! ```
+
+use super::core::Member;
+use super::isomorphism::{self, Verdict};
+use super::kernel::Seen;
+use super::{Graph, core, kernel};
+use serde::Serialize;
+use vmarea::call::mmap::MmapRequest;
+use vmarea::fault::Touch;
+use vmarea::mm::{Layout, Limits};
+use vmarea::values::call_flags::{MapFlags, map_type, prot};
+use vmarea::values::{Errno, MmId, PAGE_SHIFT, PAGE_SIZE, Policy, VmFlags, VmRange};
+use vmarea::vma::VmaView;
+use vmarea::{Space, System};
+use vmarea_host::oracle::{Access, Oracle, OracleError};
+use vmarea_host::view::{KernelView, View, ViewError};
+use vmarea_trace::sysno;
+
+const NAMES: [&str; 3] = ["parent", "child", "grandchild"];
+const PARENT: usize = 0;
+const CHILD: usize = 1;
+const GRANDCHILD: usize = 2;
+
+/// Far away from everything that a process begins with.
+const BASE: u64 = 0x10_0000_0000;
+const READ_WRITE: u32 = prot::READ | prot::WRITE;
+
+/// Where a mapping begins, and how many pages it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Place {
+    name: &'static str,
+    start: u64,
+    pages: u64,
+}
+
+impl Place {
+    const fn new(name: &'static str, number: u64, pages: u64) -> Place {
+        Place {
+            name,
+            // Apart from each other, so that none of them merge.
+            start: BASE + (number << 20),
+            pages,
+        }
+    }
+
+    fn page(self, index: u64) -> u64 {
+        self.start + index * PAGE_SIZE
+    }
+}
+
+const DATA: Place = Place::new("data", 0, 8);
+const SPLIT: Place = Place::new("split", 1, 6);
+const GONE: Place = Place::new("gone", 2, 4);
+const IDLE: Place = Place::new("idle", 3, 4);
+const OWN: Place = Place::new("own", 4, 2);
+const PLACES: [Place; 5] = [DATA, SPLIT, GONE, IDLE, OWN];
+const WINDOW: VmRange = VmRange {
+    start: BASE,
+    end: BASE + (16 << 20),
+};
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Map(usize, Place),
+    Write(usize, u64),
+    /// Two pages may only be read from now on.
+    Protect(usize, u64),
+    Unmap(usize, Place),
+    Fork(usize, usize),
+}
+
+const STEPS: [Step; 17] = [
+    Step::Map(PARENT, DATA),
+    Step::Write(PARENT, DATA.start),
+    Step::Map(PARENT, SPLIT),
+    Step::Write(PARENT, SPLIT.start),
+    Step::Protect(PARENT, SPLIT.start + 2 * PAGE_SIZE),
+    Step::Map(PARENT, GONE),
+    Step::Write(PARENT, GONE.start),
+    Step::Map(PARENT, IDLE),
+    Step::Fork(PARENT, CHILD),
+    Step::Write(CHILD, DATA.start),
+    Step::Unmap(PARENT, GONE),
+    Step::Write(CHILD, GONE.start),
+    Step::Map(CHILD, OWN),
+    Step::Write(CHILD, OWN.start),
+    Step::Fork(CHILD, GRANDCHILD),
+    Step::Write(GRANDCHILD, DATA.start),
+    Step::Write(GRANDCHILD, IDLE.start),
+];
+
+/// Why the graph cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// Our core refused a step.
+    #[error("the core refuses {0}: {1:?}")]
+    Core(String, Errno),
+    /// The kernel refused a step.
+    #[error("the kernel refuses {0}: error {1}")]
+    Kernel(String, i32),
+    /// The processes.
+    #[error(transparent)]
+    Oracle(#[from] OracleError),
+    /// The view of their address spaces.
+    #[error(transparent)]
+    View(#[from] ViewError),
+}
+
+/// Both graphs, and whether they are the same.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Demo {
+    /// Ours.
+    pub core: Graph,
+    /// The running kernel's.
+    pub kernel: Option<Graph>,
+    /// What comparing them gave.
+    pub verdict: Option<Verdict>,
+    /// Why the kernel's is not there.
+    pub without_kernel: Option<String>,
+}
+
+impl Demo {
+    /// Makes both, the kernel's where it is permitted to look.
+    ///
+    /// # Errors
+    /// Where a step is refused; a kernel that does not let us look is none.
+    pub fn make(policy: Policy) -> Result<Demo, DemoError> {
+        let core = in_core(policy)?;
+        let (kernel, without_kernel) = match KernelView::open() {
+            Ok(eye) => (Some(in_kernel(&eye)?), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        Ok(Demo {
+            verdict: kernel
+                .as_ref()
+                .map(|kernel| isomorphism::compare(&core, kernel)),
+            core,
+            kernel,
+            without_kernel,
+        })
+    }
+}
+
+/// The graph in our own core under a policy.
+///
+/// # Errors
+/// [`DemoError::Core`].
+pub fn in_core(policy: Policy) -> Result<Graph, DemoError> {
+    let space = Space::new(policy, System::default());
+    let layout = Layout {
+        mmap_base: 0x7fff_0000_0000,
+        ..Layout::default()
+    };
+    let refused = |what: &dyn std::fmt::Debug, errno| DemoError::Core(format!("{what:?}"), errno);
+    let parent = space.mm_create(layout, Limits::default());
+    let mut mms = vec![parent.map_err(|errno| refused(&"an address space", errno))?];
+    for step in STEPS {
+        core_step(&space, &mut mms, step).map_err(|errno| refused(&step, errno))?;
+    }
+    let members = mms
+        .iter()
+        .zip(NAMES)
+        .enumerate()
+        .map(|(at, (&mm, name))| Member {
+            name: name.to_owned(),
+            mm,
+            parent: at.checked_sub(1),
+        });
+    let members: Vec<_> = members.collect();
+    let name_of = |_: &Layout, view: &VmaView| name_at(view.range.start);
+    let title = format!("our core, policy {}", policy.name);
+    Ok(core::graph(&space, &title, &members, WINDOW, &name_of))
+}
+
+fn core_step(space: &Space, mms: &mut Vec<MmId>, step: Step) -> Result<(), Errno> {
+    match step {
+        Step::Map(process, place) => {
+            let request = MmapRequest {
+                addr: place.start,
+                len: place.pages << PAGE_SHIFT,
+                prot: READ_WRITE,
+                flags: anonymous(),
+                ..MmapRequest::default()
+            };
+            space.mmap(mms[process], &request).map(|_| ())
+        }
+        Step::Write(process, addr) => space.fault(mms[process], addr, Touch::Write).map(|_| ()),
+        Step::Protect(process, addr) => {
+            space.mprotect(mms[process], addr, 2 * PAGE_SIZE, prot::READ, -1)
+        }
+        Step::Unmap(process, place) => {
+            space.munmap(mms[process], place.start, place.pages << PAGE_SHIFT)
+        }
+        Step::Fork(process, _) => space.fork(mms[process]).map(|child| mms.push(child)),
+    }
+}
+
+/// The graph in the running kernel, by real processes.
+///
+/// # Errors
+/// Where a step is refused, or the kernel does not let us look.
+pub fn in_kernel(eye: &KernelView) -> Result<Graph, DemoError> {
+    let mut oracle = Oracle::start()?;
+    for step in STEPS {
+        if let Err(errno) = kernel_step(&mut oracle, step)? {
+            return Err(DemoError::Kernel(format!("{step:?}"), errno));
+        }
+    }
+    let mut seen = Vec::new();
+    let mut view = View::default();
+    for (process, name) in NAMES.iter().enumerate() {
+        let pid = oracle.pid(process).ok_or(OracleError::NoProcess(process))?;
+        eye.read(pid, &mut view)?;
+        let shown = view
+            .vmas
+            .iter()
+            .filter(|v| v.start >= WINDOW.start && v.end <= WINDOW.end);
+        let vmas = shown.map(|v| Seen {
+            start: v.start,
+            end: v.end,
+            pgoff: v.pgoff,
+            flags: VmFlags::from_bits_retain(v.flags),
+            name: name_at(v.start),
+            anon_vma: v.anon_vma,
+            root: v.root,
+            chain_singular: v.chain_singular,
+            num_children: v.num_children,
+            num_active_vmas: v.num_active_vmas,
+        });
+        seen.push(((*name).to_owned(), process.checked_sub(1), vmas.collect()));
+    }
+    Ok(kernel::graph("the running kernel", seen))
+}
+
+fn kernel_step(oracle: &mut Oracle, step: Step) -> Result<Result<(), i32>, OracleError> {
+    let no_file = u64::MAX;
+    let (process, number, args) = match step {
+        Step::Map(process, place) => {
+            let len = place.pages << PAGE_SHIFT;
+            let flags = anonymous().into();
+            let args = [place.start, len, READ_WRITE.into(), flags, no_file, 0];
+            (process, sysno::MMAP, args)
+        }
+        Step::Protect(process, addr) => {
+            let args = [addr, 2 * PAGE_SIZE, prot::READ.into(), 0, 0, 0];
+            (process, sysno::MPROTECT, args)
+        }
+        Step::Unmap(process, place) => {
+            let args = [place.start, place.pages << PAGE_SHIFT, 0, 0, 0, 0];
+            (process, sysno::MUNMAP, args)
+        }
+        Step::Write(process, addr) => {
+            return Ok(match oracle.write(process, addr, 1)? {
+                Access::Done(_) => Ok(()),
+                Access::Signal { signal, .. } => Err(signal),
+            });
+        }
+        Step::Fork(process, child) => return oracle.fork(process, child),
+    };
+    let result = oracle.call(process, number.into(), args)?;
+    Ok(result.map(|_| ()))
+}
+
+fn anonymous() -> u32 {
+    map_type::PRIVATE | MapFlags::ANONYMOUS.bits() | MapFlags::FIXED.bits()
+}
+
+fn name_at(addr: u64) -> String {
+    let found = PLACES
+        .iter()
+        .find(|p| (p.start..p.page(p.pages)).contains(&addr));
+    found.map_or("", |place| place.name).to_owned()
+}

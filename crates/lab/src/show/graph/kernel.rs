@@ -1,0 +1,114 @@
+//! The graph of running processes, as far as the kernel shows it.
+//!
+//! The kernel's view gives each VMA's own anon_vma, the root of that, two of its numbers, and
+//! whether the chain has more than one link. Parents, and the ancestors between a VMA's own anon_vma and
+//! the root, are not to be seen. That the root itself is in the chain is a rule of the kernel: a
+//! child takes a copy of its parent's chain, and a chain begins with the first anon_vma of its
+//! family.
+
+use super::{AnonVma, Av, Graph, Links, Numbering, Process, Source, Vma};
+use vmarea::values::VmFlags;
+
+/// What the kernel says of a VMA.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Seen {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// `vm_pgoff`, pages.
+    pub pgoff: u64,
+    /// `vm_flags`.
+    pub flags: VmFlags,
+    /// What it is called.
+    pub name: String,
+    /// Identity of its own anon_vma, 0 for none.
+    pub anon_vma: u64,
+    /// Identity of the root, 0 for none.
+    pub root: u64,
+    /// It hangs on one anon_vma at the most.
+    pub chain_singular: bool,
+    /// `num_children` of its own anon_vma.
+    pub num_children: Option<u64>,
+    /// `num_active_vmas` of its own anon_vma.
+    pub num_active_vmas: Option<u64>,
+}
+
+/// The graph of processes, each with its name, the place of its parent, and its VMAs by address.
+pub fn graph(title: &str, seen: Vec<(String, Option<usize>, Vec<Seen>)>) -> Graph {
+    let mut anon_vmas = Met::default();
+    let processes = seen.into_iter().map(|(name, parent, vmas)| Process {
+        name,
+        parent,
+        vmas: vmas.into_iter().map(|vma| anon_vmas.vma(vma)).collect(),
+    });
+    let processes = processes.collect();
+    let mut graph = Graph {
+        title: title.to_owned(),
+        source: Source::Kernel,
+        processes,
+        anon_vmas: anon_vmas.anon_vmas,
+        notes: Vec::new(),
+    };
+    if !graph.anon_vmas.is_empty() {
+        graph.notes.push(NOT_SEEN.to_owned());
+    }
+    graph
+}
+
+/// What every reader of a live graph has to know.
+pub const NOT_SEEN: &str = "the kernel shows each VMA's own anon_vma and its root; parents and the \
+                            links to ancestors between the two are not visible (marked ?)";
+
+#[derive(Default)]
+struct Met {
+    numbers: Numbering<u64>,
+    anon_vmas: Vec<AnonVma>,
+}
+
+impl Met {
+    fn vma(&mut self, seen: Seen) -> Vma {
+        let own = (seen.anon_vma != 0).then(|| {
+            let root = self.anon_vma(seen.root, seen.root);
+            let own = self.anon_vma(seen.anon_vma, seen.root);
+            let known = &mut self.anon_vmas[own.0];
+            known.num_children = seen.num_children;
+            known.num_active_vmas = seen.num_active_vmas;
+            (root, own)
+        });
+        let chain = match own {
+            None => Vec::new(),
+            Some((root, own)) if root == own || seen.chain_singular => vec![own],
+            Some((root, own)) => vec![root, own],
+        };
+        Vma {
+            start: seen.start,
+            end: seen.end,
+            pgoff: seen.pgoff,
+            flags: seen.flags,
+            name: seen.name,
+            own: own.map(|(_, own)| own),
+            links: if seen.chain_singular || own.is_none() {
+                Links::All
+            } else {
+                Links::Some
+            },
+            chain,
+        }
+    }
+
+    fn anon_vma(&mut self, id: u64, root: u64) -> Av {
+        let av = self.numbers.number(id);
+        if av.0 == self.anon_vmas.len() {
+            let root = self.numbers.number(root);
+            self.anon_vmas.push(AnonVma {
+                id: av,
+                root,
+                parent: (root == av).then_some(av),
+                num_children: None,
+                num_active_vmas: None,
+            });
+        }
+        av
+    }
+}

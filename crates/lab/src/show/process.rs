@@ -1,0 +1,247 @@
+//! A process to be shown: one that runs, or one as it was at a moment of a recording.
+//!
+//! Both become the same [`Process`]: its mappings with what is known of each, and the addresses that
+//! the kernel keeps of its parts. Deliberately absent: stopping the process, and memory itself.
+
+use crate::explain::subject::{
+    AskKernel, AskResident, Inside, Seen, Source, Subject, SubjectError,
+};
+use crate::replay::machine;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::path::PathBuf;
+use vmarea::values::VmFlags;
+use vmarea_host::maps::{MapName, Mapping};
+use vmarea_host::system;
+use vmarea_host::view::{KernelView, View};
+use vmarea_trace::event::{
+    Event, Header, Inode, InodeId, MmId, MmInfo, SnapKind, SnapVma, Snapshot, Tid,
+};
+
+/// A process.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Its mappings.
+    pub subject: Subject,
+    /// Addresses of its parts.
+    pub info: MmInfo,
+    /// Which moment this is.
+    pub when: String,
+    /// Where its program can be read, if anywhere.
+    pub program: Option<PathBuf>,
+}
+
+/// Which moment of a recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Moment {
+    /// The first list of mappings, after `execve`.
+    Exec,
+    /// The last one.
+    #[default]
+    End,
+    /// The last one at or before this event.
+    Event(u64),
+}
+
+/// What of a recording is to be shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Choice {
+    /// Which moment.
+    pub moment: Moment,
+    /// Which address space; none for that of the command itself.
+    pub mm: Option<MmId>,
+}
+
+impl Process {
+    /// Looks at process `pid`.
+    ///
+    /// # Errors
+    /// As [`Subject::of_process`].
+    pub fn live(
+        pid: i32,
+        kernel: AskKernel,
+        resident: AskResident,
+    ) -> Result<Process, SubjectError> {
+        let subject = Subject::of_process(pid, kernel, resident)?;
+        let mut info = system::mm_info(pid);
+        let mut view = View::default();
+        if kernel == AskKernel::Try
+            && let Ok(eye) = KernelView::open()
+            && eye.read(pid, &mut view).is_ok()
+        {
+            view.mm.fill(&mut info);
+        }
+        if info.brk.is_none() {
+            let heap = subject
+                .seen
+                .iter()
+                .rfind(|s| s.mapping.name == MapName::Heap);
+            info.brk = heap.map(|seen| seen.mapping.end);
+        }
+        Ok(Process {
+            subject,
+            info,
+            when: "now".to_owned(),
+            program: Some(PathBuf::from(format!("/proc/{pid}/exe"))),
+        })
+    }
+
+    /// What people call it.
+    pub fn title(&self) -> String {
+        match self.subject.pid {
+            Some(pid) => format!("process {pid} ({}), {}", self.subject.name, self.when),
+            None => format!("{}, {}", self.subject.name, self.when),
+        }
+    }
+}
+
+/// Finds a process in the events of a recording.
+#[derive(Debug)]
+pub struct Finder {
+    choice: Choice,
+    header: Header,
+    events: u64,
+    inodes: HashMap<InodeId, Inode>,
+    /// The command's own process, and the address space that it is in.
+    command: Option<(Tid, MmId)>,
+    found: Option<(Snapshot, u64)>,
+}
+
+impl Finder {
+    /// Prepares for a trace with this header.
+    pub fn new(header: &Header, choice: Choice) -> Finder {
+        Finder {
+            choice,
+            header: header.clone(),
+            events: 0,
+            inodes: HashMap::new(),
+            command: None,
+            found: None,
+        }
+    }
+
+    /// Takes the next event.
+    pub fn event(&mut self, event: &Event) {
+        self.events += 1;
+        match event {
+            Event::Inode(inode) => {
+                self.inodes.insert(inode.id, inode.clone());
+            }
+            Event::TaskStart { tid, mm, .. } => match &mut self.command {
+                None => self.command = Some((*tid, *mm)),
+                Some((command, its)) if command == tid => *its = *mm,
+                Some(_) => {}
+            },
+            Event::Snapshot(snapshot) => self.snapshot(snapshot),
+            _ => {}
+        }
+    }
+
+    fn snapshot(&mut self, snapshot: &Snapshot) {
+        let own = self.command.map(|(_, mm)| mm);
+        let wanted = self.choice.mm.or(own);
+        if wanted.is_some_and(|mm| mm != snapshot.mm) {
+            return;
+        }
+        let takes = match self.choice.moment {
+            Moment::Exec => self.found.is_none(),
+            Moment::End => true,
+            Moment::Event(n) => self.events <= n,
+        };
+        if takes {
+            self.found = Some((snapshot.clone(), self.events));
+        }
+    }
+
+    /// The process, where the recording has it.
+    pub fn finish(self) -> Option<Process> {
+        let (snapshot, event) = self.found?;
+        let vmas = snapshot.vmas.iter().filter(|vma| vma.start < vma.end);
+        let seen: Vec<_> = vmas.map(|vma| seen(vma, &self.inodes)).collect();
+        let name = self.header.command.join(" ");
+        let settings = &self.header.settings;
+        let limit = settings
+            .get("vm.max_map_count")
+            .and_then(|n| n.parse().ok());
+        let program = program_of(&snapshot, &self.inodes);
+        Some(Process {
+            subject: Subject {
+                pid: None,
+                name: if name.is_empty() {
+                    "a recording".to_owned()
+                } else {
+                    name
+                },
+                source: Source::Replay,
+                policy: machine::policy(&self.header).0,
+                limit: limit.unwrap_or(vmarea_host::processes::DEFAULT_MAX_MAP_COUNT),
+                total: seen.len() as u64,
+                seen,
+                not_counted: 0,
+                changed: 0,
+                anonymous_bytes: None,
+                without_view: (!self.header.kernel_view)
+                    .then(|| "the recording has no kernel's view".to_owned()),
+            },
+            info: snapshot.info.clone().unwrap_or_default(),
+            when: format!("mm{} at event {event}", snapshot.mm.0),
+            program,
+        })
+    }
+}
+
+fn seen(vma: &SnapVma, inodes: &HashMap<InodeId, Inode>) -> Seen {
+    let inode = vma.inode.and_then(|id| inodes.get(&id));
+    let name = match (&vma.kind, inode) {
+        (SnapKind::Heap, _) => MapName::Heap,
+        (SnapKind::Stack, _) => MapName::Stack,
+        (SnapKind::Named(name), _) => MapName::Named(name.clone()),
+        (SnapKind::Special(name), _) => MapName::Special(name.clone()),
+        (SnapKind::Plain, Some(inode)) => MapName::Path(OsStr::new(&inode.path).into()),
+        (SnapKind::Plain, None) => MapName::None,
+    };
+    let kernel = vma.kernel.as_ref();
+    Seen {
+        mapping: Mapping {
+            start: vma.start,
+            end: vma.end,
+            perms: vma.perms,
+            offset: vma.offset,
+            dev: inode.map_or(0, |inode| inode.dev),
+            ino: inode.map_or(0, |inode| inode.ino),
+            name,
+        },
+        flags: kernel.map(|kernel| VmFlags::from_bits_retain(kernel.flags)),
+        inside: kernel.map(|kernel| Inside {
+            pgoff: kernel.pgoff,
+            anon_vma: kernel.anon_vma,
+            root: kernel.root,
+            chain_singular: kernel.chain_singular,
+            forked: kernel.anon_vma != 0 && !kernel.chain_singular,
+            file: kernel.file,
+            policy: kernel.policy.into(),
+            ..Inside::default()
+        }),
+        resident: None,
+    }
+}
+
+/// The file of the program, if it is still the one that was recorded: the file that its data lie in.
+fn program_of(snapshot: &Snapshot, inodes: &HashMap<InodeId, Inode>) -> Option<PathBuf> {
+    let data = snapshot.info.as_ref()?.start_data?;
+    let vma = snapshot
+        .vmas
+        .iter()
+        .find(|v| (v.start..v.end).contains(&data))?;
+    let inode = inodes.get(&vma.inode?)?;
+    let path = PathBuf::from(&inode.path);
+    is_same_file(&path, inode).ok()?.then_some(path)
+}
+
+fn is_same_file(path: &std::path::Path, inode: &Inode) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let data = path.metadata()?;
+    let same_size = inode.size == 0 || inode.size == data.len();
+    Ok(data.is_file() && data.ino() == inode.ino && same_size)
+}

@@ -1,0 +1,96 @@
+//! A look as OpenMetrics text, as the textfile collector of Prometheus' node exporter reads it.
+
+use super::Look;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::fmt;
+
+type Labels = [(&'static str, String); 2];
+
+/// Writes the look as text.
+///
+/// # Errors
+/// Where `out` takes no more.
+pub fn write(look: &Look, out: &mut impl fmt::Write) -> fmt::Result {
+    let mut registry = Registry::with_prefix("vmarea");
+    let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    for (name, help, value) in [
+        (
+            "max_map_count",
+            "Mappings that a process may have",
+            look.limit,
+        ),
+        ("processes", "Processes with mappings", look.processes),
+        (
+            "processes_unreadable",
+            "Processes that may not be looked into",
+            look.unreadable,
+        ),
+    ] {
+        let gauge: Gauge = Gauge::default();
+        gauge.set(number(value));
+        registry.register(name, help, gauge);
+    }
+    let mappings: Family<Labels, Gauge> = Family::default();
+    let joinable: Family<Labels, Gauge> = Family::default();
+    for row in &look.rows {
+        let labels = [("pid", row.pid.to_string()), ("name", escaped(&row.name))];
+        mappings.get_or_create(&labels).set(number(row.mappings));
+        joinable.get_or_create(&labels).set(number(row.joinable));
+    }
+    registry.register("process_mappings", "Mappings of a process", mappings);
+    registry.register(
+        "process_mappings_joinable",
+        "Mappings of a process that could probably be joined",
+        joinable,
+    );
+    encode(out, &registry)
+}
+
+/// The value of a label as the format wants it; the registry writes it as it is.
+fn escaped(value: &str) -> String {
+    let mut text = String::with_capacity(value.len());
+    for letter in value.chars() {
+        match letter {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Row;
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_and_the_end_is_marked() {
+        let look = Look {
+            schema: 1,
+            limit: 65_530,
+            processes: 1,
+            unreadable: 0,
+            took_ns: 1,
+            rows: vec![Row {
+                pid: 7,
+                name: "a\"b\\".to_owned(),
+                mappings: 12,
+                percent_of_limit: 0.1,
+                per_minute: None,
+                joinable: 3,
+                virtual_bytes: 4096,
+            }],
+        };
+        let mut text = String::new();
+        write(&look, &mut text).unwrap();
+        let line = "vmarea_process_mappings{pid=\"7\",name=\"a\\\"b\\\\\"} 12\n";
+        assert!(text.contains(line), "{text}");
+        assert!(text.contains("vmarea_max_map_count 65530\n"), "{text}");
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,29 @@
+//! Kept sequences: what once differed from Linux must not differ again.
+//!
+//! Each file of `tests/conform` holds steps with the answers of a real kernel; here they are played
+//! on the core alone, by the rules of that kernel, so that they count on machines that may not ask one.
+//! `kernels_*` are the same steps, answered by each of the kernels that there are rules for.
+
+use std::path::Path;
+use vmarea::values::Policy;
+use vmarea_lab::conform::kept::Kept;
+use vmarea_lab::replay::machine::version;
+
+#[test]
+fn kept_sequences_give_what_linux_gave() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conform");
+    let mut played = 0;
+    let mut failures = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let kept: Kept = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+        let policy = version(&kept.kernel).map_or(Policy::LINUX, Policy::for_kernel);
+        if let Err(error) = kept.play(policy) {
+            failures.push(format!("{}: {}\n  {error}", path.display(), kept.about));
+        }
+        played += 1;
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(played > 0, "no kept sequence");
+}

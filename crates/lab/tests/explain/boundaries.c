@@ -1,0 +1,561 @@
+// Makes exactly N boundaries of one kind, says where, and waits.
+//
+// usage: boundaries CASE N FOLDER
+// Prints `PID START END COUNT` (addresses hexadecimal) and waits for the end of standard input; ends with
+// 77 where this kernel or user cannot make the case. COUNT is N but for what a process has one of. The
+// range lies alone, with free space around it, but for stack, heap and what the kernel maps itself.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/if_packet.h>
+#include <linux/perf_event.h>
+#include <linux/userfaultfd.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/shm.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAGE 4096ul
+#define RW (PROT_READ | PROT_WRITE)
+#define ANON (MAP_PRIVATE | MAP_ANONYMOUS)
+
+static char *at;           // the range
+static long n;             // boundaries to make
+static const char *folder; // for files
+static unsigned long used; // bytes of the range
+
+static void skip(const char *what) {
+    fprintf(stderr, "skipped: %s: %s\n", what, strerror(errno));
+    exit(77);
+}
+
+static void must(int good, const char *what) {
+    if (!good) {
+        perror(what);
+        exit(1);
+    }
+}
+
+static void *map(char *where, unsigned long len, int prot, int flags, int fd, off_t offset) {
+    void *got = mmap(where, len, prot, flags | MAP_FIXED, fd, offset);
+    must(got == where, "mmap");
+    return got;
+}
+
+static void touch(char *where) { *(volatile char *)where = 1; }
+
+static int file(const char *name, long number, unsigned long bytes) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s%ld", folder, name, number);
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    must(fd >= 0, path);
+    must(ftruncate(fd, bytes) == 0, "ftruncate");
+    return fd;
+}
+
+// n + 1 pages of one mapping
+static void plain(int prot) {
+    used = (n + 1) * PAGE;
+    map(at, used, prot, ANON, -1, 0);
+}
+
+// every other page is given advice
+static void advised(int advice, const char *what) {
+    plain(RW);
+    for (long i = 1; i <= n; i += 2)
+        if (madvise(at + i * PAGE, PAGE, advice)) skip(what);
+}
+
+static void protected(int prot) {
+    plain(RW);
+    for (long i = 1; i <= n; i += 2) must(mprotect(at + i * PAGE, PAGE, prot) == 0, "mprotect");
+}
+
+static void gap(void) {
+    used = (2 * n + 1) * PAGE;
+    for (long i = 0; i <= n; i++) map(at + 2 * i * PAGE, PAGE, RW, ANON, -1, 0);
+}
+static void protection_read(void) { protected(PROT_READ); }
+static void protection_exec(void) { protected(PROT_READ | PROT_EXEC); }
+static void protection_uncharged(void) {
+    plain(PROT_READ);
+    for (long i = 1; i <= n; i += 2) must(mprotect(at + i * PAGE, PAGE, RW) == 0, "mprotect");
+}
+// too large for guards
+static void protection_reserve(void) {
+    char *p = at;
+    for (long i = 0; i <= n; i++) {
+        unsigned long len = i % 2 ? 3 * PAGE : PAGE;
+        map(p, len, i % 2 ? PROT_NONE : RW, ANON, -1, 0);
+        p += len;
+    }
+    used = p - at;
+}
+static void protection_shared(void) {
+    used = (n + 1) * PAGE;
+    int fd = memfd_create("shared", 0);
+    must(fd >= 0 && ftruncate(fd, used) == 0, "memfd");
+    map(at, used, RW, MAP_SHARED, fd, 0);
+    for (long i = 1; i <= n; i += 2) must(mprotect(at + i * PAGE, PAGE, PROT_READ) == 0, "mprotect");
+}
+static void guards(int reserved) {
+    char *p = at;
+    used = 0;
+    for (long i = 0; i <= n; i++) used += i % 2 ? PAGE : 8 * PAGE;
+    map(at, used, reserved ? PROT_NONE : RW, ANON, -1, 0);
+    for (long i = 0; i <= n; i++) {
+        unsigned long len = i % 2 ? PAGE : 8 * PAGE;
+        if (i % 2 && !reserved) must(mprotect(p, len, PROT_NONE) == 0, "mprotect");
+        if (i % 2 == 0 && reserved) must(mprotect(p, len, RW) == 0, "mprotect");
+        if (i % 2 == 0) touch(p);
+        p += len;
+    }
+}
+static void guard_protected(void) { guards(0); }
+// what lies between the guards was touched after them, and so hangs on different anon_vmas; without a
+// charge, which an untouched range loses with its permissions
+static void guard_touched_apart(void) {
+    char *p = at;
+    for (long i = 0; i <= n; i++) used += i % 2 ? PAGE : 8 * PAGE;
+    map(at, used, RW, ANON | MAP_NORESERVE, -1, 0);
+    for (long i = 0; i <= n; i++) {
+        if (i % 2) must(mprotect(p, PAGE, PROT_NONE) == 0, "mprotect");
+        p += i % 2 ? PAGE : 8 * PAGE;
+    }
+    for (p = at; p < at + used; p += 9 * PAGE) touch(p);
+}
+static void guard_reserved(void) { guards(1); }
+static void flags_dontfork(void) { advised(MADV_DONTFORK, "MADV_DONTFORK"); }
+static void flags_dontdump(void) { advised(MADV_DONTDUMP, "MADV_DONTDUMP"); }
+static void flags_hugepage(void) { advised(MADV_HUGEPAGE, "MADV_HUGEPAGE"); }
+static void flags_nohugepage(void) { advised(MADV_NOHUGEPAGE, "MADV_NOHUGEPAGE"); }
+static void flags_mergeable(void) { advised(MADV_MERGEABLE, "MADV_MERGEABLE"); }
+static void flags_wipeonfork(void) { advised(MADV_WIPEONFORK, "MADV_WIPEONFORK"); }
+static void flags_random(void) { advised(MADV_RANDOM, "MADV_RANDOM"); }
+static void flags_sequential(void) { advised(MADV_SEQUENTIAL, "MADV_SEQUENTIAL"); }
+static void flags_locked(void) {
+    plain(RW);
+    for (long i = 1; i <= n; i += 2)
+        if (mlock(at + i * PAGE, PAGE)) skip("mlock");
+}
+static void flags_noreserve(void) {
+    used = (n + 1) * PAGE;
+    for (long i = 0; i <= n; i++)
+        map(at + i * PAGE, PAGE, RW, ANON | (i % 2 ? MAP_NORESERVE : 0), -1, 0);
+}
+static void flags_sealed(void) {
+    plain(RW);
+    for (long i = 1; i <= n; i += 2)
+        if (syscall(462, at + i * PAGE, PAGE, 0)) skip("mseal");
+}
+// committed, used and given back: still charged
+static void flags_decommitted(void) {
+    plain(PROT_NONE);
+    for (long i = 1; i <= n; i += 2) {
+        must(mprotect(at + i * PAGE, PAGE, RW) == 0, "mprotect");
+        touch(at + i * PAGE);
+        must(madvise(at + i * PAGE, PAGE, MADV_DONTNEED) == 0, "madvise");
+        must(mprotect(at + i * PAGE, PAGE, PROT_NONE) == 0, "mprotect");
+    }
+}
+static void flags_file_once_writable(void) {
+    used = (n + 1) * PAGE;
+    map(at, used, PROT_READ, MAP_PRIVATE, file("once", 0, used), 0);
+    for (long i = 1; i <= n; i += 2) {
+        must(mprotect(at + i * PAGE, PAGE, RW) == 0, "mprotect");
+        must(mprotect(at + i * PAGE, PAGE, PROT_READ) == 0, "mprotect");
+    }
+}
+static void flags_file_random(void) {
+    used = (n + 1) * PAGE;
+    map(at, used, PROT_READ, MAP_SHARED, file("random", 0, used), 0);
+    for (long i = 1; i <= n; i += 2)
+        must(madvise(at + i * PAGE, PAGE, MADV_RANDOM) == 0, "madvise");
+}
+static void flags_shared_private(void) {
+    used = (n + 1) * PAGE;
+    int fd = file("both", 0, used);
+    for (long i = 0; i <= n; i++)
+        map(at + i * PAGE, PAGE, PROT_READ, i % 2 ? MAP_SHARED : MAP_PRIVATE, fd, i * PAGE);
+}
+static void flags_userfaultfd(void) {
+    int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
+    if (fd < 0) skip("userfaultfd");
+    struct uffdio_api api = {.api = UFFD_API};
+    must(ioctl(fd, UFFDIO_API, &api) == 0, "UFFDIO_API");
+    plain(RW);
+    for (long i = 1; i <= n; i += 2) {
+        struct uffdio_register reg = {{(uintptr_t)at + i * PAGE, PAGE}, UFFDIO_REGISTER_MODE_MISSING, 0};
+        must(ioctl(fd, UFFDIO_REGISTER, &reg) == 0, "UFFDIO_REGISTER");
+    }
+}
+// each page another context, the flags alike
+static void userfaultfd_contexts(void) {
+    plain(RW);
+    for (long i = 0; i <= n; i++) {
+        int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
+        if (fd < 0) skip("userfaultfd");
+        struct uffdio_api api = {.api = UFFD_API};
+        must(ioctl(fd, UFFDIO_API, &api) == 0, "UFFDIO_API");
+        struct uffdio_register reg = {{(uintptr_t)at + i * PAGE, PAGE}, UFFDIO_REGISTER_MODE_MISSING, 0};
+        must(ioctl(fd, UFFDIO_REGISTER, &reg) == 0, "UFFDIO_REGISTER");
+    }
+}
+static void file_different(void) {
+    used = (n + 1) * PAGE;
+    for (long i = 0; i <= n; i++)
+        map(at + i * PAGE, PAGE, PROT_READ, MAP_PRIVATE, file("f", i, PAGE), 0);
+}
+static void file_opened_twice(int sharing) {
+    used = (n + 1) * PAGE;
+    for (long i = 0; i <= n; i++)
+        map(at + i * PAGE, PAGE, PROT_READ, sharing, file("twice", 0, used), i * PAGE);
+}
+static void file_opened_twice_private(void) { file_opened_twice(MAP_PRIVATE); }
+static void file_opened_twice_shared(void) { file_opened_twice(MAP_SHARED); }
+static void file_and_anonymous(void) {
+    used = (n + 1) * PAGE;
+    int fd = file("half", 0, used);
+    for (long i = 0; i <= n; i++)
+        map(at + i * PAGE, PAGE, PROT_READ, i % 2 ? ANON : MAP_PRIVATE, i % 2 ? -1 : fd, 0);
+}
+static void file_shared_anonymous(void) {
+    used = (n + 1) * PAGE;
+    for (long i = 0; i <= n; i++)
+        map(at + i * PAGE, PAGE, RW, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+}
+static void file_deleted(void) {
+    used = (n + 1) * PAGE;
+    for (long i = 0; i <= n; i++) {
+        int fd = file("gone", i, PAGE);
+        map(at + i * PAGE, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+        close(fd);
+        char path[4096];
+        snprintf(path, sizeof path, "%s/gone%ld", folder, i);
+        must(unlink(path) == 0, path);
+    }
+}
+static void file_offset(void) {
+    used = (n + 1) * PAGE;
+    int fd = file("back", 0, used);
+    for (long i = 0; i <= n; i++)
+        map(at + i * PAGE, PAGE, PROT_READ, MAP_PRIVATE, fd, (n - i) * PAGE);
+}
+static void file_offset_memfd(void) {
+    used = (n + 1) * PAGE;
+    int fd = memfd_create("heap", 0);
+    must(fd >= 0 && ftruncate(fd, 2 * used) == 0, "memfd");
+    for (long i = 0; i <= n; i++) map(at + i * PAGE, PAGE, RW, MAP_SHARED, fd, 2 * i * PAGE);
+}
+// pieces committed and touched alone, then what lies between them
+static void anon_vma_committed(void) {
+    used = 2 * (n + 1) * PAGE;
+    map(at, used, PROT_NONE, ANON, -1, 0);
+    for (long i = 0; i <= n; i++) {
+        must(mprotect(at + 2 * i * PAGE, PAGE, RW) == 0, "mprotect");
+        touch(at + 2 * i * PAGE);
+    }
+    for (long i = 0; i <= n; i++) must(mprotect(at + (2 * i + 1) * PAGE, PAGE, RW) == 0, "mprotect");
+}
+static void anon_vma_mapped(void) {
+    used = 2 * (n + 1) * PAGE;
+    for (long i = 0; i <= n; i++) touch(map(at + 2 * i * PAGE, PAGE, RW, ANON, -1, 0));
+    for (long i = 0; i <= n; i++) map(at + (2 * i + 1) * PAGE, PAGE, RW, ANON, -1, 0);
+}
+// touched alone and moved side by side: page offsets differ as well, anon_vmas are checked first
+static void anon_vma_moved(void) {
+    used = (n + 1) * PAGE;
+    for (long i = 0; i <= n; i++) {
+        char *far = mmap(0, 3 * PAGE, PROT_NONE, ANON | MAP_NORESERVE, -1, 0);
+        must(far != MAP_FAILED, "mmap");
+        must(mprotect(far + PAGE, PAGE, RW) == 0, "mprotect");
+        touch(far + PAGE);
+        must(mremap(far + PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at + i * PAGE) != MAP_FAILED, "mremap");
+    }
+}
+static void page_offset(void) {
+    used = (n + 1) * PAGE;
+    char *far = mmap(0, used, RW, ANON, -1, 0);
+    must(far != MAP_FAILED, "mmap");
+    must(madvise(far, used, MADV_NOHUGEPAGE) == 0 || errno == EINVAL, "madvise");
+    for (long i = 0; i <= n; i++) touch(far + i * PAGE);
+    for (long i = 0; i <= n; i++)
+        must(mremap(far + i * PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at + (n - i) * PAGE) != MAP_FAILED, "mremap");
+}
+static void page_offset_read_only(void) {
+    page_offset();
+    must(mprotect(at, used, PROT_READ) == 0, "mprotect");
+}
+// a child's inherited pages beside its untouched ones
+static void anon_vma_inherited(void) {
+    advised(MADV_DONTDUMP, "MADV_DONTDUMP");
+    for (long i = 0; i <= n; i += 2) touch(at + i * PAGE);
+    pid_t child = fork();
+    must(child >= 0, "fork");
+    if (child > 0) {
+        int status;
+        must(waitpid(child, &status, 0) == child, "waitpid");
+        exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+    }
+    for (long i = 1; i <= n; i += 2) must(madvise(at + i * PAGE, PAGE, MADV_DODUMP) == 0, "madvise");
+}
+static void special_perf(void) {
+    used = (n + 1) * 2 * PAGE;
+    for (long i = 0; i <= n; i++) {
+        struct perf_event_attr attr = {.type = PERF_TYPE_SOFTWARE, .size = sizeof attr, .config = PERF_COUNT_SW_DUMMY, .exclude_kernel = 1};
+        int fd = syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0);
+        if (fd < 0) skip("perf_event_open");
+        if (mmap(at + i * 2 * PAGE, 2 * PAGE, RW, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) skip("mmap of perf");
+    }
+}
+// rings of packet sockets, whose pages a driver has put there one by one
+static void special_socket(void) {
+    used = (n + 1) * PAGE;
+    for (long i = 0; i <= n; i++) {
+        int fd = socket(AF_PACKET, SOCK_RAW, 0);
+        struct tpacket_req ring = {.tp_block_size = PAGE, .tp_block_nr = 1, .tp_frame_size = PAGE, .tp_frame_nr = 1};
+        if (fd < 0 || setsockopt(fd, SOL_PACKET, PACKET_RX_RING, &ring, sizeof ring)) skip("AF_PACKET");
+        map(at + i * PAGE, PAGE, RW, MAP_SHARED, fd, 0);
+    }
+}
+static void close_hook_sysv(void) {
+    used = (n + 1) * PAGE;
+    int id = shmget(IPC_PRIVATE, used, 0600 | IPC_CREAT);
+    if (id < 0) skip("shmget");
+    must(shmat(id, at, 0) == at, "shmat");
+    shmctl(id, IPC_RMID, 0);
+    for (long i = 1; i <= n; i += 2) {
+        must(mprotect(at + i * PAGE, PAGE, PROT_READ) == 0, "mprotect");
+        must(mprotect(at + i * PAGE, PAGE, RW) == 0, "mprotect");
+    }
+}
+static void name_set(void) {
+    plain(RW);
+    for (long i = 1; i <= n; i += 2)
+        if (prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, at + i * PAGE, PAGE, "piece")) skip("PR_SET_VMA");
+}
+static void policy_bound(void) {
+    plain(RW);
+    unsigned long node = 1;
+    for (long i = 1; i <= n; i += 2)
+        if (syscall(SYS_mbind, at + i * PAGE, PAGE, 2 /* MPOL_BIND */, &node, 64, 0)) skip("mbind");
+}
+// each page has one, and neighbours have different ones
+static void policy_modes(void) {
+    plain(RW);
+    unsigned long node = 1;
+    for (long i = 0; i <= n; i++)
+        if (syscall(SYS_mbind, at + i * PAGE, PAGE, i % 2 ? 2 /* MPOL_BIND */ : 3 /* MPOL_INTERLEAVE */, &node, 64, 0))
+            skip("mbind");
+}
+static void pkey_flags(void) {
+    plain(RW);
+    int key = syscall(SYS_pkey_alloc, 0, 0);
+    if (key < 0) skip("pkey_alloc");
+    for (long i = 1; i <= n; i += 2)
+        if (syscall(SYS_pkey_mprotect, at + i * PAGE, PAGE, RW, key)) skip("pkey_mprotect");
+}
+
+static void flags_growsdown(void) {
+    used = (n + 1) * PAGE;
+    for (long i = 0; i <= n; i++)
+        map(at + i * PAGE, PAGE, RW, ANON | (i % 2 ? 0 : MAP_GROWSDOWN), -1, 0);
+}
+static void locked_on_fault(long first) {
+    plain(RW);
+    for (long i = first; i <= n; i += 2)
+        if (syscall(SYS_mlock2, at + i * PAGE, PAGE, 1 /* MLOCK_ONFAULT */)) skip("mlock2");
+}
+static void flags_locked_on_fault(void) {
+    locked_on_fault(1);
+    for (long i = 0; i <= n; i += 2)
+        if (mlock(at + i * PAGE, PAGE)) skip("mlock");
+}
+static void flags_droppable(void) {
+    used = (n + 1) * PAGE;
+    for (long i = 0; i <= n; i++) {
+        int kind = i % 2 ? 8 /* MAP_DROPPABLE */ : MAP_PRIVATE | MAP_NORESERVE;
+        void *got = mmap(at + i * PAGE, PAGE, RW, kind | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        if (got == MAP_FAILED) skip("MAP_DROPPABLE");
+    }
+}
+// the heap, page by page
+static void heap(int advice, int prot) {
+    sbrk(-(uintptr_t)sbrk(0) & (PAGE - 1));
+    used = (n + 1) * PAGE;
+    // A margin on both sides, so that the range's own borders are none of the case's.
+    sbrk(PAGE);
+    at = sbrk(used + PAGE);
+    must(at != (char *)-1, "sbrk");
+    for (long i = 1; i <= n; i += 2)
+        must(prot ? mprotect(at + i * PAGE, PAGE, prot) == 0 : madvise(at + i * PAGE, PAGE, advice) == 0, "heap");
+}
+static void heap_flags(void) { heap(MADV_DONTFORK, 0); }
+static void heap_protection(void) { heap(0, PROT_READ); }
+// pages of the stack, which lie far below its top
+static void stack(int advice, int prot) {
+    used = (n + 1) * PAGE;
+    char *deep = __builtin_alloca(used + 64 * PAGE);
+    memset(deep, 1, used + 64 * PAGE);
+    at = (char *)(((uintptr_t)deep + 32 * PAGE) & -PAGE);
+    for (long i = 1; i <= n; i += 2)
+        must(prot ? mprotect(at + i * PAGE, PAGE, prot) == 0 : madvise(at + i * PAGE, PAGE, advice) == 0, "stack");
+}
+static void report(void);
+static void stack_flags(void) {
+    stack(MADV_DONTFORK, 0);
+    report();
+}
+static void stack_protection(void) {
+    stack(0, PROT_READ);
+    report();
+}
+// what the kernel maps into every process: its data pages and its code
+static void special_vdso(void) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    must(maps != 0, "maps");
+    char line[512];
+    char *first = 0, *end = 0;
+    n = -1;
+    while (fgets(line, sizeof line, maps)) {
+        if (!strstr(line, "[vdso]") && !strstr(line, "[vvar")) continue;
+        unsigned long low, high;
+        must(sscanf(line, "%lx-%lx", &low, &high) == 2, "a line");
+        if (end && end != (char *)low) continue;
+        if (!first) first = (char *)low;
+        end = (char *)high;
+        n++;
+    }
+    fclose(maps);
+    if (n < 1) skip("no vdso");
+    at = first;
+    used = end - first;
+}
+static void special_hugetlb(void) {
+    const unsigned long huge = 2ul << 20;
+    used = (n + 1) * huge;
+    char *space = mmap(0, used + 3 * huge, PROT_NONE, ANON | MAP_NORESERVE, -1, 0);
+    must(space != MAP_FAILED, "mmap");
+    at = (char *)(((uintptr_t)space + 2 * huge) & -huge);
+    must(munmap(space, used + 3 * huge) == 0, "munmap");
+    for (long i = 0; i <= n; i++) {
+        // Without reservation no huge page need be there.
+        int flags = ANON | MAP_HUGETLB | MAP_NORESERVE | MAP_FIXED;
+        if (mmap(at + i * huge, huge, RW, flags, -1, 0) == MAP_FAILED) skip("MAP_HUGETLB");
+    }
+}
+// each page of another opening of /dev/zero, which is anonymous memory all the same
+static void file_dev_zero(void) {
+    used = (n + 1) * PAGE;
+    for (long i = 0; i <= n; i++) {
+        int fd = open("/dev/zero", O_RDWR);
+        must(fd >= 0, "/dev/zero");
+        map(at + i * PAGE, PAGE, RW, MAP_PRIVATE, fd, i * PAGE);
+    }
+}
+// pages of a private file that were written to, so that they have anon_vmas of their own
+static void anon_vma_file(void) {
+    used = 2 * (n + 1) * PAGE;
+    int fd = file("written", 0, used);
+    for (long i = 0; i <= n; i++) touch(map(at + 2 * i * PAGE, PAGE, RW, MAP_PRIVATE, fd, 2 * i * PAGE));
+    for (long i = 0; i <= n; i++) map(at + (2 * i + 1) * PAGE, PAGE, RW, MAP_PRIVATE, fd, (2 * i + 1) * PAGE);
+}
+// a child that lives shares the parent's pages
+static void anon_vma_shared_with_child(void) {
+    anon_vma_committed();
+    int way[2];
+    must(pipe(way) == 0, "pipe");
+    pid_t child = fork();
+    must(child >= 0, "fork");
+    if (child > 0) {
+        close(way[0]);
+        return;
+    }
+    close(way[1]);
+    // Ends with its parent, which holds the other end.
+    must(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "prctl");
+    close(0), close(1);
+    char byte;
+    while (read(way[0], &byte, 1) > 0) {
+    }
+    _exit(0);
+}
+// A fork forgets locks and leaves neighbours that nothing keeps apart.
+static void nothing_after_fork(void) {
+    locked_on_fault(1);
+    pid_t child = fork();
+    must(child >= 0, "fork");
+    if (child > 0) {
+        int status;
+        must(waitpid(child, &status, 0) == child, "waitpid");
+        exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+    }
+}
+// markers in the page table make no boundary at all
+static void none_guard_markers(void) {
+    plain(RW);
+    for (long i = 1; i <= n; i += 2)
+        if (madvise(at + i * PAGE, PAGE, 102 /* MADV_GUARD_INSTALL */)) skip("MADV_GUARD_INSTALL");
+    n = 0;
+}
+
+#define CASE(name) {#name, name}
+static const struct {
+    const char *name;
+    void (*make)(void);
+} cases[] = {
+    CASE(gap), CASE(protection_read), CASE(protection_exec), CASE(protection_uncharged),
+    CASE(protection_reserve), CASE(protection_shared), CASE(guard_protected), CASE(guard_reserved),
+    CASE(guard_touched_apart),
+    CASE(flags_dontfork), CASE(flags_dontdump), CASE(flags_hugepage), CASE(flags_nohugepage),
+    CASE(flags_mergeable), CASE(flags_wipeonfork), CASE(flags_random), CASE(flags_sequential),
+    CASE(flags_locked), CASE(flags_noreserve), CASE(flags_sealed), CASE(flags_decommitted),
+    CASE(flags_file_once_writable), CASE(flags_file_random), CASE(flags_shared_private),
+    CASE(flags_userfaultfd), CASE(userfaultfd_contexts), CASE(file_different),
+    CASE(file_opened_twice_private), CASE(file_opened_twice_shared), CASE(file_and_anonymous),
+    CASE(file_shared_anonymous), CASE(file_deleted), CASE(file_offset), CASE(file_offset_memfd),
+    CASE(anon_vma_committed), CASE(anon_vma_mapped), CASE(anon_vma_moved), CASE(anon_vma_inherited),
+    CASE(page_offset), CASE(page_offset_read_only), CASE(special_perf), CASE(special_socket), CASE(close_hook_sysv),
+    CASE(name_set), CASE(policy_bound), CASE(policy_modes), CASE(pkey_flags),
+    CASE(flags_growsdown), CASE(flags_locked_on_fault), CASE(flags_droppable), CASE(heap_flags),
+    CASE(heap_protection), CASE(stack_flags), CASE(stack_protection), CASE(special_vdso),
+    CASE(special_hugetlb), CASE(file_dev_zero), CASE(anon_vma_file), CASE(anon_vma_shared_with_child),
+    CASE(nothing_after_fork), CASE(none_guard_markers),
+};
+
+static void report(void) {
+    printf("%d %lx %lx %ld\n", getpid(), (long)at, (long)(at + used), n);
+    fflush(stdout);
+    while (getchar() != EOF) {
+    }
+    exit(0);
+}
+
+int main(int argc, char **argv) {
+    must(argc == 4, "usage: boundaries CASE N FOLDER");
+    n = atol(argv[2]);
+    folder = argv[3];
+    // Free space around: reserved for the choice of the place, then given back.
+    unsigned long space = (8 * n + 512) * PAGE;
+    char *reserved = mmap(0, space, PROT_NONE, ANON | MAP_NORESERVE, -1, 0);
+    must(reserved != MAP_FAILED, "mmap");
+    at = reserved + 64 * PAGE;
+    must(munmap(reserved, space) == 0, "munmap");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (strcmp(cases[i].name, argv[1])) continue;
+        cases[i].make();
+        report();
+    }
+    fprintf(stderr, "no case %s\n", argv[1]);
+    return 1;
+}

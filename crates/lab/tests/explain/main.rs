@@ -1,0 +1,250 @@
+//! Constructed truth: programs that make exactly so many boundaries of one kind, and what is said
+//! of them with and without the kernel's own view, by root and by an ordinary user.
+//!
+//! A verdict is wrong where it is certain and not the truth, or likely and the truth is not among
+//! what it can be. None may be wrong.
+#![forbid(unsafe_code)]
+
+mod program;
+mod recorded;
+
+use program::{Case, Program, leash};
+use std::collections::BTreeMap;
+use std::process::Command;
+use vmarea::vma::merge::Refusal;
+use vmarea_host::view::KernelView;
+use vmarea_lab::explain::boundary::{Boundary, Certainty, Reason, boundaries};
+use vmarea_lab::explain::findings::Kind;
+use vmarea_lab::explain::subject::{AskKernel, AskResident, Source, Subject};
+use vmarea_lab::explain::{List, explain};
+
+/// Boundaries that each program makes; even, because close hooks come in pairs.
+const N: u64 = 12;
+
+/// Cases of the program, what keeps the pieces apart, and what would join them.
+const CASES: [(&str, Reason, Option<&str>); 60] = {
+    use Reason::{Gap, Guard, Nothing, Rule};
+    use Refusal::*;
+    [
+        ("gap", Gap, None),
+        ("protection_read", Rule(Protection), None),
+        ("protection_exec", Rule(Protection), None),
+        ("protection_uncharged", Rule(Protection), None),
+        ("protection_reserve", Rule(Protection), None),
+        ("protection_shared", Rule(Protection), None),
+        ("guard_protected", Guard, Some("guards")),
+        ("guard_reserved", Guard, None),
+        ("flags_dontfork", Rule(Flags), Some("flags")),
+        ("flags_dontdump", Rule(Flags), Some("flags")),
+        ("flags_hugepage", Rule(Flags), None),
+        ("flags_nohugepage", Rule(Flags), None),
+        ("flags_mergeable", Rule(Flags), None),
+        ("flags_wipeonfork", Rule(Flags), None),
+        ("flags_random", Rule(Flags), None),
+        ("flags_sequential", Rule(Flags), None),
+        ("flags_locked", Rule(Flags), None),
+        ("flags_noreserve", Rule(Flags), None),
+        ("flags_sealed", Rule(Sealed), None),
+        ("flags_decommitted", Rule(Flags), Some("empties")),
+        ("flags_file_once_writable", Rule(Flags), None),
+        ("flags_file_random", Rule(Flags), None),
+        ("flags_shared_private", Rule(Flags), None),
+        ("flags_userfaultfd", Rule(Userfaultfd), None),
+        ("userfaultfd_contexts", Rule(Userfaultfd), None),
+        ("file_different", Rule(File), None),
+        ("file_opened_twice_private", Rule(File), None),
+        ("file_opened_twice_shared", Rule(File), None),
+        ("file_and_anonymous", Rule(File), None),
+        ("file_shared_anonymous", Rule(File), None),
+        ("file_deleted", Rule(File), None),
+        ("file_offset", Rule(FileOffset), None),
+        ("file_offset_memfd", Rule(FileOffset), None),
+        ("anon_vma_committed", Rule(AnonVma), Some("merge")),
+        ("anon_vma_mapped", Rule(AnonVma), Some("merge")),
+        ("anon_vma_moved", Rule(AnonVma), Some("merge")),
+        ("anon_vma_inherited", Rule(AnonVma), Some("copy")),
+        ("page_offset", Rule(PageOffset), Some("merge")),
+        ("page_offset_read_only", Rule(PageOffset), None),
+        ("special_perf", Rule(Special), None),
+        ("special_socket", Rule(Special), None),
+        ("close_hook_sysv", Rule(CloseHook), None),
+        ("name_set", Rule(Name), None),
+        ("policy_bound", Rule(Policy), None),
+        ("policy_modes", Rule(Policy), None),
+        ("pkey_flags", Rule(Flags), None),
+        ("flags_growsdown", Rule(Flags), None),
+        ("flags_locked_on_fault", Rule(Flags), None),
+        ("flags_droppable", Rule(Flags), None),
+        ("heap_flags", Rule(Flags), None),
+        ("heap_protection", Rule(Protection), None),
+        ("stack_flags", Rule(Flags), None),
+        ("stack_protection", Rule(Protection), None),
+        ("special_vdso", Rule(Special), None),
+        ("special_hugetlb", Rule(Hugetlb), None),
+        ("file_dev_zero", Rule(File), None),
+        ("anon_vma_file", Rule(AnonVma), None),
+        ("anon_vma_shared_with_child", Rule(AnonVma), Some("copy")),
+        ("nothing_after_fork", Nothing, Some("merge")),
+        // Guards by markers in the page table make none.
+        ("none_guard_markers", Nothing, None),
+    ]
+};
+
+fn look(case: &Case, kernel: AskKernel, resident: AskResident) -> Subject {
+    let mut subject = Subject::of_process(case.pid, kernel, resident).unwrap();
+    subject.narrow(case.range);
+    subject
+}
+
+fn counts(all: &[Boundary]) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for boundary in all {
+        *counts.entry(boundary.label()).or_default() += 1;
+    }
+    counts
+}
+
+/// True where a verdict says something that is not so.
+fn is_wrong(boundary: &Boundary, truth: Reason) -> bool {
+    match (boundary.certainty, truth) {
+        (Certainty::Certain, truth) => boundary.reason != truth,
+        (Certainty::Likely, Reason::Rule(truth)) => {
+            let known = |name| boundary.candidates.contains(&name);
+            !known(truth) && !name_where_hidden(truth).is_some_and(known)
+        }
+        // What is seen is equal, and so may be the rest.
+        (Certainty::Likely, Reason::Nothing) => false,
+        (Certainty::Likely, _) => true,
+    }
+}
+
+/// What a reason goes by where the flags that it hangs on are hidden.
+fn name_where_hidden(truth: Refusal) -> Option<Refusal> {
+    match truth {
+        Refusal::Sealed | Refusal::Userfaultfd => Some(Refusal::Flags),
+        Refusal::Hugetlb => Some(Refusal::Special),
+        _ => None,
+    }
+}
+
+/// What `/proc` alone tells is at worst likely, and never wrong.
+fn judge_proc(name: &str, case: &Case, truth: Reason, resident: AskResident) {
+    let subject = look(case, AskKernel::Never, resident);
+    let found = boundaries(&subject.policy, &subject.seen);
+    let counts = counts(&found);
+    let read = subject.source;
+    assert_eq!(
+        found.len() as u64,
+        case.boundaries,
+        "{name} from {read:?}: {counts:?}"
+    );
+    for boundary in &found {
+        assert!(
+            !is_wrong(boundary, truth),
+            "{name} from {read:?}: {boundary:?}"
+        );
+    }
+    // Flags and permissions stand there.
+    let shown = matches!(
+        truth,
+        Reason::Rule(Refusal::Flags | Refusal::Protection) | Reason::Guard | Reason::Gap
+    );
+    if read == Source::Smaps && shown {
+        let certain = found.iter().all(|b| b.certainty == Certainty::Certain);
+        assert!(certain, "{name} from smaps: {counts:?}");
+    }
+}
+
+/// The kernel's own view makes everything certain.
+fn judge_kernel(name: &str, case: &Case, truth: Reason, fix: Option<&str>) {
+    let subject = look(case, AskKernel::Try, AskResident::Never);
+    assert_eq!(subject.source, Source::Kernel);
+    let found = boundaries(&subject.policy, &subject.seen);
+    let all = (case.boundaries > 0).then(|| (truth.name().to_owned(), case.boundaries));
+    let expected = BTreeMap::from_iter(all);
+    assert_eq!(counts(&found), expected, "{name} from the kernel");
+    for boundary in &found {
+        let found = boundary.fix.map(|fix| fix.name());
+        assert_eq!(found, fix, "{name}: {boundary:?}");
+    }
+}
+
+#[test]
+fn every_constructed_boundary_is_counted_by_its_reason() {
+    let program = Program::compile();
+    let kernel_view = KernelView::open().map_err(|error| eprintln!("no kernel view: {error}"));
+    let mut made = 0;
+    for (name, truth, fix) in CASES {
+        let Some(case) = program.start(name, N) else {
+            continue;
+        };
+        made += 1;
+        judge_proc(name, &case, truth, AskResident::Never);
+        judge_proc(name, &case, truth, AskResident::Read);
+        if kernel_view.is_ok() {
+            judge_kernel(name, &case, truth, fix);
+        }
+    }
+    let how = match kernel_view {
+        Ok(_) => "with the kernel's view",
+        Err(()) => "without the kernel's view",
+    };
+    println!("{made} of {} cases judged, {how}", CASES.len());
+    assert!(made >= 30, "only {made} cases could be made here");
+}
+
+/// The test above once more, by a user that the kernel hides things from. Other users reach
+/// neither this program nor its source, so it is copied.
+#[test]
+fn an_ordinary_user_gets_no_wrong_verdict() {
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let open = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    std::fs::set_permissions(folder.path(), open(0o1777)).unwrap();
+    let copy = folder.path().join("explain");
+    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(&copy)
+        .args([
+            "--exact",
+            "every_constructed_boundary_is_counted_by_its_reason",
+        ])
+        .arg("--nocapture")
+        .env("TMPDIR", folder.path())
+        .current_dir(folder.path());
+    let output = leash::output(&mut command).expect("setpriv");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(127) || complained.contains("setpriv: ") {
+        return eprintln!("skipped: only root can become another user: {complained}");
+    }
+    assert!(output.status.success(), "{said}{complained}");
+    assert!(said.contains("cases judged"), "{said}");
+    let hidden = std::fs::read_to_string("/proc/sys/kernel/unprivileged_bpf_disabled");
+    if hidden.is_ok_and(|setting| setting.trim() != "0") {
+        assert!(said.contains("without the kernel's view"), "{said}");
+    }
+}
+
+#[test]
+fn a_leak_of_deleted_files_is_called_one() {
+    let case = Program::compile().start("file_deleted", 1_500).unwrap();
+    let subject = look(&case, AskKernel::Never, AskResident::Never);
+    let report = explain(&subject, List::Summary);
+    assert_eq!(report.findings[0].kind, Kind::Leak, "{:?}", report.findings);
+    assert_eq!(report.findings[0].mappings, 1_501);
+    assert!(report.advice.text.contains("leak"), "{:?}", report.advice);
+}
+
+#[test]
+fn what_can_be_joined_is_advised_with_its_command() {
+    let case = Program::compile().start("page_offset", 2_000).unwrap();
+    let subject = Subject::of_process(case.pid, AskKernel::Try, AskResident::Never).unwrap();
+    let report = explain(&subject, List::Summary);
+    let command = format!("vmarea merge -p {} --apply", case.pid);
+    assert_eq!(report.advice.command, Some(command));
+    assert!(report.joinable >= 2_000, "{report:?}");
+    let all: u64 = report.reasons.iter().map(|reason| reason.mappings).sum();
+    assert_eq!(all + 1, report.mappings);
+}

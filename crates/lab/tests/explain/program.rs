@@ -1,0 +1,87 @@
+//! The program that makes boundaries: compiled once a test, started once a case. Tests of the
+//! command take it from here as well, and not all need all of it.
+#![allow(dead_code)]
+
+#[path = "../../../cli/tests/support/leash.rs"]
+pub mod leash;
+
+use leash::Leashed;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use vmarea::values::VmRange;
+
+/// The compiled program, in a folder that goes with it.
+pub struct Program {
+    folder: tempfile::TempDir,
+    binary: PathBuf,
+}
+
+/// A running case; ended when dropped.
+pub struct Case {
+    /// The process that has the boundaries.
+    pub pid: i32,
+    /// Where they are.
+    pub range: VmRange,
+    /// How many there are.
+    pub boundaries: u64,
+    _child: Leashed,
+    _files: tempfile::TempDir,
+}
+
+impl Program {
+    /// Compiles it with the C compiler of this machine.
+    pub fn compile() -> Program {
+        let folder = tempfile::tempdir().unwrap();
+        let binary = folder.path().join("boundaries");
+        // Written out again, because another user may not reach the folder that it is in.
+        let source = folder.path().join("boundaries.c");
+        std::fs::write(&source, include_str!("boundaries.c")).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler
+            .args(["-O1", "-Wall", "-o"])
+            .arg(&binary)
+            .arg(source);
+        let compiled = leash::output(&mut compiler).expect("a C compiler");
+        let said = String::from_utf8_lossy(&compiled.stderr);
+        assert!(compiled.status.success(), "{said}");
+        Program { folder, binary }
+    }
+
+    /// Where it is.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// Starts a case; `None` where it cannot be made here.
+    pub fn start(&self, name: &str, n: u64) -> Option<Case> {
+        let files = tempfile::tempdir_in(self.folder.path().parent().unwrap()).unwrap();
+        let mut command = Command::new(&self.binary);
+        command
+            .arg(name)
+            .arg(n.to_string())
+            .arg(files.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = Leashed::start(&mut command).unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let mut words = line.split_whitespace();
+        let Some(pid) = words.next() else {
+            let status = child.wait().unwrap();
+            assert_eq!(status.code(), Some(77), "{name} failed");
+            return None;
+        };
+        let mut address = || u64::from_str_radix(words.next().unwrap(), 16).unwrap();
+        let range = VmRange::new(address(), address());
+        Some(Case {
+            pid: pid.parse().unwrap(),
+            range,
+            boundaries: words.next().unwrap().parse().unwrap(),
+            _child: child,
+            _files: files,
+        })
+    }
+}

@@ -1,0 +1,45 @@
+//! Does the comparison bite? Each deliberate fault of the core must be found.
+//!
+//! Runs where a kernel may be asked; `ci/mutants.sh` shows how many steps each took.
+
+use vmarea::mutant::{self, Mutant};
+use vmarea::values::Policy;
+use vmarea_lab::conform::fewer::Comparison;
+use vmarea_lab::conform::ground::Ground;
+use vmarea_lab::conform::run::{Settings, Shrinking, run};
+use vmarea_lab::conform::surroundings::Surroundings;
+
+/// Within so many steps each has to be found.
+const STEPS: u64 = 100_000;
+
+#[test]
+fn every_mutant_is_found() {
+    let ground = match Ground::new((Policy::LINUX, Comparison::Exact), Surroundings::leave()) {
+        Ok(ground) => ground,
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return;
+        }
+    };
+    let mut missed = Vec::new();
+    for mutant in Mutant::ALL {
+        mutant::activate(Some(mutant));
+        let settings = Settings {
+            ops: STEPS,
+            seed: 7,
+            time: None,
+            most_differences: 1,
+            shrinking: Shrinking::None,
+        };
+        let report = run(&ground, &settings, |_| {}).unwrap();
+        match report.differences.first() {
+            Some(found) => println!(
+                "{mutant:?}: after {} steps, {}",
+                report.compared, found.difference.kind
+            ),
+            None => missed.push(mutant),
+        }
+    }
+    mutant::activate(None);
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}

@@ -1,0 +1,120 @@
+//! A difference is shown three ways: as calls, as a C program, as a test to keep. Deliberate faults of
+//! the core give differences, and each of the three has to say what Linux does.
+//!
+//! Needs a kernel that may be asked; the C program needs a compiler as well. Without them the test
+//! says so.
+
+use std::process::Command;
+use vmarea::mutant::{self, Mutant};
+use vmarea::values::Policy;
+use vmarea_lab::conform::fewer::Comparison;
+use vmarea_lab::conform::ground::Ground;
+use vmarea_lab::conform::kept::Kept;
+use vmarea_lab::conform::op::Step;
+use vmarea_lab::conform::report::Found;
+use vmarea_lab::conform::run::{Settings, Shrinking, run};
+use vmarea_lab::conform::sequence::play;
+use vmarea_lab::conform::surroundings::Surroundings;
+use vmarea_lab::replay::machine;
+
+/// What is done while a rule is broken.
+fn broken<R>(mutant: Mutant, work: impl FnOnce() -> R) -> R {
+    mutant::activate(Some(mutant));
+    let result = work();
+    mutant::activate(None);
+    result
+}
+
+/// The first difference under a fault that is not about anon_vmas alone, which a kept test does not
+/// hold; as short as it can be.
+fn found(ground: &Ground, mutant: Mutant) -> Found {
+    let settings = Settings {
+        ops: 20_000,
+        seed: 3,
+        time: None,
+        most_differences: 5,
+        shrinking: Shrinking::Shortest,
+    };
+    let report = broken(mutant, || run(ground, &settings, |_| {}).unwrap());
+    let held = |found: &Found| {
+        let kept = found.kept.as_ref();
+        kept.is_some_and(|kept| broken(mutant, || kept.play(ground.policy)).is_err())
+    };
+    report.differences.into_iter().find(held).expect("one")
+}
+
+/// What the program prints and its status; `None` without a compiler.
+fn run_c(source: &str) -> Option<(String, Option<i32>)> {
+    let directory = tempfile::tempdir().unwrap();
+    let [file, program] = ["shown.c", "shown"].map(|name| directory.path().join(name));
+    std::fs::write(&file, source).unwrap();
+    let built = Command::new("cc")
+        .args(["-Wall", "-Werror", "-O1", "-o"])
+        .args([&program, &file])
+        .status();
+    assert!(built.ok()?.success(), "{source}");
+    let output = Command::new("timeout").arg("60").arg(&program).output();
+    let output = output.unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Some((text, output.status.code()))
+}
+
+/// The calls: few, and they show the same again.
+fn check_calls(ground: &Ground, mutant: Mutant, found: &Found, call: &str) {
+    let calls: Vec<String> = found.steps.iter().map(Step::to_string).collect();
+    assert!(calls.len() <= 12, "not short: {calls:#?}");
+    assert!(calls.iter().any(|c| c.contains(call)), "{calls:#?}");
+    let again = broken(mutant, || play(ground, &found.steps).unwrap());
+    let again = again.expect("the calls show the difference again");
+    assert_eq!(again.kind, found.difference.kind);
+    let whole = play(ground, &found.steps).unwrap();
+    assert!(whole.is_none(), "it differs without the fault: {whole:?}");
+}
+
+/// The test to keep, by its text: right without the fault, wrong with it.
+fn check_kept(policy: Policy, mutant: Mutant, found: &Found) {
+    let text = found.kept.as_ref().expect("the kernel answers").text();
+    let kept: Kept = serde_json::from_str(&text).unwrap();
+    kept.play(policy).unwrap();
+    let again = broken(mutant, || kept.play(policy));
+    assert!(again.is_err(), "it does not see the fault:\n{text}");
+}
+
+/// The program: the kernel does as it did, and another one would be seen.
+fn check_c_program(found: &Found) {
+    let source = &found.c_program;
+    let Some((text, status)) = run_c(source) else {
+        return eprintln!("the C program was not compiled: no compiler");
+    };
+    assert_eq!(
+        (status, text.lines().last()),
+        (Some(0), Some("ok")),
+        "{text}"
+    );
+    let first = source.find("expect(VALUE, ").expect("it knows an answer");
+    let mut other = source.clone();
+    other.insert_str(first + "expect(VALUE, ".len(), "8 + ");
+    let (text, status) = run_c(&other).unwrap();
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("# not as it was: value"), "{text}");
+    assert_eq!(text.lines().last(), Some("not ok"));
+}
+
+#[test]
+fn calls_c_program_and_kept_test_say_what_linux_does() {
+    let (policy, _) = machine::policy(&vmarea_host::system::header());
+    let ground = match Ground::new((policy, Comparison::Exact), Surroundings::leave()) {
+        Ok(ground) => ground,
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    for (mutant, call) in [
+        (Mutant::MprotectLooksAhead, "mprotect("),
+        (Mutant::WriteGoesToBoth, "fork"),
+        (Mutant::MoveKeepsPageOffset, "mremap("),
+    ] {
+        let found = found(&ground, mutant);
+        check_calls(&ground, mutant, &found, call);
+        check_kept(policy, mutant, &found);
+        check_c_program(&found);
+    }
+}

@@ -1,0 +1,29 @@
+/* Joining mappings of the calling process that need not be apart. Link with libvmarea_preload.so. */
+#ifndef VMAREA_REPAIR_H
+#define VMAREA_REPAIR_H
+#include <stddef.h>
+#include <stdint.h>
+
+#define VMAREA_MERGE_PLAIN 1      /* no flag was ever set by madvise in the range */
+#define VMAREA_MERGE_MAY_CHANGE 2 /* others may unmap, move or protect parts of it meanwhile */
+
+struct vmarea_merge_options {
+    uint64_t max_pause_us; /* how long a thread may wait for its memory; 0: no bound */
+    uint64_t copy_pages;   /* how many shared pages may be copied */
+    uint64_t flags;        /* VMAREA_MERGE_* */
+};
+
+struct vmarea_merge_report {
+    uint64_t before, after; /* mappings in the range */
+    uint64_t bytes;         /* address space that was replaced */
+    uint64_t copied;        /* pages */
+    uint64_t forks;         /* forks that were completed meanwhile */
+    uint64_t longest_pause_ns, total_ns;
+};
+
+/* 0, or a negative errno: -EINVAL no range of pages, -EPERM no userfaultfd for us, -ENOSYS before
+ * Linux 6.8, -ETIME the pause is too short, -EIO pages could not be brought back. Both pointers may
+ * be null. */
+int vmarea_merge_range(void *start, size_t len, const struct vmarea_merge_options *options,
+                       struct vmarea_merge_report *report);
+#endif

@@ -1,0 +1,119 @@
+//! The C side: `vmarea_merge_range`, and what happens when the object is loaded.
+
+use std::os::raw::c_int;
+use std::time::Duration;
+
+use vmarea_host::repair::{self, Hidden, Options, Owner, RepairError};
+
+use crate::{Settings, VARIABLE, collector};
+
+/// `struct vmarea_merge_options`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CMergeOptions {
+    /// How long a thread may be kept from its memory, in microseconds; 0 for no bound.
+    pub max_pause_us: u64,
+    /// How many pages may be copied because they are shared.
+    pub copy_pages: u64,
+    /// Bit 0: no flag was ever set by `madvise` in the range. Bit 1: other threads may unmap,
+    /// move or protect parts of the range meanwhile.
+    pub flags: u64,
+}
+
+/// `struct vmarea_merge_report`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CMergeReport {
+    /// Mappings in the range before.
+    pub before: u64,
+    /// Mappings in the range after.
+    pub after: u64,
+    /// Bytes of address space that were replaced.
+    pub bytes: u64,
+    /// Pages that were copied.
+    pub copied: u64,
+    /// Forks that were completed.
+    pub forks: u64,
+    /// The longest piece, nanoseconds.
+    pub longest_pause_ns: u64,
+    /// All of it, nanoseconds.
+    pub total_ns: u64,
+}
+
+const PLAIN: u64 = 1;
+const MAY_CHANGE: u64 = 2;
+
+/// Joins neighbours between `start` and `start + len` that need not be apart. `options` and
+/// `report` may be null. Returns 0 or a negative errno: `-EINVAL` for a range that is not made of
+/// pages, `-EPERM` without the right to userfaultfd, `-ENOSYS` before Linux 6.8, `-ETIME` where the
+/// pause is too short, `-EIO` where pages could not be brought back.
+///
+/// # Safety
+/// `options` and `report` are null or point to structures of their kinds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmarea_merge_range(
+    start: usize,
+    len: usize,
+    options: *const CMergeOptions,
+    report: *mut CMergeReport,
+) -> c_int {
+    // SAFETY: null or valid, as the caller owes.
+    let wanted = unsafe { options.as_ref() }.copied().unwrap_or_default();
+    let Some(end) = start.checked_add(len) else {
+        return -EINVAL;
+    };
+    let options = Options {
+        max_pause: (wanted.max_pause_us != 0).then(|| Duration::from_micros(wanted.max_pause_us)),
+        copy_pages: wanted.copy_pages,
+        hidden: if wanted.flags & PLAIN != 0 {
+            Hidden::Plain
+        } else {
+            Hidden::Read
+        },
+        owner: if wanted.flags & MAY_CHANGE != 0 {
+            Owner::Anybody
+        } else {
+            Owner::Caller
+        },
+    };
+    match repair::merge_range(start as u64..end as u64, options) {
+        Ok(done) => {
+            // SAFETY: null or valid, as the caller owes.
+            if let Some(report) = unsafe { report.as_mut() } {
+                *report = CMergeReport {
+                    before: done.before,
+                    after: done.after,
+                    bytes: done.bytes,
+                    copied: done.copied,
+                    forks: done.forks,
+                    longest_pause_ns: done.longest_pause.as_nanos() as u64,
+                    total_ns: done.total.as_nanos() as u64,
+                };
+            }
+            0
+        }
+        Err(RepairError::BadRange(..)) => -EINVAL,
+        Err(RepairError::Userfaultfd) => -EPERM,
+        Err(RepairError::TooOld) => -ENOSYS,
+        Err(RepairError::PauseTooShort { .. }) => -ETIME,
+        Err(_) => -EIO,
+    }
+}
+
+const EPERM: c_int = 1;
+const EIO: c_int = 5;
+const EINVAL: c_int = 22;
+const ENOSYS: c_int = 38;
+const ETIME: c_int = 62;
+
+/// Runs when the object is loaded, before the program's `main`.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static ON_LOAD: extern "C" fn() = on_load;
+
+extern "C" fn on_load() {
+    let value = std::env::var(VARIABLE).unwrap_or_default();
+    if let Some(settings) = Settings::from_value(&value) {
+        collector::start(settings);
+    }
+}

@@ -1,0 +1,111 @@
+//! The thread that acts above a threshold.
+//!
+//! It counts the mappings now and then, so rarely that the counting costs a fiftieth of a processor
+//! at the most, and repairs the whole address space where there are too many. Where that did not
+//! help it waits longer and longer, or until there are many more: what cannot be joined is not tried
+//! again all the time.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use vmarea_host::repair::{Merger, Options, Owner, Reason, Report};
+
+use crate::Settings;
+
+const SHORTEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(60);
+/// The part of the time that may go into counting.
+const COUNTING: u32 = 50;
+/// How often in a row the threads may not be stopped: one that waits in `vfork` does not stop, a
+/// traced one never will.
+const TRIES: u32 = 10;
+/// User addresses, as far as any machine has them.
+const EVERYTHING: std::ops::Range<u64> = 0..1 << 56;
+
+/// Starts the thread, with all signals blocked: they are the program's.
+pub(crate) fn start(settings: Settings) {
+    let quiet = vmarea_host::repair::NoSignals::begin();
+    // Where no thread can be had, the program simply runs as it always did.
+    let _ = thread::Builder::new()
+        .name("vmarea".to_owned())
+        .spawn(move || collect(settings));
+    drop(quiet);
+}
+
+fn collect(settings: Settings) {
+    let options = Options {
+        max_pause: Some(settings.max_pause),
+        owner: Owner::Anybody,
+        ..Options::default()
+    };
+    let mut merger = None;
+    let mut patience = Patience::default();
+    let mut pause = SHORTEST;
+    let mut in_vain = 0;
+    loop {
+        thread::sleep(pause);
+        let begun = Instant::now();
+        let Some(count) = count() else { return };
+        pause = (begun.elapsed() * COUNTING).clamp(SHORTEST, LONGEST);
+        if count <= settings.threshold || !patience.allows(count, begun) {
+            continue;
+        }
+        if merger.is_none() {
+            merger = match Merger::new(options) {
+                Ok(merger) => Some(merger),
+                Err(error) => return complain(&error.to_string()),
+            };
+        }
+        let Some(merger) = &mut merger else { return };
+        match merger.merge(EVERYTHING) {
+            Ok(report) => {
+                in_vain = if cannot_work(&report) { in_vain + 1 } else { 0 };
+                if in_vain == TRIES {
+                    return complain("the program's threads cannot be stopped; giving up");
+                }
+                patience.learn(&report, begun);
+            }
+            Err(error) => return complain(&error.to_string()),
+        }
+    }
+}
+
+/// How long to leave it alone where it did not help.
+#[derive(Debug, Default)]
+struct Patience {
+    wait: Duration,
+    until: Option<Instant>,
+    left: u64,
+}
+
+impl Patience {
+    /// True where enough time has passed, or where there are many new mappings.
+    fn allows(&self, count: u64, now: Instant) -> bool {
+        count > self.left + self.left / 8 || self.until.is_none_or(|until| now >= until)
+    }
+
+    /// A repair that began at `begun` came to this.
+    fn learn(&mut self, report: &Report, begun: Instant) {
+        // A tenth less is worth to go on at the same pace.
+        self.wait = if report.after * 10 > report.before * 9 {
+            (self.wait * 2).clamp(begun.elapsed() * 10, LONGEST.max(begun.elapsed() * 10))
+        } else {
+            Duration::ZERO
+        };
+        self.until = Some(Instant::now() + self.wait);
+        self.left = report.after;
+    }
+}
+
+fn cannot_work(report: &Report) -> bool {
+    report.pieces == 0 && report.kept.by_reason.contains_key(&Reason::CannotStop)
+}
+
+fn count() -> Option<u64> {
+    let text = std::fs::read("/proc/self/maps").ok()?;
+    Some(text.iter().filter(|&&byte| byte == b'\n').count() as u64)
+}
+
+fn complain(text: &str) {
+    eprintln!("vmarea: mappings are not kept merged: {text}");
+}

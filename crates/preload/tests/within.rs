@@ -1,0 +1,178 @@
+//! Repairs of a process by itself: a C program breaks its memory into pieces, has it joined while
+//! threads write to it, and checks every byte.
+//!
+//! The program is linked with the object as an allocator would be. It needs the right to
+//! userfaultfd and Linux 6.8; where that is missing the tests say so and pass.
+
+#[path = "../../cli/tests/support/leash.rs"]
+mod leash;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// Where cargo has put the object: beside this test's folder or in it.
+fn object() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let deps = test.parent().expect("a folder");
+    let places = [deps, deps.parent().expect("a folder")];
+    let found = places.map(|place| place.join(vmarea_preload::FILE_NAME));
+    found
+        .into_iter()
+        .find(|path| path.is_file())
+        .expect("cargo builds the object before its tests")
+}
+
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("heap");
+        let object = object();
+        let folder = object.parent().expect("a folder");
+        let mut compiler = Command::new("cc");
+        compiler
+            .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
+            .arg(&program)
+            .arg("-I")
+            .arg(root.join("include"))
+            .arg(root.join("tests/programs/heap.c"))
+            .arg(&object)
+            .arg(format!("-Wl,-rpath,{}", folder.display()));
+        let built = leash::output(&mut compiler).expect("a C compiler");
+        assert!(built.status.success(), "{built:?}");
+        program
+    })
+}
+
+fn may_repair() -> bool {
+    match vmarea_host::repair::can_repair_itself() {
+        Ok(()) => true,
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            false
+        }
+    }
+}
+
+fn run(command: &mut Command) -> HashMap<String, f64> {
+    // A program that hangs is a failure as well, and not one to wait for.
+    let output: Output = leash::output(command).expect("the program was built");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let told = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{:?}: {told}", output.status);
+    println!("{told}");
+    text.lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
+        .collect()
+}
+
+fn heap(arguments: &[&str]) -> HashMap<String, f64> {
+    run(Command::new(program()).args(arguments))
+}
+
+#[test]
+fn twenty_thousand_mappings_become_one_while_a_thread_writes() {
+    if !may_repair() {
+        return;
+    }
+    for pause in ["0", "5000"] {
+        let told = heap(&["pages", "20000", pause, "1", "1"]);
+        assert_eq!((told["before"], told["after"]), (20_000.0, 1.0));
+    }
+}
+
+#[test]
+fn the_flags_are_read_where_nobody_promises_them() {
+    if may_repair() {
+        assert_eq!(heap(&["pages", "3000", "0", "0", "0"])["after"], 1.0);
+    }
+}
+
+#[test]
+fn a_heap_of_many_regions_becomes_few_mappings() {
+    if may_repair() {
+        let told = heap(&["regions", "256", "1024", "1"]);
+        assert!(told["after"] <= 40.0, "{told:?}");
+    }
+}
+
+#[test]
+fn four_threads_lose_no_update_over_many_merges() {
+    if !may_repair() {
+        return;
+    }
+    let told = heap(&["rounds", "100", "200", "4", "1"]);
+    assert_eq!((told["lost"], told["wrong"]), (0.0, 0.0));
+    // The other threads are stopped for each swap here.
+    let told = heap(&["rounds", "20", "200", "4", "3"]);
+    assert_eq!((told["lost"], told["wrong"]), (0.0, 0.0));
+}
+
+/// Rounds of forks of one kind, each at another moment of a merge.
+fn forks(kinds: &[&str], rounds: &str) {
+    if !may_repair() {
+        return;
+    }
+    for kind in kinds {
+        // The range is the caller's, or anybody may change it.
+        for flags in ["1", "3"] {
+            let told = heap(&["forks", kind, "3000", rounds, flags]);
+            assert_eq!((told["wrong"], told["children_failed"]), (0.0, 0.0));
+        }
+    }
+}
+
+#[test]
+fn forks_in_the_middle_are_whole_on_both_sides() {
+    forks(&["fork", "vfork"], "15");
+}
+
+#[test]
+fn forks_that_go_round_the_library_are_completed() {
+    forks(&["clone", "clone-forks"], "15");
+}
+
+#[test]
+fn a_child_changes_its_mappings_at_once() {
+    forks(&["clone-drops", "clone-maps", "clone-moves"], "10");
+}
+
+#[test]
+fn the_end_of_the_process_comes_whenever_it_wants() {
+    if !may_repair() {
+        return;
+    }
+    for kind in ["exec", "exit", "kill"] {
+        for flags in ["1", "3"] {
+            assert_eq!(heap(&["ends", kind, "3000", "15", flags])["failed"], 0.0);
+        }
+    }
+}
+
+#[test]
+fn what_the_program_drops_or_maps_meanwhile_stays_so() {
+    if may_repair() {
+        let told = heap(&["churn", "500", "3"]);
+        assert_eq!(told["wrong"], 0.0);
+        assert!(told["merges"] > 0.0 && told["calls"] > 0.0);
+    }
+}
+
+#[test]
+fn a_program_that_knows_nothing_of_it_is_kept_merged() {
+    if !may_repair() {
+        return;
+    }
+    let settings = vmarea_preload::Settings {
+        threshold: 500,
+        max_pause: std::time::Duration::from_millis(5),
+    };
+    let told = run(Command::new(program())
+        .args(["keep", "60", "5000", "2"])
+        .env("LD_PRELOAD", object())
+        .env(vmarea_preload::VARIABLE, settings.to_value()));
+    assert_eq!((told["after"], told["lost"]), (1.0, 0.0));
+}

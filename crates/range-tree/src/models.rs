@@ -1,0 +1,126 @@
+//! Models of a reader beside a writer, run by loom over all interleavings (up to a bound on
+//! preemptions, see `ci/loom.sh`). Nodes have three rows, so that one insert splits and one removal
+//! merges.
+
+use crate::{Entry, RangeTree};
+use loom::sync::Arc;
+use loom::thread;
+
+fn range(i: u64) -> Entry {
+    Entry {
+        start: i * 10,
+        end: i * 10 + 5,
+        value: i,
+    }
+}
+
+fn tree(ranges: impl IntoIterator<Item = u64>) -> Arc<RangeTree> {
+    let tree = RangeTree::new();
+    let mut writer = tree.write();
+    writer.reserve(4).expect("memory");
+    ranges.into_iter().for_each(|i| writer.insert(range(i)));
+    drop(writer);
+    Arc::new(tree)
+}
+
+/// A writer changes the tree while a reader looks; the model ends with a valid tree.
+fn model(
+    ranges: impl IntoIterator<Item = u64> + Clone + Send + Sync + 'static,
+    change: impl Fn(&RangeTree) + Clone + Send + Sync + 'static,
+    look: impl Fn(&RangeTree) + Send + Sync + 'static,
+) {
+    loom::model(move || {
+        let tree = tree(ranges.clone());
+        let (shared, change) = (tree.clone(), change.clone());
+        let writer = thread::spawn(move || change(&shared));
+        look(&tree);
+        writer.join().expect("the writer ends");
+        tree.validate().expect("valid");
+    });
+}
+
+/// Would go wrong: a reader that has passed the parent before the split looks for a range in the
+/// left leaf after it has moved to the right one, and finds nothing.
+#[test]
+fn a_split_loses_no_range() {
+    model(
+        0..3,
+        |t| t.write().insert(range(3)),
+        |t| assert_eq!(t.find(22), Some(range(2))),
+    );
+}
+
+/// Would go wrong: the reader holds the right leaf, whose ranges go to the left one, and takes the
+/// emptied leaf for the end of the map.
+#[test]
+fn a_merge_loses_no_range() {
+    let merge = |t: &RangeTree| {
+        t.write().remove(10);
+    };
+    model(0..4, merge, |t| assert_eq!(t.find(32), Some(range(3))));
+}
+
+/// Would go wrong: the leaf that the reader stands in leaves the tree, is taken again for other
+/// ranges, and the reader reports one of those.
+#[test]
+fn a_leaf_used_again_is_not_taken_for_the_old_one() {
+    let reuse = |t: &RangeTree| {
+        let mut writer = t.write();
+        writer.remove(0);
+        writer.insert(range(9));
+    };
+    model([0], reuse, |t| {
+        let found = t.find(0);
+        assert!(
+            [Some(range(0)), None, Some(range(9))].contains(&found),
+            "{found:?}"
+        );
+    });
+}
+
+/// Would go wrong: the search goes by the old end and the answer has the new one, or the start of
+/// one range comes with the end of the other.
+#[test]
+fn bounds_belong_together() {
+    model(
+        0..2,
+        |t| t.write().resize(10, 7, 18),
+        |t| {
+            let found = t.find(6).expect("there always is one");
+            assert!(
+                found == range(1) || (found.start, found.end) == (7, 18),
+                "{found:?}"
+            );
+        },
+    );
+}
+
+/// Would go wrong: the end of a child grows in the leaf first and in its parent later. A reader that
+/// has seen the range's new end looks for an address in its new part, passes the child by, and is
+/// told of the next range.
+#[test]
+fn a_parent_follows_its_child() {
+    let grow = |t: &RangeTree| t.write().resize(10, 10, 20);
+    model(0..4, grow, |t| {
+        let grown = t.find(12).is_some_and(|e| e.end == 20);
+        let found = t.find(17).map(|e| (e.start, e.end));
+        let possible = [Some((10, 20)), Some((20, 25))];
+        assert!(
+            possible[..if grown { 1 } else { 2 }].contains(&found),
+            "{grown} {found:?}"
+        );
+    });
+}
+
+/// Would go wrong: the search sees the gap before a range moved into it, and the range's old place
+/// as taken; no state of the map had both.
+#[test]
+fn a_gap_is_of_one_state() {
+    let change = |t: &RangeTree| {
+        t.write().resize(10, 8, 18);
+    };
+    model(0..3, change, |t| {
+        let gap = t.gap_lowest(0, 100, 5);
+        assert!([Some((5, 10)), Some((25, 100))].contains(&gap), "{gap:?}");
+    });
+}

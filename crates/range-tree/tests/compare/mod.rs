@@ -1,0 +1,203 @@
+//! The tree against an ordered map, after every one of many random changes.
+//!
+//! Compiled twice: inside of the crate with nodes of three rows, so that every change of shape
+//! happens, and outside with the nodes that users get.
+
+use crate::reference::Reference;
+use crate::{Entry, RangeTree};
+use proptest::prelude::*;
+use std::vec::Vec;
+
+/// Miri is a thousand times slower.
+const CHANGES: usize = if cfg!(miri) { 60 } else { 400 };
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Insert {
+        start: u64,
+        len: u64,
+    },
+    /// Several inserts of one address each, all reserved for at once.
+    Several {
+        start: u64,
+        count: usize,
+    },
+    Remove {
+        nth: usize,
+    },
+    /// New bounds within the room that the neighbours leave, in parts of 16.
+    Resize {
+        nth: usize,
+        from: u64,
+        to: u64,
+    },
+    /// Takes `count` neighbours away, so that nodes merge.
+    Clear {
+        nth: usize,
+        count: usize,
+    },
+}
+
+fn change(space: u64) -> impl Strategy<Value = Change> {
+    prop_oneof![
+        6 => (0..space, 1..8u64).prop_map(|(start, len)| Change::Insert { start, len }),
+        1 => (0..space, 2..9usize).prop_map(|(start, count)| Change::Several { start, count }),
+        2 => any::<usize>().prop_map(|nth| Change::Remove { nth }),
+        2 => (any::<usize>(), 0..16u64, 0..16u64).prop_map(|(nth, from, to)| Change::Resize { nth, from, to }),
+        1 => (any::<usize>(), 1..40usize).prop_map(|(nth, count)| Change::Clear { nth, count }),
+    ]
+}
+
+fn nth(reference: &Reference, nth: usize) -> Option<Entry> {
+    let len = reference.len();
+    (len > 0)
+        .then(|| reference.entries().nth(nth % len))
+        .flatten()
+}
+
+fn apply(tree: &RangeTree, reference: &mut Reference, change: Change, value: u64) {
+    let mut writer = tree.write();
+    match change {
+        Change::Insert { start, len } => {
+            let end = start + len;
+            if !reference.overlaps(start, end) {
+                let e = Entry { start, end, value };
+                writer.reserve(1).expect("memory");
+                writer.insert(e);
+                reference.insert(e);
+            } else if reference.find(start).is_some_and(|e| e.start != start) {
+                assert_eq!(writer.remove(start), None);
+            }
+        }
+        Change::Several { start, count } => {
+            writer.reserve(count).expect("memory");
+            let places = (0..count as u64).map(|i| start + i * i * 7);
+            for start in places
+                .filter(|&start| !reference.overlaps(start, start + 1))
+                .collect::<Vec<_>>()
+            {
+                let e = Entry {
+                    start,
+                    end: start + 1,
+                    value,
+                };
+                writer.insert(e);
+                reference.insert(e);
+            }
+        }
+        Change::Remove { nth: n } => {
+            if let Some(e) = nth(reference, n) {
+                assert_eq!(writer.remove(e.start), Some(e));
+                reference.remove(e.start);
+            }
+        }
+        Change::Resize { nth: n, from, to } => {
+            let Some(e) = nth(reference, n) else { return };
+            let low = reference.prev(e.start).map_or(0, |p| p.end);
+            let high = reference.find(e.end).map_or(e.end + 16, |x| x.start);
+            let room = high - low;
+            let start = low + room * from.min(to) / 16;
+            let end = (low + room * (from.max(to) + 1) / 16).max(start + 1);
+            writer.resize(e.start, start, end);
+            reference.resize(e.start, start, end);
+        }
+        Change::Clear { nth: n, count } => {
+            let Some(first) = nth(reference, n) else {
+                return;
+            };
+            let gone: Vec<_> = reference
+                .entries()
+                .skip_while(|e| e.start < first.start)
+                .take(count)
+                .collect();
+            for e in gone {
+                assert_eq!(writer.remove(e.start), Some(e));
+                reference.remove(e.start);
+            }
+        }
+    }
+}
+
+fn compare(tree: &RangeTree, reference: &Reference, addrs: impl Iterator<Item = u64>) {
+    assert_eq!(tree.len(), reference.len());
+    let all: Vec<_> = reference.entries().collect();
+    assert_eq!(tree.ranges(0, u64::MAX).collect::<Vec<_>>(), all);
+    for addr in addrs {
+        assert_eq!(tree.find(addr), reference.find(addr), "find {addr}");
+        assert_eq!(tree.prev(addr), reference.prev(addr), "prev {addr}");
+        assert_eq!(
+            tree.get(addr),
+            reference.find(addr).filter(|e| e.start <= addr),
+            "get {addr}"
+        );
+        for (span, len) in [(3, 1), (20, 2), (100, 7), (1 << 20, 9), (1 << 20, 0)] {
+            let (low, high) = (addr.saturating_sub(span), addr + span);
+            let args = (low, high, len);
+            assert_eq!(
+                tree.gap_lowest(low, high, len),
+                reference.gap_lowest(low, high, len),
+                "lowest {args:?}"
+            );
+            assert_eq!(
+                tree.gap_highest(low, high, len),
+                reference.gap_highest(low, high, len),
+                "highest {args:?}"
+            );
+            let window: Vec<_> = reference
+                .entries()
+                .filter(|e| e.end > low && e.start < high)
+                .take(9)
+                .collect();
+            assert_eq!(
+                tree.ranges(low, high).take(9).collect::<Vec<_>>(),
+                window,
+                "ranges {args:?}"
+            );
+        }
+    }
+    assert_eq!(tree.gap_lowest(9, 3, 1), None);
+    assert_eq!(tree.gap_highest(9, 3, 1), None);
+}
+
+fn run(changes: &[Change], space: u64) {
+    let tree = RangeTree::new();
+    let mut reference = Reference::default();
+    for (i, &change) in changes.iter().enumerate() {
+        apply(&tree, &mut reference, change, i as u64);
+        if cfg!(miri) && i % 8 != 0 {
+            continue;
+        }
+        tree.validate()
+            .unwrap_or_else(|v| panic!("{v:?} after {change:?}, the {i}th"));
+        if (i % 16 == 0 && !cfg!(miri)) || i + 1 == changes.len() {
+            compare(
+                &tree,
+                &reference,
+                (0..space).step_by(1 + space as usize / if cfg!(miri) { 3 } else { 37 }),
+            );
+        }
+    }
+    let left: Vec<_> = reference.entries().collect();
+    for e in left {
+        tree.write().remove(e.start);
+        if !cfg!(miri) {
+            tree.validate().expect("valid while it empties");
+        }
+    }
+    tree.validate().expect("valid when empty");
+    assert!(tree.is_empty() && tree.find(0).is_none());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 128 }, ..ProptestConfig::default() })]
+
+    #[test]
+    fn equals_an_ordered_map(changes in proptest::collection::vec(change(4000), 1..CHANGES)) {
+        run(&changes, 4000);
+    }
+
+    #[test]
+    fn equals_an_ordered_map_when_crowded(changes in proptest::collection::vec(change(300), 1..CHANGES / 2)) {
+        run(&changes, 300);
+    }
+}

@@ -1,0 +1,93 @@
+//! A lock for a few instructions, around its data.
+
+use crate::primitive::{AtomicBool, Ordering, spin_loop};
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+
+/// Mutual exclusion by spinning, for sections of a few instructions.
+#[derive(Debug)]
+pub struct SpinLock<T> {
+    held: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached only through the guard, and one guard exists at a time.
+unsafe impl<T: Send> Sync for SpinLock<T> {}
+
+impl<T: Default> Default for SpinLock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T> SpinLock<T> {
+    /// A free lock around `value`.
+    #[cfg(not(loom))]
+    pub const fn new(value: T) -> Self {
+        Self {
+            held: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// A free lock around `value`.
+    #[cfg(loom)]
+    pub fn new(value: T) -> Self {
+        Self {
+            held: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Waits for the lock.
+    #[inline]
+    pub fn lock(&self) -> SpinGuard<'_, T> {
+        // ORDERING: Acquire, pairs with the Release in `SpinGuard::drop`.
+        while self
+            .held
+            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
+            while self.held.load(Ordering::Relaxed) {
+                spin_loop();
+            }
+        }
+        SpinGuard { lock: self }
+    }
+
+    /// The value, where no other reference can exist.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+/// The lock is held while this lives.
+#[derive(Debug)]
+pub struct SpinGuard<'a, T> {
+    lock: &'a SpinLock<T>,
+}
+
+impl<T> Deref for SpinGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard is the only way to the value while it lives.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for SpinGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and the guard is borrowed mutably.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for SpinGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // ORDERING: Release, pairs with the Acquire in `SpinLock::lock`.
+        self.lock.held.store(false, Ordering::Release);
+    }
+}

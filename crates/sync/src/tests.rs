@@ -1,0 +1,425 @@
+//! Limits and refusals, with limits small enough to be reached.
+
+use crate::{
+    AlignedRwLock, BoxedRwLock, FlaggedVmaLock, Guarded, Lock, MmapLockOnly, Published, Rcu,
+    Refused, Slots, VmaCell, VmaLock, VmaLockKind, raw,
+};
+use std::boxed::Box;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::vec::Vec;
+
+fn panics(run: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(run)).is_err()
+}
+
+/// Lets other threads run until `done`.
+fn wait_for(done: impl Fn() -> bool) {
+    while !done() {
+        thread::yield_now();
+    }
+}
+
+fn attached<K: VmaLockKind>(lock: &Lock) -> VmaCell<u64, K> {
+    let cell = VmaCell::default();
+    let mut guard = lock.write();
+    cell.claim(&mut guard);
+    cell.attach(&mut guard);
+    cell
+}
+
+#[test]
+fn one_reader_too_many_waits() {
+    let lock = Lock::new();
+    let mut guards: Vec<_> = (0..raw::LIMIT).map(|_| lock.read()).collect();
+    assert!(lock.try_read().is_none() && lock.try_write().is_none());
+    let got = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            drop(lock.read());
+            got.store(true, Ordering::SeqCst);
+        });
+        thread::yield_now();
+        assert!(!got.load(Ordering::SeqCst));
+        guards.pop();
+    });
+    assert!(got.into_inner());
+    drop(guards);
+    assert!(lock.try_write().is_some());
+}
+
+#[test]
+fn a_waiting_writer_keeps_new_readers_out() {
+    let lock = Lock::new();
+    let reader = lock.read();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| drop(lock.write()));
+        wait_for(|| lock.try_read().is_none());
+        drop(reader);
+        writer.join().expect("the writer had it");
+    });
+    assert!(
+        lock.try_read().is_some(),
+        "nothing is left of the writer's wish"
+    );
+}
+
+#[test]
+fn downgrade_keeps_writers_out_and_moves_the_number() {
+    let lock = Lock::new();
+    let since = lock.speculate().expect("nobody writes");
+    assert!(lock.unchanged(since));
+    let guard = lock.write();
+    assert!(lock.speculate().is_none() && !lock.unchanged(since));
+    let guard = guard.downgrade();
+    assert!(lock.try_write().is_none() && lock.try_read().is_some());
+    assert!(lock.speculate().is_some_and(|now| now != since));
+    drop(guard);
+    assert!(lock.try_write().is_some());
+}
+
+#[test]
+fn cells_ask_for_their_own_lock() {
+    let (a, b) = (Lock::new(), Lock::new());
+    let cell = Guarded::new(a.id(), 1);
+    assert!(panics(|| assert_eq!(*cell.get(&b.read()), 1)));
+    assert_eq!(*cell.get(&a.read()), 1);
+    let vma = attached::<VmaLock>(&a);
+    assert!(panics(|| vma.start_write(&mut b.write())));
+    assert!(panics(|| vma.claim(&mut b.write())));
+    assert!(panics(|| vma.release(&mut a.write())), "attached");
+    assert!(panics(|| vma.attach(&mut a.write())), "attached already");
+    assert!(
+        panics(|| *vma.get_mut(&mut a.write()) = 1),
+        "no start_write"
+    );
+    assert!(panics(|| drop(vma.start_read_locked(&b.read()))));
+    assert_eq!(vma.start_read(&b).map(|vma| *vma), Err(Refused::Gone));
+    assert_eq!(vma.start_read(&a).map(|vma| *vma), Ok(0));
+}
+
+#[test]
+fn more_readers_than_can_be_counted_take_mmap_lock() {
+    let lock = Lock::new();
+    let vma = attached::<VmaLock>(&lock);
+    let readers = [
+        vma.start_read(&lock).expect("free"),
+        vma.start_read(&lock).expect("free"),
+    ];
+    assert_eq!(vma.start_read(&lock).map(|_| ()), Err(Refused::TooMany));
+    let mmap_lock = lock.read();
+    assert_eq!(
+        vma.start_read_locked(&mmap_lock).map(|_| ()),
+        Err(Refused::TooMany)
+    );
+    assert_eq!(*vma.get(&mmap_lock), 0, "the way out");
+    drop((readers, mmap_lock));
+    assert!(vma.start_read(&lock).is_ok());
+}
+
+/// One scenario for every kind of lock; those without readers refuse where the others let in.
+fn life_of_a_vma<K: VmaLockKind>() {
+    let lock = Lock::new();
+    let vma = VmaCell::<u64, K>::default();
+    let reads = |expected: Result<u64, Refused>| {
+        let expected = if K::NAME == MmapLockOnly::NAME {
+            Err(Refused::NoLock)
+        } else {
+            expected
+        };
+        assert_eq!(
+            vma.start_read(&lock).map(|vma| *vma),
+            expected,
+            "{}",
+            K::NAME
+        );
+    };
+    let mut guard = lock.write();
+    vma.claim(&mut guard);
+    *vma.get_mut(&mut guard) = 1;
+    vma.attach(&mut guard);
+    assert!(
+        vma.start_read(&lock).is_err(),
+        "{}: before the section ends",
+        K::NAME
+    );
+    drop(guard);
+    reads(Ok(1));
+    let mut guard = lock.write();
+    reads(Ok(1));
+    vma.start_write(&mut guard);
+    vma.start_write(&mut guard);
+    assert!(vma.is_write_locked(&guard));
+    *vma.get_mut(&mut guard) = 2;
+    assert!(vma.start_read(&lock).is_err());
+    let guard = guard.downgrade();
+    reads(Ok(2));
+    assert_eq!(*vma.get(&guard), 2);
+    let under = vma.start_read_locked(&guard);
+    drop(guard);
+    assert_eq!(
+        under.as_deref().ok(),
+        (K::NAME != MmapLockOnly::NAME).then_some(&2)
+    );
+    drop(under);
+    let mut guard = lock.write();
+    vma.detach(&mut guard);
+    assert!(!vma.is_attached());
+    drop(guard);
+    reads(Err(Refused::Gone));
+    vma.release(&mut lock.write());
+    reads(Err(Refused::Gone));
+    let second = Lock::new();
+    let mut guard = second.write();
+    vma.claim(&mut guard);
+    assert_eq!(*vma.get(&guard), 2, "what the last life left");
+    vma.attach(&mut guard);
+    drop(guard);
+    reads(Err(Refused::Gone));
+}
+
+#[test]
+fn every_kind_of_vma_lock() {
+    life_of_a_vma::<MmapLockOnly>();
+    life_of_a_vma::<FlaggedVmaLock<BoxedRwLock>>();
+    life_of_a_vma::<FlaggedVmaLock<AlignedRwLock>>();
+    life_of_a_vma::<FlaggedVmaLock>();
+    life_of_a_vma::<VmaLock>();
+}
+
+/// A reader that does not leave keeps the writer waiting, for as long as that takes.
+fn a_writer_waits<K: VmaLockKind>() {
+    let lock = Lock::new();
+    let vma = attached::<K>(&lock);
+    let reader = vma.start_read(&lock).expect("free");
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            vma.detach(&mut lock.write());
+            done.store(true, Ordering::SeqCst);
+        });
+        wait_for(|| lock.try_read().is_none());
+        for _ in 0..100 {
+            thread::yield_now();
+        }
+        assert!(!done.load(Ordering::SeqCst) && vma.is_attached());
+        wait_for(|| vma.start_read(&lock).is_err());
+        assert_eq!(*reader, 0);
+        drop(reader);
+    });
+    assert!(done.into_inner() && !vma.is_attached());
+}
+
+#[test]
+fn a_reader_that_stays_keeps_its_vma() {
+    a_writer_waits::<VmaLock>();
+    a_writer_waits::<FlaggedVmaLock>();
+    a_writer_waits::<FlaggedVmaLock<BoxedRwLock>>();
+    a_writer_waits::<FlaggedVmaLock<AlignedRwLock>>();
+}
+
+/// The number stops at 9 here: after the fourth section what is locked stays locked, for readers of
+/// the VMA alone; everything else goes on.
+fn numbers_end<K: VmaLockKind>() {
+    let lock = Lock::new();
+    let (locked, other) = (attached::<K>(&lock), attached::<K>(&lock));
+    for value in 1..20 {
+        let mut guard = lock.write();
+        locked.start_write(&mut guard);
+        *locked.get_mut(&mut guard) = value;
+        assert!(locked.start_read(&lock).is_err());
+    }
+    assert_eq!(
+        locked.start_read(&lock).map(|_| ()),
+        Err(Refused::WriteLocked)
+    );
+    assert!(lock.speculate().is_none());
+    let guard = lock.read();
+    assert_eq!(*locked.get(&guard), 19);
+    assert!(locked.start_read_locked(&guard).is_err());
+    let reader = other.start_read(&lock).expect("never locked since");
+    drop(guard);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| other.start_write(&mut lock.write()));
+        wait_for(|| lock.try_read().is_none());
+        assert!(!writer.is_finished(), "still waits for readers");
+        drop(reader);
+    });
+    assert!(other.start_read(&lock).is_err());
+}
+
+#[test]
+fn the_sequence_number_has_an_end() {
+    numbers_end::<VmaLock>();
+    numbers_end::<FlaggedVmaLock>();
+}
+
+#[test]
+fn a_slot_is_left_alone_after_its_last_life() {
+    let slots = Slots::<u64>::new();
+    let lives: Vec<_> = (0..20)
+        .map(|_| {
+            let key = slots.insert().expect("memory");
+            assert!(slots.remove(key) && !slots.remove(key));
+            key
+        })
+        .collect();
+    assert!(lives.iter().all(|key| slots.get(*key).is_none()));
+    assert_eq!(
+        lives.iter().filter(|key| key.index() == 0).count(),
+        3,
+        "three lives each"
+    );
+    assert!(
+        (1..lives.len()).all(|i| !lives[..i].contains(&lives[i])),
+        "no key twice"
+    );
+    assert!(slots.is_empty() && slots.keys().next().is_none());
+}
+
+/// A lane that has no slot takes what others have freed before the table grows, and slots may go to
+/// another lane than they came from.
+#[test]
+fn slots_go_from_lane_to_lane() {
+    let slots = Slots::<u64>::new();
+    let keys: Vec<_> = (0..100)
+        .map(|lane| slots.insert_in(lane).expect("memory"))
+        .collect();
+    let mut indices: Vec<u32> = keys.iter().map(|key| key.index()).collect();
+    indices.sort_unstable();
+    indices.dedup();
+    assert_eq!(indices.len(), 100, "no slot twice");
+    assert_eq!(slots.len(), 100);
+    for (lane, key) in keys.into_iter().enumerate() {
+        assert!(slots.remove_in(key, lane + 5));
+    }
+    assert!(slots.is_empty());
+    // Fifteen lanes may keep one slot each that was never used.
+    let highest = indices[99] + 15;
+    for _ in 0..100 {
+        assert!(slots.insert_in(3).expect("memory").index() <= highest);
+    }
+    assert_eq!(slots.len(), 100);
+}
+
+#[test]
+fn keys_are_never_zero_and_go_through_bits() {
+    use crate::Key;
+    let slots = Slots::<u64>::new();
+    let keys: Vec<_> = (0..300).map(|_| slots.insert().expect("memory")).collect();
+    assert_eq!(slots.len(), 300);
+    assert!(slots.keys().eq(keys.iter().copied()));
+    for key in keys {
+        assert_eq!(Key::from_bits(key.to_bits()), Some(key));
+        assert_eq!(slots.key_at(key.index()), Some(key));
+        let even = Key::from_bits(key.to_bits() + (1 << 32)).expect("not zero");
+        assert!(!slots.remove(even), "a key of no life");
+    }
+    assert_eq!(Key::from_bits(0), None);
+    assert!(slots.key_at(u32::MAX).is_none());
+}
+
+/// Counts its ends.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn rcu_frees_when_the_sections_have_ended() {
+    static ENDED: AtomicUsize = AtomicUsize::new(0);
+    let rcu = Rcu::new();
+    let published = Published::new(&rcu);
+    let (mut reader, mut late) = (
+        rcu.register().expect("memory"),
+        rcu.register().expect("memory"),
+    );
+    published.replace(Some(Box::new(Counted(&ENDED))));
+    let section = reader.read();
+    assert!(published.get(&section).is_some());
+    published.replace(Some(Box::new(Counted(&ENDED))));
+    let after = late.read();
+    assert!(
+        (0..5).all(|_| rcu.collect() == 0),
+        "somebody may still look"
+    );
+    drop(section);
+    assert!(
+        (0..5).all(|_| rcu.collect() == 0),
+        "began too early to be sure"
+    );
+    drop(after);
+    assert_eq!((0..3).map(|_| rcu.collect()).sum::<usize>(), 1);
+    rcu.synchronize();
+    let other = Rcu::new();
+    let mut stranger = other.register().expect("memory");
+    let section = stranger.read();
+    assert!(panics(|| assert!(published.get(&section).is_some())));
+    drop(section);
+    drop(stranger);
+    drop((reader, late));
+    drop(published);
+    assert_eq!(ENDED.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn what_a_vma_pays_for_its_lock() {
+    assert_eq!(size_of::<VmaLock>(), 16);
+    assert_eq!(size_of::<VmaCell<[u64; 4]>>(), 48);
+    assert_eq!(size_of::<VmaCell<[u64; 4], FlaggedVmaLock>>(), 56);
+    assert!(size_of::<VmaCell<[u64; 4], FlaggedVmaLock<AlignedRwLock>>>() >= 128);
+}
+
+#[cfg(all(feature = "std", debug_assertions))]
+mod ranks {
+    use super::*;
+    use crate::{Rank, Spin, Subclass};
+
+    #[test]
+    fn a_lower_rank_under_a_higher_one_panics() {
+        let (outer, inner) = (
+            Lock::<Spin>::with_rank(Rank(1)),
+            Lock::<Spin>::with_rank(Rank(2)),
+        );
+        drop((outer.read(), inner.read()));
+        let under = inner.read();
+        assert!(panics(|| drop(outer.read())));
+        assert!(outer.try_read().is_some(), "trying cannot close a circle");
+        drop(under);
+        drop((outer.write(), inner.write()));
+        let guard = outer.read();
+        assert!(panics(|| drop(outer.read())), "twice");
+        drop(guard);
+    }
+
+    #[test]
+    fn whoever_reads_a_vma_does_not_wait_for_mmap_lock() {
+        let lock = Lock::<Spin>::with_rank(Rank(1));
+        let cells: [VmaCell<u64>; 2] = Default::default();
+        let mut guard = lock.write();
+        for cell in &cells {
+            cell.claim(&mut guard);
+            cell.attach(&mut guard);
+        }
+        drop(guard);
+        let reader = cells[0].start_read(&lock).expect("free");
+        assert!(panics(|| drop(lock.read())));
+        assert!(panics(|| drop(lock.write())));
+        drop(reader);
+        let guard = lock.read();
+        let first = cells[0].start_read_locked(&guard).expect("free");
+        let second = cells[1]
+            .start_read_locked_nested(&guard, Subclass::SINGLE_DEPTH)
+            .expect("free");
+        assert!(
+            panics(|| drop(cells[0].start_read_locked(&guard))),
+            "the first under the second"
+        );
+        drop((first, second, guard));
+        drop(lock.write());
+    }
+}

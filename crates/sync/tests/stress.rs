@@ -1,0 +1,218 @@
+//! Real threads on real locks: bodies whose two halves must be equal, slots that must be had once.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use vmarea_sync::{
+    AlignedRwLock, BoxedRwLock, FlaggedVmaLock, Guarded, Key, Lock, Published, Rcu, Slots, VmaCell,
+    VmaLock, VmaLockKind, Wait,
+};
+
+const ROUNDS: u64 = if cfg!(miri) { 40 } else { 200_000 };
+
+/// Sleeps under a lock and a condition variable that all share.
+#[derive(Debug)]
+struct Sleep;
+
+static BED: (Mutex<()>, std::sync::Condvar) = (Mutex::new(()), std::sync::Condvar::new());
+
+impl Wait for Sleep {
+    const SLEEPS: bool = true;
+
+    fn wait(_key: usize, until: &mut dyn FnMut() -> bool) {
+        let mut bed = BED.0.lock().expect("nobody panicked");
+        while !until() {
+            bed = BED.1.wait(bed).expect("nobody panicked");
+        }
+    }
+
+    fn wake(_key: usize) {
+        drop(BED.0.lock());
+        BED.1.notify_all();
+    }
+}
+
+#[test]
+fn lock_keeps_halves_equal() {
+    let lock = Lock::<Sleep>::default();
+    let cell = Guarded::new(lock.id(), [0; 2]);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    let mut guard = lock.write();
+                    let halves = cell.get_mut(&mut guard);
+                    *halves = halves.map(|half| half + 1);
+                    let now = halves[0];
+                    let guard = guard.downgrade();
+                    assert_eq!(*cell.get(&guard), [now; 2]);
+                }
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    let guard = lock.read();
+                    let [a, b] = *cell.get(&guard);
+                    assert_eq!(a, b);
+                }
+            });
+        }
+    });
+    assert_eq!(*cell.get(&lock.read()), [2 * ROUNDS; 2]);
+}
+
+/// A writer changes, unmaps and maps; readers take the VMA's lock, or `mmap_lock` if that fails.
+fn vma_keeps_halves_equal<K: VmaLockKind>() {
+    let locks = [Lock::<Sleep>::default(), Lock::<Sleep>::default()];
+    let vma = VmaCell::<[u64; 3], K>::default();
+    let (stop, had) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    for (i, lock) in locks.iter().enumerate() {
+                        if let Ok(body) = vma.start_read(lock) {
+                            let [owner, a, b] = *body;
+                            assert_eq!((owner, a), (i as u64, b));
+                            had.fetch_add(1, Ordering::Relaxed);
+                        }
+                        let guard = lock.read();
+                        if let Ok(body) =
+                            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                                *vma.get(&guard)
+                            }))
+                        {
+                            assert_eq!(body[1], body[2]);
+                        }
+                    }
+                }
+            });
+        }
+        for round in 0..ROUNDS / 4 {
+            let owner = round % 2;
+            let lock = &locks[owner as usize];
+            let mut guard = lock.write();
+            vma.claim(&mut guard);
+            *vma.get_mut(&mut guard) = [owner, round, round];
+            vma.attach(&mut guard);
+            drop(guard);
+            for step in 0..4 {
+                let mut guard = lock.write();
+                vma.start_write(&mut guard);
+                let body = vma.get_mut(&mut guard);
+                body[1] = round + step;
+                body[2] = round + step;
+            }
+            let mut guard = lock.write();
+            vma.detach(&mut guard);
+            vma.release(&mut guard);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    println!("{}: {} reads by the VMA's lock", K::NAME, had.into_inner());
+}
+
+#[test]
+fn vma_lock() {
+    silence_expected_panics();
+    vma_keeps_halves_equal::<VmaLock>();
+}
+
+#[test]
+fn flagged_vma_lock() {
+    silence_expected_panics();
+    vma_keeps_halves_equal::<FlaggedVmaLock>();
+}
+
+#[test]
+fn rwlocks() {
+    silence_expected_panics();
+    vma_keeps_halves_equal::<FlaggedVmaLock<AlignedRwLock>>();
+    vma_keeps_halves_equal::<FlaggedVmaLock<BoxedRwLock>>();
+}
+
+/// `get` with the guard of a lock that does not own the cell now panics; that is part of the test.
+fn silence_expected_panics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if info.payload().downcast_ref::<&str>() != Some(&"guard of another lock") {
+                hook(info);
+            }
+        }));
+    });
+}
+
+#[derive(Debug, Default)]
+struct Taken(AtomicBool);
+
+#[test]
+fn slots_are_had_once() {
+    let slots = Slots::<Taken>::new();
+    thread::scope(|scope| {
+        for seed in 0..3 {
+            let slots = &slots;
+            scope.spawn(move || {
+                let mut mine: Vec<Key> = Vec::new();
+                for i in 0..ROUNDS {
+                    if (i * 7 + seed) % 5 < 3 {
+                        let key = slots.insert().expect("memory");
+                        let was = slots
+                            .get(key)
+                            .expect("in use")
+                            .0
+                            .swap(true, Ordering::Relaxed);
+                        assert!(!was, "two have it");
+                        mine.push(key);
+                    } else if let Some(key) = mine.pop() {
+                        slots
+                            .get(key)
+                            .expect("in use")
+                            .0
+                            .store(false, Ordering::Relaxed);
+                        assert!(slots.remove(key));
+                        assert!(slots.get(key).is_none());
+                    }
+                }
+                mine.into_iter().for_each(|key| {
+                    slots
+                        .get(key)
+                        .expect("in use")
+                        .0
+                        .store(false, Ordering::Relaxed);
+                    slots.remove(key);
+                });
+            });
+        }
+    });
+    assert!(slots.is_empty());
+}
+
+#[test]
+fn rcu_frees_nothing_too_early() {
+    let rcu = Rcu::new();
+    let published = Published::new(&rcu);
+    published.replace(Some(Box::new([0_u64; 4])));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut reader = rcu.register().expect("memory");
+                for _ in 0..ROUNDS {
+                    let section = reader.read();
+                    let page = published.get(&section).expect("always there");
+                    assert!(page.iter().all(|word| *word == page[0]));
+                }
+            });
+        }
+        for i in 0..ROUNDS / 8 {
+            published.replace(Some(Box::new([i; 4])));
+            if i % 16 == 0 {
+                rcu.collect();
+            }
+        }
+    });
+    rcu.synchronize();
+    rcu.collect();
+}

@@ -1,0 +1,194 @@
+//! The raw bytes of one block to events; the layout is [`crate::record`]'s.
+//!
+//! Bytes may be hostile although their checksum fits. Every step takes at least one byte, every
+//! length is compared with what is left before memory is taken for it, and every place in a
+//! table is checked; so a block costs time and memory in proportion to its length.
+
+use crate::event::{Call, Event, Fault, FileId, FileRef, InodeId, MmId, Tid, Touch};
+use crate::rare::Rare;
+use crate::record::{
+    CALL, DATA, FAULT, FILE, KERNEL, KIND, LastCall, OTHER_MM, OTHER_TID, RARE, RESULT, SNAPSHOT,
+    TOUCH, Thread, access_of, order_of,
+};
+use crate::snapshot;
+use crate::varint::{Cursor, Malformed};
+
+/// State of a block that is being read.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    /// Where in the block's bytes the next event begins.
+    at: usize,
+    time: u64,
+    threads: Vec<Thread>,
+    /// Place in `threads`; past its end at first.
+    current: usize,
+    calls: Vec<LastCall>,
+}
+
+impl Decoder {
+    /// Forgets everything, for the next block.
+    pub(crate) fn clear(&mut self) {
+        self.at = 0;
+        self.time = 0;
+        self.threads.clear();
+        self.current = 0;
+        self.calls.clear();
+    }
+
+    /// True where all bytes of `raw` were read.
+    pub(crate) fn is_at_end(&self, raw: &[u8]) -> bool {
+        self.at == raw.len()
+    }
+
+    /// The next event of `raw`, which must be the same bytes until [`Self::clear`].
+    #[inline]
+    pub(crate) fn next(&mut self, raw: &[u8]) -> Result<Event, Malformed> {
+        let mut cursor = Cursor::new(raw.get(self.at..).unwrap_or_default());
+        let tag = cursor.byte()?;
+        let event = match tag & KIND {
+            FAULT => Event::Fault(self.fault(tag, &mut cursor)?),
+            CALL => Event::Call(self.call(tag, &mut cursor)?),
+            TOUCH => Event::Touch(self.touch(tag, &mut cursor)?),
+            _ => rare(tag, &mut cursor)?,
+        };
+        self.at = raw.len() - cursor.left();
+        Ok(event)
+    }
+
+    #[inline]
+    fn fault(&mut self, tag: u8, cursor: &mut Cursor<'_>) -> Result<Fault, Malformed> {
+        let thread = self.who(tag, cursor)?;
+        thread.addr = cursor.diff(thread.addr)?;
+        let Thread { tid, mm, addr } = *thread;
+        Ok(Fault {
+            tid,
+            mm,
+            addr,
+            access: access_of(tag),
+            kernel: tag & KERNEL != 0,
+            t: self.moment(cursor)?,
+            order: order_of(tag),
+        })
+    }
+
+    fn touch(&mut self, tag: u8, cursor: &mut Cursor<'_>) -> Result<Touch, Malformed> {
+        let thread = self.who(tag, cursor)?;
+        thread.addr = cursor.diff(thread.addr)?;
+        let Thread { tid, mm, addr } = *thread;
+        Ok(Touch {
+            tid,
+            mm,
+            addr,
+            len: cursor.varint()?,
+            access: access_of(tag),
+            t: self.moment(cursor)?,
+            order: order_of(tag),
+        })
+    }
+
+    fn call(&mut self, tag: u8, cursor: &mut Cursor<'_>) -> Result<Call, Malformed> {
+        let Thread { tid, mm, .. } = *self.who(tag, cursor)?;
+        let LastCall { nr, args, ret } = *self.arguments(cursor)?;
+        let t = self.moment(cursor)?;
+        let file = match tag & FILE {
+            0 => None,
+            _ => Some(file(cursor)?),
+        };
+        let data = match tag & DATA {
+            0 => Vec::new(),
+            _ => {
+                let len = cursor.varint()?;
+                cursor.take(len)?.to_vec()
+            }
+        };
+        Ok(Call {
+            tid,
+            mm,
+            nr,
+            args,
+            ret: ret as i64,
+            t,
+            order: order_of(tag),
+            file,
+            data,
+        })
+    }
+
+    /// The thread of an event, with its mm brought up to date.
+    #[inline]
+    fn who(&mut self, tag: u8, cursor: &mut Cursor<'_>) -> Result<&mut Thread, Malformed> {
+        if tag & OTHER_TID != 0 {
+            self.current = match cursor.varint()?.checked_sub(1) {
+                Some(place) => usize::try_from(place).unwrap_or(usize::MAX),
+                None => {
+                    let tid = i32::try_from(cursor.diff(0)? as i64)
+                        .map_err(|_| Malformed("a thread id is too large"))?;
+                    self.threads.push(Thread::new(Tid(tid)));
+                    self.threads.len() - 1
+                }
+            };
+        }
+        let thread = self
+            .threads
+            .get_mut(self.current)
+            .ok_or(Malformed("a thread was not announced"))?;
+        if tag & OTHER_MM != 0 {
+            thread.mm = MmId(cursor.varint32()?);
+        }
+        Ok(thread)
+    }
+
+    #[inline]
+    fn moment(&mut self, cursor: &mut Cursor<'_>) -> Result<u64, Malformed> {
+        self.time = cursor.diff(self.time)?;
+        Ok(self.time)
+    }
+
+    /// Number, arguments and result of a call.
+    fn arguments(&mut self, cursor: &mut Cursor<'_>) -> Result<&LastCall, Malformed> {
+        let place = match cursor.varint()?.checked_sub(1) {
+            Some(place) => usize::try_from(place).unwrap_or(usize::MAX),
+            None => {
+                self.calls.push(LastCall {
+                    nr: cursor.varint32()?,
+                    ..LastCall::default()
+                });
+                self.calls.len() - 1
+            }
+        };
+        let last = self
+            .calls
+            .get_mut(place)
+            .ok_or(Malformed("a system call was not announced"))?;
+        let mask = cursor.byte()?;
+        for (i, arg) in last.args.iter_mut().enumerate() {
+            if mask & 1 << i != 0 {
+                *arg = cursor.diff(*arg)?;
+            }
+        }
+        if mask & RESULT != 0 {
+            last.ret = cursor.diff(last.ret)?;
+        }
+        Ok(last)
+    }
+}
+
+/// An event that is not hot.
+#[cold]
+fn rare(tag: u8, cursor: &mut Cursor<'_>) -> Result<Event, Malformed> {
+    match tag {
+        SNAPSHOT => Ok(Event::Snapshot(snapshot::decode(cursor)?)),
+        RARE => Ok(cursor.postcard::<Rare<'_>>()?.into()),
+        _ => Err(Malformed("an event of an unknown kind")),
+    }
+}
+
+fn file(cursor: &mut Cursor<'_>) -> Result<FileRef, Malformed> {
+    Ok(FileRef {
+        inode: InodeId(cursor.varint32()?),
+        file: FileId(cursor.varint32()?),
+        open_flags: cursor.varint32()?,
+        seals: cursor.varint32()?,
+        size: cursor.varint()?,
+    })
+}

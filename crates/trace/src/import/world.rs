@@ -1,0 +1,353 @@
+//! Tasks, address spaces and files of a text that is being imported, and the events they make.
+//!
+//! The importers say what a line says (`fork`, `exec`, a call, a fault); this keeps the ids that
+//! events need and announces each before its first use. No content of an address space is
+//! known: one begins empty, as if by `execve`.
+//!
+//! # Invariants
+//! O1  A task that is named is known: one that no line announced begins as a process of its own.
+//! O2  An mm ends with its last task.
+//! O3  A call that ran while another call of its mm ran is [`Order::Overlapping`].
+
+use crate::event::{
+    Call, Event, Fault, FaultSource, FileId, FileRef, Inode, InodeId, InodeKind, MmId, MmStart,
+    Nanos, Order, Origin, Tid,
+};
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// A thread or process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Task {
+    pub(super) pid: Tid,
+    pub(super) mm: MmId,
+}
+
+/// What a new task has in common with the one that made it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kin {
+    /// A thread of the same process.
+    Thread,
+    /// A process that shares memory until it calls `execve` (`vfork`, `posix_spawn`).
+    SharesMemory,
+    /// A process with a copy.
+    Copy,
+}
+
+/// What is counted of an mm.
+#[derive(Debug, Default)]
+struct Mm {
+    tasks: usize,
+    /// Calls that have begun and not ended.
+    running: usize,
+    /// Calls that have ended.
+    ended: u64,
+}
+
+/// A call that has begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begun {
+    mm: MmId,
+    alone: bool,
+    ended: u64,
+}
+
+/// What tells one file from another.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum FileKey {
+    /// A path, where nothing better is known.
+    Path(String),
+    /// Device and inode number.
+    Number(u64, u64),
+    /// A System V segment.
+    Segment(i64),
+    /// The n-th file that has no name in the file system, or whose name is not known.
+    Nameless(u32),
+}
+
+/// Everything that lines share.
+#[derive(Debug, Default)]
+pub(super) struct World {
+    /// Events that were not given yet.
+    pub(super) queue: VecDeque<Event>,
+    /// Command of the first `execve`.
+    pub(super) command: Vec<String>,
+    /// Kind of the first fault.
+    pub(super) faults: FaultSource,
+    /// Time of the last line.
+    pub(super) now: Nanos,
+    tasks: HashMap<Tid, Task>,
+    /// Tasks that have ended.
+    over: HashSet<Tid>,
+    mms: HashMap<MmId, Mm>,
+    last_mm: u32,
+    inodes: HashMap<FileKey, InodeId>,
+    last_file: u32,
+    nameless: u32,
+    /// The first task, and the status with which it ended.
+    first: Option<Tid>,
+    pub(super) status: Option<i32>,
+}
+
+impl World {
+    /// The task, which is known afterwards. `pid` is its process, where the text tells.
+    pub(super) fn task(&mut self, tid: Tid, pid: Option<Tid>) -> Task {
+        if let Some(task) = self.tasks.get(&tid) {
+            return *task;
+        }
+        if let Some(leader) = pid.and_then(|pid| self.tasks.get(&pid)).copied() {
+            return self.begin_task(tid, leader.pid, leader.mm);
+        }
+        if self.first.is_some() {
+            self.note(format!(
+                "task {} appears without a fork: its memory is taken as empty",
+                tid.0
+            ));
+        }
+        let mm = self.begin_mm(Origin::Exec);
+        self.begin_task(tid, pid.unwrap_or(tid), mm)
+    }
+
+    /// True where a line has named this task and none has ended it.
+    pub(super) fn knows(&self, tid: Tid) -> bool {
+        self.tasks.contains_key(&tid)
+    }
+
+    /// True where the task has ended: what the text still says of it comes too late.
+    pub(super) fn is_over(&self, tid: Tid) -> bool {
+        self.over.contains(&tid)
+    }
+
+    /// True where a task is alive.
+    pub(super) fn has_tasks(&self) -> bool {
+        !self.tasks.is_empty()
+    }
+
+    /// The task, if there is exactly one.
+    pub(super) fn only_task(&self) -> Option<Tid> {
+        match self.tasks.len() {
+            1 => self.tasks.keys().next().copied(),
+            _ => None,
+        }
+    }
+
+    /// `parent` made `child`. Nothing happens if that is known already.
+    pub(super) fn fork(&mut self, parent: Tid, child: Tid, kin: Kin) {
+        if self.knows(child) {
+            return;
+        }
+        let Task { pid, mm } = self.task(parent, None);
+        match kin {
+            Kin::Thread => self.begin_task(child, pid, mm),
+            Kin::SharesMemory => self.begin_task(child, child, mm),
+            Kin::Copy => {
+                let copy = self.begin_mm(Origin::Fork { parent: mm });
+                self.begin_task(child, child, copy)
+            }
+        };
+    }
+
+    /// `execve` of `tid` has succeeded: it alone remains of its process, with a new mm.
+    pub(super) fn exec(&mut self, tid: Tid) {
+        let Task { pid, .. } = self.task(tid, None);
+        for other in self.threads(pid) {
+            if other != tid {
+                self.exit(other, 0);
+            }
+        }
+        let mm = self.begin_mm(Origin::Exec);
+        if tid == pid {
+            self.move_task(tid, mm);
+        } else {
+            // A thread that is not the leader takes the leader's id.
+            self.exit(tid, 0);
+            self.begin_task(pid, pid, mm);
+        }
+    }
+
+    /// `tid` has ended with this wait status.
+    pub(super) fn exit(&mut self, tid: Tid, status: i32) {
+        let Some(task) = self.tasks.remove(&tid) else {
+            return;
+        };
+        let t = self.now;
+        self.queue.push_back(Event::TaskEnd { tid, status, t });
+        self.over.insert(tid);
+        if self.first == Some(tid) {
+            self.status = Some(status);
+        }
+        self.leave(task.mm);
+    }
+
+    /// The whole process of `tid` has ended.
+    pub(super) fn exit_process(&mut self, tid: Tid, status: i32) {
+        let Task { pid, .. } = self.task(tid, None);
+        for thread in self.threads(pid) {
+            self.exit(thread, status);
+        }
+    }
+
+    /// The tasks of a process, in order.
+    fn threads(&self, pid: Tid) -> Vec<Tid> {
+        let of_process = self.tasks.iter().filter(|(_, task)| task.pid == pid);
+        let mut threads: Vec<Tid> = of_process.map(|(tid, _)| *tid).collect();
+        threads.sort_unstable();
+        threads
+    }
+
+    /// A call of `tid` begins.
+    pub(super) fn begin_call(&mut self, task: Task) -> Begun {
+        let mm = self.mms.entry(task.mm).or_default();
+        mm.running += 1;
+        Begun {
+            mm: task.mm,
+            alone: mm.running == 1,
+            ended: mm.ended,
+        }
+    }
+
+    /// It ends. Returns how sure its place is.
+    pub(super) fn end_call(&mut self, begun: Begun) -> Order {
+        let Some(mm) = self.mms.get_mut(&begun.mm) else {
+            return Order::Exact;
+        };
+        mm.running = mm.running.saturating_sub(1);
+        let exact = begun.alone && mm.running == 0 && mm.ended == begun.ended;
+        mm.ended += 1;
+        if exact {
+            Order::Exact
+        } else {
+            Order::Overlapping
+        }
+    }
+
+    /// A call with its result.
+    pub(super) fn call(&mut self, call: Call) {
+        self.queue.push_back(Event::Call(call));
+    }
+
+    /// A page fault, from this kind of source.
+    pub(super) fn fault(&mut self, fault: Fault, source: FaultSource) {
+        if self.faults == FaultSource::None {
+            self.faults = source;
+        }
+        self.queue.push_back(Event::Fault(fault));
+    }
+
+    /// Samples are missing here.
+    pub(super) fn lost(&mut self, count: u64) {
+        let t = self.now;
+        self.queue.push_back(Event::Lost { count, t });
+    }
+
+    /// A remark for people.
+    pub(super) fn note(&mut self, text: String) {
+        self.queue.push_back(Event::Note(text));
+    }
+
+    /// The inode behind `key`, announced with these fields when it is new.
+    pub(super) fn inode(
+        &mut self,
+        key: &FileKey,
+        kind: InodeKind,
+        path: &str,
+        size: u64,
+    ) -> InodeId {
+        if let Some(id) = self.inodes.get(key) {
+            return *id;
+        }
+        let id = InodeId(self.inodes.len() as u32 + 1);
+        self.inodes.insert(key.clone(), id);
+        let (dev, ino) = match key {
+            FileKey::Number(dev, ino) => (*dev, *ino),
+            _ => (0, 0),
+        };
+        self.queue.push_back(Event::Inode(Inode {
+            id,
+            dev,
+            ino,
+            kind,
+            fs_magic: 0,
+            mount_flags: 0,
+            size,
+            path: path.to_owned(),
+        }));
+        id
+    }
+
+    /// A new open description.
+    pub(super) fn open(&mut self) -> FileId {
+        self.last_file += 1;
+        FileId(self.last_file)
+    }
+
+    /// A key for a file without a name.
+    pub(super) fn nameless(&mut self) -> FileKey {
+        self.nameless += 1;
+        FileKey::Nameless(self.nameless)
+    }
+
+    /// A file of which nothing is known.
+    pub(super) fn unknown_file(&mut self) -> FileRef {
+        let key = self.nameless();
+        FileRef {
+            inode: self.inode(&key, InodeKind::Other, "", 0),
+            file: self.open(),
+            open_flags: 0,
+            seals: 0,
+            size: 0,
+        }
+    }
+
+    /// The text is over.
+    pub(super) fn end(&mut self) {
+        if self.status.is_none() {
+            self.note("the text ends before the end of the first process".to_owned());
+        }
+        self.queue.push_back(Event::End {
+            status: self.status.unwrap_or(0),
+            t: self.now,
+        });
+    }
+
+    fn begin_mm(&mut self, origin: Origin) -> MmId {
+        self.last_mm += 1;
+        let mm = MmId(self.last_mm);
+        self.mms.insert(mm, Mm::default());
+        self.queue.push_back(Event::MmStart(MmStart {
+            mm,
+            origin,
+            t: self.now,
+        }));
+        mm
+    }
+
+    fn begin_task(&mut self, tid: Tid, pid: Tid, mm: MmId) -> Task {
+        self.first.get_or_insert(tid);
+        let task = Task { pid, mm };
+        self.over.remove(&tid);
+        self.tasks.insert(tid, task);
+        self.mms.entry(mm).or_default().tasks += 1;
+        let t = self.now;
+        self.queue.push_back(Event::TaskStart { tid, pid, mm, t });
+        task
+    }
+
+    fn move_task(&mut self, tid: Tid, mm: MmId) {
+        let left = self.tasks.remove(&tid);
+        self.begin_task(tid, tid, mm);
+        if let Some(task) = left {
+            self.leave(task.mm);
+        }
+    }
+
+    fn leave(&mut self, mm: MmId) {
+        let Some(counts) = self.mms.get_mut(&mm) else {
+            return;
+        };
+        counts.tasks = counts.tasks.saturating_sub(1);
+        if counts.tasks == 0 {
+            self.mms.remove(&mm);
+            self.queue.push_back(Event::MmEnd { mm, t: self.now });
+        }
+    }
+}

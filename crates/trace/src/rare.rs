@@ -1,0 +1,55 @@
+//! Events that are few: written in postcard, as variants of an enum that belongs to the format.
+//!
+//! The variants' order is part of the file format, so it is kept apart from that of
+//! [`Event`]. Hot and large events are not among them: they have forms of their own, whose
+//! memory is bounded more tightly (see [`crate::record`]).
+
+use crate::event::{Event, Inode, MmId, MmStart, Nanos, Tid};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// New variants go to the end, with a new format version.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Rare<'a> {
+    Inode(Cow<'a, Inode>),
+    MmStart(MmStart),
+    MmEnd {
+        mm: MmId,
+        t: Nanos,
+    },
+    TaskStart {
+        tid: Tid,
+        pid: Tid,
+        mm: MmId,
+        t: Nanos,
+    },
+    TaskEnd {
+        tid: Tid,
+        status: i32,
+        t: Nanos,
+    },
+    Lost {
+        count: u64,
+        t: Nanos,
+    },
+    Note(Cow<'a, str>),
+    End {
+        status: i32,
+        t: Nanos,
+    },
+}
+
+impl From<Rare<'_>> for Event {
+    fn from(rare: Rare<'_>) -> Self {
+        match rare {
+            Rare::Inode(inode) => Self::Inode(inode.into_owned()),
+            Rare::MmStart(start) => Self::MmStart(start),
+            Rare::MmEnd { mm, t } => Self::MmEnd { mm, t },
+            Rare::TaskStart { tid, pid, mm, t } => Self::TaskStart { tid, pid, mm, t },
+            Rare::TaskEnd { tid, status, t } => Self::TaskEnd { tid, status, t },
+            Rare::Lost { count, t } => Self::Lost { count, t },
+            Rare::Note(text) => Self::Note(text.into_owned()),
+            Rare::End { status, t } => Self::End { status, t },
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The smallest embedder: a machine of 64 frames, whose one process maps, writes, forks and moves.
+//!
+//! What a kernel brings is in [`Frames`]: memory, and nothing else. What it gets is in `main`: every
+//! system call is a method, every trap is `fault`, and the page table says where a byte lies. Run it by
+//! `cargo run -p vmarea --example embed`.
+
+use std::sync::{Arc, Mutex};
+use vmarea::call::mmap::MmapRequest;
+use vmarea::call::mremap::MremapRequest;
+use vmarea::fault::{Faulted, Touch};
+use vmarea::mm::{Layout, Limits};
+use vmarea::values::call_flags::{MremapFlags, prot};
+use vmarea::values::{Errno, FrameId, MmId, PAGE_SIZE, Platform, Policy};
+use vmarea::{Space, System};
+
+/// Physical memory: the bytes of each frame that is in use.
+#[derive(Default)]
+struct Frames(Mutex<std::collections::HashMap<FrameId, Vec<u8>>>);
+
+const FRAMES: usize = 64;
+
+impl Frames {
+    fn put(&self, frame: FrameId, bytes: Vec<u8>) {
+        let mut frames = self.0.lock().unwrap();
+        frames.insert(frame, bytes);
+        assert!(frames.len() <= FRAMES, "this machine has {FRAMES} frames");
+    }
+}
+
+/// A kernel would fill page frames here; which frame holds which page is the core's to decide.
+struct Memory(Arc<Frames>);
+
+impl Platform for Memory {
+    fn zero(&self, frame: FrameId) {
+        self.0.put(frame, vec![0; PAGE_SIZE as usize]);
+    }
+
+    fn copy(&self, to: FrameId, from: FrameId) {
+        let bytes = self.0.0.lock().unwrap()[&from].clone();
+        self.0.put(to, bytes);
+    }
+
+    fn copy_file(&self, to: FrameId, inode: u64, index: u64) {
+        let text = format!("page {index} of file {inode}");
+        let mut bytes = text.into_bytes();
+        bytes.resize(PAGE_SIZE as usize, 0);
+        self.0.put(to, bytes);
+    }
+
+    fn free(&self, frame: FrameId) {
+        self.0.0.lock().unwrap().remove(&frame);
+    }
+}
+
+/// A store by a program: a trap as long as the page table does not allow it, then the write.
+fn store(space: &Space, frames: &Frames, mm: MmId, addr: u64, byte: u8) -> Result<(), Errno> {
+    match space.fault(mm, addr, Touch::Write)? {
+        Faulted::Done | Faulted::Spurious => {}
+        signal => panic!("a kernel would send a signal here: {signal:?}"),
+    }
+    let space = space.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+    let frame = space.pages().get(addr).frame().expect("just brought");
+    let mut frames = frames.0.lock().unwrap();
+    frames.get_mut(&frame).expect("in use")[(addr % PAGE_SIZE) as usize] = byte;
+    Ok(())
+}
+
+fn load(space: &Space, frames: &Frames, mm: MmId, addr: u64) -> Option<u8> {
+    let space = space.mmap_read_lock(mm)?;
+    let frame = space.pages().get(addr).frame()?;
+    Some(frames.0.lock().unwrap()[&frame][(addr % PAGE_SIZE) as usize])
+}
+
+fn main() -> Result<(), Errno> {
+    let frames = Arc::new(Frames::default());
+    let memory = Box::new(Memory(frames.clone()));
+    let space = Space::with_platform(Policy::VMAREA, System::default(), memory);
+    let layout = Layout {
+        mmap_base: 0x7fff_0000_0000,
+        ..Layout::default()
+    };
+    let parent = space.mm_create(layout, Limits::default())?;
+    let map = |pages: u64| {
+        let request = MmapRequest {
+            len: pages * PAGE_SIZE,
+            prot: prot::READ | prot::WRITE,
+            flags: 0x22, // MAP_PRIVATE | MAP_ANONYMOUS
+            ..MmapRequest::default()
+        };
+        space.mmap(parent, &request)
+    };
+
+    // Two mappings with a third between them, which goes: they cannot be one.
+    let high = map(4)?;
+    let between = map(4)?;
+    let low = map(4)?;
+    store(&space, &frames, parent, high, 1)?;
+    store(&space, &frames, parent, low, 2)?;
+    space.munmap(parent, between, 4 * PAGE_SIZE)?;
+
+    // A child sees what was written; what it writes is its own.
+    let child = space.fork(parent)?;
+    store(&space, &frames, child, low, 3)?;
+    assert_eq!(load(&space, &frames, child, high), Some(1));
+    assert_eq!(load(&space, &frames, parent, low), Some(2));
+    space.mm_exit(child)?;
+
+    // Moved next to each other they become one, though both hold pages: Linux would keep two.
+    let request = MremapRequest {
+        addr: low,
+        old_len: 4 * PAGE_SIZE,
+        new_len: 4 * PAGE_SIZE,
+        flags: MremapFlags::MAYMOVE | MremapFlags::FIXED,
+        new_addr: between,
+        ..MremapRequest::default()
+    };
+    let moved = space.mremap(parent, &request)?;
+    assert_eq!(load(&space, &frames, parent, moved), Some(2));
+    for vma in space.mmap_read_lock(parent).ok_or(Errno::ESRCH)?.vmas() {
+        println!("{:#x}-{:#x}", vma.range.start, vma.range.end);
+    }
+    space.validate_all().expect("a sound address space");
+    space.mm_exit(parent)?;
+    println!("{} frames left in use", frames.0.lock().unwrap().len());
+    Ok(())
+}

@@ -1,0 +1,403 @@
+//! `mmap`.
+//!
+//! # Errors
+//! EINVAL for a length of 0, a wrong type, a growing file mapping; ENOMEM for no room, the map limit,
+//! RLIMIT_AS, RLIMIT_DATA or the commit limit; EOVERFLOW when the offset runs over; EEXIST for
+//! FIXED_NOREPLACE on a mapping; EPERM for LOCKED without right, an address below `mmap_min_addr`, a
+//! sealed VMA in the way, execution from `noexec`, a write-sealed memfd; EAGAIN beyond RLIMIT_MEMLOCK;
+//! EACCES where the file was not opened for it; ENODEV where it cannot be mapped; EOPNOTSUPP for
+//! unknown flags of SHARED_VALIDATE.
+//!
+//! # Linux
+//! `mm/mmap.c` `do_mmap`, `mm/vma.c` `__mmap_region`, 6.18. By halves: a fixed mapping that is refused
+//! for a limit or a seal has cut the VMAs at the edges of its range; one that its file refuses (SYNC
+//! on a file system without it) has unmapped what was there.
+
+use super::mmap_flags::{anonymous_flags, file_flags};
+use super::munmap::{Gathered, Pages};
+use super::unmapped_area::{Room, pages_of};
+use crate::mm::MmapWriteGuard;
+use crate::space::{Overcommit, Space};
+use crate::values::VmaId;
+use crate::values::call_flags::{MapFlags, map_type, prot};
+use crate::values::rules::MmapLimits;
+use crate::values::{
+    Errno, File, FileId, FileKind, MmId, PAGE_MASK, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange,
+    page_align,
+};
+use crate::vma::merge::{CallKind, Proposal, Reach};
+use crate::vma::{MappedFile, VmaBody};
+use vmarea_sync::VmaLockKind;
+
+/// Mappings that cannot be locked lose the flag.
+const NEVER_LOCKED: VmFlags = VmFlags::SPECIAL
+    .union(VmFlags::HUGETLB)
+    .union(VmFlags::DROPPABLE);
+
+/// Where a mapping without FIXED goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Placement {
+    /// Where the search finds room.
+    #[default]
+    Search,
+    /// Where it was elsewhere, as if the search had found this (replay under another policy).
+    At(u64),
+}
+
+/// The arguments of `mmap`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MmapRequest<'a> {
+    /// Wished or fixed address.
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// `PROT_` bits.
+    pub prot: u32,
+    /// `MAP_` flags with the type in the low bits.
+    pub flags: u32,
+    /// The file; none for `MAP_ANONYMOUS`.
+    pub file: Option<&'a File>,
+    /// Offset in the file, bytes.
+    pub offset: u64,
+    /// See [`Placement`].
+    pub placement: Placement,
+    /// The shmem file that a shared mapping without a file, or of `/dev/zero`, gets; chosen by the embedder like any file's.
+    pub shared_anon: Option<FileId>,
+}
+
+impl<K: VmaLockKind> Space<K> {
+    /// Maps; gives the address.
+    #[doc(alias = "do_mmap")]
+    pub fn mmap(&self, mm: MmId, request: &MmapRequest<'_>) -> Result<u64, Errno> {
+        let (addr, populate) = {
+            let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+            w.mmap(request)?
+        };
+        if populate {
+            self.mm_populate(mm, VmRange::new(addr, addr + page_align(request.len)));
+        }
+        Ok(addr)
+    }
+}
+
+impl<K: VmaLockKind> Space<K> {
+    /// Where a mapping without FIXED would be placed now, without doing anything.
+    pub fn predict_mmap(&self, mm: MmId, request: &MmapRequest<'_>) -> Result<u64, Errno> {
+        let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+        let flags = MapFlags::from_bits_retain(request.flags & !map_type::MASK);
+        r.unmapped_area(&room(request, flags, self.round_hint(request.addr)))
+    }
+
+    /// A wish below the lowest address that may be mapped is raised to it.
+    #[doc(alias = "round_hint_to_min")]
+    fn round_hint(&self, hint: u64) -> u64 {
+        let hint = hint & PAGE_MASK;
+        let min = self.system.mmap_min_addr;
+        if hint != 0 && hint < min {
+            page_align(min)
+        } else {
+            hint
+        }
+    }
+}
+
+fn room(request: &MmapRequest<'_>, flags: MapFlags, hint: u64) -> Room {
+    let shared = matches!(
+        request.flags & map_type::MASK,
+        map_type::SHARED | map_type::SHARED_VALIDATE
+    );
+    Room {
+        file: request.file.map(|f| match f.kind {
+            // It becomes a nameless file.
+            FileKind::DevZero if shared => FileKind::SharedAnon,
+            kind => kind,
+        }),
+        shared_anon: request.file.is_none() && request.flags & map_type::MASK == map_type::SHARED,
+        hint,
+        len: page_align(request.len),
+        offset: request.offset,
+        flags,
+        vm_flags: VmFlags::empty(),
+    }
+}
+
+impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+    /// As `mmap`, with the offset in the file in pages.
+    pub(crate) fn mmap_at_page(
+        &mut self,
+        request: &MmapRequest<'_>,
+        pgoff: u64,
+    ) -> Result<(u64, bool), Errno> {
+        let offset = pgoff.checked_mul(PAGE_SIZE).ok_or(Errno::EOVERFLOW)?;
+        self.mmap(&MmapRequest { offset, ..*request })
+    }
+
+    fn mmap(&mut self, request: &MmapRequest<'_>) -> Result<(u64, bool), Errno> {
+        let mut flags = MapFlags::from_bits_retain(request.flags & !map_type::MASK);
+        if request.offset & !PAGE_MASK != 0 || request.len == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let no_replace = flags.contains(MapFlags::FIXED_NOREPLACE);
+        if no_replace {
+            flags |= MapFlags::FIXED;
+        }
+        let mut hint = request.addr;
+        if !flags.contains(MapFlags::FIXED) {
+            hint = self.space.round_hint(hint);
+        }
+        let len = page_align(request.len);
+        if len == 0 {
+            return Err(Errno::ENOMEM);
+        }
+        if pages_of(request.offset)
+            .checked_add(pages_of(len))
+            .is_none()
+        {
+            return Err(Errno::EOVERFLOW);
+        }
+        if self.state().map_count > self.space.system.max_map_count {
+            return Err(Errno::ENOMEM);
+        }
+        let vm_flags = self.first_flags(request, flags)?;
+        let kind = request.flags & map_type::MASK;
+        let room = room(request, flags, hint);
+        let addr = match request.placement {
+            Placement::At(addr) if !flags.contains(MapFlags::FIXED) => addr,
+            _ => self.unmapped_area(&room)?,
+        };
+        let range = VmRange::new(addr, addr + len);
+        if no_replace && self.intersection(range).is_some() {
+            return Err(Errno::EEXIST);
+        }
+        if flags.contains(MapFlags::LOCKED) && !self.can_mlock() {
+            return Err(Errno::EPERM);
+        }
+        if !self.mlock_future_ok(vm_flags, len) {
+            return Err(Errno::EAGAIN);
+        }
+        let rules = &self.space.policy.rules;
+        let (mut vm_flags, pgoff) = match request.file {
+            Some(file) => (
+                file_flags(file, request, flags, vm_flags, rules)?,
+                Pgoff(pages_of(request.offset)),
+            ),
+            None if kind == map_type::DROPPABLE && !rules.map_droppable => {
+                return Err(Errno::EINVAL);
+            }
+            None => anonymous_flags(kind, flags, vm_flags, addr)?,
+        };
+        if flags.contains(MapFlags::NORESERVE) {
+            let hugetlb = request.file.is_some_and(|f| f.kind == FileKind::Hugetlb);
+            if hugetlb || !matches!(self.space.system.overcommit, Overcommit::Never(_)) {
+                vm_flags |= VmFlags::NORESERVE;
+            }
+        }
+        self.mmap_region(range, vm_flags, pgoff, request)?;
+        let wanted = flags & (MapFlags::POPULATE | MapFlags::NONBLOCK) == MapFlags::POPULATE;
+        Ok((addr, wanted || vm_flags.contains(VmFlags::LOCKED)))
+    }
+
+    /// Protection, call flags and defaults as VMA flags.
+    fn first_flags(
+        &mut self,
+        request: &MmapRequest<'_>,
+        flags: MapFlags,
+    ) -> Result<VmFlags, Errno> {
+        let mut bits = request.prot;
+        let noexec = request.file.is_some_and(|f| f.noexec);
+        if bits & prot::READ != 0 && self.state().layout.read_implies_exec && !noexec {
+            bits |= prot::EXEC;
+        }
+        let pkey = if bits == prot::EXEC {
+            self.execute_only_pkey()
+        } else {
+            0
+        };
+        let mut vm_flags =
+            VmFlags::from_prot(bits, pkey) | VmFlags::MAYRWX | self.state().def_flags;
+        let rules = &self.space.policy.rules;
+        for (when, then) in [
+            (flags.contains(MapFlags::GROWSDOWN), VmFlags::GROWSDOWN),
+            (flags.contains(MapFlags::LOCKED), VmFlags::LOCKED),
+            (flags.contains(MapFlags::SYNC), VmFlags::SYNC),
+            (
+                flags.contains(MapFlags::STACK) && rules.map_stack_nohuge,
+                VmFlags::NOHUGEPAGE,
+            ),
+        ] {
+            if when {
+                vm_flags |= then;
+            }
+        }
+        Ok(vm_flags)
+    }
+
+    /// Maps a range whose place, flags and page offset are settled.
+    #[doc(alias = "__mmap_region")]
+    fn mmap_region(
+        &mut self,
+        range: VmRange,
+        mut flags: VmFlags,
+        pgoff: Pgoff,
+        request: &MmapRequest<'_>,
+    ) -> Result<(), Errno> {
+        if request.file.is_some_and(|f| f.write_sealed)
+            && flags.contains(VmFlags::SHARED | VmFlags::MAYWRITE)
+        {
+            return Err(Errno::EPERM);
+        }
+        let gathered = match self.space.policy.rules.mmap_limits {
+            MmapLimits::BeforeCutting => {
+                self.check_limits(range, flags, self.mapped_pages(range))?;
+                self.unmap_range(range).map_err(|_| Errno::ENOMEM)?;
+                Gathered::default()
+            }
+            MmapLimits::AfterCutting => {
+                let gathered = self.gather(range)?;
+                self.check_limits(range, flags, gathered.pages)?;
+                gathered
+            }
+        };
+        let hugetlb = request.file.is_some_and(|f| f.kind == FileKind::Hugetlb);
+        let accountable = !hugetlb && flags.is_accountable();
+        if accountable {
+            self.charge(range.pages().saturating_sub(gathered.accounted))?;
+            flags |= VmFlags::ACCOUNT;
+        } else {
+            self.uncharge(gathered.accounted);
+        }
+        self.complete(range, gathered, Pages::Drop);
+        if flags.contains(VmFlags::SYNC)
+            && request
+                .file
+                .is_some_and(|f| f.kind == FileKind::RegularHugeAligned)
+        {
+            if accountable {
+                self.uncharge(range.pages());
+            }
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if hugetlb && !pgoff.0.is_multiple_of(PMD_SIZE / PAGE_SIZE) {
+            return Err(Errno::EINVAL);
+        }
+        let body = self.new_body(flags, request);
+        let proposal = Proposal {
+            range,
+            pgoff,
+            body,
+            anon_vma: None,
+            middle: None,
+            copied_from: None,
+        };
+        self.call = CallKind::Mmap;
+        let reach = match self.space.policy.rules.mmap_asks_next_first {
+            true => Reach::NextFirst,
+            false => Reach::Both,
+        };
+        if self.merge(&proposal, reach)?.is_none() {
+            crate::mutant::allocate()?;
+            self.mm.tree.write().reserve(1)?;
+            let id = self.new_vma(range, pgoff, body)?;
+            if let Some(file) = body.file.filter(|f| Some(f.id) == request.shared_anon) {
+                self.space.platform.shared_anon(file.inode, range.pages());
+            }
+            self.link(id);
+            self.add_to_ksm(id);
+        }
+        self.account_new(range, &body);
+        Ok(())
+    }
+
+    /// Do the limits allow `range`, of which so many pages are mapped already?
+    fn check_limits(&self, range: VmRange, flags: VmFlags, mapped: u64) -> Result<(), Errno> {
+        if self.may_expand(flags, range.pages().wrapping_sub(mapped)) {
+            Ok(())
+        } else {
+            Err(Errno::ENOMEM)
+        }
+    }
+
+    /// How many pages of `range` are mapped.
+    #[doc(alias = "count_vma_pages_range")]
+    fn mapped_pages(&self, range: VmRange) -> u64 {
+        let mut pages = 0;
+        let mut at = range.start;
+        while let Some(vma) = self.find(at).filter(|v| v.range.start < range.end) {
+            pages += vma.range.clip(range).pages();
+            at = vma.range.end;
+        }
+        pages
+    }
+
+    /// Kernels that mark mappings for KSM late mark those that stayed alone.
+    #[doc(alias = "ksm_add_vma")]
+    pub(crate) fn add_to_ksm(&mut self, id: VmaId) {
+        let late = !self.space.policy.rules.ksm_flag_first;
+        if late && self.state().layout.merge_any {
+            let body = self.view(id).body;
+            if is_ksm_compatible(body.flags) {
+                let flags = body.flags | VmFlags::MERGEABLE;
+                self.set_body(id, VmaBody { flags, ..body });
+            }
+        }
+    }
+
+    /// File and flags as the VMA will have them: KSM may be on for the whole process, and a mapping
+    /// that cannot be locked does not keep the flag.
+    fn new_body(&self, mut flags: VmFlags, request: &MmapRequest<'_>) -> VmaBody {
+        let nameless =
+            |file: &File| file.kind == FileKind::DevZero && flags.contains(VmFlags::SHARED);
+        let file = match (request.file, request.shared_anon) {
+            (Some(file), _) if !nameless(file) => Some(MappedFile::from(file)),
+            (_, Some(id)) if flags.contains(VmFlags::SHARED) => Some(MappedFile {
+                id,
+                inode: id.0,
+                kind: FileKind::SharedAnon,
+            }),
+            (_, _) => None,
+        };
+        if file.is_some_and(|f| f.kind == FileKind::Hugetlb) {
+            flags |= VmFlags::HUGETLB | VmFlags::DONTEXPAND;
+        }
+        let first = self.space.policy.rules.ksm_flag_first;
+        if first && self.state().layout.merge_any && is_ksm_compatible(flags) {
+            flags |= VmFlags::MERGEABLE;
+        }
+        VmaBody {
+            flags,
+            file,
+            policy: 0,
+            name: 0,
+            uffd: 0,
+        }
+    }
+
+    /// Counts a new mapping.
+    #[doc(alias = "__mmap_complete")]
+    pub(crate) fn account_new(&mut self, range: VmRange, body: &VmaBody) {
+        self.stat_account(body.flags, range.pages() as i64);
+        if body.flags.contains(VmFlags::LOCKED) {
+            if body.flags.intersects(NEVER_LOCKED) {
+                if let Some(v) = self.lookup(range.start) {
+                    let flags = v.body.flags - VmFlags::LOCKED_MASK;
+                    self.set_body(v.id, VmaBody { flags, ..v.body });
+                }
+            } else {
+                self.state_mut().locked_vm += range.pages();
+            }
+        }
+        let state = self.state_mut();
+        state.peak_map_count = state.peak_map_count.max(state.map_count);
+    }
+}
+
+/// May KSM look at such a mapping?
+#[doc(alias = "vma_ksm_compatible")]
+pub(crate) fn is_ksm_compatible(flags: VmFlags) -> bool {
+    let never = VmFlags::SHARED
+        | VmFlags::MAYSHARE
+        | VmFlags::SPECIAL
+        | VmFlags::HUGETLB
+        | VmFlags::DROPPABLE;
+    !flags.intersects(never)
+}

@@ -1,0 +1,111 @@
+//! What `mmap` asks for, as flags of the VMA: which combinations are refused, and what file and type bring
+//! along.
+//!
+//! # Errors
+//! EINVAL for a type that is unknown or does not go with a flag; EOPNOTSUPP for an unknown flag, where they are
+//! to be validated; EACCES and EPERM for what the file or its mount forbids; EOVERFLOW beyond the last page
+//! of a file.
+//!
+//! # Linux
+//! The middle of `do_mmap` in `mm/mmap.c`, 6.18.
+
+use super::mmap::MmapRequest;
+use super::unmapped_area::pages_of;
+use crate::values::call_flags::{MapFlags, map_type, prot};
+use crate::values::{Errno, File, FileKind, PAGE_SHIFT, Pgoff, Rules, VmFlags, page_align};
+
+/// Flags that every kind of mapping understands (`LEGACY_MAP_MASK`, with the type's bits).
+const KNOWN_FLAGS: u32 = 0x7c07_f9ff;
+
+/// `MAP_ABOVE4G`.
+const ABOVE_4G: u32 = 0x80;
+
+/// Of a mapping of a file.
+pub(super) fn file_flags(
+    file: &File,
+    request: &MmapRequest<'_>,
+    flags: MapFlags,
+    mut vm_flags: VmFlags,
+    rules: &Rules,
+) -> Result<VmFlags, Errno> {
+    let end = pages_of(request.offset).checked_add(pages_of(page_align(request.len)));
+    let max_pages = (i64::MAX as u64) >> PAGE_SHIFT;
+    if end.is_none_or(|end| end > max_pages + 1) {
+        return Err(Errno::EOVERFLOW);
+    }
+    let kind = request.flags & map_type::MASK;
+    match kind {
+        map_type::SHARED | map_type::SHARED_VALIDATE => {
+            let mut known = KNOWN_FLAGS;
+            if file.kind == FileKind::RegularHugeAligned {
+                known |= MapFlags::SYNC.bits();
+            }
+            if !rules.map_above_4g {
+                known &= !ABOVE_4G;
+            }
+            if kind == map_type::SHARED_VALIDATE && request.flags & !known != 0 {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            if request.prot & prot::WRITE != 0 && !file.writable
+                || file.append_only && file.writable
+            {
+                return Err(Errno::EACCES);
+            }
+            vm_flags |= VmFlags::SHARED | VmFlags::MAYSHARE;
+            if !file.writable {
+                vm_flags -= VmFlags::MAYWRITE | VmFlags::SHARED;
+            }
+        }
+        map_type::PRIVATE => {}
+        _ => return Err(Errno::EINVAL),
+    }
+    if !file.readable {
+        return Err(Errno::EACCES);
+    }
+    if file.noexec {
+        if vm_flags.contains(VmFlags::EXEC) {
+            return Err(Errno::EPERM);
+        }
+        vm_flags -= VmFlags::MAYEXEC;
+    }
+    if flags.contains(MapFlags::GROWSDOWN) {
+        return Err(Errno::EINVAL);
+    }
+    if file.write_sealed && vm_flags.contains(VmFlags::SHARED) {
+        if vm_flags.contains(VmFlags::WRITE) {
+            return Err(Errno::EPERM);
+        }
+        vm_flags -= VmFlags::MAYWRITE;
+    }
+    Ok(vm_flags)
+}
+
+/// Of anonymous memory; and its page offset.
+pub(super) fn anonymous_flags(
+    kind: u32,
+    flags: MapFlags,
+    mut vm_flags: VmFlags,
+    addr: u64,
+) -> Result<(VmFlags, Pgoff), Errno> {
+    match kind {
+        map_type::SHARED => {
+            if vm_flags.contains(VmFlags::GROWSDOWN) {
+                return Err(Errno::EINVAL);
+            }
+            vm_flags |= VmFlags::SHARED | VmFlags::MAYSHARE;
+            Ok((vm_flags, Pgoff(0)))
+        }
+        map_type::DROPPABLE => {
+            if flags.intersects(MapFlags::LOCKED | MapFlags::HUGETLB)
+                || vm_flags.contains(VmFlags::GROWSDOWN)
+            {
+                return Err(Errno::EINVAL);
+            }
+            vm_flags |=
+                VmFlags::DROPPABLE | VmFlags::NORESERVE | VmFlags::WIPEONFORK | VmFlags::DONTDUMP;
+            Ok((vm_flags, Pgoff::of_addr(addr)))
+        }
+        map_type::PRIVATE => Ok((vm_flags, Pgoff::of_addr(addr))),
+        _ => Err(Errno::EINVAL),
+    }
+}

@@ -1,0 +1,29 @@
+//! The doors: one file for each system call (or family) that shapes an address space.
+//!
+//! A call checks its arguments, takes `mmap_lock`, decides, reserves, and then changes. What Linux
+//! does by halves is done by the same halves; each file says which.
+
+pub mod brk;
+pub mod collect;
+mod dontunmap;
+pub mod file_change;
+pub mod fork;
+pub mod limits;
+pub mod madvise;
+pub mod mempolicy;
+pub mod mlock;
+pub mod mmap;
+mod mmap_flags;
+mod move_vma;
+pub mod mprotect;
+pub mod mremap;
+pub mod munmap;
+pub mod pkeys;
+pub mod prctl;
+pub mod process_madvise;
+mod remap_by_halves;
+pub mod remap_file_pages;
+mod remap_freely;
+pub mod shm;
+pub mod unmapped_area;
+pub mod userfaultfd;

@@ -1,0 +1,68 @@
+//! `process_madvise`: advice about several ranges at once.
+//!
+//! # Errors
+//! Those of `madvise` where the first range is refused; EINVAL for advice that only the process
+//! itself may give.
+//!
+//! # Linux
+//! `mm/madvise.c` `vector_madvise`, 6.18. By halves: what was done before a refusal counts as success
+//! and is returned as a number of bytes.
+
+use super::madvise::Advice;
+use crate::space::Space;
+use crate::values::rules::AdviceRules;
+use crate::values::{Errno, MmId};
+use vmarea_sync::VmaLockKind;
+
+/// Whose address space the advice is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Advised {
+    /// The caller's own: any advice.
+    Own,
+    /// Another's.
+    Other,
+}
+
+impl<K: VmaLockKind> Space<K> {
+    /// Gives advice about ranges `(addr, len)`; gives the bytes that were advised.
+    pub fn process_madvise(
+        &self,
+        mm: MmId,
+        ranges: &[(u64, u64)],
+        advice: i32,
+        advised: Advised,
+    ) -> Result<u64, Errno> {
+        let rules = &self.policy.rules.advice;
+        let any = advised == Advised::Own && rules.process_own;
+        if !any && !is_for_others(advice, rules) {
+            return Err(Errno::EINVAL);
+        }
+        // On others it is for the caller to know, whose rights are not looked at here.
+        if advised == Advised::Own && !rules.process_own_free {
+            let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+            if !r.state().limits.sys_nice {
+                return Err(Errno::EPERM);
+            }
+        }
+        let mut done = 0;
+        for &(addr, len) in ranges {
+            match self.madvise(mm, addr, len, advice) {
+                Ok(()) => done += len,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+}
+
+#[doc(alias = "process_madvise_remote_valid")]
+fn is_for_others(advice: i32, rules: &AdviceRules) -> bool {
+    match Advice::from_number(advice) {
+        Some(Advice::Cold | Advice::PageOut) => true,
+        Some(Advice::WillNeed) => rules.process_willneed,
+        Some(Advice::Collapse) => rules.collapse,
+        Some(Advice::GuardInstall | Advice::GuardRemove) => rules.guard_regions,
+        _ => false,
+    }
+}

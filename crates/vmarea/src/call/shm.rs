@@ -1,0 +1,147 @@
+//! `shmat` and `shmdt`: System V shared memory, of which the embedder keeps the segments.
+//!
+//! A segment is a file of kind [`SysvShm`](crate::values::FileKind::SysvShm). Each attachment opens it
+//! anew, with a [`FileId`](crate::values::FileId) of its own, and so never merges with another.
+//!
+//! # Errors
+//! `shmat`: EINVAL for a misaligned address without `SHM_RND`, `SHM_REMAP` without an address, and
+//! where something is mapped already; otherwise those of `mmap`. `shmdt`: EINVAL where no segment
+//! was attached at the address.
+//!
+//! # Linux
+//! `ipc/shm.c` `do_shmat`, `ksys_shmdt`, 6.18. `shmdt` knows an attachment by its page offset: pieces
+//! that were moved elsewhere stay, sealed ones stay as well, and neither is an error.
+
+use super::mmap::MmapRequest;
+use crate::mutant::{self, Mutant};
+use crate::space::Space;
+use crate::values::call_flags::{MapFlags, map_type, prot};
+use crate::values::{Errno, File, FileKind, MmId, PAGE_MASK, PAGE_SIZE, VmRange, page_align};
+use crate::vma::{MappedFile, VmaView};
+
+bitflags::bitflags! {
+    /// Flags of `shmat`.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct ShmFlags: u32 {
+        /// For reading alone.
+        const RDONLY = 0o10000;
+        /// The address is rounded down.
+        const RND = 0o20000;
+        /// What is there is replaced.
+        const REMAP = 0o40000;
+        /// Its pages may be executed.
+        const EXEC = 0o100000;
+    }
+}
+
+/// The arguments of `shmat`.
+#[derive(Clone, Copy, Debug)]
+pub struct ShmatRequest<'a> {
+    /// The segment, newly opened; it is taken as readable alone for [`ShmFlags::RDONLY`].
+    pub segment: &'a File,
+    /// Its size in bytes.
+    pub len: u64,
+    /// Where it is to be attached; 0 for anywhere.
+    pub addr: u64,
+    /// How.
+    pub flags: ShmFlags,
+}
+
+impl Space {
+    /// Attaches a segment; gives its address.
+    #[doc(alias = "do_shmat")]
+    pub fn shmat(&self, mm: MmId, request: &ShmatRequest<'_>) -> Result<u64, Errno> {
+        let ShmatRequest {
+            segment,
+            len,
+            mut addr,
+            flags,
+        } = *request;
+        let replaces = flags.contains(ShmFlags::REMAP);
+        if addr & !PAGE_MASK != 0 {
+            if !flags.contains(ShmFlags::RND) {
+                return Err(Errno::EINVAL);
+            }
+            addr &= PAGE_MASK;
+        }
+        // Rounding down to nothing counts as no address only where nothing is replaced.
+        if addr == 0 && replaces {
+            return Err(Errno::EINVAL);
+        }
+        let mut bits = prot::READ;
+        if !flags.contains(ShmFlags::RDONLY) {
+            bits |= prot::WRITE;
+        }
+        if flags.contains(ShmFlags::EXEC) {
+            bits |= prot::EXEC;
+        }
+        let fixed = if request.addr == 0 {
+            MapFlags::empty()
+        } else {
+            MapFlags::FIXED
+        };
+        let file = File {
+            writable: !flags.contains(ShmFlags::RDONLY),
+            ..*segment
+        };
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        if addr != 0 && !replaces {
+            let end = addr.checked_add(len).ok_or(Errno::EINVAL)?;
+            if w.intersection(VmRange::new(addr, end)).is_some() {
+                return Err(Errno::EINVAL);
+            }
+        }
+        let mapping = MmapRequest {
+            addr,
+            len,
+            prot: bits,
+            flags: map_type::SHARED | fixed.bits(),
+            file: Some(&file),
+            ..MmapRequest::default()
+        };
+        let (addr, populate) = w.mmap_at_page(&mapping, 0)?;
+        drop(w);
+        if populate {
+            self.mm_populate(mm, VmRange::new(addr, addr + page_align(len)));
+        }
+        Ok(addr)
+    }
+
+    /// Detaches the segment that was attached at `addr`, as far as it is still there. `size` gives the
+    /// bytes of a segment by its inode.
+    #[doc(alias = "ksys_shmdt")]
+    pub fn shmdt(&self, mm: MmId, addr: u64, size: impl Fn(u64) -> u64) -> Result<(), Errno> {
+        if addr & !PAGE_MASK != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        let mut at = addr;
+        let (file, first) = loop {
+            let vma = w.find_vma(at).ok_or(Errno::EINVAL)?;
+            match segment_of(&vma, addr) {
+                Some(file) => break (file, vma.range),
+                None => at = vma.range.end,
+            }
+        };
+        // A sealed one stays.
+        let _ = w.unmap_range(first);
+        at = first.end;
+        let size = page_align(size(file.inode));
+        while let Some(vma) = w.find_vma(at).filter(|v| v.range.end - addr <= size) {
+            at = vma.range.end;
+            if segment_of(&vma, addr).is_some_and(|f| { f.id } == { file.id }) {
+                let _ = w.unmap_range(vma.range);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The segment, if `vma` lies where it would had it been attached at `addr`.
+fn segment_of(vma: &VmaView, addr: u64) -> Option<MappedFile> {
+    let anywhere = mutant::is_on(Mutant::ShmdtIgnoresPageOffset);
+    let page = vma.range.start.wrapping_sub(addr) / PAGE_SIZE;
+    vma.body
+        .file
+        .filter(|f| f.kind == FileKind::SysvShm && (anywhere || page == vma.pgoff.0))
+}

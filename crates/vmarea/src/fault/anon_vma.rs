@@ -1,0 +1,82 @@
+//! The anon_vma that a VMA gets with the first page which needs one.
+//!
+//! A neighbour's is taken where the two might merge some day, so that it does not keep them apart. The
+//! merge itself is not decided here.
+//!
+//! # Linux
+//! `mm/rmap.c` `__anon_vma_prepare`, `mm/vma.c` `find_mergeable_anon_vma`, 6.18.
+
+use super::Bring;
+use crate::mutant::{self, Mutant};
+use crate::values::{AnonVmaId, Errno, PAGE_SHIFT, VmFlags};
+use crate::vma::VmaView;
+use vmarea_sync::VmaLockKind;
+
+impl<K: VmaLockKind> Bring<'_, K> {
+    /// The VMA's anon_vma: its own, a mergeable neighbour's, or a new one.
+    #[doc(alias = "__anon_vma_prepare")]
+    pub(crate) fn anon_vma_prepare(&self, vma: &VmaView) -> Result<AnonVmaId, Errno> {
+        let own = || self.space.vma(vma.id).anon_vma();
+        if let Some(own) = vma.anon_vma.or_else(own) {
+            return Ok(own);
+        }
+        let shared = self.find_mergeable_anon_vma(vma);
+        let fresh = shared.is_none();
+        let anon_vma = shared.map_or_else(|| self.space.anon_vma_alloc_root(), Ok)?;
+        let linked = self
+            .space
+            .anon_vma_link(vma.id, self.space.vma(vma.id), anon_vma);
+        if fresh && linked != Ok(anon_vma) {
+            let mut guard = self.space.anon_vma_lock(anon_vma);
+            self.space.anon_vma_put(anon_vma, &mut guard);
+        }
+        linked
+    }
+
+    /// The anon_vma of a neighbour with which this VMA might merge some day.
+    fn find_mergeable_anon_vma(&self, vma: &VmaView) -> Option<AnonVmaId> {
+        let next = self
+            .tree
+            .next_of(vma)
+            .filter(|n| self.compatible(vma, n))
+            .and_then(|n| reusable(&n));
+        if mutant::is_on(Mutant::FaultTakesNoNeighbour) {
+            return None;
+        }
+        let next = next.filter(|_| !mutant::is_on(Mutant::FaultPrefersPrev));
+        next.or_else(|| {
+            self.tree
+                .prev_of(vma)
+                .filter(|p| self.compatible(p, vma))
+                .and_then(|p| reusable(&p))
+        })
+    }
+
+    fn compatible(&self, a: &VmaView, b: &VmaView) -> bool {
+        // A piece that was mapped over a reservation is charged, and the reservation is not.
+        let early = self.space.policy.merging.early_anon_vma;
+        let ignored = if early {
+            VmFlags::ACCOUNT | VmFlags::NORESERVE
+        } else {
+            VmFlags::empty()
+        };
+        anon_vma_compatible(a, b, ignored)
+    }
+}
+
+fn reusable(vma: &VmaView) -> Option<AnonVmaId> {
+    vma.anon_vma.filter(|_| vma.chain_singular)
+}
+
+/// Could the two become one after an `mprotect`? `a` lies before `b`.
+fn anon_vma_compatible(a: &VmaView, b: &VmaView, ignored: VmFlags) -> bool {
+    let differ = (a.body.flags ^ b.body.flags) - VmFlags::ACCESS - VmFlags::STICKY - ignored;
+    a.range.end == b.range.start
+        && a.body.policy == b.body.policy
+        && a.body.file.map(|f| f.id) == b.body.file.map(|f| f.id)
+        && differ.is_empty()
+        && b.pgoff.0
+            == a.pgoff
+                .0
+                .wrapping_add((b.range.start - a.range.start) >> PAGE_SHIFT)
+}

@@ -1,0 +1,231 @@
+//! Huge pages by faults, and by `MADV_COLLAPSE`.
+//!
+//! # Linux
+//! `mm/huge_memory.c` `do_huge_pmd_anonymous_page`, `do_huge_pmd_wp_page`; `mm/khugepaged.c`
+//! `madvise_collapse`, 6.18. Where no memory can be had the fault falls back to a small page.
+
+use super::{Bring, Faulted, Touch};
+use crate::mm::ThpDisabled;
+use crate::mutant::{self, Mutant};
+use crate::page::thp::{Huge, HugeEvent, huge_page_addr, huge_start};
+use crate::page::{Pte, SlotKind};
+use crate::space::HugePages;
+use crate::values::{AnonVmaId, Errno, PMD_SIZE, VmFlags, VmRange};
+use crate::vma::VmaView;
+use vmarea_sync::VmaLockKind;
+
+impl<K: VmaLockKind> Bring<'_, K> {
+    /// Would Linux try a huge page here?
+    pub(super) fn tries_huge(&self, vma: &VmaView, addr: u64) -> bool {
+        self.wants_huge(vma, addr) && self.pages.slot_kind(addr) == SlotKind::Empty
+    }
+
+    /// Would Linux try a huge page here if nothing is there yet?
+    #[inline]
+    #[doc(alias = "thp_vma_allowable_order")]
+    pub(super) fn wants_huge(&self, vma: &VmaView, addr: u64) -> bool {
+        let wanted = match self.space.system.huge_pages {
+            HugePages::Never => false,
+            HugePages::Madvise => vma.body.flags.contains(VmFlags::HUGEPAGE),
+            HugePages::Always => true,
+        };
+        let allowed = || {
+            !is_disabled(self.tree.thp_disabled(), vma.body.flags, Wish::Fault)
+                || mutant::is_on(Mutant::HugeInSpiteOfPrctl)
+        };
+        wanted && vma.is_anonymous() && may_be_huge(vma, addr) && allowed()
+    }
+
+    /// A huge page where nothing is. `None` where a small one has to do.
+    #[doc(alias = "do_huge_pmd_anonymous_page")]
+    pub(super) fn huge_missing(&self, vma: &VmaView, addr: u64, touch: Touch) -> Option<Faulted> {
+        let forgets = mutant::is_on(Mutant::HugeReadMakesNoAnonVma) && touch == Touch::Read;
+        if forgets {
+            return self
+                .pages
+                .insert_huge(huge_start(addr), Huge::ZERO)
+                .ok()
+                .map(|()| Faulted::Done);
+        }
+        let Ok(anon_vma) = self.anon_vma_prepare(vma) else {
+            return Some(Faulted::OutOfMemory);
+        };
+        if vma.body.flags.contains(VmFlags::UFFD_MISSING) {
+            return Some(Faulted::Userfault);
+        }
+        let start = huge_start(addr);
+        let (huge, event) = if touch == Touch::Write {
+            (self.huge_zeroed(vma, start, anon_vma)?, HugeEvent::Made)
+        } else {
+            (Huge::ZERO, HugeEvent::Zero)
+        };
+        match self.pages.insert_huge(start, huge) {
+            Ok(()) => {
+                self.space.huge.count(event);
+                Some(Faulted::Done)
+            }
+            Err(mut huge) => {
+                self.space.huge_drop(&mut huge);
+                Some(Faulted::Spurious)
+            }
+        }
+    }
+
+    fn huge_zeroed(&self, vma: &VmaView, start: u64, anon_vma: AnonVmaId) -> Option<Huge> {
+        self.space
+            .huge_alloc(anon_vma, vma.pgoff_at(start), |_, frame| {
+                self.space.platform.zero(frame);
+            })
+            .ok()
+    }
+
+    /// A write to a huge page that may only be read now.
+    #[doc(alias = "do_huge_pmd_wp_page")]
+    pub(super) fn huge_write_protected(
+        &self,
+        vma: &VmaView,
+        addr: u64,
+        anon_vma: AnonVmaId,
+    ) -> Faulted {
+        let start = huge_start(addr);
+        if self.pages.get(addr) == Pte::Zero
+            && let Some(huge) = self.huge_zeroed(vma, start, anon_vma)
+        {
+            return match self.space.huge_replace_zero(self.pages, start, huge) {
+                Ok(()) => {
+                    self.space.huge.count(HugeEvent::Made);
+                    Faulted::Done
+                }
+                Err(mut huge) => {
+                    self.space.huge_drop(&mut huge);
+                    Faulted::Spurious
+                }
+            };
+        }
+        let index = vma.pgoff_at(start);
+        let reused = self
+            .space
+            .huge_reuse_or_split(self.pages, start, anon_vma, index);
+        match reused {
+            Some(true) => Faulted::Done,
+            // Now it is small: the same again.
+            _ => self.again().page(vma, addr, Touch::Write),
+        }
+    }
+
+    /// Makes one huge page of what the aligned 2 MiB at `start` hold.
+    ///
+    /// # Errors
+    /// EINVAL where nothing is there or a guard, or nothing that may be written if the rules ask for
+    /// that; EBUSY where somebody watches for missing pages;
+    /// EAGAIN where a page migrates; ENOMEM.
+    #[doc(alias = "collapse_huge_page")]
+    pub(crate) fn collapse(&self, vma: &VmaView, start: u64) -> Result<(), Errno> {
+        match self.pages.slot_kind(start) {
+            SlotKind::Empty => return Err(Errno::EINVAL),
+            SlotKind::Huge => return Ok(()),
+            SlotKind::Table => {}
+        }
+        let anon_vma = vma.anon_vma.ok_or(Errno::EINVAL)?;
+        let asks_write = self.space.policy.rules.advice.collapse_asks_write;
+        if self.swap_in_all(vma, start)? == 0 && asks_write {
+            return Err(Errno::EINVAL);
+        }
+        let range = VmRange::new(start, start + PMD_SIZE);
+        let mut huge =
+            self.space
+                .huge_alloc(anon_vma, vma.pgoff_at(start), |at, frame| {
+                    match self.pages.get(huge_page_addr(start, at)) {
+                        Pte::Anon { frame: old, .. } | Pte::Ksm { frame: old } => {
+                            self.space.platform.copy(frame, old);
+                        }
+                        _ => self.space.platform.zero(frame),
+                    }
+                })?;
+        if !vma.body.flags.contains(VmFlags::WRITE) {
+            huge.write_protect();
+        }
+        self.space
+            .zap_range(self.pages, range, crate::page::range::Zap::All);
+        self.pages.free_tables(range);
+        match self.pages.insert_huge(start, huge) {
+            Ok(()) => {
+                self.space.huge.count(HugeEvent::Collapsed);
+                Ok(())
+            }
+            Err(mut huge) => {
+                self.space.huge_drop(&mut huge);
+                Err(Errno::EAGAIN)
+            }
+        }
+    }
+
+    /// Brings what is swapped out, and looks for what cannot be part of a huge page; gives the number
+    /// of pages that may be written.
+    fn swap_in_all(&self, vma: &VmaView, start: u64) -> Result<usize, Errno> {
+        let mut at = start;
+        let mut writable = 0;
+        while at < start + PMD_SIZE {
+            match self.pages.get(at) {
+                Pte::Guard | Pte::File { .. } => return Err(Errno::EINVAL),
+                Pte::Migration { .. } => return Err(Errno::EAGAIN),
+                Pte::Swap { .. } => match self.page(vma, at, Touch::Read) {
+                    Faulted::OutOfMemory => return Err(Errno::ENOMEM),
+                    Faulted::MustWait => return Err(Errno::EAGAIN),
+                    _ => {}
+                },
+                Pte::None | Pte::Zero if vma.body.flags.intersects(VmFlags::UFFD_ANY) => {
+                    return Err(Errno::EBUSY);
+                }
+                Pte::Anon { writable: w, .. } => writable += usize::from(w),
+                Pte::None | Pte::Zero | Pte::Ksm { .. } => {}
+            }
+            at += crate::values::PAGE_SIZE;
+        }
+        Ok(writable)
+    }
+}
+
+/// Who wants a huge page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// A fault.
+    Fault,
+    /// `MADV_COLLAPSE`.
+    Collapse,
+}
+
+/// Does the mapping, or its process, forbid huge pages?
+#[doc(alias = "vma_thp_disabled")]
+fn is_disabled(process: ThpDisabled, flags: VmFlags, wish: Wish) -> bool {
+    if flags.contains(VmFlags::NOHUGEPAGE) {
+        return true;
+    }
+    match process {
+        ThpDisabled::No => false,
+        ThpDisabled::ExceptAdvised => wish == Wish::Fault && !flags.contains(VmFlags::HUGEPAGE),
+        ThpDisabled::Completely => true,
+    }
+}
+
+/// May `MADV_COLLAPSE` try at all? Files are left to the embedder, and refused here.
+#[doc(alias = "thp_vma_allowable_order")]
+pub(crate) fn may_collapse(vma: &VmaView, process: ThpDisabled) -> bool {
+    let never = VmFlags::SPECIAL | VmFlags::HUGETLB;
+    let room = vma.range.end & !(PMD_SIZE - 1);
+    vma.is_anonymous()
+        && vma.anon_vma.is_some()
+        && !vma.body.flags.intersects(never)
+        && !is_disabled(process, vma.body.flags, Wish::Collapse)
+        && room >= vma.range.start.saturating_add(PMD_SIZE)
+        && vma.range.start.next_multiple_of(PMD_SIZE) + PMD_SIZE <= room
+}
+
+/// Has the VMA room and leave for a huge page around `addr`?
+fn may_be_huge(vma: &VmaView, addr: u64) -> bool {
+    let start = huge_start(addr);
+    let flags = vma.body.flags;
+    !flags.intersects(VmFlags::NOHUGEPAGE | VmFlags::SPECIAL)
+        && vma.range.start <= start
+        && start + PMD_SIZE <= vma.range.end
+}

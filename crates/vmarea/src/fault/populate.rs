@@ -1,0 +1,172 @@
+//! Faulting pages in beforehand: `MAP_POPULATE`, `mlock`, `MADV_POPULATE_READ` and `_WRITE`.
+//!
+//! # Linux
+//! `mm/gup.c` `__mm_populate`, `populate_vma_page_range`, `faultin_page_range`, 6.18: private writable
+//! mappings are written to, everything else is read.
+
+use super::{Bring, Faulted, Neighbours, Touch};
+use crate::mm::{MmapReadGuard, MmapWriteGuard};
+use crate::page::PageTable;
+use crate::space::Space;
+use crate::values::{Errno, MmId, PAGE_SIZE, PkeyRights, Rules, VmFlags, VmRange};
+use crate::vma::VmaView;
+use vmarea_sync::VmaLockKind;
+
+impl<K: VmaLockKind> Space<K> {
+    /// Brings the pages of `range`, as far as that can be; failures are nobody's concern.
+    pub(crate) fn mm_populate(&self, mm: MmId, range: VmRange) {
+        let Some(r) = self.mmap_read_lock(mm) else {
+            return;
+        };
+        let mut at = range.start;
+        while at < range.end
+            && let Some(vma) = r.find_vma(at).filter(|v| v.range.start < range.end)
+        {
+            let part = vma.range.clip(range);
+            at = vma.range.end;
+            if !vma.body.flags.intersects(VmFlags::IO | VmFlags::PFNMAP) {
+                // A range that cannot be touched is skipped.
+                let _ = r.populate_vma(&vma, part);
+            }
+        }
+    }
+
+    /// Brings the pages of a range that was just locked. ENOMEM where one cannot be touched.
+    pub(crate) fn populate_locked(&self, mm: MmId, range: VmRange) -> Result<(), Errno> {
+        let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+        let mut at = range.start;
+        while at < range.end
+            && let Some(vma) = r.find_vma(at).filter(|v| v.range.start < range.end)
+        {
+            let part = vma.range.clip(range);
+            at = vma.range.end;
+            if !vma.body.flags.intersects(VmFlags::IO | VmFlags::PFNMAP) {
+                r.populate_vma(&vma, part).map_err(|_| Errno::ENOMEM)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `MADV_POPULATE_READ` and `_WRITE`.
+    pub(crate) fn populate_advised(
+        &self,
+        mm: MmId,
+        range: VmRange,
+        touch: Touch,
+    ) -> Result<(), Errno> {
+        let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+        let mut at = range.start;
+        let mut hole = Ok(());
+        let skips = self.policy.rules.advice.populate_skips_holes;
+        while at < range.end {
+            let vma = r.find_vma(at).ok_or(Errno::ENOMEM)?;
+            if vma.range.start > at {
+                hole = Err(Errno::ENOMEM);
+                if !skips {
+                    return hole;
+                }
+                at = vma.range.start;
+                continue;
+            }
+            let flags = vma.body.flags;
+            let special = flags.intersects(VmFlags::IO | VmFlags::PFNMAP);
+            let allowed = if touch == Touch::Write {
+                VmFlags::WRITE
+            } else {
+                VmFlags::READ
+            };
+            let permitted = key_permits(r.state().pkey_rights, flags, touch);
+            if special || !flags.contains(allowed) || !permitted {
+                return Err(Errno::EINVAL);
+            }
+            let part = VmRange::new(at, vma.range.end.min(range.end));
+            touch_pages(&r, r.space, &r.mm.pages, &vma, part, touch)?;
+            at = part.end;
+        }
+        hole
+    }
+}
+
+/// How the pages of a mapping are touched, if at all.
+fn populate_touch(
+    vma: &VmaView,
+    rules: &Rules,
+    rights: PkeyRights,
+) -> Result<Option<Touch>, Errno> {
+    let flags = vma.body.flags;
+    if rules.onfault_asks_access && !flags.is_accessible() {
+        return Err(Errno::EFAULT);
+    }
+    if flags.contains(VmFlags::LOCKONFAULT) {
+        return Ok(None);
+    }
+    if !flags.is_accessible() {
+        return Err(Errno::EFAULT);
+    }
+    let private_writable = flags & (VmFlags::WRITE | VmFlags::SHARED) == VmFlags::WRITE;
+    let touch = if private_writable {
+        Touch::Write
+    } else {
+        Touch::Read
+    };
+    if !key_permits(rights, flags, touch) {
+        return Err(Errno::EFAULT);
+    }
+    Ok(Some(touch))
+}
+
+/// May the kernel touch a mapping of this key for the program?
+#[doc(alias = "arch_vma_access_permitted")]
+fn key_permits(rights: PkeyRights, flags: VmFlags, touch: Touch) -> bool {
+    match touch {
+        Touch::Read => rights.allows_read(flags.pkey()),
+        Touch::Write => rights.allows_write(flags.pkey()),
+        Touch::Exec => true,
+    }
+}
+
+fn touch_pages<K: VmaLockKind>(
+    tree: &dyn Neighbours,
+    space: &Space<K>,
+    pages: &PageTable,
+    vma: &VmaView,
+    range: VmRange,
+    touch: Touch,
+) -> Result<(), Errno> {
+    let bring = Bring::of(space, pages, tree);
+    let mut at = range.start;
+    while at < range.end {
+        match bring.page(vma, at, touch) {
+            Faulted::Done | Faulted::Spurious => {}
+            Faulted::OutOfMemory => return Err(Errno::ENOMEM),
+            Faulted::MustWait => return Err(Errno::EAGAIN),
+            Faulted::NoMapping | Faulted::NoAccess | Faulted::NoPage | Faulted::Userfault => {
+                return Err(Errno::EFAULT);
+            }
+        }
+        at += PAGE_SIZE;
+    }
+    Ok(())
+}
+
+impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+    #[doc(alias = "populate_vma_page_range")]
+    fn populate_vma(&self, vma: &VmaView, range: VmRange) -> Result<(), Errno> {
+        match populate_touch(vma, &self.space.policy.rules, self.state().pkey_rights)? {
+            Some(touch) => touch_pages(self, self.space, &self.mm.pages, vma, range, touch),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+    /// As `mm_populate`, for one VMA, with the lock held.
+    pub(crate) fn populate_vma(&mut self, vma: &VmaView, range: VmRange) {
+        if let Ok(Some(touch)) =
+            populate_touch(vma, &self.space.policy.rules, self.state().pkey_rights)
+        {
+            // What cannot be had now comes by a fault later.
+            let _ = touch_pages(&*self, self.space, &self.mm.pages, vma, range, touch);
+        }
+    }
+}

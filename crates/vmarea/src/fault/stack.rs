@@ -1,0 +1,75 @@
+//! Growth of a stack by an access below it.
+//!
+//! # Linux
+//! `mm/vma.c` `expand_downwards`, `acct_stack_growth`, 6.18.
+
+use super::Bring;
+use crate::mm::MmapWriteGuard;
+use crate::values::{AnonVmaId, Errno, PAGE_MASK, PAGE_SHIFT, Pgoff, VmFlags, VmRange};
+use crate::vma::VmaView;
+use vmarea_sync::VmaLockKind;
+
+impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+    /// The VMA above `addr` grows down to it.
+    pub(crate) fn expand_stack(&mut self, addr: u64) -> Result<(), Errno> {
+        let vma = self.find(addr).ok_or(Errno::EFAULT)?;
+        if vma.range.start <= addr {
+            return Ok(());
+        }
+        if !vma.body.flags.contains(VmFlags::GROWSDOWN) {
+            return Err(Errno::EFAULT);
+        }
+        let start = addr & PAGE_MASK;
+        if start < self.space.system.mmap_min_addr {
+            return Err(Errno::EPERM);
+        }
+        let gap = self.space.system.stack_guard_gap;
+        let crowded = self.prev(vma.range.start).is_some_and(|p| {
+            let flags = p.body.flags;
+            !flags.contains(VmFlags::GROWSDOWN)
+                && flags.is_accessible()
+                && start.wrapping_sub(p.range.end) < gap
+        });
+        if crowded {
+            return Err(Errno::ENOMEM);
+        }
+        self.anon_vma_prepare(&vma)?;
+        let grow = (vma.range.start - start) >> PAGE_SHIFT;
+        if grow > vma.pgoff.0 {
+            return Err(Errno::ENOMEM);
+        }
+        self.account_growth(&vma, vma.range.end - start, grow)?;
+        if vma.body.flags.contains(VmFlags::LOCKED) {
+            self.state_mut().locked_vm += grow;
+        }
+        self.stat_account(vma.body.flags, grow as i64);
+        self.set_range(
+            vma.id,
+            VmRange::new(start, vma.range.end),
+            Pgoff(vma.pgoff.0 - grow),
+        );
+        if vma.body.flags.contains(VmFlags::LOCKED) {
+            let grown = self.view(vma.id);
+            self.populate_vma(&grown, VmRange::new(start, vma.range.start));
+        }
+        Ok(())
+    }
+
+    #[doc(alias = "acct_stack_growth")]
+    fn account_growth(&mut self, vma: &VmaView, size: u64, grow: u64) -> Result<(), Errno> {
+        let flags = vma.body.flags;
+        let refused = !self.may_expand(flags, grow)
+            || size > self.state().limits.stack
+            || !self.mlock_future_ok(flags, grow << PAGE_SHIFT);
+        if refused {
+            Err(Errno::ENOMEM)
+        } else {
+            self.charge(grow)
+        }
+    }
+
+    /// See [`Bring::anon_vma_prepare`].
+    pub(crate) fn anon_vma_prepare(&self, vma: &VmaView) -> Result<AnonVmaId, Errno> {
+        Bring::of(self.space, &self.mm.pages, self).anon_vma_prepare(vma)
+    }
+}

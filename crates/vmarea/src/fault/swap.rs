@@ -1,0 +1,150 @@
+//! Bringing a page back from swap.
+//!
+//! The page takes anon_vma and index from the VMA by which it comes back. Where other entries name its
+//! slot, it belongs to the root of the VMA's anon_vma, on which every VMA of the family hangs.
+//!
+//! # Linux
+//! `mm/memory.c` `do_swap_page`, `mm/ksm.c` `ksm_might_need_to_copy`, `__folio_set_anon`, 6.18.
+
+use super::{Bring, Faulted, Touch};
+use crate::mutant::{self, Mutant};
+use crate::page::Pte;
+use crate::page::swap::{Cached, Left};
+use crate::values::{AnonVmaId, FrameId, SwapId, VmFlags};
+use crate::vma::VmaView;
+use vmarea_sync::VmaLockKind;
+
+impl<K: VmaLockKind> Bring<'_, K> {
+    /// The page that was swapped out to `slot`.
+    #[cold]
+    #[doc(alias = "do_swap_page")]
+    pub(super) fn swapped(&self, vma: &VmaView, addr: u64, slot: SwapId, touch: Touch) -> Faulted {
+        let Ok(anon_vma) = self.anon_vma_prepare(vma) else {
+            return Faulted::OutOfMemory;
+        };
+        let faulted = match self.cached(addr, slot) {
+            Cached::Frame(frame) if self.may_map(vma, addr, frame) => {
+                self.map_cached(addr, slot, frame)
+            }
+            Cached::Frame(frame) => {
+                let faulted = self.swap_copy(vma, addr, (slot, frame), anon_vma);
+                self.space.frame_unmap(frame);
+                faulted
+            }
+            Cached::Migrating(frame) if self.space.platform.wait_on_migration(frame) => {
+                Faulted::Spurious
+            }
+            Cached::Migrating(_) => Faulted::MustWait,
+            Cached::No => self.swap_read(vma, addr, slot, anon_vma),
+        };
+        match faulted {
+            // It may have come without the right to write.
+            Faulted::Done if touch == Touch::Write => match self.again().page(vma, addr, touch) {
+                Faulted::Spurious => Faulted::Done,
+                other => other,
+            },
+            other => other,
+        }
+    }
+
+    /// The cached frame of a slot, while the entry still names it.
+    fn cached(&self, addr: u64, slot: SwapId) -> Cached {
+        self.pages.peek(addr, |entry| {
+            if entry == (Pte::Swap { slot }) {
+                self.space.swap.lookup(self.space, slot)
+            } else {
+                Cached::No
+            }
+        })
+    }
+
+    /// Would a walk from the frame find this VMA and address?
+    fn may_map(&self, vma: &VmaView, addr: u64, frame: FrameId) -> bool {
+        let there = self.space.frame(frame);
+        let chain = self.space.vma(vma.id).chain.lock();
+        !there.is_ksm()
+            && there.index() == vma.pgoff_at(addr)
+            && chain.iter().any(|l| Some(l.anon_vma) == there.mapping())
+    }
+
+    /// Maps a cached frame, in which the caller is counted, read-only.
+    fn map_cached(&self, addr: u64, slot: SwapId, frame: FrameId) -> Faulted {
+        let mapped = self.pages.update(addr, |entry| {
+            let same = *entry == Pte::Swap { slot };
+            if same {
+                *entry = Pte::Anon {
+                    frame,
+                    writable: false,
+                };
+                self.space.swap.put(self.space, slot);
+            }
+            same
+        });
+        if mapped == Some(true) {
+            Faulted::Done
+        } else {
+            self.space.frame_unmap(frame);
+            Faulted::Spurious
+        }
+    }
+
+    /// A frame of its own, with the bytes of a cached one that this VMA cannot map.
+    fn swap_copy(
+        &self,
+        vma: &VmaView,
+        addr: u64,
+        (slot, cached): (SwapId, FrameId),
+        anon_vma: AnonVmaId,
+    ) -> Faulted {
+        let Ok(frame) = self.space.frame_alloc(anon_vma, vma.pgoff_at(addr)) else {
+            return Faulted::OutOfMemory;
+        };
+        let put = self.pages.update(addr, |entry| {
+            let same = *entry == Pte::Swap { slot };
+            if same {
+                self.space.platform.copy(frame, cached);
+                let writable = vma.body.flags.contains(VmFlags::WRITE);
+                *entry = Pte::Anon { frame, writable };
+                self.space.swap.put(self.space, slot);
+            }
+            same
+        });
+        self.put_or_abandon(put == Some(true), frame)
+    }
+
+    /// A frame with the bytes of the slot.
+    fn swap_read(&self, vma: &VmaView, addr: u64, slot: SwapId, anon_vma: AnonVmaId) -> Faulted {
+        let index = vma.pgoff_at(addr);
+        let Ok(frame) = self.space.frame_alloc(anon_vma, index) else {
+            return Faulted::OutOfMemory;
+        };
+        let put = self.pages.update(addr, |entry| {
+            if *entry != (Pte::Swap { slot }) {
+                return false;
+            }
+            let Some(left) = self.space.swap.fill(self.space, slot, frame) else {
+                return false;
+            };
+            if mutant::is_on(Mutant::SwapComesBackEmpty) {
+                self.space.platform.zero(frame);
+            }
+            if left == Left::Others {
+                let root = self.space.anon_vma_root(anon_vma);
+                self.space.frame(frame).set_mapping(root, index);
+            }
+            let writable = left == Left::None && vma.body.flags.contains(VmFlags::WRITE);
+            *entry = Pte::Anon { frame, writable };
+            true
+        });
+        self.put_or_abandon(put == Some(true), frame)
+    }
+
+    fn put_or_abandon(&self, put: bool, frame: FrameId) -> Faulted {
+        if put {
+            Faulted::Done
+        } else {
+            self.space.frame_abandon(frame);
+            Faulted::Spurious
+        }
+    }
+}

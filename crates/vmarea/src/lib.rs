@@ -1,0 +1,54 @@
+//! Linux's virtual memory areas, outside of Linux.
+//!
+//! A [`Space`] is one machine: address spaces that fork from each other and share pages. Its methods
+//! are the system calls that shape them, with Linux's semantics, errors included; how neighbours
+//! merge is a [`Policy`](values::Policy). Nothing here talks to an operating system: frames and their
+//! bytes are the embedder's ([`Platform`](values::Platform)).
+//!
+//! ```
+//! use vmarea::call::mmap::MmapRequest;
+//! use vmarea::mm::{Layout, Limits};
+//! use vmarea::values::{Policy, call_flags::prot};
+//! use vmarea::{Space, System};
+//!
+//! let space = Space::new(Policy::LINUX, System::default());
+//! let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+//! let mm = space.mm_create(layout, Limits::default())?;
+//! let private_anonymous = 0x22;
+//! let request = |len| MmapRequest { len, prot: prot::READ | prot::WRITE, flags: private_anonymous, ..MmapRequest::default() };
+//! let first = space.mmap(mm, &request(0x4000))?;
+//! let second = space.mmap(mm, &request(0x4000))?;
+//! assert_eq!(second + 0x4000, first);
+//! assert_eq!(space.mmap_read_lock(mm).unwrap().vmas().count(), 1, "neighbours became one");
+//! # Ok::<(), vmarea::values::Errno>(())
+//! ```
+//!
+//! # Locking
+//! Order, outermost first; a lock may be taken only while none below it in the table is held.
+//!
+//! | lock | guards |
+//! |------|--------|
+//! | `Mm::mmap_lock` (parent before child in fork) | [`MmState`](mm::MmState), bodies of the mm's VMAs, writing its tree |
+//! | `Vma::body`'s own lock | that body, its range and its place in the mm, against faults without `mmap_lock` |
+//! | root `AnonVma::lock` | counts and interval trees of the whole family |
+//! | `Vma::chain` | the links of one VMA |
+//! | page-table shard | entries, and the map counts of the frames that they name |
+//! | the tree's and the slots' own | their insides |
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+
+pub mod call;
+pub mod fault;
+pub mod lookup;
+pub mod mm;
+#[doc(hidden)]
+pub mod mutant;
+pub mod page;
+pub mod rmap;
+pub mod soft;
+mod space;
+pub mod values;
+pub mod vma;
+
+pub use space::{HugePages, Overcommit, Space, System};

@@ -1,0 +1,142 @@
+//! The caches of an address space: none, the VMA used last, and the largest beside it.
+//!
+//! All threads of an address space share them, which is what makes them useless where threads work
+//! in different VMAs. An entry is a hint: it is checked against the VMA.
+//!
+//! # Linux
+//! `mm/mmap.c` of 3.14 for the VMA used last: a removed VMA leaves its place to the one before it, and
+//! any `munmap` empties the cache. The largest beside it: the patch "mm: cache largest vma" of November
+//! 2013, which was refused; the largest found so far, until it goes.
+
+use super::{Cache, Vmas};
+use crate::values::{VmRange, VmaId};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// No cache: every lookup asks the index.
+#[derive(Debug)]
+pub struct NoCache;
+
+impl Cache for NoCache {
+    const NAME: &'static str = "none";
+    type Mm = ();
+    type Thread = ();
+
+    #[inline]
+    fn lookup<V: Vmas + ?Sized>(_: &(), _: &mut (), _: &V, _: u64) -> Option<(VmaId, VmRange)> {
+        None
+    }
+
+    #[inline]
+    fn found<V: Vmas + ?Sized>(_: &(), _: &mut (), _: &V, _: u64, _: VmaId) {}
+}
+
+/// The place of one VMA, or of none.
+///
+/// ORDERING: Relaxed throughout; what is read is checked against the VMA, under the mm's lock.
+#[derive(Debug, Default)]
+pub struct Place(AtomicU64);
+
+impl Place {
+    #[inline]
+    fn get(&self) -> Option<VmaId> {
+        VmaId::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn set(&self, vma: Option<VmaId>) {
+        self.0
+            .store(vma.map_or(0, VmaId::to_bits), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn holding<V: Vmas + ?Sized>(&self, vmas: &V, addr: u64) -> Option<(VmaId, VmRange)> {
+        let vma = self.get()?;
+        let range = vmas.range(vma)?;
+        range.contains(addr).then_some((vma, range))
+    }
+}
+
+/// The VMA that was used last in the address space.
+#[derive(Debug)]
+#[doc(alias = "mmap_cache")]
+pub struct LastUsed;
+
+impl Cache for LastUsed {
+    const NAME: &'static str = "last used";
+    type Mm = Place;
+    type Thread = ();
+
+    #[inline]
+    fn lookup<V: Vmas + ?Sized>(
+        last: &Place,
+        _: &mut (),
+        vmas: &V,
+        addr: u64,
+    ) -> Option<(VmaId, VmRange)> {
+        last.holding(vmas, addr)
+    }
+
+    #[inline]
+    fn found<V: Vmas + ?Sized>(last: &Place, _: &mut (), _: &V, _: u64, vma: VmaId) {
+        last.set(Some(vma));
+    }
+
+    fn unlinked(last: &Place, vma: VmaId, prev: Option<VmaId>) {
+        if last.get() == Some(vma) {
+            last.set(prev);
+        }
+    }
+
+    fn unmapped(last: &Place) {
+        last.set(None);
+    }
+}
+
+/// The VMA used last, and the largest that a lookup has found.
+#[derive(Debug)]
+pub struct LastUsedAndLargest;
+
+/// What [`LastUsedAndLargest`] keeps for an address space.
+#[derive(Debug, Default)]
+pub struct Two {
+    last: Place,
+    largest: Place,
+}
+
+impl Cache for LastUsedAndLargest {
+    const NAME: &'static str = "last used, largest";
+    type Mm = Two;
+    type Thread = ();
+
+    #[inline]
+    fn lookup<V: Vmas + ?Sized>(
+        two: &Two,
+        _: &mut (),
+        vmas: &V,
+        addr: u64,
+    ) -> Option<(VmaId, VmRange)> {
+        two.last
+            .holding(vmas, addr)
+            .or_else(|| two.largest.holding(vmas, addr))
+    }
+
+    #[inline]
+    fn found<V: Vmas + ?Sized>(two: &Two, _: &mut (), vmas: &V, _: u64, vma: VmaId) {
+        two.last.set(Some(vma));
+        let pages = |vma| vmas.range(vma).map_or(0, |range| range.pages());
+        if two.largest.get().map_or(0, pages) < pages(vma) {
+            two.largest.set(Some(vma));
+        }
+    }
+
+    fn unlinked(two: &Two, vma: VmaId, prev: Option<VmaId>) {
+        LastUsed::unlinked(&two.last, vma, prev);
+        if two.largest.get() == Some(vma) {
+            two.largest.set(None);
+        }
+    }
+
+    fn unmapped(two: &Two) {
+        two.last.set(None);
+    }
+}

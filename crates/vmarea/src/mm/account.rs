@@ -1,0 +1,117 @@
+//! Counting pages, and the limits that hold a call back.
+//!
+//! # Linux
+//! `mm/mmap.c` `may_expand_vm`, `vm_stat_account`, `mlock_future_ok`; `mm/util.c`
+//! `__vm_enough_memory`; 6.18. Limits are soft limits in bytes, `u64::MAX` for none.
+
+use super::MmapWriteGuard;
+use crate::space::Overcommit;
+use crate::values::{Errno, PAGE_SHIFT, VmFlags};
+use vmarea_sync::VmaLockKind;
+
+/// Limits and rights of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// `RLIMIT_AS`.
+    pub address_space: u64,
+    /// `RLIMIT_DATA`.
+    pub data: u64,
+    /// `RLIMIT_STACK`.
+    pub stack: u64,
+    /// `RLIMIT_MEMLOCK`.
+    pub memlock: u64,
+    /// `CAP_IPC_LOCK`: the limit on locked memory does not hold.
+    pub ipc_lock: bool,
+    /// `CAP_SYS_RAWIO`: addresses below `mmap_min_addr` may be mapped.
+    pub raw_io: bool,
+    /// `CAP_SYS_RESOURCE`: the parts of the process may be moved (`PR_SET_MM`).
+    pub sys_resource: bool,
+    /// `CAP_SYS_NICE`: pages of others may be moved (`MPOL_MF_MOVE_ALL`).
+    pub sys_nice: bool,
+    /// Hard limit of `RLIMIT_DATA`, which counts where the soft one is 0.
+    pub data_hard: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            address_space: u64::MAX,
+            data: u64::MAX,
+            stack: 8 << 20,
+            memlock: 8 << 20,
+            ipc_lock: false,
+            raw_io: false,
+            sys_resource: false,
+            sys_nice: false,
+            data_hard: u64::MAX,
+        }
+    }
+}
+
+impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+    /// May `pages` more be mapped with these flags?
+    #[doc(alias = "may_expand_vm")]
+    pub(crate) fn may_expand(&self, flags: VmFlags, pages: u64) -> bool {
+        let state = self.state();
+        if state.total_vm.saturating_add(pages) > state.limits.address_space >> PAGE_SHIFT {
+            return false;
+        }
+        let limit = match state.limits.data {
+            0 => state.limits.data_hard,
+            soft => soft,
+        };
+        !flags.is_data() || state.data_vm.saturating_add(pages) <= limit >> PAGE_SHIFT
+    }
+
+    /// Counts `pages` more (or less) with these flags.
+    #[doc(alias = "vm_stat_account")]
+    pub(crate) fn stat_account(&mut self, flags: VmFlags, pages: i64) {
+        let state = self.state_mut();
+        let add = |counter: &mut u64| *counter = counter.wrapping_add_signed(pages);
+        add(&mut state.total_vm);
+        if flags.is_exec() {
+            add(&mut state.exec_vm);
+        } else if flags.is_stack() {
+            add(&mut state.stack_vm);
+        } else if flags.is_data() {
+            add(&mut state.data_vm);
+        }
+    }
+
+    /// May `bytes` more be locked, if the flags say locked?
+    pub(crate) fn mlock_future_ok(&self, flags: VmFlags, bytes: u64) -> bool {
+        let state = self.state();
+        if !flags.contains(VmFlags::LOCKED) || state.limits.ipc_lock {
+            return true;
+        }
+        (bytes >> PAGE_SHIFT).saturating_add(state.locked_vm) <= state.limits.memlock >> PAGE_SHIFT
+    }
+
+    /// May anything be locked at all?
+    #[doc(alias = "can_do_mlock")]
+    pub(crate) fn can_mlock(&self) -> bool {
+        self.state().limits.memlock != 0 || self.state().limits.ipc_lock
+    }
+
+    /// Charges `pages` to the commit limit. ENOMEM if that is too much.
+    #[doc(alias = "security_vm_enough_memory_mm")]
+    pub(crate) fn charge(&mut self, pages: u64) -> Result<(), Errno> {
+        let fits = match self.space.system.overcommit {
+            Overcommit::Always => true,
+            Overcommit::Guess(all) => pages <= all,
+            Overcommit::Never(all) => self.state().committed.saturating_add(pages) <= all,
+        };
+        if !fits {
+            return Err(Errno::ENOMEM);
+        }
+        self.state_mut().committed += pages;
+        Ok(())
+    }
+
+    /// Gives a charge back.
+    #[doc(alias = "vm_unacct_memory")]
+    pub(crate) fn uncharge(&mut self, pages: u64) {
+        let state = self.state_mut();
+        state.committed = state.committed.saturating_sub(pages);
+    }
+}

@@ -1,0 +1,100 @@
+//! Finding the VMA of an address.
+//!
+//! # Linux
+//! `mm/mmap.c`: `find_vma`, `find_vma_prev`, `find_vma_intersection`, `vma_lookup`.
+
+use super::{Mm, MmapReadGuard, MmapWriteGuard};
+use crate::lookup::VmasOf;
+use crate::space::Space;
+use crate::values::{VmRange, VmaId};
+use crate::vma::VmaView;
+use core::sync::atomic::Ordering;
+use vmarea_range_tree::Entry;
+use vmarea_sync::VmaLockKind;
+
+fn id(entry: Entry) -> Option<VmaId> {
+    VmaId::from_bits(entry.value)
+}
+
+impl Mm {
+    /// Counts a lookup, and whether a cache of the last VMA used would have answered it.
+    fn count_lookup(&self, found: Option<Entry>, addr: u64) {
+        let value = found.filter(|e| e.start <= addr).map_or(0, |e| e.value);
+        // ORDERING: Relaxed; statistics.
+        if value != 0 && self.last_used.load(Ordering::Relaxed) == value {
+            self.last_used_hits.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if value != 0 {
+            self.last_used.store(value, Ordering::Relaxed);
+        }
+        self.last_used_misses.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<K: VmaLockKind> Space<K> {
+    /// Counts a lookup, where they are counted, and tells of it, where somebody wants to know.
+    #[inline]
+    pub(crate) fn note_lookup(&self, mm: &Mm, found: Option<Entry>, addr: u64) {
+        if self.count_lookups {
+            mm.count_lookup(found, addr);
+        }
+        if let Some(observer) = &self.lookup_observer
+            && let Some(vmas) = VmasOf::new(self, mm)
+        {
+            observer.looked_up(&vmas, addr, found.and_then(id));
+        }
+    }
+}
+
+impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+    /// The first VMA that ends after `addr`.
+    #[doc(alias = "find_vma")]
+    pub(crate) fn find(&self, addr: u64) -> Option<VmaView> {
+        self.mm.tree.find(addr).and_then(id).map(|v| self.view(v))
+    }
+
+    /// As [`find`](Self::find), counted as a lookup of the call.
+    pub(crate) fn find_vma(&self, addr: u64) -> Option<VmaView> {
+        let found = self.mm.tree.find(addr);
+        self.space.note_lookup(self.mm, found, addr);
+        found.and_then(id).map(|v| self.view(v))
+    }
+
+    /// The VMA that holds `addr`.
+    #[doc(alias = "vma_lookup")]
+    pub(crate) fn lookup(&self, addr: u64) -> Option<VmaView> {
+        self.find_vma(addr).filter(|v| v.range.contains(addr))
+    }
+
+    /// The last VMA that starts below `addr`.
+    pub(crate) fn prev(&self, addr: u64) -> Option<VmaView> {
+        self.mm.tree.prev(addr).and_then(id).map(|v| self.view(v))
+    }
+
+    /// The first VMA that overlaps `range`.
+    #[doc(alias = "find_vma_intersection")]
+    pub(crate) fn intersection(&self, range: VmRange) -> Option<VmaView> {
+        self.find_vma(range.start)
+            .filter(|v| v.range.start < range.end)
+    }
+}
+
+impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+    /// The first VMA that ends after `addr`.
+    pub fn find_vma(&self, addr: u64) -> Option<VmaView> {
+        let found = self.mm.tree.find(addr);
+        self.space.note_lookup(self.mm, found, addr);
+        found.and_then(id).map(|v| self.view(v))
+    }
+
+    /// The VMA that holds `addr`.
+    pub fn vma_lookup(&self, addr: u64) -> Option<VmaView> {
+        self.find_vma(addr).filter(|v| v.range.contains(addr))
+    }
+
+    /// The last VMA that starts below `addr`.
+    pub(crate) fn prev(&self, addr: u64) -> Option<VmaView> {
+        self.mm.tree.prev(addr).and_then(id).map(|v| self.view(v))
+    }
+}

@@ -1,0 +1,120 @@
+//! Beginning and end of an address space, and taking over one that exists elsewhere.
+
+use super::{Layout, Limits, MmState, MmapWriteGuard};
+use crate::page::range::Zap;
+use crate::space::Space;
+use crate::values::{AnonVmaId, Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
+use crate::vma::VmaBody;
+use core::sync::atomic::Ordering;
+use vmarea_sync::VmaLockKind;
+
+/// A VMA that is taken over as it is: from an `execve`, or from a running process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ImportedVma {
+    /// Its addresses.
+    pub range: VmRange,
+    /// Its page offset.
+    pub pgoff: Pgoff,
+    /// Flags, file and the rest.
+    pub body: VmaBody,
+    /// What is known of its anonymous pages.
+    pub anon: ImportedAnon,
+}
+
+/// The anonymous side of an imported VMA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ImportedAnon {
+    /// It has no anon_vma.
+    Unfaulted,
+    /// It has one of its own.
+    New,
+    /// It has the same as another VMA, which was imported before.
+    SameAs(VmaId),
+}
+
+impl<K: VmaLockKind> Space<K> {
+    /// An empty address space.
+    pub fn mm_create(&self, layout: Layout, limits: Limits) -> Result<MmId, Errno> {
+        crate::mutant::allocate()?;
+        let id = MmId(self.mms.insert()?);
+        let mm = self.mms.get(id.0).expect("just made");
+        mm.pages.set_owner(id);
+        let mut token = mm.mmap_lock.write();
+        mm.state.claim(&mut token);
+        *mm.state.get_mut(&mut token) = MmState {
+            layout,
+            limits,
+            pkeys: u16::from(self.system.protection_keys),
+            ..MmState::default()
+        };
+        mm.fault_counters.reset();
+        mm.pages.forget_faults();
+        for counter in [&mm.last_used_hits, &mm.last_used_misses, &mm.last_used] {
+            // ORDERING: Relaxed; statistics.
+            counter.store(0, Ordering::Relaxed);
+        }
+        Ok(id)
+    }
+
+    /// Adds a VMA to an address space that is taken over; VMAs come in order of address.
+    pub fn mm_import(&self, mm: MmId, vma: &ImportedVma) -> Result<VmaId, Errno> {
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        if w.intersection(vma.range).is_some() {
+            return Err(Errno::EEXIST);
+        }
+        let id = w.new_vma(vma.range, vma.pgoff, vma.body)?;
+        w.link(id);
+        let pages = vma.range.pages() as i64;
+        w.stat_account(vma.body.flags, pages);
+        let state = w.state_mut();
+        state.peak_map_count = state.peak_map_count.max(state.map_count);
+        if vma.body.flags.contains(VmFlags::LOCKED) {
+            state.locked_vm += vma.range.pages();
+        }
+        if vma.body.flags.contains(VmFlags::ACCOUNT) {
+            state.committed += vma.range.pages();
+        }
+        let anon_vma: Option<AnonVmaId> = match vma.anon {
+            ImportedAnon::Unfaulted => None,
+            ImportedAnon::New => Some(self.anon_vma_alloc_root()?),
+            ImportedAnon::SameAs(other) => self.vmas.get(other.0).and_then(|v| v.anon_vma()),
+        };
+        if let Some(anon_vma) = anon_vma {
+            self.anon_vma_link(id, self.vma(id), anon_vma)?;
+        }
+        Ok(id)
+    }
+
+    /// The last user has gone: unmaps everything and ends the address space.
+    #[doc(alias = "exit_mmap")]
+    pub fn mm_exit(&self, mm: MmId) -> Result<(), Errno> {
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        w.unmap_everything();
+        w.mm.state.release(&mut w.token);
+        self.mms.remove(mm.0);
+        Ok(())
+    }
+
+    /// Lookups since they are counted, and how many a cache of the last VMA used would have answered.
+    pub fn lookup_counts(&self, mm: MmId) -> (u64, u64) {
+        // ORDERING: Relaxed; statistics.
+        self.mms.get(mm.0).map_or((0, 0), |m| {
+            let hits = m.last_used_hits.load(Ordering::Relaxed);
+            (hits + m.last_used_misses.load(Ordering::Relaxed), hits)
+        })
+    }
+}
+
+impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+    pub(crate) fn unmap_everything(&mut self) {
+        let all = VmRange::new(0, crate::values::PAGE_MASK);
+        for id in self.vmas_in(all) {
+            self.start_write(id);
+        }
+        self.space.zap_range(&self.mm.pages, all, Zap::All);
+        self.mm.pages.free_tables(all);
+        for id in self.vmas_in(all) {
+            self.forget(id);
+        }
+    }
+}

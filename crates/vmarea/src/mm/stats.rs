@@ -1,0 +1,74 @@
+//! Counts of what merging and splitting did.
+
+use crate::vma::merge::{CallKind, MergeKind, MergeOutcome, Refusal};
+
+/// Counts since the address space began.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    merges: [u64; MergeKind::ALL.len()],
+    refusals: [u64; Refusal::ALL.len()],
+    attempts: [[u64; MergeOutcome::ALL.len()]; CallKind::ALL.len()],
+    /// Moves whose faulted pages took the page offset of their new place.
+    pub pgoff_updates: u64,
+    /// VMAs cut in two.
+    pub splits: u64,
+    /// Changes of the range of a VMA with an anon_vma that locked the reverse map.
+    pub adjusts_locked: u64,
+    /// Those that did not, because the end alone moved.
+    pub adjusts_unlocked: u64,
+}
+
+impl Stats {
+    pub(crate) fn merged(&mut self, kind: MergeKind) {
+        self.merges[kind as usize] += 1;
+    }
+
+    pub(crate) fn refused(&mut self, reason: Refusal) {
+        self.refusals[reason as usize] += 1;
+    }
+
+    pub(crate) fn attempted(&mut self, call: CallKind, outcome: MergeOutcome) {
+        self.attempts[call as usize][outcome as usize] += 1;
+    }
+
+    /// Attempts by call and outcome (table 2.2 of the thesis), those that happened.
+    pub fn attempts(&self) -> impl Iterator<Item = (CallKind, MergeOutcome, u64)> + '_ {
+        CallKind::ALL
+            .into_iter()
+            .zip(self.attempts)
+            .flat_map(|(call, counts)| {
+                MergeOutcome::ALL
+                    .into_iter()
+                    .zip(counts)
+                    .map(move |(outcome, n)| (call, outcome, n))
+            })
+    }
+
+    /// Merges by kind.
+    pub fn merges(&self) -> impl Iterator<Item = (MergeKind, u64)> + '_ {
+        MergeKind::ALL.into_iter().zip(self.merges)
+    }
+
+    /// Touching neighbours that a call looked at and could not join, by reason.
+    pub fn refusals(&self) -> impl Iterator<Item = (Refusal, u64)> + '_ {
+        Refusal::ALL.into_iter().zip(self.refusals)
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Stats) {
+        self.merges
+            .iter_mut()
+            .zip(other.merges)
+            .for_each(|(a, b)| *a += b);
+        self.refusals
+            .iter_mut()
+            .zip(other.refusals)
+            .for_each(|(a, b)| *a += b);
+        let rows = self.attempts.iter_mut().zip(other.attempts);
+        rows.for_each(|(a, b)| a.iter_mut().zip(b).for_each(|(a, b)| *a += b));
+        self.pgoff_updates += other.pgoff_updates;
+        self.splits += other.splits;
+        self.adjusts_locked += other.adjusts_locked;
+        self.adjusts_unlocked += other.adjusts_unlocked;
+    }
+}

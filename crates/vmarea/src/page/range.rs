@@ -1,0 +1,281 @@
+//! What the calls do to the pages of a range: zap, protect, copy for fork, give another owner.
+//!
+//! A huge page that a range covers is dealt with as one; where a range covers a part of it, it is cut
+//! first.
+//!
+//! # Locking
+//! [`reown_range`](Space::reown_range) holds the locks of both families, so that a walk of the reverse
+//! map finds a page by the old way or by the new.
+//!
+//! # Linux
+//! `mm/memory.c` `zap_page_range_single`, `copy_page_range`; `mm/mprotect.c` `change_protection`.
+
+use super::entry::Pte;
+use super::slot::{Cover, HugeFate, Visitor};
+use super::table::PageTable;
+use super::thp::Huge;
+use crate::space::Space;
+use crate::values::{AnonVmaId, FrameId, Pgoff, VmRange};
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+use vmarea_sync::VmaLockKind;
+
+/// Which entries a zap takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Zap {
+    /// Everything: the range is unmapped.
+    All,
+    /// Pages, but guards stay (`MADV_DONTNEED`).
+    KeepGuards,
+    /// Guards alone (`MADV_GUARD_REMOVE`).
+    GuardsOnly,
+    /// Pages of the file alone (a hole in it); private copies stay.
+    FilePages,
+}
+
+struct Zapper<'a, K: VmaLockKind> {
+    space: &'a Space<K>,
+    table: &'a PageTable,
+    zap: Zap,
+}
+
+impl<K: VmaLockKind> Visitor for Zapper<'_, K> {
+    #[inline]
+    fn page(&mut self, addr: u64, entry: &mut Pte) {
+        let take = match self.zap {
+            Zap::All => true,
+            Zap::KeepGuards => *entry != Pte::Guard,
+            Zap::GuardsOnly => *entry == Pte::Guard,
+            Zap::FilePages => matches!(entry, Pte::File { .. }),
+        };
+        if take {
+            self.space.entry_drop(self.table, addr, *entry);
+            *entry = Pte::None;
+        }
+    }
+
+    fn huge(&mut self, _: u64, huge: &mut Huge, cover: Cover) -> HugeFate {
+        match (self.zap, cover) {
+            (Zap::GuardsOnly | Zap::FilePages, _) => HugeFate::Keep,
+            (_, Cover::Part) => self.space.huge_split(huge),
+            (_, Cover::Whole) => {
+                self.space.huge_drop(huge);
+                HugeFate::Gone
+            }
+        }
+    }
+}
+
+struct WriteProtector<'a, K: VmaLockKind>(&'a Space<K>);
+
+impl<K: VmaLockKind> Visitor for WriteProtector<'_, K> {
+    fn page(&mut self, _: u64, entry: &mut Pte) {
+        *entry = entry.write_protected();
+    }
+
+    fn huge(&mut self, _: u64, huge: &mut Huge, cover: Cover) -> HugeFate {
+        if cover == Cover::Part {
+            return self.0.huge_split(huge);
+        }
+        huge.write_protect();
+        HugeFate::Keep
+    }
+}
+
+struct Copier<'a, K: VmaLockKind> {
+    space: &'a Space<K>,
+    to: &'a PageTable,
+    /// For the pinned pages, a frame each.
+    copies: Vec<FrameId>,
+}
+
+impl<K: VmaLockKind> Copier<'_, K> {
+    /// The copy of a pinned page, which stays its owner's alone.
+    fn copy_pinned(&mut self, entry: Pte) -> Option<Pte> {
+        let frame = entry.anon_frame().filter(|_| !self.copies.is_empty())?;
+        let there = self.space.frame(frame);
+        let copy = self.copies.pop_if(|_| there.is_pinned())?;
+        let ours = self.space.frame(copy);
+        ours.set_mapping(ours.mapping()?, there.index());
+        self.space.platform.copy(copy, frame);
+        Some(Pte::Anon {
+            frame: copy,
+            writable: false,
+        })
+    }
+}
+
+impl<K: VmaLockKind> Visitor for Copier<'_, K> {
+    /// An empty one is copied as well: where there is a table no huge page comes by a fault.
+    fn table(&mut self, index: u64) {
+        self.to.with_table(index, |_| ());
+    }
+
+    fn page(&mut self, addr: u64, entry: &mut Pte) {
+        let copied = self.copy_pinned(*entry).unwrap_or_else(|| {
+            *entry = entry.write_protected();
+            self.space.entry_dup(self.to, addr, *entry);
+            *entry
+        });
+        let put = self.to.update(addr, |e| *e = copied);
+        debug_assert!(put.is_some(), "the child has no huge page yet");
+    }
+
+    fn huge(&mut self, addr: u64, huge: &mut Huge, cover: Cover) -> HugeFate {
+        let pinned = |frame: &FrameId| self.space.frame(*frame).is_pinned();
+        let any_pinned = !self.copies.is_empty() && huge.frames().iter().any(pinned);
+        if cover == Cover::Part || any_pinned {
+            return self.space.huge_split(huge);
+        }
+        let copy = self.space.huge_dup(huge);
+        let put = self.to.insert_huge(addr, copy);
+        debug_assert!(put.is_ok(), "the child has no page there yet");
+        HugeFate::Keep
+    }
+}
+
+/// Where pages belong from now on, and frames to copy those to that another process maps as well.
+pub(super) struct NewOwner<'a> {
+    pub(super) anon_vma: AnonVmaId,
+    /// The first address, and its index.
+    pub(super) first: (u64, Pgoff),
+    pub(super) spare: &'a mut Vec<FrameId>,
+}
+
+impl NewOwner<'_> {
+    fn index(&self, addr: u64) -> Pgoff {
+        self.first.1.plus_bytes(addr - self.first.0)
+    }
+
+    /// The page at `addr` takes the new owner, or a copy of it does and the page is left to the others.
+    /// Swapped and KSM pages have no owner: they get theirs from the VMA when they come back.
+    pub(super) fn page<K: VmaLockKind>(&mut self, space: &Space<K>, addr: u64, entry: &mut Pte) {
+        let Some(frame) = entry.anon_frame() else {
+            return;
+        };
+        let there = space.frame(frame);
+        let index = self.index(addr);
+        // A migrating page is found by the walk that ends the migration, as it is then.
+        if there.single_mapping() || matches!(entry, Pte::Migration { .. }) {
+            there.set_mapping(self.anon_vma, index);
+        } else if let Some(copy) = self.spare.pop() {
+            space.platform.copy(copy, frame);
+            space.frame(copy).set_mapping(self.anon_vma, index);
+            space.frame_unmap(frame);
+            *entry = Pte::Anon {
+                frame: copy,
+                writable: false,
+            };
+        }
+    }
+
+    /// True where the pages at `addr` have the new owner; false where some are others' as well.
+    pub(super) fn huge<K: VmaLockKind>(
+        &mut self,
+        space: &Space<K>,
+        addr: u64,
+        huge: &Huge,
+    ) -> bool {
+        let ours = space.huge_is_single(huge);
+        if ours {
+            space.huge_set_mapping(huge, self.anon_vma, self.index(addr));
+        }
+        ours
+    }
+}
+
+struct Reowner<'a, K: VmaLockKind> {
+    space: &'a Space<K>,
+    to: NewOwner<'a>,
+}
+
+impl<K: VmaLockKind> Visitor for Reowner<'_, K> {
+    fn page(&mut self, addr: u64, entry: &mut Pte) {
+        self.to.page(self.space, addr, entry);
+    }
+
+    fn huge(&mut self, addr: u64, huge: &mut Huge, cover: Cover) -> HugeFate {
+        if cover == Cover::Whole && self.to.huge(self.space, addr, huge) {
+            HugeFate::Keep
+        } else {
+            self.space.huge_split(huge)
+        }
+    }
+}
+
+impl<K: VmaLockKind> Space<K> {
+    /// Empties the entries of `range`.
+    pub(crate) fn zap_range(&self, table: &PageTable, range: VmRange, zap: Zap) {
+        let space = self;
+        table.visit(range, &mut Zapper { space, table, zap });
+    }
+
+    /// Takes the right to write from every entry of `range`; a fault gives it back.
+    #[doc(alias = "change_protection")]
+    pub(crate) fn write_protect_range(&self, table: &PageTable, range: VmRange) {
+        table.visit(range, &mut WriteProtector(self));
+    }
+
+    /// Gives `to` the entries of `from` in `range`, both sides read-only. Pinned pages stay as they are:
+    /// `to` gets `copies` of them, which are frames of its own anon_vma.
+    #[doc(alias = "copy_page_range")]
+    pub(crate) fn copy_range(
+        &self,
+        from: &PageTable,
+        to: &PageTable,
+        range: VmRange,
+        copies: Vec<FrameId>,
+    ) {
+        let space = self;
+        let mut copier = Copier { space, to, copies };
+        from.visit(range, &mut copier);
+        let unused = copier.copies.into_iter();
+        unused.for_each(|frame| self.frame_abandon(frame));
+    }
+
+    /// The pages of `range`, which lie in one VMA, take another anon_vma where they lie; their index
+    /// counts on from `first`. A page that another process maps as well is left to it: a copy from
+    /// `spare` takes its place.
+    pub(crate) fn reown_range(
+        &self,
+        table: &PageTable,
+        range: VmRange,
+        (anon_vma, first): (AnonVmaId, Pgoff),
+        spare: &mut Vec<FrameId>,
+    ) {
+        let old = self.family_of_pages(table, range);
+        let _locks = self.lock_families(old.into_iter().chain([anon_vma]));
+        self.reown_range_locked(table, range, (anon_vma, first), spare);
+    }
+
+    /// As [`reown_range`](Self::reown_range), for who has locked both families.
+    pub(crate) fn reown_range_locked(
+        &self,
+        table: &PageTable,
+        range: VmRange,
+        (anon_vma, first): (AnonVmaId, Pgoff),
+        spare: &mut Vec<FrameId>,
+    ) {
+        let to = NewOwner {
+            anon_vma,
+            first: (range.start, first),
+            spare,
+        };
+        table.visit(range, &mut Reowner { space: self, to });
+    }
+
+    /// The root of the anon_vma that the pages of a range belong to; one family, as long as the range
+    /// lies in one VMA.
+    pub(super) fn family_of_pages(&self, table: &PageTable, range: VmRange) -> Option<AnonVmaId> {
+        let mut family = None;
+        table.for_each(range, |_, entry| {
+            let mapping = entry.anon_frame().and_then(|f| self.frame(f).mapping());
+            family = mapping.and_then(|anon_vma| self.anon_vma_root_of(anon_vma));
+            match family {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            }
+        });
+        family
+    }
+}

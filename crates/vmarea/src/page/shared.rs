@@ -1,0 +1,195 @@
+//! How many pages of a range are also another process's? Asked before pages take another owner or index.
+//!
+//! Two ways to answer ([`SharingCheck`]). To the letter of the thesis: map count plus swap count above
+//! one, and for a swapped page anything above one in its cell of the swap map, flags included. By truth:
+//! only pages that another address space maps. A swapped page is no obstacle then, whoever else names its
+//! slot: it has no owner that could change, and gets one from the VMA by which it comes back. The same
+//! holds for KSM pages, either way.
+//!
+//! # Linux
+//! Section 2.2 of the thesis "VMA merging in Linux". Its `SWAP_HAS_CACHE` counts as sharing, though a
+//! page of one process alone can be in the cache.
+
+use super::entry::{Pte, Was};
+use super::frame::Mark;
+use super::slot::{ENTRIES, HugeFate, SlotKind, slot_end};
+use super::table::PageTable;
+use super::thp::Huge;
+use super::walk::{PageWalk, WalkAction, WalkFlags, WalkOps, Walked};
+use crate::space::Space;
+use crate::values::policy::SharingCheck;
+use crate::values::{AnonVmaId, FrameId, MmId, SwapId, VmRange};
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+use vmarea_sync::VmaLockKind;
+
+/// Why a page counts as shared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// It is mapped elsewhere.
+    Mapped,
+    /// Entries elsewhere name its swap slot, or it is in the swap cache.
+    Swapped,
+    /// It migrates, and the platform does not wait: not known.
+    Migrating,
+}
+
+/// A page that counts as shared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SharedPage {
+    /// Where.
+    pub addr: u64,
+    /// Why.
+    pub why: Why,
+}
+
+/// The shared pages of a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SharedPages {
+    /// The first that was found.
+    pub first: Option<SharedPage>,
+    /// How many there are; to the letter of the thesis the first is enough, and where one migrates the
+    /// number cannot be known and is `u64::MAX`.
+    pub count: u64,
+}
+
+impl SharedPages {
+    fn add(&mut self, addr: u64, why: Why, pages: u64) {
+        self.first = self.first.or(Some(SharedPage { addr, why }));
+        self.count = self.count.saturating_add(pages);
+    }
+}
+
+impl<K: VmaLockKind> Space<K> {
+    /// The shared pages of `range`, a part of one VMA with this anon_vma. The mm's lock keeps forks out,
+    /// so that the answer stays true until it is let go.
+    pub fn shared_pages(
+        &self,
+        table: &PageTable,
+        anon_vma: Option<AnonVmaId>,
+        range: VmRange,
+        check: SharingCheck,
+    ) -> SharedPages {
+        let walk = PageWalk {
+            space: self,
+            table,
+            anon_vma,
+            flags: WalkFlags::LOCK_RMAP | WalkFlags::MIGRATION,
+        };
+        let mut visitor = Check {
+            space: self,
+            table,
+            range,
+            check,
+            found: SharedPages::default(),
+            doubtful: Vec::new(),
+        };
+        let walked = walk.walk(range, &mut visitor);
+        let Check {
+            mut found,
+            doubtful,
+            ..
+        } = visitor;
+        if let Walked::MustWait(addr) | Walked::Endless(addr) = walked {
+            found.add(addr, Why::Migrating, u64::MAX);
+        }
+        for (addr, frame) in doubtful {
+            if self.mapped_by_another(frame, table.owner()) {
+                found.add(addr, Why::Mapped, 1);
+            }
+        }
+        found
+    }
+
+    /// Does another address space map the page? Without a page-table lock held.
+    fn mapped_by_another(&self, frame: FrameId, owner: Option<MmId>) -> bool {
+        let mut another = false;
+        self.rmap_walk(frame, |mapping| another |= Some(mapping.mm) != owner);
+        another
+    }
+}
+
+struct Check<'a, K: VmaLockKind> {
+    space: &'a Space<K>,
+    table: &'a PageTable,
+    range: VmRange,
+    check: SharingCheck,
+    found: SharedPages,
+    /// By truth: mapped more than once, perhaps by another address space.
+    doubtful: Vec<(u64, FrameId)>,
+}
+
+impl<K: VmaLockKind> Check<'_, K> {
+    /// To the letter the counts are taken as they are.
+    fn found(&mut self, addr: u64, why: Why) -> ControlFlow<()> {
+        self.found.add(addr, why, 1);
+        ControlFlow::Break(())
+    }
+
+    #[inline]
+    fn frame(&mut self, addr: u64, frame: FrameId) -> ControlFlow<()> {
+        let there = self.space.frame(frame);
+        if there.mapcount() == 1 && !there.is_marked() {
+            return ControlFlow::Continue(());
+        }
+        let mapped = there.mapcount() - u32::from(there.is(Mark::Locked)).min(there.mapcount());
+        match self.check {
+            SharingCheck::Truth => {
+                if mapped > 1 {
+                    self.doubtful.push((addr, frame));
+                }
+                ControlFlow::Continue(())
+            }
+            SharingCheck::Thesis if mapped > 1 => self.found(addr, Why::Mapped),
+            SharingCheck::Thesis => {
+                if mapped + self.space.swap.count_of_frame(frame) > 1 {
+                    self.found(addr, Why::Swapped)
+                } else {
+                    ControlFlow::Continue(())
+                }
+            }
+        }
+    }
+
+    fn slot_entry(&mut self, addr: u64, slot: SwapId) -> ControlFlow<()> {
+        if self.check == SharingCheck::Thesis && self.space.swap_map(slot).0 > 1 {
+            self.found(addr, Why::Swapped)
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+}
+
+impl<K: VmaLockKind> WalkOps for Check<'_, K> {
+    fn slot(&mut self, addr: u64, kind: SlotKind) -> WalkAction {
+        if kind != SlotKind::Huge {
+            return WalkAction::Subtree;
+        }
+        let whole = |huge: &mut Huge| (huge.whole(), HugeFate::Keep);
+        match self.table.update_huge(addr, whole) {
+            // Cut in between: look again.
+            None => WalkAction::Again,
+            Some(0) => WalkAction::Continue,
+            Some(1) => WalkAction::Subtree,
+            Some(_) => {
+                // No address space maps a huge page twice.
+                let part = VmRange::new(addr, slot_end(addr).min(self.range.end));
+                debug_assert!(part.pages() <= ENTRIES as u64);
+                self.found.add(addr, Why::Mapped, part.pages());
+                WalkAction::Continue
+            }
+        }
+    }
+
+    fn page(&mut self, addr: u64, entry: Pte) -> ControlFlow<()> {
+        match entry {
+            Pte::Anon { frame, .. }
+            | Pte::Migration {
+                frame,
+                was: Was::ReadOnly | Was::Writable,
+            } => self.frame(addr, frame),
+            Pte::Swap { slot } => self.slot_entry(addr, slot),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}

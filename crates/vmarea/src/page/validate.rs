@@ -1,0 +1,183 @@
+//! Checks of frames, swap slots, KSM items and huge pages against all page tables.
+
+use super::entry::{Pte, Was};
+use super::slot::{Cover, HugeFate, Visitor};
+use super::table::PageTable;
+use super::thp::{Huge, compound_key};
+use crate::mm::validate::{Violation, ensure};
+use crate::space::Space;
+use crate::values::{FrameId, MmId, SwapId, VmRange};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+use vmarea_sync::VmaLockKind;
+
+/// What all page tables say together.
+#[derive(Default)]
+struct Census {
+    /// Where each frame is mapped, in huge pages too.
+    mapped: BTreeMap<FrameId, Vec<(MmId, u64)>>,
+    /// Small entries of each frame.
+    small: BTreeMap<FrameId, u32>,
+    /// Entries that name each slot.
+    slots: BTreeMap<SwapId, u32>,
+    ksm: BTreeMap<FrameId, Vec<(MmId, u64)>>,
+    migrating: BTreeSet<FrameId>,
+    /// By compound: slots that map it, its own count of them, its frames.
+    compounds: BTreeMap<usize, (u32, u32, Vec<FrameId>)>,
+}
+
+impl Census {
+    fn entry(&mut self, mm: MmId, addr: u64, entry: Pte) {
+        if let Some(frame) = entry.frame() {
+            self.mapped.entry(frame).or_default().push((mm, addr));
+        }
+        match entry {
+            Pte::Swap { slot } => *self.slots.entry(slot).or_default() += 1,
+            Pte::Ksm { frame } => self.ksm.entry(frame).or_default().push((mm, addr)),
+            Pte::Migration { frame, was } => {
+                self.migrating.insert(frame);
+                if was == Was::Ksm {
+                    self.ksm.entry(frame).or_default().push((mm, addr));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Visitor for Census {
+    fn page(&mut self, _: u64, entry: &mut Pte) {
+        if let Some(frame) = entry.frame() {
+            *self.small.entry(frame).or_default() += 1;
+        }
+    }
+
+    fn huge(&mut self, _: u64, huge: &mut Huge, _: Cover) -> HugeFate {
+        if let Some((key, whole, frames)) = compound_key(huge) {
+            let compound = self
+                .compounds
+                .entry(key)
+                .or_insert_with(|| (0, whole, frames.to_vec()));
+            compound.0 += 1;
+        }
+        HugeFate::Keep
+    }
+}
+
+impl<K: VmaLockKind> Space<K> {
+    /// F1, F2, H2, K1, M1, S1, S2.
+    pub(crate) fn check_all_pages(&self) -> Result<(), Violation> {
+        let mut census = Census::default();
+        let all = VmRange::new(0, u64::MAX);
+        for key in self.mms.keys().collect::<Vec<_>>() {
+            let mm = MmId(key);
+            let Some(r) = self.mmap_read_lock(mm) else {
+                continue;
+            };
+            let table: &PageTable = r.pages();
+            table.visit(all, &mut census);
+            table.for_each(all, |addr, entry| {
+                census.entry(mm, addr, entry);
+                ControlFlow::Continue(())
+            });
+        }
+        self.check_compounds(&census)?;
+        self.check_frames(&mut census)?;
+        self.check_ksm(&mut census)?;
+        self.check_swap(census)
+    }
+
+    fn check_compounds(&self, census: &Census) -> Result<(), Violation> {
+        for (slots, whole, frames) in census.compounds.values() {
+            ensure!(
+                slots == whole,
+                "H2: {:?} counts {whole} whole mappings, not {slots}",
+                frames.first()
+            );
+        }
+        Ok(())
+    }
+
+    fn check_frames(&self, census: &mut Census) -> Result<(), Violation> {
+        let mut counts = core::mem::take(&mut census.small);
+        for (_, _, frames) in census.compounds.values() {
+            for frame in frames {
+                *counts.entry(*frame).or_default() += 1;
+            }
+        }
+        for frame in self.frames.keys().map(FrameId) {
+            let there = self.frame(frame);
+            let pinned = there.is_pinned() && there.mapcount() == 0;
+            let held = pinned || there.is_migrating() && there.mapcount() == 1;
+            ensure!(
+                held || counts.contains_key(&frame),
+                "F1: {frame:?} counts {} and is mapped nowhere",
+                there.mapcount()
+            );
+        }
+        for (&frame, places) in &mut census.mapped {
+            let there = self.frame(frame);
+            let migrates = census.migrating.contains(&frame);
+            ensure!(
+                there.is_migrating() == migrates,
+                "M1: {frame:?} has migration entries: {migrates}"
+            );
+            let has = there.mapcount();
+            let want = counts.get(&frame).copied().unwrap_or(0) + u32::from(migrates);
+            ensure!(has == want, "F1: {frame:?} counts {has}, mapped {want}");
+            let mut found = Vec::new();
+            self.rmap_walk(frame, |m| found.push((m.mm, m.addr)));
+            found.sort();
+            places.sort();
+            ensure!(
+                found == *places,
+                "F2: {frame:?} mapped at {places:x?}, walk finds {found:x?}"
+            );
+        }
+        Ok(())
+    }
+
+    fn check_ksm(&self, census: &mut Census) -> Result<(), Violation> {
+        for frame in self.ksm.frames() {
+            let mut mapped = census.ksm.remove(&frame).unwrap_or_default();
+            mapped.sort();
+            let items = self.ksm.items(frame);
+            ensure!(
+                items == mapped,
+                "K1: {frame:?} mapped at {mapped:x?}, items {items:x?}"
+            );
+        }
+        let left = census.ksm.keys().next();
+        ensure!(left.is_none(), "K1: {left:?} is mapped and has no items");
+        Ok(())
+    }
+
+    fn check_swap(&self, mut census: Census) -> Result<(), Violation> {
+        let mut cached = 0;
+        for (slot, count, cache) in self.swap.in_use() {
+            let named = census.slots.remove(&slot).unwrap_or(0);
+            ensure!(
+                count == named,
+                "S1: {slot:?} counts {count}, named by {named}"
+            );
+            if let Some(frame) = cache {
+                cached += 1;
+                ensure!(
+                    self.frames.get(frame.0).is_some_and(|f| f.is_swap_cache()),
+                    "S2: {slot:?} has {frame:?}, which does not know"
+                );
+            }
+        }
+        let left = census.slots.keys().next();
+        ensure!(left.is_none(), "S1: {left:?} is named and not in use");
+        let mut frames = census.mapped.keys();
+        let marked = frames.by_ref().filter(|f| self.frame(**f).is_swap_cache());
+        let marked = marked.count();
+        ensure!(
+            marked == cached,
+            "S2: {marked} frames marked, {cached} in the cache"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,338 @@
+//! The chain of a VMA: the anon_vmas on which it hangs, oldest first.
+//!
+//! # Picture
+//! ```text
+//! split    new half takes a copy of the chain                      (clone)
+//! fork     child takes a copy, and an anon_vma of its own          (fork)
+//! merge    an unfaulted VMA that swallows a faulted one takes its  (clone); the swallowed one
+//!          lets go                                                 (unlink)
+//! fault    first write: a neighbour's anon_vma, or a new one       (prepare)
+//! ```
+//!
+//! # Linux
+//! `mm/rmap.c` 6.18: `__anon_vma_prepare`, `anon_vma_clone`, `anon_vma_fork`, `unlink_anon_vmas`.
+//! Linux's list has the newest first; ours has the newest last.
+
+use super::family::Families;
+use super::reach::Reach;
+use crate::mutant::{self, Mutant};
+use crate::space::Space;
+use crate::values::{AnonVmaId, Errno, VmaId};
+use crate::vma::Vma;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Deref;
+use core::sync::atomic::Ordering;
+use vmarea_sync::{VmaLockKind, WriteGuard};
+
+/// One entry of a chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(alias = "anon_vma_chain")]
+pub struct Link {
+    /// The anon_vma on which the VMA hangs.
+    pub anon_vma: AnonVmaId,
+    /// Position of the VMA in its interval tree.
+    pub node: u32,
+}
+
+/// The links of one VMA, oldest first: two words, and nothing else where there is only one.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Chain {
+    /// An unfaulted VMA.
+    #[default]
+    Empty,
+    /// One that never was in a fork, or is the oldest of its family.
+    One(Link),
+    /// A vector behind one pointer.
+    Many(Box<[Vec<Link>; 1]>),
+}
+
+impl Deref for Chain {
+    type Target = [Link];
+
+    fn deref(&self) -> &[Link] {
+        match self {
+            Chain::Empty => &[],
+            Chain::One(link) => core::slice::from_ref(link),
+            Chain::Many(links) => &links[0],
+        }
+    }
+}
+
+impl Chain {
+    /// Room for so many more, so that [`push`](Self::push) cannot fail.
+    fn reserve(&mut self, more: usize) -> Result<(), Errno> {
+        if self.len() + more <= 1 {
+            return Ok(());
+        }
+        if let Chain::Many(links) = self {
+            return links[0].try_reserve(more).map_err(|_| Errno::ENOMEM);
+        }
+        let mut links = Vec::new();
+        let room = links.try_reserve_exact(self.len() + more);
+        room.map_err(|_| Errno::ENOMEM)?;
+        links.extend_from_slice(self);
+        // A box that may fail: there is no other way to one.
+        let mut boxed = Vec::new();
+        boxed.try_reserve_exact(1).map_err(|_| Errno::ENOMEM)?;
+        boxed.push(links);
+        if let Ok(boxed) = boxed.into_boxed_slice().try_into() {
+            *self = Chain::Many(boxed);
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, link: Link) {
+        match self {
+            Chain::Empty => *self = Chain::One(link),
+            Chain::Many(links) => links[0].push(link),
+            Chain::One(first) => *self = Chain::Many(Box::new([alloc::vec![*first, link]])),
+        }
+    }
+
+    /// Bytes beside those of the VMA.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Chain::Empty | Chain::One(_) => 0,
+            Chain::Many(links) => size_of::<Vec<Link>>() + links[0].capacity() * size_of::<Link>(),
+        }
+    }
+}
+
+/// Whether a clone may take over an anon_vma that no VMA calls its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reuse {
+    /// Split, merge, copy: the destination has its anon_vma already.
+    No,
+    /// Fork.
+    Orphaned,
+}
+
+impl<K: VmaLockKind> Space<K> {
+    /// Hangs `vma` on `anon_vma`, as its own, where it has none yet; gives the one that it has then.
+    /// Another fault, which holds the mm's lock for reading as well, may have been first.
+    pub(crate) fn anon_vma_link(
+        &self,
+        id: VmaId,
+        vma: &Vma<K>,
+        anon_vma: AnonVmaId,
+    ) -> Result<AnonVmaId, Errno> {
+        let reach = self.reach_of(vma);
+        let mut guard = self.anon_vma_lock(anon_vma);
+        let inner = self.anon_vma(anon_vma).inner.get_mut(&mut guard);
+        let mut chain = vma.chain.lock();
+        if let Some(own) = vma.anon_vma() {
+            return Ok(own);
+        }
+        mutant::allocate()?;
+        chain.reserve(1)?;
+        inner.tree.reserve()?;
+        vma.set_reach(reach);
+        let (first, last) = vma.interval();
+        let node = inner.tree.insert(first, last, id);
+        inner.num_active_vmas += 1;
+        chain.push(Link { anon_vma, node });
+        vma.set_anon_vma(Some(anon_vma));
+        Ok(anon_vma)
+    }
+
+    /// `dst`, with its range set and `anon_vma` as given, takes a copy of `src`'s chain.
+    pub(crate) fn anon_vma_clone<'s>(
+        &'s self,
+        (dst_id, dst): (VmaId, &Vma<K>),
+        src: &Vma<K>,
+        anon_vma: AnonVmaId,
+        families: &mut Families<'s>,
+    ) -> Result<(), Errno> {
+        dst.set_anon_vma(Some(anon_vma));
+        if dst.reach() == Reach::default() {
+            dst.set_reach(self.reach_of(dst));
+        }
+        let guard = families.of(self, anon_vma);
+        self.clone_chain((dst_id, dst), src, Reuse::No, guard)
+    }
+
+    /// `dst` gives its chain up for a copy of `src`'s. Links are added before the old ones go.
+    pub(crate) fn anon_vma_adopt<'s>(
+        &'s self,
+        (dst_id, dst): (VmaId, &Vma<K>),
+        src: &Vma<K>,
+        anon_vma: AnonVmaId,
+        families: &mut Families<'s>,
+    ) -> Result<(), Errno> {
+        let old_own = dst.anon_vma();
+        let old = core::mem::take(&mut *dst.chain.lock());
+        dst.set_anon_vma(Some(anon_vma));
+        let guard = families.of(self, anon_vma);
+        let cloned = self.clone_chain((dst_id, dst), src, Reuse::No, guard);
+        if cloned.is_err() {
+            *dst.chain.lock() = old;
+            dst.set_anon_vma(old_own);
+            return cloned;
+        }
+        self.unlink_chain(&old, old_own, families);
+        Ok(())
+    }
+
+    fn clone_chain(
+        &self,
+        (dst_id, dst): (VmaId, &Vma<K>),
+        src: &Vma<K>,
+        reuse: Reuse,
+        guard: &mut WriteGuard<'_>,
+    ) -> Result<(), Errno> {
+        let links = src.chain.lock().clone();
+        {
+            let mut chain = dst.chain.lock();
+            let room = links.len() + usize::from(reuse == Reuse::Orphaned);
+            let mut reserved = chain.reserve(room);
+            for link in links.iter() {
+                let tree = &mut self.anon_vma(link.anon_vma).inner.get_mut(guard).tree;
+                reserved = reserved.and_then(|()| mutant::allocate());
+                reserved = reserved.and_then(|()| tree.reserve());
+            }
+            if let Err(error) = reserved {
+                dst.set_anon_vma(None);
+                return Err(error);
+            }
+        }
+        let (first, last) = dst.interval();
+        for link in links.iter() {
+            let inner = self.anon_vma(link.anon_vma).inner.get_mut(guard);
+            let node = inner.tree.insert(first, last, dst_id);
+            dst.chain.lock().push(Link {
+                anon_vma: link.anon_vma,
+                node,
+            });
+            let orphaned = inner.num_children < 2
+                && inner.num_active_vmas == 0
+                && !mutant::is_on(Mutant::ForkReusesNothing);
+            if reuse == Reuse::Orphaned && dst.anon_vma().is_none() && orphaned {
+                dst.set_anon_vma(Some(link.anon_vma));
+            }
+        }
+        if let Some(own) = dst.anon_vma() {
+            self.anon_vma(own).inner.get_mut(guard).num_active_vmas += 1;
+        }
+        Ok(())
+    }
+
+    /// The child VMA `dst` of a fork takes `src`'s chain and an anon_vma of its own: an ancestor's
+    /// that nobody uses any more, or a new one.
+    pub(crate) fn anon_vma_fork(
+        &self,
+        (dst_id, dst): (VmaId, &Vma<K>),
+        src: &Vma<K>,
+    ) -> Result<(), Errno> {
+        let Some(parent) = src.anon_vma() else {
+            return Ok(());
+        };
+        // What will follow it is not there yet, but will lie where it lies in the parent.
+        dst.set_reach(src.reach());
+        let mut guard = self.anon_vma_lock(parent);
+        self.clone_chain((dst_id, dst), src, Reuse::Orphaned, &mut guard)?;
+        drop(guard);
+        if dst.anon_vma().is_some() {
+            return Ok(());
+        }
+        let linked = self.anon_vma_alloc_child(parent).and_then(|own| {
+            self.anon_vma_link_own((dst_id, dst), own)
+                .inspect_err(|_| self.abandon(own))
+        });
+        linked.inspect_err(|_| self.unlink_anon_vmas(dst, &mut Families::none()))
+    }
+
+    /// As [`anon_vma_link`](Self::anon_vma_link), of a VMA that has links and its reach.
+    fn anon_vma_link_own(&self, (id, vma): (VmaId, &Vma<K>), own: AnonVmaId) -> Result<(), Errno> {
+        let mut guard = self.anon_vma_lock(own);
+        let inner = self.anon_vma(own).inner.get_mut(&mut guard);
+        let mut chain = vma.chain.lock();
+        mutant::allocate()?;
+        chain.reserve(1)?;
+        inner.tree.reserve()?;
+        let (first, last) = vma.interval();
+        let node = inner.tree.insert(first, last, id);
+        inner.num_active_vmas += 1;
+        chain.push(Link {
+            anon_vma: own,
+            node,
+        });
+        vma.set_anon_vma(Some(own));
+        Ok(())
+    }
+
+    /// Ends an anon_vma that was made but never linked.
+    fn abandon(&self, id: AnonVmaId) {
+        let mut guard = self.anon_vma_lock(id);
+        let parent = self.anon_vma_parent_of(id);
+        self.anon_vma(parent).inner.get_mut(&mut guard).num_children -= 1;
+        self.anon_vma_put(id, &mut guard);
+    }
+
+    /// `vma` lets go of every anon_vma; those without a VMA end.
+    pub(crate) fn unlink_anon_vmas<'s>(&'s self, vma: &Vma<K>, families: &mut Families<'s>) {
+        let chain = core::mem::take(&mut *vma.chain.lock());
+        let own = vma.anon_vma();
+        vma.set_anon_vma(None);
+        self.unlink_chain(&chain, own, families);
+        vma.set_reach(Reach::default());
+    }
+
+    /// Takes links out of their trees, newest first.
+    fn unlink_chain<'s>(
+        &'s self,
+        chain: &Chain,
+        own: Option<AnonVmaId>,
+        families: &mut Families<'s>,
+    ) {
+        let Some(last) = chain.last() else { return };
+        let guard = families.of(self, last.anon_vma);
+        if let Some(own) = own {
+            self.anon_vma(own).inner.get_mut(guard).num_active_vmas -= 1;
+        }
+        for link in chain.iter().rev() {
+            let inner = self.anon_vma(link.anon_vma).inner.get_mut(guard);
+            inner.tree.remove(link.node);
+            if inner.tree.is_empty() {
+                let parent = self.anon_vma_parent_of(link.anon_vma);
+                self.anon_vma(parent).inner.get_mut(guard).num_children -= 1;
+                self.anon_vma_put(link.anon_vma, guard);
+            }
+        }
+    }
+
+    /// Brings the interval trees up to date after the range or page offset of `vma` has changed, under
+    /// the lock under which it did.
+    pub(crate) fn anon_vma_moved(&self, vma: &Vma<K>, guard: &mut WriteGuard<'_>) {
+        vma.set_reach(self.reach_of(vma));
+        let (first, last) = vma.interval();
+        for link in vma.chain.lock().iter() {
+            let av = self.anon_vma(link.anon_vma);
+            av.inner.get_mut(guard).tree.update(link.node, first, last);
+        }
+    }
+
+    /// How far a VMA should stand in the interval trees.
+    fn reach_of(&self, vma: &Vma<K>) -> Reach {
+        let (start, end) = (vma.start(), vma.end());
+        let mut limit = end;
+        if self.policy.adjust_lock == crate::values::policy::AdjustLock::WhenNeeded
+            && let Some(mm) = vma.mm_index().and_then(|index| self.mms.key_at(index))
+            && let Some(mm) = self.mms.get(mm)
+        {
+            let next = mm.tree.find(end).map(|entry| entry.start);
+            // Where the VMA itself, or what it is cut from, still lies at its end, that is the limit.
+            limit = next.unwrap_or(self.system.task_size).max(end);
+        }
+        Reach::at_least(crate::values::VmRange::new(start, limit).pages())
+    }
+}
+
+impl<K: VmaLockKind> Vma<K> {
+    pub(crate) fn set_anon_vma(&self, to: Option<AnonVmaId>) {
+        // ORDERING: Release, pairs with the Acquire in `Vma::anon_vma`: who sees the anon_vma sees
+        // it filled in.
+        self.anon_vma
+            .store(to.map_or(0, AnonVmaId::to_bits), Ordering::Release);
+    }
+}

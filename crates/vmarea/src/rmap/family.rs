@@ -1,0 +1,60 @@
+//! Families of anon_vmas, several of which may have to be locked for one change.
+//!
+//! # Locking
+//! Whoever needs several names them all at once; they are taken in the order of their ids.
+
+use crate::space::Space;
+use crate::values::AnonVmaId;
+use smallvec::SmallVec;
+use vmarea_sync::{VmaLockKind, WriteGuard};
+
+/// Locks of families, held for writing until this goes.
+#[derive(Debug, Default)]
+pub(crate) struct Families<'s>(SmallVec<[(AnonVmaId, WriteGuard<'s>); 2]>);
+
+impl<'s> Families<'s> {
+    /// None yet: what needs one takes it.
+    pub(crate) fn none() -> Self {
+        Self::default()
+    }
+
+    /// True where none is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The lock of the family of `anon_vma`, taken now if it is the first.
+    pub(crate) fn of<K: VmaLockKind>(
+        &mut self,
+        space: &'s Space<K>,
+        anon_vma: AnonVmaId,
+    ) -> &mut WriteGuard<'s> {
+        let root = space.anon_vma_root(anon_vma);
+        let held = self.0.iter().position(|(held, _)| *held == root);
+        let at = held.unwrap_or_else(|| {
+            debug_assert!(self.0.is_empty(), "families are locked all at once");
+            self.0.push((root, space.anon_vma(root).lock.write()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+}
+
+impl<K: VmaLockKind> Space<K> {
+    /// Locks the families of these anon_vmas.
+    pub(crate) fn lock_families(&self, of: impl IntoIterator<Item = AnonVmaId>) -> Families<'_> {
+        // Mostly there is one.
+        let mut roots: SmallVec<[AnonVmaId; 4]> = SmallVec::new();
+        for id in of {
+            let root = self.anon_vma_root(id);
+            if let Err(at) = roots.binary_search(&root) {
+                roots.insert(at, root);
+            }
+        }
+        let mut families = Families::none();
+        for root in roots {
+            families.0.push((root, self.anon_vma(root).lock.write()));
+        }
+        families
+    }
+}

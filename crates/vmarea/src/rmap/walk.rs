@@ -1,0 +1,133 @@
+//! From a frame to every page-table entry that maps it.
+//!
+//! # Locking
+//! The walk holds the lock of the family of the frame's anon_vma, and reads the frame's owner again
+//! under it: who gives pages another owner holds the locks of both families, so that a walk works by
+//! the old way or by the new. Page-table locks are taken inside.
+//!
+//! # Linux
+//! `mm/rmap.c` `rmap_walk_anon`, `folio_lock_anon_vma_read`: the interval tree of the frame's anon_vma
+//! gives the VMAs that hold its index; in each the address follows from the page offset, and the entry
+//! there is asked. `rmap_walk_ksm` for KSM pages, which here have their entries listed.
+
+use crate::page::{PageTable, Pte};
+use crate::space::Space;
+use crate::values::{AnonVmaId, FrameId, MmId, PAGE_SHIFT, Pgoff, VmaId};
+use vmarea_sync::{Holds, ReadGuard, VmaLockKind};
+
+/// One mapping of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Mapping {
+    /// Whose.
+    pub mm: MmId,
+    /// In which VMA.
+    pub vma: VmaId,
+    /// Where.
+    pub addr: u64,
+}
+
+impl<K: VmaLockKind> Space<K> {
+    /// Calls `f` with every mapping of `frame`, under the lock of its anon_vma's family; migration
+    /// entries count as mappings.
+    pub fn rmap_walk(&self, frame: FrameId, mut f: impl FnMut(Mapping)) {
+        self.rmap_places(frame, &mut |table, mapping| {
+            if table.get(mapping.addr).frame() == Some(frame) {
+                f(mapping);
+            }
+        });
+    }
+
+    /// Calls `f` with every entry that maps `frame`, to change it. A huge page that maps it is cut.
+    pub(crate) fn rmap_change(
+        &self,
+        frame: FrameId,
+        f: &mut dyn FnMut(&PageTable, Mapping, &mut Pte),
+    ) {
+        self.rmap_places(frame, &mut |table, mapping| {
+            if table.get(mapping.addr).frame() != Some(frame) {
+                return;
+            }
+            self.split_huge_at(table, mapping.addr);
+            table.update(mapping.addr, |entry| {
+                if entry.frame() == Some(frame) {
+                    f(table, mapping, entry);
+                }
+            });
+        });
+    }
+
+    /// Calls `f` with every place where an entry for `frame` may be.
+    fn rmap_places(&self, frame: FrameId, f: &mut dyn FnMut(&PageTable, Mapping)) {
+        let Some(there) = self.frames.get(frame.0) else {
+            return;
+        };
+        if there.is_ksm() {
+            return self.rmap_places_ksm(frame, f);
+        }
+        loop {
+            let Some(anon_vma) = there.mapping() else {
+                return;
+            };
+            let Some(guard) = self.anon_vma_read_lock(anon_vma) else {
+                // It has ended: the frame has another by now, or has gone as well.
+                if there.mapping() == Some(anon_vma) {
+                    return;
+                }
+                continue;
+            };
+            if there.mapping() == Some(anon_vma) {
+                return self.rmap_places_anon(anon_vma, there.index(), &guard, f);
+            }
+        }
+    }
+
+    /// Locks the family of an anon_vma that may have ended.
+    pub(crate) fn anon_vma_read_lock(&self, id: AnonVmaId) -> Option<ReadGuard<'_>> {
+        let root = self.anon_vma_root_of(id)?;
+        let guard = self.anon_vmas.get(root.0)?.lock.read();
+        // It may have ended, and its slot begun another life, while we waited.
+        let same = self.anon_vma_root_of(id) == Some(root);
+        same.then_some(guard)
+    }
+
+    #[doc(alias = "rmap_walk_anon")]
+    fn rmap_places_anon(
+        &self,
+        anon_vma: AnonVmaId,
+        index: Pgoff,
+        guard: &impl Holds,
+        f: &mut dyn FnMut(&PageTable, Mapping),
+    ) {
+        let inner = self.anon_vma(anon_vma).inner.get(guard);
+        inner.tree.for_each_overlapping(index.0, index.0, |vma| {
+            let Some(v) = self.vmas.get(vma.0) else {
+                return;
+            };
+            let Some(mm) = v.mm_index().and_then(|index| self.mms.key_at(index)) else {
+                return;
+            };
+            let offset = index.0.wrapping_sub(v.pgoff().0) << PAGE_SHIFT;
+            let addr = v.start().wrapping_add(offset);
+            // It may stand there for pages beyond its end.
+            if addr < v.end()
+                && let Some(owner) = self.mms.get(mm)
+            {
+                let mm = MmId(mm);
+                f(&owner.pages, Mapping { mm, vma, addr });
+            }
+        });
+    }
+
+    #[doc(alias = "rmap_walk_ksm")]
+    fn rmap_places_ksm(&self, frame: FrameId, f: &mut dyn FnMut(&PageTable, Mapping)) {
+        for (mm, addr) in self.ksm.items(frame) {
+            let Some(owner) = self.mms.get(mm.0) else {
+                continue;
+            };
+            let entry = owner.tree.get(addr);
+            if let Some(vma) = entry.and_then(|e| VmaId::from_bits(e.value)) {
+                f(&owner.pages, Mapping { mm, vma, addr });
+            }
+        }
+    }
+}

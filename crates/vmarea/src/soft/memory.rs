@@ -1,0 +1,120 @@
+//! Frames and the page cache of the software platform.
+
+use super::files::Files;
+use crate::values::{FrameId, PAGE_SIZE, Platform, SwapId};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use vmarea_sync::SpinLock;
+
+/// The bytes of one page.
+pub(super) type Page = [u8; PAGE_SIZE as usize];
+
+/// What is in every frame in use, and in every page of every file.
+#[derive(Debug, Default)]
+pub struct Memory {
+    frames: SpinLock<BTreeMap<FrameId, Box<Page>>>,
+    swap: SpinLock<BTreeMap<SwapId, Box<Page>>>,
+    files: SpinLock<Files>,
+}
+
+impl Memory {
+    /// Calls `f` with the bytes of a frame in use.
+    pub(super) fn with_frame<R>(&self, frame: FrameId, f: impl FnOnce(&mut Page) -> R) -> R {
+        f(self.frames.lock().entry(frame).or_insert_with(zeros))
+    }
+
+    /// Calls `f` with the bytes of a slot of the swap device.
+    pub(super) fn with_slot<R>(&self, slot: SwapId, f: impl FnOnce(&mut Page) -> R) -> R {
+        f(self.swap.lock().entry(slot).or_insert_with(zeros))
+    }
+
+    /// Calls `f` with the bytes of a page of a file.
+    pub(super) fn with_file_page<R>(
+        &self,
+        inode: u64,
+        index: u64,
+        f: impl FnOnce(&mut Page) -> R,
+    ) -> R {
+        f(self.files.lock().page(inode, index))
+    }
+
+    /// Calls `f` with the files.
+    pub fn with_files<R>(&self, f: impl FnOnce(&mut Files) -> R) -> R {
+        f(&mut self.files.lock())
+    }
+
+    /// Frames that hold bytes.
+    pub fn frames(&self) -> usize {
+        self.frames.lock().len()
+    }
+}
+
+pub(super) fn zeros() -> Box<Page> {
+    Box::new([0; PAGE_SIZE as usize])
+}
+
+impl Platform for Arc<Memory> {
+    fn zero(&self, frame: FrameId) {
+        self.frames.lock().insert(frame, zeros());
+    }
+
+    fn copy(&self, to: FrameId, from: FrameId) {
+        let mut frames = self.frames.lock();
+        let bytes = frames.get(&from).cloned().unwrap_or_else(zeros);
+        frames.insert(to, bytes);
+    }
+
+    fn copy_file(&self, to: FrameId, inode: u64, index: u64) {
+        let bytes = Box::new(*self.files.lock().page(inode, index));
+        self.frames.lock().insert(to, bytes);
+    }
+
+    fn free(&self, frame: FrameId) {
+        self.frames.lock().remove(&frame);
+    }
+
+    fn same(&self, one: FrameId, other: FrameId) -> bool {
+        let frames = self.frames.lock();
+        match (frames.get(&one), frames.get(&other)) {
+            (Some(one), Some(other)) => one == other,
+            _ => false,
+        }
+    }
+
+    fn swap_out(&self, slot: SwapId, frame: FrameId) {
+        let bytes = self.frames.lock().get(&frame).cloned();
+        self.swap.lock().insert(slot, bytes.unwrap_or_else(zeros));
+    }
+
+    fn swap_in(&self, frame: FrameId, slot: SwapId) {
+        let bytes = self.swap.lock().get(&slot).cloned();
+        self.frames
+            .lock()
+            .insert(frame, bytes.unwrap_or_else(zeros));
+    }
+
+    fn swap_free(&self, slot: SwapId) {
+        self.swap.lock().remove(&slot);
+    }
+
+    fn shared_anon(&self, inode: u64, pages: u64) {
+        self.files.lock().resize(inode, pages);
+    }
+
+    fn punch_hole(&self, inode: u64, first: u64, end: u64) {
+        self.files.lock().punch_hole(inode, first, end);
+    }
+
+    fn file_is_cached(&self, inode: u64, index: u64) -> bool {
+        self.files.lock().is_cached(inode, index)
+    }
+
+    fn file_bring(&self, inode: u64, index: u64) {
+        self.files.lock().page(inode, index);
+    }
+
+    fn file_holds(&self, inode: u64, index: u64) -> bool {
+        self.files.lock().holds(inode, index)
+    }
+}

@@ -1,0 +1,264 @@
+//! Carries out a merge plan: all of it, or nothing.
+//!
+//! Everything that can fail is done first: the chain that the target takes over, and room in the
+//! tree. Then ranges move, and what was swallowed goes.
+//!
+//! # Linux
+//! `mm/vma.c` 6.18: `commit_merge`, `dup_anon_vma`, `vma_complete`, `anon_vma_merge`.
+
+use super::merge::{CallKind, Plan};
+use crate::lookup::Change;
+use crate::mm::MmapWriteGuard;
+use crate::mutant::{self, Mutant};
+use crate::rmap::family::Families;
+use crate::values::policy::AdjustLock;
+use crate::values::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange, VmaId};
+use crate::vma::{Vma, VmaView};
+use alloc::vec::Vec;
+use smallvec::SmallVec;
+use vmarea_range_tree::Entry;
+use vmarea_sync::VmaLockKind;
+
+impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
+    /// Does what the plan says. The target takes the flags `flags`, with what was sticky in any that
+    /// goes into it.
+    pub(crate) fn commit(&mut self, plan: &Plan, mut flags: VmFlags) -> Result<VmaId, Errno> {
+        let space = self.space;
+        let givers = plan.givers();
+        for id in &givers {
+            self.start_write(*id);
+        }
+        self.start_write(plan.target);
+        crate::mutant::allocate()?;
+        self.mm.tree.write().reserve(2)?;
+        let survivor = plan.anon_from.and_then(|id| space.vma(id).anon_vma());
+        let mut spare = self.spare_frames(survivor, plan.copies)?;
+        // Held to the end, so that a walk of the reverse map finds every page before or after.
+        let mut families = self.families_of(plan, &givers);
+        // As they are: when the target changes its own anon_vma its pages must follow.
+        let changes = self.changes(plan);
+        if let Err(error) = self.give_anon_vma(plan, &mut families) {
+            self.give_back(spare);
+            return Err(error);
+        }
+        for (range, owner) in changes {
+            space.reown_range_locked(&self.mm.pages, range, owner, &mut spare);
+        }
+        self.give_back(spare);
+        let sticky = |id| space.vma(id).body.get(&self.token).flags & VmFlags::STICKY;
+        flags |= sticky(plan.target);
+        for id in plan.remove.iter().flatten() {
+            flags |= sticky(*id);
+        }
+        if let Some((id, range, pgoff)) = plan.shrink {
+            self.set_range_held(id, (range, pgoff), &mut families);
+        }
+        for id in plan.remove.into_iter().flatten() {
+            self.forget_held(id, &mut families);
+        }
+        self.set_range_held(plan.target, (plan.range, plan.pgoff), &mut families);
+        self.body_mut(plan.target).flags = flags;
+        self.state_mut().stats.merged(plan.kind);
+        Ok(plan.target)
+    }
+
+    /// The families that a plan concerns, locked. None where only the end of one VMA moves: that is
+    /// decided where it is moved.
+    fn families_of(&self, plan: &Plan, givers: &[VmaId]) -> Families<'s> {
+        let space = self.space;
+        let holder = plan.anon_from.filter(|id| *id != plan.target);
+        let target = space.vma(plan.target);
+        let stays = target.start() == plan.range.start && target.pgoff() == plan.pgoff;
+        if stays && holder.is_none() && givers.is_empty() {
+            return Families::none();
+        }
+        let all = givers.iter().copied().chain(holder).chain([plan.target]);
+        space.lock_families(all.filter_map(|id| space.vma(id).anon_vma()))
+    }
+
+    /// The target hangs on the anon_vma that survives, and on whatever its holder hangs on.
+    #[doc(alias = "dup_anon_vma")]
+    fn give_anon_vma(&mut self, plan: &Plan, families: &mut Families<'s>) -> Result<(), Errno> {
+        let space = self.space;
+        let Some(holder) = plan.anon_from.map(|id| space.vma(id)) else {
+            return Ok(());
+        };
+        let Some(survivor) = holder.anon_vma() else {
+            return Ok(());
+        };
+        let target = space.vma(plan.target);
+        let moves = self.call == CallKind::MremapMove;
+        match target.anon_vma() {
+            None if moves && mutant::is_on(Mutant::MoveBringsNoAnonVma) => Ok(()),
+            Some(own) if own == survivor => Ok(()),
+            None => space.anon_vma_clone((plan.target, target), holder, survivor, families),
+            Some(_) => {
+                // Its own pages change as well. Links are added before old ones go, so that a walk
+                // finds the VMA by either.
+                space.anon_vma_adopt((plan.target, target), holder, survivor, families)
+            }
+        }
+    }
+
+    /// Frames for the shared pages that have to be copied, before anything changes.
+    pub(crate) fn spare_frames(
+        &self,
+        anon_vma: Option<AnonVmaId>,
+        count: u64,
+    ) -> Result<Vec<FrameId>, Errno> {
+        let mut frames = Vec::new();
+        let Some(anon_vma) = anon_vma.filter(|_| count > 0) else {
+            return Ok(frames);
+        };
+        frames
+            .try_reserve(count as usize)
+            .map_err(|_| Errno::ENOMEM)?;
+        for _ in 0..count {
+            match self.space.frame_alloc(anon_vma, Pgoff(0)) {
+                Ok(frame) => frames.push(frame),
+                Err(error) => {
+                    self.give_back(frames);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(frames)
+    }
+
+    /// Spare frames that were not needed.
+    pub(crate) fn give_back(&self, spare: Vec<FrameId>) {
+        spare
+            .into_iter()
+            .for_each(|frame| self.space.frame_abandon(frame));
+    }
+
+    /// Pages of `vma` that another process maps as well are copied, as writes to them would do.
+    pub(crate) fn unshare(&self, vma: &VmaView) -> Result<(), Errno> {
+        let Some(own) = vma.anon_vma else {
+            return Ok(());
+        };
+        let count = self.shared_pages(own, vma.range);
+        let mut spare = self.spare_frames(Some(own), count)?;
+        let owner = (own, vma.pgoff);
+        self.space
+            .reown_range(&self.mm.pages, vma.range, owner, &mut spare);
+        self.give_back(spare);
+        Ok(())
+    }
+
+    /// The ranges whose pages do not fit, and the anon_vma that they take, with the page offset of the first.
+    pub(crate) fn changes(&self, plan: &Plan) -> SmallVec<[(VmRange, (AnonVmaId, Pgoff)); 2]> {
+        let mut changes = SmallVec::new();
+        let holder = plan.anon_from.map(|id| self.space.vma(id));
+        let Some(survivor) = holder.and_then(Vma::anon_vma) else {
+            return changes;
+        };
+        for id in plan.givers().into_iter().chain([plan.target]) {
+            let vma = self.space.vma(id);
+            let Some(was) = vma.anon_vma() else { continue };
+            let range = VmRange::new(vma.start(), vma.end());
+            let taken = range.clip(plan.range);
+            let first = plan.pgoff.plus_bytes(taken.start - plan.range.start);
+            let lies = vma.pgoff().plus_bytes(taken.start - range.start);
+            if lies != first || was != survivor {
+                changes.push((taken, (survivor, first)));
+            }
+        }
+        changes
+    }
+
+    /// Bounds of a VMA change; tree and reverse map follow.
+    pub(crate) fn set_range(&mut self, id: VmaId, range: VmRange, pgoff: Pgoff) {
+        self.set_range_held(id, (range, pgoff), &mut Families::none());
+    }
+
+    /// As [`set_range`](Self::set_range), with families locked. Where none is, its own is locked, but not
+    /// where the end alone moves and the reverse map has been told how far it may.
+    #[doc(alias = "vma_adjust")]
+    pub(crate) fn set_range_held(
+        &mut self,
+        id: VmaId,
+        (range, pgoff): (VmRange, Pgoff),
+        families: &mut Families<'s>,
+    ) {
+        self.start_write(id);
+        let vma = self.space.vma(id);
+        let old_start = vma.start();
+        let unchanged = old_start == range.start && vma.end() == range.end;
+        self.space.split_huge_across(&self.mm.pages, range.start);
+        self.space.split_huge_across(&self.mm.pages, range.end);
+        let end_alone = old_start == range.start
+            && vma.pgoff() == pgoff
+            && range.pages() <= vma.reach().pages()
+            && self.space.policy.adjust_lock == AdjustLock::WhenNeeded;
+        let locks = !end_alone || !families.is_empty();
+        let guard = match vma.anon_vma() {
+            Some(anon_vma) if locks => Some(families.of(self.space, anon_vma)),
+            _ => None,
+        };
+        vma.set_range(range, pgoff);
+        if !unchanged {
+            self.mm
+                .tree
+                .write()
+                .resize(old_start, range.start, range.end);
+            self.lookups().note_change(|| Change::Resized {
+                vma: id,
+                start: old_start,
+            });
+        }
+        let had_anon_vma = vma.anon_vma().is_some();
+        if let Some(guard) = guard {
+            self.space.anon_vma_moved(vma, guard);
+        }
+        if had_anon_vma {
+            let stats = &mut self.state_mut().stats;
+            stats.adjusts_locked += u64::from(locks);
+            stats.adjusts_unlocked += u64::from(!locks);
+        }
+    }
+
+    /// Puts a new VMA into the map.
+    pub(crate) fn link(&mut self, id: VmaId) {
+        let vma = self.space.vma(id);
+        let entry = Entry {
+            start: vma.start(),
+            end: vma.end(),
+            value: id.to_bits(),
+        };
+        vma.body.attach(&mut self.token);
+        self.mm.tree.write().insert(entry);
+        self.state_mut().map_count += 1;
+        self.lookups().note_change(|| Change::Linked(id));
+    }
+
+    /// Takes a VMA out of the map and ends it. Its pages are the caller's affair.
+    pub(crate) fn forget(&mut self, id: VmaId) {
+        self.forget_held(id, &mut Families::none());
+    }
+
+    fn forget_held(&mut self, id: VmaId, families: &mut Families<'s>) {
+        let vma = self.space.vma(id);
+        self.lookups().note_change(|| Change::Unlinked {
+            vma: id,
+            prev: self.prev(vma.start()).map(|v| v.id),
+        });
+        vma.body.detach(&mut self.token);
+        self.mm.tree.write().remove(vma.start());
+        self.state_mut().map_count -= 1;
+        self.release_vma_held(id, families);
+    }
+
+    /// Ends a VMA that is not, or no longer, in the map.
+    pub(crate) fn release_vma(&mut self, id: VmaId) {
+        self.release_vma_held(id, &mut Families::none());
+    }
+
+    fn release_vma_held(&mut self, id: VmaId, families: &mut Families<'s>) {
+        let vma = self.space.vma(id);
+        self.space.unlink_anon_vmas(vma, families);
+        vma.body.release(&mut self.token);
+        vma.set_mm(None);
+        self.space.vmas.remove(id.0);
+    }
+}

@@ -1,0 +1,275 @@
+//! The merge decision over two neighbours of which parts are hidden.
+//!
+//! An observer from outside sees some parts of a VMA and not others. Here the one decision is asked
+//! again and again: with every hidden part taken as equal, which tells whether what is seen alone
+//! keeps the two apart, and then with one hidden part after the other taken as different, which
+//! tells what each of them would be called. There is no second list of checks. Deliberately absent:
+//! which hidden part it probably is (that takes experience, not rules).
+
+use super::VmaView;
+use super::merge::{AssumeShared, Decision, Proposal, Reach, Refusal, why_apart};
+use crate::values::{AnonVmaId, FileId, Pgoff, Policy, VmFlags};
+use bitflags::bitflags;
+
+bitflags! {
+    /// Parts of a pair of neighbours that the observer cannot compare.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct Hidden: u8 {
+        /// Memory policies.
+        const POLICY = 1;
+        /// Flags other than [`Hidden::SEEN_FLAGS`].
+        const FLAGS = 2;
+        /// Which open file it is.
+        const FILE = 4;
+        /// userfaultfd contexts.
+        const USERFAULTFD = 8;
+        /// Names.
+        const NAME = 0x10;
+        /// anon_vmas and chains.
+        const ANON_VMA = 0x20;
+        /// Page offsets.
+        const PAGE_OFFSET = 0x40;
+    }
+}
+
+impl Hidden {
+    /// Flags that show even where the others are hidden.
+    pub const SEEN_FLAGS: VmFlags = VmFlags::ACCESS
+        .union(VmFlags::MAYSHARE)
+        .union(VmFlags::SHARED);
+}
+
+/// Why two neighbours are two, as far as it can be told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Explanation {
+    /// This keeps them apart, whatever the hidden parts are.
+    Apart(Refusal),
+    /// What is seen is equal: one of these, or nothing. In the order of the checks, none twice.
+    OneOf(Candidates),
+    /// Nothing keeps them apart: the next call that touches their border joins them.
+    Together,
+}
+
+/// Refusals that hidden parts may come to.
+pub type Candidates = smallvec::SmallVec<[Refusal; 7]>;
+
+/// Why `a` and `b`, which touch, are two, where the parts in `hidden` cannot be compared. What
+/// `a` and `b` hold in those parts is not looked at.
+///
+/// Both directions are asked (the one joins the other, the other the one), because kernels before
+/// 6.16 may answer differently; only where both refuse are the two apart.
+pub fn explain(policy: &Policy, a: &VmaView, b: &VmaView, hidden: Hidden) -> Explanation {
+    let (a, b) = equalised(a, b, hidden);
+    if let Some(refusal) = both_ways(policy, &a, &b) {
+        return Explanation::Apart(refusal);
+    }
+    let mut candidates = Candidates::new();
+    for part in hidden.iter() {
+        let refusal = both_ways(policy, &a, &altered(&b, part));
+        candidates.extend(refusal);
+        if part == Hidden::ANON_VMA {
+            // Two of their own differ in another way than one against none.
+            let own = |view: &VmaView, number| VmaView {
+                anon_vma: anon_vma(number),
+                ..*view
+            };
+            candidates.extend(both_ways(policy, &own(&a, 1), &own(&b, 2)));
+        }
+    }
+    candidates.sort_unstable();
+    candidates.dedup();
+    if candidates.is_empty() {
+        Explanation::Together
+    } else {
+        Explanation::OneOf(candidates)
+    }
+}
+
+/// Asks whether `b` would join `a`, and whether `a` would join `b`: the earlier of the checks that
+/// fail, where both are refused.
+fn both_ways(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
+    let refusal = why_apart(policy, a, b)?;
+    let proposal = Proposal {
+        range: a.range,
+        pgoff: a.pgoff,
+        body: a.body,
+        anon_vma: a.anon_vma,
+        middle: Some(*a),
+        copied_from: None,
+    };
+    let decision = Decision {
+        policy,
+        evidence: &AssumeShared,
+    };
+    let other_way = decision.decide(&proposal, None, Some(b), Reach::Both).right;
+    other_way.map(|other| other.min(refusal))
+}
+
+/// Some anon_vma; the numbers are only compared with each other.
+fn anon_vma(number: u64) -> Option<AnonVmaId> {
+    AnonVmaId::from_bits(number)
+}
+
+/// The pair with its hidden parts equal.
+fn equalised(a: &VmaView, b: &VmaView, hidden: Hidden) -> (VmaView, VmaView) {
+    let (mut a, mut b) = (*a, *b);
+    if hidden.contains(Hidden::POLICY) {
+        b.body.policy = a.body.policy;
+    }
+    if hidden.contains(Hidden::FLAGS) {
+        for flags in [&mut a.body.flags, &mut b.body.flags] {
+            *flags &= Hidden::SEEN_FLAGS;
+        }
+    }
+    if hidden.contains(Hidden::FILE)
+        && let (Some(file), Some(same)) = (&mut b.body.file, a.body.file)
+    {
+        file.id = same.id;
+    }
+    if hidden.contains(Hidden::USERFAULTFD) {
+        b.body.uffd = a.body.uffd;
+    }
+    if hidden.contains(Hidden::NAME) {
+        b.body.name = a.body.name;
+    }
+    if hidden.contains(Hidden::ANON_VMA) {
+        for view in [&mut a, &mut b] {
+            view.anon_vma = None;
+            view.chain_singular = true;
+        }
+    }
+    if hidden.contains(Hidden::PAGE_OFFSET) {
+        b.pgoff = a.pgoff_end();
+    }
+    (a, b)
+}
+
+/// The view with one part unlike what it was.
+fn altered(view: &VmaView, part: Hidden) -> VmaView {
+    let mut view = *view;
+    match part {
+        Hidden::POLICY => view.body.policy = !view.body.policy,
+        // Any flag that is not seen will do; this one makes nothing special.
+        Hidden::FLAGS => view.body.flags ^= VmFlags::DONTCOPY,
+        Hidden::FILE => {
+            if let Some(file) = &mut view.body.file {
+                file.id = FileId(!file.id.0);
+            }
+        }
+        Hidden::USERFAULTFD => view.body.uffd = !view.body.uffd,
+        Hidden::NAME => view.body.name = !view.body.name,
+        Hidden::ANON_VMA => {
+            view.anon_vma = anon_vma(1);
+            view.chain_singular = false;
+        }
+        Hidden::PAGE_OFFSET => view.pgoff = Pgoff(!view.pgoff.0),
+        _ => {}
+    }
+    view
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::{FileKind, VmRange, VmaId};
+    use crate::vma::{MappedFile, VmaBody};
+
+    fn view(start: u64, pages: u64) -> VmaView {
+        VmaView {
+            id: VmaId::from_bits(start).unwrap(),
+            range: VmRange::new(start, start + pages * 4096),
+            pgoff: Pgoff::of_addr(start),
+            anon_vma: None,
+            chain_singular: true,
+            body: VmaBody {
+                flags: VmFlags::READ | VmFlags::WRITE,
+                ..VmaBody::default()
+            },
+        }
+    }
+
+    fn pair() -> (VmaView, VmaView) {
+        (view(0x10_0000, 2), view(0x10_2000, 3))
+    }
+
+    fn why(a: &VmaView, b: &VmaView, hidden: Hidden) -> Explanation {
+        explain(&Policy::LINUX, a, b, hidden)
+    }
+
+    #[test]
+    fn with_nothing_hidden_it_is_the_decision() {
+        let (mut a, mut b) = pair();
+        assert_eq!(why(&a, &b, Hidden::empty()), Explanation::Together);
+        (a.anon_vma, b.anon_vma) = (anon_vma(1), anon_vma(2));
+        let apart = |refusal| Explanation::Apart(refusal);
+        assert_eq!(why(&a, &b, Hidden::empty()), apart(Refusal::AnonVma));
+        b.anon_vma = anon_vma(1);
+        b.pgoff = Pgoff(7);
+        assert_eq!(why(&a, &b, Hidden::empty()), apart(Refusal::PageOffset));
+        b.body.flags |= VmFlags::DONTCOPY;
+        assert_eq!(why(&a, &b, Hidden::empty()), apart(Refusal::Flags));
+    }
+
+    #[test]
+    fn what_is_seen_decides_alone_where_it_can() {
+        let (a, mut b) = pair();
+        b.body.flags -= VmFlags::WRITE;
+        let apart = Explanation::Apart(Refusal::Protection);
+        assert_eq!(why(&a, &b, Hidden::all()), apart);
+    }
+
+    #[test]
+    fn what_is_hidden_is_not_looked_at_and_gives_the_candidates() {
+        let (mut a, mut b) = pair();
+        let hidden = Hidden::FLAGS | Hidden::ANON_VMA | Hidden::PAGE_OFFSET;
+        let expected = [Refusal::Flags, Refusal::AnonVma, Refusal::PageOffset];
+        let one_of = Explanation::OneOf(Candidates::from_slice(&expected));
+        assert_eq!(why(&a, &b, hidden), one_of);
+        (a.pgoff, b.anon_vma) = (Pgoff(99), anon_vma(4));
+        b.body.flags |= VmFlags::IO | VmFlags::HUGEPAGE;
+        assert_eq!(why(&a, &b, hidden), one_of);
+        assert_eq!(
+            why(&b, &a, Hidden::all()),
+            Explanation::Together,
+            "they do not touch"
+        );
+    }
+
+    #[test]
+    fn a_hidden_file_is_a_candidate_only_where_both_have_one() {
+        let (mut a, mut b) = pair();
+        let file = MappedFile {
+            id: FileId(1),
+            inode: 1,
+            kind: FileKind::Regular,
+        };
+        a.body.file = Some(file);
+        assert_eq!(
+            why(&a, &b, Hidden::FILE),
+            Explanation::Apart(Refusal::File),
+            "a file and none"
+        );
+        b.body.file = Some(file);
+        (a.pgoff, b.pgoff) = (Pgoff(0), Pgoff(2));
+        let one_of = Explanation::OneOf(Candidates::from_slice(&[Refusal::File]));
+        assert_eq!(why(&a, &b, Hidden::FILE), one_of);
+        b.pgoff = Pgoff(3);
+        let apart = Explanation::Apart(Refusal::FileOffset);
+        assert_eq!(why(&a, &b, Hidden::FILE), apart);
+    }
+
+    #[test]
+    fn older_kernels_join_in_one_direction_only() {
+        let (a, mut b) = pair();
+        b.anon_vma = anon_vma(1);
+        let old = explain(&Policy::LINUX_6_12, &a, &b, Hidden::empty());
+        assert_eq!(
+            old,
+            Explanation::Together,
+            "a call on the first joins the faulted second"
+        );
+        b.chain_singular = false;
+        let old = explain(&Policy::LINUX_6_12, &a, &b, Hidden::empty());
+        assert_eq!(old, Explanation::Apart(Refusal::AnonVma));
+    }
+}

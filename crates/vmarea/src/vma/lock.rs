@@ -1,0 +1,8 @@
+//! The kinds of lock that a VMA can have, for [`Space::with_lock_kind`](crate::Space::with_lock_kind).
+//!
+//! [`VmaLock`] is what Linux has since 6.15 and what a [`Space`](crate::Space) has if nobody asks for
+//! another; the others are there to be measured against it.
+
+pub use vmarea_sync::{
+    AlignedRwLock, BoxedRwLock, FlaggedCount, FlaggedVmaLock, MmapLockOnly, VmaLock, VmaLockKind,
+};

@@ -1,0 +1,298 @@
+//! The checks, in Linux's order.
+
+use super::plan;
+use super::survivor::{Chooser, Line, Survivor};
+use super::{AssumeShared, Evidence, Proposal, Reach, Refusal, Verdict};
+use crate::mutant::{self, Mutant};
+use crate::values::rules::{CloseHook, OneSided};
+use crate::values::{AnonVmaId, FileId, Pgoff, Policy, VmFlags};
+use crate::vma::{MappedFile, VmaBody, VmaView};
+
+/// Decides under one policy.
+pub struct Decision<'a> {
+    /// The policy.
+    pub policy: &'a Policy,
+    /// What can be found out about pages.
+    pub evidence: &'a dyn Evidence,
+}
+
+/// Why `a` and `b`, which touch, are two: what a call that changes nothing about `b` would be told.
+/// `None` where they would join.
+pub fn why_apart(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
+    let proposal = Proposal {
+        range: b.range,
+        pgoff: b.pgoff,
+        body: b.body,
+        anon_vma: b.anon_vma,
+        middle: Some(*b),
+        copied_from: None,
+    };
+    Decision {
+        policy,
+        evidence: &AssumeShared,
+    }
+    .decide(&proposal, Some(a), None, Reach::Both)
+    .left
+}
+
+impl Decision<'_> {
+    /// May the range join `prev`, `next` or both?
+    ///
+    /// `prev` and `next` are the nearest VMAs; they are looked at only where they touch.
+    pub fn decide(
+        &self,
+        p: &Proposal,
+        prev: Option<&VmaView>,
+        next: Option<&VmaView>,
+        reach: Reach,
+    ) -> Verdict {
+        let chooser = Chooser::new(self.policy, self.evidence);
+        let pgoff = self.pgoff(p, &chooser);
+        let case = Case {
+            policy: self.policy,
+            chooser: &chooser,
+            p,
+            pgoff,
+            grows: reach == Reach::Itself,
+            unpinned: chooser.without_pins(|| self.pgoff(p, &chooser)),
+        };
+        let at_start = p.middle.is_none_or(|m| m.range.start == p.range.start);
+        let at_end = p.middle.is_none_or(|m| m.range.end == p.range.end);
+        let prev = prev.filter(|v| at_start && v.range.end == p.range.start);
+        let only_prev = matches!(reach, Reach::PrevOnly | Reach::Itself);
+        let next = next.filter(|v| at_end && v.range.start == p.range.end && !only_prev);
+        let mut left = prev.map(|v| case.one_side(v).map(|s| (v, s)));
+        let mut right = next.map(|v| case.one_side(v).map(|s| (v, s)));
+        let plan = match (left, right) {
+            (Some(Ok((l, _))), Some(Ok((r, alone))))
+                if reach == Reach::NextFirst
+                    && r.anon_vma.is_some()
+                    && l.anon_vma != r.anon_vma =>
+            {
+                left = Some(Err(Refusal::AnonVma));
+                Some(plan::plan(p, None, Some(r), alone))
+            }
+            (Some(Ok((l, alone))), Some(Ok((r, _)))) => match case.both(l, r, alone) {
+                Ok(survivor) => Some(plan::plan(p, Some(l), Some(r), survivor)),
+                Err(refusal) => {
+                    // Both agree with the range, but not with each other: the one before comes first.
+                    right = Some(Err(refusal));
+                    Some(plan::plan(p, Some(l), None, alone))
+                }
+            },
+            (Some(Ok((l, alone))), _) => Some(plan::plan(p, Some(l), None, alone)),
+            (_, Some(Ok((r, alone)))) => Some(plan::plan(p, None, Some(r), alone)),
+            _ => None,
+        };
+        Verdict {
+            plan: plan.flatten(),
+            left: left.and_then(Result::err),
+            right: right.and_then(Result::err),
+            pgoff,
+        }
+    }
+
+    /// The page offset that the range gets where it stays alone: unfaulted memory follows a move, and
+    /// pages follow where the policy lets them and none is shared.
+    fn pgoff(&self, p: &Proposal, chooser: &Chooser<'_>) -> Pgoff {
+        let Some(from) = p.copied_from.as_ref().filter(|v| v.is_anonymous()) else {
+            return p.pgoff;
+        };
+        let moves = p.pgoff != Pgoff::of_addr(p.range.start);
+        let follows = || chooser.may_change(from, from.range) == Some(0);
+        if mutant::is_on(Mutant::MoveKeepsPageOffset) {
+            return p.pgoff;
+        }
+        if moves && (from.anon_vma.is_none() || self.policy.merging.update_pgoff && follows()) {
+            Pgoff::of_addr(p.range.start)
+        } else {
+            p.pgoff
+        }
+    }
+}
+
+/// One proposal under examination.
+struct Case<'a> {
+    policy: &'a Policy,
+    chooser: &'a Chooser<'a>,
+    p: &'a Proposal,
+    pgoff: Pgoff,
+    /// The range continues the VMA before it, see [`Reach::Itself`].
+    grows: bool,
+    /// The page offset if no page were pinned, where some are.
+    unpinned: Option<Pgoff>,
+}
+
+impl Case<'_> {
+    /// With one neighbour alone.
+    fn one_side(&self, other: &VmaView) -> Result<Survivor, Refusal> {
+        let p = self.p;
+        if p.body.flags.intersects(VmFlags::SPECIAL) {
+            let hugetlb = p.body.flags.contains(VmFlags::HUGETLB);
+            return Err(if hugetlb {
+                Refusal::Hugetlb
+            } else {
+                Refusal::Special
+            });
+        }
+        let whole = p.middle.is_some_and(|m| m.range == p.range);
+        if p.middle.is_some_and(|m| whole && m.body.has_close()) {
+            return Err(Refusal::CloseHook);
+        }
+        let closes = other.body.has_close() || p.body.has_close();
+        let never = self.policy.rules.close_hook == CloseHook::NeverMerges;
+        if never && closes && !self.grows {
+            return Err(Refusal::CloseHook);
+        }
+        let mut theirs = other.body;
+        if self.policy.merging.spread_charge {
+            // Whoever carries it out charges the one that is not.
+            theirs.flags -= VmFlags::ACCOUNT;
+            theirs.flags |= p.body.flags & VmFlags::ACCOUNT;
+        }
+        same_body(&p.body, &theirs)?;
+        self.same_anon_vma(other)?;
+        self.same_line(other)?;
+        let choose = || {
+            if other.range.end == p.range.start {
+                self.chooser.survivor(p, Some(other), None)
+            } else {
+                self.chooser.survivor(p, None, Some(other))
+            }
+        };
+        choose().ok_or_else(|| self.no_survivor(p.anon_vma, other, choose))
+    }
+
+    /// Why pages with the anon_vma `ours` cannot become one VMA with `other`.
+    fn no_survivor(
+        &self,
+        ours: Option<AnonVmaId>,
+        other: &VmaView,
+        again: impl FnOnce() -> Option<Survivor>,
+    ) -> Refusal {
+        if self.chooser.without_pins(again).flatten().is_some() {
+            Refusal::Pinned
+        } else if ours == other.anon_vma {
+            Refusal::PageOffset
+        } else {
+            Refusal::AnonVma
+        }
+    }
+
+    /// With both, which agree with the range each for itself; with `prev` alone `alone` would survive.
+    fn both(&self, prev: &VmaView, next: &VmaView, alone: Survivor) -> Result<Survivor, Refusal> {
+        if next.body.has_close() || mutant::is_on(Mutant::MergeNeverJoinsThree) {
+            return Err(Refusal::CloseHook);
+        }
+        let choose = || self.chooser.survivor(self.p, Some(prev), Some(next));
+        choose().ok_or_else(|| {
+            // The one after is refused by what the others are when they have joined.
+            let joined = if alone.holder == Some(prev.id) {
+                prev.anon_vma
+            } else {
+                self.p.anon_vma
+            };
+            self.no_survivor(joined, next, choose)
+        })
+    }
+
+    /// Where only one of the two has an anon_vma the chain decides; where both have different ones,
+    /// the policy.
+    fn same_anon_vma(&self, other: &VmaView) -> Result<(), Refusal> {
+        let p = self.p;
+        let joins = match (p.anon_vma, other.anon_vma) {
+            (None, None) => true,
+            (Some(a), Some(b)) => a == b || self.policy.merging.different_anon_vmas,
+            (Some(_), None) if mutant::is_on(Mutant::MergeRefusesUnfaulted) => false,
+            (Some(_), None) => match self.policy.rules.one_sided {
+                OneSided::Either => true,
+                OneSided::HolderSingular => {
+                    p.middle.is_none_or(|m| m.chain_singular)
+                        && p.copied_from.is_none_or(|m| m.chain_singular)
+                }
+                // The neighbour's chain is empty, and an empty chain does not count as single.
+                OneSided::NeighbourSingular => false,
+            },
+            (None, Some(_)) => {
+                self.policy.rules.one_sided == OneSided::Either
+                    || other.chain_singular
+                    || mutant::is_on(Mutant::MergeIgnoresChain)
+            }
+        };
+        if joins { Ok(()) } else { Err(Refusal::AnonVma) }
+    }
+
+    fn same_line(&self, other: &VmaView) -> Result<(), Refusal> {
+        let theirs = Line::of(other.pgoff, other.range.start);
+        let runs_on = |pgoff: Pgoff| Line::of(pgoff, self.p.range.start) == theirs;
+        let same = runs_on(self.pgoff);
+        if same || mutant::is_on(Mutant::MergeIgnoresPageOffset) {
+            Ok(())
+        } else if !self.p.body.is_anonymous() {
+            Err(Refusal::FileOffset)
+        } else if self.policy.merging.renumber_in_place {
+            // One takes the line of the other; whether that can be is told with the anon_vma.
+            Ok(())
+        } else if self.unpinned.is_some_and(runs_on) {
+            Err(Refusal::Pinned)
+        } else {
+            Err(Refusal::PageOffset)
+        }
+    }
+}
+
+/// Compares field by field, in Linux's order; a new field of [`VmaBody`] does not compile until it
+/// is looked at here.
+fn same_body(a: &VmaBody, b: &VmaBody) -> Result<(), Refusal> {
+    let VmaBody {
+        flags: flags_a,
+        file: file_a,
+        policy: policy_a,
+        name: name_a,
+        uffd: uffd_a,
+    } = *a;
+    let VmaBody {
+        flags: flags_b,
+        file: file_b,
+        policy: policy_b,
+        name: name_b,
+        uffd: uffd_b,
+    } = *b;
+    if policy_a != policy_b && !mutant::is_on(Mutant::MergeIgnoresPolicy) {
+        return Err(Refusal::Policy);
+    }
+    let mut differ = (flags_a ^ flags_b) - VmFlags::STICKY;
+    if mutant::is_on(Mutant::MergeIgnoresDontfork) {
+        differ -= VmFlags::DONTCOPY;
+    }
+    if !differ.is_empty() {
+        return Err(flags_apart(differ));
+    }
+    let id = |f: Option<MappedFile>| f.map(|f| -> FileId { f.id });
+    if id(file_a) != id(file_b) {
+        return Err(Refusal::File);
+    }
+    if uffd_a != uffd_b {
+        return Err(Refusal::Userfaultfd);
+    }
+    if name_a != name_b {
+        return Err(Refusal::Name);
+    }
+    Ok(())
+}
+
+/// What a difference of flags is called: one check, but several reasons.
+fn flags_apart(differ: VmFlags) -> Refusal {
+    let only = |flags: VmFlags| (differ - flags).is_empty();
+    if only(VmFlags::ACCESS) {
+        Refusal::Protection
+    } else if only(VmFlags::SEALED) {
+        Refusal::Sealed
+    } else if only(VmFlags::UFFD_ANY) {
+        Refusal::Userfaultfd
+    } else if differ.contains(VmFlags::HUGETLB) {
+        Refusal::Hugetlb
+    } else {
+        Refusal::Flags
+    }
+}

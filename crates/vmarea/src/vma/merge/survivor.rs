@@ -1,0 +1,232 @@
+//! What a merged VMA takes over: whose anon_vma, on which line of page offsets, at what cost.
+//!
+//! The parts of a merge are the neighbours and the range between them. A part without anon_vma has no
+//! anonymous page and goes along with anything. Pages of the others must change unless they have the
+//! surviving anon_vma and lie on the surviving line already; whether they may is asked as
+//! [`Evidence`](super::Evidence).
+//!
+//! # Picture
+//! ```text
+//! address     0 1 2 3 4 5        a VMA's line is its page offset less its address, in pages:
+//! P: pgoff    0 1 2              line 0
+//! N: pgoff          7 8 9        line 4; on P's line its pages would have the offsets 3 4 5
+//! ```
+
+use super::{Evidence, Proposal, Sharing};
+use crate::values::policy::SharingCheck;
+use crate::values::{Pgoff, Policy, VmRange, VmaId};
+use crate::vma::VmaView;
+use core::cell::Cell;
+
+/// A line of page offsets: what is to be added to an address in pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Line(u64);
+
+impl Line {
+    /// Page offsets are addresses.
+    const ADDRESS: Line = Line(0);
+
+    pub(super) fn of(pgoff: Pgoff, addr: u64) -> Line {
+        Line(pgoff.0.wrapping_sub(Pgoff::of_addr(addr).0))
+    }
+
+    fn of_vma(vma: &VmaView) -> Line {
+        Line::of(vma.pgoff, vma.range.start)
+    }
+
+    pub(super) fn at(self, addr: u64) -> Pgoff {
+        Pgoff(self.0.wrapping_add(Pgoff::of_addr(addr).0))
+    }
+
+    /// No page of `range` would lie below zero.
+    fn holds(self, range: VmRange) -> bool {
+        self.at(range.start).0.checked_add(range.pages()).is_some()
+    }
+}
+
+/// The anon_vma and line that survive a merge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Survivor {
+    /// Whose anon_vma it is now; none where nobody has one.
+    pub(super) holder: Option<VmaId>,
+    pub(super) line: Line,
+    /// Shared pages of the others, which have to be copied.
+    pub(super) copies: u64,
+}
+
+/// Pages that become part of the merged VMA.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    vma: &'a VmaView,
+    /// Where they are now.
+    range: VmRange,
+    /// Their line in the merged VMA if their page offsets stay.
+    line: Line,
+}
+
+impl<'a> Part<'a> {
+    fn whole(vma: &'a VmaView) -> Self {
+        Part {
+            vma,
+            range: vma.range,
+            line: Line::of_vma(vma),
+        }
+    }
+
+    /// Pages of the proposal itself, if it has any.
+    fn of(p: &'a Proposal) -> Option<Self> {
+        let line = Line::of(p.pgoff, p.range.start);
+        let (vma, range) = match (&p.middle, &p.copied_from) {
+            (Some(vma), _) => (vma, p.range),
+            (None, Some(vma)) => (vma, vma.range),
+            (None, None) => return None,
+        };
+        Some(Part { vma, range, line })
+    }
+
+    fn is_faulted(&self) -> bool {
+        self.vma.anon_vma.is_some()
+    }
+}
+
+/// Pages that were asked about, and what was said.
+type Asked = (VmaId, VmRange, Sharing);
+
+/// What pins of pages have to do with an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pins {
+    /// Nobody has met one.
+    Unmet,
+    /// Some pages could not change because of them.
+    Met,
+    /// They are taken as not there, to see whether they alone are in the way.
+    Ignored,
+}
+
+/// Chooses for one proposal.
+pub(super) struct Chooser<'a> {
+    policy: &'a Policy,
+    evidence: &'a dyn Evidence,
+    /// The last answer: mostly the same is asked again.
+    asked: Cell<Option<Asked>>,
+    pins: Cell<Pins>,
+}
+
+impl<'a> Chooser<'a> {
+    pub(super) fn new(policy: &'a Policy, evidence: &'a dyn Evidence) -> Self {
+        Chooser {
+            policy,
+            evidence,
+            asked: Cell::new(None),
+            pins: Cell::new(Pins::Unmet),
+        }
+    }
+
+    /// What would be answered if no page were pinned; `None` where none is, as far as was asked.
+    pub(super) fn without_pins<R>(&self, ask: impl FnOnce() -> R) -> Option<R> {
+        if self.pins.get() != Pins::Met {
+            return None;
+        }
+        self.pins.set(Pins::Ignored);
+        let answer = ask();
+        self.pins.set(Pins::Met);
+        Some(answer)
+    }
+
+    /// What the range and the neighbours given can all have. `None` if there is nothing.
+    pub(super) fn survivor(
+        &self,
+        p: &Proposal,
+        prev: Option<&VmaView>,
+        next: Option<&VmaView>,
+    ) -> Option<Survivor> {
+        let target = Line::of_vma(prev.or(next)?);
+        let parts = [prev.map(Part::whole), next.map(Part::whole), Part::of(p)];
+        let merged = VmRange::new(
+            prev.map_or(p.range.start, |v| v.range.start),
+            next.map_or(p.range.end, |v| v.range.end),
+        );
+        let faulted = || parts.iter().flatten().filter(|part| part.is_faulted());
+        let Some(first) = faulted().next() else {
+            let line = if target.holds(merged) {
+                target
+            } else {
+                Line::ADDRESS
+            };
+            return Some(Survivor {
+                holder: None,
+                line,
+                copies: 0,
+            });
+        };
+        let merging = &self.policy.merging;
+        let mut best: Option<Survivor> = None;
+        for holder in faulted() {
+            if holder.vma.id != first.vma.id && !merging.either_survives {
+                break;
+            }
+            for line in [target, holder.line] {
+                let other = line != target;
+                if other && !merging.renumber_in_place || !line.holds(merged) {
+                    continue;
+                }
+                if let Some(copies) = self.copies(&parts, holder, line)
+                    && best.is_none_or(|b| copies < b.copies)
+                {
+                    let holder = Some(holder.vma.id);
+                    best = Some(Survivor {
+                        holder,
+                        line,
+                        copies,
+                    });
+                }
+                if best.is_some_and(|b| b.copies == 0) {
+                    return best;
+                }
+            }
+        }
+        best
+    }
+
+    /// Shared pages that change if everything gets `holder`'s anon_vma on `line`. `None` if some
+    /// must not change, or too many.
+    fn copies(&self, parts: &[Option<Part<'_>>; 3], holder: &Part<'_>, line: Line) -> Option<u64> {
+        let fits = |part: &&Part<'_>| {
+            !part.is_faulted() || part.vma.anon_vma == holder.vma.anon_vma && part.line == line
+        };
+        let mut copies = 0;
+        for part in parts.iter().flatten().filter(|part| !fits(part)) {
+            copies += self.may_change(part.vma, part.range)?;
+        }
+        (copies <= self.policy.merging.copy_budget).then_some(copies)
+    }
+
+    /// May pages of a VMA get another anon_vma or page offset? The number that would have to be
+    /// copied for it, or `None`.
+    pub(super) fn may_change(&self, vma: &VmaView, range: VmRange) -> Option<u64> {
+        let merging = &self.policy.merging;
+        if !merging.different_anon_vmas && !merging.update_pgoff {
+            return None;
+        }
+        let sharing = self.sharing(vma, range);
+        if sharing.pinned > 0 && self.pins.get() != Pins::Ignored {
+            self.pins.set(Pins::Met);
+            return None;
+        }
+        match merging.sharing {
+            SharingCheck::Thesis => (!sharing.family && sharing.pages == 0).then_some(0),
+            SharingCheck::Truth => (sharing.pages <= merging.copy_budget).then_some(sharing.pages),
+        }
+    }
+
+    fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing {
+        if let Some((id, part, answer)) = self.asked.get()
+            && (id, part) == (vma.id, range)
+        {
+            return answer;
+        }
+        let sharing = self.evidence.sharing(vma, range);
+        self.asked.set(Some((vma.id, range, sharing)));
+        sharing
+    }
+}

@@ -1,0 +1,180 @@
+//! Gives a part of a VMA other attributes: by a merge where that can be, else by splits.
+//!
+//! # Linux
+//! `mm/vma.c` 6.18: `vma_modify`, `vma_merge_new_range`, `vma_merge_existing_range`. Up to 6.1 the
+//! callers (`mprotect_fixup`, `mlock_fixup`, ...) did the same by themselves.
+
+use super::merge::{Attempt, Decision, Evidence, Plan, Proposal, Reach, Sharing, Verdict};
+use super::split::NewHalf;
+use super::{VmaBody, VmaView};
+use crate::mm::MmapWriteGuard;
+use crate::space::Overcommit;
+use crate::values::{Errno, VmFlags, VmRange, VmaId};
+use vmarea_sync::VmaLockKind;
+
+impl<K: VmaLockKind> Evidence for MmapWriteGuard<'_, K> {
+    fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing {
+        MmapWriteGuard::sharing(self, vma, range)
+    }
+}
+
+/// A decision, and the neighbours that it was about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Decided {
+    prev: Option<VmaView>,
+    next: Option<VmaView>,
+    pub(crate) verdict: Verdict,
+}
+
+impl Decided {
+    /// Pages that are not charged, where others of the merged VMA are.
+    fn uncharged_pages(&self, proposal: &Proposal, plan: &Plan) -> Option<u64> {
+        let middle = proposal.middle.map(|v| v.id);
+        let taken = |v: &&VmaView| plan.takes(v.id) && Some(v.id) != middle;
+        let neighbours = self.prev.iter().chain(&self.next).filter(taken);
+        let parts = neighbours.map(|v| (v.body.flags, v.range));
+        let mut charged = false;
+        let mut missing = 0;
+        for (flags, range) in parts.chain([(proposal.body.flags, proposal.range)]) {
+            if flags.contains(VmFlags::ACCOUNT) {
+                charged = true;
+            } else {
+                missing += range.pages();
+            }
+        }
+        (charged && missing > 0).then_some(missing)
+    }
+}
+
+impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+    /// The range `range` of `vma` is to have `body`. Gives the VMA that holds it afterwards; its
+    /// body is set. ENOMEM at the map limit.
+    pub(crate) fn modify(
+        &mut self,
+        vma: &VmaView,
+        range: VmRange,
+        body: VmaBody,
+    ) -> Result<VmaId, Errno> {
+        let proposal = Proposal {
+            range,
+            pgoff: vma.pgoff_at(range.start),
+            body,
+            anon_vma: vma.anon_vma,
+            middle: Some(*vma),
+            copied_from: None,
+        };
+        if let Some(id) = self.merge(&proposal, Reach::Both)? {
+            return Ok(id);
+        }
+        if vma.range.start < range.start {
+            self.split(vma.id, range.start, NewHalf::Below)?;
+        }
+        if vma.range.end > range.end {
+            self.split(vma.id, range.end, NewHalf::Above)?;
+        }
+        self.set_body(vma.id, body);
+        Ok(vma.id)
+    }
+
+    /// Joins the range with its neighbours, if the decision allows it.
+    pub(crate) fn merge(
+        &mut self,
+        proposal: &Proposal,
+        reach: Reach,
+    ) -> Result<Option<VmaId>, Errno> {
+        let decided = self.decide(proposal, reach);
+        self.carry_out(proposal, &decided)
+    }
+
+    /// Does what was decided.
+    pub(crate) fn carry_out(
+        &mut self,
+        proposal: &Proposal,
+        decided: &Decided,
+    ) -> Result<Option<VmaId>, Errno> {
+        let verdict = &decided.verdict;
+        let attempt = Attempt {
+            mm: self.id,
+            call: self.call,
+            proposal,
+            prev: decided.prev.as_ref(),
+            next: decided.next.as_ref(),
+            verdict,
+            evidence: self,
+        };
+        if let Some(observer) = &self.space.observer {
+            observer.attempt(&attempt);
+        }
+        let outcomes = attempt.outcomes();
+        let call = self.call;
+        let stats = &mut self.state_mut().stats;
+        for refusal in [verdict.left, verdict.right].into_iter().flatten() {
+            stats.refused(refusal);
+        }
+        for outcome in outcomes.into_iter().flatten() {
+            stats.attempted(call, outcome);
+        }
+        let flags = proposal.body.flags;
+        self.note_border(proposal.range.start, verdict.left, flags);
+        self.note_border(proposal.range.end, verdict.right, flags);
+        let Some(plan) = verdict.plan else {
+            return Ok(None);
+        };
+        let spread = self.space.policy.merging.spread_charge;
+        let uncharged = spread.then(|| decided.uncharged_pages(proposal, &plan));
+        let uncharged = uncharged.flatten();
+        let strict = matches!(self.space.system.overcommit, Overcommit::Never(_));
+        if let Some(pages) = uncharged
+            && (strict || self.charge(pages).is_err())
+        {
+            // Where every charge counts none is made for the sake of a merge.
+            return Ok(None);
+        }
+        let merged = self.commit(&plan, proposal.body.flags);
+        match (&merged, uncharged) {
+            (&Ok(id), Some(_)) => self.body_mut(id).flags |= VmFlags::ACCOUNT,
+            (Err(_), Some(pages)) => self.uncharge(pages),
+            _ => {}
+        }
+        merged.map(Some)
+    }
+
+    /// The decision alone.
+    pub(crate) fn decide(&self, proposal: &Proposal, reach: Reach) -> Decided {
+        let prev = self.prev(proposal.range.start);
+        let next = self.find(proposal.range.end);
+        self.decide_between(proposal, prev, next, reach)
+    }
+
+    /// The decision as if one neighbour were not there.
+    pub(crate) fn decide_without(&self, proposal: &Proposal, left_out: VmaId) -> Decided {
+        let other = |v: &VmaView| v.id != left_out;
+        let prev = self.prev(proposal.range.start).filter(other);
+        let next = self.find(proposal.range.end).filter(other);
+        self.decide_between(proposal, prev, next, Reach::Both)
+    }
+
+    fn decide_between(
+        &self,
+        proposal: &Proposal,
+        prev: Option<VmaView>,
+        next: Option<VmaView>,
+        reach: Reach,
+    ) -> Decided {
+        let decision = Decision {
+            policy: &self.space.policy,
+            evidence: self,
+        };
+        let verdict = decision.decide(proposal, prev.as_ref(), next.as_ref(), reach);
+        Decided {
+            prev,
+            next,
+            verdict,
+        }
+    }
+
+    /// Sets what is not range, page offset or anon_vma.
+    pub(crate) fn set_body(&mut self, id: VmaId, body: VmaBody) {
+        *self.body_mut(id) = body;
+    }
+}

@@ -1,0 +1,135 @@
+//! Cuts a VMA in two.
+//!
+//! # Linux
+//! `mm/vma.c` 6.18: `split_vma`, `__split_vma`. The map limit is checked by `split` and left unchecked
+//! by `split_unlimited`, which munmap uses so that resources can be given back at the limit.
+
+use super::{VmaBody, VmaView};
+use crate::mm::MmapWriteGuard;
+use crate::mutant::{self, Mutant};
+use crate::rmap::family::Families;
+use crate::values::{Errno, FileKind, Pgoff, VmFlags, VmRange, VmaId};
+use vmarea_sync::VmaLockKind;
+
+/// Which half becomes the new VMA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NewHalf {
+    /// The lower one: the old VMA keeps its id with the upper addresses.
+    Below,
+    /// The upper one.
+    Above,
+}
+
+/// What becomes of the upper half of a VMA that is cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Upper {
+    /// Some of it stays.
+    Stays,
+    /// It will be unmapped.
+    Goes,
+}
+
+impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
+    /// Cuts `id` at `addr`, which lies strictly within. ENOMEM at the map limit.
+    #[doc(alias = "split_vma")]
+    pub(crate) fn split(&mut self, id: VmaId, addr: u64, new: NewHalf) -> Result<VmaId, Errno> {
+        if self.state().map_count >= self.space.system.max_map_count {
+            return Err(Errno::ENOMEM);
+        }
+        self.split_unlimited(id, addr, new, Upper::Stays)
+    }
+
+    /// As [`split`](Self::split), whatever the map count, for `munmap`. Where the upper half is to go
+    /// wholly, the lower one keeps its room in the reverse map.
+    #[doc(alias = "__split_vma")]
+    pub(crate) fn split_unlimited(
+        &mut self,
+        id: VmaId,
+        addr: u64,
+        new: NewHalf,
+        upper: Upper,
+    ) -> Result<VmaId, Errno> {
+        self.start_write(id);
+        let old = self.view(id);
+        debug_assert!(old.range.start < addr && addr < old.range.end);
+        if old.body.file.is_some_and(|f| f.kind == FileKind::Hugetlb)
+            && !addr.is_multiple_of(crate::values::PMD_SIZE)
+        {
+            return Err(Errno::EINVAL);
+        }
+        let old = self.prepared_early(old)?;
+        let low = (VmRange::new(old.range.start, addr), old.pgoff);
+        let high = (VmRange::new(addr, old.range.end), old.pgoff_at(addr));
+        let high = match mutant::is_on(Mutant::SplitKeepsPageOffset) {
+            true => (high.0, old.pgoff),
+            false => high,
+        };
+        let (kept, cut) = match new {
+            NewHalf::Below => (high, low),
+            NewHalf::Above => (low, high),
+        };
+        mutant::allocate()?;
+        self.mm.tree.write().reserve(2)?;
+        let new_id = self.new_vma(cut.0, cut.1, old.body)?;
+        let mut families = Families::none();
+        if let Some(anon_vma) = old.anon_vma {
+            let (space, new) = (self.space, self.space.vma(new_id));
+            if (upper, cut.0.start) == (Upper::Goes, old.range.start) {
+                new.set_reach(space.vma(id).reach());
+            }
+            let cloned =
+                space.anon_vma_clone((new_id, new), space.vma(id), anon_vma, &mut families);
+            if let Err(error) = cloned {
+                drop(families);
+                self.release_vma(new_id);
+                return Err(error);
+            }
+        }
+        self.space.split_huge_across(&self.mm.pages, addr);
+        self.set_range_held(id, kept, &mut families);
+        self.link(new_id);
+        if let Some(anon_vma) = old.anon_vma.filter(|_| upper == Upper::Stays) {
+            // Now something follows the lower half.
+            let (space, guard) = (self.space, families.of(self.space, anon_vma));
+            space.anon_vma_moved(space.vma(id), guard);
+        }
+        self.state_mut().stats.splits += 1;
+        Ok(new_id)
+    }
+
+    /// Where the policy says so, private anonymous memory gets its anon_vma before it is cut, so that
+    /// its pieces share one and join again whenever they meet.
+    fn prepared_early(&mut self, old: VmaView) -> Result<VmaView, Errno> {
+        let private = !old
+            .body
+            .flags
+            .intersects(VmFlags::MAYSHARE | VmFlags::SPECIAL);
+        if self.space.policy.merging.early_anon_vma
+            && private
+            && old.body.file.is_none()
+            && old.anon_vma.is_none()
+        {
+            self.anon_vma_prepare(&old)?;
+            return Ok(self.view(old.id));
+        }
+        Ok(old)
+    }
+
+    /// A VMA of this mm that is not in the map yet.
+    pub(crate) fn new_vma(
+        &mut self,
+        range: VmRange,
+        pgoff: Pgoff,
+        body: VmaBody,
+    ) -> Result<VmaId, Errno> {
+        mutant::allocate()?;
+        let id = VmaId(self.space.vmas.insert()?);
+        let vma = self.space.vma(id);
+        vma.body.claim(&mut self.token);
+        *vma.body.get_mut(&mut self.token) = body;
+        vma.set_range(range, pgoff);
+        vma.set_anon_vma(None);
+        vma.set_mm(Some(self.id));
+        Ok(id)
+    }
+}

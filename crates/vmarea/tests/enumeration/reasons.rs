@@ -1,0 +1,160 @@
+//! Is the reason of a refusal true? Asked of the pure decision, at the attempt itself.
+//!
+//! The obstacle that the reason names is taken away from the neighbour, and nothing else; then the
+//! decision is asked again. It must merge, or name an obstacle that was not taken away yet. That goes on
+//! until it merges.
+
+use crate::world::World;
+use std::sync::{Arc, Mutex};
+use vmarea::values::{AnonVmaId, Pgoff, Policy, VmaId};
+use vmarea::vma::VmaView;
+use vmarea::vma::merge::{
+    Attempt, Decision, Evidence, Observer, Proposal, Reach, Refusal, Verdict,
+};
+
+/// What was found wrong.
+#[derive(Clone, Default)]
+pub struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Told {
+    pub fn verdict(&self) -> Result<(), String> {
+        match self.0.lock().unwrap().first() {
+            Some(wrong) => Err(wrong.clone()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Listens to the attempts from now on.
+pub fn listen(w: &mut World) -> Told {
+    let told = Told::default();
+    let policy = *w.machine.space().policy();
+    let listener = Listener {
+        policy,
+        told: told.clone(),
+    };
+    w.machine.set_observer(Box::new(listener));
+    told
+}
+
+struct Listener {
+    policy: Policy,
+    told: Told,
+}
+
+impl Observer for Listener {
+    fn attempt(&self, attempt: &Attempt<'_>) {
+        for left in [true, false] {
+            let refused = if left {
+                attempt.verdict.left
+            } else {
+                attempt.verdict.right
+            };
+            if let Some(refusal) = refused
+                && let Err(wrong) = Peel::new(&self.policy, attempt, left).down(refusal)
+            {
+                self.told.0.lock().unwrap().push(wrong);
+            }
+        }
+    }
+}
+
+/// An attempt from which obstacles are taken away.
+struct Peel<'a> {
+    policy: &'a Policy,
+    left: bool,
+    proposal: Proposal,
+    prev: Option<VmaView>,
+    next: Option<VmaView>,
+    evidence: &'a dyn Evidence,
+    /// What was decided last.
+    verdict: Verdict,
+}
+
+impl<'a> Peel<'a> {
+    fn new(policy: &'a Policy, attempt: &Attempt<'a>, left: bool) -> Self {
+        Peel {
+            policy,
+            left,
+            proposal: *attempt.proposal,
+            prev: attempt.prev.copied(),
+            next: attempt.next.copied(),
+            evidence: attempt.evidence,
+            verdict: *attempt.verdict,
+        }
+    }
+
+    fn down(mut self, mut refusal: Refusal) -> Result<(), String> {
+        let mut taken = Vec::new();
+        loop {
+            taken.push(refusal);
+            self.take_away(refusal);
+            let decision = Decision {
+                policy: self.policy,
+                evidence: self.evidence,
+            };
+            let (prev, next) = (self.prev.as_ref(), self.next.as_ref());
+            let verdict = decision.decide(&self.proposal, prev, next, Reach::Both);
+            let now = if self.left {
+                verdict.left
+            } else {
+                verdict.right
+            };
+            self.verdict = verdict;
+            match now {
+                None => return Ok(()),
+                Some(other) if !taken.contains(&other) => refusal = other,
+                Some(same) => {
+                    return Err(format!("{same:?} is still there without {taken:?}"));
+                }
+            }
+        }
+    }
+
+    fn anon_vma_of(&self, id: Option<VmaId>) -> Option<AnonVmaId> {
+        let p = &self.proposal;
+        let views = [&self.prev, &self.next, &p.middle, &p.copied_from];
+        let holder = views.into_iter().flatten().find(|v| Some(v.id) == id)?;
+        holder.anon_vma
+    }
+
+    /// The neighbour no longer differs in this.
+    fn take_away(&mut self, refusal: Refusal) {
+        // What joins the other side has the anon_vma and the line that survive there; else the range's
+        // own count.
+        let joined = self.verdict.plan.filter(|plan| plan.anon_from.is_some());
+        let survives = joined.and_then(|plan| self.anon_vma_of(plan.anon_from));
+        let p = &mut self.proposal;
+        let side = if self.left {
+            self.prev.as_mut()
+        } else {
+            self.next.as_mut()
+        };
+        let Some(other) = side else { return };
+        match refusal {
+            Refusal::Policy => other.body.policy = p.body.policy,
+            Refusal::Protection | Refusal::Flags => other.body.flags = p.body.flags,
+            Refusal::AnonVma => {
+                // Both have the same, and no other.
+                other.anon_vma = survives.or(p.anon_vma);
+                other.chain_singular = true;
+                for own in p.middle.iter_mut().chain(&mut p.copied_from) {
+                    own.chain_singular = true;
+                }
+            }
+            Refusal::PageOffset => {
+                let start = other.range.start;
+                let apart = Pgoff::of_addr(start)
+                    .0
+                    .wrapping_sub(Pgoff::of_addr(p.range.start).0);
+                let own = Pgoff(self.verdict.pgoff.0.wrapping_add(apart));
+                other.pgoff = joined.map_or(own, |plan| {
+                    let before = Pgoff::of_addr(plan.range.start).0;
+                    let apart = Pgoff::of_addr(start).0.wrapping_sub(before);
+                    Pgoff(plan.pgoff.0.wrapping_add(apart))
+                });
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A thread or an address space ends while a cache is filled.
+//!
+//! What comes of it, for every cache: nobody waits for the cache or is kept by it. The VMAs that it names
+//! can go, their slots and that of the address space begin another life, and a thread that was left
+//! behind is answered by the index until it has entered the next one.
+
+use crate::fleet::{Fleet, spaced};
+use vmarea::lookup::{Cache, Checked, LastUsed, LastUsedAndLargest, Lookup, NoCache, VmaCache};
+use vmarea::values::MmId;
+use vmarea::values::call_flags::prot;
+
+const MAPPINGS: u64 = 8;
+
+/// The slot of an address space, whichever life of it.
+fn slot(mm: MmId) -> u32 {
+    mm.to_bits() as u32
+}
+
+fn fill<C: Cache + 'static>(fleet: &mut Fleet<C>, thread: usize) {
+    for n in 0..MAPPINGS {
+        fleet.own(thread, n * 4);
+        fleet.own(thread, n * 4 + 1);
+    }
+}
+
+/// The mappings go, and others come at the same places and in the same slots.
+fn map_anew<C: Cache + 'static>(fleet: &Fleet<C>, mm: MmId) {
+    fleet.unmap(mm, 0, MAPPINGS * 4);
+    for n in 0..MAPPINGS {
+        fleet.map(mm, n * 4, 2, prot::READ);
+    }
+}
+
+fn a_thread_ends<C: Cache + 'static>(own_to_a_thread: bool) {
+    let (mut fleet, mm) = spaced::<C>(MAPPINGS);
+    for thread in 1..4 {
+        fleet.enter(thread, mm);
+        fill(&mut fleet, thread);
+        fleet.threads[thread] = None;
+        // With no other look between: a thread of the same number finds nothing of the one before.
+        fleet.enter(thread, mm);
+        let last = (MAPPINGS - 1) * 4;
+        if own_to_a_thread {
+            assert!(!fleet.hits(thread, last), "{}: another thread's", C::NAME);
+        }
+        fill(&mut fleet, thread);
+        fleet.threads[thread] = None;
+        // The writer has nobody to tell, and the slots of what went are used again.
+        map_anew(&fleet, mm);
+        fill(&mut fleet, 0);
+    }
+    fleet.space.validate_all().unwrap();
+    fleet.threads.clear();
+    fleet.end(mm);
+    fleet.space.validate_all().unwrap();
+}
+
+#[test]
+fn a_thread_ends_with_a_filled_cache() {
+    a_thread_ends::<NoCache>(false);
+    a_thread_ends::<LastUsed>(false);
+    a_thread_ends::<LastUsedAndLargest>(false);
+    a_thread_ends::<VmaCache>(true);
+    a_thread_ends::<VmaCache<1>>(true);
+    a_thread_ends::<Checked>(true);
+    a_thread_ends::<Checked<2>>(true);
+}
+
+fn an_mm_ends<C: Cache + 'static>() {
+    let (mut fleet, old) = spaced::<C>(MAPPINGS);
+    fill(&mut fleet, 0);
+    fleet.end(old);
+    // The address space is gone, whatever names it.
+    let gone = fleet.space.mmap_read_lock(old).map(|_| ());
+    assert_eq!(gone, None, "{}", C::NAME);
+    let next = fleet.mm();
+    assert_eq!(slot(next), slot(old), "the test wants it in the same slot");
+    assert_ne!(next, old);
+    for n in 0..MAPPINGS {
+        fleet.map(next, n * 4, 2, prot::READ);
+    }
+    // The thread has not entered it: what it keeps is of VMAs that are no more, in slots that are in
+    // use. `look` holds each answer against the index.
+    for page in [0, 1, (MAPPINGS - 1) * 4] {
+        let answer = fleet.look(0, next, page);
+        assert!(matches!(answer, Lookup::Searched(Some(_))), "{}", C::NAME);
+    }
+    fleet.enter(0, next);
+    fill(&mut fleet, 0);
+    fleet.end(next);
+    fleet.space.validate_all().unwrap();
+}
+
+#[test]
+fn an_mm_ends_while_a_cache_still_points_into_it() {
+    an_mm_ends::<NoCache>();
+    an_mm_ends::<VmaCache>();
+    an_mm_ends::<VmaCache<1>>();
+    an_mm_ends::<Checked>();
+    an_mm_ends::<Checked<2>>();
+}
+
+/// A cache of the address space itself goes with it: the next one begins without.
+#[test]
+fn an_mm_ends_with_its_own_cache() {
+    fn begins_empty<C: Cache + 'static>() {
+        let (mut fleet, old) = spaced::<C>(MAPPINGS);
+        fill(&mut fleet, 0);
+        fleet.end(old);
+        let next = fleet.mm();
+        assert_eq!(slot(next), slot(old), "the test wants it in the same slot");
+        fleet.map(next, (MAPPINGS - 1) * 4, 2, prot::READ);
+        fleet.enter(0, next);
+        let last = (MAPPINGS - 1) * 4;
+        assert!(!fleet.hits(0, last), "{}: of the one before", C::NAME);
+        assert!(fleet.hits(0, last));
+    }
+    begins_empty::<LastUsed>();
+    begins_empty::<LastUsedAndLargest>();
+}

@@ -1,0 +1,145 @@
+//! A machine whose lookups go through one cache, and the threads that make them.
+//!
+//! The cache's parts lie beside the address spaces and the threads, as an embedder keeps them; writers
+//! tell of their changes through the core's observer.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use vmarea::call::mmap::MmapRequest;
+use vmarea::lookup::{Cache, Change, Lookup, Observer, Vmas, find_vma};
+use vmarea::mm::{Layout, Limits};
+use vmarea::values::call_flags::prot;
+use vmarea::values::{MmId, Policy, VmaId};
+use vmarea::{Space, System};
+
+pub const PAGE: u64 = 4096;
+pub const BASE: u64 = 0x10_0000_0000;
+pub const NONE: u32 = 0;
+
+pub fn at(page: u64) -> u64 {
+    BASE + page * PAGE
+}
+
+/// A machine whose address spaces are looked up through a cache `C`, by threads that live in them.
+pub struct Fleet<C: Cache> {
+    pub space: Space,
+    pub shared: Arc<Shared<C>>,
+    pub threads: Vec<Option<(MmId, C::Thread)>>,
+}
+
+/// The caches' parts of the address spaces, which writers tell of their changes.
+pub struct Shared<C: Cache>(pub Mutex<HashMap<MmId, C::Mm>>);
+
+struct Telling<C: Cache>(Arc<Shared<C>>);
+
+impl<C: Cache> Observer for Telling<C> {
+    fn looked_up(&self, _: &dyn Vmas, _: u64, _: Option<VmaId>) {}
+
+    fn changed(&self, vmas: &dyn Vmas, change: Change) {
+        let all = self.0.0.lock().unwrap();
+        let Some(shared) = all.get(&vmas.mm()) else {
+            return;
+        };
+        match change {
+            Change::Unlinked { vma, prev } => C::unlinked(shared, vma, prev),
+            Change::Unmapped => C::unmapped(shared),
+            Change::Linked(_) | Change::Resized { .. } => {}
+        }
+    }
+}
+
+impl<C: Cache + 'static> Fleet<C> {
+    pub fn new() -> Self {
+        let shared = Arc::new(Shared(Mutex::default()));
+        let mut space = Space::new(Policy::LINUX, System::default());
+        space.set_lookup_observer(Box::new(Telling::<C>(Arc::clone(&shared))));
+        Fleet {
+            space,
+            shared,
+            threads: Vec::new(),
+        }
+    }
+
+    pub fn mm(&self) -> MmId {
+        let mm = self
+            .space
+            .mm_create(Layout::default(), Limits::default())
+            .unwrap();
+        let new = self
+            .shared
+            .0
+            .lock()
+            .unwrap()
+            .insert(mm, C::Mm::default())
+            .is_none();
+        assert!(new, "an id is used once");
+        mm
+    }
+
+    pub fn end(&self, mm: MmId) {
+        self.space.mm_exit(mm).unwrap();
+        self.shared.0.lock().unwrap().remove(&mm);
+    }
+
+    /// A new thread of `mm`, or the thread executes a program there.
+    pub fn enter(&mut self, thread: usize, mm: MmId) {
+        if self.threads.len() <= thread {
+            self.threads.resize_with(thread + 1, || None);
+        }
+        let (now, own) = self.threads[thread].get_or_insert_with(|| (mm, C::Thread::default()));
+        *now = mm;
+        C::enter(&self.shared.0.lock().unwrap()[&mm], own, mm);
+    }
+
+    /// Looks up in the thread's own address space.
+    pub fn own(&mut self, thread: usize, page: u64) -> Lookup {
+        let mm = self.threads[thread].as_ref().unwrap().0;
+        self.look(thread, mm, page)
+    }
+
+    /// Looks up by `thread` in `mm`, and holds the answer against the index.
+    pub fn look(&mut self, thread: usize, mm: MmId, page: u64) -> Lookup {
+        let addr = at(page) + 7;
+        let guard = self.space.mmap_read_lock(mm).unwrap();
+        let all = self.shared.0.lock().unwrap();
+        let (_, own) = self.threads[thread].as_mut().unwrap();
+        let answer = find_vma::<C, _>(&all[&mm], own, &guard, addr);
+        assert_eq!(answer.vma(), guard.find(addr), "{} at page {page}", C::NAME);
+        if let Lookup::Hit(vma, range) = answer {
+            assert_eq!(guard.range(vma), Some(range));
+            assert!(range.contains(addr));
+        }
+        answer
+    }
+
+    pub fn hits(&mut self, thread: usize, page: u64) -> bool {
+        matches!(self.own(thread, page), Lookup::Hit(..))
+    }
+
+    /// Mappings that do not merge: the protection says how they differ.
+    pub fn map(&self, mm: MmId, page: u64, pages: u64, prot: u32) {
+        let request = MmapRequest {
+            addr: at(page),
+            len: pages * PAGE,
+            prot,
+            flags: 0x32,
+            ..MmapRequest::default()
+        };
+        self.space.mmap(mm, &request).unwrap();
+    }
+
+    pub fn unmap(&self, mm: MmId, page: u64, pages: u64) {
+        self.space.munmap(mm, at(page), pages * PAGE).unwrap();
+    }
+}
+
+/// Mappings of two pages with a hole of two after each, in a new address space with one thread.
+pub fn spaced<C: Cache + 'static>(mappings: u64) -> (Fleet<C>, MmId) {
+    let mut fleet = Fleet::<C>::new();
+    let mm = fleet.mm();
+    fleet.enter(0, mm);
+    for n in 0..mappings {
+        fleet.map(mm, n * 4, 2, prot::READ);
+    }
+    (fleet, mm)
+}

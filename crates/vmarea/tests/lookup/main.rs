@@ -1,0 +1,420 @@
+//! The lookup caches in front of real address spaces.
+//!
+//! Whatever a cache holds, a lookup through it gives what the index says: checked over random calls of
+//! several address spaces and threads, with sequence numbers that overflow all the time. And each
+//! cache forgets what its text says that it forgets, and nothing else.
+
+mod ends;
+mod fleet;
+
+use fleet::{Fleet, NONE, PAGE, at, spaced};
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+use vmarea::call::mmap::MmapRequest;
+use vmarea::lookup::{
+    Cache, Checked, LastUsed, LastUsedAndLargest, Lookup, NoCache, VmaCache, Vmas, find_vma,
+};
+use vmarea::mm::{Layout, Limits};
+use vmarea::values::call_flags::prot;
+use vmarea::values::{MmId, Policy};
+use vmarea::{Space, System};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Map {
+        mm: usize,
+        page: u64,
+        pages: u64,
+        prot: u32,
+    },
+    Unmap {
+        mm: usize,
+        page: u64,
+        pages: u64,
+    },
+    Protect {
+        mm: usize,
+        page: u64,
+        pages: u64,
+        prot: u32,
+    },
+    Move {
+        mm: usize,
+        from: u64,
+        to: u64,
+        pages: u64,
+    },
+    Look {
+        thread: usize,
+        page: u64,
+    },
+    LookElsewhere {
+        thread: usize,
+        mm: usize,
+        page: u64,
+    },
+    Enter {
+        thread: usize,
+        mm: usize,
+    },
+    ThreadEnds {
+        thread: usize,
+    },
+    MmEnds {
+        mm: usize,
+    },
+}
+
+const PAGES: u64 = 48;
+const MMS: usize = 3;
+const THREADS: usize = 4;
+
+fn step() -> impl Strategy<Value = Step> {
+    let (mm, thread) = (0..MMS, 0..THREADS);
+    let (page, pages) = (0..PAGES, 1..8u64);
+    let prot = prop_oneof![Just(0u32), Just(1), Just(3)];
+    prop_oneof![
+        4 => (mm.clone(), page.clone(), pages.clone(), prot.clone())
+            .prop_map(|(mm, page, pages, prot)| Step::Map { mm, page, pages, prot }),
+        3 => (mm.clone(), page.clone(), pages.clone())
+            .prop_map(|(mm, page, pages)| Step::Unmap { mm, page, pages }),
+        2 => (mm.clone(), page.clone(), pages.clone(), prot)
+            .prop_map(|(mm, page, pages, prot)| Step::Protect { mm, page, pages, prot }),
+        1 => (mm.clone(), page.clone(), page.clone(), pages)
+            .prop_map(|(mm, from, to, pages)| Step::Move { mm, from, to, pages }),
+        16 => (thread.clone(), page.clone()).prop_map(|(thread, page)| Step::Look { thread, page }),
+        2 => (thread.clone(), mm.clone(), page)
+            .prop_map(|(thread, mm, page)| Step::LookElsewhere { thread, mm, page }),
+        1 => (thread.clone(), mm.clone()).prop_map(|(thread, mm)| Step::Enter { thread, mm }),
+        1 => thread.prop_map(|thread| Step::ThreadEnds { thread }),
+        1 => mm.prop_map(|mm| Step::MmEnds { mm }),
+    ]
+}
+
+/// Takes the steps; every lookup is checked where it is made.
+fn walk<C: Cache + 'static>(steps: &[Step]) {
+    let mut fleet = Fleet::<C>::new();
+    let mut mms: Vec<MmId> = (0..MMS).map(|_| fleet.mm()).collect();
+    for thread in 0..THREADS {
+        fleet.enter(thread, mms[thread % MMS]);
+    }
+    for step in steps {
+        match *step {
+            Step::Map {
+                mm,
+                page,
+                pages,
+                prot,
+            } => fleet.map(mms[mm], page, pages, prot),
+            Step::Unmap { mm, page, pages } => fleet.unmap(mms[mm], page, pages),
+            Step::Protect {
+                mm,
+                page,
+                pages,
+                prot,
+            } => {
+                // Over a hole it is refused, or done by half.
+                let _ = fleet
+                    .space
+                    .mprotect(mms[mm], at(page), pages * PAGE, prot, -1);
+            }
+            Step::Move {
+                mm,
+                from,
+                to,
+                pages,
+            } => {
+                let request = vmarea::call::mremap::MremapRequest {
+                    addr: at(from),
+                    old_len: pages * PAGE,
+                    new_len: pages * PAGE,
+                    flags: vmarea::values::call_flags::MremapFlags::from_bits_retain(3),
+                    new_addr: at(to),
+                    ..Default::default()
+                };
+                // Holes, borders and overlap are refused.
+                let _ = fleet.space.mremap(mms[mm], &request);
+            }
+            Step::Look { thread, page } => {
+                fleet.own(thread, page);
+            }
+            Step::LookElsewhere { thread, mm, page } => {
+                fleet.look(thread, mms[mm], page);
+            }
+            Step::Enter { thread, mm } => fleet.enter(thread, mms[mm]),
+            Step::ThreadEnds { thread } => {
+                // With a filled cache; another one takes its place.
+                let (mm, _) = fleet.threads[thread].take().unwrap();
+                fleet.enter(thread, mm);
+            }
+            Step::MmEnds { mm } => {
+                // The threads that lived there still point into it when the next takes its slot.
+                let old = mms[mm];
+                fleet.end(old);
+                mms[mm] = fleet.mm();
+                fleet.map(mms[mm], 0, PAGES, prot::READ);
+                for thread in 0..THREADS {
+                    if fleet.threads[thread].as_ref().unwrap().0 == old {
+                        fleet.look(thread, mms[mm], 1);
+                        fleet.enter(thread, mms[mm]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_lookup_gives_what_the_index_says(steps in prop::collection::vec(step(), 1..160)) {
+        walk::<NoCache>(&steps);
+        walk::<LastUsed>(&steps);
+        walk::<LastUsedAndLargest>(&steps);
+        walk::<VmaCache>(&steps);
+        // The number begins anew after every third removal.
+        walk::<VmaCache<2>>(&steps);
+        walk::<Checked>(&steps);
+        // Hardly any room.
+        walk::<Checked<2>>(&steps);
+    }
+}
+
+#[test]
+fn the_last_used_one_is_shared_by_all_threads() {
+    let (mut fleet, mm) = spaced::<LastUsed>(4);
+    fleet.enter(1, mm);
+    assert!(!fleet.hits(0, 0));
+    assert!(fleet.hits(0, 1) && fleet.hits(1, 1));
+    // Two threads in two VMAs take it from each other.
+    for _ in 0..3 {
+        assert!(!fleet.hits(1, 4) && !fleet.hits(0, 0));
+    }
+    fleet.unmap(mm, 12, 2);
+    assert!(!fleet.hits(0, 0), "any munmap empties it");
+    // Going into its neighbour by a merge it leaves its place to the one before.
+    fleet.map(mm, 2, 2, NONE);
+    assert!(!fleet.hits(0, 2));
+    fleet
+        .space
+        .mprotect(mm, at(2), 2 * PAGE, prot::READ, -1)
+        .unwrap();
+    assert!(fleet.hits(0, 0) && fleet.hits(0, 3));
+}
+
+#[test]
+fn the_largest_one_stays_beside_it() {
+    let (mut fleet, mm) = spaced::<LastUsedAndLargest>(4);
+    fleet.map(mm, 100, 50, prot::READ);
+    assert!(!fleet.hits(0, 120));
+    for _ in 0..3 {
+        assert!(!fleet.hits(0, 0) && !fleet.hits(0, 4));
+        assert!(fleet.hits(0, 101) && fleet.hits(0, 149));
+    }
+    fleet.unmap(mm, 100, 50);
+    fleet.map(mm, 100, 1, prot::READ);
+    assert!(!fleet.hits(0, 100));
+}
+
+#[test]
+fn vmacache_has_four_entries_chosen_by_the_page_number() {
+    let (mut fleet, mm) = spaced::<VmaCache>(8);
+    // Pages 0, 4, 8 are the same modulo 4, page 1 is not.
+    assert!(!fleet.hits(0, 0) && !fleet.hits(0, 4) && !fleet.hits(0, 0));
+    assert!(!fleet.hits(0, 9) && fleet.hits(0, 0) && fleet.hits(0, 9));
+    fleet.unmap(mm, 28, 2);
+    assert!(!fleet.hits(0, 0), "a removal elsewhere empties it");
+    assert!(fleet.hits(0, 0));
+    fleet.map(mm, 28, 2, prot::READ);
+    assert!(fleet.hits(0, 0), "what is added takes nothing away");
+}
+
+#[test]
+fn vmacache_serves_no_other_address_space() {
+    let (mut fleet, mm) = spaced::<VmaCache>(2);
+    let other = fleet.mm();
+    fleet.map(other, 0, 2, prot::READ);
+    assert!(!fleet.hits(0, 0));
+    for _ in 0..2 {
+        let elsewhere = fleet.look(0, other, 0);
+        assert!(matches!(elsewhere, Lookup::Searched(Some(_))));
+        assert!(fleet.hits(0, 0));
+    }
+    fleet.enter(0, other);
+    fleet.enter(0, mm);
+    assert!(!fleet.hits(0, 0), "execve empties it");
+}
+
+/// A thread sleeps for a whole round of the number: only the flush keeps its entries from use.
+#[test]
+fn an_overflow_empties_the_caches_of_all_threads() {
+    const LAST: u32 = 5;
+    let (mut fleet, mm) = spaced::<VmaCache<LAST>>(2);
+    fleet.enter(1, mm);
+    assert!(!fleet.hits(0, 0) && fleet.hits(0, 0));
+    assert!(!fleet.hits(1, 4) && fleet.hits(1, 4));
+    fleet.unmap(mm, 0, 2);
+    for _ in 0..LAST {
+        fleet.map(mm, 40, 1, prot::READ);
+        fleet.unmap(mm, 40, 1);
+    }
+    // Another one is in the slot of the first, at another place.
+    fleet.map(mm, 0, 2, NONE);
+    assert!(!fleet.hits(0, 0) && !fleet.hits(1, 4));
+    assert!(fleet.hits(0, 0) && fleet.hits(1, 4));
+}
+
+#[test]
+fn a_thread_that_ended_with_a_filled_cache_is_not_flushed() {
+    let (mut fleet, mm) = spaced::<VmaCache<1>>(2);
+    for thread in 1..100 {
+        fleet.enter(thread, mm);
+        assert!(!fleet.hits(thread, 0) && fleet.hits(thread, 1));
+        fleet.threads[thread] = None;
+    }
+    for _ in 0..5 {
+        fleet.map(mm, 40, 1, prot::READ);
+        fleet.unmap(mm, 40, 1);
+        assert!(!fleet.hits(0, 0) && fleet.hits(0, 0));
+    }
+}
+
+#[test]
+fn ours_loses_nothing_to_changes_elsewhere() {
+    let (mut fleet, mm) = spaced::<Checked>(16);
+    for n in 0..16 {
+        assert!(!fleet.hits(0, n * 4));
+    }
+    fleet.map(mm, 200, 2, prot::READ);
+    fleet.unmap(mm, 200, 2);
+    fleet.unmap(mm, 20, 2);
+    for n in (0..16).filter(|n| *n != 5) {
+        assert!(fleet.hits(0, n * 4 + 1), "{n}");
+    }
+    // In the place of the removed one is another.
+    fleet.map(mm, 20, 2, prot::READ);
+    assert!(!fleet.hits(0, 20) && fleet.hits(0, 21));
+}
+
+#[test]
+fn ours_finds_what_grew_and_what_was_cut() {
+    let (mut fleet, mm) = spaced::<Checked>(8);
+    for n in 0..8 {
+        fleet.own(0, n * 4);
+    }
+    // Upwards, then downwards.
+    fleet.map(mm, 6, 1, prot::READ);
+    assert!(fleet.hits(0, 6) && fleet.hits(0, 5));
+    fleet.map(mm, 11, 1, prot::READ);
+    assert!(fleet.hits(0, 11) && fleet.hits(0, 13));
+    // Cut: the half that is new is a miss, once.
+    fleet.space.mprotect(mm, at(17), PAGE, NONE, -1).unwrap();
+    let halves = [fleet.hits(0, 16), fleet.hits(0, 17)];
+    assert_ne!(halves[0], halves[1]);
+    assert!(fleet.hits(0, 16) && fleet.hits(0, 17));
+}
+
+#[test]
+fn ours_keeps_what_is_used_when_it_is_full() {
+    let (mut fleet, _) = spaced::<Checked<8>>(40);
+    for round in 0..10 {
+        for n in 0..4 {
+            assert_eq!(fleet.hits(0, n * 4), round > 0, "{n} in round {round}");
+            assert!(fleet.hits(0, n * 4 + 1));
+        }
+        fleet.own(0, (8 + round * 3) * 4);
+    }
+}
+
+#[test]
+fn ours_rests_where_nothing_is_found_again() {
+    let (mut fleet, _) = spaced::<Checked<4>>(200);
+    for n in 0..200 {
+        assert!(!fleet.hits(0, n * 4));
+    }
+    // It is left alone altogether, and the rest ends.
+    assert!(!fleet.hits(0, 199 * 4 + 1));
+    let rounds = (0..2000).take_while(|_| {
+        let hits = [fleet.hits(0, 0), fleet.hits(0, 4), fleet.hits(0, 8)];
+        hits != [true; 3]
+    });
+    let rounds = rounds.count();
+    assert!(rounds > 50 && rounds < 200, "{rounds}");
+}
+
+/// Lookups that go by before it has what is looked at again and again.
+fn lookups_until_it_hits(fleet: &mut Fleet<Checked<4>>) -> u64 {
+    let mut lookups = 0;
+    while !(fleet.hits(0, 0) && fleet.hits(0, 4)) {
+        lookups += 1;
+        assert!(lookups < 100_000, "it never wakes");
+    }
+    lookups
+}
+
+#[test]
+fn ours_rests_longer_where_nothing_is_ever_found_again() {
+    let (mut fleet, _) = spaced::<Checked<4>>(200);
+    let tire = |fleet: &mut Fleet<Checked<4>>, lookups: u64| {
+        for n in 0..lookups {
+            fleet.own(0, n % 200 * 4);
+        }
+    };
+    // So long that every rest is of the longest, of 8,192 lookups; then into the midst of one.
+    tire(&mut fleet, 60_000);
+    let after_many = lookups_until_it_hits(&mut fleet);
+    assert!(after_many > 2048 && after_many < 8256, "{after_many}");
+    // Something is won, and so the next rest is as short as the first, of 512.
+    for _ in 0..200 {
+        assert!(fleet.hits(0, 0) && fleet.hits(0, 4));
+    }
+    tire(&mut fleet, 50);
+    let after_one = lookups_until_it_hits(&mut fleet);
+    assert!(after_one > 100 && after_one <= 512, "{after_one}");
+}
+
+/// Readers with caches of their own while a writer maps and unmaps what they look at.
+#[test]
+fn answers_hold_while_another_thread_changes_the_address_space() {
+    let space = Space::new(Policy::LINUX, System::default());
+    let mm = space
+        .mm_create(Layout::default(), Limits::default())
+        .unwrap();
+    let request = |n: u64, prot| MmapRequest {
+        addr: at(n * 2),
+        len: PAGE,
+        prot,
+        flags: 0x32,
+        ..MmapRequest::default()
+    };
+    for n in 0..64 {
+        space.mmap(mm, &request(n, prot::READ)).unwrap();
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for seed in 1..=2u64 {
+            let (space, stop) = (&space, &stop);
+            scope.spawn(move || {
+                let mut own = Default::default();
+                Checked::<16>::enter(&(), &mut own, mm);
+                let (mut random, mut hits) = (seed, 0u64);
+                while hits < 1000 || !stop.load(Ordering::Relaxed) {
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    let addr = at((random >> 40) % 24 * 2);
+                    let guard = space.mmap_read_lock(mm).unwrap();
+                    let answer = find_vma::<Checked<16>, _>(&(), &mut own, &guard, addr);
+                    assert_eq!(answer.vma(), guard.find(addr));
+                    hits += u64::from(matches!(answer, Lookup::Hit(..)));
+                }
+            });
+        }
+        for n in (0..64).cycle().take(20_000) {
+            space.munmap(mm, at(n * 2), PAGE).unwrap();
+            space.mmap(mm, &request(n, prot::READ)).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}

@@ -1,0 +1,135 @@
+//! Random calls on a few forked address spaces; every invariant is checked after each.
+
+mod rng;
+
+use rng::Rng;
+use vmarea::call::mlock::LockPages;
+use vmarea::call::mmap::MmapRequest;
+use vmarea::call::mremap::MremapRequest;
+use vmarea::fault::Touch;
+use vmarea::mm::{Layout, Limits};
+use vmarea::values::call_flags::MremapFlags;
+use vmarea::values::{File, FileId, FileKind, MmId, Policy};
+use vmarea::{Space, System};
+
+const ARENA: u64 = 0x10_0000_0000;
+const PAGES: u64 = 48;
+
+fn file(id: u64) -> File {
+    File {
+        id: FileId(id),
+        inode: id,
+        kind: FileKind::Regular,
+        readable: true,
+        writable: true,
+        noexec: false,
+        append_only: false,
+        write_sealed: false,
+    }
+}
+
+fn step(space: &Space, rng: &mut Rng, mms: &mut Vec<MmId>) {
+    let at = rng.below(mms.len() as u64) as usize;
+    let mm = mms[at];
+    let addr = ARENA + rng.below(PAGES) * 4096;
+    let len = (1 + rng.below(8)) * 4096;
+    let prot = rng.pick(&[0u32, 1, 3, 3, 3, 5, 7]);
+    match rng.below(20) {
+        0..=4 => {
+            let kind = rng.pick(&[2u32, 2, 2, 1]);
+            let f = file(1 + rng.below(2));
+            let with_file = rng.below(3) == 0;
+            let request = MmapRequest {
+                addr,
+                len,
+                prot,
+                flags: kind | 0x10 | if with_file { 0 } else { 0x20 },
+                file: with_file.then_some(&f),
+                offset: addr - ARENA,
+                shared_anon: (kind == 1).then_some(FileId(1000 + rng.below(1 << 40))),
+                ..MmapRequest::default()
+            };
+            let _ = space.mmap(mm, &request);
+        }
+        5 | 6 => drop(space.munmap(mm, addr, len)),
+        7..=9 => drop(space.mprotect(mm, addr, len, prot, -1)),
+        10 | 11 => {
+            let request = MremapRequest {
+                addr,
+                old_len: len,
+                new_len: if rng.below(2) == 0 {
+                    len
+                } else {
+                    (1 + rng.below(8)) * 4096
+                },
+                flags: MremapFlags::from_bits_retain(rng.pick(&[0u32, 1, 3, 3, 5, 7])),
+                new_addr: ARENA + rng.below(PAGES) * 4096,
+                ..MremapRequest::default()
+            };
+            let _ = space.mremap(mm, &request);
+        }
+        12 => drop(space.madvise(
+            mm,
+            addr,
+            len,
+            rng.pick(&[0, 1, 4, 10, 11, 14, 15, 18, 19, 22, 23, 102, 103]),
+        )),
+        13 => drop(space.mlock(mm, addr, len, LockPages::Now)),
+        14 => drop(space.munlock(mm, addr, len)),
+        15 if mms.len() < 4 => mms.push(space.fork(mm).unwrap()),
+        16 if mms.len() > 1 && rng.below(4) == 0 => space.mm_exit(mms.swap_remove(at)).unwrap(),
+        _ => {
+            for _ in 0..4 {
+                let addr = ARENA + rng.below(PAGES * 4096);
+                space
+                    .fault(mm, addr, rng.pick(&[Touch::Read, Touch::Write]))
+                    .unwrap();
+            }
+        }
+    }
+}
+
+fn run(policy: Policy, seed: u64, steps: u32) {
+    let space = Space::new(policy, System::default());
+    let layout = Layout {
+        mmap_base: 0x7f00_0000_0000,
+        ..Layout::default()
+    };
+    let mut rng = Rng(seed);
+    let mut mms = vec![
+        space
+            .mm_create(
+                layout,
+                Limits {
+                    ipc_lock: true,
+                    ..Limits::default()
+                },
+            )
+            .unwrap(),
+    ];
+    for n in 0..steps {
+        step(&space, &mut rng, &mut mms);
+        if let Err(v) = space.validate_all() {
+            panic!("{} seed {seed} step {n}: {}", policy.name, v.0);
+        }
+    }
+    for mm in mms {
+        space.mm_exit(mm).unwrap();
+    }
+    let left = format!("{space:?}");
+    assert!(
+        left.contains("vmas: 0, anon_vmas: 0, frames: 0"),
+        "left over: {left}"
+    );
+}
+
+#[test]
+fn every_invariant_holds_after_every_call() {
+    let mut generous = Policy::VMAREA;
+    generous.merging.copy_budget = 3;
+    for policy in Policy::PRESETS.into_iter().chain([generous]) {
+        for seed in 0..12 {
+            run(policy, seed * 77 + 5, 1500);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Walks of the reverse map from other threads, while merges and moves change what they walk over.
+//!
+//! One thread moves pages about and changes their protection, so that VMAs of different anon_vmas meet,
+//! join and are cut again in every way; pages are shared with a child, or not, or no longer. Others ask
+//! for each page, all the time, where it is mapped. No page is ever unmapped, so each answer must name as
+//! many places as the first did.
+
+mod rng;
+
+use rng::Rng;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vmarea::call::mmap::MmapRequest;
+use vmarea::call::mremap::MremapRequest;
+use vmarea::fault::Touch;
+use vmarea::mm::{Layout, Limits};
+use vmarea::values::call_flags::MremapFlags;
+use vmarea::values::{FrameId, MmId, Policy, VmRange};
+use vmarea::vma::merge::MergeKind;
+use vmarea::{Space, System};
+
+const PAGE: u64 = 4096;
+const BASE: u64 = 0x10_0000_0000;
+/// Pages of the arena.
+const ARENA: u64 = 96;
+/// Steps at the least, and walks: whichever takes longer.
+const STEPS: u64 = 40_000;
+const WALKS: u64 = 200_000;
+const WALKERS: usize = 2;
+
+fn at(page: u64) -> u64 {
+    BASE + page * PAGE
+}
+
+/// A process with pages in pieces, each with an anon_vma of its own, some of them shared.
+struct Stage {
+    space: Space,
+    mm: MmId,
+    rng: Rng,
+    /// Pages of the arena that must stay mapped.
+    live: Vec<bool>,
+}
+
+impl Stage {
+    fn new(policy: Policy, seed: u64) -> Stage {
+        let space: Space = Space::new(policy, System::default());
+        let layout = Layout {
+            mmap_base: 0x7f00_0000_0000,
+            ..Layout::default()
+        };
+        let mm = space.mm_create(layout, Limits::default()).unwrap();
+        let mut stage = Stage {
+            space,
+            mm,
+            rng: Rng(seed),
+            live: vec![false; ARENA as usize],
+        };
+        for piece in 0..5 {
+            stage.piece(piece * 8);
+        }
+        stage.space.fork(mm).unwrap();
+        // Shared no longer: the parent has pages of its own here, under the old anon_vma.
+        for page in 0..8 {
+            stage.space.fault(mm, at(page), Touch::Write).unwrap();
+        }
+        for piece in 6..11 {
+            stage.piece(piece * 8);
+        }
+        stage
+    }
+
+    fn piece(&mut self, first: u64) {
+        let request = MmapRequest {
+            addr: at(first),
+            len: 4 * PAGE,
+            prot: 3,
+            flags: 0x32,
+            ..MmapRequest::default()
+        };
+        self.space.mmap(self.mm, &request).unwrap();
+        for page in first..first + 4 {
+            self.space.fault(self.mm, at(page), Touch::Write).unwrap();
+            self.live[page as usize] = true;
+        }
+    }
+
+    fn frames(&self) -> Vec<FrameId> {
+        let r = self.space.mmap_read_lock(self.mm).unwrap();
+        let mut frames = Vec::new();
+        let all = VmRange::new(at(0), at(ARENA));
+        r.pages()
+            .for_each_ordered(all, |_, entry| frames.extend(entry.frame()));
+        frames
+    }
+}
+
+/// Who changes things.
+struct Mover<'a> {
+    space: &'a Space,
+    mm: MmId,
+    rng: Rng,
+    live: Vec<bool>,
+}
+
+impl Mover<'_> {
+    /// Moves a few pages of one VMA to where nothing is that must stay, or changes their protection.
+    fn step(&mut self) {
+        let (from, len) = (self.rng.below(ARENA), 1 + self.rng.below(4));
+        let to = self.rng.below(ARENA - len);
+        let range = from as usize..(from + len) as usize;
+        if from + len > ARENA || !self.live[range.clone()].iter().all(|live| *live) {
+            return;
+        }
+        if self.rng.below(3) == 0 {
+            let prot = if self.rng.below(3) == 0 { 1 } else { 3 };
+            let changed = self.space.mprotect(self.mm, at(from), len * PAGE, prot, -1);
+            return changed.unwrap();
+        }
+        let place = to as usize..(to + len) as usize;
+        if self.live[place.clone()].iter().any(|live| *live) {
+            return;
+        }
+        let request = MremapRequest {
+            addr: at(from),
+            old_len: len * PAGE,
+            new_len: len * PAGE,
+            flags: MremapFlags::MAYMOVE | MremapFlags::FIXED,
+            new_addr: at(to),
+            ..MremapRequest::default()
+        };
+        // Of several VMAs an old kernel moves none.
+        if self.space.mremap(self.mm, &request).is_ok() {
+            self.live[range].fill(false);
+            self.live[place].fill(true);
+        }
+    }
+}
+
+fn places(space: &Space, frame: FrameId) -> BTreeSet<(MmId, u64)> {
+    let mut places = BTreeSet::new();
+    space.rmap_walk(frame, |mapping| {
+        places.insert((mapping.mm, mapping.addr));
+    });
+    places
+}
+
+/// Walks until `done`; what a walk missed, if any did.
+fn walk(
+    space: &Space,
+    expected: &[(FrameId, usize)],
+    done: &AtomicBool,
+    walks: &AtomicU64,
+) -> Result<(), String> {
+    loop {
+        // Once more after the end, so that there is at least one round.
+        let last = done.load(Ordering::Acquire);
+        for &(frame, count) in expected {
+            let found = places(space, frame);
+            if found.len() != count {
+                done.store(true, Ordering::Release);
+                return Err(format!(
+                    "{frame:?} is mapped {count} times, a walk found {found:x?}"
+                ));
+            }
+        }
+        walks.fetch_add(expected.len() as u64, Ordering::Relaxed);
+        if last {
+            return Ok(());
+        }
+    }
+}
+
+#[test]
+fn walks_find_every_mapping_at_any_moment() {
+    let mut kinds = BTreeSet::new();
+    for (n, policy) in [Policy::LINUX, Policy::THESIS, Policy::VMAREA]
+        .into_iter()
+        .enumerate()
+    {
+        let stage = Stage::new(policy, n as u64 + 1);
+        let expected: Vec<_> = stage
+            .frames()
+            .into_iter()
+            .map(|frame| (frame, places(&stage.space, frame).len()))
+            .collect();
+        assert!(
+            expected.iter().any(|(_, count)| *count == 2),
+            "some are the child's as well"
+        );
+        let (done, walks) = (AtomicBool::new(false), AtomicU64::new(0));
+        let Stage {
+            space,
+            mm,
+            rng,
+            live,
+        } = stage;
+        // The walkers borrow the machine, the mover has the rest.
+        let wrong = std::thread::scope(|scope| {
+            let walker = || walk(&space, &expected, &done, &walks);
+            let walkers: Vec<_> = (0..WALKERS).map(|_| scope.spawn(walker)).collect();
+            let mut mover = Mover {
+                space: &space,
+                mm,
+                rng,
+                live,
+            };
+            let mut steps = 0;
+            while !done.load(Ordering::Acquire)
+                && (steps < STEPS || walks.load(Ordering::Relaxed) < WALKS)
+            {
+                mover.step();
+                steps += 1;
+            }
+            done.store(true, Ordering::Release);
+            walkers
+                .into_iter()
+                .find_map(|walker| walker.join().unwrap().err())
+        });
+        assert_eq!(wrong, None, "{}", policy.name);
+        space.validate_all().unwrap();
+        let r = space.mmap_read_lock(mm).unwrap();
+        let stats = &r.state().stats;
+        println!(
+            "{}: {} walks, {:?}",
+            policy.name,
+            walks.into_inner(),
+            stats.merges().collect::<Vec<_>>()
+        );
+        kinds.extend(stats.merges().filter(|(_, n)| *n > 0).map(|(kind, _)| kind));
+        if policy.merging.update_pgoff {
+            assert!(stats.pgoff_updates > 0);
+        }
+    }
+    assert_eq!(
+        kinds.len(),
+        MergeKind::ALL.len(),
+        "every kind of merge happened: {kinds:?}"
+    );
+}

@@ -1,0 +1,163 @@
+//! Section 3.3: page offsets without a merge, one side shared, neighbours that do not fit each other.
+
+use crate::world::{RW, World, at};
+use crate::{POLICIES, ends_with};
+use vmarea::values::MmId;
+use vmarea::values::call_flags::{MremapFlags, prot};
+
+const NOTHING: MremapFlags = MremapFlags::empty();
+
+/// ```text
+/// AAAAA   munmap   A..AA   mprotect   A..rr   mremap   Arr..   mprotect   AAA..
+/// ```
+fn without_merge(w: &mut World, mm: MmId, shared: bool) {
+    w.map(mm, 0, 5, RW);
+    w.write(mm, 0, 5);
+    w.unmap(mm, 1, 2);
+    w.protect(mm, 3, 2, prot::READ);
+    if shared {
+        w.fork(mm);
+    }
+    w.shift(mm, 3, 2, 1, NOTHING).unwrap();
+    assert_eq!(w.vmas(mm).len(), 2, "the protection keeps them apart");
+    let follows = w.machine.space().policy().merging.update_pgoff && !shared;
+    let line = w.lines(mm)[1];
+    assert_eq!(line, if follows { 0 } else { 2 });
+    w.protect(mm, 1, 2, RW);
+}
+
+#[test]
+fn t3_3_1_page_offset_update_without_merge() {
+    ends_with([2, 2, 1, 1], |w, mm| without_merge(w, mm, false));
+}
+
+#[test]
+fn t3_3_1_page_offset_update_without_merge_shared() {
+    ends_with([2, 2, 2, 2], |w, mm| without_merge(w, mm, true));
+}
+
+/// ```text
+/// SS (shared) ....BB   mremap   SSBB   under S: only the pages of B change
+/// ```
+#[test]
+fn t3_3_2_partially_shared() {
+    ends_with([2, 2, 1, 1], |w, mm| {
+        w.map(mm, 0, 2, RW);
+        w.write(mm, 0, 2);
+        w.fork(mm);
+        w.map(mm, 6, 2, RW);
+        w.write(mm, 6, 2);
+        w.shift(mm, 6, 2, 2, NOTHING).unwrap();
+    });
+}
+
+/// The other order: the shared mapping is moved. The thesis refuses; here the pages of the other,
+/// which are free, take its anon_vma and line.
+#[test]
+fn t3_3_2_partially_shared_other_order() {
+    ends_with([2, 2, 2, 1], |w, mm| {
+        w.map(mm, 0, 2, RW);
+        w.write(mm, 0, 2);
+        w.fork(mm);
+        w.map(mm, 6, 2, RW);
+        w.write(mm, 6, 2);
+        w.shift(mm, 0, 2, 8, NOTHING).unwrap();
+    });
+}
+
+/// Both are shared: nothing can change.
+#[test]
+fn t3_3_2_partially_shared_both() {
+    ends_with([2, 2, 2, 2], |w, mm| {
+        w.map(mm, 0, 2, RW);
+        w.map(mm, 6, 2, RW);
+        w.write(mm, 0, 2);
+        w.write(mm, 6, 2);
+        w.fork(mm);
+        w.shift(mm, 6, 2, 2, NOTHING).unwrap();
+    });
+}
+
+/// ```text
+/// SS..TT   BB elsewhere   mremap   SSBBTT   S and T shared with a child: B joins S alone
+/// ```
+#[test]
+fn t3_3_3_filling_a_gap() {
+    for policy in POLICIES {
+        let (mut w, mm) = World::new(policy);
+        gap(&mut w, mm, true);
+        let thesis = policy.merging.different_anon_vmas;
+        let vmas: Vec<_> = w.vmas(mm).iter().map(|v| v.range).collect();
+        let ends: Vec<u64> = vmas.iter().map(|r| r.end).collect();
+        let want = if thesis {
+            vec![at(4), at(6)]
+        } else {
+            vec![at(2), at(4), at(6)]
+        };
+        assert_eq!(ends, want, "{}", policy.name);
+    }
+}
+
+/// Without the child all three become one.
+#[test]
+fn t3_3_3_filling_a_gap_unshared() {
+    ends_with([3, 3, 1, 1], |w, mm| gap(w, mm, false));
+}
+
+fn gap(w: &mut World, mm: MmId, shared: bool) {
+    w.map(mm, 0, 2, RW);
+    w.map(mm, 4, 2, RW);
+    w.write(mm, 0, 2);
+    w.write(mm, 4, 2);
+    if shared {
+        w.fork(mm);
+    }
+    w.map(mm, 10, 2, RW);
+    w.write(mm, 10, 2);
+    w.shift(mm, 10, 2, 2, NOTHING).unwrap();
+}
+
+/// Past the thesis: a budget of pages that a merge may copy. Within it the shared mapping joins, and
+/// what the child sees stays; beyond it nothing happens.
+#[test]
+fn a_budget_of_copies() {
+    for (budget, left) in [(0, 2), (1, 2), (2, 1), (100, 1)] {
+        let mut policy = vmarea::values::Policy::VMAREA;
+        policy.merging.copy_budget = budget;
+        for to_shared in [true, false] {
+            let (mut w, mm) = World::new(policy);
+            w.map(mm, 0, 2, RW);
+            w.map(mm, 6, 2, RW);
+            w.write(mm, 0, 2);
+            w.write(mm, 6, 2);
+            w.fork(mm);
+            if to_shared {
+                w.shift(mm, 6, 2, 2, NOTHING).unwrap();
+            } else {
+                w.shift(mm, 0, 2, 4, NOTHING).unwrap();
+            }
+            assert_eq!(w.vmas(mm).len(), left, "budget {budget}");
+            w.write(mm, if to_shared { 0 } else { 4 }, 4);
+        }
+    }
+}
+
+/// The upper half of a mapping moves into the gap before it, so that the source is also a neighbour,
+/// grows, and has its own pages renumbered before they move.
+#[test]
+fn a_source_that_is_its_own_neighbour() {
+    for policy in POLICIES {
+        for (from, to) in [(6, 2), (4, 2), (6, 8), (4, 8)] {
+            for more in [NOTHING, MremapFlags::DONTUNMAP] {
+                let (mut w, mm) = World::new(policy);
+                w.map(mm, 0, 2, RW);
+                w.write(mm, 0, 2);
+                w.map(mm, 104, 4, RW);
+                w.write(mm, 104, 4);
+                w.shift(mm, 104, 4, 4, NOTHING).unwrap();
+                w.shift(mm, from, 2, to, more).unwrap();
+                w.write(mm, to, 2);
+            }
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Threads in one address space: faults go on without `mmap_lock` while others map and unmap.
+//!
+//! Real threads and real bytes. Nothing here is timed: each thread does a number of things, or goes on
+//! until another has done its own, and then everything must be in order.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use vmarea::call::mmap::MmapRequest;
+use vmarea::call::mremap::MremapRequest;
+use vmarea::fault::{Faulted, Touch};
+use vmarea::mm::{FellBack, Layout, Limits};
+use vmarea::page::Pte;
+use vmarea::soft::Machine;
+use vmarea::values::call_flags::{MremapFlags, prot};
+use vmarea::values::{Errno, FrameId, MmId, Platform, Policy};
+use vmarea::{HugePages, Space, System};
+
+const PAGE: u64 = 4096;
+const BASE: u64 = 0x10_0000_0000;
+/// Distance of the places where the threads work: no two share a page table.
+const APART: u64 = 1 << 30;
+const RW: u32 = prot::READ | prot::WRITE;
+const DONTNEED: i32 = 4;
+
+fn layout() -> Layout {
+    Layout {
+        mmap_base: 0x7f00_0000_0000,
+        start_brk: BASE - APART,
+        brk: BASE - APART,
+        ..Layout::default()
+    }
+}
+
+fn system() -> System {
+    System {
+        huge_pages: HugePages::Never,
+        ..System::default()
+    }
+}
+
+/// Private anonymous memory at a fixed place.
+fn map(space: &Space, mm: MmId, addr: u64, pages: u64) -> Result<u64, Errno> {
+    let request = MmapRequest {
+        addr,
+        len: pages * PAGE,
+        prot: RW,
+        flags: 0x32,
+        ..MmapRequest::default()
+    };
+    space.mmap(mm, &request)
+}
+
+fn shift(space: &Space, mm: MmId, from: u64, pages: u64, to: u64) -> Result<u64, Errno> {
+    let request = MremapRequest {
+        addr: from,
+        old_len: pages * PAGE,
+        new_len: pages * PAGE,
+        flags: MremapFlags::MAYMOVE | MremapFlags::FIXED,
+        new_addr: to,
+        ..MremapRequest::default()
+    };
+    space.mremap(mm, &request)
+}
+
+/// Tells the others to end, also where this thread ends early.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One round of everything that changes VMAs, at a place of its own.
+fn change(space: &Space, mm: MmId, at: u64, round: u64) {
+    map(space, mm, at, 16).unwrap();
+    for page in [0, 5, 15] {
+        let faulted = space.fault(mm, at + page * PAGE, Touch::Write).unwrap();
+        // Spurious where another thread was first.
+        assert!(matches!(faulted, Faulted::Done | Faulted::Spurious));
+    }
+    space
+        .mprotect(mm, at + 4 * PAGE, 4 * PAGE, prot::READ, -1)
+        .unwrap();
+    space.mprotect(mm, at + 4 * PAGE, 4 * PAGE, RW, -1).unwrap();
+    shift(space, mm, at, 16, at + 64 * PAGE).unwrap();
+    if round.is_multiple_of(16) {
+        let child = space.fork(mm).unwrap();
+        space.mm_exit(child).unwrap();
+    }
+    space.munmap(mm, at + 64 * PAGE, 16 * PAGE).unwrap();
+}
+
+/// Writes to every page of its part and reads back what it wrote, until `done`.
+fn write_and_read(machine: &Machine, mm: MmId, at: u64, pages: u64, done: &AtomicBool) -> u64 {
+    let mut passes = 0;
+    loop {
+        for page in 0..pages {
+            let (addr, stamp) = (at + page * PAGE, passes << 32 | page);
+            machine.store(mm, addr, &stamp.to_ne_bytes()).unwrap();
+            let mut back = [0; 8];
+            machine.load(mm, addr, &mut back).unwrap();
+            assert_eq!(u64::from_ne_bytes(back), stamp, "page {page} of {at:x}");
+        }
+        passes += 1;
+        if done.load(Ordering::Relaxed) {
+            return passes;
+        }
+    }
+}
+
+#[test]
+fn faults_go_on_while_another_thread_maps_and_unmaps() {
+    let machine = Machine::new(Policy::LINUX, system());
+    let space = machine.space();
+    let mm = space.mm_create(layout(), Limits::default()).unwrap();
+    // One VMA that two threads share, and one for each of them.
+    map(space, mm, BASE, 1024).unwrap();
+    for thread in 1..=2 {
+        map(space, mm, BASE + thread * APART, 256).unwrap();
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for thread in 0..2 {
+            let (machine, done) = (&machine, &done);
+            scope.spawn(move || {
+                let own = BASE + (thread + 1) * APART;
+                write_and_read(machine, mm, own, 256, done);
+                write_and_read(machine, mm, BASE + thread * 512 * PAGE, 512, done)
+            });
+        }
+        let ends = Ends(&done);
+        for round in 0..300 {
+            change(space, mm, BASE + 8 * APART, round);
+        }
+        drop(ends);
+    });
+    space.validate_all().unwrap();
+    let counts = space.fault_counts(mm);
+    assert!(counts.unlocked >= 1024, "{counts:?}");
+    assert_eq!(counts.fell_back_for(FellBack::TooManyReaders), 0);
+    space.mm_exit(mm).unwrap();
+    space.validate_all().unwrap();
+    assert_eq!(space.frames_in_use(), 0);
+}
+
+#[test]
+fn faults_in_what_another_thread_changes_end_well() {
+    let space = Space::new(Policy::LINUX, system());
+    let mm = space.mm_create(layout(), Limits::default()).unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for seed in 1..=2u64 {
+            let (space, done) = (&space, &done);
+            scope.spawn(move || {
+                let mut random = seed;
+                while !done.load(Ordering::Relaxed) {
+                    random = random.wrapping_mul(6364136223846793005).wrapping_add(7);
+                    let addr = BASE + (random >> 33) % 96 * PAGE;
+                    let touch = [Touch::Read, Touch::Write][(random >> 63) as usize];
+                    match space.fault(mm, addr, touch).unwrap() {
+                        Faulted::Done | Faulted::Spurious => {}
+                        Faulted::NoMapping | Faulted::NoAccess => {}
+                        other => panic!("{other:?} at {addr:x}"),
+                    }
+                }
+            });
+        }
+        let ends = Ends(&done);
+        for round in 0..300 {
+            change(&space, mm, BASE, round);
+            // A neighbour that stays, so that there are merges, and pages that go without a VMA's end.
+            if round % 7 == 0 {
+                map(&space, mm, BASE + 80 * PAGE, 16).unwrap();
+                space
+                    .madvise(mm, BASE + 82 * PAGE, 8 * PAGE, DONTNEED)
+                    .unwrap();
+            }
+        }
+        drop(ends);
+    });
+    space.validate_all().unwrap();
+    space.mm_exit(mm).unwrap();
+    space.validate_all().unwrap();
+    assert_eq!(space.frames_in_use(), 0);
+}
+
+/// An address space ends, and its slot begins another life, while threads fault in it: they are told
+/// that it has gone, and nothing of theirs reaches the next.
+#[test]
+fn an_address_space_ends_under_its_threads() {
+    let space = Space::new(Policy::LINUX, system());
+    for _ in 0..60 {
+        let mm = space.mm_create(layout(), Limits::default()).unwrap();
+        map(&space, mm, BASE, 64).unwrap();
+        // With its anon_vma, so that later faults need no lock.
+        space.fault(mm, BASE, Touch::Write).unwrap();
+        let begun = Barrier::new(3);
+        thread::scope(|scope| {
+            for thread in 0..2 {
+                let (space, begun) = (&space, &begun);
+                scope.spawn(move || {
+                    begun.wait();
+                    let mut page = thread;
+                    let gone = loop {
+                        match space.fault(mm, BASE + page % 64 * PAGE, Touch::Write) {
+                            Ok(_) => page += 2,
+                            Err(gone) => break gone,
+                        }
+                    };
+                    assert_eq!(gone, Errno::ESRCH);
+                });
+            }
+            begun.wait();
+            space.mm_exit(mm).unwrap();
+            let next = space.mm_create(layout(), Limits::default()).unwrap();
+            map(&space, next, BASE, 64).unwrap();
+            assert_eq!(
+                space.mmap_read_lock(next).unwrap().pages().get(BASE),
+                Pte::None
+            );
+            space.mm_exit(next).unwrap();
+        });
+        assert_eq!(space.frames_in_use(), 0);
+    }
+    space.validate_all().unwrap();
+}
+
+/// Two threads are the first to write to a VMA: it gets one anon_vma.
+#[test]
+fn two_first_writes_make_one_anon_vma() {
+    let space = Space::new(Policy::LINUX, system());
+    let mm = space.mm_create(layout(), Limits::default()).unwrap();
+    for round in 0..300 {
+        let at = BASE + round * 4 * PAGE;
+        map(&space, mm, at, 2).unwrap();
+        let begun = Barrier::new(2);
+        let write = |addr| {
+            begun.wait();
+            space.fault(mm, addr, Touch::Write).unwrap()
+        };
+        thread::scope(|scope| {
+            let other = scope.spawn(|| write(at + PAGE));
+            assert_eq!(write(at), Faulted::Done);
+            assert_eq!(other.join().unwrap(), Faulted::Done);
+        });
+        let vma = space.mmap_read_lock(mm).unwrap().vma_lookup(at).unwrap();
+        assert!(vma.anon_vma.is_some() && vma.chain_singular);
+    }
+    space.validate_all().unwrap();
+}
+
+/// A platform on which one frame cannot be had until somebody lets it come.
+#[derive(Default)]
+struct Gate {
+    closed: AtomicBool,
+    waiting: AtomicU64,
+}
+
+impl Gate {
+    fn pass(&self) {
+        if self.closed.load(Ordering::Acquire) {
+            self.waiting.fetch_add(1, Ordering::Release);
+            while self.closed.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+struct Slow(std::sync::Arc<Gate>);
+
+impl Platform for Slow {
+    fn zero(&self, _: FrameId) {
+        self.0.pass();
+    }
+    fn copy(&self, _: FrameId, _: FrameId) {}
+    fn copy_file(&self, _: FrameId, _: u64, _: u64) {}
+    fn free(&self, _: FrameId) {}
+}
+
+/// A reader that does not leave: who unmaps its VMA waits for it, faults elsewhere do not.
+#[test]
+fn a_reader_that_stays_holds_up_only_who_unmaps_its_vma() {
+    let gate = std::sync::Arc::new(Gate::default());
+    let platform = Box::new(Slow(gate.clone()));
+    let space = Space::with_platform(Policy::LINUX, system(), platform);
+    let mm = space.mm_create(layout(), Limits::default()).unwrap();
+    let (held, free) = (BASE, BASE + APART + (1 << 21));
+    for at in [held, free] {
+        map(&space, mm, at, 64).unwrap();
+        space.fault(mm, at, Touch::Write).unwrap();
+    }
+    let unmapped = AtomicBool::new(false);
+    thread::scope(|scope| {
+        gate.closed.store(true, Ordering::Release);
+        scope.spawn(|| space.fault(mm, held + PAGE, Touch::Write).unwrap());
+        while gate.waiting.load(Ordering::Acquire) == 0 {
+            thread::yield_now();
+        }
+        scope.spawn(|| {
+            space.munmap(mm, held, 64 * PAGE).unwrap();
+            unmapped.store(true, Ordering::Release);
+        });
+        // Reads of the page of zeros need no frame.
+        for page in 1..64 {
+            let faulted = space.fault(mm, free + page * PAGE, Touch::Read).unwrap();
+            assert_eq!(faulted, Faulted::Done);
+        }
+        assert!(
+            !unmapped.load(Ordering::Acquire),
+            "the reader is still inside"
+        );
+        gate.closed.store(false, Ordering::Release);
+    });
+    assert!(unmapped.load(Ordering::Acquire));
+    assert_eq!(space.fault(mm, held, Touch::Read), Ok(Faulted::NoMapping));
+    space.validate_all().unwrap();
+    assert!(space.fault_counts(mm).unlocked >= 63);
+}
+
+/// The heap grows and shrinks, its pages come by faults, and the reverse map is walked from each of
+/// them: no walk misses one, finds one twice or elsewhere, and only the end moving never locks it.
+#[test]
+fn the_break_moves_without_the_lock_of_the_reverse_map() {
+    const PAGES: u64 = 64;
+    let space = Space::new(Policy::VMAREA, system());
+    let mm = space.mm_create(layout(), Limits::default()).unwrap();
+    let start = layout().start_brk;
+    // What is above the heap, far away.
+    map(&space, mm, BASE, 1).unwrap();
+    let grow = |pages: u64| {
+        assert_eq!(
+            space.brk(mm, start + pages * PAGE),
+            Ok(start + pages * PAGE)
+        );
+    };
+    let touch = |page: u64| {
+        let addr = start + page * PAGE;
+        assert_eq!(space.fault(mm, addr, Touch::Write), Ok(Faulted::Done));
+        let entry = space.mmap_read_lock(mm).unwrap().pages().get(addr);
+        let Pte::Anon { frame, .. } = entry else {
+            panic!("{entry:?} after a write");
+        };
+        (frame, addr)
+    };
+    grow(1);
+    let there = Mutex::new(vec![touch(0)]);
+    let before = space.mmap_read_lock(mm).unwrap().state().stats.clone();
+    let done = AtomicBool::new(false);
+    let walks = thread::scope(|scope| {
+        let walker = scope.spawn(|| {
+            let mut walks = 0u64;
+            while !done.load(Ordering::Relaxed) {
+                let at = |there: &Vec<(FrameId, u64)>| there[walks as usize % there.len()];
+                let (frame, addr) = at(&there.lock().unwrap());
+                let mut found = Vec::new();
+                space.rmap_walk(frame, |mapping| found.push(mapping.addr));
+                // It may have been unmapped meanwhile.
+                if there.lock().unwrap().contains(&(frame, addr)) {
+                    assert_eq!(found, [addr]);
+                }
+                walks += 1;
+            }
+            walks
+        });
+        let ends = Ends(&done);
+        for _ in 0..200 {
+            for page in 1..PAGES {
+                grow(page + 1);
+                let new = touch(page);
+                there.lock().unwrap().push(new);
+            }
+            there.lock().unwrap().truncate(1);
+            grow(1);
+        }
+        drop(ends);
+        walker.join().unwrap()
+    });
+    assert!(walks > 0);
+    let stats = space.mmap_read_lock(mm).unwrap().state().stats.clone();
+    // Going down, the heap is cut, and the part that goes is a VMA of its own for a moment.
+    assert_eq!(stats.adjusts_locked, before.adjusts_locked + 200);
+    assert!(stats.adjusts_unlocked >= before.adjusts_unlocked + 200 * (PAGES - 1));
+    space.validate_all().unwrap();
+}

@@ -1,0 +1,262 @@
+//! A few processes on the software platform, with a model of the bytes that each must see.
+//!
+//! Every step goes to the core and to the model; after each, all invariants are checked (the walk of
+//! the reverse map from every frame among them), and every page of every process reads as the model
+//! says. Swapped or otherwise absent pages are no exception: their bytes must be there as well.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::collections::BTreeMap;
+use vmarea::System;
+use vmarea::call::mmap::MmapRequest;
+use vmarea::call::mremap::MremapRequest;
+use vmarea::fault::Faulted;
+use vmarea::mm::{Layout, Limits};
+use vmarea::soft::Machine;
+use vmarea::values::call_flags::{MremapFlags, prot};
+use vmarea::values::{Errno, MmId, Policy, VmFlags};
+use vmarea::vma::VmaView;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+/// Where the tests put their mappings.
+pub const BASE: u64 = 0x10_0000_0000;
+/// READ and WRITE.
+pub const RW: u32 = prot::READ | prot::WRITE;
+
+/// Address of page `n` of the arena.
+pub fn at(n: u64) -> u64 {
+    BASE + n * PAGE
+}
+
+/// The machine and what should be in it.
+pub struct World {
+    pub machine: Machine,
+    /// By process and page address: the number that was written there last.
+    bytes: BTreeMap<MmId, BTreeMap<u64, u64>>,
+    stamp: u64,
+    /// Whether every step is followed by [`check`](Self::check).
+    pub checks: bool,
+}
+
+impl World {
+    /// A machine with one empty process.
+    pub fn new(policy: Policy) -> (World, MmId) {
+        World::of(policy, System::default())
+    }
+
+    /// One that has what `system` says.
+    pub fn of(policy: Policy, system: System) -> (World, MmId) {
+        let machine = Machine::new(policy, system);
+        let layout = Layout {
+            mmap_base: 0x7f00_0000_0000,
+            start_brk: at(0),
+            brk: at(0),
+            ..Layout::default()
+        };
+        let limits = Limits {
+            ipc_lock: true,
+            ..Limits::default()
+        };
+        let mm = machine.space().mm_create(layout, limits).unwrap();
+        let world = World {
+            machine,
+            bytes: BTreeMap::from([(mm, BTreeMap::new())]),
+            stamp: 0,
+            checks: true,
+        };
+        (world, mm)
+    }
+
+    /// Private anonymous memory at a fixed place.
+    pub fn map(&mut self, mm: MmId, page: u64, pages: u64, prot: u32) {
+        let request = MmapRequest {
+            addr: at(page),
+            len: pages * PAGE,
+            prot,
+            flags: 0x32,
+            ..MmapRequest::default()
+        };
+        self.machine.space().mmap(mm, &request).unwrap();
+        self.forget(mm, page, pages);
+        self.after();
+    }
+
+    pub fn unmap(&mut self, mm: MmId, page: u64, pages: u64) {
+        self.machine
+            .space()
+            .munmap(mm, at(page), pages * PAGE)
+            .unwrap();
+        self.forget(mm, page, pages);
+        self.after();
+    }
+
+    pub fn protect(&mut self, mm: MmId, page: u64, pages: u64, prot: u32) {
+        self.machine
+            .space()
+            .mprotect(mm, at(page), pages * PAGE, prot, -1)
+            .unwrap();
+        self.after();
+    }
+
+    /// Grows in place.
+    pub fn grow(&mut self, mm: MmId, page: u64, pages: u64, to: u64) {
+        let request = MremapRequest {
+            addr: at(page),
+            old_len: pages * PAGE,
+            new_len: to * PAGE,
+            ..MremapRequest::default()
+        };
+        self.machine.space().mremap(mm, &request).unwrap();
+        self.after();
+    }
+
+    /// Moves to a fixed place; with [`MremapFlags::DONTUNMAP`] in `more` the old mapping stays.
+    pub fn shift(
+        &mut self,
+        mm: MmId,
+        page: u64,
+        pages: u64,
+        to: u64,
+        more: MremapFlags,
+    ) -> Result<(), Errno> {
+        let request = MremapRequest {
+            addr: at(page),
+            old_len: pages * PAGE,
+            new_len: pages * PAGE,
+            flags: MremapFlags::MAYMOVE | MremapFlags::FIXED | more,
+            new_addr: at(to),
+            ..MremapRequest::default()
+        };
+        let done = self.machine.space().mremap(mm, &request).map(drop);
+        if done.is_ok() {
+            self.forget(mm, to, pages);
+            let moved: Vec<(u64, u64)> = self
+                .bytes_of(mm)
+                .extract_if(at(page)..at(page + pages), |_, _| true)
+                .collect();
+            for (addr, stamp) in moved {
+                self.bytes_of(mm).insert(addr - at(page) + at(to), stamp);
+            }
+        }
+        self.after();
+        done
+    }
+
+    pub fn fork(&mut self, mm: MmId) -> MmId {
+        let child = self.machine.space().fork(mm).unwrap();
+        let copy = self.bytes_of(mm).clone();
+        self.bytes.insert(child, copy);
+        self.after();
+        child
+    }
+
+    pub fn exit(&mut self, mm: MmId) {
+        self.machine.space().mm_exit(mm).unwrap();
+        self.bytes.remove(&mm);
+        self.after();
+    }
+
+    /// Writes a number that nobody has written before to each page.
+    pub fn write(&mut self, mm: MmId, page: u64, pages: u64) {
+        for n in page..page + pages {
+            self.stamp += 1;
+            self.write_one(mm, n, self.stamp);
+        }
+        self.after();
+    }
+
+    /// Writes to a page what another holds.
+    pub fn write_equal(&mut self, mm: MmId, page: u64, other: u64) {
+        let stamp = self.bytes_of(mm).get(&at(other)).copied();
+        self.write_one(mm, page, stamp.expect("the other was written to"));
+        self.after();
+    }
+
+    fn write_one(&mut self, mm: MmId, page: u64, stamp: u64) {
+        let bytes = stamp.to_le_bytes();
+        let written = self.machine.store(mm, at(page), &bytes).unwrap();
+        assert!(
+            matches!(written, Faulted::Done | Faulted::Spurious),
+            "page {page}: {written:?}"
+        );
+        self.bytes_of(mm).insert(at(page), stamp);
+    }
+
+    /// The model's pages of a range are gone.
+    pub fn forget(&mut self, mm: MmId, page: u64, pages: u64) {
+        self.bytes_of(mm)
+            .extract_if(at(page)..at(page + pages), |_, _| true)
+            .for_each(drop);
+    }
+
+    pub fn bytes_of(&mut self, mm: MmId) -> &mut BTreeMap<u64, u64> {
+        self.bytes.get_mut(&mm).expect("a process of this world")
+    }
+
+    /// VMAs of a process in order.
+    pub fn vmas(&self, mm: MmId) -> Vec<VmaView> {
+        let r = self.machine.space().mmap_read_lock(mm).unwrap();
+        r.vmas().collect()
+    }
+
+    /// Page offsets as distances from what the address alone would give.
+    pub fn lines(&self, mm: MmId) -> Vec<i64> {
+        let line = |v: &VmaView| v.pgoff.0.wrapping_sub(v.range.start / PAGE) as i64;
+        self.vmas(mm).iter().map(line).collect()
+    }
+
+    #[track_caller]
+    fn after(&self) {
+        if self.checks {
+            self.check();
+        }
+    }
+
+    /// Invariants, and every byte of every process.
+    #[track_caller]
+    pub fn check(&self) {
+        if let Err(wrong) = self.state() {
+            panic!("{wrong}\n{}", self.picture());
+        }
+    }
+
+    /// What is wrong, if anything is.
+    pub fn state(&self) -> Result<(), String> {
+        self.machine.space().validate_all().map_err(|v| v.0)?;
+        for (&mm, pages) in &self.bytes {
+            for vma in self.vmas(mm) {
+                for addr in vma.range.start / PAGE..vma.range.end / PAGE {
+                    let addr = addr * PAGE;
+                    let want = pages.get(&addr).copied().unwrap_or(0);
+                    let mut page = [0; PAGE as usize];
+                    let there = self.machine.peek(mm, addr, &mut page);
+                    let found = u64::from_le_bytes(page[..8].try_into().unwrap());
+                    if found != want || !there && want != 0 {
+                        return Err(format!("{mm:?} {addr:x} reads {found}, not {want}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All VMAs, for messages.
+    pub fn picture(&self) -> String {
+        let mut text = String::new();
+        for &mm in self.bytes.keys() {
+            text += &format!("{mm:?}\n");
+            for v in self.vmas(mm) {
+                let page = |addr: u64| (addr.wrapping_sub(BASE) / PAGE) as i64;
+                text += &format!(
+                    "  {}..{} pgoff {} {:?} {:?}\n",
+                    page(v.range.start),
+                    page(v.range.end),
+                    page(v.pgoff.0 * PAGE),
+                    v.anon_vma,
+                    v.body.flags & VmFlags::ACCESS
+                );
+            }
+        }
+        text
+    }
+}

@@ -9,6 +9,7 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 use support::leash::{self, Leashed};
 use support::{Nobody, VMAREA};
 
@@ -64,6 +65,17 @@ impl Heap {
     fn mappings(&self) -> usize {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).unwrap();
         maps.lines().count()
+    }
+
+    /// A stop takes effect where the process next would run: that may be a while after it was sent,
+    /// or after a tracer let the process go.
+    fn wait_until_stopped(&self) {
+        let status = || std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        while !status().contains("State:\tT") {
+            assert!(Instant::now() < until, "{}", status());
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Asks the program whether its bytes are what they were.
@@ -159,6 +171,7 @@ fn a_stopped_process_stays_stopped() {
     let pid = heap.pid();
     let signal = |name: &str| leash::output(Command::new("kill").args([name, &pid])).unwrap();
     signal("-STOP");
+    heap.wait_until_stopped();
     let range = heap.range.clone();
     let arguments = [
         "-p",
@@ -173,8 +186,7 @@ fn a_stopped_process_stays_stopped() {
     ];
     let output = merge(&arguments);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    assert!(status.contains("State:\tT"), "{status}");
+    heap.wait_until_stopped();
     signal("-CONT");
     assert_eq!(heap.wrong(), "wrong 0");
 }

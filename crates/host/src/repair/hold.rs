@@ -417,3 +417,6 @@ pub(super) fn journal_failed(cause: io::Error) -> RepairError {
         cause,
     }
 }
+
+#[cfg(test)]
+mod tests;

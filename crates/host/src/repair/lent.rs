@@ -11,9 +11,12 @@
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::RepairError;
 use super::hold::{PATIENCE, SIGCONT_BIT, Target, WORK_PATIENCE, journal_failed};
 use super::journal::{Journal, Saved, Tools};
+use super::look;
 use crate::sys::calls::{Call, ENTRY_BYTES};
 use crate::sys::inject::{self, Wait};
 use crate::sys::own::Prompt;
@@ -130,11 +133,14 @@ impl Held<'_> {
         inject::set_mask(tid, self.saved.mask).map_err(ended)?;
         let restored = journal.restored();
         if !self.was_stopped {
-            let pid =
-                rustix::process::Pid::from_raw(self.target.pid).ok_or_else(|| self.ended())?;
-            rustix::process::kill_process(pid, rustix::process::Signal::CONT)
-                .map_err(|_| self.ended())?;
+            let pid = Pid::from_raw(self.target.pid).ok_or_else(|| self.ended())?;
+            let stops = look::pending_stops(self.target.pid);
+            kill_process(pid, Signal::CONT).map_err(|_| self.ended())?;
             self.swallow_sigcont();
+            // What somebody else sent meanwhile, or just before, is due now.
+            for signal in stops {
+                kill_process(pid, signal).map_err(|_| self.ended())?;
+            }
         }
         let released = journal.released();
         for &tid in &self.threads {

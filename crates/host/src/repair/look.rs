@@ -7,6 +7,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use super::RepairError;
 use crate::sys::ptrace;
 
@@ -36,6 +38,21 @@ pub(super) fn read_status(pid: i32) -> Result<Status, RepairError> {
         // are children of number 2, never have any.
         has_ended: !text.contains("\nVmSize:") && pid != 2 && number("PPid:") != Some(2),
     })
+}
+
+/// The stop signals that wait for a process that is stopped already; none where that cannot be read.
+/// `SIGCONT` would take them away.
+pub(super) fn pending_stops(pid: i32) -> Vec<Signal> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let of = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
+    };
+    let pending = ["SigPnd:", "ShdPnd:"].into_iter().filter_map(of);
+    let pending = pending.fold(0, |all, bits| all | bits);
+    let stops = [Signal::STOP, Signal::TSTP, Signal::TTIN, Signal::TTOU];
+    let is_pending = |signal: &Signal| pending >> (signal.as_raw() - 1) & 1 != 0;
+    stops.into_iter().filter(is_pending).collect()
 }
 
 /// `error`, or that the process has ended, where that is what is behind it. The end of a process

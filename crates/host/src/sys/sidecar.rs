@@ -11,6 +11,7 @@
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::calls::{Arena, Plain};
@@ -37,6 +38,8 @@ impl Plain for Memory {}
 /// What the child is to do.
 struct Job<'a> {
     parent: i32,
+    /// Zero as soon as the thread that started us has ended; null where that cannot be had.
+    starter: *const AtomicI32,
     tasks: RawFd,
     keep: [i32; 2],
     patience: Duration,
@@ -67,6 +70,7 @@ pub(crate) fn with_others_stopped(
     let mut job = Job {
         // SAFETY: takes nothing.
         parent: unsafe { libc::getpid() },
+        starter: end_word(),
         tasks,
         keep,
         patience,
@@ -100,13 +104,13 @@ pub(crate) fn with_others_stopped(
 extern "C" fn child(job: *mut libc::c_void) -> i32 {
     // SAFETY: the job lives on the stack of the thread that waits for us.
     let job = unsafe { &mut *job.cast::<Job<'_>>() };
-    // SAFETY: takes numbers. An `execve` or the end of the process takes away those who answer what
-    // the kernel asks of us: then we end as well, for our open files would keep it waiting.
-    let orphaned = unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
-        libc::getppid() != job.parent
-    };
-    if orphaned {
+    #[cfg(test)]
+    tests::hesitate();
+    // An `execve` or the end of the process takes away those who answer what the kernel asks of us:
+    // then we end as well, for our open files would keep it waiting.
+    // SAFETY: takes numbers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+    if is_orphaned(job) {
         return CANNOT_STOP;
     }
     match stop_all(job) {
@@ -114,6 +118,29 @@ extern "C" fn child(job: *mut libc::c_void) -> i32 {
         Err(code) => code,
     }
     // The end of this process lets all of them go.
+}
+
+/// Tells whether the thread that started us had ended before its end became our signal.
+///
+/// After an `execve` by another thread we have that thread for a parent, with the same number, and
+/// would stop the new program; the word tells the two apart. The kernel clears it before it looks
+/// for children to signal: who reads it unchanged after `PR_SET_PDEATHSIG` gets the signal.
+fn is_orphaned(job: &Job<'_>) -> bool {
+    // SAFETY: the word is in the memory of the thread that waits for us, which nobody takes away as
+    // long as that has not ended; memory of a thread that has ended is kept for its next.
+    let word = unsafe { job.starter.as_ref() };
+    // SAFETY: takes nothing.
+    let parent = unsafe { libc::getppid() };
+    parent != job.parent || word.is_some_and(|word| word.load(Ordering::SeqCst) == 0)
+}
+
+/// The word that the kernel clears at the end of this thread, for those who join it. Null for a
+/// thread without one, and where the kernel does not tell (no `CONFIG_CHECKPOINT_RESTORE`).
+fn end_word() -> *const AtomicI32 {
+    let mut word = ptr::null();
+    // SAFETY: writes one pointer, or nothing.
+    unsafe { libc::prctl(libc::PR_GET_TID_ADDRESS, &raw mut word, 0, 0, 0) };
+    word
 }
 
 /// Stops threads until a look at the list finds no new one.
@@ -274,3 +301,6 @@ fn has_ended(tid: i32) -> bool {
     // SAFETY: signal 0 only asks.
     unsafe { libc::syscall(libc::SYS_tkill, tid, 0) != 0 }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! What a process that was held does afterwards.
+
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::super::journal::Journal;
+use super::super::look;
+use super::Target;
+
+/// A program that sleeps, ended with the test.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn pid(&self) -> i32 {
+        self.0.id().cast_signed()
+    }
+
+    fn state(&self) -> char {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let (_, fields) = text.rsplit_once(") ").unwrap();
+        fields.chars().next().unwrap()
+    }
+
+    /// True as soon as it is in that state; false where that takes too long.
+    fn comes_to(&self, state: char) -> bool {
+        let until = Instant::now() + Duration::from_secs(20);
+        while self.state() != state && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.state() == state
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Holds it, does something meanwhile, and lets it go.
+fn hold(sleeper: &Sleeper, meanwhile: impl FnOnce()) {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = sleeper.pid();
+    let start = look::start_time(pid).unwrap();
+    let mut journal = Journal::create(folder.path(), pid, start).unwrap();
+    let target = Target::open(pid).unwrap();
+    let held = target.hold(&mut journal).unwrap();
+    meanwhile();
+    held.release(&mut journal).unwrap();
+}
+
+#[test]
+fn who_ran_runs_and_who_was_stopped_meanwhile_stays_stopped() {
+    let sleeper = Sleeper(Command::new("sleep").arg("600").spawn().unwrap());
+    assert!(sleeper.comes_to('S'));
+    let pid = Pid::from_raw(sleeper.pid()).unwrap();
+    hold(&sleeper, || ());
+    assert!(sleeper.comes_to('S'));
+    hold(&sleeper, || kill_process(pid, Signal::STOP).unwrap());
+    assert!(sleeper.comes_to('T'));
+    hold(&sleeper, || ());
+    assert!(sleeper.comes_to('T'));
+}

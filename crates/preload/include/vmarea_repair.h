@@ -22,8 +22,11 @@ struct vmarea_merge_report {
 };
 
 /* 0, or a negative errno: -EINVAL no range of pages, -EPERM no userfaultfd for us, -ENOSYS before
- * Linux 6.8, -ETIME the pause is too short, -EIO pages could not be brought back. Both pointers may
- * be null. */
+ * Linux 6.8, -ETIME the pause is too short, -EIO pages could not be brought back, else the
+ * kernel's answer to a call that should not fail. Both pointers may be null. */
 int vmarea_merge_range(void *start, size_t len, const struct vmarea_merge_options *options,
                        struct vmarea_merge_report *report);
+
+/* Why the last call of this thread that failed did so, in one line; valid until the next that fails. */
+const char *vmarea_last_error(void);
 #endif

@@ -1,6 +1,8 @@
 //! The C side: `vmarea_merge_range`, and what happens when the object is loaded.
 
-use std::os::raw::c_int;
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::os::raw::{c_char, c_int};
 use std::time::Duration;
 
 use vmarea_host::repair::{self, Hidden, Options, Owner, RepairError};
@@ -46,7 +48,8 @@ const MAY_CHANGE: u64 = 2;
 /// Joins neighbours between `start` and `start + len` that need not be apart. `options` and
 /// `report` may be null. Returns 0 or a negative errno: `-EINVAL` for a range that is not made of
 /// pages, `-EPERM` without the right to userfaultfd, `-ENOSYS` before Linux 6.8, `-ETIME` where the
-/// pause is too short, `-EIO` where pages could not be brought back.
+/// pause is too short, `-EIO` where pages could not be brought back, else what the kernel answered to
+/// a call that should not fail. [`vmarea_last_error`] has it in words.
 ///
 /// # Safety
 /// `options` and `report` are null or point to structures of their kinds.
@@ -92,12 +95,36 @@ pub unsafe extern "C" fn vmarea_merge_range(
             }
             0
         }
-        Err(RepairError::BadRange(..)) => -EINVAL,
-        Err(RepairError::Userfaultfd) => -EPERM,
-        Err(RepairError::TooOld) => -ENOSYS,
-        Err(RepairError::PauseTooShort { .. }) => -ETIME,
-        Err(_) => -EIO,
+        Err(error) => {
+            let text = CString::new(error.to_string()).unwrap_or_default();
+            LAST_ERROR.replace(text);
+            -errno(&error)
+        }
     }
+}
+
+fn errno(error: &RepairError) -> c_int {
+    match error {
+        RepairError::BadRange(..) => EINVAL,
+        RepairError::Userfaultfd => EPERM,
+        RepairError::TooOld => ENOSYS,
+        RepairError::PauseTooShort { .. } => ETIME,
+        RepairError::Maps { cause, .. } | RepairError::System { cause, .. } => {
+            cause.raw_os_error().unwrap_or(EIO)
+        }
+        _ => EIO,
+    }
+}
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
+}
+
+/// Why the last `vmarea_merge_range` of the calling thread that failed did so: one line that ends
+/// with a zero, valid until the next one that fails; empty where none has failed.
+#[unsafe(no_mangle)]
+pub extern "C" fn vmarea_last_error() -> *const c_char {
+    LAST_ERROR.with_borrow(|text| text.as_ptr())
 }
 
 const EPERM: c_int = 1;
@@ -115,5 +142,23 @@ extern "C" fn on_load() {
     let value = std::env::var(VARIABLE).unwrap_or_default();
     if let Some(settings) = Settings::from_value(&value) {
         collector::start(settings);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+    use std::ptr;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_has_a_number_and_words() {
+        // SAFETY: both pointers may be null.
+        let answer = unsafe { vmarea_merge_range(1, 2, ptr::null(), ptr::null_mut()) };
+        // SAFETY: no other call of this thread meanwhile.
+        let text = unsafe { CStr::from_ptr(vmarea_last_error()) };
+        assert_eq!(answer, -EINVAL);
+        assert!(text.to_str().unwrap().contains("not made of whole pages"));
     }
 }

@@ -10,7 +10,7 @@ static struct vmarea_merge_report merge(struct vmarea_merge_options options) {
     int answer = vmarea_merge_range(area, pages * PAGE, &options, &report);
     if (answer) {
         errno = -answer;
-        die("vmarea_merge_range");
+        die(vmarea_last_error());
     }
     return report;
 }

@@ -7,8 +7,9 @@
 //! ([`PkeyRights`](crate::values::PkeyRights)); faults are not refused for a key.
 //!
 //! # Errors
-//! EINVAL for unknown flags or rights, and for a key that is not handed out; ENOSPC where none is left, or
-//! the processor has none (6.12.107 and before: EINVAL).
+//! EINVAL for unknown flags or rights, and for a key that is not handed out; ENOSPC where none is left.
+//! Where the processor has none: EINVAL the first time in an address space, which is charged for it with
+//! the one key that it cannot have, and ENOSPC from then on.
 //!
 //! # Linux
 //! `mm/mprotect.c`, `arch/x86/mm/pkeys.c`, `arch/x86/include/asm/pkeys.h`, 6.18. A key is given back also
@@ -29,10 +30,15 @@ impl<K: VmaLockKind> Space<K> {
         if flags != 0 || denied & !u64::from(known) != 0 {
             return Err(Errno::EINVAL);
         }
-        if !self.system.protection_keys && !self.policy.rules.no_keys_is_none_left {
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        if !self.system.protection_keys
+            && !self.policy.rules.no_keys_is_none_left
+            && w.state().pkeys == 0
+        {
+            // Key 0 is taken, refused and not given back, for it is not the program's to give back.
+            w.state_mut().pkeys = 1;
             return Err(Errno::EINVAL);
         }
-        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         let key = w.take_pkey().ok_or(Errno::ENOSPC)?;
         let state = w.state_mut();
         state.pkey_rights = state.pkey_rights.with(key, denied as u32);
@@ -74,6 +80,9 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
 
     /// The key of mappings that may only be executed; 0 where there is none to be had.
     pub(crate) fn execute_only_pkey(&mut self) -> u32 {
+        if !self.space.system.protection_keys {
+            return 0;
+        }
         let had = self.state().execute_only_pkey;
         let Some(key) = had.or_else(|| self.take_pkey()) else {
             return 0;

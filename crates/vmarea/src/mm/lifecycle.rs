@@ -45,6 +45,8 @@ impl<K: VmaLockKind> Space<K> {
             layout,
             limits,
             pkeys: u16::from(self.system.protection_keys),
+            // Without keys it counts as taken, so that key 0 is nobody's to name.
+            execute_only_pkey: (!self.system.protection_keys).then_some(0),
             ..MmState::default()
         };
         mm.fault_counters.reset();

@@ -66,7 +66,8 @@ pub struct MmState {
     pub layout: Layout,
     /// Limits of the process.
     pub limits: Limits,
-    /// Protection key for mappings that may only be executed, once one was needed.
+    /// Protection key for mappings that may only be executed, once one was needed; 0 where the processor
+    /// has none.
     pub execute_only_pkey: Option<u32>,
     /// Protection keys that are handed out, a bit each.
     pub pkeys: u16,

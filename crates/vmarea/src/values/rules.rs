@@ -46,8 +46,8 @@ pub struct Rules {
     /// `MPOL_F_NUMA_BALANCING` is known (5.12).
     pub numa_balancing: bool,
 
-    /// `pkey_alloc` says ENOSPC where the processor has no keys, as where none is left (after
-    /// 6.12.107); before, EINVAL.
+    /// `pkey_alloc` says ENOSPC where the processor has no keys, as where none is left (6.12.117); else
+    /// it takes the one key that there is, which is EINVAL, and none is left from then on.
     pub no_keys_is_none_left: bool,
 
     /// `mseal` is there (6.10), and a sealed VMA refuses to be changed.
@@ -75,6 +75,8 @@ pub struct Rules {
     /// A userfaultfd takes `MAP_DROPPABLE` memory, against what is meant (6.11 until some version
     /// before 6.18).
     pub uffd_takes_droppable: bool,
+    /// To a userfaultfd, what begins below `mmap_min_addr` is no range (until 5.x).
+    pub uffd_asks_min_addr: bool,
 
     /// Files of disk file systems are placed so that huge pages fit (5.18); before, only those on DAX.
     pub huge_aligned_files: bool,
@@ -236,7 +238,7 @@ impl Rules {
         onfault_asks_access: false,
         mempolicy_modes: 7,
         numa_balancing: true,
-        no_keys_is_none_left: true,
+        no_keys_is_none_left: false,
         mseal: true,
         seal_guards_dev_zero: true,
         memory_merge: true,
@@ -267,6 +269,7 @@ impl Rules {
             charges_next: false,
         },
         uffd_takes_droppable: false,
+        uffd_asks_min_addr: false,
         huge_aligned_files: true,
         uffd_protects_files: true,
         brk_joins_next: false,
@@ -276,7 +279,6 @@ impl Rules {
     /// Linux 6.12.
     pub const V6_12: Rules = Rules {
         version: (6, 12),
-        no_keys_is_none_left: false,
         huge_aligned_zero: false,
         one_sided: OneSided::NeighbourSingular,
         ksm_flag_first: false,
@@ -327,6 +329,7 @@ impl Rules {
         version: (5, 10),
         huge_aligned_files: false,
         uffd_protects_files: false,
+        uffd_asks_min_addr: true,
         mmap_asks_next_first: false,
         onfault_asks_access: true,
         mempolicy_modes: 5,

@@ -15,7 +15,6 @@ use crate::mm::MmapWriteGuard;
 use crate::space::Space;
 use crate::values::{Errno, MmId, VmFlags};
 use crate::vma::merge::{CallKind, Proposal, Reach, Refusal};
-use alloc::vec::Vec;
 use vmarea_sync::VmaLockKind;
 
 /// Borders that are noted at the most; what comes later is not collected.
@@ -53,16 +52,23 @@ impl<K: VmaLockKind> Space<K> {
             return Err(Errno::EINVAL);
         }
         let mut done = Collected::default();
-        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-        let count = w.state().noted.len().min(budget.borders);
-        let borders: Vec<u64> = w.state_mut().noted.drain(..count).collect();
-        drop(w);
-        for border in borders {
+        let noted = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+        let count = noted.state().noted.len().min(budget.borders);
+        drop(noted);
+        // What stays noted goes to the end, so that none is looked at twice.
+        for _ in 0..count {
             let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-            match w.collect_border(border, budget.pages_at_once)? {
-                Border::Merged => done.merged += 1,
-                Border::Gone => done.forgotten += 1,
-                Border::Kept => done.kept += 1,
+            let Some(border) = w.state_mut().noted.pop_front() else {
+                break;
+            };
+            match w.collect_border(border, budget.pages_at_once) {
+                Ok(Border::Merged) => done.merged += 1,
+                Ok(Border::Gone) => done.forgotten += 1,
+                Ok(Border::Kept) => done.kept += 1,
+                Err(error) => {
+                    w.note(border);
+                    return Err(error);
+                }
             }
         }
         Ok(done)
@@ -85,13 +91,17 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     pub(crate) fn note_border(&mut self, border: u64, refusal: Option<Refusal>, flags: VmFlags) {
         let worth = refusal.is_some_and(keeps_pages_apart);
         if worth && self.space.policy.merging.collector && !flags.intersects(VmFlags::MAYSHARE) {
-            let noted = &mut self.state_mut().noted;
-            if noted.len() < NOTED_LIMIT
-                && noted.last() != Some(&border)
-                && noted.try_reserve(1).is_ok()
-            {
-                noted.push(border);
-            }
+            self.note(border);
+        }
+    }
+
+    fn note(&mut self, border: u64) {
+        let noted = &mut self.state_mut().noted;
+        if noted.len() < NOTED_LIMIT
+            && noted.back() != Some(&border)
+            && noted.try_reserve(1).is_ok()
+        {
+            noted.push_back(border);
         }
     }
 
@@ -102,7 +112,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             return Ok(Border::Gone);
         };
         if below.range.pages().min(above.range.pages()) > pages_at_once {
-            self.state_mut().noted.push(border);
+            self.note(border);
             return Ok(Border::Kept);
         }
         let proposal = Proposal {
@@ -123,7 +133,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             changes.iter().map(|(range, _)| range.pages()).sum()
         };
         if decided.verdict.plan.map_or(0, changed) > pages_at_once {
-            self.state_mut().noted.push(border);
+            self.note(border);
             return Ok(Border::Kept);
         }
         self.carry_out(&proposal, &decided)?;

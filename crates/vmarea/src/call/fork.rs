@@ -30,7 +30,7 @@ impl<K: VmaLockKind> Space<K> {
             def_flags: old.def_flags & VmFlags::NOHUGEPAGE,
             stats: Stats::default(),
             peak_map_count: 0,
-            noted: alloc::vec::Vec::new(),
+            noted: alloc::collections::VecDeque::new(),
             ..old
         };
         let copied = c.dup_mmap(&mut p);

@@ -78,7 +78,7 @@ pub struct MmState {
     /// VMAs at peak.
     pub peak_map_count: u32,
     /// Borders that the collector looks at again.
-    pub(crate) noted: alloc::vec::Vec<u64>,
+    pub(crate) noted: alloc::collections::VecDeque<u64>,
 }
 
 /// Addresses of the parts of a process.

@@ -15,6 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -396,6 +397,11 @@ fn a_test_that_fails_midway_leaves_no_process_behind() {
         panic!("as an assertion would");
     });
     assert!(failed.join().is_err());
+    // What was killed may be on its way out for a moment.
+    let until = Instant::now() + Duration::from_secs(20);
+    while groups.iter().any(|&group| !members(group).is_empty()) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     for group in groups {
         assert_eq!(members(group), [""; 0]);
     }
@@ -407,13 +413,13 @@ fn what_hangs_ends_when_its_time_is_over() {
     let script = "trap '' TERM HUP INT; sleep 1000 & kill -STOP $$";
     let mut command = Command::new("bash");
     command.args(["-c", script]).stdout(Stdio::piped());
-    let limit = std::time::Duration::from_secs(1);
+    let limit = Duration::from_secs(1);
     let mut program = Leashed::start_for(limit, &mut command).expect("bash");
     let mut out = program.stdout.take().expect("a pipe");
     out.read_to_string(&mut String::new()).expect("its end");
     assert!(!program.wait().expect("a child").success());
     // The shell is the last of its group: it may end a moment later.
-    let pause = std::time::Duration::from_millis(10);
+    let pause = Duration::from_millis(10);
     let is_over = (0..1000).any(|_| {
         std::thread::sleep(pause);
         program.is_over()

@@ -331,6 +331,10 @@ impl KernelView {
 mod tests {
     use super::*;
     use crate::sys::child::{Child, Inside};
+    use crate::sys::inject;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     /// The view, or a word about why the test cannot run here.
     fn open() -> Option<KernelView> {
@@ -350,6 +354,28 @@ mod tests {
             .iter()
             .find(|vma| vma.start <= addr && addr < vma.end)
             .unwrap_or_else(|| panic!("nothing at {addr:#x}"))
+    }
+
+    #[test]
+    fn signals_do_not_keep_the_program_from_being_loaded() {
+        if open().is_none() {
+            return;
+        }
+        let flag = Arc::default();
+        signal_hook::flag::register(libc::SIGURG, flag).unwrap();
+        let done = AtomicBool::new(false);
+        let (pid, tid) = (std::process::id() as i32, crate::sys::own::thread_id());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    inject::signal_thread(pid, tid, libc::SIGURG).unwrap();
+                    std::thread::sleep(Duration::from_micros(20));
+                }
+            });
+            let opened: Vec<_> = (0..30).map(|_| KernelView::open()).collect();
+            done.store(true, Ordering::SeqCst);
+            assert!(opened.iter().all(Result::is_ok), "{opened:?}");
+        });
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::btf::TypeId;
+use super::own::NoSignals;
 
 const CMD_MAP_CREATE: libc::c_int = 0;
 const CMD_MAP_UPDATE_ELEM: libc::c_int = 2;
@@ -340,6 +341,8 @@ impl Program {
         license: &CStr,
         target: TypeId,
     ) -> Result<Program, LoadError> {
+        // The verifier gives up, with EAGAIN, where a signal comes.
+        let _quiet = NoSignals::begin();
         let mut attr = LoadAttr {
             prog_type: PROG_TYPE_TRACING,
             insn_cnt: code.insns.len() as u32,

@@ -76,7 +76,13 @@ pub fn run_with(options: Options, words: &[&str]) -> Recorded {
     }
 }
 
-/// Records a command as it is.
+/// Records a command as it is. What was noted is printed, for a test that fails.
 pub fn record_into(options: Options, events: &mut Vec<Event>) -> Result<Outcome, RecordError> {
-    record(&options, events, &mut |_| {})
+    let outcome = record(&options, events, &mut |_| {})?;
+    for event in &*events {
+        if let Event::Note(text) = event {
+            println!("noted: {text}");
+        }
+    }
+    Ok(outcome)
 }

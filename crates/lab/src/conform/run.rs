@@ -11,6 +11,7 @@ use super::report::{Found, Report};
 use super::rng::Rng;
 use super::sequence::{Difference, Pair};
 use super::shrink::shrink;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use vmarea_host::view::ViewError;
 
@@ -63,6 +64,7 @@ pub fn run(
     mut told: impl FnMut(&Report),
 ) -> Result<Report, RunError> {
     let mut report = Report::begin(ground, settings);
+    let mut cut_short = BTreeMap::new();
     let mut seeds = Rng::new(settings.seed);
     let begun = Instant::now();
     while report.compared < settings.ops && report.differences.len() < settings.most_differences {
@@ -88,8 +90,15 @@ pub fn run(
         let steps: Vec<Step> = steps.into_iter().map(|(step, _)| step).collect();
         report.sequences += 1;
         report.too_large += u64::from(too_large);
+        if too_large {
+            *cut_short.entry(TOO_LARGE.to_owned()).or_default() += 1;
+        }
         if let Some(all) = &mut report.fewer_vmas {
             all.add(&fewer);
+        } else {
+            for (how, times) in fewer.results {
+                *cut_short.entry(how).or_default() += times;
+            }
         }
         if let Some(difference) = difference
             && report
@@ -111,15 +120,13 @@ pub fn run(
         told(&report);
     }
     report.kernel_work = ground.surroundings.work();
-    if report.too_large > 0 {
-        report.not_compared.push(format!(
-            "the rest of {} sequences: more VMAs than can be listed before Linux 6.1",
-            report.too_large
-        ));
-    }
+    let cut_short: BTreeMap<String, u64> = cut_short;
+    let said = |(how, times)| format!("the rest of {times} sequences: {how}");
+    report.not_compared.extend(cut_short.into_iter().map(said));
     Ok(report)
 }
 
+const TOO_LARGE: &str = "more VMAs than can be listed before Linux 6.1";
 /// Bytes that differ show in a test only where somebody reads them.
 fn with_witness(mut steps: Vec<Step>, difference: &Difference) -> Vec<Step> {
     if let Some((process, addr)) = difference.bytes_at {

@@ -75,6 +75,12 @@ impl<K: VmaLockKind> Space<K> {
             slots.reverse();
         }
         slots.into_iter().for_each(|slot| one.slot(slot));
+        // Linux goes upwards: in the slot in which the range ends and its new place begins it comes
+        // upon the table that it has just made, and makes one for what follows as well.
+        let last = slot_of(range.end - 1);
+        if range.end <= new_start && last == slot_of(new_start) {
+            one.slot(last);
+        }
     }
 }
 

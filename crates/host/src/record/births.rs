@@ -289,16 +289,19 @@ impl Tracer<'_> {
     }
 
     /// True where no thread will change the address space any more: all of them are threads of
-    /// one process that ends, and none is inside of a call.
+    /// one process that ends or is replaced, and none is inside of a call but `execve`.
     fn all_are_dying(&self, tid: i32, mm: MmId) -> bool {
         let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else {
             return false;
         };
         let mut users = self.tasks.values().filter(|task| task.mm == mm);
         // A thread that leaves alone is inside of its own `exit`; whoever ends by anything else
-        // takes the whole process along.
+        // takes the whole process along, or goes with all others for one that executes a program.
         let alone = ptrace::call_number(tid).is_ok_and(|nr| nr == libc::SYS_exit);
-        let rests = |task: &Task| task.call.as_ref().is_none_or(|call| call.entry == 0);
+        let rests = |task: &Task| {
+            let call = task.call.as_ref();
+            call.is_none_or(|call| call.entry == 0 || call.row.role == Role::Executes)
+        };
         !alone && users.all(|task| task.pid == pid && rests(task))
     }
 

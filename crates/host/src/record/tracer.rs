@@ -231,8 +231,8 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Lets a stopped task run on to where it stops next. One that was killed meanwhile is
-    /// reported by `wait`.
+    /// Lets a stopped task run on to where it stops next. One that was killed meanwhile has gone on
+    /// by itself and stands at its end: that stop is taken next, and must not be passed over.
     pub(super) fn resume(&self, tid: i32, signal: i32) {
         let Some(task) = self.tasks.get(&tid) else {
             return;
@@ -241,7 +241,9 @@ impl<'a> Tracer<'a> {
             (Mode::Filtered, None) => Resume::Continue,
             _ => Resume::UntilSyscall,
         };
-        let _ = ptrace::resume(tid, how, signal);
+        if !ptrace::is_reported(tid) {
+            let _ = ptrace::resume(tid, how, signal);
+        }
     }
 
     /// Gives the sink the stack of a call.

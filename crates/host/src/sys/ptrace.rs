@@ -6,6 +6,7 @@
 
 use super::inject;
 use nix::unistd::Pid;
+use rustix::process::{WaitId, WaitIdOptions};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -49,6 +50,16 @@ pub(crate) fn resume(tid: i32, how: Resume, signal: i32) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// True where `wait` has something to say of a task, which stays to be said.
+pub(crate) fn is_reported(tid: i32) -> bool {
+    let Some(task) = rustix::process::Pid::from_raw(tid) else {
+        return false;
+    };
+    let leave = WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let any = WaitIdOptions::EXITED | WaitIdOptions::STOPPED;
+    rustix::process::waitid(WaitId::Pid(task), leave | any).is_ok_and(|status| status.is_some())
 }
 
 /// The `AUDIT_ARCH_*` of a stopped task and what its system-call stop says.

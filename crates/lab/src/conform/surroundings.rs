@@ -26,18 +26,6 @@ const COUNTS: [&str; 11] = [
     "thp_migration_success",
 ];
 
-/// Counts that show that memory in one piece was short, or was just being moved: then Linux makes small
-/// pages where it would make a huge one.
-const SHORTAGES: [&str; 7] = [
-    "thp_fault_fallback",
-    "thp_fault_fallback_charge",
-    "thp_zero_page_alloc_failed",
-    "thp_collapse_alloc_failed",
-    "thp_migration_success",
-    "thp_migration_fail",
-    "thp_migration_split",
-];
-
 /// The changed machine; it is as before once this is dropped.
 #[derive(Debug)]
 pub struct Surroundings {
@@ -60,7 +48,7 @@ impl Surroundings {
         Surroundings {
             guard,
             said,
-            begin: counts(&COUNTS),
+            begin: counts(),
         }
     }
 
@@ -69,7 +57,7 @@ impl Surroundings {
         Surroundings {
             guard: None,
             said: BTreeMap::new(),
-            begin: counts(&COUNTS),
+            begin: counts(),
         }
     }
 
@@ -84,7 +72,7 @@ impl Surroundings {
 
     /// What the kernel did with pages since then, on the whole machine.
     pub fn work(&self) -> BTreeMap<&'static str, u64> {
-        let mut work = counts(&COUNTS);
+        let mut work = counts();
         for (name, count) in &mut work {
             *count -= self.begin.get(name).copied().unwrap_or(0).min(*count);
         }
@@ -127,12 +115,7 @@ fn start() -> io::Result<(Child, BTreeMap<String, String>)> {
     Ok((guard, said))
 }
 
-/// How often since the machine started Linux was short of huge pages.
-pub(super) fn shortages() -> u64 {
-    counts(&SHORTAGES).values().sum()
-}
-
-fn counts(names: &[&'static str]) -> BTreeMap<&'static str, u64> {
+fn counts() -> BTreeMap<&'static str, u64> {
     let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let value = |name: &str| {
         let line = text
@@ -140,8 +123,8 @@ fn counts(names: &[&'static str]) -> BTreeMap<&'static str, u64> {
             .find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|n| n.trim().parse().ok())
     };
-    names
-        .iter()
-        .filter_map(|&name| Some((name, value(name)?)))
+    COUNTS
+        .into_iter()
+        .filter_map(|name| Some((name, value(name)?)))
         .collect()
 }

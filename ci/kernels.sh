@@ -7,8 +7,9 @@
 # are downloaded by an apt of their own (own sources, own lists), unpacked and never installed.
 # Downloads stay in ${XDG_CACHE_HOME:-~/.cache}/vmarea/kernels, results in target/kernels; take the
 # cache away to get newer kernels.
-# With --play a kept sequence is played instead, and printed with the kernel's answers.
-# usage: ci/kernels.sh [--ops N] [--minutes M] [--seed N] [--play FILE] [6.12|6.1|5.10 ...]
+# With --play a kept sequence is played instead, and printed with the kernel's answers. With --merge it is
+# `vmarea merge` that runs there, on programs that write and fork: before 6.8 it copies.
+# usage: ci/kernels.sh [--ops N] [--minutes M] [--seed N] [--play FILE | --merge] [6.12|6.1|5.10 ...]
 #        VMAREA=path/of/a/static/vmarea takes that binary instead of building one
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,7 +25,7 @@ fail() {
     exit "${2:-1}"
 }
 
-ops=150000 minutes=120 seed='' play='' kernels=()
+ops=150000 minutes=120 seed='' play='' merge='' kernels=()
 while (($#)); do
     case $1 in
         --ops | --minutes | --seed)
@@ -36,6 +37,10 @@ while (($#)); do
             [[ -r ${2-} ]] || fail "--play needs a file" 2
             play=$2
             shift 2
+            ;;
+        --merge)
+            merge=1
+            shift
             ;;
         *)
             [[ -n ${SUITE[$1]-} ]] || fail "no kernel $1: one of ${KERNELS[*]}" 2
@@ -149,6 +154,8 @@ pack() {
     cp "$cache/$version/brd.ko" "$root/brd.ko"
     cp "$VMAREA" "$root/vmarea"
     [[ -z $play ]] || cp "$play" "$root/play.json"
+    [[ -z $merge ]] || gcc -O2 -Wall -static -pthread -Icrates/preload/tests/programs -o "$root/target" \
+        crates/cli/tests/programs/target.c
     chmod +x "$root/init" "$root/bin/busybox" "$root/vmarea"
     (cd "$root" && find . | cpio --quiet -o -H newc) >"$work/initramfs-$version"
     rm -r "$root"
@@ -160,6 +167,7 @@ boot() {
     arguments="conform --profile linux-$version --ops $ops --minutes $minutes --differences 5"
     [[ -z $seed ]] || arguments+=" --seed $seed"
     [[ -z $play ]] || arguments="conform --profile linux-$version --play /play.json"
+    [[ -z $merge ]] || arguments=merge
     rm -f "$out/$version".{json,console}
     # The time is for a machine that hangs: what is asked for, and shrinking, and booting.
     timeout $((minutes * 60 + 1800)) qemu-system-x86_64 \
@@ -170,6 +178,11 @@ boot() {
         -serial "file:$out/$version.console" -serial "file:$work/$version.result" ||
         echo "kernels: Linux $version did not end by itself" >&2
     grep -av '^status ' "$work/$version.result" >"$out/$version.json" || true
+    if [[ -n $merge ]]; then
+        echo "Linux $(<"$cache/$version/version"):"
+        sed 's/^/  /' "$out/$version.json"
+        grep -aq '^status 0' "$work/$version.result" || status=1
+    fi
 }
 
 [[ $(uname -m) == x86_64 ]] || fail "builds a program for x86-64, and only on one"
@@ -181,6 +194,7 @@ for version in "${kernels[@]}"; do
     fetch_kernel "$version"
     pack "$version"
     boot "$version"
+    [[ -z $merge ]] || continue
     [[ -z $play ]] || { cat "$out/$version.json"; continue; }
     python3 ci/kernels/report.py "$(<"$cache/$version/version")" "$out/$version" || {
         failed=$?

@@ -7,7 +7,7 @@
 #   ends      exec, exit, kill and every kind of fork at many moments, from within, under LD_PRELOAD, by -p
 #   kill      the merging command killed at each of its steps and resumed (STEP=N: every Nth)
 #   programs  Python, node, redis and Java with ZGC go on with their own checks
-# usage: ci/live.sh [PART]...   (all by default)
+# usage: [STEP=N] [BY=move|copy] ci/live.sh [PART]...   (all by default; BY is for what is done by -p)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # A session of its own, the weight of which can be raised for what is timed; what it leaves ends with it.
@@ -23,6 +23,7 @@ gcc -O2 -Wall -pthread -Icrates/preload/include -o "$work/heap" crates/preload/t
     -L"$target" -lvmarea_preload -Wl,-rpath,"$(realpath "$target")"
 gcc -O2 -Wall -pthread -Icrates/preload/tests/programs -o "$work/target" crates/cli/tests/programs/target.c
 
+by=(${BY:+--by "$BY"})
 failures=0
 fail() {
     echo "live: FAILED: $*" >&2
@@ -63,7 +64,7 @@ merge_until_it_ends() {
     shift
     while kill -0 "$child" 2>/dev/null; do
         status=0
-        bounded 60 "$vmarea" merge -p "$pid" --apply --journal "$work/journal" --json="$work/json.now" "$@" \
+        bounded 60 "$vmarea" merge -p "$pid" --apply "${by[@]}" --journal "$work/journal" --json="$work/json.now" "$@" \
             >"$work/merge" 2>&1 || status=$?
         if ((status == 0)); then mv "$work/json.now" "$work/json"; fi
         if ((status == 1)) && ! grep -qE 'has ended|no process|another program|its memory|not stop' "$work/merge"; then
@@ -167,7 +168,7 @@ kill_steps() {
             start_heap 300
             local status=0
             bounded 60 strace -f -qq -o /dev/null -e trace="$call" -e "inject=$call:signal=SIGKILL:when=$step" \
-                "$vmarea" merge -p "$pid" --apply --max-pause 1s --journal "$work/journal" \
+                "$vmarea" merge -p "$pid" --apply "${by[@]}" --max-pause 1s --journal "$work/journal" \
                 >"$work/merge" 2>&1 || status=$?
             if ((status != 0)); then
                 killed=$((killed + 1))
@@ -216,7 +217,7 @@ ends() {
 merge_running() {
     local name=$1 pid=$2 before after status=0
     before=$(wc -l <"/proc/$pid/maps")
-    bounded 60 "$vmarea" merge -p "$pid" --apply --copy 100000 --max-pause 1s --journal "$work/journal" >"$work/merge" 2>&1 || status=$?
+    bounded 60 "$vmarea" merge -p "$pid" --apply "${by[@]}" --copy 100000 --max-pause 1s --journal "$work/journal" >"$work/merge" 2>&1 || status=$?
     ((status == 0 || status == 4)) || fail "$name: $(cat "$work/merge")"
     after=$(wc -l <"/proc/$pid/maps")
     echo "live: $name: $before mappings, $after after ($(head -1 "$work/merge"))"

@@ -149,16 +149,20 @@ fn vmarea(arguments: &[String]) -> Output {
 /// Large pauses, for a busy machine: how long they are is not tested here.
 const APPLY: [&str; 3] = ["--apply", "--max-pause", "1s"];
 const COPY: [&str; 5] = ["--apply", "--max-pause", "1s", "--copy", "10000000"];
+/// As on a kernel that cannot move pages.
+const BY_COPY: [&str; 5] = ["--apply", "--max-pause", "1s", "--by", "copy"];
 
 #[test]
 fn twenty_thousand_mappings_become_one_while_threads_write() {
     if !may_merge() {
         return;
     }
-    let mut target = Target::start(&["hammer", "1", "20000", "2"]).ready();
-    target.merge_until_it_ends(&APPLY);
-    assert_eq!(target.left_journals(), 0);
-    assert_eq!(target.end()["joined"], 1.0);
+    for way in [&APPLY[..], &BY_COPY] {
+        let mut target = Target::start(&["hammer", "1", "20000", "2"]).ready();
+        target.merge_until_it_ends(way);
+        assert_eq!(target.left_journals(), 0);
+        assert_eq!(target.end()["joined"], 1.0);
+    }
 }
 
 #[test]
@@ -176,10 +180,13 @@ fn four_threads_lose_no_update() {
     if !may_merge() {
         return;
     }
-    let mut target = Target::start(&["hammer", "20", "200", "4"]).ready();
-    target.merge_until_it_ends(&APPLY);
-    let told = target.end();
-    assert_eq!((told["joined"], told["lost"]), (20.0, 0.0));
+    for (way, rounds) in [(&APPLY[..], "20"), (&BY_COPY, "10")] {
+        let mut target = Target::start(&["hammer", rounds, "200", "4"]).ready();
+        target.merge_until_it_ends(way);
+        let told = target.end();
+        assert_eq!(told["joined"].to_string(), rounds);
+        assert_eq!(told["lost"], 0.0);
+    }
 }
 
 #[test]
@@ -187,9 +194,11 @@ fn it_forks_all_the_time() {
     if !may_merge() {
         return;
     }
-    for kind in ["fork", "vfork", "clone", "clone-forks"] {
+    let copied = [&COPY[..], &["--by", "copy"]].concat();
+    let moved = ["fork", "vfork", "clone", "clone-forks"].map(|kind| (kind, &COPY[..]));
+    for (kind, way) in moved.into_iter().chain([("fork", &copied[..])]) {
         let mut target = Target::start(&["forks", kind, "3", "500"]).ready();
-        let joined = target.merge_until_it_ends(&COPY);
+        let joined = target.merge_until_it_ends(way);
         assert_eq!(target.end()["failed"], 0.0, "{kind}");
         println!("{kind}: joined {joined} times");
     }
@@ -287,14 +296,14 @@ fn a_primed_reservation_is_committed_in_any_order() {
 }
 
 /// Kills the command before its `step`th call of these; false where it came to its end before.
-fn killed_at(target: &Target, calls: &str, step: u32) -> bool {
+fn killed_at(target: &Target, way: &[&str], calls: &str, step: u32) -> bool {
     let mut strace = Command::new("strace");
     strace
         .args(["-f", "-qq", "-o", "/dev/null", "-e"])
         .arg(format!("trace={calls}"))
         .args(["-e", &format!("inject={calls}:signal=SIGKILL:when={step}")])
         .arg(env!("CARGO_BIN_EXE_vmarea"))
-        .args(target.merge(&APPLY));
+        .args(target.merge(way));
     !leash::output(&mut strace).expect("strace").status.success()
 }
 
@@ -331,7 +340,7 @@ fn the_command_is_killed_while_it_takes_its_tools_out() {
     let last = calls.matches("write(").count() as u32;
     for step in last.saturating_sub(9).max(1)..=last {
         let target = Target::start(&["hammer", "1", "300", "2"]).ready();
-        killed_at(&target, "write", step);
+        killed_at(&target, &APPLY, "write", step);
         resume(target, &format!("write {step} of {last}"));
     }
 }
@@ -343,18 +352,21 @@ fn the_command_is_killed_at_its_steps_and_another_finishes() {
     }
     // ptrace moves the process, pwrite64 and write its memory and the journal, tgkill and kill its
     // signals. All steps are taken by a script of the repository; these are some of each.
-    let mut killed = 0;
-    for (calls, stride) in [("ptrace", 47), ("write,pwrite64", 13), ("tgkill,kill", 11)] {
-        for step in (2..).step_by(stride).take(4) {
-            let target = Target::start(&["hammer", "1", "300", "2"]).ready();
-            if !killed_at(&target, calls, step) {
-                break;
+    let kinds = [("ptrace", 47), ("write,pwrite64", 13), ("tgkill,kill", 11)];
+    for way in [&APPLY[..], &BY_COPY] {
+        let mut killed = 0;
+        for (calls, stride) in kinds {
+            for step in (2..).step_by(stride).take(4) {
+                let target = Target::start(&["hammer", "1", "300", "2"]).ready();
+                if !killed_at(&target, way, calls, step) {
+                    break;
+                }
+                killed += 1;
+                resume(target, &format!("{way:?} {calls} {step}"));
             }
-            killed += 1;
-            resume(target, &format!("{calls} {step}"));
         }
+        assert!(killed > 0, "it was never killed");
     }
-    assert!(killed > 0, "it was never killed");
 }
 
 /// The processes of a group, but for those that have ended and wait to be asked how.
@@ -380,7 +392,7 @@ fn a_test_that_fails_midway_leaves_no_process_behind() {
     // One that a killed merge has left in group-stop, and one that forks.
     let held = (2..).step_by(7).take(60).find_map(|step| {
         let target = Target::start(&["hammer", "1", "300", "2"]).ready();
-        let killed = killed_at(&target, "ptrace", step);
+        let killed = killed_at(&target, &APPLY, "ptrace", step);
         let stat = format!("/proc/{}/stat", target.pid());
         let stat = std::fs::read_to_string(stat).unwrap_or_default();
         (killed && stat.contains(") T ")).then_some(target)

@@ -78,6 +78,7 @@ pub unsafe extern "C" fn vmarea_merge_range(
         } else {
             Owner::Caller
         },
+        ..Options::default()
     };
     match repair::merge_range(start as u64..end as u64, options) {
         Ok(done) => {

@@ -11,17 +11,19 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use vmarea_host::repair::{Fix, Kept, Options, Outside, RepairError, Report, Survey};
+use vmarea_host::repair::{Fix, Kept, Options, Outside, RepairError, Report, Survey, Way};
 
 /// Of the form of the JSON; a change that breaks readers raises it.
 const SCHEMA: u32 = 1;
+
+const WAYS: [(Way, &str); 2] = [(Way::Move, "move"), (Way::Copy, "copy")];
 
 /// Join mappings of a running process that need not be apart.
 ///
 /// Without --apply it only says what it would do. With it, runs of equal anonymous neighbours are
 /// replaced by one mapping each: their pages are moved out, a fresh mapping is put in place, the
-/// pages are moved back (Linux 6.8 or later). The process is stopped for each piece, so that it
-/// loses no more time at once than --max-pause. If this command is ended midway, the process waits,
+/// pages are moved back (before Linux 6.8 they are copied). The process is stopped for each piece,
+/// so that it loses no more time at once than --max-pause. If this command is ended midway, the process waits,
 /// stopped, and --resume finishes it.
 #[derive(Debug, Args)]
 pub struct Merge {
@@ -48,6 +50,12 @@ pub struct Merge {
     /// Copy up to so many pages that are shared (after a fork, or by KSM) and cannot be moved
     #[arg(long, value_name = "PAGES", default_value_t = 0)]
     copy: u64,
+
+    /// How pages get into the fresh mapping (default: `move` where the kernel can, Linux 6.8). To
+    /// `copy` takes longer and makes huge pages small ones, and a process with memory that a device may
+    /// write to is left alone (pinned memory, io_uring, GPUs)
+    #[arg(long, value_name = "WAY", value_parser = way)]
+    by: Option<Way>,
 
     /// Other repairs to do first: `guards` (guard pages made with mprotect become guard markers,
     /// Linux 6.13; not for a program that makes them writable later), `flags` (MADV_DONTFORK and
@@ -76,6 +84,7 @@ struct Said {
     runs: u64,
     bytes: u64,
     pieces: u64,
+    by: &'static str,
     copied_pages: u64,
     longest_pause_us: u64,
     total_us: u64,
@@ -88,6 +97,7 @@ impl Merge {
         let options = Options {
             max_pause: Some(self.max_pause),
             copy_pages: self.copy,
+            way: self.by,
             ..Options::default()
         };
         let outside = Outside::new(self.pid, options, self.journal.clone());
@@ -101,7 +111,7 @@ impl Merge {
         let fixed = self.fix(console, &outside, &range)?;
         let survey = outside.survey(&range).map_err(failure)?;
         if survey.runs == 0 || !self.apply {
-            let said = Said::of_survey(self.pid, &survey);
+            let said = Said::of_survey(self.pid, outside.way(), &survey);
             outputs.write(console, &said, |out| self.write_text(console, out, &said))?;
             if survey.runs == 0 && fixed == 0 {
                 self.explain_kept(console, &survey.kept);
@@ -119,7 +129,7 @@ impl Merge {
             return Ok(Exit::Ok);
         }
         let report = outside.merge(&range).map_err(failure)?;
-        let said = Said::of_report(self.pid, &report);
+        let said = Said::of_report(self.pid, outside.way(), &report);
         outputs.write(console, &said, |out| self.write_text(console, out, &said))?;
         self.explain_kept(console, &report.kept);
         Ok(Exit::Ok)
@@ -162,14 +172,20 @@ impl Merge {
             writeln!(out, "{before} mappings became {after}")?;
             writeln!(
                 out,
-                "moved {} in {} pieces; longest pause {:.1} ms, {:.0} ms in all",
+                "{} {} in {} pieces; longest pause {:.1} ms, {:.0} ms in all",
+                if said.by == "move" { "moved" } else { "joined" },
                 console.size(said.bytes),
                 count(said.pieces),
                 said.longest_pause_us as f64 / 1e3,
                 said.total_us as f64 / 1e3
             )?;
             if said.copied_pages > 0 {
-                writeln!(out, "copied {} shared pages", count(said.copied_pages))?;
+                let which = if said.by == "move" {
+                    "shared pages"
+                } else {
+                    "pages"
+                };
+                writeln!(out, "copied {} {which}", count(said.copied_pages))?;
             }
         } else if said.runs > 0 {
             writeln!(out, "{before} mappings would become {after}")?;
@@ -180,6 +196,9 @@ impl Merge {
                 console.size(said.bytes),
                 self.max_pause.as_secs_f64() * 1e3
             )?;
+            if said.by == "copy" {
+                writeln!(out, "the pages would be copied, not moved (see --by)")?;
+            }
         }
         Ok(())
     }
@@ -195,7 +214,7 @@ impl Merge {
 }
 
 impl Said {
-    fn of_survey(pid: i32, survey: &Survey) -> Said {
+    fn of_survey(pid: i32, way: Way, survey: &Survey) -> Said {
         Said {
             schema: SCHEMA,
             pid,
@@ -205,6 +224,7 @@ impl Said {
             runs: survey.runs,
             bytes: survey.bytes,
             pieces: 0,
+            by: name(way),
             copied_pages: 0,
             longest_pause_us: 0,
             total_us: 0,
@@ -212,7 +232,7 @@ impl Said {
         }
     }
 
-    fn of_report(pid: i32, report: &Report) -> Said {
+    fn of_report(pid: i32, way: Way, report: &Report) -> Said {
         Said {
             schema: SCHEMA,
             pid,
@@ -222,6 +242,7 @@ impl Said {
             runs: report.runs,
             bytes: report.bytes,
             pieces: report.pieces,
+            by: name(way),
             copied_pages: report.copied,
             longest_pause_us: report.longest_pause.as_micros() as u64,
             total_us: report.total.as_micros() as u64,
@@ -253,6 +274,18 @@ pub(super) fn time(text: &str) -> anyhow::Result<Duration> {
         return Err(anyhow!("a time between 1us and 3600s is needed"));
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+fn way(text: &str) -> anyhow::Result<Way> {
+    let found = WAYS.iter().find(|(_, name)| *name == text);
+    found
+        .map(|&(way, _)| way)
+        .ok_or_else(|| anyhow!("move or copy is needed"))
+}
+
+fn name(way: Way) -> &'static str {
+    let found = WAYS.iter().find(|(of, _)| *of == way);
+    found.map_or("", |&(_, name)| name)
 }
 
 fn fix(text: &str) -> anyhow::Result<Fix> {

@@ -11,7 +11,7 @@
 //! stopping WAS_STOPPED SYSCALL .               the process is about to be stopped
 //! stopped TID MASK REGISTERS... .              what its thread has to get back
 //! restored .                                   it has got it back
-//! tools CODE TABLE ROOM_START ROOM_END FD .
+//! tools CODE TABLE ROOM_START ROOM_END FD COPIES .
 //! piece START END .
 //! whole .                                      the piece is done, or as it was
 //! released .                                   the process runs as if nothing had been
@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 
 use vmarea::values::VmRange;
 
+use super::Way;
 use crate::sys::inject::Registers;
 
 /// What is there in the process to work with.
@@ -39,6 +40,8 @@ pub(super) struct Tools {
     pub(super) room: VmRange,
     /// The process's userfaultfd.
     pub(super) fd: i32,
+    /// What that can do.
+    pub(super) way: Way,
 }
 
 /// What a thread has to get back.
@@ -188,9 +191,11 @@ impl Journal {
             table,
             room,
             fd,
+            way,
         } = tools;
+        let copies = u8::from(*way == Way::Copy);
         self.line(&format!(
-            "tools {code:x} {table:x} {:x} {:x} {fd:x}",
+            "tools {code:x} {table:x} {:x} {:x} {fd:x} {copies}",
             room.start, room.end
         ))
     }
@@ -254,12 +259,17 @@ fn read_line(state: &mut State, line: &str) -> Option<()> {
         "tools" => {
             let (code, table, start, end) = (hex()?, hex()?, hex()?, hex()?);
             let fd = hex()?;
+            let way = match hex() {
+                Some(1) => Way::Copy,
+                _ => Way::Move,
+            };
             let room = (start <= end).then(|| VmRange::new(start, end))?;
             state.tools = Some(Tools {
                 code,
                 table,
                 room,
                 fd: i32::try_from(fd).ok()?,
+                way,
             });
         }
         "piece" => {
@@ -300,6 +310,7 @@ mod tests {
             table: 0x2000,
             room: VmRange::new(0x10_0000, 0x20_0000),
             fd: 5,
+            way: Way::Copy,
         };
         journal.tools(&tools).unwrap();
         journal.piece(VmRange::new(0x4000, 0x8000)).unwrap();

@@ -4,12 +4,15 @@
 //! uses its memory. Nothing here changes or stops anything.
 
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use super::RepairError;
+use crate::maps::{self, MapName};
 use crate::sys::ptrace;
 
 /// What `/proc/PID/status` says.
@@ -69,6 +72,46 @@ pub(super) fn ended_or(pid: i32, error: RepairError) -> RepairError {
 
 /// How long one may be about to end.
 const ENDING_MS: u32 = 30;
+
+/// True for a process some pages of which a device or the kernel may write to behind its back. Which
+/// they are is told nobody.
+pub(super) fn may_be_pinned(pid: i32) -> bool {
+    const BY: [&str; 6] = [
+        "anon_inode:[io_uring]",
+        "/dev/vfio/",
+        "/dev/infiniband/",
+        "/dev/nvidia",
+        "/dev/kfd",
+        "/dev/dri/",
+    ];
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pinned = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
+    if pinned.is_some_and(|size| size.trim() != "0 kB") {
+        return true;
+    }
+    let files = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten();
+    let links = files
+        .flatten()
+        .filter_map(|file| fs::read_link(file.path()).ok());
+    let is_such = |link: &Path| {
+        BY.iter()
+            .any(|by| link.as_os_str().as_bytes().starts_with(by.as_bytes()))
+    };
+    links.into_iter().any(|link| is_such(&link)) || has_aio(pid)
+}
+
+/// True where requests of the older kind may be under way (`io_setup`).
+fn has_aio(pid: i32) -> bool {
+    // Where nobody has any, the list need not be read: it may be long.
+    let anybody = fs::read_to_string("/proc/sys/fs/aio-nr").is_ok_and(|count| count.trim() != "0");
+    anybody
+        && maps::read(pid).is_ok_and(|mappings| {
+            let is_ring = |name: &MapName| matches!(name, MapName::Path(path) if path.as_bytes().starts_with(b"/[aio]"));
+            mappings.iter().any(|mapping| is_ring(&mapping.name))
+        })
+}
 
 /// When a process began: with its number, its identity.
 ///

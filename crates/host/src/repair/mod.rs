@@ -171,6 +171,15 @@ pub enum Owner {
     Anybody,
 }
 
+/// How pages come to another mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// They are moved, by the kernel (6.8 or later).
+    Move,
+    /// They are copied, within a process that stands.
+    Copy,
+}
+
 /// How to repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
@@ -182,6 +191,8 @@ pub struct Options {
     pub hidden: Hidden,
     /// See [`Owner`].
     pub owner: Owner,
+    /// How pages get there; where it is `None`, as the kernel can. From within they are moved in any case.
+    pub way: Option<Way>,
 }
 
 /// What a repair did.
@@ -197,7 +208,7 @@ pub struct Report {
     pub pieces: u64,
     /// Bytes of address space in them.
     pub bytes: u64,
-    /// Pages that were copied because they were shared.
+    /// Pages that were copied: because they were shared, or all of them where none can be moved.
     pub copied: u64,
     /// How long the longest piece took.
     pub longest_pause: Duration,
@@ -222,7 +233,10 @@ pub enum RepairError {
     )]
     Userfaultfd,
     /// The kernel cannot move pages.
-    #[error("moving pages needs Linux 6.8 or later with userfaultfd (UFFDIO_MOVE)")]
+    #[error(
+        "moving pages needs Linux 6.8 or later with userfaultfd (UFFDIO_MOVE); vmarea merge -p PID copies \
+         them on older ones"
+    )]
     TooOld,
     /// The pause is too short.
     #[error("a pause of {asked:?} cannot be kept: the smallest piece takes about {needed:?}")]

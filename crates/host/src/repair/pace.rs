@@ -6,12 +6,15 @@
 
 use std::time::Duration;
 
+use super::Way;
 use super::plan::{Limits, PAGE};
 
 /// Nanoseconds for a mapping: out, and taken away by the swap.
 const PART_NS: f64 = 4_000.0;
-/// Nanoseconds for a page: out and back, if it is there.
-const PAGE_NS: f64 = 160.0;
+/// Nanoseconds for a page that is moved: out and back, if it is there.
+const MOVED_NS: f64 = 160.0;
+/// Nanoseconds for a page that is copied: out and back, and both copies made and given up.
+const COPIED_NS: f64 = 2_400.0;
 /// Nanoseconds for a piece, however small.
 const PIECE_NS: f64 = 60_000.0;
 /// A piece is planned to take this part of the pause: other programs run as well.
@@ -29,15 +32,20 @@ const MOST_PARTS: usize = 1_000;
 pub(super) struct Pace {
     bound: Option<Duration>,
     most: Limits,
+    page_ns: f64,
     factor: f64,
     base_ns: f64,
 }
 
 impl Pace {
     /// A pace for pieces of `most` at the most.
-    pub(super) fn new(bound: Option<Duration>, most: Limits) -> Pace {
+    pub(super) fn new(bound: Option<Duration>, most: Limits, way: Way) -> Pace {
         Pace {
             bound,
+            page_ns: match way {
+                Way::Move => MOVED_NS,
+                Way::Copy => COPIED_NS,
+            },
             most: Limits {
                 parts: most.parts.min(MOST_PARTS),
                 ..most
@@ -66,14 +74,14 @@ impl Pace {
         let left = (bound.as_nanos() as f64 * SHARE - self.base_ns).max(PART_NS) / self.factor;
         Limits {
             parts: self.most.parts,
-            bytes: ((left / PAGE_NS) as u64 * PAGE).clamp(PAGE, self.most.bytes),
-            part_bytes: (PART_NS / PAGE_NS) as u64 * PAGE,
+            bytes: ((left / self.page_ns) as u64 * PAGE).clamp(PAGE, self.most.bytes),
+            part_bytes: (PART_NS / self.page_ns) as u64 * PAGE,
         }
     }
 
     /// A piece has taken so long.
     pub(super) fn took(&mut self, parts: usize, bytes: u64, time: Duration) {
-        let planned = parts as f64 * PART_NS + (bytes / PAGE) as f64 * PAGE_NS;
+        let planned = parts as f64 * PART_NS + (bytes / PAGE) as f64 * self.page_ns;
         let seen = ((time.as_nanos() as f64 - self.base_ns).max(0.0) / planned).clamp(LEAST, 8.0);
         // Quickly more careful, slowly bolder.
         self.factor = if seen > self.factor {
@@ -96,7 +104,7 @@ mod tests {
 
     #[test]
     fn pieces_shrink_when_they_take_long_and_grow_again() {
-        let mut pace = Pace::new(Some(Duration::from_millis(5)), MOST);
+        let mut pace = Pace::new(Some(Duration::from_millis(5)), MOST, Way::Move);
         let first = pace.limits();
         pace.took(1, first.bytes, Duration::from_millis(50));
         let careful = pace.limits();
@@ -110,7 +118,7 @@ mod tests {
 
     #[test]
     fn without_a_bound_pieces_are_as_large_as_they_may_be() {
-        let mut pace = Pace::new(None, MOST);
+        let mut pace = Pace::new(None, MOST, Way::Move);
         pace.took(1, PAGE, Duration::from_secs(1));
         assert_eq!(pace.limits(), MOST);
         assert!(pace.smallest().1);
@@ -118,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_bound_below_the_smallest_piece_is_seen() {
-        let mut pace = Pace::new(Some(Duration::from_millis(1)), MOST);
+        let mut pace = Pace::new(Some(Duration::from_millis(1)), MOST, Way::Move);
         assert!(pace.smallest().1);
         pace.set_base(Duration::from_millis(2));
         assert!(!pace.smallest().1);

@@ -105,15 +105,15 @@ impl Room {
 
 const PRIVATE: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
 
-/// Everything up to the moment when all pages are out.
-pub(super) fn out(piece: &Piece, room: Room, fds: Fds, others: Others, calls: &mut Vec<Call>) {
+/// Makes the fresh and then the temporary mapping: where there is the second alone, the swap was done.
+pub(super) fn make(piece: &Piece, room: Room, fds: Fds, others: Others, calls: &mut Vec<Call>) {
     let (temporary, fresh) = (room.temporary(piece.range), room.fresh(piece.range));
     let len = piece.range.len_bytes();
+    calls.push(map(fresh, piece.flags));
+    calls.extend(advices(piece.flags).map(|advice| advise(fresh, advice)));
     calls.push(map(temporary, piece.flags | VmFlags::NORESERVE));
     // A child of a fork does not get it, so that the pages in it stay this process's own.
     calls.push(advise(temporary, libc::MADV_DONTFORK));
-    calls.push(map(fresh, piece.flags));
-    calls.extend(advices(piece.flags).map(|advice| advise(fresh, advice)));
     calls.push(uffd::register(
         What::Watch as u64,
         fds.temporary,
@@ -135,6 +135,12 @@ pub(super) fn out(piece: &Piece, room: Room, fds: Fds, others: Others, calls: &m
             len + piece.left,
         ));
     }
+}
+
+/// Everything up to the moment when all pages are out.
+pub(super) fn out(piece: &Piece, room: Room, fds: Fds, others: Others, calls: &mut Vec<Call>) {
+    make(piece, room, fds, others, calls);
+    let temporary = room.temporary(piece.range);
     calls.extend(piece.parts.iter().map(|part| {
         let to = temporary.start + (part.start - piece.range.start);
         let len = part.len_bytes();
@@ -233,6 +239,11 @@ fn advise(range: VmRange, advice: i32) -> Call {
         libc::SYS_madvise,
         &[range.start, range.len_bytes(), advice as u64],
     )
+}
+
+/// Gives up what pages there are.
+pub(super) fn drop_pages(range: VmRange) -> Call {
+    advise(range, libc::MADV_DONTNEED)
 }
 
 /// The advices that give a fresh mapping its flags.

@@ -10,6 +10,7 @@
 //!     while the process is in group-stop
 //! O2  whether the swap was done shows in the process: the fresh mapping is at its first place or not
 
+mod copied;
 mod session;
 mod stopped;
 mod tools;
@@ -24,8 +25,9 @@ use super::journal::Journal;
 use super::look;
 use super::other::{self, Fix};
 use super::plan::{self, Knowledge, Run};
-use super::{Options, RepairError, Report};
+use super::{Options, RepairError, Report, Way};
 use crate::maps;
+use crate::sys::uffd::{self, Uffd};
 use crate::view::{KernelView, View};
 
 use session::Session;
@@ -80,6 +82,19 @@ impl Outside {
             folder,
             kernel: KernelView::open().ok(),
         })
+    }
+
+    /// How pages come to another mapping: as was asked for, or else as the kernel can.
+    pub fn way(&self) -> Way {
+        let can_move = || match Uffd::open(uffd::FEATURE_MOVE) {
+            Ok(_) => true,
+            Err(error) => {
+                let unknown = [libc::EINVAL, libc::ENOSYS].map(Some);
+                !unknown.contains(&error.raw_os_error())
+            }
+        };
+        let asked = self.options.way;
+        asked.unwrap_or_else(|| if can_move() { Way::Move } else { Way::Copy })
     }
 
     fn plan(&self, range: &Range<u64>) -> Result<(Vec<Run>, super::Kept), RepairError> {
@@ -192,7 +207,10 @@ impl Outside {
         if state.stopping.is_some() {
             let held = target.hold_again(&state, &mut journal)?;
             if let (Some(tools), Some(piece)) = (state.tools, state.piece) {
-                finish_piece(&held, &tools, piece, self.pid)?;
+                match tools.way {
+                    Way::Move => finish_piece(&held, &tools, piece, self.pid)?,
+                    Way::Copy => copied::finish_piece(&held, &tools, piece, self.pid)?,
+                }
                 journal.whole().map_err(journal_failed)?;
             }
             if let (Some(tools), true) = (state.tools, state.clearing) {
@@ -210,7 +228,7 @@ impl Outside {
 
 fn journal_failed(cause: std::io::Error) -> RepairError {
     RepairError::System {
-        what: "the journal",
+        what: "the journal (--journal names another folder for it)",
         cause,
     }
 }

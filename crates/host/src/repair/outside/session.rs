@@ -7,19 +7,20 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::stopped::{is_as_planned, one_fd, run_piece};
+use super::copied::copy_piece;
+use super::stopped::{is_as_planned, run_piece};
 use super::tools::{MOST_CALLS, clear_up, make_tools};
 use super::{Outside, journal_failed};
-use crate::maps::Query;
+use crate::maps::{self, Query};
 use crate::repair::hold::Target;
 use crate::repair::journal::{Journal, State, Tools};
 use crate::repair::lent::Held;
 use crate::repair::look;
 use crate::repair::other::Fix;
 use crate::repair::pace::Pace;
-use crate::repair::piece::{self, Others, Room};
+use crate::repair::piece::Room;
 use crate::repair::plan::{Limits, Piece, Run};
-use crate::repair::{Options, Reason, RepairError, Report};
+use crate::repair::{Options, Reason, RepairError, Report, Way};
 
 /// Repairs between the first stop and the last.
 pub(super) struct Session<'a> {
@@ -29,6 +30,8 @@ pub(super) struct Session<'a> {
     journal: Journal,
     tools: Tools,
     pace: Pace,
+    /// Shared pages that were copied.
+    shared: u64,
 }
 
 impl<'a> Session<'a> {
@@ -50,7 +53,7 @@ impl<'a> Session<'a> {
             target.be_patient((4 * pause).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE));
         }
         let made = hold_patiently(&target, &mut journal).and_then(|held| {
-            let made = make_tools(&target, &held, &mut journal);
+            let made = make_tools(&target, &held, &mut journal, outside.options.way);
             let released = held.release(&mut journal);
             made.and_then(|tools| released.map(|()| tools))
         });
@@ -72,7 +75,8 @@ impl<'a> Session<'a> {
             target,
             journal,
             tools,
-            pace: Pace::new(outside.options.max_pause, most),
+            pace: Pace::new(outside.options.max_pause, most, tools.way),
+            shared: 0,
         };
         match stop_time(&session.target, &mut session.journal) {
             Ok(time) => {
@@ -127,24 +131,21 @@ impl<'a> Session<'a> {
         piece: &Piece,
         report: &mut Report,
     ) -> Result<Option<(Reason, u64)>, RepairError> {
-        let room = Room {
-            range: self.tools.room,
-        };
-        let fds = one_fd(&self.tools);
-        let mut calls = Vec::new();
-        piece::out(piece, room, fds, Others::Stopped, &mut calls);
-        piece::swap(piece.range, room, &mut calls);
-        piece::back(piece.range, 0, room, fds, Others::Stopped, &mut calls);
         let mut query = Query::open(self.pid).ok();
 
         self.journal.piece(piece.range).map_err(journal_failed)?;
         let begun = Instant::now();
         let held = hold_patiently(&self.target, &mut self.journal)?;
         let outcome = if is_as_planned(self.pid, query.as_mut(), piece) {
-            let copies = self.options.copy_pages.saturating_sub(report.copied);
-            let (outcome, copied) = run_piece(&held, &self.tools, &mut calls, piece, copies)?;
-            report.copied += copied;
-            outcome
+            let shared = self.options.copy_pages.saturating_sub(self.shared);
+            let run = match self.tools.way {
+                Way::Move => run_piece,
+                Way::Copy => copy_piece,
+            };
+            let done = run(&held, &self.tools, piece, shared)?;
+            self.shared += done.shared;
+            report.copied += done.copied;
+            done.refused
         } else {
             Some((Reason::Changed, piece.range.start))
         };
@@ -241,13 +242,18 @@ pub(super) fn hold_patiently<'t>(
     }
 }
 
-/// How long it takes to stop the process for nothing; the best of a few, as a machine is busy at times.
+/// How long it takes to stop the process for nothing, or but for reading the list of its mappings where
+/// one alone cannot be asked for; the best of a few, as a machine is busy at times.
 fn stop_time(target: &Target, journal: &mut Journal) -> Result<Duration, RepairError> {
     const TRIES: usize = 10;
     let mut best = Duration::MAX;
     for _ in 0..TRIES {
         let begun = Instant::now();
-        hold_patiently(target, journal)?.release(journal)?;
+        let held = hold_patiently(target, journal)?;
+        if Query::open(target.pid).is_err() {
+            maps::read(target.pid).map_err(RepairError::maps(target.pid))?;
+        }
+        held.release(journal)?;
         best = best.min(begun.elapsed());
     }
     Ok(best)

@@ -21,20 +21,40 @@ pub(super) fn one_fd(tools: &Tools) -> Fds {
     }
 }
 
-/// Runs the calls of a piece; where one is refused, takes back what was done. Returns the reason and
-/// its place, and how many pages were copied.
+/// What came of a piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Done {
+    /// Why it is as it was, and where that is so.
+    pub(super) refused: Option<(Reason, u64)>,
+    /// Pages that were copied.
+    pub(super) copied: u64,
+    /// Those of them that were shared.
+    pub(super) shared: u64,
+}
+
+/// Moves a piece, in which `copies` shared pages may be copied; where a call is refused, takes back
+/// what was done.
 pub(super) fn run_piece(
     held: &Held<'_>,
     tools: &Tools,
-    calls: &mut [Call],
     piece: &Piece,
     copies: u64,
-) -> Result<(Option<(Reason, u64)>, u64), RepairError> {
+) -> Result<Done, RepairError> {
+    let (room, fds) = (Room { range: tools.room }, one_fd(tools));
+    let calls = &mut Vec::new();
+    piece::out(piece, room, fds, Others::Stopped, calls);
+    piece::swap(piece.range, room, calls);
+    piece::back(piece.range, 0, room, fds, Others::Stopped, calls);
     let (mut at, mut copied, mut tried) = (0, 0, u64::MAX);
+    let done = |refused, copied| Done {
+        refused,
+        copied,
+        shared: copied,
+    };
     loop {
         at = held.run(tools, calls, at)?;
         let Some(call) = calls.get_mut(at) else {
-            return Ok((None, copied));
+            return Ok(done(None, copied));
         };
         let (errno, page) = (call.errno(), call.payload[1]);
         let is_out = call.what == What::Out as u64;
@@ -52,8 +72,8 @@ pub(super) fn run_piece(
         }
         if call.what > What::Swap as u64 {
             // All is in place but pages; what remains is tried once more from the start.
-            finish_piece_calls(held, tools, piece.range, errno)?;
-            return Ok((None, copied));
+            finish_piece_calls(held, tools, piece.range)?;
+            return Ok(done(None, copied));
         }
         let (reason, place) = match errno {
             libc::EBUSY if is_out && tried == page => (Reason::Pinned, page),
@@ -65,7 +85,7 @@ pub(super) fn run_piece(
             _ => (Reason::Changed, piece.range.start),
         };
         undo(held, tools, piece.range, &piece.parts)?;
-        return Ok((Some((reason, place)), copied));
+        return Ok(done(Some((reason, place)), copied));
     }
 }
 
@@ -107,12 +127,7 @@ fn undo(
 }
 
 /// The end of a piece after the swap.
-fn finish_piece_calls(
-    held: &Held<'_>,
-    tools: &Tools,
-    piece: VmRange,
-    _cause: i32,
-) -> Result<(), RepairError> {
+fn finish_piece_calls(held: &Held<'_>, tools: &Tools, piece: VmRange) -> Result<(), RepairError> {
     let room = Room { range: tools.room };
     let mut calls = Vec::new();
     piece::back(piece, 0, room, one_fd(tools), Others::Stopped, &mut calls);
@@ -120,7 +135,7 @@ fn finish_piece_calls(
 }
 
 /// Runs calls that must not fail; moves from places that are not there any more may.
-fn run_all(
+pub(super) fn run_all(
     held: &Held<'_>,
     tools: &Tools,
     piece: VmRange,
@@ -161,11 +176,13 @@ fn run_all(
 /// True where there is a temporary mapping with something in it.
 fn is_out(tools: &Tools, piece: VmRange, held: &Held<'_>) -> bool {
     let temporary = Room { range: tools.room }.temporary(piece);
-    maps::read(held.pid()).is_ok_and(|mappings| {
-        mappings
-            .iter()
-            .any(|m| m.start < temporary.end && temporary.start < m.end && m.perms.write)
-    })
+    maps::read(held.pid()).is_ok_and(|mappings| is_writable(&mappings, temporary))
+}
+
+/// True where something in the range may be written.
+pub(super) fn is_writable(mappings: &[Mapping], range: VmRange) -> bool {
+    let touches = |m: &Mapping| m.start < range.end && range.start < m.end && m.perms.write;
+    mappings.iter().any(touches)
 }
 
 /// Finishes a piece that another run has begun, from what the process shows.
@@ -177,11 +194,7 @@ pub(super) fn finish_piece(
 ) -> Result<(), RepairError> {
     let room = Room { range: tools.room };
     let mappings = maps::read(pid).map_err(RepairError::maps(pid))?;
-    let writable = |range: VmRange| {
-        let touches = |m: &&Mapping| m.start < range.end && range.start < m.end && m.perms.write;
-        mappings.iter().any(|m| touches(&m))
-    };
-    if !writable(room.temporary(piece)) {
+    if !is_writable(&mappings, room.temporary(piece)) {
         // Nothing was begun, or all was done and the room given back; watched it may be still.
         let calls = piece::unwatch(piece, 0, room, one_fd(tools), Others::Stopped);
         return run_all(held, tools, piece, calls.to_vec());

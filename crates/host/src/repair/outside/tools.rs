@@ -1,18 +1,18 @@
 //! What is put into a process for its repair, and taken out again.
 //!
 //! A page with the agent's code, a table of calls in shared memory, address space for the pages of a
-//! piece, and a userfaultfd of the process's own: the kernel moves pages for nobody else.
+//! piece, and a userfaultfd of the process's own: the kernel moves and copies pages for nobody else.
 
 use vmarea::values::VmRange;
 
 use super::journal_failed;
 use super::session::hold_patiently;
-use crate::repair::RepairError;
 use crate::repair::hold::Target;
 use crate::repair::journal::{Journal, State, Tools};
 use crate::repair::lent::Held;
 use crate::repair::piece::Room;
 use crate::repair::plan::PAGE;
+use crate::repair::{RepairError, Way};
 use crate::sys::calls::{Call, ENTRY_BYTES};
 use crate::sys::uffd;
 
@@ -30,12 +30,14 @@ pub(super) fn make_tools(
     target: &Target,
     held: &Held<'_>,
     journal: &mut Journal,
+    way: Option<Way>,
 ) -> Result<Tools, RepairError> {
     let mut tools = Tools {
         code: 0,
         table: 0,
         room: VmRange::new(0, 0),
         fd: -1,
+        way: way.unwrap_or(Way::Move),
     };
     let made = fill(target, held, &mut tools).and_then(|()| {
         held.settle()?;
@@ -43,7 +45,8 @@ pub(super) fn make_tools(
             .put_agent(tools.code)
             .map_err(|_| RepairError::Forbidden(target.pid))?;
         journal.tools(&tools).map_err(journal_failed)?;
-        begin_to_use(held, &tools)
+        tools.way = begin_to_use(held, &tools, way)?;
+        journal.tools(&tools).map_err(journal_failed)
     });
     match made {
         Ok(()) => Ok(tools),
@@ -106,21 +109,27 @@ fn failed(pid: i32, what: &'static str, errno: i32) -> RepairError {
     }
 }
 
-fn begin_to_use(held: &Held<'_>, tools: &Tools) -> Result<(), RepairError> {
+/// Asks the kernel which way there is, and for `wanted` where that is said.
+fn begin_to_use(held: &Held<'_>, tools: &Tools, wanted: Option<Way>) -> Result<Way, RepairError> {
     let advise = |start, len| {
         let advice = libc::MADV_DONTFORK as u64;
         Call::plain(0, libc::SYS_madvise, &[start, len, advice])
     };
-    let api = &[uffd::API, uffd::FEATURE_MOVE, 0];
-    let mut calls = [
-        Call::ioctl(0, tools.fd, uffd::UFFDIO_API, api),
-        advise(tools.table, TABLE_BYTES),
-        advise(tools.code, PAGE),
-    ];
-    match held.run(tools, &mut calls, 0)? {
-        0 => Err(RepairError::TooOld),
-        _ => Ok(()),
+    // A request for what the kernel does not know changes nothing, so that there may be another.
+    for (way, features) in [(Way::Move, uffd::FEATURE_MOVE), (Way::Copy, 0)] {
+        if wanted.is_some_and(|wanted| wanted != way) {
+            continue;
+        }
+        let mut calls = [
+            Call::ioctl(0, tools.fd, uffd::UFFDIO_API, &[uffd::API, features, 0]),
+            advise(tools.table, TABLE_BYTES),
+            advise(tools.code, PAGE),
+        ];
+        if held.run(tools, &mut calls, 0)? > 0 {
+            return Ok(way);
+        }
     }
+    Err(RepairError::TooOld)
 }
 
 /// Unmaps and closes what there is, and brings the thread to a place where it may be let go. It is

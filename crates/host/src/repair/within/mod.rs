@@ -25,7 +25,7 @@ use super::pace::Pace;
 use super::piece::{self, Fds, Others, Room};
 use super::plan::{self, Knowledge, Limits, PAGE, Piece, Run};
 use super::watch::Watcher;
-use super::{Hidden, Options, Owner, RepairError, Report};
+use super::{Hidden, Options, Owner, RepairError, Report, Way};
 use crate::maps;
 use crate::sys::calls::{Arena, Call};
 use crate::sys::own::{self, NoSignals};
@@ -160,6 +160,7 @@ impl Merger {
                 bytes: self.room.piece_bytes(),
                 part_bytes: 0,
             },
+            Way::Move,
         );
         let (needed, possible) = pace.smallest();
         if let (Some(asked), false) = (self.options.max_pause, possible) {

@@ -4,11 +4,15 @@
 //! to the last one's end. *By the processor*: what each thread did over the processor time that it got,
 //! added up. Where every thread has a processor for itself the two agree; on a busy machine the second
 //! still tells what threads cost each other (a thread that spins pays, one that sleeps does not).
+//!
+//! A measurement takes some milliseconds, as long as it may take until a thread that slept runs, or until
+//! two that woke on one processor come apart. So each has a processor of its own where there are enough,
+//! and waits for the others at the start without sleeping.
 
 use super::Ratio;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -49,13 +53,13 @@ pub(super) fn together<E: Send>(
     each: &(dyn Fn(u64, u64) -> Result<(), E> + Sync),
     beside: Option<&(dyn Fn(u64) -> Result<(), E> + Sync)>,
 ) -> Result<Speed, E> {
-    let begun = Barrier::new(threads as usize + usize::from(beside.is_some()));
+    let begun = Start::new(threads + u64::from(beside.is_some()));
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let other = beside.map(|beside| {
             let (begun, done) = (&begun, &done);
             scope.spawn(move || {
-                begun.wait();
+                begun.wait(threads);
                 (0..)
                     .take_while(|_| !done.load(Ordering::Relaxed))
                     .try_for_each(beside)
@@ -64,7 +68,7 @@ pub(super) fn together<E: Send>(
         let spawn = |thread| {
             let begun = &begun;
             scope.spawn(move || {
-                begun.wait();
+                begun.wait(thread);
                 let (begin, used) = (Instant::now(), processor_time());
                 let went = (0..times).try_for_each(|n| each(thread, n));
                 went.map(|()| (begin, Instant::now(), processor_time() - used))
@@ -86,6 +90,44 @@ pub(super) fn together<E: Send>(
             processor: ended.iter().map(|e| per_second(times, e.2)).sum(),
         })
     })
+}
+
+/// Where threads wait for each other before they begin.
+struct Start {
+    threads: u64,
+    /// Processors that we may run on.
+    processors: Vec<usize>,
+    here: AtomicU64,
+}
+
+impl Start {
+    fn new(threads: u64) -> Start {
+        let may = sched_getaffinity(None).unwrap_or_default();
+        Start {
+            threads,
+            processors: (0..CpuSet::MAX_CPU).filter(|&n| may.is_set(n)).collect(),
+            here: AtomicU64::new(0),
+        }
+    }
+
+    /// Waits until all are here; `thread` is the number of the calling one.
+    fn wait(&self, thread: u64) {
+        let enough = self.processors.len() as u64 >= self.threads;
+        if enough {
+            let mut own = CpuSet::new();
+            own.set(self.processors[thread as usize]);
+            // Where that is refused the threads find their places themselves.
+            let _ = sched_setaffinity(None, &own);
+        }
+        self.here.fetch_add(1, Ordering::AcqRel);
+        while self.here.load(Ordering::Acquire) < self.threads {
+            if enough {
+                std::hint::spin_loop();
+            } else {
+                thread::yield_now();
+            }
+        }
+    }
 }
 
 /// A thread's result; its panic is ours.

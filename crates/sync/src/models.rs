@@ -373,10 +373,34 @@ fn slots_of_two_lanes_are_had_once() {
         let first = slots.insert_in(1).expect("memory");
         assert!(slots.remove_in(first, 1));
         let other = slots.clone();
-        let thread = thread::spawn(move || other.insert_in(0).expect("memory"));
+        let thread = thread::spawn(move || other.insert().expect("memory"));
         let a = slots.insert_in(1).expect("memory");
         let b = thread.join().expect("it ends");
         assert_ne!(a.index(), b.index());
+        assert_eq!(slots.len(), 2);
+    });
+}
+
+/// Would go wrong: a lane shows its new slots before those of another, which are made at the same time
+/// and come first, are there.
+#[test]
+fn two_lanes_grow_at_once() {
+    loom::model(|| {
+        let slots = Arc::new(Slots::<Watched>::new());
+        let other = slots.clone();
+        let thread = thread::spawn(move || {
+            let key = other.insert().expect("memory");
+            other.get(key).expect("just made").set(1);
+            key
+        });
+        let a = slots.insert_in(0).expect("memory");
+        slots.get(a).expect("just made").set(2);
+        for key in slots.keys() {
+            assert!(slots.get(key).is_some());
+        }
+        let b = thread.join().expect("it ends");
+        assert_ne!(a.index(), b.index());
+        assert_eq!(slots.get(b).map(Watched::get), Some(1));
         assert_eq!(slots.len(), 2);
     });
 }

@@ -11,26 +11,27 @@
 //! moves with every change of the list's head, so that a head which went and came back is seen.
 //!
 //! Threads that name different lanes share no cache line that is written: the lists are a lane's own,
-//! and new slots come to a lane several at a time. A lane without a slot takes those that others have
-//! freed before the table grows. The memory of a chunk is not touched before its slots are needed.
+//! and new slots come to a lane about a page at a time. A lane without a slot takes those that others
+//! have freed before the table grows. The memory of a chunk is not touched before its slots are needed,
+//! and then by the lane that gets them, without a lock: others make theirs meanwhile, and wait only with
+//! showing them, so that `ready` goes up in order.
 //!
 //! # Invariants
 //! - S1  a slot's generation is odd while the slot is in use
-//! - S2  a slot is in one free list, or in use, or kept unused by one lane, or above `used`, or at its
+//! - S2  a slot is in one free list, or in use, or kept unused by one lane, or above `ready`, or at its
 //!   last generation
-//! - S3  slots below `ready` are made and their chunks published; `used` is not above it
+//! - S3  slots below `ready` are made and their chunks published; those from there to `used` are being
+//!   made by the lanes that they were given to
 
 use crate::SpinLock;
-use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, spin_loop};
 use core::alloc::Layout;
 
 /// Slots in the first chunk; each later chunk doubles.
 const FIRST: u32 = if cfg!(loom) { 2 } else { 64 };
 const CHUNKS: usize = if cfg!(loom) { 2 } else { 26 };
-const LANES: usize = if cfg!(loom) { 2 } else { 16 };
-/// New slots that a lane takes at a time, but for the first: it is for who names no lane, and for them
-/// indices shall be dense.
-const BATCH: u32 = if cfg!(any(test, loom)) { 2 } else { 32 };
+/// The first is for who names no lane: for them indices are dense.
+const LANES: usize = if cfg!(loom) { 2 } else { 33 };
 /// A slot that has reached it is not used again. Small in tests.
 const LAST_GENERATION: u32 = if cfg!(any(test, loom)) {
     6
@@ -99,8 +100,7 @@ pub struct Slots<T> {
     /// Slots that can be looked at: made, in use or not.
     ready: AtomicU32,
     /// Slots that lanes were ever given.
-    used: AtomicU32,
-    growing: SpinLock<()>,
+    used: SpinLock<u32>,
 }
 
 /// One of several places where slots come from; see the module's picture.
@@ -143,6 +143,12 @@ fn place(index: u32) -> (usize, usize) {
     )
 }
 
+/// The lane of a number.
+#[inline]
+fn named(number: usize) -> usize {
+    1 + number % (LANES - 1)
+}
+
 /// The head of a free list that begins with `first` (an index plus one) and follows `before`.
 fn head(before: u64, first: u32) -> u64 {
     ((before >> 32) + 1) << 32 | u64::from(first)
@@ -172,12 +178,17 @@ impl<T> Slots<T> {
 
     /// Ends the life that `key` names. False if it was over.
     pub fn remove(&self, key: Key) -> bool {
-        self.remove_in(key, 0)
+        self.remove_to(key, 0)
     }
 
     /// As [`remove`](Self::remove); the slot goes to this lane, whatever the number.
     pub fn remove_in(&self, key: Key, lane: usize) -> bool {
-        let lane = &self.lanes[lane % LANES];
+        self.remove_to(key, named(lane))
+    }
+
+    #[inline]
+    fn remove_to(&self, key: Key, lane: usize) -> bool {
+        let lane = &self.lanes[lane];
         let Some(slot) = self.slot(key.index) else {
             return false;
         };
@@ -248,13 +259,13 @@ impl<T> Slots<T> {
     /// Keys of the slots in use, in order of their index.
     pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
         // ORDERING: Relaxed; `key_at` looks for itself.
-        let used = self.used.load(Ordering::Relaxed);
-        (0..used).filter_map(|index| self.key_at(index))
+        let ready = self.ready.load(Ordering::Relaxed);
+        (0..ready).filter_map(|index| self.key_at(index))
     }
 
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<T>> {
-        // ORDERING: Acquire, pairs with the Release in `make_ready`: the chunk and the slot are visible.
+        // ORDERING: Acquire, pairs with the Release in `grow`: the chunk and the slot are visible.
         if index >= self.ready.load(Ordering::Acquire) {
             return None;
         }
@@ -273,8 +284,7 @@ impl<T: Default> Slots<T> {
             chunks: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             lanes: core::array::from_fn(|_| Lane::new()),
             ready: AtomicU32::new(0),
-            used: AtomicU32::new(0),
-            growing: SpinLock::new(()),
+            used: SpinLock::new(0),
         }
     }
 
@@ -283,7 +293,7 @@ impl<T: Default> Slots<T> {
     /// # Errors
     /// If there is no memory for more slots, or there are 2³² of them.
     pub fn insert(&self) -> Result<Key, Exhausted> {
-        self.insert_in(0)
+        self.insert_from(0)
     }
 
     /// As [`insert`](Self::insert), from this lane, whatever the number. Threads that take and free
@@ -291,10 +301,13 @@ impl<T: Default> Slots<T> {
     ///
     /// # Errors
     /// As for `insert`.
+    #[inline]
     pub fn insert_in(&self, lane: usize) -> Result<Key, Exhausted> {
-        let number = lane % LANES;
-        let lane = &self.lanes[number];
-        let index = match self.pop(lane) {
+        self.insert_from(named(lane))
+    }
+
+    fn insert_from(&self, number: usize) -> Result<Key, Exhausted> {
+        let index = match self.pop(&self.lanes[number]) {
             Some(index) => index,
             None => self.fresh(number)?,
         };
@@ -320,61 +333,59 @@ impl<T: Default> Slots<T> {
         if let Some(index) = self.lanes.iter().find_map(|lane| self.pop(lane)) {
             return Ok(index);
         }
-        let (first, end) = self.grow(if number == 0 { 1 } else { BATCH })?;
+        let (first, end) = self.grow(if number == 0 { 1 } else { Self::BATCH })?;
         *unused = (first + 1, end);
         Ok(first)
     }
 
-    /// Gives out indices that no lane has had: up to `count` of them, at the most [`BATCH`], those of
-    /// one chunk.
-    fn grow(&self, count: u32) -> Result<(u32, u32), Exhausted> {
-        let _growing = self.growing.lock();
-        // ORDERING: Relaxed, here and below; changes are under `growing`.
-        let first = self.used.load(Ordering::Relaxed);
-        let (chunk, at) = place(first);
-        if chunk >= CHUNKS {
-            return Err(Exhausted);
-        }
-        let end = first + count.min((FIRST << chunk) - at as u32);
-        if end > self.ready.load(Ordering::Relaxed) {
-            self.make_ready()?;
-        }
-        self.used.store(end, Ordering::Relaxed);
-        Ok((first, end))
-    }
+    /// New slots that a lane with a number takes at a time: about a page of them.
+    const BATCH: u32 = if cfg!(any(test, loom)) {
+        2
+    } else if Self::SLOT_BYTES < 4096 / 32 {
+        (4096 / Self::SLOT_BYTES) as u32
+    } else {
+        32
+    };
 
-    /// Makes some more slots, at least a batch of them where the chunk has so many left. Under `growing`.
-    fn make_ready(&self) -> Result<(), Exhausted> {
-        let ready = self.ready.load(Ordering::Relaxed);
-        let (chunk, at) = place(ready);
-        let len = FIRST << chunk;
-        let cell = self.chunks.get(chunk).ok_or(Exhausted)?;
-        let mut base = cell.load(Ordering::Relaxed);
-        if base.is_null() {
-            base = Self::allocate(len as usize)?;
-            // ORDERING: Relaxed; published with `ready`.
-            cell.store(base, Ordering::Relaxed);
-        }
-        let more = Self::AT_ONCE.min(len - at as u32);
-        for at in at..at + more as usize {
+    /// Makes slots that no lane has had: up to `count` of them, those of one chunk.
+    fn grow(&self, count: u32) -> Result<(u32, u32), Exhausted> {
+        let (base, first, end) = self.take(count)?;
+        for at in 0..end - first {
             let slot = Slot {
                 generation: AtomicU32::new(0),
                 next: AtomicU32::new(0),
                 value: T::default(),
             };
-            // SAFETY: within the chunk's memory, and by S3 nobody looks there yet.
-            unsafe { base.add(at).write(slot) };
+            // SAFETY: within the chunk's memory, and by S3 nobody else looks there yet.
+            unsafe { base.add(at as usize).write(slot) };
+        }
+        // ORDERING: Acquire, pairs with the Release below: what is ready before ours stays visible to
+        // who sees that ours is.
+        while self.ready.load(Ordering::Acquire) != first {
+            spin_loop();
         }
         // ORDERING: Release, pairs with the Acquire in `slot`.
-        self.ready.store(ready + more, Ordering::Release);
-        Ok(())
+        self.ready.store(end, Ordering::Release);
+        Ok((first, end))
     }
 
-    /// Slots that are made at a time: about a page of them.
-    const AT_ONCE: u32 = {
-        let page = (4096 / Self::SLOT_BYTES) as u32;
-        if page > BATCH { page } else { BATCH }
-    };
+    /// Gives out indices, and the memory for their slots.
+    fn take(&self, count: u32) -> Result<(*mut Slot<T>, u32, u32), Exhausted> {
+        let mut used = self.used.lock();
+        let first = *used;
+        let (chunk, at) = place(first);
+        let cell = self.chunks.get(chunk).ok_or(Exhausted)?;
+        let len = FIRST << chunk;
+        // ORDERING: Relaxed, here and below; changed under the lock, published with `ready`.
+        let mut base = cell.load(Ordering::Relaxed);
+        if base.is_null() {
+            base = Self::allocate(len as usize)?;
+            cell.store(base, Ordering::Relaxed);
+        }
+        *used = first + count.min(len - at as u32);
+        // SAFETY: `at` is below the chunk's length.
+        Ok((unsafe { base.add(at) }, first, *used))
+    }
 
     /// Memory for a chunk, at the beginning of a cache line.
     fn allocate(len: usize) -> Result<*mut Slot<T>, Exhausted> {

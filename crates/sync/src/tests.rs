@@ -295,8 +295,8 @@ fn slots_go_from_lane_to_lane() {
         assert!(slots.remove_in(key, lane + 5));
     }
     assert!(slots.is_empty());
-    // Fifteen lanes may keep one slot each that was never used.
-    let highest = indices[99] + 15;
+    // Other lanes may keep one slot each that was never used.
+    let highest = indices[99] + 31;
     for _ in 0..100 {
         assert!(slots.insert_in(3).expect("memory").index() <= highest);
     }

@@ -12,6 +12,7 @@
 //! Always one page: a huge page is 512 of them that are mapped together (see `thp`). A migration entry
 //! keeps its count here, where Linux drops it.
 
+use super::table::scattered;
 use crate::space::Space;
 use crate::values::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -178,7 +179,7 @@ pub(super) struct LockedFrame(pub(super) FrameId);
 /// Where frames come from and go to: the pages of one page table share a place, other parts of an
 /// address space have others, so that threads who fault there do not meet.
 fn lane(index: Pgoff) -> usize {
-    (index.0 >> (PMD_SIZE / PAGE_SIZE).trailing_zeros()) as usize
+    scattered(index.0 >> (PMD_SIZE / PAGE_SIZE).trailing_zeros())
 }
 
 impl<K: VmaLockKind> Space<K> {

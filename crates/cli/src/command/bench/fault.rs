@@ -43,7 +43,7 @@ impl Fault {
 
 fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     for part in &report.tables {
-        let pages = count(report.setup.pages);
+        let pages = count(part.pages);
         writeln!(out, "{pages} pages a thread; {}", part.page)?;
         let mut table = ruled(
             [

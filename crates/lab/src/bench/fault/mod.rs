@@ -2,13 +2,17 @@
 //!
 //! One thread and two, in one VMA each and in one that they share, and one thread while another maps
 //! and unmaps elsewhere. All that is compared ran in the same round, one after the other.
+//!
+//! How much threads cost each other shows the more, the less a fault does beside. So pages cost nothing
+//! at first, then a filling with zeros, and then as many fillings as make a fault as long as the kernel's,
+//! which stands beside them.
 
 mod subject;
 
 use super::ratio::median;
 use super::together::{Ratios, Speed};
 use serde::Serialize;
-use subject::{Core, Kernel, Subject};
+use subject::{Core, Kernel, Page, Subject};
 use thiserror::Error;
 use vmarea::values::Errno;
 use vmarea::vma::lock::{
@@ -113,7 +117,9 @@ pub struct Row {
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
     /// What a page costs beside the fault.
-    pub page: &'static str,
+    pub page: String,
+    /// Pages that each thread touched in a round.
+    pub pages: u64,
     /// Kinds of lock, then the kernel where it fills pages as this does.
     pub rows: Vec<Row>,
 }
@@ -123,7 +129,7 @@ pub struct Table {
 pub struct Report {
     /// What was done.
     pub setup: Setup,
-    /// Pages that cost nothing, and pages that are filled with zeros.
+    /// Pages that cost nothing, pages that are filled with zeros, and pages that cost as much as the kernel's.
     pub tables: Vec<Table>,
 }
 
@@ -138,20 +144,48 @@ pub fn run(setup: &Setup) -> Result<Report, FaultError> {
     if setup.rounds == 0 {
         return Err(FaultError::Rounds);
     }
-    let bare = cores(subject::Page::Free);
-    let mut filled = cores(subject::Page::Zeroed);
-    filled.push(Box::new(Kernel));
-    let table = |page, subjects: Vec<Box<dyn Subject>>| {
-        let rows = measure(setup, &subjects)?;
-        Ok::<_, FaultError>(Table { page, rows })
+    let fills = fills_of_a_kernel_fault(setup.pages)?;
+    let long = Page { fills };
+    let like_kernel: Vec<Box<dyn Subject>> = vec![
+        Box::new(Core::<MmapLockOnly>::new(long)),
+        Box::new(Core::<VmaLock>::new(long)),
+        Box::new(Kernel),
+    ];
+    let table = |page: &str, part: u64, subjects: Vec<Box<dyn Subject>>| {
+        let setup = Setup {
+            pages: (setup.pages / part).max(64),
+            ..*setup
+        };
+        let rows = measure(&setup, &subjects)?;
+        Ok::<_, FaultError>(Table {
+            page: page.to_owned(),
+            pages: setup.pages,
+            rows,
+        })
     };
+    let filled =
+        format!("pages are filled with zeros {fills} times, which costs as much as the kernel's");
     Ok(Report {
         setup: *setup,
         tables: vec![
-            table("pages cost nothing", bare)?,
-            table("pages are filled with zeros", filled)?,
+            table("pages cost nothing", 1, cores(Page { fills: 0 }))?,
+            table("pages are filled with zeros", 1, cores(Page { fills: 1 }))?,
+            table(&filled, 8, like_kernel)?,
         ],
     })
+}
+
+/// How often a page has to be filled with zeros so that a fault takes as long as one of the kernel's.
+fn fills_of_a_kernel_fault(pages: u64) -> Result<u32, FaultError> {
+    let best = |subject: &dyn Subject| {
+        let nanoseconds = |_| Ok::<_, FaultError>(1e9 / subject.run(&ALONE, pages)?.0.clock);
+        let times = (0..3).map(nanoseconds).collect::<Result<Vec<f64>, _>>()?;
+        Ok::<_, FaultError>(times.into_iter().fold(f64::INFINITY, f64::min))
+    };
+    let none = best(&Core::<VmaLock>::new(Page { fills: 0 }))?;
+    let few = best(&Core::<VmaLock>::new(Page { fills: 4 }))?;
+    let fill = ((few - none) / 4.0).max(1.0);
+    Ok(((best(&Kernel)? - none) / fill).clamp(1.0, 1000.0) as u32)
 }
 
 /// One thread alone writes to so many new pages: what a counter of instructions looks at, in `touch_all`.
@@ -171,7 +205,7 @@ pub fn kinds() -> [(&'static str, Once); 5] {
     ]
 }
 
-fn cores(page: subject::Page) -> Vec<Box<dyn Subject>> {
+fn cores(page: Page) -> Vec<Box<dyn Subject>> {
     vec![
         Box::new(Core::<MmapLockOnly>::new(page)),
         Box::new(Core::<FlaggedVmaLock<BoxedRwLock>>::new(page)),

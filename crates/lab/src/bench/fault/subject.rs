@@ -25,11 +25,9 @@ const PRIVATE_FIXED: u32 = 0x32;
 
 /// What a page costs beside the fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Page {
-    /// Nothing.
-    Free,
-    /// 4 KiB are filled with zeros: always the same of a thread's, which lie in its cache.
-    Zeroed,
+pub(super) struct Page {
+    /// How often 4 KiB are filled with zeros: always the same of a thread's, which lie in its cache.
+    pub(super) fills: u32,
 }
 
 /// Somebody who takes faults.
@@ -64,8 +62,10 @@ struct Pages(Page);
 
 impl Platform for Pages {
     fn zero(&self, _: FrameId) {
-        if self.0 == Page::Zeroed {
-            ZEROS.with_borrow_mut(|page| black_box(page).fill(0));
+        if self.0.fills > 0 {
+            ZEROS.with_borrow_mut(|page| {
+                (0..self.0.fills).for_each(|_| black_box(&mut *page).fill(0))
+            });
         }
     }
     fn copy(&self, _: FrameId, _: FrameId) {}
@@ -108,7 +108,7 @@ fn map<K: VmaLockKind>(space: &Space<K>, mm: MmId, addr: u64, pages: u64) -> Res
 /// without a clock. For counting instructions, within [`touch_all`].
 pub(super) fn once<K: VmaLockKind>(pages: u64) -> Result<(), FaultError> {
     let refused = |errno| FaultError::Core(K::NAME, errno);
-    let (space, mm) = Core::<K>::new(Page::Free).space().map_err(refused)?;
+    let (space, mm) = Core::<K>::new(Page { fills: 0 }).space().map_err(refused)?;
     map(&space, mm, BASE, pages + 1).map_err(refused)?;
     touch_all(&space, mm, pages).map_err(refused)
 }

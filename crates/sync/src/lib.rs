@@ -35,7 +35,9 @@ mod vma;
 mod wait;
 
 pub use guarded::Guarded;
-pub use lock::{Exclusive, Holds, Lock, LockId, ReadGuard, Speculation, WriteGuard};
+pub use lock::{
+    ApartLock, Exclusive, Holds, Lock, LockId, Owner, ReadGuard, Speculation, WriteGuard,
+};
 pub use rank::{Rank, Subclass};
 pub use raw::RawLock;
 pub use rcu::{Published, Rcu, Reader, Section};

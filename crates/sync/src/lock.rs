@@ -15,6 +15,7 @@
 use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::{Rank, RawLock, Spin, Wait, rank};
 use core::marker::PhantomData;
+use core::ops::Deref;
 
 /// Names one lock among all of the program's; never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -147,11 +148,6 @@ impl<W: Wait> Lock<W> {
     }
 
     #[inline]
-    pub(crate) fn sequence(&self) -> &AtomicU64 {
-        &self.sequence
-    }
-
-    #[inline]
     fn begin_section(&self) -> WriteGuard<'_, W> {
         let before = self.sequence.load(Ordering::Relaxed);
         // ORDERING: Release, pairs with the Acquire of a VMA's reader: it may meet this number instead
@@ -178,6 +174,78 @@ pub struct Speculation(u64);
 
 mod sealed {
     pub trait Sealed {}
+}
+
+/// A lock that cells belong to: who wants to read one without the lock needs its name and its number.
+pub trait Owner<W: Wait>: sealed::Sealed {
+    /// Its name.
+    fn id(&self) -> LockId;
+    /// Its sequence number.
+    fn number(&self) -> &AtomicU64;
+}
+
+impl<W: Wait> sealed::Sealed for Lock<W> {}
+impl<W: Wait> Owner<W> for Lock<W> {
+    #[inline]
+    fn id(&self) -> LockId {
+        self.id
+    }
+    #[inline]
+    fn number(&self) -> &AtomicU64 {
+        &self.sequence
+    }
+}
+
+/// A lock on cache lines of its own, with its name on another: whoever reads cells without the lock
+/// does not meet those who take it.
+#[derive(Debug)]
+pub struct ApartLock<W: Wait = Spin> {
+    id: LockId,
+    lock: Apart<Lock<W>>,
+}
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct Apart<T>(T);
+
+impl<W: Wait> Default for ApartLock<W> {
+    fn default() -> Self {
+        Self::with_rank(Rank::NONE)
+    }
+}
+
+impl<W: Wait> ApartLock<W> {
+    /// As [`Lock::with_rank`].
+    ///
+    /// # Panics
+    /// After 2⁴⁰ locks.
+    pub fn with_rank(rank: Rank) -> Self {
+        let lock = Lock::with_rank(rank);
+        ApartLock {
+            id: lock.id,
+            lock: Apart(lock),
+        }
+    }
+}
+
+impl<W: Wait> Deref for ApartLock<W> {
+    type Target = Lock<W>;
+    #[inline]
+    fn deref(&self) -> &Lock<W> {
+        &self.lock.0
+    }
+}
+
+impl<W: Wait> sealed::Sealed for ApartLock<W> {}
+impl<W: Wait> Owner<W> for ApartLock<W> {
+    #[inline]
+    fn id(&self) -> LockId {
+        self.id
+    }
+    #[inline]
+    fn number(&self) -> &AtomicU64 {
+        &self.lock.0.sequence
+    }
 }
 
 /// Proof that a lock is held at least for reading.

@@ -43,7 +43,7 @@ mod flagged;
 pub use counted::VmaLock;
 pub use flagged::{AlignedRwLock, BoxedRwLock, FlaggedCount, FlaggedVmaLock, ReadWrite};
 
-use crate::lock::{Exclusive, Holds, Lock, LockId, ReadGuard, WriteGuard};
+use crate::lock::{Exclusive, Holds, LockId, Owner, ReadGuard, WriteGuard};
 use crate::primitive::{AtomicU64, Ordering};
 use crate::{Rank, Spin, Subclass, Wait, rank};
 use core::cell::UnsafeCell;
@@ -273,9 +273,9 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
     #[doc(alias = "vma_start_read")]
     pub fn start_read<'a, W: Wait>(
         &'a self,
-        lock: &Lock<W>,
+        lock: &impl Owner<W>,
     ) -> Result<VmaReadGuard<'a, B, K, W>, Refused> {
-        self.lock.try_read::<W>(lock.id(), lock.sequence())?;
+        self.lock.try_read::<W>(lock.id(), lock.number())?;
         Ok(self.reading(Subclass::NORMAL))
     }
 

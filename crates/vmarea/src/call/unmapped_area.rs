@@ -20,7 +20,7 @@ use crate::values::{
     page_align,
 };
 use crate::vma::VmaView;
-use vmarea_range_tree::RangeTree;
+use vmarea_range_tree::{Entry, RangeTree};
 use vmarea_sync::VmaLockKind;
 
 /// Upper end of the addresses that are used without being asked for by a high hint.
@@ -241,8 +241,12 @@ impl<K: VmaLockKind> Search<'_, K> {
     /// Nothing lies there, and no stack would lose its gap.
     fn is_free(&self, addr: u64, len: u64) -> bool {
         let gap = self.space.system.stack_guard_gap;
-        self.next(addr)
-            .is_none_or(|v| addr + len <= v.start_gap(gap))
+        let is_far = |next: &Entry| next.start.saturating_sub(gap.max(PAGE_SIZE)) >= addr + len;
+        // What is far away need not be looked at.
+        self.tree.find(addr).is_none_or(|next| is_far(&next))
+            || self
+                .next(addr)
+                .is_none_or(|v| addr + len <= v.start_gap(gap))
     }
 
     #[doc(alias = "unmapped_area_topdown")]

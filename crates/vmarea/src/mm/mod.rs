@@ -26,13 +26,13 @@ use crate::vma::merge::{CallKind, Sharing};
 use crate::vma::{VmaBody, VmaView};
 use core::sync::atomic::AtomicU64;
 use vmarea_range_tree::RangeTree;
-use vmarea_sync::{Guarded, Lock, ReadGuard, VmaLock, VmaLockKind, WriteGuard};
+use vmarea_sync::{ApartLock, Guarded, ReadGuard, VmaLock, VmaLockKind, WriteGuard};
 
 /// A slot for an address space.
 #[derive(Debug, Default)]
 #[doc(alias = "mm_struct")]
 pub struct Mm {
-    pub(crate) mmap_lock: Lock,
+    pub(crate) mmap_lock: ApartLock,
     pub(crate) tree: RangeTree,
     pub(crate) pages: PageTable,
     pub(crate) state: Guarded<MmState>,

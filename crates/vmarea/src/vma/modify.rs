@@ -141,17 +141,24 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
 
     /// The decision alone.
     pub(crate) fn decide(&self, proposal: &Proposal, reach: Reach) -> Decided {
-        let prev = self.prev(proposal.range.start);
-        let next = self.find(proposal.range.end);
+        let [prev, next] = self.touching(proposal.range);
         self.decide_between(proposal, prev, next, reach)
     }
 
     /// The decision as if one neighbour were not there.
     pub(crate) fn decide_without(&self, proposal: &Proposal, left_out: VmaId) -> Decided {
         let other = |v: &VmaView| v.id != left_out;
-        let prev = self.prev(proposal.range.start).filter(other);
-        let next = self.find(proposal.range.end).filter(other);
+        let [prev, next] = self.touching(proposal.range).map(|v| v.filter(other));
         self.decide_between(proposal, prev, next, Reach::Both)
+    }
+
+    /// The VMAs that touch a range below and above. Others are not looked at: threads that fault there
+    /// write to their locks.
+    fn touching(&self, range: VmRange) -> [Option<VmaView>; 2] {
+        let tree = &self.mm.tree;
+        let below = tree.prev(range.start).filter(|e| e.end == range.start);
+        let above = tree.find(range.end).filter(|e| e.start == range.end);
+        [below, above].map(|e| Some(self.view(VmaId::from_bits(e?.value)?)))
     }
 
     fn decide_between(

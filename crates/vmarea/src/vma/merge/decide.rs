@@ -38,7 +38,7 @@ pub fn why_apart(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
 impl Decision<'_> {
     /// May the range join `prev`, `next` or both?
     ///
-    /// `prev` and `next` are the nearest VMAs; they are looked at only where they touch.
+    /// `prev` and `next` are those that touch it; others may be given and are not looked at.
     pub fn decide(
         &self,
         p: &Proposal,

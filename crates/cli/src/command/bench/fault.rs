@@ -16,8 +16,8 @@ use vmarea_lab::bench::fault::{Report, Setup, run};
 /// of lock with each other, and each ratio with the kernel's.
 #[derive(Debug, Args)]
 pub struct Fault {
-    /// Pages that each thread touches in a round
-    #[arg(long, value_name = "N", default_value_t = 32_768)]
+    /// Pages that each thread touches in a round (a sixteenth of them beside a thread that maps)
+    #[arg(long, value_name = "N", default_value_t = 131_072)]
     pages: u64,
 
     /// Rounds; each measures everything once

@@ -101,6 +101,15 @@ impl<W: Wait> Lock<W> {
         ReadGuard { lock: self }
     }
 
+    /// As [`read`](Self::read), by who holds others of its rank: the order among them is the caller's.
+    #[inline]
+    #[doc(alias = "mmap_read_lock_nested")]
+    pub fn read_nested(&self) -> ReadGuard<'_, W> {
+        rank::acquire_more(self.rank);
+        self.raw.read::<W>();
+        ReadGuard { lock: self }
+    }
+
     /// Takes it for reading, if no writer holds it or waits for it and fewer than 2²⁹ read.
     #[inline]
     #[doc(alias = "mmap_read_trylock")]
@@ -116,6 +125,15 @@ impl<W: Wait> Lock<W> {
     #[doc(alias = "mmap_write_lock")]
     pub fn write(&self) -> WriteGuard<'_, W> {
         rank::acquire(self.rank);
+        self.raw.write::<W>();
+        self.begin_section()
+    }
+
+    /// As [`write`](Self::write), by who holds others of its rank: the order among them is the caller's.
+    #[inline]
+    #[doc(alias = "mmap_write_lock_nested")]
+    pub fn write_nested(&self) -> WriteGuard<'_, W> {
+        rank::acquire_more(self.rank);
         self.raw.write::<W>();
         self.begin_section()
     }

@@ -35,7 +35,20 @@ mod check {
     use std::vec::Vec;
 
     std::thread_local! {
-        static HELD: RefCell<Vec<(Rank, Subclass)>> = const { RefCell::new(Vec::new()) };
+        /// How often each is held: a VMA may be read very often.
+        static HELD: RefCell<Vec<(Rank, Subclass, u64)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    fn push(rank: Rank, subclass: Subclass) {
+        HELD.with_borrow_mut(|held| {
+            match held
+                .iter_mut()
+                .find(|(h, s, _)| (*h, *s) == (rank, subclass))
+            {
+                Some((_, _, times)) => *times += 1,
+                None => held.push((rank, subclass, 1)),
+            }
+        });
     }
 
     /// Before waiting for a lock.
@@ -43,7 +56,7 @@ mod check {
     pub fn acquire(rank: Rank) {
         if rank != Rank::NONE {
             let highest = HELD.with_borrow(|held| held.iter().copied().max());
-            if let Some((highest, _)) = highest.filter(|&(h, _)| h >= rank) {
+            if let Some((highest, ..)) = highest.filter(|&(h, ..)| h >= rank) {
                 panic!(
                     "lock of rank {} taken under one of rank {}",
                     rank.0, highest.0
@@ -53,10 +66,23 @@ mod check {
         acquired(rank);
     }
 
+    /// Before waiting for one more lock of a rank; the caller has an order among those.
+    #[track_caller]
+    pub fn acquire_more(rank: Rank) {
+        let above = HELD.with_borrow(|held| held.iter().copied().find(|&(h, ..)| h > rank));
+        if let Some((above, ..)) = above.filter(|_| rank != Rank::NONE) {
+            panic!(
+                "lock of rank {} taken under one of rank {}",
+                rank.0, above.0
+            );
+        }
+        acquired(rank);
+    }
+
     /// After a lock was had without waiting.
     pub fn acquired(rank: Rank) {
         if rank != Rank::NONE {
-            HELD.with_borrow_mut(|held| held.push((rank, Subclass::NORMAL)));
+            push(rank, Subclass::NORMAL);
         }
     }
 
@@ -64,15 +90,15 @@ mod check {
     /// asked of all but the first subclass, which a thread may have got by trying.
     #[track_caller]
     pub fn nested(rank: Rank, subclass: Subclass) {
-        HELD.with_borrow_mut(|held| {
-            let out_of_order = held.iter().any(|&(h, s)| h == rank && s > subclass);
+        HELD.with_borrow(|held| {
+            let out_of_order = held.iter().any(|&(h, s, _)| h == rank && s > subclass);
             assert!(
                 !out_of_order,
                 "VMA of subclass {} read under a later one",
                 subclass.0
             );
-            held.push((rank, subclass));
         });
+        push(rank, subclass);
     }
 
     pub fn release(rank: Rank) {
@@ -80,7 +106,11 @@ mod check {
             // A guard may go while the thread ends, when the list is gone already.
             let _ = HELD.try_with(|held| {
                 let mut held = held.borrow_mut();
-                if let Some(at) = held.iter().rposition(|&(h, _)| h == rank) {
+                let Some(at) = held.iter().rposition(|&(h, ..)| h == rank) else {
+                    return;
+                };
+                held[at].2 -= 1;
+                if held[at].2 == 0 {
                     held.remove(at);
                 }
             });
@@ -95,6 +125,8 @@ mod check {
     #[inline(always)]
     pub fn acquire(_rank: Rank) {}
     #[inline(always)]
+    pub fn acquire_more(_rank: Rank) {}
+    #[inline(always)]
     pub fn acquired(_rank: Rank) {}
     #[inline(always)]
     pub fn nested(_rank: Rank, _subclass: Subclass) {}
@@ -102,4 +134,4 @@ mod check {
     pub fn release(_rank: Rank) {}
 }
 
-pub(crate) use check::{acquire, acquired, nested, release};
+pub(crate) use check::{acquire, acquire_more, acquired, nested, release};

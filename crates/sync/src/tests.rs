@@ -394,6 +394,15 @@ mod ranks {
         let guard = outer.read();
         assert!(panics(|| drop(outer.read())), "twice");
         drop(guard);
+        let other = Lock::<Spin>::with_rank(Rank(1));
+        let guard = outer.write();
+        drop((other.read_nested(), inner.read()));
+        drop(other.write_nested());
+        drop(guard);
+        let under = inner.read();
+        assert!(panics(|| drop(outer.read_nested())));
+        assert!(panics(|| drop(outer.write_nested())));
+        drop(under);
     }
 
     #[test]

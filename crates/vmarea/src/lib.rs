@@ -24,7 +24,8 @@
 //! ```
 //!
 //! # Locking
-//! Order, outermost first; a lock may be taken only while none below it in the table is held.
+//! Order, outermost first; a lock may be taken only while none below it in the table is held. Of the first
+//! three, debug builds check it where `vmarea-sync` has its feature `std`, as in tests.
 //!
 //! | lock | guards |
 //! |------|--------|

@@ -173,6 +173,7 @@ fn several_vmas_with_a_hole_grow_together() {
         [(0, 2), (2, 2), (6, 6)],
         "gaps are kept, the last one grew"
     );
+    drop(r);
 
     let linux = World::new(Policy::LINUX);
     linux.map(0, 2, 3);

@@ -22,7 +22,7 @@ impl<K: VmaLockKind> Space<K> {
         let mut p = self.mmap_write_lock(parent).ok_or(Errno::ESRCH)?;
         let old = p.state().clone();
         let child = self.mm_create(old.layout, old.limits)?;
-        let mut c = self.mmap_write_lock(child).expect("just made");
+        let mut c = self.mmap_write_lock_nested(child).expect("just made");
         *c.state_mut() = MmState {
             map_count: 0,
             locked_vm: 0,

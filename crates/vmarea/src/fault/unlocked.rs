@@ -172,6 +172,7 @@ impl Neighbours for Alone {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
     use crate::call::mmap::MmapRequest;
     use crate::mm::{Layout, Limits};
@@ -204,10 +205,12 @@ mod tests {
         }
         assert_eq!(readers, (1 << 23) - 2);
         drop(r);
-        assert_eq!(
-            space.fault(mm, at + PAGE_SIZE, Touch::Write),
-            Ok(Faulted::Done)
-        );
+        // Another thread's: who reads a VMA may not wait for `mmap_lock`.
+        let faulted = std::thread::scope(|scope| {
+            let one_more = scope.spawn(|| space.fault(mm, at + PAGE_SIZE, Touch::Write));
+            one_more.join().unwrap()
+        });
+        assert_eq!(faulted, Ok(Faulted::Done));
         let counts = space.fault_counts(mm);
         assert_eq!(counts.fell_back_for(FellBack::TooManyReaders), 1);
         assert_eq!(counts.fell_back_for(FellBack::NoAnonVma), 1);

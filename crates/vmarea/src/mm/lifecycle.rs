@@ -39,7 +39,8 @@ impl<K: VmaLockKind> Space<K> {
         let id = MmId(self.mms.insert()?);
         let mm = self.mms.get(id.0).expect("just made");
         mm.pages.set_owner(id);
-        let mut token = mm.mmap_lock.write();
+        // Nobody knows it yet, but a fork holds its parent's.
+        let mut token = mm.mmap_lock.write_nested();
         mm.state.claim(&mut token);
         *mm.state.get_mut(&mut token) = MmState {
             layout,

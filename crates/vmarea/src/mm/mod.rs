@@ -26,10 +26,13 @@ use crate::vma::merge::{CallKind, Sharing};
 use crate::vma::{VmaBody, VmaView};
 use core::sync::atomic::AtomicU64;
 use vmarea_range_tree::RangeTree;
-use vmarea_sync::{ApartLock, Guarded, ReadGuard, VmaLock, VmaLockKind, WriteGuard};
+use vmarea_sync::{ApartLock, Guarded, Rank, ReadGuard, VmaLock, VmaLockKind, WriteGuard};
+
+/// Above it come the VMAs' locks, and then those of families of anon_vmas.
+const MMAP_LOCK: Rank = Rank(32);
 
 /// A slot for an address space.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[doc(alias = "mm_struct")]
 pub struct Mm {
     pub(crate) mmap_lock: ApartLock,
@@ -41,6 +44,21 @@ pub struct Mm {
     pub(crate) last_used_misses: AtomicU64,
     pub(crate) last_used: AtomicU64,
     pub(crate) fault_counters: FaultCounters,
+}
+
+impl Default for Mm {
+    fn default() -> Self {
+        Mm {
+            mmap_lock: ApartLock::with_rank(MMAP_LOCK),
+            tree: RangeTree::default(),
+            pages: PageTable::default(),
+            state: Guarded::default(),
+            last_used_hits: AtomicU64::default(),
+            last_used_misses: AtomicU64::default(),
+            last_used: AtomicU64::default(),
+            fault_counters: FaultCounters::default(),
+        }
+    }
 }
 
 /// What `mmap_lock` guards beside the VMAs.
@@ -149,13 +167,26 @@ pub struct MmapReadGuard<'s, K: VmaLockKind = VmaLock> {
 impl<K: VmaLockKind> Space<K> {
     /// Waits for the right to change an address space. `None` if it is gone.
     pub fn mmap_write_lock(&self, id: MmId) -> Option<MmapWriteGuard<'_, K>> {
+        self.write_by(id, |lock| lock.write())
+    }
+
+    /// As [`mmap_write_lock`](Self::mmap_write_lock), of a fork's child.
+    pub(crate) fn mmap_write_lock_nested(&self, id: MmId) -> Option<MmapWriteGuard<'_, K>> {
+        self.write_by(id, |lock| lock.write_nested())
+    }
+
+    fn write_by<'s>(
+        &'s self,
+        id: MmId,
+        take: impl FnOnce(&'s ApartLock) -> WriteGuard<'s>,
+    ) -> Option<MmapWriteGuard<'s, K>> {
         let mm = self.mms.get(id.0)?;
         let guard = MmapWriteGuard {
             space: self,
             mm,
             id,
             call: CallKind::Other,
-            token: mm.mmap_lock.write(),
+            token: take(&mm.mmap_lock),
         };
         // It may have ended, and its slot begun another life, while we waited.
         self.mms.get(id.0).is_some().then_some(guard)
@@ -163,12 +194,25 @@ impl<K: VmaLockKind> Space<K> {
 
     /// Waits for the right to look at an address space. `None` if it is gone.
     pub fn mmap_read_lock(&self, id: MmId) -> Option<MmapReadGuard<'_, K>> {
+        self.read_by(id, |lock| lock.read())
+    }
+
+    /// As [`mmap_read_lock`](Self::mmap_read_lock), of two the one with the higher id.
+    pub(crate) fn mmap_read_lock_nested(&self, id: MmId) -> Option<MmapReadGuard<'_, K>> {
+        self.read_by(id, |lock| lock.read_nested())
+    }
+
+    fn read_by<'s>(
+        &'s self,
+        id: MmId,
+        take: impl FnOnce(&'s ApartLock) -> ReadGuard<'s>,
+    ) -> Option<MmapReadGuard<'s, K>> {
         let mm = self.mms.get(id.0)?;
         let guard = MmapReadGuard {
             space: self,
             mm,
             id,
-            token: mm.mmap_lock.read(),
+            token: take(&mm.mmap_lock),
         };
         self.mms.get(id.0).is_some().then_some(guard)
     }

@@ -112,7 +112,10 @@ impl<K: VmaLockKind> Space<K> {
         // The lower id first, as everywhere where two are locked; one lock where they are the same.
         let lower = self.mmap_read_lock(one.0.min(two.0)).ok_or(Errno::ESRCH)?;
         let higher = (one.0 != two.0)
-            .then(|| self.mmap_read_lock(one.0.max(two.0)).ok_or(Errno::ESRCH))
+            .then(|| {
+                self.mmap_read_lock_nested(one.0.max(two.0))
+                    .ok_or(Errno::ESRCH)
+            })
             .transpose()?;
         let of = |mm: MmId| match &higher {
             Some(higher) if higher.id == mm => higher,

@@ -17,10 +17,13 @@ use super::interval::IntervalTree;
 use crate::space::Space;
 use crate::values::{AnonVmaId, Errno};
 use core::sync::atomic::{AtomicU32, Ordering};
-use vmarea_sync::{Guarded, Lock, VmaLockKind, WriteGuard};
+use vmarea_sync::{Guarded, Lock, Rank, VmaLockKind, WriteGuard};
+
+/// After `mmap_lock` and the VMAs' locks.
+const FAMILY: Rank = Rank(96);
 
 /// A slot for an anonymous object.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[doc(alias = "anon_vma")]
 pub struct AnonVma {
     /// Index of the root's slot, its own for a root. Roots outlive their families.
@@ -32,6 +35,17 @@ pub struct AnonVma {
     pub(crate) lock: Lock,
     /// Guarded by the root's lock.
     pub(crate) inner: Guarded<Inner>,
+}
+
+impl Default for AnonVma {
+    fn default() -> Self {
+        AnonVma {
+            root: AtomicU32::default(),
+            parent: AtomicU32::default(),
+            lock: Lock::with_rank(FAMILY),
+            inner: Guarded::default(),
+        }
+    }
 }
 
 /// What the root's lock guards.

@@ -53,7 +53,9 @@ impl<K: VmaLockKind> Space<K> {
         }
         let mut families = Families::none();
         for root in roots {
-            families.0.push((root, self.anon_vma(root).lock.write()));
+            families
+                .0
+                .push((root, self.anon_vma(root).lock.write_nested()));
         }
         families
     }

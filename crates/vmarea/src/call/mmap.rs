@@ -332,10 +332,9 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     /// Kernels that mark mappings for KSM late mark those that stayed alone.
     #[doc(alias = "ksm_add_vma")]
     pub(crate) fn add_to_ksm(&mut self, id: VmaId) {
-        let late = !self.space.policy.rules.ksm_flag_first;
-        if late && self.state().layout.merge_any {
+        if self.state().layout.merge_any {
             let body = self.view(id).body;
-            if is_ksm_compatible(body.flags) {
+            if is_ksm_compatible(body.flags) && !self.is_marked_first(body.file) {
                 let flags = body.flags | VmFlags::MERGEABLE;
                 self.set_body(id, VmaBody { flags, ..body });
             }
@@ -359,8 +358,8 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         if file.is_some_and(|f| f.kind == FileKind::Hugetlb) {
             flags |= VmFlags::HUGETLB | VmFlags::DONTEXPAND;
         }
-        let first = self.space.policy.rules.ksm_flag_first;
-        if first && self.state().layout.merge_any && is_ksm_compatible(flags) {
+        let merge_any = self.state().layout.merge_any && self.is_marked_first(file);
+        if merge_any && is_ksm_compatible(flags) {
             flags |= VmFlags::MERGEABLE;
         }
         VmaBody {
@@ -370,6 +369,13 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             name: 0,
             uffd: 0,
         }
+    }
+
+    /// Is a mapping marked for KSM before it is asked whether it merges? Not where a driver that may
+    /// still change it is asked in between.
+    #[doc(alias = "can_set_ksm_flags_early")]
+    fn is_marked_first(&self, file: Option<MappedFile>) -> bool {
+        self.space.policy.rules.ksm_flag_first && file.is_none_or(|f| f.kind != FileKind::DevZero)
     }
 
     /// Counts a new mapping.

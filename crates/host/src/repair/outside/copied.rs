@@ -16,7 +16,8 @@
 //!
 //! # Invariants
 //! C1  until the swap the piece is as it was; from the swap on all of it is in the temporary range
-//! C2  a temporary range without a fresh mapping beside it says that the swap was done
+//! C2  a temporary range without a fresh mapping beside it says that the swap was done; with one, but
+//!     with nothing where the piece was, that it was done by half
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,7 +26,7 @@ use vmarea::values::VmRange;
 
 use super::stopped::{Done, is_writable, one_fd, run_all};
 use super::tools::MOST_CALLS;
-use crate::maps;
+use crate::maps::{self, Mapping};
 use crate::repair::journal::Tools;
 use crate::repair::lent::Held;
 use crate::repair::look;
@@ -71,7 +72,7 @@ pub(super) fn copy_piece(
     calls.extend(piece::unwatch(range, 0, room, fds, Others::Stopped));
 
     if let Some(call) = make(held, tools, &mut calls)? {
-        if call.what > What::Swap as u64 {
+        if call.what > What::Swap as u64 || !is_covered(&read(held.pid())?, range) {
             finish_piece(held, tools, range, held.pid())?;
         } else {
             make(
@@ -102,10 +103,15 @@ pub(super) fn finish_piece(
     pid: i32,
 ) -> Result<(), RepairError> {
     let room = Room { range: tools.room };
-    let (temporary, fresh) = (room.temporary(piece), room.fresh(piece));
-    let mappings = maps::read(pid).map_err(RepairError::maps(pid))?;
+    let temporary = room.temporary(piece);
+    let mappings = read(pid)?;
     let mut calls = Vec::new();
-    if is_writable(&mappings, temporary) && !is_writable(&mappings, fresh) {
+    let was_swapped = !is_writable(&mappings, room.fresh(piece));
+    let was_unmapped = !is_covered(&mappings, piece);
+    if is_writable(&mappings, temporary) && (was_swapped || was_unmapped) {
+        if !was_swapped {
+            piece::swap(piece, room, &mut calls);
+        }
         // What has come back already is copied once more: nobody has written to it.
         let found = filled(held, temporary, u64::MAX)?.unwrap_or_default();
         calls.push(watch(tools, piece));
@@ -118,6 +124,19 @@ pub(super) fn finish_piece(
         run_all(held, tools, piece, calls.to_vec())?;
     }
     Ok(())
+}
+
+fn read(pid: i32) -> Result<Vec<Mapping>, RepairError> {
+    maps::read(pid).map_err(RepairError::maps(pid))
+}
+
+/// True where no part of the range is without a mapping.
+fn is_covered(mappings: &[Mapping], range: VmRange) -> bool {
+    let parts = mappings
+        .iter()
+        .map(|m| VmRange::new(m.start, m.end).clip(range));
+    let covered: u64 = parts.map(|part| part.end.saturating_sub(part.start)).sum();
+    covered == range.len_bytes()
 }
 
 /// The pages of a range that have to be copied.

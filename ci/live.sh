@@ -243,7 +243,7 @@ print("right", flush=True)' >"$work/python" &
     for _ in 1 2 3; do merge_running python "$pid"; done
     wait "$pid" && grep -q right "$work/python" || fail python
 
-    node tests/programs/workers.js >"$work/node" 2>&1 &
+    node tests/programs/workers.js 300 >"$work/node" 2>&1 &
     pid=$!
     sleep 1
     kill -0 "$pid" 2>/dev/null && merge_running node "$pid"

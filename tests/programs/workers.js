@@ -1,9 +1,10 @@
 // Four worker threads, each with a heap of its own that grows and is collected, and one buffer that
 // all of them share. Exits with 1 if a worker failed.
+// usage: workers.js [ROUNDS]
 const { Worker, isMainThread, parentPort, workerData } = require("node:worker_threads");
 
 const WORKERS = 4;
-const ROUNDS = 40;
+const ROUNDS = Number(workerData?.rounds ?? process.argv[2] ?? 40);
 
 if (isMainThread) {
   const shared = new SharedArrayBuffer(4 * WORKERS);
@@ -11,7 +12,7 @@ if (isMainThread) {
   for (let number = 0; number < WORKERS; number++) {
     running.push(
       new Promise((resolve, reject) => {
-        const worker = new Worker(__filename, { workerData: { shared, number } });
+        const worker = new Worker(__filename, { workerData: { shared, number, rounds: ROUNDS } });
         worker.on("message", resolve);
         worker.on("error", reject);
       }),

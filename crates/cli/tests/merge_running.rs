@@ -369,6 +369,19 @@ fn the_command_is_killed_at_its_steps_and_another_finishes() {
     }
 }
 
+#[test]
+fn a_stop_of_ours_that_nobody_took_does_not_stop_it_for_good() {
+    if !may_merge() {
+        return;
+    }
+    // Killed between sending a thread its stop and letting it run to take it: around these steps.
+    for step in 26..=32 {
+        let target = Target::start(&["hammer", "1", "300", "2"]).ready();
+        assert!(killed_at(&target, &APPLY, "ptrace", step), "{step}");
+        resume(target, &format!("ptrace {step}"));
+    }
+}
+
 /// The processes of a group, but for those that have ended and wait to be asked how.
 fn members(group: u32) -> Vec<String> {
     let stats = std::fs::read_dir("/proc").expect("/proc").flatten();

@@ -44,15 +44,13 @@ pub(super) fn read_status(pid: i32) -> Result<Status, RepairError> {
 }
 
 /// The stop signals that wait for a process that is stopped already; none where that cannot be read.
-/// `SIGCONT` would take them away.
+/// `SIGCONT` would take them away. Not those that wait for one thread: we send such ourselves, and where
+/// we end before it has taken one, that is what is left.
 pub(super) fn pending_stops(pid: i32) -> Vec<Signal> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let of = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
-    };
-    let pending = ["SigPnd:", "ShdPnd:"].into_iter().filter_map(of);
-    let pending = pending.fold(0, |all, bits| all | bits);
+    let line = text.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+    let pending = line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    let pending = pending.unwrap_or(0);
     let stops = [Signal::STOP, Signal::TSTP, Signal::TTIN, Signal::TTOU];
     let is_pending = |signal: &Signal| pending >> (signal.as_raw() - 1) & 1 != 0;
     stops.into_iter().filter(is_pending).collect()

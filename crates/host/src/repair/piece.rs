@@ -48,28 +48,40 @@ pub(super) enum What {
     Release,
 }
 
-/// Whether other threads run meanwhile.
+/// The descriptors that watch, and whether other threads run meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Others {
-    /// They run: the kernel tells of moved mappings, and keeps watching them.
-    Run,
-    /// They are stopped: a moved mapping is no longer watched.
-    Stopped,
+pub(super) enum Watch {
+    /// They run. `home` tells of forks and changes, and keeps watching a mapping that is moved. It
+    /// watches where pages belong and where they wait: so the kernel moves none of them, in either
+    /// direction, while there is a change that nobody has read of. `silent` tells of nothing; pages
+    /// that the program has dropped are moved there, for to drop them where they wait would be a
+    /// change as well.
+    Running { home: i32, silent: i32 },
+    /// They are stopped. A moved mapping is no longer watched.
+    Stopped(i32),
 }
 
-/// The descriptors that watch. They may be one and the same where nobody else runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Fds {
-    /// Where pages belong; tells of forks and changes.
-    pub(super) home: i32,
-    /// Where they wait; tells of nothing, so that we can do there what we like.
-    pub(super) temporary: i32,
+impl Watch {
+    /// What watches over the places where pages belong.
+    pub(super) fn home(self) -> i32 {
+        match self {
+            Watch::Running { home, .. } | Watch::Stopped(home) => home,
+        }
+    }
+
+    /// How much before the piece is watched as well.
+    fn left(self, left: u64) -> u64 {
+        match self {
+            Watch::Running { .. } => left,
+            Watch::Stopped(_) => 0,
+        }
+    }
 }
 
-/// Address space that is kept for the two mappings of a piece.
+/// Address space that is kept for the mappings of a piece.
 ///
 /// ```text
-/// | temporary, as far from a huge page as the piece is | one page | fresh |
+/// | temporary, as far from a huge page as the piece is | one page | fresh | one page | bin, one page |
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Room {
@@ -77,15 +89,18 @@ pub(super) struct Room {
     pub(super) range: VmRange,
 }
 
+/// The bin and the pages between; one more keeps the bin away from what lies behind.
+const SMALL: u64 = 4 * PAGE;
+
 impl Room {
     /// How much is needed for pieces of up to `bytes`.
     pub(super) fn bytes_for(bytes: u64) -> u64 {
-        2 * bytes + HUGE + 2 * PAGE
+        2 * bytes + HUGE + SMALL
     }
 
     /// The largest piece that fits.
     pub(super) fn piece_bytes(&self) -> u64 {
-        (self.range.len_bytes() - HUGE - 2 * PAGE) / 2
+        (self.range.len_bytes() - HUGE - SMALL) / 2
     }
 
     /// Where the pages of `piece` wait.
@@ -101,50 +116,48 @@ impl Room {
         let start = self.temporary(piece).end + PAGE;
         VmRange::new(start, start + piece.len_bytes())
     }
+
+    /// Where a page is moved that nobody wants any more.
+    pub(super) fn bin(&self, piece: VmRange) -> VmRange {
+        let start = self.fresh(piece).end + PAGE;
+        VmRange::new(start, start + PAGE)
+    }
 }
 
 const PRIVATE: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
 
 /// Makes the fresh and then the temporary mapping: where there is the second alone, the swap was done.
-pub(super) fn make(piece: &Piece, room: Room, fds: Fds, others: Others, calls: &mut Vec<Call>) {
+pub(super) fn make(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let (temporary, fresh) = (room.temporary(piece.range), room.fresh(piece.range));
     let len = piece.range.len_bytes();
     calls.push(map(fresh, piece.flags));
     calls.extend(advices(piece.flags).map(|advice| advise(fresh, advice)));
-    calls.push(map(temporary, piece.flags | VmFlags::NORESERVE));
+    let register = |fd, start, len| uffd::register(What::Watch as u64, fd, start, len);
     // A child of a fork does not get it, so that the pages in it stay this process's own.
-    calls.push(advise(temporary, libc::MADV_DONTFORK));
-    calls.push(uffd::register(
-        What::Watch as u64,
-        fds.temporary,
-        temporary.start,
-        len,
-    ));
-    if others == Others::Run {
-        calls.push(uffd::register(
-            What::Watch as u64,
-            fds.home,
-            fresh.start,
-            len,
-        ));
+    let apart = |range| {
+        let flags = piece.flags | VmFlags::NORESERVE;
+        [map(range, flags), advise(range, libc::MADV_DONTFORK)]
+    };
+    calls.extend(apart(temporary));
+    calls.push(register(watch.home(), temporary.start, len));
+    if let Watch::Running { home, silent } = watch {
+        let bin = room.bin(piece.range);
+        calls.extend(apart(bin));
+        calls.push(register(silent, bin.start, PAGE));
+        calls.push(register(home, fresh.start, len));
         let from = piece.range.start - piece.left;
-        calls.push(uffd::register(
-            What::Watch as u64,
-            fds.home,
-            from,
-            len + piece.left,
-        ));
+        calls.push(register(home, from, len + piece.left));
     }
 }
 
 /// Everything up to the moment when all pages are out.
-pub(super) fn out(piece: &Piece, room: Room, fds: Fds, others: Others, calls: &mut Vec<Call>) {
-    make(piece, room, fds, others, calls);
+pub(super) fn out(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>) {
+    make(piece, room, watch, calls);
     let temporary = room.temporary(piece.range);
     calls.extend(piece.parts.iter().map(|part| {
         let to = temporary.start + (part.start - piece.range.start);
         let len = part.len_bytes();
-        let mut call = uffd::move_pages(What::Out as u64, fds.temporary, to, part.start, len);
+        let mut call = uffd::move_pages(What::Out as u64, watch.home(), to, part.start, len);
         // The payload changes where a move is done by halves; this stays.
         (call.args[3], call.args[4]) = (part.start, len);
         call
@@ -163,28 +176,21 @@ pub(super) fn swap(piece: VmRange, room: Room, calls: &mut Vec<Call>) {
 }
 
 /// Everything after it.
-pub(super) fn back(
-    piece: VmRange,
-    left: u64,
-    room: Room,
-    fds: Fds,
-    others: Others,
-    calls: &mut Vec<Call>,
-) {
+pub(super) fn back(piece: VmRange, left: u64, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let temporary = room.temporary(piece);
-    let (start, len) = (piece.start, piece.len_bytes());
-    if others == Others::Stopped {
-        calls.push(uffd::register(What::Watch as u64, fds.home, start, len));
+    let (home, start, len) = (watch.home(), piece.start, piece.len_bytes());
+    if matches!(watch, Watch::Stopped(_)) {
+        calls.push(uffd::register(What::Watch as u64, home, start, len));
     }
     calls.push(uffd::move_pages(
         What::Back as u64,
-        fds.home,
+        home,
         start,
         temporary.start,
         len,
     ));
-    calls.push(uffd::wake(What::Unwatch as u64, fds.home, start, len));
-    calls.extend(unwatch(piece, left, room, fds, others));
+    calls.push(uffd::wake(What::Unwatch as u64, home, start, len));
+    calls.extend(unwatch(piece, left, room, watch));
 }
 
 /// Ceases to watch and gives the room back: the end of a piece, be it done or undone.
@@ -192,15 +198,20 @@ pub(super) fn unwatch(
     piece: VmRange,
     left: u64,
     room: Room,
-    fds: Fds,
-    others: Others,
-) -> [Call; 2] {
-    let left = if others == Others::Run { left } else { 0 };
-    let (start, len) = (piece.start - left, piece.len_bytes() + left);
+    watch: Watch,
+) -> impl Iterator<Item = Call> {
+    let cease = move |start, len| uffd::unregister(What::Unwatch as u64, watch.home(), start, len);
+    let (left, len) = (watch.left(left), piece.len_bytes());
+    // To give the temporary range up is no change that somebody would have to read of.
+    let temporary =
+        matches!(watch, Watch::Running { .. }).then(|| cease(room.temporary(piece).start, len));
     [
-        uffd::unregister(What::Unwatch as u64, fds.home, start, len),
-        reserve(What::Release, room.range),
+        Some(cease(piece.start - left, len + left)),
+        temporary,
+        Some(reserve(What::Release, room.range)),
     ]
+    .into_iter()
+    .flatten()
 }
 
 /// A place that nobody else gets and that costs nothing.

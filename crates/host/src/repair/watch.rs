@@ -19,13 +19,16 @@ use vmarea::values::VmRange;
 
 use super::children;
 use super::homes::Homes;
-use super::piece::Room;
+use super::piece::{self, Room};
 use super::plan::PAGE;
 use super::turns::{Held, Turns};
-use crate::sys::calls::{self, Arena, Call, Plain};
+use crate::sys::calls::{self, Arena, Plain};
 use crate::sys::own::{self, Aside};
 use crate::sys::uffd::{self, Event};
 
+/// How often the move of a page is tried again that is dropped: the kernel puts it off for a moment
+/// where somebody else looks at it.
+const PATIENCE: u32 = 10_000;
 const PRESENT_OR_SWAPPED: u64 = 3 << 62;
 
 /// What the watcher and the mover share.
@@ -34,12 +37,14 @@ const PRESENT_OR_SWAPPED: u64 = 3 << 62;
 pub(super) struct Shared {
     turns: Turns,
     home: AtomicI32,
+    silent: AtomicI32,
     stop: AtomicI32,
     pagemap: AtomicI32,
     /// Where the piece lies; length 0 while nothing is out.
     start: AtomicU64,
     len: AtomicU64,
     temporary: AtomicU64,
+    bin: AtomicU64,
     /// Set while our own swap makes events.
     swapping: AtomicU32,
     /// Set while pages are on their way out.
@@ -74,6 +79,7 @@ impl Shared {
         self.len.store(piece.len_bytes(), UNDER_LOCK);
         self.temporary
             .store(room.temporary(piece).start, UNDER_LOCK);
+        self.bin.store(room.bin(piece).start, UNDER_LOCK);
         self.disturbed.store(0, UNDER_LOCK);
         self.leaving.store(1, UNDER_LOCK);
     }
@@ -142,15 +148,21 @@ impl Shared {
         true
     }
 
-    /// Drops pages that wait: the program has dropped them where they belong.
-    pub(super) fn drop_out(&self, off: u64, len: u64) {
-        let address = self.temporary.load(UNDER_LOCK) + off;
-        let mut call = Call::plain(
-            0,
-            libc::SYS_madvise,
-            &[address, len, libc::MADV_DONTNEED as u64],
-        );
-        calls::run(&mut call);
+    /// Drops a page that waits: the program has dropped it where it belongs.
+    pub(super) fn drop_out(&self, off: u64) {
+        let (from, bin) = (self.temporary() + off, self.bin.load(UNDER_LOCK));
+        let silent = self.silent.load(UNDER_LOCK);
+        for round in 0..PATIENCE {
+            let mut call = uffd::move_pages(0, silent, bin, from, PAGE);
+            calls::run(&mut call);
+            match call.errno() {
+                0 => break,
+                libc::EBUSY => calls::run(&mut piece::unshare(from)),
+                _ => own::rest(round),
+            }
+        }
+        let bin = VmRange::new(bin, bin + PAGE);
+        calls::run(&mut piece::drop_pages(bin));
     }
 
     /// Where the pages of the piece wait.
@@ -168,6 +180,18 @@ impl Shared {
         self.homes.of(self.piece(), off)
     }
 
+    /// Ceases to watch what was moved, be it back into the piece. Call it under the lock.
+    pub(super) fn cease_moved(&self) {
+        if self.is_disturbed() {
+            let piece = self.piece();
+            self.homes.moved_to(piece, |home| self.cease(home, PAGE));
+        }
+    }
+
+    fn cease(&self, start: u64, len: u64) {
+        calls::run(&mut uffd::unregister(0, self.home_fd(), start, len));
+    }
+
     /// The program drops `start..end`; the part of the piece in it goes with it.
     fn dropped(&self, start: u64, end: u64) {
         let piece = self.piece();
@@ -175,7 +199,7 @@ impl Shared {
             for page in (off..off + len).step_by(PAGE as usize) {
                 let home = self.homes.of(piece, page);
                 if home.is_some_and(|home| (start..end).contains(&home)) {
-                    self.drop_out(page, PAGE);
+                    self.drop_out(page);
                 }
             }
             true
@@ -195,6 +219,11 @@ impl Shared {
             Event::Remap { from, to, len } => {
                 self.disturbed.store(1, UNDER_LOCK);
                 self.homes.moved(piece, from, to, len);
+                // What lies before the piece is watched as well, and nothing of it is out.
+                let before = len.min(piece.start.saturating_sub(from));
+                if before > 0 && !self.homes.any_within(piece, to..to + before) {
+                    self.cease(to, before);
+                }
             }
             Event::Unmap { start, .. } if ours && start == piece.start => {}
             Event::Unmap { start, end } => {
@@ -236,11 +265,12 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Starts it on the descriptor `home`, which must stay open until it is dropped.
+    /// Starts it on the descriptor `home`, and with `silent` to drop pages by. Both must stay open
+    /// until it is dropped.
     ///
     /// # Errors
     /// Those of starting a thread and of opening `/proc/self/pagemap`.
-    pub(super) fn start(home: i32) -> io::Result<Watcher> {
+    pub(super) fn start(home: i32, silent: i32) -> io::Result<Watcher> {
         let pagemap = File::open("/proc/self/pagemap")?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let mut watcher = Watcher {
@@ -251,6 +281,7 @@ impl Watcher {
         };
         let shared = watcher.shared();
         shared.home.store(home, UNDER_LOCK);
+        shared.silent.store(silent, UNDER_LOCK);
         shared.stop.store(watcher.stop.as_raw_fd(), UNDER_LOCK);
         shared
             .pagemap

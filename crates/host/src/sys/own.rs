@@ -176,6 +176,8 @@ unsafe impl Sync for Aside {}
 /// With a page that nobody may touch on either side.
 const STACK_BYTES: u64 = 256 << 10;
 const GUARD_BYTES: u64 = 64 << 10;
+/// How often a thread is tried to be started: for a tenth of a second.
+const PATIENCE: u32 = 3_000;
 
 impl Aside {
     /// Starts `entry` on `shared`, which must be there until [`Aside::join`] has returned. All
@@ -184,6 +186,17 @@ impl Aside {
     /// # Errors
     /// `EAGAIN`, `ENOMEM`.
     pub(crate) fn start<T: Sync>(entry: fn(&T), shared: &T) -> io::Result<Aside> {
+        // While another thread begins an `execve` there are no new threads; it may fail yet.
+        for round in 0..PATIENCE {
+            match Self::try_start(entry, shared) {
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => rest(round),
+                started => return started,
+            }
+        }
+        Self::try_start(entry, shared)
+    }
+
+    fn try_start<T: Sync>(entry: fn(&T), shared: &T) -> io::Result<Aside> {
         struct Start<'a, T> {
             entry: fn(&T),
             shared: &'a T,

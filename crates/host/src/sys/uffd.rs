@@ -84,6 +84,21 @@ pub(crate) fn is_changing(fd: i32) -> bool {
     probe.errno() == libc::EAGAIN
 }
 
+/// Whether the mapping at `page` is watched by `fd`, where nothing waits at `empty`.
+///
+/// # Errors
+/// `EAGAIN` where a change of what `fd` watches is under way.
+pub(crate) fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
+    // To move nothing there is refused unless it is watched, or because there is a page.
+    let mut probe = move_pages(0, fd, page, empty, 4096);
+    calls::run(&mut probe);
+    match probe.errno() {
+        0 | libc::EEXIST => Ok(true),
+        libc::EAGAIN => Err(libc::EAGAIN),
+        _ => Ok(false),
+    }
+}
+
 /// After a move or copy that ended early: leaves only what is still to be done.
 /// Returns false where nothing had been done at all.
 pub(crate) fn advance(call: &mut Call) -> bool {

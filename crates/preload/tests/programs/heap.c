@@ -172,8 +172,9 @@ static int scenario_keep(char **v) {
     return wrong_pages() || lost || n != 1;
 }
 
-/* churn PAGES SECONDS: another thread changes the mappings all the time; every page holds what was
- * written last or nothing. One thread owns the memory, so it knows which of the two. */
+/* churn PAGES SECONDS OURS: another thread changes the mappings all the time; every page holds what was
+ * written last or nothing. One thread owns the memory, so it knows which of the two. OURS is 0 where
+ * somebody else joins the mappings. */
 static unsigned *expected;
 static long churn_wrong;
 
@@ -210,6 +211,25 @@ static void *churn_checked(void *argument) {
                 die("mremap back");
             break;
         }
+        case 4: { /* a page that nobody watches takes the place of one, with what is in it */
+            char *q = mmap(0, PAGE, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
+            *(unsigned *)(q + 64) = expected[i] = seed;
+            if (mremap(q, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, p) != p)
+                die("mremap over");
+            churn_wrong += *(volatile unsigned *)(p + 64) != seed;
+            break;
+        }
+        case 5: { /* one goes elsewhere for good, and what it is dropped to there is nobody's but its own */
+            char *q = area + (pages + 1) * PAGE;
+            if (mremap(p, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q) != q)
+                die("mremap elsewhere");
+            madvise(q, PAGE, MADV_DONTNEED);
+            churn_wrong += *(volatile unsigned *)(q + 64) != 0;
+            if (mmap(p, PAGE, PROT_READ | PROT_WRITE, FLAGS | MAP_FIXED, -1, 0) != p)
+                die("mmap anew");
+            expected[i] = 0;
+            break;
+        }
         default:
             for (size_t k = 0; k < n; k++)
                 *(volatile unsigned *)(p + k * PAGE + 64) = expected[i + k] = seed + k;
@@ -224,14 +244,18 @@ static int scenario_churn(char **v) {
     expected = malloc(pages * sizeof *expected);
     for (size_t i = 0; i < pages; i++)
         expected[i] = i;
-    /* one page after the area for moving away; taken with the reservation of a page more */
-    if (mmap(area + pages * PAGE, PAGE, PROT_NONE, FLAGS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED && errno != EEXIST)
+    /* two pages after the area for moving away; taken with the reservation of a page more */
+    if (mmap(area + pages * PAGE, 2 * PAGE, PROT_NONE, FLAGS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED && errno != EEXIST)
         die("mmap");
     pthread_t thread;
     pthread_create(&thread, 0, churn_checked, (void *)7);
     long merges = 0;
-    for (double until = now() + atof(v[1]); now() < until; merges++)
-        merge((struct vmarea_merge_options){.flags = VMAREA_MERGE_MAY_CHANGE, .max_pause_us = 5000});
+    for (double until = now() + atof(v[1]); now() < until; merges++) {
+        if (atol(v[2]))
+            merge((struct vmarea_merge_options){.flags = VMAREA_MERGE_MAY_CHANGE, .max_pause_us = 5000});
+        else
+            usleep(10000);
+    }
     stop = 1;
     pthread_join(thread, 0);
     for (size_t i = 0; i < pages; i++)
@@ -249,7 +273,7 @@ int main(int argc, char **argv) {
     } scenarios[] = {
         {"pages", 4, scenario_pages}, {"rounds", 4, scenario_rounds}, {"regions", 3, scenario_regions},
         {"forks", 4, scenario_forks}, {"ends", 4, scenario_ends},    {"keep", 3, scenario_keep},
-        {"churn", 2, scenario_churn},
+        {"churn", 3, scenario_churn},
     };
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
         if (argc > 1 && !strcmp(argv[1], scenarios[i].name) && argc == 2 + scenarios[i].arguments)

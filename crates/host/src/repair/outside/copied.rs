@@ -24,13 +24,13 @@ use std::os::unix::fs::FileExt;
 
 use vmarea::values::VmRange;
 
-use super::stopped::{Done, is_writable, one_fd, run_all};
+use super::stopped::{Done, is_writable, run_all};
 use super::tools::MOST_CALLS;
 use crate::maps::{self, Mapping};
 use crate::repair::journal::Tools;
 use crate::repair::lent::Held;
 use crate::repair::look;
-use crate::repair::piece::{self, Others, Room, What};
+use crate::repair::piece::{self, Room, Watch, What};
 use crate::repair::plan::{PAGE, Piece};
 use crate::repair::{Reason, RepairError};
 use crate::sys::calls::Call;
@@ -60,16 +60,16 @@ pub(super) fn copy_piece(
         Ok(found) => found,
         Err(page) => return Ok(refused(Reason::Shared, page)),
     };
-    let (room, fds) = (Room { range: tools.room }, one_fd(tools));
+    let (room, by) = (Room { range: tools.room }, Watch::Stopped(tools.fd));
     let temporary = room.temporary(range);
 
     let mut calls = Vec::new();
-    piece::make(piece, room, fds, Others::Stopped, &mut calls);
+    piece::make(piece, room, by, &mut calls);
     calls.extend(found.copies(What::Out, tools, range.start, temporary.start));
     piece::swap(range, room, &mut calls);
     calls.push(watch(tools, range));
     calls.extend(found.copies(What::Back, tools, temporary.start, range.start));
-    calls.extend(piece::unwatch(range, 0, room, fds, Others::Stopped));
+    calls.extend(piece::unwatch(range, 0, room, by));
 
     if let Some(call) = make(held, tools, &mut calls)? {
         if call.what > What::Swap as u64 || !is_covered(&read(held.pid())?, range) {
@@ -118,8 +118,7 @@ pub(super) fn finish_piece(
         calls.push(piece::drop_pages(piece));
         calls.extend(found.copies(What::Back, tools, temporary.start, piece.start));
     }
-    let fds = one_fd(tools);
-    calls.extend(piece::unwatch(piece, 0, room, fds, Others::Stopped));
+    calls.extend(piece::unwatch(piece, 0, room, Watch::Stopped(tools.fd)));
     for calls in calls.chunks(MOST_CALLS) {
         run_all(held, tools, piece, calls.to_vec())?;
     }

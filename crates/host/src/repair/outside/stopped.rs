@@ -8,18 +8,11 @@ use vmarea::values::{VmFlags, VmRange};
 use crate::maps::{self, Mapping, Query};
 use crate::repair::journal::Tools;
 use crate::repair::lent::Held;
-use crate::repair::piece::{self, Fds, Others, Room, What};
+use crate::repair::piece::{self, Room, Watch, What};
 use crate::repair::plan::Piece;
 use crate::repair::{Reason, RepairError};
 use crate::sys::calls::Call;
 use crate::sys::uffd;
-
-pub(super) fn one_fd(tools: &Tools) -> Fds {
-    Fds {
-        home: tools.fd,
-        temporary: tools.fd,
-    }
-}
 
 /// What came of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,11 +33,11 @@ pub(super) fn run_piece(
     piece: &Piece,
     copies: u64,
 ) -> Result<Done, RepairError> {
-    let (room, fds) = (Room { range: tools.room }, one_fd(tools));
+    let (room, watch) = (Room { range: tools.room }, Watch::Stopped(tools.fd));
     let calls = &mut Vec::new();
-    piece::out(piece, room, fds, Others::Stopped, calls);
+    piece::out(piece, room, watch, calls);
     piece::swap(piece.range, room, calls);
-    piece::back(piece.range, 0, room, fds, Others::Stopped, calls);
+    piece::back(piece.range, 0, room, watch, calls);
     let (mut at, mut copied, mut tried) = (0, 0, u64::MAX);
     let done = |refused, copied| Done {
         refused,
@@ -116,13 +109,7 @@ fn undo(
             part.len_bytes(),
         )
     }));
-    calls.extend(piece::unwatch(
-        piece,
-        0,
-        room,
-        one_fd(tools),
-        Others::Stopped,
-    ));
+    calls.extend(piece::unwatch(piece, 0, room, Watch::Stopped(tools.fd)));
     run_all(held, tools, piece, calls)
 }
 
@@ -130,7 +117,7 @@ fn undo(
 fn finish_piece_calls(held: &Held<'_>, tools: &Tools, piece: VmRange) -> Result<(), RepairError> {
     let room = Room { range: tools.room };
     let mut calls = Vec::new();
-    piece::back(piece, 0, room, one_fd(tools), Others::Stopped, &mut calls);
+    piece::back(piece, 0, room, Watch::Stopped(tools.fd), &mut calls);
     run_all(held, tools, piece, calls)
 }
 
@@ -196,8 +183,8 @@ pub(super) fn finish_piece(
     let mappings = maps::read(pid).map_err(RepairError::maps(pid))?;
     if !is_writable(&mappings, room.temporary(piece)) {
         // Nothing was begun, or all was done and the room given back; watched it may be still.
-        let calls = piece::unwatch(piece, 0, room, one_fd(tools), Others::Stopped);
-        return run_all(held, tools, piece, calls.to_vec());
+        let calls = piece::unwatch(piece, 0, room, Watch::Stopped(tools.fd));
+        return run_all(held, tools, piece, calls.collect());
     }
     let parts: Vec<VmRange> = mappings
         .iter()

@@ -22,7 +22,7 @@ use vmarea::values::{VmFlags, VmRange};
 use super::gate::{self, Passage};
 use super::homes::MOST_PAGES;
 use super::pace::Pace;
-use super::piece::{self, Fds, Others, Room};
+use super::piece::{self, Room, Watch};
 use super::plan::{self, Knowledge, Limits, PAGE, Piece, Run};
 use super::watch::Watcher;
 use super::{Hidden, Options, Owner, RepairError, Report, Way};
@@ -72,7 +72,7 @@ pub struct Merger {
     room: Room,
     watcher: Watcher,
     home: Uffd,
-    temporary: Uffd,
+    silent: Uffd,
     table: Arena<Call>,
     sidecar: Option<(Arena<sidecar::Memory>, File)>,
     pagemap: File,
@@ -87,9 +87,9 @@ impl Merger {
     /// says what could not be had.
     pub fn new(options: Options) -> Result<Merger, RepairError> {
         let home = open(EVENTS)?;
-        let temporary = open(0)?;
-        let watcher =
-            Watcher::start(home.raw()).map_err(RepairError::system("starting the watcher"))?;
+        let silent = open(0)?;
+        let watcher = Watcher::start(home.raw(), silent.raw())
+            .map_err(RepairError::system("starting the watcher"))?;
         let sidecar = match options.owner {
             Owner::Caller => None,
             Owner::Anybody => Some((
@@ -117,7 +117,7 @@ impl Merger {
             room: reserve_room()?,
             watcher,
             home,
-            temporary,
+            silent,
             table: Arena::new(MOST_CALLS).map_err(RepairError::system("making a table"))?,
             sidecar,
             pagemap: File::open("/proc/self/pagemap")
@@ -270,22 +270,15 @@ impl Merger {
     }
 
     fn merge_piece(&mut self, piece: &Piece, report: &mut Report) -> (End, Duration) {
-        let fds = Fds {
+        let watch = Watch::Running {
             home: self.home.raw(),
-            temporary: self.temporary.raw(),
+            silent: self.silent.raw(),
         };
         let mut list = Vec::with_capacity(piece.parts.len() + 16);
-        piece::out(piece, self.room, fds, Others::Run, &mut list);
+        piece::out(piece, self.room, watch, &mut list);
         let before = list.len();
         piece::swap(piece.range, self.room, &mut list);
-        piece::back(
-            piece.range,
-            piece.left,
-            self.room,
-            fds,
-            Others::Run,
-            &mut list,
-        );
+        piece::back(piece.range, piece.left, self.room, watch, &mut list);
         let calls = &mut self.table.all()[..list.len()];
         calls.copy_from_slice(&list);
         let watcher_id = self.watcher.thread_id();
@@ -302,7 +295,7 @@ impl Merger {
                 .options
                 .max_pause
                 .map_or(PATIENCE, |pause| pause.max(PATIENCE)),
-            fds,
+            watch,
             room: self.room,
             piece: piece.range,
             left: piece.left,

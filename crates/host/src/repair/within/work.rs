@@ -9,7 +9,7 @@ use std::time::Duration;
 use vmarea::values::VmRange;
 
 use crate::repair::Reason;
-use crate::repair::piece::{self, Fds, Others, Room, What};
+use crate::repair::piece::{self, Room, Watch, What};
 use crate::repair::plan::PAGE;
 use crate::repair::turns::Held;
 use crate::repair::watch::Shared;
@@ -34,7 +34,7 @@ pub(super) struct Work<'a> {
     pub(super) keep: [i32; 2],
     /// How long the other threads may take to stop.
     pub(super) patience: Duration,
-    pub(super) fds: Fds,
+    pub(super) watch: Watch,
     pub(super) room: Room,
     pub(super) piece: VmRange,
     pub(super) left: u64,
@@ -71,13 +71,25 @@ impl Work<'_> {
         end
     }
 
-    /// Waits until the watcher has read of every change that began while the piece was watched. A
-    /// fork has our descriptors in the child that it makes, so that to close them would not end it.
+    /// Waits until the watcher has read of every change that began while the piece was watched, and
+    /// ceases to watch what was moved away from it. A fork has our descriptors in the child that it
+    /// makes, so that to close them would not end it.
     fn answer_all(&self) {
-        let mut rounds = 0;
-        while uffd::is_changing(self.fds.home) {
-            own::rest(rounds);
-            rounds = rounds.saturating_add(1);
+        let is_changing = || uffd::is_changing(self.watch.home());
+        let mut round = 0;
+        loop {
+            let held = self.shared.lock();
+            // Nothing that is not read of by now can have moved what was not watched any more.
+            let all = !is_changing() && {
+                self.shared.cease_moved();
+                !is_changing()
+            };
+            drop(held);
+            if all {
+                return;
+            }
+            own::rest(round);
+            round = round.saturating_add(1);
         }
     }
 
@@ -112,15 +124,25 @@ impl Work<'_> {
     }
 
     /// One move, the pages of which may have to be made our own first. Not where somebody has
-    /// changed the piece: what is mapped there now may be another memory, which nobody watches. A
-    /// change of which we do not know yet keeps its maker waiting, and so does our turn.
+    /// changed the piece: what is mapped there now may be another memory, which nobody watches. While
+    /// there is a change of which we do not know yet, the kernel refuses; and what takes the place of
+    /// a hole that there was when the watch began is no change of which it would tell, so it is asked.
     fn move_out(&mut self, n: usize, turn: &mut Turn<'_>) -> i32 {
         let mut tried = u64::MAX;
+        let (shared, home, may_change) = (self.shared, self.watch.home(), self.sidecar.is_some());
         loop {
-            let (shared, call) = (self.shared, &mut self.calls[n]);
+            let call = &mut self.calls[n];
             let errno = turn.run(|| {
                 if shared.is_disturbed() {
                     return libc::ECANCELED;
+                }
+                if may_change {
+                    let [to, from, ..] = call.payload;
+                    match uffd::watches(home, from, to) {
+                        Ok(true) => {}
+                        Ok(false) => return libc::ECANCELED,
+                        Err(errno) => return errno,
+                    }
                 }
                 calls::run(call);
                 next_step(call)
@@ -163,12 +185,17 @@ impl Work<'_> {
 
     /// The one step. Where anybody may change mappings, all others are stopped for it.
     fn swap(&mut self) -> Result<(), Reason> {
-        self.shared.swapping(true);
         let call = &mut self.calls[self.before];
         let shared = self.shared;
+        // Nobody else changes anything meanwhile: the events are of our own making.
+        let mut swap = || {
+            shared.swapping(true);
+            calls::run(call);
+            shared.swapping(false);
+        };
         let errno = match &mut self.sidecar {
             None => {
-                calls::run(call);
+                swap();
                 call.errno()
             }
             Some((memory, tasks)) => {
@@ -177,7 +204,7 @@ impl Work<'_> {
                     if !is_undisturbed(shared) || !is_as_planned(maps, piece, access) {
                         return 1;
                     }
-                    calls::run(call);
+                    swap();
                     0
                 };
                 let stopped = sidecar::with_others_stopped(
@@ -194,7 +221,6 @@ impl Work<'_> {
                 }
             }
         };
-        self.shared.swapping(false);
         match errno {
             0 => Ok(()),
             libc::ENOMEM => Err(Reason::NoRoom),
@@ -231,14 +257,13 @@ impl Work<'_> {
             }
             let (start, len) = (call.args[3], call.args[4]);
             let from = temporary + (start - self.piece.start);
-            let mut home = uffd::move_pages(What::Back as u64, self.fds.home, start, from, len);
+            let mut home = uffd::move_pages(What::Back as u64, self.watch.home(), start, from, len);
             move_home(self.shared, &mut home);
         }
         let answer = self.bring_home();
-        let mut calls = piece::unwatch(self.piece, self.left, self.room, self.fds, Others::Run);
-        for call in &mut calls {
+        for mut call in piece::unwatch(self.piece, self.left, self.room, self.watch) {
             if answer == 0 || call.what != What::Release as u64 {
-                calls::run(call);
+                calls::run(&mut call);
             }
         }
         if answer == 0 {
@@ -251,7 +276,7 @@ impl Work<'_> {
     /// Brings page after page home, wherever that is now; drops those whose home has gone or is
     /// taken. Returns an errno where one cannot be brought.
     fn bring_home(&mut self) -> i32 {
-        let (shared, fd, piece) = (self.shared, self.fds.home, self.piece);
+        let (shared, fd, piece) = (self.shared, self.watch.home(), self.piece);
         let temporary = self.room.temporary(piece).start;
         let mut failed = 0;
         shared.pages_out(VmRange::new(0, piece.len_bytes()), &mut |off, len| {
@@ -271,7 +296,7 @@ impl Work<'_> {
 fn bring_page(shared: &Shared, fd: i32, temporary: u64, off: u64) -> i32 {
     let from = temporary + off;
     let Some(home) = shared.home_of(off) else {
-        shared.drop_out(off, PAGE);
+        shared.drop_out(off);
         return 0;
     };
     let mut call = uffd::move_pages(What::Back as u64, fd, home, from, PAGE);
@@ -281,16 +306,21 @@ fn bring_page(shared: &Shared, fd: i32, temporary: u64, off: u64) -> i32 {
         call = uffd::copy(What::Back as u64, fd, home, from, PAGE);
         calls::run(&mut call);
         if call.errno() == 0 {
-            shared.drop_out(off, PAGE);
+            shared.drop_out(off);
         }
     }
     match call.errno() {
+        // It was shared while it waited (by KSM).
+        libc::EBUSY => {
+            calls::run(&mut piece::unshare(from));
+            libc::EAGAIN
+        }
         // The kernel looks for the place before it looks whether changes are under way: what is not
         // there may be on its way to another place.
         libc::ENOENT | libc::EEXIST | libc::EINVAL if uffd::is_changing(fd) => libc::EAGAIN,
         // The program has unmapped it, or has something else there.
         libc::ENOENT | libc::EEXIST | libc::EINVAL => {
-            shared.drop_out(off, PAGE);
+            shared.drop_out(off);
             0
         }
         errno => errno,
@@ -326,15 +356,12 @@ impl<'a> Turn<'a> {
         Turn { shared, held }
     }
 
-    /// Makes `step` until it answers something else than `EAGAIN`, and never while there is a
-    /// change that was not read of. The lock is held afterwards.
+    /// Makes `step` until it answers something else than `EAGAIN`. The lock is held afterwards.
     fn run(&mut self, mut step: impl FnMut() -> i32) -> i32 {
         for round in 0..PATIENCE {
-            if !uffd::is_changing(self.shared.home_fd()) {
-                let errno = step();
-                if errno != libc::EAGAIN {
-                    return errno;
-                }
+            let errno = step();
+            if errno != libc::EAGAIN {
+                return errno;
             }
             self.held = None;
             own::rest(round);

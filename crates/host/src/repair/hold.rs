@@ -107,7 +107,7 @@ impl Target {
             looked_at,
             late: RefCell::default(),
         };
-        target.syscall = target.find_syscall()?;
+        target.syscall = target.find_syscall_in_time()?;
         Ok(target)
     }
 
@@ -373,6 +373,18 @@ impl Target {
                 None => return Err(RepairError::CannotStop { pid: self.pid, tid }),
             }
         }
+    }
+
+    /// As [`find_syscall`](Self::find_syscall); of a program that the kernel is still putting in place
+    /// there may be but a part, without the kernel's own page.
+    fn find_syscall_in_time(&self) -> Result<u64, RepairError> {
+        for _ in 0..100 {
+            match self.find_syscall() {
+                Err(RepairError::NoSyscall(_)) => std::thread::sleep(Duration::from_millis(1)),
+                found => return found,
+            }
+        }
+        self.find_syscall()
     }
 
     /// Where the process has an instruction that makes a system call.

@@ -38,8 +38,8 @@ pub struct Entries<const N: usize> {
     hand: usize,
     /// Misses of the full cache more than hits.
     score: u32,
-    /// Lookups that it is left alone for.
-    rest: u32,
+    /// Lookups that it is still left alone for; below 0 it is awake.
+    rest: i64,
     /// Lookups that its next rest lasts.
     nap: u32,
     ends: [u64; N],
@@ -112,14 +112,11 @@ impl<const N: usize> Entries<N> {
         self.score = self.score.saturating_sub(1);
     }
 
-    /// The entry `above` does not hold `addr`: looks at the one before, whose VMA may have grown.
+    /// The first entry that ends above `addr` does not hold it: looks at the one before, whose VMA
+    /// may have grown.
     #[inline(never)]
-    fn grown<V: Vmas + ?Sized>(
-        &mut self,
-        vmas: &V,
-        above: usize,
-        addr: u64,
-    ) -> Option<(VmaId, VmRange)> {
+    fn grown<V: Vmas + ?Sized>(&mut self, vmas: &V, addr: u64) -> Option<(VmaId, VmRange)> {
+        let above = self.ending_by(addr);
         let before = above.wrapping_sub(1);
         if let Some(found) = self.at(vmas, before, addr) {
             self.hit(before);
@@ -192,7 +189,7 @@ impl<const N: usize> Entries<N> {
         self.score += u32::from(self.len == N);
         if self.score > Self::TIRED {
             self.score = Self::RESTED;
-            self.rest = self.nap;
+            self.rest = i64::from(self.nap);
             self.nap = (2 * self.nap).min(Self::LONGEST);
             return;
         }
@@ -251,11 +248,8 @@ impl<const N: usize> Cache for Checked<N> {
     // Where it rests nothing may be left of it but a count.
     #[inline(always)]
     fn rests(own: &mut Entries<N>) -> bool {
-        let Some(left) = own.rest.checked_sub(1) else {
-            return false;
-        };
-        own.rest = left;
-        true
+        own.rest = own.rest.wrapping_sub(1);
+        own.rest >= 0
     }
 
     #[inline(always)]
@@ -271,11 +265,22 @@ impl<const N: usize> Cache for Checked<N> {
         // The VMA used last is not looked at first: that jump is guessed wrong each time that a thread
         // goes from one VMA to another, which costs more than all of this.
         let above = own.ending_by(addr);
-        if let Some(found) = own.at(vmas, above, addr) {
-            own.hit(above);
-            return Some(found);
+        let found = own.at(vmas, above, addr)?;
+        own.hit(above);
+        Some(found)
+    }
+
+    #[inline(always)]
+    fn look_again<V: Vmas + ?Sized>(
+        _: &(),
+        own: &mut Entries<N>,
+        vmas: &V,
+        addr: u64,
+    ) -> Option<(VmaId, VmRange)> {
+        if own.mm != vmas.mm().to_bits() {
+            return None;
         }
-        own.grown(vmas, above, addr)
+        own.grown(vmas, addr)
     }
 
     #[inline(always)]

@@ -21,6 +21,12 @@ impl Cache for NoCache {
     type Mm = ();
     type Thread = ();
 
+    /// There is nothing to ask.
+    #[inline(always)]
+    fn rests((): &mut ()) -> bool {
+        true
+    }
+
     #[inline]
     fn lookup<V: Vmas + ?Sized>(_: &(), _: &mut (), _: &V, _: u64) -> Option<(VmaId, VmRange)> {
         None

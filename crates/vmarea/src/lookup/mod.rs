@@ -84,6 +84,18 @@ pub trait Cache {
         addr: u64,
     ) -> Option<(VmaId, VmRange)>;
 
+    /// As [`lookup`](Self::lookup), where that had nothing: what is worth a second look before the
+    /// index is asked.
+    fn look_again<V: Vmas + ?Sized>(
+        shared: &Self::Mm,
+        own: &mut Self::Thread,
+        vmas: &V,
+        addr: u64,
+    ) -> Option<(VmaId, VmRange)> {
+        let _ = (shared, own, vmas, addr);
+        None
+    }
+
     /// The index has answered a lookup of `addr` with `vma`, which may lie above it.
     fn found<V: Vmas + ?Sized>(
         shared: &Self::Mm,
@@ -140,11 +152,11 @@ pub fn find_vma<C: Cache, V: Vmas + ?Sized>(
     vmas: &V,
     addr: u64,
 ) -> Lookup {
-    // A way of its own, so that of a cache that rests nothing is in the way of the search.
     if C::rests(own) {
         return Lookup::Searched(vmas.find(addr));
     }
-    if let Some((vma, range)) = C::lookup(shared, own, vmas, addr) {
+    let cached = C::lookup(shared, own, vmas, addr);
+    if let Some((vma, range)) = cached.or_else(|| C::look_again(shared, own, vmas, addr)) {
         return Lookup::Hit(vma, range);
     }
     let found = vmas.find(addr);
@@ -152,6 +164,41 @@ pub fn find_vma<C: Cache, V: Vmas + ?Sized>(
         C::found(shared, own, vmas, addr, vma);
     }
     Lookup::Searched(found)
+}
+
+/// The first VMA that ends after `addr`, and where it lies: of the cache, or else of the index.
+#[inline(always)]
+pub fn find_range<C: Cache, V: Vmas + ?Sized>(
+    shared: &C::Mm,
+    own: &mut C::Thread,
+    vmas: &V,
+    addr: u64,
+) -> Option<(VmaId, VmRange)> {
+    if C::rests(own) {
+        let vma = vmas.find(addr)?;
+        return Some((vma, vmas.range(vma)?));
+    }
+    if let Some(found) = C::lookup(shared, own, vmas, addr) {
+        return Some(found);
+    }
+    ask_index::<C, V>(shared, own, vmas, addr)
+}
+
+/// Where the cache has nothing at once. A call of its own, so that nothing of it is in the way of a
+/// cache that rests or hits, not even the registers that are saved for this.
+#[inline(never)]
+fn ask_index<C: Cache, V: Vmas + ?Sized>(
+    shared: &C::Mm,
+    own: &mut C::Thread,
+    vmas: &V,
+    addr: u64,
+) -> Option<(VmaId, VmRange)> {
+    if let Some(found) = C::look_again(shared, own, vmas, addr) {
+        return Some(found);
+    }
+    let vma = vmas.find(addr)?;
+    C::found(shared, own, vmas, addr, vma);
+    Some((vma, vmas.range(vma)?))
 }
 
 /// The VMAs of one mm of a space. The caller holds its lock, or treats answers as proposals.

@@ -92,7 +92,8 @@ impl<C: Cache> Side for Front<C> {
         if C::rests(own) {
             return;
         }
-        match C::lookup(shared, own, vmas, addr) {
+        let cached = C::lookup(shared, own, vmas, addr);
+        match cached.or_else(|| C::look_again(shared, own, vmas, addr)) {
             Some((hit, _)) => {
                 self.counter.hits += 1;
                 self.counter.wrong += u64::from(Some(hit) != found);

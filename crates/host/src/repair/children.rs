@@ -38,6 +38,11 @@ fn complete_one(shared: &Shared, fd: i32, homes: &Homes, generations: u32) {
     };
     let whole = VmRange::new(0, shared.piece().len_bytes());
     let mut lost = false;
+    if shared.wipes() {
+        shared.cease_child(fd);
+        own::close(fd);
+        return;
+    }
     shared.pages_out(whole, &mut |off, len| {
         let done = child.copy(off, len);
         lost = done
@@ -46,6 +51,7 @@ fn complete_one(shared: &Shared, fd: i32, homes: &Homes, generations: u32) {
         done.is_ok()
     });
     if !lost {
+        shared.cease_child(fd);
         own::close(fd);
     }
 }

@@ -193,25 +193,27 @@ pub(super) fn back(piece: VmRange, left: u64, room: Room, watch: Watch, calls: &
     calls.extend(unwatch(piece, left, room, watch));
 }
 
-/// Ceases to watch and gives the room back: the end of a piece, be it done or undone.
+/// Ceases to watch: the end of a piece, be it done or undone. Where others are stopped it gives the
+/// room back as well.
 pub(super) fn unwatch(
     piece: VmRange,
     left: u64,
     room: Room,
     watch: Watch,
 ) -> impl Iterator<Item = Call> {
-    let cease = move |start, len| uffd::unregister(What::Unwatch as u64, watch.home(), start, len);
-    let (left, len) = (watch.left(left), piece.len_bytes());
-    // To give the temporary range up is no change that somebody would have to read of.
-    let temporary =
-        matches!(watch, Watch::Running { .. }).then(|| cease(room.temporary(piece).start, len));
-    [
-        Some(cease(piece.start - left, len + left)),
-        temporary,
-        Some(reserve(What::Release, room.range)),
-    ]
-    .into_iter()
-    .flatten()
+    let (home, left, len) = (watch.home(), watch.left(left), piece.len_bytes());
+    let cease = |start, len| uffd::unregister(What::Unwatch as u64, home, start, len);
+    let (start, all) = (piece.start - left, len + left);
+    let then = match watch {
+        Watch::Running { .. } => [
+            // Who waits where something else was mapped meanwhile is woken by nobody else.
+            Some(uffd::wake(What::Unwatch as u64, home, start, all)),
+            // To give the temporary range up is no change that somebody would have to read of.
+            Some(cease(room.temporary(piece).start, len)),
+        ],
+        Watch::Stopped(_) => [Some(reserve(What::Release, room.range)), None],
+    };
+    std::iter::once(cease(start, all)).chain(then.into_iter().flatten())
 }
 
 /// A place that nobody else gets and that costs nothing.

@@ -43,7 +43,11 @@ pub(super) struct Shared {
     /// Where the piece lies; length 0 while nothing is out.
     start: AtomicU64,
     len: AtomicU64,
+    left: AtomicU64,
+    /// Set where children of a fork get the piece empty.
+    wipes: AtomicU32,
     temporary: AtomicU64,
+    fresh: AtomicU64,
     bin: AtomicU64,
     /// Set while our own swap makes events.
     swapping: AtomicU32,
@@ -72,9 +76,12 @@ impl Shared {
         self.turns.lock()
     }
 
-    /// From now on pages of `piece` may be out.
-    pub(super) fn begin(&self, piece: VmRange, room: Room) {
+    /// From now on pages of `piece` may be out, and `left` bytes before it are watched as well.
+    pub(super) fn begin(&self, piece: VmRange, left: u64, wipes: bool, room: Room) {
         let _held = self.lock();
+        self.left.store(left, UNDER_LOCK);
+        self.wipes.store(u32::from(wipes), UNDER_LOCK);
+        self.fresh.store(room.fresh(piece).start, UNDER_LOCK);
         self.start.store(piece.start, UNDER_LOCK);
         self.len.store(piece.len_bytes(), UNDER_LOCK);
         self.temporary
@@ -180,11 +187,25 @@ impl Shared {
         self.homes.of(self.piece(), off)
     }
 
-    /// Ceases to watch what was moved, be it back into the piece. Call it under the lock.
-    pub(super) fn cease_moved(&self) {
-        if self.is_disturbed() {
-            let piece = self.piece();
-            self.homes.moved_to(piece, |home| self.cease(home, PAGE));
+    /// Calls `each` with every place that a page was moved to. Call it under the lock.
+    pub(super) fn moved_to(&self, each: impl FnMut(u64)) {
+        self.homes.moved_to(self.piece(), each);
+    }
+
+    /// True where a child of a fork gets the piece empty.
+    pub(super) fn wipes(&self) -> bool {
+        self.wipes.load(UNDER_LOCK) != 0
+    }
+
+    /// Ceases to watch over a child that has all of `piece` there is for it. That we close `fd` does
+    /// not: another child may have been forked with it.
+    pub(super) fn cease_child(&self, fd: i32) {
+        let (piece, left) = (self.piece(), self.left.load(UNDER_LOCK));
+        for (start, len) in [
+            (piece.start - left, piece.len_bytes() + left),
+            (self.fresh.load(UNDER_LOCK), piece.len_bytes()),
+        ] {
+            calls::run(&mut uffd::unregister(0, fd, start, len));
         }
     }
 
@@ -215,17 +236,21 @@ impl Shared {
                 children::complete(self, child, &self.homes);
                 self.forks.fetch_add(1, UNDER_LOCK);
             }
-            Event::Remap { to, .. } if ours && to == piece.start => {}
+            // All others are stopped: it is our swap.
+            Event::Remap { .. } | Event::Unmap { .. } if ours => {}
             Event::Remap { from, to, len } => {
                 self.disturbed.store(1, UNDER_LOCK);
                 self.homes.moved(piece, from, to, len);
-                // What lies before the piece is watched as well, and nothing of it is out.
-                let before = len.min(piece.start.saturating_sub(from));
-                if before > 0 && !self.homes.any_within(piece, to..to + before) {
+                // What lies before the piece is watched as well, and what has grown behind it; nothing
+                // of it is out.
+                let before = match piece.start.saturating_sub(from) {
+                    0 => len,
+                    before => before.min(len),
+                };
+                if !self.homes.any_within(piece, to..to + before) {
                     self.cease(to, before);
                 }
             }
-            Event::Unmap { start, .. } if ours && start == piece.start => {}
             Event::Unmap { start, end } => {
                 self.disturbed.store(1, UNDER_LOCK);
                 self.dropped(start, end);

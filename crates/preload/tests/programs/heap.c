@@ -219,14 +219,24 @@ static void *churn_checked(void *argument) {
             churn_wrong += *(volatile unsigned *)(p + 64) != seed;
             break;
         }
-        case 5: { /* one goes elsewhere for good, and what it is dropped to there is nobody's but its own */
+        case 5: { /* one goes elsewhere for good, grows there, and is dropped */
             char *q = area + (pages + 1) * PAGE;
-            if (mremap(p, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q) != q)
+            if (mremap(p, PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q) != q)
                 die("mremap elsewhere");
+            churn_wrong += *(volatile unsigned *)(q + PAGE + 64) != 0;
             madvise(q, PAGE, MADV_DONTNEED);
             churn_wrong += *(volatile unsigned *)(q + 64) != 0;
             if (mmap(p, PAGE, PROT_READ | PROT_WRITE, FLAGS | MAP_FIXED, -1, 0) != p)
                 die("mmap anew");
+            expected[i] = 0;
+            break;
+        }
+        case 6: { /* what one holds goes elsewhere, and it stays */
+            char *q = area + (pages + 1) * PAGE;
+            if (mremap(p, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, q) != q)
+                die("mremap of what it holds");
+            churn_wrong += *(volatile unsigned *)(q + 64) != expected[i];
+            churn_wrong += *(volatile unsigned *)(p + 64) != 0;
             expected[i] = 0;
             break;
         }
@@ -244,8 +254,8 @@ static int scenario_churn(char **v) {
     expected = malloc(pages * sizeof *expected);
     for (size_t i = 0; i < pages; i++)
         expected[i] = i;
-    /* two pages after the area for moving away; taken with the reservation of a page more */
-    if (mmap(area + pages * PAGE, 2 * PAGE, PROT_NONE, FLAGS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED && errno != EEXIST)
+    /* three pages after the area for moving away; taken with the reservation of a page more */
+    if (mmap(area + pages * PAGE, 3 * PAGE, PROT_NONE, FLAGS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED && errno != EEXIST)
         die("mmap");
     pthread_t thread;
     pthread_create(&thread, 0, churn_checked, (void *)7);

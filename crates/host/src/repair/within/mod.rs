@@ -10,6 +10,7 @@
 //! W2  a piece ends joined or as it was; what the program itself dropped or moved meanwhile stays
 //!     dropped or moved
 
+mod unwatch;
 mod work;
 
 use std::fs::File;
@@ -25,7 +26,7 @@ use super::pace::Pace;
 use super::piece::{self, Room, Watch};
 use super::plan::{self, Knowledge, Limits, PAGE, Piece, Run};
 use super::watch::Watcher;
-use super::{Hidden, Options, Owner, RepairError, Report, Way};
+use super::{Hidden, Options, Owner, Reason, RepairError, Report, Way};
 use crate::maps;
 use crate::sys::calls::{Arena, Call};
 use crate::sys::own::{self, NoSignals};
@@ -210,7 +211,10 @@ impl Merger {
                     let part = piece.parts.partition_point(|part| part.end <= place);
                     at = match piece.parts.get(part) {
                         // What lies before it can be joined without it.
-                        Some(part) if part.start > piece.range.start => {
+                        // Not where somebody changed it: what it drops may go a moment later.
+                        Some(part)
+                            if part.start > piece.range.start && reason != Reason::Changed =>
+                        {
                             let before = Run {
                                 range: VmRange::new(at, part.start),
                                 parts: run.parts_within(at, part.start),
@@ -301,6 +305,7 @@ impl Merger {
             left: piece.left,
             pagemap: self.pagemap.as_raw_fd(),
             maps: self.maps.as_raw_fd(),
+            flags: piece.flags,
             access: access(piece.flags),
             copies_left: self.options.copy_pages.saturating_sub(report.copied),
             copied: 0,

@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
-use vmarea::values::VmRange;
+use vmarea::values::{VmFlags, VmRange};
 
+use super::unwatch::Watched;
 use crate::repair::Reason;
 use crate::repair::piece::{self, Room, Watch, What};
 use crate::repair::plan::PAGE;
@@ -23,6 +24,8 @@ use crate::sys::uffd;
 /// process takes seconds.
 const PATIENCE: u32 = 1_000_000;
 const EXCLUSIVE: u64 = 1 << 56;
+/// Present, swapped (as guards were shown first), a guard.
+const FILLED: u64 = 3 << 62 | 1 << 58;
 
 /// All that is used while pages are out; nothing of it lies on the heap.
 pub(super) struct Work<'a> {
@@ -39,6 +42,7 @@ pub(super) struct Work<'a> {
     pub(super) piece: VmRange,
     pub(super) left: u64,
     pub(super) pagemap: i32,
+    pub(super) flags: VmFlags,
     /// An open `/proc/self/maps`, and what the piece must permit, in its bits.
     pub(super) maps: i32,
     pub(super) access: u64,
@@ -58,7 +62,8 @@ pub(super) enum End {
 impl Work<'_> {
     /// Does the piece. From here on nothing is touched but the stack and shared memory.
     pub(super) fn join(&mut self) -> End {
-        self.shared.begin(self.piece, self.room);
+        let wipes = self.flags.contains(VmFlags::WIPEONFORK);
+        self.shared.begin(self.piece, self.left, wipes, self.room);
         let end = match self.pages_out() {
             Ok(()) => match self.swap() {
                 Ok(()) => self.pages_back(),
@@ -67,6 +72,9 @@ impl Work<'_> {
             Err((reason, place)) => self.undo(reason, place),
         };
         self.answer_all();
+        if !matches!(end, End::Stranded(_)) {
+            calls::run(&mut piece::reserve(What::Release, self.room.range));
+        }
         self.shared.end();
         end
     }
@@ -81,7 +89,7 @@ impl Work<'_> {
             let held = self.shared.lock();
             // Nothing that is not read of by now can have moved what was not watched any more.
             let all = !is_changing() && {
-                self.shared.cease_moved();
+                self.cease();
                 !is_changing()
             };
             drop(held);
@@ -90,6 +98,24 @@ impl Work<'_> {
             }
             own::rest(round);
             round = round.saturating_add(1);
+        }
+    }
+
+    /// Ceases to watch what the program has made of the piece, where it may have made anything.
+    fn cease(&self) {
+        if self.sidecar.is_none() {
+            return;
+        }
+        let watched = Watched {
+            home: self.watch.home(),
+            maps: self.maps,
+            empty: self.room.bin(self.piece).start,
+        };
+        // The last mapping may have grown, of which nobody is told.
+        watched.cease_at(self.piece.end);
+        if self.shared.is_disturbed() {
+            watched.cease_between(self.piece.start - self.left, self.piece.end);
+            self.shared.moved_to(|home| watched.cease_at(home));
         }
     }
 
@@ -200,8 +226,13 @@ impl Work<'_> {
             }
             Some((memory, tasks)) => {
                 let (maps, piece, access) = (self.maps, self.piece, self.access);
+                let pagemap = self.pagemap;
                 let mut step = || {
-                    if !is_undisturbed(shared) || !is_as_planned(maps, piece, access) {
+                    // A guard that was put in meanwhile is no change of which we were told.
+                    if !is_undisturbed(shared)
+                        || !is_as_planned(maps, piece, access)
+                        || !is_empty(pagemap, piece)
+                    {
                         return 1;
                     }
                     swap();
@@ -236,7 +267,7 @@ impl Work<'_> {
                 if move_home(self.shared, &mut self.calls[n]) != 0 {
                     answer = self.bring_home();
                 }
-            } else if answer == 0 || self.calls[n].what != What::Release as u64 {
+            } else {
                 calls::run(&mut self.calls[n]);
             }
         }
@@ -262,9 +293,7 @@ impl Work<'_> {
         }
         let answer = self.bring_home();
         for mut call in piece::unwatch(self.piece, self.left, self.room, self.watch) {
-            if answer == 0 || call.what != What::Release as u64 {
-                calls::run(&mut call);
-            }
+            calls::run(&mut call);
         }
         if answer == 0 {
             End::Refused(reason, place)
@@ -327,9 +356,13 @@ fn bring_page(shared: &Shared, fd: i32, temporary: u64, off: u64) -> i32 {
     }
 }
 
-/// A move home, as far as it goes.
+/// A move home, as far as it goes. Not where somebody has changed the piece: pages may belong elsewhere
+/// then, each of its own.
 fn move_home(shared: &Shared, call: &mut Call) -> i32 {
     run_move(shared, || {
+        if shared.is_disturbed() {
+            return libc::ECANCELED;
+        }
         calls::run(call);
         next_step(call)
     })
@@ -396,6 +429,21 @@ fn is_as_planned(maps: i32, piece: VmRange, access: u64) -> bool {
             }
             _ => return false,
         }
+    }
+    true
+}
+
+/// True where there is nothing in the piece, not even a guard.
+fn is_empty(pagemap: i32, piece: VmRange) -> bool {
+    let mut words = [0u64; 256];
+    let mut at = piece.start;
+    while at < piece.end {
+        let want = ((piece.end - at) / PAGE).min(256) as usize;
+        let got = own::read_words(pagemap, &mut words[..want], at / PAGE * 8);
+        if got == 0 || words[..got].iter().any(|word| word & FILLED != 0) {
+            return false;
+        }
+        at += got as u64 * PAGE;
     }
     true
 }

@@ -1,0 +1,46 @@
+//! Ceasing to watch what the program has made of a piece meanwhile.
+//!
+//! It may have moved mappings away, made them longer, or put others between them, of which some
+//! cannot be watched at all; the kernel then refuses to cease for the whole range at once. So each
+//! mapping is looked at by itself. Nothing is used but the stack.
+
+use crate::sys::calls;
+use crate::sys::procmap;
+use crate::sys::uffd;
+
+/// The descriptors, and an empty page to ask with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watched {
+    /// What watches.
+    pub(super) home: i32,
+    /// An open `/proc/self/maps`.
+    pub(super) maps: i32,
+    /// A page that holds nothing, in a mapping that permits what the piece does.
+    pub(super) empty: u64,
+}
+
+impl Watched {
+    /// The mapping at `at`, to its end: it may be longer than what was moved there.
+    pub(super) fn cease_at(&self, at: u64) {
+        self.cease_between(at, at + 1);
+    }
+
+    /// All mappings that touch `start..end`. Where a change is under way some may be left.
+    pub(super) fn cease_between(&self, start: u64, end: u64) {
+        let mut at = start;
+        while at < end {
+            let Ok(found) = procmap::query_fd(self.maps, at, &mut []) else {
+                return;
+            };
+            if found.start >= end {
+                return;
+            }
+            let first = found.start.max(at);
+            if uffd::watches(self.home, first, self.empty) == Ok(true) {
+                let len = found.end - found.start;
+                calls::run(&mut uffd::unregister(0, self.home, found.start, len));
+            }
+            at = found.end;
+        }
+    }
+}

@@ -123,12 +123,16 @@ fn four_threads_lose_no_update_over_many_merges() {
 
 /// Rounds of forks of one kind, each at another moment of a merge.
 fn forks(kinds: &[&str], rounds: &str) {
+    // The range is the caller's, or anybody may change it.
+    forks_of(kinds, rounds, ["1", "3"]);
+}
+
+fn forks_of(kinds: &[&str], rounds: &str, flags: [&str; 2]) {
     if !may_repair() {
         return;
     }
     for kind in kinds {
-        // The range is the caller's, or anybody may change it.
-        for flags in ["1", "3"] {
+        for flags in flags {
             let told = heap(&["forks", kind, "3000", rounds, flags]);
             assert_eq!((told["wrong"], told["children_failed"]), (0.0, 0.0));
         }
@@ -143,6 +147,12 @@ fn forks_in_the_middle_are_whole_on_both_sides() {
 #[test]
 fn forks_that_go_round_the_library_are_completed() {
     forks(&["clone", "clone-forks"], "15");
+}
+
+#[test]
+fn what_a_fork_is_to_wipe_stays_wiped() {
+    // Nobody promises that the mappings have no such flags.
+    forks_of(&["clone-wiped"], "15", ["0", "2"]);
 }
 
 #[test]

@@ -101,6 +101,8 @@ static int scenario_forks(char **v) {
     double calm = calm_merge(n);
     for (long round = 0; round < rounds; round++) {
         one_page_mappings(n);
+        if (!strcmp(v[0], "clone-wiped"))
+            madvise(area, n * PAGE, MADV_WIPEONFORK);
         pthread_t thread;
         merging = 0;
         pthread_create(&thread, 0, merge_aside, 0);

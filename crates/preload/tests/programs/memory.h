@@ -223,6 +223,14 @@ static long child_forks(void) {
     return wrong || status;
 }
 
+/* Its memory was to be wiped. */
+static long child_is_wiped(void) {
+    long wrong = 0;
+    for (size_t i = 0; i < pages; i++)
+        wrong += *(volatile unsigned *)(area + i * PAGE + 64) != 0;
+    return wrong;
+}
+
 static const struct {
     const char *kind;
     pid_t (*fork)(void);
@@ -231,6 +239,7 @@ static const struct {
     {"fork", fork, child_looks},           {"clone", clone_raw, child_looks},
     {"clone-drops", clone_raw, child_drops}, {"clone-maps", clone_raw, child_maps},
     {"clone-moves", clone_raw, child_moves}, {"clone-forks", clone_raw, child_forks},
+    {"clone-wiped", clone_raw, child_is_wiped},
 };
 
 /* The child of vfork shares the memory, and must not write to its stack. */

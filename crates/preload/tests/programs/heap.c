@@ -252,13 +252,11 @@ static void *churn_checked(void *argument) {
 }
 
 static int scenario_churn(char **v) {
+    room_behind = 3; /* where it moves pages to */
     one_page_mappings(atol(v[0]));
     expected = malloc(pages * sizeof *expected);
     for (size_t i = 0; i < pages; i++)
         expected[i] = i;
-    /* three pages after the area for moving away; taken with the reservation of a page more */
-    if (mmap(area + pages * PAGE, 3 * PAGE, PROT_NONE, FLAGS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED && errno != EEXIST)
-        die("mmap");
     pthread_t thread;
     pthread_create(&thread, 0, churn_checked, (void *)7);
     long merges = 0;

@@ -20,6 +20,7 @@
 
 static char *area;
 static size_t pages;
+static size_t room_behind; /* pages kept free behind the area, so that nobody else maps there */
 static _Atomic int stop;
 static _Atomic long writes;
 
@@ -58,7 +59,7 @@ static char *reserve(size_t len) {
 static double one_page_mappings(size_t n) {
     pages = n;
     char *far = reserve(2 * n * PAGE);
-    area = reserve(n * PAGE);
+    area = reserve((n + room_behind) * PAGE);
     for (size_t i = 0; i < n; i++) {
         char *p = mmap(far + 2 * i * PAGE, PAGE, PROT_READ | PROT_WRITE, FLAGS | MAP_FIXED, -1, 0);
         if (p == MAP_FAILED)

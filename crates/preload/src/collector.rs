@@ -3,17 +3,20 @@
 //! It counts the mappings now and then, so rarely that the counting costs a fiftieth of a processor
 //! at the most, and repairs the whole address space where there are too many. Where that did not
 //! help it waits longer and longer, or until there are many more: what cannot be joined is not tried
-//! again all the time.
+//! again all the time. Where descriptors or memory are used up it looks again a moment later.
 
+use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vmarea_host::repair::{Merger, Options, Owner, Reason, Report};
+use vmarea_host::repair::{Merger, Options, Owner, Reason, RepairError, Report};
 
 use crate::Settings;
 
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(60);
+/// Where something was used up.
+const AGAIN: Duration = Duration::from_secs(1);
 /// The part of the time that may go into counting.
 const COUNTING: u32 = 50;
 /// How often in a row the threads may not be stopped: one that waits in `vfork` does not stop, a
@@ -45,19 +48,15 @@ fn collect(settings: Settings) {
     loop {
         thread::sleep(pause);
         let begun = Instant::now();
-        let Some(count) = count() else { return };
+        let Ok(count) = count() else {
+            pause = AGAIN;
+            continue;
+        };
         pause = (begun.elapsed() * COUNTING).clamp(SHORTEST, LONGEST);
         if count <= settings.threshold || !patience.allows(count, begun) {
             continue;
         }
-        if merger.is_none() {
-            merger = match Merger::new(options) {
-                Ok(merger) => Some(merger),
-                Err(error) => return complain(&error.to_string()),
-            };
-        }
-        let Some(merger) = &mut merger else { return };
-        match merger.merge(EVERYTHING) {
+        match merge(&mut merger, options) {
             Ok(report) => {
                 in_vain = if cannot_work(&report) { in_vain + 1 } else { 0 };
                 if in_vain == TRIES {
@@ -65,9 +64,18 @@ fn collect(settings: Settings) {
                 }
                 patience.learn(&report, begun);
             }
+            Err(error) if error.is_passing() => pause = AGAIN,
             Err(error) => return complain(&error.to_string()),
         }
     }
+}
+
+fn merge(merger: &mut Option<Merger>, options: Options) -> Result<Report, RepairError> {
+    let merger = match merger {
+        Some(merger) => merger,
+        None => merger.insert(Merger::new(options)?),
+    };
+    merger.merge(EVERYTHING)
 }
 
 /// How long to leave it alone where it did not help.
@@ -101,9 +109,9 @@ fn cannot_work(report: &Report) -> bool {
     report.pieces == 0 && report.kept.by_reason.contains_key(&Reason::CannotStop)
 }
 
-fn count() -> Option<u64> {
-    let text = std::fs::read("/proc/self/maps").ok()?;
-    Some(text.iter().filter(|&&byte| byte == b'\n').count() as u64)
+fn count() -> io::Result<u64> {
+    let text = std::fs::read("/proc/self/maps")?;
+    Ok(text.iter().filter(|&&byte| byte == b'\n').count() as u64)
 }
 
 fn complain(text: &str) {

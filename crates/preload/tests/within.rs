@@ -149,6 +149,12 @@ fn forks_that_go_round_the_library_are_completed() {
     forks(&["clone", "clone-forks"], "15");
 }
 
+/// The kernel tells of a fork with a new descriptor, and there may be none left.
+#[test]
+fn forks_of_a_program_without_descriptors_are_completed() {
+    forks(&["clone-full"], "15");
+}
+
 #[test]
 fn what_a_fork_is_to_wipe_stays_wiped() {
     // Nobody promises that the mappings have no such flags.

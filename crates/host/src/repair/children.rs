@@ -39,8 +39,7 @@ fn complete_one(shared: &Shared, fd: i32, homes: &Homes, generations: u32) {
     let whole = VmRange::new(0, shared.piece().len_bytes());
     let mut lost = false;
     if shared.wipes() {
-        shared.cease_child(fd);
-        own::close(fd);
+        shared.let_child_go(fd);
         return;
     }
     shared.pages_out(whole, &mut |off, len| {
@@ -51,8 +50,7 @@ fn complete_one(shared: &Shared, fd: i32, homes: &Homes, generations: u32) {
         done.is_ok()
     });
     if !lost {
-        shared.cease_child(fd);
-        own::close(fd);
+        shared.let_child_go(fd);
     }
 }
 
@@ -115,7 +113,7 @@ impl Child<'_> {
     /// It changes its mappings and waits until we know.
     fn listen(&mut self) -> io::Result<()> {
         let piece = self.shared.piece();
-        match uffd::event(self.fd) {
+        match self.shared.event(self.fd) {
             None => own::breathe(),
             Some(Event::Fault) => {}
             Some(Event::Fork(_)) if self.generations == 0 => {

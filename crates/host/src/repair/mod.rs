@@ -367,6 +367,17 @@ impl RepairError {
         }
     }
 
+    /// True where something was used up that may be had again: descriptors, memory.
+    pub fn is_passing(&self) -> bool {
+        let (RepairError::Maps { cause, .. } | RepairError::System { cause, .. }) = self else {
+            return false;
+        };
+        matches!(
+            cause.raw_os_error(),
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN)
+        )
+    }
+
     /// The list of mappings could not be read, most likely because the process has ended.
     pub(crate) fn maps(pid: i32) -> impl Fn(io::Error) -> RepairError {
         move |cause| match cause.raw_os_error() {

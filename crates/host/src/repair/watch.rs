@@ -40,6 +40,9 @@ pub(super) struct Shared {
     silent: AtomicI32,
     stop: AtomicI32,
     pagemap: AtomicI32,
+    /// A descriptor that makes room for that of a child where the program has used up all it may have;
+    /// -1 while it does.
+    spare: AtomicI32,
     /// Where the piece lies; length 0 while nothing is out.
     start: AtomicU64,
     len: AtomicU64,
@@ -197,15 +200,38 @@ impl Shared {
         self.wipes.load(UNDER_LOCK) != 0
     }
 
-    /// Ceases to watch over a child that has all of `piece` there is for it. That we close `fd` does
-    /// not: another child may have been forked with it.
-    pub(super) fn cease_child(&self, fd: i32) {
+    /// The next event of `fd`.
+    pub(super) fn event(&self, fd: i32) -> Option<Event> {
+        let mut event = uffd::event(fd);
+        if event == Err(libc::EMFILE) {
+            let spare = self.spare.swap(-1, UNDER_LOCK);
+            if spare >= 0 {
+                own::close(spare);
+                event = uffd::event(fd);
+            }
+        }
+        event.ok()
+    }
+
+    /// Ceases to watch over a child that has all of `piece` there is for it, and closes `fd`. To close
+    /// it would not be enough: another child may have been forked with it.
+    pub(super) fn let_child_go(&self, fd: i32) {
         let (piece, left) = (self.piece(), self.left.load(UNDER_LOCK));
         for (start, len) in [
             (piece.start - left, piece.len_bytes() + left),
             (self.fresh.load(UNDER_LOCK), piece.len_bytes()),
         ] {
             calls::run(&mut uffd::unregister(0, fd, start, len));
+        }
+        own::close(fd);
+        self.keep_spare();
+    }
+
+    /// Has a spare descriptor again, where there can be one.
+    fn keep_spare(&self) {
+        if self.spare.load(UNDER_LOCK) < 0 {
+            let other = own::duplicate(self.stop.load(UNDER_LOCK));
+            self.spare.store(other.unwrap_or(-1), UNDER_LOCK);
         }
     }
 
@@ -272,7 +298,7 @@ impl Shared {
         let (home, stop) = (self.home.load(UNDER_LOCK), self.stop.load(UNDER_LOCK));
         while uffd::wait(home, stop) {
             let held = self.lock();
-            while let Some(event) = uffd::event(home) {
+            while let Some(event) = self.event(home) {
                 self.answer(event);
             }
             drop(held);
@@ -311,6 +337,8 @@ impl Watcher {
         shared
             .pagemap
             .store(watcher._pagemap.as_raw_fd(), UNDER_LOCK);
+        shared.spare.store(-1, UNDER_LOCK);
+        shared.keep_spare();
         watcher.thread = Some(Aside::start(Shared::watch, watcher.shared())?);
         while watcher.thread_id() == 0 {
             own::breathe();
@@ -335,6 +363,10 @@ impl Drop for Watcher {
         if let Some(mut thread) = self.thread.take() {
             let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
             thread.join();
+        }
+        let spare = self.shared().spare.load(UNDER_LOCK);
+        if spare >= 0 {
+            own::close(spare);
         }
     }
 }

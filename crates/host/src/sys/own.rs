@@ -119,8 +119,15 @@ pub(crate) fn read_words(file: RawFd, words: &mut [u64], offset: u64) -> usize {
 
 /// Closes a descriptor that came as a number.
 pub(crate) fn close(fd: RawFd) {
-    // SAFETY: the descriptor came from an event and belongs to nobody else.
+    // SAFETY: the descriptor came from an event or from `duplicate` and belongs to nobody else.
     unsafe { libc::close(fd) };
+}
+
+/// Another descriptor of the same file, where the process may have one more.
+pub(crate) fn duplicate(fd: RawFd) -> Option<RawFd> {
+    // SAFETY: takes numbers.
+    let other = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    (other >= 0).then_some(other)
 }
 
 /// Lets other threads run for about a microsecond.

@@ -185,15 +185,19 @@ pub(crate) fn wait(fd: RawFd, other: RawFd) -> bool {
     }
 }
 
-/// The next event of `fd`, if there is one. Reading it lets its cause go on, but for a fault.
-pub(crate) fn event(fd: RawFd) -> Option<Event> {
+/// The next event of `fd`. Reading it lets its cause go on, but for a fault.
+///
+/// # Errors
+/// `EAGAIN` where there is none; `EMFILE` where a fork is to be told, and this process has no room for
+/// its descriptor: the event stays.
+pub(crate) fn event(fd: RawFd) -> Result<Event, i32> {
     let mut words = [0u64; MESSAGE_BYTES / 8];
     // SAFETY: the buffer has room for exactly one message.
     let got = unsafe { libc::read(fd, words.as_mut_ptr().cast(), MESSAGE_BYTES) };
     if got != MESSAGE_BYTES as isize {
-        return None;
+        return Err(io::Error::last_os_error().raw_os_error().unwrap_or(0));
     }
-    Some(match words[0] & 0xff {
+    Ok(match words[0] & 0xff {
         0x13 => Event::Fork(words[1] as u32 as i32),
         0x14 => Event::Remap {
             from: words[1],

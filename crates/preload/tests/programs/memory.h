@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -213,6 +214,30 @@ static long child_moves(void) {
 
 static pid_t clone_raw(void) { return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); }
 
+#define MOST_DESCRIPTORS 64
+static int taken[MOST_DESCRIPTORS];
+
+/* From now on the process can open nothing. Returns what give_descriptors wants to know. */
+static int take_descriptors(void) {
+    int n = 0;
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){MOST_DESCRIPTORS, MOST_DESCRIPTORS});
+    while (n < MOST_DESCRIPTORS && (taken[n] = dup(2)) >= 0)
+        n++;
+    return n;
+}
+
+static void give_descriptors(int n) {
+    while (n > 0)
+        close(taken[--n]);
+}
+
+static pid_t clone_without_descriptors(void) {
+    int n = take_descriptors();
+    pid_t child = clone_raw();
+    give_descriptors(n);
+    return child;
+}
+
 /* It has a child as well, at once. */
 static long child_forks(void) {
     int status = 1;
@@ -241,6 +266,7 @@ static const struct {
     {"clone-drops", clone_raw, child_drops}, {"clone-maps", clone_raw, child_maps},
     {"clone-moves", clone_raw, child_moves}, {"clone-forks", clone_raw, child_forks},
     {"clone-wiped", clone_raw, child_is_wiped},
+    {"clone-full", clone_without_descriptors, child_looks},
 };
 
 /* The child of vfork shares the memory, and must not write to its stack. */

@@ -237,3 +237,75 @@ fn walks_find_every_mapping_at_any_moment() {
         "every kind of merge happened: {kinds:?}"
     );
 }
+
+/// The VMA before takes one whose pages a child shares, so that its own pages take the other's anon_vma.
+/// There are many of them, and the anon_vma that they had ends: each must be found all the while.
+#[test]
+fn pages_that_take_another_anon_vma_are_found_meanwhile() {
+    const MANY: u64 = 4096;
+    /// Of another family: a walker that is at one of them does not wait for the merge.
+    const OTHERS: u64 = 64;
+    let (away, place) = (0x20_0000_0000, BASE + MANY * PAGE);
+    let others = away + 2 * MANY * PAGE;
+    for _ in 0..10 {
+        let space: Space = Space::new(Policy::VMAREA, System::default());
+        let mm = space
+            .mm_create(Layout::default(), Limits::default())
+            .unwrap();
+        let map = |addr: u64, pages: u64| {
+            let request = MmapRequest {
+                addr,
+                len: pages * PAGE,
+                prot: 3,
+                flags: 0x32,
+                ..MmapRequest::default()
+            };
+            space.mmap(mm, &request).unwrap();
+            for page in 0..pages {
+                space.fault(mm, addr + page * PAGE, Touch::Write).unwrap();
+            }
+        };
+        map(place, 1);
+        space.fork(mm).unwrap();
+        map(others, OTHERS);
+        space.mprotect(mm, place, PAGE, 1, -1).unwrap();
+        map(away, MANY);
+        let request = MremapRequest {
+            addr: away,
+            old_len: MANY * PAGE,
+            new_len: MANY * PAGE,
+            flags: MremapFlags::MAYMOVE | MremapFlags::FIXED,
+            new_addr: BASE,
+            ..MremapRequest::default()
+        };
+        space.mremap(mm, &request).unwrap();
+        let own = |addr| {
+            let r = space.mmap_read_lock(mm).unwrap();
+            r.find_vma(addr).unwrap().anon_vma
+        };
+        let frame = |addr| {
+            let r = space.mmap_read_lock(mm).unwrap();
+            r.pages().get(addr).frame().unwrap()
+        };
+        let taken = own(place);
+        let mut expected: Vec<_> = (0..OTHERS).map(|n| (frame(others + n * PAGE), 1)).collect();
+        expected.push((frame(place - PAGE), 1));
+        let (done, walks) = (AtomicBool::new(false), AtomicU64::new(0));
+        let wrong = std::thread::scope(|scope| {
+            let walker = scope.spawn(|| walk(&space, &expected, &done, &walks));
+            while walks.load(Ordering::Relaxed) == 0 && !walker.is_finished() {
+                std::hint::spin_loop();
+            }
+            space.mprotect(mm, place, PAGE, 3, -1).unwrap();
+            done.store(true, Ordering::Release);
+            walker.join().unwrap().err()
+        });
+        assert_eq!(wrong, None);
+        space.validate_all().unwrap();
+        assert_eq!(
+            own(BASE),
+            taken,
+            "they are one, with the anon_vma of the other"
+        );
+    }
+}

@@ -8,6 +8,7 @@
 //! A1  the tree holds exactly the VMAs whose chains link here, with their page offsets
 //! A2  `num_active_vmas` VMAs have it as their own
 //! A3  `num_children` anon_vmas that still have VMAs name it as parent (a root counts itself)
+//! A4  it outlives the pages that belong to it: who ends it has given them another before
 //!
 //! # Linux
 //! `mm/rmap.c`, `struct anon_vma`, 6.18: `num_children`, `num_active_vmas`, `root`, `parent`. The

@@ -99,6 +99,14 @@ impl Chain {
     }
 }
 
+/// Links that a VMA has no more, but that still stand in their trees.
+#[derive(Debug)]
+#[must_use = "the pages must have another anon_vma first, then `unlink_left`"]
+pub(crate) struct Left {
+    chain: Chain,
+    own: Option<AnonVmaId>,
+}
+
 /// Whether a clone may take over an anon_vma that no VMA calls its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reuse {
@@ -152,26 +160,31 @@ impl<K: VmaLockKind> Space<K> {
         self.clone_chain((dst_id, dst), src, Reuse::No, guard)
     }
 
-    /// `dst` gives its chain up for a copy of `src`'s. Links are added before the old ones go.
+    /// `dst` gives its chain up for a copy of `src`'s. The old links are the caller's to take away, when
+    /// the pages of `dst` have the new anon_vma: the old one may end with them, and a walk of the reverse
+    /// map that finds it ended does not wait for the lock.
     pub(crate) fn anon_vma_adopt<'s>(
         &'s self,
         (dst_id, dst): (VmaId, &Vma<K>),
         src: &Vma<K>,
         anon_vma: AnonVmaId,
         families: &mut Families<'s>,
-    ) -> Result<(), Errno> {
-        let old_own = dst.anon_vma();
-        let old = core::mem::take(&mut *dst.chain.lock());
+    ) -> Result<Left, Errno> {
+        let own = dst.anon_vma();
+        let chain = core::mem::take(&mut *dst.chain.lock());
         dst.set_anon_vma(Some(anon_vma));
         let guard = families.of(self, anon_vma);
-        let cloned = self.clone_chain((dst_id, dst), src, Reuse::No, guard);
-        if cloned.is_err() {
-            *dst.chain.lock() = old;
-            dst.set_anon_vma(old_own);
-            return cloned;
+        if let Err(error) = self.clone_chain((dst_id, dst), src, Reuse::No, guard) {
+            *dst.chain.lock() = chain;
+            dst.set_anon_vma(own);
+            return Err(error);
         }
-        self.unlink_chain(&old, old_own, families);
-        Ok(())
+        Ok(Left { chain, own })
+    }
+
+    /// Takes away what [`anon_vma_adopt`](Self::anon_vma_adopt) has left.
+    pub(crate) fn unlink_left<'s>(&'s self, left: &Left, families: &mut Families<'s>) {
+        self.unlink_chain(&left.chain, left.own, families);
     }
 
     fn clone_chain(

@@ -10,6 +10,7 @@ use super::merge::{CallKind, Plan};
 use crate::lookup::Change;
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
+use crate::rmap::chain::Left;
 use crate::rmap::family::Families;
 use crate::values::policy::AdjustLock;
 use crate::values::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange, VmaId};
@@ -37,12 +38,18 @@ impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
         let mut families = self.families_of(plan, &givers);
         // As they are: when the target changes its own anon_vma its pages must follow.
         let changes = self.changes(plan);
-        if let Err(error) = self.give_anon_vma(plan, &mut families) {
-            self.give_back(spare);
-            return Err(error);
-        }
+        let left = match self.give_anon_vma(plan, &mut families) {
+            Ok(left) => left,
+            Err(error) => {
+                self.give_back(spare);
+                return Err(error);
+            }
+        };
         for (range, owner) in changes {
             space.reown_range_locked(&self.mm.pages, range, owner, &mut spare);
+        }
+        if let Some(left) = left {
+            space.unlink_left(&left, &mut families);
         }
         self.give_back(spare);
         let sticky = |id| space.vma(id).body.get(&self.token).flags & VmFlags::STICKY;
@@ -76,27 +83,33 @@ impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
         space.lock_families(all.filter_map(|id| space.vma(id).anon_vma()))
     }
 
-    /// The target hangs on the anon_vma that survives, and on whatever its holder hangs on.
+    /// The target hangs on the anon_vma that survives, and on whatever its holder hangs on. Gives what it
+    /// hung on before, if that is another, which goes when its pages have changed.
     #[doc(alias = "dup_anon_vma")]
-    fn give_anon_vma(&mut self, plan: &Plan, families: &mut Families<'s>) -> Result<(), Errno> {
+    fn give_anon_vma(
+        &mut self,
+        plan: &Plan,
+        families: &mut Families<'s>,
+    ) -> Result<Option<Left>, Errno> {
         let space = self.space;
         let Some(holder) = plan.anon_from.map(|id| space.vma(id)) else {
-            return Ok(());
+            return Ok(None);
         };
         let Some(survivor) = holder.anon_vma() else {
-            return Ok(());
+            return Ok(None);
         };
         let target = space.vma(plan.target);
         let moves = self.call == CallKind::MremapMove;
         match target.anon_vma() {
-            None if moves && mutant::is_on(Mutant::MoveBringsNoAnonVma) => Ok(()),
-            Some(own) if own == survivor => Ok(()),
-            None => space.anon_vma_clone((plan.target, target), holder, survivor, families),
-            Some(_) => {
-                // Its own pages change as well. Links are added before old ones go, so that a walk
-                // finds the VMA by either.
-                space.anon_vma_adopt((plan.target, target), holder, survivor, families)
-            }
+            None if moves && mutant::is_on(Mutant::MoveBringsNoAnonVma) => Ok(None),
+            Some(own) if own == survivor => Ok(None),
+            None => space
+                .anon_vma_clone((plan.target, target), holder, survivor, families)
+                .map(|()| None),
+            // Its own pages change as well.
+            Some(_) => space
+                .anon_vma_adopt((plan.target, target), holder, survivor, families)
+                .map(Some),
         }
     }
 

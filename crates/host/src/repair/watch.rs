@@ -59,6 +59,8 @@ pub(super) struct Shared {
     /// Set where a range of the piece was unmapped or moved by the program, or dropped before it
     /// was out.
     disturbed: AtomicU32,
+    /// Set where the program was let go on with a drop that may not be done yet.
+    dropping: AtomicU32,
     /// Forks that were completed.
     pub(super) forks: AtomicU64,
     /// The watcher's own thread.
@@ -118,6 +120,17 @@ impl Shared {
     /// yet. Ask under the lock.
     pub(super) fn is_disturbed(&self) -> bool {
         self.disturbed.load(UNDER_LOCK) != 0
+    }
+
+    /// True where the program may still have to do a drop of which we have read: the kernel tells of it
+    /// before. No page is to move out meanwhile, or it would come back. Ask while nothing is out.
+    pub(super) fn is_dropping(&self) -> bool {
+        self.dropping.load(UNDER_LOCK) != 0
+    }
+
+    /// All threads have stopped since the last drop was told, so that it is done.
+    pub(super) fn all_dropped(&self) {
+        self.dropping.store(0, UNDER_LOCK);
     }
 
     /// The descriptor that watches over the piece.
@@ -282,6 +295,7 @@ impl Shared {
                 self.dropped(start, end);
             }
             Event::Remove { start, end } => {
+                self.dropping.store(1, UNDER_LOCK);
                 // The pages go a moment after this: one that went out before would come back.
                 if self.leaving.load(UNDER_LOCK) != 0 {
                     self.disturbed.store(1, UNDER_LOCK);

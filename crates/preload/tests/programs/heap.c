@@ -178,17 +178,25 @@ static int scenario_keep(char **v) {
     return wrong_pages() || lost || n != 1;
 }
 
-/* churn PAGES SECONDS OURS: another thread changes the mappings all the time; every page holds what was
- * written last or nothing. One thread owns the memory, so it knows which of the two. OURS is 0 where
+/* churn PAGES SECONDS OURS THREADS: threads change the mappings all the time; every page holds what was
+ * written last or nothing. Each page is one thread's, which knows which of the two. OURS is 0 where
  * somebody else joins the mappings. */
 static unsigned *expected;
-static long churn_wrong;
+static _Atomic long churn_wrong;
+
+struct churner {
+    pthread_t thread;
+    unsigned seed;
+    size_t first, count; /* its pages */
+    char *aside;         /* four pages of its own: others could come into a hole */
+};
 
 static void *churn_checked(void *argument) {
-    unsigned seed = (unsigned long)argument;
+    struct churner *c = argument;
+    unsigned seed = c->seed;
     while (!stop) {
         seed = seed * 1103515245 + 12345;
-        size_t i = (seed >> 8) % (pages - 8), n = 1 + (seed >> 24) % 8;
+        size_t i = c->first + (seed >> 8) % (c->count - 8), n = 1 + (seed >> 24) % 8;
         char *p = area + i * PAGE;
         for (size_t k = 0; k < n; k++)
             churn_wrong += *(volatile unsigned *)(p + k * PAGE + 64) != expected[i + k];
@@ -209,7 +217,7 @@ static void *churn_checked(void *argument) {
             memset(expected + i, 0, n * sizeof *expected);
             break;
         case 3: {
-            char *q = mremap(p, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, area + pages * PAGE);
+            char *q = mremap(p, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, c->aside);
             if (q == MAP_FAILED)
                 break;
             churn_wrong += *(volatile unsigned *)(q + 64) != expected[i];
@@ -218,7 +226,9 @@ static void *churn_checked(void *argument) {
             break;
         }
         case 4: { /* a page that nobody watches takes the place of one, with what is in it */
-            char *q = mmap(0, PAGE, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
+            char *q = c->aside + 3 * PAGE;
+            if (mmap(q, PAGE, PROT_READ | PROT_WRITE, FLAGS | MAP_FIXED, -1, 0) != q)
+                die("mmap aside");
             *(unsigned *)(q + 64) = expected[i] = seed;
             if (mremap(q, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, p) != p)
                 die("mremap over");
@@ -226,7 +236,7 @@ static void *churn_checked(void *argument) {
             break;
         }
         case 5: { /* one goes elsewhere for good, grows there, and is dropped */
-            char *q = area + (pages + 1) * PAGE;
+            char *q = c->aside + PAGE;
             if (mremap(p, PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q) != q)
                 die("mremap elsewhere");
             churn_wrong += *(volatile unsigned *)(q + PAGE + 64) != 0;
@@ -238,7 +248,7 @@ static void *churn_checked(void *argument) {
             break;
         }
         case 6: { /* what one holds goes elsewhere, and it stays */
-            char *q = area + (pages + 1) * PAGE;
+            char *q = c->aside + PAGE;
             if (mremap(p, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, q) != q)
                 die("mremap of what it holds");
             churn_wrong += *(volatile unsigned *)(q + 64) != expected[i];
@@ -256,13 +266,20 @@ static void *churn_checked(void *argument) {
 }
 
 static int scenario_churn(char **v) {
-    room_behind = 3; /* where it moves pages to */
+    struct churner churners[8];
+    size_t threads = atol(v[3]);
+    room_behind = 4 * threads;
     one_page_mappings(atol(v[0]));
     expected = malloc(pages * sizeof *expected);
     for (size_t i = 0; i < pages; i++)
         expected[i] = i;
-    pthread_t thread;
-    pthread_create(&thread, 0, churn_checked, (void *)7);
+    for (size_t t = 0; t < threads; t++) {
+        struct churner *c = &churners[t];
+        *c = (struct churner){.seed = 7 + t, .first = t * (pages / threads), .count = pages / threads};
+        c->aside = area + (pages + 4 * t) * PAGE;
+        if (pthread_create(&c->thread, 0, churn_checked, c))
+            die("pthread_create");
+    }
     long merges = 0;
     for (double until = now() + atof(v[1]); now() < until; merges++) {
         if (atol(v[2]))
@@ -271,10 +288,11 @@ static int scenario_churn(char **v) {
             usleep(10000);
     }
     stop = 1;
-    pthread_join(thread, 0);
+    for (size_t t = 0; t < threads; t++)
+        pthread_join(churners[t].thread, 0);
     for (size_t i = 0; i < pages; i++)
         churn_wrong += *(volatile unsigned *)(area + i * PAGE + 64) != expected[i];
-    printf("merges %ld\ncalls %ld\nwrong %ld\nmappings %ld\n", merges, (long)writes, churn_wrong,
+    printf("merges %ld\ncalls %ld\nwrong %ld\nmappings %ld\n", merges, (long)writes, (long)churn_wrong,
            mappings(area, pages * PAGE));
     return churn_wrong != 0;
 }
@@ -287,7 +305,7 @@ int main(int argc, char **argv) {
     } scenarios[] = {
         {"pages", 4, scenario_pages}, {"rounds", 4, scenario_rounds}, {"regions", 3, scenario_regions},
         {"forks", 4, scenario_forks}, {"ends", 4, scenario_ends},    {"keep", 3, scenario_keep},
-        {"churn", 3, scenario_churn},
+        {"churn", 4, scenario_churn},
     };
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
         if (argc > 1 && !strcmp(argv[1], scenarios[i].name) && argc == 2 + scenarios[i].arguments)

@@ -62,6 +62,9 @@ pub(super) enum End {
 impl Work<'_> {
     /// Does the piece. From here on nothing is touched but the stack and shared memory.
     pub(super) fn join(&mut self) -> End {
+        if let Err(reason) = self.let_drops_end() {
+            return End::Refused(reason, self.piece.start);
+        }
         let wipes = self.flags.contains(VmFlags::WIPEONFORK);
         self.shared.begin(self.piece, self.left, wipes, self.room);
         let end = match self.pages_out() {
@@ -209,55 +212,62 @@ impl Work<'_> {
         }
     }
 
+    /// Waits for drops of which we have read during an earlier piece. Who stops is done with them.
+    fn let_drops_end(&mut self) -> Result<(), Reason> {
+        if self.sidecar.is_none() || !self.shared.is_dropping() {
+            return Ok(());
+        }
+        self.with_others_stopped(&mut || 0).map(|_| ())
+    }
+
     /// The one step. Where anybody may change mappings, all others are stopped for it.
     fn swap(&mut self) -> Result<(), Reason> {
-        let call = &mut self.calls[self.before];
         let shared = self.shared;
+        let mut call = self.calls[self.before];
         // Nobody else changes anything meanwhile: the events are of our own making.
         let mut swap = || {
             shared.swapping(true);
-            calls::run(call);
+            calls::run(&mut call);
             shared.swapping(false);
         };
-        let errno = match &mut self.sidecar {
-            None => {
-                swap();
-                call.errno()
-            }
-            Some((memory, tasks)) => {
-                let (maps, piece, access) = (self.maps, self.piece, self.access);
-                let pagemap = self.pagemap;
-                let mut step = || {
-                    // A guard that was put in meanwhile is no change of which we were told.
-                    if !is_undisturbed(shared)
-                        || !is_as_planned(maps, piece, access)
-                        || !is_empty(pagemap, piece)
-                    {
-                        return 1;
-                    }
+        if self.sidecar.is_none() {
+            swap();
+        } else {
+            let (maps, piece, access) = (self.maps, self.piece, self.access);
+            let pagemap = self.pagemap;
+            let mut step = || {
+                // A guard that was put in meanwhile is no change of which we were told.
+                let is_as_it_was = is_undisturbed(shared)
+                    && is_as_planned(maps, piece, access)
+                    && is_empty(pagemap, piece);
+                if is_as_it_was {
                     swap();
-                    0
-                };
-                let stopped = sidecar::with_others_stopped(
-                    memory,
-                    *tasks,
-                    self.keep,
-                    self.patience,
-                    &mut step,
-                );
-                match stopped {
-                    Ok(0) => call.errno(),
-                    Ok(_) => libc::EAGAIN,
-                    Err(_) => libc::EPERM,
                 }
+                i32::from(!is_as_it_was)
+            };
+            if self.with_others_stopped(&mut step)? != 0 {
+                return Err(Reason::Changed);
             }
-        };
-        match errno {
+        }
+        match call.errno() {
             0 => Ok(()),
             libc::ENOMEM => Err(Reason::NoRoom),
-            libc::EPERM => Err(Reason::CannotStop),
             _ => Err(Reason::Changed),
         }
+    }
+
+    /// Makes `step` while all other threads of the program are stopped, and returns what it returned.
+    fn with_others_stopped(&mut self, step: &mut dyn FnMut() -> i32) -> Result<i32, Reason> {
+        let shared = self.shared;
+        let Some((memory, tasks)) = &mut self.sidecar else {
+            return Err(Reason::CannotStop);
+        };
+        let mut step = || {
+            shared.all_dropped();
+            step()
+        };
+        sidecar::with_others_stopped(memory, *tasks, self.keep, self.patience, &mut step)
+            .map_err(|_| Reason::CannotStop)
     }
 
     fn pages_back(&mut self) -> End {

@@ -198,7 +198,7 @@ ends() {
             bounded 300 "$work/heap" ends "$kind" 5000 100 "$flags" >"$work/out" 2>&1 ||
                 fail "$kind, flags $flags: $(tr '\n' ' ' <"$work/out")"
         done
-        for kind in fork vfork clone clone-drops clone-maps clone-moves clone-forks; do
+        for kind in fork vfork clone clone-drops clone-maps clone-moves clone-forks clone-full; do
             bounded 300 "$work/heap" forks "$kind" 5000 100 "$flags" >"$work/out" 2>&1 ||
                 fail "$kind, flags $flags: $(tr '\n' ' ' <"$work/out")"
         done

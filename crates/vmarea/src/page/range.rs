@@ -147,7 +147,8 @@ impl NewOwner<'_> {
         self.first.1.plus_bytes(addr - self.first.0)
     }
 
-    /// The page at `addr` takes the new owner, or a copy of it does and the page is left to the others.
+    /// The page at `addr` takes the new owner, or a copy of it does and the page is left to the others: to
+    /// who maps it as well, or holds it for a moment to swap or migrate it and may come to map it.
     /// Swapped and KSM pages have no owner: they get theirs from the VMA when they come back.
     pub(super) fn page<K: VmaLockKind>(&mut self, space: &Space<K>, addr: u64, entry: &mut Pte) {
         let Some(frame) = entry.anon_frame() else {
@@ -155,18 +156,28 @@ impl NewOwner<'_> {
         };
         let there = space.frame(frame);
         let index = self.index(addr);
-        // A migrating page is found by the walk that ends the migration, as it is then.
-        if there.single_mapping() || matches!(entry, Pte::Migration { .. }) {
-            there.set_mapping(self.anon_vma, index);
-        } else if let Some(copy) = self.spare.pop() {
-            space.platform.copy(copy, frame);
-            space.frame(copy).set_mapping(self.anon_vma, index);
-            space.frame_unmap(frame);
-            *entry = Pte::Anon {
-                frame: copy,
-                writable: false,
-            };
-        }
+        let copy = match there.single_mapping() {
+            true => None,
+            false => self.frame_for(space, index),
+        };
+        // Without memory for a copy: when the merge was decided the page was nobody else's.
+        let Some(copy) = copy else {
+            return there.set_mapping(self.anon_vma, index);
+        };
+        space.platform.copy(copy, frame);
+        space.frame(copy).set_mapping(self.anon_vma, index);
+        space.frame_unmap(frame);
+        *entry = Pte::Anon {
+            frame: copy,
+            writable: false,
+        };
+    }
+
+    /// A frame for a copy: one for each page that was shared when that was looked at, and more where
+    /// another came to it since.
+    fn frame_for<K: VmaLockKind>(&mut self, space: &Space<K>, index: Pgoff) -> Option<FrameId> {
+        let spare = self.spare.pop();
+        spare.or_else(|| space.frame_alloc(self.anon_vma, index).ok())
     }
 
     /// True where the pages at `addr` have the new owner; false where some are others' as well.

@@ -13,7 +13,17 @@ use crate::sys::own;
 const OPEN: u32 = 0;
 const TAKEN: u32 = 1;
 
-static GATE: AtomicU32 = AtomicU32::new(OPEN);
+/// What all repairs of this process share. It lies in one page.
+#[repr(align(8))]
+struct Gate {
+    state: AtomicU32,
+    dropping: AtomicU32,
+}
+
+static GATE: Gate = Gate {
+    state: AtomicU32::new(OPEN),
+    dropping: AtomicU32::new(0),
+};
 
 /// Passage through the gate for one; it opens again when this is dropped.
 #[derive(Debug)]
@@ -38,6 +48,24 @@ pub(super) fn address() -> u64 {
     (&raw const GATE) as u64
 }
 
+// ORDERING: Relaxed for `dropping`: who reads it has passed the gate since, or holds the watcher's lock.
+
+/// The program was let go on with a drop (`MADV_DONTNEED`) that may not be done yet: the kernel tells of
+/// it before.
+pub(super) fn begin_drop() {
+    GATE.dropping.store(1, Ordering::Relaxed);
+}
+
+/// True where such a drop may still be to come. No page is to move out meanwhile, or it would come back.
+pub(super) fn is_dropping() -> bool {
+    GATE.dropping.load(Ordering::Relaxed) != 0
+}
+
+/// All threads have stopped since the last drop was told, so that it is done.
+pub(super) fn all_dropped() {
+    GATE.dropping.store(0, Ordering::Relaxed);
+}
+
 /// Makes forks wait at the gate, from now on.
 ///
 /// # Errors
@@ -52,6 +80,7 @@ pub(super) fn guard_forks() -> io::Result<()> {
 extern "C" fn close() {
     // ORDERING: Acquire, pairs with the Release in `open`: what was done behind the gate is seen.
     while GATE
+        .state
         .compare_exchange_weak(OPEN, TAKEN, Ordering::Acquire, Ordering::Relaxed)
         .is_err()
     {
@@ -61,5 +90,5 @@ extern "C" fn close() {
 
 extern "C" fn open() {
     // ORDERING: Release, pairs with the Acquire in `close`.
-    GATE.store(OPEN, Ordering::Release);
+    GATE.state.store(OPEN, Ordering::Release);
 }

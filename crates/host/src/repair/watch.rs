@@ -18,6 +18,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use vmarea::values::VmRange;
 
 use super::children;
+use super::gate;
 use super::homes::Homes;
 use super::piece::{self, Room};
 use super::plan::PAGE;
@@ -59,8 +60,6 @@ pub(super) struct Shared {
     /// Set where a range of the piece was unmapped or moved by the program, or dropped before it
     /// was out.
     disturbed: AtomicU32,
-    /// Set where the program was let go on with a drop that may not be done yet.
-    dropping: AtomicU32,
     /// Forks that were completed.
     pub(super) forks: AtomicU64,
     /// The watcher's own thread.
@@ -84,6 +83,7 @@ impl Shared {
     /// From now on pages of `piece` may be out, and `left` bytes before it are watched as well.
     pub(super) fn begin(&self, piece: VmRange, left: u64, wipes: bool, room: Room) {
         let _held = self.lock();
+        self.keep_spare();
         self.left.store(left, UNDER_LOCK);
         self.wipes.store(u32::from(wipes), UNDER_LOCK);
         self.fresh.store(room.fresh(piece).start, UNDER_LOCK);
@@ -120,17 +120,6 @@ impl Shared {
     /// yet. Ask under the lock.
     pub(super) fn is_disturbed(&self) -> bool {
         self.disturbed.load(UNDER_LOCK) != 0
-    }
-
-    /// True where the program may still have to do a drop of which we have read: the kernel tells of it
-    /// before. No page is to move out meanwhile, or it would come back. Ask while nothing is out.
-    pub(super) fn is_dropping(&self) -> bool {
-        self.dropping.load(UNDER_LOCK) != 0
-    }
-
-    /// All threads have stopped since the last drop was told, so that it is done.
-    pub(super) fn all_dropped(&self) {
-        self.dropping.store(0, UNDER_LOCK);
     }
 
     /// The descriptor that watches over the piece.
@@ -236,11 +225,15 @@ impl Shared {
         ] {
             calls::run(&mut uffd::unregister(0, fd, start, len));
         }
-        own::close(fd);
-        self.keep_spare();
+        // The spare one takes its number, so that nobody else does.
+        if self.spare.load(UNDER_LOCK) < 0 && own::duplicate_to(self.stop.load(UNDER_LOCK), fd) {
+            self.spare.store(fd, UNDER_LOCK);
+        } else {
+            own::close(fd);
+        }
     }
 
-    /// Has a spare descriptor again, where there can be one.
+    /// Has a spare descriptor, where there can be one.
     fn keep_spare(&self) {
         if self.spare.load(UNDER_LOCK) < 0 {
             let other = own::duplicate(self.stop.load(UNDER_LOCK));
@@ -295,7 +288,7 @@ impl Shared {
                 self.dropped(start, end);
             }
             Event::Remove { start, end } => {
-                self.dropping.store(1, UNDER_LOCK);
+                gate::begin_drop();
                 // The pages go a moment after this: one that went out before would come back.
                 if self.leaving.load(UNDER_LOCK) != 0 {
                     self.disturbed.store(1, UNDER_LOCK);
@@ -352,7 +345,6 @@ impl Watcher {
             .pagemap
             .store(watcher._pagemap.as_raw_fd(), UNDER_LOCK);
         shared.spare.store(-1, UNDER_LOCK);
-        shared.keep_spare();
         watcher.thread = Some(Aside::start(Shared::watch, watcher.shared())?);
         while watcher.thread_id() == 0 {
             own::breathe();

@@ -130,6 +130,12 @@ pub(crate) fn duplicate(fd: RawFd) -> Option<RawFd> {
     (other >= 0).then_some(other)
 }
 
+/// The number `to`, which is in use, names the file of `fd` from now on; true where that could be done.
+pub(crate) fn duplicate_to(fd: RawFd, to: RawFd) -> bool {
+    // SAFETY: takes numbers; what `to` named is the caller's to close.
+    unsafe { libc::dup3(fd, to, libc::O_CLOEXEC) == to }
+}
+
 /// Lets other threads run for about a microsecond.
 pub(crate) fn breathe() {
     // SAFETY: takes nothing.

@@ -115,7 +115,6 @@ impl Merger {
         Ok(Merger {
             options,
             kernel,
-            room: reserve_room()?,
             watcher,
             home,
             silent,
@@ -124,6 +123,8 @@ impl Merger {
             pagemap: File::open("/proc/self/pagemap")
                 .map_err(RepairError::system("opening /proc/self/pagemap"))?,
             maps,
+            // Last, as nothing gives it back where another cannot be had.
+            room: reserve_room()?,
         })
     }
 
@@ -312,8 +313,13 @@ impl Merger {
         };
         let passage = Passage::wait();
         let quiet = NoSignals::begin();
+        // Nothing is out meanwhile: it is no part of the pause.
+        let drops = work.let_drops_end();
         let begun = Instant::now();
-        let end = work.join();
+        let end = match drops {
+            Ok(()) => work.join(),
+            Err(reason) => End::Refused(reason, piece.range.start),
+        };
         let time = begun.elapsed();
         drop(quiet);
         drop(passage);

@@ -10,6 +10,7 @@ use vmarea::values::{VmFlags, VmRange};
 
 use super::unwatch::Watched;
 use crate::repair::Reason;
+use crate::repair::gate;
 use crate::repair::piece::{self, Room, Watch, What};
 use crate::repair::plan::PAGE;
 use crate::repair::turns::Held;
@@ -62,9 +63,6 @@ pub(super) enum End {
 impl Work<'_> {
     /// Does the piece. From here on nothing is touched but the stack and shared memory.
     pub(super) fn join(&mut self) -> End {
-        if let Err(reason) = self.let_drops_end() {
-            return End::Refused(reason, self.piece.start);
-        }
         let wipes = self.flags.contains(VmFlags::WIPEONFORK);
         self.shared.begin(self.piece, self.left, wipes, self.room);
         let end = match self.pages_out() {
@@ -212,9 +210,9 @@ impl Work<'_> {
         }
     }
 
-    /// Waits for drops of which we have read during an earlier piece. Who stops is done with them.
-    fn let_drops_end(&mut self) -> Result<(), Reason> {
-        if self.sidecar.is_none() || !self.shared.is_dropping() {
+    /// Waits for drops of which was read during an earlier piece. Who stops is done with them.
+    pub(super) fn let_drops_end(&mut self) -> Result<(), Reason> {
+        if self.sidecar.is_none() || !gate::is_dropping() {
             return Ok(());
         }
         self.with_others_stopped(&mut || 0).map(|_| ())
@@ -258,12 +256,11 @@ impl Work<'_> {
 
     /// Makes `step` while all other threads of the program are stopped, and returns what it returned.
     fn with_others_stopped(&mut self, step: &mut dyn FnMut() -> i32) -> Result<i32, Reason> {
-        let shared = self.shared;
         let Some((memory, tasks)) = &mut self.sidecar else {
             return Err(Reason::CannotStop);
         };
         let mut step = || {
-            shared.all_dropped();
+            gate::all_dropped();
             step()
         };
         sidecar::with_others_stopped(memory, *tasks, self.keep, self.patience, &mut step)

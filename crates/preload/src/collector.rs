@@ -5,7 +5,6 @@
 //! help it waits longer and longer, or until there are many more: what cannot be joined is not tried
 //! again all the time. Where descriptors or memory are used up it looks again a moment later.
 
-use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,23 +47,22 @@ fn collect(settings: Settings) {
     loop {
         thread::sleep(pause);
         let begun = Instant::now();
-        let Ok(count) = count() else {
-            pause = AGAIN;
-            continue;
-        };
+        let counted = count();
         pause = (begun.elapsed() * COUNTING).clamp(SHORTEST, LONGEST);
-        if count <= settings.threshold || !patience.allows(count, begun) {
-            continue;
-        }
-        match merge(&mut merger, options) {
-            Ok(report) => {
+        let merged = counted.and_then(|count| {
+            let needed = count > settings.threshold && patience.allows(count, begun);
+            needed.then(|| merge(&mut merger, options)).transpose()
+        });
+        match merged {
+            Ok(None) => {}
+            Ok(Some(report)) => {
                 in_vain = if cannot_work(&report) { in_vain + 1 } else { 0 };
                 if in_vain == TRIES {
                     return complain("the program's threads cannot be stopped; giving up");
                 }
                 patience.learn(&report, begun);
             }
-            Err(error) if error.is_passing() => pause = AGAIN,
+            Err(error) if error.is_passing() => pause = pause.max(AGAIN),
             Err(error) => return complain(&error.to_string()),
         }
     }
@@ -109,8 +107,11 @@ fn cannot_work(report: &Report) -> bool {
     report.pieces == 0 && report.kept.by_reason.contains_key(&Reason::CannotStop)
 }
 
-fn count() -> io::Result<u64> {
-    let text = std::fs::read("/proc/self/maps")?;
+fn count() -> Result<u64, RepairError> {
+    let text = std::fs::read("/proc/self/maps").map_err(|cause| RepairError::System {
+        what: "reading /proc/self/maps",
+        cause,
+    })?;
     Ok(text.iter().filter(|&&byte| byte == b'\n').count() as u64)
 }
 

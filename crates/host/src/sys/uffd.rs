@@ -152,7 +152,10 @@ impl Uffd {
             if refused.raw_os_error() != Some(libc::EPERM) {
                 return Err(refused);
             }
-            open_device(flags).map_err(|_| refused)?
+            open_device(flags).map_err(|error| match error.raw_os_error() {
+                Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => error,
+                _ => refused,
+            })?
         };
         let mut words = [API, features, 0];
         // SAFETY: the structure has three words and lives across the call.

@@ -8,7 +8,7 @@
 static struct vmarea_merge_report merge(struct vmarea_merge_options options) {
     struct vmarea_merge_report report = {0};
     int answer = vmarea_merge_range(area, pages * PAGE, &options, &report);
-    if (answer && answer != -EMFILE) { /* one kind of fork leaves no descriptors */
+    if (answer && !(were_taken && answer == -EMFILE)) {
         errno = -answer;
         die(vmarea_last_error());
     }

@@ -216,10 +216,12 @@ static pid_t clone_raw(void) { return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); }
 
 #define MOST_DESCRIPTORS 64
 static int taken[MOST_DESCRIPTORS];
+__attribute__((unused)) static int were_taken;
 
 /* From now on the process can open nothing. Returns what give_descriptors wants to know. */
 static int take_descriptors(void) {
     int n = 0;
+    were_taken = 1;
     setrlimit(RLIMIT_NOFILE, &(struct rlimit){MOST_DESCRIPTORS, MOST_DESCRIPTORS});
     while (n < MOST_DESCRIPTORS && (taken[n] = dup(2)) >= 0)
         n++;

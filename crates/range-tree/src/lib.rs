@@ -4,8 +4,8 @@
 //! search finds room from either end. Knows nothing of VMAs: the word is the caller's (a key).
 //!
 //! Readers take no lock and write nothing. A reader that meets a writer in the same node looks
-//! again; one that meets it elsewhere notices nothing. Nodes stay allocated until the tree ends
-//! (or [`trim`](RangeTree::trim) is called), so a reader needs no registration, no handle and no
+//! again; one that meets it elsewhere notices nothing. Nodes stay allocated until the tree is
+//! dropped, so a reader needs no registration, no handle and no
 //! thread-local state: that is why nodes carry versions here, and are not copied and freed after a
 //! grace period. What is deliberately absent: a `remove` that takes part of a range, and any
 //! notion of overlapping ranges.
@@ -130,11 +130,6 @@ impl RangeTree {
     /// Bytes of all nodes, those held in reserve included.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.writer.lock().bytes()
-    }
-
-    /// Gives the memory of nodes that are not in use back to the allocator.
-    pub fn trim(&mut self) {
-        self.writer.get_mut().trim();
     }
 
     /// Begins a change. Waits for another writer.

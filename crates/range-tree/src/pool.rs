@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //! P1  every [`Child`] that is stored in a tree was made by the tree's own pool
-//! P2  a node lives until [`Pool::trim`] or the pool's end, which need the tree exclusively
+//! P2  a node lives as long as its pool
 
 use crate::OutOfMemory;
 use crate::node::{Child, Inner, Leaf, Node, SPARE, Word};
@@ -48,17 +48,10 @@ impl<W: Word, const N: usize, const G: usize> Stock<Node<W, N, G>> {
         Ok(())
     }
 
-    /// Gives memory back.
-    fn release(&mut self, which: Release) {
-        let mut gone = core::mem::take(&mut self.free);
-        match which {
-            Release::All => gone = core::mem::take(&mut self.all),
-            Release::Free => {
-                gone.sort_unstable();
-                self.all.retain(|node| gone.binary_search(node).is_err());
-            }
-        }
-        for node in gone {
+    /// Gives the memory of all nodes back to the allocator.
+    fn release(&mut self) {
+        self.free.clear();
+        for node in self.all.drain(..) {
             // SAFETY: made by `reserve`; it is in no list any more, and by P2 nobody reads it.
             unsafe {
                 node.drop_in_place();
@@ -66,12 +59,6 @@ impl<W: Word, const N: usize, const G: usize> Stock<Node<W, N, G>> {
             }
         }
     }
-}
-
-/// Which nodes to give back.
-enum Release {
-    Free,
-    All,
 }
 
 /// See the module.
@@ -103,7 +90,7 @@ impl Child {
     /// The node; `None` for null.
     ///
     /// # Safety
-    /// The pool that made it lives, and is not trimmed, for `'t`.
+    /// The pool that made it lives for `'t`.
     #[inline]
     pub unsafe fn open<'t>(self) -> Option<Opened<'t>> {
         if self.0.is_null() {
@@ -189,13 +176,6 @@ impl Pool {
         }
     }
 
-    /// Gives the memory of free nodes back. Nobody may be reading the tree.
-    pub fn trim(&mut self) {
-        self.promised = 0;
-        self.leaves.release(Release::Free);
-        self.inners.release(Release::Free);
-    }
-
     /// Bytes of all nodes, those in reserve included.
     pub fn bytes(&self) -> usize {
         self.leaves.all.len() * size_of::<Leaf>() + self.inners.all.len() * size_of::<Inner>()
@@ -213,7 +193,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.leaves.release(Release::All);
-        self.inners.release(Release::All);
+        self.leaves.release();
+        self.inners.release();
     }
 }

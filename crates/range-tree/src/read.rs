@@ -157,7 +157,7 @@ impl RangeTree {
     #[inline]
     pub(crate) fn open(&self, child: Child) -> Option<Opened<'_>> {
         // SAFETY: a `Child` comes from this tree's root or nodes, so from its pool (P1); the pool is
-        // ours, and trimming or dropping it needs the tree exclusively.
+        // ours and lives as long as the tree.
         unsafe { child.open() }
     }
 

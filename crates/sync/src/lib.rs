@@ -26,7 +26,6 @@ mod models;
 pub mod primitive;
 mod rank;
 mod raw;
-mod rcu;
 mod slots;
 mod spin;
 #[cfg(all(test, not(loom)))]
@@ -39,8 +38,6 @@ pub use lock::{
     ApartLock, Exclusive, Holds, Lock, LockId, Owner, ReadGuard, Speculation, WriteGuard,
 };
 pub use rank::{Rank, Subclass};
-pub use raw::RawLock;
-pub use rcu::{Published, Rcu, Reader, Section};
 pub use slots::{Exhausted, Key, Slots};
 pub use spin::{SpinGuard, SpinLock};
 pub use vma::{

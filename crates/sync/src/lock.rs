@@ -13,7 +13,8 @@
 //! there in 290 years.
 
 use crate::primitive::{AtomicU64, Ordering, fence};
-use crate::{Rank, RawLock, Spin, Wait, rank};
+use crate::raw::RawLock;
+use crate::{Rank, Spin, Wait, rank};
 use core::marker::PhantomData;
 use core::ops::Deref;
 

@@ -21,7 +21,7 @@ pub(crate) const LIMIT: u32 = if cfg!(any(test, loom)) { 3 } else { READERS };
 
 /// See the module.
 #[derive(Debug)]
-pub struct RawLock {
+pub(crate) struct RawLock {
     state: AtomicU32,
 }
 
@@ -45,7 +45,7 @@ impl RawLock {
 
     /// Takes the lock for reading if no writer has it or waits, and the count has room.
     #[inline]
-    pub(crate) fn try_read(&self) -> bool {
+    pub fn try_read(&self) -> bool {
         let mut now = self.state.load(Ordering::Relaxed);
         while now & (WRITER | PENDING) == 0 && now & READERS < LIMIT {
             // ORDERING: Acquire, pairs with the Release of `end_write` and `downgrade`.
@@ -64,7 +64,7 @@ impl RawLock {
     }
 
     #[inline]
-    pub(crate) fn read<W: Wait>(&self) {
+    pub fn read<W: Wait>(&self) {
         if !self.try_read() {
             W::wait(self.key(), &mut || {
                 while !self.try_read() {
@@ -79,7 +79,7 @@ impl RawLock {
 
     /// Takes the lock for writing if nobody has it.
     #[inline]
-    pub(crate) fn try_write(&self) -> bool {
+    pub fn try_write(&self) -> bool {
         let mut now = self.state.load(Ordering::Relaxed);
         while now & (WRITER | READERS) == 0 {
             let then = WRITER | now & SLEEPERS;
@@ -96,7 +96,7 @@ impl RawLock {
     }
 
     #[inline]
-    pub(crate) fn write<W: Wait>(&self) {
+    pub fn write<W: Wait>(&self) {
         if !self.try_write() {
             W::wait(self.key(), &mut || {
                 while !self.try_write() {
@@ -135,7 +135,7 @@ impl RawLock {
     }
 
     #[inline]
-    pub(crate) fn end_read<W: Wait>(&self) {
+    pub fn end_read<W: Wait>(&self) {
         // ORDERING: Release, pairs with the Acquire of `try_write`.
         let before = self.state.fetch_sub(1, Ordering::Release);
         debug_assert!(before & READERS > 0, "nobody reads");
@@ -145,7 +145,7 @@ impl RawLock {
     }
 
     #[inline]
-    pub(crate) fn end_write<W: Wait>(&self) {
+    pub fn end_write<W: Wait>(&self) {
         if W::SLEEPS {
             // ORDERING: Release, pairs with the Acquire of `try_read` and `try_write`.
             let before = self.state.swap(0, Ordering::Release);
@@ -159,7 +159,7 @@ impl RawLock {
     }
 
     /// Turns the writer into a reader.
-    pub(crate) fn downgrade<W: Wait>(&self) {
+    pub fn downgrade<W: Wait>(&self) {
         // ORDERING: Release, pairs with the Acquire of `try_read`.
         let before = self.state.fetch_sub(WRITER - 1, Ordering::Release);
         if W::SLEEPS && before & SLEEPERS != 0 {

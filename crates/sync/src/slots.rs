@@ -246,7 +246,8 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Slots in use, counted one by one: a number kept would cost each of those who take and free one.
+    /// Number of slots in use. Counts them one by one: a counter would be a cache line that every
+    /// insertion and removal writes.
     pub fn len(&self) -> usize {
         self.keys().count()
     }

@@ -54,11 +54,6 @@ impl<T> SpinLock<T> {
         }
         SpinGuard { lock: self }
     }
-
-    /// The value, where no other reference can exist.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
-    }
 }
 
 /// The lock is held while this lives.

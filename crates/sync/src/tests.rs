@@ -1,12 +1,11 @@
 //! Limits and refusals, with limits small enough to be reached.
 
 use crate::{
-    AlignedRwLock, BoxedRwLock, FlaggedVmaLock, Guarded, Lock, MmapLockOnly, Published, Rcu,
-    Refused, Slots, VmaCell, VmaLock, VmaLockKind, raw,
+    AlignedRwLock, BoxedRwLock, FlaggedVmaLock, Guarded, Lock, MmapLockOnly, Refused, Slots,
+    VmaCell, VmaLock, VmaLockKind, raw,
 };
-use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::vec::Vec;
 
@@ -150,7 +149,6 @@ fn life_of_a_vma<K: VmaLockKind>() {
     reads(Ok(1));
     vma.start_write(&mut guard);
     vma.start_write(&mut guard);
-    assert!(vma.is_write_locked(&guard));
     *vma.get_mut(&mut guard) = 2;
     assert!(vma.start_read(&lock).is_err());
     let guard = guard.downgrade();
@@ -165,7 +163,6 @@ fn life_of_a_vma<K: VmaLockKind>() {
     drop(under);
     let mut guard = lock.write();
     vma.detach(&mut guard);
-    assert!(!vma.is_attached());
     drop(guard);
     reads(Err(Refused::Gone));
     vma.release(&mut lock.write());
@@ -203,12 +200,13 @@ fn a_writer_waits<K: VmaLockKind>() {
         for _ in 0..100 {
             thread::yield_now();
         }
-        assert!(!done.load(Ordering::SeqCst) && vma.is_attached());
+        assert!(!done.load(Ordering::SeqCst));
         wait_for(|| vma.start_read(&lock).is_err());
         assert_eq!(*reader, 0);
         drop(reader);
     });
-    assert!(done.into_inner() && !vma.is_attached());
+    assert!(done.into_inner());
+    assert_eq!(vma.start_read(&lock).map(|_| ()), Err(Refused::Gone));
 }
 
 #[test]
@@ -275,7 +273,7 @@ fn a_slot_is_left_alone_after_its_last_life() {
         (1..lives.len()).all(|i| !lives[..i].contains(&lives[i])),
         "no key twice"
     );
-    assert!(slots.is_empty() && slots.keys().next().is_none());
+    assert!(slots.is_empty());
 }
 
 /// A lane that has no slot takes what others have freed before the table grows, and slots may go to
@@ -318,52 +316,6 @@ fn keys_are_never_zero_and_go_through_bits() {
     }
     assert_eq!(Key::from_bits(0), None);
     assert!(slots.key_at(u32::MAX).is_none());
-}
-
-/// Counts its ends.
-struct Counted<'a>(&'a AtomicUsize);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-#[test]
-fn rcu_frees_when_the_sections_have_ended() {
-    static ENDED: AtomicUsize = AtomicUsize::new(0);
-    let rcu = Rcu::new();
-    let published = Published::new(&rcu);
-    let (mut reader, mut late) = (
-        rcu.register().expect("memory"),
-        rcu.register().expect("memory"),
-    );
-    published.replace(Some(Box::new(Counted(&ENDED))));
-    let section = reader.read();
-    assert!(published.get(&section).is_some());
-    published.replace(Some(Box::new(Counted(&ENDED))));
-    let after = late.read();
-    assert!(
-        (0..5).all(|_| rcu.collect() == 0),
-        "somebody may still look"
-    );
-    drop(section);
-    assert!(
-        (0..5).all(|_| rcu.collect() == 0),
-        "began too early to be sure"
-    );
-    drop(after);
-    assert_eq!((0..3).map(|_| rcu.collect()).sum::<usize>(), 1);
-    rcu.synchronize();
-    let other = Rcu::new();
-    let mut stranger = other.register().expect("memory");
-    let section = stranger.read();
-    assert!(panics(|| assert!(published.get(&section).is_some())));
-    drop(section);
-    drop(stranger);
-    drop((reader, late));
-    drop(published);
-    assert_eq!(ENDED.load(Ordering::Relaxed), 2);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use vmarea_sync::{
-    AlignedRwLock, BoxedRwLock, FlaggedVmaLock, Guarded, Key, Lock, Published, Rcu, Slots, VmaCell,
-    VmaLock, VmaLockKind, Wait,
+    AlignedRwLock, BoxedRwLock, FlaggedVmaLock, Guarded, Key, Lock, Slots, VmaCell, VmaLock,
+    VmaLockKind, Wait,
 };
 
 const ROUNDS: u64 = if cfg!(miri) { 40 } else { 200_000 };
@@ -188,31 +188,4 @@ fn slots_are_had_once() {
         }
     });
     assert!(slots.is_empty());
-}
-
-#[test]
-fn rcu_frees_nothing_too_early() {
-    let rcu = Rcu::new();
-    let published = Published::new(&rcu);
-    published.replace(Some(Box::new([0_u64; 4])));
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                let mut reader = rcu.register().expect("memory");
-                for _ in 0..ROUNDS {
-                    let section = reader.read();
-                    let page = published.get(&section).expect("always there");
-                    assert!(page.iter().all(|word| *word == page[0]));
-                }
-            });
-        }
-        for i in 0..ROUNDS / 8 {
-            published.replace(Some(Box::new([i; 4])));
-            if i % 16 == 0 {
-                rcu.collect();
-            }
-        }
-    });
-    rcu.synchronize();
-    rcu.collect();
 }

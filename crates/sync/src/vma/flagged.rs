@@ -8,9 +8,10 @@
 //! 6.4 to 6.14: `vm_lock->lock` or `vm_lock.lock`, `vm_lock_seq`, `detached`.
 
 use super::{Refused, VmaLockKind, owner};
+use crate::Wait;
 use crate::lock::LockId;
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::{RawLock, Wait};
+use crate::raw::RawLock;
 use alloc::boxed::Box;
 use core::fmt::Debug;
 

@@ -183,14 +183,6 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
     /// Where in the cell its body lies; the lock is at its beginning.
     pub const BODY_OFFSET: usize = core::mem::offset_of!(Self, body);
 
-    /// A cell without owner.
-    pub fn new(body: B) -> Self {
-        VmaCell {
-            lock: K::default(),
-            body: UnsafeCell::new(body),
-        }
-    }
-
     /// Gives a cell without owner to the lock of `guard`. It is detached, and write-locked until
     /// the guard goes.
     ///
@@ -236,11 +228,6 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
         self.lock.detach::<W>();
     }
 
-    /// True while readers may find it.
-    pub fn is_attached(&self) -> bool {
-        self.lock.is_attached()
-    }
-
     /// Keeps readers of this VMA out until `guard` goes or becomes a reader's; waits for those that
     /// are inside. Called again, it does nothing.
     ///
@@ -256,12 +243,6 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
             self.lock.start_write::<W>(section);
             rank::release(Rank::VMA);
         }
-    }
-
-    /// True if `start_write` was called in this section of the guard's lock.
-    #[doc(alias = "vma_assert_write_locked")]
-    pub fn is_write_locked<W: Wait>(&self, guard: &WriteGuard<'_, W>) -> bool {
-        self.lock.owner() == Some(guard.lock_id()) && self.lock.is_write_locked(guard.sequence())
     }
 
     /// Takes the VMA for reading, without `mmap_lock` and without waiting. On success it belongs to

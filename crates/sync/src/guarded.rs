@@ -1,7 +1,7 @@
 //! A cell that asks for the guard of one certain lock.
 
 use crate::primitive::{AtomicU64, Ordering};
-use crate::{Exclusive, Holds, LockId};
+use crate::{ExclusiveGuard, LockGuard, LockId};
 use core::cell::UnsafeCell;
 
 /// A value that is reached only with a guard of the lock that owns the cell.
@@ -55,7 +55,7 @@ impl<T> Guarded<T> {
     ///
     /// # Panics
     /// If it has an owner.
-    pub fn claim(&self, guard: &mut impl Exclusive) {
+    pub fn claim(&self, guard: &mut impl ExclusiveGuard) {
         // ORDERING: Acquire, pairs with the Release in `release`: the new owner sees what the last left.
         let was =
             self.owner
@@ -64,7 +64,7 @@ impl<T> Guarded<T> {
     }
 
     /// Takes the cell from its owner; until it is claimed again nobody reaches the value.
-    pub fn release(&self, guard: &mut impl Exclusive) {
+    pub fn release(&self, guard: &mut impl ExclusiveGuard) {
         self.check(guard);
         // ORDERING: Release, pairs with the Acquire in `claim`.
         self.owner.store(0, Ordering::Release);
@@ -72,7 +72,7 @@ impl<T> Guarded<T> {
 
     /// Reads under the owner's lock.
     #[inline]
-    pub fn get<'g, G: Holds>(&'g self, guard: &'g G) -> &'g T {
+    pub fn get<'g, G: LockGuard>(&'g self, guard: &'g G) -> &'g T {
         self.check(guard);
         // SAFETY: the owner's lock is held, and a writer would need its guard borrowed mutably.
         unsafe { &*self.value.get() }
@@ -80,7 +80,7 @@ impl<T> Guarded<T> {
 
     /// Writes under the owner's write lock.
     #[inline]
-    pub fn get_mut<'g, G: Exclusive>(&'g self, guard: &'g mut G) -> &'g mut T {
+    pub fn get_mut<'g, G: ExclusiveGuard>(&'g self, guard: &'g mut G) -> &'g mut T {
         self.check(guard);
         // SAFETY: the owner's lock is held for writing and its only guard is borrowed mutably, so
         // no other reference from any cell of this lock is alive.
@@ -88,7 +88,7 @@ impl<T> Guarded<T> {
     }
 
     #[inline]
-    fn check(&self, guard: &impl Holds) {
+    fn check(&self, guard: &impl LockGuard) {
         // ORDERING: Relaxed; if it equals the id of a lock that we hold, the claim happened under
         // that lock, and so before us.
         assert!(

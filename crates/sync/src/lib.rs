@@ -35,7 +35,8 @@ mod wait;
 
 pub use guarded::Guarded;
 pub use lock::{
-    ApartLock, Exclusive, Holds, Lock, LockId, Owner, ReadGuard, Speculation, WriteGuard,
+    CachePaddedLock, ExclusiveGuard, Lock, LockGuard, LockId, OwnerLock, ReadGuard, Speculation,
+    WriteGuard,
 };
 pub use rank::{Rank, Subclass};
 pub use slots::{Exhausted, Key, Slots};

@@ -196,7 +196,7 @@ mod sealed {
 }
 
 /// A lock that cells belong to: who wants to read one without the lock needs its name and its number.
-pub trait Owner<W: Wait>: sealed::Sealed {
+pub trait OwnerLock<W: Wait>: sealed::Sealed {
     /// Its name.
     fn id(&self) -> LockId;
     /// Its sequence number.
@@ -204,7 +204,7 @@ pub trait Owner<W: Wait>: sealed::Sealed {
 }
 
 impl<W: Wait> sealed::Sealed for Lock<W> {}
-impl<W: Wait> Owner<W> for Lock<W> {
+impl<W: Wait> OwnerLock<W> for Lock<W> {
     #[inline]
     fn id(&self) -> LockId {
         self.id
@@ -218,36 +218,36 @@ impl<W: Wait> Owner<W> for Lock<W> {
 /// A lock on cache lines of its own, with its name on another: whoever reads cells without the lock
 /// does not meet those who take it.
 #[derive(Debug)]
-pub struct ApartLock<W: Wait = Spin> {
+pub struct CachePaddedLock<W: Wait = Spin> {
     id: LockId,
-    lock: Apart<Lock<W>>,
+    lock: CachePadded<Lock<W>>,
 }
 
 #[derive(Debug)]
 #[repr(align(64))]
-struct Apart<T>(T);
+struct CachePadded<T>(T);
 
-impl<W: Wait> Default for ApartLock<W> {
+impl<W: Wait> Default for CachePaddedLock<W> {
     fn default() -> Self {
         Self::with_rank(Rank::NONE)
     }
 }
 
-impl<W: Wait> ApartLock<W> {
+impl<W: Wait> CachePaddedLock<W> {
     /// As [`Lock::with_rank`].
     ///
     /// # Panics
     /// After 2⁴⁰ locks.
     pub fn with_rank(rank: Rank) -> Self {
         let lock = Lock::with_rank(rank);
-        ApartLock {
+        CachePaddedLock {
             id: lock.id,
-            lock: Apart(lock),
+            lock: CachePadded(lock),
         }
     }
 }
 
-impl<W: Wait> Deref for ApartLock<W> {
+impl<W: Wait> Deref for CachePaddedLock<W> {
     type Target = Lock<W>;
     #[inline]
     fn deref(&self) -> &Lock<W> {
@@ -255,8 +255,8 @@ impl<W: Wait> Deref for ApartLock<W> {
     }
 }
 
-impl<W: Wait> sealed::Sealed for ApartLock<W> {}
-impl<W: Wait> Owner<W> for ApartLock<W> {
+impl<W: Wait> sealed::Sealed for CachePaddedLock<W> {}
+impl<W: Wait> OwnerLock<W> for CachePaddedLock<W> {
     #[inline]
     fn id(&self) -> LockId {
         self.id
@@ -268,13 +268,13 @@ impl<W: Wait> Owner<W> for ApartLock<W> {
 }
 
 /// Proof that a lock is held at least for reading.
-pub trait Holds: sealed::Sealed {
+pub trait LockGuard: sealed::Sealed {
     /// Which lock.
     fn lock_id(&self) -> LockId;
 }
 
 /// Proof that a lock is held for writing.
-pub trait Exclusive: Holds {
+pub trait ExclusiveGuard: LockGuard {
     /// The section's number: odd, and another for each time that the lock is taken.
     fn sequence(&self) -> u64;
 }
@@ -296,21 +296,21 @@ pub struct WriteGuard<'a, W: Wait = Spin> {
 impl<W: Wait> sealed::Sealed for ReadGuard<'_, W> {}
 impl<W: Wait> sealed::Sealed for WriteGuard<'_, W> {}
 
-impl<W: Wait> Holds for ReadGuard<'_, W> {
+impl<W: Wait> LockGuard for ReadGuard<'_, W> {
     #[inline]
     fn lock_id(&self) -> LockId {
         self.lock.id
     }
 }
 
-impl<W: Wait> Holds for WriteGuard<'_, W> {
+impl<W: Wait> LockGuard for WriteGuard<'_, W> {
     #[inline]
     fn lock_id(&self) -> LockId {
         self.lock.id
     }
 }
 
-impl<W: Wait> Exclusive for WriteGuard<'_, W> {
+impl<W: Wait> ExclusiveGuard for WriteGuard<'_, W> {
     #[inline]
     fn sequence(&self) -> u64 {
         // ORDERING: Relaxed; it moves only when this guard goes.

@@ -43,7 +43,7 @@ mod flagged;
 pub use counted::VmaLock;
 pub use flagged::{AlignedRwLock, BoxedRwLock, FlaggedCount, FlaggedVmaLock, ReadWrite};
 
-use crate::lock::{Exclusive, Holds, LockId, Owner, ReadGuard, WriteGuard};
+use crate::lock::{ExclusiveGuard, LockGuard, LockId, OwnerLock, ReadGuard, WriteGuard};
 use crate::primitive::{AtomicU64, Ordering};
 use crate::{Rank, Spin, Subclass, Wait, rank};
 use core::cell::UnsafeCell;
@@ -254,7 +254,7 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
     #[doc(alias = "vma_start_read")]
     pub fn start_read<'a, W: Wait>(
         &'a self,
-        lock: &impl Owner<W>,
+        lock: &impl OwnerLock<W>,
     ) -> Result<VmaReadGuard<'a, B, K, W>, Refused> {
         self.lock.try_read::<W>(lock.id(), lock.number())?;
         Ok(self.reading(Subclass::NORMAL))
@@ -312,7 +312,7 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
     /// # Panics
     /// If the cell belongs to another lock.
     #[inline]
-    pub fn get<'g, G: Holds>(&'g self, guard: &'g G) -> &'g B {
+    pub fn get<'g, G: LockGuard>(&'g self, guard: &'g G) -> &'g B {
         self.check(guard);
         // SAFETY: the owner's lock is held, and a writer would need its guard borrowed mutably.
         unsafe { &*self.body.get() }
@@ -331,7 +331,7 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
     }
 
     #[inline]
-    fn check(&self, guard: &impl Holds) {
+    fn check(&self, guard: &impl LockGuard) {
         assert!(
             self.lock.owner() == Some(guard.lock_id()),
             "guard of another lock"
@@ -339,7 +339,7 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
     }
 
     #[inline]
-    fn check_write(&self, guard: &impl Exclusive) {
+    fn check_write(&self, guard: &impl ExclusiveGuard) {
         self.check(guard);
         assert!(
             self.lock.is_write_locked(guard.sequence()),

@@ -1,7 +1,7 @@
 //! Changes of the tree's shape: split, redistribute, merge, add and remove the root.
 //!
-//! None of them changes the contents of the map. Each makes all nodes busy between which rows move, and
-//! their parent, so a reader sees the state before or after.
+//! None of them changes the contents of the map. Each makes all nodes busy between which rows move,
+//! and their parent, so a reader sees the state before or after.
 //!
 //! # Picture
 //! ```text

@@ -1,9 +1,10 @@
 //! Gap search: the lowest or highest gap of a given size in a window.
 //!
 //! A row of an inner node has the largest gap of its child, so a search enters a child only if the
-//! child has a large enough gap, or if the window cuts the child: on each level it enters at most two
-//! children without success. A search visits several nodes. Therefore it checks that the whole tree
-//! has not changed, instead of each node's version; after a few failed attempts it keeps writers out.
+//! child has a large enough gap, or if the window cuts the child: on each level it enters at most
+//! two children without success. A search visits several nodes. Therefore it checks that the whole
+//! tree has not changed, instead of each node's version; after a few failed attempts it keeps
+//! writers out.
 
 use crate::node::{INNER, NodePtr};
 use crate::pool::NodeRef;
@@ -35,8 +36,8 @@ impl Window {
 
     /// Returns true if the search ends at this gap.
     ///
-    /// It does if the gap is large enough before it is clipped, or if it reaches the other side of the
-    /// window. One branch for both, which is rarely taken.
+    /// It does if the gap is large enough before it is clipped, or if it reaches the other side of
+    /// the window. One branch for both, which is rarely taken.
     #[inline]
     fn decides(&self, start: u64, end: u64, outside: bool) -> bool {
         (end.saturating_sub(start) >= self.len) | outside

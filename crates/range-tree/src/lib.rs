@@ -1,13 +1,14 @@
 //! Ordered map of disjoint address ranges, each with one word.
 //!
-//! Readers look up the range at or after an address; one writer at a time changes the map; gap search
-//! finds free space from either end. The map does not know what a VMA is: the word belongs to the
-//! caller (a key, for instance). There is no `remove` for part of a range, and ranges never overlap.
+//! Readers look up the range at or after an address; one writer at a time changes the map; gap
+//! search finds free space from either end. The map does not know what a VMA is: the word belongs
+//! to the caller (a key, for instance). There is no `remove` for part of a range, and ranges never
+//! overlap.
 //!
-//! Readers take no lock and write nothing (optimistic lock coupling). A reader that meets the writer
-//! in the same node retries; a writer elsewhere does not disturb it. Nodes stay allocated until the
-//! tree is dropped, so a reader needs no registration, handle or thread-local state. For this reason
-//! nodes carry versions here, instead of being copied and freed after a grace period.
+//! Readers take no lock and write nothing (optimistic lock coupling). A reader that meets the
+//! writer in the same node retries; a writer elsewhere does not disturb it. Nodes stay allocated
+//! until the tree is dropped, so a reader needs no registration, handle or thread-local state. For
+//! this reason nodes carry versions here, instead of being copied and freed after a grace period.
 //!
 //! # Picture
 //! ```text

@@ -1,9 +1,9 @@
 //! Tree node: up to `N` rows, stored in columns, with a version that readers check.
 //!
-//! A row has the start and end of its part of the map and a word: in a leaf the caller's word, in an
-//! inner node a child. A row of an inner node also has the largest gap inside of the child. Every
-//! field is atomic, so a reader that is concurrent with the writer reads old or new words and nothing
-//! else. The version tells it whether they belong together.
+//! A row has the start and end of its part of the map and a word: in a leaf the caller's word, in
+//! an inner node a child. A row of an inner node also has the largest gap inside of the child.
+//! Every field is atomic, so a reader that is concurrent with the writer reads old or new words and
+//! nothing else. The version tells it whether they belong together.
 //!
 //! # Picture
 //! ```text
@@ -12,12 +12,13 @@
 //! head:    version : 55 │ BUSY : 1 │ len : 8
 //! ```
 //! The pivots select which eight ends to compare, so a search reads two cache lines and has no
-//! data-dependent branch. Rows beyond `len` have `u64::MAX` in `ends` and `starts`, so the search does
-//! not need the length either.
+//! data-dependent branch. Rows beyond `len` have `u64::MAX` in `ends` and `starts`, so the search
+//! does not need the length either.
 //!
 //! # Locking
-//! One writer at a time ([`begin_write`](Node::begin_write) … [`end_write`](Node::end_write)). A reader loads the head with
-//! [`begin_read`](Node::begin_read), reads, and then checks [`is_unchanged`](Node::is_unchanged).
+//! One writer at a time ([`begin_write`](Node::begin_write) … [`end_write`](Node::end_write)). A
+//! reader loads the head with [`begin_read`](Node::begin_read), reads, and then checks
+//! [`is_unchanged`](Node::is_unchanged).
 
 use vmarea_sync::primitive::{AtomicPtr, AtomicU64, Ordering, fence};
 
@@ -86,8 +87,8 @@ impl Word for AtomicPtr<()> {
     }
     #[inline]
     fn load(&self) -> NodePtr {
-        // ORDERING: Acquire, pairs with the Release in `store`: a reader that finds a new node sees it
-        // initialized, even before it checks the head.
+        // ORDERING: Acquire, pairs with the Release in `store`: a reader that finds a new node sees
+        // it initialized, even before it checks the head.
         NodePtr(self.load(Ordering::Acquire))
     }
     #[inline]
@@ -186,8 +187,8 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
     /// Returns true if the node has not changed since `begin_read` returned `seen`.
     #[inline]
     pub fn is_unchanged(&self, seen: Head) -> bool {
-        // ORDERING: Acquire fence, pairs with the Release fence in `begin_write`: a reader that has read a word
-        // of a change loads the head of that change or a later one.
+        // ORDERING: Acquire fence, pairs with the Release fence in `begin_write`: a reader that has
+        // read a word of a change loads the head of that change or a later one.
         fence(Ordering::Acquire);
         self.head.load(Ordering::Relaxed) == seen.0
     }

@@ -1,7 +1,7 @@
 //! Allocation of the tree's nodes, which stay allocated until the tree is dropped.
 //!
-//! A reader may still read a node that was removed from the tree, so removed nodes return to this pool
-//! and not to the allocator. A leaf is never reused as an inner node.
+//! A reader may still read a node that was removed from the tree, so removed nodes return to this
+//! pool and not to the allocator. A leaf is never reused as an inner node.
 //!
 //! # Invariants
 //! P1  every [`NodePtr`] that is stored in a tree was created by the tree's own pool
@@ -52,7 +52,8 @@ impl<W: Word, const N: usize, const G: usize> NodeStore<Node<W, N, G>> {
     fn release(&mut self) {
         self.free.clear();
         for node in self.all.drain(..) {
-            // SAFETY: allocated by `reserve`; no list contains it any more, and by P2 no reader is left.
+            // SAFETY: allocated by `reserve`; no list contains it any more, and by P2 no reader is
+            // left.
             unsafe {
                 node.drop_in_place();
                 dealloc(node.as_ptr().cast(), Self::LAYOUT);
@@ -100,7 +101,8 @@ impl NodePtr {
             // SAFETY: by P1 created by `take_leaf` from a live leaf, which by P2 is still alive.
             Some(NodeRef::Leaf(unsafe { &*leaf }))
         } else {
-            // SAFETY: by P1 created by `take_inner` from a live inner node, which by P2 is still alive.
+            // SAFETY: by P1 created by `take_inner` from a live inner node, which by P2 is still
+            // alive.
             Some(NodeRef::Inner(unsafe { &*self.0.cast::<Inner>() }))
         }
     }
@@ -118,9 +120,9 @@ impl Pool {
 
     /// Reserves the nodes for `inserts` inserts.
     ///
-    /// An insert splits at most one node on each level and adds at most one level. A node that was split
-    /// becomes full again only after [`SPARE`] more inserts, so a few inserts cannot split more inner
-    /// nodes than there are.
+    /// An insert splits at most one node on each level and adds at most one level. A node that was
+    /// split becomes full again only after [`SPARE`] more inserts, so a few inserts cannot split
+    /// more inner nodes than there are.
     pub fn reserve(&mut self, inserts: usize) -> Result<(), OutOfMemory> {
         if inserts <= self.promised {
             return Ok(());

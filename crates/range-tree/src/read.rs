@@ -1,10 +1,10 @@
 //! Lockless lookups.
 //!
 //! # Locking
-//! Optimistic lock coupling: a reader loads the child's version, and then checks that the parent has
-//! not changed since it loaded the parent's. So at the moment when the reader checked the root, each
-//! node was as the reader saw it, and the answer is that of this moment. A node that was removed and
-//! reused has another version, and the reader retries.
+//! Optimistic lock coupling: a reader loads the child's version, and then checks that the parent
+//! has not changed since it loaded the parent's. So at the moment when the reader checked the root,
+//! each node was as the reader saw it, and the answer is that of this moment. A node that was
+//! removed and reused has another version, and the reader retries.
 
 use crate::node::{Head, Leaf, NodePtr, Row};
 use crate::pool::NodeRef;
@@ -39,7 +39,7 @@ impl RangeTree {
         self.find(addr).filter(|e| e.start <= addr)
     }
 
-    /// Returns the first range that ends after `addr`: the one that contains it, or the next one above.
+    /// Returns the range that contains `addr`, or else the next one above.
     #[inline]
     pub fn find(&self, addr: u64) -> Option<Entry> {
         retry(|| self.try_find(addr))
@@ -62,8 +62,8 @@ impl RangeTree {
 
     /// Iterates over the ranges that overlap `[low, high)`, in ascending order.
     ///
-    /// Each range was in the map at some moment of the iteration, and starts at or after the end of the
-    /// previous one. A range that a writer meanwhile moves over that end is skipped.
+    /// Each range was in the map at some moment of the iteration, and starts at or after the end of
+    /// the previous one. A range that a writer meanwhile moves over that end is skipped.
     pub fn ranges(&self, low: u64, high: u64) -> Ranges<'_> {
         Ranges {
             tree: self,
@@ -73,7 +73,7 @@ impl RangeTree {
         }
     }
 
-    /// Finds the first range that ends after `addr`: its leaf, the leaf's version, the row, the range.
+    /// Finds the first range that ends after `addr`: leaf, head, row and content.
     #[inline]
     fn seek(&self, addr: u64) -> Result<Option<(&Leaf, Head, usize, Entry)>, Contended> {
         let Some((mut node, mut seen)) = self.begin_read_root()? else {
@@ -142,8 +142,8 @@ impl RangeTree {
             return Ok(None);
         }
         let position = self.begin_read(NodePtr(root))?;
-        // ORDERING: Relaxed; the Acquire in `begin_read` orders it. If this is still the root, it was the
-        // root while it had the version that was loaded.
+        // ORDERING: Relaxed; the Acquire in `begin_read` orders it. If this is still the root, it
+        // was the root while it had the version that was loaded.
         if self.root.0.load(Ordering::Relaxed) == root {
             Ok(Some(position))
         } else {
@@ -159,8 +159,8 @@ impl RangeTree {
 
     #[inline]
     pub(crate) fn node(&self, child: NodePtr) -> Option<NodeRef<'_>> {
-        // SAFETY: a `NodePtr` comes from the root or a node of this tree and therefore from its pool (P1),
-        // which lives as long as the tree.
+        // SAFETY: a `NodePtr` comes from the root or a node of this tree and therefore from its
+        // pool (P1), which lives as long as the tree.
         unsafe { child.node() }
     }
 

@@ -1,8 +1,8 @@
 //! The writer: insert, remove, resize.
 //!
-//! A change of one range writes one leaf, and those ancestors whose bounds change with it. All of them
-//! are made busy before the first word changes, so a reader sees either the whole change or nothing of
-//! it. The writer splits full nodes on the way down and merges small ones on the way up
+//! A change of one range writes one leaf, and those ancestors whose bounds change with it. All of
+//! them are made busy before the first word changes, so a reader sees either the whole change or
+//! nothing of it. The writer splits full nodes on the way down and merges small ones on the way up
 //! ([`balance`](crate::balance)), in steps that change the shape of the tree but not its contents.
 
 use crate::node::{Inner, LEAF, Leaf, Row, Span};
@@ -14,8 +14,8 @@ use vmarea_sync::primitive::{Ordering, fence};
 
 /// Maximum number of inner nodes on a path.
 ///
-/// Two neighbours together have more than half a node's rows, so a tree of this height would not fit
-/// into memory.
+/// Two neighbours together have more than half a node's rows, so a tree of this height would not
+/// fit into memory.
 const MAX_HEIGHT: usize = if cfg!(any(test, loom)) { 40 } else { 8 };
 
 /// Path from the root to a leaf: inner nodes, and the row taken in each.
@@ -78,8 +78,8 @@ impl<'a> Writer<'a> {
     /// Inserts a range.
     ///
     /// # Panics
-    /// If the range is empty or overlaps another, or if no node is reserved and the allocator has no
-    /// memory.
+    /// If the range is empty or overlaps another, or if no node is reserved and the allocator has
+    /// no memory.
     pub fn insert(&mut self, e: Entry) {
         assert!(e.start < e.end, "empty range");
         self.pool
@@ -249,8 +249,8 @@ impl<'a> Writer<'a> {
 
     /// Changes a leaf, whose new bounds are `bounds`, and updates its ancestors.
     ///
-    /// `apply` returns the new number of rows, the largest gap that the change removed or shrank, and the
-    /// largest gap that it created.
+    /// `apply` returns the new number of rows, the largest gap that the change removed or shrank,
+    /// and the largest gap that it created.
     fn change_leaf(
         &self,
         path: &Path<'a>,

@@ -56,7 +56,8 @@ impl<T> Guarded<T> {
     /// # Panics
     /// If the cell has an owner.
     pub fn claim(&self, guard: &mut impl ExclusiveGuard) {
-        // ORDERING: Acquire, pairs with the Release in `release`: the new owner sees what the previous one wrote.
+        // ORDERING: Acquire, pairs with the Release in `release`: the new owner sees what the
+        // previous one wrote.
         let was =
             self.owner
                 .compare_exchange(0, guard.lock_id().0, Ordering::Acquire, Ordering::Relaxed);
@@ -80,7 +81,8 @@ impl<T> Guarded<T> {
     #[inline]
     pub fn get<'g, G: LockGuard>(&'g self, guard: &'g G) -> &'g T {
         self.check(guard);
-        // SAFETY: the owner's lock is held, and `get_mut` needs a mutable borrow of the write guard.
+        // SAFETY: the owner's lock is held, and `get_mut` needs a mutable borrow of the write
+        // guard.
         unsafe { &*self.value.get() }
     }
 
@@ -91,8 +93,8 @@ impl<T> Guarded<T> {
     #[inline]
     pub fn get_mut<'g, G: ExclusiveGuard>(&'g self, guard: &'g mut G) -> &'g mut T {
         self.check(guard);
-        // SAFETY: the owner's lock is held for writing and its only guard is borrowed mutably, so no
-        // other reference obtained with a guard of this lock is alive.
+        // SAFETY: the owner's lock is held for writing and its only guard is borrowed mutably, so
+        // no other reference obtained with a guard of this lock is alive.
         unsafe { &mut *self.value.get() }
     }
 

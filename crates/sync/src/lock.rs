@@ -1,4 +1,4 @@
-//! Reader–writer lock without data (`mmap_lock`), whose guards give access to the cells that it owns.
+//! Reader–writer lock (`mmap_lock`), whose guards give access to the cells that it owns.
 //!
 //! The lock has a sequence number, which is odd while a writer holds the lock and advances when the
 //! writer unlocks or downgrades. Advancing it unlocks every VMA that the writer has locked
@@ -174,8 +174,9 @@ impl<W: Wait> Lock<W> {
     #[inline]
     fn begin_section(&self) -> WriteGuard<'_, W> {
         let before = self.sequence.load(Ordering::Relaxed);
-        // ORDERING: Release, pairs with the Acquire load in `VmaLockKind::try_read`: that load may read
-        // this number instead of the one that ended the previous section, and must still see that section.
+        // ORDERING: Release, pairs with the Acquire load in `VmaLockKind::try_read`: that load may
+        // read this number instead of the one that ended the previous section, and must still see
+        // that section.
         self.sequence.store(before | 1, Ordering::Release);
         // ORDERING: Release fence, pairs with the Acquire fence in `unchanged`.
         fence(Ordering::Release);
@@ -337,7 +338,9 @@ impl<W: Wait> ReadGuard<'_, W> {
 }
 
 impl<'a, W: Wait> WriteGuard<'a, W> {
-    /// Turns the guard into a read guard without letting another writer in. Unlocks all locked VMAs.
+    /// Turns the write lock into a read lock without letting in another writer.
+    ///
+    /// Unlocks all VMAs that are locked in this section.
     #[doc(alias = "mmap_write_downgrade")]
     pub fn downgrade(self) -> ReadGuard<'a, W> {
         let lock = self.lock;

@@ -269,8 +269,8 @@ fn flagged_vma_lock_opens_with_the_section() {
     vma_is_attached::<FlaggedVmaLock>();
 }
 
-/// Fails if a writer does not wait for a reader that locked the VMA under `mmap_lock` and has released
-/// `mmap_lock`. Also run at the last sequence number, where VMAs stay write-locked.
+/// Fails if a writer does not wait for a reader that locked the VMA under `mmap_lock` and has
+/// released `mmap_lock`. Also run at the last sequence number, where VMAs stay write-locked.
 #[test]
 fn read_locked_outlives_mmap_lock() {
     for sections in [0, 6] {
@@ -299,8 +299,8 @@ fn read_locked_outlives_mmap_lock() {
     }
 }
 
-/// Fails if two threads get the same slot, if the free list loses a slot because its head is removed
-/// and comes back during another thread's `pop` (ABA), or if a stale key is accepted.
+/// Fails if two threads get the same slot, if the free list loses a slot because its head is
+/// removed and comes back during another thread's `pop` (ABA), or if a stale key is accepted.
 #[test]
 fn slots_are_taken_once() {
     loom::model(|| {
@@ -325,8 +325,9 @@ fn slots_are_taken_once() {
     });
 }
 
-/// Fails if a reverse-map walk sees an old end of a VMA and misses a page above it. The end moves under
-/// the lock of the mm only, a fault maps a page below the new end, and the walk takes neither lock.
+/// Fails if a reverse-map walk sees an old end of a VMA and misses a page above it. The end moves
+/// under the lock of the mm only, a fault maps a page below the new end, and the walk takes neither
+/// lock.
 #[test]
 fn a_walk_sees_the_end_above_its_page() {
     loom::model(|| {

@@ -12,7 +12,7 @@ pub struct Rank(pub u8);
 impl Rank {
     /// Rank of a lock that is not checked.
     pub const NONE: Rank = Rank(0);
-    /// Rank of every [`VmaCell`](crate::VmaCell): after `mmap_lock`, before the reverse map's locks.
+    /// Rank of [`VmaCell`](crate::VmaCell)s: after `mmap_lock`, before the reverse map's locks.
     pub const VMA: Rank = Rank(64);
 }
 

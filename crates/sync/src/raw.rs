@@ -6,8 +6,8 @@
 //! ```
 //! A waiting writer sets PENDING, which keeps new readers out, so readers cannot starve writers. A
 //! writer clears PENDING when it unlocks, so waiting readers have a chance before the next writer
-//! and writers cannot starve readers, although no order is guaranteed. SLEEPERS means that unlocking
-//! must wake the waiting threads.
+//! and writers cannot starve readers, although no order is guaranteed. SLEEPERS means that
+//! unlocking must wake the waiting threads.
 
 use crate::Wait;
 use crate::primitive::{AtomicU32, Ordering};
@@ -47,7 +47,7 @@ impl RawRwLock {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Takes the lock for reading unless a writer holds it or is waiting, or it has too many readers.
+    /// Takes the lock for reading unless a writer holds it or is waiting, or the count is full.
     #[inline]
     pub fn try_read(&self) -> bool {
         let mut now = self.state.load(Ordering::Relaxed);
@@ -157,7 +157,8 @@ impl RawRwLock {
                 W::wake(self.key());
             }
         } else {
-            // ORDERING: Release, as above. A PENDING bit that this clears is set again by its writer.
+            // ORDERING: Release, as above. A PENDING bit that this clears is set again by its
+            // writer.
             self.state.store(0, Ordering::Release);
         }
     }

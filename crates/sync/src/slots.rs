@@ -4,11 +4,11 @@
 //! The tag in a list head changes with every update, so a compare-and-swap detects a head that was
 //! removed and came back (ABA).
 //!
-//! Threads that use different lanes write no common cache line: each lane has its own free list, and
-//! takes unused slots from the table about a page at a time. A lane that runs out of slots takes
-//! those freed to other lanes before the table grows. The memory of a chunk is not touched until its
-//! slots are needed. Then the lane that takes them initializes them without a lock, while other
-//! lanes initialize theirs; lanes wait for each other only to advance `ready` in order.
+//! Threads that use different lanes write no common cache line: each lane has its own free list,
+//! and takes unused slots from the table about a page at a time. A lane that runs out of slots
+//! takes those freed to other lanes before the table grows. The memory of a chunk is not touched
+//! until its slots are needed. Then the lane that takes them initializes them without a lock, while
+//! other lanes initialize theirs; lanes wait for each other only to advance `ready` in order.
 //!
 //! # Picture
 //! ```text
@@ -20,10 +20,10 @@
 //!
 //! # Invariants
 //! - S1  a slot's generation is odd while the slot is in use
-//! - S2  a slot is in one free list, or in use, or reserved by one lane and never used, or at or above
-//!   `ready`, or at its last generation
-//! - S3  slots below `ready` are initialized and their chunks published; slots from `ready` to `used`
-//!   are being initialized by the lanes that took them
+//! - S2  a slot is in one free list, or in use, or reserved by one lane and never used, or at or
+//!   above `ready`, or at its last generation
+//! - S3  slots below `ready` are initialized and their chunks published; slots from `ready` to
+//!   `used` are being initialized by the lanes that took them
 
 use crate::SpinLock;
 use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, spin_loop};
@@ -194,7 +194,8 @@ impl<T> Slots<T> {
             return false;
         };
         let (now, then) = (key.generation, key.generation.wrapping_add(1));
-        // ORDERING: Release, pairs with the Acquire in `insert`: the next user sees this one's writes.
+        // ORDERING: Release, pairs with the Acquire in `insert`: the next user sees this one's
+        // writes.
         let ended =
             slot.generation
                 .compare_exchange(now, then, Ordering::Release, Ordering::Relaxed);
@@ -231,8 +232,8 @@ impl<T> Slots<T> {
         let mut free = lane.free.load(Ordering::Acquire);
         loop {
             let index = (free as u32).checked_sub(1)?;
-            // If another thread takes this slot first, `next` may belong to another list. The tag has
-            // changed then, and the compare-and-swap fails.
+            // If another thread takes this slot first, `next` may belong to another list. The tag
+            // has changed then, and the compare-and-swap fails.
             let next = self.slot(index)?.next.load(Ordering::Relaxed);
             let popped = head(free, next);
             match lane.free.compare_exchange_weak(
@@ -301,7 +302,7 @@ impl<T: Default> Slots<T> {
 
     /// Like [`insert`](Self::insert), but takes the slot from a lane; any number is valid.
     ///
-    /// Threads that take and free slots at the same time do not contend if they name different lanes.
+    /// Threads that name different lanes do not contend when they take and free slots.
     ///
     /// # Errors
     /// Like `insert`.
@@ -405,7 +406,8 @@ impl<T: Default> Slots<T> {
 
 /// Returns the layout of a chunk, which is aligned to a cache line.
 ///
-/// Slots whose size divides that of a cache line, or is a multiple of it, touch as few lines as possible.
+/// Slots whose size divides that of a cache line, or is a multiple of it, touch as few lines as
+/// possible.
 fn chunk_layout<T>(len: usize) -> Option<Layout> {
     Layout::array::<Slot<T>>(len).ok()?.align_to(64).ok()
 }

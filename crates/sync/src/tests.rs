@@ -217,8 +217,8 @@ fn writers_wait_for_readers() {
     writer_waits_for_reader::<FlaggedVmaLock<AlignedRwLock>>();
 }
 
-/// The sequence number stops at 9 in tests. After the fourth write section, a locked VMA stays locked
-/// for readers without `mmap_lock`; everything else continues to work.
+/// The sequence number stops at 9 in tests. After the fourth write section, a locked VMA stays
+/// locked for readers without `mmap_lock`; everything else continues to work.
 fn sequence_stops<K: VmaLockKind>() {
     let lock = Lock::new();
     let (locked, other) = (attached::<K>(&lock), attached::<K>(&lock));

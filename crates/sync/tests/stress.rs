@@ -1,4 +1,4 @@
-//! Stress tests with real threads: the halves of a body stay equal, and no slot is handed out twice.
+//! Stress tests with threads: the halves of a body stay equal, and no slot is taken twice.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! Comparison of the tree with an ordered map after each of many random changes.
 //!
-//! Compiled twice: in the crate, with nodes of three rows, so that every change of shape occurs, and
-//! as an integration test, with nodes of their real size.
+//! Compiled twice: in the crate, with nodes of three rows, so that every change of shape occurs,
+//! and as an integration test, with nodes of their real size.
 
 use crate::reference::Reference;
 use crate::{Entry, RangeTree};

@@ -1,13 +1,13 @@
 //! Per-VMA lock as in Linux since 6.15: owner, writer bit and reader count in one word.
 //!
-//! A reader increments the count and then compares the sequence numbers. A writer sets WRITER, waits
-//! until the count is 1, stores the sequence number of its section, and clears WRITER. So either the
-//! writer sees the reader's count, or the reader sees the writer's sequence number.
+//! A reader increments the count and then compares the sequence numbers. A writer sets WRITER,
+//! waits until the count is 1, stores the sequence number of its section, and clears WRITER. So
+//! either the writer sees the reader's count, or the reader sees the writer's sequence number.
 //!
-//! Each write section of the owner changes the owner's sequence number, so a reader loads that number
-//! only once after each section that has locked the VMA: the first reader that finds the section
-//! ended stores OVER, while it is counted and writers wait for it. Readers after it do not touch the
-//! owner's cache line.
+//! Each write section of the owner changes the owner's sequence number, so a reader loads that
+//! number only once after each section that has locked the VMA: the first reader that finds the
+//! section ended stores OVER, while it is counted and writers wait for it. Readers after it do not
+//! touch the owner's cache line.
 //!
 //! # Picture
 //! ```text
@@ -79,8 +79,8 @@ impl VmaLock {
             if word & COUNT >= MAX_COUNT {
                 return Err(Refused::TooMany);
             }
-            // ORDERING: Acquire, pairs with the Release in `start_write` and `attach`: a reader that
-            // comes after a writer sees the sequence number of its section.
+            // ORDERING: Acquire, pairs with the Release in `start_write` and `attach`: a reader
+            // that comes after a writer sees the sequence number of its section.
             let counted = self.word.compare_exchange_weak(
                 word,
                 word + 1,
@@ -95,10 +95,10 @@ impl VmaLock {
     }
 }
 
-// SAFETY: a reader is counted under the owner that it asked for, and `drain` returns to `start_write`
-// and `detach` only when there are no readers. A reader that comes after `start_write` finds the
-// section's number equal to the owner's until the latter advances. It loads the latter with Acquire
-// and therefore sees the writes of the section.
+// SAFETY: a reader is counted under the owner that it asked for, and `drain` returns to
+// `start_write` and `detach` only when there are no readers. A reader that comes after
+// `start_write` finds the section's number equal to the owner's until the latter advances. It loads
+// the latter with Acquire and therefore sees the writes of the section.
 unsafe impl VmaLockKind for VmaLock {
     const NAME: &'static str = "atomic, embedded";
 
@@ -162,7 +162,8 @@ unsafe impl VmaLockKind for VmaLock {
             self.end_read::<W>();
             return Err(Refused::WriteLocked);
         }
-        // ORDERING: Release, pairs with the Acquire above. No writer stores it while this reader is counted.
+        // ORDERING: Release, pairs with the Acquire above. No writer stores it while this reader is
+        // counted.
         self.sequence.store(OVER, Ordering::Release);
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Earlier forms of the per-VMA lock: a reader–writer lock with a separate `detached` flag.
 //!
 //! There are three: the atomic of Suren Baghdasaryan, "move per-vma lock into vm_area_struct" (v1,
-//! 2024), and the two forms that this series compares it with, a reader–writer lock in an allocation
-//! of its own and one in the VMA on a separate cache line. A reader may take the lock of a detached
-//! or reused VMA; it detects that afterwards and unlocks.
+//! 2024), and the two forms that this series compares it with, a reader–writer lock in an
+//! allocation of its own and one in the VMA on a separate cache line. A reader may take the lock of
+//! a detached or reused VMA; it detects that afterwards and unlocks.
 //!
 //! # Linux
 //! 6.4 to 6.14: `vm_lock->lock` or `vm_lock.lock`, `vm_lock_seq`, `detached`.
@@ -151,9 +151,10 @@ pub struct FlaggedVmaLock<R: ReadWrite = FlaggedCount> {
     owner: AtomicU64,
 }
 
-// SAFETY: `start_write` waits for readers, and the flag and the owner change only after it. A reader
-// that comes after it finds the section's number equal to the owner's. When the owner's number has
-// advanced, the reader has loaded it with Acquire and sees the flag and the owner that the section left.
+// SAFETY: `start_write` waits for readers, and the flag and the owner change only after it. A
+// reader that comes after it finds the section's number equal to the owner's. When the owner's
+// number has advanced, the reader has loaded it with Acquire and sees the flag and the owner that
+// the section left.
 unsafe impl<R: ReadWrite> VmaLockKind for FlaggedVmaLock<R> {
     const NAME: &'static str = R::NAME;
     const SIDE_BYTES: usize = R::SIDE_BYTES;
@@ -204,7 +205,8 @@ unsafe impl<R: ReadWrite> VmaLockKind for FlaggedVmaLock<R> {
         self.lock.try_read()?;
         // ORDERING: Acquire, pairs with the Release in `attach`; orders the sequence load after it.
         let attached = self.attached.load(Ordering::Acquire);
-        // ORDERING: Acquire, pairs with the Release in `claim`; orders the load of the owner's number.
+        // ORDERING: Acquire, pairs with the Release in `claim`; orders the load of the owner's
+        // number.
         let sequence = self.sequence.load(Ordering::Acquire);
         // ORDERING: Acquire, pairs with the Release in `Lock::end_section`; orders flag and owner.
         let refused = if sequence == lock_sequence.load(Ordering::Acquire) {

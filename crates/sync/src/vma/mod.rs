@@ -1,10 +1,10 @@
 //! Per-VMA lock, and the cell that it guards.
 //!
 //! A page fault needs one VMA and not the whole address space. It finds the VMA without a lock and
-//! takes the VMA's own lock for reading with one atomic operation; from then on the VMA stays in the
-//! address space and does not change. A writer holds `mmap_lock`, stores the sequence number of its
-//! write section in each VMA that it is going to change, and unlocks all of them at once when it
-//! advances that number.
+//! takes the VMA's own lock for reading with one atomic operation; from then on the VMA stays in
+//! the address space and does not change. A writer holds `mmap_lock`, stores the sequence number of
+//! its write section in each VMA that it is going to change, and unlocks all of them at once when
+//! it advances that number.
 //!
 //! After it has taken the lock, a reader must check that the VMA is the one it looked for, by range
 //! and generation, which are atomics outside of the cell: the slot may have been reused.
@@ -28,8 +28,8 @@
 //! - A guard of another lock, `get_mut` without `start_write`, `attach` of an attached VMA, and the
 //!   like panic and change nothing.
 //! - A writer waits forever for a reader that never unlocks the VMA to be changed.
-//! - A thread that reads a VMA and waits for `mmap_lock` or calls `start_write` may wait for itself.
-//!   Debug builds with the feature `std` panic instead.
+//! - A thread that reads a VMA and waits for `mmap_lock` or calls `start_write` may wait for
+//!   itself. Debug builds with the feature `std` panic instead.
 //! - A guard passed to [`core::mem::forget`] leaves its lock taken.
 //! - A caller that does not check range and generation may read the body of another VMA of the same
 //!   address space.
@@ -68,11 +68,11 @@ pub enum Refused {
 /// State of a per-VMA lock.
 ///
 /// # Safety
-/// Between a successful `try_read` or `read_locked` and its `end_read`, the lock keeps its owner and
-/// stays attached, and no call of `start_write` returns. From `start_write` until the owner's
+/// Between a successful `try_read` or `read_locked` and its `end_read`, the lock keeps its owner
+/// and stays attached, and no call of `start_write` returns. From `start_write` until the owner's
 /// sequence number advances, `try_read` fails. `owner` is exact for a thread that holds the owner's
-/// lock. What happens before `end_read` happens before `start_write` returns; what happens in a write
-/// section happens before a later `try_read` returns.
+/// lock. What happens before `end_read` happens before `start_write` returns; what happens in a
+/// write section happens before a later `try_read` returns.
 pub unsafe trait VmaLockKind: fmt::Debug + Default + Send + Sync + 'static {
     /// Name of the lock kind in tables.
     const NAME: &'static str;
@@ -83,7 +83,7 @@ pub unsafe trait VmaLockKind: fmt::Debug + Default + Send + Sync + 'static {
 
     /// Returns the id of the lock that owns this one, if there is an owner.
     fn owner(&self) -> Option<LockId>;
-    /// Sets the owner of a released lock: detached, write-locked. Returns false if there is an owner.
+    /// Sets the owner, detached and write-locked. Returns false if there is one already.
     fn claim(&self, owner: LockId, section: u64) -> bool;
     /// Clears the owner of a detached lock.
     fn release(&self);
@@ -93,7 +93,7 @@ pub unsafe trait VmaLockKind: fmt::Debug + Default + Send + Sync + 'static {
     fn detach<W: Wait>(&self);
     /// Returns true while the VMA is in an address space.
     fn is_attached(&self) -> bool;
-    /// Takes the lock for reading, without any other lock; `lock_sequence` is the owner's sequence number.
+    /// Takes the lock for reading, without any other lock; `lock_sequence` is the owner's.
     fn try_read<W: Wait>(&self, owner: LockId, lock_sequence: &AtomicU64) -> Result<(), Refused>;
     /// Takes the lock for reading under the owner's lock.
     fn read_locked(&self) -> Result<(), Refused>;
@@ -159,8 +159,8 @@ unsafe impl VmaLockKind for MmapLockOnly {
 
 #[inline]
 fn owner(word: &AtomicU64) -> Option<LockId> {
-    // ORDERING: Relaxed; if the id is that of a lock that this thread holds, the claim happened under
-    // that lock and therefore before this load.
+    // ORDERING: Relaxed; if the id is that of a lock that this thread holds, the claim happened
+    // under that lock and therefore before this load.
     match word.load(Ordering::Relaxed) {
         0 => None,
         id => Some(LockId(id)),
@@ -176,8 +176,8 @@ pub struct VmaCell<B, K: VmaLockKind = VmaLock> {
 }
 
 // SAFETY: `&mut B` needs the owner's write guard, borrowed mutably, after `start_write`. At that
-// point there is no `VmaReadGuard`, and none can be taken before the write guard is dropped. There is
-// no `&B` from the owner's guards either, since it would borrow one. The owner changes under the
+// point there is no `VmaReadGuard`, and none can be taken before the write guard is dropped. There
+// is no `&B` from the owner's guards either, since it would borrow one. The owner changes under the
 // same conditions.
 unsafe impl<B: Send + Sync, K: VmaLockKind> Sync for VmaCell<B, K> {}
 
@@ -256,7 +256,8 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
     /// that it is the VMA it looked for.
     ///
     /// # Errors
-    /// If the VMA is write-locked, gone, or has too many readers; the caller then takes `mmap_lock`.
+    /// If the VMA is write-locked, gone, or has too many readers; the caller then takes
+    /// `mmap_lock`.
     #[inline]
     #[doc(alias = "vma_start_read")]
     pub fn start_read<'a, W: Wait>(
@@ -267,7 +268,7 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
         Ok(self.reading(Subclass::NORMAL))
     }
 
-    /// Locks the VMA for reading under `mmap_lock`. The returned guard may outlive that of `mmap_lock`.
+    /// Locks the VMA for reading under `mmap_lock`. The result may outlive `guard`.
     ///
     /// # Errors
     /// If the VMA is detached or has too many readers.
@@ -282,9 +283,10 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
         self.start_read_locked_nested(guard, Subclass::NORMAL)
     }
 
-    /// Like [`start_read_locked`](Self::start_read_locked), for a thread that reads another VMA already.
+    /// Like [`start_read_locked`](Self::start_read_locked), for a further VMA.
     ///
-    /// The subclass gives the order among these VMAs, which debug builds check.
+    /// The thread has already locked another VMA for reading. The subclass gives the order among
+    /// these VMAs, which debug builds check.
     ///
     /// # Errors
     /// If the VMA is detached or has too many readers.
@@ -322,11 +324,12 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
     #[inline]
     pub fn get<'g, G: LockGuard>(&'g self, guard: &'g G) -> &'g B {
         self.check(guard);
-        // SAFETY: the owner's lock is held, and `get_mut` needs a mutable borrow of the write guard.
+        // SAFETY: the owner's lock is held, and `get_mut` needs a mutable borrow of the write
+        // guard.
         unsafe { &*self.body.get() }
     }
 
-    /// Returns the body for writing, under the owner's write lock and after [`start_write`](Self::start_write).
+    /// Returns the body for writing, after [`start_write`](Self::start_write).
     ///
     /// # Panics
     /// If the cell is not write-locked in this section, or belongs to another lock.

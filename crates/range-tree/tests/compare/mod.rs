@@ -55,6 +55,16 @@ fn nth(reference: &Reference, nth: usize) -> Option<Entry> {
         .flatten()
 }
 
+/// Returns bounds for `e` in the space between its neighbours; `from` and `to` are sixteenths.
+fn new_bounds(reference: &Reference, e: Entry, from: u64, to: u64) -> (u64, u64) {
+    let low = reference.prev(e.start).map_or(0, |p| p.end);
+    let high = reference.find(e.end).map_or(e.end + 16, |x| x.start);
+    let room = high - low;
+    let start = low + room * from.min(to) / 16;
+    let end = (low + room * (from.max(to) + 1) / 16).max(start + 1);
+    (start, end)
+}
+
 fn apply(tree: &RangeTree, reference: &mut Reference, change: Change, value: u64) {
     let mut writer = tree.write();
     match change {
@@ -93,11 +103,7 @@ fn apply(tree: &RangeTree, reference: &mut Reference, change: Change, value: u64
         }
         Change::Resize { nth: n, from, to } => {
             let Some(e) = nth(reference, n) else { return };
-            let low = reference.prev(e.start).map_or(0, |p| p.end);
-            let high = reference.find(e.end).map_or(e.end + 16, |x| x.start);
-            let room = high - low;
-            let start = low + room * from.min(to) / 16;
-            let end = (low + room * (from.max(to) + 1) / 16).max(start + 1);
+            let (start, end) = new_bounds(reference, e, from, to);
             writer.resize(e.start, start, end);
             reference.resize(e.start, start, end);
         }

@@ -236,7 +236,7 @@ fn gaps(n: usize, all: &[Entry], tree: &RangeTree, base: &mut f64) {
     }
 }
 
-/// Measures two readers beside a writer without pause: lookups per second of both, in millions.
+/// Measures two readers and a writer: lookups and replacements per second, in millions.
 fn crowd(n: usize, all: &[Entry], tree: &RangeTree, map: &Map) {
     let run = |find: &(dyn Fn(u64) -> Option<u64> + Sync), replace: &(dyn Fn(Entry) + Sync)| {
         let (stop, found, written) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
@@ -279,14 +279,14 @@ fn crowd(n: usize, all: &[Entry], tree: &RangeTree, map: &Map) {
         map.remove(&e.start);
         map.insert(e.start, (e.end, e.value));
     });
-    print("2 readers beside a writer, M/s", n, (ours.0, theirs.0));
+    print("2 readers and a writer, M/s", n, (ours.0, theirs.0));
     print("  replacements by the writer, M/s", n, (ours.1, theirs.1));
 }
 
 fn main() {
     println!(
         "{:<34} {:>9}  {:>9}  {:>9}  {:>6}",
-        "", "ranges", "ours", "BTreeMap", "ratio"
+        "", "ranges", "RangeTree", "BTreeMap", "ratio"
     );
     let mut base = 0.0;
     for n in SIZES {

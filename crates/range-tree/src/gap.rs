@@ -71,7 +71,7 @@ impl RangeTree {
         })
     }
 
-    /// Runs a search on a tree that does not change meanwhile.
+    /// Runs a search, and repeats it if the tree has changed. Finally keeps writers out.
     fn on_stable_tree<T>(&self, search: impl Fn() -> T) -> T {
         for _ in 0..MAX_ATTEMPTS {
             if let Ok(answer) = self.try_on_stable_tree(&search) {

@@ -17,8 +17,8 @@
 //!                └▶ leaf: (start, end, word) of each range, up to 64
 //! ```
 //! The bounds in an inner node are exact: the first start and the last end below it. Therefore the
-//! search for the first range that ends after `addr` descends straight to one leaf, and the leaf
-//! contains the range.
+//! search for the first range that ends after `addr` descends to one leaf without backtracking, and
+//! that leaf contains the range.
 //!
 //! # Invariants
 //! [`validate`](RangeTree::validate) checks all of them.

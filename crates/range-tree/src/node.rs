@@ -1,9 +1,9 @@
 //! Tree node: up to `N` rows, stored in columns, with a version that readers check.
 //!
-//! A row has the start and end of its part of the map and a word: in a leaf the caller's word, in
-//! an inner node a child. A row of an inner node also has the largest gap inside of the child.
-//! Every field is atomic, so a reader that is concurrent with the writer reads old or new words and
-//! nothing else. The version tells it whether they belong together.
+//! Each row covers a part of the map. It stores the start, the end and a word: the caller's word in
+//! a leaf, a child in an inner node. A row of an inner node also stores the largest gap inside of
+//! the child. Every field is atomic, so a reader that is concurrent with the writer reads old or
+//! new words and nothing else. The version tells it whether they belong together.
 //!
 //! # Picture
 //! ```text
@@ -174,7 +174,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         }
     }
 
-    // Reading. Safe beside a writer.
+    // Reading. May run concurrently with the writer.
 
     /// Starts a read. Returns the head, or `None` while a writer changes the node.
     #[inline]
@@ -272,7 +272,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         (self.head.load(Ordering::Relaxed) & LEN) as usize
     }
 
-    /// Starts a change: new readers fail, and present ones retry.
+    /// Starts a change: new readers fail, and current readers retry.
     #[inline]
     pub fn begin_write(&self) {
         let head = self.head.load(Ordering::Relaxed);

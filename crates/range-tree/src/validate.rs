@@ -28,7 +28,7 @@ struct Census {
 }
 
 impl RangeTree {
-    /// Checks all invariants. Keeps writers out meanwhile.
+    /// Checks all invariants, and keeps writers out while it does.
     ///
     /// # Errors
     /// The first invariant that does not hold.

@@ -1,6 +1,6 @@
 //! Benchmark of the kinds of VMA lock, relative to `mmap_lock` alone, in one run.
 //!
-//! Measures a reader alone, with another reader, and beside a writer; a writer alone; and the size
+//! Measures a reader alone, with another reader, and with a writer; a writer alone; and the size
 //! of each lock. The figures are those of the locks by themselves. `vmarea bench fault` shows their
 //! effect on page faults, each of which costs a hundred times more than a lock.
 
@@ -105,7 +105,7 @@ const HEADS: [&str; 6] = [
     "1 reader, M/s",
     "2 of one VMA",
     "2 of two VMAs",
-    "1 beside a writer",
+    "1 and a writer",
 ];
 
 fn main() {

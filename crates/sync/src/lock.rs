@@ -225,7 +225,7 @@ impl<W: Wait> OwnerLock<W> for Lock<W> {
     }
 }
 
-/// A [`Lock`] padded to whole cache lines, with its id on a separate line.
+/// A [`Lock`] on cache lines of its own, with its id on another line.
 ///
 /// Threads that read cells without the lock share no cache line with threads that take it.
 #[derive(Debug)]

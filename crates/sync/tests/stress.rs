@@ -69,7 +69,7 @@ fn vma_keeps_halves_equal<K: VmaLockKind>() {
         Lock::<CondvarWait>::default(),
     ];
     let vma = VmaCell::<[u64; 3], K>::default();
-    let (stop, had) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -78,7 +78,7 @@ fn vma_keeps_halves_equal<K: VmaLockKind>() {
                         if let Ok(body) = vma.start_read(lock) {
                             let [owner, a, b] = *body;
                             assert_eq!((owner, a), (i as u64, b));
-                            had.fetch_add(1, Ordering::Relaxed);
+                            reads.fetch_add(1, Ordering::Relaxed);
                         }
                         let guard = lock.read();
                         if let Ok(body) =
@@ -113,7 +113,11 @@ fn vma_keeps_halves_equal<K: VmaLockKind>() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    println!("{}: {} reads by the VMA's lock", K::NAME, had.into_inner());
+    println!(
+        "{}: {} reads by the VMA's lock",
+        K::NAME,
+        reads.into_inner()
+    );
 }
 
 #[test]
@@ -135,7 +139,7 @@ fn rwlocks() {
     vma_keeps_halves_equal::<FlaggedVmaLock<BoxedRwLock>>();
 }
 
-/// Silences the panics of `get` with the guard of a lock that does not own the cell at the moment.
+/// Silences the panics of `get` when another lock owns the cell at that moment.
 fn silence_expected_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

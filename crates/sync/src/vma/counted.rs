@@ -45,7 +45,7 @@ impl VmaLock {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Keeps new readers out and waits for present ones. Returns the word without WRITER and count.
+    /// Keeps new readers out and waits for current ones. Returns the word without WRITER and count.
     fn drain<W: Wait>(&self) -> u64 {
         let mut word = self.word.load(Ordering::Relaxed);
         // ORDERING: Acquire, here and below, pairs with the Release in `end_read`.

@@ -89,7 +89,7 @@ pub unsafe trait VmaLockKind: fmt::Debug + Default + Send + Sync + 'static {
     fn release(&self);
     /// Attaches the VMA. Readers succeed when the section ends.
     fn attach(&self);
-    /// Detaches a write-locked VMA: keeps new readers out and waits for present ones.
+    /// Detaches a write-locked VMA: keeps new readers out, waits for current readers.
     fn detach<W: Wait>(&self);
     /// Returns true while the VMA is in an address space.
     fn is_attached(&self) -> bool;
@@ -99,7 +99,7 @@ pub unsafe trait VmaLockKind: fmt::Debug + Default + Send + Sync + 'static {
     fn read_locked(&self) -> Result<(), Refused>;
     /// Unlocks after `try_read` or `read_locked`.
     fn end_read<W: Wait>(&self);
-    /// Keeps readers out until the section ends, and waits for present ones.
+    /// Keeps new readers out until the section ends, and waits for current readers.
     fn start_write<W: Wait>(&self, section: u64);
     /// Returns true if `start_write` was called in this section.
     fn is_write_locked(&self, section: u64) -> bool;

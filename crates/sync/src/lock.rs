@@ -113,7 +113,7 @@ impl<W: Wait> Lock<W> {
         ReadGuard { lock: self }
     }
 
-    /// Takes the lock for reading unless a writer holds it or is waiting, or 2²⁹ readers hold it.
+    /// Takes the lock for reading unless a writer holds it or is waiting, or 2²⁹ − 1 threads read.
     #[inline]
     #[doc(alias = "mmap_read_trylock")]
     pub fn try_read(&self) -> Option<ReadGuard<'_, W>> {

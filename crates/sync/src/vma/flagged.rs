@@ -100,7 +100,7 @@ unsafe impl ReadWrite for FlaggedCount {
     }
 }
 
-/// A reader–writer lock in an allocation of its own, as in Linux 6.4.
+/// A reader–writer lock in an allocation of its own, as in Linux before that series.
 #[derive(Debug, Default)]
 pub struct BoxedRwLock(Box<RawRwLock>);
 

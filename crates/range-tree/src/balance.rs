@@ -1,39 +1,39 @@
-//! Changes of shape: split, share, merge, and the root's coming and going.
+//! Changes of the tree's shape: split, redistribute, merge, add and remove the root.
 //!
-//! None of them changes what the map holds. Each makes busy all nodes between which rows move, and
-//! their parent, so a reader comes by before or after.
+//! None of them changes the contents of the map. Each makes all nodes busy between which rows move,
+//! and their parent, so a reader sees the state before or after.
 //!
 //! # Picture
 //! ```text
 //! split            parent [ … a … ]            parent [ … a  b … ]
 //!                           │            →               │  │
 //!                        [a full]                     [a ] [b ]
-//! share            [a full] [b with room]  →  [a with room] [b ]
-//! merge            the split backwards
+//! redistribute     [a full] [b with room]  →  [a with room] [b ]
+//! merge            the reverse of split
 //! ```
 
-use crate::node::{Child, INNER, Inner, LEAF, Leaf, Node, Row, SPARE, Span, Word};
-use crate::pool::Opened;
-use crate::write::{Path, Writer, make_busy, raise};
+use crate::node::{INNER, Inner, LEAF, Leaf, Node, NodePtr, Row, SPARE, Span, Word};
+use crate::pool::NodeRef;
+use crate::write::{Path, Writer, make_busy, propagate_span};
 
-/// Rows that a neighbour must have free so that a full leaf moves some there. At least two: then both
-/// have room afterwards, and no row is moved back at once.
-const ROOM: usize = LEAF / 16 + 2;
-/// Rows of two neighbours that become one node.
+/// Free rows that a neighbour must have before a full leaf moves rows to it. At least two, so that
+/// both have room afterwards and no row moves back at once.
+const MIN_FREE: usize = LEAF / 16 + 2;
+/// Maximum number of rows of two neighbours that are merged into one node.
 const fn mergeable(capacity: usize) -> usize {
     capacity - capacity.div_ceil(4)
 }
 
 impl<'a> Writer<'a> {
-    /// Puts a new root above a full one.
-    pub(crate) fn grow(&mut self, root: Opened<'a>) {
+    /// Adds a new root above a full one.
+    pub(crate) fn add_root(&mut self, root: NodeRef<'a>) {
         let span = match root {
-            Opened::Leaf(leaf) => leaf.span(LEAF),
-            Opened::Inner(inner) => inner.span(INNER),
+            NodeRef::Leaf(leaf) => leaf.span(LEAF),
+            NodeRef::Inner(inner) => inner.span(INNER),
         };
         let child = self.pool.take_inner();
-        if let Some(Opened::Inner(inner)) = self.tree.open(child) {
-            inner.begin();
+        if let Some(NodeRef::Inner(inner)) = self.tree.node(child) {
+            inner.begin_write();
             inner.set(
                 0,
                 Row {
@@ -41,118 +41,132 @@ impl<'a> Writer<'a> {
                     word: self.tree.root(),
                 },
             );
-            inner.end(1);
+            inner.end_write(1);
         }
         self.tree.set_root(child);
         self.pool.height += 1;
     }
 
-    /// Makes room in a full child at `row` of a parent that has room, for a range at `start`.
-    pub(crate) fn relieve(&mut self, parent: &Inner, row: usize, child: Opened<'a>, start: u64) {
+    /// Makes room for a range at `start` in the full child at `row`. The parent has a free row.
+    pub(crate) fn make_room_in_child(
+        &mut self,
+        parent: &Inner,
+        row: usize,
+        child: NodeRef<'a>,
+        start: u64,
+    ) {
         match child {
-            Opened::Leaf(leaf) => {
-                if self.share_left(parent, row, leaf) || self.share_right(parent, row, leaf) {
+            NodeRef::Leaf(leaf) => {
+                if self.redistribute_left(parent, row, leaf)
+                    || self.redistribute_right(parent, row, leaf)
+                {
                     return;
                 }
-                // Ranges that come in order leave full leaves behind.
+                // Ranges inserted in ascending or descending order leave full leaves behind.
                 let keep = match leaf.first_ending_after(start).min(LEAF) {
                     0 => 1,
                     LEAF => LEAF - 1,
                     _ => LEAF.div_ceil(2),
                 };
                 let fresh = self.pool.take_leaf();
-                if let Some(Opened::Leaf(right)) = self.tree.open(fresh) {
+                if let Some(NodeRef::Leaf(right)) = self.tree.node(fresh) {
                     split(parent, row, leaf, keep, right, fresh);
                 }
             }
-            Opened::Inner(inner) => {
+            NodeRef::Inner(inner) => {
                 let keep = match inner.first_ending_after(start) {
                     0 => SPARE,
                     at if at >= INNER - 1 => INNER - SPARE,
                     _ => INNER.div_ceil(2),
                 };
                 let fresh = self.pool.take_inner();
-                if let Some(Opened::Inner(right)) = self.tree.open(fresh) {
+                if let Some(NodeRef::Inner(right)) = self.tree.node(fresh) {
                     split(parent, row, inner, keep, right, fresh);
                 }
             }
         }
     }
 
-    /// Moves rows of a full leaf to its left neighbour.
-    fn share_left(&self, parent: &Inner, row: usize, leaf: &Leaf) -> bool {
+    /// Moves rows of a full leaf to its left neighbour. Returns false if that has too little room.
+    fn redistribute_left(&self, parent: &Inner, row: usize, leaf: &Leaf) -> bool {
         let Some(place) = row.checked_sub(1) else {
             return false;
         };
-        let Some(Opened::Leaf(left)) = self.tree.open(parent.word(place)) else {
+        let Some(NodeRef::Leaf(left)) = self.tree.node(parent.word(place)) else {
             return false;
         };
         let have = left.len();
-        if LEAF - have < ROOM {
+        if LEAF - have < MIN_FREE {
             return false;
         }
         let moved = (LEAF - have) / 2;
-        begin([parent]);
-        begin([left, leaf]);
+        begin_write([parent]);
+        begin_write([left, leaf]);
         left.copy(have, leaf, 0, moved);
         leaf.remove(0, moved, LEAF);
-        self.shared(parent, place, (left, have + moved), (leaf, LEAF - moved));
+        self.end_redistribute(parent, place, (left, have + moved), (leaf, LEAF - moved));
         true
     }
 
-    /// Moves rows of a full leaf to its right neighbour.
-    fn share_right(&self, parent: &Inner, row: usize, leaf: &Leaf) -> bool {
+    /// Moves rows of a full leaf to its right neighbour. Returns false if that has too little room.
+    fn redistribute_right(&self, parent: &Inner, row: usize, leaf: &Leaf) -> bool {
         if row + 1 >= parent.len() {
             return false;
         }
-        let Some(Opened::Leaf(right)) = self.tree.open(parent.word(row + 1)) else {
+        let Some(NodeRef::Leaf(right)) = self.tree.node(parent.word(row + 1)) else {
             return false;
         };
         let have = right.len();
-        if LEAF - have < ROOM {
+        if LEAF - have < MIN_FREE {
             return false;
         }
         let moved = (LEAF - have) / 2;
-        begin([parent]);
-        begin([leaf, right]);
+        begin_write([parent]);
+        begin_write([leaf, right]);
         for i in (0..have).rev() {
             right.set(i + moved, right.row(i));
         }
         right.copy(0, leaf, LEAF - moved, moved);
         leaf.remove(LEAF - moved, moved, LEAF);
-        self.shared(parent, row, (leaf, LEAF - moved), (right, have + moved));
+        self.end_redistribute(parent, row, (leaf, LEAF - moved), (right, have + moved));
         true
     }
 
-    fn shared(&self, parent: &Inner, place: usize, left: (&Leaf, usize), right: (&Leaf, usize)) {
+    fn end_redistribute(
+        &self,
+        parent: &Inner,
+        place: usize,
+        left: (&Leaf, usize),
+        right: (&Leaf, usize),
+    ) {
         parent.set_span(place, left.0.span(left.1));
         parent.set_span(place + 1, right.0.span(right.1));
-        left.0.end(left.1);
-        right.0.end(right.1);
-        parent.end(parent.len());
+        left.0.end_write(left.1);
+        right.0.end_write(right.1);
+        parent.end_write(parent.len());
     }
 
-    /// Takes the last range's leaf out of the tree, and every node that only led to it.
+    /// Removes the leaf of its last range, and every ancestor that becomes empty.
     pub(crate) fn unlink_leaf(&mut self, path: &mut Path<'a>, leaf: &'a Leaf) {
-        leaf.begin();
-        let mut emptied = Opened::Leaf(leaf);
+        leaf.begin_write();
+        let mut emptied = NodeRef::Leaf(leaf);
         while let Some((inner, row)) = path.pop() {
             let len = inner.len();
             let gone = inner.word(row);
             if len == 1 {
-                inner.begin();
-                self.end_emptied(emptied, gone);
-                emptied = Opened::Inner(inner);
+                inner.begin_write();
+                self.retire_empty(emptied, gone);
+                emptied = NodeRef::Inner(inner);
                 continue;
             }
             let start = inner.start(usize::from(row == 0));
             let end = inner.end_of(len - 1 - usize::from(row == len - 1));
             make_busy(path, (start, end));
-            inner.begin();
+            inner.begin_write();
             inner.remove(row, 1, len);
-            inner.end(len - 1);
-            self.end_emptied(emptied, gone);
-            raise(
+            inner.end_write(len - 1);
+            self.retire_empty(emptied, gone);
+            propagate_span(
                 path,
                 Span {
                     gap: inner.span(len - 1).gap,
@@ -161,27 +175,28 @@ impl<'a> Writer<'a> {
                 },
             );
             if (len - 1) * 2 <= INNER {
-                self.tidy(path);
+                self.rebalance(path);
             }
             return;
         }
         let root = self.tree.root();
-        self.tree.set_root(Child::NONE);
-        self.end_emptied(emptied, root);
+        self.tree.set_root(NodePtr::NULL);
+        self.retire_empty(emptied, root);
         self.pool.height = 0;
     }
 
-    fn end_emptied(&mut self, node: Opened<'a>, child: Child) {
+    fn retire_empty(&mut self, node: NodeRef<'a>, child: NodePtr) {
         match node {
-            Opened::Leaf(leaf) => leaf.end(0),
-            Opened::Inner(inner) => inner.end(0),
+            NodeRef::Leaf(leaf) => leaf.end_write(0),
+            NodeRef::Inner(inner) => inner.end_write(0),
         }
         self.pool.retire(child);
     }
 
-    /// Merges the child at the path's end with a neighbour, if they fit into one node with room to
-    /// spare, and so on upwards. Takes away a root with one child.
-    pub(crate) fn tidy(&mut self, path: &mut Path<'a>) {
+    /// Merges small nodes, from the end of the path upwards, and removes a root with one child.
+    ///
+    /// Two neighbours are merged if they fit into one node with room to spare.
+    pub(crate) fn rebalance(&mut self, path: &mut Path<'a>) {
         while let Some((parent, row)) = path.pop() {
             let merged = self.merge(parent, row)
                 || row
@@ -191,28 +206,28 @@ impl<'a> Writer<'a> {
                 break;
             }
         }
-        while let Some(Opened::Inner(root)) = self.tree.open(self.tree.root())
+        while let Some(NodeRef::Inner(root)) = self.tree.node(self.tree.root())
             && root.len() == 1
         {
             let old = self.tree.root();
             self.tree.set_root(root.word(0));
-            root.begin();
-            self.end_emptied(Opened::Inner(root), old);
+            root.begin_write();
+            self.retire_empty(NodeRef::Inner(root), old);
             self.pool.height -= 1;
         }
     }
 
-    /// Merges the child at `row` with its right neighbour, if there is one and it is small enough.
+    /// Merges the child at `row` with its right neighbour if both exist and are small enough.
     fn merge(&mut self, parent: &'a Inner, row: usize) -> bool {
         if row + 1 >= parent.len() {
             return false;
         }
         let gone = parent.word(row + 1);
-        let merged = match (self.tree.open(parent.word(row)), self.tree.open(gone)) {
-            (Some(Opened::Leaf(left)), Some(Opened::Leaf(right))) => {
+        let merged = match (self.tree.node(parent.word(row)), self.tree.node(gone)) {
+            (Some(NodeRef::Leaf(left)), Some(NodeRef::Leaf(right))) => {
                 merge(parent, row, left, right)
             }
-            (Some(Opened::Inner(left)), Some(Opened::Inner(right))) => {
+            (Some(NodeRef::Inner(left)), Some(NodeRef::Inner(right))) => {
                 merge(parent, row, left, right)
             }
             _ => false,
@@ -224,33 +239,35 @@ impl<'a> Writer<'a> {
     }
 }
 
-impl Opened<'_> {
+impl NodeRef<'_> {
     pub(crate) fn is_full(self) -> bool {
         match self {
-            Opened::Leaf(leaf) => leaf.len() == LEAF,
-            Opened::Inner(inner) => inner.len() == INNER,
+            NodeRef::Leaf(leaf) => leaf.len() == LEAF,
+            NodeRef::Inner(inner) => inner.len() == INNER,
         }
     }
 }
 
-fn begin<W: Word, const N: usize, const G: usize, const K: usize>(nodes: [&Node<W, N, G>; K]) {
+fn begin_write<W: Word, const N: usize, const G: usize, const K: usize>(
+    nodes: [&Node<W, N, G>; K],
+) {
     for node in nodes {
-        node.begin();
+        node.begin_write();
     }
 }
 
-/// The left node keeps `keep` rows, the others go to `right`, which becomes the parent's next row.
+/// Splits a full node: `left` keeps `keep` rows, the others move to `right`, the parent's next row.
 fn split<W: Word, const N: usize, const G: usize>(
     parent: &Inner,
     row: usize,
     left: &Node<W, N, G>,
     keep: usize,
     right: &Node<W, N, G>,
-    name: Child,
+    name: NodePtr,
 ) {
     let rows = parent.len();
-    begin([parent]);
-    begin([left, right]);
+    begin_write([parent]);
+    begin_write([left, right]);
     right.copy(0, left, keep, N - keep);
     left.remove(keep, N - keep, N);
     parent.insert(
@@ -262,9 +279,9 @@ fn split<W: Word, const N: usize, const G: usize>(
         },
     );
     parent.set_span(row, left.span(keep));
-    left.end(keep);
-    right.end(N - keep);
-    parent.end(rows + 1);
+    left.end_write(keep);
+    right.end_write(N - keep);
+    parent.end_write(rows + 1);
 }
 
 fn merge<W: Word, const N: usize, const G: usize>(
@@ -277,14 +294,14 @@ fn merge<W: Word, const N: usize, const G: usize>(
     if have + more > mergeable(N) {
         return false;
     }
-    begin([parent]);
-    begin([left, right]);
+    begin_write([parent]);
+    begin_write([left, right]);
     left.copy(have, right, 0, more);
     right.remove(0, more, more);
     parent.remove(row + 1, 1, rows);
     parent.set_span(row, left.span(have + more));
-    left.end(have + more);
-    right.end(0);
-    parent.end(rows - 1);
+    left.end_write(have + more);
+    right.end_write(0);
+    parent.end_write(rows - 1);
     true
 }

@@ -1,23 +1,24 @@
-//! Gap search: the lowest or highest room of a given size in a window.
+//! Gap search: the lowest or highest gap of a given size in a window.
 //!
-//! A row of an inner node knows the largest gap inside of its child, so a search enters a child
-//! only where there is room, or where the window cuts the child: at most two children of a level
-//! are entered in vain. It looks at several nodes, so instead of each node's version it checks that
-//! the tree did not change meanwhile; after a few vain attempts it keeps writers out.
+//! A row of an inner node has the largest gap of its child, so a search enters a child only if the
+//! child has a large enough gap, or if the window cuts the child: on each level it enters at most
+//! two children without success. A search visits several nodes. Therefore it checks that the whole
+//! tree has not changed, instead of each node's version; after a few failed attempts it keeps
+//! writers out.
 
-use crate::node::{Child, INNER};
-use crate::pool::Opened;
+use crate::node::{INNER, NodePtr};
+use crate::pool::NodeRef;
 use crate::{Contended, RangeTree};
 use core::ops::ControlFlow::{self, Break, Continue};
 use vmarea_sync::primitive::{Ordering, fence, spin_loop};
 
 type Gap = (u64, u64);
-/// The answer, or how far the search has come.
+/// The answer, or the address that the search has reached.
 type Search = ControlFlow<Option<Gap>, u64>;
 
-const ATTEMPTS: usize = 8;
-/// Deeper than any tree; a reader that sees parts of several states might go in circles.
-const DEEP: usize = 64;
+const MAX_ATTEMPTS: usize = 8;
+/// More than the height of any tree. Bounds a search that sees an inconsistent tree.
+const MAX_DEPTH: usize = 64;
 
 #[derive(Clone, Copy)]
 struct Window {
@@ -27,14 +28,16 @@ struct Window {
 }
 
 impl Window {
-    /// The gap's part in the window, if it is large enough.
+    /// Clips a gap to the window. Returns `None` if it is then too small.
     fn clipped(&self, start: u64, end: u64) -> Option<Gap> {
         let (start, end) = (start.max(self.low), end.min(self.high));
         (end > start && end - start >= self.len).then_some((start, end))
     }
 
-    /// Whether the search ends at this gap: it is large enough even if the window cuts it, or it
-    /// reaches the window's other side. One jump for both, and rarely taken.
+    /// Returns true if the search ends at this gap.
+    ///
+    /// It does if the gap is large enough before it is clipped, or if it reaches the other side of
+    /// the window. One branch for both, which is rarely taken.
     #[inline]
     fn decides(&self, start: u64, end: u64, outside: bool) -> bool {
         (end.saturating_sub(start) >= self.len) | outside
@@ -42,36 +45,36 @@ impl Window {
 }
 
 impl RangeTree {
-    /// The lowest gap of at least `len` within `[low, high)`, as `(start, end)` clipped to it.
+    /// Returns the lowest gap of at least `len` in `[low, high)`, as `(start, end)` clipped to it.
     pub fn gap_lowest(&self, low: u64, high: u64, len: u64) -> Option<(u64, u64)> {
         let window = Window {
             low,
             high,
             len: len.max(1),
         };
-        self.settled(|| match self.lowest(self.root(), low, window, 0) {
+        self.on_stable_tree(|| match self.lowest(self.root(), low, window, 0) {
             Break(answer) => answer,
             Continue(at) => window.clipped(at, high),
         })
     }
 
-    /// The highest gap of at least `len` within `[low, high)`, as `(start, end)` clipped to it.
+    /// Returns the highest gap of at least `len` in `[low, high)`, as `(start, end)` clipped to it.
     pub fn gap_highest(&self, low: u64, high: u64, len: u64) -> Option<(u64, u64)> {
         let window = Window {
             low,
             high,
             len: len.max(1),
         };
-        self.settled(|| match self.highest(self.root(), high, window, 0) {
+        self.on_stable_tree(|| match self.highest(self.root(), high, window, 0) {
             Break(answer) => answer,
             Continue(at) => window.clipped(low, at),
         })
     }
 
-    /// Runs a search over one state of the tree.
-    fn settled<T>(&self, search: impl Fn() -> T) -> T {
-        for _ in 0..ATTEMPTS {
-            if let Ok(answer) = self.try_settled(&search) {
+    /// Runs a search, and repeats it if the tree has changed. Finally keeps writers out.
+    fn on_stable_tree<T>(&self, search: impl Fn() -> T) -> T {
+        for _ in 0..MAX_ATTEMPTS {
+            if let Ok(answer) = self.try_on_stable_tree(&search) {
                 return answer;
             }
             spin_loop();
@@ -80,14 +83,14 @@ impl RangeTree {
         search()
     }
 
-    fn try_settled<T>(&self, search: impl Fn() -> T) -> Result<T, Contended> {
-        // ORDERING: Acquire, pairs with the Release in `Writer`'s end of a change.
+    fn try_on_stable_tree<T>(&self, search: impl Fn() -> T) -> Result<T, Contended> {
+        // ORDERING: Acquire, pairs with the Release at the end of `Writer::with_change`.
         let before = self.changes.load(Ordering::Acquire);
         if before % 2 == 1 {
             return Err(Contended);
         }
         let answer = search();
-        // ORDERING: Acquire fence, pairs with the Release fence in `Writer`'s begin of a change.
+        // ORDERING: Acquire fence, pairs with the Release fence in `Writer::with_change`.
         fence(Ordering::Acquire);
         if self.changes.load(Ordering::Relaxed) == before {
             Ok(answer)
@@ -96,11 +99,11 @@ impl RangeTree {
         }
     }
 
-    /// Everything below `at` is done.
-    fn lowest(&self, child: Child, mut at: u64, w: Window, depth: usize) -> Search {
-        match self.open(child) {
+    /// Searches upwards from `at`; everything below it has been searched.
+    fn lowest(&self, child: NodePtr, mut at: u64, w: Window, depth: usize) -> Search {
+        match self.node(child) {
             None => {}
-            Some(Opened::Leaf(leaf)) => {
+            Some(NodeRef::Leaf(leaf)) => {
                 for row in leaf.first_ending_after(at)..leaf.len() {
                     let start = leaf.start(row);
                     if w.decides(at, start, start >= w.high) {
@@ -109,7 +112,7 @@ impl RangeTree {
                     at = at.max(leaf.end_of(row));
                 }
             }
-            Some(Opened::Inner(inner)) => {
+            Some(NodeRef::Inner(inner)) => {
                 let (mut row, len) = (inner.first_ending_after(at), inner.len());
                 if row < len {
                     let start = inner.start(row);
@@ -125,7 +128,7 @@ impl RangeTree {
                     if w.decides(at, start, start >= w.high) {
                         return Break(w.clipped(at, start));
                     }
-                    if inner.gap(room) >= w.len && depth < DEEP {
+                    if inner.gap(room) >= w.len && depth < MAX_DEPTH {
                         self.lowest(inner.word(room), at, w, depth + 1)?;
                     }
                     at = at.max(inner.end_of(room));
@@ -137,11 +140,11 @@ impl RangeTree {
         Continue(at)
     }
 
-    /// Everything from `at` up is done.
-    fn highest(&self, child: Child, mut at: u64, w: Window, depth: usize) -> Search {
-        match self.open(child) {
+    /// Searches downwards from `at`; everything above it has been searched.
+    fn highest(&self, child: NodePtr, mut at: u64, w: Window, depth: usize) -> Search {
+        match self.node(child) {
             None => {}
-            Some(Opened::Leaf(leaf)) => {
+            Some(NodeRef::Leaf(leaf)) => {
                 for row in (0..leaf.starting_below(at)).rev() {
                     let end = leaf.end_of(row);
                     if w.decides(end, at, end <= w.low) {
@@ -150,7 +153,7 @@ impl RangeTree {
                     at = at.min(leaf.start(row));
                 }
             }
-            Some(Opened::Inner(inner)) => {
+            Some(NodeRef::Inner(inner)) => {
                 let mut below = inner.starting_below(at).min(INNER);
                 if let Some(last) = below.checked_sub(1) {
                     let end = inner.end_of(last);
@@ -162,7 +165,7 @@ impl RangeTree {
                     if row + 1 < below {
                         at = at.min(inner.start(row + 1));
                     }
-                    if inner.gap(row) >= w.len && depth < DEEP {
+                    if inner.gap(row) >= w.len && depth < MAX_DEPTH {
                         self.highest(inner.word(row), at, w, depth + 1)?;
                     }
                     at = at.min(inner.start(row));

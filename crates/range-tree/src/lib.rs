@@ -1,14 +1,14 @@
-//! Ordered map of disjoint ranges of addresses, each with one word.
+//! Ordered map of disjoint address ranges, each with one word.
 //!
-//! Readers ask for the range at or after an address; one writer at a time changes the map; gap
-//! search finds room from either end. Knows nothing of VMAs: the word is the caller's (a key).
+//! Readers look up the range at or after an address; one writer at a time changes the map; gap
+//! search finds free space from either end. The map does not know what a VMA is: the word belongs
+//! to the caller (a key, for instance). There is no `remove` for part of a range, and ranges never
+//! overlap.
 //!
-//! Readers take no lock and write nothing. A reader that meets a writer in the same node looks
-//! again; one that meets it elsewhere notices nothing. Nodes stay allocated until the tree ends
-//! (or [`trim`](RangeTree::trim) is called), so a reader needs no registration, no handle and no
-//! thread-local state: that is why nodes carry versions here, and are not copied and freed after a
-//! grace period. What is deliberately absent: a `remove` that takes part of a range, and any
-//! notion of overlapping ranges.
+//! Readers take no lock and write nothing (optimistic lock coupling). A reader that meets the
+//! writer in the same node retries; a writer elsewhere does not disturb it. Nodes stay allocated
+//! until the tree is dropped, so a reader needs no registration, handle or thread-local state. For
+//! this reason nodes carry versions here, instead of being copied and freed after a grace period.
 //!
 //! # Picture
 //! ```text
@@ -16,24 +16,25 @@
 //!           └▶ inner …
 //!                └▶ leaf: (start, end, word) of each range, up to 64
 //! ```
-//! The bounds in an inner node are exact: the first start and the last end below it. So the search
-//! for "the first range that ends after `addr`" goes straight down, and falls off nowhere.
+//! The bounds in an inner node are exact: the first start and the last end below it. Therefore the
+//! search for the first range that ends after `addr` descends to one leaf without backtracking, and
+//! that leaf contains the range.
 //!
 //! # Invariants
-//! All are checked by [`validate`](RangeTree::validate).
-//! - T1  ranges are disjoint and ascending, none is empty
-//! - T2  a row of an inner node says exactly what its child spans, and its largest gap
-//! - T3  no node is empty, all leaves are at the same depth, a root that is inner has two children
+//! [`validate`](RangeTree::validate) checks all of them.
+//! - T1  ranges are disjoint, ascending and not empty
+//! - T2  a row of an inner node has exactly the bounds and the largest gap of its child
+//! - T3  no node is empty, all leaves have the same depth, an inner root has at least two children
 //! - T4  rows beyond a node's length have `u64::MAX` as bounds
-//! - T5  no node is busy, and no node is both in the tree and free, when no writer is at work
+//! - T5  without an active writer, no node is busy, and no node is both in the tree and free
 //!
 //! # Locking
-//! `writer` (a spin lock) → the pool of nodes and all changes. A range found by a reader was in
-//! the map at one moment between the call and its return.
+//! `writer` (a spin lock) → the node pool and all changes. A range that a reader returns was in the
+//! map at some moment between the call and its return.
 //!
 //! # Linux
-//! The part that `lib/maple_tree.c` plays for `mm_struct.mm_mt`. Differences: readers check
-//! versions where Linux copies nodes and frees them by RCU; gaps are not entries.
+//! Serves as `lib/maple_tree.c` does for `mm_struct.mm_mt`. Differences: readers check versions,
+//! where Linux copies nodes and frees them by RCU; gaps are not entries.
 #![no_std]
 extern crate alloc;
 #[cfg(test)]
@@ -66,15 +67,15 @@ use vmarea_sync::primitive::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 /// A range and its word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// First address.
+    /// First address of the range.
     pub start: u64,
-    /// First address after it.
+    /// First address after the range.
     pub end: u64,
     /// The caller's word.
     pub value: u64,
 }
 
-/// No memory for a node.
+/// The allocator has no memory for a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfMemory;
 
@@ -82,16 +83,16 @@ pub struct OutOfMemory;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Contended;
 
-/// What readers look at first, on a cache line of its own.
+/// Pointer to the root, which every reader loads first, on a cache line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Root(AtomicPtr<()>);
 
-/// The map.
+/// The map; see the crate documentation.
 #[derive(Debug)]
 pub struct RangeTree {
     root: Root,
-    /// Odd while a change is under way. For searches that look at many nodes.
+    /// Odd while a change is in progress. Checked by searches that visit many nodes.
     changes: AtomicU64,
     ranges: AtomicUsize,
     writer: SpinLock<Pool>,
@@ -105,7 +106,7 @@ impl Default for RangeTree {
 
 impl RangeTree {
     vmarea_sync::const_fn! {
-        /// An empty map. Allocates nothing.
+        /// Creates an empty map. Allocates nothing.
         pub fn new() -> Self {
             RangeTree {
                 root: Root(AtomicPtr::new(core::ptr::null_mut())),
@@ -116,28 +117,23 @@ impl RangeTree {
         }
     }
 
-    /// Number of ranges.
+    /// Returns the number of ranges.
     pub fn len(&self) -> usize {
-        // ORDERING: Relaxed; a number without anything behind it.
+        // ORDERING: Relaxed; the count publishes no other data.
         self.ranges.load(Ordering::Relaxed)
     }
 
-    /// True where there is no range.
+    /// Returns true if there are no ranges.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of all nodes, those held in reserve included.
+    /// Returns the bytes of the map and all its nodes, including reserved ones.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.writer.lock().bytes()
     }
 
-    /// Gives the memory of nodes that are not in use back to the allocator.
-    pub fn trim(&mut self) {
-        self.writer.get_mut().trim();
-    }
-
-    /// Begins a change. Waits for another writer.
+    /// Starts changing the map; waits while there is another writer.
     #[inline]
     pub fn write(&self) -> Writer<'_> {
         Writer::new(self, self.writer.lock())

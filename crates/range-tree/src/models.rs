@@ -1,6 +1,8 @@
-//! Models of a reader beside a writer, run by loom over all interleavings (up to a bound on
-//! preemptions, see `ci/loom.sh`). Nodes have three rows, so that one insert splits and one removal
-//! merges.
+//! Loom models of a reader concurrent with a writer, run over all interleavings up to a bound on
+//! preemptions (see `ci/loom.sh`).
+//!
+//! Nodes have three rows, so that one insert splits a node and one removal merges two. The comment
+//! on each model says which error makes it fail.
 
 use crate::{Entry, RangeTree};
 use loom::sync::Arc;
@@ -23,7 +25,7 @@ fn tree(ranges: impl IntoIterator<Item = u64>) -> Arc<RangeTree> {
     Arc::new(tree)
 }
 
-/// A writer changes the tree while a reader looks; the model ends with a valid tree.
+/// Runs a writer and a reader concurrently; afterwards the tree must be valid.
 fn model(
     ranges: impl IntoIterator<Item = u64> + Clone + Send + Sync + 'static,
     change: impl Fn(&RangeTree) + Clone + Send + Sync + 'static,
@@ -34,13 +36,13 @@ fn model(
         let (shared, change) = (tree.clone(), change.clone());
         let writer = thread::spawn(move || change(&shared));
         look(&tree);
-        writer.join().expect("the writer ends");
+        writer.join().expect("writer thread");
         tree.validate().expect("valid");
     });
 }
 
-/// Would go wrong: a reader that has passed the parent before the split looks for a range in the
-/// left leaf after it has moved to the right one, and finds nothing.
+/// Fails if a reader that passed the parent before a split looks for a range in the left leaf after
+/// the range has moved to the right one, and finds nothing.
 #[test]
 fn a_split_loses_no_range() {
     model(
@@ -50,8 +52,8 @@ fn a_split_loses_no_range() {
     );
 }
 
-/// Would go wrong: the reader holds the right leaf, whose ranges go to the left one, and takes the
-/// emptied leaf for the end of the map.
+/// Fails if a reader has a version of the right leaf, whose ranges move to the left one, and takes
+/// the empty leaf for the end of the map.
 #[test]
 fn a_merge_loses_no_range() {
     let merge = |t: &RangeTree| {
@@ -60,10 +62,10 @@ fn a_merge_loses_no_range() {
     model(0..4, merge, |t| assert_eq!(t.find(32), Some(range(3))));
 }
 
-/// Would go wrong: the leaf that the reader stands in leaves the tree, is taken again for other
-/// ranges, and the reader reports one of those.
+/// Fails if the leaf that a reader is in is removed and reused for other ranges, and the reader
+/// returns one of those.
 #[test]
-fn a_leaf_used_again_is_not_taken_for_the_old_one() {
+fn a_reused_leaf_is_not_taken_for_the_old_one() {
     let reuse = |t: &RangeTree| {
         let mut writer = t.write();
         writer.remove(0);
@@ -78,15 +80,15 @@ fn a_leaf_used_again_is_not_taken_for_the_old_one() {
     });
 }
 
-/// Would go wrong: the search goes by the old end and the answer has the new one, or the start of
-/// one range comes with the end of the other.
+/// Fails if the search uses the old end and returns the new one, or if a reader returns the start
+/// of one range with the end of another.
 #[test]
-fn bounds_belong_together() {
+fn bounds_are_consistent() {
     model(
         0..2,
         |t| t.write().resize(10, 7, 18),
         |t| {
-            let found = t.find(6).expect("there always is one");
+            let found = t.find(6).expect("a range above");
             assert!(
                 found == range(1) || (found.start, found.end) == (7, 18),
                 "{found:?}"
@@ -95,11 +97,11 @@ fn bounds_belong_together() {
     );
 }
 
-/// Would go wrong: the end of a child grows in the leaf first and in its parent later. A reader that
-/// has seen the range's new end looks for an address in its new part, passes the child by, and is
-/// told of the next range.
+/// Fails if the end of a child grows in the leaf first and in its parent later: a reader that has
+/// seen the range's new end looks for an address in its new part, skips the child, and returns the
+/// next range.
 #[test]
-fn a_parent_follows_its_child() {
+fn a_parent_changes_with_its_child() {
     let grow = |t: &RangeTree| t.write().resize(10, 10, 20);
     model(0..4, grow, |t| {
         let grown = t.find(12).is_some_and(|e| e.end == 20);
@@ -112,10 +114,10 @@ fn a_parent_follows_its_child() {
     });
 }
 
-/// Would go wrong: the search sees the gap before a range moved into it, and the range's old place
-/// as taken; no state of the map had both.
+/// Fails if the search sees the gap before a range that moved into the gap, and sees the range's
+/// old place as taken; no state of the map has both.
 #[test]
-fn a_gap_is_of_one_state() {
+fn a_gap_is_consistent() {
     let change = |t: &RangeTree| {
         t.write().resize(10, 8, 18);
     };

@@ -1,41 +1,42 @@
-//! A node: up to `N` rows in columns, behind a version that readers check.
+//! Tree node: up to `N` rows, stored in columns, with a version that readers check.
 //!
-//! A row says where its part of the map begins and ends; its word is the caller's (in a leaf) or a
-//! child (in an inner node, where a row also keeps the largest gap inside of the child). Every
-//! field is an atomic, so a reader that looks while a writer works reads old or new words, never
-//! anything else; the version tells it that they may not belong together.
+//! Each row covers a part of the map. It stores the start, the end and a word: the caller's word in
+//! a leaf, a child in an inner node. A row of an inner node also stores the largest gap inside of
+//! the child. Every field is atomic, so a reader that is concurrent with the writer reads old or
+//! new words and nothing else. The version tells it whether they belong together.
 //!
 //! # Picture
 //! ```text
-//! line 0:  head │ signs[0..7]         every STRIDE-th of the ends
+//! line 0:  head │ pivots[0..7]        every STRIDE-th end
 //! then:    ends[0..N] │ starts[0..N] │ words[0..N] │ inner only: gaps[0..N], rooms[0..N]
 //! head:    version : 55 │ BUSY : 1 │ len : 8
 //! ```
-//! The signs tell which eight of the ends to look at, so a search reads two cache lines and makes
-//! no jump that depends on data. Rows beyond `len` have `u64::MAX` in `ends` and `starts`, so that it
-//! needs no length either.
+//! The pivots select which eight ends to compare, so a search reads two cache lines and has no
+//! data-dependent branch. Rows beyond `len` have `u64::MAX` in `ends` and `starts`, so the search
+//! does not need the length either.
 //!
 //! # Locking
-//! One writer at a time ([`begin`](Node::begin) … [`end`](Node::end)). A reader takes the head with
-//! [`enter`](Node::enter), reads, and asks [`holds`](Node::holds).
+//! One writer at a time ([`begin_write`](Node::begin_write) … [`end_write`](Node::end_write)). A
+//! reader loads the head with [`begin_read`](Node::begin_read), reads, and then checks
+//! [`is_unchanged`](Node::is_unchanged).
 
 use vmarea_sync::primitive::{AtomicPtr, AtomicU64, Ordering, fence};
 
-/// Rows of a leaf and of an inner node. Small in tests, so that splits and merges are common.
+/// Number of rows of a leaf. Small in tests, so that splits and merges are common.
 pub(crate) const LEAF: usize = if SMALL { 3 } else { 64 };
 pub(crate) const INNER: usize = if SMALL { 3 } else { 64 };
-const SIGNS: usize = if SMALL { 1 } else { 7 };
+const PIVOTS: usize = if SMALL { 1 } else { 7 };
 const SMALL: bool = cfg!(any(test, loom));
 
-/// Rows that an inner node has room for after a split, at least.
+/// Minimum number of free rows in an inner node after a split.
 pub(crate) const SPARE: usize = if INNER < 16 { 1 } else { INNER / 8 };
 
 const LEN: u64 = 0xff;
 const BUSY: u64 = 0x100;
-/// Added by a whole change: the version moves by one, and BUSY goes out.
+/// Added to the head at the end of a change to increment the version.
 const VERSION: u64 = 0x200;
 
-/// Where a child or leaf begins and ends, and the largest gap between its ranges.
+/// Bounds of a child or leaf, and the largest gap between its ranges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Span {
     pub start: u64,
@@ -43,14 +44,14 @@ pub(crate) struct Span {
     pub gap: u64,
 }
 
-/// One row.
+/// One row of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<V> {
     pub span: Span,
     pub word: V,
 }
 
-/// A word that can be read while it is written.
+/// A word that can be read while it is being written.
 pub(crate) trait Word {
     type Value: Copy;
     fn empty() -> Self;
@@ -75,60 +76,60 @@ impl Word for AtomicU64 {
     }
 }
 
-/// Names a node: its address, with the lowest bit set for a leaf. Null names none.
+/// Tagged pointer to a node; the lowest bit is set for a leaf. May be null.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Child(pub *mut ());
+pub(crate) struct NodePtr(pub *mut ());
 
 impl Word for AtomicPtr<()> {
-    type Value = Child;
+    type Value = NodePtr;
     fn empty() -> Self {
         AtomicPtr::new(core::ptr::null_mut())
     }
     #[inline]
-    fn load(&self) -> Child {
-        // ORDERING: Acquire, pairs with the Release in `store`: a node's first content is visible
-        // to whoever finds it, even before its head is checked.
-        Child(self.load(Ordering::Acquire))
+    fn load(&self) -> NodePtr {
+        // ORDERING: Acquire, pairs with the Release in `store`: a reader that finds a new node sees
+        // it initialized, even before it checks the head.
+        NodePtr(self.load(Ordering::Acquire))
     }
     #[inline]
-    fn store(&self, value: Child) {
+    fn store(&self, value: NodePtr) {
         // ORDERING: Release, pairs with the Acquire in `load`.
         self.store(value.0, Ordering::Release)
     }
 }
 
-/// The head that a reader found.
+/// Head of a node as loaded by a reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seen(u64);
+pub(crate) struct Head(u64);
 
-impl Seen {
+impl Head {
     #[inline]
     pub fn len(self) -> usize {
         (self.0 & LEN) as usize
     }
 }
 
-/// See the module's picture.
+/// See the picture in the module documentation.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Node<W, const N: usize, const G: usize> {
     head: AtomicU64,
-    /// The last end of each block of rows but the last.
-    signs: [AtomicU64; SIGNS],
+    /// Last end of each block of rows, except the last block.
+    pivots: [AtomicU64; PIVOTS],
     ends: [AtomicU64; N],
     starts: [AtomicU64; N],
     words: [W; N],
     gaps: [AtomicU64; G],
-    /// The larger of a row's gap and of the gap before it: one column for a search to run along.
+    /// Larger of a row's gap and the gap before the row, so that a search scans one column.
     rooms: [AtomicU64; G],
 }
 
-/// A node whose words are the caller's.
+/// Node whose words belong to the caller.
 pub(crate) type Leaf = Node<AtomicU64, LEAF, 0>;
-/// A node whose words are nodes.
+/// Node whose words are pointers to its children.
 pub(crate) type Inner = Node<AtomicPtr<()>, INNER, INNER>;
 
-/// How many of `keys` are at most `key`. Without a branch: all of them are looked at.
+/// Returns how many of `keys` are at most `key`. Compares all of them, without a branch.
 #[inline]
 fn count(keys: &[AtomicU64], key: u64) -> usize {
     keys.iter()
@@ -136,20 +137,20 @@ fn count(keys: &[AtomicU64], key: u64) -> usize {
         .sum()
 }
 
-/// As [`count`], over ascending keys, by halving.
+/// Like [`count`], but uses binary search on ascending keys.
 #[inline]
 fn rank(keys: &[AtomicU64], key: u64) -> usize {
     keys.partition_point(|k| k.load(Ordering::Relaxed) <= key)
 }
 
-/// Moves all words of a column one place up; the last is lost.
+/// Moves all words of a column up by one; drops the last.
 fn shift_up<W: Word>(column: &[W]) {
     for pair in column.windows(2).rev() {
         pair[1].store(pair[0].load());
     }
 }
 
-/// Moves all words of a column down; the first `count` are lost.
+/// Moves all words of a column down by `count`; drops the first `count`.
 fn shift_down<W: Word>(column: &[W], count: usize) {
     for (to, from) in column.iter().zip(&column[count..]) {
         to.store(from.load());
@@ -157,14 +158,14 @@ fn shift_down<W: Word>(column: &[W], count: usize) {
 }
 
 impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
-    /// Rows in a block.
-    const STRIDE: usize = N.div_ceil(SIGNS + 1);
+    /// Number of rows in a block.
+    const STRIDE: usize = N.div_ceil(PIVOTS + 1);
 
-    /// An empty node.
+    /// Creates an empty node.
     pub fn new() -> Self {
         Node {
             head: AtomicU64::new(0),
-            signs: core::array::from_fn(|_| AtomicU64::new(u64::MAX)),
+            pivots: core::array::from_fn(|_| AtomicU64::new(u64::MAX)),
             ends: core::array::from_fn(|_| AtomicU64::new(u64::MAX)),
             starts: core::array::from_fn(|_| AtomicU64::new(u64::MAX)),
             words: core::array::from_fn(|_| W::empty()),
@@ -173,34 +174,34 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         }
     }
 
-    // Reading.
+    // Reading. May run concurrently with the writer.
 
-    /// The head, unless a writer is at work.
+    /// Starts a read. Returns the head, or `None` while a writer changes the node.
     #[inline]
-    pub fn enter(&self) -> Option<Seen> {
-        // ORDERING: Acquire, pairs with the Release in `end`.
+    pub fn begin_read(&self) -> Option<Head> {
+        // ORDERING: Acquire, pairs with the Release in `end_write`.
         let head = self.head.load(Ordering::Acquire);
-        (head & BUSY == 0).then_some(Seen(head))
+        (head & BUSY == 0).then_some(Head(head))
     }
 
-    /// True if all that was read since `enter` belongs together.
+    /// Returns true if the node has not changed since `begin_read` returned `seen`.
     #[inline]
-    pub fn holds(&self, seen: Seen) -> bool {
-        // ORDERING: Acquire fence, pairs with the Release fence in `begin`: whoever read a word of
-        // a change finds the head of that change, or a later one.
+    pub fn is_unchanged(&self, seen: Head) -> bool {
+        // ORDERING: Acquire fence, pairs with the Release fence in `begin_write`: a reader that has
+        // read a word of a change loads the head of that change or a later one.
         fence(Ordering::Acquire);
         self.head.load(Ordering::Relaxed) == seen.0
     }
 
-    /// First row that ends after `addr`; `len` or more if there is none.
+    /// Returns the first row that ends after `addr`; `len` or more if there is none.
     #[inline]
     pub fn first_ending_after(&self, addr: u64) -> usize {
-        let from = count(&self.signs, addr) * Self::STRIDE;
+        let from = count(&self.pivots, addr) * Self::STRIDE;
         let block = &self.ends[from..N.min(from + Self::STRIDE)];
         from + count(block, addr)
     }
 
-    /// Number of rows that start below `addr`.
+    /// Returns the number of rows that start below `addr`.
     #[inline]
     pub fn starting_below(&self, addr: u64) -> usize {
         addr.checked_sub(1)
@@ -222,7 +223,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         self.words[row].load()
     }
 
-    /// Largest gap inside of the row's child; 0 in a leaf.
+    /// Returns the largest gap inside of the row's child; 0 in a leaf.
     #[inline]
     pub fn gap(&self, row: usize) -> u64 {
         self.gaps
@@ -230,7 +231,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
             .map_or(0, |gap| gap.load(Ordering::Relaxed))
     }
 
-    /// The first row from `from` on, below `len`, whose child or whose left side has room.
+    /// Returns the first row in `from..len` with a gap of `size` in its child or before it.
     #[inline]
     pub fn next_room(&self, from: usize, len: usize, size: u64) -> Option<usize> {
         let rooms = self.rooms.get(from..len)?;
@@ -240,7 +241,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
             .map(|i| from + i)
     }
 
-    /// The last row below `below` whose child or whose left side has room.
+    /// Returns the last row below `below` with a gap of `size` in its child or before it.
     #[inline]
     pub fn last_room(&self, below: usize, size: u64) -> Option<usize> {
         self.rooms
@@ -249,7 +250,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
             .rposition(|r| r.load(Ordering::Relaxed) >= size)
     }
 
-    /// A row. Of a leaf, with gap 0.
+    /// Returns a row. In a leaf the gap is 0.
     #[inline]
     pub fn row(&self, row: usize) -> Row<W::Value> {
         let span = Span {
@@ -263,49 +264,49 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         }
     }
 
-    // Writing. Only the tree's one writer calls what follows.
+    // Writing. Only the tree's single writer may call the following methods.
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[inline]
     pub fn len(&self) -> usize {
         (self.head.load(Ordering::Relaxed) & LEN) as usize
     }
 
-    /// Keeps readers out, or makes them come again.
+    /// Starts a change: new readers fail, and current readers retry.
     #[inline]
-    pub fn begin(&self) {
+    pub fn begin_write(&self) {
         let head = self.head.load(Ordering::Relaxed);
-        debug_assert_eq!(head & BUSY, 0, "a change within a change");
+        debug_assert_eq!(head & BUSY, 0, "nested change of a node");
         self.head.store(head | BUSY, Ordering::Relaxed);
-        // ORDERING: Release fence, pairs with the Acquire fence in `holds`.
+        // ORDERING: Release fence, pairs with the Acquire fence in `is_unchanged`.
         fence(Ordering::Release);
     }
 
-    /// True between `begin` and `end`.
+    /// Returns true between `begin_write` and `end_write`.
     #[inline]
     pub fn is_busy(&self) -> bool {
         self.head.load(Ordering::Relaxed) & BUSY != 0
     }
 
-    /// Lets readers in again. The node has `len` rows now.
+    /// Ends a change, after which the node has `len` rows. Admits readers again.
     #[inline]
-    pub fn end(&self, len: usize) {
+    pub fn end_write(&self, len: usize) {
         debug_assert!(len <= N);
         let head = self.head.load(Ordering::Relaxed);
         debug_assert_ne!(head & BUSY, 0);
         (0..if G > 0 { len } else { 0 }).for_each(|row| self.set_room(row));
-        for (block, sign) in self.signs.iter().enumerate() {
+        for (block, pivot) in self.pivots.iter().enumerate() {
             let end = self.end_of((block + 1) * Self::STRIDE - 1);
-            sign.store(end, Ordering::Relaxed);
+            pivot.store(end, Ordering::Relaxed);
         }
-        // ORDERING: Release, pairs with the Acquire in `enter`.
+        // ORDERING: Release, pairs with the Acquire in `begin_read`.
         self.head.store(
             (head & !(LEN | BUSY)) + VERSION + len as u64,
             Ordering::Release,
         );
     }
 
-    /// Writes a row's bounds. The node is busy, or they do not change.
+    /// Writes the bounds of a row. The node must be busy, unless they do not change.
     #[inline]
     pub fn set_span(&self, row: usize, span: Span) {
         self.starts[row].store(span.start, Ordering::Relaxed);
@@ -313,7 +314,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         self.set_gap(row, span.gap);
     }
 
-    /// Writes a row's gap: what a search for a range does not read, so the node need not be busy.
+    /// Writes the gap of a row. Lookups do not read it, so the node need not be busy.
     #[inline]
     pub fn set_gap(&self, row: usize, size: u64) {
         if let Some(gap) = self.gaps.get(row) {
@@ -321,7 +322,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         }
     }
 
-    /// Brings a row's room up to date.
+    /// Updates the room of a row.
     #[inline]
     pub fn set_room(&self, row: usize) {
         let before = self.gap_before(row);
@@ -330,7 +331,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         }
     }
 
-    /// The room that the row is written down with.
+    /// Returns the stored room of a row.
     pub fn room(&self, row: usize) -> u64 {
         self.rooms
             .get(row)
@@ -343,7 +344,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         self.set_span(row, content.span);
     }
 
-    /// Makes room at `row` of `len` rows and writes it.
+    /// Inserts a row at `row` of `len` rows.
     pub fn insert(&self, row: usize, len: usize, content: Row<W::Value>) {
         shift_up(&self.ends[row..=len]);
         shift_up(&self.starts[row..=len]);
@@ -354,7 +355,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         self.set(row, content);
     }
 
-    /// Takes `count` rows from `row` on away, of `len`.
+    /// Removes `count` of `len` rows, starting at `row`.
     pub fn remove(&self, row: usize, count: usize, len: usize) {
         shift_down(&self.ends[row..len], count);
         shift_down(&self.starts[row..len], count);
@@ -368,26 +369,26 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         }
     }
 
-    /// Copies `count` rows of another node, from its row `from` on, to `to`.
+    /// Copies `count` rows of another node, starting at its row `from`, to row `to`.
     pub fn copy(&self, to: usize, source: &Self, from: usize, count: usize) {
         for i in 0..count {
             self.set(to + i, source.row(from + i));
         }
     }
 
-    /// The gap between two neighbouring rows, the first of which is `row`.
+    /// Returns the gap between `row` and the row after it.
     #[inline]
     fn gap_after(&self, row: usize) -> u64 {
         self.start(row + 1) - self.end_of(row)
     }
 
-    /// The gap between a row and the one before it; 0 for the first.
+    /// Returns the gap before `row`; 0 for the first row.
     #[inline]
     pub fn gap_before(&self, row: usize) -> u64 {
         if row > 0 { self.gap_after(row - 1) } else { 0 }
     }
 
-    /// The largest gap that `row` of `len` has a part in: inside of it, and on both sides.
+    /// Returns the largest of the gaps inside, before and after `row` of `len` rows.
     #[inline]
     pub fn gap_around(&self, row: usize, len: usize) -> u64 {
         let before = self.gap_before(row);
@@ -399,7 +400,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         before.max(after).max(self.gap(row))
     }
 
-    /// What the parent's row says of this node. It has a row.
+    /// Returns the span for this node's row in its parent. The node must not be empty.
     pub fn span(&self, len: usize) -> Span {
         let between = (0..len - 1).map(|row| self.gap_after(row).max(self.gap(row)));
         let gap = between.max().unwrap_or(0).max(self.gap(len - 1));

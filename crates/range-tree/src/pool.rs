@@ -1,46 +1,46 @@
-//! The tree's nodes: allocated one by one, kept until the tree ends.
+//! Allocation of the tree's nodes, which stay allocated until the tree is dropped.
 //!
-//! A reader may still look at a node that has left the tree, so nodes go back to this pool and
-//! never to the allocator while the tree is shared. A leaf is never used again as an inner node.
+//! A reader may still read a node that was removed from the tree, so removed nodes return to this
+//! pool and not to the allocator. A leaf is never reused as an inner node.
 //!
 //! # Invariants
-//! P1  every [`Child`] that is stored in a tree was made by the tree's own pool
-//! P2  a node lives until [`Pool::trim`] or the pool's end, which need the tree exclusively
+//! P1  every [`NodePtr`] that is stored in a tree was created by the tree's own pool
+//! P2  a node lives as long as its pool
 
 use crate::OutOfMemory;
-use crate::node::{Child, Inner, Leaf, Node, SPARE, Word};
+use crate::node::{Inner, Leaf, Node, NodePtr, SPARE, Word};
 use alloc::alloc::{Layout, alloc, dealloc};
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 
-/// Nodes of one kind.
+/// All nodes of one kind.
 #[derive(Debug)]
-struct Stock<T> {
+struct NodeStore<T> {
     all: Vec<NonNull<T>>,
-    /// Those that are in no tree. Has the capacity of `all`, so that a node can always come back.
+    /// Nodes that are in no tree. Has the capacity of `all`, so that returning a node cannot fail.
     free: Vec<NonNull<T>>,
 }
 
-impl<W: Word, const N: usize, const G: usize> Stock<Node<W, N, G>> {
+impl<W: Word, const N: usize, const G: usize> NodeStore<Node<W, N, G>> {
     const LAYOUT: Layout = Layout::new::<Node<W, N, G>>();
 
     const fn new() -> Self {
-        Stock {
+        NodeStore {
             all: Vec::new(),
             free: Vec::new(),
         }
     }
 
-    /// Allocates until `count` are free.
+    /// Allocates nodes until `count` are free.
     fn reserve(&mut self, count: usize) -> Result<(), OutOfMemory> {
         while self.free.len() < count {
             self.all.try_reserve(1).map_err(|_| OutOfMemory)?;
             let missing = self.all.len() + 1 - self.free.len();
             self.free.try_reserve(missing).map_err(|_| OutOfMemory)?;
-            // SAFETY: a node is not of size zero.
+            // SAFETY: the size of a node is not zero.
             let fresh = unsafe { alloc(Self::LAYOUT) }.cast::<Node<W, N, G>>();
             let fresh = NonNull::new(fresh).ok_or(OutOfMemory)?;
-            // SAFETY: allocated just now with the node's layout.
+            // SAFETY: just allocated, with the layout of a node.
             unsafe { fresh.write(Node::new()) };
             self.all.push(fresh);
             self.free.push(fresh);
@@ -48,18 +48,12 @@ impl<W: Word, const N: usize, const G: usize> Stock<Node<W, N, G>> {
         Ok(())
     }
 
-    /// Gives memory back.
-    fn release(&mut self, which: Release) {
-        let mut gone = core::mem::take(&mut self.free);
-        match which {
-            Release::All => gone = core::mem::take(&mut self.all),
-            Release::Free => {
-                gone.sort_unstable();
-                self.all.retain(|node| gone.binary_search(node).is_err());
-            }
-        }
-        for node in gone {
-            // SAFETY: made by `reserve`; it is in no list any more, and by P2 nobody reads it.
+    /// Frees all nodes.
+    fn release(&mut self) {
+        self.free.clear();
+        for node in self.all.drain(..) {
+            // SAFETY: allocated by `reserve`; no list contains it any more, and by P2 no reader is
+            // left.
             unsafe {
                 node.drop_in_place();
                 dealloc(node.as_ptr().cast(), Self::LAYOUT);
@@ -68,53 +62,48 @@ impl<W: Word, const N: usize, const G: usize> Stock<Node<W, N, G>> {
     }
 }
 
-/// Which nodes to give back.
-enum Release {
-    Free,
-    All,
-}
-
-/// See the module.
+/// The node pool of a tree; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    leaves: Stock<Leaf>,
-    inners: Stock<Inner>,
-    /// Inserts that find their nodes without another [`reserve`](Pool::reserve).
+    leaves: NodeStore<Leaf>,
+    inners: NodeStore<Inner>,
+    /// Number of inserts for which nodes are reserved.
     promised: usize,
-    /// Levels of inner nodes in the tree.
+    /// Number of levels of inner nodes in the tree.
     pub height: usize,
 }
 
-// SAFETY: the pool owns its nodes; they hold atomics only.
+// SAFETY: the pool owns its nodes, which contain only atomics.
 unsafe impl Send for Pool {}
 
 const LEAF_TAG: usize = 1;
 
-/// What a [`Child`] names.
+/// Reference to the node that a [`NodePtr`] points to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Opened<'t> {
+pub(crate) enum NodeRef<'t> {
     Leaf(&'t Leaf),
     Inner(&'t Inner),
 }
 
-impl Child {
-    pub const NONE: Child = Child(core::ptr::null_mut());
+impl NodePtr {
+    pub const NULL: NodePtr = NodePtr(core::ptr::null_mut());
 
-    /// The node; `None` for null.
+    /// Returns the node; `None` for null.
     ///
     /// # Safety
-    /// The pool that made it lives, and is not trimmed, for `'t`.
+    /// The pool that created the node must live for `'t`.
     #[inline]
-    pub unsafe fn open<'t>(self) -> Option<Opened<'t>> {
+    pub unsafe fn node<'t>(self) -> Option<NodeRef<'t>> {
         if self.0.is_null() {
             None
         } else if self.0.addr() & LEAF_TAG != 0 {
             let leaf = self.0.map_addr(|addr| addr & !LEAF_TAG).cast::<Leaf>();
-            // SAFETY: by P1 made by `take_leaf` from a live leaf, which by P2 lives on.
-            Some(Opened::Leaf(unsafe { &*leaf }))
+            // SAFETY: by P1 created by `take_leaf` from a live leaf, which by P2 is still alive.
+            Some(NodeRef::Leaf(unsafe { &*leaf }))
         } else {
-            // SAFETY: by P1 made by `take_inner` from a live inner node, which by P2 lives on.
-            Some(Opened::Inner(unsafe { &*self.0.cast::<Inner>() }))
+            // SAFETY: by P1 created by `take_inner` from a live inner node, which by P2 is still
+            // alive.
+            Some(NodeRef::Inner(unsafe { &*self.0.cast::<Inner>() }))
         }
     }
 }
@@ -122,18 +111,18 @@ impl Child {
 impl Pool {
     pub const fn new() -> Self {
         Pool {
-            leaves: Stock::new(),
-            inners: Stock::new(),
+            leaves: NodeStore::new(),
+            inners: NodeStore::new(),
             promised: 0,
             height: 0,
         }
     }
 
-    /// Sees to it that `inserts` inserts find their nodes.
+    /// Reserves the nodes for `inserts` inserts.
     ///
-    /// An insert splits at most one node of each level and adds at most one level. A node that was
-    /// split is full again only after [`SPARE`] more inserts, so few inserts cannot split more
-    /// inner nodes than there are.
+    /// An insert splits at most one node on each level and adds at most one level. A node that was
+    /// split becomes full again only after [`SPARE`] more inserts, so a few inserts cannot split
+    /// more inner nodes than there are.
     pub fn reserve(&mut self, inserts: usize) -> Result<(), OutOfMemory> {
         if inserts <= self.promised {
             return Ok(());
@@ -151,33 +140,33 @@ impl Pool {
         Ok(())
     }
 
-    /// Begins an insert: takes one of those promised, or reserves for it.
+    /// Starts an insert: uses one reservation, or makes one.
     pub fn begin_insert(&mut self) -> Result<(), OutOfMemory> {
         self.reserve(1)?;
         self.promised -= 1;
         Ok(())
     }
 
-    /// A free leaf. One was reserved.
-    pub fn take_leaf(&mut self) -> Child {
-        let leaf = self.leaves.free.pop().expect("a leaf was reserved");
-        Child(leaf.as_ptr().cast::<()>().map_addr(|addr| addr | LEAF_TAG))
+    /// Takes a reserved leaf.
+    pub fn take_leaf(&mut self) -> NodePtr {
+        let leaf = self.leaves.free.pop().expect("no leaf is reserved");
+        NodePtr(leaf.as_ptr().cast::<()>().map_addr(|addr| addr | LEAF_TAG))
     }
 
-    /// A free inner node. One was reserved.
-    pub fn take_inner(&mut self) -> Child {
-        Child(
+    /// Takes a reserved inner node.
+    pub fn take_inner(&mut self) -> NodePtr {
+        NodePtr(
             self.inners
                 .free
                 .pop()
-                .expect("an inner node was reserved")
+                .expect("no inner node is reserved")
                 .as_ptr()
                 .cast(),
         )
     }
 
-    /// Takes back a node that has left the tree.
-    pub fn retire(&mut self, child: Child) {
+    /// Returns a node that was removed from the tree.
+    pub fn retire(&mut self, child: NodePtr) {
         let untagged = child.0.map_addr(|addr| addr & !LEAF_TAG);
         let Some(node) = NonNull::new(untagged) else {
             return;
@@ -189,19 +178,12 @@ impl Pool {
         }
     }
 
-    /// Gives the memory of free nodes back. Nobody may be reading the tree.
-    pub fn trim(&mut self) {
-        self.promised = 0;
-        self.leaves.release(Release::Free);
-        self.inners.release(Release::Free);
-    }
-
-    /// Bytes of all nodes, those in reserve included.
+    /// Returns the bytes of all nodes, including reserved ones.
     pub fn bytes(&self) -> usize {
         self.leaves.all.len() * size_of::<Leaf>() + self.inners.all.len() * size_of::<Inner>()
     }
 
-    /// Nodes that are in the tree: leaves, inner nodes.
+    /// Returns the number of leaves and of inner nodes in the tree.
     pub fn used(&self) -> (usize, usize) {
         let used = |all: usize, free: usize| all - free;
         (
@@ -213,7 +195,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.leaves.release(Release::All);
-        self.inners.release(Release::All);
+        self.leaves.release();
+        self.inners.release();
     }
 }

@@ -1,25 +1,25 @@
-//! Lookups, which take no lock.
+//! Lockless lookups.
 //!
 //! # Locking
-//! A reader goes down hand over hand: it takes the child's version, then checks that the parent
-//! has not changed since its own was taken. So each node was, at the moment when the root was
-//! checked, as the reader saw it, and that is the moment of which the answer is true. A node that
-//! was taken out and used elsewhere has another version, and the reader comes again.
+//! Optimistic lock coupling: a reader loads the child's version, and then checks that the parent
+//! has not changed since it loaded the parent's. So at the moment when the reader checked the root,
+//! each node was as the reader saw it, and the answer is that of this moment. A node that was
+//! removed and reused has another version, and the reader retries.
 
-use crate::node::{Child, Leaf, Row, Seen};
-use crate::pool::Opened;
+use crate::node::{Head, Leaf, NodePtr, Row};
+use crate::pool::NodeRef;
 use crate::{Contended, Entry, RangeTree};
 use vmarea_sync::primitive::{Ordering, spin_loop};
 
-/// Where a reader looks: a node and the version it had.
-type Place<'t> = (Opened<'t>, Seen);
+/// Position of a reader: a node and its version.
+type Position<'t> = (NodeRef<'t>, Head);
 
-impl Opened<'_> {
+impl NodeRef<'_> {
     #[inline]
-    pub(crate) fn enter(self) -> Option<Seen> {
+    pub(crate) fn begin_read(self) -> Option<Head> {
         match self {
-            Opened::Leaf(leaf) => leaf.enter(),
-            Opened::Inner(inner) => inner.enter(),
+            NodeRef::Leaf(leaf) => leaf.begin_read(),
+            NodeRef::Inner(inner) => inner.begin_read(),
         }
     }
 }
@@ -33,34 +33,37 @@ pub(crate) fn entry(row: Row<u64>) -> Entry {
 }
 
 impl RangeTree {
-    /// The range that holds `addr`.
+    /// Returns the range that contains `addr`.
     #[inline]
     pub fn get(&self, addr: u64) -> Option<Entry> {
         self.find(addr).filter(|e| e.start <= addr)
     }
 
-    /// The first range that ends after `addr`: the one that holds it, or the next one up.
+    /// Returns the range that contains `addr`, or else the next one above.
     #[inline]
     pub fn find(&self, addr: u64) -> Option<Entry> {
-        again(|| self.try_find(addr))
+        retry(|| self.try_find(addr))
     }
 
-    /// The last range that starts below `addr`.
+    /// Returns the last range that starts below `addr`.
     #[inline]
     pub fn prev(&self, addr: u64) -> Option<Entry> {
-        again(|| self.try_prev(addr))
+        retry(|| self.try_prev(addr))
     }
 
-    /// [`find`](Self::find), for a caller who has something better to do than to wait for a writer.
+    /// Like [`find`](Self::find), but does not retry.
+    ///
+    /// # Errors
+    /// If the reader met a writer in the same node.
     #[inline]
     pub fn try_find(&self, addr: u64) -> Result<Option<Entry>, Contended> {
         Ok(self.seek(addr)?.map(|(_, _, _, entry)| entry))
     }
 
-    /// The ranges that overlap `[low, high)`, in ascending order.
+    /// Iterates over the ranges that overlap `[low, high)`, in ascending order.
     ///
-    /// Each one was in the map at some moment of the iteration, and begins where the one before ends
-    /// or later. A range that a writer moves meanwhile over the end of the last one is left out.
+    /// Each range was in the map at some moment of the iteration, and starts at or after the end of
+    /// the previous one. A range that a writer meanwhile moves over that end is skipped.
     pub fn ranges(&self, low: u64, high: u64) -> Ranges<'_> {
         Ranges {
             tree: self,
@@ -70,33 +73,33 @@ impl RangeTree {
         }
     }
 
-    /// The leaf, its version, the row and its content: the first that ends after `addr`.
+    /// Finds the first range that ends after `addr`: leaf, head, row and content.
     #[inline]
-    fn seek(&self, addr: u64) -> Result<Option<(&Leaf, Seen, usize, Entry)>, Contended> {
-        let Some((mut node, mut seen)) = self.enter_root()? else {
+    fn seek(&self, addr: u64) -> Result<Option<(&Leaf, Head, usize, Entry)>, Contended> {
+        let Some((mut node, mut seen)) = self.begin_read_root()? else {
             return Ok(None);
         };
         loop {
             match node {
-                Opened::Inner(inner) => {
+                NodeRef::Inner(inner) => {
                     let row = inner.first_ending_after(addr);
                     if row >= seen.len() {
-                        return inner.holds(seen).then_some(None).ok_or(Contended);
+                        return inner.is_unchanged(seen).then_some(None).ok_or(Contended);
                     }
-                    let child = self.enter(inner.word(row))?;
-                    if !inner.holds(seen) {
+                    let child = self.begin_read(inner.word(row))?;
+                    if !inner.is_unchanged(seen) {
                         return Err(Contended);
                     }
                     (node, seen) = child;
                 }
-                Opened::Leaf(leaf) => {
+                NodeRef::Leaf(leaf) => {
                     let row = leaf.first_ending_after(addr);
                     if row >= seen.len() {
-                        return leaf.holds(seen).then_some(None).ok_or(Contended);
+                        return leaf.is_unchanged(seen).then_some(None).ok_or(Contended);
                     }
                     let found = entry(leaf.row(row));
                     return leaf
-                        .holds(seen)
+                        .is_unchanged(seen)
                         .then_some(Some((leaf, seen, row, found)))
                         .ok_or(Contended);
                 }
@@ -105,76 +108,76 @@ impl RangeTree {
     }
 
     fn try_prev(&self, addr: u64) -> Result<Option<Entry>, Contended> {
-        let Some((mut node, mut seen)) = self.enter_root()? else {
+        let Some((mut node, mut seen)) = self.begin_read_root()? else {
             return Ok(None);
         };
         loop {
             match node {
-                Opened::Inner(inner) => {
+                NodeRef::Inner(inner) => {
                     let Some(row) = inner.starting_below(addr).checked_sub(1) else {
-                        return inner.holds(seen).then_some(None).ok_or(Contended);
+                        return inner.is_unchanged(seen).then_some(None).ok_or(Contended);
                     };
-                    let child = self.enter(inner.word(row))?;
-                    if !inner.holds(seen) {
+                    let child = self.begin_read(inner.word(row))?;
+                    if !inner.is_unchanged(seen) {
                         return Err(Contended);
                     }
                     (node, seen) = child;
                 }
-                Opened::Leaf(leaf) => {
+                NodeRef::Leaf(leaf) => {
                     let found = leaf
                         .starting_below(addr)
                         .checked_sub(1)
                         .map(|row| entry(leaf.row(row)));
-                    return leaf.holds(seen).then_some(found).ok_or(Contended);
+                    return leaf.is_unchanged(seen).then_some(found).ok_or(Contended);
                 }
             }
         }
     }
 
     #[inline]
-    fn enter_root(&self) -> Result<Option<Place<'_>>, Contended> {
+    fn begin_read_root(&self) -> Result<Option<Position<'_>>, Contended> {
         // ORDERING: Acquire, pairs with the Release in `set_root`.
         let root = self.root.0.load(Ordering::Acquire);
         if root.is_null() {
             return Ok(None);
         }
-        let place = self.enter(Child(root))?;
-        // ORDERING: Relaxed; the Acquire in `enter` keeps it behind. If this still is the root, it
-        // was the root while it had the version that we hold.
+        let position = self.begin_read(NodePtr(root))?;
+        // ORDERING: Relaxed; the Acquire in `begin_read` orders it. If this is still the root, it
+        // was the root while it had the version that was loaded.
         if self.root.0.load(Ordering::Relaxed) == root {
-            Ok(Some(place))
+            Ok(Some(position))
         } else {
             Err(Contended)
         }
     }
 
     #[inline]
-    fn enter(&self, child: Child) -> Result<Place<'_>, Contended> {
-        let node = self.open(child).ok_or(Contended)?;
-        Ok((node, node.enter().ok_or(Contended)?))
+    fn begin_read(&self, child: NodePtr) -> Result<Position<'_>, Contended> {
+        let node = self.node(child).ok_or(Contended)?;
+        Ok((node, node.begin_read().ok_or(Contended)?))
     }
 
     #[inline]
-    pub(crate) fn open(&self, child: Child) -> Option<Opened<'_>> {
-        // SAFETY: a `Child` comes from this tree's root or nodes, so from its pool (P1); the pool is
-        // ours, and trimming or dropping it needs the tree exclusively.
-        unsafe { child.open() }
+    pub(crate) fn node(&self, child: NodePtr) -> Option<NodeRef<'_>> {
+        // SAFETY: a `NodePtr` comes from the root or a node of this tree and therefore from its
+        // pool (P1), which lives as long as the tree.
+        unsafe { child.node() }
     }
 
     #[inline]
-    pub(crate) fn root(&self) -> Child {
+    pub(crate) fn root(&self) -> NodePtr {
         // ORDERING: Acquire, pairs with the Release in `set_root`.
-        Child(self.root.0.load(Ordering::Acquire))
+        NodePtr(self.root.0.load(Ordering::Acquire))
     }
 
-    pub(crate) fn set_root(&self, root: Child) {
-        // ORDERING: Release, pairs with the Acquire in `root` and `enter_root`.
+    pub(crate) fn set_root(&self, root: NodePtr) {
+        // ORDERING: Release, pairs with the Acquire in `root` and `begin_read_root`.
         self.root.0.store(root.0, Ordering::Release);
     }
 }
 
 #[inline]
-fn again<T>(attempt: impl Fn() -> Result<T, Contended>) -> T {
+fn retry<T>(attempt: impl Fn() -> Result<T, Contended>) -> T {
     loop {
         if let Ok(answer) = attempt() {
             return answer;
@@ -183,14 +186,14 @@ fn again<T>(attempt: impl Fn() -> Result<T, Contended>) -> T {
     }
 }
 
-/// Ranges in ascending order; see [`RangeTree::ranges`].
+/// Iterator over ranges in ascending order; see [`RangeTree::ranges`].
 #[derive(Debug)]
 pub struct Ranges<'t> {
     tree: &'t RangeTree,
     at: u64,
     high: u64,
-    /// The leaf and the row of the last range given out.
-    place: Option<(&'t Leaf, Seen, usize)>,
+    /// Leaf and row of the range that was returned last.
+    place: Option<(&'t Leaf, Head, usize)>,
 }
 
 impl Iterator for Ranges<'_> {
@@ -202,9 +205,9 @@ impl Iterator for Ranges<'_> {
                 let next = row + 1;
                 let found =
                     (next < seen.len()).then(|| (leaf, seen, next, entry(leaf.row(next))))?;
-                leaf.holds(seen).then_some(found)
+                leaf.is_unchanged(seen).then_some(found)
             });
-            let (leaf, seen, row, found) = near.or_else(|| again(|| self.tree.seek(self.at)))?;
+            let (leaf, seen, row, found) = near.or_else(|| retry(|| self.tree.seek(self.at)))?;
             let first = self.place.is_none();
             let after = self.at;
             self.place = Some((leaf, seen, row));

@@ -1,4 +1,4 @@
-//! The map in its simplest form, an ordered map: what the tree is compared with.
+//! Reference implementation of the map on a `BTreeMap`, for tests and fuzzing.
 
 use crate::Entry;
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ impl Reference {
             .last()
     }
 
-    /// Every gap in the window, clipped to it.
+    /// Iterates over all gaps in the window, clipped to it.
     fn gaps(&self, low: u64, high: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let starts = self.map.keys().copied().chain([u64::MAX]);
         let ends = [0]

@@ -1,32 +1,34 @@
 //! The writer: insert, remove, resize.
 //!
-//! A change of one range touches one leaf, and those nodes above it whose bounds follow. They are
-//! all made busy before the first word changes, so that a reader sees the change whole or not at
-//! all. Room is made on the way down and tidied on the way up ([`balance`](crate::balance)), by
-//! steps that change the shape and not the content.
+//! A change of one range writes one leaf, and those ancestors whose bounds change with it. All of
+//! them are made busy before the first word changes, so a reader sees either the whole change or
+//! nothing of it. The writer splits full nodes on the way down and merges small ones on the way up
+//! ([`balance`](crate::balance)), in steps that change the shape of the tree but not its contents.
 
 use crate::node::{Inner, LEAF, Leaf, Row, Span};
-use crate::pool::{Opened, Pool};
+use crate::pool::{NodeRef, Pool};
 use crate::read::entry;
 use crate::{Entry, OutOfMemory, RangeTree};
 use vmarea_sync::SpinGuard;
 use vmarea_sync::primitive::{Ordering, fence};
 
-/// Levels of inner nodes that a path can have. Two neighbours hold more than half a node's rows
-/// between them, so a tree of this height would not fit into memory.
-const HEIGHT: usize = if cfg!(any(test, loom)) { 40 } else { 8 };
+/// Maximum number of inner nodes on a path.
+///
+/// Two neighbours together have more than half a node's rows, so a tree of this height would not
+/// fit into memory.
+const MAX_HEIGHT: usize = if cfg!(any(test, loom)) { 40 } else { 8 };
 
-/// The way from the root to a leaf: inner nodes, and the row taken in each.
+/// Path from the root to a leaf: inner nodes, and the row taken in each.
 #[derive(Debug)]
 pub(crate) struct Path<'t> {
-    steps: [Option<(&'t Inner, usize)>; HEIGHT],
+    steps: [Option<(&'t Inner, usize)>; MAX_HEIGHT],
     len: usize,
 }
 
 impl<'t> Path<'t> {
     fn new() -> Self {
         Path {
-            steps: [None; HEIGHT],
+            steps: [None; MAX_HEIGHT],
             len: 0,
         }
     }
@@ -36,21 +38,21 @@ impl<'t> Path<'t> {
         self.len += 1;
     }
 
-    /// Takes the lowest step off.
+    /// Removes and returns the lowest step.
     pub fn pop(&mut self) -> Option<(&'t Inner, usize)> {
         self.len = self.len.checked_sub(1)?;
         self.steps[self.len]
     }
 
-    /// From the leaf's parent up.
+    /// Iterates from the leaf's parent to the root.
     fn upwards(&self) -> impl Iterator<Item = (&'t Inner, usize)> {
         self.steps[..self.len].iter().rev().copied().flatten()
     }
 }
 
-/// The right to change the map.
+/// Exclusive right to change the map.
 ///
-/// Lookups and gap searches of the same thread see each change as soon as it is made.
+/// Lookups and gap searches by the same thread see each change immediately.
 #[derive(Debug)]
 pub struct Writer<'a> {
     pub(crate) tree: &'a RangeTree,
@@ -62,26 +64,27 @@ impl<'a> Writer<'a> {
         Writer { tree, pool }
     }
 
-    /// Makes room so that the next `changes` calls of [`insert`](Self::insert) cannot fail. What is
-    /// reserved stays with the map when the writer goes.
+    /// Reserves nodes so that the next `changes` calls of [`insert`](Self::insert) cannot fail.
+    ///
+    /// The map keeps unused reserved nodes when the writer is dropped.
     ///
     /// # Errors
-    /// If the allocator has no memory; the map is as before.
+    /// If the allocator has no memory; the map is unchanged.
     #[inline]
     pub fn reserve(&mut self, changes: usize) -> Result<(), OutOfMemory> {
         self.pool.reserve(changes)
     }
 
-    /// Adds a range that overlaps no other.
+    /// Inserts a range.
     ///
     /// # Panics
-    /// If the range is empty or overlaps one in the map, or if nothing was reserved and there is no
-    /// memory.
+    /// If the range is empty or overlaps another, or if no node is reserved and the allocator has
+    /// no memory.
     pub fn insert(&mut self, e: Entry) {
         assert!(e.start < e.end, "empty range");
         self.pool
             .begin_insert()
-            .expect("memory for a node; call reserve first");
+            .expect("no memory for a node: call reserve first");
         let span = Span {
             start: e.start,
             end: e.end,
@@ -92,12 +95,12 @@ impl<'a> Writer<'a> {
             word: e.value,
         };
         match self.make_room(e.start) {
-            None => self.changing(|w| w.first(row)),
+            None => self.with_change(|w| w.insert_first(row)),
             Some((path, leaf)) => {
                 let len = leaf.len();
                 let at = leaf.first_ending_after(e.start).min(len);
                 let fits = at == len || e.end <= leaf.start(at);
-                assert!(fits, "range overlaps another");
+                assert!(fits, "range overlaps another range");
                 let start = if at == 0 { e.start } else { leaf.start(0) };
                 let end = if at == len {
                     e.end
@@ -109,19 +112,19 @@ impl<'a> Writer<'a> {
                     leaf.insert(at, len, row);
                     (len + 1, cut, leaf.gap_around(at, len + 1))
                 };
-                self.changing(|w| w.change(&path, leaf, (start, end), apply));
+                self.with_change(|w| w.change_leaf(&path, leaf, (start, end), apply));
             }
         }
         self.count(1);
     }
 
-    /// Takes the range that starts at `start` away.
+    /// Removes and returns the range that starts at `start`.
     pub fn remove(&mut self, start: u64) -> Option<Entry> {
         let (mut path, leaf, at) = self.locate(start)?;
         let gone = entry(leaf.row(at));
         let len = leaf.len();
         if len == 1 {
-            self.changing(|w| w.unlink_leaf(&mut path, leaf));
+            self.with_change(|w| w.unlink_leaf(&mut path, leaf));
         } else {
             let first = leaf.start(usize::from(at == 0));
             let last = leaf.end_of(len - 1 - usize::from(at == len - 1));
@@ -131,10 +134,10 @@ impl<'a> Writer<'a> {
                 let joined = if at < len - 1 { leaf.gap_before(at) } else { 0 };
                 (len - 1, before, joined)
             };
-            self.changing(|w| {
-                w.change(&path, leaf, (first, last), apply);
+            self.with_change(|w| {
+                w.change_leaf(&path, leaf, (first, last), apply);
                 if (len - 1) * 2 <= LEAF {
-                    w.tidy(&mut path);
+                    w.rebalance(&mut path);
                 }
             });
         }
@@ -142,13 +145,15 @@ impl<'a> Writer<'a> {
         Some(gone)
     }
 
-    /// Gives the range that starts at `old` other bounds; no other range may lie between.
+    /// Changes the bounds of the range that starts at `old`.
     ///
     /// # Panics
-    /// If no range starts at `old`, if the new one is empty, or if it would overlap a neighbour.
+    /// If no range starts at `old`, or if the new range is empty or overlaps a neighbour.
     pub fn resize(&mut self, old: u64, start: u64, end: u64) {
         assert!(start < end, "empty range");
-        let (path, leaf, at) = self.locate(old).expect("a range starts there");
+        let (path, leaf, at) = self
+            .locate(old)
+            .expect("no range starts at the given address");
         let (len, word) = (leaf.len(), leaf.word(at));
         assert!(
             at == 0 || leaf.end_of(at - 1) <= start,
@@ -159,11 +164,11 @@ impl<'a> Writer<'a> {
             "range overlaps its right neighbour"
         );
         assert!(
-            at > 0 || before(&path).is_none_or(|left| left <= start),
+            at > 0 || left_end(&path).is_none_or(|left| left <= start),
             "range overlaps its left neighbour"
         );
         assert!(
-            at + 1 < len || after(&path).is_none_or(|right| end <= right),
+            at + 1 < len || right_start(&path).is_none_or(|right| end <= right),
             "range overlaps its right neighbour"
         );
         let first = if at == 0 { start } else { leaf.start(0) };
@@ -178,24 +183,24 @@ impl<'a> Writer<'a> {
             leaf.set(at, Row { span, word });
             (len, was, leaf.gap_around(at, len))
         };
-        self.changing(|w| w.change(&path, leaf, (first, last), apply));
+        self.with_change(|w| w.change_leaf(&path, leaf, (first, last), apply));
     }
 
-    /// The leaf and row of the range that starts at `start`.
+    /// Returns the path, leaf and row of the range that starts at `start`.
     fn locate(&self, start: u64) -> Option<(Path<'a>, &'a Leaf, usize)> {
         let mut path = Path::new();
-        let mut node = self.tree.open(self.tree.root())?;
+        let mut node = self.tree.node(self.tree.root())?;
         loop {
             match node {
-                Opened::Inner(inner) => {
+                NodeRef::Inner(inner) => {
                     let row = inner.first_ending_after(start);
                     if row >= inner.len() {
                         return None;
                     }
                     path.push(inner, row);
-                    node = self.tree.open(inner.word(row))?;
+                    node = self.tree.node(inner.word(row))?;
                 }
-                Opened::Leaf(leaf) => {
+                NodeRef::Leaf(leaf) => {
                     let row = leaf.first_ending_after(start);
                     return (row < leaf.len() && leaf.start(row) == start)
                         .then_some((path, leaf, row));
@@ -204,25 +209,26 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Goes down to the leaf where a range that starts at `start` belongs, and splits what is full
-    /// on the way. `None` if the tree is empty.
+    /// Descends to the leaf for a range that starts at `start`, and splits full nodes on the way.
+    ///
+    /// Returns `None` if the tree is empty.
     fn make_room(&mut self, start: u64) -> Option<(Path<'a>, &'a Leaf)> {
         let tree = self.tree;
-        let mut node = tree.open(tree.root())?;
+        let mut node = tree.node(tree.root())?;
         if node.is_full() {
-            self.changing(|w| w.grow(node));
-            node = tree.open(tree.root())?;
+            self.with_change(|w| w.add_root(node));
+            node = tree.node(tree.root())?;
         }
         let mut path = Path::new();
         loop {
             let inner = match node {
-                Opened::Leaf(leaf) => return Some((path, leaf)),
-                Opened::Inner(inner) => inner,
+                NodeRef::Leaf(leaf) => return Some((path, leaf)),
+                NodeRef::Inner(inner) => inner,
             };
             let row = inner.first_ending_after(start).min(inner.len() - 1);
-            let child = tree.open(inner.word(row))?;
+            let child = tree.node(inner.word(row))?;
             if child.is_full() {
-                self.changing(|w| w.relieve(inner, row, child, start));
+                self.with_change(|w| w.make_room_in_child(inner, row, child, start));
             } else {
                 path.push(inner, row);
                 node = child;
@@ -230,22 +236,22 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The first range of an empty tree.
-    fn first(&mut self, row: Row<u64>) {
+    /// Inserts the first range into an empty tree.
+    fn insert_first(&mut self, row: Row<u64>) {
         let child = self.pool.take_leaf();
-        if let Some(Opened::Leaf(leaf)) = self.tree.open(child) {
-            leaf.begin();
+        if let Some(NodeRef::Leaf(leaf)) = self.tree.node(child) {
+            leaf.begin_write();
             leaf.set(0, row);
-            leaf.end(1);
+            leaf.end_write(1);
         }
         self.tree.set_root(child);
     }
 
-    /// Changes a leaf, whose bounds become `bounds`, and what its ancestors say of it.
+    /// Changes a leaf, whose new bounds are `bounds`, and updates its ancestors.
     ///
-    /// `apply` says how many rows there are then, and the largest gap that the change took away or
-    /// made smaller, and that it made.
-    fn change(
+    /// `apply` returns the new number of rows, the largest gap that the change removed or shrank,
+    /// and the largest gap that it created.
+    fn change_leaf(
         &self,
         path: &Path<'a>,
         leaf: &Leaf,
@@ -253,14 +259,14 @@ impl<'a> Writer<'a> {
         apply: impl FnOnce(&Leaf) -> (usize, u64, u64),
     ) {
         make_busy(path, bounds);
-        leaf.begin();
+        leaf.begin_write();
         let (len, lost, made) = apply(leaf);
-        leaf.end(len);
+        leaf.end_write(len);
         let Some((parent, row)) = path.upwards().next() else {
             return;
         };
-        let gap = largest(parent.gap(row), lost, made, || leaf.span(len).gap);
-        raise(
+        let gap = largest_gap(parent.gap(row), lost, made, || leaf.span(len).gap);
+        propagate_span(
             path,
             Span {
                 start: bounds.0,
@@ -270,28 +276,28 @@ impl<'a> Writer<'a> {
         );
     }
 
-    /// Makes readers of several nodes wait, or come again.
-    fn changing(&mut self, change: impl FnOnce(&mut Self)) {
+    /// Runs a change and makes concurrent searches over several nodes retry.
+    fn with_change(&mut self, change: impl FnOnce(&mut Self)) {
         let changes = &self.tree.changes;
         let before = changes.load(Ordering::Relaxed);
         changes.store(before + 1, Ordering::Relaxed);
-        // ORDERING: Release fence, pairs with the Acquire fence in `try_settled`.
+        // ORDERING: Release fence, pairs with the Acquire fence in `try_on_stable_tree`.
         fence(Ordering::Release);
         change(self);
-        // ORDERING: Release, pairs with the Acquire in `try_settled`.
+        // ORDERING: Release, pairs with the Acquire in `try_on_stable_tree`.
         changes.store(before + 2, Ordering::Release);
     }
 
     fn count(&mut self, more: isize) {
-        // ORDERING: Relaxed; a number without anything behind it, changed by the writer alone.
+        // ORDERING: Relaxed; the count publishes no other data, and only the writer changes it.
         let now = self.tree.ranges.load(Ordering::Relaxed);
         let then = now.wrapping_add_signed(more);
         self.tree.ranges.store(then, Ordering::Relaxed);
     }
 }
 
-/// The largest gap after a change: `lost` was a part of the largest, `made` is there now.
-pub(crate) fn largest(was: u64, lost: u64, made: u64, count: impl FnOnce() -> u64) -> u64 {
+/// Returns the largest gap after a change: `lost` counted towards `was`, `made` is new.
+pub(crate) fn largest_gap(was: u64, lost: u64, made: u64, count: impl FnOnce() -> u64) -> u64 {
     if made >= was {
         made
     } else if lost < was {
@@ -301,13 +307,13 @@ pub(crate) fn largest(was: u64, lost: u64, made: u64, count: impl FnOnce() -> u6
     }
 }
 
-/// Makes those nodes of the path busy whose rows will have other bounds.
+/// Makes those nodes of the path busy whose rows will get other bounds.
 pub(crate) fn make_busy(path: &Path<'_>, mut bounds: (u64, u64)) {
     for (inner, row) in path.upwards() {
         if (inner.start(row), inner.end_of(row)) == bounds {
             return;
         }
-        inner.begin();
+        inner.begin_write();
         let last = inner.len() - 1;
         bounds = (
             if row == 0 { bounds.0 } else { inner.start(0) },
@@ -320,8 +326,8 @@ pub(crate) fn make_busy(path: &Path<'_>, mut bounds: (u64, u64)) {
     }
 }
 
-/// Writes a child's new span into its ancestors, as far as it changes them.
-pub(crate) fn raise(path: &Path<'_>, mut span: Span) {
+/// Writes a child's new span into its ancestors, up to the first that it does not change.
+pub(crate) fn propagate_span(path: &Path<'_>, mut span: Span) {
     let mut steps = path.upwards().peekable();
     while let Some((inner, row)) = steps.next() {
         let len = inner.len();
@@ -332,7 +338,7 @@ pub(crate) fn raise(path: &Path<'_>, mut span: Span) {
         let lost = inner.gap_around(row, len);
         if inner.is_busy() {
             inner.set_span(row, span);
-            inner.end(len);
+            inner.end_write(len);
         } else {
             inner.set_gap(row, span.gap);
             inner.set_room(row);
@@ -340,7 +346,7 @@ pub(crate) fn raise(path: &Path<'_>, mut span: Span) {
         let Some(&(parent, place)) = steps.peek() else {
             return;
         };
-        let gap = largest(parent.gap(place), lost, inner.gap_around(row, len), || {
+        let gap = largest_gap(parent.gap(place), lost, inner.gap_around(row, len), || {
             inner.span(len).gap
         });
         span = Span {
@@ -351,14 +357,14 @@ pub(crate) fn raise(path: &Path<'_>, mut span: Span) {
     }
 }
 
-/// The end of the range to the left of the path's leaf.
-fn before(path: &Path<'_>) -> Option<u64> {
+/// Returns the end of the range to the left of the path's leaf.
+fn left_end(path: &Path<'_>) -> Option<u64> {
     path.upwards()
         .find_map(|(inner, row)| Some(inner.end_of(row.checked_sub(1)?)))
 }
 
-/// The start of the range to the right of the path's leaf.
-fn after(path: &Path<'_>) -> Option<u64> {
+/// Returns the start of the range to the right of the path's leaf.
+fn right_start(path: &Path<'_>) -> Option<u64> {
     path.upwards()
         .find_map(|(inner, row)| (row + 1 < inner.len()).then(|| inner.start(row + 1)))
 }

@@ -1,4 +1,4 @@
-//! The tree against an ordered map, with the nodes that users get.
+//! Comparison of the tree with an ordered map, with nodes of their real size.
 
 use vmarea_range_tree::{Entry, RangeTree};
 

@@ -1,4 +1,4 @@
-//! Real threads: readers beside a writer that never pauses.
+//! Stress test with real threads: readers concurrent with a writer that never pauses.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -8,7 +8,7 @@ const RANGES: u64 = if cfg!(miri) { 40 } else { 1_000 };
 const ROUNDS: u64 = if cfg!(miri) { 60 } else { 200_000 };
 const STEP: u64 = 0x10_0000;
 
-/// Range `i` is always there if `i` is even; its end may move. An odd one comes and goes.
+/// An even range `i` is always in the map, and its end may move. An odd one is added and removed.
 fn range(i: u64, len: u64) -> Entry {
     Entry {
         start: i * STEP,
@@ -25,23 +25,23 @@ fn change(tree: &RangeTree, round: u64) {
         writer.resize(even * STEP, even * STEP, even * STEP + 0x1000 + i % 0x1000);
         return;
     }
-    // A run of neighbours goes or comes, so that leaves empty, merge and split.
+    // Removes or adds a run of neighbours, so that leaves become empty, merge and split.
     let first = i % RANGES / 2 * 2 + 1;
     for odd in (first..RANGES).step_by(2).take(40) {
         if i.is_multiple_of(2) {
             writer.remove(odd * STEP);
-        } else if writer_has_not(tree, odd) {
+        } else if is_absent(tree, odd) {
             writer.insert(range(odd, 0x2000));
         }
     }
 }
 
-fn writer_has_not(tree: &RangeTree, i: u64) -> bool {
+fn is_absent(tree: &RangeTree, i: u64) -> bool {
     tree.get(i * STEP).is_none()
 }
 
 fn check(found: Option<Entry>, addr: u64) {
-    let found = found.expect("an even range is above");
+    let found = found.expect("an even range above");
     assert_eq!(found.start, found.value * STEP);
     assert!(
         (0x1000..=0x2000).contains(&(found.end - found.start)),
@@ -50,7 +50,7 @@ fn check(found: Option<Entry>, addr: u64) {
     assert!(found.end > addr);
     assert!(
         found.value - addr / STEP <= 2,
-        "{found:?} for {addr:#x}: passed one by"
+        "{found:?} for {addr:#x}: skipped a range"
     );
 }
 
@@ -81,7 +81,7 @@ fn read(tree: &RangeTree, round: u64, retries: &AtomicU64) {
     }
     if i.is_multiple_of(16) {
         let high = (RANGES - 1) * STEP;
-        let (start, end) = tree.gap_lowest(addr, high, 0x1000).expect("there are gaps");
+        let (start, end) = tree.gap_lowest(addr, high, 0x1000).expect("a gap");
         assert!(end - start >= 0x1000 && start >= addr && end <= high && start - addr <= 4 * STEP);
         assert!(start % STEP <= 0x2000 && end % STEP == 0);
         assert_eq!(tree.gap_highest(0, high, 2 * STEP), None);
@@ -89,7 +89,7 @@ fn read(tree: &RangeTree, round: u64, retries: &AtomicU64) {
 }
 
 #[test]
-fn readers_beside_a_writer() {
+fn readers_concurrent_with_a_writer() {
     let tree = RangeTree::new();
     for i in 0..RANGES {
         tree.write().insert(range(i, 0x2000));
@@ -111,6 +111,6 @@ fn readers_beside_a_writer() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    tree.validate().expect("valid in the end");
-    println!("{} attempts met the writer", retries.into_inner());
+    tree.validate().expect("valid at the end");
+    println!("{} lookups met the writer", retries.into_inner());
 }

@@ -1,26 +1,26 @@
-//! A cell that asks for the guard of one certain lock.
+//! Cell whose value is accessible only with a guard of the lock that owns it.
 
 use crate::primitive::{AtomicU64, Ordering};
-use crate::{Exclusive, Holds, LockId};
+use crate::{ExclusiveGuard, LockGuard, LockId};
 use core::cell::UnsafeCell;
 
-/// A value that is reached only with a guard of the lock that owns the cell.
+/// Value that is accessible only with a guard of the lock that owns the cell.
 ///
-/// A cell begins without owner; then nobody can reach the value. [`claim`](Self::claim) gives it
-/// one, [`release`](Self::release) takes it back. Both may be called again and again, so that a
-/// cell in a type-stable slot can serve one address space after another.
+/// A default cell has no owner, and its value is not accessible. [`claim`](Self::claim) sets the
+/// owner and [`release`](Self::release) clears it. Both can be repeated, so a cell in a type-stable
+/// slot can serve one address space after another.
 ///
 /// # Misuse from safe code
-/// Asking with the guard of another lock panics. Nothing else can go wrong.
+/// Passing the guard of a lock that does not own the cell panics. Nothing else can go wrong.
 #[derive(Debug)]
 pub struct Guarded<T> {
-    /// Id of the owning lock, 0 for none.
+    /// Id of the owning lock; 0 for none.
     owner: AtomicU64,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `&T` is handed out only under a guard of the owner, `&mut T` only under its write guard,
-// borrowed mutably; the owner changes only from none, or under that write guard.
+// SAFETY: the cell hands out `&T` only for a guard of the owner, and `&mut T` only for the owner's
+// write guard, borrowed mutably. The owner changes only from none, or under that write guard.
 unsafe impl<T: Send + Sync> Sync for Guarded<T> {}
 
 impl<T: Default> Default for Guarded<T> {
@@ -33,7 +33,7 @@ impl<T: Default> Default for Guarded<T> {
 }
 
 impl<T> Guarded<T> {
-    /// A cell that belongs to the lock `owner`.
+    /// Creates a cell that is owned by the lock `owner`.
     #[cfg(not(loom))]
     pub const fn new(owner: LockId, value: T) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl<T> Guarded<T> {
         }
     }
 
-    /// A cell that belongs to the lock `owner`.
+    /// Creates a cell that is owned by the lock `owner`.
     #[cfg(loom)]
     pub fn new(owner: LockId, value: T) -> Self {
         Self {
@@ -51,49 +51,60 @@ impl<T> Guarded<T> {
         }
     }
 
-    /// Gives a cell without owner to the lock of `guard`.
+    /// Makes the lock of `guard` the owner of the cell.
     ///
     /// # Panics
-    /// If it has an owner.
-    pub fn claim(&self, guard: &mut impl Exclusive) {
-        // ORDERING: Acquire, pairs with the Release in `release`: the new owner sees what the last left.
+    /// If the cell has an owner.
+    pub fn claim(&self, guard: &mut impl ExclusiveGuard) {
+        // ORDERING: Acquire, pairs with the Release in `release`: the new owner sees what the
+        // previous one wrote.
         let was =
             self.owner
                 .compare_exchange(0, guard.lock_id().0, Ordering::Acquire, Ordering::Relaxed);
-        assert!(was.is_ok(), "cell already belongs to a lock");
+        assert!(was.is_ok(), "cell already has an owner");
     }
 
-    /// Takes the cell from its owner; until it is claimed again nobody reaches the value.
-    pub fn release(&self, guard: &mut impl Exclusive) {
+    /// Clears the owner. The value is not accessible until the cell is claimed again.
+    ///
+    /// # Panics
+    /// If the lock of `guard` does not own the cell.
+    pub fn release(&self, guard: &mut impl ExclusiveGuard) {
         self.check(guard);
         // ORDERING: Release, pairs with the Acquire in `claim`.
         self.owner.store(0, Ordering::Release);
     }
 
-    /// Reads under the owner's lock.
+    /// Returns the value for reading.
+    ///
+    /// # Panics
+    /// If the lock of `guard` does not own the cell.
     #[inline]
-    pub fn get<'g, G: Holds>(&'g self, guard: &'g G) -> &'g T {
+    pub fn get<'g, G: LockGuard>(&'g self, guard: &'g G) -> &'g T {
         self.check(guard);
-        // SAFETY: the owner's lock is held, and a writer would need its guard borrowed mutably.
+        // SAFETY: the owner's lock is held, and `get_mut` needs a mutable borrow of the write
+        // guard.
         unsafe { &*self.value.get() }
     }
 
-    /// Writes under the owner's write lock.
+    /// Returns the value for writing.
+    ///
+    /// # Panics
+    /// If the lock of `guard` does not own the cell.
     #[inline]
-    pub fn get_mut<'g, G: Exclusive>(&'g self, guard: &'g mut G) -> &'g mut T {
+    pub fn get_mut<'g, G: ExclusiveGuard>(&'g self, guard: &'g mut G) -> &'g mut T {
         self.check(guard);
         // SAFETY: the owner's lock is held for writing and its only guard is borrowed mutably, so
-        // no other reference from any cell of this lock is alive.
+        // no other reference obtained with a guard of this lock is alive.
         unsafe { &mut *self.value.get() }
     }
 
     #[inline]
-    fn check(&self, guard: &impl Holds) {
-        // ORDERING: Relaxed; if it equals the id of a lock that we hold, the claim happened under
-        // that lock, and so before us.
+    fn check(&self, guard: &impl LockGuard) {
+        // ORDERING: Relaxed; if the id is that of a lock that this thread holds, the claim happened
+        // under that lock and therefore before this load.
         assert!(
             self.owner.load(Ordering::Relaxed) == guard.lock_id().0,
-            "guard of another lock"
+            "guard of a lock that does not own the cell"
         );
     }
 }

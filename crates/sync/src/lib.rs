@@ -1,8 +1,9 @@
-//! Locks, guarded cells and type-stable slots: the ground that `vmarea` stands on.
+//! Locks, guarded cells and type-stable slots for address spaces.
 //!
-//! Everything that needs `unsafe` to share an address space between threads lives here, behind
-//! interfaces that safe code cannot misuse into undefined behaviour. How a thread waits is the
-//! embedder's affair; the default spins. Nothing here knows of VMAs.
+//! This crate contains all `unsafe` code that `vmarea` needs to share an address space between
+//! threads, behind interfaces with which safe code cannot cause undefined behaviour. The embedder
+//! chooses how a thread waits ([`Wait`]); the default spins. The crate has a lock for VMAs
+//! ([`VmaCell`]), but does not know what a VMA contains.
 //!
 //! # Picture
 //! ```text
@@ -10,8 +11,8 @@
 //!                                  ▼
 //! Guarded<T> { owner: lock id, T } ── get(&guard) → &T,  get_mut(&mut write guard) → &mut T
 //!
-//! Slots<T>: chunk 0 │ chunk 1 │ …   memory never goes back and never changes its type;
-//!           a Key names slot and generation, so that a stale key finds nothing
+//! Slots<T>: chunk 0 │ chunk 1 │ …   memory is never freed and never changes its type;
+//!           a Key names a slot and a generation, so a stale key finds nothing
 //! ```
 #![no_std]
 extern crate alloc;
@@ -26,7 +27,6 @@ mod models;
 pub mod primitive;
 mod rank;
 mod raw;
-mod rcu;
 mod slots;
 mod spin;
 #[cfg(all(test, not(loom)))]
@@ -36,11 +36,10 @@ mod wait;
 
 pub use guarded::Guarded;
 pub use lock::{
-    ApartLock, Exclusive, Holds, Lock, LockId, Owner, ReadGuard, Speculation, WriteGuard,
+    CachePaddedLock, ExclusiveGuard, Lock, LockGuard, LockId, OwnerLock, ReadGuard, Speculation,
+    WriteGuard,
 };
 pub use rank::{Rank, Subclass};
-pub use raw::RawLock;
-pub use rcu::{Published, Rcu, Reader, Section};
 pub use slots::{Exhausted, Key, Slots};
 pub use spin::{SpinGuard, SpinLock};
 pub use vma::{

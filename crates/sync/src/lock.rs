@@ -1,64 +1,65 @@
-//! `mmap_lock`: a reader–writer lock without data, whose guards are proofs that cells ask for.
+//! Reader–writer lock (`mmap_lock`), whose guards give access to the cells that it owns.
 //!
-//! Beside the lock itself it has a sequence number that is odd while a writer holds it and moves
-//! when the writer lets go or becomes a reader. That one number unlocks every VMA that the writer
-//! had locked ([`VmaCell`](crate::VmaCell)), and tells a reader without any lock whether something
-//! may have changed ([`Lock::speculate`]).
+//! The lock has a sequence number, which is odd while a writer holds the lock and advances when the
+//! writer unlocks or downgrades. Advancing it unlocks every VMA that the writer has locked
+//! ([`VmaCell`](crate::VmaCell)) at once. The number also tells a reader that takes no lock whether
+//! a writer may have made changes ([`Lock::speculate`]).
 //!
 //! # Linux
 //! `include/linux/mmap_lock.h`: `mmap_read_lock`, `mmap_write_lock`, `mmap_write_downgrade`,
-//! `mm_lock_seq`, `mmap_lock_speculate_try_begin`. Differences: the number has 64 bits, and stops at
-//! its last value instead of beginning again; from then on VMAs that a writer has locked stay
-//! locked to readers of the VMA alone, who must take this lock. Sections of one nanosecond each get
-//! there in 290 years.
+//! `mm_lock_seq`, `mmap_lock_speculate_try_begin`. Differences: the sequence number has 64 bits and
+//! stops at its last value instead of wrapping around. From then on, a VMA that a writer has locked
+//! stays locked for readers without `mmap_lock`, which must fall back to this lock. At one write
+//! section per nanosecond this happens after 290 years.
 
 use crate::primitive::{AtomicU64, Ordering, fence};
-use crate::{Rank, RawLock, Spin, Wait, rank};
+use crate::raw::RawRwLock;
+use crate::{Rank, Spin, Wait, rank};
 use core::marker::PhantomData;
 use core::ops::Deref;
 
-/// Names one lock among all of the program's; never used again.
+/// Identifies a lock among all locks of the program. Ids are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LockId(pub(crate) u64);
 
 impl LockId {
-    /// Bits of a lock's name.
+    /// Number of bits in an id.
     pub(crate) const BITS: u32 = 40;
 
-    /// A name that nobody has.
+    /// Returns an id that no other lock has.
     fn fresh() -> LockId {
-        // Not one of the model's: it lives longer than a model.
+        // An atomic of `core` even under loom, because it outlives a model.
         static NEXT: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(1);
         // ORDERING: Relaxed; only uniqueness matters.
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        assert!(id < 1 << Self::BITS, "a trillion locks have been made");
+        assert!(id < 1 << Self::BITS, "out of lock ids");
         LockId(id)
     }
 }
 
-/// Where the sequence number stays. Odd. Small in tests.
-pub(crate) const LAST: u64 = if cfg!(any(test, loom)) { 9 } else { u64::MAX };
+/// Last sequence number, at which the counter stops. Odd. Small in tests.
+pub(crate) const LAST_SEQUENCE: u64 = if cfg!(any(test, loom)) { 9 } else { u64::MAX };
 
-/// Reader–writer lock. What it guards is in [`Guarded`](crate::Guarded) cells and
+/// Reader–writer lock. It guards the [`Guarded`](crate::Guarded) cells and
 /// [`VmaCell`](crate::VmaCell)s that carry its id.
 ///
-/// Not recursive: a thread that reads and asks again may wait for a writer who waits for it.
+/// Not recursive: a thread that takes it for reading twice can deadlock with a waiting writer.
 #[derive(Debug)]
 #[doc(alias = "mmap_lock")]
 pub struct Lock<W: Wait = Spin> {
-    raw: RawLock,
+    raw: RawRwLock,
     rank: Rank,
-    /// Odd while held for writing.
+    /// Odd while the lock is held for writing.
     sequence: AtomicU64,
     id: LockId,
     wait: PhantomData<W>,
 }
 
 impl Lock {
-    /// A free lock with an id of its own, whose threads wait by [`Spin`]ning.
+    /// Creates an unlocked lock whose threads wait by spinning ([`Spin`]).
     ///
     /// # Panics
-    /// After 2⁴⁰ locks.
+    /// If 2⁴⁰ locks have been created.
     pub fn new() -> Self {
         Self::with_rank(Rank::NONE)
     }
@@ -71,14 +72,14 @@ impl<W: Wait> Default for Lock<W> {
 }
 
 impl<W: Wait> Lock<W> {
-    /// A free lock with a place in the order of locks.
+    /// Creates an unlocked lock with a rank in the lock order.
     ///
     /// # Panics
-    /// After 2⁴⁰ locks.
+    /// If 2⁴⁰ locks have been created.
     pub fn with_rank(rank: Rank) -> Self {
         let id = LockId::fresh();
         Lock {
-            raw: RawLock::new(),
+            raw: RawRwLock::new(),
             rank,
             sequence: AtomicU64::new(2),
             id,
@@ -86,13 +87,13 @@ impl<W: Wait> Lock<W> {
         }
     }
 
-    /// This lock's name.
+    /// Returns the id of this lock.
     #[inline]
     pub fn id(&self) -> LockId {
         self.id
     }
 
-    /// Waits until no writer holds it or waits for it.
+    /// Takes the lock for reading; waits while a writer holds it or is waiting.
     #[inline]
     #[doc(alias = "mmap_read_lock")]
     pub fn read(&self) -> ReadGuard<'_, W> {
@@ -101,7 +102,9 @@ impl<W: Wait> Lock<W> {
         ReadGuard { lock: self }
     }
 
-    /// As [`read`](Self::read), by who holds others of its rank: the order among them is the caller's.
+    /// Like [`read`](Self::read), for a thread that holds other locks of the same rank.
+    ///
+    /// The caller must take the locks of one rank in a fixed order.
     #[inline]
     #[doc(alias = "mmap_read_lock_nested")]
     pub fn read_nested(&self) -> ReadGuard<'_, W> {
@@ -110,7 +113,7 @@ impl<W: Wait> Lock<W> {
         ReadGuard { lock: self }
     }
 
-    /// Takes it for reading, if no writer holds it or waits for it and fewer than 2²⁹ read.
+    /// Takes the lock for reading unless a writer holds it or is waiting, or 2²⁹ − 1 threads read.
     #[inline]
     #[doc(alias = "mmap_read_trylock")]
     pub fn try_read(&self) -> Option<ReadGuard<'_, W>> {
@@ -120,7 +123,7 @@ impl<W: Wait> Lock<W> {
         })
     }
 
-    /// Waits until nobody holds it.
+    /// Takes the lock for writing; waits while other threads hold it.
     #[inline]
     #[doc(alias = "mmap_write_lock")]
     pub fn write(&self) -> WriteGuard<'_, W> {
@@ -129,7 +132,9 @@ impl<W: Wait> Lock<W> {
         self.begin_section()
     }
 
-    /// As [`write`](Self::write), by who holds others of its rank: the order among them is the caller's.
+    /// Like [`write`](Self::write), for a thread that holds other locks of the same rank.
+    ///
+    /// The caller must take the locks of one rank in a fixed order.
     #[inline]
     #[doc(alias = "mmap_write_lock_nested")]
     pub fn write_nested(&self) -> WriteGuard<'_, W> {
@@ -138,7 +143,7 @@ impl<W: Wait> Lock<W> {
         self.begin_section()
     }
 
-    /// Takes it for writing, if nobody holds it.
+    /// Takes the lock for writing unless another thread holds it.
     #[inline]
     #[doc(alias = "mmap_write_trylock")]
     pub fn try_write(&self) -> Option<WriteGuard<'_, W>> {
@@ -148,7 +153,7 @@ impl<W: Wait> Lock<W> {
         })
     }
 
-    /// Begins to look without the lock. `None` while a writer holds it.
+    /// Starts a lockless read section. Returns `None` while a writer holds the lock.
     #[doc(alias = "mmap_lock_speculate_try_begin")]
     pub fn speculate(&self) -> Option<Speculation> {
         // ORDERING: Acquire, pairs with the Release in `end_section`.
@@ -156,8 +161,9 @@ impl<W: Wait> Lock<W> {
         (seen & 1 == 0).then_some(Speculation(seen))
     }
 
-    /// True if no writer has held the lock since `speculate`, so that all that was read meanwhile,
-    /// from atomics, belongs together.
+    /// Returns true if no writer has held the lock since `speculate`.
+    ///
+    /// All values that the caller has read from atomics in between are then consistent.
     #[doc(alias = "mmap_lock_speculate_retry")]
     pub fn unchanged(&self, since: Speculation) -> bool {
         // ORDERING: Acquire fence, pairs with the Release fence in `begin_section`.
@@ -168,25 +174,30 @@ impl<W: Wait> Lock<W> {
     #[inline]
     fn begin_section(&self) -> WriteGuard<'_, W> {
         let before = self.sequence.load(Ordering::Relaxed);
-        // ORDERING: Release, pairs with the Acquire of a VMA's reader: it may meet this number instead
-        // of the one that ended the last section, and must see that section all the same.
+        // ORDERING: Release, pairs with the Acquire load in `VmaLockKind::try_read`: that load may
+        // read this number instead of the one that ended the previous section, and must still see
+        // that section.
         self.sequence.store(before | 1, Ordering::Release);
         // ORDERING: Release fence, pairs with the Acquire fence in `unchanged`.
         fence(Ordering::Release);
         WriteGuard { lock: self }
     }
 
-    /// Unlocks every VMA that was locked in this section.
+    /// Unlocks every VMA that was write-locked in this section.
     #[inline]
     fn end_section(&self) {
         let now = self.sequence.load(Ordering::Relaxed);
-        let then = if now == LAST { LAST } else { now + 1 };
-        // ORDERING: Release, pairs with the Acquire of a VMA's reader and of `speculate`.
+        let then = if now == LAST_SEQUENCE {
+            LAST_SEQUENCE
+        } else {
+            now + 1
+        };
+        // ORDERING: Release, pairs with the Acquire in `VmaLockKind::try_read` and in `speculate`.
         self.sequence.store(then, Ordering::Release);
     }
 }
 
-/// When a look without the lock began; see [`Lock::speculate`].
+/// Start of a lockless read section; see [`Lock::speculate`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Speculation(u64);
 
@@ -194,59 +205,60 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A lock that cells belong to: who wants to read one without the lock needs its name and its number.
-pub trait Owner<W: Wait>: sealed::Sealed {
-    /// Its name.
+/// A lock that can own cells. Reading a cell without the lock needs its id and sequence number.
+pub trait OwnerLock<W: Wait>: sealed::Sealed {
+    /// Returns the id of the lock.
     fn id(&self) -> LockId;
-    /// Its sequence number.
-    fn number(&self) -> &AtomicU64;
+    /// Returns the sequence number of the lock.
+    fn sequence(&self) -> &AtomicU64;
 }
 
 impl<W: Wait> sealed::Sealed for Lock<W> {}
-impl<W: Wait> Owner<W> for Lock<W> {
+impl<W: Wait> OwnerLock<W> for Lock<W> {
     #[inline]
     fn id(&self) -> LockId {
         self.id
     }
     #[inline]
-    fn number(&self) -> &AtomicU64 {
+    fn sequence(&self) -> &AtomicU64 {
         &self.sequence
     }
 }
 
-/// A lock on cache lines of its own, with its name on another: whoever reads cells without the lock
-/// does not meet those who take it.
+/// A [`Lock`] on cache lines of its own, with its id on another line.
+///
+/// Threads that read cells without the lock share no cache line with threads that take it.
 #[derive(Debug)]
-pub struct ApartLock<W: Wait = Spin> {
+pub struct CachePaddedLock<W: Wait = Spin> {
     id: LockId,
-    lock: Apart<Lock<W>>,
+    lock: CachePadded<Lock<W>>,
 }
 
 #[derive(Debug)]
 #[repr(align(64))]
-struct Apart<T>(T);
+struct CachePadded<T>(T);
 
-impl<W: Wait> Default for ApartLock<W> {
+impl<W: Wait> Default for CachePaddedLock<W> {
     fn default() -> Self {
         Self::with_rank(Rank::NONE)
     }
 }
 
-impl<W: Wait> ApartLock<W> {
-    /// As [`Lock::with_rank`].
+impl<W: Wait> CachePaddedLock<W> {
+    /// Creates an unlocked lock with a rank in the lock order, like [`Lock::with_rank`].
     ///
     /// # Panics
-    /// After 2⁴⁰ locks.
+    /// If 2⁴⁰ locks have been created.
     pub fn with_rank(rank: Rank) -> Self {
         let lock = Lock::with_rank(rank);
-        ApartLock {
+        CachePaddedLock {
             id: lock.id,
-            lock: Apart(lock),
+            lock: CachePadded(lock),
         }
     }
 }
 
-impl<W: Wait> Deref for ApartLock<W> {
+impl<W: Wait> Deref for CachePaddedLock<W> {
     type Target = Lock<W>;
     #[inline]
     fn deref(&self) -> &Lock<W> {
@@ -254,40 +266,40 @@ impl<W: Wait> Deref for ApartLock<W> {
     }
 }
 
-impl<W: Wait> sealed::Sealed for ApartLock<W> {}
-impl<W: Wait> Owner<W> for ApartLock<W> {
+impl<W: Wait> sealed::Sealed for CachePaddedLock<W> {}
+impl<W: Wait> OwnerLock<W> for CachePaddedLock<W> {
     #[inline]
     fn id(&self) -> LockId {
         self.id
     }
     #[inline]
-    fn number(&self) -> &AtomicU64 {
+    fn sequence(&self) -> &AtomicU64 {
         &self.lock.0.sequence
     }
 }
 
-/// Proof that a lock is held at least for reading.
-pub trait Holds: sealed::Sealed {
-    /// Which lock.
+/// Proof that a lock is held for reading or writing.
+pub trait LockGuard: sealed::Sealed {
+    /// Returns the id of the held lock.
     fn lock_id(&self) -> LockId;
 }
 
 /// Proof that a lock is held for writing.
-pub trait Exclusive: Holds {
-    /// The section's number: odd, and another for each time that the lock is taken.
+pub trait ExclusiveGuard: LockGuard {
+    /// Returns the sequence number of this write section: odd, and different for each section.
     fn sequence(&self) -> u64;
 }
 
-/// Held for reading while this lives.
+/// Guard of a lock that is held for reading.
 #[derive(Debug)]
-#[must_use = "the lock is let go when the guard is dropped"]
+#[must_use = "the lock is released when the guard is dropped"]
 pub struct ReadGuard<'a, W: Wait = Spin> {
     lock: &'a Lock<W>,
 }
 
-/// Held for writing while this lives.
+/// Guard of a lock that is held for writing.
 #[derive(Debug)]
-#[must_use = "the lock is let go when the guard is dropped"]
+#[must_use = "the lock is released when the guard is dropped"]
 pub struct WriteGuard<'a, W: Wait = Spin> {
     lock: &'a Lock<W>,
 }
@@ -295,38 +307,40 @@ pub struct WriteGuard<'a, W: Wait = Spin> {
 impl<W: Wait> sealed::Sealed for ReadGuard<'_, W> {}
 impl<W: Wait> sealed::Sealed for WriteGuard<'_, W> {}
 
-impl<W: Wait> Holds for ReadGuard<'_, W> {
+impl<W: Wait> LockGuard for ReadGuard<'_, W> {
     #[inline]
     fn lock_id(&self) -> LockId {
         self.lock.id
     }
 }
 
-impl<W: Wait> Holds for WriteGuard<'_, W> {
+impl<W: Wait> LockGuard for WriteGuard<'_, W> {
     #[inline]
     fn lock_id(&self) -> LockId {
         self.lock.id
     }
 }
 
-impl<W: Wait> Exclusive for WriteGuard<'_, W> {
+impl<W: Wait> ExclusiveGuard for WriteGuard<'_, W> {
     #[inline]
     fn sequence(&self) -> u64 {
-        // ORDERING: Relaxed; it moves only when this guard goes.
+        // ORDERING: Relaxed; the number changes only when this guard is dropped or downgraded.
         self.lock.sequence.load(Ordering::Relaxed)
     }
 }
 
 impl<W: Wait> ReadGuard<'_, W> {
-    /// The lock's number; even, unless it has come to its end.
-    pub(crate) fn number(&self) -> u64 {
-        // ORDERING: Relaxed; it does not move while there are readers.
+    /// Returns the sequence number of the lock: even, unless it has reached its last value.
+    pub(crate) fn sequence(&self) -> u64 {
+        // ORDERING: Relaxed; the number does not change while there are readers.
         self.lock.sequence.load(Ordering::Relaxed)
     }
 }
 
 impl<'a, W: Wait> WriteGuard<'a, W> {
-    /// Lets readers in and keeps writers out. Unlocks the VMAs that were locked.
+    /// Turns the write lock into a read lock without letting in another writer.
+    ///
+    /// Unlocks all VMAs that are locked in this section.
     #[doc(alias = "mmap_write_downgrade")]
     pub fn downgrade(self) -> ReadGuard<'a, W> {
         let lock = self.lock;

@@ -1,68 +1,69 @@
-//! Models of every protocol, run by loom over all interleavings (see `ci/loom.sh`). Each says what
-//! would go wrong. Bodies are loom's cells, so that a read beside a write ends the model.
+//! Loom models of every locking protocol, run over all interleavings (see `ci/loom.sh`).
+//!
+//! The comment on each model says which error makes it fail. Guarded values are loom cells, so an
+//! unsynchronized access ends the model.
 
 use crate::primitive::{AtomicU64, Ordering};
 use crate::{
-    AlignedRwLock, FlaggedVmaLock, Guarded, Lock, Published, Rcu, Refused, Slots, Spin, SpinLock,
-    VmaCell, VmaLock, VmaLockKind, Wait,
+    AlignedRwLock, FlaggedVmaLock, Guarded, Lock, Refused, Slots, Spin, SpinLock, VmaCell, VmaLock,
+    VmaLockKind, Wait,
 };
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use std::boxed::Box;
 
-/// A number whose every access loom watches.
+/// A number on which loom checks every access.
 #[derive(Debug)]
-struct Watched(UnsafeCell<u64>);
+struct Checked(UnsafeCell<u64>);
 
-// SAFETY: that it is not is what the models would find.
-unsafe impl Sync for Watched {}
+// SAFETY: the models check that accesses are synchronized.
+unsafe impl Sync for Checked {}
 
-impl Default for Watched {
+impl Default for Checked {
     fn default() -> Self {
-        Watched(UnsafeCell::new(0))
+        Checked(UnsafeCell::new(0))
     }
 }
 
-impl Watched {
+impl Checked {
     fn get(&self) -> u64 {
-        // SAFETY: loom checks it.
+        // SAFETY: loom checks the access.
         self.0.with(|value| unsafe { *value })
     }
 
     fn set(&mut self, to: u64) {
-        // SAFETY: loom checks it.
+        // SAFETY: loom checks the access.
         self.0.with_mut(|value| unsafe { *value = to });
     }
 }
 
-/// Sleeps under one condition variable, whatever the key: more wake-ups than needed, none fewer.
+/// Sleeps on one condition variable for all keys. This causes spurious wake-ups, but misses none.
 #[derive(Debug, Default)]
-struct Sleep;
+struct CondvarWait;
 
 loom::lazy_static! {
-    static ref BED: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+    static ref SLEEPERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
 }
 
-impl Wait for Sleep {
+impl Wait for CondvarWait {
     const SLEEPS: bool = true;
 
     fn wait(_key: usize, until: &mut dyn FnMut() -> bool) {
-        let mut bed = BED.0.lock().expect("nobody panicked");
+        let mut guard = SLEEPERS.0.lock().expect("no thread panicked");
         while !until() {
-            bed = BED.1.wait(bed).expect("nobody panicked");
+            guard = SLEEPERS.1.wait(guard).expect("no thread panicked");
         }
     }
 
     fn wake(_key: usize) {
-        drop(BED.0.lock());
-        BED.1.notify_all();
+        drop(SLEEPERS.0.lock());
+        SLEEPERS.1.notify_all();
     }
 }
 
 struct Mm<W: Wait, K: VmaLockKind> {
     lock: Lock<W>,
-    vma: VmaCell<Watched, K>,
+    vma: VmaCell<Checked, K>,
 }
 
 impl<W: Wait, K: VmaLockKind> Mm<W, K> {
@@ -79,11 +80,11 @@ impl<W: Wait, K: VmaLockKind> Mm<W, K> {
     }
 }
 
-/// Would go wrong: a writer beside a reader, or a reader who does not see what the writer left.
+/// Fails if a writer and a reader hold the lock together, or a reader misses the writer's store.
 fn readers_and_a_writer<W: Wait>() {
     loom::model(|| {
         let lock = Lock::<W>::default();
-        let cell = Guarded::new(lock.id(), Watched::default());
+        let cell = Guarded::new(lock.id(), Checked::default());
         let shared = Arc::new((lock, cell));
         let other = shared.clone();
         let writer = thread::spawn(move || {
@@ -96,7 +97,7 @@ fn readers_and_a_writer<W: Wait>() {
             let guard = shared.0.read();
             assert!(shared.1.get(&guard).get() <= 1);
         }
-        writer.join().expect("the writer ends");
+        writer.join().expect("writer thread");
         assert_eq!(shared.1.get(&shared.0.read()).get(), 1);
     });
 }
@@ -106,20 +107,20 @@ fn lock_excludes_by_spinning() {
     readers_and_a_writer::<Spin>();
 }
 
-/// Would go wrong besides: a thread goes to sleep after the last wake-up, and the model deadlocks.
+/// Also fails if a thread goes to sleep after the last wake-up: the model then deadlocks.
 #[test]
 fn lock_excludes_and_wakes_sleepers() {
-    readers_and_a_writer::<Sleep>();
+    readers_and_a_writer::<CondvarWait>();
 }
 
-/// Would go wrong: two writers count the same, or one sleeps on.
+/// Fails if two writers read the same count, or one is not woken.
 #[test]
-fn two_writers_take_turns() {
+fn writers_exclude_each_other() {
     loom::model(|| {
-        let lock = Lock::<Sleep>::default();
-        let cell = Guarded::new(lock.id(), Watched::default());
+        let lock = Lock::<CondvarWait>::default();
+        let cell = Guarded::new(lock.id(), Checked::default());
         let shared = Arc::new((lock, cell));
-        let add = |shared: &(Lock<Sleep>, Guarded<Watched>)| {
+        let add = |shared: &(Lock<CondvarWait>, Guarded<Checked>)| {
             let mut guard = shared.0.write();
             let value = shared.1.get_mut(&mut guard);
             let now = value.get();
@@ -128,14 +129,14 @@ fn two_writers_take_turns() {
         let other = shared.clone();
         let writer = thread::spawn(move || add(&other));
         add(&shared);
-        writer.join().expect("the writer ends");
+        writer.join().expect("writer thread");
         assert_eq!(shared.1.get(&shared.0.read()).get(), 2);
     });
 }
 
-/// Would go wrong: `unchanged` is true, and the reader has seen half of a change.
+/// Fails if `unchanged` returns true although the reader has seen half of a change.
 #[test]
-fn speculation_sees_all_or_nothing() {
+fn speculation_detects_a_writer() {
     use crate::primitive::{AtomicU64, Ordering};
     loom::model(|| {
         let shared = Arc::new((Lock::new(), AtomicU64::new(0), AtomicU64::new(0)));
@@ -152,12 +153,12 @@ fn speculation_sees_all_or_nothing() {
             );
             assert!(both.0 == both.1 || !shared.0.unchanged(since), "{both:?}");
         }
-        writer.join().expect("the writer ends");
+        writer.join().expect("writer thread");
     });
 }
 
-/// Would go wrong: the writer does not see the reader's count and the reader not the writer's
-/// number; or the number moves on, and the reader sees the number but not what the section did.
+/// Fails if the writer misses the reader's count while the reader misses the writer's number, or if
+/// the reader sees the number advance but misses the section's writes.
 fn vma_reader_and_writer<W: Wait, K: VmaLockKind + 'static>() {
     loom::model(|| {
         let mm = Mm::<W, K>::with_vma();
@@ -174,7 +175,7 @@ fn vma_reader_and_writer<W: Wait, K: VmaLockKind + 'static>() {
             mm.vma.start_write(&mut guard);
             mm.vma.get_mut(&mut guard).set(value);
         }
-        reader.join().expect("the reader ends");
+        reader.join().expect("reader thread");
     });
 }
 
@@ -185,7 +186,7 @@ fn vma_lock_excludes() {
 
 #[test]
 fn vma_lock_wakes_its_writer() {
-    vma_reader_and_writer::<Sleep, VmaLock>();
+    vma_reader_and_writer::<CondvarWait, VmaLock>();
 }
 
 #[test]
@@ -198,15 +199,15 @@ fn rwlock_in_vma_excludes() {
     vma_reader_and_writer::<Spin, FlaggedVmaLock<AlignedRwLock>>();
 }
 
-/// Would go wrong: a reader that has found the VMA in one address space reads it while it belongs to
-/// another, whose writer changes it.
-fn vma_changes_hands<K: VmaLockKind + 'static>() {
+/// Fails if a reader that found the VMA in one address space reads it while it belongs to another,
+/// whose writer changes it.
+fn vma_changes_owner<K: VmaLockKind + 'static>() {
     loom::model(|| {
         let mm = Mm::<Spin, K>::with_vma();
         let other = mm.clone();
         let reader = thread::spawn(move || {
             if let Ok(vma) = other.vma.start_read(&other.lock) {
-                assert_eq!(vma.get(), 0, "the body of another address space");
+                assert_eq!(vma.get(), 0, "body of another address space");
             }
         });
         let mut guard = mm.lock.write();
@@ -219,7 +220,7 @@ fn vma_changes_hands<K: VmaLockKind + 'static>() {
         mm.vma.get_mut(&mut guard).set(7);
         mm.vma.attach(&mut guard);
         drop(guard);
-        reader.join().expect("the reader ends");
+        reader.join().expect("reader thread");
         assert_eq!(mm.vma.start_read(&second).map(|vma| vma.get()), Ok(7));
         assert_eq!(mm.vma.start_read(&mm.lock).map(|_| ()), Err(Refused::Gone));
     });
@@ -227,20 +228,20 @@ fn vma_changes_hands<K: VmaLockKind + 'static>() {
 
 #[test]
 fn vma_lock_follows_its_owner() {
-    vma_changes_hands::<VmaLock>();
+    vma_changes_owner::<VmaLock>();
 }
 
 #[test]
 fn flagged_vma_lock_follows_its_owner() {
-    vma_changes_hands::<FlaggedVmaLock>();
+    vma_changes_owner::<FlaggedVmaLock>();
 }
 
-/// Would go wrong: a VMA is read before the section that made it has ended.
-fn vma_appears<K: VmaLockKind + 'static>() {
+/// Fails if a VMA is read before the section that attached it has ended.
+fn vma_is_attached<K: VmaLockKind + 'static>() {
     loom::model(|| {
         let mm = Arc::new(Mm {
             lock: Lock::<Spin>::default(),
-            vma: VmaCell::<Watched, K>::default(),
+            vma: VmaCell::<Checked, K>::default(),
         });
         let other = mm.clone();
         let reader = thread::spawn(move || {
@@ -254,22 +255,22 @@ fn vma_appears<K: VmaLockKind + 'static>() {
         mm.vma.attach(&mut guard);
         mm.vma.get_mut(&mut guard).set(3);
         drop(guard);
-        reader.join().expect("the reader ends");
+        reader.join().expect("reader thread");
     });
 }
 
 #[test]
 fn vma_lock_opens_with_the_section() {
-    vma_appears::<VmaLock>();
+    vma_is_attached::<VmaLock>();
 }
 
 #[test]
 fn flagged_vma_lock_opens_with_the_section() {
-    vma_appears::<FlaggedVmaLock>();
+    vma_is_attached::<FlaggedVmaLock>();
 }
 
-/// Would go wrong: a reader got its lock under `mmap_lock`, lets that go, and a writer does not wait
-/// for it; at the end of the numbers all the more, where "locked" is not taken back.
+/// Fails if a writer does not wait for a reader that locked the VMA under `mmap_lock` and has
+/// released `mmap_lock`. Also run at the last sequence number, where VMAs stay write-locked.
 #[test]
 fn read_locked_outlives_mmap_lock() {
     for sections in [0, 6] {
@@ -293,22 +294,22 @@ fn read_locked_outlives_mmap_lock() {
             mm.vma.start_write(&mut guard);
             mm.vma.get_mut(&mut guard).set(1);
             drop(guard);
-            reader.join().expect("the reader ends");
+            reader.join().expect("reader thread");
         });
     }
 }
 
-/// Would go wrong: two threads get one slot; the free list loses one when its head goes and comes
-/// back between another thread's two looks; a key of an earlier life is good.
+/// Fails if two threads get the same slot, if the free list loses a slot because its head is
+/// removed and comes back during another thread's `pop` (ABA), or if a stale key is accepted.
 #[test]
-fn slots_are_had_once() {
+fn slots_are_taken_once() {
     loom::model(|| {
-        let slots = Arc::new(Slots::<Watched>::new());
+        let slots = Arc::new(Slots::<Checked>::new());
         let first = slots.insert().expect("memory");
         let second = slots.insert().expect("memory");
         assert!(slots.remove(first) && slots.remove(second));
         let other = slots.clone();
-        // Takes both and gives the first back: the list's head is what it was, the rest is not.
+        // Takes both and frees the first: the list has the same head, but another tail.
         let thread = thread::spawn(move || {
             let a = other.insert().expect("memory");
             let b = other.insert().expect("memory");
@@ -316,7 +317,7 @@ fn slots_are_had_once() {
             b
         });
         let a = slots.insert().expect("memory");
-        let b = thread.join().expect("it ends");
+        let b = thread.join().expect("thread");
         let c = slots.insert().expect("memory");
         assert!(a.index() != b.index() && b.index() != c.index() && a.index() != c.index());
         assert!(slots.get(first).is_none() && slots.get(a).is_some() && slots.get(b).is_some());
@@ -324,9 +325,9 @@ fn slots_are_had_once() {
     });
 }
 
-/// A VMA's end moves with no lock but the mm's, a fault puts a page below the new end, and a walk of the
-/// reverse map, which holds neither, is asked for that page. Would go wrong: the walk sees the old end
-/// and leaves the page out.
+/// Fails if a reverse-map walk sees an old end of a VMA and misses a page above it. The end moves
+/// under the lock of the mm only, a fault maps a page below the new end, and the walk takes neither
+/// lock.
 #[test]
 fn a_walk_sees_the_end_above_its_page() {
     loom::model(|| {
@@ -359,116 +360,75 @@ fn a_walk_sees_the_end_above_its_page() {
         if page.load(Ordering::Acquire) == 1 {
             assert_eq!(end.load(Ordering::Relaxed), 2);
         }
-        writer.join().expect("it ends");
-        fault.join().expect("it ends");
+        writer.join().expect("thread");
+        fault.join().expect("thread");
     });
 }
 
-/// Would go wrong: a slot that one lane takes from another is had twice, or a lane hands out what it
-/// has handed out.
+/// Fails if two lanes hand out the same slot, or one lane hands out a slot twice.
 #[test]
-fn slots_of_two_lanes_are_had_once() {
+fn slots_of_two_lanes_are_taken_once() {
     loom::model(|| {
-        let slots = Arc::new(Slots::<Watched>::new());
+        let slots = Arc::new(Slots::<Checked>::new());
         let first = slots.insert_in(1).expect("memory");
         assert!(slots.remove_in(first, 1));
         let other = slots.clone();
         let thread = thread::spawn(move || other.insert().expect("memory"));
         let a = slots.insert_in(1).expect("memory");
-        let b = thread.join().expect("it ends");
+        let b = thread.join().expect("thread");
         assert_ne!(a.index(), b.index());
         assert_eq!(slots.len(), 2);
     });
 }
 
-/// Would go wrong: a lane shows its new slots before those of another, which are made at the same time
-/// and come first, are there.
+/// Fails if a lane publishes its new slots before those of another lane that precede them and are
+/// initialized at the same time.
 #[test]
-fn two_lanes_grow_at_once() {
+fn lanes_grow_concurrently() {
     loom::model(|| {
-        let slots = Arc::new(Slots::<Watched>::new());
+        let slots = Arc::new(Slots::<Checked>::new());
         let other = slots.clone();
         let thread = thread::spawn(move || {
             let key = other.insert().expect("memory");
-            assert_eq!(other.get(key).map(Watched::get), Some(0));
+            assert_eq!(other.get(key).map(Checked::get), Some(0));
             key
         });
         let a = slots.insert_in(0).expect("memory");
         for key in slots.keys() {
-            assert_eq!(slots.get(key).map(Watched::get), Some(0));
+            assert_eq!(slots.get(key).map(Checked::get), Some(0));
         }
-        let b = thread.join().expect("it ends");
+        let b = thread.join().expect("thread");
         assert_ne!(a.index(), b.index());
         assert_eq!(slots.len(), 2);
     });
 }
 
-/// Would go wrong: both threads end the same life, and the slot is twice in the free list.
+/// Fails if both threads free the same slot, so that it is in the free list twice.
 #[test]
-fn a_slot_ends_once() {
+fn slots_are_freed_once() {
     loom::model(|| {
-        let slots = Arc::new(Slots::<Watched>::new());
+        let slots = Arc::new(Slots::<Checked>::new());
         let key = slots.insert().expect("memory");
         let other = slots.clone();
         let thread = thread::spawn(move || other.remove(key));
         let here = slots.remove(key);
-        let there = thread.join().expect("it ends");
+        let there = thread.join().expect("thread");
         assert!(here != there);
         let next = [(); 2].map(|()| slots.insert().expect("memory").index());
         assert_ne!(next[0], next[1]);
     });
 }
 
-/// Would go wrong: two threads in the section.
+/// Fails if two threads are in the critical section.
 #[test]
 fn spin_lock_excludes() {
     loom::model(|| {
-        let lock = Arc::new(SpinLock::new(Watched::default()));
+        let lock = Arc::new(SpinLock::new(Checked::default()));
         let other = lock.clone();
-        let add = |value: &mut Watched| value.set(value.get() + 1);
+        let add = |value: &mut Checked| value.set(value.get() + 1);
         let thread = thread::spawn(move || add(&mut other.lock()));
         add(&mut lock.lock());
-        thread.join().expect("it ends");
+        thread.join().expect("thread");
         assert_eq!(lock.lock().get(), 2);
-    });
-}
-
-/// A box whose end loom watches.
-struct Page(Arc<Watched>);
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        // SAFETY: loom checks it.
-        self.0.0.with_mut(|value| unsafe { *value = 9 });
-    }
-}
-
-/// Would go wrong: what a reader has reached is freed before its section ends. One thread reads, one
-/// replaces, and one frees.
-#[test]
-fn rcu_keeps_what_is_read() {
-    loom::model(|| {
-        let rcu: &'static Rcu = Box::leak(Box::new(Rcu::new()));
-        let body = Arc::new(Watched::default());
-        let published = Arc::new(Published::new(rcu));
-        published.replace(Some(Box::new(Page(body.clone()))));
-        let mut reader = rcu.register().expect("memory");
-        let other = published.clone();
-        let reads = thread::spawn(move || {
-            let section = reader.read();
-            if let Some(page) = other.get(&section) {
-                assert_eq!(page.0.get(), 0);
-            }
-        });
-        let frees = thread::spawn(move || (0..2).map(|_| rcu.collect()).sum::<usize>());
-        published.replace(None);
-        let freed = frees.join().expect("it ends");
-        reads.join().expect("it ends");
-        assert_eq!(
-            freed + (0..3).map(|_| rcu.collect()).sum::<usize>(),
-            1,
-            "freed once, in the end"
-        );
-        assert_eq!(body.get(), 9);
     });
 }

@@ -1,7 +1,7 @@
-//! Atomics and waiting, from `core` or from loom.
+//! Atomics and the spin hint, from `core` or from loom.
 //!
-//! Built with `--cfg loom`, every lock of this crate and the range tree run inside loom's model
-//! checker, which tries all interleavings. This is the only place that chooses.
+//! With `--cfg loom`, the locks of this crate and the range tree run in loom's model checker, which
+//! tries all interleavings. This module is the only place that chooses between the two.
 
 pub use core::sync::atomic::Ordering;
 
@@ -13,12 +13,12 @@ pub use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Atomic
 #[cfg(loom)]
 pub use modelled::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence, spin_loop};
 
-/// Loom's atomics, each with a mark that is written on every access.
+/// Loom's atomics, each with a marker that every access writes.
 ///
-/// Loom 0.7.2 remembers one last access of an atomic. A thread that loads and then stores hides
-/// another thread's load in between from it, and the model ends after one run (loom's issues 166
-/// and 392). The mark, a relaxed read-modify-write without effect, makes all accesses depend on
-/// each other: more runs, none missed.
+/// Loom 0.7.2 remembers only the last access of an atomic. If a thread loads and then stores, loom
+/// misses another thread's load in between, and the model ends after one run (loom issues 166 and
+/// 392). The marker is a relaxed read-modify-write without effect. It makes all accesses depend on
+/// each other, so loom explores more runs and misses none.
 #[cfg(loom)]
 mod modelled {
     use super::Ordering;
@@ -32,7 +32,7 @@ mod modelled {
 
     macro_rules! atomic {
         ($name:ident $(<$t:ident>)?, $value:ty) => {
-            /// Loom's atomic, with the mark.
+            /// Loom's atomic with a marker.
             #[derive(Debug)]
             pub struct $name $(<$t>)? {
                 value: model::$name $(<$t>)?,
@@ -118,7 +118,7 @@ mod modelled {
     arithmetic!(AtomicUsize, usize);
 }
 
-/// A function that is `const`, but not in loom's model.
+/// Defines a function that is `const`, except under loom.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! const_fn {

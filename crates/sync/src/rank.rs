@@ -1,29 +1,29 @@
-//! The order of locks, checked in debug builds.
+//! Lock order, checked in debug builds.
 //!
-//! A thread may wait for a lock only if all that it holds have a lower rank. The check needs to know
-//! the thread, so it is compiled in debug builds with the feature `std` (which tests switch on) and
-//! costs nothing otherwise. Locks taken without waiting are written down and not checked: they
-//! cannot close a circle.
+//! A thread may wait for a lock only if all locks that it holds have a lower rank. The check needs
+//! thread-local storage, so it is compiled only in debug builds with the feature `std` (which tests
+//! enable) and costs nothing otherwise. A lock taken without waiting is recorded but not checked,
+//! because it cannot complete a deadlock cycle.
 
-/// A lock's place in the order. The numbers are the embedder's, but for that of VMAs.
+/// Position of a lock in the lock order. The embedder chooses the numbers, except that of VMAs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Rank(pub u8);
 
 impl Rank {
-    /// Is not checked.
+    /// Rank of a lock that is not checked.
     pub const NONE: Rank = Rank(0);
-    /// The locks of [`VmaCell`](crate::VmaCell)s: after `mmap_lock`, before those of the reverse map.
+    /// Rank of [`VmaCell`](crate::VmaCell)s: after `mmap_lock`, before the reverse map's locks.
     pub const VMA: Rank = Rank(64);
 }
 
-/// Which of several VMAs that one thread reads; later ones have higher numbers.
+/// Order among several VMAs that one thread reads; a VMA locked later has a higher subclass.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Subclass(pub u8);
 
 impl Subclass {
-    /// The first, or the only one.
+    /// The only VMA that the thread reads, or the first.
     pub const NORMAL: Subclass = Subclass(0);
-    /// One more, under the first.
+    /// A second VMA, locked while the first is locked.
     #[doc(alias = "SINGLE_DEPTH_NESTING")]
     pub const SINGLE_DEPTH: Subclass = Subclass(1);
 }
@@ -35,7 +35,7 @@ mod check {
     use std::vec::Vec;
 
     std::thread_local! {
-        /// How often each is held: a VMA may be read very often.
+        /// Ranks held by this thread, each with a count: a thread may lock a VMA many times.
         static HELD: RefCell<Vec<(Rank, Subclass, u64)>> = const { RefCell::new(Vec::new()) };
     }
 
@@ -51,14 +51,14 @@ mod check {
         });
     }
 
-    /// Before waiting for a lock.
+    /// Checks the order and records the lock. Called before waiting for it.
     #[track_caller]
     pub fn acquire(rank: Rank) {
         if rank != Rank::NONE {
             let highest = HELD.with_borrow(|held| held.iter().copied().max());
             if let Some((highest, ..)) = highest.filter(|&(h, ..)| h >= rank) {
                 panic!(
-                    "lock of rank {} taken under one of rank {}",
+                    "lock of rank {} taken while holding one of rank {}",
                     rank.0, highest.0
                 );
             }
@@ -66,35 +66,37 @@ mod check {
         acquired(rank);
     }
 
-    /// Before waiting for one more lock of a rank; the caller has an order among those.
+    /// Like [`acquire`], for a further lock of a rank; the caller orders the locks of that rank.
     #[track_caller]
     pub fn acquire_more(rank: Rank) {
         let above = HELD.with_borrow(|held| held.iter().copied().find(|&(h, ..)| h > rank));
         if let Some((above, ..)) = above.filter(|_| rank != Rank::NONE) {
             panic!(
-                "lock of rank {} taken under one of rank {}",
+                "lock of rank {} taken while holding one of rank {}",
                 rank.0, above.0
             );
         }
         acquired(rank);
     }
 
-    /// After a lock was had without waiting.
+    /// Records a lock that was taken without waiting.
     pub fn acquired(rank: Rank) {
         if rank != Rank::NONE {
             push(rank, Subclass::NORMAL);
         }
     }
 
-    /// After a lock was had without waiting, one of several of its rank. That it is the next one is
-    /// asked of all but the first subclass, which a thread may have got by trying.
+    /// Records a VMA lock that was taken without waiting, and checks its subclass.
+    ///
+    /// A lower subclass after a higher one panics. Equal ones are allowed, since `start_read` never
+    /// waits.
     #[track_caller]
     pub fn nested(rank: Rank, subclass: Subclass) {
         HELD.with_borrow(|held| {
             let out_of_order = held.iter().any(|&(h, s, _)| h == rank && s > subclass);
             assert!(
                 !out_of_order,
-                "VMA of subclass {} read under a later one",
+                "VMA of subclass {} locked after one of a higher subclass",
                 subclass.0
             );
         });
@@ -103,7 +105,7 @@ mod check {
 
     pub fn release(rank: Rank) {
         if rank != Rank::NONE {
-            // A guard may go while the thread ends, when the list is gone already.
+            // A guard may be dropped while the thread ends, after the list was destroyed.
             let _ = HELD.try_with(|held| {
                 let mut held = held.borrow_mut();
                 let Some(at) = held.iter().rposition(|&(h, ..)| h == rank) else {

@@ -1,13 +1,13 @@
-//! A reader–writer lock in one word.
+//! Reader–writer lock in one word.
 //!
 //! # Picture
 //! ```text
 //! WRITER : 1 │ PENDING : 1 │ SLEEPERS : 1 │ readers : 29
 //! ```
-//! A writer that waits sets PENDING, which keeps new readers out, so readers cannot starve it. A
-//! writer that leaves takes PENDING away, so that readers who wait have a chance before the next
-//! writer: writers cannot starve them either, though no order is promised. SLEEPERS says that
-//! somebody must be woken.
+//! A waiting writer sets PENDING, which keeps new readers out, so readers cannot starve writers. A
+//! writer clears PENDING when it unlocks, so waiting readers have a chance before the next writer
+//! and writers cannot starve readers, although no order is guaranteed. SLEEPERS means that
+//! unlocking must wake the waiting threads.
 
 use crate::Wait;
 use crate::primitive::{AtomicU32, Ordering};
@@ -15,27 +15,31 @@ use crate::primitive::{AtomicU32, Ordering};
 const WRITER: u32 = 1 << 31;
 const PENDING: u32 = 1 << 30;
 const SLEEPERS: u32 = 1 << 29;
-const READERS: u32 = SLEEPERS - 1;
-/// Readers at one time; one more waits. Small in tests.
-pub(crate) const LIMIT: u32 = if cfg!(any(test, loom)) { 3 } else { READERS };
+const READER_COUNT: u32 = SLEEPERS - 1;
+/// Maximum number of readers; further readers wait. Small in tests.
+pub(crate) const MAX_READERS: u32 = if cfg!(any(test, loom)) {
+    3
+} else {
+    READER_COUNT
+};
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
-pub struct RawLock {
+pub(crate) struct RawRwLock {
     state: AtomicU32,
 }
 
-impl Default for RawLock {
+impl Default for RawRwLock {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl RawLock {
+impl RawRwLock {
     crate::const_fn! {
-        /// A free lock.
+        /// Creates an unlocked lock.
         pub fn new() -> Self {
-            RawLock { state: AtomicU32::new(0) }
+            RawRwLock { state: AtomicU32::new(0) }
         }
     }
 
@@ -43,12 +47,12 @@ impl RawLock {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Takes the lock for reading if no writer has it or waits, and the count has room.
+    /// Takes the lock for reading unless a writer holds it or is waiting, or the count is full.
     #[inline]
-    pub(crate) fn try_read(&self) -> bool {
+    pub fn try_read(&self) -> bool {
         let mut now = self.state.load(Ordering::Relaxed);
-        while now & (WRITER | PENDING) == 0 && now & READERS < LIMIT {
-            // ORDERING: Acquire, pairs with the Release of `end_write` and `downgrade`.
+        while now & (WRITER | PENDING) == 0 && now & READER_COUNT < MAX_READERS {
+            // ORDERING: Acquire, pairs with the Release in `end_write` and `downgrade`.
             let swapped = self.state.compare_exchange_weak(
                 now,
                 now + 1,
@@ -64,11 +68,11 @@ impl RawLock {
     }
 
     #[inline]
-    pub(crate) fn read<W: Wait>(&self) {
+    pub fn read<W: Wait>(&self) {
         if !self.try_read() {
             W::wait(self.key(), &mut || {
                 while !self.try_read() {
-                    if self.announced::<W>(0) {
+                    if self.announce_waiter::<W>(0) {
                         return false;
                     }
                 }
@@ -77,13 +81,13 @@ impl RawLock {
         }
     }
 
-    /// Takes the lock for writing if nobody has it.
+    /// Takes the lock for writing unless another thread holds it.
     #[inline]
-    pub(crate) fn try_write(&self) -> bool {
+    pub fn try_write(&self) -> bool {
         let mut now = self.state.load(Ordering::Relaxed);
-        while now & (WRITER | READERS) == 0 {
+        while now & (WRITER | READER_COUNT) == 0 {
             let then = WRITER | now & SLEEPERS;
-            // ORDERING: Acquire, pairs with the Release of `end_read` and `end_write`.
+            // ORDERING: Acquire, pairs with the Release in `end_read` and `end_write`.
             let swapped =
                 self.state
                     .compare_exchange_weak(now, then, Ordering::Acquire, Ordering::Relaxed);
@@ -96,11 +100,11 @@ impl RawLock {
     }
 
     #[inline]
-    pub(crate) fn write<W: Wait>(&self) {
+    pub fn write<W: Wait>(&self) {
         if !self.try_write() {
             W::wait(self.key(), &mut || {
                 while !self.try_write() {
-                    if self.announced::<W>(PENDING) {
+                    if self.announce_waiter::<W>(PENDING) {
                         return false;
                     }
                 }
@@ -109,19 +113,19 @@ impl RawLock {
         }
     }
 
-    /// Says that somebody waits. False if the lock looks free for them by now.
-    fn announced<W: Wait>(&self, who: u32) -> bool {
+    /// Sets the bits that announce a waiter. Returns false if the lock has become free for it.
+    fn announce_waiter<W: Wait>(&self, who: u32) -> bool {
         let mark = who | if W::SLEEPS { SLEEPERS } else { 0 };
         let mut now = self.state.load(Ordering::Relaxed);
         loop {
             let taken = match who {
-                PENDING => now & (WRITER | READERS) != 0,
-                _ => now & (WRITER | PENDING) != 0 || now & READERS >= LIMIT,
+                PENDING => now & (WRITER | READER_COUNT) != 0,
+                _ => now & (WRITER | PENDING) != 0 || now & READER_COUNT >= MAX_READERS,
             };
             if !taken || now & mark == mark {
                 return taken;
             }
-            // ORDERING: Relaxed; the mark carries nothing, and `wake` orders the sleepers.
+            // ORDERING: Relaxed; the bits publish no data, and `Wait` orders sleeping and waking.
             match self.state.compare_exchange_weak(
                 now,
                 now | mark,
@@ -135,32 +139,33 @@ impl RawLock {
     }
 
     #[inline]
-    pub(crate) fn end_read<W: Wait>(&self) {
-        // ORDERING: Release, pairs with the Acquire of `try_write`.
+    pub fn end_read<W: Wait>(&self) {
+        // ORDERING: Release, pairs with the Acquire in `try_write`.
         let before = self.state.fetch_sub(1, Ordering::Release);
-        debug_assert!(before & READERS > 0, "nobody reads");
+        debug_assert!(before & READER_COUNT > 0, "no reader holds the lock");
         if W::SLEEPS && before & SLEEPERS != 0 {
             self.wake::<W>();
         }
     }
 
     #[inline]
-    pub(crate) fn end_write<W: Wait>(&self) {
+    pub fn end_write<W: Wait>(&self) {
         if W::SLEEPS {
-            // ORDERING: Release, pairs with the Acquire of `try_read` and `try_write`.
+            // ORDERING: Release, pairs with the Acquire in `try_read` and `try_write`.
             let before = self.state.swap(0, Ordering::Release);
             if before & SLEEPERS != 0 {
                 W::wake(self.key());
             }
         } else {
-            // ORDERING: Release, as above. What is lost, PENDING, its owner sets again.
+            // ORDERING: Release, as above. A PENDING bit that this clears is set again by its
+            // writer.
             self.state.store(0, Ordering::Release);
         }
     }
 
-    /// Turns the writer into a reader.
-    pub(crate) fn downgrade<W: Wait>(&self) {
-        // ORDERING: Release, pairs with the Acquire of `try_read`.
+    /// Turns the write lock into a read lock.
+    pub fn downgrade<W: Wait>(&self) {
+        // ORDERING: Release, pairs with the Acquire in `try_read`.
         let before = self.state.fetch_sub(WRITER - 1, Ordering::Release);
         if W::SLEEPS && before & SLEEPERS != 0 {
             self.wake::<W>();
@@ -169,7 +174,7 @@ impl RawLock {
 
     #[cold]
     fn wake<W: Wait>(&self) {
-        // ORDERING: Relaxed; whoever sleeps sets the mark again before it sleeps again.
+        // ORDERING: Relaxed; a thread that goes to sleep again sets the bit again first.
         self.state.fetch_and(!SLEEPERS, Ordering::Relaxed);
         W::wake(self.key());
     }

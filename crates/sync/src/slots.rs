@@ -1,45 +1,47 @@
-//! Type-stable slots named by keys that carry a generation.
+//! Type-stable slots, identified by keys that carry a generation.
+//!
+//! Taking or freeing a slot is one compare-and-swap; only slots that were never used need a lock.
+//! The tag in a list head changes with every update, so a compare-and-swap detects a head that was
+//! removed and came back (ABA).
+//!
+//! Threads that use different lanes write no common cache line: each lane has its own free list,
+//! and takes unused slots from the table about a page at a time. A lane that runs out of slots
+//! takes those freed to other lanes before the table grows. The memory of a chunk is not touched
+//! until its slots are needed. Then the lane that takes them initializes them without a lock, while
+//! other lanes initialize theirs; lanes wait for each other only to advance `ready` in order.
 //!
 //! # Picture
 //! ```text
-//! chunk 0: 64 slots │ chunk 1: 128 │ chunk 2: 256 …      never moved, never given back
+//! chunk 0: 64 slots │ chunk 1: 128 │ chunk 2: 256 …      never moved, never freed
 //! slot:  generation : 32 │ next free : 32 │ value
-//! lane:  tag : 32 │ index + 1 : 32  ──▶ slot ──▶ slot …   last freed, first taken
-//!        slots that were never used: from … to
+//! lane:  tag : 32 │ index + 1 : 32  ──▶ slot ──▶ slot …   last in, first out
+//!        range of slots that were never used
 //! ```
-//! Taking and freeing a slot is one compare-and-swap each; only new slots take a lock. The tag
-//! moves with every change of the list's head, so that a head which went and came back is seen.
-//!
-//! Threads that name different lanes share no cache line that is written: the lists are a lane's own,
-//! and new slots come to a lane about a page at a time. A lane without a slot takes those that others
-//! have freed before the table grows. The memory of a chunk is not touched before its slots are needed,
-//! and then by the lane that gets them, without a lock: others make theirs meanwhile, and wait only with
-//! showing them, so that `ready` goes up in order.
 //!
 //! # Invariants
 //! - S1  a slot's generation is odd while the slot is in use
-//! - S2  a slot is in one free list, or in use, or kept unused by one lane, or above `ready`, or at its
-//!   last generation
-//! - S3  slots below `ready` are made and their chunks published; those from there to `used` are being
-//!   made by the lanes that they were given to
+//! - S2  a slot is in one free list, or in use, or reserved by one lane and never used, or at or
+//!   above `ready`, or at its last generation
+//! - S3  slots below `ready` are initialized and their chunks published; slots from `ready` to
+//!   `used` are being initialized by the lanes that took them
 
 use crate::SpinLock;
 use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, spin_loop};
 use core::alloc::Layout;
 
-/// Slots in the first chunk; each later chunk doubles.
+/// Number of slots in the first chunk; each further chunk has twice as many.
 const FIRST: u32 = if cfg!(loom) { 2 } else { 64 };
 const CHUNKS: usize = if cfg!(loom) { 2 } else { 26 };
-/// The first is for who names no lane: for them indices are dense.
+/// Number of lanes. The first serves callers that name no lane: it keeps their indices dense.
 const LANES: usize = if cfg!(loom) { 2 } else { 33 };
-/// A slot that has reached it is not used again. Small in tests.
+/// A slot with this generation is not used again. Small in tests.
 const LAST_GENERATION: u32 = if cfg!(any(test, loom)) {
     6
 } else {
     u32::MAX - 1
 };
 
-/// Names a slot and one of its lives. Never all zeros.
+/// Identifies a slot and its generation. Never all zeros.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
     index: u32,
@@ -48,13 +50,13 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key as one nonzero number, for atomics.
+    /// Returns the key as a nonzero number, for storage in an atomic.
     #[inline]
     pub fn to_bits(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// The key that [`to_bits`](Self::to_bits) made; `None` for 0.
+    /// Returns the key that [`to_bits`](Self::to_bits) converted; `None` for 0.
     #[inline]
     pub fn from_bits(bits: u64) -> Option<Key> {
         (bits != 0).then_some(Key {
@@ -63,53 +65,52 @@ impl Key {
         })
     }
 
-    /// Position of the slot: small, dense, reused.
+    /// Returns the index of the slot. Indices are small and dense, and are reused.
     #[inline]
     pub fn index(self) -> u32 {
         self.index
     }
 }
 
-/// No slot can be had: no memory, or 2³² are in use.
+/// No slot is available: the allocator has no memory, or there are 2³² slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exhausted;
 
-/// A slot: what finds it first, so that this lies on the value's first cache line.
+/// A slot. The header that lookups read comes first, on the same cache line as the value's start.
 #[derive(Debug)]
 #[repr(C)]
 struct Slot<T> {
     /// Odd while in use.
     generation: AtomicU32,
-    /// The slot after this one in the free list, plus one; 0 for none.
+    /// Index of the next slot in the free list, plus one; 0 for none.
     next: AtomicU32,
     value: T,
 }
 
-/// A table whose slots keep their address and type for as long as it lives.
+/// Table whose slots keep their address and type for as long as the table lives.
 ///
-/// A freed slot may be taken again for another `T`-shaped thing, never for anything else, so a
-/// reader that comes late reads a `T` and can find out that it is not the one it looked for.
-/// `T` must therefore change through its own cells only; it is made by `Default` once per slot and
-/// not dropped when the slot is freed.
+/// A freed slot is reused only for another `T`, so a late reader still reads a `T` and can detect
+/// that it is not the one it looked for. Therefore values may change only through their own cells.
+/// A value is created by `Default`, once per slot, and is not dropped when the slot is freed.
 ///
-/// A slot lives 2³¹ times and is then left alone, so a key is never valid for another life.
+/// A slot is used 2³¹ times at most and is then retired, so a key never becomes valid again.
 #[derive(Debug)]
 pub struct Slots<T> {
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
     lanes: [Lane; LANES],
-    /// Slots that can be looked at: made, in use or not.
+    /// Number of slots that are initialized, in use or not.
     ready: AtomicU32,
-    /// Slots that lanes were ever given.
+    /// Number of slots that lanes have taken.
     used: SpinLock<u32>,
 }
 
-/// One of several places where slots come from; see the module's picture.
+/// One of several sources of slots; see the picture in the module documentation.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Lane {
-    /// The free list's head.
+    /// Head of the free list.
     free: AtomicU64,
-    /// Indices that were never used: the next one, and the first that is another's.
+    /// Range of indices that were never used: the first, and the one after the last.
     unused: SpinLock<(u32, u32)>,
 }
 
@@ -122,7 +123,7 @@ impl Lane {
     }
 }
 
-// SAFETY: values are shared between threads as `&T` and dropped by the table's owner.
+// SAFETY: threads share values as `&T`, and the owner of the table drops them.
 unsafe impl<T: Send + Sync> Sync for Slots<T> {}
 // SAFETY: the table owns its chunks.
 unsafe impl<T: Send> Send for Slots<T> {}
@@ -143,24 +144,24 @@ fn place(index: u32) -> (usize, usize) {
     )
 }
 
-/// The lane of a number.
+/// Returns the lane for a caller's number.
 #[inline]
 fn named(number: usize) -> usize {
     1 + number % (LANES - 1)
 }
 
-/// The head of a free list that begins with `first` (an index plus one) and follows `before`.
+/// Returns the free-list head that starts at `first` (an index plus one) and succeeds `before`.
 fn head(before: u64, first: u32) -> u64 {
     ((before >> 32) + 1) << 32 | u64::from(first)
 }
 
 impl<T> Slots<T> {
-    /// Bytes of a slot.
+    /// Size of a slot in bytes.
     pub const SLOT_BYTES: usize = size_of::<Slot<T>>();
-    /// Where in its slot a value lies. Chunks begin with a cache line.
+    /// Offset of the value in its slot. Chunks are aligned to cache lines.
     pub const VALUE_OFFSET: usize = core::mem::offset_of!(Slot<T>, value);
 
-    /// Looks a slot up. `None` if the key's life is over.
+    /// Returns the value of a slot, or `None` if the key is stale.
     #[inline]
     pub fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slot(key.index)?;
@@ -168,7 +169,7 @@ impl<T> Slots<T> {
         (slot.generation.load(Ordering::Acquire) == key.generation).then_some(&slot.value)
     }
 
-    /// The key of the slot at `index` (see [`Key::index`]), if it is in use.
+    /// Returns the key of the slot at `index` (see [`Key::index`]) if the slot is in use.
     #[inline]
     pub fn key_at(&self, index: u32) -> Option<Key> {
         // ORDERING: Acquire, pairs with the Release in `insert`.
@@ -176,12 +177,12 @@ impl<T> Slots<T> {
         (generation & 1 == 1).then_some(Key { index, generation })
     }
 
-    /// Ends the life that `key` names. False if it was over.
+    /// Frees the slot of `key`. Returns false if the key is stale.
     pub fn remove(&self, key: Key) -> bool {
         self.remove_to(key, 0)
     }
 
-    /// As [`remove`](Self::remove); the slot goes to this lane, whatever the number.
+    /// Like [`remove`](Self::remove), but frees the slot to a lane; any number is valid.
     pub fn remove_in(&self, key: Key, lane: usize) -> bool {
         self.remove_to(key, named(lane))
     }
@@ -193,7 +194,8 @@ impl<T> Slots<T> {
             return false;
         };
         let (now, then) = (key.generation, key.generation.wrapping_add(1));
-        // ORDERING: Release, pairs with the Acquire in `insert`: the next life sees this one's end.
+        // ORDERING: Release, pairs with the Acquire in `insert`: the next user sees this one's
+        // writes.
         let ended =
             slot.generation
                 .compare_exchange(now, then, Ordering::Release, Ordering::Relaxed);
@@ -209,7 +211,7 @@ impl<T> Slots<T> {
     fn push(lane: &Lane, index: u32, slot: &Slot<T>) {
         let mut free = lane.free.load(Ordering::Relaxed);
         loop {
-            // ORDERING: Relaxed; published by the exchange.
+            // ORDERING: Relaxed; published by the compare-and-swap.
             slot.next.store(free as u32, Ordering::Relaxed);
             let pushed = head(free, index + 1);
             // ORDERING: Release, pairs with the Acquire in `pop`: it sees `next`.
@@ -230,8 +232,8 @@ impl<T> Slots<T> {
         let mut free = lane.free.load(Ordering::Acquire);
         loop {
             let index = (free as u32).checked_sub(1)?;
-            // If another thread takes this slot first, `next` may be of another list; then the tag
-            // has moved and the exchange fails.
+            // If another thread takes this slot first, `next` may belong to another list. The tag
+            // has changed then, and the compare-and-swap fails.
             let next = self.slot(index)?.next.load(Ordering::Relaxed);
             let popped = head(free, next);
             match lane.free.compare_exchange_weak(
@@ -246,19 +248,21 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Slots in use, counted one by one: a number kept would cost each of those who take and free one.
+    /// Returns the number of slots in use.
+    ///
+    /// Counts them one by one, since a counter would be a cache line that every change writes.
     pub fn len(&self) -> usize {
         self.keys().count()
     }
 
-    /// True where no slot is in use.
+    /// Returns true if no slot is in use.
     pub fn is_empty(&self) -> bool {
         self.keys().next().is_none()
     }
 
-    /// Keys of the slots in use, in order of their index.
+    /// Returns the keys of the slots in use, in ascending order of index.
     pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
-        // ORDERING: Relaxed; `key_at` looks for itself.
+        // ORDERING: Relaxed; `key_at` does its own Acquire load.
         let ready = self.ready.load(Ordering::Relaxed);
         (0..ready).filter_map(|index| self.key_at(index))
     }
@@ -272,13 +276,13 @@ impl<T> Slots<T> {
         let (chunk, at) = place(index);
         // ORDERING: Relaxed; published with `ready`.
         let base = self.chunks.get(chunk)?.load(Ordering::Relaxed);
-        // SAFETY: by S3 the chunk is there, where it stays, and the slot in it is made.
+        // SAFETY: by S3 the chunk exists, never moves, and the slot in it is initialized.
         Some(unsafe { &*base.add(at) })
     }
 }
 
 impl<T: Default> Slots<T> {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new() -> Self {
         Self {
             chunks: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
@@ -288,19 +292,20 @@ impl<T: Default> Slots<T> {
         }
     }
 
-    /// Takes a slot. Its value is whatever its last life left there, or `T::default()`.
+    /// Takes a slot. Its value is what its previous user left there, or `T::default()`.
     ///
     /// # Errors
-    /// If there is no memory for more slots, or there are 2³² of them.
+    /// If the allocator has no memory for more slots, or there are 2³² slots.
     pub fn insert(&self) -> Result<Key, Exhausted> {
         self.insert_from(0)
     }
 
-    /// As [`insert`](Self::insert), from this lane, whatever the number. Threads that take and free
-    /// slots at the same time do not disturb each other where they name different ones.
+    /// Like [`insert`](Self::insert), but takes the slot from a lane; any number is valid.
+    ///
+    /// Threads that name different lanes do not contend when they take and free slots.
     ///
     /// # Errors
-    /// As for `insert`.
+    /// Like `insert`.
     #[inline]
     pub fn insert_in(&self, lane: usize) -> Result<Key, Exhausted> {
         self.insert_from(named(lane))
@@ -319,7 +324,7 @@ impl<T: Default> Slots<T> {
         Ok(Key { index, generation })
     }
 
-    /// A slot for a lane that has no free one.
+    /// Returns a slot for a lane whose free list is empty.
     #[cold]
     fn fresh(&self, number: usize) -> Result<u32, Exhausted> {
         let lane = &self.lanes[number];
@@ -329,7 +334,7 @@ impl<T: Default> Slots<T> {
             *unused = (next + 1, end);
             return Ok(next);
         }
-        // Another thread may have freed one while we waited, or freed it to another lane.
+        // Another thread may have freed a slot while this one waited, or to another lane.
         if let Some(index) = self.lanes.iter().find_map(|lane| self.pop(lane)) {
             return Ok(index);
         }
@@ -338,7 +343,7 @@ impl<T: Default> Slots<T> {
         Ok(first)
     }
 
-    /// New slots that a lane with a number takes at a time: about a page of them.
+    /// Number of new slots that a named lane takes at a time: about a page of them.
     const BATCH: u32 = if cfg!(any(test, loom)) {
         2
     } else if Self::SLOT_BYTES < 4096 / 32 {
@@ -347,7 +352,7 @@ impl<T: Default> Slots<T> {
         32
     };
 
-    /// Makes slots that no lane has had: up to `count` of them, those of one chunk.
+    /// Initializes up to `count` new slots of one chunk, and returns the range of their indices.
     fn grow(&self, count: u32) -> Result<(u32, u32), Exhausted> {
         let (base, first, end) = self.take(count)?;
         for at in 0..end - first {
@@ -356,11 +361,11 @@ impl<T: Default> Slots<T> {
                 next: AtomicU32::new(0),
                 value: T::default(),
             };
-            // SAFETY: within the chunk's memory, and by S3 nobody else looks there yet.
+            // SAFETY: within the chunk's memory, and by S3 no other thread accesses it yet.
             unsafe { base.add(at as usize).write(slot) };
         }
-        // ORDERING: Acquire, pairs with the Release below: what is ready before ours stays visible to
-        // who sees that ours is.
+        // ORDERING: Acquire, pairs with the Release below: a thread that sees these slots as ready
+        // also sees the ones before them.
         while self.ready.load(Ordering::Acquire) != first {
             spin_loop();
         }
@@ -369,25 +374,25 @@ impl<T: Default> Slots<T> {
         Ok((first, end))
     }
 
-    /// Gives out indices, and the memory for their slots.
+    /// Reserves indices and the memory for their slots.
     fn take(&self, count: u32) -> Result<(*mut Slot<T>, u32, u32), Exhausted> {
         let mut used = self.used.lock();
         let first = *used;
         let (chunk, at) = place(first);
         let cell = self.chunks.get(chunk).ok_or(Exhausted)?;
         let len = FIRST << chunk;
-        // ORDERING: Relaxed, here and below; changed under the lock, published with `ready`.
+        // ORDERING: Relaxed, here and below; written under the lock, published with `ready`.
         let mut base = cell.load(Ordering::Relaxed);
         if base.is_null() {
             base = Self::allocate(len as usize)?;
             cell.store(base, Ordering::Relaxed);
         }
         *used = first + count.min(len - at as u32);
-        // SAFETY: `at` is below the chunk's length.
+        // SAFETY: `at` is less than the length of the chunk.
         Ok((unsafe { base.add(at) }, first, *used))
     }
 
-    /// Memory for a chunk, at the beginning of a cache line.
+    /// Allocates memory for a chunk, aligned to a cache line.
     fn allocate(len: usize) -> Result<*mut Slot<T>, Exhausted> {
         let layout = chunk_layout::<T>(len).ok_or(Exhausted)?;
         // SAFETY: a slot has at least its generation, so the layout is not empty.
@@ -399,8 +404,10 @@ impl<T: Default> Slots<T> {
     }
 }
 
-/// The layout of a chunk: slots whose size divides that of a cache line, or is a multiple of it, lie
-/// in as few lines as they can.
+/// Returns the layout of a chunk, which is aligned to a cache line.
+///
+/// Slots whose size divides that of a cache line, or is a multiple of it, touch as few lines as
+/// possible.
 fn chunk_layout<T>(len: usize) -> Option<Layout> {
     Layout::array::<Slot<T>>(len).ok()?.align_to(64).ok()
 }
@@ -415,10 +422,10 @@ impl<T> Drop for Slots<T> {
                 let made = left.min(len);
                 left -= made;
                 let slots = core::ptr::slice_from_raw_parts_mut(base, made);
-                // SAFETY: by S3 so many were made, and nobody borrows us.
+                // SAFETY: by S3 this many slots are initialized, and the table is borrowed mutably.
                 unsafe { slots.drop_in_place() };
                 if let Some(layout) = chunk_layout::<T>(len) {
-                    // SAFETY: allocated with this layout, which could be had then.
+                    // SAFETY: the chunk was allocated with this layout.
                     unsafe { alloc::alloc::dealloc(base.cast(), layout) };
                 }
             }

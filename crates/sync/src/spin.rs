@@ -1,17 +1,17 @@
-//! A lock for a few instructions, around its data.
+//! Spin lock around its data.
 
 use crate::primitive::{AtomicBool, Ordering, spin_loop};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
-/// Mutual exclusion by spinning, for sections of a few instructions.
+/// Mutual exclusion by spinning, for critical sections of a few instructions.
 #[derive(Debug)]
 pub struct SpinLock<T> {
     held: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only through the guard, and one guard exists at a time.
+// SAFETY: the value is accessible only through the guard, and only one guard exists at a time.
 unsafe impl<T: Send> Sync for SpinLock<T> {}
 
 impl<T: Default> Default for SpinLock<T> {
@@ -21,7 +21,7 @@ impl<T: Default> Default for SpinLock<T> {
 }
 
 impl<T> SpinLock<T> {
-    /// A free lock around `value`.
+    /// Creates an unlocked lock around `value`.
     #[cfg(not(loom))]
     pub const fn new(value: T) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl<T> SpinLock<T> {
         }
     }
 
-    /// A free lock around `value`.
+    /// Creates an unlocked lock around `value`.
     #[cfg(loom)]
     pub fn new(value: T) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl<T> SpinLock<T> {
         }
     }
 
-    /// Waits for the lock.
+    /// Takes the lock; spins while another thread holds it.
     #[inline]
     pub fn lock(&self) -> SpinGuard<'_, T> {
         // ORDERING: Acquire, pairs with the Release in `SpinGuard::drop`.
@@ -54,14 +54,9 @@ impl<T> SpinLock<T> {
         }
         SpinGuard { lock: self }
     }
-
-    /// The value, where no other reference can exist.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
-    }
 }
 
-/// The lock is held while this lives.
+/// Guard of a locked [`SpinLock`].
 #[derive(Debug)]
 pub struct SpinGuard<'a, T> {
     lock: &'a SpinLock<T>,
@@ -71,7 +66,7 @@ impl<T> Deref for SpinGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard is the only way to the value while it lives.
+        // SAFETY: while the guard lives, it is the only access to the value.
         unsafe { &*self.lock.value.get() }
     }
 }

@@ -1,12 +1,11 @@
-//! Limits and refusals, with limits small enough to be reached.
+//! Tests of limits and refusals. The limits are small in tests, so that they are reached.
 
 use crate::{
-    AlignedRwLock, BoxedRwLock, FlaggedVmaLock, Guarded, Lock, MmapLockOnly, Published, Rcu,
-    Refused, Slots, VmaCell, VmaLock, VmaLockKind, raw,
+    AlignedRwLock, BoxedRwLock, FlaggedVmaLock, Guarded, Lock, MmapLockOnly, Refused, Slots,
+    VmaCell, VmaLock, VmaLockKind, raw,
 };
-use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::vec::Vec;
 
@@ -30,9 +29,9 @@ fn attached<K: VmaLockKind>(lock: &Lock) -> VmaCell<u64, K> {
 }
 
 #[test]
-fn one_reader_too_many_waits() {
+fn reader_beyond_the_limit_waits() {
     let lock = Lock::new();
-    let mut guards: Vec<_> = (0..raw::LIMIT).map(|_| lock.read()).collect();
+    let mut guards: Vec<_> = (0..raw::MAX_READERS).map(|_| lock.read()).collect();
     assert!(lock.try_read().is_none() && lock.try_write().is_none());
     let got = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -57,18 +56,18 @@ fn a_waiting_writer_keeps_new_readers_out() {
         let writer = scope.spawn(|| drop(lock.write()));
         wait_for(|| lock.try_read().is_none());
         drop(reader);
-        writer.join().expect("the writer had it");
+        writer.join().expect("writer thread");
     });
     assert!(
         lock.try_read().is_some(),
-        "nothing is left of the writer's wish"
+        "the writer's PENDING bit is cleared"
     );
 }
 
 #[test]
-fn downgrade_keeps_writers_out_and_moves_the_number() {
+fn downgrade_keeps_writers_out_and_advances_the_sequence() {
     let lock = Lock::new();
-    let since = lock.speculate().expect("nobody writes");
+    let since = lock.speculate().expect("no writer");
     assert!(lock.unchanged(since));
     let guard = lock.write();
     assert!(lock.speculate().is_none() && !lock.unchanged(since));
@@ -80,7 +79,7 @@ fn downgrade_keeps_writers_out_and_moves_the_number() {
 }
 
 #[test]
-fn cells_ask_for_their_own_lock() {
+fn cells_reject_guards_of_other_locks() {
     let (a, b) = (Lock::new(), Lock::new());
     let cell = Guarded::new(a.id(), 1);
     assert!(panics(|| assert_eq!(*cell.get(&b.read()), 1)));
@@ -100,7 +99,7 @@ fn cells_ask_for_their_own_lock() {
 }
 
 #[test]
-fn more_readers_than_can_be_counted_take_mmap_lock() {
+fn too_many_readers_fall_back_to_mmap_lock() {
     let lock = Lock::new();
     let vma = attached::<VmaLock>(&lock);
     let readers = [
@@ -113,12 +112,12 @@ fn more_readers_than_can_be_counted_take_mmap_lock() {
         vma.start_read_locked(&mmap_lock).map(|_| ()),
         Err(Refused::TooMany)
     );
-    assert_eq!(*vma.get(&mmap_lock), 0, "the way out");
+    assert_eq!(*vma.get(&mmap_lock), 0, "fallback to mmap_lock");
     drop((readers, mmap_lock));
     assert!(vma.start_read(&lock).is_ok());
 }
 
-/// One scenario for every kind of lock; those without readers refuse where the others let in.
+/// Runs one scenario for every kind of lock. A kind without readers refuses where others succeed.
 fn life_of_a_vma<K: VmaLockKind>() {
     let lock = Lock::new();
     let vma = VmaCell::<u64, K>::default();
@@ -150,7 +149,6 @@ fn life_of_a_vma<K: VmaLockKind>() {
     reads(Ok(1));
     vma.start_write(&mut guard);
     vma.start_write(&mut guard);
-    assert!(vma.is_write_locked(&guard));
     *vma.get_mut(&mut guard) = 2;
     assert!(vma.start_read(&lock).is_err());
     let guard = guard.downgrade();
@@ -165,7 +163,6 @@ fn life_of_a_vma<K: VmaLockKind>() {
     drop(under);
     let mut guard = lock.write();
     vma.detach(&mut guard);
-    assert!(!vma.is_attached());
     drop(guard);
     reads(Err(Refused::Gone));
     vma.release(&mut lock.write());
@@ -173,7 +170,7 @@ fn life_of_a_vma<K: VmaLockKind>() {
     let second = Lock::new();
     let mut guard = second.write();
     vma.claim(&mut guard);
-    assert_eq!(*vma.get(&guard), 2, "what the last life left");
+    assert_eq!(*vma.get(&guard), 2, "the previous body is left in place");
     vma.attach(&mut guard);
     drop(guard);
     reads(Err(Refused::Gone));
@@ -188,8 +185,8 @@ fn every_kind_of_vma_lock() {
     life_of_a_vma::<VmaLock>();
 }
 
-/// A reader that does not leave keeps the writer waiting, for as long as that takes.
-fn a_writer_waits<K: VmaLockKind>() {
+/// A writer waits as long as a reader keeps the VMA locked.
+fn writer_waits_for_reader<K: VmaLockKind>() {
     let lock = Lock::new();
     let vma = attached::<K>(&lock);
     let reader = vma.start_read(&lock).expect("free");
@@ -203,25 +200,26 @@ fn a_writer_waits<K: VmaLockKind>() {
         for _ in 0..100 {
             thread::yield_now();
         }
-        assert!(!done.load(Ordering::SeqCst) && vma.is_attached());
+        assert!(!done.load(Ordering::SeqCst));
         wait_for(|| vma.start_read(&lock).is_err());
         assert_eq!(*reader, 0);
         drop(reader);
     });
-    assert!(done.into_inner() && !vma.is_attached());
+    assert!(done.into_inner());
+    assert_eq!(vma.start_read(&lock).map(|_| ()), Err(Refused::Gone));
 }
 
 #[test]
-fn a_reader_that_stays_keeps_its_vma() {
-    a_writer_waits::<VmaLock>();
-    a_writer_waits::<FlaggedVmaLock>();
-    a_writer_waits::<FlaggedVmaLock<BoxedRwLock>>();
-    a_writer_waits::<FlaggedVmaLock<AlignedRwLock>>();
+fn writers_wait_for_readers() {
+    writer_waits_for_reader::<VmaLock>();
+    writer_waits_for_reader::<FlaggedVmaLock>();
+    writer_waits_for_reader::<FlaggedVmaLock<BoxedRwLock>>();
+    writer_waits_for_reader::<FlaggedVmaLock<AlignedRwLock>>();
 }
 
-/// The number stops at 9 here: after the fourth section what is locked stays locked, for readers of
-/// the VMA alone; everything else goes on.
-fn numbers_end<K: VmaLockKind>() {
+/// The sequence number stops at 9 in tests. After the fourth write section, a locked VMA stays
+/// locked for readers without `mmap_lock`; everything else continues to work.
+fn sequence_stops<K: VmaLockKind>() {
     let lock = Lock::new();
     let (locked, other) = (attached::<K>(&lock), attached::<K>(&lock));
     for value in 1..20 {
@@ -238,7 +236,7 @@ fn numbers_end<K: VmaLockKind>() {
     let guard = lock.read();
     assert_eq!(*locked.get(&guard), 19);
     assert!(locked.start_read_locked(&guard).is_err());
-    let reader = other.start_read(&lock).expect("never locked since");
+    let reader = other.start_read(&lock).expect("not write-locked");
     drop(guard);
     thread::scope(|scope| {
         let writer = scope.spawn(|| other.start_write(&mut lock.write()));
@@ -250,38 +248,38 @@ fn numbers_end<K: VmaLockKind>() {
 }
 
 #[test]
-fn the_sequence_number_has_an_end() {
-    numbers_end::<VmaLock>();
-    numbers_end::<FlaggedVmaLock>();
+fn sequence_number_stops_at_its_last_value() {
+    sequence_stops::<VmaLock>();
+    sequence_stops::<FlaggedVmaLock>();
 }
 
 #[test]
-fn a_slot_is_left_alone_after_its_last_life() {
+fn slots_are_retired_after_their_last_generation() {
     let slots = Slots::<u64>::new();
-    let lives: Vec<_> = (0..20)
+    let keys: Vec<_> = (0..20)
         .map(|_| {
             let key = slots.insert().expect("memory");
             assert!(slots.remove(key) && !slots.remove(key));
             key
         })
         .collect();
-    assert!(lives.iter().all(|key| slots.get(*key).is_none()));
+    assert!(keys.iter().all(|key| slots.get(*key).is_none()));
     assert_eq!(
-        lives.iter().filter(|key| key.index() == 0).count(),
+        keys.iter().filter(|key| key.index() == 0).count(),
         3,
-        "three lives each"
+        "three generations each"
     );
     assert!(
-        (1..lives.len()).all(|i| !lives[..i].contains(&lives[i])),
-        "no key twice"
+        (1..keys.len()).all(|i| !keys[..i].contains(&keys[i])),
+        "no key is repeated"
     );
-    assert!(slots.is_empty() && slots.keys().next().is_none());
+    assert!(slots.is_empty());
 }
 
-/// A lane that has no slot takes what others have freed before the table grows, and slots may go to
-/// another lane than they came from.
+/// A lane without a slot takes those freed to other lanes before the table grows, and a slot may be
+/// freed to another lane than it came from.
 #[test]
-fn slots_go_from_lane_to_lane() {
+fn lanes_take_slots_from_each_other() {
     let slots = Slots::<u64>::new();
     let keys: Vec<_> = (0..100)
         .map(|lane| slots.insert_in(lane).expect("memory"))
@@ -295,7 +293,7 @@ fn slots_go_from_lane_to_lane() {
         assert!(slots.remove_in(key, lane + 5));
     }
     assert!(slots.is_empty());
-    // Other lanes may keep one slot each that was never used.
+    // Each other lane may hold one slot that was never used.
     let highest = indices[99] + 31;
     for _ in 0..100 {
         assert!(slots.insert_in(3).expect("memory").index() <= highest);
@@ -304,7 +302,7 @@ fn slots_go_from_lane_to_lane() {
 }
 
 #[test]
-fn keys_are_never_zero_and_go_through_bits() {
+fn keys_are_nonzero_and_convert_to_bits_and_back() {
     use crate::Key;
     let slots = Slots::<u64>::new();
     let keys: Vec<_> = (0..300).map(|_| slots.insert().expect("memory")).collect();
@@ -314,60 +312,14 @@ fn keys_are_never_zero_and_go_through_bits() {
         assert_eq!(Key::from_bits(key.to_bits()), Some(key));
         assert_eq!(slots.key_at(key.index()), Some(key));
         let even = Key::from_bits(key.to_bits() + (1 << 32)).expect("not zero");
-        assert!(!slots.remove(even), "a key of no life");
+        assert!(!slots.remove(even), "an even generation is not in use");
     }
     assert_eq!(Key::from_bits(0), None);
     assert!(slots.key_at(u32::MAX).is_none());
 }
 
-/// Counts its ends.
-struct Counted<'a>(&'a AtomicUsize);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 #[test]
-fn rcu_frees_when_the_sections_have_ended() {
-    static ENDED: AtomicUsize = AtomicUsize::new(0);
-    let rcu = Rcu::new();
-    let published = Published::new(&rcu);
-    let (mut reader, mut late) = (
-        rcu.register().expect("memory"),
-        rcu.register().expect("memory"),
-    );
-    published.replace(Some(Box::new(Counted(&ENDED))));
-    let section = reader.read();
-    assert!(published.get(&section).is_some());
-    published.replace(Some(Box::new(Counted(&ENDED))));
-    let after = late.read();
-    assert!(
-        (0..5).all(|_| rcu.collect() == 0),
-        "somebody may still look"
-    );
-    drop(section);
-    assert!(
-        (0..5).all(|_| rcu.collect() == 0),
-        "began too early to be sure"
-    );
-    drop(after);
-    assert_eq!((0..3).map(|_| rcu.collect()).sum::<usize>(), 1);
-    rcu.synchronize();
-    let other = Rcu::new();
-    let mut stranger = other.register().expect("memory");
-    let section = stranger.read();
-    assert!(panics(|| assert!(published.get(&section).is_some())));
-    drop(section);
-    drop(stranger);
-    drop((reader, late));
-    drop(published);
-    assert_eq!(ENDED.load(Ordering::Relaxed), 2);
-}
-
-#[test]
-fn what_a_vma_pays_for_its_lock() {
+fn lock_sizes() {
     assert_eq!(size_of::<VmaLock>(), 16);
     assert_eq!(size_of::<VmaCell<[u64; 4]>>(), 48);
     assert_eq!(size_of::<VmaCell<[u64; 4], FlaggedVmaLock>>(), 56);
@@ -380,7 +332,7 @@ mod ranks {
     use crate::{Rank, Spin, Subclass};
 
     #[test]
-    fn a_lower_rank_under_a_higher_one_panics() {
+    fn taking_locks_out_of_rank_order_panics() {
         let (outer, inner) = (
             Lock::<Spin>::with_rank(Rank(1)),
             Lock::<Spin>::with_rank(Rank(2)),
@@ -388,11 +340,14 @@ mod ranks {
         drop((outer.read(), inner.read()));
         let under = inner.read();
         assert!(panics(|| drop(outer.read())));
-        assert!(outer.try_read().is_some(), "trying cannot close a circle");
+        assert!(
+            outer.try_read().is_some(),
+            "try_read cannot complete a deadlock"
+        );
         drop(under);
         drop((outer.write(), inner.write()));
         let guard = outer.read();
-        assert!(panics(|| drop(outer.read())), "twice");
+        assert!(panics(|| drop(outer.read())), "the same rank twice");
         drop(guard);
         let other = Lock::<Spin>::with_rank(Rank(1));
         let guard = outer.write();
@@ -406,7 +361,7 @@ mod ranks {
     }
 
     #[test]
-    fn whoever_reads_a_vma_does_not_wait_for_mmap_lock() {
+    fn waiting_for_mmap_lock_while_reading_a_vma_panics() {
         let lock = Lock::<Spin>::with_rank(Rank(1));
         let cells: [VmaCell<u64>; 2] = Default::default();
         let mut guard = lock.write();
@@ -426,7 +381,7 @@ mod ranks {
             .expect("free");
         assert!(
             panics(|| drop(cells[0].start_read_locked(&guard))),
-            "the first under the second"
+            "NORMAL after SINGLE_DEPTH"
         );
         drop((first, second, guard));
         drop(lock.write());

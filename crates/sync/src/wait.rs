@@ -1,29 +1,30 @@
-//! How a thread waits: the embedder's affair.
+//! How a thread waits for a lock.
 //!
-//! A lock that cannot be had hands a condition to its [`Wait`], which comes back when the condition
-//! holds. [`Spin`] asks again and again. An embedder with a scheduler puts the thread to sleep under
-//! the key, which is the lock's address, and wakes all that sleep under it when told to.
+//! A thread that cannot take a lock passes a condition to [`Wait::wait`], which returns when the
+//! condition holds. [`Spin`] polls the condition. An embedder with a scheduler puts the thread to
+//! sleep under a key, which is the address of the lock, and [`Wait::wake`] wakes all threads that
+//! sleep under that key.
 
 use crate::primitive::spin_loop;
 
-/// How a thread waits, and how it is woken.
+/// How a thread waits for a lock, and how it is woken.
 pub trait Wait: Send + Sync + 'static {
-    /// False where threads never sleep, so that nobody need be woken.
+    /// False if waiting threads never sleep, so that unlocking need not wake them.
     const SLEEPS: bool;
 
-    /// Returns when `until` has answered true. That answer may have taken the lock, so `until` must
-    /// not be asked again after it.
+    /// Waits until `until` returns true.
     ///
-    /// An implementation that sleeps must announce itself under `key` before it asks, sleep only
-    /// after a false answer, and ask again when woken: a [`wake`](Self::wake) that comes after the
-    /// answer must find the thread.
+    /// The call that returns true may have taken the lock, so `until` must not be called again
+    /// after it. An implementation that sleeps must register the thread under `key` before it calls
+    /// `until`, sleep only after `until` has returned false, and call it again after each wake-up:
+    /// a [`wake`](Self::wake) that follows a false result must find the thread registered.
     fn wait(key: usize, until: &mut dyn FnMut() -> bool);
 
     /// Wakes all threads that wait under `key`.
     fn wake(key: usize);
 }
 
-/// Waiting by asking again and again.
+/// Waits by polling.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Spin;
 

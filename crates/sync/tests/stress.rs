@@ -1,40 +1,40 @@
-//! Real threads on real locks: bodies whose two halves must be equal, slots that must be had once.
+//! Stress tests with threads: the halves of a body stay equal, and no slot is taken twice.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use vmarea_sync::{
-    AlignedRwLock, BoxedRwLock, FlaggedVmaLock, Guarded, Key, Lock, Published, Rcu, Slots, VmaCell,
-    VmaLock, VmaLockKind, Wait,
+    AlignedRwLock, BoxedRwLock, FlaggedVmaLock, Guarded, Key, Lock, Slots, VmaCell, VmaLock,
+    VmaLockKind, Wait,
 };
 
 const ROUNDS: u64 = if cfg!(miri) { 40 } else { 200_000 };
 
-/// Sleeps under a lock and a condition variable that all share.
+/// Sleeps on one mutex and condition variable for all keys.
 #[derive(Debug)]
-struct Sleep;
+struct CondvarWait;
 
-static BED: (Mutex<()>, std::sync::Condvar) = (Mutex::new(()), std::sync::Condvar::new());
+static SLEEPERS: (Mutex<()>, std::sync::Condvar) = (Mutex::new(()), std::sync::Condvar::new());
 
-impl Wait for Sleep {
+impl Wait for CondvarWait {
     const SLEEPS: bool = true;
 
     fn wait(_key: usize, until: &mut dyn FnMut() -> bool) {
-        let mut bed = BED.0.lock().expect("nobody panicked");
+        let mut guard = SLEEPERS.0.lock().expect("no thread panicked");
         while !until() {
-            bed = BED.1.wait(bed).expect("nobody panicked");
+            guard = SLEEPERS.1.wait(guard).expect("no thread panicked");
         }
     }
 
     fn wake(_key: usize) {
-        drop(BED.0.lock());
-        BED.1.notify_all();
+        drop(SLEEPERS.0.lock());
+        SLEEPERS.1.notify_all();
     }
 }
 
 #[test]
 fn lock_keeps_halves_equal() {
-    let lock = Lock::<Sleep>::default();
+    let lock = Lock::<CondvarWait>::default();
     let cell = Guarded::new(lock.id(), [0; 2]);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -62,11 +62,14 @@ fn lock_keeps_halves_equal() {
     assert_eq!(*cell.get(&lock.read()), [2 * ROUNDS; 2]);
 }
 
-/// A writer changes, unmaps and maps; readers take the VMA's lock, or `mmap_lock` if that fails.
+/// A writer changes, unmaps and maps a VMA; readers take its lock, or `mmap_lock` if that fails.
 fn vma_keeps_halves_equal<K: VmaLockKind>() {
-    let locks = [Lock::<Sleep>::default(), Lock::<Sleep>::default()];
+    let locks = [
+        Lock::<CondvarWait>::default(),
+        Lock::<CondvarWait>::default(),
+    ];
     let vma = VmaCell::<[u64; 3], K>::default();
-    let (stop, had) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -75,7 +78,7 @@ fn vma_keeps_halves_equal<K: VmaLockKind>() {
                         if let Ok(body) = vma.start_read(lock) {
                             let [owner, a, b] = *body;
                             assert_eq!((owner, a), (i as u64, b));
-                            had.fetch_add(1, Ordering::Relaxed);
+                            reads.fetch_add(1, Ordering::Relaxed);
                         }
                         let guard = lock.read();
                         if let Ok(body) =
@@ -110,7 +113,11 @@ fn vma_keeps_halves_equal<K: VmaLockKind>() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    println!("{}: {} reads by the VMA's lock", K::NAME, had.into_inner());
+    println!(
+        "{}: {} reads by the VMA's lock",
+        K::NAME,
+        reads.into_inner()
+    );
 }
 
 #[test]
@@ -132,13 +139,15 @@ fn rwlocks() {
     vma_keeps_halves_equal::<FlaggedVmaLock<BoxedRwLock>>();
 }
 
-/// `get` with the guard of a lock that does not own the cell now panics; that is part of the test.
+/// Silences the panics of `get` when another lock owns the cell at that moment.
 fn silence_expected_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if info.payload().downcast_ref::<&str>() != Some(&"guard of another lock") {
+            if info.payload().downcast_ref::<&str>()
+                != Some(&"guard of a lock that does not own the cell")
+            {
                 hook(info);
             }
         }));
@@ -149,7 +158,7 @@ fn silence_expected_panics() {
 struct Taken(AtomicBool);
 
 #[test]
-fn slots_are_had_once() {
+fn slots_are_taken_once() {
     let slots = Slots::<Taken>::new();
     thread::scope(|scope| {
         for seed in 0..3 {
@@ -164,7 +173,7 @@ fn slots_are_had_once() {
                             .expect("in use")
                             .0
                             .swap(true, Ordering::Relaxed);
-                        assert!(!was, "two have it");
+                        assert!(!was, "two threads have the slot");
                         mine.push(key);
                     } else if let Some(key) = mine.pop() {
                         slots
@@ -188,31 +197,4 @@ fn slots_are_had_once() {
         }
     });
     assert!(slots.is_empty());
-}
-
-#[test]
-fn rcu_frees_nothing_too_early() {
-    let rcu = Rcu::new();
-    let published = Published::new(&rcu);
-    published.replace(Some(Box::new([0_u64; 4])));
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                let mut reader = rcu.register().expect("memory");
-                for _ in 0..ROUNDS {
-                    let section = reader.read();
-                    let page = published.get(&section).expect("always there");
-                    assert!(page.iter().all(|word| *word == page[0]));
-                }
-            });
-        }
-        for i in 0..ROUNDS / 8 {
-            published.replace(Some(Box::new([i; 4])));
-            if i % 16 == 0 {
-                rcu.collect();
-            }
-        }
-    });
-    rcu.synchronize();
-    rcu.collect();
 }

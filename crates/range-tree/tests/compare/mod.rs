@@ -1,14 +1,14 @@
-//! The tree against an ordered map, after every one of many random changes.
+//! Comparison of the tree with an ordered map after each of many random changes.
 //!
-//! Compiled twice: inside of the crate with nodes of three rows, so that every change of shape
-//! happens, and outside with the nodes that users get.
+//! Compiled twice: in the crate, with nodes of three rows, so that every change of shape occurs,
+//! and as an integration test, with nodes of their real size.
 
 use crate::reference::Reference;
 use crate::{Entry, RangeTree};
 use proptest::prelude::*;
 use std::vec::Vec;
 
-/// Miri is a thousand times slower.
+/// Number of changes per case. Miri is a thousand times slower.
 const CHANGES: usize = if cfg!(miri) { 60 } else { 400 };
 
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ enum Change {
         start: u64,
         len: u64,
     },
-    /// Several inserts of one address each, all reserved for at once.
+    /// Several inserts of one address each, with one reservation for all.
     Several {
         start: u64,
         count: usize,
@@ -25,13 +25,13 @@ enum Change {
     Remove {
         nth: usize,
     },
-    /// New bounds within the room that the neighbours leave, in parts of 16.
+    /// New bounds in the space between the neighbours, in units of a sixteenth.
     Resize {
         nth: usize,
         from: u64,
         to: u64,
     },
-    /// Takes `count` neighbours away, so that nodes merge.
+    /// Removes `count` neighbours, so that nodes merge.
     Clear {
         nth: usize,
         count: usize,
@@ -53,6 +53,16 @@ fn nth(reference: &Reference, nth: usize) -> Option<Entry> {
     (len > 0)
         .then(|| reference.entries().nth(nth % len))
         .flatten()
+}
+
+/// Returns bounds for `e` in the space between its neighbours; `from` and `to` are sixteenths.
+fn new_bounds(reference: &Reference, e: Entry, from: u64, to: u64) -> (u64, u64) {
+    let low = reference.prev(e.start).map_or(0, |p| p.end);
+    let high = reference.find(e.end).map_or(e.end + 16, |x| x.start);
+    let room = high - low;
+    let start = low + room * from.min(to) / 16;
+    let end = (low + room * (from.max(to) + 1) / 16).max(start + 1);
+    (start, end)
 }
 
 fn apply(tree: &RangeTree, reference: &mut Reference, change: Change, value: u64) {
@@ -93,11 +103,7 @@ fn apply(tree: &RangeTree, reference: &mut Reference, change: Change, value: u64
         }
         Change::Resize { nth: n, from, to } => {
             let Some(e) = nth(reference, n) else { return };
-            let low = reference.prev(e.start).map_or(0, |p| p.end);
-            let high = reference.find(e.end).map_or(e.end + 16, |x| x.start);
-            let room = high - low;
-            let start = low + room * from.min(to) / 16;
-            let end = (low + room * (from.max(to) + 1) / 16).max(start + 1);
+            let (start, end) = new_bounds(reference, e, from, to);
             writer.resize(e.start, start, end);
             reference.resize(e.start, start, end);
         }
@@ -168,7 +174,7 @@ fn run(changes: &[Change], space: u64) {
             continue;
         }
         tree.validate()
-            .unwrap_or_else(|v| panic!("{v:?} after {change:?}, the {i}th"));
+            .unwrap_or_else(|v| panic!("{v:?} after {change:?}, change {i}"));
         if (i % 16 == 0 && !cfg!(miri)) || i + 1 == changes.len() {
             compare(
                 &tree,
@@ -181,7 +187,7 @@ fn run(changes: &[Change], space: u64) {
     for e in left {
         tree.write().remove(e.start);
         if !cfg!(miri) {
-            tree.validate().expect("valid while it empties");
+            tree.validate().expect("valid while it is emptied");
         }
     }
     tree.validate().expect("valid when empty");

@@ -1,22 +1,24 @@
-//! The lock as Linux has it since 6.15, in one word: owner, a bit that keeps readers out, a count.
+//! Per-VMA lock as in Linux since 6.15: owner, writer bit and reader count in one word.
+//!
+//! A reader increments the count and then compares the sequence numbers. A writer sets WRITER,
+//! waits until the count is 1, stores the sequence number of its section, and clears WRITER. So
+//! either the writer sees the reader's count, or the reader sees the writer's sequence number.
+//!
+//! Each write section of the owner changes the owner's sequence number, so a reader loads that
+//! number only once after each section that has locked the VMA: the first reader that finds the
+//! section ended stores OVER, while it is counted and writers wait for it. Readers after it do not
+//! touch the owner's cache line.
 //!
 //! # Picture
 //! ```text
-//! word      owner : 40 │ WRITER : 1 │ count : 23      count: 0 detached, 1 attached, 1 + readers
-//! sequence  the section that has locked it            locked ⇔ equal to the owner's number now
+//! word      owner : 40 │ WRITER : 1 │ count : 23    count: 0 detached, 1 attached, 1 + readers
+//! sequence  section that last locked the VMA        locked ⇔ equal to the owner's sequence number
 //!           OVER: that section is known to have ended
 //! ```
-//! A reader counts itself in and then looks at the two numbers. A writer sets WRITER, waits until
-//! the count is 1, writes its section's number, and takes WRITER away. So either the writer sees the
-//! reader's count, or the reader sees the writer's number.
-//!
-//! The owner's number changes with each of its sections, so it is asked for only once after each
-//! section that has locked the VMA: the first reader who finds that over says so, while the writers
-//! wait for it. Those who come next do not touch the owner's cache line.
 //!
 //! # Linux
-//! `vm_refcnt` and `vm_lock_seq`. Differences: the owner is in the word, so that the atomic which
-//! takes the lock also finds a slot that has gone to another address space.
+//! `vm_refcnt` and `vm_lock_seq`. Difference: the word contains the owner, so the atomic operation
+//! that takes the lock also detects a slot that now belongs to another address space.
 
 use super::{Refused, VmaLockKind};
 use crate::Wait;
@@ -25,13 +27,13 @@ use crate::primitive::{AtomicU64, Ordering};
 
 const WRITER: u64 = 1 << 23;
 const COUNT: u64 = WRITER - 1;
-/// Highest count: attached, and 2²³ − 2 readers. Small in tests.
-const LIMIT: u64 = if cfg!(any(test, loom)) { 3 } else { COUNT };
+/// Maximum count: attached, and 2²³ − 2 readers. Small in tests.
+const MAX_COUNT: u64 = if cfg!(any(test, loom)) { 3 } else { COUNT };
 const OWNER: u32 = 64 - LockId::BITS;
-/// No section has this number.
+/// Not the sequence number of any section.
 const OVER: u64 = 0;
 
-/// See the module.
+/// The default lock of a VMA; see the module documentation.
 #[derive(Debug, Default)]
 pub struct VmaLock {
     word: AtomicU64,
@@ -43,7 +45,7 @@ impl VmaLock {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Keeps new readers out and waits for those inside. Gives the word without count and bit.
+    /// Keeps new readers out and waits for current ones. Returns the word without WRITER and count.
     fn drain<W: Wait>(&self) -> u64 {
         let mut word = self.word.load(Ordering::Relaxed);
         // ORDERING: Acquire, here and below, pairs with the Release in `end_read`.
@@ -63,7 +65,7 @@ impl VmaLock {
         word & !(WRITER | COUNT)
     }
 
-    /// Counts a reader in.
+    /// Increments the reader count.
     #[inline]
     fn count_in(&self, owner: Option<LockId>) -> Result<(), Refused> {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -74,11 +76,11 @@ impl VmaLock {
             if word & WRITER != 0 {
                 return Err(Refused::WriteLocked);
             }
-            if word & COUNT >= LIMIT {
+            if word & COUNT >= MAX_COUNT {
                 return Err(Refused::TooMany);
             }
-            // ORDERING: Acquire, pairs with the Release in `start_write` and `attach`: whoever comes
-            // after a writer sees its section's number.
+            // ORDERING: Acquire, pairs with the Release in `start_write` and `attach`: a reader
+            // that comes after a writer sees the sequence number of its section.
             let counted = self.word.compare_exchange_weak(
                 word,
                 word + 1,
@@ -93,10 +95,10 @@ impl VmaLock {
     }
 }
 
-// SAFETY: a reader is counted under the owner that it asked for, and `drain` lets neither
-// `start_write` nor `detach` go on before the count says that there is none. A reader that comes
-// after `start_write` finds the section's number equal to the owner's until that moves on; it reads
-// the latter with Acquire, so that it sees what the section did.
+// SAFETY: a reader is counted under the owner that it asked for, and `drain` returns to
+// `start_write` and `detach` only when there are no readers. A reader that comes after
+// `start_write` finds the section's number equal to the owner's until the latter advances. It loads
+// the latter with Acquire and therefore sees the writes of the section.
 unsafe impl VmaLockKind for VmaLock {
     const NAME: &'static str = "atomic, embedded";
 
@@ -127,14 +129,14 @@ unsafe impl VmaLockKind for VmaLock {
 
     fn attach(&self) {
         let word = self.word.load(Ordering::Relaxed);
-        // ORDERING: Release, pairs with the Acquire in `count_in`. Nobody else changes the word of a
-        // detached lock.
+        // ORDERING: Release, pairs with the Acquire in `count_in`. No other thread changes the word
+        // of a detached lock.
         self.word.store(word | 1, Ordering::Release);
     }
 
     fn detach<W: Wait>(&self) {
         let word = self.drain::<W>();
-        // ORDERING: Relaxed; nobody counts itself in at 0.
+        // ORDERING: Relaxed; no reader increments a count of 0.
         self.word.store(word, Ordering::Relaxed);
     }
 
@@ -143,24 +145,25 @@ unsafe impl VmaLockKind for VmaLock {
     }
 
     #[inline]
-    fn try_read<W: Wait>(&self, owner: LockId, number: &AtomicU64) -> Result<(), Refused> {
-        // An early look; what it says may be wrong, in which case `mmap_lock` is taken.
+    fn try_read<W: Wait>(&self, owner: LockId, lock_sequence: &AtomicU64) -> Result<(), Refused> {
+        // Early check. It may be wrong, in which case the caller takes `mmap_lock`.
         let section = self.sequence.load(Ordering::Relaxed);
-        if section != OVER && section == number.load(Ordering::Relaxed) {
+        if section != OVER && section == lock_sequence.load(Ordering::Relaxed) {
             return Err(Refused::WriteLocked);
         }
         self.count_in(Some(owner))?;
-        // ORDERING: Acquire, pairs with the Release below: what the section did is seen.
+        // ORDERING: Acquire, pairs with the Release below: the section's writes are visible.
         let section = self.sequence.load(Ordering::Acquire);
         if section == OVER {
             return Ok(());
         }
-        // ORDERING: Acquire, pairs with the Release of `Lock::end_section`.
-        if section == number.load(Ordering::Acquire) {
+        // ORDERING: Acquire, pairs with the Release in `Lock::end_section`.
+        if section == lock_sequence.load(Ordering::Acquire) {
             self.end_read::<W>();
             return Err(Refused::WriteLocked);
         }
-        // ORDERING: Release, pairs with the Acquire above. No writer changes it while we are counted.
+        // ORDERING: Release, pairs with the Acquire above. No writer stores it while this reader is
+        // counted.
         self.sequence.store(OVER, Ordering::Release);
         Ok(())
     }
@@ -173,7 +176,7 @@ unsafe impl VmaLockKind for VmaLock {
     fn end_read<W: Wait>(&self) {
         // ORDERING: Release, pairs with the Acquire in `drain`.
         let before = self.word.fetch_sub(1, Ordering::Release);
-        // The slot may be of another VMA by now; then somebody is woken in vain.
+        // The slot may belong to another VMA by now; then the wake-up is spurious.
         if W::SLEEPS && before & WRITER != 0 && before & COUNT == 2 {
             W::wake(self.key());
         }
@@ -183,8 +186,8 @@ unsafe impl VmaLockKind for VmaLock {
         let count = self.word.load(Ordering::Relaxed) & COUNT;
         let word = self.drain::<W>();
         self.sequence.store(section, Ordering::Relaxed);
-        // ORDERING: Release, pairs with the Acquire in `count_in`. Nobody changes the word while
-        // WRITER is set and nobody is inside.
+        // ORDERING: Release, pairs with the Acquire in `count_in`. No other thread changes the word
+        // while WRITER is set and there are no readers.
         self.word.store(word | count.min(1), Ordering::Release);
     }
 

@@ -1,47 +1,50 @@
-//! The lock in its earlier forms: something that counts readers, and a flag `detached` beside it.
+//! Earlier forms of the per-VMA lock: a reader–writer lock with a separate `detached` flag.
 //!
-//! As the text has it (an atomic in the VMA), and the two forms that it compares itself with: a
-//! reader–writer lock that is allocated by itself, and one in the VMA on a cache line of its own.
-//! Readers may count themselves in at a detached or reused lock; they see it afterwards and leave.
+//! There are three: the atomic of Suren Baghdasaryan, "move per-vma lock into vm_area_struct" (v1,
+//! 2024), and the two forms that this series compares it with, a reader–writer lock in an
+//! allocation of its own and one in the VMA on a separate cache line. A reader may take the lock of
+//! a detached or reused VMA; it detects that afterwards and unlocks.
 //!
 //! # Linux
 //! 6.4 to 6.14: `vm_lock->lock` or `vm_lock.lock`, `vm_lock_seq`, `detached`.
 
 use super::{Refused, VmaLockKind, owner};
+use crate::Wait;
 use crate::lock::LockId;
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::{RawLock, Wait};
+use crate::raw::RawRwLock;
 use alloc::boxed::Box;
 use core::fmt::Debug;
 
-/// What lets in readers or one writer.
+/// A lock that admits readers or one writer.
 ///
 /// # Safety
-/// As a reader–writer lock: no reader between `write` and `end_write`, and what was done under the
-/// lock happens before what is done under it later, except between readers.
+/// The implementation must be a reader–writer lock: no reader holds it between `write` and
+/// `end_write`, and what happens under the lock happens before what happens under it later, except
+/// between readers.
 pub unsafe trait ReadWrite: Debug + Default + Send + Sync + 'static {
-    /// As tables call it.
+    /// Name of the lock in tables.
     const NAME: &'static str;
     /// Bytes outside of the lock itself.
     const SIDE_BYTES: usize = 0;
 
-    /// Takes it for reading, if that is possible at once.
+    /// Takes the lock for reading, without waiting.
     fn try_read(&self) -> Result<(), Refused>;
-    /// Ends it.
+    /// Unlocks after `try_read`.
     fn end_read<W: Wait>(&self);
-    /// Waits until it can be had for writing.
+    /// Takes the lock for writing; waits for readers.
     fn write<W: Wait>(&self);
-    /// Ends it.
+    /// Unlocks after `write`.
     fn end_write<W: Wait>(&self);
 }
 
-/// One atomic: readers, or a bit for a writer.
+/// One atomic: a reader count and a writer bit.
 #[derive(Debug, Default)]
 pub struct FlaggedCount(AtomicU32);
 
 const WRITER: u32 = 1 << 31;
-/// Readers at one time. Small in tests.
-const LIMIT: u32 = if cfg!(any(test, loom)) { 2 } else { WRITER - 1 };
+/// Maximum number of readers. Small in tests.
+const MAX_READERS: u32 = if cfg!(any(test, loom)) { 2 } else { WRITER - 1 };
 
 impl FlaggedCount {
     fn key(&self) -> usize {
@@ -49,8 +52,8 @@ impl FlaggedCount {
     }
 }
 
-// SAFETY: `write` sets the bit, at which no reader comes in, and waits until none is inside; Acquire
-// and Release as noted.
+// SAFETY: `write` sets the bit, which keeps new readers out, and waits until there are no readers;
+// Acquire and Release as noted.
 unsafe impl ReadWrite for FlaggedCount {
     const NAME: &'static str = "atomic and flag, embedded";
 
@@ -61,7 +64,7 @@ unsafe impl ReadWrite for FlaggedCount {
             if now & WRITER != 0 {
                 return Err(Refused::WriteLocked);
             }
-            if now >= LIMIT {
+            if now >= MAX_READERS {
                 return Err(Refused::TooMany);
             }
             // ORDERING: Acquire, pairs with the Release in `end_write`.
@@ -92,23 +95,23 @@ unsafe impl ReadWrite for FlaggedCount {
     }
 
     fn end_write<W: Wait>(&self) {
-        // ORDERING: Release, pairs with the Acquire in `try_read`. Nobody else changes it now.
+        // ORDERING: Release, pairs with the Acquire in `try_read`. No other thread changes it now.
         self.0.store(0, Ordering::Release);
     }
 }
 
-/// A reader–writer lock in an allocation of its own, as before the text.
+/// A reader–writer lock in an allocation of its own, as in Linux before that series.
 #[derive(Debug, Default)]
-pub struct BoxedRwLock(Box<RawLock>);
+pub struct BoxedRwLock(Box<RawRwLock>);
 
 /// A reader–writer lock in the VMA, on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub struct AlignedRwLock(RawLock);
+pub struct AlignedRwLock(RawRwLock);
 
 macro_rules! read_write {
     ($lock:ty, $name:literal, $side:expr) => {
-        // SAFETY: it is a reader–writer lock.
+        // SAFETY: `RawRwLock` is a reader–writer lock.
         unsafe impl ReadWrite for $lock {
             const NAME: &'static str = $name;
             const SIDE_BYTES: usize = $side;
@@ -135,22 +138,23 @@ macro_rules! read_write {
     };
 }
 
-read_write!(BoxedRwLock, "rwlock, allocated", size_of::<RawLock>());
+read_write!(BoxedRwLock, "rwlock, allocated", size_of::<RawRwLock>());
 read_write!(AlignedRwLock, "rwlock, embedded and aligned", 0);
 
-/// A VMA's lock with a separate flag; see the module.
+/// Per-VMA lock with a separate flag; see the module documentation.
 #[derive(Debug, Default)]
 pub struct FlaggedVmaLock<R: ReadWrite = FlaggedCount> {
     lock: R,
-    /// Changed under the lock's owner only, after `start_write`.
+    /// Changed only under the owner's write lock and after `start_write`.
     attached: AtomicBool,
     sequence: AtomicU64,
     owner: AtomicU64,
 }
 
-// SAFETY: a reader inside keeps `start_write` waiting, and only after `start_write` the flag and the
-// owner change. One that comes after it finds the section's number equal to the owner's. When that
-// has moved on, the reader has it by Acquire and so sees flag and owner as the section left them.
+// SAFETY: `start_write` waits for readers, and the flag and the owner change only after it. A
+// reader that comes after it finds the section's number equal to the owner's. When the owner's
+// number has advanced, the reader has loaded it with Acquire and sees the flag and the owner that
+// the section left.
 unsafe impl<R: ReadWrite> VmaLockKind for FlaggedVmaLock<R> {
     const NAME: &'static str = R::NAME;
     const SIDE_BYTES: usize = R::SIDE_BYTES;
@@ -167,8 +171,8 @@ unsafe impl<R: ReadWrite> VmaLockKind for FlaggedVmaLock<R> {
             .compare_exchange(0, owner.0, Ordering::Acquire, Ordering::Relaxed)
             .is_ok();
         if claimed {
-            // ORDERING: Release, pairs with the Acquire in `try_read`: a reader of the last owner's
-            // who meets this number also sees that the lock has changed hands.
+            // ORDERING: Release, pairs with the Acquire in `try_read`: a reader for the previous
+            // owner that loads this number also sees that the owner has changed.
             self.sequence.store(section, Ordering::Release);
         }
         claimed
@@ -180,8 +184,8 @@ unsafe impl<R: ReadWrite> VmaLockKind for FlaggedVmaLock<R> {
     }
 
     fn attach(&self) {
-        // ORDERING: Release, pairs with the Acquire in `try_read`: whoever finds it attached sees
-        // the number of the section that did it.
+        // ORDERING: Release, pairs with the Acquire in `try_read`: a reader that finds the VMA
+        // attached sees the number of the section that attached it.
         self.attached.store(true, Ordering::Release);
     }
 
@@ -194,17 +198,18 @@ unsafe impl<R: ReadWrite> VmaLockKind for FlaggedVmaLock<R> {
     }
 
     #[inline]
-    fn try_read<W: Wait>(&self, owner: LockId, number: &AtomicU64) -> Result<(), Refused> {
-        if self.sequence.load(Ordering::Relaxed) == number.load(Ordering::Relaxed) {
+    fn try_read<W: Wait>(&self, owner: LockId, lock_sequence: &AtomicU64) -> Result<(), Refused> {
+        if self.sequence.load(Ordering::Relaxed) == lock_sequence.load(Ordering::Relaxed) {
             return Err(Refused::WriteLocked);
         }
         self.lock.try_read()?;
-        // ORDERING: Acquire, pairs with the Release in `attach`; the number is read after it.
+        // ORDERING: Acquire, pairs with the Release in `attach`; orders the sequence load after it.
         let attached = self.attached.load(Ordering::Acquire);
-        // ORDERING: Acquire, pairs with the Release in `claim`; the owner's number is read after it.
+        // ORDERING: Acquire, pairs with the Release in `claim`; orders the load of the owner's
+        // number.
         let sequence = self.sequence.load(Ordering::Acquire);
-        // ORDERING: Acquire, pairs with the Release of `Lock::end_section`; flag and owner after it.
-        let refused = if sequence == number.load(Ordering::Acquire) {
+        // ORDERING: Acquire, pairs with the Release in `Lock::end_section`; orders flag and owner.
+        let refused = if sequence == lock_sequence.load(Ordering::Acquire) {
             Refused::WriteLocked
         } else if !attached || !self.is_attached() || self.owner() != Some(owner) {
             Refused::Gone

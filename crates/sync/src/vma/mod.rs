@@ -1,12 +1,13 @@
-//! The per-VMA lock and the cell that it guards.
+//! Per-VMA lock, and the cell that it guards.
 //!
-//! A fault wants one VMA and not the whole address space. It finds the VMA without a lock, takes the
-//! VMA's own lock for reading with one atomic, and then knows that the VMA is in the address space
-//! and stays as it is. A writer holds `mmap_lock`, marks each VMA that it is going to change with
-//! the section's number, and lets go of all of them at once when that number moves on.
+//! A page fault needs one VMA and not the whole address space. It finds the VMA without a lock and
+//! takes the VMA's own lock for reading with one atomic operation; from then on the VMA stays in
+//! the address space and does not change. A writer holds `mmap_lock`, stores the sequence number of
+//! its write section in each VMA that it is going to change, and unlocks all of them at once when
+//! it advances that number.
 //!
-//! Which VMA it is, is for the caller to check after the lock is had (range and generation, which
-//! are atomics outside of the cell): a slot may have been used again meanwhile.
+//! After it has taken the lock, a reader must check that the VMA is the one it looked for, by range
+//! and generation, which are atomics outside of the cell: the slot may have been reused.
 //!
 //! # Picture
 //! ```text
@@ -15,23 +16,23 @@
 //!      └──────release──────┘        └────────detach──────────┘  │ the section ends
 //!                                             └── start_write ──┘
 //! ```
-//! All but reading needs `mmap_lock` for writing.
+//! All transitions except reading need `mmap_lock` for writing.
 //!
-//! | who holds | `&B` | `&mut B` |
+//! | guard | `&B` | `&mut B` |
 //! |---|---|---|
 //! | `VmaReadGuard` | yes | no |
 //! | `ReadGuard` of the owner's lock | yes | no |
 //! | `WriteGuard` of the owner's lock | yes | after `start_write` |
 //!
 //! # Misuse from safe code
-//! - The guard of another lock, `get_mut` without `start_write`, `attach` of what is attached, and so
-//!   on: panics, and nothing has changed.
-//! - A reader that never leaves, while its VMA is to be changed: the writer waits for ever.
-//! - A thread that reads a VMA and waits for `mmap_lock`, or calls `start_write`: may wait for
+//! - A guard of another lock, `get_mut` without `start_write`, `attach` of an attached VMA, and the
+//!   like panic and change nothing.
+//! - A writer waits forever for a reader that never unlocks the VMA to be changed.
+//! - A thread that reads a VMA and waits for `mmap_lock` or calls `start_write` may wait for
 //!   itself. Debug builds with the feature `std` panic instead.
-//! - [`core::mem::forget`] of a guard: the lock stays taken.
-//! - Taking a VMA's lock for a check of range and generation, and not checking: the body is that of
-//!   another VMA of the same address space.
+//! - A guard passed to [`core::mem::forget`] leaves its lock taken.
+//! - A caller that does not check range and generation may read the body of another VMA of the same
+//!   address space.
 //!
 //! # Linux
 //! `include/linux/mmap_lock.h` 6.18: `vma_start_read`, `vma_start_read_locked(_nested)`,
@@ -43,7 +44,7 @@ mod flagged;
 pub use counted::VmaLock;
 pub use flagged::{AlignedRwLock, BoxedRwLock, FlaggedCount, FlaggedVmaLock, ReadWrite};
 
-use crate::lock::{Exclusive, Holds, LockId, Owner, ReadGuard, WriteGuard};
+use crate::lock::{ExclusiveGuard, LockGuard, LockId, OwnerLock, ReadGuard, WriteGuard};
 use crate::primitive::{AtomicU64, Ordering};
 use crate::{Rank, Spin, Subclass, Wait, rank};
 use core::cell::UnsafeCell;
@@ -51,60 +52,60 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::Deref;
 
-/// Why a VMA could not be locked for reading; the caller falls back to `mmap_lock`.
+/// Why a VMA could not be locked for reading; the caller then takes `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// It is not in an address space now, or in another one: look it up again.
+    /// The VMA is detached or belongs to another address space: look it up again.
     Gone,
     /// A writer has locked it.
     WriteLocked,
-    /// As many read it as can be counted.
+    /// The reader count is at its maximum.
     TooMany,
     /// This kind of lock has no readers.
     NoLock,
 }
 
-/// The state of one VMA's lock.
+/// State of a per-VMA lock.
 ///
 /// # Safety
-/// Between a `try_read` or `read_locked` that succeeded and its `end_read`, the lock keeps its
-/// owner and stays attached, and no call of `start_write` returns. Between `start_write` and the
-/// moment when the owner's number moves on, `try_read` fails. `owner` is exact for whoever holds the
-/// owner's lock. What was done before `end_read` happens before the return of `start_write`; what a
-/// section did happens before the return of a later `try_read`.
+/// Between a successful `try_read` or `read_locked` and its `end_read`, the lock keeps its owner
+/// and stays attached, and no call of `start_write` returns. From `start_write` until the owner's
+/// sequence number advances, `try_read` fails. `owner` is exact for a thread that holds the owner's
+/// lock. What happens before `end_read` happens before `start_write` returns; what happens in a
+/// write section happens before a later `try_read` returns.
 pub unsafe trait VmaLockKind: fmt::Debug + Default + Send + Sync + 'static {
-    /// As tables call it.
+    /// Name of the lock kind in tables.
     const NAME: &'static str;
-    /// False where `try_read` never succeeds, so that nobody need try.
+    /// False if `try_read` never succeeds, so callers need not try.
     const HAS_READERS: bool = true;
-    /// Bytes that each lock has outside of itself.
+    /// Bytes per lock outside of the lock itself.
     const SIDE_BYTES: usize = 0;
 
-    /// The lock's owner, if it has one.
+    /// Returns the id of the lock that owns this one, if there is an owner.
     fn owner(&self) -> Option<LockId>;
-    /// Detached → owned, detached and write-locked. False if it has an owner.
+    /// Sets the owner, detached and write-locked. Returns false if there is one already.
     fn claim(&self, owner: LockId, section: u64) -> bool;
-    /// Owned and detached → without owner.
+    /// Clears the owner of a detached lock.
     fn release(&self);
-    /// Lets readers in when the section ends.
+    /// Attaches the VMA. Readers succeed when the section ends.
     fn attach(&self);
-    /// Keeps new readers out for good and waits for those that are inside. It is write-locked.
+    /// Detaches a write-locked VMA: keeps new readers out, waits for current readers.
     fn detach<W: Wait>(&self);
-    /// True while it is in an address space.
+    /// Returns true while the VMA is in an address space.
     fn is_attached(&self) -> bool;
-    /// Takes it for reading without any other lock; `number` is the owner's.
-    fn try_read<W: Wait>(&self, owner: LockId, number: &AtomicU64) -> Result<(), Refused>;
-    /// Takes it for reading under the owner's lock.
+    /// Takes the lock for reading, without any other lock; `lock_sequence` is the owner's.
+    fn try_read<W: Wait>(&self, owner: LockId, lock_sequence: &AtomicU64) -> Result<(), Refused>;
+    /// Takes the lock for reading under the owner's lock.
     fn read_locked(&self) -> Result<(), Refused>;
-    /// Ends either.
+    /// Unlocks after `try_read` or `read_locked`.
     fn end_read<W: Wait>(&self);
-    /// Keeps readers out until the section ends, and waits for those that are inside.
+    /// Keeps new readers out until the section ends, and waits for current readers.
     fn start_write<W: Wait>(&self, section: u64);
-    /// True if `start_write` was called in this section.
+    /// Returns true if `start_write` was called in this section.
     fn is_write_locked(&self, section: u64) -> bool;
 }
 
-/// No lock of its own: whoever wants the VMA takes `mmap_lock`.
+/// No per-VMA lock: every reader takes `mmap_lock`.
 #[derive(Debug, Default)]
 pub struct MmapLockOnly {
     owner: AtomicU64,
@@ -112,7 +113,7 @@ pub struct MmapLockOnly {
     attached: AtomicU64,
 }
 
-// SAFETY: nobody ever reads; the owner changes under its lock only.
+// SAFETY: there are no readers; the owner changes only under its write lock.
 unsafe impl VmaLockKind for MmapLockOnly {
     const NAME: &'static str = "mmap_lock only";
     const HAS_READERS: bool = false;
@@ -141,7 +142,7 @@ unsafe impl VmaLockKind for MmapLockOnly {
         self.attached.load(Ordering::Relaxed) == 1
     }
     #[inline]
-    fn try_read<W: Wait>(&self, _owner: LockId, _number: &AtomicU64) -> Result<(), Refused> {
+    fn try_read<W: Wait>(&self, _owner: LockId, _lock_sequence: &AtomicU64) -> Result<(), Refused> {
         Err(Refused::NoLock)
     }
     fn read_locked(&self) -> Result<(), Refused> {
@@ -158,15 +159,15 @@ unsafe impl VmaLockKind for MmapLockOnly {
 
 #[inline]
 fn owner(word: &AtomicU64) -> Option<LockId> {
-    // ORDERING: Relaxed; if it equals the id of a lock that we hold, the claim happened under that
-    // lock, and so before us.
+    // ORDERING: Relaxed; if the id is that of a lock that this thread holds, the claim happened
+    // under that lock and therefore before this load.
     match word.load(Ordering::Relaxed) {
         0 => None,
         id => Some(LockId(id)),
     }
 }
 
-/// A VMA's body and the lock that guards it, the lock first; see the module.
+/// The body of a VMA and the lock that guards it, lock first; see the module documentation.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct VmaCell<B, K: VmaLockKind = VmaLock> {
@@ -174,49 +175,43 @@ pub struct VmaCell<B, K: VmaLockKind = VmaLock> {
     body: UnsafeCell<B>,
 }
 
-// SAFETY: `&mut B` needs the owner's write guard, borrowed mutably, after `start_write`. Then no
-// `VmaReadGuard` lives and none can come before that guard goes, and no `&B` of the owner's guards
-// lives, since they borrow such a guard. The owner changes under the same conditions.
+// SAFETY: `&mut B` needs the owner's write guard, borrowed mutably, after `start_write`. At that
+// point there is no `VmaReadGuard`, and none can be taken before the write guard is dropped. There
+// is no `&B` from the owner's guards either, since it would borrow one. The owner changes under the
+// same conditions.
 unsafe impl<B: Send + Sync, K: VmaLockKind> Sync for VmaCell<B, K> {}
 
 impl<B, K: VmaLockKind> VmaCell<B, K> {
-    /// Where in the cell its body lies; the lock is at its beginning.
+    /// Offset of the body in the cell; the lock is at offset 0.
     pub const BODY_OFFSET: usize = core::mem::offset_of!(Self, body);
 
-    /// A cell without owner.
-    pub fn new(body: B) -> Self {
-        VmaCell {
-            lock: K::default(),
-            body: UnsafeCell::new(body),
-        }
-    }
-
-    /// Gives a cell without owner to the lock of `guard`. It is detached, and write-locked until
-    /// the guard goes.
+    /// Makes the lock of `guard` the owner of a cell that has none.
+    ///
+    /// The cell is then detached, and write-locked until the guard is dropped.
     ///
     /// # Panics
-    /// If it has an owner.
+    /// If the cell has an owner.
     pub fn claim<W: Wait>(&self, guard: &mut WriteGuard<'_, W>) {
         assert!(
             self.lock.claim(guard.lock_id(), guard.sequence()),
-            "cell already belongs to a lock"
+            "cell already has an owner"
         );
     }
 
-    /// Takes a detached cell from its owner.
+    /// Clears the owner of a detached cell.
     ///
     /// # Panics
-    /// If it is attached or belongs to another lock.
+    /// If the cell is attached or belongs to another lock.
     pub fn release<W: Wait>(&self, guard: &mut WriteGuard<'_, W>) {
         self.check(guard);
         assert!(!self.lock.is_attached(), "cell is attached");
         self.lock.release();
     }
 
-    /// Lets readers find it when the guard goes.
+    /// Makes the VMA available to readers when the guard is dropped.
     ///
     /// # Panics
-    /// If it is attached, not write-locked, or belongs to another lock.
+    /// If the cell is attached, not write-locked, or belongs to another lock.
     #[doc(alias = "vma_mark_attached")]
     pub fn attach<W: Wait>(&self, guard: &mut WriteGuard<'_, W>) {
         self.check_write(guard);
@@ -224,11 +219,12 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
         self.lock.attach();
     }
 
-    /// Ends its time in the address space. Waits for readers. It is write-locked until the guard
-    /// goes.
+    /// Removes the VMA from its address space; waits for readers.
+    ///
+    /// The cell stays write-locked until the guard is dropped.
     ///
     /// # Panics
-    /// If it is not attached, or belongs to another lock.
+    /// If the cell is not attached, or belongs to another lock.
     #[doc(alias = "vma_mark_detached")]
     pub fn detach<W: Wait>(&self, guard: &mut WriteGuard<'_, W>) {
         self.start_write(guard);
@@ -236,13 +232,9 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
         self.lock.detach::<W>();
     }
 
-    /// True while readers may find it.
-    pub fn is_attached(&self) -> bool {
-        self.lock.is_attached()
-    }
-
-    /// Keeps readers of this VMA out until `guard` goes or becomes a reader's; waits for those that
-    /// are inside. Called again, it does nothing.
+    /// Locks the VMA for writing until `guard` is dropped or downgraded; waits for its readers.
+    ///
+    /// A second call in the same section has no effect.
     ///
     /// # Panics
     /// If the cell belongs to another lock.
@@ -258,34 +250,31 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
         }
     }
 
-    /// True if `start_write` was called in this section of the guard's lock.
-    #[doc(alias = "vma_assert_write_locked")]
-    pub fn is_write_locked<W: Wait>(&self, guard: &WriteGuard<'_, W>) -> bool {
-        self.lock.owner() == Some(guard.lock_id()) && self.lock.is_write_locked(guard.sequence())
-    }
-
-    /// Takes the VMA for reading, without `mmap_lock` and without waiting. On success it belongs to
-    /// `lock`'s address space and is attached; which VMA it is, the caller checks now.
+    /// Locks the VMA for reading, without `mmap_lock` and without waiting.
+    ///
+    /// On success the VMA is attached and belongs to `lock`'s address space; the caller then checks
+    /// that it is the VMA it looked for.
     ///
     /// # Errors
-    /// If it is locked, gone, or read by too many; then take `mmap_lock`.
+    /// If the VMA is write-locked, gone, or has too many readers; the caller then takes
+    /// `mmap_lock`.
     #[inline]
     #[doc(alias = "vma_start_read")]
     pub fn start_read<'a, W: Wait>(
         &'a self,
-        lock: &impl Owner<W>,
+        lock: &impl OwnerLock<W>,
     ) -> Result<VmaReadGuard<'a, B, K, W>, Refused> {
-        self.lock.try_read::<W>(lock.id(), lock.number())?;
+        self.lock.try_read::<W>(lock.id(), lock.sequence())?;
         Ok(self.reading(Subclass::NORMAL))
     }
 
-    /// Takes the VMA for reading under `mmap_lock`; what was got stays when that lock goes.
+    /// Locks the VMA for reading under `mmap_lock`. The result may outlive `guard`.
     ///
     /// # Errors
-    /// If it is detached or read by too many.
+    /// If the VMA is detached or has too many readers.
     ///
     /// # Panics
-    /// If it belongs to another lock.
+    /// If the cell belongs to another lock.
     #[doc(alias = "vma_start_read_locked")]
     pub fn start_read_locked<'a, W: Wait>(
         &'a self,
@@ -294,14 +283,16 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
         self.start_read_locked_nested(guard, Subclass::NORMAL)
     }
 
-    /// As [`start_read_locked`](Self::start_read_locked), of a VMA while another is read: the
-    /// subclass says which of them is to be had first, and debug builds check it.
+    /// Like [`start_read_locked`](Self::start_read_locked), for a further VMA.
+    ///
+    /// The thread has already locked another VMA for reading. The subclass gives the order among
+    /// these VMAs, which debug builds check.
     ///
     /// # Errors
-    /// If it is detached or read by too many.
+    /// If the VMA is detached or has too many readers.
     ///
     /// # Panics
-    /// If it belongs to another lock.
+    /// If the cell belongs to another lock.
     #[doc(alias = "vma_start_read_locked_nested")]
     pub fn start_read_locked_nested<'a, W: Wait>(
         &'a self,
@@ -309,8 +300,8 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
         subclass: Subclass,
     ) -> Result<VmaReadGuard<'a, B, K, W>, Refused> {
         self.check(guard);
-        // Only where the number has come to its end: then the lock of the last sections stays.
-        if self.lock.is_write_locked(guard.number()) {
+        // Possible only at the last sequence number, where VMAs stay locked.
+        if self.lock.is_write_locked(guard.sequence()) {
             return Err(Refused::WriteLocked);
         }
         self.lock.read_locked()?;
@@ -326,18 +317,19 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
         }
     }
 
-    /// Reads under the owner's lock.
+    /// Returns the body for reading, under the owner's lock.
     ///
     /// # Panics
     /// If the cell belongs to another lock.
     #[inline]
-    pub fn get<'g, G: Holds>(&'g self, guard: &'g G) -> &'g B {
+    pub fn get<'g, G: LockGuard>(&'g self, guard: &'g G) -> &'g B {
         self.check(guard);
-        // SAFETY: the owner's lock is held, and a writer would need its guard borrowed mutably.
+        // SAFETY: the owner's lock is held, and `get_mut` needs a mutable borrow of the write
+        // guard.
         unsafe { &*self.body.get() }
     }
 
-    /// Writes under the owner's write lock, after [`start_write`](Self::start_write).
+    /// Returns the body for writing, after [`start_write`](Self::start_write).
     ///
     /// # Panics
     /// If the cell is not write-locked in this section, or belongs to another lock.
@@ -345,20 +337,20 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
     pub fn get_mut<'g, W: Wait>(&'g self, guard: &'g mut WriteGuard<'_, W>) -> &'g mut B {
         self.check_write(guard);
         // SAFETY: see the impl of Sync: the guard is the only one and is borrowed mutably, and
-        // readers of the VMA alone are out until it goes.
+        // readers without `mmap_lock` are kept out until it is dropped.
         unsafe { &mut *self.body.get() }
     }
 
     #[inline]
-    fn check(&self, guard: &impl Holds) {
+    fn check(&self, guard: &impl LockGuard) {
         assert!(
             self.lock.owner() == Some(guard.lock_id()),
-            "guard of another lock"
+            "guard of a lock that does not own the cell"
         );
     }
 
     #[inline]
-    fn check_write(&self, guard: &impl Exclusive) {
+    fn check_write(&self, guard: &impl ExclusiveGuard) {
         self.check(guard);
         assert!(
             self.lock.is_write_locked(guard.sequence()),
@@ -367,9 +359,9 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
     }
 }
 
-/// A VMA is read while this lives: it stays in its address space and as it is.
+/// Guard of a VMA that is locked for reading: the VMA stays in its address space, unchanged.
 #[derive(Debug)]
-#[must_use = "the VMA is let go when the guard is dropped"]
+#[must_use = "the VMA is unlocked when the guard is dropped"]
 pub struct VmaReadGuard<'a, B, K: VmaLockKind = VmaLock, W: Wait = Spin> {
     cell: &'a VmaCell<B, K>,
     wait: PhantomData<W>,

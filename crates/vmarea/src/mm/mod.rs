@@ -26,7 +26,7 @@ use crate::vma::merge::{CallKind, Sharing};
 use crate::vma::{VmaBody, VmaView};
 use core::sync::atomic::AtomicU64;
 use vmarea_range_tree::RangeTree;
-use vmarea_sync::{ApartLock, Guarded, Rank, ReadGuard, VmaLock, VmaLockKind, WriteGuard};
+use vmarea_sync::{CachePaddedLock, Guarded, Rank, ReadGuard, VmaLock, VmaLockKind, WriteGuard};
 
 /// Above it come the VMAs' locks, and then those of families of anon_vmas.
 const MMAP_LOCK: Rank = Rank(32);
@@ -35,7 +35,7 @@ const MMAP_LOCK: Rank = Rank(32);
 #[derive(Debug)]
 #[doc(alias = "mm_struct")]
 pub struct Mm {
-    pub(crate) mmap_lock: ApartLock,
+    pub(crate) mmap_lock: CachePaddedLock,
     pub(crate) tree: RangeTree,
     pub(crate) pages: PageTable,
     pub(crate) state: Guarded<MmState>,
@@ -49,7 +49,7 @@ pub struct Mm {
 impl Default for Mm {
     fn default() -> Self {
         Mm {
-            mmap_lock: ApartLock::with_rank(MMAP_LOCK),
+            mmap_lock: CachePaddedLock::with_rank(MMAP_LOCK),
             tree: RangeTree::default(),
             pages: PageTable::default(),
             state: Guarded::default(),
@@ -178,7 +178,7 @@ impl<K: VmaLockKind> Space<K> {
     fn write_by<'s>(
         &'s self,
         id: MmId,
-        take: impl FnOnce(&'s ApartLock) -> WriteGuard<'s>,
+        take: impl FnOnce(&'s CachePaddedLock) -> WriteGuard<'s>,
     ) -> Option<MmapWriteGuard<'s, K>> {
         let mm = self.mms.get(id.0)?;
         let guard = MmapWriteGuard {
@@ -205,7 +205,7 @@ impl<K: VmaLockKind> Space<K> {
     fn read_by<'s>(
         &'s self,
         id: MmId,
-        take: impl FnOnce(&'s ApartLock) -> ReadGuard<'s>,
+        take: impl FnOnce(&'s CachePaddedLock) -> ReadGuard<'s>,
     ) -> Option<MmapReadGuard<'s, K>> {
         let mm = self.mms.get(id.0)?;
         let guard = MmapReadGuard {

@@ -13,7 +13,7 @@
 use crate::page::{PageTable, Pte};
 use crate::space::Space;
 use crate::values::{AnonVmaId, FrameId, MmId, PAGE_SHIFT, Pgoff, VmaId};
-use vmarea_sync::{Holds, ReadGuard, VmaLockKind};
+use vmarea_sync::{LockGuard, ReadGuard, VmaLockKind};
 
 /// One mapping of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -95,7 +95,7 @@ impl<K: VmaLockKind> Space<K> {
         &self,
         anon_vma: AnonVmaId,
         index: Pgoff,
-        guard: &impl Holds,
+        guard: &impl LockGuard,
         f: &mut dyn FnMut(&PageTable, Mapping),
     ) {
         let inner = self.anon_vma(anon_vma).inner.get(guard);

@@ -28,7 +28,7 @@ use crate::rmap::reach::Reach;
 use crate::space::Space;
 use crate::values::{AnonVmaId, File, FileId, FileKind, MmId, Pgoff, VmFlags, VmRange, VmaId};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use vmarea_sync::{Holds, SpinLock, VmaCell, VmaLock, VmaLockKind};
+use vmarea_sync::{LockGuard, SpinLock, VmaCell, VmaLock, VmaLockKind};
 
 /// A slot for a VMA.
 ///
@@ -259,7 +259,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 
     /// The VMA as it is now.
-    pub(crate) fn view(&self, id: VmaId, guard: &impl Holds) -> VmaView {
+    pub(crate) fn view(&self, id: VmaId, guard: &impl LockGuard) -> VmaView {
         let vma = self.vma(id);
         vma.view(id, vma.body.get(guard))
     }

@@ -1,8 +1,8 @@
-//! The kinds of VMA lock side by side: what a reader pays alone, with another thread, and beside a
-//! writer; what a writer pays; how large they are. In one run, with `mmap_lock` alone as measure.
+//! Benchmark of the kinds of VMA lock, relative to `mmap_lock` alone, in one run.
 //!
-//! The figures are of the locks by themselves. What a fault makes of them is for the fault
-//! benchmark to say, since a fault costs a hundred times more than a lock.
+//! Measures a reader alone, with another reader, and with a writer; a writer alone; and the size
+//! of each lock. The figures are those of the locks by themselves. `vmarea bench fault` shows their
+//! effect on page faults, each of which costs a hundred times more than a lock.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,7 +37,7 @@ impl<K: VmaLockKind> Mm<K> {
         mm
     }
 
-    /// What a fault does: the VMA's lock, or `mmap_lock` where that is refused.
+    /// Reads like a page fault: with the VMA's lock, or with `mmap_lock` if that is refused.
     fn read(&self, vma: usize) -> u64 {
         match self.vmas[vma].start_read(&self.lock) {
             Ok(body) => *body,
@@ -57,7 +57,7 @@ impl<K: VmaLockKind> Mm<K> {
         begun.elapsed().as_nanos() as f64 / f64::from(CALLS)
     }
 
-    /// Reads a microsecond of each reader, which take the given VMAs, beside what `other` does.
+    /// Returns the reads per microsecond and reader of the given VMAs, while `other` runs.
     fn together(&self, vmas: &[usize], other: impl Fn() + Sync) -> f64 {
         let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
@@ -105,7 +105,7 @@ const HEADS: [&str; 6] = [
     "1 reader, M/s",
     "2 of one VMA",
     "2 of two VMAs",
-    "1 beside a writer",
+    "1 and a writer",
 ];
 
 fn main() {
@@ -120,7 +120,7 @@ fn main() {
         row::<FlaggedVmaLock>(),
         row::<VmaLock>(),
     ];
-    // A round of each kind after the other, so that a disturbance hits all.
+    // Rounds of all kinds alternate, so that a disturbance affects all of them.
     let rounds: Vec<[[f64; 6]; 5]> = (0..ROUNDS)
         .map(|_| rows.map(|(_, _, measure)| measure()))
         .collect();
@@ -140,5 +140,5 @@ fn main() {
         }
         println!();
     }
-    println!("readers' figures are for each reader; x is against mmap_lock only");
+    println!("figures with several readers are per reader; x is relative to mmap_lock only");
 }

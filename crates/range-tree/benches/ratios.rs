@@ -1,7 +1,7 @@
-//! Lookup, replacement, gap search and memory, beside `BTreeMap` under a lock, in one run.
+//! Benchmark of lookup, replacement, gap search and memory against `BTreeMap` under a lock.
 //!
-//! Prints one line a size and measure: ours, theirs, and the ratio. Rounds of both are interleaved
-//! and the median of each is taken, so that a disturbance hits both.
+//! Prints one line per size and measure: `RangeTree`, `BTreeMap`, and the ratio. The rounds of the
+//! two alternate in one run and the median of each is taken, so a disturbance affects both.
 
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const ROUNDS: usize = 9;
 const SIZES: [usize; 6] = [10, 100, 1_000, 10_000, 65_000, 1_000_000];
 const PAGE: u64 = 4096;
 
-/// xorshift64*.
+/// Pseudo-random generator xorshift64*.
 struct Random(u64);
 
 impl Random {
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// `n` ranges of 1 to 8 pages, a gap of 0 to 3 pages before each, in random order.
+/// Returns `n` ranges of 1 to 8 pages, each after a gap of 0 to 3 pages, in random order.
 fn ranges(n: usize) -> Vec<Entry> {
     let mut random = Random(7);
     let mut at = 1 << 20;
@@ -69,7 +69,7 @@ fn find(map: &Map, addr: u64) -> Option<u64> {
         .map(|(_, &(_, value))| value)
 }
 
-/// Nanoseconds a call, the median of the rounds, of both.
+/// Returns the nanoseconds per call of both, as the median of the rounds.
 fn race(calls: usize, mut ours: impl FnMut(usize), mut theirs: impl FnMut(usize)) -> (f64, f64) {
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..=ROUNDS {
@@ -116,7 +116,7 @@ fn lookups(n: usize, all: &[Entry], tree: &RangeTree, map: &Map) {
         },
     );
     print("find, ns", n, result);
-    // Each address depends on the answer before: no overlap of one search with the next.
+    // Each address depends on the previous answer, so that searches do not overlap.
     let (mut last, mut theirs) = (0, 0);
     let result = race(
         200_000,
@@ -128,7 +128,7 @@ fn lookups(n: usize, all: &[Entry], tree: &RangeTree, map: &Map) {
         |i| theirs = find(map, next(i ^ (theirs >> 63) as usize)).unwrap_or(0),
     );
     black_box((last, theirs));
-    print("find, one after the other, ns", n, result);
+    print("find, dependent addresses, ns", n, result);
 }
 
 fn changes(n: usize, all: &[Entry], tree: &RangeTree, map: &Map) {
@@ -170,13 +170,10 @@ fn changes(n: usize, all: &[Entry], tree: &RangeTree, map: &Map) {
     print("move an end, ns", n, result);
 }
 
-fn gaps(n: usize, all: &[Entry], tree: &RangeTree, base: &mut f64) {
-    let high = all.iter().map(|e| e.end).max().unwrap_or(0);
-    let mut random = Random(17);
-    let windows: Vec<_> = (0..1 << 12).map(|_| random.below(high)).collect();
-    let at = |i: usize| windows[i & (windows.len() - 1)];
-    // As mmap searches: the whole window, from the top, where a few holes of that size are left.
-    let mut whole = Vec::new();
+/// Returns the nanoseconds of searches from the top of the whole window, as `mmap` does them, for
+/// gaps of sizes that occur only a few times.
+fn whole_window(n: usize, all: &[Entry], tree: &RangeTree, high: u64) -> Vec<f64> {
+    let mut times = Vec::new();
     for i in 0..21 {
         let e = all[(i * 7919 + 5) % n];
         let (below, above) = (tree.prev(e.start), tree.find(e.end));
@@ -188,21 +185,24 @@ fn gaps(n: usize, all: &[Entry], tree: &RangeTree, base: &mut f64) {
             writer.remove(gone.start);
         }
         let len = above.end - below.start;
-        whole.push(
-            race(
-                20_000,
-                |_| {
-                    black_box(tree.gap_highest(1 << 20, high, len));
-                },
-                |_| (),
-            )
-            .0,
-        );
+        let search = |_| {
+            black_box(tree.gap_highest(1 << 20, high, len));
+        };
+        times.push(race(20_000, search, |_| ()).0);
         for back in [below, e, above] {
             writer.insert(back);
         }
     }
-    whole.sort_by(f64::total_cmp);
+    times.sort_by(f64::total_cmp);
+    times
+}
+
+fn gaps(n: usize, all: &[Entry], tree: &RangeTree, base: &mut f64) {
+    let high = all.iter().map(|e| e.end).max().unwrap_or(0);
+    let mut random = Random(17);
+    let windows: Vec<_> = (0..1 << 12).map(|_| random.below(high)).collect();
+    let at = |i: usize| windows[i & (windows.len() - 1)];
+    let whole = whole_window(n, all, tree, high);
     println!(
         "{:<34} {n:>9}  {:>9.1}  (worst {:.1})",
         "gap in the whole window, ns",
@@ -230,13 +230,13 @@ fn gaps(n: usize, all: &[Entry], tree: &RangeTree, base: &mut f64) {
     if n == 65_000 {
         println!(
             "{:<34} {n:>9}  {:>9.2}",
-            "gap search against that at 100",
+            "gap search relative to 100 ranges",
             whole[whole.len() / 2] / *base
         );
     }
 }
 
-/// Two readers while one writes without pause: lookups a second of both readers, in millions.
+/// Measures two readers and a writer: lookups and replacements per second, in millions.
 fn crowd(n: usize, all: &[Entry], tree: &RangeTree, map: &Map) {
     let run = |find: &(dyn Fn(u64) -> Option<u64> + Sync), replace: &(dyn Fn(Entry) + Sync)| {
         let (stop, found, written) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
@@ -279,14 +279,14 @@ fn crowd(n: usize, all: &[Entry], tree: &RangeTree, map: &Map) {
         map.remove(&e.start);
         map.insert(e.start, (e.end, e.value));
     });
-    print("2 readers beside a writer, M/s", n, (ours.0, theirs.0));
-    print("  and what the writer did, M/s", n, (ours.1, theirs.1));
+    print("2 readers and a writer, M/s", n, (ours.0, theirs.0));
+    print("  replacements by the writer, M/s", n, (ours.1, theirs.1));
 }
 
 fn main() {
     println!(
         "{:<34} {:>9}  {:>9}  {:>9}  {:>6}",
-        "", "ranges", "ours", "BTreeMap", "ratio"
+        "", "ranges", "RangeTree", "BTreeMap", "ratio"
     );
     let mut base = 0.0;
     for n in SIZES {
@@ -294,20 +294,20 @@ fn main() {
         let (tree, map) = filled(&all);
         println!(
             "{:<34} {n:>9}  {:>9.1}",
-            "bytes a range, random order",
+            "bytes per range, random order",
             tree.bytes() as f64 / n as f64
         );
         let mut sorted = all.clone();
         sorted.sort_by_key(|e| e.start);
         println!(
             "{:<34} {n:>9}  {:>9.1}",
-            "bytes a range, ascending",
+            "bytes per range, ascending",
             filled(&sorted).0.bytes() as f64 / n as f64
         );
         sorted.reverse();
         println!(
             "{:<34} {n:>9}  {:>9.1}",
-            "bytes a range, descending",
+            "bytes per range, descending",
             filled(&sorted).0.bytes() as f64 / n as f64
         );
         lookups(n, &all, &tree, &map);

@@ -244,7 +244,7 @@ pub fn reaches_further(step: &Step, kernel: Outcome, before: &Before<'_>) -> Opt
 
 /// The VMAs in a range.
 fn in_range(space: &SpaceState, addr: u64, len: u64) -> Vec<&VmaState> {
-    let end = addr.saturating_add(page_align(len).max(1));
+    let end = addr.saturating_add(page_align(len).unwrap_or(u64::MAX).max(1));
     let overlap = |v: &&VmaState| v.start < end && addr < v.end;
     space.vmas.iter().filter(overlap).collect()
 }
@@ -280,7 +280,7 @@ pub fn explanation(
         _ => return None,
     };
     let [addr, len, new_len, _, to, _] = call.placed(before.heap);
-    let end = addr.saturating_add(page_align(len));
+    let end = addr.saturating_add(page_align(len).unwrap_or(u64::MAX));
     let within = |space: &SpaceState| {
         let overlap = |v: &&VmaState| v.start < end && addr < v.end;
         space.vmas.iter().filter(overlap).count()
@@ -294,7 +294,7 @@ pub fn explanation(
             return Some("mremap of several VMAs at once, where Linux moves one");
         }
     }
-    let overlaps = to < end && addr < to.saturating_add(page_align(new_len));
+    let overlaps = to < end && addr < to.saturating_add(page_align(new_len).unwrap_or(u64::MAX));
     if call.nr == sysno::MREMAP && overlaps && before.policy.merging.remap_freely {
         return Some("mremap to a place that overlaps the old one");
     }

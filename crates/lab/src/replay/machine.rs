@@ -18,6 +18,7 @@ pub fn system(header: &Header) -> System {
     System {
         max_map_count: number("vm.max_map_count").map_or(default.max_map_count, |n| n as u32),
         mmap_min_addr: number("vm.mmap_min_addr").unwrap_or(default.mmap_min_addr),
+        built_in_min_addr: number("mm.lowest_addr").unwrap_or(default.built_in_min_addr),
         stack_guard_gap: number("stack_guard_gap")
             .map_or(default.stack_guard_gap, |pages| pages << 12),
         overcommit,

@@ -29,6 +29,13 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             Placement::At(_) => self.clear_place(r)?,
             Placement::Search => *vma,
         };
+        let end = r.addr + r.old_len;
+        let rules = &self.space.policy.rules;
+        let parts = [(vma.range.start, r.addr), (vma.range.end, end)];
+        let cuts = parts.iter().any(|&(edge, at)| edge != at && !vma.body.may_split(at, rules));
+        if cuts {
+            return Err(Errno::EINVAL);
+        }
         let flags = vma.body.flags;
         let keep = r.flags.contains(MremapFlags::DONTUNMAP);
         let charge = if keep {

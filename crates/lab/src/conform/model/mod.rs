@@ -18,7 +18,7 @@ use vmarea::values::{Errno, FileKind, MmId, PAGE_SIZE, PkeyRights, Policy, VmFla
 use vmarea_host::oracle::PROCESSES;
 use vmarea_host::view::View;
 
-/// Numbers of the nameless files of shared anonymous mappings.
+/// Numbers of files that nobody has opened: hugetlb files of `MAP_HUGETLB`, attached segments.
 const NAMELESS: u64 = 1 << 40;
 
 /// The machine with up to [`PROCESSES`] address spaces.

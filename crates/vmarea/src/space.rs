@@ -7,15 +7,15 @@
 use crate::call::mempolicy::MemPolicy;
 use crate::lookup;
 use crate::mm::Mm;
+use crate::mutant::{self, Mutant};
 use crate::page::Frame;
 use crate::page::ksm::Ksm;
 use crate::page::swap::Swap;
 use crate::page::thp::HugeCounters;
 use crate::rmap::AnonVma;
-use crate::mutant::{self, Mutant};
 use crate::values::{FileId, FileKind, NoBytes, Platform, Policy};
-use crate::vma::{MappedFile, Vma};
 use crate::vma::merge::Observer;
+use crate::vma::{MappedFile, Vma};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -128,11 +128,12 @@ impl System {
 }
 
 impl<K: VmaLockKind> Space<K> {
-    /// A file for a shared anonymous mapping: shmem without a name, which nothing else has.
+    /// A file for a shared anonymous mapping of so many pages: shmem without a name, which nothing else has.
     #[doc(alias = "shmem_zero_setup")]
-    pub(crate) fn nameless_file(&self) -> MappedFile {
+    pub(crate) fn nameless_file(&self, pages: u64) -> MappedFile {
         // ORDERING: Relaxed; that no number is given out twice is all that is asked.
         let number = FileId::NAMELESS + self.nameless.fetch_add(1, Ordering::Relaxed);
+        self.platform.shared_anon(number, pages);
         MappedFile {
             id: FileId(number),
             inode: number,

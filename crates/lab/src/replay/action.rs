@@ -192,9 +192,10 @@ impl Files {
                 len: b,
                 pages: LockPages::Now,
             },
-            sysno::MLOCK2 if c > 1 => Action::Nothing,
+            // An `int`.
+            sysno::MLOCK2 if c as u32 > 1 => Action::Nothing,
             sysno::MLOCK2 => {
-                let pages = if c == 1 {
+                let pages = if c as u32 == 1 {
                     LockPages::OnFault
                 } else {
                     LockPages::Now

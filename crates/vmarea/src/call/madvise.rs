@@ -338,6 +338,10 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         if !vma.body.flags.contains(VmFlags::SHARED | asked) {
             return Err(Errno::EACCES);
         }
+        // Its file system cannot make holes.
+        if vma.body.is_secret() {
+            return Err(Errno::EOPNOTSUPP);
+        }
         Ok(Some(Hole {
             inode: file.inode,
             first: vma.pgoff_at(range.start).0,

@@ -65,16 +65,23 @@ pub struct MmapRequest<'a> {
 }
 
 impl MmapRequest<'_> {
-    /// The bytes that it maps: whole pages, of a hugetlb file its own. EINVAL for none, ENOMEM where a
-    /// length wraps.
-    fn mapped_len(&self) -> Result<u64, Errno> {
-        if self.len == 0 {
-            return Err(Errno::EINVAL);
-        }
+    /// Of a hugetlb file, whole pages of it; `mmap` alone rounds so. One that wraps is none.
+    #[doc(alias = "ksys_mmap_pgoff")]
+    fn in_pages_of_file(&self) -> Self {
         match self.file.map(|f| f.kind) {
-            // Rounded before anything else is looked at, and 0 then.
-            Some(FileKind::Hugetlb) => align_up(self.len, PMD_SIZE).ok_or(Errno::EINVAL),
-            _ => page_align(self.len).ok_or(Errno::ENOMEM),
+            Some(FileKind::Hugetlb) => MmapRequest {
+                len: align_up(self.len, PMD_SIZE).unwrap_or(0),
+                ..*self
+            },
+            _ => *self,
+        }
+    }
+
+    /// The bytes that it maps: whole pages. EINVAL for none, ENOMEM where the length wraps.
+    fn mapped_len(&self) -> Result<u64, Errno> {
+        match self.len {
+            0 => Err(Errno::EINVAL),
+            len => page_align(len).ok_or(Errno::ENOMEM),
         }
     }
 }
@@ -85,7 +92,7 @@ impl<K: VmaLockKind> Space<K> {
     pub fn mmap(&self, mm: MmId, request: &MmapRequest<'_>) -> Result<u64, Errno> {
         let (range, populate) = {
             let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-            w.mmap(request)?
+            w.mmap(&request.in_pages_of_file())?
         };
         if populate {
             self.mm_populate(mm, range);
@@ -99,8 +106,9 @@ impl<K: VmaLockKind> Space<K> {
     pub fn predict_mmap(&self, mm: MmId, request: &MmapRequest<'_>) -> Result<u64, Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
         let flags = MapFlags::from_bits_retain(request.flags & !map_type::MASK);
+        let request = request.in_pages_of_file();
         let place = (self.round_hint(request.addr), request.mapped_len()?);
-        r.unmapped_area(&room(request, flags, place))
+        r.unmapped_area(&room(&request, flags, place))
     }
 
     /// A wish below the lowest address that may be mapped is raised to it.
@@ -150,7 +158,8 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     /// The range, and whether its pages are to be brought.
     fn mmap(&mut self, request: &MmapRequest<'_>) -> Result<(VmRange, bool), Errno> {
         let mut flags = MapFlags::from_bits_retain(request.flags & !map_type::MASK);
-        if request.offset & !PAGE_MASK != 0 {
+        let small = request.file.is_some_and(|f| f.kind != FileKind::Hugetlb);
+        if request.offset & !PAGE_MASK != 0 || small && flags.contains(MapFlags::HUGETLB) {
             return Err(Errno::EINVAL);
         }
         let len = request.mapped_len()?;
@@ -289,7 +298,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             }
             return Err(error);
         }
-        let body = self.new_body(flags, request);
+        let body = self.new_body(flags, range, request);
         let proposal = Proposal {
             range,
             pgoff,
@@ -307,9 +316,6 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             mutant::allocate()?;
             self.mm.tree.write().reserve(1)?;
             let id = self.new_vma(range, pgoff, body)?;
-            if let Some(file) = body.file.filter(|f| { f.id }.is_nameless()) {
-                self.space.platform.shared_anon(file.inode, range.pages());
-            }
             self.link(id);
             self.add_to_ksm(id);
         }
@@ -386,11 +392,11 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
 
     /// File and flags as the VMA will have them: KSM may be on for the whole process, and a mapping
     /// that cannot be locked does not keep the flag.
-    fn new_body(&self, mut flags: VmFlags, request: &MmapRequest<'_>) -> VmaBody {
+    fn new_body(&self, mut flags: VmFlags, range: VmRange, request: &MmapRequest<'_>) -> VmaBody {
         let shared = flags.contains(VmFlags::SHARED);
         let file = match request.file {
             Some(file) if file.kind != FileKind::DevZero || !shared => Some(MappedFile::from(file)),
-            _ if shared => Some(self.space.nameless_file()),
+            _ if shared => Some(self.space.nameless_file(range.pages())),
             _ => None,
         };
         if file.is_some_and(|f| f.kind == FileKind::Hugetlb) {

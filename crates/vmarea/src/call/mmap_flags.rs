@@ -11,8 +11,8 @@
 
 use super::mmap::MmapRequest;
 use super::unmapped_area::pages_of;
-use crate::values::call_flags::{MapFlags, map_type, prot};
 use crate::mutant::{self, Mutant};
+use crate::values::call_flags::{MapFlags, map_type, prot};
 use crate::values::{Errno, File, FileKind, Pgoff, Rules, VmFlags};
 
 /// Flags that every kind of mapping understands (`LEGACY_MAP_MASK`, with the type's bits).

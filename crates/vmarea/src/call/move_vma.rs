@@ -32,7 +32,9 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         let end = r.addr + r.old_len;
         let rules = &self.space.policy.rules;
         let parts = [(vma.range.start, r.addr), (vma.range.end, end)];
-        let cuts = parts.iter().any(|&(edge, at)| edge != at && !vma.body.may_split(at, rules));
+        let cuts = parts
+            .iter()
+            .any(|&(edge, at)| edge != at && !vma.body.may_split(at, rules));
         if cuts {
             return Err(Errno::EINVAL);
         }

@@ -119,6 +119,9 @@ impl<K: VmaLockKind> Search<'_, K> {
         if room.len > task_size {
             return Err(Errno::ENOMEM);
         }
+        if !room.len.is_multiple_of(room.unit()) {
+            return Err(Errno::EINVAL);
+        }
         let addr = if self.wants_huge_alignment(room) {
             self.huge_aligned(room)
                 .map_or_else(|| self.arch(room), Ok)?
@@ -132,7 +135,7 @@ impl<K: VmaLockKind> Search<'_, K> {
             true => room.unit(),
             false => PAGE_SIZE,
         };
-        if !(addr | room.len).is_multiple_of(unit) {
+        if !addr.is_multiple_of(unit) {
             return Err(Errno::EINVAL);
         }
         if addr < self.space.system.mmap_min_addr && !self.raw_io {
@@ -225,7 +228,7 @@ impl<K: VmaLockKind> Search<'_, K> {
             return Err(Errno::ENOMEM);
         }
         if room.flags.contains(MapFlags::FIXED) {
-            return Ok(room.hint);
+            return fixed(room.hint);
         }
         if room.flags.contains(MapFlags::BIT32) {
             return self.bottom_up(room);
@@ -261,7 +264,7 @@ impl<K: VmaLockKind> Search<'_, K> {
     #[doc(alias = "arch_get_unmapped_area")]
     fn bottom_up(&self, room: &Room) -> Result<u64, Errno> {
         if room.flags.contains(MapFlags::FIXED) {
-            return Ok(room.hint);
+            return fixed(room.hint);
         }
         let (begin, end) = if room.flags.contains(MapFlags::BIT32) {
             (0x4000_0000, 0x8000_0000)
@@ -327,6 +330,15 @@ impl<K: VmaLockKind> Search<'_, K> {
                 _ => return Some(gap),
             }
         }
+    }
+}
+
+/// A fixed place. Linux takes one in the last page of the 64 bits for an error number, and gives that.
+fn fixed(addr: u64) -> Result<u64, Errno> {
+    const MAX_ERRNO: u64 = 4095;
+    match addr.wrapping_neg() {
+        number @ 1..=MAX_ERRNO => Err(Errno::from_number(number as i32).unwrap_or(Errno::EINVAL)),
+        _ => Ok(addr),
     }
 }
 

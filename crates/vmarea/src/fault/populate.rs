@@ -69,8 +69,7 @@ impl<K: VmaLockKind> Space<K> {
                 continue;
             }
             let flags = vma.body.flags;
-            let special =
-                flags.intersects(VmFlags::IO | VmFlags::PFNMAP) || vma.body.is_secret();
+            let special = flags.intersects(VmFlags::IO | VmFlags::PFNMAP) || vma.body.is_secret();
             let allowed = if touch == Touch::Write {
                 VmFlags::WRITE
             } else {

@@ -26,7 +26,9 @@ pub mod split;
 use crate::rmap::chain::Chain;
 use crate::rmap::reach::Reach;
 use crate::space::Space;
-use crate::values::{AnonVmaId, File, FileId, FileKind, MmId, Pgoff, Rules, VmFlags, VmRange, VmaId};
+use crate::values::{
+    AnonVmaId, File, FileId, FileKind, MmId, Pgoff, Rules, VmFlags, VmRange, VmaId,
+};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vmarea_sync::{Holds, SpinLock, VmaCell, VmaLock, VmaLockKind};
 

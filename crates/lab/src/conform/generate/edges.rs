@@ -66,8 +66,9 @@ fn replaceable(nr: u32) -> &'static [(usize, Is)] {
 
 /// A call at an edge.
 pub(super) fn edge(c: &mut Choice<'_>) -> Op {
-    const MAKERS: [fn(&mut Choice<'_>) -> Op; 18] = [
+    const MAKERS: [fn(&mut Choice<'_>) -> Op; 19] = [
         calls::mmap,
+        calls::mmap_file,
         calls::mmap_file,
         calls::mmap_file,
         calls::mmap_odd,
@@ -98,7 +99,7 @@ pub(super) fn edge(c: &mut Choice<'_>) -> Op {
         let (at, is) = c.rng.pick(places);
         call.args[at] = match is {
             Word => word(c, call.args[at]),
-            Offset => number(c, is) & c.rng.pick(&[u64::MAX, !(PAGE_SIZE - 1)]),
+            Offset => offset(c, call.args[1]),
             Address | Length => number(c, is),
         };
     }
@@ -140,7 +141,7 @@ fn number(c: &mut Choice<'_>, is: Is) -> u64 {
             1 << 63,
             0,
         ],
-        Offset => &[0, 1 << 31, 1 << 32, 1 << 44, 1 << 62, 1 << 63, 0],
+        Offset => &[0, 1 << 31, 1 << 32, 1 << 44, 1 << 62, 1 << 63, 1 << 63],
         Address | Word => &[0, 1 << 31, 1 << 32, 1 << 46, TASK_SIZE, 1 << 47, 1 << 63, 0],
     };
     let base = match (is, c.rng.below(4)) {
@@ -163,6 +164,13 @@ fn number(c: &mut Choice<'_>, is: Is) -> u64 {
     } else {
         base.wrapping_sub(by)
     }
+}
+
+/// An offset at an edge, or one with which a mapping of `len` bytes ends at one; mostly of whole pages.
+fn offset(c: &mut Choice<'_>, len: u64) -> u64 {
+    let end = number(c, Offset);
+    let offset = end.wrapping_sub(c.rng.pick(&[0, len]));
+    offset & c.rng.pick(&[u64::MAX, !(PAGE_SIZE - 1), !(PAGE_SIZE - 1)])
 }
 
 /// The word with one of all its bits turned, or a number.

@@ -49,7 +49,7 @@ const KINDS: &[Kind] = &[
     kind(4, process::prctl),
     kind(6, process::pkeys),
     kind(6, process::truncate),
-    kind(16, edges::edge),
+    kind(24, edges::edge),
     kind(6, special::low_hint),
     kind(6, special::special),
     kind(4, special::huge_file),

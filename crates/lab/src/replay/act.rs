@@ -120,7 +120,11 @@ impl World {
                 limit(space, mm, resource, bytes);
                 None
             }
-            Action::Prctl { args } => raw(space.prctl(mm, args)),
+            Action::Prctl { args } => match space.prctl(mm, args) {
+                // The kernel did it: the rules are those of an older one, which does not know it.
+                Err(Errno::EINVAL) => None,
+                done => raw(done),
+            },
             Action::ReadImpliesExec(on) => {
                 let _ = space.set_layout(mm, |layout| layout.read_implies_exec = on);
                 None

@@ -77,12 +77,15 @@ impl MmapRequest<'_> {
         }
     }
 
-    /// The bytes that it maps: whole pages. EINVAL for none, ENOMEM where the length wraps.
+    /// The bytes that it maps: whole pages. EINVAL for none, for an offset within a page, and for huge pages
+    /// of a file that has none; ENOMEM where the length wraps.
     fn mapped_len(&self) -> Result<u64, Errno> {
-        match self.len {
-            0 => Err(Errno::EINVAL),
-            len => page_align(len).ok_or(Errno::ENOMEM),
+        let small = self.file.is_some_and(|f| f.kind != FileKind::Hugetlb);
+        let huge = self.flags & MapFlags::HUGETLB.bits() != 0;
+        if self.len == 0 || self.offset & !PAGE_MASK != 0 || small && huge {
+            return Err(Errno::EINVAL);
         }
+        page_align(self.len).ok_or(Errno::ENOMEM)
     }
 }
 
@@ -158,10 +161,6 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     /// The range, and whether its pages are to be brought.
     fn mmap(&mut self, request: &MmapRequest<'_>) -> Result<(VmRange, bool), Errno> {
         let mut flags = MapFlags::from_bits_retain(request.flags & !map_type::MASK);
-        let small = request.file.is_some_and(|f| f.kind != FileKind::Hugetlb);
-        if request.offset & !PAGE_MASK != 0 || small && flags.contains(MapFlags::HUGETLB) {
-            return Err(Errno::EINVAL);
-        }
         let len = request.mapped_len()?;
         let no_replace = flags.contains(MapFlags::FIXED_NOREPLACE);
         if no_replace {

@@ -135,6 +135,14 @@ pub(super) fn process_madvise(c: &mut Choice<'_>) -> Op {
         let (addr, len) = c.range();
         call.data.extend([addr, len]);
     }
+    if c.rng.chance(1, 16) {
+        const TASK_SIZE: u64 = 0x7fff_ffff_f000;
+        let at = c.rng.below(ranges) as usize * 2;
+        let base = c.rng.pick(&[0, TASK_SIZE, u64::MAX, u64::MAX << 12]);
+        let len = c.rng.pick(&[0, 0, u64::MAX, 1 << 63]);
+        let (which, edge) = c.rng.pick(&[(at, base), (at + 1, len), (at + 1, len)]);
+        call.data[which] = edge;
+    }
     Op::Call(call)
 }
 

@@ -50,7 +50,15 @@ fn numbers() -> Vec<u64> {
         1 << 62,
         1 << 63,
     ] {
-        for by in [0, 1, PAGE_SIZE - 1, PAGE_SIZE, PAGE_SIZE + 1, PMD_SIZE] {
+        for by in [
+            0,
+            1,
+            PAGE_SIZE - 1,
+            PAGE_SIZE,
+            PAGE_SIZE + 1,
+            2 * PAGE_SIZE,
+            PMD_SIZE,
+        ] {
             numbers.push(edge + by);
             numbers.push(edge.wrapping_sub(by));
         }

@@ -171,8 +171,9 @@ impl<K: VmaLockKind> Search<'_, K> {
         };
         off.checked_add(padded.len)?;
         let (off_end, off_align) = (off.checked_add(room.len)?, align_up(off, PMD_SIZE)?);
-        // Linux compares the two as signed numbers, of which those above 2^63 come first.
-        if off_end as i64 <= off_align as i64 || off_end - off_align < PMD_SIZE {
+        // Linux compares the two as signed numbers, of which those above 2^63 come first, and what is
+        // between them as an unsigned one.
+        if off_end as i64 <= off_align as i64 || off_end.wrapping_sub(off_align) < PMD_SIZE {
             return None;
         }
         let found = self.arch(&padded).ok()?;

@@ -2,7 +2,7 @@
 
 mod bare;
 
-use bare::{BASE, HEAP, PRIVATE, RW, TASK_SIZE, file, machine, map_at, process, vmas};
+use bare::{BASE, HEAP, PRIVATE, TASK_SIZE, file, machine, map_at, process, vmas};
 use vmarea::call::mlock::LockPages;
 use vmarea::call::mmap::MmapRequest;
 use vmarea::call::mremap::MremapRequest;

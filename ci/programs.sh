@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 top=$PWD
 
-all=(python cow-children threads-c threads-python gcc make redis node pipeline static
+all=(python cow-children edges threads-c threads-python gcc make redis node pipeline static
     stress-mmap stress-brk stress-mremap stress-mprotect stress-mlock stress-fork)
 
 # Sets `command` for one program. All of them run in a directory that they may write to, with
@@ -17,6 +17,7 @@ command_of() {
     case $1 in
     python) command=(python3 -c 'import json, ssl, threading') ;;
     cow-children) command=(python3 "$programs/cow_children.py") ;;
+    edges) command=("$built/edges") ;;
     threads-c) command=("$built/threads") ;;
     threads-python) command=(python3 "$programs/threads.py") ;;
     gcc) command=(gcc -O2 -c -o big.o "$built/big.c") ;;
@@ -67,6 +68,7 @@ fi
 cp -r tests/programs "$programs"
 cp "$VMAREA" "$room/vmarea"
 mkdir "$built"
+gcc -O2 -o "$built/edges" "$programs/edges.c"
 gcc -O2 -pthread -o "$built/threads" "$programs/threads.c"
 gcc -O2 -static -o "$built/static" "$programs/static.c"
 python3 "$programs/big_c.py" >"$built/big.c"

@@ -91,8 +91,9 @@ pub fn header() -> Header {
 /// Of a choice like `always [madvise] never` the chosen word is given. Besides those of
 /// [`Header::settings`]: `thp.<file>` for each file of `transparent_hugepage` (`thp.defrag`,
 /// `thp.use_zero_page`, `thp.hpage_pmd_size`, ...), `thp.<size>` and `thp.<size>.shmem_enabled` for
-/// each size of huge page (`thp.64kB`), `mem.total_pages`, and `cpu.ospke`: the processor has protection
-/// keys and the kernel uses them.
+/// each size of huge page (`thp.64kB`), `mem.total_pages`, `mm.lowest_addr`: the lowest address that the
+/// kernel gives out by itself, which no file tells, and `cpu.ospke`: the processor has protection keys and
+/// the kernel uses them.
 pub fn settings() -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
     for (name, path) in FILES {
@@ -111,10 +112,22 @@ pub fn settings() -> BTreeMap<String, String> {
     if let Some(keys) = protection_keys() {
         settings.insert("cpu.ospke".to_owned(), u8::from(keys).to_string());
     }
+    if let Some(lowest) = lowest_addr() {
+        settings.insert("mm.lowest_addr".to_owned(), lowest.to_string());
+    }
     let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let gap = stack_guard_gap(&command_line);
     settings.insert("stack_guard_gap".to_owned(), gap.to_string());
     settings
+}
+
+/// The lowest address that the kernel gives out by itself, as it answers to a wish below; `None` where
+/// something is mapped there.
+fn lowest_addr() -> Option<u64> {
+    /// No kernel is built with more.
+    const MOST: u64 = 1 << 20;
+    let placed = crate::sys::own::placed_at(rustix::param::page_size() as u64).ok()?;
+    (placed <= MOST).then_some(placed)
 }
 
 fn thp_settings(directory: &Path) -> Vec<(String, String)> {
@@ -242,6 +255,7 @@ mod tests {
             "vm.mmap_min_addr",
             "vm.legacy_va_layout",
             "kernel.randomize_va_space",
+            "mm.lowest_addr",
             "stack_guard_gap",
             "swap",
         ] {

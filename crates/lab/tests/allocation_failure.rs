@@ -13,18 +13,21 @@ use vmarea_host::view::View;
 use vmarea_lab::conform::arena;
 use vmarea_lab::conform::generate::{Facts, Generator};
 use vmarea_lab::conform::model::Model;
-use vmarea_lab::conform::op::{Op, Step};
+use vmarea_lab::conform::op::{Op, Places, Step};
 use vmarea_lab::conform::outcome::Outcome;
 use vmarea_trace::sysno;
 
 const STEPS: usize = 60;
-const HEAP: u64 = 0x5555_5555_0000;
+const PLACES: Places = Places {
+    heap: 0x5555_5555_0000,
+    special: 0,
+};
 const PROCESSES: usize = 4;
 
 fn model() -> Model {
     let mut view = View::default();
     view.mm.mmap_base = Some(0x7fff_0000_0000);
-    view.mm.start_brk = Some(HEAP);
+    view.mm.start_brk = Some(PLACES.heap);
     view.mm.brk = view.mm.start_brk;
     let limits = Limits {
         ipc_lock: true,
@@ -49,7 +52,7 @@ fn excused(step: &Step) -> Vec<(u64, u64)> {
     let Op::Call(call) = &step.op else {
         return Vec::new();
     };
-    let [a, b, c, _, e, _] = call.placed(HEAP);
+    let [a, b, c, _, e, _] = call.placed(PLACES);
     let range = |start: u64, len: u64| (start >> 12, start.saturating_add(len).div_ceil(4096));
     match call.nr {
         sysno::SHMAT => vec![range(b & !0xfff, arena::SEGMENTS[0])],

@@ -48,7 +48,8 @@ pub struct Header {
     /// Settings that shape an address space, by the name of their file:
     /// `vm.max_map_count`, `vm.overcommit_memory`, `vm.mmap_min_addr`, `vm.legacy_va_layout`,
     /// `kernel.randomize_va_space`, `thp.enabled`, `thp.shmem_enabled`, `ksm.run`, `swap` (`0`/`1`),
-    /// `stack_guard_gap` (pages), ...
+    /// `stack_guard_gap` (pages), `mm.lowest_addr` (the lowest address that the kernel gives out by
+    /// itself), ...
     pub settings: BTreeMap<String, String>,
     /// The command that was recorded, with its arguments.
     pub command: Vec<String>,

@@ -61,6 +61,22 @@ pub enum Mutant {
     UnwatchKeepsContext,
     /// shmdt takes pieces that lie elsewhere.
     ShmdtIgnoresPageOffset,
+    /// A break in the last page of the 64 bits is one at 0.
+    BrkWraps,
+    /// A file may be mapped one page further than its offsets go.
+    OffsetOneTooFar,
+    /// A mapping of a hugetlb file is placed as if its pages were small.
+    HugetlbPlacedAnywhere,
+    /// `[vdso]` can be cut.
+    SpecialSplits,
+    /// A low hint is raised to `vm.mmap_min_addr` alone.
+    HintIgnoresBuiltIn,
+    /// Memory may become executable in spite of `PR_SET_MDWE`.
+    MdweRefusesNothing,
+    /// A mapping of `memfd_secret` is one like others.
+    SecretIsOrdinary,
+    /// `PR_SET_MEMORY_MERGE` looks at no mapping that is there.
+    MergeAnyLooksAhead,
     /// A faulted range never joins an unfaulted neighbour (kernels before 6.16).
     MergeRefusesUnfaulted,
     /// A faulted range that moves to an unfaulted neighbour brings no anon_vma along (kernels before
@@ -72,7 +88,7 @@ impl Mutant {
     /// Faults that kernels have had, for the enumeration of merges to find.
     pub const KERNELS: [Mutant; 2] = [Mutant::MergeRefusesUnfaulted, Mutant::MoveBringsNoAnonVma];
     /// All others, for the comparison with a kernel to find.
-    pub const ALL: [Mutant; 26] = [
+    pub const ALL: [Mutant; 34] = [
         Mutant::MergeIgnoresPageOffset,
         Mutant::MergeIgnoresPolicy,
         Mutant::MergeIgnoresDontfork,
@@ -99,6 +115,14 @@ impl Mutant {
         Mutant::MoveKeepsContext,
         Mutant::UnwatchKeepsContext,
         Mutant::ShmdtIgnoresPageOffset,
+        Mutant::BrkWraps,
+        Mutant::OffsetOneTooFar,
+        Mutant::HugetlbPlacedAnywhere,
+        Mutant::SpecialSplits,
+        Mutant::HintIgnoresBuiltIn,
+        Mutant::MdweRefusesNothing,
+        Mutant::SecretIsOrdinary,
+        Mutant::MergeAnyLooksAhead,
     ];
 }
 

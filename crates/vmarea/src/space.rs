@@ -7,18 +7,19 @@
 use crate::call::mempolicy::MemPolicy;
 use crate::lookup;
 use crate::mm::Mm;
+use crate::mutant::{self, Mutant};
 use crate::page::Frame;
 use crate::page::ksm::Ksm;
 use crate::page::swap::Swap;
 use crate::page::thp::HugeCounters;
 use crate::rmap::AnonVma;
-use crate::values::{NoBytes, Platform, Policy};
-use crate::vma::Vma;
+use crate::values::{FileId, FileKind, NoBytes, Platform, Policy};
 use crate::vma::merge::Observer;
+use crate::vma::{MappedFile, Vma};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering};
 use vmarea_sync::{Slots, SpinLock, VmaLock, VmaLockKind};
 
 /// A machine with its address spaces.
@@ -40,6 +41,8 @@ pub struct Space<K: VmaLockKind = VmaLock> {
     pub(crate) count_lookups: bool,
     /// Memory policies by their numbers, which begin with 1.
     pub(crate) policies: SpinLock<Vec<MemPolicy>>,
+    /// Nameless files of shared anonymous mappings made so far.
+    pub(crate) nameless: AtomicU64,
 }
 
 /// When transparent huge pages are used for anonymous memory.
@@ -71,8 +74,11 @@ pub struct System {
     pub task_size: u64,
     /// `vm.max_map_count`.
     pub max_map_count: u32,
-    /// `vm.mmap_min_addr`, bytes.
+    /// `vm.mmap_min_addr`, bytes: to map below it takes CAP_SYS_RAWIO.
     pub mmap_min_addr: u64,
+    /// What the kernel was built with (`CONFIG_LSM_MMAP_MIN_ADDR`), bytes: see
+    /// [`lowest_addr`](System::lowest_addr).
+    pub built_in_min_addr: u64,
     /// Gap below a stack, in bytes (`stack_guard_gap`).
     pub stack_guard_gap: u64,
     /// `vm.overcommit_memory` with its bound.
@@ -96,6 +102,7 @@ impl Default for System {
             task_size: 0x7fff_ffff_f000,
             max_map_count: 65_530,
             mmap_min_addr: 65_536,
+            built_in_min_addr: 65_536,
             stack_guard_gap: 256 << 12,
             overcommit: Overcommit::Guess(u64::MAX),
             huge_pages: HugePages::Madvise,
@@ -103,6 +110,34 @@ impl Default for System {
             protection_keys: false,
             swap: false,
             nodes: 1,
+        }
+    }
+}
+
+impl System {
+    /// The lowest address that is given out without being asked for by `MAP_FIXED`, and that a stack grows
+    /// to: the larger of `vm.mmap_min_addr` and the kernel's own.
+    #[doc(alias = "mmap_min_addr")]
+    pub fn lowest_addr(&self) -> u64 {
+        let built_in = match mutant::is_on(Mutant::HintIgnoresBuiltIn) {
+            true => 0,
+            false => self.built_in_min_addr,
+        };
+        self.mmap_min_addr.max(built_in)
+    }
+}
+
+impl<K: VmaLockKind> Space<K> {
+    /// A file for a shared anonymous mapping of so many pages: shmem without a name, which nothing else has.
+    #[doc(alias = "shmem_zero_setup")]
+    pub(crate) fn nameless_file(&self, pages: u64) -> MappedFile {
+        // ORDERING: Relaxed; that no number is given out twice is all that is asked.
+        let number = FileId::NAMELESS + self.nameless.fetch_add(1, Ordering::Relaxed);
+        self.platform.shared_anon(number, pages);
+        MappedFile {
+            id: FileId(number),
+            inode: number,
+            kind: FileKind::SharedAnon,
         }
     }
 }
@@ -139,6 +174,7 @@ impl<K: VmaLockKind> Space<K> {
             lookup_observer: None,
             count_lookups: false,
             policies: SpinLock::default(),
+            nameless: AtomicU64::new(0),
         }
     }
 

@@ -46,7 +46,6 @@ fn step(space: &Space, rng: &mut Rng, mms: &mut Vec<MmId>) {
                 flags: kind | 0x10 | if with_file { 0 } else { 0x20 },
                 file: with_file.then_some(&f),
                 offset: addr - ARENA,
-                shared_anon: (kind == 1).then_some(FileId(1000 + rng.below(1 << 40))),
                 ..MmapRequest::default()
             };
             let _ = space.mmap(mm, &request);

@@ -13,6 +13,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -102,6 +103,14 @@ pub enum OracleError {
         /// Why.
         cause: io::Error,
     },
+}
+
+/// A file of `memfd_secret`, closed by `execve`.
+///
+/// # Errors
+/// `ENOSYS` where the kernel has none, or does not allow it.
+pub fn memfd_secret() -> io::Result<OwnedFd> {
+    crate::sys::oracle::memfd_secret()
 }
 
 /// A family of processes that obey.

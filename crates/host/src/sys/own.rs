@@ -103,6 +103,31 @@ pub(crate) fn reserve(len: u64) -> io::Result<u64> {
     Ok(base as u64)
 }
 
+/// Where the kernel puts a page that is wished at address `hint`; nothing stays mapped.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(crate) fn placed_at(hint: u64) -> io::Result<u64> {
+    let len = rustix::param::page_size();
+    // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory, and nobody else
+    // knows of it when it goes.
+    unsafe {
+        let base = libc::mmap(
+            hint as *mut _,
+            len,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        );
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        libc::munmap(base, len);
+        Ok(base as u64)
+    }
+}
+
 /// Gives back what [`reserve`] gave.
 pub(crate) fn release(start: u64, len: u64) {
     // SAFETY: only ranges from `reserve` are passed, in which nothing is kept any more.

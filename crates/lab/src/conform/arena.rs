@@ -3,6 +3,7 @@
 //! The arena lies far away from everything that a process begins with. Whole sequences use the
 //! same files in the same state, so that one can be played again.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -27,6 +28,14 @@ pub const END: u64 = HUGE + HUGE_SLOTS * PMD_SIZE;
 pub const HEAP: u64 = START + 0x1000_0000;
 /// As far as a heap may grow.
 pub const HEAP_END: u64 = HEAP + 0x20_0000;
+/// What sequences call the beginning of the kernel's own mappings, `[vvar]` to `[vdso]`.
+pub const SPECIAL: u64 = HEAP + 0x1000_0000;
+/// As far as they may go.
+pub const SPECIAL_END: u64 = SPECIAL + 0x10_0000;
+/// Where they are moved to: far from what is read and written, for what they hold is the kernel's.
+pub const SPECIAL_TO: u64 = START - 0x5_0000_0000;
+/// Where mappings of the hugetlb file are wished: as far, for the machine may have no page for them.
+pub const POOL: u64 = START - 0x4_0000_0000;
 /// Pages that each file has at the beginning.
 pub const FILE_PAGES: u64 = 24;
 
@@ -52,21 +61,38 @@ pub enum Kind {
     Memfd,
     /// `/dev/zero`.
     Zero,
+    /// A `memfd_secret`.
+    Secret,
+    /// A memfd of huge pages, of which none need be there.
+    Huge,
 }
 
 /// All of them, in order.
-pub const KINDS: [Kind; 5] = [
+pub const KINDS: [Kind; 7] = [
     Kind::Disk,
     Kind::DiskAgain,
     Kind::DiskReadOnly,
     Kind::Memfd,
     Kind::Zero,
+    Kind::Secret,
+    Kind::Huge,
 ];
+/// Those that every machine has come first.
+pub const PLAIN_KINDS: u64 = 5;
+/// The number of [`Kind::Secret`].
+pub const SECRET: u64 = 5;
+/// The number of [`Kind::Huge`].
+pub const HUGE_FILE: u64 = 6;
+/// Pages of 2 MiB in that file.
+pub const HUGE_FILE_PAGES: u64 = 4;
 
 /// The open files of a sequence.
 #[derive(Debug)]
 pub struct Files {
     open: Vec<File>,
+    /// Made anew for each sequence, because it cannot be emptied.
+    secret: RefCell<Option<OwnedFd>>,
+    huge: Option<OwnedFd>,
 }
 
 impl Files {
@@ -84,6 +110,8 @@ impl Files {
         let zero = File::options().read(true).write(true).open("/dev/zero")?;
         let files = Files {
             open: vec![disk.into_file(), again, read_only, memfd.into(), zero],
+            secret: RefCell::new(None),
+            huge: huge_file().ok(),
         };
         other.as_file().set_len(FILE_PAGES * PAGE_SIZE)?;
         fill(other.as_file(), Kind::DiskReadOnly)?;
@@ -103,15 +131,35 @@ impl Files {
                 fill(file, kind)?;
             }
         }
+        *self.secret.borrow_mut() = secret_file().ok();
         Ok(())
     }
 
     /// The descriptor of a file by its number.
     pub fn descriptor(&self, number: u64) -> Option<i32> {
-        self.open
-            .get(usize::try_from(number).ok()?)
-            .map(AsRawFd::as_raw_fd)
+        match number {
+            SECRET => self.secret.borrow().as_ref().map(AsRawFd::as_raw_fd),
+            HUGE_FILE => self.huge.as_ref().map(AsRawFd::as_raw_fd),
+            _ => self
+                .open
+                .get(usize::try_from(number).ok()?)
+                .map(AsRawFd::as_raw_fd),
+        }
     }
+}
+
+fn secret_file() -> io::Result<OwnedFd> {
+    let file = vmarea_host::oracle::memfd_secret()?;
+    rustix::fs::ftruncate(&file, FILE_PAGES * PAGE_SIZE)?;
+    Ok(file)
+}
+
+fn huge_file() -> io::Result<OwnedFd> {
+    use rustix::fs::MemfdFlags;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB;
+    let file = rustix::fs::memfd_create(c"vmarea-conform-huge", flags)?;
+    rustix::fs::ftruncate(&file, HUGE_FILE_PAGES * PMD_SIZE)?;
+    Ok(file)
 }
 
 fn fill(file: &File, kind: Kind) -> io::Result<()> {
@@ -133,6 +181,8 @@ pub fn inode(kind: Kind) -> u64 {
         Kind::DiskReadOnly => 2,
         Kind::Memfd => 3,
         Kind::Zero => 4,
+        Kind::Secret => 5,
+        Kind::Huge => 6,
     }
 }
 
@@ -182,6 +232,8 @@ pub fn file(number: u64) -> Option<values::File> {
         kind: match kind {
             Kind::Memfd => FileKind::Shmem,
             Kind::Zero => FileKind::DevZero,
+            Kind::Secret => FileKind::Secret,
+            Kind::Huge => FileKind::Hugetlb,
             _ => FileKind::RegularHugeAligned,
         },
         readable: true,

@@ -59,6 +59,8 @@ pub fn c_program(steps: &[Step], difference: Option<&Difference>, kept: Option<&
 fn address(value: u64) -> String {
     if (arena::HEAP..arena::HEAP_END).contains(&value) {
         format!("heap + {:#x}", value - arena::HEAP)
+    } else if (arena::SPECIAL..arena::SPECIAL_END).contains(&value) {
+        format!("special + {:#x}", value - arena::SPECIAL)
     } else {
         format!("{value:#x}UL")
     }
@@ -195,6 +197,7 @@ mod tests {
             ),
             step(0, Op::Read { addr: arena::START }),
             step(1, call(sysno::BRK, [arena::HEAP + 4096, 0, 0, 0, 0, 0])),
+            step(1, call(sysno::MUNMAP, [arena::SPECIAL, 4096, 0, 0, 0, 0])),
             step(1, Op::Exit),
             step(0, call(sysno::MSEAL, [arena::START, 4096, 0, 0, 0, 0])),
         ];

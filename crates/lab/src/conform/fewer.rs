@@ -13,7 +13,7 @@
 //! vmarea   ├── rw ───────────┤├─ r ─┤
 //! ```
 
-use super::op::{Op, Step, placed};
+use super::op::{Op, Places, Step};
 use super::outcome::Outcome;
 use super::state::{Pairings, SpaceState, StateDifference, VmaState, counters_difference};
 use serde::Serialize;
@@ -210,8 +210,8 @@ pub struct Before<'a> {
     pub ours: &'a SpaceState,
     /// `vm.max_map_count`.
     pub limit: u64,
-    /// Where the heap begins.
-    pub heap: u64,
+    /// What lies where.
+    pub places: Places,
     /// Our policy.
     pub policy: &'a Policy,
 }
@@ -228,7 +228,7 @@ pub fn reaches_further(step: &Step, kernel: Outcome, before: &Before<'_>) -> Opt
     if call.nr != sysno::MREMAP {
         return None;
     }
-    let [addr, len, _, flags, ..] = call.placed(before.heap);
+    let [addr, len, _, flags, ..] = call.placed(before.places);
     let [linux, own] = [before.kernel, before.ours].map(|s| in_range(s, addr, len));
     let any = |flags: VmFlags| own.iter().any(|v| v.flags & flags.bits() != 0);
     if flags & DONTUNMAP != 0 && any(VmFlags::LOCKED) {
@@ -244,7 +244,7 @@ pub fn reaches_further(step: &Step, kernel: Outcome, before: &Before<'_>) -> Opt
 
 /// The VMAs in a range.
 fn in_range(space: &SpaceState, addr: u64, len: u64) -> Vec<&VmaState> {
-    let end = addr.saturating_add(page_align(len).max(1));
+    let end = addr.saturating_add(page_align(len).unwrap_or(u64::MAX).max(1));
     let overlap = |v: &&VmaState| v.start < end && addr < v.end;
     space.vmas.iter().filter(overlap).collect()
 }
@@ -273,14 +273,14 @@ pub fn explanation(
     let call = match &step.op {
         Op::Call(call) => call,
         Op::Read { addr } | Op::Write { addr, .. } => {
-            let addr = placed(*addr, before.heap);
+            let addr = before.places.placed(*addr);
             let larger = !kernel.is_refused() && larger_stack(addr, before);
             return larger.then_some("a stack that is larger here has reached RLIMIT_STACK");
         }
         _ => return None,
     };
-    let [addr, len, new_len, _, to, _] = call.placed(before.heap);
-    let end = addr.saturating_add(page_align(len));
+    let [addr, len, new_len, _, to, _] = call.placed(before.places);
+    let end = addr.saturating_add(page_align(len).unwrap_or(u64::MAX));
     let within = |space: &SpaceState| {
         let overlap = |v: &&VmaState| v.start < end && addr < v.end;
         space.vmas.iter().filter(overlap).count()
@@ -294,7 +294,7 @@ pub fn explanation(
             return Some("mremap of several VMAs at once, where Linux moves one");
         }
     }
-    let overlaps = to < end && addr < to.saturating_add(page_align(new_len));
+    let overlaps = to < end && addr < to.saturating_add(page_align(new_len).unwrap_or(u64::MAX));
     if call.nr == sysno::MREMAP && overlaps && before.policy.merging.remap_freely {
         return Some("mremap to a place that overlaps the old one");
     }

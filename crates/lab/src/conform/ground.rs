@@ -1,6 +1,6 @@
 //! What every sequence begins with: rules, machine, limits, files, and what can be asked of the kernel.
 
-use super::arena::Files;
+use super::arena::{Files, HUGE_FILE, SECRET};
 use super::fewer::Comparison;
 use super::generate::Facts;
 use super::kernel::Kernel;
@@ -51,6 +51,7 @@ impl Ground {
         let system = crate::replay::machine::system(&vmarea_host::system::header());
         let eye = KernelView::open()?;
         let files = Files::create().map_err(RunError::Files)?;
+        files.reset().map_err(RunError::Files)?;
         let (userfaultfd, segments) = Kernel::start(&eye, &files)?.has();
         let facts = Facts {
             hard: [
@@ -63,6 +64,9 @@ impl Ground {
             userfaultfd,
             segments,
             hugetlb: surroundings.missing("hugetlb").is_none(),
+            huge_file: files.descriptor(HUGE_FILE).is_some(),
+            secret: files.descriptor(SECRET).is_some(),
+            special: !policy.rules.special_splits,
             merges_huge: !policy.rules.advice.collapse_asks_write,
         };
         let not_compared = not_compared(&system, &facts, &surroundings);
@@ -131,6 +135,15 @@ fn not_compared(system: &System, facts: &Facts, around: &Surroundings) -> Vec<St
     }
     if !facts.userfaultfd {
         missing.push("userfaultfd: this process may not open one".to_owned());
+    }
+    if !facts.huge_file {
+        missing.push("a file of huge pages: memfd_create has none".to_owned());
+    }
+    if !facts.secret {
+        missing.push("memfd_secret: the kernel has none, or does not allow it".to_owned());
+    }
+    if !facts.special {
+        missing.push("[vdso] and its like: before 5.11 they can be cut".to_owned());
     }
     if !facts.segments {
         missing.push("System V shared memory: no segment could be made".to_owned());

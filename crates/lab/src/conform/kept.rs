@@ -56,7 +56,7 @@ pub fn record(ground: &Ground, about: &str, steps: &[Step]) -> Result<Kept, Kern
     let mut pair = Pair::start(ground)?;
     let mut kept = Vec::new();
     for step in steps {
-        let outcome = pair.ask(step)?.named(pair.model.heap());
+        let outcome = pair.ask(step)?.named(pair.model.places());
         kept.push(KeptStep {
             step: step.clone(),
             gives: outcome.to_string(),
@@ -108,7 +108,7 @@ impl Kept {
             Model::alone(policy, self.keys).map_err(|e| format!("no address space: {e}"))?;
         for (number, kept) in self.steps.iter().enumerate() {
             let ours = model.apply(&kept.step);
-            let ours = ours.named(model.heap()).to_string();
+            let ours = ours.named(model.places()).to_string();
             if ours != kept.gives {
                 return Err(format!(
                     "step {number}, {}: Linux {}, vmarea {ours}",
@@ -122,7 +122,7 @@ impl Kept {
                 .map_err(|v| format!("step {number}, {}: {}", kept.step, v.0))?;
         }
         for (process, linux) in &self.mapped {
-            let ours = model.state(usize::from(*process)).listed(model.heap());
+            let ours = model.state(usize::from(*process)).listed(model.places());
             if ours != *linux {
                 return Err(format!(
                     "process {process}: Linux {linux:#?}, vmarea {ours:#?}"
@@ -132,7 +132,7 @@ impl Kept {
         let mut known = Vec::new();
         for (process, linux) in &self.anon_vmas {
             let state = model.state(usize::from(*process));
-            let ours = state.anon_vmas(model.heap(), &mut known);
+            let ours = state.anon_vmas(model.places(), &mut known);
             if ours != *linux {
                 return Err(format!(
                     "anon_vmas of process {process}: Linux {linux:#?}, vmarea {ours:#?}"

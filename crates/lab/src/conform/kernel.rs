@@ -2,7 +2,8 @@
 
 use super::arena::{self, Files};
 use super::fill;
-use super::op::{Call, Op, Step, Work, file_argument, placed, pointer_argument, segment_argument};
+use super::model::places;
+use super::op::{Call, Op, Places, Step, Work, file_argument, pointer_argument, segment_argument};
 use super::outcome::Outcome;
 use super::state::{SpaceState, VmaState};
 use std::time::Duration;
@@ -45,7 +46,7 @@ pub struct Kernel<'a> {
     eye: &'a KernelView,
     files: &'a Files,
     view: View,
-    heap: u64,
+    places: Places,
     own: Own,
     max_map_count: u64,
     /// The kernel knows [`PIDFD_SELF`].
@@ -70,7 +71,7 @@ impl<'a> Kernel<'a> {
             eye,
             files,
             view: View::default(),
-            heap: 0,
+            places: Places::default(),
             own: Own::default(),
             names_itself: knows_self(),
             max_map_count: max_map_count(),
@@ -79,7 +80,7 @@ impl<'a> Kernel<'a> {
             userfaultfd: kernel.open_userfaultfd()?,
             segments: kernel.make_segments()?,
         };
-        kernel.heap = kernel.view(0)?.mm.start_brk.unwrap_or(0);
+        kernel.places = places(kernel.view(0)?);
         Ok(kernel)
     }
 
@@ -94,10 +95,10 @@ impl<'a> Kernel<'a> {
         }
         Ok(match &step.op {
             Op::Call(call) => self.call(process, call)?,
-            Op::Read { addr } => access(self.oracle.read(process, placed(*addr, self.heap))?),
+            Op::Read { addr } => access(self.oracle.read(process, self.places.placed(*addr))?),
             Op::Write { addr, value } => access(self.oracle.write(
                 process,
-                placed(*addr, self.heap),
+                self.places.placed(*addr),
                 *value,
             )?),
             Op::Fork { child } => {
@@ -113,7 +114,7 @@ impl<'a> Kernel<'a> {
             }
             Op::Fill { leave } => self.fill(process, *leave)?,
             Op::Background(Work::SwapOut(addr)) => {
-                let page = placed(*addr, self.heap) & PAGE_MASK;
+                let page = self.places.placed(*addr) & PAGE_MASK;
                 let args = [page, PAGE_SIZE, MADV_PAGEOUT, 0, 0, 0];
                 // It may decline, and then the page stays.
                 let _ = self.oracle.call(process, sysno::MADVISE.into(), args)?;
@@ -129,7 +130,7 @@ impl<'a> Kernel<'a> {
     }
 
     fn call(&mut self, process: usize, call: &Call) -> Result<Outcome, KernelError> {
-        let mut args = call.placed(self.heap);
+        let mut args = call.placed(self.places);
         if let Some(at) = file_argument(call.nr) {
             args[at] = match (self.files.descriptor(args[at]), self.own.userfaultfd) {
                 (Some(descriptor), _) => descriptor as u64,
@@ -144,7 +145,9 @@ impl<'a> Kernel<'a> {
         if let Some(at) = pointer_argument(call.nr)
             && !call.data.is_empty()
         {
-            args[at] = self.oracle.scratch(process, &call.placed_data(self.heap))?;
+            args[at] = self
+                .oracle
+                .scratch(process, &call.placed_data(self.places))?;
             if call.nr == sysno::CAPSET {
                 args[1] = args[0] + 8;
             }

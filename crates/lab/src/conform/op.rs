@@ -157,34 +157,51 @@ pub fn pointer_argument(nr: u32) -> Option<usize> {
     }
 }
 
-/// Where an address lies in a process whose heap begins at `heap`: sequences call the heap
-/// [`arena::HEAP`], wherever it is.
-pub fn placed(addr: u64, heap: u64) -> u64 {
-    if (arena::HEAP..arena::HEAP_END).contains(&addr) {
-        addr - arena::HEAP + heap
-    } else {
-        addr
-    }
+/// Where in a process that lies which differs from run to run, and has a name in sequences.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Places {
+    /// The heap begins here; sequences call that [`arena::HEAP`].
+    pub heap: u64,
+    /// The kernel's own mappings begin here; sequences call that [`arena::SPECIAL`]. 0 where there are
+    /// none.
+    pub special: u64,
 }
 
-/// The other way round.
-pub fn named(addr: u64, heap: u64) -> u64 {
-    if (heap..heap + (arena::HEAP_END - arena::HEAP)).contains(&addr) {
-        addr - heap + arena::HEAP
-    } else {
-        addr
+impl Places {
+    /// Names and what they are called after: first address, first after it, and where it is.
+    fn all(self) -> [(u64, u64, u64); 2] {
+        let special = (arena::SPECIAL, arena::SPECIAL_END, self.special);
+        [(arena::HEAP, arena::HEAP_END, self.heap), special]
+    }
+
+    /// Where a named address lies.
+    pub fn placed(self, addr: u64) -> u64 {
+        let found = self.all().into_iter().find_map(|(name, end, place)| {
+            let named = (name..end).contains(&addr) && place != 0;
+            named.then(|| addr - name + place)
+        });
+        found.unwrap_or(addr)
+    }
+
+    /// The name of an address, or itself.
+    pub fn named(self, addr: u64) -> u64 {
+        let found = self.all().into_iter().find_map(|(name, end, place)| {
+            let there = (place..place + (end - name)).contains(&addr) && place != 0;
+            there.then(|| addr - place + name)
+        });
+        found.unwrap_or(addr)
     }
 }
 
 impl Call {
-    /// The arguments in a process whose heap begins at `heap`.
-    pub fn placed(&self, heap: u64) -> [u64; 6] {
-        self.args.map(|arg| placed(arg, heap))
+    /// The arguments in a process.
+    pub fn placed(&self, places: Places) -> [u64; 6] {
+        self.args.map(|arg| places.placed(arg))
     }
 
-    /// The data in a process whose heap begins at `heap`.
-    pub fn placed_data(&self, heap: u64) -> Vec<u64> {
-        self.data.iter().map(|&word| placed(word, heap)).collect()
+    /// The data in a process.
+    pub fn placed_data(&self, places: Places) -> Vec<u64> {
+        self.data.iter().map(|&word| places.placed(word)).collect()
     }
 
     /// A call without data.

@@ -1,6 +1,6 @@
 //! What a step came to, on either side.
 
-use super::op;
+use super::op::Places;
 use std::fmt;
 use vmarea::values::Errno;
 use vmarea_trace::names::errno_name;
@@ -34,10 +34,10 @@ impl From<Result<u64, i32>> for Outcome {
 }
 
 impl Outcome {
-    /// An address in the heap, which begins at `heap`, by the name that sequences have for it.
-    pub fn named(self, heap: u64) -> Outcome {
+    /// An address by the name that sequences have for it.
+    pub fn named(self, places: Places) -> Outcome {
         match self {
-            Outcome::Value(value) => Outcome::Value(op::named(value, heap)),
+            Outcome::Value(value) => Outcome::Value(places.named(value)),
             other => other,
         }
     }

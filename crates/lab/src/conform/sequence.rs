@@ -5,7 +5,7 @@ use super::fewer::{self, Before, Comparison, Fewer};
 use super::ground::Ground;
 use super::kernel::{Kernel, KernelError};
 use super::model::{Look, Model};
-use super::op::{Op, Step, named};
+use super::op::{Op, Step};
 use super::outcome::Outcome;
 use super::state::{Pairings, SpaceState, compare};
 use serde::Serialize;
@@ -181,7 +181,7 @@ impl<'a> Pair<'a> {
             kernel,
             ours,
             limit: self.ground.system.max_map_count.into(),
-            heap: self.model.heap(),
+            places: self.model.places(),
             policy: &self.ground.policy,
         }
     }
@@ -246,7 +246,7 @@ impl<'a> Pair<'a> {
             if self.kernel.is_there(process) {
                 all.push((
                     process as u8,
-                    self.kernel.state(process)?.listed(self.model.heap()),
+                    self.kernel.state(process)?.listed(self.model.places()),
                 ));
             }
         }
@@ -266,7 +266,7 @@ impl<'a> Pair<'a> {
                 let state = self.kernel.state(process)?;
                 all.push((
                     process as u8,
-                    state.anon_vmas(self.model.heap(), &mut known),
+                    state.anon_vmas(self.model.places(), &mut known),
                 ));
             }
         }
@@ -355,7 +355,7 @@ impl<'a> Pair<'a> {
                     show(theirs),
                     show(&ours)
                 );
-                let addr = named(page + at as u64, self.model.heap());
+                let addr = self.model.places().named(page + at as u64);
                 return Ok(Some((addr, what)));
             }
         }

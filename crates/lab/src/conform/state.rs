@@ -4,7 +4,8 @@
 //! correspondence over all processes of a moment: two that are the same on one side must be the
 //! same on the other.
 
-use super::{arena, op};
+use super::arena;
+use super::op::Places;
 use std::collections::HashMap;
 use std::fmt;
 use vmarea::values::PAGE_SHIFT;
@@ -54,10 +55,10 @@ pub struct SpaceState {
 }
 
 impl SpaceState {
-    /// What is mapped in the arena, a line each. Page offsets of memory that came from the heap,
-    /// which begins at `heap`, are by the name that sequences have for it.
-    pub fn listed(&self, heap: u64) -> Vec<String> {
-        let pgoff = |v: &VmaState| op::named(v.pgoff << PAGE_SHIFT, heap) >> PAGE_SHIFT;
+    /// What is mapped in the arena, a line each. Page offsets of memory that came from the heap
+    /// are by the name that sequences have for it.
+    pub fn listed(&self, places: Places) -> Vec<String> {
+        let pgoff = |v: &VmaState| places.named(v.pgoff << PAGE_SHIFT) >> PAGE_SHIFT;
         self.vmas
             .iter()
             .filter(|v| (arena::START..arena::END).contains(&v.start))
@@ -67,10 +68,10 @@ impl SpaceState {
 
     /// Which anon_vma each VMA of the arena and the heap has, a line each: where it starts, and a number
     /// for the anon_vma, which is its place in `known`. Those without one are not in it.
-    pub fn anon_vmas(&self, heap: u64, known: &mut Vec<u64>) -> Vec<String> {
+    pub fn anon_vmas(&self, places: Places, known: &mut Vec<u64>) -> Vec<String> {
         let mut lines = Vec::new();
         for vma in self.vmas.iter().filter(|v| v.anon_vma != 0) {
-            let start = op::named(vma.start, heap);
+            let start = places.named(vma.start);
             if (arena::START..arena::HEAP_END).contains(&start) {
                 let place = known.iter().position(|&other| other == vma.anon_vma);
                 let number = place.unwrap_or_else(|| {

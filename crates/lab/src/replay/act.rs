@@ -3,12 +3,11 @@
 //! A mapping goes where the kernel put it, so that both sides stay comparable; the result is what the
 //! core's own search would have said.
 
-use super::action::{Action, Setting};
+use super::action::Action;
 use super::world::World;
 use vmarea::Space;
 use vmarea::call::mmap::{MmapRequest, Placement};
 use vmarea::call::mremap::MremapRequest;
-use vmarea::mm::ThpDisabled;
 use vmarea::values::call_flags::{MapFlags, MremapFlags, map_type, prot};
 use vmarea::values::{Errno, File, MmId};
 use vmarea_trace::event::Call;
@@ -50,7 +49,6 @@ impl World {
                 flags,
                 ref file,
                 offset,
-                shared_anon,
             } => {
                 let placement = place(call.ret);
                 let request = MmapRequest {
@@ -60,7 +58,6 @@ impl World {
                     flags,
                     file: file.as_ref(),
                     offset,
-                    shared_anon,
                     placement,
                 };
                 let (result, learnt) = mmap(space, mm, &request, call.ret, base_known);
@@ -123,8 +120,13 @@ impl World {
                 limit(space, mm, resource, bytes);
                 None
             }
-            Action::Setting(setting) => {
-                set(space, mm, setting);
+            Action::Prctl { args } => match space.prctl(mm, args) {
+                // The kernel did it: the rules are those of an older one, which does not know it.
+                Err(Errno::EINVAL) => None,
+                done => raw(done),
+            },
+            Action::ReadImpliesExec(on) => {
+                let _ = space.set_layout(mm, |layout| layout.read_implies_exec = on);
                 None
             }
             Action::Nothing | Action::Opaque(_) => None,
@@ -163,7 +165,8 @@ fn mmap(
     }
     let mut learnt = false;
     if !base_known && request.addr == 0 {
-        let top = there + vmarea::values::page_align(request.len);
+        let len = vmarea::values::page_align(request.len);
+        let top = there.saturating_add(len.unwrap_or(0));
         // It cannot fail: the address space exists.
         let _ = space.set_layout(mm, |layout| layout.mmap_base = top);
         learnt = true;
@@ -171,7 +174,7 @@ fn mmap(
     let predicted = space.predict_mmap(mm, request);
     let done = space.mmap(mm, request);
     // Where the wish is not followed Linux begins its search at random: nothing to compare.
-    let wish = vmarea::values::page_align(request.addr);
+    let wish = vmarea::values::page_align(request.addr).unwrap_or(0);
     let random = flags.contains(MapFlags::BIT32) && there != wish && predicted != Ok(wish);
     let result = match (done, predicted) {
         (Ok(_), _) if random => Some(ret),
@@ -257,19 +260,5 @@ fn limit(space: &Space, mm: MmId, resource: u32, bytes: u64) {
         MEMLOCK => limits.memlock = bytes,
         AS => limits.address_space = bytes,
         _ => {}
-    });
-}
-
-fn set(space: &Space, mm: MmId, setting: Setting) {
-    let _ = space.set_layout(mm, |layout| match setting {
-        Setting::ThpDisable(on) => {
-            layout.thp_disabled = if on {
-                ThpDisabled::Completely
-            } else {
-                ThpDisabled::No
-            };
-        }
-        Setting::MemoryMerge(on) => layout.merge_any = on,
-        Setting::ReadImpliesExec(on) => layout.read_implies_exec = on,
     });
 }

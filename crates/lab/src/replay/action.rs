@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use vmarea::call::mlock::LockPages;
-use vmarea::values::call_flags::{MapFlags, MclFlags, MremapFlags, map_type};
+use vmarea::values::call_flags::{MapFlags, MclFlags, MremapFlags, from_register};
 use vmarea::values::{File, FileId, FileKind};
 use vmarea_trace::event::{Call, FileRef, Inode, InodeId, InodeKind};
 use vmarea_trace::sysno;
@@ -19,7 +19,6 @@ pub enum Action {
         flags: u32,
         file: Option<File>,
         offset: u64,
-        shared_anon: Option<FileId>,
     },
     /// `munmap`.
     Munmap { addr: u64, len: u64 },
@@ -71,38 +70,26 @@ pub enum Action {
     Shmdt { addr: u64 },
     /// `setrlimit`, `prlimit64`: a soft limit of this process.
     Limit { resource: u32, bytes: u64 },
-    /// `prctl` and `personality`, as far as they matter.
-    Setting(Setting),
+    /// `prctl`, as far as it matters: the option and its arguments.
+    Prctl { args: [u64; 5] },
+    /// `READ_IMPLIES_EXEC` of `personality`.
+    ReadImpliesExec(bool),
     /// Nothing for an address space, or nothing that shows before another event.
     Nothing,
     /// Not modelled; the text says what.
     Opaque(&'static str),
 }
 
-/// Settings of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Setting {
-    /// `PR_SET_THP_DISABLE`.
-    ThpDisable(bool),
-    /// `PR_SET_MEMORY_MERGE`.
-    MemoryMerge(bool),
-    /// `READ_IMPLIES_EXEC` of `personality`.
-    ReadImpliesExec(bool),
-}
-
 /// The files of a trace.
 #[derive(Debug, Default)]
 pub struct Files {
     inodes: HashMap<InodeId, Inode>,
-    /// Shared anonymous mappings made so far: each is a file of its own.
-    shared_anon: u64,
     /// Our numbers of nameless files, and the inode that the kernel showed for them.
     pub(crate) nameless: HashMap<u64, InodeId>,
 }
 
-/// Numbers of nameless files begin here, beyond all of a trace.
-const NAMELESS: u64 = 1 << 48;
-
+/// The file system of `memfd_secret`.
+const SECRETMEM: u64 = 0x5345_434d;
 /// File systems that place their files for huge pages: ext4, btrfs, xfs, bcachefs.
 const HUGE_ALIGNED: [u64; 4] = [0xef53, 0x9123_683e, 0x5846_5342, 0xca45_1a4e];
 
@@ -122,9 +109,9 @@ impl Files {
         self.inodes.get(&id)
     }
 
-    /// True for a file without a name, made by us for a shared anonymous mapping.
+    /// True for a file without a name, made by the core for a shared anonymous mapping.
     pub fn is_nameless(inode: u64) -> bool {
-        inode >= NAMELESS
+        FileId(inode).is_nameless()
     }
 
     /// How the files of this inode map.
@@ -136,6 +123,7 @@ impl Files {
             InodeKind::Regular if HUGE_ALIGNED.contains(&inode.fs_magic) => {
                 FileKind::RegularHugeAligned
             }
+            InodeKind::Regular if inode.fs_magic == SECRETMEM => FileKind::Secret,
             InodeKind::Regular | InodeKind::Other => FileKind::Regular,
             InodeKind::Shmem => FileKind::Shmem,
             InodeKind::SharedAnon if inode.path.starts_with("/SYSV") => FileKind::SysvShm,
@@ -163,11 +151,6 @@ impl Files {
         }
     }
 
-    fn next_nameless(&mut self) -> FileId {
-        self.shared_anon += 1;
-        FileId(NAMELESS + self.shared_anon)
-    }
-
     /// The meaning of a call.
     pub fn action(&mut self, call: &Call) -> Action {
         let [a, b, c, d, e, _] = call.args;
@@ -177,13 +160,13 @@ impl Files {
             sysno::MPROTECT => Action::Mprotect {
                 addr: a,
                 len: b,
-                prot: c as u32,
+                prot: from_register(c),
                 pkey: -1,
             },
             sysno::PKEY_MPROTECT => Action::Mprotect {
                 addr: a,
                 len: b,
-                prot: c as u32,
+                prot: from_register(c),
                 pkey: d as i32,
             },
             sysno::PKEY_ALLOC => Action::PkeyAlloc {
@@ -195,7 +178,7 @@ impl Files {
                 addr: a,
                 old_len: b,
                 new_len: c,
-                flags: MremapFlags::from_bits_retain(d as u32),
+                flags: MremapFlags::from_bits_retain(from_register(d)),
                 new_addr: e,
             },
             sysno::BRK => Action::Brk { addr: a },
@@ -209,9 +192,10 @@ impl Files {
                 len: b,
                 pages: LockPages::Now,
             },
-            sysno::MLOCK2 if c > 1 => Action::Nothing,
+            // An `int`.
+            sysno::MLOCK2 if c as u32 > 1 => Action::Nothing,
             sysno::MLOCK2 => {
-                let pages = if c == 1 {
+                let pages = if c as u32 == 1 {
                     LockPages::OnFault
                 } else {
                     LockPages::Now
@@ -238,7 +222,7 @@ impl Files {
             sysno::SETRLIMIT => limit(call, a as u32),
             sysno::PRCTL => prctl(call),
             sysno::PERSONALITY if call.ret >= 0 && a != 0xffff_ffff => {
-                Action::Setting(Setting::ReadImpliesExec(a & 0x40_0000 != 0))
+                Action::ReadImpliesExec(a & 0x40_0000 != 0)
             }
             sysno::MBIND if call.ret == 0 => Action::Opaque("mbind"),
             sysno::REMAP_FILE_PAGES if call.ret == 0 => Action::Opaque("remap_file_pages"),
@@ -268,16 +252,13 @@ impl Files {
                 Action::Opaque("MAP_HUGETLB")
             };
         }
-        let shared = flags as u32 & map_type::MASK == map_type::SHARED;
-        let shared_anon = (anonymous && shared && call.ret >= 0).then(|| self.next_nameless());
         Action::Mmap {
             addr,
             len,
-            prot: prot as u32,
-            flags: flags as u32,
+            prot: from_register(prot),
+            flags: from_register(flags),
             file: file.filter(|_| !anonymous),
             offset,
-            shared_anon,
         }
     }
 
@@ -313,15 +294,17 @@ fn limit(call: &Call, resource: u32) -> Action {
 fn prctl(call: &Call) -> Action {
     const SET_MM: u64 = 35;
     const SET_THP_DISABLE: u64 = 41;
+    const SET_MDWE: u64 = 65;
     const SET_MEMORY_MERGE: u64 = 67;
     const SET_VMA: u64 = 0x5356_4d41;
     if call.ret != 0 {
         return Action::Nothing;
     }
-    let [what, arg, ..] = call.args;
+    let [what, a, b, c, d, _] = call.args;
     match what {
-        SET_THP_DISABLE => Action::Setting(Setting::ThpDisable(arg != 0)),
-        SET_MEMORY_MERGE => Action::Setting(Setting::MemoryMerge(arg != 0)),
+        SET_THP_DISABLE | SET_MDWE | SET_MEMORY_MERGE => Action::Prctl {
+            args: [what, a, b, c, d],
+        },
         SET_MM => Action::Opaque("PR_SET_MM"),
         SET_VMA => Action::Opaque("PR_SET_VMA"),
         _ => Action::Nothing,

@@ -8,25 +8,36 @@ use super::world::World;
 use std::collections::HashMap;
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::mm::{Layout, Limits, ThpDisabled};
-use vmarea::values::{FileId, Pgoff, VmFlags, VmRange, VmaId};
+use vmarea::values::{FileId, FileKind, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea::vma::{MappedFile, VmaBody};
 use vmarea_trace::event::{InodeId, InodeKind, MmInfo, SnapKind, SnapVma, Snapshot};
 
 /// Files that the kernel's view numbers, and inodes without such a number, as open descriptions.
 const BY_VIEW: u64 = 1 << 40;
 const BY_INODE: u64 = 1 << 41;
+/// What stands for the file of the kernel's own mappings, which have none.
+const SPECIAL: FileId = FileId(1 << 42);
 
 /// Sets one address space of a world to what a snapshot shows.
 pub fn import(world: &mut World, files: &mut Files, snapshot: &Snapshot) {
+    let before = world.layout(snapshot.mm);
     world.mm_empty(snapshot.mm);
     let Some(mm) = world.mm(snapshot.mm) else {
         return;
     };
     let info = snapshot.info.clone().unwrap_or_default();
     // The address space was just made.
-    let _ = world
-        .space
-        .set_layout(mm, |l| *l = layout(&info, &snapshot.vmas));
+    let _ = world.space.set_layout(mm, |l| {
+        *l = Layout {
+            // No list of mappings shows these.
+            merge_any: before.merge_any,
+            mdwe: before.mdwe,
+            ..layout(&info, &snapshot.vmas)
+        };
+        if info.thp_disabled.is_none() {
+            l.thp_disabled = before.thp_disabled;
+        }
+    });
     let _ = world.space.set_limits(mm, |l| *l = limits(&info));
     let mut anon: HashMap<u64, VmaId> = HashMap::new();
     for vma in &snapshot.vmas {
@@ -92,7 +103,6 @@ fn layout(info: &MmInfo, vmas: &[SnapVma]) -> Layout {
             Some(true) => ThpDisabled::Completely,
             _ => ThpDisabled::No,
         },
-        merge_any: false,
         ..Layout::default()
     }
 }
@@ -123,6 +133,11 @@ fn body(files: &mut Files, vma: &SnapVma) -> VmaBody {
         Some(kernel) => VmFlags::from_bits_retain(kernel.flags),
         None => guessed_flags(vma),
     };
+    let special = matches!(vma.kind, SnapKind::Special(_)).then_some(MappedFile {
+        id: SPECIAL,
+        inode: 0,
+        kind: FileKind::Special,
+    });
     let file = vma.inode.map(|inode| {
         let id = match vma.kernel.map_or(0, |k| k.file) {
             0 => FileId(BY_INODE + u64::from(inode.0)),
@@ -137,7 +152,7 @@ fn body(files: &mut Files, vma: &SnapVma) -> VmaBody {
     let policy = u32::from(vma.kernel.is_some_and(|k| k.policy));
     VmaBody {
         flags: flags - VmFlags::SOFTDIRTY,
-        file,
+        file: file.or(special),
         policy,
         name: 0,
         uffd: 0,

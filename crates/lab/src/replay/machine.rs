@@ -9,6 +9,8 @@ pub fn system(header: &Header) -> System {
     let text = |name: &str| header.settings.get(name).map(String::as_str);
     let number = |name: &str| text(name).and_then(|s| s.trim().parse::<u64>().ok());
     let default = System::default();
+    // The setting of the one size that is modelled goes before that of all (6.8).
+    let own_size = text("thp.2048kB").filter(|word| *word != "inherit");
     let overcommit = match number("vm.overcommit_memory") {
         Some(1) => Overcommit::Always,
         // The limit of mode 2 counts all processes of the machine, which a trace does not show.
@@ -18,10 +20,11 @@ pub fn system(header: &Header) -> System {
     System {
         max_map_count: number("vm.max_map_count").map_or(default.max_map_count, |n| n as u32),
         mmap_min_addr: number("vm.mmap_min_addr").unwrap_or(default.mmap_min_addr),
+        built_in_min_addr: number("mm.lowest_addr").unwrap_or(default.built_in_min_addr),
         stack_guard_gap: number("stack_guard_gap")
             .map_or(default.stack_guard_gap, |pages| pages << 12),
         overcommit,
-        huge_pages: match text("thp.enabled") {
+        huge_pages: match own_size.or(text("thp.enabled")) {
             Some("always") => HugePages::Always,
             Some("madvise") => HugePages::Madvise,
             _ => HugePages::Never,

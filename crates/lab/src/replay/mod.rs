@@ -15,6 +15,7 @@ pub mod counterfactual;
 pub mod import;
 pub mod machine;
 pub mod report;
+mod tasks;
 pub mod verify;
 pub mod world;
 
@@ -24,6 +25,7 @@ use action::{Action, Files};
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use tasks::Tasks;
 use vmarea::values::Policy;
 use vmarea_trace::event::{Call, Event, FaultSource, Header, MmId, Order, Origin, Snapshot, Tid};
 use world::World;
@@ -130,6 +132,7 @@ pub struct Replayer {
     worlds: Vec<World>,
     files: Files,
     known: HashMap<MmId, Known>,
+    tasks: Tasks,
     faults: FaultSource,
     report: Report,
     validate: bool,
@@ -171,6 +174,7 @@ impl Replayer {
             worlds,
             files: Files::default(),
             known: HashMap::new(),
+            tasks: Tasks::default(),
             faults: header.faults,
             report,
             validate: options.validate,
@@ -218,6 +222,7 @@ impl Replayer {
             Event::MmEnd { mm, .. } => {
                 self.settle(*mm, None);
                 self.known.remove(mm);
+                self.tasks.mm_ends(*mm, self.worlds[0].layout(*mm));
                 for world in &mut self.worlds {
                     world.mm_end(*mm);
                 }
@@ -228,7 +233,9 @@ impl Replayer {
                 self.lossy = true;
             }
             Event::Note(note) => self.report.notes.push(note.clone()),
-            Event::TaskStart { .. } | Event::TaskEnd { .. } | Event::End { .. } => {}
+            Event::TaskStart { tid, mm, .. } => self.task_start(*tid, *mm),
+            Event::TaskEnd { tid, .. } => self.tasks.ends(*tid),
+            Event::End { .. } => {}
         }
         if self.validate {
             self.check()?;
@@ -304,6 +311,17 @@ impl Replayer {
         self.known.insert(mm, known);
         self.report.verify.processes += 1;
         Ok(())
+    }
+
+    /// A thread that had an address space and has another has called `execve`, which keeps some settings.
+    fn task_start(&mut self, tid: Tid, mm: MmId) {
+        let world = &self.worlds[0];
+        let Some(old) = self.tasks.starts(tid, mm, |mm| world.layout(mm)) else {
+            return;
+        };
+        for world in &mut self.worlds {
+            world.inherit(mm, &old);
+        }
     }
 
     fn call(&mut self, call: &Call) {

@@ -268,6 +268,7 @@ impl Comparison<'_> {
     fn same_file(&mut self, ours: &VmaView, theirs: &SnapVma) -> bool {
         match (ours.body.file, theirs.inode) {
             (None, None) => true,
+            (Some(file), None) => file.kind == FileKind::Special,
             (Some(file), Some(inode)) => {
                 // Only the first page's offset is printed, and pieces begin anywhere.
                 let offset = ours.pgoff.0.wrapping_sub(ours.range.start >> 12);

@@ -64,6 +64,21 @@ impl World {
         self.mms.get(&mm).copied()
     }
 
+    /// Layout and settings of an address space.
+    pub fn layout(&self, mm: TraceMm) -> Layout {
+        let id = self.existing(mm);
+        let r = id.and_then(|id| self.space.mmap_read_lock(id));
+        r.map_or_else(Layout::default, |r| r.state().layout)
+    }
+
+    /// An address space takes over what the process keeps across `execve`.
+    pub fn inherit(&mut self, mm: TraceMm, old: &Layout) {
+        if let Some(id) = self.mm(mm) {
+            // It exists: it was in the table.
+            let _ = self.space.set_layout(id, |layout| layout.inherit(old));
+        }
+    }
+
     /// A new address space without content.
     pub fn mm_empty(&mut self, mm: TraceMm) {
         let id = self.space.mm_create(Layout::default(), Limits::default());

@@ -9,6 +9,7 @@
 
 use super::unmapped_area::fits_fixed;
 use crate::mm::{Layout, MmapWriteGuard};
+use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::values::{Errno, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, page_align};
 use crate::vma::VmaBody;
@@ -36,7 +37,13 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         if brk < layout.start_brk || self.data_limit_exceeded(&layout, brk) {
             return same;
         }
-        let (new, old) = (page_align(brk), page_align(layout.brk));
+        // Which of the two it is Linux tells by the breaks as they are: one in the last page of the 64
+        // bits grows the heap, by more than there is.
+        let old = page_align(layout.brk);
+        let new = page_align(brk).or(mutant::is_on(Mutant::BrkWraps).then_some(0));
+        let (Some(new), Some(old)) = (new, old) else {
+            return same;
+        };
         if new < old {
             let heap = VmRange::new(new, old);
             let finds = self.space.policy.rules.brk_finds_heap;
@@ -75,10 +82,12 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             return Err(Errno::EAGAIN);
         }
         let gap = self.space.system.stack_guard_gap;
-        let watched = VmRange::new(added.start, added.end + PAGE_SIZE + gap);
+        // Above the address space nothing is mapped.
+        let free = added.end.saturating_add(PAGE_SIZE);
+        let watched = VmRange::new(added.start, free.saturating_add(gap));
         if self
             .intersection(watched)
-            .is_some_and(|next| added.end + PAGE_SIZE > next.start_gap(gap))
+            .is_some_and(|next| free > next.start_gap(gap))
         {
             return Err(Errno::ENOMEM);
         }
@@ -128,9 +137,9 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         self.call = CallKind::Brk;
         // What ends where the heap begins is not the heap.
         let finds = self.space.policy.rules.brk_finds_heap;
-        let first = finds && range.start == page_align(layout.start_brk);
+        let first = finds && Some(range.start) == page_align(layout.start_brk);
         if first || self.merge(&proposal, reach)?.is_none() {
-            crate::mutant::allocate()?;
+            mutant::allocate()?;
             self.mm.tree.write().reserve(1)?;
             let id = self.new_vma(range, pgoff, body)?;
             self.link(id);

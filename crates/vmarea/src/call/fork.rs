@@ -33,6 +33,7 @@ impl<K: VmaLockKind> Space<K> {
             noted: alloc::collections::VecDeque::new(),
             ..old
         };
+        c.state_mut().layout.inherit(&old.layout);
         let copied = c.dup_mmap(&mut p);
         let state = c.state_mut();
         state.peak_map_count = state.map_count;

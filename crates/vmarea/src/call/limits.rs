@@ -2,7 +2,7 @@
 
 use crate::mm::{Layout, Limits, MmapReadGuard, MmapWriteGuard};
 use crate::space::Space;
-use crate::values::{Errno, MmId, PAGE_MASK, VmFlags, VmRange, page_align};
+use crate::values::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
 use crate::vma::VmaBody;
 use vmarea_sync::VmaLockKind;
 
@@ -37,16 +37,12 @@ impl<K: VmaLockKind> Space<K> {
         if flags != 0 || addr & !PAGE_MASK != 0 {
             return Err(Errno::EINVAL);
         }
-        let aligned = page_align(len);
-        let end = addr.wrapping_add(aligned);
-        if (len != 0 && aligned == 0) || end < addr {
-            return Err(Errno::EINVAL);
-        }
-        if end == addr {
+        let range = VmRange::of_pages(addr, len).ok_or(Errno::EINVAL)?;
+        if range.is_empty() {
             return Ok(());
         }
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-        w.mseal(VmRange::new(addr, end))
+        w.mseal(range)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::page::Pte;
 use crate::page::range::Zap;
 use crate::space::Space;
 use crate::values::rules::AdviceRules;
-use crate::values::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange, page_align};
+use crate::values::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
 use smallvec::SmallVec;
@@ -139,15 +139,10 @@ impl<K: VmaLockKind> Space<K> {
         if !advice.is_known(&self.policy.rules.advice) || addr & !PAGE_MASK != 0 {
             return Err(Errno::EINVAL);
         }
-        let aligned = page_align(len);
-        let end = addr.wrapping_add(aligned);
-        if len != 0 && aligned == 0 || end < addr {
-            return Err(Errno::EINVAL);
-        }
-        if end == addr {
+        let range = VmRange::of_pages(addr, len).ok_or(Errno::EINVAL)?;
+        if range.is_empty() {
             return Ok(());
         }
-        let range = VmRange::new(addr, end);
         if let Kind::Populate(touch) = advice.kind() {
             return self.populate_advised(mm, range, touch);
         }
@@ -342,6 +337,10 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         };
         if !vma.body.flags.contains(VmFlags::SHARED | asked) {
             return Err(Errno::EACCES);
+        }
+        // Its file system cannot make holes.
+        if vma.body.is_secret() {
+            return Err(Errno::EOPNOTSUPP);
         }
         Ok(Some(Hole {
             inode: file.inode,

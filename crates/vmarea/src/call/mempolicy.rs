@@ -113,16 +113,17 @@ impl<K: VmaLockKind> Space<K> {
         if flags & MOVE_ALL != 0 && !w.state().limits.sys_nice {
             return Err(Errno::EPERM);
         }
-        let end = addr.wrapping_add(page_align(len));
-        if addr & !PAGE_MASK != 0 || end < addr {
+        if addr & !PAGE_MASK != 0 {
             return Err(Errno::EINVAL);
         }
-        if end == addr {
+        // A length that wraps is none to Linux, and that is no error.
+        let range = VmRange::of_len(addr, page_align(len).unwrap_or(0)).ok_or(Errno::EINVAL)?;
+        if range.is_empty() {
             return Ok(());
         }
         let policy = MemPolicy::new(mode, nodes, (&self.policy.rules, self.system.nodes))?;
         let policy = policy.map_or(Ok(0), |p| self.intern(p))?;
-        w.mbind(VmRange::new(addr, end), policy)
+        w.mbind(range, policy)
     }
 
     /// The policy of the task: says whether it would be accepted, and shapes nothing.

@@ -37,29 +37,30 @@ impl<K: VmaLockKind> Space<K> {
         if !w.can_mlock() {
             return Err(Errno::EPERM);
         }
-        let len = page_align(len.wrapping_add(addr & (PAGE_SIZE - 1)));
-        let start = addr & PAGE_MASK;
+        let (start, len) = whole_pages(addr, len);
         let limits = w.state().limits;
         if !limits.ipc_lock {
             let limit = limits.memlock >> PAGE_SHIFT;
             let mut locked = (len >> PAGE_SHIFT) + w.state().locked_vm;
             if locked > limit {
-                locked -= w.locked_pages_in(start, start.wrapping_add(len));
+                let end = start.checked_add(len).unwrap_or(PAGE_MASK);
+                // As Linux counts: more may be locked here than is accounted.
+                locked = locked.wrapping_sub(w.locked_pages_in(VmRange::new(start, end)));
             }
             if locked > limit {
                 return Err(Errno::ENOMEM);
             }
         }
-        w.apply_lock_flags(start, len, flags)?;
+        let range = w.apply_lock_flags(start, len, flags)?;
         drop(w);
-        self.populate_locked(mm, VmRange::new(start, start + len))
+        self.populate_locked(mm, range)
     }
 
     /// Unlocks `[addr, addr + len)`.
     pub fn munlock(&self, mm: MmId, addr: u64, len: u64) -> Result<(), Errno> {
-        let len = page_align(len.wrapping_add(addr & (PAGE_SIZE - 1)));
+        let (start, len) = whole_pages(addr, len);
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-        w.apply_lock_flags(addr & PAGE_MASK, len, VmFlags::empty())
+        w.apply_lock_flags(start, len, VmFlags::empty()).map(drop)
     }
 
     /// Locks what is mapped now, what will be mapped, or both.
@@ -93,29 +94,31 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
+/// The page of `addr`, and the bytes of the pages from there on that hold `len` bytes from `addr` on. Linux
+/// lets both the sum and the rounding wrap, and takes what comes out for the length.
+fn whole_pages(addr: u64, len: u64) -> (u64, u64) {
+    let from_page = len.wrapping_add(addr & (PAGE_SIZE - 1));
+    (addr & PAGE_MASK, page_align(from_page).unwrap_or(0))
+}
+
 impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     /// Pages of a range that are locked already.
     #[doc(alias = "count_mm_mlocked_page_nr")]
-    fn locked_pages_in(&self, start: u64, end: u64) -> u64 {
-        let range = VmRange {
-            start,
-            end: if end < start { PAGE_MASK } else { end },
-        };
+    fn locked_pages_in(&self, range: VmRange) -> u64 {
         let vmas = self.vmas_in(range).into_iter().map(|id| self.view(id));
         vmas.filter(|v| v.body.flags.contains(VmFlags::LOCKED))
             .map(|v| v.range.clip(range).pages())
             .sum()
     }
 
+    /// Gives the range.
     #[doc(alias = "apply_vma_lock_flags")]
-    fn apply_lock_flags(&mut self, start: u64, len: u64, flags: VmFlags) -> Result<(), Errno> {
-        let end = start.wrapping_add(len);
-        if end < start {
-            return Err(Errno::EINVAL);
+    fn apply_lock_flags(&mut self, start: u64, len: u64, flags: VmFlags) -> Result<VmRange, Errno> {
+        let range = VmRange::of_len(start, len).ok_or(Errno::EINVAL)?;
+        if range.is_empty() {
+            return Ok(range);
         }
-        if end == start {
-            return Ok(());
-        }
+        let end = range.end;
         self.lookup(start).ok_or(Errno::ENOMEM)?;
         let mut at = start;
         while at < end {
@@ -130,7 +133,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             )?;
             at = self.find(upto - 1).map_or(upto, |v| v.range.end);
         }
-        Ok(())
+        Ok(range)
     }
 
     fn apply_mlockall(&mut self, flags: MclFlags) {
@@ -166,7 +169,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     fn mlock_fixup(&mut self, vma: &VmaView, range: VmRange, flags: VmFlags) -> Result<(), Errno> {
         let old = vma.body.flags;
         let never = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::DROPPABLE;
-        if flags == old || old.intersects(never) {
+        if flags == old || old.intersects(never) || vma.body.is_secret() {
             return Ok(());
         }
         self.call = CallKind::Mlock;

@@ -5,7 +5,7 @@
 //! RLIMIT_AS, RLIMIT_DATA or the commit limit; EOVERFLOW when the offset runs over; EEXIST for
 //! FIXED_NOREPLACE on a mapping; EPERM for LOCKED without right, an address below `mmap_min_addr`, a
 //! sealed VMA in the way, execution from `noexec`, a write-sealed memfd; EAGAIN beyond RLIMIT_MEMLOCK;
-//! EACCES where the file was not opened for it; ENODEV where it cannot be mapped; EOPNOTSUPP for
+//! EACCES where the file was not opened for it, or `PR_SET_MDWE` denies it; ENODEV where it cannot be mapped; EOPNOTSUPP for
 //! unknown flags of SHARED_VALIDATE.
 //!
 //! # Linux
@@ -17,12 +17,13 @@ use super::mmap_flags::{anonymous_flags, file_flags};
 use super::munmap::{Gathered, Pages};
 use super::unmapped_area::{Room, pages_of};
 use crate::mm::MmapWriteGuard;
+use crate::mutant::{self, Mutant};
 use crate::space::{Overcommit, Space};
 use crate::values::VmaId;
 use crate::values::call_flags::{MapFlags, map_type, prot};
 use crate::values::rules::MmapLimits;
 use crate::values::{
-    Errno, File, FileId, FileKind, MmId, PAGE_MASK, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange,
+    Errno, File, FileKind, MmId, PAGE_MASK, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange, align_up,
     page_align,
 };
 use crate::vma::merge::{CallKind, Proposal, Reach};
@@ -61,22 +62,45 @@ pub struct MmapRequest<'a> {
     pub offset: u64,
     /// See [`Placement`].
     pub placement: Placement,
-    /// The shmem file that a shared mapping without a file, or of `/dev/zero`, gets; chosen by the embedder like any file's.
-    pub shared_anon: Option<FileId>,
+}
+
+impl MmapRequest<'_> {
+    /// Of a hugetlb file, whole pages of it; `mmap` alone rounds so. One that wraps is none.
+    #[doc(alias = "ksys_mmap_pgoff")]
+    fn in_pages_of_file(&self) -> Self {
+        match self.file.map(|f| f.kind) {
+            Some(FileKind::Hugetlb) => MmapRequest {
+                len: align_up(self.len, PMD_SIZE).unwrap_or(0),
+                ..*self
+            },
+            _ => *self,
+        }
+    }
+
+    /// The bytes that it maps: whole pages. EINVAL for none, for an offset within a page, and for huge pages
+    /// of a file that has none; ENOMEM where the length wraps.
+    fn mapped_len(&self) -> Result<u64, Errno> {
+        let small = self.file.is_some_and(|f| f.kind != FileKind::Hugetlb);
+        let huge = self.flags & MapFlags::HUGETLB.bits() != 0;
+        if self.len == 0 || self.offset & !PAGE_MASK != 0 || small && huge {
+            return Err(Errno::EINVAL);
+        }
+        page_align(self.len).ok_or(Errno::ENOMEM)
+    }
 }
 
 impl<K: VmaLockKind> Space<K> {
     /// Maps; gives the address.
     #[doc(alias = "do_mmap")]
     pub fn mmap(&self, mm: MmId, request: &MmapRequest<'_>) -> Result<u64, Errno> {
-        let (addr, populate) = {
+        let (range, populate) = {
             let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-            w.mmap(request)?
+            w.mmap(&request.in_pages_of_file())?
         };
         if populate {
-            self.mm_populate(mm, VmRange::new(addr, addr + page_align(request.len)));
+            self.mm_populate(mm, range);
         }
-        Ok(addr)
+        Ok(range.start)
     }
 }
 
@@ -85,23 +109,25 @@ impl<K: VmaLockKind> Space<K> {
     pub fn predict_mmap(&self, mm: MmId, request: &MmapRequest<'_>) -> Result<u64, Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
         let flags = MapFlags::from_bits_retain(request.flags & !map_type::MASK);
-        r.unmapped_area(&room(request, flags, self.round_hint(request.addr)))
+        let request = request.in_pages_of_file();
+        let place = (self.round_hint(request.addr), request.mapped_len()?);
+        r.unmapped_area(&room(&request, flags, place))
     }
 
     /// A wish below the lowest address that may be mapped is raised to it.
     #[doc(alias = "round_hint_to_min")]
     fn round_hint(&self, hint: u64) -> u64 {
         let hint = hint & PAGE_MASK;
-        let min = self.system.mmap_min_addr;
+        let min = self.system.lowest_addr();
         if hint != 0 && hint < min {
-            page_align(min)
+            page_align(min).unwrap_or(0)
         } else {
             hint
         }
     }
 }
 
-fn room(request: &MmapRequest<'_>, flags: MapFlags, hint: u64) -> Room {
+fn room(request: &MmapRequest<'_>, flags: MapFlags, (hint, len): (u64, u64)) -> Room {
     let shared = matches!(
         request.flags & map_type::MASK,
         map_type::SHARED | map_type::SHARED_VALIDATE
@@ -114,7 +140,7 @@ fn room(request: &MmapRequest<'_>, flags: MapFlags, hint: u64) -> Room {
         }),
         shared_anon: request.file.is_none() && request.flags & map_type::MASK == map_type::SHARED,
         hint,
-        len: page_align(request.len),
+        len,
         offset: request.offset,
         flags,
         vm_flags: VmFlags::empty(),
@@ -127,16 +153,15 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         &mut self,
         request: &MmapRequest<'_>,
         pgoff: u64,
-    ) -> Result<(u64, bool), Errno> {
+    ) -> Result<(VmRange, bool), Errno> {
         let offset = pgoff.checked_mul(PAGE_SIZE).ok_or(Errno::EOVERFLOW)?;
         self.mmap(&MmapRequest { offset, ..*request })
     }
 
-    fn mmap(&mut self, request: &MmapRequest<'_>) -> Result<(u64, bool), Errno> {
+    /// The range, and whether its pages are to be brought.
+    fn mmap(&mut self, request: &MmapRequest<'_>) -> Result<(VmRange, bool), Errno> {
         let mut flags = MapFlags::from_bits_retain(request.flags & !map_type::MASK);
-        if request.offset & !PAGE_MASK != 0 || request.len == 0 {
-            return Err(Errno::EINVAL);
-        }
+        let len = request.mapped_len()?;
         let no_replace = flags.contains(MapFlags::FIXED_NOREPLACE);
         if no_replace {
             flags |= MapFlags::FIXED;
@@ -144,10 +169,6 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         let mut hint = request.addr;
         if !flags.contains(MapFlags::FIXED) {
             hint = self.space.round_hint(hint);
-        }
-        let len = page_align(request.len);
-        if len == 0 {
-            return Err(Errno::ENOMEM);
         }
         if pages_of(request.offset)
             .checked_add(pages_of(len))
@@ -160,12 +181,12 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         }
         let vm_flags = self.first_flags(request, flags)?;
         let kind = request.flags & map_type::MASK;
-        let room = room(request, flags, hint);
+        let room = room(request, flags, (hint, len));
         let addr = match request.placement {
             Placement::At(addr) if !flags.contains(MapFlags::FIXED) => addr,
             _ => self.unmapped_area(&room)?,
         };
-        let range = VmRange::new(addr, addr + len);
+        let range = VmRange::of_len(addr, len).ok_or(Errno::ENOMEM)?;
         if no_replace && self.intersection(range).is_some() {
             return Err(Errno::EEXIST);
         }
@@ -178,7 +199,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         let rules = &self.space.policy.rules;
         let (mut vm_flags, pgoff) = match request.file {
             Some(file) => (
-                file_flags(file, request, flags, vm_flags, rules)?,
+                file_flags(file, (request, len), flags, vm_flags, rules)?,
                 Pgoff(pages_of(request.offset)),
             ),
             None if kind == map_type::DROPPABLE && !rules.map_droppable => {
@@ -194,7 +215,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         }
         self.mmap_region(range, vm_flags, pgoff, request)?;
         let wanted = flags & (MapFlags::POPULATE | MapFlags::NONBLOCK) == MapFlags::POPULATE;
-        Ok((addr, wanted || vm_flags.contains(VmFlags::LOCKED)))
+        Ok((range, wanted || vm_flags.contains(VmFlags::LOCKED)))
     }
 
     /// Protection, call flags and defaults as VMA flags.
@@ -204,7 +225,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         flags: MapFlags,
     ) -> Result<VmFlags, Errno> {
         let mut bits = request.prot;
-        let noexec = request.file.is_some_and(|f| f.noexec);
+        let noexec = request.file.is_some_and(File::is_noexec);
         if bits & prot::READ != 0 && self.state().layout.read_implies_exec && !noexec {
             bits |= prot::EXEC;
         }
@@ -241,6 +262,9 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         pgoff: Pgoff,
         request: &MmapRequest<'_>,
     ) -> Result<(), Errno> {
+        if self.state().layout.mdwe.denies(flags, flags) {
+            return Err(Errno::EACCES);
+        }
         if request.file.is_some_and(|f| f.write_sealed)
             && flags.contains(VmFlags::SHARED | VmFlags::MAYWRITE)
         {
@@ -267,20 +291,13 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             self.uncharge(gathered.accounted);
         }
         self.complete(range, gathered, Pages::Drop);
-        if flags.contains(VmFlags::SYNC)
-            && request
-                .file
-                .is_some_and(|f| f.kind == FileKind::RegularHugeAligned)
-        {
+        if let Err(error) = self.ask_file(&mut flags, (range, pgoff), request) {
             if accountable {
                 self.uncharge(range.pages());
             }
-            return Err(Errno::EOPNOTSUPP);
+            return Err(error);
         }
-        if hugetlb && !pgoff.0.is_multiple_of(PMD_SIZE / PAGE_SIZE) {
-            return Err(Errno::EINVAL);
-        }
-        let body = self.new_body(flags, request);
+        let body = self.new_body(flags, range, request);
         let proposal = Proposal {
             range,
             pgoff,
@@ -295,17 +312,48 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             false => Reach::Both,
         };
         if self.merge(&proposal, reach)?.is_none() {
-            crate::mutant::allocate()?;
+            mutant::allocate()?;
             self.mm.tree.write().reserve(1)?;
             let id = self.new_vma(range, pgoff, body)?;
-            if let Some(file) = body.file.filter(|f| Some(f.id) == request.shared_anon) {
-                self.space.platform.shared_anon(file.inode, range.pages());
-            }
             self.link(id);
             self.add_to_ksm(id);
         }
         self.account_new(range, &body);
         Ok(())
+    }
+
+    /// What the file itself says to a mapping, when what was in the way has gone.
+    #[doc(alias = "mmap_file")]
+    fn ask_file(
+        &self,
+        flags: &mut VmFlags,
+        (range, pgoff): (VmRange, Pgoff),
+        request: &MmapRequest<'_>,
+    ) -> Result<(), Errno> {
+        match request.file.map(|f| f.kind) {
+            Some(FileKind::RegularHugeAligned) if flags.contains(VmFlags::SYNC) => {
+                Err(Errno::EOPNOTSUPP)
+            }
+            Some(FileKind::Hugetlb) if !pgoff.0.is_multiple_of(PMD_SIZE / PAGE_SIZE) => {
+                Err(Errno::EINVAL)
+            }
+            Some(FileKind::Secret) if !mutant::is_on(Mutant::SecretIsOrdinary) => {
+                let shared = VmFlags::SHARED | VmFlags::MAYSHARE;
+                let locked = match self.space.policy.rules.secret_locked {
+                    true => VmFlags::LOCKED,
+                    false => VmFlags::empty(),
+                };
+                if !flags.intersects(shared) {
+                    return Err(Errno::EINVAL);
+                }
+                if !self.mlock_future_ok(*flags | locked, range.len_bytes()) {
+                    return Err(Errno::EAGAIN);
+                }
+                *flags |= locked | VmFlags::DONTDUMP;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Do the limits allow `range`, of which so many pages are mapped already?
@@ -343,17 +391,12 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
 
     /// File and flags as the VMA will have them: KSM may be on for the whole process, and a mapping
     /// that cannot be locked does not keep the flag.
-    fn new_body(&self, mut flags: VmFlags, request: &MmapRequest<'_>) -> VmaBody {
-        let nameless =
-            |file: &File| file.kind == FileKind::DevZero && flags.contains(VmFlags::SHARED);
-        let file = match (request.file, request.shared_anon) {
-            (Some(file), _) if !nameless(file) => Some(MappedFile::from(file)),
-            (_, Some(id)) if flags.contains(VmFlags::SHARED) => Some(MappedFile {
-                id,
-                inode: id.0,
-                kind: FileKind::SharedAnon,
-            }),
-            (_, _) => None,
+    fn new_body(&self, mut flags: VmFlags, range: VmRange, request: &MmapRequest<'_>) -> VmaBody {
+        let shared = flags.contains(VmFlags::SHARED);
+        let file = match request.file {
+            Some(file) if file.kind != FileKind::DevZero || !shared => Some(MappedFile::from(file)),
+            _ if shared => Some(self.space.nameless_file(range.pages())),
+            _ => None,
         };
         if file.is_some_and(|f| f.kind == FileKind::Hugetlb) {
             flags |= VmFlags::HUGETLB | VmFlags::DONTEXPAND;

@@ -11,8 +11,9 @@
 
 use super::mmap::MmapRequest;
 use super::unmapped_area::pages_of;
+use crate::mutant::{self, Mutant};
 use crate::values::call_flags::{MapFlags, map_type, prot};
-use crate::values::{Errno, File, FileKind, PAGE_SHIFT, Pgoff, Rules, VmFlags, page_align};
+use crate::values::{Errno, File, FileKind, Pgoff, Rules, VmFlags};
 
 /// Flags that every kind of mapping understands (`LEGACY_MAP_MASK`, with the type's bits).
 const KNOWN_FLAGS: u32 = 0x7c07_f9ff;
@@ -20,17 +21,17 @@ const KNOWN_FLAGS: u32 = 0x7c07_f9ff;
 /// `MAP_ABOVE4G`.
 const ABOVE_4G: u32 = 0x80;
 
-/// Of a mapping of a file.
+/// Of a mapping of `len` bytes, whole pages, of a file.
 pub(super) fn file_flags(
     file: &File,
-    request: &MmapRequest<'_>,
+    (request, len): (&MmapRequest<'_>, u64),
     flags: MapFlags,
     mut vm_flags: VmFlags,
     rules: &Rules,
 ) -> Result<VmFlags, Errno> {
-    let end = pages_of(request.offset).checked_add(pages_of(page_align(request.len)));
-    let max_pages = (i64::MAX as u64) >> PAGE_SHIFT;
-    if end.is_none_or(|end| end > max_pages + 1) {
+    let one_too_far = u64::from(mutant::is_on(Mutant::OffsetOneTooFar));
+    let last = file.kind.max_bytes().checked_sub(len).map(pages_of);
+    if last.is_none_or(|last| pages_of(request.offset) > last + one_too_far) {
         return Err(Errno::EOVERFLOW);
     }
     let kind = request.flags & map_type::MASK;
@@ -62,7 +63,7 @@ pub(super) fn file_flags(
     if !file.readable {
         return Err(Errno::EACCES);
     }
-    if file.noexec {
+    if file.is_noexec() {
         if vm_flags.contains(VmFlags::EXEC) {
             return Err(Errno::EPERM);
         }

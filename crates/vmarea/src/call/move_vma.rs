@@ -29,6 +29,9 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             Placement::At(_) => self.clear_place(r)?,
             Placement::Search => *vma,
         };
+        if !self.may_be_cut_out(r, &vma) {
+            return Err(Errno::EINVAL);
+        }
         let flags = vma.body.flags;
         let keep = r.flags.contains(MremapFlags::DONTUNMAP);
         let charge = if keep {
@@ -77,6 +80,17 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             self.complete(source, gathered, Pages::Moved);
         }
         Ok(r.new_addr)
+    }
+
+    /// May what moves be cut out of its VMA?
+    fn may_be_cut_out(&self, r: &Remap, vma: &VmaView) -> bool {
+        let rules = &self.space.policy.rules;
+        let ends = [
+            (vma.range.start, r.addr),
+            (vma.range.end, r.addr + r.old_len),
+        ];
+        ends.iter()
+            .all(|&(edge, at)| edge == at || vma.body.may_split(at, rules))
     }
 
     /// Where the place was chosen elsewhere, this address space may have something there. Gives the

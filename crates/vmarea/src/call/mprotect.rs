@@ -3,7 +3,7 @@
 //! # Errors
 //! EINVAL for misaligned, contradictory or unknown bits, or a key that is not allocated; ENOMEM for
 //! a hole, an end that wraps, the map limit or the commit limit; EACCES beyond what the mapping
-//! allows; EPERM for a sealed VMA.
+//! or `PR_SET_MDWE` allows; EPERM for a sealed VMA.
 //!
 //! # Linux
 //! `mm/mprotect.c` 6.18: `do_mprotect_pkey`, `mprotect_fixup`. By halves: what lies before the VMA
@@ -13,7 +13,7 @@ use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::values::call_flags::prot as bits;
-use crate::values::{Errno, MmId, PAGE_MASK, VmFlags, VmRange, page_align};
+use crate::values::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
 use vmarea_sync::VmaLockKind;
@@ -43,10 +43,7 @@ impl<K: VmaLockKind> Space<K> {
         if len == 0 {
             return Ok(());
         }
-        let end = addr.wrapping_add(page_align(len));
-        if end <= addr {
-            return Err(Errno::ENOMEM);
-        }
+        let range = VmRange::of_pages(addr, len).ok_or(Errno::ENOMEM)?;
         if prot & !(bits::READ | bits::WRITE | bits::EXEC | bits::SEM) != 0 {
             return Err(Errno::EINVAL);
         }
@@ -54,7 +51,7 @@ impl<K: VmaLockKind> Space<K> {
         if pkey != -1 && !w.state().pkey_is_allocated(pkey) {
             return Err(Errno::EINVAL);
         }
-        w.mprotect(VmRange::new(addr, end), prot, grows, pkey)
+        w.mprotect(range, prot, grows, pkey)
     }
 }
 
@@ -98,6 +95,9 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
                 | (vma.body.flags - VmFlags::ACCESS - VmFlags::PKEY);
             let may = VmFlags::from_bits_retain(flags.bits() >> 4);
             if (flags - may).intersects(VmFlags::ACCESS) {
+                return Err(Errno::EACCES);
+            }
+            if self.state().layout.mdwe.denies(vma.body.flags, flags) {
                 return Err(Errno::EACCES);
             }
             let end = vma.range.end.min(range.end);

@@ -26,7 +26,7 @@ use crate::space::Space;
 use crate::values::call_flags::{MapFlags, MremapFlags};
 use crate::values::rules::{CloseHook, MremapChecks};
 use crate::values::{
-    Errno, FileKind, MmId, PAGE_MASK, PAGE_SHIFT, PMD_SIZE, VmFlags, VmRange, page_align,
+    Errno, FileKind, MmId, PAGE_MASK, PAGE_SHIFT, PMD_SIZE, VmFlags, VmRange, align_up, page_align,
 };
 use crate::vma::VmaView;
 use crate::vma::merge::{CallKind, Proposal, Reach};
@@ -96,8 +96,8 @@ impl Remap {
     }
 
     /// Whole huge pages, which may not become more.
-    fn align_hugetlb(&mut self) -> Result<(), Errno> {
-        let up = |len: u64| len.checked_next_multiple_of(PMD_SIZE).ok_or(Errno::EINVAL);
+    pub(super) fn align_hugetlb(&mut self) -> Result<(), Errno> {
+        let up = |len: u64| align_up(len, PMD_SIZE).ok_or(Errno::EINVAL);
         (self.old_len, self.new_len) = (up(self.old_len)?, up(self.new_len)?);
         let odd = (self.addr | self.new_addr) & (PMD_SIZE - 1) != 0;
         if odd || self.new_len > self.old_len {
@@ -120,6 +120,11 @@ enum Overlapping {
     Allow,
 }
 
+/// A length in whole pages. One that wraps is 0 to Linux: no new length, or an old one that doubles.
+fn whole_pages(len: u64) -> u64 {
+    page_align(len).unwrap_or(0)
+}
+
 impl<K: VmaLockKind> Space<K> {
     /// Resizes or moves; gives the new address.
     #[doc(alias = "do_mremap")]
@@ -134,8 +139,8 @@ impl<K: VmaLockKind> Space<K> {
         } = *request;
         let r = Remap {
             addr,
-            old_len: page_align(old_len),
-            new_len: page_align(new_len),
+            old_len: whole_pages(old_len),
+            new_len: whole_pages(new_len),
             flags,
             new_addr,
             placement,
@@ -190,8 +195,8 @@ impl<K: VmaLockKind> Space<K> {
         let placement = Placement::Search;
         let r = Remap {
             addr,
-            old_len: page_align(old_len),
-            new_len: page_align(new_len),
+            old_len: whole_pages(old_len),
+            new_len: whole_pages(new_len),
             flags,
             new_addr,
             placement,

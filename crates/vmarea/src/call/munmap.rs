@@ -13,7 +13,7 @@ use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::page::range::Zap;
 use crate::space::Space;
-use crate::values::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange, VmaId, page_align};
+use crate::values::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange, VmaId};
 use crate::vma::VmaView;
 use crate::vma::split::{NewHalf, Upper};
 use smallvec::SmallVec;
@@ -54,11 +54,8 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         if addr & !PAGE_MASK != 0 || addr > task_size || len > task_size - addr {
             return Err(Errno::EINVAL);
         }
-        let end = addr + page_align(len);
-        if end == addr {
-            return Err(Errno::EINVAL);
-        }
-        self.unmap_range(VmRange::new(addr, end))
+        let range = VmRange::of_pages(addr, len).filter(|r| !r.is_empty());
+        self.unmap_range(range.ok_or(Errno::EINVAL)?)
     }
 
     /// True where anything was there.

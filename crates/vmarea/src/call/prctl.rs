@@ -2,7 +2,8 @@
 //!
 //! # Errors
 //! EINVAL for an option that this does not know, arguments that must be 0, or addresses out of
-//! order or range; EPERM for moving the parts of a process without the right to.
+//! order or range; EPERM for moving the parts of a process without the right to, and for taking
+//! `PR_SET_MDWE` back; ENOMEM for the copies of pages that KSM has to part.
 //!
 //! # Linux
 //! `kernel/sys.c` `prctl_set_mm`, `mm/ksm.c` `ksm_enable_merge_any`, 6.18. Of `PR_SET_MM` the heap and
@@ -10,7 +11,8 @@
 //! vector is not.
 
 use super::mmap::is_ksm_compatible;
-use crate::mm::{MmapWriteGuard, ThpDisabled};
+use crate::mm::{Mdwe, MmapWriteGuard, ThpDisabled};
+use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::values::{Errno, MmId, VmFlags};
 use crate::vma::VmaBody;
@@ -20,6 +22,8 @@ use vmarea_sync::VmaLockKind;
 mod option {
     pub(super) const SET_MM: u64 = 35;
     pub(super) const SET_THP_DISABLE: u64 = 41;
+    pub(super) const SET_MDWE: u64 = 65;
+    pub(super) const GET_MDWE: u64 = 66;
     pub(super) const SET_MEMORY_MERGE: u64 = 67;
 }
 
@@ -72,7 +76,26 @@ impl<K: VmaLockKind> Space<K> {
                 if !self.policy.rules.memory_merge || b != 0 || c != 0 || d != 0 {
                     return Err(Errno::EINVAL);
                 }
-                w.merge_any(a != 0);
+                w.merge_any(a != 0)?;
+            }
+            option::SET_MDWE if self.policy.rules.mdwe => {
+                let wanted = match [a, b, c, d] {
+                    [0, 0, 0, 0] => Mdwe::Allowed,
+                    [1, 0, 0, 0] => Mdwe::Refused,
+                    [3, 0, 0, 0] => Mdwe::RefusedHere,
+                    _ => return Err(Errno::EINVAL),
+                };
+                let mdwe = &mut w.state_mut().layout.mdwe;
+                if *mdwe != Mdwe::Allowed && *mdwe != wanted {
+                    return Err(Errno::EPERM);
+                }
+                *mdwe = wanted;
+            }
+            option::GET_MDWE if self.policy.rules.mdwe => {
+                return match [a, b, c, d] {
+                    [0, 0, 0, 0] => Ok(w.state().layout.mdwe.bits()),
+                    _ => Err(Errno::EINVAL),
+                };
             }
             _ => return Err(Errno::EINVAL),
         }
@@ -110,7 +133,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             return Ok(());
         }
         let system = &self.space.system;
-        let allowed = system.mmap_min_addr..system.task_size;
+        let allowed = system.lowest_addr()..system.task_size;
         if !allowed.contains(&addr) {
             return Err(Errno::EINVAL);
         }
@@ -148,11 +171,15 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     }
 
     /// KSM may look at every mapping that is compatible with it, or at none.
-    fn merge_any(&mut self, on: bool) {
+    #[doc(alias = "ksm_enable_merge_any")]
+    fn merge_any(&mut self, on: bool) -> Result<(), Errno> {
         if self.state().layout.merge_any == on {
-            return;
+            return Ok(());
         }
         self.state_mut().layout.merge_any = on;
+        if mutant::is_on(Mutant::MergeAnyLooksAhead) {
+            return Ok(());
+        }
         let mut at = 0;
         while let Some(vma) = self.find(at) {
             at = vma.range.end;
@@ -161,7 +188,11 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
                 true => vma.body.flags,
                 false => vma.body.flags - VmFlags::MERGEABLE,
             };
+            if !on && vma.body.flags.contains(VmFlags::MERGEABLE) {
+                self.unmerge_range(&vma, vma.range)?;
+            }
             self.set_body(vma.id, VmaBody { flags, ..vma.body });
         }
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! # Errors
 //! Those of `madvise` where the first range is refused; EINVAL for advice that only the process
-//! itself may give.
+//! itself may give, and a negative length; EFAULT for a range outside of the address space.
 //!
 //! # Linux
 //! `mm/madvise.c` `vector_madvise`, 6.18. By halves: what was done before a refusal counts as success
@@ -11,7 +11,8 @@
 use super::madvise::Advice;
 use crate::space::Space;
 use crate::values::rules::AdviceRules;
-use crate::values::{Errno, MmId};
+use crate::values::{Errno, MmId, VmRange};
+use smallvec::SmallVec;
 use vmarea_sync::VmaLockKind;
 
 /// Whose address space the advice is about.
@@ -32,6 +33,10 @@ impl<K: VmaLockKind> Space<K> {
         advice: i32,
         advised: Advised,
     ) -> Result<u64, Errno> {
+        let ranges = imported(ranges, self.system.task_size)?;
+        if ranges.iter().all(|&(_, len)| len == 0) {
+            return Ok(0);
+        }
         let rules = &self.policy.rules.advice;
         let any = advised == Advised::Own && rules.process_own;
         if !any && !is_for_others(advice, rules) {
@@ -45,7 +50,7 @@ impl<K: VmaLockKind> Space<K> {
             }
         }
         let mut done = 0;
-        for &(addr, len) in ranges {
+        for (addr, len) in ranges {
             match self.madvise(mm, addr, len, advice) {
                 Ok(()) => done += len,
                 Err(error) if done == 0 => return Err(error),
@@ -54,6 +59,30 @@ impl<K: VmaLockKind> Space<K> {
         }
         Ok(done)
     }
+}
+
+/// The list as it is taken over from the caller: EINVAL for a negative length, EFAULT for a range that does
+/// not lie in the address space; from 2 GiB in all on the rest is left out.
+#[doc(alias = "import_iovec")]
+fn imported(ranges: &[(u64, u64)], task_size: u64) -> Result<SmallVec<[(u64, u64); 4]>, Errno> {
+    const MOST: u64 = 0x7fff_f000;
+    if ranges.iter().any(|&(_, len)| (len as i64) < 0) {
+        return Err(Errno::EINVAL);
+    }
+    let single = ranges.len() == 1;
+    let mut left = MOST;
+    let mut taken = SmallVec::new();
+    for &(addr, len) in ranges {
+        let cut = len.min(left);
+        let looked_at = if single { cut } else { len };
+        let range = VmRange::of_len(addr, looked_at);
+        if range.is_none_or(|range| range.end > task_size) {
+            return Err(Errno::EFAULT);
+        }
+        left -= cut;
+        taken.push((addr, cut));
+    }
+    Ok(taken)
 }
 
 #[doc(alias = "process_madvise_remote_valid")]

@@ -28,7 +28,7 @@ impl Remap {
 
 impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     /// The new address, and whether new pages have to be faulted in.
-    pub(super) fn mremap_by_halves(&mut self, r: Remap) -> Result<(u64, bool), Errno> {
+    pub(super) fn mremap_by_halves(&mut self, mut r: Remap) -> Result<(u64, bool), Errno> {
         let looks = self.space.policy.rules.mremap_checks == MremapChecks::AfterUnmapping;
         if looks {
             let vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
@@ -36,8 +36,8 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             if flags.contains(VmFlags::SEALED) {
                 return Err(Errno::EPERM);
             }
-            if flags.contains(VmFlags::HUGETLB) && r.new_len > r.old_len {
-                return Err(Errno::EINVAL);
+            if flags.contains(VmFlags::HUGETLB) {
+                r.align_hugetlb()?;
             }
         }
         if r.implies_new_addr() {

@@ -27,13 +27,14 @@ impl<K: VmaLockKind> Space<K> {
         flags: u32,
     ) -> Result<(), Errno> {
         let (start, len) = (addr & PAGE_MASK, len & PAGE_MASK);
-        let end = start.wrapping_add(len);
+        let range = VmRange::of_len(start, len).filter(|r| !r.is_empty());
+        let range = range.ok_or(Errno::EINVAL)?;
         let wraps = pgoff.checked_add(len >> PAGE_SHIFT).is_none();
-        if prot != 0 || end <= start || wraps {
+        if prot != 0 || wraps {
             return Err(Errno::EINVAL);
         }
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-        let (vma, file) = w.shared_file_at(VmRange::new(start, end))?;
+        let (vma, file) = w.shared_file_at(range)?;
         let request = MmapRequest {
             addr: start,
             len,
@@ -42,10 +43,10 @@ impl<K: VmaLockKind> Space<K> {
             file: Some(&file),
             ..MmapRequest::default()
         };
-        let (addr, populate) = w.mmap_at_page(&request, pgoff)?;
+        let (range, populate) = w.mmap_at_page(&request, pgoff)?;
         drop(w);
         if populate {
-            self.mm_populate(mm, VmRange::new(addr, addr + len));
+            self.mm_populate(mm, range);
         }
         Ok(())
     }

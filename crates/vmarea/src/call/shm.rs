@@ -86,8 +86,8 @@ impl Space {
         };
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if addr != 0 && !replaces {
-            let end = addr.checked_add(len).ok_or(Errno::EINVAL)?;
-            if w.intersection(VmRange::new(addr, end)).is_some() {
+            let range = VmRange::of_len(addr, len).ok_or(Errno::EINVAL)?;
+            if w.intersection(range).is_some() {
                 return Err(Errno::EINVAL);
             }
         }
@@ -99,12 +99,12 @@ impl Space {
             file: Some(&file),
             ..MmapRequest::default()
         };
-        let (addr, populate) = w.mmap_at_page(&mapping, 0)?;
+        let (range, populate) = w.mmap_at_page(&mapping, 0)?;
         drop(w);
         if populate {
-            self.mm_populate(mm, VmRange::new(addr, addr + page_align(len)));
+            self.mm_populate(mm, range);
         }
-        Ok(addr)
+        Ok(range.start)
     }
 
     /// Detaches the segment that was attached at `addr`, as far as it is still there. `size` gives the
@@ -126,7 +126,7 @@ impl Space {
         // A sealed one stays.
         let _ = w.unmap_range(first);
         at = first.end;
-        let size = page_align(size(file.inode));
+        let size = page_align(size(file.inode)).unwrap_or(u64::MAX);
         while let Some(vma) = w.find_vma(at).filter(|v| v.range.end - addr <= size) {
             at = vma.range.end;
             if segment_of(&vma, addr).is_some_and(|f| { f.id } == { file.id }) {

@@ -13,11 +13,13 @@
 //! searched from its lowest address; Linux begins at a random one.
 
 use crate::mm::{MmapReadGuard, MmapWriteGuard};
+use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::values::call_flags::MapFlags;
+use crate::values::rules::HugetlbPlacement;
 use crate::values::{
     Errno, FileKind, MmId, PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, VmFlags, VmRange, VmaId,
-    page_align,
+    align_up, page_align,
 };
 use crate::vma::VmaView;
 use vmarea_range_tree::{Entry, RangeTree};
@@ -43,6 +45,22 @@ pub struct Room {
     pub flags: MapFlags,
     /// Flags that the VMA will have.
     pub vm_flags: VmFlags,
+}
+
+impl Room {
+    /// It lies at a multiple of these bytes.
+    fn unit(&self) -> u64 {
+        match self.file {
+            Some(FileKind::Hugetlb) if !mutant::is_on(Mutant::HugetlbPlacedAnywhere) => PMD_SIZE,
+            _ => PAGE_SIZE,
+        }
+    }
+
+    /// That unit, and the bytes of a gap that is large enough wherever it begins.
+    fn padded(&self) -> Option<(u64, u64)> {
+        let unit = self.unit();
+        Some((unit, self.len.checked_add(unit - PAGE_SIZE)?))
+    }
 }
 
 /// What the search needs to see of an address space.
@@ -101,6 +119,9 @@ impl<K: VmaLockKind> Search<'_, K> {
         if room.len > task_size {
             return Err(Errno::ENOMEM);
         }
+        if !room.len.is_multiple_of(room.unit()) {
+            return Err(Errno::EINVAL);
+        }
         let addr = if self.wants_huge_alignment(room) {
             self.huge_aligned(room)
                 .map_or_else(|| self.arch(room), Ok)?
@@ -110,12 +131,11 @@ impl<K: VmaLockKind> Search<'_, K> {
         if addr > task_size - room.len {
             return Err(Errno::ENOMEM);
         }
-        let fixed = room.flags.contains(MapFlags::FIXED);
-        let mask = match room.file {
-            Some(FileKind::Hugetlb) if fixed => !(PMD_SIZE - 1),
-            _ => PAGE_MASK,
+        let unit = match room.flags.contains(MapFlags::FIXED) {
+            true => room.unit(),
+            false => PAGE_SIZE,
         };
-        if (addr | page_align(room.len)) & !mask != 0 {
+        if !addr.is_multiple_of(unit) {
             return Err(Errno::EINVAL);
         }
         if addr < self.space.system.mmap_min_addr && !self.raw_io {
@@ -145,16 +165,17 @@ impl<K: VmaLockKind> Search<'_, K> {
     #[doc(alias = "__thp_get_unmapped_area")]
     fn huge_aligned(&self, room: &Room) -> Option<u64> {
         let off = if room.file.is_some() { room.offset } else { 0 };
-        let off_end = off.checked_add(room.len)?;
-        let off_align = off.checked_next_multiple_of(PMD_SIZE)?;
-        if off_end <= off_align || off_end - off_align < PMD_SIZE {
-            return None;
-        }
         let padded = Room {
             len: room.len.checked_add(PMD_SIZE)?,
             ..*room
         };
         off.checked_add(padded.len)?;
+        let (off_end, off_align) = (off.checked_add(room.len)?, align_up(off, PMD_SIZE)?);
+        // Linux compares the two as signed numbers, of which those above 2^63 come first, and what is
+        // between them as an unsigned one.
+        if off_end as i64 <= off_align as i64 || off_end.wrapping_sub(off_align) < PMD_SIZE {
+            return None;
+        }
         let found = self.arch(&padded).ok()?;
         if found == room.hint {
             return Some(found);
@@ -168,6 +189,32 @@ impl<K: VmaLockKind> Search<'_, K> {
     }
 
     fn arch(&self, room: &Room) -> Result<u64, Errno> {
+        if room.unit() != PAGE_SIZE && !room.flags.contains(MapFlags::FIXED) {
+            return self.hugetlb(room);
+        }
+        self.any(room)
+    }
+
+    /// Room for a mapping of a hugetlb file.
+    #[doc(alias = "hugetlb_get_unmapped_area")]
+    fn hugetlb(&self, room: &Room) -> Result<u64, Errno> {
+        let mut room = *room;
+        match self.space.policy.rules.hugetlb_placement {
+            // One that wraps is no wish.
+            HugetlbPlacement::Common => room.hint = align_up(room.hint, PMD_SIZE).unwrap_or(0),
+            HugetlbPlacement::Own => {
+                room.flags -= MapFlags::BIT32 | MapFlags::ABOVE4G;
+                let hint = room.hint & !(PMD_SIZE - 1);
+                if room.hint != 0 && self.takes_hint(hint, room.len) {
+                    return Ok(hint);
+                }
+                room.hint = 0;
+            }
+        }
+        self.any(&room)
+    }
+
+    fn any(&self, room: &Room) -> Result<u64, Errno> {
         if self.layout.bottom_up {
             self.bottom_up(room)
         } else {
@@ -182,18 +229,14 @@ impl<K: VmaLockKind> Search<'_, K> {
             return Err(Errno::ENOMEM);
         }
         if room.flags.contains(MapFlags::FIXED) {
-            return Ok(room.hint);
+            return fixed(room.hint);
         }
         if room.flags.contains(MapFlags::BIT32) {
             return self.bottom_up(room);
         }
-        if room.hint != 0 {
-            let hint = room.hint & PAGE_MASK;
-            let valid = hint <= task_size - room.len
-                && (hint > MAP_WINDOW) == (hint + room.len > MAP_WINDOW);
-            if valid && self.is_free(hint, room.len) {
-                return Ok(hint);
-            }
+        let hint = room.hint & PAGE_MASK;
+        if room.hint != 0 && self.takes_hint(hint, room.len) {
+            return Ok(hint);
         }
         let low = if room.flags.contains(MapFlags::ABOVE4G) {
             1 << 32
@@ -201,17 +244,28 @@ impl<K: VmaLockKind> Search<'_, K> {
             PAGE_SIZE
         };
         self.highest(
-            low.max(self.space.system.mmap_min_addr),
+            low.max(self.space.system.lowest_addr()),
             self.layout.mmap_base,
-            room.len,
+            room,
         )
         .map_or_else(|| self.bottom_up(room), Ok)
+    }
+
+    /// Is there room where the caller wishes?
+    #[doc(alias = "mmap_address_hint_valid")]
+    fn takes_hint(&self, hint: u64, len: u64) -> bool {
+        let task_size = self.space.system.task_size;
+        let window = |end: u64| end > MAP_WINDOW;
+        len <= task_size
+            && hint <= task_size - len
+            && window(hint) == window(hint + len)
+            && self.is_free(hint, len)
     }
 
     #[doc(alias = "arch_get_unmapped_area")]
     fn bottom_up(&self, room: &Room) -> Result<u64, Errno> {
         if room.flags.contains(MapFlags::FIXED) {
-            return Ok(room.hint);
+            return fixed(room.hint);
         }
         let (begin, end) = if room.flags.contains(MapFlags::BIT32) {
             (0x4000_0000, 0x8000_0000)
@@ -222,12 +276,12 @@ impl<K: VmaLockKind> Search<'_, K> {
             return Err(Errno::ENOMEM);
         }
         if room.hint != 0 {
-            let hint = page_align(room.hint);
+            let hint = page_align(room.hint).unwrap_or(0);
             if end - room.len >= hint && self.is_free(hint, room.len) {
                 return Ok(hint);
             }
         }
-        self.lowest(begin.max(self.space.system.mmap_min_addr), end, room.len)
+        self.lowest(begin.max(self.space.system.lowest_addr()), end, room)
             .ok_or(Errno::ENOMEM)
     }
 
@@ -250,7 +304,8 @@ impl<K: VmaLockKind> Search<'_, K> {
     }
 
     #[doc(alias = "unmapped_area_topdown")]
-    fn highest(&self, low: u64, mut high: u64, len: u64) -> Option<u64> {
+    fn highest(&self, low: u64, mut high: u64, room: &Room) -> Option<u64> {
+        let (unit, len) = room.padded()?;
         loop {
             let (_, gap_end) = self.tree.gap_highest(low, high, len)?;
             match self
@@ -258,15 +313,17 @@ impl<K: VmaLockKind> Search<'_, K> {
                 .map(|v| v.start_gap(self.space.system.stack_guard_gap))
             {
                 Some(limit) if limit < gap_end => high = limit,
-                _ => return Some(gap_end - len),
+                _ => return Some((gap_end - room.len) & !(unit - 1)),
             }
         }
     }
 
     #[doc(alias = "unmapped_area")]
-    fn lowest(&self, mut low: u64, high: u64, len: u64) -> Option<u64> {
+    fn lowest(&self, mut low: u64, high: u64, room: &Room) -> Option<u64> {
+        let (unit, len) = room.padded()?;
         loop {
             let (gap, _) = self.tree.gap_lowest(low, high, len)?;
+            let gap = align_up(gap, unit)?;
             match self.next(gap) {
                 Some(v) if v.start_gap(self.space.system.stack_guard_gap) < gap + len - 1 => {
                     low = v.range.end
@@ -274,6 +331,15 @@ impl<K: VmaLockKind> Search<'_, K> {
                 _ => return Some(gap),
             }
         }
+    }
+}
+
+/// A fixed place. Linux takes one in the last page of the 64 bits for an error number, and gives that.
+fn fixed(addr: u64) -> Result<u64, Errno> {
+    const MAX_ERRNO: u64 = 4095;
+    match addr.wrapping_neg() {
+        number @ 1..=MAX_ERRNO => Err(Errno::from_number(number as i32).unwrap_or(Errno::EINVAL)),
+        _ => Ok(addr),
     }
 }
 

@@ -80,7 +80,7 @@ impl Space {
     fn watched_range(&self, start: u64, len: u64) -> Result<VmRange, Errno> {
         let task_size = self.system.task_size;
         let aligned = (start | len) & !PAGE_MASK == 0;
-        let too_low = self.policy.rules.uffd_asks_min_addr && start < self.system.mmap_min_addr;
+        let too_low = self.policy.rules.uffd_asks_min_addr && start < self.system.lowest_addr();
         if !aligned || too_low || len == 0 || start >= task_size || len > task_size - start {
             return Err(Errno::EINVAL);
         }

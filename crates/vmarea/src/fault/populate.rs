@@ -69,7 +69,7 @@ impl<K: VmaLockKind> Space<K> {
                 continue;
             }
             let flags = vma.body.flags;
-            let special = flags.intersects(VmFlags::IO | VmFlags::PFNMAP);
+            let special = flags.intersects(VmFlags::IO | VmFlags::PFNMAP) || vma.body.is_secret();
             let allowed = if touch == Touch::Write {
                 VmFlags::WRITE
             } else {
@@ -100,7 +100,7 @@ fn populate_touch(
     if flags.contains(VmFlags::LOCKONFAULT) {
         return Ok(None);
     }
-    if !flags.is_accessible() {
+    if !flags.is_accessible() || vma.body.is_secret() {
         return Err(Errno::EFAULT);
     }
     let private_writable = flags & (VmFlags::WRITE | VmFlags::SHARED) == VmFlags::WRITE;

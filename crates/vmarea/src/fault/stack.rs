@@ -20,7 +20,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             return Err(Errno::EFAULT);
         }
         let start = addr & PAGE_MASK;
-        if start < self.space.system.mmap_min_addr {
+        if start < self.space.system.lowest_addr() {
             return Err(Errno::EPERM);
         }
         let gap = self.space.system.stack_guard_gap;

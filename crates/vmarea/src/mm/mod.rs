@@ -19,6 +19,7 @@ use faults::FaultCounters;
 pub use faults::{FaultCounts, FellBack};
 pub use stats::Stats;
 
+use crate::mutant::{self, Mutant};
 use crate::page::PageTable;
 use crate::space::Space;
 use crate::values::{AnonVmaId, MmId, PkeyRights, VmFlags, VmRange, VmaId};
@@ -130,6 +131,54 @@ pub struct Layout {
     pub thp_disabled: ThpDisabled,
     /// New mappings may be merged by KSM (`PR_SET_MEMORY_MERGE`).
     pub merge_any: bool,
+    /// Whether memory may become executable.
+    pub mdwe: Mdwe,
+}
+
+impl Layout {
+    /// Takes over what a process keeps where another address space takes the place of `old`: in the child of
+    /// a fork, and after `execve`.
+    #[doc(alias = "mmf_init_flags")]
+    pub fn inherit(&mut self, old: &Layout) {
+        self.thp_disabled = old.thp_disabled;
+        self.merge_any = old.merge_any;
+        self.mdwe = match old.mdwe {
+            Mdwe::RefusedHere => Mdwe::Allowed,
+            mdwe => mdwe,
+        };
+    }
+}
+
+/// Whether memory that is written may become executable (`PR_SET_MDWE`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mdwe {
+    /// It may.
+    #[default]
+    Allowed,
+    /// Nothing becomes executable, nor writable and executable at once.
+    Refused,
+    /// The same, but not in children and after `execve`.
+    RefusedHere,
+}
+
+impl Mdwe {
+    /// The bits of `PR_GET_MDWE`.
+    pub fn bits(self) -> u64 {
+        match self {
+            Mdwe::Allowed => 0,
+            Mdwe::Refused => 1,
+            Mdwe::RefusedHere => 3,
+        }
+    }
+
+    /// Is a change of flags denied? For a new mapping both are the same.
+    #[doc(alias = "map_deny_write_exec")]
+    pub(crate) fn denies(self, old: VmFlags, new: VmFlags) -> bool {
+        self != Mdwe::Allowed
+            && !mutant::is_on(Mutant::MdweRefusesNothing)
+            && new.contains(VmFlags::EXEC)
+            && (new.contains(VmFlags::WRITE) || !old.contains(VmFlags::EXEC))
+    }
 }
 
 /// Transparent huge pages that a process does without (`PR_SET_THP_DISABLE`).

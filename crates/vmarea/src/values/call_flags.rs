@@ -7,6 +7,13 @@
 
 use bitflags::bitflags;
 
+/// A word of flags from a register, of which all 64 bits are looked at: one above the 32 that mean
+/// something stands as bit 31, which no call knows either.
+pub const fn from_register(word: u64) -> u32 {
+    let unknown = (word >> 32 != 0) as u32;
+    word as u32 | unknown << 31
+}
+
 /// `PROT_` bits.
 pub mod prot {
     pub const READ: u32 = 1;

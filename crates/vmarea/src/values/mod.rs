@@ -14,7 +14,7 @@ pub mod platform;
 pub mod policy;
 pub mod rules;
 
-pub use addr::{PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, Pgoff, VmRange, page_align};
+pub use addr::{PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, Pgoff, VmRange, align_up, page_align};
 pub use error::Errno;
 pub use file::{File, FileId, FileKind};
 pub use flags::VmFlags;

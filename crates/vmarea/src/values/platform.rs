@@ -44,7 +44,8 @@ pub trait Platform: Send + Sync {
         let _ = frame;
         false
     }
-    /// The nameless file of a shared anonymous mapping comes into being with this size.
+    /// The nameless file of a shared anonymous mapping comes into being with this size; the core numbers
+    /// it, from [`FileId::NAMELESS`](crate::values::FileId::NAMELESS) on.
     fn shared_anon(&self, inode: u64, pages: u64) {
         let _ = (inode, pages);
     }

@@ -60,6 +60,15 @@ pub struct Rules {
     /// `PR_THP_DISABLE_EXCEPT_ADVISED` is known (6.18).
     pub thp_disable_except_advised: bool,
 
+    /// `PR_SET_MDWE` is there (6.3; without inheriting since 6.6).
+    pub mdwe: bool,
+    /// A mapping of `memfd_secret` is locked as if by `mlock` (until 6.12.117, not before 6.18.44).
+    pub secret_locked: bool,
+    /// `[vdso]` and its like can be cut (until 5.10).
+    pub special_splits: bool,
+    /// How room is found for a mapping of a hugetlb file.
+    pub hugetlb_placement: HugetlbPlacement,
+
     /// Advice that is known.
     pub advice: AdviceRules,
 
@@ -100,6 +109,16 @@ pub enum OneSided {
     HolderSingular,
     /// Neither: how long a chain is says nothing about whether a merge is right.
     Either,
+}
+
+/// How room is found for a mapping of a hugetlb file; at a multiple of its page size in either case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HugetlbPlacement {
+    /// By a search of its own: a wish is rounded down, and `MAP_32BIT` and `MAP_ABOVE4G` say nothing (until
+    /// 6.12).
+    Own,
+    /// As for any mapping: a wish is rounded up (6.13).
+    Common,
 }
 
 /// What a `close` hook forbids.
@@ -201,6 +220,7 @@ impl Rules {
             _ if dontunmap => Rules {
                 // Read in the source of 6.12.117.
                 no_keys_is_none_left: self.version == (6, 12),
+                secret_locked: self.secret_locked && self.version != (6, 12),
                 dontunmap: DontunmapRules {
                     resets_pgoff: true,
                     cuts_locked: true,
@@ -243,6 +263,10 @@ impl Rules {
         seal_guards_dev_zero: true,
         memory_merge: true,
         thp_disable_except_advised: true,
+        mdwe: true,
+        secret_locked: true,
+        special_splits: false,
+        hugetlb_placement: HugetlbPlacement::Common,
         advice: AdviceRules {
             populate: true,
             populate_skips_holes: false,
@@ -285,6 +309,7 @@ impl Rules {
         seal_guards_dev_zero: false,
         uffd_takes_droppable: true,
         thp_disable_except_advised: false,
+        hugetlb_placement: HugetlbPlacement::Own,
         advice: AdviceRules {
             collapse_asks_write: true,
             dontneed_frees_tables: false,
@@ -316,6 +341,7 @@ impl Rules {
         mempolicy_modes: 6,
         mseal: false,
         memory_merge: false,
+        mdwe: false,
         advice: AdviceRules {
             populate_skips_holes: true,
             process_own_free: false,
@@ -334,6 +360,7 @@ impl Rules {
         onfault_asks_access: true,
         mempolicy_modes: 5,
         numa_balancing: false,
+        special_splits: true,
         advice: AdviceRules {
             populate: false,
             dontneed_locked: false,

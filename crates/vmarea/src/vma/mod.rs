@@ -26,7 +26,9 @@ pub mod split;
 use crate::rmap::chain::Chain;
 use crate::rmap::reach::Reach;
 use crate::space::Space;
-use crate::values::{AnonVmaId, File, FileId, FileKind, MmId, Pgoff, VmFlags, VmRange, VmaId};
+use crate::values::{
+    AnonVmaId, File, FileId, FileKind, MmId, Pgoff, Rules, VmFlags, VmRange, VmaId,
+};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vmarea_sync::{LockGuard, SpinLock, VmaCell, VmaLock, VmaLockKind};
 
@@ -148,6 +150,17 @@ impl VmaBody {
             None => true,
             Some(file) => file.kind == FileKind::DevZero && !self.flags.contains(VmFlags::MAYSHARE),
         }
+    }
+
+    /// Of `memfd_secret`: the kernel brings no page of it for a program.
+    #[doc(alias = "vma_is_secretmem")]
+    pub(crate) fn is_secret(&self) -> bool {
+        self.file.is_some_and(|f| f.kind == FileKind::Secret)
+    }
+
+    /// May it be cut at `addr`?
+    pub(crate) fn may_split(&self, addr: u64, rules: &Rules) -> bool {
+        self.file.is_none_or(|f| f.kind.may_split(addr, rules))
     }
 
     /// Has a `close` hook, so that a merge must not take it away.

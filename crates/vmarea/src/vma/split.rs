@@ -8,7 +8,7 @@ use super::{VmaBody, VmaView};
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::rmap::family::Families;
-use crate::values::{Errno, FileKind, Pgoff, VmFlags, VmRange, VmaId};
+use crate::values::{Errno, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea_sync::VmaLockKind;
 
 /// Which half becomes the new VMA.
@@ -52,9 +52,7 @@ impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
         self.start_write(id);
         let old = self.view(id);
         debug_assert!(old.range.start < addr && addr < old.range.end);
-        if old.body.file.is_some_and(|f| f.kind == FileKind::Hugetlb)
-            && !addr.is_multiple_of(crate::values::PMD_SIZE)
-        {
+        if !old.body.may_split(addr, &self.space.policy.rules) {
             return Err(Errno::EINVAL);
         }
         let old = self.prepared_early(old)?;

@@ -12,6 +12,7 @@ pub(crate) mod executor;
 pub(crate) mod touch;
 
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 /// One system call without the C library, which would keep `errno` in memory of the thread.
 ///
@@ -37,6 +38,18 @@ pub(crate) unsafe fn raw_call(number: u64, args: [u64; 6]) -> i64 {
         );
     }
     result
+}
+
+/// See [`crate::oracle::memfd_secret`].
+pub(crate) fn memfd_secret() -> io::Result<OwnedFd> {
+    // SAFETY: a new descriptor, of which nobody else knows.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(OwnedFd::from_raw_fd(fd as i32))
+    }
 }
 
 /// Copies memory of process `pid` from each of `pages` to the buffer, `len` bytes each. Gives the

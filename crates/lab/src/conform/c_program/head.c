@@ -20,11 +20,11 @@
 static volatile int *turn;
 static int me;
 static sigjmp_buf back;
-static int files[5];
+static int files[7];
 static int uffd = -1;
 static int segments[2];
 struct range { unsigned long start, end; char perms[5]; };
-static uintptr_t heap;
+static uintptr_t heap, special;
 
 /* What a step came to: a value, an error number, or a signal with its code. */
 enum kind { VALUE, ERROR, SIGNAL };
@@ -96,6 +96,10 @@ static void open_files(void)
 	files[2] = open(two, O_RDONLY);
 	files[3] = a_file(memfd_create("conform", 0), 3);
 	files[4] = open("/dev/zero", O_RDWR);
+	files[5] = syscall(447 /* memfd_secret */, O_CLOEXEC);
+	files[6] = memfd_create("conform-huge", MFD_HUGETLB);
+	if (ftruncate(files[5], FILE_PAGES * 4096L) < 0 || ftruncate(files[6], 8 << 20) < 0)
+		perror("memfd_secret or MFD_HUGETLB");
 	unlink(one);
 	unlink(two);
 }
@@ -165,6 +169,20 @@ static int next_line(int fd, char *line, size_t size)
 	}
 	line[length] = 0;
 	return length > 0;
+}
+
+/* Where the kernel's own mappings begin. */
+static uintptr_t find_special(void)
+{
+	static char line[4096];
+	int maps = open("/proc/self/maps", O_RDONLY);
+	uintptr_t found = 0;
+
+	while (next_line(maps, line, sizeof(line)))
+		if (!found && (strstr(line, "[vvar") || strstr(line, "[vdso]")))
+			found = strtoul(line, NULL, 16);
+	close(maps);
+	return found;
 }
 
 /* What is mapped, and whether that is what it was on the kernel that was asked first. */

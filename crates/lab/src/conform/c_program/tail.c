@@ -16,6 +16,7 @@ int main(void)
 	}
 	open_files();
 	open_others();
+	special = find_special();
 	heap = ((uintptr_t)sbrk(0) + 4095) & -4096L;
 	syscall(SYS_brk, heap);
 	for (int step = 0; step < STEPS; step++) {

@@ -1,6 +1,6 @@
 //! Calls that map, unmap, move, protect and advise.
 
-use super::super::arena::{DEEP, FILE_PAGES, KINDS as FILES, START};
+use super::super::arena::{DEEP, FILE_PAGES, PLAIN_KINDS, START};
 use super::super::op::{Call, Op};
 use super::Choice;
 use super::theme::Theme;
@@ -59,7 +59,7 @@ pub(super) fn mmap_file(c: &mut Choice<'_>) -> Op {
     let len = c.len();
     let addr = c.place(len);
     let prot = c.prot();
-    let file = c.rng.below(FILES.len() as u64);
+    let file = c.rng.below(PLAIN_KINDS);
     let kind = c
         .rng
         .pick(&[MAP_SHARED, MAP_PRIVATE, MAP_PRIVATE, MAP_SHARED_VALIDATE]);
@@ -111,7 +111,7 @@ pub(super) fn mmap_odd(c: &mut Choice<'_>) -> Op {
         kind => kind,
     };
     let anonymous = c.rng.pick(&[MAP_ANONYMOUS, MAP_ANONYMOUS, 0]);
-    let file = c.rng.below(FILES.len() as u64);
+    let file = c.rng.below(PLAIN_KINDS);
     let prot = prot | c.rng.pick(&[0, 0, 0, 8, 0x10, 0x0100_0000]);
     Op::Call(Call::new(
         sysno::MMAP,

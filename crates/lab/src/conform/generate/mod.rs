@@ -5,8 +5,10 @@
 //! old ones, moves back to where something came from. A small share of arguments is wrong.
 
 mod calls;
+mod edges;
 mod pages;
 mod process;
+mod special;
 mod theme;
 
 use super::arena::{self, DEEP, DEEP_PAGES, HEAP, HEAP_END, HUGE, HUGE_SLOTS, PAGES, START};
@@ -47,7 +49,11 @@ const KINDS: &[Kind] = &[
     kind(4, process::prctl),
     kind(6, process::pkeys),
     kind(6, process::truncate),
-    kind(4, process::any_call),
+    kind(24, edges::edge),
+    kind(6, special::low_hint),
+    kind(6, special::special),
+    kind(4, special::huge_file),
+    kind(8, special::secret),
     kind(25, process::mbind),
     kind(4, process::remap_file_pages),
     kind(10, process::process_madvise),
@@ -73,6 +79,13 @@ pub struct Facts {
     pub segments: bool,
     /// The machine's pool has huge pages for all processes.
     pub hugetlb: bool,
+    /// There is a file of huge pages, be there pages for it or not.
+    pub huge_file: bool,
+    /// There is a `memfd_secret`.
+    pub secret: bool,
+    /// The kernel's own mappings go and move as a whole. Before 5.11 the halves of one do things that ours
+    /// do not.
+    pub special: bool,
     /// Whether our side has merged equal pages among huge ones shows in nothing; before 6.18 it does,
     /// because `MADV_COLLAPSE` asks for pages that may be written.
     pub merges_huge: bool,
@@ -85,6 +98,9 @@ impl Facts {
         userfaultfd: true,
         segments: true,
         hugetlb: true,
+        huge_file: true,
+        secret: true,
+        special: true,
         merges_huge: true,
     };
 }
@@ -105,6 +121,8 @@ struct Choice<'a> {
     theme: Theme,
     last: &'a mut Option<(u64, u64)>,
     vmas: Vec<Mapped>,
+    model: &'a Model,
+    process: usize,
     alive: [bool; PROCESSES],
     brk: u64,
     counts: [u64; 3],
@@ -172,6 +190,8 @@ impl Generator {
             theme: self.theme,
             last: &mut self.last,
             vmas,
+            model,
+            process,
             alive,
             brk: model.brk(process),
             counts: model.counts(process),

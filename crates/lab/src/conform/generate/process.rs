@@ -1,6 +1,6 @@
 //! What concerns the process as a whole: heap, limits, rights, forks, files, accesses.
 
-use super::super::arena::{FILE_PAGES, HEAP, HEAP_END, START};
+use super::super::arena::{FILE_PAGES, HEAP, HEAP_END};
 use super::super::arena::{SEGMENTS, USERFAULTFD};
 use super::super::model::Mapped;
 use super::super::op::{Call, Op, UFFDIO_REGISTER, UFFDIO_UNREGISTER};
@@ -10,9 +10,6 @@ use super::theme::Theme;
 use vmarea::values::PAGE_SIZE;
 use vmarea_trace::sysno;
 
-const MAP_PRIVATE: u64 = 2;
-const MAP_FIXED: u64 = 0x10;
-const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_NONBLOCK: u64 = 0x1_0000;
 
 /// The break.
@@ -49,8 +46,17 @@ pub(super) fn prctl(c: &mut Choice<'_>) -> Op {
     const SET_MM: u64 = 35;
     const MEMORY_MERGE: u64 = 67;
     const READ_IMPLIES_EXEC: u64 = 0x40_0000;
+    const SET_MDWE: u64 = 65;
     let on = c.rng.below(2);
-    Op::Call(match c.rng.below(5) {
+    Op::Call(match c.rng.below(7) {
+        5 => Call::new(
+            sysno::PRCTL,
+            [SET_MDWE + 1, 0, 0, 0, c.rng.pick(&[0, 0, 1])],
+        ),
+        6 => Call::new(
+            sysno::PRCTL,
+            [SET_MDWE, c.rng.pick(&[0, 1, 1, 3, 2, 4]), 0, 0, 0],
+        ),
         0 => Call::new(sysno::PRCTL, [THP_DISABLE, on, c.rng.below(3), 0, 0]),
         4 => Call::new(sysno::PRCTL, [SET_MM, c.rng.below(13), c.addr(), 0, 0]),
         1 => Call::new(sysno::PRCTL, [MEMORY_MERGE, on, 0, 0, 0]),
@@ -65,41 +71,6 @@ pub(super) fn truncate(c: &mut Choice<'_>) -> Op {
         .rng
         .pick(&[0, FILE_PAGES, FILE_PAGES, FILE_PAGES + 4, 8, 16]);
     Op::Call(Call::new(sysno::FTRUNCATE, [file, pages * PAGE_SIZE]))
-}
-
-/// A call with arguments that are all chosen apart from each other.
-pub(super) fn any_call(c: &mut Choice<'_>) -> Op {
-    let (addr, len) = (c.addr(), c.len());
-    let far = c.rng.pick(&[
-        0,
-        1,
-        0xfff,
-        1 << 47,
-        u64::MAX,
-        !0xfff,
-        (1 << 47) - 4096,
-        1 << 63,
-    ]);
-    Op::Call(match c.rng.below(8) {
-        0 => Call::new(sysno::MUNMAP, [far, len]),
-        1 => Call::new(sysno::MPROTECT, [far, len, 3]),
-        2 => Call::new(sysno::MREMAP, [addr, len, far, c.rng.below(8), START]),
-        3 => Call::new(sysno::MREMAP, [addr, len, len, c.rng.below(8), far]),
-        4 => Call::new(sysno::MADVISE, [far, len, c.rng.below(30)]),
-        5 => Call::new(sysno::MLOCK, [far, len]),
-        6 => Call::new(sysno::MREMAP, [far, len, len, c.rng.below(8), addr]),
-        _ => Call::new(
-            sysno::MMAP,
-            [
-                addr,
-                far,
-                3,
-                MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS,
-                u64::MAX,
-                0,
-            ],
-        ),
-    })
 }
 
 pub(super) fn mbind(c: &mut Choice<'_>) -> Op {
@@ -163,6 +134,14 @@ pub(super) fn process_madvise(c: &mut Choice<'_>) -> Op {
     for _ in 0..ranges {
         let (addr, len) = c.range();
         call.data.extend([addr, len]);
+    }
+    if c.rng.chance(1, 16) {
+        const TASK_SIZE: u64 = 0x7fff_ffff_f000;
+        let at = c.rng.below(ranges) as usize * 2;
+        let base = c.rng.pick(&[0, TASK_SIZE, u64::MAX, u64::MAX << 12]);
+        let len = c.rng.pick(&[0, 0, u64::MAX, 1 << 63]);
+        let (which, edge) = c.rng.pick(&[(at, base), (at + 1, len), (at + 1, len)]);
+        call.data[which] = edge;
     }
     Op::Call(call)
 }
@@ -302,6 +281,15 @@ pub(super) fn shmat(c: &mut Choice<'_>) -> Op {
         sysno::SHMAT,
         [number, addr + odd, c.rng.pick(&flags)],
     ))
+}
+
+/// One of both.
+pub(super) fn shm(c: &mut Choice<'_>) -> Op {
+    if c.rng.chance(1, 2) {
+        shmat(c)
+    } else {
+        shmdt(c)
+    }
 }
 
 /// Where one may have been attached.

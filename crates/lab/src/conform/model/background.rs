@@ -3,7 +3,7 @@
 //! Whatever becomes of it, no call, no access and no mapping may show that it was done. Where a
 //! page cannot go the work is left.
 
-use super::super::op::{Work, placed};
+use super::super::op::Work;
 use super::Model;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,9 +19,9 @@ impl Model {
         match work {
             Work::SwapOut(addr) => {
                 // A page that is locked, or not there, stays.
-                let _ = self.machine.space().swap_out(mm, placed(addr, self.heap));
+                let _ = self.machine.space().swap_out(mm, self.places.placed(addr));
             }
-            Work::Migrate(addr) => self.migrate(mm, placed(addr, self.heap) & PAGE_MASK),
+            Work::Migrate(addr) => self.migrate(mm, self.places.placed(addr) & PAGE_MASK),
             Work::MergeEqual => self.merge_equal(),
         }
     }

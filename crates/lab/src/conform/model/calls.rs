@@ -11,20 +11,22 @@ use vmarea::call::mremap::MremapRequest;
 use vmarea::call::process_madvise::Advised;
 use vmarea::call::shm::{ShmFlags, ShmatRequest};
 use vmarea::call::userfaultfd::WatchMode;
-use vmarea::values::call_flags::{MapFlags, MclFlags, MremapFlags, map_type};
-use vmarea::values::{Errno, FileId, MmId, PAGE_SIZE, PMD_SIZE};
+use vmarea::values::call_flags::{MapFlags, MclFlags, MremapFlags, from_register};
+use vmarea::values::{Errno, MmId, PAGE_SIZE};
 use vmarea_trace::sysno;
 
 impl Model {
     pub(super) fn call(&mut self, mm: MmId, call: &Call) -> Result<u64, Errno> {
         let space = self.machine.space();
-        let [a, b, c, d, e, f] = call.placed(self.heap);
+        let [a, b, c, d, e, f] = call.placed(self.places);
         let none = |()| 0;
         match call.nr {
             sysno::MMAP => self.mmap(mm, call),
             sysno::MUNMAP => space.munmap(mm, a, b).map(none),
-            sysno::MPROTECT => space.mprotect(mm, a, b, c as u32, -1).map(none),
-            sysno::PKEY_MPROTECT => space.mprotect(mm, a, b, c as u32, d as i32).map(none),
+            sysno::MPROTECT => space.mprotect(mm, a, b, from_register(c), -1).map(none),
+            sysno::PKEY_MPROTECT => space
+                .mprotect(mm, a, b, from_register(c), d as i32)
+                .map(none),
             sysno::PKEY_ALLOC => space.pkey_alloc(mm, a, b).map(u64::from),
             sysno::PKEY_FREE => space.pkey_free(mm, a as i32).map(none),
             sysno::MREMAP => space.mremap(
@@ -33,14 +35,15 @@ impl Model {
                     addr: a,
                     old_len: b,
                     new_len: c,
-                    flags: MremapFlags::from_bits_retain(d as u32),
+                    flags: MremapFlags::from_bits_retain(from_register(d)),
                     new_addr: e,
                     ..MremapRequest::default()
                 },
             ),
             sysno::MADVISE => space.madvise(mm, a, b, c as i32).map(none),
             sysno::MLOCK => space.mlock(mm, a, b, LockPages::Now).map(none),
-            sysno::MLOCK2 => match c {
+            // An `int`.
+            sysno::MLOCK2 => match c as u32 {
                 0 => space.mlock(mm, a, b, LockPages::Now).map(none),
                 1 => space.mlock(mm, a, b, LockPages::OnFault).map(none),
                 _ => Err(Errno::EINVAL),
@@ -61,10 +64,10 @@ impl Model {
                 space.set_mempolicy(a as u32, nodes).map(none)
             }
             sysno::REMAP_FILE_PAGES => space
-                .remap_file_pages(mm, a, b, c as u32, d, e as u32)
+                .remap_file_pages(mm, a, b, from_register(c), d, e as u32)
                 .map(none),
             sysno::PROCESS_MADVISE => {
-                let data = call.placed_data(self.heap);
+                let data = call.placed_data(self.places);
                 let ranges: Vec<_> = data.chunks_exact(2).map(|r| (r[0], r[1])).collect();
                 space.process_madvise(mm, &ranges, d as i32, Advised::Own)
             }
@@ -97,7 +100,7 @@ impl Model {
     /// calls.
     fn userfaultfd(&self, call: &Call) -> Result<(), Errno> {
         let [fd, request, ..] = call.args;
-        let data = call.placed_data(self.heap);
+        let data = call.placed_data(self.places);
         let (space, context) = (self.machine.space(), NonZeroU32::MIN);
         match (fd, request, data.as_slice()) {
             (arena::USERFAULTFD, UFFDIO_REGISTER, &[start, len, mode, ..]) => {
@@ -113,7 +116,7 @@ impl Model {
 
     /// Each attachment is a file of its own.
     fn shmat(&mut self, mm: MmId, call: &Call) -> Result<u64, Errno> {
-        let [number, addr, flags, ..] = call.placed(self.heap);
+        let [number, addr, flags, ..] = call.placed(self.places);
         let number = number as usize;
         let len = *arena::SEGMENTS.get(number).ok_or(Errno::EINVAL)?;
         self.nameless += 1;
@@ -127,33 +130,25 @@ impl Model {
     }
 
     fn mmap(&mut self, mm: MmId, call: &Call) -> Result<u64, Errno> {
-        let [addr, len, prot, flags, fd, offset] = call.placed(self.heap);
+        let [addr, len, prot, flags, fd, offset] = call.placed(self.places);
         let anonymous = flags & u64::from(MapFlags::ANONYMOUS.bits()) != 0;
         let mut file = if anonymous { None } else { arena::file(fd) };
-        let mut len = len;
-        let hugetlb = anonymous && flags & u64::from(MapFlags::HUGETLB.bits()) != 0;
-        if hugetlb {
-            file = Some(arena::hugetlb(NAMELESS + self.nameless + 1));
-            len = len
-                .checked_next_multiple_of(PMD_SIZE)
-                .ok_or(Errno::EINVAL)?;
+        if anonymous && flags & u64::from(MapFlags::HUGETLB.bits()) != 0 {
+            self.nameless += 1;
+            file = Some(arena::hugetlb(NAMELESS + self.nameless));
         }
         if !anonymous && file.is_none() {
             return Err(Errno::EBADF);
         }
-        self.nameless += 1;
-        let kind = flags as u32 & map_type::MASK;
-        let nameless = matches!(kind, map_type::SHARED | map_type::SHARED_VALIDATE);
         self.machine.space().mmap(
             mm,
             &MmapRequest {
                 addr,
                 len,
-                prot: prot as u32,
-                flags: flags as u32,
+                prot: from_register(prot),
+                flags: from_register(flags),
                 file: file.as_ref(),
                 offset,
-                shared_anon: (nameless && !hugetlb).then_some(FileId(NAMELESS + self.nameless)),
                 ..MmapRequest::default()
             },
         )

@@ -4,9 +4,38 @@ use std::collections::HashMap;
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::mm::{Layout, Limits};
 use vmarea::soft::Machine;
-use vmarea::values::{Errno, FileId, FileKind, MmId, Pgoff, VmFlags, VmRange, VmaId};
+use vmarea::values::{Errno, FileId, FileKind, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea::vma::{MappedFile, VmaBody};
-use vmarea_host::view::View;
+use vmarea_host::view::{View, ViewVma};
+
+/// Is it a mapping of the kernel's own? Operations without a file are theirs alone.
+pub(super) fn is_special(vma: &ViewVma) -> bool {
+    vma.file == 0 && vma.ops != 0
+}
+
+/// The kernel's own mappings where there is no kernel: as those of 6.18.
+pub(super) fn special() -> Vec<ViewVma> {
+    const AT: u64 = 0x7fff_f7f0_0000;
+    const VVAR: VmFlags = VmFlags::READ
+        .union(VmFlags::MAYREAD)
+        .union(VmFlags::PFNMAP)
+        .union(VmFlags::IO)
+        .union(VmFlags::DONTEXPAND)
+        .union(VmFlags::DONTDUMP);
+    const VDSO: VmFlags = VmFlags::READ
+        .union(VmFlags::EXEC)
+        .union(VmFlags::MAYRWX)
+        .union(VmFlags::DONTEXPAND);
+    let vma = |(first, pages, flags): (u64, u64, VmFlags)| ViewVma {
+        start: AT + first * PAGE_SIZE,
+        end: AT + (first + pages) * PAGE_SIZE,
+        flags: flags.bits(),
+        ops: 1,
+        chain_singular: true,
+        ..ViewVma::default()
+    };
+    [(0, 4, VVAR), (4, 2, VVAR), (6, 2, VDSO)].map(vma).into()
+}
 
 pub(super) fn import(machine: &Machine, view: &View, limits: Limits) -> Result<MmId, Errno> {
     let space = machine.space();
@@ -32,8 +61,8 @@ pub(super) fn import(machine: &Machine, view: &View, limits: Limits) -> Result<M
             Some(&other) => ImportedAnon::SameAs(other),
             None => ImportedAnon::New,
         };
-        let kind = if vma.file == 0 {
-            FileKind::Device
+        let kind = if is_special(vma) {
+            FileKind::Special
         } else {
             FileKind::Regular
         };

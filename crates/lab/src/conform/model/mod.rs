@@ -6,7 +6,7 @@ mod import;
 
 use super::arena;
 use super::fill;
-use super::op::{Op, Step, named, placed};
+use super::op::{Op, Places, Step};
 use super::outcome::Outcome;
 use super::state::{SpaceState, VmaState};
 use vmarea::System;
@@ -14,11 +14,14 @@ use vmarea::fault::Faulted;
 use vmarea::mm::Limits;
 use vmarea::page::Pte;
 use vmarea::soft::Machine;
-use vmarea::values::{Errno, FileKind, MmId, PAGE_SIZE, PkeyRights, Policy, VmFlags, VmRange};
+use vmarea::values::{
+    Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE, PkeyRights, Policy, VmFlags, VmRange,
+};
+use vmarea::vma::VmaView;
 use vmarea_host::oracle::PROCESSES;
 use vmarea_host::view::View;
 
-/// Numbers of the nameless files of shared anonymous mappings.
+/// Numbers of files that nobody has opened: hugetlb files of `MAP_HUGETLB`, attached segments.
 const NAMELESS: u64 = 1 << 40;
 
 /// The machine with up to [`PROCESSES`] address spaces.
@@ -29,7 +32,7 @@ pub struct Model {
     /// The address space that the userfaultfd was opened for.
     watched: MmId,
     nameless: u64,
-    heap: u64,
+    places: Places,
     /// VMAs that were there at first.
     initial: Vec<VmRange>,
 }
@@ -49,6 +52,18 @@ pub struct Mapped {
     pub shared: bool,
     /// It has a file.
     pub file: bool,
+    /// The kind of that.
+    pub kind: Option<FileKind>,
+}
+
+/// What of a list of mappings lies where.
+pub(super) fn places(view: &View) -> Places {
+    // They follow each other.
+    let special = view.vmas.iter().find(|v| import::is_special(v));
+    Places {
+        heap: view.mm.start_brk.unwrap_or(0),
+        special: special.map_or(0, |v| v.start),
+    }
 }
 
 /// Which pages are looked at.
@@ -76,9 +91,16 @@ impl Model {
         let tester = import::import(&machine, view, limits)?;
         let mm = machine.space().fork(tester)?;
         for kind in arena::KINDS {
+            let pages = match kind {
+                arena::Kind::Huge => arena::HUGE_FILE_PAGES * (PMD_SIZE / PAGE_SIZE),
+                _ => arena::FILE_PAGES,
+            };
             machine
                 .memory()
-                .with_files(|files| files.resize(arena::inode(kind), arena::FILE_PAGES));
+                .with_files(|files| files.resize(arena::inode(kind), pages));
+            if matches!(kind, arena::Kind::Secret | arena::Kind::Huge) {
+                continue;
+            }
             for index in 0..arena::FILE_PAGES {
                 let stamp = arena::stamp(kind, index).to_ne_bytes();
                 machine.memory().with_files(|files| {
@@ -100,7 +122,7 @@ impl Model {
             mms,
             watched: mm,
             nameless: 0,
-            heap: view.mm.start_brk.unwrap_or(0),
+            places: places(view),
             initial: view
                 .vmas
                 .iter()
@@ -119,6 +141,7 @@ impl Model {
         view.mm.mmap_base = Some(0x7fff_0000_0000);
         view.mm.start_brk = Some(0x5555_5555_0000);
         view.mm.brk = view.mm.start_brk;
+        view.vmas = import::special();
         let limits = Limits {
             ipc_lock: true,
             sys_nice: true,
@@ -137,9 +160,9 @@ impl Model {
         self.mms.get(process).copied().flatten()
     }
 
-    /// Where the heap begins.
-    pub fn heap(&self) -> u64 {
-        self.heap
+    /// What lies where.
+    pub fn places(&self) -> Places {
+        self.places
     }
 
     /// The machine.
@@ -161,12 +184,12 @@ impl Model {
             }
             Op::Read { addr } => {
                 let mut bytes = [0; 8];
-                let faulted = self.machine.load(mm, placed(*addr, self.heap), &mut bytes);
+                let faulted = self.machine.load(mm, self.places.placed(*addr), &mut bytes);
                 access(faulted, u64::from_ne_bytes(bytes))
             }
             Op::Write { addr, value } => access(
                 self.machine
-                    .store(mm, placed(*addr, self.heap), &value.to_ne_bytes()),
+                    .store(mm, self.places.placed(*addr), &value.to_ne_bytes()),
                 0,
             ),
             Op::Fork { child } => match self.mms.get(usize::from(*child)) {
@@ -197,7 +220,7 @@ impl Model {
     /// What the processor asks before anything else: the key of the mapping, where there is one. A stack
     /// grows down to the address before that.
     fn key_allows(&self, mm: MmId, addr: u64, allows: fn(PkeyRights, u32) -> bool) -> bool {
-        let addr = placed(addr, self.heap);
+        let addr = self.places.placed(addr);
         let Some(r) = self.machine.space().mmap_read_lock(mm) else {
             return true;
         };
@@ -242,26 +265,43 @@ impl Model {
             return Vec::new();
         };
         r.vmas()
-            .map(|v| {
-                let start = named(v.range.start, self.heap);
-                Mapped {
-                    start,
-                    end: start + v.range.len_bytes(),
-                    pgoff: v.pgoff.0,
-                    writable: v.body.flags.contains(VmFlags::WRITE),
-                    shared: v.body.flags.contains(VmFlags::SHARED),
-                    file: v.body.file.is_some(),
-                }
-            })
+            .map(|v| self.mapped(&v))
             .filter(|m| (arena::START..arena::HEAP_END).contains(&m.start))
             .collect()
+    }
+
+    /// All other mappings of a process, by the names of sequences.
+    pub fn others(&self, process: usize) -> Vec<Mapped> {
+        let Some(r) = self
+            .mm(process)
+            .and_then(|mm| self.machine.space().mmap_read_lock(mm))
+        else {
+            return Vec::new();
+        };
+        r.vmas()
+            .map(|v| self.mapped(&v))
+            .filter(|m| !(arena::START..arena::HEAP_END).contains(&m.start))
+            .collect()
+    }
+
+    fn mapped(&self, v: &VmaView) -> Mapped {
+        let start = self.places.named(v.range.start);
+        Mapped {
+            start,
+            end: start + v.range.len_bytes(),
+            pgoff: v.pgoff.0,
+            writable: v.body.flags.contains(VmFlags::WRITE),
+            shared: v.body.flags.contains(VmFlags::SHARED),
+            file: v.body.file.is_some(),
+            kind: v.body.file.map(|f| f.kind),
+        }
     }
 
     /// The break of a process, by the name of sequences.
     pub fn brk(&self, process: usize) -> u64 {
         self.mm(process)
             .and_then(|mm| self.machine.space().mmap_read_lock(mm))
-            .map_or(0, |r| named(r.state().layout.brk, self.heap))
+            .map_or(0, |r| self.places.named(r.state().layout.brk))
     }
 
     /// Pages that a process has mapped: all, of data, locked.
@@ -302,7 +342,7 @@ impl Model {
                 file: v
                     .body
                     .file
-                    .filter(|f| f.kind != FileKind::Device)
+                    .filter(|f| !matches!(f.kind, FileKind::Device | FileKind::Special))
                     .map_or(0, |f| f.id.0),
                 policy: v.body.policy != 0,
                 uffd: v.body.uffd.into(),
@@ -332,7 +372,15 @@ impl Model {
         else {
             return pages;
         };
-        for vma in r.vmas().filter(|v| v.body.flags.contains(VmFlags::READ)) {
+        // Nobody else may look into these, or only the kernel knows what is there.
+        let hidden = |v: &VmaView| {
+            v.body.file.is_some_and(|f| {
+                matches!(f.kind, FileKind::Special | FileKind::Secret)
+                    || f.inode == arena::inode(arena::Kind::Huge)
+            })
+        };
+        let readable = |v: &VmaView| v.body.flags.contains(VmFlags::READ) && !hidden(v);
+        for vma in r.vmas().filter(readable) {
             r.pages().for_each_ordered(vma.range, |addr, entry| {
                 let there = match entry {
                     Pte::Guard => false,

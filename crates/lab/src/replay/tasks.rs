@@ -1,0 +1,75 @@
+//! Which address space each thread is in, so that `execve` can pass settings on.
+//!
+//! `PR_SET_MDWE`, `PR_SET_MEMORY_MERGE` and `PR_SET_THP_DISABLE` outlive the address space that they were
+//! set in, and no list of mappings shows the first two.
+
+use std::collections::HashMap;
+use vmarea::mm::Layout;
+use vmarea_trace::event::{MmId, Tid};
+
+/// The threads of a trace.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    mms: HashMap<Tid, MmId>,
+    /// Layouts of address spaces that have ended while threads were in them, as `execve` ends them.
+    ended: HashMap<MmId, Layout>,
+}
+
+impl Tasks {
+    /// A thread is in `mm` from now on. Gives the layout of the address space that it comes from, if it
+    /// comes from another; `living` knows those that are there.
+    pub(super) fn starts(
+        &mut self,
+        tid: Tid,
+        mm: MmId,
+        living: impl Fn(MmId) -> Layout,
+    ) -> Option<Layout> {
+        let old = self.mms.insert(tid, mm).filter(|old| *old != mm)?;
+        let left = self.ended.get(&old).copied();
+        self.forget_unused();
+        Some(left.unwrap_or_else(|| living(old)))
+    }
+
+    /// A thread has ended.
+    pub(super) fn ends(&mut self, tid: Tid) {
+        self.mms.remove(&tid);
+        self.forget_unused();
+    }
+
+    /// An address space has ended.
+    pub(super) fn mm_ends(&mut self, mm: MmId, layout: Layout) {
+        if self.mms.values().any(|&of| of == mm) {
+            self.ended.insert(mm, layout);
+        }
+    }
+
+    fn forget_unused(&mut self) {
+        let mms = &self.mms;
+        self.ended.retain(|mm, _| mms.values().any(|of| of == mm));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_takes_its_settings_along_although_its_address_space_has_ended() {
+        let on = Layout {
+            merge_any: true,
+            ..Layout::default()
+        };
+        let mut tasks = Tasks::default();
+        let none = |_| Layout::default();
+        assert_eq!(tasks.starts(Tid(1), MmId(1), none), None);
+        tasks.mm_ends(MmId(1), on);
+        assert_eq!(tasks.starts(Tid(1), MmId(2), none), Some(on));
+        assert!(tasks.ended.is_empty());
+        // A child of vfork leaves its parent's, which goes on.
+        assert_eq!(tasks.starts(Tid(2), MmId(2), none), None);
+        assert_eq!(tasks.starts(Tid(2), MmId(3), |_| on), Some(on));
+        tasks.ends(Tid(2));
+        tasks.mm_ends(MmId(3), on);
+        assert!(tasks.ended.is_empty());
+    }
+}

@@ -1,0 +1,76 @@
+//! A machine with an empty process, and no model of what it should hold.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use vmarea::call::mmap::MmapRequest;
+use vmarea::mm::{Layout, Limits};
+use vmarea::soft::Machine;
+use vmarea::values::call_flags::{MapFlags, map_type, prot};
+use vmarea::values::{File, FileId, FileKind, MmId, PAGE_SIZE, Policy};
+use vmarea::vma::VmaView;
+use vmarea::{Space, System};
+
+/// Where the tests map.
+pub const BASE: u64 = 0x10_0000_0000;
+/// Where the heap begins.
+pub const HEAP: u64 = 0x20_0000_0000;
+/// The first address that no process has.
+pub const TASK_SIZE: u64 = 0x7fff_ffff_f000;
+/// Where the search for room begins.
+pub const TOP: u64 = 0x7f00_0000_0000;
+/// READ and WRITE.
+pub const RW: u32 = prot::READ | prot::WRITE;
+/// Private and anonymous.
+pub const PRIVATE: u32 = map_type::PRIVATE | MapFlags::ANONYMOUS.bits();
+
+/// An empty process.
+pub fn process(machine: &Machine) -> MmId {
+    let layout = Layout {
+        mmap_base: TOP,
+        legacy_base: 0x2aaa_aaaa_a000,
+        start_brk: HEAP,
+        brk: HEAP,
+        ..Layout::default()
+    };
+    machine
+        .space()
+        .mm_create(layout, Limits::default())
+        .unwrap()
+}
+
+/// A machine with an empty process.
+pub fn machine(policy: Policy) -> (Machine, MmId) {
+    let machine = Machine::new(policy, System::default());
+    let mm = process(&machine);
+    (machine, mm)
+}
+
+/// What a process has mapped.
+pub fn vmas(space: &Space, mm: MmId) -> Vec<VmaView> {
+    space.mmap_read_lock(mm).unwrap().vmas().collect()
+}
+
+/// A file of a kind, open for everything.
+pub fn file(kind: FileKind) -> File {
+    File {
+        id: FileId(7),
+        inode: 7,
+        kind,
+        readable: true,
+        writable: true,
+        noexec: false,
+        append_only: false,
+        write_sealed: false,
+    }
+}
+
+/// Private memory at a place.
+pub fn map_at(space: &Space, mm: MmId, addr: u64, pages: u64) {
+    let request = MmapRequest {
+        addr,
+        len: pages * PAGE_SIZE,
+        prot: RW,
+        flags: PRIVATE | MapFlags::FIXED.bits(),
+        ..MmapRequest::default()
+    };
+    space.mmap(mm, &request).unwrap();
+}

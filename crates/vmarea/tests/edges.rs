@@ -1,0 +1,274 @@
+//! Arguments at the edges of what a number can be.
+
+mod bare;
+
+use bare::{BASE, HEAP, PRIVATE, TASK_SIZE, file, machine, map_at, process, vmas};
+use vmarea::call::mlock::LockPages;
+use vmarea::call::mmap::MmapRequest;
+use vmarea::call::mremap::MremapRequest;
+use vmarea::call::process_madvise::Advised;
+use vmarea::call::shm::{ShmFlags, ShmatRequest};
+use vmarea::call::userfaultfd::WatchMode;
+use vmarea::soft::Machine;
+use vmarea::values::call_flags::{MapFlags, MremapFlags, from_register, map_type, prot};
+use vmarea::values::{Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE, Policy};
+use vmarea::{Space, System};
+
+#[test]
+fn a_break_beyond_the_address_space_changes_nothing() {
+    let (machine, mm) = machine(Policy::LINUX);
+    let space = machine.space();
+    map_at(space, mm, BASE, 4);
+    space.brk(mm, HEAP + 3 * PAGE_SIZE).unwrap();
+    let before = vmas(space, mm);
+    let last_page = 0_u64.wrapping_sub(PAGE_SIZE);
+    for brk in [
+        u64::MAX,
+        last_page,
+        last_page + 1,
+        last_page - 1,
+        1 << 63,
+        TASK_SIZE + 1,
+        1 << 47,
+    ] {
+        assert_eq!(space.brk(mm, brk), Ok(HEAP + 3 * PAGE_SIZE), "{brk:#x}");
+        assert_eq!(vmas(space, mm), before, "{brk:#x}");
+    }
+}
+
+/// What is at the edges, as an address, a length or an offset.
+fn numbers() -> Vec<u64> {
+    let mut numbers = Vec::new();
+    for edge in [
+        0,
+        BASE,
+        HEAP,
+        1 << 46,
+        TASK_SIZE,
+        1 << 47,
+        1 << 52,
+        1 << 62,
+        1 << 63,
+    ] {
+        for by in [
+            0,
+            1,
+            PAGE_SIZE - 1,
+            PAGE_SIZE,
+            PAGE_SIZE + 1,
+            2 * PAGE_SIZE,
+            PMD_SIZE,
+        ] {
+            numbers.push(edge + by);
+            numbers.push(edge.wrapping_sub(by));
+        }
+    }
+    numbers
+}
+
+/// No call overflows, whatever the numbers are: debug builds would panic, and `validate` find the rest.
+#[test]
+fn no_call_overflows() {
+    for policy in [
+        Policy::LINUX,
+        Policy::LINUX_5_10,
+        Policy::THESIS,
+        Policy::VMAREA,
+    ] {
+        let (machine, mm) = machine(policy);
+        let space = machine.space();
+        let again = || {
+            map_at(space, mm, BASE, 4);
+            space.validate_all().unwrap();
+        };
+        for &a in &numbers() {
+            let _ = space.brk(mm, a);
+            let _ = space.shmdt(mm, a, |_| u64::MAX);
+            for &b in &numbers() {
+                let _ = space.munmap(mm, a, b);
+                again();
+                let _ = space.mprotect(mm, a, b, prot::READ, -1);
+                let _ = space.madvise(mm, a, b, 10);
+                let _ = space.mlock(mm, a, b, LockPages::OnFault);
+                let _ = space.munlock(mm, a, b);
+                let _ = space.mbind(mm, a, b, (1, 1), 0);
+                let _ = space.remap_file_pages(mm, a, b, 0, a, 0);
+                let watched = std::num::NonZeroU32::MIN;
+                let _ = space.userfaultfd_register(mm, watched, (a, b), WatchMode::MISSING);
+                let _ = space.userfaultfd_unregister(mm, watched, (a, b));
+                again();
+                sweep_mapping(space, mm, a, b);
+                again();
+            }
+        }
+    }
+}
+
+fn sweep_mapping(space: &Space, mm: MmId, a: u64, b: u64) {
+    for flags in [0, 1, 3, 5] {
+        let request = MremapRequest {
+            addr: BASE,
+            old_len: a,
+            new_len: b,
+            flags: MremapFlags::from_bits_retain(flags),
+            new_addr: a,
+            ..MremapRequest::default()
+        };
+        let _ = space.mremap(mm, &request);
+    }
+    for kind in [
+        FileKind::DevZero,
+        FileKind::Hugetlb,
+        FileKind::RegularHugeAligned,
+    ] {
+        let file = file(kind);
+        for (addr, len, offset) in [(a, b, 0), (0, a, b), (BASE, PAGE_SIZE, a)] {
+            let request = MmapRequest {
+                addr,
+                len,
+                offset,
+                prot: prot::READ,
+                flags: map_type::PRIVATE | MapFlags::NORESERVE.bits(),
+                file: Some(&file),
+                ..MmapRequest::default()
+            };
+            if let Ok(at) = space.mmap(mm, &request) {
+                let len = len.next_multiple_of(PMD_SIZE).min(TASK_SIZE - at);
+                let _ = space.munmap(mm, at, len);
+            }
+        }
+    }
+    let segment = file(FileKind::SysvShm);
+    let request = ShmatRequest {
+        segment: &segment,
+        len: b,
+        addr: a,
+        flags: ShmFlags::RND,
+    };
+    if let Ok(at) = space.shmat(mm, &request) {
+        let _ = space.munmap(mm, at, b.min(TASK_SIZE - at));
+    }
+}
+
+#[test]
+fn lengths_that_wrap_are_what_linux_takes_them_for() {
+    let (machine, mm) = machine(Policy::LINUX);
+    let space = machine.space();
+    map_at(space, mm, BASE, 4);
+    let wraps = u64::MAX - 4094;
+    assert_eq!(space.munmap(mm, BASE, wraps), Err(Errno::EINVAL));
+    assert_eq!(
+        space.mprotect(mm, BASE, wraps, prot::READ, -1),
+        Err(Errno::ENOMEM)
+    );
+    assert_eq!(space.madvise(mm, BASE, wraps, 10), Err(Errno::EINVAL));
+    assert_eq!(space.mseal(mm, BASE, wraps, 0), Err(Errno::EINVAL));
+    // These take it for nothing, and have nothing to do.
+    assert_eq!(space.mlock(mm, BASE, wraps, LockPages::Now), Ok(()));
+    assert_eq!(space.mbind(mm, BASE, wraps, (1, 1), 0), Ok(()));
+    let fixed = MmapRequest {
+        addr: u64::MAX,
+        len: 1,
+        flags: PRIVATE | MapFlags::FIXED.bits(),
+        ..MmapRequest::default()
+    };
+    // The address is taken for an error number.
+    assert_eq!(space.mmap(mm, &fixed), Err(Errno::EPERM));
+    assert_eq!(vmas(space, mm).len(), 1);
+}
+
+#[test]
+fn flags_above_the_32_bits_are_unknown_ones() {
+    assert_eq!(from_register(3), 3);
+    assert_eq!(from_register(1 << 32 | 3), 1 << 31 | 3);
+    let (machine, mm) = machine(Policy::LINUX);
+    let space = machine.space();
+    map_at(space, mm, BASE, 1);
+    let prot = from_register(1 << 40 | 1);
+    assert_eq!(
+        space.mprotect(mm, BASE, PAGE_SIZE, prot, -1),
+        Err(Errno::EINVAL)
+    );
+}
+
+#[test]
+fn the_last_page_of_a_file() {
+    let (machine, mm) = machine(Policy::LINUX);
+    let space = machine.space();
+    let map = |kind, offset, len| {
+        let file = file(kind);
+        let request = MmapRequest {
+            len,
+            offset,
+            prot: prot::READ,
+            flags: map_type::SHARED,
+            file: Some(&file),
+            ..MmapRequest::default()
+        };
+        space.mmap(mm, &request).map(drop)
+    };
+    let last = (i64::MAX as u64) & !(PAGE_SIZE - 1);
+    // The largest offset of a file is 2^63 - 1, so that its last page is not whole.
+    assert_eq!(
+        map(FileKind::Regular, last, PAGE_SIZE),
+        Err(Errno::EOVERFLOW)
+    );
+    assert_eq!(map(FileKind::Regular, last - PAGE_SIZE, PAGE_SIZE), Ok(()));
+    assert_eq!(
+        map(FileKind::Regular, last - PAGE_SIZE, 2 * PAGE_SIZE),
+        Err(Errno::EOVERFLOW)
+    );
+    assert_eq!(map(FileKind::DevZero, last, PAGE_SIZE), Ok(()));
+    assert_eq!(
+        map(FileKind::DevZero, u64::MAX - 4095, PAGE_SIZE),
+        Err(Errno::EOVERFLOW)
+    );
+}
+
+#[test]
+fn a_low_wish_is_raised_to_the_larger_minimum() {
+    for (sysctl, built_in, lowest) in [
+        (4096, 65_536, 65_536),
+        (65_536, 65_536, 65_536),
+        (131_072, 65_536, 131_072),
+        (4096, 0, 4096),
+    ] {
+        let system = System {
+            mmap_min_addr: sysctl,
+            built_in_min_addr: built_in,
+            ..System::default()
+        };
+        let machine = Machine::new(Policy::LINUX, system);
+        let mm = process(&machine);
+        let request = MmapRequest {
+            addr: PAGE_SIZE,
+            len: PAGE_SIZE,
+            flags: PRIVATE,
+            ..MmapRequest::default()
+        };
+        assert_eq!(machine.space().mmap(mm, &request), Ok(lowest));
+        // To map there needs no right from `vm.mmap_min_addr` on.
+        let fixed = MmapRequest {
+            addr: sysctl,
+            flags: PRIVATE | MapFlags::FIXED.bits(),
+            ..request
+        };
+        assert_eq!(machine.space().mmap(mm, &fixed), Ok(sysctl));
+    }
+}
+
+/// A list of ranges is looked at as a whole before any advice is given.
+#[test]
+fn lists_of_ranges_at_the_edges() {
+    let (machine, mm) = machine(Policy::LINUX);
+    let space = machine.space();
+    map_at(space, mm, BASE, 4);
+    let advise = |ranges: &[(u64, u64)]| space.process_madvise(mm, ranges, 10, Advised::Own);
+    let good = (BASE, PAGE_SIZE);
+    assert_eq!(advise(&[good, (BASE, u64::MAX)]), Err(Errno::EINVAL));
+    assert_eq!(advise(&[good, (u64::MAX, 1)]), Err(Errno::EFAULT));
+    assert_eq!(advise(&[(TASK_SIZE, PAGE_SIZE)]), Err(Errno::EFAULT));
+    assert_eq!(advise(&[(BASE, i64::MAX as u64)]), Err(Errno::ENOMEM));
+    assert_eq!(advise(&[(BASE + 1, 0)]), Ok(0));
+    assert_eq!(advise(&[good, (BASE + 1, 1)]), Ok(PAGE_SIZE));
+}

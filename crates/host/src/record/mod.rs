@@ -67,6 +67,15 @@ pub trait Sink {
     /// unrecorded, and the recording then ends with [`RecordError::Sink`].
     fn event(&mut self, event: &Event) -> io::Result<()>;
 
+    /// Called some times a second while the command runs, whether there are events or not: for a
+    /// sink that keeps some back.
+    ///
+    /// # Errors
+    /// As [`Sink::event`].
+    fn tick(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Takes the stack of a thread at a call, where [`Options::stacks`] asks for it: once for each
     /// call that becomes an event, in the order of the thread's calls, while the thread stands at
     /// the end of it. The event comes later.

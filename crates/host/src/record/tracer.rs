@@ -283,6 +283,9 @@ impl<'a> Tracer<'a> {
         let (emitter, files) = (&mut self.emitter, &self.files);
         self.timeline
             .advance(now, &mut |event| emitter.emit(&event, files));
+        if now - self.reported >= REPORT {
+            emitter.tick();
+        }
         if self.emitter.has_failed() && !failed_before {
             let text = "the trace cannot be written any more: the command runs on unrecorded";
             (self.progress)(Progress::Note(text.to_owned()));

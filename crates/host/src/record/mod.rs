@@ -247,9 +247,9 @@ pub enum RecordError {
 /// Runs a command, records it and all that it starts, and hands the events to `sink`.
 ///
 /// Returns when the last of them has ended. Use it from one thread at a time or from several:
-/// each recording follows its own children only. While it runs, `SIGINT`, `SIGQUIT` and `SIGHUP`
-/// are left to the command; twice within a second, or a second `SIGTERM`, kills the tree, and the
-/// recording is whole nevertheless.
+/// each recording follows its own children only. While it runs, `SIGINT`, `SIGQUIT`, `SIGHUP`
+/// and `SIGTERM` are the command's: what only this process gets is passed on. An interrupt twice
+/// within a second, or a second `SIGTERM`, kills the tree, and the recording is whole nevertheless.
 ///
 /// # Errors
 /// See [`RecordError`]. With [`RecordError::Sink`] the command has run to its end.

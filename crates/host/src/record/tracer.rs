@@ -154,12 +154,7 @@ impl<'a> Tracer<'a> {
     pub(crate) fn follow(mut self) -> Result<Outcome, RecordError> {
         loop {
             // Before the stops that they tell of: a signal that comes after this ends the sleep.
-            match self.signals.take(clock()) {
-                Wish::None => {}
-                Wish::Interrupt if self.root_status.is_none() => {}
-                Wish::Interrupt | Wish::Terminate => self.terminate(),
-                Wish::End => self.kill_all(),
-            }
+            self.heed_signals();
             if !self.take_stops()? {
                 break;
             }
@@ -172,6 +167,16 @@ impl<'a> Tracer<'a> {
             self.sleep(now)?;
         }
         self.finish()
+    }
+
+    fn heed_signals(&mut self) {
+        match self.signals.take(clock()) {
+            Wish::None => {}
+            Wish::Interrupt if self.root_status.is_none() => {}
+            Wish::Interrupt => self.pass_on(libc::SIGTERM),
+            Wish::Pass(signal) => self.pass_on(signal),
+            Wish::End => self.kill_all(),
+        }
     }
 
     /// Handles every stop that waits. Answers false when nothing is left to be traced.
@@ -216,7 +221,16 @@ impl<'a> Tracer<'a> {
         let signal = libc::WSTOPSIG(status);
         match status >> 16 {
             0 if signal == AT_SYSCALL => self.at_syscall(tid, now),
-            0 => self.resume(tid, signal),
+            0 => {
+                if self
+                    .tasks
+                    .get(&tid)
+                    .is_some_and(|task| task.pid == self.root)
+                {
+                    self.signals.command_got(signal, now);
+                }
+                self.resume(tid, signal);
+            }
             libc::PTRACE_EVENT_SECCOMP => self.at_filter(tid, now),
             libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
                 self.has_child(tid, now);
@@ -304,7 +318,8 @@ impl<'a> Tracer<'a> {
             SLEEP
         };
         let deadline = self.spaces.values().filter_map(|s| s.queue.front());
-        let until = deadline.map(|(_, until)| *until).min();
+        let until = deadline.map(|(_, until)| *until);
+        let until = until.chain(self.signals.deadline()).min();
         let nanos = until.map_or(longest, |until| until.saturating_sub(now).min(longest));
         let mut fds: Vec<PollFd<'_>> = self
             .signals
@@ -332,17 +347,17 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// Passes a wish to end on to the command, or to what it left behind.
-    fn terminate(&self) {
+    /// Passes a wish to end on to the command, or asks what it left behind to end.
+    fn pass_on(&self, signal: i32) {
         match self.root_status {
-            None => send(self.root, Signal::TERM),
-            Some(_) => self.processes().for_each(|pid| send(pid, Signal::TERM)),
+            None => send(self.root, signal),
+            Some(_) => self.processes().for_each(|pid| send(pid, libc::SIGTERM)),
         }
     }
 
     /// Ends the tree. A program whose filter has lost its tracer cannot run on.
     pub(super) fn kill_all(&self) {
-        self.processes().for_each(|pid| send(pid, Signal::KILL));
+        self.processes().for_each(|pid| send(pid, libc::SIGKILL));
     }
 
     fn processes(&self) -> impl Iterator<Item = i32> {
@@ -445,8 +460,8 @@ fn is_stop_signal(signal: i32) -> bool {
     )
 }
 
-fn send(pid: i32, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(pid) {
+fn send(pid: i32, signal: i32) {
+    if let (Some(pid), Some(signal)) = (Pid::from_raw(pid), Signal::from_named_raw(signal)) {
         // It may have gone, or run under another user by now.
         let _: io::Result<()> = rustix::process::kill_process(pid, signal).map_err(Into::into);
     }

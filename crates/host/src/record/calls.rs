@@ -15,6 +15,7 @@ use super::tracer::{TURN, Tracer, clock};
 use super::{CallStack, Stacks};
 use crate::maps;
 use crate::sys::ptrace::{self, SyscallStop};
+use crate::system;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -76,7 +77,11 @@ impl Tracer<'_> {
             Some(fd) => self.duplicate(pid, tid, fd),
             None => None,
         };
-        let data = memory::data(tid, row.data, &args);
+        let mut data = memory::data(tid, row.data, &args);
+        if i64::from(row.nr) == libc::SYS_prlimit64 {
+            let target = self.limited_process(tid, args[0] as i32);
+            data.extend(u64::from(target.unwrap_or(0).cast_unsigned()).to_le_bytes());
+        }
         let now = clock();
         let mut last_look = None;
         match row.role {
@@ -229,6 +234,12 @@ impl Tracer<'_> {
             }
             Role::OpensDirect => return,
             Role::Touches(reach) => self.touches(tid, mm, reach, &call, ret, now),
+            Role::SetsCapabilities if ret < 0 => return,
+            Role::SetsCapabilities => {
+                let mask = system::capabilities(tid);
+                call.data = mask.map_or_else(Vec::new, |mask| mask.to_le_bytes().to_vec());
+                vec![self.call_event(tid, mm, call, ret, now)]
+            }
             Role::Shapes | Role::Sets | Role::Clones => {
                 vec![self.call_event(tid, mm, call, ret, now)]
             }

@@ -37,6 +37,7 @@ mod look;
 mod memory;
 mod signals;
 mod table;
+mod targets;
 mod tasks;
 mod timeline;
 mod touches;

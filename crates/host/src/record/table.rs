@@ -48,6 +48,8 @@ pub(crate) enum Role {
     Touches(Reach),
     /// Opens a file for direct input and output, which reaches memory without faults.
     OpensDirect,
+    /// May change the capabilities of the thread.
+    SetsCapabilities,
 }
 
 /// Whose memory a call reaches, and how.
@@ -111,6 +113,7 @@ pub(crate) mod number {
     pub(crate) const PR_OF_THE_MM: &[u32] = &[41, 65, 67];
 }
 
+const NEW_USER: u32 = libc::CLONE_NEWUSER as u32;
 const DIRECT: u32 = libc::O_DIRECT as u32;
 /// The limits that calls on address spaces ask for.
 const LIMITS: &[u32] = &[
@@ -135,6 +138,12 @@ const fn shapes(nr: i64) -> Row {
 
 const fn sets(nr: i64) -> Row {
     row(nr, &[], Role::Sets, Data::None)
+}
+
+/// The user's other ids decide capabilities on files only, group ids none, and what `prctl` changes
+/// (bounding and ambient set, secure bits) counts from the next `execve` or `setuid` on.
+const fn capabilities(nr: i64, when: &'static [Test]) -> Row {
+    row(nr, when, Role::SetsCapabilities, Data::None)
 }
 
 const fn touches(nr: i64, reach: Reach) -> Row {
@@ -303,6 +312,13 @@ pub(crate) static ROWS: &[Row] = &[
         Data::None,
     ),
     row(libc::SYS_openat2, &[], Role::OpensDirect, Data::None),
+    capabilities(libc::SYS_setuid, &[]),
+    capabilities(libc::SYS_setreuid, &[]),
+    capabilities(libc::SYS_setresuid, &[]),
+    capabilities(libc::SYS_capset, &[]),
+    capabilities(libc::SYS_unshare, &[masked(0, NEW_USER, NEW_USER)]),
+    // The namespace is told by the descriptor where no flag says which one it is.
+    capabilities(libc::SYS_setns, &[one_of(1, &[0, NEW_USER])]),
     row(
         libc::SYS_fcntl,
         &[is(1, libc::F_SETFL as u32), masked(2, DIRECT, DIRECT)],

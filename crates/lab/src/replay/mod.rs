@@ -15,12 +15,14 @@ pub mod counterfactual;
 pub mod import;
 pub mod machine;
 pub mod report;
+mod rights;
 pub mod verify;
 pub mod world;
 
 pub use report::{Difference, PolicyReport, Report, Verify};
 
 use action::{Action, Files};
+use rights::Rights;
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
@@ -104,7 +106,7 @@ pub(crate) struct Known {
     pub(crate) doubtful: bool,
     /// Calls overlapped, and no evidence told which came first.
     pub(crate) unordered: bool,
-    /// Overlapping calls whose result does not fit yet.
+    /// Overlapping calls that wait for what shows their order.
     pub(crate) deferred: Vec<(Action, Call)>,
     /// The last call, for reports.
     pub(crate) last_call: Option<Call>,
@@ -138,6 +140,7 @@ pub struct Replayer {
     counterfactual: counterfactual::Shared,
     /// Calls that wait for others to come first, over all address spaces.
     waiting: usize,
+    rights: Rights,
 }
 
 impl Replayer {
@@ -177,6 +180,7 @@ impl Replayer {
             lossy: false,
             counterfactual,
             waiting: 0,
+            rights: Rights::default(),
         })
     }
 
@@ -191,11 +195,13 @@ impl Replayer {
                 self.report.faults += 1;
                 self.doubt(fault.mm, fault.order);
                 self.settle(fault.mm, Some(fault.tid));
+                self.give_rights(fault.tid, fault.mm);
                 for world in &mut self.worlds {
                     world.fault(fault);
                 }
             }
             Event::Call(call) => {
+                self.rights.is_born(call);
                 if call.order == Order::Overlapping
                     && let Some(known) = self.known.get_mut(&call.mm)
                 {
@@ -228,7 +234,9 @@ impl Replayer {
                 self.lossy = true;
             }
             Event::Note(note) => self.report.notes.push(note.clone()),
-            Event::TaskStart { .. } | Event::TaskEnd { .. } | Event::End { .. } => {}
+            Event::TaskStart { tid, pid, mm, .. } => self.rights.starts(*tid, *pid, *mm),
+            Event::TaskEnd { tid, .. } => self.rights.ends(*tid),
+            Event::End { .. } => {}
         }
         if self.validate {
             self.check()?;
@@ -273,6 +281,15 @@ impl Replayer {
             && let Some(known) = self.known.get_mut(&mm)
         {
             known.doubtful = true;
+        }
+    }
+
+    /// What a thread may holds in the address space on which it acts.
+    fn give_rights(&mut self, tid: Tid, mm: MmId) {
+        if let Some(limits) = self.rights.before(tid, mm) {
+            for world in &mut self.worlds {
+                world.set_limits(mm, limits);
+            }
         }
     }
 
@@ -323,6 +340,16 @@ impl Replayer {
                 .or_default() += 1;
             return;
         }
+        match action {
+            Action::Limit {
+                resource,
+                soft,
+                hard,
+                of,
+            } => self.rights.limit(call.tid, of, resource, (soft, hard)),
+            Action::Capabilities { mask } => self.rights.capabilities(call.tid, mask),
+            _ => {}
+        }
         if call.order == Order::Overlapping && !self.worlds[0].is_plausible(&action, call) {
             // Another thread's call that follows in the trace may have come first.
             known.deferred.push((action, call.clone()));
@@ -366,6 +393,7 @@ impl Replayer {
 
     /// Does a call in every world, and compares.
     fn act(&mut self, action: &Action, call: &Call) {
+        self.give_rights(call.tid, call.mm);
         let Some(known) = self.known.get_mut(&call.mm) else {
             return;
         };
@@ -418,6 +446,8 @@ impl Replayer {
             for world in &mut self.worlds {
                 import::import(world, &mut self.files, snapshot);
             }
+            let info = snapshot.info.clone().unwrap_or_default();
+            self.rights.taken_over(snapshot.mm, import::limits(&info));
             return;
         }
         let incomplete =
@@ -440,6 +470,7 @@ impl Replayer {
         } else if snapshot.exact {
             self.report.verify.resyncs += 1;
             import::import(world, &mut self.files, snapshot);
+            self.rights.is_set(snapshot.mm);
         }
     }
 }

@@ -1,17 +1,18 @@
 //! Calls: stopped before, let in, and written down after.
 //!
 //! Calls that change one address space are let in one after another, so that the order of their
-//! effects is the order of their exits; who waits is let in after [`TURN`] at the latest, because
+//! effects is the order of their exits; who waits is let in after [`super::tracer::TURN`] at the latest, because
 //! the call inside may be waiting for just this thread.
 
 use super::files::{Files, Opened};
-use super::filter::{FOREIGN, OUR_ARCH};
+use super::filter::OUR_ARCH;
 use super::look::{Still, Subject};
 use super::memory;
 use super::table::{self, Role};
 use super::tasks::{Mode, Pending, UNRECORDED};
 use super::timeline::{Alone, Ended, Flight};
-use super::tracer::{TURN, Tracer, clock};
+use super::tracer::{Tracer, clock};
+use super::untraced::CLONE_UNTRACED;
 use super::{CallStack, Stacks};
 use crate::maps;
 use crate::sys::ptrace::{self, SyscallStop};
@@ -23,47 +24,10 @@ use vmarea_trace::event::{Call, Event, FileRef, MmId, Nanos, Order, Reason, Snap
 
 /// `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and begins anew.
 const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
-const CLONE_VM: u64 = libc::CLONE_VM as u64;
 
 impl Tracer<'_> {
-    /// A thread stands where the filter stopped it.
-    pub(super) fn at_filter(&mut self, tid: i32, now: Nanos) {
-        let Ok((arch, SyscallStop::Seccomp { nr, args, data })) = ptrace::syscall_stop(tid) else {
-            return self.resume(tid, 0);
-        };
-        if arch != OUR_ARCH || data == FOREIGN {
-            self.note_foreign_call(tid);
-            return self.resume(tid, 0);
-        }
-        let Some(row) = table::row_of(nr, data) else {
-            return self.resume(tid, 0);
-        };
-        let (nr, args) = match nr as i64 {
-            libc::SYS_clone3 => (libc::SYS_clone as u32, clone3_args(tid, &args)),
-            _ => (row.nr, args),
-        };
-        let Some(task) = self.tasks.get_mut(&tid) else {
-            return;
-        };
-        let call = task.call.insert(Pending::new(row, nr, args));
-        let serial = row.role == Role::Shapes
-            || row.role == Role::Clones && call.clone_flags() & CLONE_VM == 0;
-        let mm = task.mm;
-        if let Some(space) = self.spaces.get_mut(&mm)
-            && serial
-            && mm != UNRECORDED
-        {
-            if !space.inside.is_empty() {
-                space.queue.push_back((tid, now + TURN));
-                return;
-            }
-            space.inside.push(tid);
-        }
-        self.let_in(tid, Alone::Yes);
-    }
-
     /// Lets a thread go into the call before which it stands.
-    fn let_in(&mut self, tid: i32, alone: Alone) {
+    pub(super) fn let_in(&mut self, tid: i32, alone: Alone) {
         let Some(task) = self.tasks.get(&tid) else {
             return;
         };
@@ -71,7 +35,7 @@ impl Tracer<'_> {
         let Some(call) = &task.call else {
             return self.resume(tid, 0);
         };
-        let (row, args) = (call.row, call.args);
+        let (row, args, clone_flags) = (call.row, call.args, call.clone_flags());
         let recorded = mm != UNRECORDED;
         let file = match mapped_descriptor(row.nr, &args).filter(|_| recorded) {
             Some(fd) => self.duplicate(pid, tid, fd),
@@ -99,7 +63,12 @@ impl Tracer<'_> {
             Role::OpensDirect if mode == Mode::Filtered => self.stop_everywhere(pid, tid),
             _ => {}
         }
+        let untraced = match row.role {
+            Role::Clones if clone_flags & CLONE_UNTRACED != 0 => self.hide_untraced(tid, row.nr),
+            _ => None,
+        };
         if let Some(call) = self.tasks.get_mut(&tid).and_then(|t| t.call.as_mut()) {
+            call.untraced = untraced;
             call.data = data;
             call.file = file;
             call.alone = alone;
@@ -198,6 +167,9 @@ impl Tracer<'_> {
         let Some(call) = task.call.take() else {
             return;
         };
+        if let Some(untraced) = call.untraced {
+            untraced.restore(tid);
+        }
         let was_inside = self
             .spaces
             .get_mut(&mm)
@@ -233,6 +205,8 @@ impl Tracer<'_> {
                 return;
             }
             Role::OpensDirect => return,
+            Role::Traces => return self.note_tracing(pid, ret),
+            Role::SetsFilter => return self.has_set_filter(tid, pid, &call, ret),
             Role::Touches(reach) => self.touches(tid, mm, reach, &call, ret, now),
             Role::SetsCapabilities if ret < 0 => return,
             Role::SetsCapabilities => {
@@ -405,18 +379,6 @@ impl Tracer<'_> {
             }
         }
     }
-
-    fn note_foreign_call(&mut self, tid: i32) {
-        let Some(mm) = self.tasks.get(&tid).map(|task| task.mm) else {
-            return;
-        };
-        let space = self.spaces.entry(mm).or_default();
-        if mm != UNRECORDED && !std::mem::replace(&mut space.noted, true) {
-            self.note(format!(
-                "thread {tid} makes 32-bit system calls, which are not recorded"
-            ));
-        }
-    }
 }
 
 impl Pending {
@@ -428,23 +390,6 @@ impl Pending {
             libc::SYS_vfork => (libc::CLONE_VM | libc::CLONE_VFORK) as u64,
             _ => 0,
         }
-    }
-}
-
-/// The arguments of `clone3` as `clone` would have them.
-fn clone3_args(tid: i32, args: &[u64; 6]) -> [u64; 6] {
-    // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size
-    let words = memory::words(tid, args[0], 7);
-    match words.as_slice() {
-        &[flags, _, _, _, signal, stack, size] => {
-            let top = if stack == 0 {
-                0
-            } else {
-                stack.wrapping_add(size)
-            };
-            [flags | signal, top, 0, 0, 0, 0]
-        }
-        _ => [0; 6],
     }
 }
 

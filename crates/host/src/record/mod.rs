@@ -22,8 +22,9 @@
 //!
 //! # Linux
 //! Not seen: writes to `/proc/PID/mem`, direct input by `io_uring`, calls that a supervisor of
-//! `SECCOMP_RET_USER_NOTIF` lets continue, memory calls of 32-bit code. What cannot be done while
-//! recorded: tracing others (a debugger, `strace`), for a task has one tracer.
+//! `SECCOMP_RET_USER_NOTIF` lets continue, memory calls of 32-bit code, pages that a userfaultfd
+//! fills. What cannot be done while recorded: tracing others (a debugger, `strace`, the leak check
+//! of AddressSanitizer, which traces its own threads), for a task has one tracer.
 
 mod births;
 mod calls;
@@ -32,9 +33,11 @@ mod emitter;
 mod extent;
 mod files;
 mod filter;
+mod filtered;
 mod lives;
 mod look;
 mod memory;
+mod sandbox;
 mod signals;
 mod table;
 mod targets;
@@ -42,6 +45,7 @@ mod tasks;
 mod timeline;
 mod touches;
 mod tracer;
+mod untraced;
 
 use std::ffi::OsString;
 use std::io;

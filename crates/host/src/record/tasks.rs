@@ -11,6 +11,7 @@ use vmarea_trace::event::{MmId, Nanos, Snapshot};
 
 use super::files::Opened;
 use super::timeline::Alone;
+use super::untraced::Untraced;
 
 /// The address space of what is not recorded: the child before its first program, and 32-bit
 /// programs.
@@ -38,6 +39,8 @@ pub(crate) struct Task {
     pub call: Option<Pending>,
     /// It has passed its exit stop and counts as a user no more.
     pub leaving: bool,
+    /// What is to be put back where it stops first.
+    pub untraced: Option<Untraced>,
 }
 
 impl Task {
@@ -48,6 +51,7 @@ impl Task {
             mode,
             call: None,
             leaving: false,
+            untraced: None,
         }
     }
 }
@@ -69,6 +73,8 @@ pub(crate) struct Pending {
     pub alone: Alone,
     /// When it was let in; 0 while it waits.
     pub entry: Nanos,
+    /// What was changed so that its child is traced.
+    pub untraced: Option<Untraced>,
     /// Before `execve`: the last look at the address space that it leaves.
     pub last_look: Option<Snapshot>,
 }
@@ -83,6 +89,7 @@ impl Pending {
             file: None,
             alone: Alone::Yes,
             entry: 0,
+            untraced: None,
             last_look: None,
         }
     }

@@ -9,6 +9,7 @@ use super::command::Command;
 use super::emitter::Emitter;
 use super::files::Files;
 use super::look::Looks;
+use super::sandbox::Sandboxes;
 use super::signals::{Signals, Wish};
 use super::tasks::{Mode, Space, Task, UNRECORDED};
 use super::timeline::Timeline;
@@ -53,6 +54,11 @@ pub(crate) struct Tracer<'a> {
     pub(super) command: Command,
     pub(super) checkpoint: Option<NonZeroU64>,
     pub(super) stacks: Stacks,
+    pub(super) sandboxes: Sandboxes,
+    /// Tasks that were to be made with `CLONE_UNTRACED`.
+    pub(super) untraced: u64,
+    /// It was said that only the recorder traces.
+    pub(super) tracing_noted: bool,
     pub(super) pidfds: HashMap<i32, OwnedFd>,
     /// First stops of tasks whose parents have not told of them yet.
     pub(super) early: HashMap<i32, i32>,
@@ -118,6 +124,9 @@ impl<'a> Tracer<'a> {
             command,
             checkpoint: options.checkpoint,
             stacks: options.stacks,
+            sandboxes: Sandboxes::default(),
+            untraced: 0,
+            tracing_noted: false,
             pidfds: HashMap::new(),
             early: HashMap::new(),
             root,
@@ -219,6 +228,10 @@ impl<'a> Tracer<'a> {
     pub(super) fn stopped(&mut self, tid: i32, status: i32, now: Nanos) {
         const AT_SYSCALL: i32 = libc::SIGTRAP | 0x80;
         let signal = libc::WSTOPSIG(status);
+        let task = self.tasks.get_mut(&tid);
+        if let Some(untraced) = task.and_then(|task| task.untraced.take()) {
+            untraced.restore(tid);
+        }
         match status >> 16 {
             0 if signal == AT_SYSCALL => self.at_syscall(tid, now),
             0 => {
@@ -366,6 +379,13 @@ impl<'a> Tracer<'a> {
     }
 
     fn finish(mut self) -> Result<Outcome, RecordError> {
+        match self.untraced {
+            0 => {}
+            1 => self.note("1 task was made with CLONE_UNTRACED: recorded nevertheless".to_owned()),
+            n => self.note(format!(
+                "{n} tasks were made with CLONE_UNTRACED: recorded nevertheless"
+            )),
+        }
         self.finish_samples();
         if let Some(failure) = self.failure.take() {
             return Err(failure);

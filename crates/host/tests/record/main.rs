@@ -3,6 +3,7 @@
 
 mod stream;
 mod support;
+mod unseen;
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;

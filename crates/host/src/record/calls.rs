@@ -1,9 +1,10 @@
 //! Calls: stopped before, let in, and written down after.
 //!
 //! Calls that change one address space are let in one after another, so that the order of their
-//! effects is the order of their exits; who waits is let in after [`super::tracer::TURN`] at the latest, because
-//! the call inside may be waiting for just this thread.
+//! effects is the order of their exits. Where a call lasts longer than [`Tracer::turn`], the next is
+//! let in beside it, because it may be waiting for just that thread.
 
+use super::extent::Extent;
 use super::files::{Files, Opened};
 use super::filter::OUR_ARCH;
 use super::look::{Still, Subject};
@@ -58,7 +59,9 @@ impl Tracer<'_> {
             }
             Role::Clones => self.timeline.call_begins(tid, now, Flight::MovesTask),
             Role::Shapes if self.users(mm) > 1 => {
-                self.timeline.call_begins(tid, now, Flight::Shapes);
+                let extent = Extent::of_begun(row.nr, &args);
+                self.timeline
+                    .call_begins(tid, now, Flight::Shapes(mm, extent));
             }
             Role::OpensDirect if mode == Mode::Filtered => self.stop_everywhere(pid, tid),
             _ => {}
@@ -90,26 +93,24 @@ impl Tracer<'_> {
         if space.inside.is_empty()
             && let Some((tid, _)) = space.queue.pop_front()
         {
-            space.inside.push(tid);
+            space.inside.push((tid, clock()));
             self.let_in(tid, Alone::Yes);
         }
     }
 
-    /// Lets in those that have waited too long. Nobody knows then in which order their calls and
-    /// those inside take effect, unless the locks tell.
+    /// Lets in those that may be what the calls inside wait for. Nobody knows then in which order
+    /// their calls and those inside take effect, unless the locks tell.
     pub(super) fn let_in_overdue(&mut self, now: Nanos) {
+        let turn = self.turn();
         let mut overdue = Vec::new();
         for space in self.spaces.values_mut() {
-            while let Some(&(tid, until)) = space.queue.front()
-                && until <= now
-            {
-                space.queue.pop_front();
+            for tid in space.take_overdue(now, turn) {
                 overdue.push((tid, space.inside.clone()));
-                space.inside.push(tid);
+                space.inside.push((tid, now));
             }
         }
         for (tid, inside) in overdue {
-            for other in inside {
+            for (other, _) in inside {
                 if let Some(call) = self.tasks.get_mut(&other).and_then(|t| t.call.as_mut()) {
                     call.alone = Alone::No;
                 }

@@ -10,7 +10,7 @@ use super::sandbox::CallData;
 use super::table::Role;
 use super::tasks::{Pending, UNRECORDED};
 use super::timeline::Alone;
-use super::tracer::{TURN, Tracer};
+use super::tracer::Tracer;
 use crate::sys::ptrace::{self, SyscallStop};
 use vmarea_trace::event::Nanos;
 
@@ -47,10 +47,10 @@ impl Tracer<'_> {
             && mm != UNRECORDED
         {
             if !space.inside.is_empty() {
-                space.queue.push_back((tid, now + TURN));
+                space.queue.push_back((tid, now));
                 return;
             }
-            space.inside.push(tid);
+            space.inside.push((tid, now));
         }
         self.let_in(tid, Alone::Yes);
     }

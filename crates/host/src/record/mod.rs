@@ -39,6 +39,8 @@ mod look;
 mod memory;
 mod sandbox;
 mod signals;
+mod sources;
+mod stops;
 mod table;
 mod targets;
 mod tasks;

@@ -11,24 +11,26 @@ use super::files::Files;
 use super::look::Looks;
 use super::sandbox::Sandboxes;
 use super::signals::{Signals, Wish};
+use super::sources::{header, open_samples, open_view};
+use super::stops::{Stop, Stops, Tree};
 use super::tasks::{Mode, Space, Task, UNRECORDED};
 use super::timeline::Timeline;
-use super::{CallStack, Faults, InKernel, Options, Outcome, Progress, RecordError, Sink, Stacks};
-use crate::samples::{Samples, Start};
+use super::{CallStack, Options, Outcome, Progress, RecordError, Sink, Stacks};
+use crate::samples::Samples;
 use crate::sys::ptrace::{self, Resume};
 use crate::sys::spawn::{Privileges, Started};
-use crate::system;
-use crate::view::KernelView;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, Signal};
 use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use vmarea_trace::event::{Event, FaultSource, Header, MmId, Nanos};
+use vmarea_trace::event::{Event, FaultSource, MmId, Nanos};
 
-/// At most this long a thread waits for another to leave a call.
-pub(crate) const TURN: Nanos = 20_000_000;
+/// How long a thread waits for others that stay inside of a call, where the locks tell in which
+/// order calls take effect, and where nothing else does.
+const TURN: Nanos = 20_000_000;
+const TURN_UNTOLD: Nanos = 100_000_000;
 /// How often the rings are emptied and the stream moved on, at least while something happens.
 const PUMP: Nanos = 10_000_000;
 /// How often the caller hears of progress.
@@ -40,9 +42,6 @@ const SLEEP_UNTOLD: Nanos = 20_000_000;
 /// How long the next stop is awaited awake: most calls are over sooner than a thread that sleeps
 /// comes to its feet.
 const SPIN: Nanos = 50_000;
-
-/// `__WALL | __WNOTHREAD`: every kind of child, of this thread only.
-const OWN_CHILDREN: u32 = 0x4000_0000 | 0x2000_0000;
 
 /// A recording that runs.
 pub(crate) struct Tracer<'a> {
@@ -73,6 +72,7 @@ pub(crate) struct Tracer<'a> {
     emitter: Emitter<'a>,
     progress: &'a mut dyn FnMut(Progress),
     signals: Signals,
+    stops: Stops,
     started: Started,
     notes: Vec<String>,
     pumped: Nanos,
@@ -138,6 +138,7 @@ impl<'a> Tracer<'a> {
             emitter: Emitter::new(sink),
             progress,
             signals,
+            stops: Stops::default(),
             started,
             notes: Vec::new(),
             pumped: 0,
@@ -190,26 +191,32 @@ impl<'a> Tracer<'a> {
 
     /// Handles every stop that waits. Answers false when nothing is left to be traced.
     fn take_stops(&mut self) -> Result<bool, RecordError> {
-        let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(OWN_CHILDREN);
         let mut handled = None;
         loop {
-            match rustix::process::wait(options) {
-                Ok(Some((tid, status))) => {
-                    let now = clock();
-                    handled = Some(now);
-                    self.report(tid.as_raw_nonzero().get(), status.as_raw(), now);
-                    if now - self.pumped >= PUMP {
-                        self.pump(now);
-                        self.let_in_overdue(now);
-                    }
+            let begun = clock();
+            let tree = self.stops.collect(clock);
+            let tree = tree.map_err(|error| RecordError::Follow(error.into()))?;
+            let mut any = false;
+            while let Some(Stop { tid, status, t }) = self.stops.next() {
+                any = true;
+                self.report(tid, status, t);
+                let now = clock();
+                if now - self.pumped >= PUMP {
+                    self.pump(now);
+                    // There may be no end of stops.
+                    self.heed_signals();
                 }
-                Ok(None) if handled.is_some_and(|at| clock() - at < SPIN) => {
-                    std::thread::yield_now();
-                }
-                Ok(None) => return Ok(!self.tasks.is_empty() || !self.early.is_empty()),
-                Err(rustix::io::Errno::CHILD) => return Ok(false),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(RecordError::Follow(error.into())),
+            }
+            // What has come to its end meanwhile is not collected yet.
+            self.let_in_overdue(begun);
+            if any {
+                handled = Some(clock());
+            } else if tree == Tree::Gone {
+                return Ok(false);
+            } else if handled.is_some_and(|at| clock() - at < SPIN) {
+                std::thread::yield_now();
+            } else {
+                return Ok(!self.tasks.is_empty() || !self.early.is_empty());
             }
         }
     }
@@ -268,8 +275,16 @@ impl<'a> Tracer<'a> {
             (Mode::Filtered, None) => Resume::Continue,
             _ => Resume::UntilSyscall,
         };
-        if !ptrace::is_reported(tid) {
+        if !self.stops.waits(tid) && !ptrace::is_reported(tid) {
             let _ = ptrace::resume(tid, how, signal);
+        }
+    }
+
+    /// How long a thread waits for others that stay inside of a call.
+    pub(super) fn turn(&self) -> Nanos {
+        match self.timeline.sees_locks() {
+            true => TURN,
+            false => TURN_UNTOLD,
         }
     }
 
@@ -330,8 +345,8 @@ impl<'a> Tracer<'a> {
         } else {
             SLEEP
         };
-        let deadline = self.spaces.values().filter_map(|s| s.queue.front());
-        let until = deadline.map(|(_, until)| *until);
+        let turn = self.turn();
+        let until = self.spaces.values().filter_map(|s| s.next_due(turn));
         let until = until.chain(self.signals.deadline()).min();
         let nanos = until.map_or(longest, |until| until.saturating_sub(now).min(longest));
         let mut fds: Vec<PollFd<'_>> = self
@@ -433,42 +448,6 @@ impl<'a> Tracer<'a> {
         let strays = self.timeline.strays();
         if strays != 0 {
             self.note(format!("{strays} samples of threads that are not known"));
-        }
-    }
-}
-
-fn header(options: &Options, samples: Option<&Samples>, kernel_view: bool) -> Header {
-    let words = options.command.iter();
-    Header {
-        command: words.map(|w| w.to_string_lossy().into_owned()).collect(),
-        faults: samples.map(Samples::source).unwrap_or_default(),
-        kernel_view,
-        writer: concat!("vmarea ", env!("CARGO_PKG_VERSION")).to_owned(),
-        ..system::header()
-    }
-}
-
-fn open_view(choice: InKernel, notes: &mut Vec<String>) -> Option<KernelView> {
-    if choice == InKernel::Skip {
-        return None;
-    }
-    KernelView::open()
-        .map_err(|error| notes.push(format!("without the kernel's own view: {error}")))
-        .ok()
-}
-
-fn open_samples(choice: Faults, pid: i32, notes: &mut Vec<String>) -> Option<Samples> {
-    if choice == Faults::Skip {
-        return None;
-    }
-    match Samples::open_at(pid, Start::Exec) {
-        Ok(samples) => {
-            notes.extend_from_slice(samples.notes());
-            Some(samples)
-        }
-        Err(error) => {
-            notes.push(format!("without page faults: {error}"));
-            None
         }
     }
 }

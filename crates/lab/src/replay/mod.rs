@@ -14,6 +14,7 @@ pub mod action;
 pub mod counterfactual;
 pub mod import;
 pub mod machine;
+mod overlapping;
 pub mod report;
 mod rights;
 pub mod verify;
@@ -350,45 +351,13 @@ impl Replayer {
             Action::Capabilities { mask } => self.rights.capabilities(call.tid, mask),
             _ => {}
         }
-        if call.order == Order::Overlapping && !self.worlds[0].is_plausible(&action, call) {
-            // Another thread's call that follows in the trace may have come first.
-            known.deferred.push((action, call.clone()));
-            self.waiting += 1;
-            return;
+        match call.order {
+            Order::Exact => self.settle_unmaps(call.mm),
+            Order::Overlapping if self.waits(&action, call) => return,
+            Order::Overlapping => {}
         }
         self.act(&action, call);
         self.retry(call.mm);
-    }
-
-    /// Calls that waited for others to come first, if they fit now.
-    fn retry(&mut self, mm: MmId) {
-        while self.waiting > 0 {
-            let (Some(known), world) = (self.known.get_mut(&mm), &mut self.worlds[0]) else {
-                return;
-            };
-            let fits = |(action, call): &(Action, Call)| world.is_plausible(action, call);
-            let Some(at) = known.deferred.iter().position(fits) else {
-                return;
-            };
-            let (action, call) = known.deferred.remove(at);
-            self.waiting -= 1;
-            self.act(&action, &call);
-        }
-    }
-
-    /// Calls that waited in vain are done now: all, or those of the thread that goes on.
-    fn settle(&mut self, mm: MmId, of: Option<Tid>) {
-        if self.waiting == 0 {
-            return;
-        }
-        let waits = |(_, call): &(Action, Call)| of.is_none_or(|tid| call.tid == tid);
-        while let Some(known) = self.known.get_mut(&mm)
-            && let Some(at) = known.deferred.iter().position(waits)
-        {
-            let (action, call) = known.deferred.remove(at);
-            self.waiting -= 1;
-            self.act(&action, &call);
-        }
     }
 
     /// Does a call in every world, and compares.

@@ -77,13 +77,18 @@ impl Signals {
         [self.child.as_fd(), self.caught.get_read().as_fd()]
     }
 
-    /// Takes what came until `now`.
-    pub(crate) fn take(&mut self, now: Nanos) -> Wish {
+    /// Takes what came until `now`. To be called before stops are collected: a signal that comes
+    /// after this ends the sleep.
+    pub(crate) fn take(&mut self, now: Nanos) {
         drain(&mut self.child);
         for info in self.caught.pending() {
             // Codes above 0 are the kernel's: the terminal sends to its whole foreground group.
             self.requests.came(info.si_signo, info.si_code > 0, now);
         }
+    }
+
+    /// What is to be done at `now`, after the stops that were there.
+    pub(crate) fn wish(&mut self, now: Nanos) -> Wish {
         self.requests.next(now)
     }
 
@@ -92,7 +97,7 @@ impl Signals {
         self.requests.command_got(signal, now);
     }
 
-    /// When [`Signals::take`] is to be asked again at the latest.
+    /// When [`Signals::wish`] is to be asked again at the latest.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.requests.waiting.map(|(_, due)| due)
     }

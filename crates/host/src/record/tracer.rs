@@ -163,11 +163,11 @@ impl<'a> Tracer<'a> {
     /// [`RecordError`], where the command could not be executed or the sink failed.
     pub(crate) fn follow(mut self) -> Result<Outcome, RecordError> {
         loop {
-            // Before the stops that they tell of: a signal that comes after this ends the sleep.
-            self.heed_signals();
+            self.signals.take(clock());
             if !self.take_stops()? {
                 break;
             }
+            self.heed_signals();
             self.adopt_orphans();
             let now = clock();
             self.let_in_overdue(now);
@@ -180,10 +180,12 @@ impl<'a> Tracer<'a> {
     }
 
     fn heed_signals(&mut self) {
-        match self.signals.take(clock()) {
+        match self.signals.wish(clock()) {
             Wish::None => {}
             Wish::Interrupt if self.root_status.is_none() => {}
             Wish::Interrupt => self.pass_on(libc::SIGTERM),
+            // It got it by itself, and has not come to it yet.
+            Wish::Pass(signal) if has_pending(self.root, signal) => {}
             Wish::Pass(signal) => self.pass_on(signal),
             Wish::End => self.kill_all(),
         }
@@ -204,6 +206,7 @@ impl<'a> Tracer<'a> {
                 if now - self.pumped >= PUMP {
                     self.pump(now);
                     // There may be no end of stops.
+                    self.signals.take(now);
                     self.heed_signals();
                 }
             }
@@ -457,6 +460,18 @@ fn is_stop_signal(signal: i32) -> bool {
         signal,
         libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU
     )
+}
+
+/// True where a signal has been sent to a process and not been taken.
+fn has_pending(pid: i32, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let masks = status.lines().filter_map(|line| {
+        line.strip_prefix("SigPnd:")
+            .or(line.strip_prefix("ShdPnd:"))
+    });
+    masks
+        .filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .any(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 fn send(pid: i32, signal: i32) {

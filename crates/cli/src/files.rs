@@ -1,7 +1,9 @@
-//! Output files that are either whole or not there.
+//! Output files that are either whole or not there, and traces, which grow at their place.
 //!
-//! A file is written under a temporary name beside its place and renamed when it is whole. What is
-//! not a regular file (a pipe, `/dev/null`) has no such place and is written to as it stands.
+//! A file is written under a temporary name beside its place and renamed when it is whole. A trace
+//! is renamed as soon as there is something in it ([`Draft::appear`]): it tells by itself whether it
+//! is whole, and whatever ends the recording, what was written is there. What is not a regular
+//! file (a pipe, `/dev/null`) has no such place and is written to as it stands.
 
 use crate::console::Console;
 use crate::exit::Result;
@@ -10,7 +12,7 @@ use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use tempfile::NamedTempFile;
+use tempfile::TempPath;
 
 /// A file in the making.
 #[derive(Debug)]
@@ -21,7 +23,8 @@ pub struct Draft {
 
 #[derive(Debug)]
 enum Place {
-    Beside(NamedTempFile),
+    /// Under a temporary name, until that is taken away.
+    Beside(File, Option<TempPath>),
     Direct(File),
 }
 
@@ -51,7 +54,8 @@ impl Draft {
                     // The message would name the temporary path.
                     .map_err(|error| io::Error::from(error.kind()))
                     .with_context(cannot)?;
-                Place::Beside(beside)
+                let (file, name) = beside.into_parts();
+                Place::Beside(file, Some(name))
             }
         };
         Ok(Self {
@@ -60,8 +64,8 @@ impl Draft {
         })
     }
 
-    /// Publishes the file if `done` is a success. What a failure left of it is kept beside it as
-    /// `.partial` where that is more than nothing, and this is said.
+    /// Publishes the file if `done` is a success. After a failure one that had appeared before
+    /// stays, and this is said; any other is gone.
     ///
     /// # Errors
     /// The failure in `done`, or where the file cannot be renamed.
@@ -71,15 +75,9 @@ impl Draft {
                 self.publish()?;
                 Ok(value)
             }
-            (Err(failure), Place::Beside(file)) if file.as_file().metadata()?.len() > 0 => {
-                let mut name = self.path.clone().into_os_string();
-                name.push(".partial");
-                let partial = PathBuf::from(name);
-                if let Place::Beside(file) = self.place
-                    && file.persist(&partial).is_ok()
-                {
-                    console.note(&format!("what there is was kept as {}", partial.display()));
-                }
+            (Err(failure), Place::Beside(_, None)) => {
+                let path = self.path.display();
+                console.note(&format!("what there is was kept as {path}"));
                 Err(failure)
             }
             (Err(failure), _) => Err(failure),
@@ -94,21 +92,30 @@ impl Draft {
     /// What to write to.
     pub fn file(&mut self) -> &mut File {
         match &mut self.place {
-            Place::Beside(file) => file.as_file_mut(),
-            Place::Direct(file) => file,
+            Place::Beside(file, _) | Place::Direct(file) => file,
         }
+    }
+
+    /// The file stands at its place from here on, whole or not.
+    ///
+    /// # Errors
+    /// Where it cannot be renamed; it is gone then.
+    pub fn appear(&mut self) -> io::Result<()> {
+        if let Place::Beside(_, name) = &mut self.place
+            && let Some(name) = name.take()
+        {
+            name.persist(&self.path).map_err(|error| error.error)?;
+        }
+        Ok(())
     }
 
     /// The file is whole: it appears at its place.
     ///
     /// # Errors
     /// Where it cannot be renamed; it is gone then.
-    pub fn publish(self) -> Result<()> {
-        if let Place::Beside(file) = self.place {
-            file.persist(&self.path)
-                .map_err(|error| error.error)
-                .with_context(|| format!("cannot create {}", self.path.display()))?;
-        }
+    pub fn publish(mut self) -> Result<()> {
+        self.appear()
+            .with_context(|| format!("cannot create {}", self.path.display()))?;
         Ok(())
     }
 }
@@ -128,6 +135,19 @@ mod tests {
         drop(draft);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_draft_that_has_appeared_grows_and_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace");
+        let mut draft = Draft::create(&path).unwrap();
+        draft.file().write_all(b"one ").unwrap();
+        draft.appear().unwrap();
+        draft.file().write_all(b"two").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one two");
+        drop(draft);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one two");
     }
 
     #[test]

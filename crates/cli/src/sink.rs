@@ -1,24 +1,50 @@
 //! The recorder's events on their way into a trace file.
+//!
+//! Blocks go out as they fill, and once a second whatever there is: a trace can be read while the
+//! program runs, and what was written stays whatever becomes of the recorder.
 
+use crate::files::Draft;
 use std::fs::File;
 use std::io;
+use std::time::{Duration, Instant};
 use vmarea_host::record::Sink;
 use vmarea_trace::event::{Event, Header};
 use vmarea_trace::{Error, Writer};
 
+/// How long an event may stay unwritten.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Where a trace goes.
+enum Place<'a> {
+    /// A file without a name.
+    Nameless(&'a mut File),
+    /// One that appears with the first events in it.
+    Named(&'a mut Draft),
+}
+
 /// Writes what the recorder gives it as a trace.
 pub struct TraceSink<'a> {
-    /// Where the trace goes, until the header is there.
-    file: Option<&'a mut File>,
-    writer: Option<Writer<&'a mut File>>,
+    place: Place<'a>,
+    writer: Option<Writer<File>>,
+    written: Instant,
 }
 
 impl<'a> TraceSink<'a> {
+    /// A sink for one recording that nobody else is to read.
+    pub fn nameless(file: &'a mut File) -> Self {
+        Self::new(Place::Nameless(file))
+    }
+
     /// A sink for one recording.
-    pub fn new(file: &'a mut File) -> Self {
+    pub fn named(draft: &'a mut Draft) -> Self {
+        Self::new(Place::Named(draft))
+    }
+
+    fn new(place: Place<'a>) -> Self {
         Self {
-            file: Some(file),
+            place,
             writer: None,
+            written: Instant::now(),
         }
     }
 
@@ -39,10 +65,10 @@ impl<'a> TraceSink<'a> {
 
 impl Sink for TraceSink<'_> {
     fn header(&mut self, header: &Header) -> io::Result<()> {
-        let file = self
-            .file
-            .take()
-            .ok_or_else(|| io::Error::other(Error::GivenUp))?;
+        let file = match &mut self.place {
+            Place::Nameless(file) => file.try_clone()?,
+            Place::Named(draft) => draft.file().try_clone()?,
+        };
         self.writer = Some(Writer::new(file, header).map_err(io::Error::other)?);
         Ok(())
     }
@@ -52,5 +78,19 @@ impl Sink for TraceSink<'_> {
             Some(writer) => writer.write(event).map_err(io::Error::other),
             None => Err(io::Error::other(Error::GivenUp)),
         }
+    }
+
+    fn tick(&mut self) -> io::Result<()> {
+        let Some(writer) = self.writer.as_mut().filter(|writer| writer.events() != 0) else {
+            return Ok(());
+        };
+        if self.written.elapsed() >= EVERY
+            && let Place::Named(draft) = &mut self.place
+        {
+            self.written = Instant::now();
+            writer.flush().map_err(io::Error::other)?;
+            draft.appear().map_err(io::Error::other)?;
+        }
+        Ok(())
     }
 }

@@ -82,6 +82,8 @@ pub enum Sample {
         mm: u64,
         /// For writing.
         write: bool,
+        /// It was taken some time before `t`: see [`Samples::late`].
+        late: bool,
     },
     /// Samples that did not fit into a ring, some time before this.
     Lost {
@@ -360,6 +362,9 @@ impl Samples {
                 if *t < self.watermark {
                     *t = self.watermark;
                     self.late += 1;
+                    if let Sample::LockTaken { late, .. } = sample {
+                        *late = true;
+                    }
                 }
             }
         }

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use vmarea_trace::event::Header;
 
-pub use task::mm_info;
+pub use task::{capabilities, mm_info};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 /// Pages between a stack and what lies below it, unless the kernel's command line says otherwise.

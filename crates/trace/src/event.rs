@@ -222,7 +222,10 @@ pub struct Call {
     pub file: Option<FileRef>,
     /// What a pointer argument pointed to, as far as the call needs it (`process_madvise`: the
     /// iovecs as pairs of u64; `mbind`/`set_mempolicy`: the node mask; `prlimit64`/`setrlimit`: new
-    /// limit as two u64; `prctl(PR_SET_VMA)`: the name; `io_uring`: see its note).
+    /// limit as two u64, and for `prlimit64` a third: the process, as [`Event::TaskStart::pid`] has
+    /// it, 0 for one that is not in the trace; `setuid` and its kin, `capset`, `unshare`, `setns`:
+    /// the effective capabilities in the first user namespace after it as one u64;
+    /// `prctl(PR_SET_VMA)`: the name; `io_uring`: see its note).
     pub data: Vec<u8>,
 }
 

@@ -59,6 +59,9 @@ numbers! {
     TRUNCATE = 76, "truncate";
     FTRUNCATE = 77, "ftruncate";
     CREAT = 85, "creat";
+    SETUID = 105, "setuid";
+    SETREUID = 113, "setreuid";
+    SETRESUID = 117, "setresuid";
     CAPSET = 126, "capset";
     PERSONALITY = 135, "personality";
     MLOCK = 149, "mlock";
@@ -76,12 +79,14 @@ numbers! {
     SET_MEMPOLICY = 238, "set_mempolicy";
     MIGRATE_PAGES = 256, "migrate_pages";
     OPENAT = 257, "openat";
+    UNSHARE = 272, "unshare";
     VMSPLICE = 278, "vmsplice";
     MOVE_PAGES = 279, "move_pages";
     FALLOCATE = 285, "fallocate";
     DUP3 = 292, "dup3";
     PREADV = 295, "preadv";
     PRLIMIT64 = 302, "prlimit64";
+    SETNS = 308, "setns";
     PROCESS_VM_READV = 310, "process_vm_readv";
     PROCESS_VM_WRITEV = 311, "process_vm_writev";
     MEMFD_CREATE = 319, "memfd_create";

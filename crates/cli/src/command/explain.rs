@@ -204,7 +204,7 @@ impl Explain {
     /// Records into `file`, and gives what stacks were seen.
     fn record(&self, console: &Console, file: &mut File) -> Result<(CallStacks, Vec<Vec<String>>)> {
         let mut sink = StackSink {
-            trace: TraceSink::new(file),
+            trace: TraceSink::nameless(file),
             stacks: StackTable::default(),
         };
         let stacks = if self.stacks {

@@ -6,13 +6,12 @@ use crate::exit::{self, Result};
 use crate::files::Draft;
 use crate::sink::TraceSink;
 use clap::Args;
-use std::fs::File;
 use std::path::PathBuf;
 
 /// Record a program into a trace file.
 ///
-/// The exit status is the program's own. The file appears when the recording is whole; what a full
-/// disk or another error left of it is kept as FILE.partial.
+/// The exit status is the program's own. The file grows while the program runs; what a full disk, or
+/// the end of vmarea, leaves of it can be read.
 #[derive(Debug, Args)]
 pub struct Record {
     /// The trace file
@@ -26,7 +25,7 @@ pub struct Record {
 impl Record {
     pub(super) fn run(&self, console: &Console) -> Result {
         let mut draft = Draft::create(&self.output)?;
-        let recorded = self.record(console, draft.file());
+        let recorded = self.record(console, &mut draft);
         let (status, bytes) = draft.keep(console, recorded)?;
         console.note(&format!(
             "wrote {} to {path}; next: vmarea replay {path}",
@@ -36,8 +35,8 @@ impl Record {
         Ok(exit::of_program(status))
     }
 
-    fn record(&self, console: &Console, file: &mut File) -> Result<(i32, u64)> {
-        let mut sink = TraceSink::new(file);
+    fn record(&self, console: &Console, draft: &mut Draft) -> Result<(i32, u64)> {
+        let mut sink = TraceSink::named(draft);
         let outcome = self.recording.record(console, &mut sink)?;
         for note in &outcome.notes {
             console.note(note);

@@ -27,7 +27,7 @@ use std::time::Duration;
 /// The exit status is 3 if anything differs, else the program's own.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Keep the trace in FILE
+    /// Keep the trace in FILE, which grows while the program runs
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
@@ -68,7 +68,7 @@ impl Run {
         match &self.trace {
             Some(path) => {
                 let mut draft = Draft::create(path)?;
-                let status = self.record(console, draft.file());
+                let status = self.record(console, TraceSink::named(&mut draft));
                 let status = draft.keep(console, status)?;
                 let file =
                     File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
@@ -76,16 +76,15 @@ impl Run {
             }
             None => {
                 let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
-                let status = self.record(console, &mut file)?;
+                let status = self.record(console, TraceSink::nameless(&mut file))?;
                 file.seek(SeekFrom::Start(0))?;
                 Ok((file, status))
             }
         }
     }
 
-    /// Records into `file` and returns the program's wait status.
-    fn record(&self, console: &Console, file: &mut File) -> Result<i32> {
-        let mut sink = TraceSink::new(file);
+    /// Records and returns the program's wait status.
+    fn record(&self, console: &Console, mut sink: TraceSink<'_>) -> Result<i32> {
         let outcome = self.recording.record(console, &mut sink)?;
         sink.finish()?;
         Ok(outcome.status)

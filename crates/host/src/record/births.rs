@@ -59,7 +59,14 @@ impl Tracer<'_> {
             _ => self.new_mm(),
         };
         let since = call.as_ref().map_or(0, |call| call.entry);
-        self.add_task(child, Task::new(child_pid, child_mm, mode), since);
+        let mut task = Task::new(child_pid, child_mm, mode);
+        task.untraced = call.as_ref().and_then(|call| call.untraced);
+        if let Some(untraced) = task.untraced {
+            untraced.restore(parent);
+            self.untraced += 1;
+        }
+        self.add_task(child, task, since);
+        self.sandboxes.inherit(parent, child);
         self.write_birth(parent, (child, child_pid, child_mm), call, now);
         if let Some(space) = self.spaces.get_mut(&mm)
             && space.leave_call(parent)
@@ -164,6 +171,7 @@ impl Tracer<'_> {
             let entry = task.call.as_ref().map_or(now, |call| call.entry);
             self.timeline.lives.moves(former, entry, Place::Nowhere);
             self.write_task_end(former, task.mm, 0, now);
+            self.sandboxes.rename(former, leader);
             self.tasks.insert(leader, task);
         }
     }
@@ -355,6 +363,7 @@ impl Tracer<'_> {
             return;
         };
         self.timeline.call_dropped(tid);
+        self.sandboxes.gone(tid);
         self.end_task(tid, &task, status, now);
         if tid == task.pid {
             self.pidfds.remove(&tid);

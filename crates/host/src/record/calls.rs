@@ -1,20 +1,23 @@
 //! Calls: stopped before, let in, and written down after.
 //!
 //! Calls that change one address space are let in one after another, so that the order of their
-//! effects is the order of their exits; who waits is let in after [`TURN`] at the latest, because
-//! the call inside may be waiting for just this thread.
+//! effects is the order of their exits. Where a call lasts longer than [`Tracer::turn`], the next is
+//! let in beside it, because it may be waiting for just that thread.
 
+use super::extent::Extent;
 use super::files::{Files, Opened};
-use super::filter::{FOREIGN, OUR_ARCH};
+use super::filter::OUR_ARCH;
 use super::look::{Still, Subject};
 use super::memory;
 use super::table::{self, Role};
 use super::tasks::{Mode, Pending, UNRECORDED};
 use super::timeline::{Alone, Ended, Flight};
-use super::tracer::{TURN, Tracer, clock};
+use super::tracer::{Tracer, clock};
+use super::untraced::CLONE_UNTRACED;
 use super::{CallStack, Stacks};
 use crate::maps;
 use crate::sys::ptrace::{self, SyscallStop};
+use crate::system;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -22,47 +25,10 @@ use vmarea_trace::event::{Call, Event, FileRef, MmId, Nanos, Order, Reason, Snap
 
 /// `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and begins anew.
 const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
-const CLONE_VM: u64 = libc::CLONE_VM as u64;
 
 impl Tracer<'_> {
-    /// A thread stands where the filter stopped it.
-    pub(super) fn at_filter(&mut self, tid: i32, now: Nanos) {
-        let Ok((arch, SyscallStop::Seccomp { nr, args, data })) = ptrace::syscall_stop(tid) else {
-            return self.resume(tid, 0);
-        };
-        if arch != OUR_ARCH || data == FOREIGN {
-            self.note_foreign_call(tid);
-            return self.resume(tid, 0);
-        }
-        let Some(row) = table::row_of(nr, data) else {
-            return self.resume(tid, 0);
-        };
-        let (nr, args) = match nr as i64 {
-            libc::SYS_clone3 => (libc::SYS_clone as u32, clone3_args(tid, &args)),
-            _ => (row.nr, args),
-        };
-        let Some(task) = self.tasks.get_mut(&tid) else {
-            return;
-        };
-        let call = task.call.insert(Pending::new(row, nr, args));
-        let serial = row.role == Role::Shapes
-            || row.role == Role::Clones && call.clone_flags() & CLONE_VM == 0;
-        let mm = task.mm;
-        if let Some(space) = self.spaces.get_mut(&mm)
-            && serial
-            && mm != UNRECORDED
-        {
-            if !space.inside.is_empty() {
-                space.queue.push_back((tid, now + TURN));
-                return;
-            }
-            space.inside.push(tid);
-        }
-        self.let_in(tid, Alone::Yes);
-    }
-
     /// Lets a thread go into the call before which it stands.
-    fn let_in(&mut self, tid: i32, alone: Alone) {
+    pub(super) fn let_in(&mut self, tid: i32, alone: Alone) {
         let Some(task) = self.tasks.get(&tid) else {
             return;
         };
@@ -70,13 +36,17 @@ impl Tracer<'_> {
         let Some(call) = &task.call else {
             return self.resume(tid, 0);
         };
-        let (row, args) = (call.row, call.args);
+        let (row, args, clone_flags) = (call.row, call.args, call.clone_flags());
         let recorded = mm != UNRECORDED;
         let file = match mapped_descriptor(row.nr, &args).filter(|_| recorded) {
             Some(fd) => self.duplicate(pid, tid, fd),
             None => None,
         };
-        let data = memory::data(tid, row.data, &args);
+        let mut data = memory::data(tid, row.data, &args);
+        if i64::from(row.nr) == libc::SYS_prlimit64 {
+            let target = self.limited_process(tid, args[0] as i32);
+            data.extend(u64::from(target.unwrap_or(0).cast_unsigned()).to_le_bytes());
+        }
         let now = clock();
         let mut last_look = None;
         match row.role {
@@ -89,12 +59,19 @@ impl Tracer<'_> {
             }
             Role::Clones => self.timeline.call_begins(tid, now, Flight::MovesTask),
             Role::Shapes if self.users(mm) > 1 => {
-                self.timeline.call_begins(tid, now, Flight::Shapes);
+                let extent = Extent::of_begun(row.nr, &args);
+                self.timeline
+                    .call_begins(tid, now, Flight::Shapes(mm, extent));
             }
             Role::OpensDirect if mode == Mode::Filtered => self.stop_everywhere(pid, tid),
             _ => {}
         }
+        let untraced = match row.role {
+            Role::Clones if clone_flags & CLONE_UNTRACED != 0 => self.hide_untraced(tid, row.nr),
+            _ => None,
+        };
         if let Some(call) = self.tasks.get_mut(&tid).and_then(|t| t.call.as_mut()) {
+            call.untraced = untraced;
             call.data = data;
             call.file = file;
             call.alone = alone;
@@ -116,26 +93,24 @@ impl Tracer<'_> {
         if space.inside.is_empty()
             && let Some((tid, _)) = space.queue.pop_front()
         {
-            space.inside.push(tid);
+            space.inside.push((tid, clock()));
             self.let_in(tid, Alone::Yes);
         }
     }
 
-    /// Lets in those that have waited too long. Nobody knows then in which order their calls and
-    /// those inside take effect, unless the locks tell.
+    /// Lets in those that may be what the calls inside wait for. Nobody knows then in which order
+    /// their calls and those inside take effect, unless the locks tell.
     pub(super) fn let_in_overdue(&mut self, now: Nanos) {
+        let turn = self.turn();
         let mut overdue = Vec::new();
         for space in self.spaces.values_mut() {
-            while let Some(&(tid, until)) = space.queue.front()
-                && until <= now
-            {
-                space.queue.pop_front();
+            for tid in space.take_overdue(now, turn) {
                 overdue.push((tid, space.inside.clone()));
-                space.inside.push(tid);
+                space.inside.push((tid, now));
             }
         }
         for (tid, inside) in overdue {
-            for other in inside {
+            for (other, _) in inside {
                 if let Some(call) = self.tasks.get_mut(&other).and_then(|t| t.call.as_mut()) {
                     call.alone = Alone::No;
                 }
@@ -193,6 +168,9 @@ impl Tracer<'_> {
         let Some(call) = task.call.take() else {
             return;
         };
+        if let Some(untraced) = call.untraced {
+            untraced.restore(tid);
+        }
         let was_inside = self
             .spaces
             .get_mut(&mm)
@@ -228,7 +206,15 @@ impl Tracer<'_> {
                 return;
             }
             Role::OpensDirect => return,
+            Role::Traces => return self.note_tracing(pid, ret),
+            Role::SetsFilter => return self.has_set_filter(tid, pid, &call, ret),
             Role::Touches(reach) => self.touches(tid, mm, reach, &call, ret, now),
+            Role::SetsCapabilities if ret < 0 => return,
+            Role::SetsCapabilities => {
+                let mask = system::capabilities(tid);
+                call.data = mask.map_or_else(Vec::new, |mask| mask.to_le_bytes().to_vec());
+                vec![self.call_event(tid, mm, call, ret, now)]
+            }
             Role::Shapes | Role::Sets | Role::Clones => {
                 vec![self.call_event(tid, mm, call, ret, now)]
             }
@@ -394,18 +380,6 @@ impl Tracer<'_> {
             }
         }
     }
-
-    fn note_foreign_call(&mut self, tid: i32) {
-        let Some(mm) = self.tasks.get(&tid).map(|task| task.mm) else {
-            return;
-        };
-        let space = self.spaces.entry(mm).or_default();
-        if mm != UNRECORDED && !std::mem::replace(&mut space.noted, true) {
-            self.note(format!(
-                "thread {tid} makes 32-bit system calls, which are not recorded"
-            ));
-        }
-    }
 }
 
 impl Pending {
@@ -417,23 +391,6 @@ impl Pending {
             libc::SYS_vfork => (libc::CLONE_VM | libc::CLONE_VFORK) as u64,
             _ => 0,
         }
-    }
-}
-
-/// The arguments of `clone3` as `clone` would have them.
-fn clone3_args(tid: i32, args: &[u64; 6]) -> [u64; 6] {
-    // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size
-    let words = memory::words(tid, args[0], 7);
-    match words.as_slice() {
-        &[flags, _, _, _, signal, stack, size] => {
-            let top = if stack == 0 {
-                0
-            } else {
-                stack.wrapping_add(size)
-            };
-            [flags | signal, top, 0, 0, 0, 0]
-        }
-        _ => [0; 6],
     }
 }
 

@@ -51,6 +51,15 @@ impl<'a> Emitter<'a> {
         self.send(event);
     }
 
+    /// Gives the sink an occasion to pass on what it keeps back.
+    pub(crate) fn tick(&mut self) {
+        if self.failure.is_none()
+            && let Err(error) = self.sink.tick()
+        {
+            self.failure = Some(error);
+        }
+    }
+
     /// Hands over the stack of a call whose event comes later.
     pub(crate) fn stack(&mut self, stack: &CallStack) {
         if self.failure.is_none() {

@@ -18,11 +18,29 @@ pub(crate) enum Extent {
 impl Extent {
     /// Of a call that is over.
     pub(crate) fn of(call: &Call) -> Extent {
-        let [a, len, new_len, ..] = call.args;
+        Extent::from_arguments(call.nr, &call.args, call.ret)
+    }
+
+    /// Of a call that has only begun.
+    pub(crate) fn of_begun(nr: u32, args: &[u64; 6]) -> Extent {
+        let fixed = match i64::from(nr) {
+            libc::SYS_mmap => args[3] & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) as u64 != 0,
+            libc::SYS_mremap => args[3] & libc::MREMAP_FIXED as u64 != 0,
+            _ => true,
+        };
+        match fixed {
+            // A result that is an errno leaves the ranges that the caller names.
+            true => Extent::from_arguments(nr, args, -1),
+            false => Extent::Anywhere,
+        }
+    }
+
+    fn from_arguments(nr: u32, args: &[u64; 6], ret: i64) -> Extent {
+        let [a, len, new_len, ..] = *args;
         let range = |start: u64, len: u64| (start, start.saturating_add(len));
         let none = (0, 0);
-        match i64::from(call.nr) {
-            libc::SYS_mmap => match u64::try_from(call.ret) {
+        match i64::from(nr) {
+            libc::SYS_mmap => match u64::try_from(ret) {
                 Ok(start) => Extent::Ranges([range(start, len), none]),
                 // A fixed mapping that fails may have taken away what was there.
                 Err(_) => Extent::Ranges([range(a, len), none]),
@@ -37,7 +55,7 @@ impl Extent {
             | libc::SYS_mseal
             | libc::SYS_mbind => Extent::Ranges([range(a, len), none]),
             libc::SYS_mremap => {
-                let target = u64::try_from(call.ret).unwrap_or(call.args[4]);
+                let target = u64::try_from(ret).unwrap_or(args[4]);
                 Extent::Ranges([range(a, len), range(target, new_len)])
             }
             // A task that shares the address space leaves it as it is.
@@ -96,6 +114,18 @@ mod tests {
         let huge = [0x1000, u64::MAX, 0, 0, 0, 0];
         assert!(call(libc::SYS_munmap, huge, -22).holds(0x5000_0000));
         assert!(!call(libc::SYS_munmap, [0x1000, 0, 0, 0, 0, 0], -22).holds(0x1000));
+    }
+
+    #[test]
+    fn where_a_mapping_goes_is_known_beforehand_only_if_the_caller_says_so() {
+        let begun = |nr: i64, args| Extent::of_begun(nr as u32, &args);
+        let searched = [0x1000, 0x1000, 3, 0x22, u64::MAX, 0];
+        assert_eq!(begun(libc::SYS_mmap, searched), Extent::Anywhere);
+        let fixed = begun(libc::SYS_mmap, [0x1000, 0x1000, 3, 0x32, u64::MAX, 0]);
+        assert!(fixed.holds(0x1000) && !fixed.holds(0x2000));
+        let moved = begun(libc::SYS_mremap, [0x1000, 0x1000, 0x1000, 3, 0x8000, 0]);
+        assert!(moved.holds(0x1000) && moved.holds(0x8000) && !moved.holds(0x9000));
+        assert!(!begun(libc::SYS_munmap, [0x1000, 0x1000, 0, 0, 0, 0]).holds(0x2000));
     }
 
     #[test]

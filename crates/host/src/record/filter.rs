@@ -5,18 +5,38 @@
 //! row names are allowed whatever their arguments, so the kernel answers them from its bitmap
 //! of always-allowed calls and never runs the program.
 //!
+//! The program may have filters that answer `TRACE` as well ([`super::sandbox`]). The values that
+//! ours leaves begin at [`FIRST`], far from 0, which others use; and a stop counts as ours only
+//! where our filter leaves just that value for just that call ([`is_ours`]).
+//!
 //! # Picture
 //! ```text
 //!   arch ours? --no--> TRACE(FOREIGN)
-//!   nr == row 0 ? condition ? --> TRACE(0)
-//!   nr == row 1 ? condition ? --> TRACE(1)   ...   ALLOW
+//!   nr == row 0 ? condition ? --> TRACE(FIRST)
+//!   nr == row 1 ? condition ? --> TRACE(FIRST + 1)   ...   ALLOW
 //! ```
 
-use super::table::{ROWS, Test};
+use super::sandbox::{CallData, Filter};
+use super::table::{ROWS, Row, Test};
 use libc::sock_filter;
+use std::sync::LazyLock;
 
+/// What the filter leaves with a call of the first row.
+const FIRST: u32 = 0xa5c1;
 /// What the filter leaves with a call of another architecture.
-pub(crate) const FOREIGN: u32 = 0xffff;
+const FOREIGN: u32 = FIRST - 1;
+
+static OURS: LazyLock<Filter> = LazyLock::new(|| Filter::new(program()));
+
+/// True where our filter leaves `value` with this call.
+pub(crate) fn is_ours(call: &CallData, value: u32) -> bool {
+    OURS.answer(call) == Some(libc::SECCOMP_RET_TRACE | value)
+}
+
+/// The row of a call with which our filter left `value`; `None` for one of another architecture.
+pub(crate) fn row_of(value: u32) -> Option<&'static Row> {
+    ROWS.get(value.checked_sub(FIRST)? as usize)
+}
 
 /// `AUDIT_ARCH_X86_64`: the machine `EM_X86_64`, 64 bits, little endian.
 pub(crate) const OUR_ARCH: u32 = 0xc000_003e;
@@ -50,7 +70,7 @@ pub(crate) fn program() -> Vec<sock_filter> {
         step(IF_EQUAL, OUR_ARCH, 1, 0),
         stop(FOREIGN),
     ];
-    for (row, data) in ROWS.iter().zip(0u32..) {
+    for (row, data) in ROWS.iter().zip(FIRST..) {
         let body = condition(row.when, data);
         // A row is far below the 255 steps that a jump can skip.
         let skip = u8::try_from(body.len()).unwrap_or(u8::MAX);
@@ -101,34 +121,16 @@ fn condition(tests: &[Test], data: u32) -> Vec<sock_filter> {
 mod tests {
     use super::*;
 
-    /// Runs the program on a call as the kernel would.
     fn verdict(arch: u32, nr: u32, args: [u64; 6]) -> u32 {
-        let program = program();
-        let (mut at, mut acc) = (0usize, 0u32);
-        loop {
-            let s = program[at];
-            at += 1;
-            match s.code {
-                LOAD => {
-                    acc = match s.k {
-                        NR_AT => nr,
-                        ARCH_AT => arch,
-                        k => args[(k as usize - 16) / 8] as u32,
-                    }
-                }
-                AND => acc &= s.k,
-                IF_EQUAL => at += usize::from(if acc == s.k { s.jt } else { s.jf }),
-                JUMP => at += s.k as usize,
-                RETURN => return s.k,
-                code => panic!("step {code:#x} is none of ours"),
-            }
-        }
+        let ip = 0;
+        let answer = OURS.answer(&CallData { nr, arch, ip, args });
+        answer.expect("a program that the kernel takes")
     }
 
     fn stops_at(nr: i64, args: [u64; 6]) -> Option<u32> {
         match verdict(OUR_ARCH, nr as u32, args) {
             libc::SECCOMP_RET_ALLOW => None,
-            v => Some(ROWS[(v & 0xffff) as usize].nr),
+            v => Some(row_of(v & 0xffff).expect("a row").nr),
         }
     }
 
@@ -167,5 +169,20 @@ mod tests {
     fn a_call_of_another_architecture_is_reported_not_killed() {
         let v = verdict(0x4000_0003, 90, [0; 6]);
         assert_eq!(v, libc::SECCOMP_RET_TRACE | FOREIGN);
+        assert!(row_of(FOREIGN).is_none());
+    }
+
+    #[test]
+    fn a_value_is_ours_with_its_own_call_only() {
+        let call = |nr: i64| CallData {
+            nr: nr as u32,
+            arch: OUR_ARCH,
+            ip: 0,
+            args: [0; 6],
+        };
+        assert!(is_ours(&call(libc::SYS_mmap), FIRST));
+        assert!(!is_ours(&call(libc::SYS_mmap), FIRST + 1));
+        assert!(!is_ours(&call(libc::SYS_getppid), FIRST));
+        assert!(!is_ours(&call(libc::SYS_mmap), FOREIGN));
     }
 }

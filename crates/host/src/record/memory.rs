@@ -12,6 +12,8 @@ use std::io::IoSliceMut;
 const IOVECS: u64 = 1024;
 /// A node mask of the largest kernels, bytes.
 const NODE_MASK: u64 = 4096;
+/// `BPF_MAXINSNS`, steps of 8 bytes.
+const FILTER_STEPS: u64 = 4096;
 /// `ANON_VMA_NAME_MAX_LEN`
 const NAME: u64 = 80;
 
@@ -98,5 +100,10 @@ pub(crate) fn data(tid: i32, kind: Data, args: &[u64; 6]) -> Vec<u8> {
         Data::Ioctl => bytes(tid, arg(2), arg(1) >> 16 & 0x3fff),
         Data::MmMap if arg(1) == number::PR_SET_MM_MAP => bytes(tid, arg(2), arg(3).min(4096)),
         Data::MmMap => Vec::new(),
+        Data::Filter { at } => match words(tid, arg(at), 2).as_slice() {
+            // struct sock_fprog: a length of 16 bits, and a pointer
+            &[steps, filter] => bytes(tid, filter, (steps & 0xffff).min(FILTER_STEPS) * 8),
+            _ => Vec::new(),
+        },
     }
 }

@@ -22,8 +22,9 @@
 //!
 //! # Linux
 //! Not seen: writes to `/proc/PID/mem`, direct input by `io_uring`, calls that a supervisor of
-//! `SECCOMP_RET_USER_NOTIF` lets continue, memory calls of 32-bit code. What cannot be done while
-//! recorded: tracing others (a debugger, `strace`), for a task has one tracer.
+//! `SECCOMP_RET_USER_NOTIF` lets continue, memory calls of 32-bit code, pages that a userfaultfd
+//! fills. What cannot be done while recorded: tracing others (a debugger, `strace`, the leak check
+//! of AddressSanitizer, which traces its own threads), for a task has one tracer.
 
 mod births;
 mod calls;
@@ -32,15 +33,21 @@ mod emitter;
 mod extent;
 mod files;
 mod filter;
+mod filtered;
 mod lives;
 mod look;
 mod memory;
+mod sandbox;
 mod signals;
+mod sources;
+mod stops;
 mod table;
+mod targets;
 mod tasks;
 mod timeline;
 mod touches;
 mod tracer;
+mod untraced;
 
 use std::ffi::OsString;
 use std::io;
@@ -66,6 +73,15 @@ pub trait Sink {
     /// Whatever keeps it from being taken, for example a full disk. The command runs on
     /// unrecorded, and the recording then ends with [`RecordError::Sink`].
     fn event(&mut self, event: &Event) -> io::Result<()>;
+
+    /// Called some times a second while the command runs, whether there are events or not: for a
+    /// sink that keeps some back.
+    ///
+    /// # Errors
+    /// As [`Sink::event`].
+    fn tick(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Takes the stack of a thread at a call, where [`Options::stacks`] asks for it: once for each
     /// call that becomes an event, in the order of the thread's calls, while the thread stands at
@@ -238,9 +254,9 @@ pub enum RecordError {
 /// Runs a command, records it and all that it starts, and hands the events to `sink`.
 ///
 /// Returns when the last of them has ended. Use it from one thread at a time or from several:
-/// each recording follows its own children only. While it runs, `SIGINT`, `SIGQUIT` and `SIGHUP`
-/// are left to the command; twice within a second, or a second `SIGTERM`, kills the tree, and the
-/// recording is whole nevertheless.
+/// each recording follows its own children only. While it runs, `SIGINT`, `SIGQUIT`, `SIGHUP`
+/// and `SIGTERM` are the command's: what only this process gets is passed on. An interrupt twice
+/// within a second, or a second `SIGTERM`, kills the tree, and the recording is whole nevertheless.
 ///
 /// # Errors
 /// See [`RecordError`]. With [`RecordError::Sink`] the command has run to its end.

@@ -1,11 +1,16 @@
 //! The recorder's own signals while a command runs.
 //!
 //! The command is in the recorder's process group, so a Ctrl-C reaches both: it is the command's
-//! to answer, and the recorder only writes down what it does. Who presses again within a second,
-//! or sends the recorder a second `SIGTERM`, wants the end. `SIGCHLD` wakes the loop. When the
-//! recording is over the signals do what they do by default.
+//! to answer, and the recorder only writes down what it does. What somebody sends to the recorder
+//! alone (`kill -INT`) is meant for the command and passed on. Nothing says whether a signal was
+//! sent to the recorder alone or to its whole group, so the recorder waits a moment: if the command
+//! gets the same signal by itself, that is enough. A second interrupt within a second, or a second
+//! `SIGTERM`, ends the tree. `SIGCHLD` wakes the loop. When the recording is over the signals do
+//! what they do by default.
 
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::WithRawSiginfo;
 use signal_hook::{SigId, flag, low_level};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,18 +19,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use vmarea_trace::event::Nanos;
 
+/// Signals that ask a program to end.
+const REQUESTS: [i32; 4] = [SIGINT, SIGQUIT, SIGHUP, SIGTERM];
+
 /// Two interrupts within this time end the recording.
 const TWICE: Nanos = 1_000_000_000;
+
+/// What comes within this time is one signal: sent to a process and to its group, for example, or
+/// to the recorder and the command.
+const ONE: Nanos = 200_000_000;
 
 /// What the user wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wish {
     /// Nothing new.
     None,
-    /// One interrupt, which the command got as well.
+    /// One signal from the terminal, which the command got as well.
     Interrupt,
-    /// The command is to end (`SIGTERM`): pass it on.
-    Terminate,
+    /// The command is to get this signal, which the recorder got alone.
+    Pass(i32),
     /// The recording is to end now.
     End,
 }
@@ -34,11 +46,9 @@ pub(crate) enum Wish {
 #[derive(Debug)]
 pub(crate) struct Signals {
     child: UnixStream,
-    interrupt: UnixStream,
-    terminate: UnixStream,
+    caught: SignalDelivery<UnixStream, WithRawSiginfo>,
     ids: Vec<SigId>,
-    interrupted: Nanos,
-    terminated: bool,
+    requests: Requests,
 }
 
 impl Signals {
@@ -47,51 +57,108 @@ impl Signals {
     /// # Errors
     /// When there are no descriptors left.
     pub(crate) fn catch() -> io::Result<Signals> {
-        let mut ids = Vec::new();
-        let wake_by = |signals: &[i32], ids: &mut Vec<SigId>| -> io::Result<UnixStream> {
-            let (read, write) = UnixStream::pair()?;
-            read.set_nonblocking(true)?;
-            for &signal in signals.iter().filter(|s| !is_ignored(**s)) {
-                ids.push(low_level::pipe::register(signal, write.try_clone()?)?);
-            }
-            Ok(read)
-        };
+        let (child, write) = UnixStream::pair()?;
+        child.set_nonblocking(true)?;
+        let ids = vec![low_level::pipe::register(SIGCHLD, write)?];
+        let (read, write) = UnixStream::pair()?;
+        let heeded = REQUESTS.into_iter().filter(|s| !is_ignored(*s));
         let signals = Signals {
-            child: wake_by(&[SIGCHLD], &mut ids)?,
-            interrupt: wake_by(&[SIGINT, SIGQUIT, SIGHUP], &mut ids)?,
-            terminate: wake_by(&[SIGTERM], &mut ids)?,
+            child,
+            caught: SignalDelivery::with_pipe(read, write, WithRawSiginfo, heeded)?,
             ids,
-            interrupted: 0,
-            terminated: false,
+            requests: Requests::default(),
         };
         begin_recording()?;
         Ok(signals)
     }
 
     /// Descriptors that become readable when one came.
-    pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 3] {
-        [
-            self.child.as_fd(),
-            self.interrupt.as_fd(),
-            self.terminate.as_fd(),
-        ]
+    pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
+        [self.child.as_fd(), self.caught.get_read().as_fd()]
     }
 
-    /// Takes what came until `now`.
-    pub(crate) fn take(&mut self, now: Nanos) -> Wish {
+    /// Takes what came until `now`. To be called before stops are collected: a signal that comes
+    /// after this ends the sleep.
+    pub(crate) fn take(&mut self, now: Nanos) {
         drain(&mut self.child);
-        let interrupted = drain(&mut self.interrupt) != 0;
-        if interrupted {
-            let before = std::mem::replace(&mut self.interrupted, now);
-            if before != 0 && now - before < TWICE {
-                return Wish::End;
+        for info in self.caught.pending() {
+            // Codes above 0 are the kernel's: the terminal sends to its whole foreground group.
+            self.requests.came(info.si_signo, info.si_code > 0, now);
+        }
+    }
+
+    /// What is to be done at `now`, after the stops that were there.
+    pub(crate) fn wish(&mut self, now: Nanos) -> Wish {
+        self.requests.next(now)
+    }
+
+    /// The command got a signal by itself.
+    pub(crate) fn command_got(&mut self, signal: i32, now: Nanos) {
+        self.requests.command_got(signal, now);
+    }
+
+    /// When [`Signals::wish`] is to be asked again at the latest.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        self.requests.waiting.map(|(_, due)| due)
+    }
+}
+
+/// What was asked for, and what of it is still to be done.
+#[derive(Debug, Default)]
+struct Requests {
+    /// The last signal that came, and when.
+    last: Option<(i32, Nanos)>,
+    /// The last one that the command got by itself, and when.
+    own: Option<(i32, Nanos)>,
+    /// To be passed on at this time, unless the command gets it by itself.
+    waiting: Option<(i32, Nanos)>,
+    /// A `SIGTERM` came.
+    terminated: bool,
+    /// One from the terminal came.
+    interrupted: bool,
+    /// The tree is to end.
+    end: bool,
+}
+
+impl Requests {
+    fn came(&mut self, signal: i32, from_terminal: bool, now: Nanos) {
+        let since = self.last.replace((signal, now));
+        let since = since.map(|(before, t)| (before, now.saturating_sub(t)));
+        if since.is_some_and(|(before, age)| before == signal && age < ONE) {
+            return;
+        }
+        self.end |= match signal {
+            SIGTERM => std::mem::replace(&mut self.terminated, true),
+            _ => since.is_some_and(|(before, age)| before != SIGTERM && age < TWICE),
+        };
+        if from_terminal {
+            self.interrupted = true;
+        } else {
+            self.waiting = Some((signal, now + ONE));
+        }
+    }
+
+    fn command_got(&mut self, signal: i32, now: Nanos) {
+        self.own = Some((signal, now));
+    }
+
+    fn next(&mut self, now: Nanos) -> Wish {
+        if self.end {
+            return Wish::End;
+        }
+        if let Some((signal, due)) = self.waiting {
+            // Its own may have come before ours.
+            let from = due.saturating_sub(2 * ONE);
+            if self.own.is_some_and(|(own, t)| own == signal && t >= from) {
+                self.waiting = None;
+            } else if now >= due {
+                self.waiting = None;
+                return Wish::Pass(signal);
             }
         }
-        match drain(&mut self.terminate) {
-            0 if interrupted => Wish::Interrupt,
-            0 => Wish::None,
-            1 if !std::mem::replace(&mut self.terminated, true) => Wish::Terminate,
-            _ => Wish::End,
+        match std::mem::take(&mut self.interrupted) {
+            true => Wish::Interrupt,
+            false => Wish::None,
         }
     }
 }
@@ -126,7 +193,7 @@ fn begin_recording() -> io::Result<()> {
     let mut recordings = RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner);
     if recordings.is_none() {
         let none = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGQUIT, SIGHUP, SIGTERM] {
+        for signal in REQUESTS {
             if !is_ignored(signal) {
                 flag::register_conditional_default(signal, Arc::clone(&none))?;
             }
@@ -141,14 +208,10 @@ fn begin_recording() -> io::Result<()> {
     Ok(())
 }
 
-/// Empties a socket and counts what was in it.
-fn drain(from: &mut UnixStream) -> usize {
+/// Empties a socket.
+fn drain(from: &mut UnixStream) {
     let mut bytes = [0; 64];
-    let mut count = 0;
-    while let Ok(n @ 1..) = from.read(&mut bytes) {
-        count += n;
-    }
-    count
+    while let Ok(1..) = from.read(&mut bytes) {}
 }
 
 /// True where this process ignores a signal.
@@ -159,4 +222,52 @@ fn is_ignored(signal: i32) -> bool {
         .find_map(|line| line.strip_prefix("SigIgn:"))
         .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Nanos = 10 * TWICE;
+
+    #[test]
+    fn what_the_recorder_got_alone_is_passed_on_after_a_moment() {
+        for signal in REQUESTS {
+            let mut requests = Requests::default();
+            requests.came(signal, false, T);
+            assert_eq!(requests.next(T), Wish::None);
+            assert_eq!(requests.next(T + ONE), Wish::Pass(signal));
+            assert_eq!(requests.next(T + 2 * ONE), Wish::None);
+        }
+    }
+
+    #[test]
+    fn what_the_command_gets_by_itself_is_not_passed_on() {
+        for (theirs, ours) in [(T, T + ONE / 2), (T + ONE / 2, T)] {
+            let mut requests = Requests::default();
+            requests.command_got(SIGINT, theirs);
+            requests.came(SIGINT, false, ours);
+            assert_eq!(requests.next(ours + ONE), Wish::None);
+        }
+        let mut requests = Requests::default();
+        requests.came(SIGINT, true, T);
+        assert_eq!(requests.next(T), Wish::Interrupt);
+        assert_eq!(requests.next(T + ONE), Wish::None);
+    }
+
+    #[test]
+    fn a_second_one_ends_the_tree_unless_it_is_the_first_one_again() {
+        let twice = |signal, between| {
+            let mut requests = Requests::default();
+            requests.came(signal, false, T);
+            requests.came(signal, false, T + between);
+            requests.next(T + between)
+        };
+        for signal in REQUESTS {
+            assert_eq!(twice(signal, ONE / 2), Wish::None);
+            assert_eq!(twice(signal, TWICE / 2), Wish::End);
+        }
+        assert_eq!(twice(SIGTERM, 2 * TWICE), Wish::End);
+        assert_ne!(twice(SIGINT, 2 * TWICE), Wish::End);
+    }
 }

@@ -48,6 +48,12 @@ pub(crate) enum Role {
     Touches(Reach),
     /// Opens a file for direct input and output, which reaches memory without faults.
     OpensDirect,
+    /// Sets a seccomp filter of the program's own.
+    SetsFilter,
+    /// May change the capabilities of the thread.
+    SetsCapabilities,
+    /// Wants to trace, which is the recorder's alone.
+    Traces,
 }
 
 /// Whose memory a call reaches, and how.
@@ -95,6 +101,8 @@ pub(crate) enum Data {
     Ioctl,
     /// `struct prctl_mm_map` of `PR_SET_MM_MAP`.
     MmMap,
+    /// The steps of a `struct sock_fprog`.
+    Filter { at: u8 },
 }
 
 /// Numbers that libc lacks, or has in another type.
@@ -111,6 +119,13 @@ pub(crate) mod number {
     pub(crate) const PR_OF_THE_MM: &[u32] = &[41, 65, 67];
 }
 
+/// Requests that make a tracer.
+const TRACING: &[u32] = &[
+    libc::PTRACE_TRACEME as u32,
+    libc::PTRACE_ATTACH as u32,
+    libc::PTRACE_SEIZE as u32,
+];
+const NEW_USER: u32 = libc::CLONE_NEWUSER as u32;
 const DIRECT: u32 = libc::O_DIRECT as u32;
 /// The limits that calls on address spaces ask for.
 const LIMITS: &[u32] = &[
@@ -135,6 +150,12 @@ const fn shapes(nr: i64) -> Row {
 
 const fn sets(nr: i64) -> Row {
     row(nr, &[], Role::Sets, Data::None)
+}
+
+/// The user's other ids decide capabilities on files only, group ids none, and what `prctl` changes
+/// (bounding and ambient set, secure bits) counts from the next `execve` or `setuid` on.
+const fn capabilities(nr: i64, when: &'static [Test]) -> Row {
+    row(nr, when, Role::SetsCapabilities, Data::None)
 }
 
 const fn touches(nr: i64, reach: Reach) -> Row {
@@ -256,9 +277,12 @@ pub(crate) static ROWS: &[Row] = &[
         Data::Limit { at: 2 },
     ),
     sets(libc::SYS_userfaultfd),
-    // UFFDIO_REGISTER and _UNREGISTER change mappings. The other commands of that family fill
-    // pages, often while the thread that waits for them is inside of a call: they must never be
-    // held back.
+    // UFFDIO_REGISTER and _UNREGISTER change mappings, and UFFDIO_API says which faults will wait.
+    // The other commands of that family fill, move, protect or poison pages, often while the
+    // thread that waits for them is inside of a call, and by the hundred thousand: they are not
+    // stopped. The one thing that they change about a mapping is that it may get an anon_vma
+    // (COPY, ZEROPAGE, MOVE, POISON into private memory), and so whether it has one is not known
+    // from its registration on.
     row(
         libc::SYS_ioctl,
         &[masked(1, 0xffff, 0xaa00)],
@@ -273,7 +297,7 @@ pub(crate) static ROWS: &[Row] = &[
     ),
     row(
         libc::SYS_ioctl,
-        &[masked(1, 0xff00, 0xaa00)],
+        &[masked(1, 0xffff, 0xaa3f)],
         Role::Sets,
         Data::Ioctl,
     ),
@@ -303,6 +327,34 @@ pub(crate) static ROWS: &[Row] = &[
         Data::None,
     ),
     row(libc::SYS_openat2, &[], Role::OpensDirect, Data::None),
+    capabilities(libc::SYS_setuid, &[]),
+    capabilities(libc::SYS_setreuid, &[]),
+    capabilities(libc::SYS_setresuid, &[]),
+    capabilities(libc::SYS_capset, &[]),
+    capabilities(libc::SYS_unshare, &[masked(0, NEW_USER, NEW_USER)]),
+    // The namespace is told by the descriptor where no flag says which one it is.
+    capabilities(libc::SYS_setns, &[one_of(1, &[0, NEW_USER])]),
+    row(
+        libc::SYS_ptrace,
+        &[one_of(0, TRACING)],
+        Role::Traces,
+        Data::None,
+    ),
+    row(
+        libc::SYS_seccomp,
+        &[is(0, libc::SECCOMP_SET_MODE_FILTER)],
+        Role::SetsFilter,
+        Data::Filter { at: 2 },
+    ),
+    row(
+        libc::SYS_prctl,
+        &[
+            is(0, libc::PR_SET_SECCOMP as u32),
+            is(1, libc::SECCOMP_MODE_FILTER),
+        ],
+        Role::SetsFilter,
+        Data::Filter { at: 2 },
+    ),
     row(
         libc::SYS_fcntl,
         &[is(1, libc::F_SETFL as u32), masked(2, DIRECT, DIRECT)],
@@ -310,12 +362,6 @@ pub(crate) static ROWS: &[Row] = &[
         Data::None,
     ),
 ];
-
-/// The row of a call that stopped with `data`, if it is one of ours.
-pub(crate) fn row_of(nr: u64, data: u32) -> Option<&'static Row> {
-    let row = ROWS.get(data as usize)?;
-    (u64::from(row.nr) == nr).then_some(row)
-}
 
 /// Calls on files that bypass the page cache. They are not in the filter: who has such a file is
 /// stopped at every call.

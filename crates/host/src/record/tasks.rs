@@ -11,6 +11,7 @@ use vmarea_trace::event::{MmId, Nanos, Snapshot};
 
 use super::files::Opened;
 use super::timeline::Alone;
+use super::untraced::Untraced;
 
 /// The address space of what is not recorded: the child before its first program, and 32-bit
 /// programs.
@@ -38,6 +39,8 @@ pub(crate) struct Task {
     pub call: Option<Pending>,
     /// It has passed its exit stop and counts as a user no more.
     pub leaving: bool,
+    /// What is to be put back where it stops first.
+    pub untraced: Option<Untraced>,
 }
 
 impl Task {
@@ -48,6 +51,7 @@ impl Task {
             mode,
             call: None,
             leaving: false,
+            untraced: None,
         }
     }
 }
@@ -69,6 +73,8 @@ pub(crate) struct Pending {
     pub alone: Alone,
     /// When it was let in; 0 while it waits.
     pub entry: Nanos,
+    /// What was changed so that its child is traced.
+    pub untraced: Option<Untraced>,
     /// Before `execve`: the last look at the address space that it leaves.
     pub last_look: Option<Snapshot>,
 }
@@ -83,6 +89,7 @@ impl Pending {
             file: None,
             alone: Alone::Yes,
             entry: 0,
+            untraced: None,
             last_look: None,
         }
     }
@@ -95,9 +102,9 @@ pub(crate) struct Space {
     pub users: u32,
     /// Calls that were recorded.
     pub calls: u64,
-    /// Threads inside of a call that changes it.
-    pub inside: Vec<i32>,
-    /// Threads that stand before one, and until when at most.
+    /// Threads inside of a call that changes it, and since when.
+    pub inside: Vec<(i32, Nanos)>,
+    /// Threads that stand before one, and since when.
     pub queue: VecDeque<(i32, Nanos)>,
     /// A remark on it was made that is to be made once.
     pub noted: bool,
@@ -106,11 +113,52 @@ pub(crate) struct Space {
 }
 
 impl Space {
+    /// When the first in the queue is let in although others are inside: once each of those has been
+    /// for a whole `turn`, and so may be waiting for just this thread. As long as calls come to an
+    /// end nobody is overdue, however many wait.
+    pub(crate) fn next_due(&self, turn: Nanos) -> Option<Nanos> {
+        self.queue.front()?;
+        let last = self.inside.iter().map(|(_, since)| *since).max();
+        Some(last.map_or(0, |since| since + turn))
+    }
+
+    /// Takes those out of the queue that are to be let in at `now`: the first that is due, and with
+    /// it all that have waited as long, for any of them may be the one that is waited for.
+    pub(crate) fn take_overdue(&mut self, now: Nanos, turn: Nanos) -> Vec<i32> {
+        if self.next_due(turn).is_none_or(|due| due > now) {
+            return Vec::new();
+        }
+        let as_long = |(_, since): &&(i32, Nanos)| since + turn <= now;
+        let count = self.queue.iter().take_while(as_long).count().max(1);
+        self.queue.drain(..count).map(|(tid, _)| tid).collect()
+    }
+
     /// Takes a thread out of the calls and the queue. Answers whether it was inside.
     pub(crate) fn leave_call(&mut self, tid: i32) -> bool {
         self.queue.retain(|(t, _)| *t != tid);
         let before = self.inside.len();
-        self.inside.retain(|t| *t != tid);
+        self.inside.retain(|(t, _)| *t != tid);
         self.inside.len() < before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_is_due_when_the_calls_inside_last() {
+        let mut space = Space::default();
+        assert_eq!(space.next_due(10), None);
+        space.inside = vec![(1, 100), (2, 150)];
+        assert_eq!(space.next_due(10), None);
+        space.queue.extend([(3, 151), (4, 155), (5, 160)]);
+        assert_eq!(space.next_due(10), Some(160));
+        assert_eq!(space.take_overdue(159, 10), []);
+        assert_eq!(space.take_overdue(165, 10), [3, 4]);
+        assert!(space.leave_call(2) && !space.leave_call(3));
+        assert_eq!(space.next_due(10), Some(110));
+        assert_eq!(space.take_overdue(165, 10), [5]);
+        assert_eq!(space.next_due(10), None);
     }
 }

@@ -19,24 +19,31 @@
 //! T2  The events of one item stay together: a fork and the birth of its child.
 //! T3  A call in flight holds back only what is after its entry, and for [`PATIENCE`] at most;
 //!     making a task and changing the program are waited for however long they take.
+//! T4  Only what stands at the time that the evidence names counts as evident. What comes too late
+//!     for its place stands where the stream is, and both it and what went past it overlap.
+
+mod overlap;
 
 use super::extent::Extent;
 use super::lives::{Lives, Place};
 use crate::samples::Sample;
+use overlap::{Window, mark_overlapping};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use vmarea_trace::event::{Access, Event, Fault, MmId, Nanos, Order, Tid};
 
 /// How long a call in flight may hold back the stream. A call that blocks for longer (it fills
 /// gigabytes, or waits for a user-space fault handler) is placed at its end.
-const PATIENCE: Nanos = 1_000_000_000;
-/// How long a fault waits for the lock that its thread may be about to take.
-const GRACE: Nanos = 2_000_000;
+const PATIENCE: Nanos = 5_000_000_000;
+/// How long a fault waits for the lock that its thread may be about to take: the lock may be held
+/// by a thread that waits for a processor.
+const GRACE: Nanos = 100_000_000;
 
 /// Why a call is in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flight {
-    /// It changes an address space that others may use meanwhile.
-    Shapes,
+    /// It changes an address space that others may use meanwhile, as far as is known beforehand
+    /// only there.
+    Shapes(MmId, Extent),
     /// It makes or moves a task, whose samples make no sense before that.
     MovesTask,
 }
@@ -72,12 +79,16 @@ struct InFlight {
     since: Nanos,
     flight: Flight,
     lock: Option<Lock>,
+    /// The stream has gone past it with something that may belong after it.
+    passed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Lock {
     t: Nanos,
     write: bool,
+    /// The sample came too late: it was taken some time before `t`.
+    late: bool,
 }
 
 #[derive(Debug)]
@@ -85,6 +96,7 @@ struct Unplaced {
     entry: Nanos,
     lock: Option<Lock>,
     not_after: Nanos,
+    passed: bool,
     call: Ended,
 }
 
@@ -92,19 +104,6 @@ struct Unplaced {
 enum Item {
     Fault { fault: Fault, locked: bool },
     Events(Vec<Event>),
-}
-
-/// The time during which a call may have taken effect, for faults of other threads.
-#[derive(Debug)]
-struct Window {
-    from: Nanos,
-    to: Nanos,
-    tid: i32,
-    sequence: u64,
-    /// The call was seen to take the lock.
-    evidence: bool,
-    extent: Extent,
-    hit: bool,
 }
 
 /// See the module.
@@ -128,6 +127,13 @@ pub(crate) struct Timeline {
     strays: u64,
 }
 
+impl InFlight {
+    /// True while what is after its begin waits for it.
+    fn holds(&self, now: Nanos) -> bool {
+        self.flight == Flight::MovesTask || now.saturating_sub(self.since) < PATIENCE
+    }
+}
+
 impl Timeline {
     /// Places events at `t`.
     pub(crate) fn push(&mut self, t: Nanos, events: Vec<Event>) {
@@ -139,6 +145,11 @@ impl Timeline {
     /// Says that whoever takes `mmap_lock` is seen to.
     pub(crate) fn expect_locks(&mut self) {
         self.locks_are_seen = true;
+    }
+
+    /// True where whoever takes `mmap_lock` is seen to.
+    pub(crate) fn sees_locks(&self) -> bool {
+        self.locks_are_seen
     }
 
     /// Says that from now on several tasks use `mm`.
@@ -157,6 +168,7 @@ impl Timeline {
             since: since.max(self.left_until),
             flight,
             lock: None,
+            passed: false,
         };
         self.in_flight.insert(tid, call);
     }
@@ -178,6 +190,7 @@ impl Timeline {
             entry: begun.since.max(self.left_until),
             lock: begun.lock,
             not_after: call.exit,
+            passed: begun.passed,
             call,
         };
         self.unplaced.entry(tid).or_default().push_back(unplaced);
@@ -196,12 +209,8 @@ impl Timeline {
 
     /// Lets out what is settled at time `now`.
     pub(crate) fn advance(&mut self, now: Nanos, out: &mut dyn FnMut(Event)) {
-        let held = self
-            .in_flight
-            .values()
-            .filter(|f| f.flight == Flight::MovesTask || now - f.since.min(now) < PATIENCE)
-            .map(|f| f.since)
-            .min();
+        let flights = self.in_flight.values();
+        let held = flights.filter(|f| f.holds(now)).map(|f| f.since).min();
         let ready = self.watermark.min(held.map_or(Nanos::MAX, |t| t - 1));
         self.take_samples(ready);
         self.place_calls(ready);
@@ -258,7 +267,13 @@ impl Timeline {
                     };
                     self.fault(t, tid, addr, access, kernel);
                 }
-                Sample::LockTaken { t, tid, write, .. } => self.lock_taken(tid, Lock { t, write }),
+                Sample::LockTaken {
+                    t,
+                    tid,
+                    write,
+                    late,
+                    ..
+                } => self.lock_taken(tid, Lock { t, write, late }),
                 Sample::Lost { t, count } => self.push(t, vec![Event::Lost { count, t }]),
             }
             self.samples.pop_front();
@@ -323,6 +338,9 @@ impl Timeline {
         };
         // The lock that a thread takes on its way out is not its last fault's.
         let place = self.lives.at(tid, lock.t);
+        if lock.late {
+            return;
+        }
         if let Some(&Item::Fault { mut fault, .. }) = self.items.get(&key)
             && place == Some(Place::In(fault.mm))
         {
@@ -360,24 +378,28 @@ impl Timeline {
             entry,
             lock,
             not_after,
+            passed,
             mut call,
         } = unplaced;
         if let Some(child) = call.child {
             self.births.remove(&child);
         }
+        // A time at which the stream is no more says nothing of what has left since.
+        let lock = lock.filter(|lock| !lock.late && lock.t >= entry.max(self.left_until));
         let t = lock.map_or(not_after, |lock| lock.t).max(entry);
         let evidence = lock.is_some();
         for event in &mut call.events {
             set_time(event, t);
         }
-        if call.alone == Alone::No && !evidence {
+        if passed || call.alone == Alone::No && !evidence {
             mark_overlapping(&mut call.events);
         }
         let (mm, to) = (call.mm, call.exit);
-        // Only a fault that takes the lock changes more than pages; where locks are seen, one
-        // that took none matters in its own place only.
+        // Only a fault that takes the lock changes more than pages; one that took none matters in
+        // its own place only. Where locks are not seen, not even all faults are, and what hangs on
+        // them is taken for undecided anyway.
         let extent = match call.events.first() {
-            Some(Event::Call(call)) if self.locks_are_seen => Extent::of(call),
+            Some(Event::Call(call)) => Extent::of(call),
             _ => Extent::Anywhere,
         };
         let (_, sequence) = self.place(t, Item::Events(call.events));
@@ -404,13 +426,15 @@ impl Timeline {
             }
             match first.remove() {
                 Item::Fault { mut fault, locked } => {
-                    if self.overlaps(&fault, locked) {
+                    let matters = |extent: &Extent| locked || extent.holds(fault.addr);
+                    let passes = self.passes((fault.mm, fault.tid), t, matters);
+                    if self.overlaps(&fault, locked) || passes {
                         fault.order = Order::Overlapping;
                     }
                     out(Event::Fault(fault));
                 }
                 Item::Events(mut events) => {
-                    if self.was_hit(&events, sequence) {
+                    if self.was_hit(&events, sequence) | self.call_passes(&events, t) {
                         mark_overlapping(&mut events);
                     }
                     events.into_iter().for_each(&mut *out);
@@ -427,46 +451,6 @@ impl Timeline {
         });
         self.shared.retain(|_, ended| *ended >= until);
         self.lives.forget_before(until);
-    }
-
-    /// True where a call of another thread may have taken effect before or after this fault.
-    fn overlaps(&mut self, fault: &Fault, locked: bool) -> bool {
-        let Some(windows) = self.windows.get_mut(&fault.mm) else {
-            return false;
-        };
-        let mut overlaps = false;
-        for w in windows.iter_mut() {
-            let meanwhile = w.from <= fault.t && fault.t <= w.to && w.tid != fault.tid.0;
-            // A fault that took the lock may have changed what a call elsewhere looks at.
-            let matters = match w.extent {
-                Extent::Ranges([(0, 0), (0, 0)]) => false,
-                extent => locked || extent.holds(fault.addr),
-            };
-            if meanwhile && matters && !(w.evidence && locked) {
-                w.hit = true;
-                overlaps = true;
-            }
-        }
-        overlaps
-    }
-
-    fn was_hit(&self, events: &[Event], sequence: u64) -> bool {
-        let Some(Event::Call(call)) = events.first() else {
-            return false;
-        };
-        self.windows
-            .get(&call.mm)
-            .is_some_and(|ws| ws.iter().any(|w| w.sequence == sequence && w.hit))
-    }
-}
-
-fn mark_overlapping(events: &mut [Event]) {
-    for event in events {
-        match event {
-            Event::Call(call) => call.order = Order::Overlapping,
-            Event::Touch(touch) => touch.order = Order::Overlapping,
-            _ => {}
-        }
     }
 }
 

@@ -9,25 +9,28 @@ use super::command::Command;
 use super::emitter::Emitter;
 use super::files::Files;
 use super::look::Looks;
+use super::sandbox::Sandboxes;
 use super::signals::{Signals, Wish};
+use super::sources::{header, open_samples, open_view};
+use super::stops::{Stop, Stops, Tree};
 use super::tasks::{Mode, Space, Task, UNRECORDED};
 use super::timeline::Timeline;
-use super::{CallStack, Faults, InKernel, Options, Outcome, Progress, RecordError, Sink, Stacks};
-use crate::samples::{Samples, Start};
+use super::{CallStack, Options, Outcome, Progress, RecordError, Sink, Stacks};
+use crate::samples::Samples;
 use crate::sys::ptrace::{self, Resume};
 use crate::sys::spawn::{Privileges, Started};
-use crate::system;
-use crate::view::KernelView;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, Signal};
 use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use vmarea_trace::event::{Event, FaultSource, Header, MmId, Nanos};
+use vmarea_trace::event::{Event, FaultSource, MmId, Nanos};
 
-/// At most this long a thread waits for another to leave a call.
-pub(crate) const TURN: Nanos = 20_000_000;
+/// How long a thread waits for others that stay inside of a call, where the locks tell in which
+/// order calls take effect, and where nothing else does.
+const TURN: Nanos = 20_000_000;
+const TURN_UNTOLD: Nanos = 100_000_000;
 /// How often the rings are emptied and the stream moved on, at least while something happens.
 const PUMP: Nanos = 10_000_000;
 /// How often the caller hears of progress.
@@ -40,9 +43,6 @@ const SLEEP_UNTOLD: Nanos = 20_000_000;
 /// comes to its feet.
 const SPIN: Nanos = 50_000;
 
-/// `__WALL | __WNOTHREAD`: every kind of child, of this thread only.
-const OWN_CHILDREN: u32 = 0x4000_0000 | 0x2000_0000;
-
 /// A recording that runs.
 pub(crate) struct Tracer<'a> {
     pub(super) tasks: HashMap<i32, Task>,
@@ -53,6 +53,11 @@ pub(crate) struct Tracer<'a> {
     pub(super) command: Command,
     pub(super) checkpoint: Option<NonZeroU64>,
     pub(super) stacks: Stacks,
+    pub(super) sandboxes: Sandboxes,
+    /// Tasks that were to be made with `CLONE_UNTRACED`.
+    pub(super) untraced: u64,
+    /// It was said that only the recorder traces.
+    pub(super) tracing_noted: bool,
     pub(super) pidfds: HashMap<i32, OwnedFd>,
     /// First stops of tasks whose parents have not told of them yet.
     pub(super) early: HashMap<i32, i32>,
@@ -67,6 +72,7 @@ pub(crate) struct Tracer<'a> {
     emitter: Emitter<'a>,
     progress: &'a mut dyn FnMut(Progress),
     signals: Signals,
+    stops: Stops,
     started: Started,
     notes: Vec<String>,
     pumped: Nanos,
@@ -118,6 +124,9 @@ impl<'a> Tracer<'a> {
             command,
             checkpoint: options.checkpoint,
             stacks: options.stacks,
+            sandboxes: Sandboxes::default(),
+            untraced: 0,
+            tracing_noted: false,
             pidfds: HashMap::new(),
             early: HashMap::new(),
             root,
@@ -129,6 +138,7 @@ impl<'a> Tracer<'a> {
             emitter: Emitter::new(sink),
             progress,
             signals,
+            stops: Stops::default(),
             started,
             notes: Vec::new(),
             pumped: 0,
@@ -153,16 +163,11 @@ impl<'a> Tracer<'a> {
     /// [`RecordError`], where the command could not be executed or the sink failed.
     pub(crate) fn follow(mut self) -> Result<Outcome, RecordError> {
         loop {
-            // Before the stops that they tell of: a signal that comes after this ends the sleep.
-            match self.signals.take(clock()) {
-                Wish::None => {}
-                Wish::Interrupt if self.root_status.is_none() => {}
-                Wish::Interrupt | Wish::Terminate => self.terminate(),
-                Wish::End => self.kill_all(),
-            }
+            self.signals.take(clock());
             if !self.take_stops()? {
                 break;
             }
+            self.heed_signals();
             self.adopt_orphans();
             let now = clock();
             self.let_in_overdue(now);
@@ -174,28 +179,47 @@ impl<'a> Tracer<'a> {
         self.finish()
     }
 
+    fn heed_signals(&mut self) {
+        match self.signals.wish(clock()) {
+            Wish::None => {}
+            Wish::Interrupt if self.root_status.is_none() => {}
+            Wish::Interrupt => self.pass_on(libc::SIGTERM),
+            // It got it by itself, and has not come to it yet.
+            Wish::Pass(signal) if has_pending(self.root, signal) => {}
+            Wish::Pass(signal) => self.pass_on(signal),
+            Wish::End => self.kill_all(),
+        }
+    }
+
     /// Handles every stop that waits. Answers false when nothing is left to be traced.
     fn take_stops(&mut self) -> Result<bool, RecordError> {
-        let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(OWN_CHILDREN);
         let mut handled = None;
         loop {
-            match rustix::process::wait(options) {
-                Ok(Some((tid, status))) => {
-                    let now = clock();
-                    handled = Some(now);
-                    self.report(tid.as_raw_nonzero().get(), status.as_raw(), now);
-                    if now - self.pumped >= PUMP {
-                        self.pump(now);
-                        self.let_in_overdue(now);
-                    }
+            let begun = clock();
+            let tree = self.stops.collect(clock);
+            let tree = tree.map_err(|error| RecordError::Follow(error.into()))?;
+            let mut any = false;
+            while let Some(Stop { tid, status, t }) = self.stops.next() {
+                any = true;
+                self.report(tid, status, t);
+                let now = clock();
+                if now - self.pumped >= PUMP {
+                    self.pump(now);
+                    // There may be no end of stops.
+                    self.signals.take(now);
+                    self.heed_signals();
                 }
-                Ok(None) if handled.is_some_and(|at| clock() - at < SPIN) => {
-                    std::thread::yield_now();
-                }
-                Ok(None) => return Ok(!self.tasks.is_empty() || !self.early.is_empty()),
-                Err(rustix::io::Errno::CHILD) => return Ok(false),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(RecordError::Follow(error.into())),
+            }
+            // What has come to its end meanwhile is not collected yet.
+            self.let_in_overdue(begun);
+            if any {
+                handled = Some(clock());
+            } else if tree == Tree::Gone {
+                return Ok(false);
+            } else if handled.is_some_and(|at| clock() - at < SPIN) {
+                std::thread::yield_now();
+            } else {
+                return Ok(!self.tasks.is_empty() || !self.early.is_empty());
             }
         }
     }
@@ -214,9 +238,22 @@ impl<'a> Tracer<'a> {
     pub(super) fn stopped(&mut self, tid: i32, status: i32, now: Nanos) {
         const AT_SYSCALL: i32 = libc::SIGTRAP | 0x80;
         let signal = libc::WSTOPSIG(status);
+        let task = self.tasks.get_mut(&tid);
+        if let Some(untraced) = task.and_then(|task| task.untraced.take()) {
+            untraced.restore(tid);
+        }
         match status >> 16 {
             0 if signal == AT_SYSCALL => self.at_syscall(tid, now),
-            0 => self.resume(tid, signal),
+            0 => {
+                if self
+                    .tasks
+                    .get(&tid)
+                    .is_some_and(|task| task.pid == self.root)
+                {
+                    self.signals.command_got(signal, now);
+                }
+                self.resume(tid, signal);
+            }
             libc::PTRACE_EVENT_SECCOMP => self.at_filter(tid, now),
             libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
                 self.has_child(tid, now);
@@ -241,8 +278,16 @@ impl<'a> Tracer<'a> {
             (Mode::Filtered, None) => Resume::Continue,
             _ => Resume::UntilSyscall,
         };
-        if !ptrace::is_reported(tid) {
+        if !self.stops.waits(tid) && !ptrace::is_reported(tid) {
             let _ = ptrace::resume(tid, how, signal);
+        }
+    }
+
+    /// How long a thread waits for others that stay inside of a call.
+    pub(super) fn turn(&self) -> Nanos {
+        match self.timeline.sees_locks() {
+            true => TURN,
+            false => TURN_UNTOLD,
         }
     }
 
@@ -283,6 +328,9 @@ impl<'a> Tracer<'a> {
         let (emitter, files) = (&mut self.emitter, &self.files);
         self.timeline
             .advance(now, &mut |event| emitter.emit(&event, files));
+        if now - self.reported >= REPORT {
+            emitter.tick();
+        }
         if self.emitter.has_failed() && !failed_before {
             let text = "the trace cannot be written any more: the command runs on unrecorded";
             (self.progress)(Progress::Note(text.to_owned()));
@@ -300,8 +348,9 @@ impl<'a> Tracer<'a> {
         } else {
             SLEEP
         };
-        let deadline = self.spaces.values().filter_map(|s| s.queue.front());
-        let until = deadline.map(|(_, until)| *until).min();
+        let turn = self.turn();
+        let until = self.spaces.values().filter_map(|s| s.next_due(turn));
+        let until = until.chain(self.signals.deadline()).min();
         let nanos = until.map_or(longest, |until| until.saturating_sub(now).min(longest));
         let mut fds: Vec<PollFd<'_>> = self
             .signals
@@ -329,17 +378,17 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// Passes a wish to end on to the command, or to what it left behind.
-    fn terminate(&self) {
+    /// Passes a wish to end on to the command, or asks what it left behind to end.
+    fn pass_on(&self, signal: i32) {
         match self.root_status {
-            None => send(self.root, Signal::TERM),
-            Some(_) => self.processes().for_each(|pid| send(pid, Signal::TERM)),
+            None => send(self.root, signal),
+            Some(_) => self.processes().for_each(|pid| send(pid, libc::SIGTERM)),
         }
     }
 
     /// Ends the tree. A program whose filter has lost its tracer cannot run on.
     pub(super) fn kill_all(&self) {
-        self.processes().for_each(|pid| send(pid, Signal::KILL));
+        self.processes().for_each(|pid| send(pid, libc::SIGKILL));
     }
 
     fn processes(&self) -> impl Iterator<Item = i32> {
@@ -348,6 +397,13 @@ impl<'a> Tracer<'a> {
     }
 
     fn finish(mut self) -> Result<Outcome, RecordError> {
+        match self.untraced {
+            0 => {}
+            1 => self.note("1 task was made with CLONE_UNTRACED: recorded nevertheless".to_owned()),
+            n => self.note(format!(
+                "{n} tasks were made with CLONE_UNTRACED: recorded nevertheless"
+            )),
+        }
         self.finish_samples();
         if let Some(failure) = self.failure.take() {
             return Err(failure);
@@ -399,42 +455,6 @@ impl<'a> Tracer<'a> {
     }
 }
 
-fn header(options: &Options, samples: Option<&Samples>, kernel_view: bool) -> Header {
-    let words = options.command.iter();
-    Header {
-        command: words.map(|w| w.to_string_lossy().into_owned()).collect(),
-        faults: samples.map(Samples::source).unwrap_or_default(),
-        kernel_view,
-        writer: concat!("vmarea ", env!("CARGO_PKG_VERSION")).to_owned(),
-        ..system::header()
-    }
-}
-
-fn open_view(choice: InKernel, notes: &mut Vec<String>) -> Option<KernelView> {
-    if choice == InKernel::Skip {
-        return None;
-    }
-    KernelView::open()
-        .map_err(|error| notes.push(format!("without the kernel's own view: {error}")))
-        .ok()
-}
-
-fn open_samples(choice: Faults, pid: i32, notes: &mut Vec<String>) -> Option<Samples> {
-    if choice == Faults::Skip {
-        return None;
-    }
-    match Samples::open_at(pid, Start::Exec) {
-        Ok(samples) => {
-            notes.extend_from_slice(samples.notes());
-            Some(samples)
-        }
-        Err(error) => {
-            notes.push(format!("without page faults: {error}"));
-            None
-        }
-    }
-}
-
 fn is_stop_signal(signal: i32) -> bool {
     matches!(
         signal,
@@ -442,8 +462,20 @@ fn is_stop_signal(signal: i32) -> bool {
     )
 }
 
-fn send(pid: i32, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(pid) {
+/// True where a signal has been sent to a process and not been taken.
+fn has_pending(pid: i32, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let masks = status.lines().filter_map(|line| {
+        line.strip_prefix("SigPnd:")
+            .or(line.strip_prefix("ShdPnd:"))
+    });
+    masks
+        .filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .any(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+fn send(pid: i32, signal: i32) {
+    if let (Some(pid), Some(signal)) = (Pid::from_raw(pid), Signal::from_named_raw(signal)) {
         // It may have gone, or run under another user by now.
         let _: io::Result<()> = rustix::process::kill_process(pid, signal).map_err(Into::into);
     }

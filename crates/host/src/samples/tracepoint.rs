@@ -123,6 +123,7 @@ impl Tracepoints {
                 tid,
                 mm,
                 write,
+                late: false,
             }));
         }
         let (fault, kernel) = match id {

@@ -188,6 +188,24 @@ impl Registers {
         self
     }
 
+    /// These registers of a thread before a call, which is not to be done and has this result.
+    pub(crate) fn without_call(mut self, result: i64) -> Registers {
+        arch::forget_call(&mut self.words);
+        self.words[arch::RESULT] = result.cast_unsigned();
+        self
+    }
+
+    /// The first argument of the call before which a thread stands.
+    pub(crate) fn first_argument(&self) -> u64 {
+        self.words[arch::ARGS[0]]
+    }
+
+    /// These registers, with another first argument of the call.
+    pub(crate) fn with_first_argument(mut self, value: u64) -> Registers {
+        self.words[arch::ARGS[0]] = value;
+        self
+    }
+
     /// What the call answered.
     pub(crate) fn result(&self) -> i64 {
         self.words[arch::RESULT].cast_signed()

@@ -142,6 +142,46 @@ pub(crate) fn result_register(tid: i32) -> io::Result<i64> {
     Ok(inject::registers(tid)?.result())
 }
 
+/// Makes the call before which a task stands fail with `ENOSYS` without being done.
+///
+/// # Errors
+/// `ESRCH` where the task was killed meanwhile.
+pub(crate) fn refuse_call(tid: i32) -> io::Result<()> {
+    let registers = inject::registers(tid)?;
+    inject::set_registers(tid, &registers.without_call(-i64::from(libc::ENOSYS)))
+}
+
+/// The first argument of the call before which a task stands.
+///
+/// # Errors
+/// `ESRCH` where the task was killed meanwhile.
+pub(crate) fn first_argument(tid: i32) -> io::Result<u64> {
+    Ok(inject::registers(tid)?.first_argument())
+}
+
+/// Replaces the first argument of the call in which a task stands.
+///
+/// # Errors
+/// `ESRCH` where the task was killed meanwhile.
+pub(crate) fn set_first_argument(tid: i32, value: u64) -> io::Result<()> {
+    let registers = inject::registers(tid)?;
+    inject::set_registers(tid, &registers.with_first_argument(value))
+}
+
+/// Writes a word into the memory of a stopped task, as a debugger does: also where the task itself
+/// may not write.
+///
+/// # Errors
+/// `EIO` where there is no memory; `ESRCH` where the task was killed meanwhile.
+pub(crate) fn poke(tid: i32, addr: u64, word: u64) -> io::Result<()> {
+    // SAFETY: changes memory of the traced task only.
+    let answer = unsafe { libc::ptrace(libc::PTRACE_POKEDATA, tid, addr, word) };
+    if answer == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// The number of the call in which a task stands at its exit stop, or was last.
 ///
 /// # Errors

@@ -22,13 +22,23 @@ pub fn mm_info(pid: i32) -> MmInfo {
     fill_limits(&mut info, &read("limits"));
     fill_status(&mut info, &read("status"));
     info.personality = u64::from_str_radix(read("personality").trim(), 16).ok();
-    // The kernel asks for the capability in the first user namespace; of another one what
-    // `status` says does not count.
-    let namespace = fs::read_link(format!("/proc/{pid}/ns/user"));
-    if namespace.is_ok_and(|name| name.as_os_str() != FIRST_USER_NAMESPACE) {
-        info.cap_ipc_lock = Some(false);
-    }
+    info.cap_ipc_lock = capabilities(pid).map(|mask| mask >> CAP_IPC_LOCK & 1 == 1);
     info
+}
+
+/// The effective capabilities of a thread in the first user namespace, which is where calls on
+/// address spaces ask for them. `None` where it has gone.
+pub fn capabilities(tid: i32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let mask = effective(&status)?;
+    let namespace = fs::read_link(format!("/proc/{tid}/ns/user"));
+    // Of another namespace what `status` says does not count.
+    let elsewhere = namespace.is_ok_and(|name| name.as_os_str() != FIRST_USER_NAMESPACE);
+    Some(if elsewhere { 0 } else { mask })
+}
+
+fn effective(status: &str) -> Option<u64> {
+    u64::from_str_radix(field(status, "CapEff")?, 16).ok()
 }
 
 /// Addresses of `/proc/PID/stat`, which are 0 for those who may not see them.
@@ -71,9 +81,6 @@ fn fill_status(info: &mut MmInfo, text: &str) {
     };
     info.total_vm = pages("VmSize");
     info.locked_vm = pages("VmLck");
-    info.cap_ipc_lock = field(text, "CapEff")
-        .and_then(|mask| u64::from_str_radix(mask, 16).ok())
-        .map(|mask| mask >> CAP_IPC_LOCK & 1 == 1);
     info.thp_disabled = match field(text, "THP_enabled") {
         Some("0") => Some(true),
         Some("1") => Some(false),
@@ -115,11 +122,10 @@ mod tests {
         assert_eq!(info.rlimit_data, Some(u64::MAX));
         assert_eq!(info.rlimit_stack, Some(8 << 20));
         assert_eq!(info.rlimit_as, None);
-        fill_status(
-            &mut info,
-            "Name:\tVmLck: 1 kB\nVmLck:\t      16 kB\nCapEff:\t0000000000004000\nTHP_enabled:\t0\n",
-        );
-        assert_eq!(info.cap_ipc_lock, Some(true));
+        let status =
+            "Name:\tVmLck: 1 kB\nVmLck:\t      16 kB\nCapEff:\t0000000000004000\nTHP_enabled:\t0\n";
+        fill_status(&mut info, status);
+        assert_eq!(effective(status), Some(1 << CAP_IPC_LOCK));
         assert_eq!(info.thp_disabled, Some(true));
         assert_eq!(
             info.locked_vm,

@@ -3,6 +3,7 @@
 
 mod stream;
 mod support;
+mod unseen;
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -63,7 +64,8 @@ fn every_call_with_its_arguments_and_files() {
     assert_eq!(file(memfd).size, 8192);
     let limits = calls(&r.events, libc::SYS_prlimit64);
     let limit = limits.last().expect("setrlimit");
-    let words: Vec<u8> = [1u64 << 20, 1 << 21]
+    // Whose limit it is, beside the limit.
+    let words: Vec<u8> = [1u64 << 20, 1 << 21, limit.tid.0 as u64]
         .iter()
         .flat_map(|n| n.to_ne_bytes())
         .collect();

@@ -116,19 +116,12 @@ impl World {
                 shmdt(space, mm, addr);
                 None
             }
-            Action::Limit { resource, bytes } => {
-                limit(space, mm, resource, bytes);
+            Action::Setting(setting) => {
+                set(space, mm, setting);
                 None
             }
-            Action::Prctl { args } => match space.prctl(mm, args) {
-                // The kernel did it: the rules are those of an older one, which does not know it.
-                Err(Errno::EINVAL) => None,
-                done => raw(done),
-            },
-            Action::ReadImpliesExec(on) => {
-                let _ = space.set_layout(mm, |layout| layout.read_implies_exec = on);
-                None
-            }
+            // The replayer knows whose they are: `rights`.
+            Action::Limit { .. } | Action::Capabilities { .. } => None,
             Action::Nothing | Action::Opaque(_) => None,
         };
         self.count(call.mm, mm);
@@ -249,16 +242,16 @@ fn shmdt(space: &Space, mm: MmId, addr: u64) {
     }
 }
 
-fn limit(space: &Space, mm: MmId, resource: u32, bytes: u64) {
-    const DATA: u32 = 2;
-    const STACK: u32 = 3;
-    const MEMLOCK: u32 = 8;
-    const AS: u32 = 9;
-    let _ = space.set_limits(mm, |limits| match resource {
-        DATA => limits.data = bytes,
-        STACK => limits.stack = bytes,
-        MEMLOCK => limits.memlock = bytes,
-        AS => limits.address_space = bytes,
-        _ => {}
+fn set(space: &Space, mm: MmId, setting: Setting) {
+    let _ = space.set_layout(mm, |layout| match setting {
+        Setting::ThpDisable(on) => {
+            layout.thp_disabled = if on {
+                ThpDisabled::Completely
+            } else {
+                ThpDisabled::No
+            };
+        }
+        Setting::MemoryMerge(on) => layout.merge_any = on,
+        Setting::ReadImpliesExec(on) => layout.read_implies_exec = on,
     });
 }

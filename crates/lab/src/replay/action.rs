@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use vmarea::call::mlock::LockPages;
 use vmarea::values::call_flags::{MapFlags, MclFlags, MremapFlags, from_register};
 use vmarea::values::{File, FileId, FileKind};
-use vmarea_trace::event::{Call, FileRef, Inode, InodeId, InodeKind};
+use vmarea_trace::event::{Call, FileRef, Inode, InodeId, InodeKind, Tid};
 use vmarea_trace::sysno;
 
 /// What to do. The arguments have the names of the manual pages.
@@ -68,12 +68,19 @@ pub enum Action {
     },
     /// `shmdt`, that succeeded: the segment at `addr` goes.
     Shmdt { addr: u64 },
-    /// `setrlimit`, `prlimit64`: a soft limit of this process.
-    Limit { resource: u32, bytes: u64 },
-    /// `prctl`, as far as it matters: the option and its arguments.
-    Prctl { args: [u64; 5] },
-    /// `READ_IMPLIES_EXEC` of `personality`.
-    ReadImpliesExec(bool),
+    /// `setrlimit`, `prlimit64`: a soft and a hard limit of a process: the caller's own, or that
+    /// of number `of`.
+    Limit {
+        resource: u32,
+        soft: u64,
+        hard: u64,
+        of: Option<Tid>,
+    },
+    /// `setuid` and its kin, `capset`, `unshare`, `setns`: the capabilities of the calling thread
+    /// from here on.
+    Capabilities { mask: u64 },
+    /// `prctl` and `personality`, as far as they matter.
+    Setting(Setting),
     /// Nothing for an address space, or nothing that shows before another event.
     Nothing,
     /// Not modelled; the text says what.
@@ -221,6 +228,17 @@ impl Files {
             sysno::PRLIMIT64 => limit(call, b as u32),
             sysno::SETRLIMIT => limit(call, a as u32),
             sysno::PRCTL => prctl(call),
+            sysno::SETUID
+            | sysno::SETREUID
+            | sysno::SETRESUID
+            | sysno::CAPSET
+            | sysno::UNSHARE
+            | sysno::SETNS => match call.data.first_chunk() {
+                Some(mask) if call.ret >= 0 => Action::Capabilities {
+                    mask: u64::from_le_bytes(*mask),
+                },
+                _ => Action::Nothing,
+            },
             sysno::PERSONALITY if call.ret >= 0 && a != 0xffff_ffff => {
                 Action::ReadImpliesExec(a & 0x40_0000 != 0)
             }
@@ -282,12 +300,32 @@ impl Files {
 }
 
 fn limit(call: &Call, resource: u32) -> Action {
-    match call.data.first_chunk::<8>() {
-        Some(soft) if call.ret == 0 => Action::Limit {
-            resource,
-            bytes: u64::from_le_bytes(*soft),
-        },
-        _ => Action::Nothing,
+    let mut words = call.data.chunks_exact(8).map(|word| {
+        let word = word.first_chunk().expect("a chunk of eight bytes");
+        u64::from_le_bytes(*word)
+    });
+    let (Some(soft), hard, target) = (words.next(), words.next(), words.next()) else {
+        return Action::Nothing;
+    };
+    // Without the third word (`setrlimit`, an import) all there is is the number that was named.
+    let named = if call.nr == sysno::PRLIMIT64 {
+        call.args[0]
+    } else {
+        0
+    };
+    let of = match (named, target) {
+        (0, _) => None,
+        (_, Some(0)) => return Action::Nothing,
+        (_, Some(pid)) | (pid, None) => Some(Tid(pid as i32)),
+    };
+    if call.ret != 0 {
+        return Action::Nothing;
+    }
+    Action::Limit {
+        resource,
+        soft,
+        hard: hard.unwrap_or(u64::MAX),
+        of,
     }
 }
 
@@ -314,7 +352,7 @@ fn prctl(call: &Call) -> Action {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmarea_trace::event::{MmId, Order, Tid};
+    use vmarea_trace::event::{MmId, Order};
 
     #[test]
     fn the_offset_of_an_anonymous_mapping_is_kept_because_it_is_checked() {

@@ -107,7 +107,7 @@ fn layout(info: &MmInfo, vmas: &[SnapVma]) -> Layout {
     }
 }
 
-fn limits(info: &MmInfo) -> Limits {
+pub(super) fn limits(info: &MmInfo) -> Limits {
     let default = Limits::default();
     Limits {
         address_space: info.rlimit_as.unwrap_or(default.address_space),

@@ -14,14 +14,16 @@ pub mod action;
 pub mod counterfactual;
 pub mod import;
 pub mod machine;
+mod overlapping;
 pub mod report;
-mod tasks;
+mod rights;
 pub mod verify;
 pub mod world;
 
 pub use report::{Difference, PolicyReport, Report, Verify};
 
 use action::{Action, Files};
+use rights::Rights;
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
@@ -106,7 +108,7 @@ pub(crate) struct Known {
     pub(crate) doubtful: bool,
     /// Calls overlapped, and no evidence told which came first.
     pub(crate) unordered: bool,
-    /// Overlapping calls whose result does not fit yet.
+    /// Overlapping calls that wait for what shows their order.
     pub(crate) deferred: Vec<(Action, Call)>,
     /// The last call, for reports.
     pub(crate) last_call: Option<Call>,
@@ -141,6 +143,7 @@ pub struct Replayer {
     counterfactual: counterfactual::Shared,
     /// Calls that wait for others to come first, over all address spaces.
     waiting: usize,
+    rights: Rights,
 }
 
 impl Replayer {
@@ -181,6 +184,7 @@ impl Replayer {
             lossy: false,
             counterfactual,
             waiting: 0,
+            rights: Rights::default(),
         })
     }
 
@@ -195,11 +199,13 @@ impl Replayer {
                 self.report.faults += 1;
                 self.doubt(fault.mm, fault.order);
                 self.settle(fault.mm, Some(fault.tid));
+                self.give_rights(fault.tid, fault.mm);
                 for world in &mut self.worlds {
                     world.fault(fault);
                 }
             }
             Event::Call(call) => {
+                self.rights.is_born(call);
                 if call.order == Order::Overlapping
                     && let Some(known) = self.known.get_mut(&call.mm)
                 {
@@ -233,8 +239,8 @@ impl Replayer {
                 self.lossy = true;
             }
             Event::Note(note) => self.report.notes.push(note.clone()),
-            Event::TaskStart { tid, mm, .. } => self.task_start(*tid, *mm),
-            Event::TaskEnd { tid, .. } => self.tasks.ends(*tid),
+            Event::TaskStart { tid, pid, mm, .. } => self.rights.starts(*tid, *pid, *mm),
+            Event::TaskEnd { tid, .. } => self.rights.ends(*tid),
             Event::End { .. } => {}
         }
         if self.validate {
@@ -280,6 +286,15 @@ impl Replayer {
             && let Some(known) = self.known.get_mut(&mm)
         {
             known.doubtful = true;
+        }
+    }
+
+    /// What a thread may holds in the address space on which it acts.
+    fn give_rights(&mut self, tid: Tid, mm: MmId) {
+        if let Some(limits) = self.rights.before(tid, mm) {
+            for world in &mut self.worlds {
+                world.set_limits(mm, limits);
+            }
         }
     }
 
@@ -341,49 +356,28 @@ impl Replayer {
                 .or_default() += 1;
             return;
         }
-        if call.order == Order::Overlapping && !self.worlds[0].is_plausible(&action, call) {
-            // Another thread's call that follows in the trace may have come first.
-            known.deferred.push((action, call.clone()));
-            self.waiting += 1;
-            return;
+        match action {
+            Action::Limit {
+                resource,
+                soft,
+                hard,
+                of,
+            } => self.rights.limit(call.tid, of, resource, (soft, hard)),
+            Action::Capabilities { mask } => self.rights.capabilities(call.tid, mask),
+            _ => {}
+        }
+        match call.order {
+            Order::Exact => self.settle_unmaps(call.mm),
+            Order::Overlapping if self.waits(&action, call) => return,
+            Order::Overlapping => {}
         }
         self.act(&action, call);
         self.retry(call.mm);
     }
 
-    /// Calls that waited for others to come first, if they fit now.
-    fn retry(&mut self, mm: MmId) {
-        while self.waiting > 0 {
-            let (Some(known), world) = (self.known.get_mut(&mm), &mut self.worlds[0]) else {
-                return;
-            };
-            let fits = |(action, call): &(Action, Call)| world.is_plausible(action, call);
-            let Some(at) = known.deferred.iter().position(fits) else {
-                return;
-            };
-            let (action, call) = known.deferred.remove(at);
-            self.waiting -= 1;
-            self.act(&action, &call);
-        }
-    }
-
-    /// Calls that waited in vain are done now: all, or those of the thread that goes on.
-    fn settle(&mut self, mm: MmId, of: Option<Tid>) {
-        if self.waiting == 0 {
-            return;
-        }
-        let waits = |(_, call): &(Action, Call)| of.is_none_or(|tid| call.tid == tid);
-        while let Some(known) = self.known.get_mut(&mm)
-            && let Some(at) = known.deferred.iter().position(waits)
-        {
-            let (action, call) = known.deferred.remove(at);
-            self.waiting -= 1;
-            self.act(&action, &call);
-        }
-    }
-
     /// Does a call in every world, and compares.
     fn act(&mut self, action: &Action, call: &Call) {
+        self.give_rights(call.tid, call.mm);
         let Some(known) = self.known.get_mut(&call.mm) else {
             return;
         };
@@ -436,6 +430,8 @@ impl Replayer {
             for world in &mut self.worlds {
                 import::import(world, &mut self.files, snapshot);
             }
+            let info = snapshot.info.clone().unwrap_or_default();
+            self.rights.taken_over(snapshot.mm, import::limits(&info));
             return;
         }
         let incomplete =
@@ -458,6 +454,7 @@ impl Replayer {
         } else if snapshot.exact {
             self.report.verify.resyncs += 1;
             import::import(world, &mut self.files, snapshot);
+            self.rights.is_set(snapshot.mm);
         }
     }
 }

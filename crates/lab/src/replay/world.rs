@@ -94,6 +94,14 @@ impl World {
         self.adopt(mm, id);
     }
 
+    /// Sets what the next to act on an address space may.
+    pub fn set_limits(&mut self, mm: TraceMm, limits: Limits) {
+        if let Some(mm) = self.mm(mm) {
+            // The address space exists.
+            let _ = self.space.set_limits(mm, |l| *l = limits);
+        }
+    }
+
     fn adopt(&mut self, mm: TraceMm, id: Result<MmId, Errno>) {
         self.mm_end(mm);
         if let Ok(id) = id {

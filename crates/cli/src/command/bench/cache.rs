@@ -95,7 +95,7 @@ impl Cache {
 /// The trace of a command, ready to be read.
 fn record(console: &Console, command: &[OsString]) -> Result<File> {
     let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
-    let mut sink = TraceSink::new(&mut file);
+    let mut sink = TraceSink::nameless(&mut file);
     let outcome = recording::record(console, command, None, Stacks::Skip, &mut sink)?;
     sink.finish()?;
     if outcome.status != 0 {

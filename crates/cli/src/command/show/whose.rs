@@ -142,7 +142,7 @@ impl Source {
             });
         }
         let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
-        let mut sink = TraceSink::new(&mut file);
+        let mut sink = TraceSink::nameless(&mut file);
         let outcome = RecordingArgs::of(command.to_vec()).record(console, &mut sink)?;
         sink.finish()?;
         for note in &outcome.notes {

@@ -4,6 +4,8 @@ use super::*;
 use vmarea_trace::event::{Call, MmStart, Origin};
 
 const MM: MmId = MmId(1);
+/// A call that changes the page at 0x1000.
+const SHAPES: Flight = Flight::Shapes(MM, Extent::Ranges([(0x1000, 0x2000), (0, 0)]));
 
 /// A timeline of one address space that threads 1 and 2 share, where locks are seen.
 fn shared() -> Timeline {
@@ -63,6 +65,7 @@ fn lock(t: Nanos, tid: i32, write: bool) -> Sample {
         tid,
         mm: 0,
         write,
+        late: false,
     }
 }
 
@@ -86,7 +89,7 @@ fn summary(events: &[Event]) -> Vec<(char, i32, Nanos, Order)> {
 #[test]
 fn a_call_counts_when_it_took_the_lock() {
     let mut timeline = shared();
-    timeline.call_begins(1, 100, Flight::Shapes);
+    timeline.call_begins(1, 100, SHAPES);
     timeline.call_ends(1, ended(200, vec![unmap(1)]));
     let mut samples = vec![
         fault(110, 2, 0x1000),
@@ -120,12 +123,19 @@ fn without_evidence_both_are_marked() {
     let mut timeline = Timeline::default();
     timeline.share(MM);
     timeline.lives.moves(2, 0, Place::In(MM));
-    timeline.call_begins(1, 100, Flight::Shapes);
+    timeline.call_begins(1, 100, SHAPES);
     timeline.call_ends(1, ended(200, vec![unmap(1)]));
-    timeline.samples(&mut vec![fault(150, 2, 0x8000), fault(250, 2, 0x8000)], 300);
+    let mut samples = vec![
+        fault(140, 2, 0x8000),
+        fault(150, 2, 0x1000),
+        fault(250, 2, 0x1000),
+    ];
+    timeline.samples(&mut samples, 300);
     assert_eq!(
         summary(&all(timeline)),
         [
+            // Elsewhere.
+            ('f', 2, 140, Order::Exact),
             ('f', 2, 150, Order::Overlapping),
             ('c', 1, 200, Order::Overlapping),
             ('f', 2, 250, Order::Exact),
@@ -171,7 +181,7 @@ fn the_lock_taken_at_the_end_of_a_thread_is_not_its_last_faults() {
 #[test]
 fn a_call_that_blocks_does_not_hold_the_stream_for_ever() {
     let mut timeline = shared();
-    timeline.call_begins(1, 100, Flight::Shapes);
+    timeline.call_begins(1, 100, SHAPES);
     timeline.samples(&mut vec![fault(150, 2, 0x8000)], 10 * PATIENCE);
     let mut events = Vec::new();
     timeline.advance(PATIENCE / 2, &mut |event| events.push(event));
@@ -182,6 +192,61 @@ fn a_call_that_blocks_does_not_hold_the_stream_for_ever() {
     timeline.call_ends(1, ended(late + 1, vec![unmap(1)]));
     timeline.finish(&mut |event| events.push(event));
     assert_eq!(summary(&events)[1], ('c', 1, late + 1, Order::Exact));
+}
+
+#[test]
+fn a_lock_from_before_the_stream_is_no_evidence() {
+    let mut timeline = shared();
+    timeline.call_begins(1, 100, SHAPES);
+    timeline.call_begins(2, 300, SHAPES);
+    timeline.call_ends(2, ended(400, vec![unmap(2)]));
+    // Elsewhere, in its range, and where it does not matter any more.
+    let faults = [
+        fault(500, 2, 0x8000),
+        fault(600, 2, 0x1000),
+        fault(20 * PATIENCE, 2, 0x1000),
+    ];
+    let mut samples = vec![lock(150, 1, true), lock(350, 2, true)];
+    samples.extend(faults);
+    timeline.samples(&mut samples, 10 * PATIENCE);
+    let mut events = Vec::new();
+    timeline.advance(2 * PATIENCE, &mut |event| events.push(event));
+    assert_eq!(events.len(), 3, "{events:?}");
+    timeline.call_ends(1, ended(10 * PATIENCE + 1, vec![unmap(1)]));
+    timeline.finish(&mut |event| events.push(event));
+    let (exact, overlapping) = (Order::Exact, Order::Overlapping);
+    let orders: Vec<_> = summary(&events).iter().map(|s| (s.0, s.1, s.3)).collect();
+    assert_eq!(
+        orders,
+        [
+            ('c', 2, overlapping),
+            ('f', 2, exact),
+            ('f', 2, overlapping),
+            ('c', 1, overlapping),
+            ('f', 2, exact),
+        ]
+    );
+}
+
+#[test]
+fn a_lock_that_is_told_too_late_is_no_evidence() {
+    let mut timeline = shared();
+    timeline.call_begins(1, 100, SHAPES);
+    let alone = Alone::No;
+    let events = vec![unmap(1)];
+    timeline.call_ends(
+        1,
+        Ended {
+            alone,
+            ..ended(200, events)
+        },
+    );
+    let mut late = lock(120, 1, true);
+    if let Sample::LockTaken { late, .. } = &mut late {
+        *late = true;
+    }
+    timeline.samples(&mut vec![late], 400);
+    assert_eq!(summary(&all(timeline)), [('c', 1, 200, Order::Overlapping)]);
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! Stops of a filter: of the recorder's, before the calls of the table, or of the program's own.
+//!
+//! A stop that the program's filter makes means a tracer that the program does not have: the call
+//! fails as it would without any. For all others the call is let in ([`super::calls`]), or waits
+//! until no other of the address space is inside.
+
+use super::filter;
+use super::memory;
+use super::sandbox::CallData;
+use super::table::Role;
+use super::tasks::{Pending, UNRECORDED};
+use super::timeline::Alone;
+use super::tracer::Tracer;
+use crate::sys::ptrace::{self, SyscallStop};
+use vmarea_trace::event::Nanos;
+
+const CLONE_VM: u64 = libc::CLONE_VM as u64;
+
+impl Tracer<'_> {
+    /// A thread stands where the filter stopped it.
+    pub(super) fn at_filter(&mut self, tid: i32, now: Nanos) {
+        let Ok((arch, SyscallStop::Seccomp { nr, args, data })) = ptrace::syscall_stop(tid) else {
+            return self.resume(tid, 0);
+        };
+        if self.is_for_another_tracer(tid, (arch, nr, args), data) {
+            // As where there is no tracer.
+            let _ = ptrace::refuse_call(tid);
+            return self.resume(tid, 0);
+        }
+        let Some(row) = filter::row_of(data) else {
+            self.note_foreign_call(tid);
+            return self.resume(tid, 0);
+        };
+        let (nr, args) = match nr as i64 {
+            libc::SYS_clone3 => (libc::SYS_clone as u32, clone3_args(tid, &args)),
+            _ => (row.nr, args),
+        };
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        let call = task.call.insert(Pending::new(row, nr, args));
+        let serial = row.role == Role::Shapes
+            || row.role == Role::Clones && call.clone_flags() & CLONE_VM == 0;
+        let mm = task.mm;
+        if let Some(space) = self.spaces.get_mut(&mm)
+            && serial
+            && mm != UNRECORDED
+        {
+            if !space.inside.is_empty() {
+                space.queue.push_back((tid, now));
+                return;
+            }
+            space.inside.push((tid, now));
+        }
+        self.let_in(tid, Alone::Yes);
+    }
+
+    /// True where a filter of the program made the stop, or would have without ours.
+    fn is_for_another_tracer(
+        &self,
+        tid: i32,
+        (arch, nr, args): (u32, u64, [u64; 6]),
+        value: u32,
+    ) -> bool {
+        let mut call = CallData {
+            nr: nr as u32,
+            arch,
+            ip: 0,
+            args,
+        };
+        if !filter::is_ours(&call, value) {
+            return true;
+        }
+        self.sandboxes.has(tid) && {
+            call.ip = ptrace::stack_registers(tid).map_or(0, |[ip, ..]| ip);
+            self.sandboxes.trace(tid, &call)
+        }
+    }
+
+    /// Threads have a filter of their own from here on, if the call has succeeded.
+    pub(super) fn has_set_filter(&mut self, tid: i32, pid: i32, call: &Pending, ret: i64) {
+        let flags = match i64::from(call.nr) {
+            libc::SYS_seccomp => call.args[1],
+            _ => 0,
+        };
+        // A positive result is a descriptor, or a thread that cannot follow.
+        let listens = flags & libc::SECCOMP_FILTER_FLAG_NEW_LISTENER != 0;
+        if ret != 0 && !(ret > 0 && listens) {
+            return;
+        }
+        let all = flags & libc::SECCOMP_FILTER_FLAG_TSYNC != 0;
+        let threads = self.tasks.iter();
+        let tids = threads.filter(|(other, task)| **other == tid || all && task.pid == pid);
+        self.sandboxes.set(&call.data, tids.map(|(tid, _)| *tid));
+    }
+
+    /// Says once why a debugger, or the leak check of AddressSanitizer, does not work.
+    pub(super) fn note_tracing(&mut self, pid: i32, ret: i64) {
+        let refused = ret == -i64::from(libc::EPERM);
+        if refused && !std::mem::replace(&mut self.tracing_noted, true) {
+            self.note(format!(
+                "process {pid} may not trace while it is recorded (a debugger? for the leak check \
+                 of AddressSanitizer set ASAN_OPTIONS=detect_leaks=0)"
+            ));
+        }
+    }
+
+    fn note_foreign_call(&mut self, tid: i32) {
+        let Some(mm) = self.tasks.get(&tid).map(|task| task.mm) else {
+            return;
+        };
+        let space = self.spaces.entry(mm).or_default();
+        if mm != UNRECORDED && !std::mem::replace(&mut space.noted, true) {
+            self.note(format!(
+                "thread {tid} makes 32-bit system calls, which are not recorded"
+            ));
+        }
+    }
+}
+
+/// The arguments of `clone3` as `clone` would have them.
+fn clone3_args(tid: i32, args: &[u64; 6]) -> [u64; 6] {
+    // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size
+    let words = memory::words(tid, args[0], 7);
+    match words.as_slice() {
+        &[flags, _, _, _, signal, stack, size] => {
+            let top = if stack == 0 {
+                0
+            } else {
+                stack.wrapping_add(size)
+            };
+            [flags | signal, top, 0, 0, 0, 0]
+        }
+        _ => [0; 6],
+    }
+}

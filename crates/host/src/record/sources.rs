@@ -1,0 +1,46 @@
+//! What a recording draws on besides `ptrace`: samples and the kernel's own view, where permitted.
+
+use super::{Faults, InKernel, Options};
+use crate::samples::{Samples, Start};
+use crate::system;
+use crate::view::KernelView;
+use vmarea_trace::event::Header;
+
+/// What is known before the first event.
+pub(super) fn header(options: &Options, samples: Option<&Samples>, kernel_view: bool) -> Header {
+    let words = options.command.iter();
+    Header {
+        command: words.map(|w| w.to_string_lossy().into_owned()).collect(),
+        faults: samples.map(Samples::source).unwrap_or_default(),
+        kernel_view,
+        writer: concat!("vmarea ", env!("CARGO_PKG_VERSION")).to_owned(),
+        ..system::header()
+    }
+}
+
+/// Opens the kernel's own view, or notes why there is none.
+pub(super) fn open_view(choice: InKernel, notes: &mut Vec<String>) -> Option<KernelView> {
+    if choice == InKernel::Skip {
+        return None;
+    }
+    KernelView::open()
+        .map_err(|error| notes.push(format!("without the kernel's own view: {error}")))
+        .ok()
+}
+
+/// Opens the rings for faults of a child before its `execve`, or notes why there are none.
+pub(super) fn open_samples(choice: Faults, pid: i32, notes: &mut Vec<String>) -> Option<Samples> {
+    if choice == Faults::Skip {
+        return None;
+    }
+    match Samples::open_at(pid, Start::Exec) {
+        Ok(samples) => {
+            notes.extend_from_slice(samples.notes());
+            Some(samples)
+        }
+        Err(error) => {
+            notes.push(format!("without page faults: {error}"));
+            None
+        }
+    }
+}

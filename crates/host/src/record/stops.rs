@@ -1,0 +1,108 @@
+//! Stops that the kernel has reported and that are still to be handled.
+//!
+//! `wait` looks through the traced threads in a fixed order and reports the first that has
+//! something to say. Where each report is handled before the next is asked for, a few threads that
+//! stop all the time keep the others from being heard, for seconds. So everything that is there is
+//! collected first, and handled in that order: no thread is heard twice before another is heard
+//! once.
+
+use rustix::io::Errno;
+use rustix::process::WaitOptions;
+use std::collections::{HashMap, VecDeque};
+use vmarea_trace::event::Nanos;
+
+/// `__WALL | __WNOTHREAD`: every kind of child, of this thread only.
+const OWN_CHILDREN: u32 = 0x4000_0000 | 0x2000_0000;
+
+/// What `wait` said of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stop {
+    /// The thread.
+    pub tid: i32,
+    /// Its wait status.
+    pub status: i32,
+    /// When it was collected: the thread has stood there since then at the latest.
+    pub t: Nanos,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Stops {
+    queue: VecDeque<Stop>,
+    /// How many of them each thread has.
+    of: HashMap<i32, u32>,
+}
+
+/// What is left of the traced tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tree {
+    /// There are threads, stopped or running.
+    Alive,
+    /// There are none.
+    Gone,
+}
+
+impl Stops {
+    /// Takes all that the kernel has to report.
+    ///
+    /// # Errors
+    /// Those of `wait`, but `ECHILD` and `EINTR`.
+    pub(crate) fn collect(&mut self, clock: impl Fn() -> Nanos) -> Result<Tree, Errno> {
+        let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(OWN_CHILDREN);
+        loop {
+            match rustix::process::wait(options) {
+                Ok(Some((tid, status))) => self.push(Stop {
+                    tid: tid.as_raw_nonzero().get(),
+                    status: status.as_raw(),
+                    t: clock(),
+                }),
+                Ok(None) => return Ok(Tree::Alive),
+                Err(Errno::CHILD) => return Ok(Tree::Gone),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn push(&mut self, stop: Stop) {
+        *self.of.entry(stop.tid).or_default() += 1;
+        self.queue.push_back(stop);
+    }
+
+    /// The next to be handled.
+    pub(crate) fn next(&mut self) -> Option<Stop> {
+        let stop = self.queue.pop_front()?;
+        if let Some(count) = self.of.get_mut(&stop.tid) {
+            *count -= 1;
+            if *count == 0 {
+                self.of.remove(&stop.tid);
+            }
+        }
+        Some(stop)
+    }
+
+    /// True where a later report of the thread waits: it was killed, and stands elsewhere by now.
+    pub(crate) fn waits(&self, tid: i32) -> bool {
+        self.of.contains_key(&tid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_waits_as_long_as_one_of_its_reports_does() {
+        let stop = |tid, t| Stop { tid, status: 0, t };
+        let mut stops = Stops::default();
+        for one in [stop(7, 1), stop(8, 2), stop(7, 3)] {
+            stops.push(one);
+        }
+        assert_eq!(stops.next(), Some(stop(7, 1)));
+        assert!(stops.waits(7) && stops.waits(8));
+        assert_eq!(stops.next(), Some(stop(8, 2)));
+        assert!(stops.waits(7) && !stops.waits(8));
+        assert_eq!(stops.next(), Some(stop(7, 3)));
+        assert!(!stops.waits(7) && stops.next().is_none());
+    }
+}

@@ -1,0 +1,95 @@
+//! What a program must not notice: other filters' stops, children that are not to be traced, and
+//! that the recorder has only two hands.
+
+use super::support::{compile, record_into, run};
+use super::{calls, said, stream};
+use std::process::Command;
+use vmarea_host::record::Options;
+
+/// What a program says without a recorder.
+fn natively(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn no_thread_is_heard_again_and_again_before_the_others() {
+    let program = compile("fair", &[]);
+    let r = run(&[program.to_str().unwrap()]);
+    assert_eq!(r.exit_code(), 0);
+    stream::check(&r.events);
+    let (most, least) = (said(&r.output, "most"), said(&r.output, "least"));
+    // A factor of some thousands where it goes wrong; what the kernel's scheduler does is within this.
+    assert!(least * 10 > most, "{}", r.output);
+}
+
+#[test]
+fn a_filter_that_means_another_tracer_refuses_the_call() {
+    let program = compile("ret_trace", &[]);
+    let program = program.to_str().unwrap();
+    for first in ["0", "0xa5c0"] {
+        assert_eq!(natively(program, &[first]), "wrong 0\n");
+        let r = run(&[program, first]);
+        assert_eq!(r.output, "wrong 0\n", "values from {first}");
+        stream::check(&r.events);
+    }
+}
+
+#[test]
+fn a_child_that_is_not_to_be_traced_runs_as_any_other() {
+    let program = compile("untraced", &[]);
+    let program = program.to_str().unwrap();
+    let right = "thread 0 fork 0 clone3 0 refused 1\n";
+    assert_eq!(natively(program, &[]), right);
+    let r = run(&[program]);
+    assert_eq!(r.output, right);
+    stream::check(&r.events);
+    let told = r
+        .outcome
+        .notes
+        .iter()
+        .any(|note| note.starts_with("3 tasks") && note.contains("CLONE_UNTRACED"));
+    assert!(told, "{:?}", r.outcome.notes);
+    // Their calls are recorded.
+    assert!(calls(&r.events, libc::SYS_mmap).len() >= 3);
+}
+
+#[test]
+fn who_wants_to_trace_is_told_about_once() {
+    let source = "import ctypes, os, signal
+libc = ctypes.CDLL(None, use_errno=True)
+child = os.fork() or signal.pause()
+refused = [libc.ptrace(0, 0, 0, 0), libc.ptrace(16, child, 0, 0)]
+print(refused, ctypes.get_errno())
+os.kill(child, signal.SIGKILL)";
+    let r = run(&["python3", "-c", source]);
+    assert_eq!(r.output, "[-1, -1] 1\n");
+    let told = r.outcome.notes.iter();
+    assert_eq!(
+        told.filter(|note| note.contains("detect_leaks=0")).count(),
+        1
+    );
+}
+
+#[test]
+fn what_fills_pages_for_others_does_not_stop() {
+    let program = compile("uffd", &[]);
+    let mut events = Vec::new();
+    let command = vec![program.into()];
+    let options = Options {
+        command,
+        ..Options::default()
+    };
+    let outcome = record_into(options, &mut events).unwrap();
+    if libc::WEXITSTATUS(outcome.status) == 77 {
+        eprintln!("no userfaultfd for this user: skipped");
+        return;
+    }
+    assert_eq!(outcome.status, 0);
+    let requests: Vec<u64> = calls(&events, libc::SYS_ioctl)
+        .iter()
+        .map(|call| call.args[1] & 0xffff)
+        .collect();
+    assert_eq!(requests, [0xaa3f, 0xaa00, 0xaa01]);
+}

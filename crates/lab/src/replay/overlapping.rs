@@ -1,0 +1,220 @@
+//! Calls whose order was not seen, put in one that the kernel's addresses allow.
+//!
+//! A mapping that was given an address shows what was free then: it came after the call that freed
+//! the address, and before one that freed a better place. So a mapping that does not fit yet waits
+//! for those that follow in the trace, and an unmapping waits until a mapping needs its range, or
+//! until its thread goes on.
+
+use super::Replayer;
+use super::act::place;
+use super::action::Action;
+use vmarea::call::mmap::Placement;
+use vmarea_trace::event::{Call, MmId, Tid};
+
+type Waiting = (Action, Call);
+
+impl Replayer {
+    /// True for an overlapping call that has to wait, and does so from here on. What must have come
+    /// before it is done.
+    pub(super) fn waits(&mut self, action: &Action, call: &Call) -> bool {
+        if let Some(placed) = placed(action, call) {
+            self.act_deferred(call.mm, |(action, _)| meets(unmapped(action), placed));
+        }
+        let waits = match unmapped(action) {
+            // Some mapping that waits needs this range.
+            range @ Some(_) if call.ret == 0 => !self.known.get(&call.mm).is_some_and(|known| {
+                let mut waiting = known.deferred.iter();
+                waiting.any(|(action, call)| placed(action, call).is_some_and(|p| meets(range, p)))
+            }),
+            _ => !self.worlds[0].is_plausible(action, call),
+        };
+        if waits && let Some(known) = self.known.get_mut(&call.mm) {
+            known.deferred.push((action.clone(), call.clone()));
+            self.waiting += 1;
+        }
+        waits
+    }
+
+    /// Calls that waited for others to come first, if they fit now.
+    pub(super) fn retry(&mut self, mm: MmId) {
+        while self.waiting > 0 {
+            let (Some(known), world) = (self.known.get_mut(&mm), &mut self.worlds[0]) else {
+                return;
+            };
+            let fits = |(action, call): &Waiting| {
+                unmapped(action).is_none() && world.is_plausible(action, call)
+            };
+            let Some(at) = known.deferred.iter().position(fits) else {
+                return;
+            };
+            let (action, call) = known.deferred.remove(at);
+            self.waiting -= 1;
+            self.act(&action, &call);
+        }
+    }
+
+    /// Calls that waited in vain are done now: all, or those of the thread that goes on.
+    pub(super) fn settle(&mut self, mm: MmId, of: Option<Tid>) {
+        self.act_deferred(mm, |(_, call)| of.is_none_or(|tid| call.tid == tid));
+    }
+
+    /// Unmappings that waited are done now: what comes next came after them.
+    pub(super) fn settle_unmaps(&mut self, mm: MmId) {
+        self.act_deferred(mm, |(action, _)| unmapped(action).is_some());
+    }
+
+    fn act_deferred(&mut self, mm: MmId, which: impl Fn(&Waiting) -> bool) {
+        if self.waiting == 0 {
+            return;
+        }
+        while let Some(known) = self.known.get_mut(&mm)
+            && let Some(at) = known.deferred.iter().position(&which)
+        {
+            let (action, call) = known.deferred.remove(at);
+            self.waiting -= 1;
+            self.act(&action, &call);
+        }
+    }
+}
+
+/// First byte and first byte after.
+type Range = (u64, u64);
+
+/// The range that a call frees.
+fn unmapped(action: &Action) -> Option<Range> {
+    match *action {
+        Action::Munmap { addr, len } => Some((addr, addr.saturating_add(len))),
+        _ => None,
+    }
+}
+
+/// The range that a mapping was given.
+fn placed(action: &Action, call: &Call) -> Option<Range> {
+    let len = match *action {
+        Action::Mmap { len, .. } => len,
+        Action::Mremap { new_len, .. } => new_len,
+        _ => return None,
+    };
+    match place(call.ret) {
+        Placement::At(there) => Some((there, there.saturating_add(len))),
+        Placement::Search => None,
+    }
+}
+
+fn meets(freed: Option<Range>, placed: Range) -> bool {
+    freed.is_some_and(|freed| freed.0 < placed.1 && placed.0 < freed.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Options, Report};
+    use super::*;
+    use vmarea_trace::event::{Event, Header, MmInfo, MmStart, Order, Origin, Reason, Snapshot};
+    use vmarea_trace::sysno;
+
+    const MM: MmId = MmId(1);
+    const BASE: u64 = 0x7f00_0010_0000;
+    const PAGE: u64 = 0x1000;
+
+    fn call(tid: i32, nr: u32, args: [u64; 6], ret: u64, order: Order) -> Event {
+        Event::Call(Call {
+            tid: Tid(tid),
+            mm: MM,
+            nr,
+            args,
+            ret: ret as i64,
+            t: 0,
+            order,
+            file: None,
+            data: Vec::new(),
+        })
+    }
+
+    fn map(tid: i32, pages: u64, there: u64, order: Order) -> Event {
+        let args = [0, pages * PAGE, 3, 0x22, u64::MAX, 0];
+        call(tid, sysno::MMAP, args, there, order)
+    }
+
+    fn unmap(tid: i32, addr: u64, pages: u64, order: Order) -> Event {
+        let args = [addr, pages * PAGE, 0, 0, 0, 0];
+        call(tid, sysno::MUNMAP, args, 0, order)
+    }
+
+    /// Replays calls in an empty address space whose mappings begin below `BASE`.
+    fn replay(calls: &[Event]) -> Report {
+        let header = Header {
+            page_size: 4096,
+            ..Header::default()
+        };
+        let mut replayer = Replayer::new(&header, &Options::default()).unwrap();
+        let start = MmStart {
+            mm: MM,
+            origin: Origin::Exec,
+            t: 0,
+        };
+        let info = MmInfo {
+            mmap_base: Some(BASE),
+            ..MmInfo::default()
+        };
+        let snapshot = Snapshot {
+            mm: MM,
+            reason: Reason::Exec,
+            t: 0,
+            exact: true,
+            info: Some(info),
+            vmas: Vec::new(),
+        };
+        let begin = [Event::MmStart(start), Event::Snapshot(snapshot)];
+        for event in begin.iter().chain(calls) {
+            replayer.event(event).unwrap();
+        }
+        replayer.finish()
+    }
+
+    fn judged(calls: &[Event]) -> (u64, u64) {
+        let verify = replay(calls).verify;
+        assert!(verify.results_compared >= calls.len() as u64, "{verify:?}");
+        (verify.differences, verify.undecided)
+    }
+
+    #[test]
+    fn a_mapping_that_does_not_use_a_hole_came_before_it() {
+        let (exact, both) = (Order::Exact, Order::Overlapping);
+        let calls = [
+            map(1, 4, BASE - 4 * PAGE, exact),
+            unmap(2, BASE - 3 * PAGE, 1, both),
+            map(1, 1, BASE - 5 * PAGE, both),
+            map(1, 1, BASE - 3 * PAGE, exact),
+        ];
+        assert_eq!(judged(&calls), (0, 0));
+    }
+
+    #[test]
+    fn a_mapping_that_uses_a_hole_came_after_it() {
+        let (exact, both) = (Order::Exact, Order::Overlapping);
+        let hole = BASE - 3 * PAGE;
+        let begin = map(1, 4, BASE - 4 * PAGE, exact);
+        for calls in [
+            [
+                begin.clone(),
+                unmap(2, hole, 1, both),
+                map(1, 1, hole, both),
+            ],
+            [begin, map(1, 1, hole, both), unmap(2, hole, 1, both)],
+        ] {
+            let calls = [&calls[..], &[map(2, 1, BASE - 5 * PAGE, exact)]].concat();
+            assert_eq!(judged(&calls), (0, 0), "{calls:?}");
+        }
+    }
+
+    #[test]
+    fn what_waited_in_vain_is_done() {
+        let both = Order::Overlapping;
+        let calls = [
+            map(1, 4, BASE - 4 * PAGE, Order::Exact),
+            unmap(2, BASE - 4 * PAGE, 4, both),
+            map(2, 1, BASE - PAGE, Order::Exact),
+        ];
+        assert_eq!(judged(&calls), (0, 0));
+    }
+}

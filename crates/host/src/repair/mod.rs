@@ -336,6 +336,29 @@ pub enum RepairError {
         "an earlier repair of process {0} was left in the middle: vmarea merge --resume -p {0}"
     )]
     Unfinished(i32),
+    /// It must not run as it is.
+    #[error(
+        "process {pid} is left stopped: {what}: {cause}; vmarea merge --resume -p {pid} tries again"
+    )]
+    LeftStopped {
+        /// Which.
+        pid: i32,
+        /// Why, and where what of its memory is.
+        what: String,
+        /// What the kernel answered.
+        cause: io::Error,
+    },
+    /// It is whole and runs on, with something of ours in it.
+    #[error(
+        "process {pid} is whole and runs on, but the kernel would not take out what the repair had put \
+         into it: {cause}; vmarea merge --resume -p {pid} tries again"
+    )]
+    LeftBehind {
+        /// Which.
+        pid: i32,
+        /// What the kernel answered.
+        cause: io::Error,
+    },
     /// Pages could not be brought back; they are where it says.
     #[error("pages of {start:#x}-{end:#x} could not be brought back from {temporary:#x}: {cause}")]
     Stranded {

@@ -11,6 +11,8 @@
 //! O2  whether the swap was done shows in the process: the fresh mapping is at its first place or not
 
 mod copied;
+mod home;
+mod pages;
 mod session;
 mod stopped;
 mod tools;
@@ -30,8 +32,8 @@ use crate::maps;
 use crate::sys::uffd::{self, Uffd};
 use crate::view::{KernelView, View};
 
+use home::bring_home;
 use session::Session;
-use stopped::finish_piece;
 use tools::{clear_up, take_out};
 
 /// What could be done to a process.
@@ -207,15 +209,12 @@ impl Outside {
         if state.stopping.is_some() {
             let held = target.hold_again(&state, &mut journal)?;
             if let (Some(tools), Some(piece)) = (state.tools, state.piece) {
-                match tools.way {
-                    Way::Move => finish_piece(&held, &tools, piece, self.pid)?,
-                    Way::Copy => copied::finish_piece(&held, &tools, piece, self.pid)?,
-                }
+                bring_home(&held, &tools, piece)?;
                 journal.whole().map_err(journal_failed)?;
             }
             if let (Some(tools), true) = (state.tools, state.clearing) {
                 if !is_gone {
-                    take_out(&held, &mut journal, &tools)?;
+                    take_out(&held, &mut journal, tools)?;
                 }
                 state.tools = None;
             }

@@ -8,15 +8,16 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::copied::copy_piece;
-use super::stopped::{is_as_planned, run_piece};
+use super::home::{bring_home, must_stand};
+use super::stopped::{Done, is_as_planned, run_piece};
 use super::tools::{MOST_CALLS, clear_up, make_tools};
 use super::{Outside, journal_failed};
 use crate::maps::{self, Query};
 use crate::repair::hold::Target;
 use crate::repair::journal::{Journal, State, Tools};
-use crate::repair::lent::Held;
+use crate::repair::lent::{Held, Injector};
 use crate::repair::look;
-use crate::repair::other::Fix;
+use crate::repair::other::{Fix, Step};
 use crate::repair::pace::Pace;
 use crate::repair::piece::Room;
 use crate::repair::plan::{Limits, Piece, Run};
@@ -55,12 +56,22 @@ impl<'a> Session<'a> {
         let made = hold_patiently(&target, &mut journal).and_then(|held| {
             let made = make_tools(&target, &held, &mut journal, outside.options.way);
             let released = held.release(&mut journal);
-            made.and_then(|tools| released.map(|()| tools))
+            made.map(|tools| (tools, released))
         });
         let tools = match made {
-            Ok(tools) => tools,
+            Ok((tools, Ok(()))) => tools,
+            Ok((tools, Err(error))) => {
+                let state = State {
+                    tools: Some(tools),
+                    ..State::default()
+                };
+                return clear_up(&target, journal, &state).and(Err(error));
+            }
             Err(error) => {
-                let _ = journal.remove();
+                // Where something is left, so is the journal of it.
+                if !matches!(error, RepairError::LeftBehind { .. }) {
+                    let _ = journal.remove();
+                }
                 return Err(error);
             }
         };
@@ -136,22 +147,17 @@ impl<'a> Session<'a> {
         self.journal.piece(piece.range).map_err(journal_failed)?;
         let begun = Instant::now();
         let held = hold_patiently(&self.target, &mut self.journal)?;
-        let outcome = if is_as_planned(self.pid, query.as_mut(), piece) {
-            let shared = self.options.copy_pages.saturating_sub(self.shared);
-            let run = match self.tools.way {
-                Way::Move => run_piece,
-                Way::Copy => copy_piece,
-            };
-            let done = run(&held, &self.tools, piece, shared)?;
-            self.shared += done.shared;
-            report.copied += done.copied;
-            done.refused
-        } else {
-            Some((Reason::Changed, piece.range.start))
-        };
+        let done = self.join(&held, query.as_mut(), piece);
+        if let Err(RepairError::LeftStopped { .. } | RepairError::Ended(_)) = done {
+            return done.map(|done| done.refused);
+        }
         let whole = self.journal.whole().map_err(journal_failed);
         held.release(&mut self.journal)?;
         whole?;
+        let done = done?;
+        self.shared += done.shared;
+        report.copied += done.copied;
+        let outcome = done.refused;
         let time = begun.elapsed();
         report.longest_pause = report.longest_pause.max(time);
         if outcome.is_none() {
@@ -163,6 +169,36 @@ impl<'a> Session<'a> {
         // The process gets as much time as it lost.
         std::thread::sleep(time.min(Duration::from_millis(20)));
         Ok(outcome)
+    }
+
+    /// Joins a piece of the process that stands. Whatever the error, all pages are at home, unless it says
+    /// that the process must not run.
+    fn join(
+        &self,
+        held: &Held<'_>,
+        query: Option<&mut Query>,
+        piece: &Piece,
+    ) -> Result<Done, RepairError> {
+        if !is_as_planned(self.pid, query, piece) {
+            return Ok(Done {
+                refused: Some((Reason::Changed, piece.range.start)),
+                ..Done::default()
+            });
+        }
+        let copies = self.options.copy_pages.saturating_sub(self.shared);
+        let done = match self.tools.way {
+            Way::Move => run_piece(held, &self.tools, piece, copies),
+            Way::Copy => copy_piece(held, &self.tools, piece, copies),
+        };
+        done.or_else(|error| match must_stand(self.pid, error) {
+            RepairError::LeftStopped { .. } => {
+                bring_home(held, &self.tools, piece.range).map(|_| Done {
+                    refused: Some((Reason::Changed, piece.range.start)),
+                    ..Done::default()
+                })
+            }
+            error => Err(error),
+        })
     }
 
     /// One of the other repairs. The process stands while it is decided what to do and while it is
@@ -178,9 +214,16 @@ impl<'a> Session<'a> {
             return Ok(0);
         }
         let held = hold_patiently(&self.target, &mut self.journal)?;
-        let steps = outside.fix_steps(range, fix);
+        let changed = outside
+            .fix_steps(range, fix)
+            .and_then(|steps| self.make_steps(&held, &steps));
+        held.release(&mut self.journal)?;
+        changed
+    }
+
+    fn make_steps(&self, held: &Held<'_>, steps: &[Step]) -> Result<u64, RepairError> {
         let mut changed = 0;
-        for step in steps.iter().flatten() {
+        for step in steps {
             if step.touch.is_some_and(|page| !self.target.touch(page)) {
                 continue;
             }
@@ -191,24 +234,31 @@ impl<'a> Session<'a> {
                 held.run(&self.tools, &mut [call], 0)?;
             }
         }
-        held.release(&mut self.journal)?;
-        steps.map(|_| changed)
+        Ok(changed)
     }
 
     /// Takes out of the process what was put into it; `done` is what came of the work.
     pub(super) fn end<T>(self, done: Result<T, RepairError>) -> Result<T, RepairError> {
-        let ended = if matches!(done, Err(RepairError::Ended(_) | RepairError::Replaced(_))) {
-            // Nobody is left to be cleared up.
-            self.journal.remove().map_err(journal_failed)
-        } else {
-            let state = State {
-                tools: Some(self.tools),
-                ..State::default()
-            };
-            clear_up(&self.target, self.journal, &state)
+        let state = State {
+            tools: Some(self.tools),
+            ..State::default()
         };
-        let done = done?;
-        ended.map(|()| done)
+        let ended = match done {
+            // It waits for another run, which needs the journal and the tools.
+            Err(RepairError::LeftStopped { .. }) => Ok(()),
+            // Nobody is left to be cleared up.
+            Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
+                self.journal.remove().map_err(journal_failed)
+            }
+            _ => clear_up(&self.target, self.journal, &state),
+        };
+        match done {
+            // All that was left behind has gone with the tools.
+            Err(RepairError::LeftBehind { .. }) if ended.is_ok() => {
+                Err(RepairError::NoRoom(self.pid))
+            }
+            done => done.and_then(|done| ended.map(|()| done)),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::journal_failed;
 use super::session::hold_patiently;
 use crate::repair::hold::Target;
 use crate::repair::journal::{Journal, State, Tools};
-use crate::repair::lent::Held;
+use crate::repair::lent::Injector;
 use crate::repair::piece::Room;
 use crate::repair::plan::PAGE;
 use crate::repair::{RepairError, Way};
@@ -28,7 +28,7 @@ const UFFD_USER_MODE_ONLY: u64 = 1;
 /// one of them cannot be had, nothing of the others stays.
 pub(super) fn make_tools(
     target: &Target,
-    held: &Held<'_>,
+    held: &impl Injector,
     journal: &mut Journal,
     way: Option<Way>,
 ) -> Result<Tools, RepairError> {
@@ -51,13 +51,13 @@ pub(super) fn make_tools(
     match made {
         Ok(()) => Ok(tools),
         Err(error) => {
-            take_out(held, journal, &tools)?;
+            take_out(held, journal, tools)?;
             Err(error)
         }
     }
 }
 
-fn fill(target: &Target, held: &Held<'_>, tools: &mut Tools) -> Result<(), RepairError> {
+fn fill(target: &Target, held: &impl Injector, tools: &mut Tools) -> Result<(), RepairError> {
     let make = |what, nr, args: &[u64]| {
         let result = held.call(&Call::plain(0, nr, args))?;
         if result < 0 {
@@ -110,7 +110,11 @@ fn failed(pid: i32, what: &'static str, errno: i32) -> RepairError {
 }
 
 /// Asks the kernel which way there is, and for `wanted` where that is said.
-fn begin_to_use(held: &Held<'_>, tools: &Tools, wanted: Option<Way>) -> Result<Way, RepairError> {
+fn begin_to_use(
+    held: &impl Injector,
+    tools: &Tools,
+    wanted: Option<Way>,
+) -> Result<Way, RepairError> {
     let advise = |start, len| {
         let advice = libc::MADV_DONTFORK as u64;
         Call::plain(0, libc::SYS_madvise, &[start, len, advice])
@@ -132,31 +136,58 @@ fn begin_to_use(held: &Held<'_>, tools: &Tools, wanted: Option<Way>) -> Result<W
     Err(RepairError::TooOld)
 }
 
+/// How often what is to go is asked to go.
+const TRIES: u32 = 8;
+
 /// Unmaps and closes what there is, and brings the thread to a place where it may be let go. It is
 /// done before the process runs on, as another run may have to do it once more: what it names would
 /// be something of the program's own by then. The agent's page goes last; its mark tells whether all
 /// is gone.
+///
+/// # Errors
+/// [`RepairError::LeftBehind`] where the kernel refuses one of the calls to the last. The journal says
+/// what is left then.
 pub(super) fn take_out(
-    held: &Held<'_>,
+    held: &impl Injector,
     journal: &mut Journal,
-    tools: &Tools,
+    mut tools: Tools,
 ) -> Result<(), RepairError> {
     let noted = journal.clearing();
-    let call = |nr, args: &[u64]| held.call(&Call::plain(0, nr, args)).map(|_| ());
-    if tools.fd >= 0 {
-        call(libc::SYS_close, &[tools.fd as u64])?;
-    }
-    for (start, len) in [
-        (tools.room.start, tools.room.len_bytes()),
-        (tools.table, TABLE_BYTES),
-        (tools.code, PAGE),
-    ] {
-        if start != 0 {
-            call(libc::SYS_munmap, &[start, len])?;
+    let mut refused = 0;
+    let mut gone = |nr, args: &[u64]| {
+        for _ in 0..TRIES {
+            match -held.call(&Call::plain(0, nr, args))? {
+                // A descriptor that is closed cannot be closed.
+                errno if errno <= 0 || errno == i64::from(libc::EBADF) => return Ok(true),
+                errno => refused = errno as i32,
+            }
         }
+        Ok(false)
+    };
+    if tools.fd >= 0 && gone(libc::SYS_close, &[tools.fd as u64])? {
+        tools.fd = -1;
+    }
+    let room = (tools.room.start, tools.room.len_bytes());
+    if room.0 != 0 && gone(libc::SYS_munmap, &[room.0, room.1])? {
+        tools.room = VmRange::new(0, 0);
+    }
+    if tools.table != 0 && gone(libc::SYS_munmap, &[tools.table, TABLE_BYTES])? {
+        tools.table = 0;
+    }
+    let only_code = tools.fd < 0 && tools.room.start == 0 && tools.table == 0;
+    if only_code && tools.code != 0 && gone(libc::SYS_munmap, &[tools.code, PAGE])? {
+        tools.code = 0;
     }
     held.settle()?;
-    noted.and(journal.cleared()).map_err(journal_failed)
+    if only_code && tools.code == 0 {
+        return noted.and(journal.cleared()).map_err(journal_failed);
+    }
+    // The process runs on with it, so that nothing that has gone may be named any more.
+    noted.and(journal.tools(&tools)).map_err(journal_failed)?;
+    Err(RepairError::LeftBehind {
+        pid: held.pid(),
+        cause: std::io::Error::from_raw_os_error(refused),
+    })
 }
 
 /// Takes the tools out of the process and ends the journal.
@@ -167,7 +198,7 @@ pub(super) fn clear_up(
 ) -> Result<(), RepairError> {
     let cleared = state.tools.map_or(Ok(()), |tools| {
         let held = hold_patiently(target, &mut journal)?;
-        let done = take_out(&held, &mut journal, &tools);
+        let done = take_out(&held, &mut journal, tools);
         done.and(held.release(&mut journal))
     });
     match cleared {

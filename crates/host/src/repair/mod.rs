@@ -336,6 +336,28 @@ pub enum RepairError {
         "an earlier repair of process {0} was left in the middle: vmarea merge --resume -p {0}"
     )]
     Unfinished(i32),
+    /// Somebody is at it.
+    #[error("another merge{} is at work on process {pid}", by.map_or(String::new(), |by| format!(", pid {by},")))]
+    AtWork {
+        /// Which.
+        pid: i32,
+        /// By whom, where that can be seen.
+        by: Option<i32>,
+    },
+    /// Somebody was here, and no journal says who.
+    #[error(
+        "process {0} holds the tools of another merge, the journal of which is elsewhere: one is at work, or \
+         was ended in the middle (vmarea merge --resume -p {0} --journal FOLDER)"
+    )]
+    ToolsThere(i32),
+    /// A journal that cannot be what we wrote.
+    #[error("the journal {path} is not followed: {why}")]
+    Journal {
+        /// Where it is.
+        path: String,
+        /// Why.
+        why: String,
+    },
     /// It must not run as it is.
     #[error(
         "process {pid} is left stopped: {what}: {cause}; vmarea merge --resume -p {pid} tries again"

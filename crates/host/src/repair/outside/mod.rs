@@ -16,6 +16,7 @@ mod pages;
 mod session;
 mod stopped;
 mod tools;
+mod trust;
 
 use std::fs::File;
 use std::ops::Range;
@@ -23,7 +24,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::hold::Target;
-use super::journal::Journal;
+use super::journal::{Found, Journal, State};
 use super::look;
 use super::other::{self, Fix};
 use super::plan::{self, Knowledge, Run};
@@ -57,6 +58,9 @@ pub struct Outside {
     pid: i32,
     options: Options,
     folder: PathBuf,
+    /// Where the owner of the process keeps journals, unless we were told a folder.
+    others: Option<PathBuf>,
+    owner: Option<u32>,
     kernel: Option<KernelView>,
 }
 
@@ -71,19 +75,49 @@ impl Outside {
         options: Options,
         journals: Option<PathBuf>,
     ) -> Result<Outside, RepairError> {
-        let folder = journals.unwrap_or_else(Journal::default_folder);
-        if let Err(error) = Target::open(pid) {
-            if matches!(error, RepairError::NoProcess(_)) {
-                Journal::forget(&folder, pid);
-            }
-            return Err(error);
-        }
+        let own = Journal::usual_folder(rustix::process::geteuid().as_raw());
+        let owner = look::rights(pid).map(|rights| rights.users[0]);
+        let folder = journals.clone().unwrap_or(own);
+        Journal::sweep(&folder);
+        Target::open(pid)?;
         Ok(Outside {
             pid,
             options,
+            others: owner
+                .filter(|_| journals.is_none())
+                .map(Journal::usual_folder),
+            owner,
             folder,
             kernel: KernelView::open().ok(),
         })
+    }
+
+    /// The journal of the process, in our folder or in that of its owner, whose merge we may finish.
+    fn journal(&self, start_time: u64) -> Result<Option<(Journal, State)>, RepairError> {
+        for folder in [Some(&self.folder), self.others.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            match Journal::open(folder, self.owner.as_slice(), self.pid, start_time) {
+                Ok(None) => {}
+                Ok(Some(Found::AtWork(by))) => {
+                    return Err(RepairError::AtWork { pid: self.pid, by });
+                }
+                Ok(Some(Found::Left(journal, state))) => return Ok(Some((journal, state))),
+                Err(cause) => {
+                    use std::io::ErrorKind::{InvalidData, PermissionDenied};
+                    let path = folder.join(format!("{}.journal", self.pid));
+                    return Err(match cause.kind() {
+                        InvalidData | PermissionDenied => RepairError::Journal {
+                            path: path.display().to_string(),
+                            why: cause.to_string(),
+                        },
+                        _ => journal_failed(cause),
+                    });
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// How pages come to another mapping: as was asked for, or else as the kernel can.
@@ -195,19 +229,32 @@ impl Outside {
     /// Those of holding the process; [`RepairError::Stranded`].
     pub fn resume(&self) -> Result<bool, RepairError> {
         let start = look::start_time(self.pid)?;
-        let found = Journal::open(&self.folder, self.pid, start).map_err(journal_failed)?;
-        let Some((mut journal, mut state)) = found else {
+        let Some((mut journal, mut state)) = self.journal(start)? else {
             return Ok(false);
         };
+        let (path, owner) = (journal.path().display().to_string(), journal.owner());
+        let doubt = |why: String| RepairError::Journal {
+            path: path.clone(),
+            why,
+        };
+        trust::may_decide(self.pid, owner).map_err(doubt)?;
         let target = Target::open(self.pid)?;
-        let is_gone = state.tools.is_some_and(|tools| !target.has(&tools));
-        if is_gone && !state.clearing {
+        let has = |state: &State| state.tools.is_some_and(|tools| target.has(&tools));
+        if state.tools.is_some() && !has(&state) && !state.clearing {
             // Somebody has let it run on, and it runs another program now.
             journal.remove().map_err(journal_failed)?;
             return Err(look::ended_or(self.pid, RepairError::Replaced(self.pid)));
         }
+        trust::check(self.pid, &mut state).map_err(doubt)?;
+        let is_gone = state.tools.is_some() && !has(&state);
         if state.stopping.is_some() {
-            let held = target.hold_again(&state, &mut journal)?;
+            // It may have become another program while it was looked at, or have changed.
+            let check = || {
+                trust::may_decide(self.pid, owner)
+                    .and_then(|()| trust::check(self.pid, &mut state.clone()))
+                    .map_err(doubt)
+            };
+            let held = target.hold_again(&state, &mut journal, check)?;
             if let (Some(tools), Some(piece)) = (state.tools, state.piece) {
                 bring_home(&held, &tools, piece)?;
                 journal.whole().map_err(journal_failed)?;
@@ -231,3 +278,6 @@ fn journal_failed(cause: std::io::Error) -> RepairError {
         cause,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,15 +41,20 @@ impl<'a> Session<'a> {
         let pid = outside.pid;
         let target = Target::open(pid)?;
         let start = look::start_time(pid)?;
+        if outside.journal(start)?.is_some() {
+            return Err(RepairError::Unfinished(pid));
+        }
         let mut journal = match Journal::create(&outside.folder, pid, start) {
+            // Another has begun in this moment.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                match Journal::open(&outside.folder, pid, start).map_err(journal_failed)? {
-                    Some(_) => return Err(RepairError::Unfinished(pid)),
-                    None => Journal::create(&outside.folder, pid, start).map_err(journal_failed)?,
-                }
+                return Err(RepairError::AtWork { pid, by: None });
             }
             journal => journal.map_err(journal_failed)?,
         };
+        if target.has_tools() {
+            journal.remove().map_err(journal_failed)?;
+            return Err(RepairError::ToolsThere(pid));
+        }
         if let Some(pause) = outside.options.max_pause {
             target.be_patient((4 * pause).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE));
         }

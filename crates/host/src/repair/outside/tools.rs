@@ -19,8 +19,9 @@ use crate::sys::uffd;
 /// Calls that the table in the process holds.
 pub(super) const MOST_CALLS: usize = 1_200;
 /// The largest piece, bytes.
-const MOST_BYTES: u64 = 256 << 20;
-const TABLE_BYTES: u64 = MOST_CALLS as u64 * ENTRY_BYTES;
+pub(super) const MOST_BYTES: u64 = 256 << 20;
+/// How long the table is.
+pub(super) const TABLE_BYTES: u64 = MOST_CALLS as u64 * ENTRY_BYTES;
 const O_NONBLOCK_CLOEXEC: u64 = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
 const UFFD_USER_MODE_ONLY: u64 = 1;
 

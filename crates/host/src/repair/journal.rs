@@ -14,9 +14,13 @@
 //! restored .                                   it has got it back
 //! tools CODE TABLE ROOM_START ROOM_END FD COPIES .
 //! piece START END .
+//! guard START END .                            a guard page is about to be opened and marked
+//! guarded .                                    it is marked, or as it was
 //! whole .                                      the piece is done, or as it was
 //! released .                                   the process runs as if nothing had been
-//! clearing .                                   the tools are about to go, the agent's page last
+//! clearing .                                   the tools come and are not all there, or are about to go: the
+//!                                              agent's page first and last
+//! made .                                       the tools are there
 //! cleared .                                    they are gone
 //! ```
 
@@ -67,7 +71,9 @@ pub(super) struct State {
     pub(super) saved: Option<Saved>,
     pub(super) tools: Option<Tools>,
     pub(super) piece: Option<VmRange>,
-    /// The tools were being taken out: some or all of them may be gone.
+    /// A guard page was being made a marker: it may be without either for now.
+    pub(super) guard: Option<VmRange>,
+    /// The tools were being put in or taken out: some or all of them may be gone.
     pub(super) clearing: bool,
 }
 
@@ -280,12 +286,26 @@ impl Journal {
         self.line("whole")
     }
 
+    /// A guard page is about to be opened and marked.
+    pub(super) fn guard(&mut self, guard: VmRange) -> io::Result<()> {
+        self.line(&format!("guard {:x} {:x}", guard.start, guard.end))
+    }
+
+    pub(super) fn guarded(&mut self) -> io::Result<()> {
+        self.line("guarded")
+    }
+
     pub(super) fn released(&mut self) -> io::Result<()> {
         self.line("released")
     }
 
     pub(super) fn clearing(&mut self) -> io::Result<()> {
         self.line("clearing")
+    }
+
+    /// The tools are all there.
+    pub(super) fn made(&mut self) -> io::Result<()> {
+        self.line("made")
     }
 
     pub(super) fn cleared(&mut self) -> io::Result<()> {
@@ -366,7 +386,13 @@ fn read_line(state: &mut State, line: &str) -> Option<()> {
             let (start, end) = (hex()?, hex()?);
             state.piece = Some((start <= end).then(|| VmRange::new(start, end))?);
         }
+        "guard" => {
+            let (start, end) = (hex()?, hex()?);
+            state.guard = Some((start < end).then(|| VmRange::new(start, end))?);
+        }
+        "guarded" => state.guard = None,
         "whole" => state.piece = None,
+        "made" => state.clearing = false,
         "clearing" => state.clearing = true,
         "cleared" => (state.tools, state.clearing) = (None, false),
         "released" => (state.stopping, state.saved) = (None, None),

@@ -41,7 +41,7 @@ use std::time::Duration;
 use vmarea::vma::merge::Refusal;
 
 pub use crate::sys::own::NoSignals;
-pub use other::{Fix, MOST_GUARD_PAGES};
+pub use other::{Fix, Fixed, MOST_GUARD_PAGES};
 pub use outside::{Outside, Survey};
 pub use plan::CAN_BE_GIVEN;
 pub use within::{Merger, can_repair_itself, merge_range};
@@ -290,8 +290,9 @@ pub enum RepairError {
     },
     /// It may not be traced.
     #[error(
-        "no permission to trace process {0}: needs CAP_SYS_PTRACE (run as root), or the same user \
-         where kernel.yama.ptrace_scope is 0"
+        "no permission to trace process {0}: needs CAP_SYS_PTRACE{as_root}, or the same user \
+         where kernel.yama.ptrace_scope is 0",
+        as_root = crate::processes::run_as_root()
     )]
     Forbidden(i32),
     /// A program of another kind.

@@ -12,6 +12,7 @@
 
 mod copied;
 mod home;
+mod obstacles;
 mod pages;
 mod session;
 mod stopped;
@@ -26,14 +27,15 @@ use std::time::Instant;
 use super::hold::Target;
 use super::journal::{Found, Journal, State};
 use super::look;
-use super::other::{self, Fix};
+use super::other::{self, Fix, Fixed, Steps};
 use super::plan::{self, Knowledge, Run};
-use super::{Options, RepairError, Report, Way};
+use super::{Options, Reason, RepairError, Report, Way};
 use crate::maps;
 use crate::sys::uffd::{self, Uffd};
 use crate::view::{KernelView, View};
 
 use home::bring_home;
+use pages::Pages;
 use session::Session;
 use tools::{clear_up, take_out};
 
@@ -48,6 +50,8 @@ pub struct Survey {
     pub runs: u64,
     /// Bytes of address space in them.
     pub bytes: u64,
+    /// Some pages may be pinned, and nothing tells which: those stay apart when their turn comes.
+    pub may_be_pinned: bool,
     /// What stays apart.
     pub kept: super::Kept,
 }
@@ -133,24 +137,47 @@ impl Outside {
         asked.unwrap_or_else(|| if can_move() { Way::Move } else { Way::Copy })
     }
 
+    /// What could be joined, and what is known to stay apart for as long as the process is as it is.
     fn plan(&self, range: &Range<u64>) -> Result<(Vec<Run>, super::Kept), RepairError> {
         let failed = RepairError::maps(self.pid);
         let knowledge = Knowledge::read(self.kernel.as_ref(), self.pid).map_err(&failed)?;
-        plan::runs(self.pid, &knowledge, range, &[]).map_err(failed)
+        let (runs, mut kept) = plan::runs(self.pid, &knowledge, range, &[]).map_err(failed)?;
+        // A device would go on writing to a page that was copied, and nothing tells which those are.
+        let none_at_all = self.way() == Way::Copy && look::may_be_pinned(self.pid);
+        let registered = obstacles::registered(self.pid);
+        let runs = obstacles::without(runs, &mut kept, |part| {
+            let pinned = none_at_all || obstacles::touches(part, &registered);
+            pinned.then_some(Reason::Pinned)
+        });
+        Ok((runs, kept))
     }
 
-    /// What could be done in `range` (addresses).
+    /// What could be done in `range` (addresses), as far as it can be seen without trying.
     ///
     /// # Errors
     /// [`RepairError::Maps`].
     pub fn survey(&self, range: &Range<u64>) -> Result<Survey, RepairError> {
-        let (runs, kept) = self.plan(range)?;
+        let (runs, mut kept) = self.plan(range)?;
+        let pages = Pages::of(self.pid)?;
+        let memory = File::open(format!("/proc/{}/mem", self.pid))
+            .map_err(|_| look::ended_or(self.pid, RepairError::Forbidden(self.pid)))?;
+        let mut copies = self.options.copy_pages;
+        let runs = obstacles::without(runs, &mut kept, |part| {
+            let shared = obstacles::shared(&pages, &memory, part, copies.saturating_add(1));
+            match copies.checked_sub(shared) {
+                Some(left) => copies = left,
+                None => return Some(Reason::Shared),
+            }
+            None
+        });
+        let runs: Vec<Run> = runs.into_iter().filter(|run| run.parts.len() > 1).collect();
         let joined: usize = runs.iter().map(|run| run.parts.len() - 1).sum();
         Ok(Survey {
             mappings: kept.mappings,
             after: kept.mappings - joined as u64,
             runs: runs.len() as u64,
             bytes: runs.iter().map(|run| run.range.end - run.begin()).sum(),
+            may_be_pinned: look::may_be_pinned(self.pid),
             kept,
         })
     }
@@ -181,7 +208,7 @@ impl Outside {
         Ok(report)
     }
 
-    /// What the named repairs would do in `range`: how many places each would change.
+    /// What the named repairs would do in `range`.
     ///
     /// # Errors
     /// [`RepairError::Maps`].
@@ -189,37 +216,43 @@ impl Outside {
         &self,
         range: &Range<u64>,
         fixes: &[Fix],
-    ) -> Result<Vec<(Fix, u64)>, RepairError> {
-        fixes
-            .iter()
-            .map(|&fix| Ok((fix, self.fix_steps(range, fix)?.len() as u64)))
-            .collect()
+    ) -> Result<Vec<Fixed>, RepairError> {
+        let would = |&fix| {
+            let steps = self.fix_steps(range, fix)?;
+            Ok(Fixed {
+                fix,
+                places: steps.steps.len() as u64,
+                apart: steps.apart,
+                fewer: None,
+            })
+        };
+        fixes.iter().map(would).collect()
     }
 
-    fn fix_steps(&self, range: &Range<u64>, fix: Fix) -> Result<Vec<other::Step>, RepairError> {
+    fn fix_steps(&self, range: &Range<u64>, fix: Fix) -> Result<Steps, RepairError> {
         let failed = RepairError::maps(self.pid);
         let text = std::fs::read(format!("/proc/{}/smaps", self.pid)).map_err(&failed)?;
         let mut entries = maps::parse_smaps(&text).map_err(|error| failed(error.into()))?;
         entries.retain(|e| e.mapping.start >= range.start && e.mapping.end <= range.end);
         let pagemap = File::open(format!("/proc/{}/pagemap", self.pid)).map_err(&failed)?;
         let mut view = View::default();
-        let kernel = self.kernel.as_ref().filter(|_| fix == Fix::Priming);
+        let wanted = [Fix::Priming, Fix::Guards].contains(&fix);
+        let kernel = self.kernel.as_ref().filter(|_| wanted);
         let view = kernel.and_then(|kernel| kernel.read(self.pid, &mut view).ok().map(|_| &view));
         Ok(other::steps(fix, &entries, &pagemap, view))
     }
 
-    /// Does the named repairs in `range`. Says how many places each has changed; a place that the
-    /// kernel refuses is left as it is.
+    /// Does the named repairs in `range`, and says what came of each; a place that the kernel refuses is
+    /// left as it is.
     ///
     /// # Errors
     /// As [`Outside::merge`].
-    pub fn fix(&self, range: &Range<u64>, fixes: &[Fix]) -> Result<Vec<(Fix, u64)>, RepairError> {
+    pub fn fix(&self, range: &Range<u64>, fixes: &[Fix]) -> Result<Vec<Fixed>, RepairError> {
         let mut session = Session::begin(self)?;
-        let done = fixes.iter().map(|&fix| {
-            let changed = session.fix(self, range, fix)?;
-            Ok((fix, changed))
-        });
-        let done: Result<Vec<_>, RepairError> = done.collect();
+        let done: Result<Vec<_>, RepairError> = fixes
+            .iter()
+            .map(|&fix| session.fix(self, range, fix))
+            .collect();
         session.end(done)
     }
 
@@ -258,6 +291,10 @@ impl Outside {
             if let (Some(tools), Some(piece)) = (state.tools, state.piece) {
                 bring_home(&held, &tools, piece)?;
                 journal.whole().map_err(journal_failed)?;
+            }
+            if let (Some(tools), Some(guard)) = (state.tools, state.guard) {
+                session::finish_guard(&held, &tools, guard)?;
+                journal.guarded().map_err(journal_failed)?;
             }
             if let (Some(tools), true) = (state.tools, state.clearing) {
                 if !is_gone {

@@ -7,8 +7,12 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use vmarea::values::VmRange;
+
 use super::copied::copy_piece;
-use super::home::{bring_home, must_stand};
+use super::home::{bring_home, is_writable, must_stand};
+use super::obstacles;
+use super::pages::Pages;
 use super::stopped::{Done, is_as_planned, run_piece};
 use super::tools::{MOST_CALLS, clear_up, make_tools};
 use super::{Outside, journal_failed};
@@ -17,11 +21,11 @@ use crate::repair::hold::Target;
 use crate::repair::journal::{Journal, State, Tools};
 use crate::repair::lent::{Held, Injector};
 use crate::repair::look;
-use crate::repair::other::{Fix, Step};
+use crate::repair::other::{self, Fix, Fixed, Step};
 use crate::repair::pace::Pace;
 use crate::repair::piece::Room;
 use crate::repair::plan::{Limits, Piece, Run};
-use crate::repair::{Options, Reason, RepairError, Report, Way};
+use crate::repair::{Options, Reason, RepairError, Report, Way, within};
 
 /// Repairs between the first stop and the last.
 pub(super) struct Session<'a> {
@@ -135,10 +139,32 @@ impl<'a> Session<'a> {
                     }
                 }
                 at = run.part_end(from);
+                at = self.pass_over(run, at, reason, report);
                 joined = at;
             }
         }
         Ok(())
+    }
+
+    /// Where to go on after a piece that was refused. To stop the process for each of many mappings that
+    /// others have as well, or for any where all that it has may be pinned, would be for nothing.
+    fn pass_over(&self, run: &Run, mut at: u64, reason: Reason, report: &mut Report) -> u64 {
+        let all = self.tools.way == Way::Copy && reason == Reason::Pinned;
+        let no_copies = reason == Reason::Shared && self.shared >= self.options.copy_pages;
+        let Ok(pages) = Pages::of(self.pid) else {
+            return at;
+        };
+        let first = run.parts.partition_point(|part| part.end <= at);
+        for &part in &run.parts[first..] {
+            let stays =
+                all || no_copies && obstacles::shared(&pages, &self.target.memory, part, 1) > 0;
+            if !stays {
+                break;
+            }
+            report.kept.add(reason);
+            at = part.end;
+        }
+        at
     }
 
     /// Joins one piece; else says why not, and where.
@@ -208,38 +234,38 @@ impl<'a> Session<'a> {
 
     /// One of the other repairs. The process stands while it is decided what to do and while it is
     /// done, so that what looked empty is empty; it is looked at beforehand to know whether there is
-    /// anything.
+    /// anything. How many mappings fewer there are is counted.
     pub(super) fn fix(
         &mut self,
         outside: &Outside,
         range: &Range<u64>,
         fix: Fix,
-    ) -> Result<u64, RepairError> {
-        if outside.fix_steps(range, fix)?.is_empty() {
-            return Ok(0);
+    ) -> Result<Fixed, RepairError> {
+        let mut done = Fixed {
+            fix,
+            places: 0,
+            apart: 0,
+            fewer: Some(0),
+        };
+        let steps = outside.fix_steps(range, fix)?;
+        done.apart = steps.apart;
+        if steps.steps.is_empty() {
+            return Ok(done);
         }
+        let count = || within::count(self.pid, range).map_err(RepairError::maps(self.pid));
         let held = hold_patiently(&self.target, &mut self.journal)?;
-        let changed = outside
-            .fix_steps(range, fix)
-            .and_then(|steps| self.make_steps(&held, &steps));
-        held.release(&mut self.journal)?;
-        changed
-    }
-
-    fn make_steps(&self, held: &Held<'_>, steps: &[Step]) -> Result<u64, RepairError> {
-        let mut changed = 0;
-        for step in steps {
-            if step.touch.is_some_and(|page| !self.target.touch(page)) {
-                continue;
-            }
-            let mut calls = step.calls.clone();
-            let done = held.run(&self.tools, &mut calls, 0)?;
-            changed += u64::from(done == calls.len());
-            if let (Some(call), true) = (step.take_back, (1..calls.len()).contains(&done)) {
-                held.run(&self.tools, &mut [call], 0)?;
-            }
+        let changed = outside.fix_steps(range, fix).and_then(|steps| {
+            let before = count()?;
+            done.apart = steps.apart;
+            done.places = make_steps(&held, &self.tools, &mut self.journal, &steps.steps)?;
+            done.fewer = Some(before.cast_signed() - count()?.cast_signed());
+            Ok(())
+        });
+        if let Err(RepairError::LeftStopped { .. }) = changed {
+            return changed.map(|()| done);
         }
-        Ok(changed)
+        held.release(&mut self.journal)?;
+        changed.map(|()| done)
     }
 
     /// Takes out of the process what was put into it; `done` is what came of the work.
@@ -265,6 +291,72 @@ impl<'a> Session<'a> {
             done => done.and_then(|done| ended.map(|()| done)),
         }
     }
+}
+
+/// Makes the changes of a repair; says at how many places.
+fn make_steps(
+    held: &Held<'_>,
+    tools: &Tools,
+    journal: &mut Journal,
+    steps: &[Step],
+) -> Result<u64, RepairError> {
+    let mut changed = 0;
+    for step in steps {
+        if step.touch.is_some_and(|page| !held.target.touch(page)) {
+            continue;
+        }
+        if let Some(guard) = step.guard {
+            journal.guard(guard).map_err(journal_failed)?;
+        }
+        let mut calls = step.calls.clone();
+        let done = held.run(tools, &mut calls, 0)?;
+        changed += u64::from(done == calls.len());
+        if let (Some(call), true) = (step.take_back, (1..calls.len()).contains(&done)) {
+            let refused = (0..TRIES).all(|_| held.run(tools, &mut [call], 0).is_ok_and(|n| n == 0));
+            if refused {
+                let guard = step.guard.unwrap_or_default();
+                return Err(RepairError::LeftStopped {
+                    pid: held.pid(),
+                    what: format!(
+                        "the guard at {:#x} can be neither marked nor made again",
+                        guard.start
+                    ),
+                    cause: std::io::Error::from_raw_os_error(calls[done].errno()),
+                });
+            }
+        }
+        if step.guard.is_some() {
+            journal.guarded().map_err(journal_failed)?;
+        }
+    }
+    Ok(changed)
+}
+
+/// Marks a guard page that another run has opened, unless it did not come to that.
+pub(super) fn finish_guard(
+    held: &Held<'_>,
+    tools: &Tools,
+    guard: VmRange,
+) -> Result<(), RepairError> {
+    let pid = held.pid();
+    let mappings = maps::read(pid).map_err(RepairError::maps(pid))?;
+    let mut empty = true;
+    Pages::of(pid)?.each(guard, |_, _| {
+        empty = false;
+        false
+    })?;
+    if is_writable(&mappings, guard) && empty {
+        let mut calls = [other::mark(guard)];
+        held.run(tools, &mut calls, 0)?;
+        if calls[0].errno() != 0 {
+            return Err(RepairError::LeftStopped {
+                pid,
+                what: format!("the guard at {:#x} cannot be marked", guard.start),
+                cause: std::io::Error::from_raw_os_error(calls[0].errno()),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// How long the threads that stand wait for one that does not.

@@ -15,9 +15,10 @@ use super::copied::copy_piece;
 use super::home::bring_home;
 use super::stopped::{Done, run_piece};
 use super::tools::{make_tools, take_out};
+use super::trust;
 use crate::maps;
 use crate::repair::hold::Target;
-use crate::repair::journal::{Journal, Tools};
+use crate::repair::journal::{Journal, State, Tools};
 use crate::repair::lent::Injector;
 use crate::repair::look;
 use crate::repair::plan::{PAGE, Piece};
@@ -421,4 +422,100 @@ fn what_cannot_be_taken_out_is_named_and_taken_out_later() {
         bench.take_out(left);
         assert_eq!(bench.heap.seen(), before, "call {at}");
     }
+}
+
+/// What a journal says, changed by somebody who means us harm.
+#[test]
+fn what_a_journal_names_must_be_what_a_repair_has_put_there() {
+    if !may_repair() {
+        return;
+    }
+    let mut bench = Bench::new();
+    bench.heap.ask("make");
+    let tools = bench.tools(Way::Move);
+    let held = bench.target.hold(&mut bench.journal).expect("it stops");
+    let honest = State {
+        stopping: Some(false),
+        saved: Some(held.saved),
+        tools: Some(tools),
+        piece: Some(bench.heap.area),
+        ..State::default()
+    };
+    let pid = bench.heap.pid();
+    let check = |change: &dyn Fn(&mut State, &mut Tools)| {
+        let (mut state, mut tools) = (honest.clone(), tools);
+        change(&mut state, &mut tools);
+        state.tools = state.tools.map(|_| tools);
+        trust::check(pid, &mut state)
+    };
+    assert_eq!(check(&|_, _| ()), Ok(()));
+    let area = bench.heap.area;
+    let code = maps::read(pid).expect("its mappings");
+    let code = code
+        .iter()
+        .find(|m| m.perms.exec && m.ino != 0)
+        .expect("code");
+    let at = |start, end| Some(VmRange::new(start, end));
+    let forged: [&dyn Fn(&mut State, &mut Tools); 18] = [
+        &|_, tools| tools.code = area.start,
+        &|_, tools| tools.code = u64::MAX,
+        &|_, tools| tools.code += 8,
+        &|_, tools| tools.code = code.start,
+        &|_, tools| tools.table = area.start,
+        &|_, tools| tools.table = u64::MAX - 4095,
+        &|_, tools| tools.room = VmRange::new(0, u64::MAX),
+        &|_, tools| tools.room = VmRange::new(code.start, code.end),
+        &|_, tools| tools.room.end = tools.room.start,
+        &|_, tools| tools.room.end += PAGE,
+        &|_, tools| tools.fd = 0,
+        &|_, tools| tools.fd = i32::MAX,
+        &|state, _| state.piece = at(0, 0),
+        &|state, _| state.piece = at(PAGE, u64::MAX & !4095),
+        &|state, _| state.piece = at(area.start + 1, area.end),
+        &|state, tools| state.piece = at(tools.room.start, tools.room.start + PAGE),
+        &|state, _| state.piece = at(code.start, code.end),
+        &|state, _| state.guard = at(0, 1 << 40),
+    ];
+    for (n, forged) in forged.iter().enumerate() {
+        assert!(check(*forged).is_err(), "number {n}");
+    }
+    // Registers with which the thread would run no code of the process.
+    for pc in [0, area.start, u64::MAX] {
+        let refused = check(&|state, _| {
+            let nothing = Call::plain(0, 0, &[]);
+            let saved = state.saved.as_mut().expect("registers");
+            saved.registers = saved.registers.calling(pc, &nothing);
+        });
+        assert!(refused.is_err(), "{pc:#x}");
+    }
+    assert!(check(&|state, _| state.tools = None).is_err());
+    held.release(&mut bench.journal).expect("it runs on");
+    bench.take_out(tools);
+}
+
+#[test]
+fn a_journal_of_another_user_decides_over_none_but_their_process() {
+    let own = std::process::id().cast_signed();
+    let user = rustix::process::geteuid().as_raw();
+    assert_eq!(trust::may_decide(own, user), Ok(()));
+    assert!(trust::may_decide(own, user + 1).is_err());
+    assert!(trust::may_decide(i32::MAX, user + 1).is_err());
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid", "54321", "--clear-groups", "cat"])
+        .stdin(Stdio::piped());
+    let Ok(mut child) = command.stderr(Stdio::null()).spawn() else {
+        return eprintln!("skipped: no setpriv");
+    };
+    let pid = child.id().cast_signed();
+    let is_cat = || std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    while is_cat().is_ok_and(|name| name == "setpriv\n") {
+        std::thread::yield_now();
+    }
+    if is_cat().is_ok_and(|name| name == "cat\n") && user == 0 {
+        assert_eq!(trust::may_decide(pid, 54_321), Ok(()));
+        assert!(trust::may_decide(pid, 54_320).is_err());
+    }
+    let _ = child.kill();
+    let _ = child.wait();
 }

@@ -40,14 +40,11 @@ pub(super) fn make_tools(
         fd: -1,
         way: way.unwrap_or(Way::Move),
     };
-    let made = fill(target, held, &mut tools).and_then(|()| {
+    let made = fill(target, held, journal, &mut tools).and_then(|()| {
         held.settle()?;
-        target
-            .put_agent(tools.code)
-            .map_err(|_| RepairError::Forbidden(target.pid))?;
-        journal.tools(&tools).map_err(journal_failed)?;
         tools.way = begin_to_use(held, &tools, way)?;
-        journal.tools(&tools).map_err(journal_failed)
+        journal.tools(&tools).map_err(journal_failed)?;
+        journal.made().map_err(journal_failed)
     });
     match made {
         Ok(()) => Ok(tools),
@@ -58,7 +55,13 @@ pub(super) fn make_tools(
     }
 }
 
-fn fill(target: &Target, held: &impl Injector, tools: &mut Tools) -> Result<(), RepairError> {
+/// Each of the tools, noted as soon as it is there: what ends us meanwhile leaves them to be taken out.
+fn fill(
+    target: &Target,
+    held: &impl Injector,
+    journal: &mut Journal,
+    tools: &mut Tools,
+) -> Result<(), RepairError> {
     let make = |what, nr, args: &[u64]| {
         let result = held.call(&Call::plain(0, nr, args))?;
         if result < 0 {
@@ -76,8 +79,14 @@ fn fill(target: &Target, held: &impl Injector, tools: &mut Tools) -> Result<(), 
     let map =
         |what, len, prot, kind| make(what, libc::SYS_mmap, &[0, len, prot, kind, u64::MAX, 0]);
     tools.code = map("mapping the agent", PAGE, rx, private)?;
+    journal.tools(tools).map_err(journal_failed)?;
+    journal.clearing().map_err(journal_failed)?;
+    target
+        .put_agent(tools.code)
+        .map_err(|_| RepairError::Forbidden(target.pid))?;
     let shared = anonymous | libc::MAP_SHARED as u64;
     tools.table = map("mapping a table", TABLE_BYTES, rw, shared)?;
+    journal.tools(tools).map_err(journal_failed)?;
     let reserve = private | libc::MAP_NORESERVE as u64;
     let mut bytes = MOST_BYTES;
     tools.room = loop {
@@ -88,6 +97,7 @@ fn fill(target: &Target, held: &impl Injector, tools: &mut Tools) -> Result<(), 
             Err(error) => return Err(error),
         }
     };
+    journal.tools(tools).map_err(journal_failed)?;
     let open = |flags| make("userfaultfd", libc::SYS_userfaultfd, &[flags]);
     let fd = match open(O_NONBLOCK_CLOEXEC) {
         // Nobody runs while pages are out, so faults of the kernel need not be seen.
@@ -95,7 +105,7 @@ fn fill(target: &Target, held: &impl Injector, tools: &mut Tools) -> Result<(), 
         fd => fd?,
     };
     tools.fd = fd as i32;
-    Ok(())
+    journal.tools(tools).map_err(journal_failed)
 }
 
 fn failed(pid: i32, what: &'static str, errno: i32) -> RepairError {

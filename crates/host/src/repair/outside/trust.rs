@@ -17,6 +17,7 @@ use vmarea::values::VmRange;
 
 use super::tools::{MOST_BYTES, TABLE_BYTES};
 use crate::maps::{self, MapName, Mapping};
+use crate::repair::MOST_GUARD_PAGES;
 use crate::repair::journal::{State, Tools};
 use crate::repair::look;
 use crate::repair::piece::Room;
@@ -78,6 +79,9 @@ pub(super) fn check(pid: i32, state: &mut State) -> Result<(), Doubt> {
         }
         tools.fd = -1;
     }
+    if let Some(guard) = state.guard {
+        at.guard(guard)?;
+    }
     state.piece.map_or(Ok(()), |piece| at.piece(piece, tools))
 }
 
@@ -125,7 +129,12 @@ impl Look {
         let most = Room::bytes_for(MOST_BYTES);
         let parts: [(&str, u64, u64, &dyn Fn(&Mapping) -> bool); 3] = [
             ("agent", code, PAGE, &is_code),
-            ("table", table, TABLE_BYTES, &is_table),
+            (
+                "table",
+                table,
+                TABLE_BYTES.next_multiple_of(PAGE),
+                &is_table,
+            ),
             ("room", room.start, room.len_bytes(), &is_private),
         ];
         for (name, start, len, right) in parts {
@@ -143,6 +152,16 @@ impl Look {
         whole
             .then_some(())
             .ok_or_else(|| "its room is too small".to_owned())
+    }
+
+    fn guard(&self, guard: VmRange) -> Result<(), Doubt> {
+        let (start, end) = (guard.start, guard.end);
+        let fits = start % PAGE == 0 && end % PAGE == 0 && guard.pages() <= MOST_GUARD_PAGES;
+        let right = fits && self.all(start..end, |m| is_plain(m) && !m.perms.shared);
+        match right {
+            true => Ok(()),
+            false => Err(format!("{start:#x}-{end:#x} is no guard page")),
+        }
     }
 
     fn piece(&self, piece: VmRange, tools: &Tools) -> Result<(), Doubt> {

@@ -112,13 +112,14 @@ impl<'a> Session<'a> {
         if let (Some(asked), false) = (self.options.max_pause, possible) {
             return Err(RepairError::PauseTooShort { asked, needed });
         }
+        let mut in_turn = 0;
         for run in runs {
             let (mut at, mut joined) = (run.begin(), run.range.start);
             while at < run.range.end {
                 let piece = run.piece(at, joined, self.pace.limits());
                 let outcome = self.merge_piece(&piece, report)?;
                 let Some((reason, place)) = outcome else {
-                    at = piece.range.end;
+                    (at, in_turn) = (piece.range.end, 0);
                     continue;
                 };
                 report.kept.add(reason);
@@ -134,12 +135,18 @@ impl<'a> Session<'a> {
                             part_bytes: 0,
                         },
                     );
-                    if let Some((reason, _)) = self.merge_piece(&before, report)? {
-                        report.kept.add(reason);
+                    match self.merge_piece(&before, report)? {
+                        Some((reason, _)) => report.kept.add(reason),
+                        None => in_turn = 0,
                     }
                 }
                 at = run.part_end(from);
-                at = self.pass_over(run, at, reason, report);
+                in_turn += u32::from(reason == Reason::Shared);
+                // A child that will have gone soon is no reason to leave all of the run.
+                if in_turn >= MOST_REFUSALS || reason == Reason::Pinned {
+                    at = self.pass_over(run, at, reason, report);
+                    in_turn = 0;
+                }
                 joined = at;
             }
         }
@@ -359,6 +366,8 @@ pub(super) fn finish_guard(
     Ok(())
 }
 
+/// After so many pieces in turn that were shared, what is shared behind them is passed over.
+const MOST_REFUSALS: u32 = 4;
 /// How long the threads that stand wait for one that does not.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(20);
 const LONGEST_PATIENCE: Duration = Duration::from_millis(500);

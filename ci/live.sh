@@ -250,12 +250,16 @@ refusals() {
         for way in move copy; do
             rm -f "$work/joined"
             for run in $(seq "${RUNS:-20}"); do
-                timeout 60 sh -c 'while :; do :; done' &
-                load=$!
-                if ((run % 2)); then kill "$load"; fi
+                load=
+                if ((run % 2 == 0)); then
+                    timeout 60 sh -c 'while :; do :; done' &
+                    load=$!
+                fi
                 refuse_once "$kind" "$way"
-                kill "$load" 2>/dev/null || true
-                wait "$load" 2>/dev/null || true
+                if [[ -n $load ]]; then
+                    kill "$load" 2>/dev/null || true
+                    wait "$load" 2>/dev/null || true
+                fi
             done
             awk -v name="live: $kind by $way" '{ b += $1; a += $2; n++ }
                 END { if (n) printf "%s: %d runs, %d mappings became %d on average\n", name, n, b / n, a / n }' "$work/joined"

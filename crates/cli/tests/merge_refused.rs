@@ -53,6 +53,17 @@ for line in sys.stdin:
         ring = libc.syscall(425, 4, ctypes.create_string_buffer(120))
         buffers = (iovec * 2)(iovec(area + 100 * page, page), iovec(area + 299 * page + 10, page))
         answer = min(ring, libc.syscall(427, ring, 0, buffers, 2))
+    elif word == "wait":
+        woken = []
+        ring = libc.syscall(425, 4, ctypes.create_string_buffer(120))
+        calls = [lambda: libc.epoll_wait(libc.epoll_create(1), ctypes.create_string_buffer(16), 1, -1)]
+        if ring >= 0:
+            calls.append(lambda: libc.syscall(426, ring, 0, 1, 1, None, 0))
+        for call in calls:
+            threading.Thread(target=lambda call=call: woken.append(call()), daemon=True).start()
+        time.sleep(.1)
+    elif word == "woken":
+        answer = len(woken)
     elif word == "stacks":
         threading.stack_size(65536)
         for _ in range(100):
@@ -195,6 +206,23 @@ fn registered_buffers_stay_apart_and_a_dry_run_says_so() {
     let done = heap.said(&["--apply"]);
     assert_eq!(done["after"], 6);
     assert_eq!(heap.ask("wrong"), "0");
+}
+
+/// Only where the registers of a call that was interrupted can be given back as they were.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn calls_that_wait_are_not_interrupted_by_our_stops() {
+    if !may_merge() {
+        return;
+    }
+    let mut heap = Heap::start();
+    assert_eq!(heap.ask("wait"), "done");
+    let done = heap.said(&["--apply"]);
+    assert_eq!(done["after"], 1);
+    assert_eq!(
+        (heap.ask("woken"), heap.ask("wrong")),
+        ("0".into(), "0".into())
+    );
 }
 
 #[test]

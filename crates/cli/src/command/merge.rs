@@ -122,34 +122,35 @@ impl Merge {
             .map_or(0..u64::MAX, |Range(range)| range.start..range.end);
         let fixes = self.fix(console, &outside, &range)?;
         let fixed: u64 = fixes.iter().map(|fixed| fixed.places).sum();
-        let survey = outside.survey(&range).map_err(failure)?;
-        if survey.runs == 0 || !self.apply {
-            let said = Said::of_survey(self.pid, outside.way(), &survey).with(&fixes);
-            outputs.write(console, &said, |out| self.write_text(console, out, &said))?;
-            self.explain_kept(console, &survey.kept);
-            if survey.runs == 0 && fixed == 0 {
-                let nothing = anyhow!(
-                    "nothing to join in process {}: {} mappings; see vmarea explain -p {}",
-                    self.pid,
-                    count(survey.mappings),
-                    self.pid
+        let (said, left_apart) = if self.apply {
+            let report = outside.merge(&range).map_err(failure)?;
+            let said = Said::of_report(self.pid, outside.way(), &report);
+            (said, report.kept)
+        } else {
+            let survey = outside.survey(&range).map_err(failure)?;
+            if survey.may_be_pinned && outside.way() == Way::Move && survey.runs > 0 {
+                console.note(
+                    "it has an io_uring or pinned memory: what is pinned when its turn comes stays apart",
                 );
-                return Err(Failure::new(Status::NothingToDo, nothing));
             }
-            if !self.apply {
-                if survey.may_be_pinned && outside.way() == Way::Move {
-                    console.note(
-                        "it has an io_uring or pinned memory: what is pinned when its turn comes stays apart",
-                    );
-                }
-                console.note("nothing was changed; --apply does it");
-            }
-            return Ok(Exit::Ok);
-        }
-        let report = outside.merge(&range).map_err(failure)?;
-        let said = Said::of_report(self.pid, outside.way(), &report).with(&fixes);
+            let said = Said::of_survey(self.pid, outside.way(), &survey);
+            (said, survey.kept)
+        };
+        let said = said.with(&fixes);
         outputs.write(console, &said, |out| self.write_text(console, out, &said))?;
-        self.explain_kept(console, &report.kept);
+        self.explain_kept(console, &left_apart);
+        if said.runs == 0 && fixed == 0 {
+            let nothing = anyhow!(
+                "nothing to join in process {}: {} mappings; see vmarea explain -p {}",
+                self.pid,
+                count(said.before),
+                self.pid
+            );
+            return Err(Failure::new(Status::NothingToDo, nothing));
+        }
+        if !self.apply {
+            console.note("nothing was changed; --apply does it");
+        }
         Ok(Exit::Ok)
     }
 
@@ -278,7 +279,7 @@ impl Said {
         Said {
             schema: SCHEMA,
             pid,
-            applied: true,
+            applied: report.runs > 0,
             before: report.before,
             after: report.after,
             runs: report.runs,

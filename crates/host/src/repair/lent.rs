@@ -96,7 +96,9 @@ impl Held<'_> {
     pub(super) fn release(self, journal: &mut Journal) -> Result<(), RepairError> {
         let ended = |_| self.ended();
         let tid = self.saved.tid;
-        inject::set_registers(tid, &self.saved.registers).map_err(ended)?;
+        let mut registers = self.saved.registers;
+        registers.make_again();
+        inject::set_registers(tid, &registers).map_err(ended)?;
         inject::set_mask(tid, self.saved.mask).map_err(ended)?;
         let restored = journal.restored();
         if !self.was_stopped {
@@ -175,9 +177,13 @@ impl Injector for Held<'_> {
         for (n, call) in calls.iter_mut().enumerate() {
             *call = call.at(address(n));
         }
+        let failed = |cause| {
+            let what = "the table of calls";
+            look::ended_or(self.target.pid, RepairError::System { what, cause })
+        };
         self.target
             .write(inject::bytes_of(calls), tools.table)
-            .map_err(ended)?;
+            .map_err(failed)?;
         let registers = self.saved.registers.agent(
             tools.code,
             (address(first), address(calls.len())),
@@ -188,7 +194,7 @@ impl Injector for Held<'_> {
         self.target
             .memory
             .read_exact_at(inject::bytes_of_mut(calls), tools.table)
-            .map_err(ended)?;
+            .map_err(failed)?;
         let failed = calls[first..].iter().position(|call| call.errno() != 0);
         Ok(failed.map_or(calls.len(), |n| first + n))
     }

@@ -30,6 +30,7 @@ use super::tools::MOST_CALLS;
 use crate::maps::{self, Mapping};
 use crate::repair::journal::Tools;
 use crate::repair::lent::Injector;
+use crate::repair::look;
 use crate::repair::piece::{self, Room, What};
 use crate::repair::plan::PAGE;
 use crate::repair::{RepairError, Way};
@@ -88,6 +89,11 @@ pub(super) fn must_stand(pid: i32, error: RepairError) -> RepairError {
             what: format!("its thread {tid} does not come back from a call"),
             cause: io::Error::from_raw_os_error(libc::ETIMEDOUT),
         },
+        RepairError::Ended(_) => {
+            let what = "its threads do not answer".to_owned();
+            let cause = io::Error::from_raw_os_error(libc::ESRCH);
+            look::ended_or(pid, RepairError::LeftStopped { pid, what, cause })
+        }
         error => error,
     }
 }

@@ -271,7 +271,10 @@ impl Outside {
     pub fn resume(&self) -> Result<bool, RepairError> {
         let start = look::start_time(self.pid)?;
         let Some((mut journal, mut state)) = self.journal(start)? else {
-            return Ok(false);
+            return match Target::open(self.pid)?.has_tools() {
+                true => Err(RepairError::ToolsThere(self.pid)),
+                false => Ok(false),
+            };
         };
         let (path, owner) = (journal.path().display().to_string(), journal.owner());
         let doubt = |why: String| RepairError::Journal {

@@ -233,7 +233,7 @@ fn a_second_merge_says_who_is_at_work_and_changes_nothing() {
     let mut heap = Heap::start();
     let mut strace = Command::new("strace");
     strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"]);
-    strace.args(["-e", "inject=fdatasync:delay_enter=3000000", VMAREA]);
+    strace.args(["-e", "inject=fdatasync:delay_enter=10000000:when=1", VMAREA]);
     let range = heap.range.clone();
     heap.arguments(&mut strace, &["--apply", "--range", &range]);
     strace.stdout(Stdio::piped()).stderr(Stdio::piped());

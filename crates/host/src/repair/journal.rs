@@ -142,8 +142,11 @@ impl Journal {
                 let (first, second) = (lines.next()?, lines.next()?);
                 // Numbers of another namespace are not those that we see.
                 let is_ours = second == format!("namespace {:x}", namespace()?);
-                let runs =
+                let is_it =
                     look::start_time(pid).is_ok_and(|start| first == Journal::head(pid, start));
+                // One that has ended may wait to be asked how.
+                let threads = look::tasks(pid).unwrap_or_default();
+                let runs = is_it && threads.iter().any(|&tid| !look::has_ended(pid, tid));
                 Some(is_ours && !runs)
             };
             if is_over() == Some(true) {

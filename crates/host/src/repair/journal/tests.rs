@@ -179,10 +179,18 @@ fn journals_of_processes_that_have_ended_are_removed() {
     drop(Journal::create(&folder, own, look::start_time(own).unwrap()).unwrap());
     drop(Journal::create(&folder, 1, 1).unwrap());
     drop(Journal::create(&folder, i32::MAX, 5).unwrap());
+    // One that has ended, and that nobody has asked how.
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    let pid = ended.id().cast_signed();
+    drop(Journal::create(&folder, pid, look::start_time(pid).unwrap()).unwrap());
+    while !look::has_ended(pid, pid) {
+        std::thread::yield_now();
+    }
     fs::write(folder.join("notes"), "mine").unwrap();
     let path = folder.join("2147483646.journal");
     fs::write(&path, "vmarea-journal 1 2147483646 3 .\nnamespace 1 .\n").unwrap();
     Journal::sweep(&folder);
+    ended.wait().unwrap();
     let mut names: Vec<_> = fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

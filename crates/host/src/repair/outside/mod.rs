@@ -276,47 +276,65 @@ impl Outside {
                 false => Ok(false),
             };
         };
+        let target = self.finish(&mut journal, &mut state);
+        let cleared = target.and_then(|target| match state.tools {
+            Some(tools) => clear_up(&target, &mut journal, tools),
+            None => Ok(()),
+        });
+        match cleared {
+            Ok(()) => journal.remove().map_err(journal_failed).map(|()| true),
+            // Nothing is left to be finished.
+            Err(error @ (RepairError::Ended(_) | RepairError::Replaced(_))) => {
+                journal.remove().map_err(journal_failed)?;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Brings the process to where it runs on; its tools may still be there.
+    fn finish(&self, journal: &mut Journal, state: &mut State) -> Result<Target, RepairError> {
         let (path, owner) = (journal.path().display().to_string(), journal.owner());
-        let doubt = |why: String| RepairError::Journal {
-            path: path.clone(),
-            why,
+        let doubt = |why: String| {
+            let path = path.clone();
+            look::ended_or(self.pid, RepairError::Journal { path, why })
         };
         trust::may_decide(self.pid, owner).map_err(doubt)?;
         let target = Target::open(self.pid)?;
         let has = |state: &State| state.tools.is_some_and(|tools| target.has(&tools));
-        if state.tools.is_some() && !has(&state) && !state.clearing {
+        if state.tools.is_some() && !has(state) && !state.clearing {
             // Somebody has let it run on, and it runs another program now.
-            journal.remove().map_err(journal_failed)?;
             return Err(look::ended_or(self.pid, RepairError::Replaced(self.pid)));
         }
-        trust::check(self.pid, &mut state).map_err(doubt)?;
-        let is_gone = state.tools.is_some() && !has(&state);
-        if state.stopping.is_some() {
-            // It may have become another program while it was looked at, or have changed.
-            let check = || {
-                trust::may_decide(self.pid, owner)
-                    .and_then(|()| trust::check(self.pid, &mut state.clone()))
-                    .map_err(doubt)
-            };
-            let held = target.hold_again(&state, &mut journal, check)?;
-            if let (Some(tools), Some(piece)) = (state.tools, state.piece) {
-                bring_home(&held, &tools, piece)?;
-                journal.whole().map_err(journal_failed)?;
-            }
-            if let (Some(tools), Some(guard)) = (state.tools, state.guard) {
-                session::finish_guard(&held, &tools, guard)?;
-                journal.guarded().map_err(journal_failed)?;
-            }
-            if let (Some(tools), true) = (state.tools, state.clearing) {
-                if !is_gone {
-                    take_out(&held, &mut journal, tools)?;
-                }
-                state.tools = None;
-            }
-            held.release(&mut journal)?;
+        trust::check(self.pid, state).map_err(doubt)?;
+        let is_gone = state.tools.is_some() && !has(state);
+        if state.stopping.is_none() {
+            return Ok(target);
         }
-        clear_up(&target, journal, &state)?;
-        Ok(true)
+        // It may have become another program while it was looked at, or have changed.
+        let check = || {
+            trust::may_decide(self.pid, owner)
+                .and_then(|()| trust::check(self.pid, &mut state.clone()))
+                .map_err(doubt)
+        };
+        let held = target.hold_again(state, journal, check)?;
+        if let (Some(tools), Some(piece)) = (state.tools, state.piece) {
+            bring_home(&held, &tools, piece)?;
+            journal.whole().map_err(journal_failed)?;
+        }
+        if let (Some(tools), Some(guard)) = (state.tools, state.guard) {
+            session::finish_guard(&held, &tools, guard)?;
+            journal.guarded().map_err(journal_failed)?;
+        }
+        let mut cleared = Ok(());
+        if let (Some(tools), true) = (state.tools, state.clearing) {
+            if !is_gone {
+                cleared = take_out(&held, journal, tools);
+            }
+            state.tools = None;
+        }
+        held.release(journal)?;
+        cleared.map(|()| target)
     }
 }
 

@@ -18,7 +18,7 @@ use super::tools::{MOST_CALLS, clear_up, make_tools};
 use super::{Outside, journal_failed};
 use crate::maps::{self, Query};
 use crate::repair::hold::Target;
-use crate::repair::journal::{Journal, State, Tools};
+use crate::repair::journal::{Journal, Tools};
 use crate::repair::lent::{Held, Injector};
 use crate::repair::look;
 use crate::repair::other::{self, Fix, Fixed, Step};
@@ -70,11 +70,8 @@ impl<'a> Session<'a> {
         let tools = match made {
             Ok((tools, Ok(()))) => tools,
             Ok((tools, Err(error))) => {
-                let state = State {
-                    tools: Some(tools),
-                    ..State::default()
-                };
-                return clear_up(&target, journal, &state).and(Err(error));
+                end_journal(clear_up(&target, &mut journal, tools), journal)?;
+                return Err(error);
             }
             Err(error) => {
                 // Where something is left, so is the journal of it.
@@ -276,11 +273,7 @@ impl<'a> Session<'a> {
     }
 
     /// Takes out of the process what was put into it; `done` is what came of the work.
-    pub(super) fn end<T>(self, done: Result<T, RepairError>) -> Result<T, RepairError> {
-        let state = State {
-            tools: Some(self.tools),
-            ..State::default()
-        };
+    pub(super) fn end<T>(mut self, done: Result<T, RepairError>) -> Result<T, RepairError> {
         let ended = match done {
             // It waits for another run, which needs the journal and the tools.
             Err(RepairError::LeftStopped { .. }) => Ok(()),
@@ -288,7 +281,10 @@ impl<'a> Session<'a> {
             Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
                 self.journal.remove().map_err(journal_failed)
             }
-            _ => clear_up(&self.target, self.journal, &state),
+            _ => {
+                let cleared = clear_up(&self.target, &mut self.journal, self.tools);
+                end_journal(cleared, self.journal)
+            }
         };
         match done {
             // All that was left behind has gone with the tools.
@@ -364,6 +360,16 @@ pub(super) fn finish_guard(
         }
     }
     Ok(())
+}
+
+/// Removes the journal where nothing is left to be finished.
+fn end_journal(cleared: Result<(), RepairError>, journal: Journal) -> Result<(), RepairError> {
+    match cleared {
+        Ok(()) | Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
+            journal.remove().map_err(journal_failed).and(cleared)
+        }
+        error => error,
+    }
 }
 
 /// After so many pieces in turn that were shared, what is shared behind them is passed over.

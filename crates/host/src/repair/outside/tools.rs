@@ -8,7 +8,7 @@ use vmarea::values::VmRange;
 use super::journal_failed;
 use super::session::hold_patiently;
 use crate::repair::hold::Target;
-use crate::repair::journal::{Journal, State, Tools};
+use crate::repair::journal::{Journal, Tools};
 use crate::repair::lent::Injector;
 use crate::repair::piece::Room;
 use crate::repair::plan::PAGE;
@@ -201,22 +201,13 @@ pub(super) fn take_out(
     })
 }
 
-/// Takes the tools out of the process and ends the journal.
+/// Stops the process once more, for the tools to be taken out of it.
 pub(super) fn clear_up(
     target: &Target,
-    mut journal: Journal,
-    state: &State,
+    journal: &mut Journal,
+    tools: Tools,
 ) -> Result<(), RepairError> {
-    let cleared = state.tools.map_or(Ok(()), |tools| {
-        let held = hold_patiently(target, &mut journal)?;
-        let done = take_out(&held, &mut journal, tools);
-        done.and(held.release(&mut journal))
-    });
-    match cleared {
-        // Nothing is left that could be taken out.
-        Ok(()) | Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
-            journal.remove().map_err(journal_failed).and(cleared)
-        }
-        error => error,
-    }
+    let held = hold_patiently(target, journal)?;
+    let done = take_out(&held, journal, tools);
+    done.and(held.release(journal))
 }

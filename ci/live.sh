@@ -6,8 +6,10 @@
 #   writers   100 merges by -p under four writers
 #   ends      exec, exit, kill and every kind of fork at many moments, from within, under LD_PRELOAD, by -p
 #   kill      the merging command killed at each of its steps and resumed (STEP=N: every Nth)
+#   refusals  merges of a program that forks and of heaps with registered buffers, direct I/O and forks, under load:
+#             none is left stopped, no byte is wrong (RUNS=N of each, by move and by copy)
 #   programs  Python, node, redis and Java with ZGC go on with their own checks
-# usage: [STEP=N] [BY=move|copy] ci/live.sh [PART]...   (all by default; BY is for what is done by -p)
+# usage: [STEP=N] [RUNS=N] [BY=move|copy] ci/live.sh [PART]...   (all by default; BY is for what is done by -p)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # A session of its own, the weight of which can be raised for what is timed; what it leaves ends with it.
@@ -22,6 +24,7 @@ trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$work"' EXIT
 gcc -O2 -Wall -pthread -Icrates/preload/include -o "$work/heap" crates/preload/tests/programs/heap.c \
     -L"$target" -lvmarea_preload -Wl,-rpath,"$(realpath "$target")"
 gcc -O2 -Wall -pthread -Icrates/preload/tests/programs -o "$work/target" crates/cli/tests/programs/target.c
+gcc -O2 -Wall -pthread -Icrates/preload/tests/programs -o "$work/refuses" crates/cli/tests/programs/refuses.c
 
 by=(${BY:+--by "$BY"})
 failures=0
@@ -214,6 +217,57 @@ ends() {
     echo "live: exec, exit, kill, fork, vfork and clone at many moments: done"
 }
 
+# Merges one "refuses $1" by way $2. Says how many mappings it had and has.
+refuse_once() {
+    local kind=$1 way=$2 status=0 before after state
+    rm -f "$work/out"
+    (cd "$work" && exec timeout -s KILL 60 ./refuses "$kind" 1.5 400) >"$work/out" 2>&1 &
+    child=$!
+    until grep -qs ^ready "$work/out" || ! kill -0 "$child" 2>/dev/null; do sleep 0.02; done
+    if grep -qs ^skipped "$work/out"; then
+        wait "$child" || true
+        return 0
+    fi
+    sleep "0.$((RANDOM % 3))$((RANDOM % 10))"
+    pid=$(pgrep -P "$child" || true)
+    before=$(wc -l <"/proc/$pid/maps")
+    bounded 60 "$vmarea" merge -p "$pid" --apply --by "$way" --journal "$work/journal" >"$work/merge" 2>&1 || status=$?
+    ((status == 0 || status == 4)) || fail "$kind by $way: exit $status: $(cat "$work/merge")"
+    state=$(awk '$1 == "State:" { print $2 }' "/proc/$pid/status" 2>/dev/null || true)
+    after=$(wc -l 2>/dev/null <"/proc/$pid/maps" || true)
+    if [[ $state == T ]]; then
+        fail "$kind by $way: left stopped: $(cat "$work/merge")"
+        kill -KILL "$pid"
+    fi
+    wait "$child" || fail "$kind by $way: $(tr '\n' ' ' <"$work/out")"
+    echo "$before ${after:-0}" >>"$work/joined"
+}
+
+# Every second run beside a process that takes the processor away.
+refusals() {
+    local kind way run load before=$failures
+    for kind in forks ring direct; do
+        for way in move copy; do
+            rm -f "$work/joined"
+            for run in $(seq "${RUNS:-20}"); do
+                load=
+                if ((run % 2 == 0)); then
+                    timeout 60 sh -c 'while :; do :; done' &
+                    load=$!
+                fi
+                refuse_once "$kind" "$way"
+                if [[ -n $load ]]; then
+                    kill "$load" 2>/dev/null || true
+                    wait "$load" 2>/dev/null || true
+                fi
+            done
+            awk -v name="live: $kind by $way" '{ b += $1; a += $2; n++ }
+                END { if (n) printf "%s: %d runs, %d mappings became %d on average\n", name, n, b / n, a / n }' "$work/joined"
+        done
+    done
+    echo "live: refusals: $((failures - before)) failures"
+}
+
 merge_running() {
     local name=$1 pid=$2 before after status=0
     before=$(wc -l <"/proc/$pid/maps")
@@ -291,10 +345,10 @@ JAVA
     fi
 }
 
-(($#)) || set -- speed large writers ends kill programs
+(($#)) || set -- speed large writers ends kill refusals programs
 for part in "$@"; do
     case $part in
-    speed | large | writers | ends | programs) "$part" ;;
+    speed | large | writers | ends | refusals | programs) "$part" ;;
     kill) kill_steps ;;
     *) fail "no such part: $part" ;;
     esac

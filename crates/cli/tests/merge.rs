@@ -196,7 +196,7 @@ fn what_cannot_be_merged_is_said_in_one_line() {
     let cases: [(&[&str], i32, &str); 3] = [
         (&["-p", "2147483647"], 1, "no process"),
         // The kernel's own thread.
-        (&["-p", "2"], 1, "process 2"),
+        (&["-p", "2"], 4, "kernel thread"),
         (&["-p", "1", "--max-pause", "1ns"], 2, "time"),
     ];
     for (arguments, status, words) in cases {

@@ -179,7 +179,10 @@ fn a_process_that_may_have_pinned_pages_is_left_alone() {
         eprintln!("skipped: no io_uring here");
         return;
     }
-    let done = heap.merge(&["--apply"]);
+    // At once: nothing is stopped, nothing tried.
+    let output = heap.try_merge(&["--apply"]);
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    let done: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
     assert_eq!((&done["after"], &done["pieces"]), (&16.into(), &0.into()));
     assert!(done["kept_apart"]["pinned"].as_u64() > Some(0), "{done}");
     assert_eq!(heap.ask("wrong"), "0");

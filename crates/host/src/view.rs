@@ -180,7 +180,10 @@ pub enum ViewError {
     #[error("{BTF_PATH}: {0}")]
     BadBtf(String),
     /// Not permitted.
-    #[error("no permission to look into the kernel: needs CAP_BPF and CAP_PERFMON (run as root)")]
+    #[error(
+        "no permission to look into the kernel: needs CAP_BPF and CAP_PERFMON{}",
+        crate::processes::run_as_root()
+    )]
     Permission,
     /// The kernel lacks something; what it is.
     #[error("the kernel is too old or was built without it: {0} (Linux 5.8 or later is needed)")]

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use vmarea_host::repair::{Fix, Kept, Options, Outside, RepairError, Report, Survey, Way};
+use vmarea_host::repair::{Fix, Fixed, Kept, Options, Outside, RepairError, Report, Survey, Way};
 
 /// Of the form of the JSON; a change that breaks readers raises it.
 const SCHEMA: u32 = 1;
@@ -89,6 +89,18 @@ struct Said {
     longest_pause_us: u64,
     total_us: u64,
     kept_apart: BTreeMap<&'static str, u64>,
+    fixes: Vec<SaidFix>,
+}
+
+/// What came of one of the other repairs.
+#[derive(Debug, Serialize)]
+struct SaidFix {
+    fix: &'static str,
+    places: u64,
+    left_apart: u64,
+    /// Counted; absent in a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mappings_fewer: Option<i64>,
 }
 
 impl Merge {
@@ -108,53 +120,83 @@ impl Merge {
         let range = self
             .range
             .map_or(0..u64::MAX, |Range(range)| range.start..range.end);
-        let fixed = self.fix(console, &outside, &range)?;
-        let survey = outside.survey(&range).map_err(failure)?;
-        if survey.runs == 0 || !self.apply {
-            let said = Said::of_survey(self.pid, outside.way(), &survey);
-            outputs.write(console, &said, |out| self.write_text(console, out, &said))?;
-            if survey.runs == 0 && fixed == 0 {
-                self.explain_kept(console, &survey.kept);
-                let nothing = anyhow!(
-                    "nothing to join in process {}: {} mappings; see vmarea explain -p {}",
-                    self.pid,
-                    count(survey.mappings),
-                    self.pid
+        let fixes = self.fix(console, &outside, &range)?;
+        let fixed: u64 = fixes.iter().map(|fixed| fixed.places).sum();
+        let (said, left_apart) = if self.apply {
+            let report = outside.merge(&range).map_err(failure)?;
+            let said = Said::of_report(self.pid, outside.way(), &report);
+            (said, report.kept)
+        } else {
+            let survey = outside.survey(&range).map_err(failure)?;
+            if survey.may_be_pinned && outside.way() == Way::Move && survey.runs > 0 {
+                console.note(
+                    "it has an io_uring or pinned memory: what is pinned when its turn comes stays apart",
                 );
-                return Err(Failure::new(Status::NothingToDo, nothing));
             }
-            if !self.apply {
-                console.note("nothing was changed; --apply does it");
-            }
-            return Ok(Exit::Ok);
-        }
-        let report = outside.merge(&range).map_err(failure)?;
-        let said = Said::of_report(self.pid, outside.way(), &report);
+            let said = Said::of_survey(self.pid, outside.way(), &survey);
+            (said, survey.kept)
+        };
+        let said = said.with(&fixes);
         outputs.write(console, &said, |out| self.write_text(console, out, &said))?;
-        self.explain_kept(console, &report.kept);
+        self.explain_kept(console, &left_apart);
+        if said.runs == 0 && fixed == 0 {
+            let nothing = anyhow!(
+                "nothing to join in process {}: {} mappings; see vmarea explain -p {}",
+                self.pid,
+                count(said.before),
+                self.pid
+            );
+            return Err(Failure::new(Status::NothingToDo, nothing));
+        }
+        if !self.apply {
+            console.note("nothing was changed; --apply does it");
+        }
         Ok(Exit::Ok)
     }
 
-    /// The other repairs: how many places they change, or would.
+    /// The other repairs: what they change, or would.
     fn fix(
         &self,
         console: &Console,
         outside: &Outside,
         range: &std::ops::Range<u64>,
-    ) -> Result<u64> {
+    ) -> Result<Vec<Fixed>> {
         if self.fix.is_empty() {
-            return Ok(0);
+            return Ok(Vec::new());
         }
-        let (fixes, verb) = if self.apply {
-            (outside.fix(range, &self.fix), "changed")
+        let fixes = if self.apply {
+            outside.fix(range, &self.fix)
         } else {
-            (outside.survey_fixes(range, &self.fix), "would change")
+            outside.survey_fixes(range, &self.fix)
         };
         let fixes = fixes.map_err(failure)?;
-        for (fix, places) in &fixes {
-            console.note(&format!("{}: {verb} {} places", fix.name(), count(*places)));
+        for Fixed {
+            fix,
+            places,
+            apart,
+            fewer,
+        } in &fixes
+        {
+            let (name, places) = (fix.name(), count(*places));
+            console.note(&match fewer {
+                None => format!("{name}: would change {places} places"),
+                Some(fewer @ ..0) => {
+                    let more = count(fewer.unsigned_abs());
+                    format!("{name}: changed {places} places, {more} mappings more")
+                }
+                Some(fewer) => {
+                    let fewer = count(fewer.unsigned_abs());
+                    format!("{name}: changed {places} places, {fewer} mappings fewer")
+                }
+            });
+            if *apart > 0 {
+                let apart = count(*apart);
+                console.note(&format!(
+                    "{name}: {apart} left apart: they were used as memory once (another anon_vma)"
+                ));
+            }
         }
-        Ok(fixes.iter().map(|(_, places)| places).sum())
+        Ok(fixes)
     }
 
     fn finish(&self, console: &Console, outside: &Outside) -> Result {
@@ -229,6 +271,7 @@ impl Said {
             longest_pause_us: 0,
             total_us: 0,
             kept_apart: kept(&survey.kept),
+            fixes: Vec::new(),
         }
     }
 
@@ -236,7 +279,7 @@ impl Said {
         Said {
             schema: SCHEMA,
             pid,
-            applied: true,
+            applied: report.runs > 0,
             before: report.before,
             after: report.after,
             runs: report.runs,
@@ -247,7 +290,21 @@ impl Said {
             longest_pause_us: report.longest_pause.as_micros() as u64,
             total_us: report.total.as_micros() as u64,
             kept_apart: kept(&report.kept),
+            fixes: Vec::new(),
         }
+    }
+
+    fn with(mut self, fixes: &[Fixed]) -> Said {
+        self.fixes = fixes
+            .iter()
+            .map(|fixed| SaidFix {
+                fix: fixed.fix.name(),
+                places: fixed.places,
+                left_apart: fixed.apart,
+                mappings_fewer: fixed.fewer,
+            })
+            .collect();
+        self
     }
 }
 
@@ -294,10 +351,10 @@ fn fix(text: &str) -> anyhow::Result<Fix> {
 }
 
 fn failure(error: RepairError) -> Failure {
-    let status = if error.is_permission() {
-        Status::Permission
-    } else {
-        Status::Error
+    let status = match &error {
+        error if error.is_permission() => Status::Permission,
+        RepairError::NoMemory(_) => Status::NothingToDo,
+        _ => Status::Error,
     };
     Failure::new(status, error)
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
+use vmarea_host::processes::run_as_root;
 use vmarea_lab::explain::rows::Table;
 use vmarea_lab::top::{Look, Sampler, openmetrics};
 
@@ -121,8 +122,12 @@ pub(crate) fn summary(look: &Look) -> String {
     );
     if look.unreadable > 0 {
         text += &format!(
-            "; of others, that may not be read: {} (run as root)",
-            count(look.unreadable)
+            "; of others, that may not be read: {}{}",
+            count(look.unreadable),
+            match run_as_root() {
+                "" => " (needs CAP_SYS_PTRACE)",
+                hint => hint,
+            }
         );
     }
     text

@@ -197,6 +197,21 @@ impl Target {
         read.is_ok() && mark == *MARK
     }
 
+    /// True where some repair has put its tools into the process.
+    pub(super) fn has_tools(&self) -> bool {
+        let mappings = maps::read(self.pid).unwrap_or_default();
+        mappings.iter().any(|m| {
+            let mut mark = [0; MARK.len()];
+            let is_page = m.end - m.start == PAGE && m.ino == 0 && m.perms.exec && !m.perms.write;
+            is_page
+                && self
+                    .memory
+                    .read_exact_at(&mut mark, m.start + MARK_AT)
+                    .is_ok()
+                && mark == *MARK
+        })
+    }
+
     /// Puts the agent's code on its page, and our mark at its end.
     ///
     /// # Errors
@@ -206,17 +221,23 @@ impl Target {
         self.write(MARK, code + MARK_AT)
     }
 
-    /// Takes hold of a process that an earlier run has left stopped.
+    /// Takes hold of a process that an earlier run has left stopped. `check` says, while all threads
+    /// stand, whether it still is the one that the journal speaks of.
     ///
     /// # Errors
-    /// As [`Target::hold`].
+    /// As [`Target::hold`], and that of `check`; nothing is held then.
     pub(super) fn hold_again(
         &self,
         state: &State,
         journal: &mut Journal,
+        check: impl FnOnce() -> Result<(), RepairError>,
     ) -> Result<Held<'_>, RepairError> {
         let prompt = Prompt::begin();
         let (threads, stands) = self.stop_all()?;
+        if let Err(error) = check() {
+            self.let_go(&threads);
+            return Err(error);
+        }
         let ended = |_| RepairError::Ended(self.pid);
         let left = state.saved.filter(|saved| threads.contains(&saved.tid));
         let tid = left.map_or(threads[0], |saved| saved.tid);
@@ -230,6 +251,7 @@ impl Target {
         };
         // Somebody may have let it run on in between: then its registers are its own again.
         let saved = left
+            .filter(|left| left.registers.count == now.registers.count)
             .filter(|left| left.registers == now.registers || state.is_ours(now.registers.pc()))
             .unwrap_or(now);
         journal.stopped(&saved).map_err(journal_failed)?;

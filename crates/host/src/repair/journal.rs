@@ -3,30 +3,39 @@
 //! One text file for each process under repair. A line is added before each step that must not be
 //! left half done, and is only counted where it is whole. The plan of a piece is on disk before the
 //! process is stopped; registers follow when it stands. What was done of a piece is not written
-//! down: the process itself shows it.
+//! down: the process itself shows it. Whoever works with a journal holds its lock.
 //!
 //! # Picture
 //! ```text
 //! vmarea-journal 1 PID START_TIME .
+//! namespace INODE .                            the pid namespace of these numbers
 //! stopping WAS_STOPPED SYSCALL .               the process is about to be stopped
 //! stopped TID MASK REGISTERS... .              what its thread has to get back
 //! restored .                                   it has got it back
 //! tools CODE TABLE ROOM_START ROOM_END FD COPIES .
 //! piece START END .
+//! guard START END .                            a guard page is about to be opened and marked
+//! guarded .                                    it is marked, or as it was
 //! whole .                                      the piece is done, or as it was
 //! released .                                   the process runs as if nothing had been
-//! clearing .                                   the tools are about to go, the agent's page last
+//! clearing .                                   the tools come and are not all there, or are about to go: the
+//!                                              agent's page first and last
+//! made .                                       the tools are there
 //! cleared .                                    they are gone
 //! ```
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+mod files;
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use vmarea::values::VmRange;
 
-use super::Way;
+use files::Folder;
+
+use super::{Way, look};
 use crate::sys::inject::Registers;
 
 /// What is there in the process to work with.
@@ -62,7 +71,9 @@ pub(super) struct State {
     pub(super) saved: Option<Saved>,
     pub(super) tools: Option<Tools>,
     pub(super) piece: Option<VmRange>,
-    /// The tools were being taken out: some or all of them may be gone.
+    /// A guard page was being made a marker: it may be without either for now.
+    pub(super) guard: Option<VmRange>,
+    /// The tools were being put in or taken out: some or all of them may be gone.
     pub(super) clearing: bool,
 }
 
@@ -71,34 +82,77 @@ impl State {
     pub(super) fn is_ours(&self, pc: u64) -> bool {
         const CODE_BYTES: u64 = 4096;
         const AFTER_INSTRUCTION: u64 = 8;
-        (self.syscall..=self.syscall + AFTER_INSTRUCTION).contains(&pc)
-            || self
-                .tools
-                .is_some_and(|tools| (tools.code..tools.code + CODE_BYTES).contains(&pc))
+        (self.syscall..=self.syscall.saturating_add(AFTER_INSTRUCTION)).contains(&pc)
+            || self.tools.is_some_and(|tools| {
+                (tools.code..tools.code.saturating_add(CODE_BYTES)).contains(&pc)
+            })
     }
 }
 
-/// An open journal.
+/// An open journal, locked.
 #[derive(Debug)]
 pub(super) struct Journal {
     file: File,
-    path: PathBuf,
+    folder: Folder,
+    name: String,
 }
 
+/// A journal that was there.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// Somebody works with it; who, where that can be seen.
+    AtWork(Option<i32>),
+    /// Nobody does any more.
+    Left(Journal, State),
+}
+
+/// Longer than what any repair writes.
+const MOST_BYTES: u64 = 64 << 20;
+const MOST_LINE_BYTES: usize = 1 << 10;
+
 impl Journal {
-    /// Where journals lie unless it is said otherwise: a folder of this user's own in `/var/tmp`.
-    pub(super) fn default_folder() -> PathBuf {
-        let user = rustix::process::getuid().as_raw();
-        PathBuf::from(format!("/var/tmp/vmarea-{user}"))
+    /// Where journals of a user lie unless it is said otherwise: a folder of their own in `/var/tmp`.
+    pub(super) fn usual_folder(user: u32) -> PathBuf {
+        Folder::usual(user)
     }
 
-    fn path(folder: &Path, pid: i32) -> PathBuf {
-        folder.join(format!("{pid}.journal"))
+    fn name(pid: i32) -> String {
+        format!("{pid}.journal")
     }
 
-    /// Removes the journal of a process that is not there any more, if there is one.
-    pub(super) fn forget(folder: &Path, pid: i32) {
-        let _ = fs::remove_file(Journal::path(folder, pid));
+    fn head(pid: i32, start_time: u64) -> String {
+        format!("vmarea-journal 1 {pid} {start_time}")
+    }
+
+    /// Removes the journals of processes that have ended.
+    pub(super) fn sweep(folder: &Path) {
+        let Ok(Some(folder)) = Folder::open(folder, &[]) else {
+            return;
+        };
+        for name in folder.names().unwrap_or_default() {
+            let is_over = || -> Option<bool> {
+                let pid: i32 = name.strip_suffix(".journal")?.parse().ok()?;
+                let file = folder.open_file(&name).ok()??;
+                files::lock(&file).ok()?.ok()?;
+                let mut head = String::new();
+                file.take(MOST_LINE_BYTES as u64)
+                    .read_to_string(&mut head)
+                    .ok()?;
+                let mut lines = whole_lines(&head);
+                let (first, second) = (lines.next()?, lines.next()?);
+                // Numbers of another namespace are not those that we see.
+                let is_ours = second == format!("namespace {:x}", namespace()?);
+                let is_it =
+                    look::start_time(pid).is_ok_and(|start| first == Journal::head(pid, start));
+                // One that has ended may wait to be asked how.
+                let threads = look::tasks(pid).unwrap_or_default();
+                let runs = is_it && threads.iter().any(|&tid| !look::has_ended(pid, tid));
+                Some(is_ours && !runs)
+            };
+            if is_over() == Some(true) {
+                let _ = folder.remove_file(&name);
+            }
+        }
     }
 
     /// Begins a journal; there must be none of this process.
@@ -106,63 +160,88 @@ impl Journal {
     /// # Errors
     /// `AlreadyExists`, and those of making files. A folder that is somebody else's is refused.
     pub(super) fn create(folder: &Path, pid: i32, start_time: u64) -> io::Result<Journal> {
-        match fs::DirBuilder::new().mode(0o700).create(folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
+        let (folder, name) = (Folder::make(folder)?, Journal::name(pid));
+        let file = folder.create_file(&name)?;
+        if files::lock(&file)?.is_err() {
+            return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let owner = fs::symlink_metadata(folder)?;
-        if !owner.is_dir() || owner.uid() != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "the folder for journals belongs to somebody else",
-            ));
-        }
-        let path = Journal::path(folder, pid);
-        let file = OpenOptions::new()
-            .append(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)?;
-        let mut journal = Journal { file, path };
-        journal.line(&format!("vmarea-journal 1 {pid} {start_time}"))?;
+        let mut journal = Journal { file, folder, name };
+        journal.line(&Journal::head(pid, start_time))?;
+        journal.line(&format!("namespace {:x}", namespace().unwrap_or(0)))?;
         Ok(journal)
     }
 
-    /// Opens the journal of a process that was left in the middle, and tells where it stood.
+    /// Opens the journal of a process in a folder of ours or of one of `others`, and tells where it stood.
     /// `None` where there is none, or where it is of an earlier process with this number.
     ///
     /// # Errors
-    /// Those of reading files; `InvalidData`.
+    /// Those of reading files; `PermissionDenied` where it is not to be trusted; `InvalidData`.
     pub(super) fn open(
         folder: &Path,
+        others: &[u32],
         pid: i32,
         start_time: u64,
-    ) -> io::Result<Option<(Journal, State)>> {
-        let path = Journal::path(folder, pid);
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            text => text?,
+    ) -> io::Result<Option<Found>> {
+        let Some(folder) = Folder::open(folder, others)? else {
+            return Ok(None);
         };
-        let mut lines = text
-            .split_inclusive('\n')
-            .filter_map(|line| line.strip_suffix(" .\n"));
-        let head = format!("vmarea-journal 1 {pid} {start_time}");
-        if lines.next() != Some(&head) {
+        let name = Journal::name(pid);
+        let Some(file) = folder.open_file(&name)? else {
+            return Ok(None);
+        };
+        if let Err(holder) = files::lock(&file)? {
+            return Ok(Some(Found::AtWork(holder)));
+        }
+        if !folder.is_file(&name, &file)? {
+            // Who held it has come to the end, and removed it.
+            return Ok(None);
+        }
+        let mut text = String::new();
+        (&file).take(MOST_BYTES + 1).read_to_string(&mut text)?;
+        let mut journal = Journal { file, folder, name };
+        if text.len() as u64 > MOST_BYTES {
+            return Err(broken("it is too long"));
+        }
+        let mut lines = whole_lines(&text);
+        if lines.next() != Some(&Journal::head(pid, start_time)) {
             // Of another process, or cut before anything was done.
-            fs::remove_file(&path)?;
+            journal.remove()?;
             return Ok(None);
         }
         let mut state = State::default();
         for line in lines {
-            read_line(&mut state, line)
-                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a broken journal"))?;
+            let read = (line.len() <= MOST_LINE_BYTES).then(|| read_line(&mut state, line));
+            if read.flatten().is_none() {
+                let start: String = line.chars().take(60).collect();
+                return Err(broken(&format!("it has the line {start:?}")));
+            }
         }
-        let mut file = OpenOptions::new().append(true).open(&path)?;
         if !text.ends_with('\n') {
             // What comes next must not make a whole line of a torn one.
-            file.write_all(b"!\n")?;
+            journal.file.write_all(b"!\n")?;
         }
-        Ok(Some((Journal { file, path }, state)))
+        Ok(Some(Found::Left(journal, state)))
+    }
+
+    /// Where the repair stands, from what was written.
+    #[cfg(test)]
+    pub(super) fn read_again(&self) -> State {
+        let text = fs::read_to_string(self.path()).unwrap();
+        let mut state = State::default();
+        for line in whole_lines(&text).skip(1) {
+            read_line(&mut state, line).unwrap();
+        }
+        state
+    }
+
+    /// Whose it is.
+    pub(super) fn owner(&self) -> u32 {
+        self.folder.owner()
+    }
+
+    /// Where it lies.
+    pub(super) fn path(&self) -> PathBuf {
+        self.folder.path_of(&self.name)
     }
 
     fn line(&mut self, text: &str) -> io::Result<()> {
@@ -210,6 +289,15 @@ impl Journal {
         self.line("whole")
     }
 
+    /// A guard page is about to be opened and marked.
+    pub(super) fn guard(&mut self, guard: VmRange) -> io::Result<()> {
+        self.line(&format!("guard {:x} {:x}", guard.start, guard.end))
+    }
+
+    pub(super) fn guarded(&mut self) -> io::Result<()> {
+        self.line("guarded")
+    }
+
     pub(super) fn released(&mut self) -> io::Result<()> {
         self.line("released")
     }
@@ -218,14 +306,34 @@ impl Journal {
         self.line("clearing")
     }
 
+    /// The tools are all there.
+    pub(super) fn made(&mut self) -> io::Result<()> {
+        self.line("made")
+    }
+
     pub(super) fn cleared(&mut self) -> io::Result<()> {
         self.line("cleared")
     }
 
     /// All is done: the journal goes.
     pub(super) fn remove(self) -> io::Result<()> {
-        fs::remove_file(&self.path)
+        self.folder.remove_file(&self.name)
     }
+}
+
+fn broken(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// The lines that were written to their end.
+fn whole_lines(text: &str) -> impl Iterator<Item = &str> {
+    text.split_inclusive('\n')
+        .filter_map(|line| line.strip_suffix(" .\n"))
+}
+
+/// The namespace whose numbers of processes are ours.
+fn namespace() -> Option<u64> {
+    Some(fs::metadata("/proc/self/ns/pid").ok()?.ino())
 }
 
 fn read_line(state: &mut State, line: &str) -> Option<()> {
@@ -268,7 +376,12 @@ fn read_line(state: &mut State, line: &str) -> Option<()> {
                 code,
                 table,
                 room,
-                fd: i32::try_from(fd).ok()?,
+                // All ones for none: it is written as a number without a sign.
+                fd: if fd == u64::from(u32::MAX) {
+                    -1
+                } else {
+                    i32::try_from(fd).ok()?
+                },
                 way,
             });
         }
@@ -276,72 +389,25 @@ fn read_line(state: &mut State, line: &str) -> Option<()> {
             let (start, end) = (hex()?, hex()?);
             state.piece = Some((start <= end).then(|| VmRange::new(start, end))?);
         }
+        "guard" => {
+            let (start, end) = (hex()?, hex()?);
+            state.guard = Some((start < end).then(|| VmRange::new(start, end))?);
+        }
+        "guarded" => state.guard = None,
         "whole" => state.piece = None,
+        "made" => state.clearing = false,
         "clearing" => state.clearing = true,
         "cleared" => (state.tools, state.clearing) = (None, false),
         "released" => (state.stopping, state.saved) = (None, None),
+        "namespace" => {
+            if hex()? != namespace().unwrap_or(0) {
+                return None;
+            }
+        }
         _ => return None,
     }
     Some(())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_written_is_read_and_a_torn_line_is_not() {
-        let folder = std::env::temp_dir().join(format!("vmarea-journal-{}", std::process::id()));
-        let mut journal = Journal::create(&folder, 7, 99).unwrap();
-        assert_eq!(
-            Journal::create(&folder, 7, 99).unwrap_err().kind(),
-            io::ErrorKind::AlreadyExists
-        );
-        let mut words = [0; 34];
-        words[..27].fill(0xabc);
-        let registers = Registers { words, count: 27 };
-        let saved = Saved {
-            tid: 8,
-            mask: 0xff00,
-            registers,
-        };
-        let tools = Tools {
-            code: 0x1000,
-            table: 0x2000,
-            room: VmRange::new(0x10_0000, 0x20_0000),
-            fd: 5,
-            way: Way::Copy,
-        };
-        journal.tools(&tools).unwrap();
-        journal.piece(VmRange::new(0x4000, 0x8000)).unwrap();
-        journal.stopping(true, 0x1234).unwrap();
-        journal.stopped(&saved).unwrap();
-        journal.file.write_all(b"whole").unwrap();
-        drop(journal);
-        let (mut journal, state) = Journal::open(&folder, 7, 99).unwrap().unwrap();
-        let expected = State {
-            stopping: Some(true),
-            syscall: 0x1234,
-            saved: Some(saved),
-            tools: Some(tools),
-            piece: Some(VmRange::new(0x4000, 0x8000)),
-            clearing: false,
-        };
-        assert_eq!(state, expected);
-        journal.whole().unwrap();
-        journal.clearing().unwrap();
-        drop(journal);
-        let (mut journal, state) = Journal::open(&folder, 7, 99).unwrap().unwrap();
-        assert_eq!((state.tools, state.clearing), (Some(tools), true));
-        journal.cleared().unwrap();
-        journal.released().unwrap();
-        drop(journal);
-        let (journal, state) = Journal::open(&folder, 7, 99).unwrap().unwrap();
-        assert_eq!((state.tools, state.clearing), (None, false));
-        drop(journal);
-        // Another process with the same number: an old journal says nothing of it.
-        assert!(Journal::open(&folder, 7, 100).unwrap().is_none());
-        assert!(Journal::open(&folder, 7, 99).unwrap().is_none());
-        fs::remove_dir(&folder).unwrap();
-    }
-}
+mod tests;

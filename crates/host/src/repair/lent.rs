@@ -8,6 +8,7 @@
 //! lent ─▶ call … ─▶ settle ─▶ run the agent … ─▶ registers back ─▶ SIGCONT, swallowed ─▶ detach all
 //! ```
 
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
@@ -21,6 +22,35 @@ use crate::sys::calls::{Call, ENTRY_BYTES};
 use crate::sys::inject::{self, Wait};
 use crate::sys::own::Prompt;
 use crate::sys::ptrace::{self, Resume};
+
+/// What makes calls in a process that stands: a lent thread of it, or a test that refuses some of them.
+pub(super) trait Injector {
+    /// The process.
+    fn pid(&self) -> i32;
+
+    /// Its memory, by `/proc/PID/mem`.
+    fn memory(&self) -> &File;
+
+    /// Makes one call with the process's own instruction. To be followed by [`Injector::settle`] or
+    /// [`Injector::run`].
+    ///
+    /// # Errors
+    /// [`RepairError::Ended`]; the call's own error is in its result.
+    fn call(&self, call: &Call) -> Result<i64, RepairError>;
+
+    /// From the end of a call to a stop before a signal, where registers may be given back.
+    ///
+    /// # Errors
+    /// [`RepairError::Ended`].
+    fn settle(&self) -> Result<(), RepairError>;
+
+    /// Lets the agent work off `calls`, as many as its table holds, from `first` on. Returns the number
+    /// of the call that failed, or how many there are.
+    ///
+    /// # Errors
+    /// [`RepairError::Ended`].
+    fn run(&self, tools: &Tools, calls: &mut [Call], first: usize) -> Result<usize, RepairError>;
+}
 
 /// It, held. Dropping it without [`Held::release`] leaves it stopped.
 #[derive(Debug)]
@@ -36,11 +66,6 @@ pub(super) struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// The process.
-    pub(super) fn pid(&self) -> i32 {
-        self.target.pid
-    }
-
     fn ended(&self) -> RepairError {
         RepairError::Ended(self.target.pid)
     }
@@ -63,64 +88,6 @@ impl Held<'_> {
         }
     }
 
-    /// Makes one call with the process's own instruction. To be followed by
-    /// [`Held::settle`] or [`Held::run`].
-    ///
-    /// # Errors
-    /// [`RepairError::Ended`]; the call's own error is in its result.
-    pub(super) fn call(&self, call: &Call) -> Result<i64, RepairError> {
-        let tid = self.saved.tid;
-        let ended = |_| self.ended();
-        let registers = self.saved.registers.calling(self.target.syscall, call);
-        inject::set_registers(tid, &registers).map_err(ended)?;
-        let at_call: fn(Wait) -> bool =
-            |stop| matches!(stop, Wait::Syscall | Wait::Signal(libc::SIGTRAP));
-        self.run_until(Resume::UntilSyscall, at_call)?;
-        self.run_until(Resume::UntilSyscall, at_call)?;
-        Ok(inject::registers(tid).map_err(ended)?.result())
-    }
-
-    /// From the end of a call to a stop before a signal, where registers may be given back.
-    pub(super) fn settle(&self) -> Result<(), RepairError> {
-        let tid = self.saved.tid;
-        inject::signal_thread(self.target.pid, tid, libc::SIGSTOP).map_err(|_| self.ended())?;
-        self.run_until(Resume::Continue, |stop| stop == Wait::Signal(libc::SIGSTOP))
-    }
-
-    /// Lets the agent work off `calls` from `first` on. Returns the number of the call that failed,
-    /// or how many there are.
-    ///
-    /// # Errors
-    /// [`RepairError::Ended`].
-    pub(super) fn run(
-        &self,
-        tools: &Tools,
-        calls: &mut [Call],
-        first: usize,
-    ) -> Result<usize, RepairError> {
-        let ended = |_| self.ended();
-        let address = |n: usize| tools.table + n as u64 * ENTRY_BYTES;
-        for (n, call) in calls.iter_mut().enumerate() {
-            *call = call.at(address(n));
-        }
-        self.target
-            .write(inject::bytes_of(calls), tools.table)
-            .map_err(ended)?;
-        let registers = self.saved.registers.agent(
-            tools.code,
-            (address(first), address(calls.len())),
-            self.inner,
-        );
-        inject::set_registers(self.saved.tid, &registers).map_err(ended)?;
-        self.run_until(Resume::Continue, |stop| stop == Wait::Signal(libc::SIGSTOP))?;
-        self.target
-            .memory
-            .read_exact_at(inject::bytes_of_mut(calls), tools.table)
-            .map_err(ended)?;
-        let failed = calls[first..].iter().position(|call| call.errno() != 0);
-        Ok(failed.map_or(calls.len(), |n| first + n))
-    }
-
     /// Gives the thread back what is its own, and lets the process run on (unless somebody else had
     /// stopped it). It is let go even where the journal cannot be written.
     ///
@@ -129,7 +96,9 @@ impl Held<'_> {
     pub(super) fn release(self, journal: &mut Journal) -> Result<(), RepairError> {
         let ended = |_| self.ended();
         let tid = self.saved.tid;
-        inject::set_registers(tid, &self.saved.registers).map_err(ended)?;
+        let mut registers = self.saved.registers;
+        registers.make_again();
+        inject::set_registers(tid, &registers).map_err(ended)?;
         inject::set_mask(tid, self.saved.mask).map_err(ended)?;
         let restored = journal.restored();
         if !self.was_stopped {
@@ -172,5 +141,61 @@ impl Held<'_> {
                 }
             };
         }
+    }
+}
+
+impl Injector for Held<'_> {
+    fn pid(&self) -> i32 {
+        self.target.pid
+    }
+
+    fn memory(&self) -> &File {
+        &self.target.memory
+    }
+
+    fn call(&self, call: &Call) -> Result<i64, RepairError> {
+        let tid = self.saved.tid;
+        let ended = |_| self.ended();
+        let registers = self.saved.registers.calling(self.target.syscall, call);
+        inject::set_registers(tid, &registers).map_err(ended)?;
+        let at_call: fn(Wait) -> bool =
+            |stop| matches!(stop, Wait::Syscall | Wait::Signal(libc::SIGTRAP));
+        self.run_until(Resume::UntilSyscall, at_call)?;
+        self.run_until(Resume::UntilSyscall, at_call)?;
+        Ok(inject::registers(tid).map_err(ended)?.result())
+    }
+
+    fn settle(&self) -> Result<(), RepairError> {
+        let tid = self.saved.tid;
+        inject::signal_thread(self.target.pid, tid, libc::SIGSTOP).map_err(|_| self.ended())?;
+        self.run_until(Resume::Continue, |stop| stop == Wait::Signal(libc::SIGSTOP))
+    }
+
+    fn run(&self, tools: &Tools, calls: &mut [Call], first: usize) -> Result<usize, RepairError> {
+        let ended = |_| self.ended();
+        let address = |n: usize| tools.table + n as u64 * ENTRY_BYTES;
+        for (n, call) in calls.iter_mut().enumerate() {
+            *call = call.at(address(n));
+        }
+        let failed = |cause| {
+            let what = "the table of calls";
+            look::ended_or(self.target.pid, RepairError::System { what, cause })
+        };
+        self.target
+            .write(inject::bytes_of(calls), tools.table)
+            .map_err(failed)?;
+        let registers = self.saved.registers.agent(
+            tools.code,
+            (address(first), address(calls.len())),
+            self.inner,
+        );
+        inject::set_registers(self.saved.tid, &registers).map_err(ended)?;
+        self.run_until(Resume::Continue, |stop| stop == Wait::Signal(libc::SIGSTOP))?;
+        self.target
+            .memory
+            .read_exact_at(inject::bytes_of_mut(calls), tools.table)
+            .map_err(failed)?;
+        let failed = calls[first..].iter().position(|call| call.errno() != 0);
+        Ok(failed.map_or(calls.len(), |n| first + n))
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -40,6 +40,33 @@ pub(super) fn read_status(pid: i32) -> Result<Status, RepairError> {
         // On its way out a process has no memory before it shows as ended; kernel threads, which
         // are children of number 2, never have any.
         has_ended: !text.contains("\nVmSize:") && pid != 2 && number("PPid:") != Some(2),
+    })
+}
+
+/// What a process may do, and as whom.
+pub(super) struct Rights {
+    /// Real, effective, saved and of files; and those of its folder in `/proc`, which is root's where it
+    /// may not be looked at by its user.
+    pub(super) users: [u32; 5],
+    /// It has a capability.
+    pub(super) is_privileged: bool,
+    pub(super) seccomp: bool,
+}
+
+/// What process `pid` may do; `None` where that cannot be read.
+pub(super) fn rights(pid: i32) -> Option<Rights> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    let mut users = [fs::metadata(format!("/proc/{pid}")).ok()?.uid(); 5];
+    let mut ids = value("Uid:")?.split_ascii_whitespace();
+    for user in &mut users[..4] {
+        *user = ids.next()?.parse().ok()?;
+    }
+    let has = |name| u64::from_str_radix(value(name)?.trim(), 16).ok();
+    Some(Rights {
+        is_privileged: users != [0; 5] && has("CapPrm:")? | has("CapAmb:").unwrap_or(0) != 0,
+        users,
+        seccomp: value("Seccomp:").is_some_and(|mode| mode.trim() != "0"),
     })
 }
 

@@ -41,7 +41,7 @@ use std::time::Duration;
 use vmarea::vma::merge::Refusal;
 
 pub use crate::sys::own::NoSignals;
-pub use other::{Fix, MOST_GUARD_PAGES};
+pub use other::{Fix, Fixed, MOST_GUARD_PAGES};
 pub use outside::{Outside, Survey};
 pub use plan::CAN_BE_GIVEN;
 pub use within::{Merger, can_repair_itself, merge_range};
@@ -290,8 +290,9 @@ pub enum RepairError {
     },
     /// It may not be traced.
     #[error(
-        "no permission to trace process {0}: needs CAP_SYS_PTRACE (run as root), or the same user \
-         where kernel.yama.ptrace_scope is 0"
+        "no permission to trace process {0}: needs CAP_SYS_PTRACE{as_root}, or the same user \
+         where kernel.yama.ptrace_scope is 0",
+        as_root = crate::processes::run_as_root()
     )]
     Forbidden(i32),
     /// A program of another kind.
@@ -336,6 +337,51 @@ pub enum RepairError {
         "an earlier repair of process {0} was left in the middle: vmarea merge --resume -p {0}"
     )]
     Unfinished(i32),
+    /// Somebody is at it.
+    #[error("another merge{} is at work on process {pid}", by.map_or(String::new(), |by| format!(", pid {by},")))]
+    AtWork {
+        /// Which.
+        pid: i32,
+        /// By whom, where that can be seen.
+        by: Option<i32>,
+    },
+    /// Somebody was here, and no journal says who.
+    #[error(
+        "process {0} holds the tools of another merge, the journal of which is elsewhere: one is at work, or \
+         was ended in the middle (vmarea merge --resume -p {0} --journal FOLDER)"
+    )]
+    ToolsThere(i32),
+    /// A journal that cannot be what we wrote.
+    #[error("the journal {path} is not followed: {why}")]
+    Journal {
+        /// Where it is.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// It must not run as it is.
+    #[error(
+        "process {pid} is left stopped: {what}: {cause}; vmarea merge --resume -p {pid} tries again"
+    )]
+    LeftStopped {
+        /// Which.
+        pid: i32,
+        /// Why, and where what of its memory is.
+        what: String,
+        /// What the kernel answered.
+        cause: io::Error,
+    },
+    /// It is whole and runs on, with something of ours in it.
+    #[error(
+        "process {pid} is whole and runs on, but the kernel would not take out what the repair had put \
+         into it: {cause}; vmarea merge --resume -p {pid} tries again"
+    )]
+    LeftBehind {
+        /// Which.
+        pid: i32,
+        /// What the kernel answered.
+        cause: io::Error,
+    },
     /// Pages could not be brought back; they are where it says.
     #[error("pages of {start:#x}-{end:#x} could not be brought back from {temporary:#x}: {cause}")]
     Stranded {

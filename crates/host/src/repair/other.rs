@@ -25,7 +25,7 @@ use vmarea::values::VmRange;
 use super::plan::PAGE;
 use crate::maps::{MapName, Mapping, SmapsEntry};
 use crate::sys::calls::Call;
-use crate::view::View;
+use crate::view::{View, ViewVma};
 
 /// A repair that moves nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -56,10 +56,24 @@ impl Fix {
     }
 }
 
+/// What came of a repair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fixed {
+    /// Which.
+    pub fix: Fix,
+    /// Places that it has changed, or would.
+    pub places: u64,
+    /// Guards that it leaves alone, because they would stay mappings of their own all the same: they were
+    /// used as memory once.
+    pub apart: u64,
+    /// How many mappings fewer there are, counted; `None` where nothing was done. A repair for what is to come
+    /// (priming) may make more.
+    pub fewer: Option<i64>,
+}
+
 /// Pages that a guard may have at the most; what is larger is a reservation.
 pub const MOST_GUARD_PAGES: u64 = 64;
 const MADV_GUARD_INSTALL: u64 = 102;
-const MADV_GUARD_REMOVE: u64 = 103;
 const PRESENT_OR_SWAPPED: u64 = 3 << 62;
 
 /// What a reservation must have to be worth priming.
@@ -74,6 +88,16 @@ pub(super) struct Step {
     pub(super) calls: Vec<Call>,
     /// What takes the first of them back where a later one is refused.
     pub(super) take_back: Option<Call>,
+    /// A guard page that is open for a moment, and must not stay so.
+    pub(super) guard: Option<VmRange>,
+}
+
+/// What a repair would do.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Steps {
+    pub(super) steps: Vec<Step>,
+    /// See [`Fixed::apart`].
+    pub(super) apart: u64,
 }
 
 impl Step {
@@ -92,13 +116,14 @@ pub(super) fn steps(
     mappings: &[SmapsEntry],
     pagemap: &File,
     view: Option<&View>,
-) -> Vec<Step> {
-    match fix {
-        Fix::Guards => guards(mappings, pagemap),
+) -> Steps {
+    let steps = match fix {
+        Fix::Guards => return guards(mappings, pagemap, view),
         Fix::Flags => flags(mappings),
         Fix::Empties => empties(mappings, pagemap),
         Fix::Priming => priming(mappings, pagemap, view),
-    }
+    };
+    Steps { steps, apart: 0 }
 }
 
 fn is_plain(mapping: &Mapping) -> bool {
@@ -138,8 +163,8 @@ fn is_empty(pagemap: &File, range: VmRange) -> bool {
     true
 }
 
-fn guards(mappings: &[SmapsEntry], pagemap: &File) -> Vec<Step> {
-    let mut steps = Vec::new();
+fn guards(mappings: &[SmapsEntry], pagemap: &File, view: Option<&View>) -> Steps {
+    let mut steps = Steps::default();
     for triple in mappings.windows(3) {
         let [before, guard, after] = [&triple[0], &triple[1], &triple[2]].map(|e| &e.mapping);
         let range = VmRange::new(guard.start, guard.end);
@@ -154,25 +179,51 @@ fn guards(mappings: &[SmapsEntry], pagemap: &File) -> Vec<Step> {
         if !fits || !is_empty(pagemap, range) {
             continue;
         }
+        if view.is_some_and(|view| !would_join(view, before, guard, after)) {
+            steps.apart += 1;
+            continue;
+        }
         let prot = u64::from(before.perms.read)
             | u64::from(before.perms.write) << 1
             | u64::from(before.perms.exec) << 2;
-        let advise = |advice| {
-            let arguments = [range.start, range.len_bytes(), advice];
-            Call::plain(0, libc::SYS_madvise, &arguments)
+        let protect = |prot| {
+            let arguments = [range.start, range.len_bytes(), prot];
+            Call::plain(0, libc::SYS_mprotect, &arguments)
         };
-        let permit = [range.start, range.len_bytes(), prot];
-        steps.push(Step {
-            // The marker first: the pages never may be touched, wherever this ends.
-            calls: vec![
-                advise(MADV_GUARD_INSTALL),
-                Call::plain(0, libc::SYS_mprotect, &permit),
-            ],
-            take_back: Some(advise(MADV_GUARD_REMOVE)),
+        steps.steps.push(Step {
+            // To mark a mapping gives it an anon_vma of its own, with which it would never join: it
+            // has to join first. Nobody runs in between, and the journal knows.
+            calls: vec![protect(prot), mark(range)],
+            take_back: Some(protect(libc::PROT_NONE as u64)),
+            guard: Some(range),
             ..Step::default()
         });
     }
     steps
+}
+
+/// Makes empty pages guards by a marker.
+pub(super) fn mark(range: VmRange) -> Call {
+    let arguments = [range.start, range.len_bytes(), MADV_GUARD_INSTALL];
+    Call::plain(0, libc::SYS_madvise, &arguments)
+}
+
+/// True where a guard, made writable, becomes one with a neighbour: it has no anon_vma, or theirs.
+fn would_join(view: &View, before: &Mapping, guard: &Mapping, after: &Mapping) -> bool {
+    let find = |mapping: &Mapping| {
+        let at = view.vmas.partition_point(|vma| vma.start < mapping.start);
+        view.vmas.get(at).filter(|vma| vma.start == mapping.start)
+    };
+    let joins = |low: &ViewVma, high: &ViewVma| {
+        let pages = (low.end - low.start) / PAGE;
+        let [a, b] = [low.anon_vma, high.anon_vma];
+        low.pgoff.wrapping_add(pages) == high.pgoff && (a == b || a == 0 || b == 0)
+    };
+    let Some(middle) = find(guard) else {
+        return false;
+    };
+    find(before).is_some_and(|low| joins(low, middle))
+        || find(after).is_some_and(|high| joins(middle, high))
 }
 
 fn flags(mappings: &[SmapsEntry]) -> Vec<Step> {

@@ -277,10 +277,22 @@ fn advices(flags: VmFlags) -> impl Iterator<Item = i32> {
 
 /// Breaks the sharing of one page by a copy, without changing it.
 pub(super) fn unshare(page: u64) -> Call {
-    const MADV_POPULATE_WRITE: u64 = 23;
+    own(VmRange::new(page, page + PAGE))
+}
+
+/// Makes filled pages the process's own, as writing to them would, without changing them. What nobody
+/// else has any more is not copied.
+pub(super) fn own(range: VmRange) -> Call {
+    const MADV_POPULATE_WRITE: i32 = 23;
+    advise(range, MADV_POPULATE_WRITE)
+}
+
+/// Memory at a place where nothing is mapped.
+pub(super) fn fill(range: VmRange, prot: u64) -> Call {
+    let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
     Call::plain(
-        What::Out as u64,
-        libc::SYS_madvise,
-        &[page, PAGE, MADV_POPULATE_WRITE],
+        What::Map as u64,
+        libc::SYS_mmap,
+        &[range.start, range.len_bytes(), prot, kind, u64::MAX, 0],
     )
 }

@@ -56,6 +56,24 @@ mod arch {
         words[CS] == CS_64
     }
 
+    /// `ERESTARTNOHAND`: the call is made again, or fails with `EINTR` where a handler runs first.
+    const AGAIN: i64 = -514;
+
+    /// A stop makes some calls fail that wait without a bound: the program sees `EINTR` without a signal.
+    pub(super) fn make_again(words: &mut [u64]) -> bool {
+        let no_timeout = words[ARGS[3]] as i32 == -1;
+        let waits = match words[ORIG_RAX].cast_signed() {
+            libc::SYS_io_uring_enter => true,
+            libc::SYS_epoll_wait | libc::SYS_epoll_pwait => no_timeout,
+            _ => false,
+        };
+        let interrupted = waits && words[RESULT].cast_signed() == -i64::from(libc::EINTR);
+        if interrupted {
+            words[RESULT] = AGAIN.cast_unsigned();
+        }
+        interrupted
+    }
+
     core::arch::global_asm!(
         ".pushsection .rodata",
         ".globl vmarea_agent_begin, vmarea_agent_end",
@@ -109,6 +127,11 @@ mod arch {
         words.len() == super::MOST_WORDS
     }
 
+    /// Whether to make a call again is decided before the registers are shown.
+    pub(super) fn make_again(_: &mut [u64]) -> bool {
+        false
+    }
+
     core::arch::global_asm!(
         ".pushsection .rodata",
         ".balign 4",
@@ -160,6 +183,11 @@ impl Registers {
     /// True where the thread runs 64-bit code.
     pub(crate) fn is_64_bit(&self) -> bool {
         arch::is_64_bit(&self.words[..self.count])
+    }
+
+    /// Has the kernel make a call again that fails for nothing but a stop. True where there was one.
+    pub(crate) fn make_again(&mut self) -> bool {
+        arch::make_again(&mut self.words)
     }
 
     /// Where it will run on.
@@ -260,11 +288,17 @@ pub(crate) fn interrupt(tid: i32) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)
 }
 
-/// Lets a stopped thread go for good.
+/// Lets a stopped thread go for good. A call that our stop has interrupted and that would fail for it is
+/// made again.
 ///
 /// # Errors
 /// `ESRCH`.
 pub(crate) fn detach(tid: i32) -> io::Result<()> {
+    if let Ok(mut registers) = registers(tid)
+        && registers.make_again()
+    {
+        set_registers(tid, &registers)?;
+    }
     request(libc::PTRACE_DETACH, tid, 0, 0)
 }
 

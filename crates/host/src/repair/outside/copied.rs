@@ -19,31 +19,24 @@
 //! C2  a temporary range without a fresh mapping beside it says that the swap was done; with one, but
 //!     with nothing where the piece was, that it was done by half
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
 use vmarea::values::VmRange;
 
-use super::stopped::{Done, is_writable, run_all};
+use super::home::{Next, Progress, bring_home};
+use super::pages::{self, Filled, Pages, reads_as_zeros};
+use super::stopped::Done;
 use super::tools::MOST_CALLS;
-use crate::maps::{self, Mapping};
 use crate::repair::journal::Tools;
-use crate::repair::lent::Held;
+use crate::repair::lent::Injector;
 use crate::repair::look;
 use crate::repair::piece::{self, Room, Watch, What};
-use crate::repair::plan::{PAGE, Piece};
+use crate::repair::plan::Piece;
 use crate::repair::{Reason, RepairError};
 use crate::sys::calls::Call;
 use crate::sys::uffd;
 
-const PRESENT: u64 = 1 << 63;
-const SWAPPED: u64 = 1 << 62;
-/// Mapped nowhere else, where it is present.
-const OWN: u64 = 1 << 56;
-
 /// Copies a piece, in which `copies` pages may be shared ones.
 pub(super) fn copy_piece(
-    held: &Held<'_>,
+    by: &impl Injector,
     tools: &Tools,
     piece: &Piece,
     copies: u64,
@@ -53,34 +46,33 @@ pub(super) fn copy_piece(
         ..Done::default()
     };
     let range = piece.range;
-    if look::may_be_pinned(held.pid()) {
+    if look::may_be_pinned(by.pid()) {
         return Ok(refused(Reason::Pinned, range.start));
     }
-    let found = match filled(held, range, copies)? {
+    let found = match to_copy(by, range, copies)? {
         Ok(found) => found,
         Err(page) => return Ok(refused(Reason::Shared, page)),
     };
-    let (room, by) = (Room { range: tools.room }, Watch::Stopped(tools.fd));
+    let (room, watch) = (Room { range: tools.room }, Watch::Stopped(tools.fd));
     let temporary = room.temporary(range);
 
     let mut calls = Vec::new();
-    piece::make(piece, room, by, &mut calls);
+    piece::make(piece, room, watch, &mut calls);
     calls.extend(found.copies(What::Out, tools, range.start, temporary.start));
     piece::swap(range, room, &mut calls);
-    calls.push(watch(tools, range));
+    calls.push(uffd::register(
+        What::Watch as u64,
+        tools.fd,
+        range.start,
+        range.len_bytes(),
+    ));
     calls.extend(found.copies(What::Back, tools, temporary.start, range.start));
-    calls.extend(piece::unwatch(range, 0, room, by));
+    calls.extend(piece::unwatch(range, 0, room, watch));
 
-    if let Some(call) = make(held, tools, &mut calls)? {
-        if call.what > What::Swap as u64 || !is_covered(&read(held.pid())?, range) {
-            finish_piece(held, tools, range, held.pid())?;
-        } else {
-            make(
-                held,
-                tools,
-                &mut [piece::reserve(What::Release, room.range)],
-            )?;
-            return Ok(match call.errno() {
+    if let Some((call, errno)) = make(by, tools, &mut calls)? {
+        let joined = bring_home(by, tools, range)? || call.what > What::Swap as u64;
+        if !joined {
+            return Ok(match errno {
                 libc::EFAULT => refused(Reason::Guard, call.payload[1]),
                 libc::ENOMEM => refused(Reason::NoRoom, range.start),
                 libc::EBUSY => refused(Reason::Userfaultfd, range.start),
@@ -95,52 +87,9 @@ pub(super) fn copy_piece(
     })
 }
 
-/// Finishes a piece that another run has begun, from what the process shows.
-pub(super) fn finish_piece(
-    held: &Held<'_>,
-    tools: &Tools,
-    piece: VmRange,
-    pid: i32,
-) -> Result<(), RepairError> {
-    let room = Room { range: tools.room };
-    let temporary = room.temporary(piece);
-    let mappings = read(pid)?;
-    let mut calls = Vec::new();
-    let was_swapped = !is_writable(&mappings, room.fresh(piece));
-    let was_unmapped = !is_covered(&mappings, piece);
-    if is_writable(&mappings, temporary) && (was_swapped || was_unmapped) {
-        if !was_swapped {
-            piece::swap(piece, room, &mut calls);
-        }
-        // What has come back already is copied once more: nobody has written to it.
-        let found = filled(held, temporary, u64::MAX)?.unwrap_or_default();
-        calls.push(watch(tools, piece));
-        calls.push(piece::drop_pages(piece));
-        calls.extend(found.copies(What::Back, tools, temporary.start, piece.start));
-    }
-    calls.extend(piece::unwatch(piece, 0, room, Watch::Stopped(tools.fd)));
-    for calls in calls.chunks(MOST_CALLS) {
-        run_all(held, tools, piece, calls.to_vec())?;
-    }
-    Ok(())
-}
-
-fn read(pid: i32) -> Result<Vec<Mapping>, RepairError> {
-    maps::read(pid).map_err(RepairError::maps(pid))
-}
-
-/// True where no part of the range is without a mapping.
-fn is_covered(mappings: &[Mapping], range: VmRange) -> bool {
-    let parts = mappings
-        .iter()
-        .map(|m| VmRange::new(m.start, m.end).clip(range));
-    let covered: u64 = parts.map(|part| part.end.saturating_sub(part.start)).sum();
-    covered == range.len_bytes()
-}
-
 /// The pages of a range that have to be copied.
 #[derive(Debug, Default)]
-struct Filled {
+struct ToCopy {
     /// Where they lie, from its start.
     extents: Vec<VmRange>,
     pages: u64,
@@ -148,7 +97,7 @@ struct Filled {
     shared: u64,
 }
 
-impl Filled {
+impl ToCopy {
     fn copies(&self, what: What, tools: &Tools, from: u64, to: u64) -> impl Iterator<Item = Call> {
         self.extents.iter().map(move |extent| {
             let (at, len) = (extent.start, extent.len_bytes());
@@ -158,69 +107,50 @@ impl Filled {
 }
 
 /// What has to be copied of a range; or the page that is one shared page too many.
-fn filled(
-    held: &Held<'_>,
+fn to_copy(
+    by: &impl Injector,
     range: VmRange,
     copies: u64,
-) -> Result<Result<Filled, u64>, RepairError> {
-    let failed = RepairError::maps(held.pid());
-    let pagemap = File::open(format!("/proc/{}/pagemap", held.pid())).map_err(&failed)?;
-    let mut bytes = vec![0; (range.len_bytes() / PAGE * 8) as usize];
-    pagemap
-        .read_exact_at(&mut bytes, range.start / PAGE * 8)
-        .map_err(&failed)?;
-    let (words, _) = bytes.as_chunks::<8>();
-    let mut found = Filled::default();
-    for (n, word) in words.iter().enumerate() {
-        let (word, at) = (u64::from_ne_bytes(*word), n as u64 * PAGE);
-        if word & (PRESENT | SWAPPED) == 0 {
-            continue;
-        }
-        if word & PRESENT != 0 && word & OWN == 0 {
+) -> Result<Result<ToCopy, u64>, RepairError> {
+    let mut found = ToCopy::default();
+    let mut too_many = None;
+    Pages::of(by.pid())?.each(range, |page, filled| {
+        if filled == Filled::Shared {
             // The page of zeros is read in its absence as well.
-            if reads_as_zeros(held, range.start + at) {
-                continue;
+            if reads_as_zeros(by.memory(), page) {
+                return true;
             }
             if found.shared == copies {
-                return Ok(Err(range.start + at));
+                too_many = Some(page);
+                return false;
             }
             found.shared += 1;
         }
         found.pages += 1;
-        match found.extents.last_mut() {
-            Some(last) if last.end == at => last.end += PAGE,
-            _ => found.extents.push(VmRange::new(at, at + PAGE)),
-        }
-    }
-    Ok(Ok(found))
+        pages::extend(&mut found.extents, page - range.start);
+        true
+    })?;
+    Ok(too_many.map_or(Ok(found), Err))
 }
 
-fn reads_as_zeros(held: &Held<'_>, page: u64) -> bool {
-    let mut bytes = [0; PAGE as usize];
-    let read = held.target.memory.read_exact_at(&mut bytes, page);
-    read.is_ok() && bytes.iter().all(|&byte| byte == 0)
-}
-
-fn watch(tools: &Tools, range: VmRange) -> Call {
-    let (start, len) = (range.start, range.len_bytes());
-    uffd::register(What::Watch as u64, tools.fd, start, len)
-}
-
-/// Makes the calls, however many; returns the first that was refused.
-fn make(held: &Held<'_>, tools: &Tools, calls: &mut [Call]) -> Result<Option<Call>, RepairError> {
+/// Makes the calls, however many; returns the first that stays refused, and its errno.
+fn make(
+    by: &impl Injector,
+    tools: &Tools,
+    calls: &mut [Call],
+) -> Result<Option<(Call, i32)>, RepairError> {
+    let mut progress = Progress::default();
     for calls in calls.chunks_mut(MOST_CALLS) {
         let mut at = 0;
         loop {
-            at = held.run(tools, calls, at)?;
+            at = by.run(tools, calls, at)?;
             let Some(call) = calls.get_mut(at) else {
                 break;
             };
-            let copies = call.what == What::Out as u64 || call.what == What::Back as u64;
-            if call.errno() != libc::EAGAIN || !copies {
-                return Ok(Some(*call));
-            }
-            if uffd::advance(call) && call.payload[2] == 0 {
-                at += 1;
+            match progress.after(call) {
+                Next::Again => {}
+                Next::Following => at += 1,
+                Next::Refused(errno) => return Ok(Some((*call, errno))),
             }
         }
     }

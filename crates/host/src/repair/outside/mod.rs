@@ -11,9 +11,13 @@
 //! O2  whether the swap was done shows in the process: the fresh mapping is at its first place or not
 
 mod copied;
+mod home;
+mod obstacles;
+mod pages;
 mod session;
 mod stopped;
 mod tools;
+mod trust;
 
 use std::fs::File;
 use std::ops::Range;
@@ -21,17 +25,18 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::hold::Target;
-use super::journal::Journal;
+use super::journal::{Found, Journal, State};
 use super::look;
-use super::other::{self, Fix};
+use super::other::{self, Fix, Fixed, Steps};
 use super::plan::{self, Knowledge, Run};
-use super::{Options, RepairError, Report, Way};
+use super::{Options, Reason, RepairError, Report, Way};
 use crate::maps;
 use crate::sys::uffd::{self, Uffd};
 use crate::view::{KernelView, View};
 
+use home::bring_home;
+use pages::Pages;
 use session::Session;
-use stopped::finish_piece;
 use tools::{clear_up, take_out};
 
 /// What could be done to a process.
@@ -45,6 +50,8 @@ pub struct Survey {
     pub runs: u64,
     /// Bytes of address space in them.
     pub bytes: u64,
+    /// Some pages may be pinned, and nothing tells which: those stay apart when their turn comes.
+    pub may_be_pinned: bool,
     /// What stays apart.
     pub kept: super::Kept,
 }
@@ -55,6 +62,9 @@ pub struct Outside {
     pid: i32,
     options: Options,
     folder: PathBuf,
+    /// Where the owner of the process keeps journals, unless we were told a folder.
+    others: Option<PathBuf>,
+    owner: Option<u32>,
     kernel: Option<KernelView>,
 }
 
@@ -69,19 +79,49 @@ impl Outside {
         options: Options,
         journals: Option<PathBuf>,
     ) -> Result<Outside, RepairError> {
-        let folder = journals.unwrap_or_else(Journal::default_folder);
-        if let Err(error) = Target::open(pid) {
-            if matches!(error, RepairError::NoProcess(_)) {
-                Journal::forget(&folder, pid);
-            }
-            return Err(error);
-        }
+        let own = Journal::usual_folder(rustix::process::geteuid().as_raw());
+        let owner = look::rights(pid).map(|rights| rights.users[0]);
+        let folder = journals.clone().unwrap_or(own);
+        Journal::sweep(&folder);
+        Target::open(pid)?;
         Ok(Outside {
             pid,
             options,
+            others: owner
+                .filter(|_| journals.is_none())
+                .map(Journal::usual_folder),
+            owner,
             folder,
             kernel: KernelView::open().ok(),
         })
+    }
+
+    /// The journal of the process, in our folder or in that of its owner, whose merge we may finish.
+    fn journal(&self, start_time: u64) -> Result<Option<(Journal, State)>, RepairError> {
+        for folder in [Some(&self.folder), self.others.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            match Journal::open(folder, self.owner.as_slice(), self.pid, start_time) {
+                Ok(None) => {}
+                Ok(Some(Found::AtWork(by))) => {
+                    return Err(RepairError::AtWork { pid: self.pid, by });
+                }
+                Ok(Some(Found::Left(journal, state))) => return Ok(Some((journal, state))),
+                Err(cause) => {
+                    use std::io::ErrorKind::{InvalidData, PermissionDenied};
+                    let path = folder.join(format!("{}.journal", self.pid));
+                    return Err(match cause.kind() {
+                        InvalidData | PermissionDenied => RepairError::Journal {
+                            path: path.display().to_string(),
+                            why: cause.to_string(),
+                        },
+                        _ => journal_failed(cause),
+                    });
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// How pages come to another mapping: as was asked for, or else as the kernel can.
@@ -97,24 +137,47 @@ impl Outside {
         asked.unwrap_or_else(|| if can_move() { Way::Move } else { Way::Copy })
     }
 
+    /// What could be joined, and what is known to stay apart for as long as the process is as it is.
     fn plan(&self, range: &Range<u64>) -> Result<(Vec<Run>, super::Kept), RepairError> {
         let failed = RepairError::maps(self.pid);
         let knowledge = Knowledge::read(self.kernel.as_ref(), self.pid).map_err(&failed)?;
-        plan::runs(self.pid, &knowledge, range, &[]).map_err(failed)
+        let (runs, mut kept) = plan::runs(self.pid, &knowledge, range, &[]).map_err(failed)?;
+        // A device would go on writing to a page that was copied, and nothing tells which those are.
+        let none_at_all = self.way() == Way::Copy && look::may_be_pinned(self.pid);
+        let registered = obstacles::registered(self.pid);
+        let runs = obstacles::without(runs, &mut kept, |part| {
+            let pinned = none_at_all || obstacles::touches(part, &registered);
+            pinned.then_some(Reason::Pinned)
+        });
+        Ok((runs, kept))
     }
 
-    /// What could be done in `range` (addresses).
+    /// What could be done in `range` (addresses), as far as it can be seen without trying.
     ///
     /// # Errors
     /// [`RepairError::Maps`].
     pub fn survey(&self, range: &Range<u64>) -> Result<Survey, RepairError> {
-        let (runs, kept) = self.plan(range)?;
+        let (runs, mut kept) = self.plan(range)?;
+        let pages = Pages::of(self.pid)?;
+        let memory = File::open(format!("/proc/{}/mem", self.pid))
+            .map_err(|_| look::ended_or(self.pid, RepairError::Forbidden(self.pid)))?;
+        let mut copies = self.options.copy_pages;
+        let runs = obstacles::without(runs, &mut kept, |part| {
+            let shared = obstacles::shared(&pages, &memory, part, copies.saturating_add(1));
+            match copies.checked_sub(shared) {
+                Some(left) => copies = left,
+                None => return Some(Reason::Shared),
+            }
+            None
+        });
+        let runs: Vec<Run> = runs.into_iter().filter(|run| run.parts.len() > 1).collect();
         let joined: usize = runs.iter().map(|run| run.parts.len() - 1).sum();
         Ok(Survey {
             mappings: kept.mappings,
             after: kept.mappings - joined as u64,
             runs: runs.len() as u64,
             bytes: runs.iter().map(|run| run.range.end - run.begin()).sum(),
+            may_be_pinned: look::may_be_pinned(self.pid),
             kept,
         })
     }
@@ -145,7 +208,7 @@ impl Outside {
         Ok(report)
     }
 
-    /// What the named repairs would do in `range`: how many places each would change.
+    /// What the named repairs would do in `range`.
     ///
     /// # Errors
     /// [`RepairError::Maps`].
@@ -153,37 +216,51 @@ impl Outside {
         &self,
         range: &Range<u64>,
         fixes: &[Fix],
-    ) -> Result<Vec<(Fix, u64)>, RepairError> {
-        fixes
-            .iter()
-            .map(|&fix| Ok((fix, self.fix_steps(range, fix)?.len() as u64)))
-            .collect()
+    ) -> Result<Vec<Fixed>, RepairError> {
+        let would = |&fix| {
+            let steps = self.fix_steps(range, fix)?;
+            Ok(Fixed {
+                fix,
+                places: steps.steps.len() as u64,
+                apart: steps.apart,
+                fewer: None,
+            })
+        };
+        fixes.iter().map(would).collect()
     }
 
-    fn fix_steps(&self, range: &Range<u64>, fix: Fix) -> Result<Vec<other::Step>, RepairError> {
+    fn fix_steps(&self, range: &Range<u64>, fix: Fix) -> Result<Steps, RepairError> {
         let failed = RepairError::maps(self.pid);
         let text = std::fs::read(format!("/proc/{}/smaps", self.pid)).map_err(&failed)?;
         let mut entries = maps::parse_smaps(&text).map_err(|error| failed(error.into()))?;
         entries.retain(|e| e.mapping.start >= range.start && e.mapping.end <= range.end);
         let pagemap = File::open(format!("/proc/{}/pagemap", self.pid)).map_err(&failed)?;
         let mut view = View::default();
-        let kernel = self.kernel.as_ref().filter(|_| fix == Fix::Priming);
+        let wanted = [Fix::Priming, Fix::Guards].contains(&fix);
+        let kernel = self.kernel.as_ref().filter(|_| wanted);
         let view = kernel.and_then(|kernel| kernel.read(self.pid, &mut view).ok().map(|_| &view));
         Ok(other::steps(fix, &entries, &pagemap, view))
     }
 
-    /// Does the named repairs in `range`. Says how many places each has changed; a place that the
-    /// kernel refuses is left as it is.
+    /// Does the named repairs in `range`, and says what came of each; a place that the kernel refuses is
+    /// left as it is.
     ///
     /// # Errors
     /// As [`Outside::merge`].
-    pub fn fix(&self, range: &Range<u64>, fixes: &[Fix]) -> Result<Vec<(Fix, u64)>, RepairError> {
+    pub fn fix(&self, range: &Range<u64>, fixes: &[Fix]) -> Result<Vec<Fixed>, RepairError> {
+        let would = self.survey_fixes(range, fixes)?;
+        if would.iter().all(|fixed| fixed.places == 0) {
+            let nothing = |fixed| Fixed {
+                fewer: Some(0),
+                ..fixed
+            };
+            return Ok(would.into_iter().map(nothing).collect());
+        }
         let mut session = Session::begin(self)?;
-        let done = fixes.iter().map(|&fix| {
-            let changed = session.fix(self, range, fix)?;
-            Ok((fix, changed))
-        });
-        let done: Result<Vec<_>, RepairError> = done.collect();
+        let done: Result<Vec<_>, RepairError> = fixes
+            .iter()
+            .map(|&fix| session.fix(self, range, fix))
+            .collect();
         session.end(done)
     }
 
@@ -193,36 +270,71 @@ impl Outside {
     /// Those of holding the process; [`RepairError::Stranded`].
     pub fn resume(&self) -> Result<bool, RepairError> {
         let start = look::start_time(self.pid)?;
-        let found = Journal::open(&self.folder, self.pid, start).map_err(journal_failed)?;
-        let Some((mut journal, mut state)) = found else {
-            return Ok(false);
+        let Some((mut journal, mut state)) = self.journal(start)? else {
+            return match Target::open(self.pid)?.has_tools() {
+                true => Err(RepairError::ToolsThere(self.pid)),
+                false => Ok(false),
+            };
         };
+        let target = self.finish(&mut journal, &mut state);
+        let cleared = target.and_then(|target| match state.tools {
+            Some(tools) => clear_up(&target, &mut journal, tools),
+            None => Ok(()),
+        });
+        match cleared {
+            Ok(()) => journal.remove().map_err(journal_failed).map(|()| true),
+            // Nothing is left to be finished.
+            Err(error @ (RepairError::Ended(_) | RepairError::Replaced(_))) => {
+                journal.remove().map_err(journal_failed)?;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Brings the process to where it runs on; its tools may still be there.
+    fn finish(&self, journal: &mut Journal, state: &mut State) -> Result<Target, RepairError> {
+        let (path, owner) = (journal.path().display().to_string(), journal.owner());
+        let doubt = |why: String| {
+            let path = path.clone();
+            look::ended_or(self.pid, RepairError::Journal { path, why })
+        };
+        trust::may_decide(self.pid, owner).map_err(doubt)?;
         let target = Target::open(self.pid)?;
-        let is_gone = state.tools.is_some_and(|tools| !target.has(&tools));
-        if is_gone && !state.clearing {
+        let has = |state: &State| state.tools.is_some_and(|tools| target.has(&tools));
+        if state.tools.is_some() && !has(state) && !state.clearing {
             // Somebody has let it run on, and it runs another program now.
-            journal.remove().map_err(journal_failed)?;
             return Err(look::ended_or(self.pid, RepairError::Replaced(self.pid)));
         }
-        if state.stopping.is_some() {
-            let held = target.hold_again(&state, &mut journal)?;
-            if let (Some(tools), Some(piece)) = (state.tools, state.piece) {
-                match tools.way {
-                    Way::Move => finish_piece(&held, &tools, piece, self.pid)?,
-                    Way::Copy => copied::finish_piece(&held, &tools, piece, self.pid)?,
-                }
-                journal.whole().map_err(journal_failed)?;
-            }
-            if let (Some(tools), true) = (state.tools, state.clearing) {
-                if !is_gone {
-                    take_out(&held, &mut journal, &tools)?;
-                }
-                state.tools = None;
-            }
-            held.release(&mut journal)?;
+        trust::check(self.pid, state).map_err(doubt)?;
+        let is_gone = state.tools.is_some() && !has(state);
+        if state.stopping.is_none() {
+            return Ok(target);
         }
-        clear_up(&target, journal, &state)?;
-        Ok(true)
+        // It may have become another program while it was looked at, or have changed.
+        let check = || {
+            trust::may_decide(self.pid, owner)
+                .and_then(|()| trust::check(self.pid, &mut state.clone()))
+                .map_err(doubt)
+        };
+        let held = target.hold_again(state, journal, check)?;
+        if let (Some(tools), Some(piece)) = (state.tools, state.piece) {
+            bring_home(&held, &tools, piece)?;
+            journal.whole().map_err(journal_failed)?;
+        }
+        if let (Some(tools), Some(guard)) = (state.tools, state.guard) {
+            session::finish_guard(&held, &tools, guard)?;
+            journal.guarded().map_err(journal_failed)?;
+        }
+        let mut cleared = Ok(());
+        if let (Some(tools), true) = (state.tools, state.clearing) {
+            if !is_gone {
+                cleared = take_out(&held, journal, tools);
+            }
+            state.tools = None;
+        }
+        held.release(journal)?;
+        cleared.map(|()| target)
     }
 }
 
@@ -232,3 +344,10 @@ fn journal_failed(cause: std::io::Error) -> RepairError {
         cause,
     }
 }
+
+#[cfg(test)]
+mod bench;
+#[cfg(test)]
+mod forged;
+#[cfg(test)]
+mod tests;

@@ -7,20 +7,25 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use vmarea::values::VmRange;
+
 use super::copied::copy_piece;
-use super::stopped::{is_as_planned, run_piece};
+use super::home::{bring_home, is_writable, must_stand};
+use super::obstacles;
+use super::pages::Pages;
+use super::stopped::{Done, is_as_planned, run_piece};
 use super::tools::{MOST_CALLS, clear_up, make_tools};
 use super::{Outside, journal_failed};
 use crate::maps::{self, Query};
 use crate::repair::hold::Target;
-use crate::repair::journal::{Journal, State, Tools};
-use crate::repair::lent::Held;
+use crate::repair::journal::{Journal, Tools};
+use crate::repair::lent::{Held, Injector};
 use crate::repair::look;
-use crate::repair::other::Fix;
+use crate::repair::other::{self, Fix, Fixed, Step};
 use crate::repair::pace::Pace;
 use crate::repair::piece::Room;
 use crate::repair::plan::{Limits, Piece, Run};
-use crate::repair::{Options, Reason, RepairError, Report, Way};
+use crate::repair::{Options, Reason, RepairError, Report, Way, within};
 
 /// Repairs between the first stop and the last.
 pub(super) struct Session<'a> {
@@ -40,27 +45,39 @@ impl<'a> Session<'a> {
         let pid = outside.pid;
         let target = Target::open(pid)?;
         let start = look::start_time(pid)?;
+        if outside.journal(start)?.is_some() {
+            return Err(RepairError::Unfinished(pid));
+        }
         let mut journal = match Journal::create(&outside.folder, pid, start) {
+            // Another has begun in this moment.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                match Journal::open(&outside.folder, pid, start).map_err(journal_failed)? {
-                    Some(_) => return Err(RepairError::Unfinished(pid)),
-                    None => Journal::create(&outside.folder, pid, start).map_err(journal_failed)?,
-                }
+                return Err(RepairError::AtWork { pid, by: None });
             }
             journal => journal.map_err(journal_failed)?,
         };
+        if target.has_tools() {
+            journal.remove().map_err(journal_failed)?;
+            return Err(RepairError::ToolsThere(pid));
+        }
         if let Some(pause) = outside.options.max_pause {
             target.be_patient((4 * pause).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE));
         }
         let made = hold_patiently(&target, &mut journal).and_then(|held| {
             let made = make_tools(&target, &held, &mut journal, outside.options.way);
             let released = held.release(&mut journal);
-            made.and_then(|tools| released.map(|()| tools))
+            made.map(|tools| (tools, released))
         });
         let tools = match made {
-            Ok(tools) => tools,
+            Ok((tools, Ok(()))) => tools,
+            Ok((tools, Err(error))) => {
+                end_journal(clear_up(&target, &mut journal, tools), journal)?;
+                return Err(error);
+            }
             Err(error) => {
-                let _ = journal.remove();
+                // Where something is left, so is the journal of it.
+                if !matches!(error, RepairError::LeftBehind { .. }) {
+                    let _ = journal.remove();
+                }
                 return Err(error);
             }
         };
@@ -92,13 +109,14 @@ impl<'a> Session<'a> {
         if let (Some(asked), false) = (self.options.max_pause, possible) {
             return Err(RepairError::PauseTooShort { asked, needed });
         }
+        let mut in_turn = 0;
         for run in runs {
             let (mut at, mut joined) = (run.begin(), run.range.start);
             while at < run.range.end {
                 let piece = run.piece(at, joined, self.pace.limits());
                 let outcome = self.merge_piece(&piece, report)?;
                 let Some((reason, place)) = outcome else {
-                    at = piece.range.end;
+                    (at, in_turn) = (piece.range.end, 0);
                     continue;
                 };
                 report.kept.add(reason);
@@ -114,15 +132,43 @@ impl<'a> Session<'a> {
                             part_bytes: 0,
                         },
                     );
-                    if let Some((reason, _)) = self.merge_piece(&before, report)? {
-                        report.kept.add(reason);
+                    match self.merge_piece(&before, report)? {
+                        Some((reason, _)) => report.kept.add(reason),
+                        None => in_turn = 0,
                     }
                 }
                 at = run.part_end(from);
+                in_turn += u32::from(reason == Reason::Shared);
+                // A child that will have gone soon is no reason to leave all of the run.
+                if in_turn >= MOST_REFUSALS || reason == Reason::Pinned {
+                    at = self.pass_over(run, at, reason, report);
+                    in_turn = 0;
+                }
                 joined = at;
             }
         }
         Ok(())
+    }
+
+    /// Where to go on after a piece that was refused. To stop the process for each of many mappings that
+    /// others have as well, or for any where all that it has may be pinned, would be for nothing.
+    fn pass_over(&self, run: &Run, mut at: u64, reason: Reason, report: &mut Report) -> u64 {
+        let all = self.tools.way == Way::Copy && reason == Reason::Pinned;
+        let no_copies = reason == Reason::Shared && self.shared >= self.options.copy_pages;
+        let Ok(pages) = Pages::of(self.pid) else {
+            return at;
+        };
+        let first = run.parts.partition_point(|part| part.end <= at);
+        for &part in &run.parts[first..] {
+            let stays =
+                all || no_copies && obstacles::shared(&pages, &self.target.memory, part, 1) > 0;
+            if !stays {
+                break;
+            }
+            report.kept.add(reason);
+            at = part.end;
+        }
+        at
     }
 
     /// Joins one piece; else says why not, and where.
@@ -136,22 +182,17 @@ impl<'a> Session<'a> {
         self.journal.piece(piece.range).map_err(journal_failed)?;
         let begun = Instant::now();
         let held = hold_patiently(&self.target, &mut self.journal)?;
-        let outcome = if is_as_planned(self.pid, query.as_mut(), piece) {
-            let shared = self.options.copy_pages.saturating_sub(self.shared);
-            let run = match self.tools.way {
-                Way::Move => run_piece,
-                Way::Copy => copy_piece,
-            };
-            let done = run(&held, &self.tools, piece, shared)?;
-            self.shared += done.shared;
-            report.copied += done.copied;
-            done.refused
-        } else {
-            Some((Reason::Changed, piece.range.start))
-        };
+        let done = self.join(&held, query.as_mut(), piece);
+        if let Err(RepairError::LeftStopped { .. } | RepairError::Ended(_)) = done {
+            return done.map(|done| done.refused);
+        }
         let whole = self.journal.whole().map_err(journal_failed);
         held.release(&mut self.journal)?;
         whole?;
+        let done = done?;
+        self.shared += done.shared;
+        report.copied += done.copied;
+        let outcome = done.refused;
         let time = begun.elapsed();
         report.longest_pause = report.longest_pause.max(time);
         if outcome.is_none() {
@@ -165,53 +206,174 @@ impl<'a> Session<'a> {
         Ok(outcome)
     }
 
+    /// Joins a piece of the process that stands. Whatever the error, all pages are at home, unless it says
+    /// that the process must not run.
+    fn join(
+        &self,
+        held: &Held<'_>,
+        query: Option<&mut Query>,
+        piece: &Piece,
+    ) -> Result<Done, RepairError> {
+        if !is_as_planned(self.pid, query, piece) {
+            return Ok(Done {
+                refused: Some((Reason::Changed, piece.range.start)),
+                ..Done::default()
+            });
+        }
+        let copies = self.options.copy_pages.saturating_sub(self.shared);
+        let done = match self.tools.way {
+            Way::Move => run_piece(held, &self.tools, piece, copies),
+            Way::Copy => copy_piece(held, &self.tools, piece, copies),
+        };
+        done.or_else(|error| match must_stand(self.pid, error) {
+            RepairError::LeftStopped { .. } => {
+                bring_home(held, &self.tools, piece.range).map(|_| Done {
+                    refused: Some((Reason::Changed, piece.range.start)),
+                    ..Done::default()
+                })
+            }
+            error => Err(error),
+        })
+    }
+
     /// One of the other repairs. The process stands while it is decided what to do and while it is
     /// done, so that what looked empty is empty; it is looked at beforehand to know whether there is
-    /// anything.
+    /// anything. How many mappings fewer there are is counted.
     pub(super) fn fix(
         &mut self,
         outside: &Outside,
         range: &Range<u64>,
         fix: Fix,
-    ) -> Result<u64, RepairError> {
-        if outside.fix_steps(range, fix)?.is_empty() {
-            return Ok(0);
+    ) -> Result<Fixed, RepairError> {
+        let mut done = Fixed {
+            fix,
+            places: 0,
+            apart: 0,
+            fewer: Some(0),
+        };
+        let steps = outside.fix_steps(range, fix)?;
+        done.apart = steps.apart;
+        if steps.steps.is_empty() {
+            return Ok(done);
         }
+        let count = || within::count(self.pid, range).map_err(RepairError::maps(self.pid));
         let held = hold_patiently(&self.target, &mut self.journal)?;
-        let steps = outside.fix_steps(range, fix);
-        let mut changed = 0;
-        for step in steps.iter().flatten() {
-            if step.touch.is_some_and(|page| !self.target.touch(page)) {
-                continue;
-            }
-            let mut calls = step.calls.clone();
-            let done = held.run(&self.tools, &mut calls, 0)?;
-            changed += u64::from(done == calls.len());
-            if let (Some(call), true) = (step.take_back, (1..calls.len()).contains(&done)) {
-                held.run(&self.tools, &mut [call], 0)?;
-            }
+        let changed = outside.fix_steps(range, fix).and_then(|steps| {
+            let before = count()?;
+            done.apart = steps.apart;
+            done.places = make_steps(&held, &self.tools, &mut self.journal, &steps.steps)?;
+            done.fewer = Some(before.cast_signed() - count()?.cast_signed());
+            Ok(())
+        });
+        if let Err(RepairError::LeftStopped { .. }) = changed {
+            return changed.map(|()| done);
         }
         held.release(&mut self.journal)?;
-        steps.map(|_| changed)
+        changed.map(|()| done)
     }
 
     /// Takes out of the process what was put into it; `done` is what came of the work.
-    pub(super) fn end<T>(self, done: Result<T, RepairError>) -> Result<T, RepairError> {
-        let ended = if matches!(done, Err(RepairError::Ended(_) | RepairError::Replaced(_))) {
+    pub(super) fn end<T>(mut self, done: Result<T, RepairError>) -> Result<T, RepairError> {
+        let ended = match done {
+            // It waits for another run, which needs the journal and the tools.
+            Err(RepairError::LeftStopped { .. }) => Ok(()),
             // Nobody is left to be cleared up.
-            self.journal.remove().map_err(journal_failed)
-        } else {
-            let state = State {
-                tools: Some(self.tools),
-                ..State::default()
-            };
-            clear_up(&self.target, self.journal, &state)
+            Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
+                self.journal.remove().map_err(journal_failed)
+            }
+            _ => {
+                let cleared = clear_up(&self.target, &mut self.journal, self.tools);
+                end_journal(cleared, self.journal)
+            }
         };
-        let done = done?;
-        ended.map(|()| done)
+        match done {
+            // All that was left behind has gone with the tools.
+            Err(RepairError::LeftBehind { .. }) if ended.is_ok() => {
+                Err(RepairError::NoRoom(self.pid))
+            }
+            done => done.and_then(|done| ended.map(|()| done)),
+        }
     }
 }
 
+/// Makes the changes of a repair; says at how many places.
+fn make_steps(
+    held: &Held<'_>,
+    tools: &Tools,
+    journal: &mut Journal,
+    steps: &[Step],
+) -> Result<u64, RepairError> {
+    let mut changed = 0;
+    for step in steps {
+        if step.touch.is_some_and(|page| !held.target.touch(page)) {
+            continue;
+        }
+        if let Some(guard) = step.guard {
+            journal.guard(guard).map_err(journal_failed)?;
+        }
+        let mut calls = step.calls.clone();
+        let done = held.run(tools, &mut calls, 0)?;
+        changed += u64::from(done == calls.len());
+        if let (Some(call), true) = (step.take_back, (1..calls.len()).contains(&done)) {
+            let refused = (0..TRIES).all(|_| held.run(tools, &mut [call], 0).is_ok_and(|n| n == 0));
+            if refused {
+                let guard = step.guard.unwrap_or_default();
+                return Err(RepairError::LeftStopped {
+                    pid: held.pid(),
+                    what: format!(
+                        "the guard at {:#x} can be neither marked nor made again",
+                        guard.start
+                    ),
+                    cause: std::io::Error::from_raw_os_error(calls[done].errno()),
+                });
+            }
+        }
+        if step.guard.is_some() {
+            journal.guarded().map_err(journal_failed)?;
+        }
+    }
+    Ok(changed)
+}
+
+/// Marks a guard page that another run has opened, unless it did not come to that.
+pub(super) fn finish_guard(
+    held: &Held<'_>,
+    tools: &Tools,
+    guard: VmRange,
+) -> Result<(), RepairError> {
+    let pid = held.pid();
+    let mappings = maps::read(pid).map_err(RepairError::maps(pid))?;
+    let mut empty = true;
+    Pages::of(pid)?.each(guard, |_, _| {
+        empty = false;
+        false
+    })?;
+    if is_writable(&mappings, guard) && empty {
+        let mut calls = [other::mark(guard)];
+        held.run(tools, &mut calls, 0)?;
+        if calls[0].errno() != 0 {
+            return Err(RepairError::LeftStopped {
+                pid,
+                what: format!("the guard at {:#x} cannot be marked", guard.start),
+                cause: std::io::Error::from_raw_os_error(calls[0].errno()),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Removes the journal where nothing is left to be finished.
+fn end_journal(cleared: Result<(), RepairError>, journal: Journal) -> Result<(), RepairError> {
+    match cleared {
+        Ok(()) | Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
+            journal.remove().map_err(journal_failed).and(cleared)
+        }
+        error => error,
+    }
+}
+
+/// After so many pieces in turn that were shared, what is shared behind them is passed over.
+const MOST_REFUSALS: u32 = 4;
 /// How long the threads that stand wait for one that does not.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(20);
 const LONGEST_PATIENCE: Duration = Duration::from_millis(500);

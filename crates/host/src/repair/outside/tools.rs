@@ -8,8 +8,8 @@ use vmarea::values::VmRange;
 use super::journal_failed;
 use super::session::hold_patiently;
 use crate::repair::hold::Target;
-use crate::repair::journal::{Journal, State, Tools};
-use crate::repair::lent::Held;
+use crate::repair::journal::{Journal, Tools};
+use crate::repair::lent::Injector;
 use crate::repair::piece::Room;
 use crate::repair::plan::PAGE;
 use crate::repair::{RepairError, Way};
@@ -19,8 +19,9 @@ use crate::sys::uffd;
 /// Calls that the table in the process holds.
 pub(super) const MOST_CALLS: usize = 1_200;
 /// The largest piece, bytes.
-const MOST_BYTES: u64 = 256 << 20;
-const TABLE_BYTES: u64 = MOST_CALLS as u64 * ENTRY_BYTES;
+pub(super) const MOST_BYTES: u64 = 256 << 20;
+/// How long the table is.
+pub(super) const TABLE_BYTES: u64 = MOST_CALLS as u64 * ENTRY_BYTES;
 const O_NONBLOCK_CLOEXEC: u64 = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
 const UFFD_USER_MODE_ONLY: u64 = 1;
 
@@ -28,7 +29,7 @@ const UFFD_USER_MODE_ONLY: u64 = 1;
 /// one of them cannot be had, nothing of the others stays.
 pub(super) fn make_tools(
     target: &Target,
-    held: &Held<'_>,
+    held: &impl Injector,
     journal: &mut Journal,
     way: Option<Way>,
 ) -> Result<Tools, RepairError> {
@@ -39,25 +40,28 @@ pub(super) fn make_tools(
         fd: -1,
         way: way.unwrap_or(Way::Move),
     };
-    let made = fill(target, held, &mut tools).and_then(|()| {
+    let made = fill(target, held, journal, &mut tools).and_then(|()| {
         held.settle()?;
-        target
-            .put_agent(tools.code)
-            .map_err(|_| RepairError::Forbidden(target.pid))?;
-        journal.tools(&tools).map_err(journal_failed)?;
         tools.way = begin_to_use(held, &tools, way)?;
-        journal.tools(&tools).map_err(journal_failed)
+        journal.tools(&tools).map_err(journal_failed)?;
+        journal.made().map_err(journal_failed)
     });
     match made {
         Ok(()) => Ok(tools),
         Err(error) => {
-            take_out(held, journal, &tools)?;
+            take_out(held, journal, tools)?;
             Err(error)
         }
     }
 }
 
-fn fill(target: &Target, held: &Held<'_>, tools: &mut Tools) -> Result<(), RepairError> {
+/// Each of the tools, noted as soon as it is there: what ends us meanwhile leaves them to be taken out.
+fn fill(
+    target: &Target,
+    held: &impl Injector,
+    journal: &mut Journal,
+    tools: &mut Tools,
+) -> Result<(), RepairError> {
     let make = |what, nr, args: &[u64]| {
         let result = held.call(&Call::plain(0, nr, args))?;
         if result < 0 {
@@ -75,8 +79,14 @@ fn fill(target: &Target, held: &Held<'_>, tools: &mut Tools) -> Result<(), Repai
     let map =
         |what, len, prot, kind| make(what, libc::SYS_mmap, &[0, len, prot, kind, u64::MAX, 0]);
     tools.code = map("mapping the agent", PAGE, rx, private)?;
+    journal.tools(tools).map_err(journal_failed)?;
+    journal.clearing().map_err(journal_failed)?;
+    target
+        .put_agent(tools.code)
+        .map_err(|_| RepairError::Forbidden(target.pid))?;
     let shared = anonymous | libc::MAP_SHARED as u64;
     tools.table = map("mapping a table", TABLE_BYTES, rw, shared)?;
+    journal.tools(tools).map_err(journal_failed)?;
     let reserve = private | libc::MAP_NORESERVE as u64;
     let mut bytes = MOST_BYTES;
     tools.room = loop {
@@ -87,6 +97,7 @@ fn fill(target: &Target, held: &Held<'_>, tools: &mut Tools) -> Result<(), Repai
             Err(error) => return Err(error),
         }
     };
+    journal.tools(tools).map_err(journal_failed)?;
     let open = |flags| make("userfaultfd", libc::SYS_userfaultfd, &[flags]);
     let fd = match open(O_NONBLOCK_CLOEXEC) {
         // Nobody runs while pages are out, so faults of the kernel need not be seen.
@@ -94,7 +105,7 @@ fn fill(target: &Target, held: &Held<'_>, tools: &mut Tools) -> Result<(), Repai
         fd => fd?,
     };
     tools.fd = fd as i32;
-    Ok(())
+    journal.tools(tools).map_err(journal_failed)
 }
 
 fn failed(pid: i32, what: &'static str, errno: i32) -> RepairError {
@@ -110,7 +121,11 @@ fn failed(pid: i32, what: &'static str, errno: i32) -> RepairError {
 }
 
 /// Asks the kernel which way there is, and for `wanted` where that is said.
-fn begin_to_use(held: &Held<'_>, tools: &Tools, wanted: Option<Way>) -> Result<Way, RepairError> {
+fn begin_to_use(
+    held: &impl Injector,
+    tools: &Tools,
+    wanted: Option<Way>,
+) -> Result<Way, RepairError> {
     let advise = |start, len| {
         let advice = libc::MADV_DONTFORK as u64;
         Call::plain(0, libc::SYS_madvise, &[start, len, advice])
@@ -132,49 +147,67 @@ fn begin_to_use(held: &Held<'_>, tools: &Tools, wanted: Option<Way>) -> Result<W
     Err(RepairError::TooOld)
 }
 
+/// How often what is to go is asked to go.
+const TRIES: u32 = 8;
+
 /// Unmaps and closes what there is, and brings the thread to a place where it may be let go. It is
 /// done before the process runs on, as another run may have to do it once more: what it names would
 /// be something of the program's own by then. The agent's page goes last; its mark tells whether all
 /// is gone.
+///
+/// # Errors
+/// [`RepairError::LeftBehind`] where the kernel refuses one of the calls to the last. The journal says
+/// what is left then.
 pub(super) fn take_out(
-    held: &Held<'_>,
+    held: &impl Injector,
     journal: &mut Journal,
-    tools: &Tools,
+    mut tools: Tools,
 ) -> Result<(), RepairError> {
     let noted = journal.clearing();
-    let call = |nr, args: &[u64]| held.call(&Call::plain(0, nr, args)).map(|_| ());
-    if tools.fd >= 0 {
-        call(libc::SYS_close, &[tools.fd as u64])?;
-    }
-    for (start, len) in [
-        (tools.room.start, tools.room.len_bytes()),
-        (tools.table, TABLE_BYTES),
-        (tools.code, PAGE),
-    ] {
-        if start != 0 {
-            call(libc::SYS_munmap, &[start, len])?;
+    let mut refused = 0;
+    let mut gone = |nr, args: &[u64]| {
+        for _ in 0..TRIES {
+            match -held.call(&Call::plain(0, nr, args))? {
+                // A descriptor that is closed cannot be closed.
+                errno if errno <= 0 || errno == i64::from(libc::EBADF) => return Ok(true),
+                errno => refused = errno as i32,
+            }
         }
+        Ok(false)
+    };
+    if tools.fd >= 0 && gone(libc::SYS_close, &[tools.fd as u64])? {
+        tools.fd = -1;
+    }
+    let room = (tools.room.start, tools.room.len_bytes());
+    if room.0 != 0 && gone(libc::SYS_munmap, &[room.0, room.1])? {
+        tools.room = VmRange::new(0, 0);
+    }
+    if tools.table != 0 && gone(libc::SYS_munmap, &[tools.table, TABLE_BYTES])? {
+        tools.table = 0;
+    }
+    let only_code = tools.fd < 0 && tools.room.start == 0 && tools.table == 0;
+    if only_code && tools.code != 0 && gone(libc::SYS_munmap, &[tools.code, PAGE])? {
+        tools.code = 0;
     }
     held.settle()?;
-    noted.and(journal.cleared()).map_err(journal_failed)
+    if only_code && tools.code == 0 {
+        return noted.and(journal.cleared()).map_err(journal_failed);
+    }
+    // The process runs on with it, so that nothing that has gone may be named any more.
+    noted.and(journal.tools(&tools)).map_err(journal_failed)?;
+    Err(RepairError::LeftBehind {
+        pid: held.pid(),
+        cause: std::io::Error::from_raw_os_error(refused),
+    })
 }
 
-/// Takes the tools out of the process and ends the journal.
+/// Stops the process once more, for the tools to be taken out of it.
 pub(super) fn clear_up(
     target: &Target,
-    mut journal: Journal,
-    state: &State,
+    journal: &mut Journal,
+    tools: Tools,
 ) -> Result<(), RepairError> {
-    let cleared = state.tools.map_or(Ok(()), |tools| {
-        let held = hold_patiently(target, &mut journal)?;
-        let done = take_out(&held, &mut journal, &tools);
-        done.and(held.release(&mut journal))
-    });
-    match cleared {
-        // Nothing is left that could be taken out.
-        Ok(()) | Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
-            journal.remove().map_err(journal_failed).and(cleared)
-        }
-        error => error,
-    }
+    let held = hold_patiently(target, journal)?;
+    let done = take_out(&held, journal, tools);
+    done.and(held.release(journal))
 }

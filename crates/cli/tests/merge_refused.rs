@@ -1,0 +1,340 @@
+//! `vmarea merge` on processes whose memory the kernel refuses to move: they fork, they have registered
+//! buffers, somebody else is at work. They run on with their bytes, and what stays apart is said beforehand.
+//!
+//! That each single call may be refused is tested with `vmarea-host`.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use support::leash::{self, Leashed};
+use support::{Nobody, VMAREA, text};
+
+/// 400 mappings of a page that could be one; does what it is told, and says what it sees.
+const PROGRAM: &str = r#"
+import ctypes, os, sys, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+page, pages = 4096, 400
+area = libc.mmap(None, pages * page, 0, 0x22, -1, 0)
+far = libc.mmap(None, 2 * pages * page, 0, 0x22, -1, 0)
+for i in range(pages):
+    p = libc.mmap(far + 2 * i * page, page, 3, 0x32, -1, 0)
+    ctypes.memset(p, i % 251, page)
+    assert libc.mremap(p, page, page, 3, area + i * page) == area + i * page
+def wrong():
+    return sum(ctypes.string_at(area + i * page, page) != bytes([i % 251]) * page for i in range(pages))
+class iovec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+print("%x,%x" % (area, area + pages * page), flush=True)
+for line in sys.stdin:
+    word, answer = line.strip(), "done"
+    if word == "wrong":
+        answer = wrong()
+    elif word == "forks":
+        answer = 0
+        for _ in range(100):
+            child = os.fork()
+            if child == 0:
+                os._exit(wrong())
+            answer += os.waitpid(child, 0)[1] != 0
+            for i in range(pages):
+                ctypes.memset(area + i * page, i % 251, page)
+            time.sleep(.005)
+    elif word == "forked":
+        if os.fork() == 0:
+            os._exit(0)
+        os.wait()
+    elif word == "ring":
+        ring = libc.syscall(425, 4, ctypes.create_string_buffer(120))
+        buffers = (iovec * 2)(iovec(area + 100 * page, page), iovec(area + 299 * page + 10, page))
+        answer = min(ring, libc.syscall(427, ring, 0, buffers, 2))
+    elif word == "wait":
+        woken = []
+        ring = libc.syscall(425, 4, ctypes.create_string_buffer(120))
+        calls = [lambda: libc.epoll_wait(libc.epoll_create(1), ctypes.create_string_buffer(16), 1, -1)]
+        if ring >= 0:
+            calls.append(lambda: libc.syscall(426, ring, 0, 1, 1, None, 0))
+        for call in calls:
+            threading.Thread(target=lambda call=call: woken.append(call()), daemon=True).start()
+        time.sleep(.1)
+    elif word == "woken":
+        answer = len(woken)
+    elif word == "stacks":
+        threading.stack_size(65536)
+        for _ in range(100):
+            threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+    print(answer, flush=True)
+"#;
+
+struct Heap {
+    child: Leashed,
+    out: BufReader<ChildStdout>,
+    range: String,
+    journals: tempfile::TempDir,
+}
+
+impl Heap {
+    fn start() -> Heap {
+        Heap::start_as(Command::new("python3").args(["-c", PROGRAM]))
+    }
+
+    fn start_as(command: &mut Command) -> Heap {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Leashed::start(command).expect("python3");
+        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut range = String::new();
+        out.read_line(&mut range).expect("a line");
+        Heap {
+            child,
+            out,
+            range: range.trim().to_owned(),
+            journals: tempfile::tempdir().expect("a folder"),
+        }
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    fn tell(&mut self, word: &str) {
+        writeln!(self.child.stdin.as_mut().expect("a pipe"), "{word}").expect("it reads");
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("a line");
+        line.trim().to_owned()
+    }
+
+    fn ask(&mut self, word: &str) -> String {
+        self.tell(word);
+        self.hear()
+    }
+
+    fn mappings(&self) -> i64 {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("its list");
+        maps.lines().count() as i64
+    }
+
+    fn command(&self, more: &[&str]) -> Command {
+        let mut command = Command::new(VMAREA);
+        self.arguments(&mut command, more);
+        command
+    }
+
+    fn arguments(&self, command: &mut Command, more: &[&str]) {
+        command.args(["merge", "-p", &self.pid(), "--journal"]);
+        command
+            .arg(self.journals.path().join("journals"))
+            .args(more);
+    }
+
+    fn merge(&self, more: &[&str]) -> Output {
+        leash::output(&mut self.command(more)).expect("the binary was built")
+    }
+
+    /// What a merge of its area says as JSON.
+    fn said(&self, more: &[&str]) -> serde_json::Value {
+        let fixed = ["--range", &self.range, "--max-pause", "1s", "--json"];
+        let output = self.merge(&[&fixed[..], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        serde_json::from_slice(&output.stdout).expect("JSON alone")
+    }
+}
+
+fn may_merge() -> bool {
+    let may = vmarea_host::repair::can_repair_itself();
+    may.inspect_err(|error| eprintln!("skipped: {error}"))
+        .is_ok()
+}
+
+#[test]
+fn it_forks_between_the_look_and_the_move() {
+    if !may_merge() {
+        return;
+    }
+    for way in ["move", "copy"] {
+        let mut heap = Heap::start();
+        heap.tell("forks");
+        for _ in 0..5 {
+            let arguments = ["--apply", "--by", way, "--range", &heap.range.clone()];
+            let output = heap.merge(&arguments);
+            assert!(matches!(output.status.code(), Some(0 | 4)), "{output:?}");
+        }
+        assert_eq!(
+            (heap.hear(), heap.ask("wrong")),
+            ("0".into(), "0".into()),
+            "{way}"
+        );
+    }
+}
+
+#[test]
+fn what_a_child_that_ended_has_left_shared_is_joined() {
+    if !may_merge() {
+        return;
+    }
+    let mut heap = Heap::start();
+    assert_eq!(heap.ask("forked"), "done");
+    let done = heap.said(&["--apply"]);
+    assert_eq!(
+        (&done["after"], &done["copied_pages"]),
+        (&1.into(), &0.into())
+    );
+    assert_eq!(heap.ask("wrong"), "0");
+}
+
+#[test]
+fn registered_buffers_stay_apart_and_a_dry_run_says_so() {
+    if !may_merge() {
+        return;
+    }
+    let mut heap = Heap::start();
+    if heap.ask("ring").starts_with('-') {
+        eprintln!("skipped: no io_uring here");
+        return;
+    }
+    // Of 400, one at 100 and two at 299 are pinned: three mappings, and three runs between them.
+    let dry = heap.said(&[]);
+    assert_eq!((&dry["after"], &dry["runs"]), (&6.into(), &3.into()));
+    assert_eq!(dry["kept_apart"]["pinned"], 5);
+    let done = heap.said(&["--apply"]);
+    assert_eq!(done["after"], 6);
+    assert_eq!(heap.ask("wrong"), "0");
+}
+
+/// Only where the registers of a call that was interrupted can be given back as they were.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn calls_that_wait_are_not_interrupted_by_our_stops() {
+    if !may_merge() {
+        return;
+    }
+    let mut heap = Heap::start();
+    assert_eq!(heap.ask("wait"), "done");
+    let done = heap.said(&["--apply"]);
+    assert_eq!(done["after"], 1);
+    assert_eq!(
+        (heap.ask("woken"), heap.ask("wrong")),
+        ("0".into(), "0".into())
+    );
+}
+
+#[test]
+fn a_second_merge_says_who_is_at_work_and_changes_nothing() {
+    if !may_merge() {
+        return;
+    }
+    let mut heap = Heap::start();
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"]);
+    strace.args(["-e", "inject=fdatasync:delay_enter=10000000:when=1", VMAREA]);
+    let range = heap.range.clone();
+    heap.arguments(&mut strace, &["--apply", "--range", &range]);
+    strace.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let first = Leashed::start(&mut strace).expect("strace");
+    // It waits before its first piece, with its journal written.
+    let journal = heap
+        .journals
+        .path()
+        .join(format!("journals/{}.journal", heap.pid()));
+    let is_there = || std::fs::read_to_string(&journal).is_ok_and(|text| text.contains("piece"));
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is_there() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let before = std::fs::read_to_string(&journal).expect("a journal");
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let other = elsewhere.path().join("other");
+    for more in [&["--apply"][..], &["--resume"]] {
+        let second = heap.merge(more);
+        let said = text(&second.stderr);
+        assert_eq!(second.status.code(), Some(1), "{said}");
+        assert!(said.contains("another merge, pid "), "{said}");
+        let pid: String = said
+            .chars()
+            .skip_while(|c| !c.is_ascii_digit())
+            .take_while(char::is_ascii_digit)
+            .collect();
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).expect("it runs");
+        assert_eq!(name, "vmarea\n");
+    }
+    // One that looks for journals elsewhere sees the tools.
+    let mut third = Command::new(VMAREA);
+    third
+        .args(["merge", "-p", &heap.pid(), "--apply", "--journal"])
+        .arg(other);
+    let third = leash::output(&mut third).expect("it was built");
+    assert_eq!(third.status.code(), Some(1), "{third:?}");
+    assert!(
+        text(&third.stderr).contains("the tools of another merge"),
+        "{third:?}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(&journal).expect("a journal"),
+        before
+    );
+    let first = leash::finish(first).expect("its end");
+    assert!(first.status.success(), "{first:?}");
+    assert_eq!(heap.ask("wrong"), "0");
+}
+
+#[test]
+fn guards_of_thread_stacks_join_a_neighbour_and_are_counted() {
+    if !may_merge() {
+        return;
+    }
+    let mut heap = Heap::start();
+    assert_eq!(heap.ask("stacks"), "done");
+    let before = heap.mappings();
+    let output = heap.merge(&["--apply", "--fix", "guards", "--max-pause", "1s"]);
+    let said = text(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{said}");
+    let fewer = said
+        .split("places, ")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next());
+    let fewer: i64 = fewer.expect("it says how many").parse().expect("a number");
+    if said.contains("changed 0 places") {
+        eprintln!("skipped: guards are markers already here");
+        return;
+    }
+    assert!(fewer >= 90, "{said}");
+    assert!(heap.mappings() <= before - fewer, "{said}");
+    assert_eq!(heap.ask("wrong"), "0");
+}
+
+#[test]
+fn root_does_not_follow_what_another_user_wrote_of_a_process_of_ours() {
+    let Some(_nobody) = Nobody::new() else {
+        return;
+    };
+    let mut heap = Heap::start();
+    let folder = heap.journals.path().join("journals");
+    std::fs::create_dir(&folder).expect("a folder");
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", heap.pid())).expect("it runs");
+    let start = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.split(' ').nth(19));
+    let text_of = format!(
+        "vmarea-journal 1 {} {} .\ntools 1000 2000 3000 4000 0 0 .\n",
+        heap.pid(),
+        start.expect("a field")
+    );
+    let journal = folder.join(format!("{}.journal", heap.pid()));
+    std::fs::write(&journal, text_of).expect("a file");
+    std::os::unix::fs::chown(&journal, Some(65_534), None).expect("we are root");
+    for owner in [65_534, 0] {
+        std::os::unix::fs::chown(&folder, Some(owner), None).expect("we are root");
+        let output = heap.merge(&["--resume"]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains("is not followed"), "{said}");
+    }
+    assert_eq!(heap.ask("wrong"), "0");
+}

@@ -1,0 +1,173 @@
+//! Where journals lie, and how they are opened: by the right people, without following a link.
+//!
+//! A journal says what is written into a process. Whoever may write journals of a process decides that,
+//! and root finishes the merges of others. So a folder or a file counts only where it belongs to
+//! us, or to the owner of the process, and where nobody else may write to it. Whoever works with a journal holds
+//! a lock on it (`fcntl`), which ends with them, and the kernel knows by whom it is held.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::process::{Flock, FlockType};
+
+/// `PermissionDenied`, with the path and what is wrong with it.
+fn refuse(path: &Path, why: &str) -> io::Error {
+    let text = format!("{} {why}", path.display());
+    io::Error::new(io::ErrorKind::PermissionDenied, text)
+}
+
+/// The user whose right we have.
+fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// A folder of journals, opened.
+#[derive(Debug)]
+pub(in crate::repair) struct Folder {
+    fd: OwnedFd,
+    path: PathBuf,
+    /// Whose it is, and whose files in it count.
+    owner: u32,
+}
+
+impl Folder {
+    /// Where the journals of a user lie unless it is said otherwise.
+    pub(super) fn usual(user: u32) -> PathBuf {
+        PathBuf::from(format!("/var/tmp/vmarea-{user}"))
+    }
+
+    /// Opens a folder that belongs to us or to one of `others`; `None` where there is none.
+    ///
+    /// # Errors
+    /// `PermissionDenied` where it is somebody else's, a link, or open to others; those of `open`.
+    pub(in crate::repair) fn open(path: &Path, others: &[u32]) -> io::Result<Option<Folder>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            Err(rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => {
+                return Err(refuse(path, "is not a folder"));
+            }
+            fd => fd?,
+        };
+        let stat = rustix::fs::fstat(&fd)?;
+        if stat.st_uid != user() && !others.contains(&stat.st_uid) {
+            return Err(refuse(path, "belongs to somebody else"));
+        }
+        if stat.st_mode & 0o022 != 0 {
+            return Err(refuse(path, "may be written to by others"));
+        }
+        let path = path.to_owned();
+        Ok(Some(Folder {
+            fd,
+            path,
+            owner: stat.st_uid,
+        }))
+    }
+
+    /// Opens a folder of our own, made where there is none.
+    ///
+    /// # Errors
+    /// As [`Folder::open`], and those of making it.
+    pub(in crate::repair) fn make(path: &Path) -> io::Result<Folder> {
+        match fs::DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let folder = Folder::open(path, &[])?;
+        folder.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Whose it is.
+    pub(in crate::repair) fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// The path of a file in it, for messages.
+    pub(super) fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Makes a file that is not there yet.
+    pub(super) fn create_file(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let fd = rustix::fs::openat(&self.fd, name, flags | OFlags::CLOEXEC, mode)?;
+        Ok(File::from(fd))
+    }
+
+    /// Opens a file of the folder's owner; `None` where there is none.
+    ///
+    /// # Errors
+    /// `PermissionDenied` for what is not a plain file of that owner alone.
+    pub(super) fn open_file(&self, name: &str) -> io::Result<Option<File>> {
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let path = || self.path_of(name);
+        let fd = match rustix::fs::openat(&self.fd, name, flags | OFlags::CLOEXEC, Mode::empty()) {
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            Err(rustix::io::Errno::LOOP) => return Err(refuse(&path(), "is a link")),
+            Err(rustix::io::Errno::ISDIR) => return Err(refuse(&path(), "is not a file")),
+            fd => fd?,
+        };
+        let stat = rustix::fs::fstat(&fd)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(refuse(&path(), "is not a file"));
+        }
+        if stat.st_uid != self.owner {
+            return Err(refuse(&path(), "belongs to another user than its folder"));
+        }
+        if stat.st_mode & 0o022 != 0 {
+            return Err(refuse(&path(), "may be written to by others"));
+        }
+        if stat.st_nlink > 1 {
+            return Err(refuse(&path(), "has another name elsewhere"));
+        }
+        Ok(Some(File::from(fd)))
+    }
+
+    /// Removes a file.
+    pub(super) fn remove_file(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
+    }
+
+    /// True where `file` still is what `name` names.
+    pub(super) fn is_file(&self, name: &str, file: &File) -> io::Result<bool> {
+        let there = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW);
+        let there = match there {
+            Err(rustix::io::Errno::NOENT) => return Ok(false),
+            there => there?,
+        };
+        let opened = rustix::fs::fstat(file)?;
+        Ok((there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino))
+    }
+
+    /// The names of the files in it.
+    pub(super) fn names(&self) -> io::Result<Vec<String>> {
+        let entries = rustix::fs::Dir::read_from(&self.fd)?;
+        let names = entries.filter_map(|entry| {
+            let name = entry.ok()?.file_name().to_str().ok()?.to_owned();
+            Some(name)
+        });
+        Ok(names.collect())
+    }
+}
+
+/// Takes the lock of a journal; the process that holds it where there is one.
+///
+/// # Errors
+/// Those of `fcntl`.
+pub(super) fn lock(file: &File) -> io::Result<Result<(), Option<i32>>> {
+    match rustix::fs::fcntl_lock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => return Ok(Ok(())),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let wanted = Flock::from(FlockType::WriteLock);
+    let holder = rustix::process::fcntl_getlk(file, &wanted)?;
+    Ok(Err(holder
+        .and_then(|lock| lock.pid)
+        .map(|pid| pid.as_raw_nonzero().get())))
+}

@@ -1,0 +1,145 @@
+//! A process to try repairs on, whose bytes are known.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use vmarea::values::{VmFlags, VmRange};
+
+use super::tools::{make_tools, take_out};
+use crate::maps;
+use crate::repair::hold::Target;
+use crate::repair::journal::{Journal, Tools};
+use crate::repair::look;
+use crate::repair::plan::{PAGE, Piece};
+use crate::repair::{Way, can_repair_itself};
+
+pub(super) const PARTS: u64 = 6;
+/// Mappings of two pages that could be one: the second page of each third is empty. For each line it makes
+/// them anew (`make`) or counts the pages that are not as they should be.
+pub(super) const PROGRAM: &str = r#"
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+page, parts, part = 4096, 6, 8192
+area = libc.mmap(None, (parts + 2) * part, 0, 0x22, -1, 0) + part
+far = libc.mmap(None, 2 * parts * part, 0, 0x22, -1, 0)
+whole = lambda i: bytes([i + 1]) * page + bytes([(i + 1) * (i % 3 > 0)]) * page
+print(area, flush=True)
+for line in sys.stdin:
+    if line.strip() == "make":
+        for i in range(parts):
+            p = libc.mmap(far + 2 * i * part, part, 3, 0x32, -1, 0)
+            ctypes.memset(p, i + 1, part if i % 3 else page)
+            assert libc.mremap(p, part, part, 3, area + i * part) == area + i * part
+        print("made", flush=True)
+    else:
+        print(sum(ctypes.string_at(area + i * part, part) != whole(i) for i in range(parts)), flush=True)
+"#;
+
+pub(super) struct Heap {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    pub(super) area: VmRange,
+}
+
+impl Heap {
+    pub(super) fn start() -> Heap {
+        let mut command = Command::new("python3");
+        command.args(["-c", PROGRAM]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("python3");
+        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        out.read_line(&mut line).expect("a line");
+        let start = line.trim().parse().expect("an address");
+        let area = VmRange::new(start, start + 2 * PARTS * PAGE);
+        Heap { child, out, area }
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    pub(super) fn ask(&mut self, word: &str) -> String {
+        writeln!(self.child.stdin.as_mut().expect("a pipe"), "{word}").expect("it reads");
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("a line");
+        line.trim().to_owned()
+    }
+
+    pub(super) fn piece(&self) -> Piece {
+        let at = |n: u64| self.area.start + 2 * n * PAGE;
+        Piece {
+            range: self.area,
+            parts: (0..PARTS).map(|n| VmRange::new(at(n), at(n + 1))).collect(),
+            flags: VmFlags::READ | VmFlags::WRITE | VmFlags::MAYRWX | VmFlags::ACCOUNT,
+            left: 0,
+        }
+    }
+
+    /// Mappings of the area, and everything that is mapped or open elsewhere.
+    pub(super) fn seen(&self) -> (usize, Vec<(u64, u64)>, usize) {
+        let all = maps::read(self.pid()).expect("its mappings");
+        let is_inside = |m: &&maps::Mapping| m.start < self.area.end && self.area.start < m.end;
+        let inside = all.iter().filter(is_inside).count();
+        let outside = all.iter().filter(|m| !is_inside(m));
+        let files = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("its files");
+        (
+            inside,
+            outside.map(|m| (m.start, m.end)).collect(),
+            files.count(),
+        )
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A process, and tools of ours in it.
+pub(super) struct Bench {
+    pub(super) heap: Heap,
+    pub(super) target: Target,
+    pub(super) journal: Journal,
+    _folder: tempfile::TempDir,
+}
+
+impl Bench {
+    pub(super) fn new() -> Bench {
+        let heap = Heap::start();
+        let folder = tempfile::tempdir().expect("a folder");
+        let start = look::start_time(heap.pid()).expect("it runs");
+        let journal = Journal::create(folder.path(), heap.pid(), start).expect("a journal");
+        let target = Target::open(heap.pid()).expect("it can be repaired");
+        Bench {
+            heap,
+            target,
+            journal,
+            _folder: folder,
+        }
+    }
+
+    pub(super) fn tools(&mut self, way: Way) -> Tools {
+        let held = self.target.hold(&mut self.journal).expect("it stops");
+        let tools = make_tools(&self.target, &held, &mut self.journal, Some(way));
+        held.release(&mut self.journal).expect("it runs on");
+        tools.expect("tools")
+    }
+
+    pub(super) fn take_out(&mut self, tools: Tools) {
+        let held = self.target.hold(&mut self.journal).expect("it stops");
+        take_out(&held, &mut self.journal, tools).expect("nothing stays");
+        held.release(&mut self.journal).expect("it runs on");
+    }
+}
+
+pub(super) fn may_repair() -> bool {
+    let may = can_repair_itself();
+    may.inspect_err(|error| eprintln!("skipped: {error}"))
+        .is_ok()
+}

@@ -1,0 +1,487 @@
+//! Bringing home what is out of a piece, in whatever state the piece is.
+//!
+//! Any call may be refused, and another run may have left a piece anywhere. So nothing is assumed: the
+//! process shows which pages wait in the temporary range (its pagemap) and whether the swap was done (its
+//! list of mappings), and it is asked again after each attempt. To do it twice changes nothing.
+//!
+//! # Picture
+//! ```text
+//! waits in the temporary range     move │ make it our own, empty its place, move │ copy │ write
+//! nothing waits                    cease to watch, give the room back
+//! ```
+//! Each attempt is for what the one before has left. A copy is made by the userfaultfd; what that cannot
+//! place is written through `/proc/PID/mem`, for which the process makes no call at all.
+//!
+//! # Invariants
+//! B1  what waits is the truth, where pages are moved and after the swap: only we fill the temporary
+//!     range, and the kernel fills no hole of what is watched. A page that is at home as well was made
+//!     meanwhile by others (`khugepaged`, a process that looks in) and is dropped
+//! B2  a page leaves the temporary range only by being moved, or after its bytes were placed
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use vmarea::values::VmRange;
+use vmarea_trace::event::Perms;
+
+use super::pages::Pages;
+use super::tools::MOST_CALLS;
+use crate::maps::{self, Mapping};
+use crate::repair::journal::Tools;
+use crate::repair::lent::Injector;
+use crate::repair::look;
+use crate::repair::piece::{self, Room, What};
+use crate::repair::plan::PAGE;
+use crate::repair::{RepairError, Way};
+use crate::sys::calls::Call;
+use crate::sys::uffd;
+
+/// How pages are brought home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Attempt {
+    /// As they went.
+    Move,
+    /// Each run is made the process's own first, and its place emptied.
+    MoveOwn,
+    /// Their bytes, by the userfaultfd.
+    Copy,
+    /// Their bytes, through `/proc/PID/mem`.
+    Write,
+}
+
+/// Each is made more than once: what was refused for a moment is not refused for ever.
+const BY_MOVE: [Attempt; 9] = {
+    use Attempt::{Copy, Move, MoveOwn, Write};
+    [Move, Move, Move, MoveOwn, MoveOwn, Copy, Copy, Write, Write]
+};
+const BY_COPY: [Attempt; 5] = {
+    use Attempt::{Copy, Write};
+    [Copy, Copy, Copy, Write, Write]
+};
+/// How often a call that must be made is made, with a rest in between.
+const TRIES: u32 = 8;
+const REST: Duration = Duration::from_millis(1);
+
+/// Brings home what is out of `piece`, be it swapped or not, ceases to watch it and gives the room back.
+/// Says whether the swap was done.
+///
+/// # Errors
+/// [`RepairError::LeftStopped`] where the process must not run as it is; [`RepairError::LeftBehind`] where
+/// it may, but the room is as it was; [`RepairError::Ended`].
+pub(super) fn bring_home(
+    by: &impl Injector,
+    tools: &Tools,
+    piece: VmRange,
+) -> Result<bool, RepairError> {
+    try_to_bring_home(by, tools, piece).map_err(|error| must_stand(by.pid(), error))
+}
+
+/// The same error, or that the process must not run as it is, where it may be so.
+pub(super) fn must_stand(pid: i32, error: RepairError) -> RepairError {
+    let what = "it cannot be seen what of a piece is where".to_owned();
+    match error {
+        RepairError::Maps { cause, .. } | RepairError::System { cause, .. } => {
+            RepairError::LeftStopped { pid, what, cause }
+        }
+        RepairError::CannotStop { tid, .. } => RepairError::LeftStopped {
+            pid,
+            what: format!("its thread {tid} does not come back from a call"),
+            cause: io::Error::from_raw_os_error(libc::ETIMEDOUT),
+        },
+        RepairError::Ended(_) => {
+            let what = "its threads do not answer".to_owned();
+            let cause = io::Error::from_raw_os_error(libc::ESRCH);
+            look::ended_or(pid, RepairError::LeftStopped { pid, what, cause })
+        }
+        error => error,
+    }
+}
+
+fn try_to_bring_home(
+    by: &impl Injector,
+    tools: &Tools,
+    piece: VmRange,
+) -> Result<bool, RepairError> {
+    let room = Room { range: tools.room };
+    let site = Site {
+        by,
+        tools,
+        piece,
+        room,
+        temporary: room.temporary(piece),
+    };
+    let mappings = site.mappings()?;
+    let begun = is_writable(&mappings, site.temporary);
+    let mut swapped = begun && !is_writable(&mappings, room.fresh(piece));
+    if begun && !is_covered(&mappings, piece) {
+        site.cover(swapped)?;
+        swapped = true;
+    }
+    // Before the swap, copies that wait are but copies.
+    if begun && (swapped || tools.way == Way::Move) {
+        site.bring_pages()?;
+    }
+    site.close()?;
+    Ok(swapped)
+}
+
+struct Site<'a, I> {
+    by: &'a I,
+    tools: &'a Tools,
+    piece: VmRange,
+    room: Room,
+    temporary: VmRange,
+}
+
+impl<I: Injector> Site<'_, I> {
+    fn mappings(&self) -> Result<Vec<Mapping>, RepairError> {
+        maps::read(self.by.pid()).map_err(RepairError::maps(self.by.pid()))
+    }
+
+    fn left_stopped(&self, what: String, errno: i32) -> RepairError {
+        RepairError::LeftStopped {
+            pid: self.by.pid(),
+            what,
+            cause: io::Error::from_raw_os_error(errno),
+        }
+    }
+
+    /// Where there is nothing at the place of the piece, the swap was done by half: the kernel has taken the
+    /// old mappings away and refused to put the fresh one there. Only the swap takes anything away.
+    fn cover(&self, swapped: bool) -> Result<(), RepairError> {
+        if !swapped {
+            let mut calls = Vec::new();
+            piece::swap(self.piece, self.room, &mut calls);
+            if self.must(&mut calls)? == 0 {
+                return Ok(());
+            }
+        }
+        let mappings = self.mappings()?;
+        let perms = self.perms(&mappings);
+        let mut errno = 0;
+        for gap in gaps(&mappings, self.piece) {
+            errno = self.must(&mut [piece::fill(gap, perms.map_or(0, prot))])?;
+        }
+        if is_covered(&self.mappings()?, self.piece) {
+            return Ok(());
+        }
+        let (piece, temporary) = (self.piece, self.temporary);
+        let what = format!(
+            "nothing is mapped at {:#x}-{:#x}, the pages of which wait at {:#x}",
+            piece.start, piece.end, temporary.start
+        );
+        Err(self.left_stopped(what, errno))
+    }
+
+    fn perms(&self, mappings: &[Mapping]) -> Option<Perms> {
+        let at = mappings.partition_point(|m| m.end <= self.temporary.start);
+        mappings.get(at).map(|m| m.perms)
+    }
+
+    fn bring_pages(&self) -> Result<(), RepairError> {
+        let attempts: &[Attempt] = match self.tools.way {
+            Way::Move => &BY_MOVE,
+            Way::Copy => &BY_COPY,
+        };
+        let mut errno = 0;
+        for (round, &attempt) in attempts.iter().enumerate() {
+            let out = self.out()?;
+            if out.is_empty() {
+                break;
+            }
+            if round > 0 {
+                std::thread::sleep(REST);
+            }
+            errno = match self.attempt(attempt, &out)? {
+                0 => errno,
+                refused => refused,
+            };
+        }
+        let out = Pages::of(self.by.pid())?.runs(self.temporary, |_| true)?;
+        let Some(first) = out.first() else {
+            return Ok(());
+        };
+        let pages: u64 = out.iter().map(|run| run.pages()).sum();
+        let what = format!(
+            "{pages} pages of {:#x}-{:#x} wait at {:#x}-{:#x}, the first at {:#x}",
+            self.piece.start, self.piece.end, self.temporary.start, self.temporary.end, first.start
+        );
+        Err(self.left_stopped(what, errno))
+    }
+
+    /// The runs of pages that wait, from the start of the piece; each belongs to one mapping.
+    fn out(&self) -> Result<Vec<VmRange>, RepairError> {
+        let mappings = self.mappings()?;
+        let perms = self.perms(&mappings);
+        let from = self.temporary.start;
+        let mut waiting = Pages::of(self.by.pid())?.runs(self.temporary, |_| true)?;
+        for run in &mut waiting {
+            *run = VmRange::new(run.start - from, run.end - from);
+        }
+        let fits = |m: &&Mapping| m.ino == 0 && !m.perms.shared && Some(m.perms) == perms;
+        let homes = mappings.iter().filter(fits).filter_map(|m| {
+            let home = VmRange::new(m.start, m.end).clip(self.piece);
+            let at = |address: u64| address - self.piece.start;
+            (home.start < home.end).then(|| VmRange::new(at(home.start), at(home.end)))
+        });
+        let mut out = Vec::new();
+        for home in homes {
+            let first = waiting.partition_point(|run| run.end <= home.start);
+            let inside = waiting[first..]
+                .iter()
+                .take_while(|run| run.start < home.end);
+            out.extend(inside.map(|run| run.clip(home)));
+        }
+        Ok(out)
+    }
+
+    /// One attempt for all runs. Returns the last errno that was answered.
+    fn attempt(&self, attempt: Attempt, out: &[VmRange]) -> Result<i32, RepairError> {
+        let (home, from) = (self.piece.start, self.temporary.start);
+        let fd = self.tools.fd;
+        let back = What::Back as u64;
+        let at = |run: &VmRange, start: u64| VmRange::new(start + run.start, start + run.end);
+        let moves = |run: &VmRange| {
+            uffd::move_pages(
+                back,
+                fd,
+                home + run.start,
+                from + run.start,
+                run.len_bytes(),
+            )
+        };
+        if attempt == Attempt::Write {
+            return self.write(out);
+        }
+        let watched = self.each(&mut [self.watch()])?;
+        let mut errno = match attempt {
+            Attempt::Move => self.each(&mut out.iter().map(moves).collect::<Vec<_>>())?,
+            _ => 0,
+        };
+        for run in out.iter().filter(|_| attempt != Attempt::Move) {
+            let empty = piece::drop_pages(at(run, home));
+            let refused = match attempt {
+                Attempt::MoveOwn => {
+                    self.each(&mut [piece::own(at(run, from))])?;
+                    self.group(&mut [empty, moves(run)])?
+                }
+                _ => self.group(&mut [
+                    empty,
+                    uffd::copy(
+                        back,
+                        fd,
+                        home + run.start,
+                        from + run.start,
+                        run.len_bytes(),
+                    ),
+                    piece::drop_pages(at(run, from)),
+                ])?,
+            };
+            errno = if refused == 0 { errno } else { refused };
+        }
+        Ok(if errno == 0 { watched } else { errno })
+    }
+
+    fn watch(&self) -> Call {
+        let (start, len) = (self.piece.start, self.piece.len_bytes());
+        uffd::register(What::Watch as u64, self.tools.fd, start, len)
+    }
+
+    fn unwatch(&self) -> Call {
+        let (start, len) = (self.piece.start, self.piece.len_bytes());
+        uffd::unregister(What::Unwatch as u64, self.tools.fd, start, len)
+    }
+
+    /// Writes the bytes of what waits to where it belongs. What is watched cannot be written to from
+    /// outside.
+    fn write(&self, out: &[VmRange]) -> Result<i32, RepairError> {
+        let mut errno = self.must(&mut [self.unwatch()])?;
+        let mut bytes = [0; PAGE as usize];
+        for run in out {
+            let mut placed = true;
+            for off in (run.start..run.end).step_by(PAGE as usize) {
+                let memory = self.by.memory();
+                let done = memory
+                    .read_exact_at(&mut bytes, self.temporary.start + off)
+                    .and_then(|()| memory.write_all_at(&bytes, self.piece.start + off));
+                if let Err(error) = done {
+                    (placed, errno) = (false, error.raw_os_error().unwrap_or(libc::EIO));
+                }
+            }
+            if placed {
+                let start = self.temporary.start;
+                let waits = VmRange::new(start + run.start, start + run.end);
+                let refused = self.must(&mut [piece::drop_pages(waits)])?;
+                errno = if refused == 0 { errno } else { refused };
+            }
+        }
+        Ok(errno)
+    }
+
+    /// Ceases to watch and gives the room back.
+    fn close(&self) -> Result<(), RepairError> {
+        let errno = self.must(&mut [self.unwatch()])?;
+        if errno != 0 && self.is_watched()? {
+            let (start, end) = (self.piece.start, self.piece.end);
+            let what = format!(
+                "descriptor {} still watches {start:#x}-{end:#x}",
+                self.tools.fd
+            );
+            return Err(self.left_stopped(what, errno));
+        }
+        match self.must(&mut [piece::reserve(What::Release, self.room.range)])? {
+            0 => Ok(()),
+            errno => Err(RepairError::LeftBehind {
+                pid: self.by.pid(),
+                cause: io::Error::from_raw_os_error(errno),
+            }),
+        }
+    }
+
+    /// True where a mapping of the piece is watched by a userfaultfd, as far as the process shows it.
+    fn is_watched(&self) -> Result<bool, RepairError> {
+        let pid = self.by.pid();
+        let failed = RepairError::maps(pid);
+        let text = std::fs::read(format!("/proc/{pid}/smaps")).map_err(&failed)?;
+        let entries = maps::parse_smaps(&text).map_err(|error| failed(error.into()))?;
+        let inside = entries
+            .iter()
+            .filter(|e| e.mapping.start < self.piece.end && self.piece.start < e.mapping.end);
+        Ok(inside.into_iter().any(|entry| entry.has(b"um")))
+    }
+
+    /// Makes each call, whatever becomes of the others. Returns the last errno.
+    fn each(&self, calls: &mut [Call]) -> Result<i32, RepairError> {
+        let mut last = 0;
+        for calls in calls.chunks_mut(MOST_CALLS) {
+            let mut at = 0;
+            while at < calls.len() {
+                match self.run_on(calls, at)? {
+                    (stopped, 0) => at = stopped,
+                    (stopped, errno) => (at, last) = (stopped + 1, errno),
+                }
+            }
+        }
+        Ok(last)
+    }
+
+    /// Makes calls until one is refused. Returns its errno.
+    fn group(&self, calls: &mut [Call]) -> Result<i32, RepairError> {
+        Ok(self.run_on(calls, 0)?.1)
+    }
+
+    /// Makes one call after the other until one is refused; each is made again where it is refused for
+    /// a moment. Returns where it ended and with which errno.
+    fn run_on(&self, calls: &mut [Call], first: usize) -> Result<(usize, i32), RepairError> {
+        let mut progress = Progress::default();
+        let mut at = first;
+        loop {
+            at = self.by.run(self.tools, calls, at)?;
+            let Some(call) = calls.get_mut(at) else {
+                return Ok((at, 0));
+            };
+            match progress.after(call) {
+                Next::Again => {}
+                Next::Following => at += 1,
+                Next::Refused(errno) => return Ok((at, errno)),
+            }
+        }
+    }
+
+    /// Makes calls that nothing speaks against, again and again for a while. Returns the errno of the one
+    /// that was refused to the last.
+    fn must(&self, calls: &mut [Call]) -> Result<i32, RepairError> {
+        let mut at = 0;
+        let mut errno = 0;
+        for round in 0..TRIES {
+            if round > 0 {
+                std::thread::sleep(REST);
+            }
+            (at, errno) = self.run_on(calls, at)?;
+            if errno == 0 {
+                break;
+            }
+        }
+        Ok(errno)
+    }
+}
+
+/// What is to be done after a call that was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    /// It is to be made again.
+    Again,
+    /// All of it is done.
+    Following,
+    /// It stays refused, with this errno.
+    Refused(i32),
+}
+
+/// How long calls have been made again without anything done.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    rounds: u32,
+}
+
+impl Progress {
+    const ROUNDS: u32 = 20;
+
+    /// What follows on the refusal of `call`, of which the payload is set to what is left to do.
+    pub(super) fn after(&mut self, call: &mut Call) -> Next {
+        let errno = call.errno();
+        if ![libc::EAGAIN, libc::EINTR].contains(&errno) {
+            return Next::Refused(errno);
+        }
+        let moves = [What::Out as u64, What::Back as u64].contains(&call.what);
+        if moves && uffd::advance(call) {
+            self.rounds = 0;
+            return if call.payload[2] == 0 {
+                Next::Following
+            } else {
+                Next::Again
+            };
+        }
+        self.rounds += 1;
+        if self.rounds == Self::ROUNDS {
+            self.rounds = 0;
+            return Next::Refused(errno);
+        }
+        std::thread::sleep(REST / 10);
+        Next::Again
+    }
+}
+
+fn prot(perms: Perms) -> u64 {
+    u64::from(perms.read) | u64::from(perms.write) << 1 | u64::from(perms.exec) << 2
+}
+
+/// True where something in the range may be written.
+pub(super) fn is_writable(mappings: &[Mapping], range: VmRange) -> bool {
+    let touches = |m: &Mapping| m.start < range.end && range.start < m.end && m.perms.write;
+    mappings.iter().any(touches)
+}
+
+/// True where no part of the range is without a mapping.
+pub(super) fn is_covered(mappings: &[Mapping], range: VmRange) -> bool {
+    gaps(mappings, range).is_empty()
+}
+
+/// The parts of `range` without a mapping.
+fn gaps(mappings: &[Mapping], range: VmRange) -> Vec<VmRange> {
+    let mut gaps = Vec::new();
+    let mut at = range.start;
+    let inside = mappings
+        .iter()
+        .filter(|m| range.start < m.end && m.start < range.end);
+    for mapping in inside {
+        if at < mapping.start {
+            gaps.push(VmRange::new(at, mapping.start));
+        }
+        at = mapping.end;
+    }
+    if at < range.end {
+        gaps.push(VmRange::new(at, range.end));
+    }
+    gaps
+}

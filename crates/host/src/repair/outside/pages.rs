@@ -1,0 +1,112 @@
+//! Which pages of a process are filled, and whether others have them as well: its pagemap.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use vmarea::values::VmRange;
+
+use crate::repair::RepairError;
+use crate::repair::plan::PAGE;
+
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+/// Mapped nowhere else, where it is present.
+const OWN: u64 = 1 << 56;
+
+/// What a filled page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Filled {
+    /// In memory, and mapped nowhere else.
+    Own,
+    /// In memory, and mapped elsewhere as well, or the kernel's page of zeros.
+    Shared,
+    /// In swap, or on its way.
+    Swapped,
+}
+
+/// The pagemap of a process.
+#[derive(Debug)]
+pub(super) struct Pages {
+    pid: i32,
+    file: File,
+}
+
+impl Pages {
+    /// That of process `pid`.
+    ///
+    /// # Errors
+    /// [`RepairError::Maps`], [`RepairError::Ended`].
+    pub(super) fn of(pid: i32) -> Result<Pages, RepairError> {
+        let file = File::open(format!("/proc/{pid}/pagemap")).map_err(RepairError::maps(pid))?;
+        Ok(Pages { pid, file })
+    }
+
+    /// Calls `each` with the address of each filled page in `range`, until it says `false`.
+    ///
+    /// # Errors
+    /// As [`Pages::of`].
+    pub(super) fn each(
+        &self,
+        range: VmRange,
+        mut each: impl FnMut(u64, Filled) -> bool,
+    ) -> Result<(), RepairError> {
+        const MOST_WORDS: u64 = 8 << 10;
+        let mut bytes = vec![0; (range.pages().min(MOST_WORDS) * 8) as usize];
+        let mut at = range.start;
+        while at < range.end {
+            let pages = ((range.end - at) / PAGE).min(MOST_WORDS);
+            let bytes = &mut bytes[..pages as usize * 8];
+            self.file
+                .read_exact_at(bytes, at / PAGE * 8)
+                .map_err(RepairError::maps(self.pid))?;
+            for word in bytes.as_chunks::<8>().0 {
+                let word = u64::from_ne_bytes(*word);
+                let filled = match (word & PRESENT != 0, word & SWAPPED != 0) {
+                    (true, _) if word & OWN != 0 => Some(Filled::Own),
+                    (true, _) => Some(Filled::Shared),
+                    (false, true) => Some(Filled::Swapped),
+                    (false, false) => None,
+                };
+                if filled.is_some_and(|filled| !each(at, filled)) {
+                    return Ok(());
+                }
+                at += PAGE;
+            }
+        }
+        Ok(())
+    }
+
+    /// The runs of filled pages in `range` that `wanted` says yes to.
+    ///
+    /// # Errors
+    /// As [`Pages::of`].
+    pub(super) fn runs(
+        &self,
+        range: VmRange,
+        mut wanted: impl FnMut(Filled) -> bool,
+    ) -> Result<Vec<VmRange>, RepairError> {
+        let mut runs = Vec::new();
+        self.each(range, |page, filled| {
+            if wanted(filled) {
+                extend(&mut runs, page);
+            }
+            true
+        })?;
+        Ok(runs)
+    }
+}
+
+/// Adds a page to runs of pages, in the order of their addresses.
+pub(super) fn extend(runs: &mut Vec<VmRange>, page: u64) {
+    match runs.last_mut() {
+        Some(last) if last.end == page => last.end += PAGE,
+        _ => runs.push(VmRange::new(page, page + PAGE)),
+    }
+}
+
+/// True where a page holds nothing but zeros; false where it cannot be read.
+pub(super) fn reads_as_zeros(memory: &File, page: u64) -> bool {
+    let mut bytes = [0; PAGE as usize];
+    let read = memory.read_exact_at(&mut bytes, page);
+    read.is_ok() && bytes.iter().all(|&byte| byte == 0)
+}

@@ -1,0 +1,289 @@
+//! Every call of a piece refused in turn, in a process whose bytes are known.
+//!
+//! The calls go through an injector that refuses some of them, as a kernel would that has just run out
+//! of memory, or a page that has just been shared. The process is to run on with its bytes, and
+//! nothing of ours is to be left in it.
+
+use std::cell::Cell;
+use std::fs::File;
+
+use super::bench::{Bench, PARTS, may_repair};
+use super::copied::copy_piece;
+use super::home::bring_home;
+use super::stopped::{Done, run_piece};
+use super::tools::{make_tools, take_out};
+use crate::repair::journal::Tools;
+use crate::repair::lent::Injector;
+use crate::repair::plan::PAGE;
+use crate::repair::{RepairError, Way};
+use crate::sys::calls::Call;
+
+const REFUSALS: [i32; 6] = [
+    libc::EBUSY,
+    libc::EEXIST,
+    libc::EAGAIN,
+    libc::ENOENT,
+    libc::ENOMEM,
+    libc::EINTR,
+];
+
+/// What is refused.
+#[derive(Clone, Copy, Debug)]
+enum Refused {
+    /// One call, the so many-th.
+    One(usize),
+    /// One call is done by half, where it moves or copies.
+    Half(usize),
+    /// From the so many-th call on, each of the same kind as that.
+    Kind(usize),
+}
+
+/// Makes calls as its thread does, but for those that it refuses.
+struct Refusing<'a, I> {
+    by: &'a I,
+    refused: Refused,
+    errno: i32,
+    made: Cell<usize>,
+    kind: Cell<Option<(i64, u64, u64)>>,
+    hits: Cell<usize>,
+}
+
+impl<'a, I: Injector> Refusing<'a, I> {
+    fn new(by: &'a I, refused: Refused, errno: i32) -> Self {
+        Refusing {
+            by,
+            refused,
+            errno,
+            made: Cell::new(0),
+            kind: Cell::new(None),
+            hits: Cell::new(0),
+        }
+    }
+
+    /// Whether the next call is refused.
+    fn refuses(&self, call: &Call) -> bool {
+        let now = self.made.replace(self.made.get() + 1);
+        // The number of the call; of an ioctl the request, of others what they are for.
+        let which = if call.nr == libc::SYS_ioctl {
+            call.args[1]
+        } else {
+            call.args[2]
+        };
+        let kind = Some((call.nr, which, call.what));
+        let hit = match self.refused {
+            Refused::One(at) | Refused::Half(at) => now == at,
+            Refused::Kind(at) => {
+                if now == at {
+                    self.kind.set(kind);
+                }
+                now >= at && self.kind.get() == kind
+            }
+        };
+        self.hits.set(self.hits.get() + usize::from(hit));
+        hit
+    }
+
+    /// Does half of a call that moves or copies; false for another. Half of the swap is that the kernel
+    /// has taken away what was there before.
+    fn half(&self, tools: &Tools, calls: &mut [Call], at: usize) -> Result<bool, RepairError> {
+        let whole = calls[at];
+        if whole.nr == libc::SYS_mremap {
+            let gone = [whole.args[4], whole.args[1]];
+            self.by
+                .run(tools, &mut [Call::plain(0, libc::SYS_munmap, &gone)], 0)?;
+            return Ok(false);
+        }
+        if whole.nr != libc::SYS_ioctl || whole.payload[2] < 2 * PAGE || whole.payload[3] == 0 {
+            return Ok(false);
+        }
+        let half = whole.payload[2] / 2 & !(PAGE - 1);
+        calls[at].payload[2] = half;
+        self.by.run(tools, &mut calls[..=at], at)?;
+        let done = calls[at].payload[4];
+        calls[at] = whole;
+        calls[at].payload[4] = done;
+        Ok(true)
+    }
+}
+
+impl<I: Injector> Injector for Refusing<'_, I> {
+    fn pid(&self) -> i32 {
+        self.by.pid()
+    }
+
+    fn memory(&self) -> &File {
+        self.by.memory()
+    }
+
+    fn call(&self, call: &Call) -> Result<i64, RepairError> {
+        if self.refuses(call) {
+            return Ok(-i64::from(self.errno));
+        }
+        self.by.call(call)
+    }
+
+    fn settle(&self) -> Result<(), RepairError> {
+        self.by.settle()
+    }
+
+    fn run(&self, tools: &Tools, calls: &mut [Call], first: usize) -> Result<usize, RepairError> {
+        for at in first..calls.len() {
+            if self.refuses(&calls[at]) {
+                let halved = matches!(self.refused, Refused::Half(_));
+                let errno = match halved && self.half(tools, calls, at)? {
+                    true => libc::EAGAIN,
+                    false => self.errno,
+                };
+                calls[at].result = -i64::from(errno);
+                return Ok(at);
+            }
+            if self.by.run(tools, &mut calls[..=at], at)? == at {
+                return Ok(at);
+            }
+        }
+        Ok(calls.len())
+    }
+}
+
+impl Bench {
+    /// Joins the area while `refused` is, in a process that then runs on and has its bytes. Returns
+    /// whether anything was refused, and what came of the piece.
+    fn join(&mut self, tools: &Tools, refused: Refused, errno: i32) -> (bool, bool) {
+        assert_eq!(self.heap.ask("make"), "made");
+        let piece = self.heap.piece();
+        let held = self.target.hold(&mut self.journal).expect("it stops");
+        let by = Refusing::new(&held, refused, errno);
+        let done = match tools.way {
+            Way::Move => run_piece(&by, tools, &piece, 0),
+            Way::Copy => copy_piece(&by, tools, &piece, 0),
+        };
+        let what = format!("{:?} {refused:?} {errno}", tools.way);
+        let joined = match (done, refused) {
+            (Ok(Done { refused, .. }), _) => refused.is_none(),
+            // It is for another run then, which the kernel refuses nothing.
+            (
+                Err(RepairError::LeftStopped { .. } | RepairError::LeftBehind { .. }),
+                Refused::Kind(_),
+            ) => {
+                bring_home(&held, tools, piece.range).expect(&what);
+                self.heap.seen().0 == 1
+            }
+            (Err(error), _) => panic!("{what}: {error}"),
+        };
+        let hit = by.hits.get() > 0;
+        held.release(&mut self.journal).expect("it runs on");
+        assert_eq!(self.heap.ask("look"), "0", "{what}: bytes");
+        let mappings = self.heap.seen().0;
+        if joined {
+            assert_eq!(mappings, 1, "{what}");
+        } else {
+            assert_eq!(mappings, PARTS as usize, "{what}");
+        }
+        (hit, joined)
+    }
+}
+
+fn refuse_all(way: Way, kinds: &[fn(usize) -> Refused], errnos: &[i32]) {
+    if !may_repair() {
+        return;
+    }
+    let mut bench = Bench::new();
+    assert_eq!(bench.heap.ask("make"), "made");
+    let (_, before, files) = bench.heap.seen();
+    let tools = bench.tools(way);
+    let mut joined = 0;
+    let mut refusals = 0;
+    for kind in kinds {
+        for &errno in errnos {
+            for at in 0.. {
+                let (hit, done) = bench.join(&tools, kind(at), errno);
+                joined += usize::from(hit && done);
+                if !hit {
+                    assert!(done, "nothing refused, nothing joined");
+                    assert!(at > 10, "too few calls: {at}");
+                    break;
+                }
+                refusals += 1;
+            }
+        }
+    }
+    assert!(joined > 0 && joined < refusals, "{joined} of {refusals}");
+    bench.take_out(tools);
+    let (_, after, files_after) = bench.heap.seen();
+    assert_eq!((before, files), (after, files_after));
+    println!("{way:?}: {refusals} refusals, joined all the same {joined}");
+}
+
+#[test]
+fn each_call_refused_once_by_move() {
+    refuse_all(Way::Move, &[Refused::One, Refused::Half], &REFUSALS);
+}
+
+#[test]
+fn each_call_refused_once_by_copy() {
+    refuse_all(Way::Copy, &[Refused::One, Refused::Half], &REFUSALS);
+}
+
+#[test]
+fn each_kind_of_call_refused_for_good_by_move() {
+    refuse_all(
+        Way::Move,
+        &[Refused::Kind],
+        &[libc::EBUSY, libc::EEXIST, libc::ENOMEM],
+    );
+}
+
+#[test]
+fn each_kind_of_call_refused_for_good_by_copy() {
+    refuse_all(
+        Way::Copy,
+        &[Refused::Kind],
+        &[libc::EBUSY, libc::EEXIST, libc::ENOMEM],
+    );
+}
+
+#[test]
+fn tools_leave_nothing_behind_whatever_is_refused() {
+    if !may_repair() {
+        return;
+    }
+    let mut bench = Bench::new();
+    let before = bench.heap.seen();
+    for errno in REFUSALS {
+        for at in 0.. {
+            let held = bench.target.hold(&mut bench.journal).expect("it stops");
+            let by = Refusing::new(&held, Refused::One(at), errno);
+            let made = make_tools(&bench.target, &by, &mut bench.journal, None);
+            if let Ok(tools) = made {
+                take_out(&by, &mut bench.journal, tools).expect("nothing stays");
+            }
+            let hit = by.hits.get() > 0;
+            held.release(&mut bench.journal).expect("it runs on");
+            assert_eq!(bench.heap.seen(), before, "call {at}, errno {errno}");
+            if !hit {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_taken_out_is_named_and_taken_out_later() {
+    if !may_repair() {
+        return;
+    }
+    let mut bench = Bench::new();
+    let before = bench.heap.seen();
+    for at in 0..4 {
+        let tools = bench.tools(Way::Move);
+        let held = bench.target.hold(&mut bench.journal).expect("it stops");
+        let by = Refusing::new(&held, Refused::Kind(at), libc::ENOMEM);
+        let error = take_out(&by, &mut bench.journal, tools).expect_err("it is refused");
+        assert!(matches!(error, RepairError::LeftBehind { .. }), "{error}");
+        held.release(&mut bench.journal).expect("it runs on");
+        assert_ne!(bench.heap.seen(), before);
+        let left = bench.journal.read_again().tools.expect("what is left");
+        bench.take_out(left);
+        assert_eq!(bench.heap.seen(), before, "call {at}");
+    }
+}

@@ -1,0 +1,194 @@
+//! Whether a journal may be followed.
+//!
+//! Root finishes the merges of others, so to root the journal of another user is hostile input: it
+//! names registers and addresses that end up in a process. It is followed only where the process has no right
+//! that its user has not, and everything that it names must be what this tool puts into processes.
+//! Wherever the process is, it is asked again while it stands.
+//!
+//! # Invariants
+//! T1  what a journal of another user makes us do, that user could have done to this process
+//! T2  a number of a journal is used as an address only after its mapping was looked at
+
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+
+use vmarea::values::VmRange;
+
+use super::tools::{MOST_BYTES, TABLE_BYTES};
+use crate::maps::{self, MapName, Mapping};
+use crate::repair::MOST_GUARD_PAGES;
+use crate::repair::journal::{State, Tools};
+use crate::repair::look;
+use crate::repair::piece::Room;
+use crate::repair::plan::PAGE;
+
+/// Why a journal is not followed.
+type Doubt = String;
+
+/// Whether a journal of user `owner` may decide what process `pid` does.
+///
+/// # Errors
+/// Why not.
+pub(super) fn may_decide(pid: i32, owner: u32) -> Result<(), Doubt> {
+    if owner == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    let rights = look::rights(pid).ok_or("the process cannot be seen")?;
+    if rights.users.iter().any(|&user| user != owner) {
+        return Err("it belongs to another user than the process runs as".to_owned());
+    }
+    if rights.is_privileged {
+        return Err("the process may do what its user may not".to_owned());
+    }
+    if rights.seccomp {
+        return Err("the process is in a sandbox (seccomp), from which it may come".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether what a journal names can be what a repair has put into process `pid`. A descriptor that has gone
+/// is taken out of `state`.
+///
+/// # Errors
+/// Why not.
+pub(super) fn check(pid: i32, state: &mut State) -> Result<(), Doubt> {
+    let mappings = maps::read(pid).map_err(|error| error.to_string())?;
+    let at = Look { mappings };
+    if let Some(saved) = &state.saved {
+        let pc = saved.registers.pc();
+        if !saved.registers.is_64_bit() {
+            return Err("its registers are those of no 64-bit program".to_owned());
+        }
+        if !at.all(pc..pc.saturating_add(1), |m| m.perms.exec) {
+            return Err(format!(
+                "its thread would run on at {pc:#x}, where no code is"
+            ));
+        }
+    }
+    let Some(tools) = &mut state.tools else {
+        return match state.piece {
+            Some(_) => Err("it names a piece, but no tools".to_owned()),
+            None => Ok(()),
+        };
+    };
+    at.tools(tools, state.clearing)?;
+    if tools.fd >= 0 && !is_userfaultfd(pid, tools.fd) {
+        if state.piece.is_some() {
+            return Err(format!("descriptor {} is no userfaultfd", tools.fd));
+        }
+        tools.fd = -1;
+    }
+    if let Some(guard) = state.guard {
+        at.guard(guard)?;
+    }
+    state.piece.map_or(Ok(()), |piece| at.piece(piece, tools))
+}
+
+fn is_userfaultfd(pid: i32, fd: i32) -> bool {
+    fs::read_link(format!("/proc/{pid}/fd/{fd}"))
+        .is_ok_and(|link| link == Path::new("anon_inode:[userfaultfd]"))
+}
+
+struct Look {
+    mappings: Vec<Mapping>,
+}
+
+impl Look {
+    fn inside(&self, range: &Range<u64>) -> impl Iterator<Item = &Mapping> {
+        let first = self.mappings.partition_point(|m| m.end <= range.start);
+        let end = range.end;
+        self.mappings[first..]
+            .iter()
+            .take_while(move |m| m.start < end)
+    }
+
+    /// True where all of a range is mapped, by mappings that are as they should be.
+    fn all(&self, range: Range<u64>, right: impl Fn(&Mapping) -> bool) -> bool {
+        let mut at = range.start;
+        for mapping in self.inside(&range) {
+            if mapping.start > at || !right(mapping) {
+                return false;
+            }
+            at = mapping.end;
+        }
+        at >= range.end && !range.is_empty()
+    }
+
+    fn none(&self, range: &Range<u64>) -> bool {
+        self.inside(range).next().is_none()
+    }
+
+    fn tools(&self, tools: &Tools, clearing: bool) -> Result<(), Doubt> {
+        let Tools {
+            code, table, room, ..
+        } = *tools;
+        let is_private = |m: &Mapping| is_plain(m) && !m.perms.shared;
+        let is_code = |m: &Mapping| is_private(m) && m.perms.exec && !m.perms.write;
+        let is_table = |m: &Mapping| m.perms.shared && m.perms.write && !m.perms.exec;
+        let most = Room::bytes_for(MOST_BYTES);
+        let parts: [(&str, u64, u64, &dyn Fn(&Mapping) -> bool); 3] = [
+            ("agent", code, PAGE, &is_code),
+            (
+                "table",
+                table,
+                TABLE_BYTES.next_multiple_of(PAGE),
+                &is_table,
+            ),
+            ("room", room.start, room.len_bytes(), &is_private),
+        ];
+        for (name, start, len, right) in parts {
+            let gone = start == 0 && (clearing || name == "room" && len == 0);
+            let range = start..start.checked_add(len).ok_or("an address wraps")?;
+            let aligned = start % PAGE == 0 && len % PAGE == 0 && len <= most;
+            let there = aligned && self.all(range.clone(), right);
+            if !(gone || there || clearing && aligned && self.none(&range)) {
+                return Err(format!(
+                    "what is at {start:#x} is not the {name} of a repair"
+                ));
+            }
+        }
+        let whole = tools.room.start == 0 || room.len_bytes() >= Room::bytes_for(0);
+        whole
+            .then_some(())
+            .ok_or_else(|| "its room is too small".to_owned())
+    }
+
+    fn guard(&self, guard: VmRange) -> Result<(), Doubt> {
+        let (start, end) = (guard.start, guard.end);
+        let fits = start % PAGE == 0 && end % PAGE == 0 && guard.pages() <= MOST_GUARD_PAGES;
+        let right = fits && self.all(start..end, |m| is_plain(m) && !m.perms.shared);
+        match right {
+            true => Ok(()),
+            false => Err(format!("{start:#x}-{end:#x} is no guard page")),
+        }
+    }
+
+    fn piece(&self, piece: VmRange, tools: &Tools) -> Result<(), Doubt> {
+        let room = Room { range: tools.room };
+        let fits = piece.start % PAGE == 0
+            && piece.end % PAGE == 0
+            && piece.start < piece.end
+            && tools.room.start != 0
+            && piece.len_bytes() <= room.piece_bytes();
+        let apart = |start: u64, len: u64| piece.end <= start || start + len <= piece.start;
+        let is_heap = |m: &Mapping| is_plain(m) && !m.perms.shared;
+        // Some of it may be gone: the swap takes it away before it puts the fresh mapping there.
+        let right = self.inside(&(piece.start..piece.end)).all(is_heap);
+        let ours = apart(tools.room.start, tools.room.len_bytes())
+            && apart(tools.code, PAGE)
+            && apart(tools.table, TABLE_BYTES);
+        match fits && right && ours {
+            true => Ok(()),
+            false => Err(format!(
+                "{:#x}-{:#x} is no memory that a repair works with",
+                piece.start, piece.end
+            )),
+        }
+    }
+}
+
+fn is_plain(mapping: &Mapping) -> bool {
+    let named = !matches!(mapping.name, MapName::None | MapName::Heap);
+    mapping.ino == 0 && mapping.dev == 0 && !named
+}

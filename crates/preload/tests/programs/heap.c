@@ -1,7 +1,7 @@
 /* Heaps in pieces, joined by vmarea_merge_range while threads write to every page.
  * usage: heap SCENARIO ...   Prints "name value" lines; exits with 1 where a byte is wrong. */
 #define _GNU_SOURCE
-#include "memory.h"
+#include "mappers.h"
 #include "vmarea_repair.h"
 #include <errno.h>
 
@@ -297,6 +297,32 @@ static int scenario_churn(char **v) {
     return churn_wrong != 0;
 }
 
+/* mappers ROUNDS PAGES THREADS FLAGS: ROUNDS merges while threads map and unmap other memory */
+static int scenario_mappers(char **v) {
+    long rounds = atol(v[0]), joined = 0, wrong = 0, lost = 0;
+    int threads = atoi(v[2]);
+    struct mapper m[8];
+    struct writer w[1];
+    double worst = 0;
+    pages = atol(v[1]);
+    start_mappers(m, threads);
+    for (long round = 0; round < rounds; round++) {
+        commit_out_of_order(atol(v[1]));
+        start_writers(w, 1);
+        /* Where all threads have to be stopped, one may not stop in time. */
+        long after = 0;
+        for (int tries = 0; after != 1 && tries < 10; tries++)
+            after = merge((struct vmarea_merge_options){.flags = atol(v[3])}).after;
+        joined += after == 1;
+        lost += stop_writers(w, 1, &worst);
+        wrong += wrong_pages();
+        munmap(area, pages * PAGE);
+    }
+    wrong += stop_mappers(m, threads);
+    printf("joined %ld\nlost %ld\nwrong %ld\nworst_ms %.2f\n", joined, lost, wrong, worst * 1e3);
+    return wrong || lost || joined != rounds;
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -305,7 +331,7 @@ int main(int argc, char **argv) {
     } scenarios[] = {
         {"pages", 4, scenario_pages}, {"rounds", 4, scenario_rounds}, {"regions", 3, scenario_regions},
         {"forks", 4, scenario_forks}, {"ends", 4, scenario_ends},    {"keep", 3, scenario_keep},
-        {"churn", 4, scenario_churn},
+        {"churn", 4, scenario_churn}, {"mappers", 4, scenario_mappers},
     };
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
         if (argc > 1 && !strcmp(argv[1], scenarios[i].name) && argc == 2 + scenarios[i].arguments)

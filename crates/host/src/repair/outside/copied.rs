@@ -66,7 +66,7 @@ pub(super) fn copy_piece(
     let mut calls = Vec::new();
     piece::make(piece, room, by, &mut calls);
     calls.extend(found.copies(What::Out, tools, range.start, temporary.start));
-    piece::swap(range, room, &mut calls);
+    piece::swap(range, room, by, &mut calls);
     calls.push(watch(tools, range));
     calls.extend(found.copies(What::Back, tools, temporary.start, range.start));
     calls.extend(piece::unwatch(range, 0, room, by));
@@ -110,7 +110,7 @@ pub(super) fn finish_piece(
     let was_unmapped = !is_covered(&mappings, piece);
     if is_writable(&mappings, temporary) && (was_swapped || was_unmapped) {
         if !was_swapped {
-            piece::swap(piece, room, &mut calls);
+            piece::swap(piece, room, Watch::Stopped(tools.fd), &mut calls);
         }
         // What has come back already is copied once more: nobody has written to it.
         let found = filled(held, temporary, u64::MAX)?.unwrap_or_default();

@@ -36,7 +36,7 @@ pub(super) fn run_piece(
     let (room, watch) = (Room { range: tools.room }, Watch::Stopped(tools.fd));
     let calls = &mut Vec::new();
     piece::out(piece, room, watch, calls);
-    piece::swap(piece.range, room, calls);
+    piece::swap(piece.range, room, watch, calls);
     piece::back(piece.range, 0, room, watch, calls);
     let (mut at, mut copied, mut tried) = (0, 0, u64::MAX);
     let done = |refused, copied| Done {

@@ -282,7 +282,7 @@ impl Merger {
         let mut list = Vec::with_capacity(piece.parts.len() + 16);
         piece::out(piece, self.room, watch, &mut list);
         let before = list.len();
-        piece::swap(piece.range, self.room, &mut list);
+        piece::swap(piece.range, self.room, watch, &mut list);
         piece::back(piece.range, piece.left, self.room, watch, &mut list);
         let calls = &mut self.table.all()[..list.len()];
         calls.copy_from_slice(&list);

@@ -60,21 +60,12 @@ static int scenario_mappers(char **v) {
     return wrong || joined != rounds;
 }
 
-/* arena CHUNKS: maps chunks with a guard behind each, after as many pages committed out of order, and never
- * stops for a merge */
+/* arena CHUNKS: maps chunk after chunk, and never waits for a merge */
 static int scenario_arena(char **v) {
     size_t n = atol(v[0]);
     puts("ready 0 0");
     fflush(stdout);
-    commit_out_of_order(2 * n);
-    for (size_t i = 0; i < n; i++) {
-        char *p = mmap(0, 3 * PAGE, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
-        if (p == MAP_FAILED)
-            break; /* the limit of mappings */
-        *p = 1;
-        if (mprotect(p + 2 * PAGE, PAGE, PROT_NONE))
-            break;
-    }
+    map_chunks(n);
     return wrong_pages() != 0;
 }
 

@@ -323,6 +323,33 @@ static int scenario_mappers(char **v) {
     return wrong || lost || joined != rounds;
 }
 
+static _Atomic int mapped_all;
+
+static void *map_chunks_aside(void *chunks) {
+    map_chunks((size_t)chunks);
+    mapped_all = 1;
+    return 0;
+}
+
+/* arena CHUNKS: everything is merged again and again while one thread maps chunk after chunk */
+static int scenario_arena(char **v) {
+    pthread_t thread;
+    long merges = 0;
+    struct vmarea_merge_options options = {.flags = VMAREA_MERGE_MAY_CHANGE, .max_pause_us = 5000};
+    if (pthread_create(&thread, 0, map_chunks_aside, (void *)atol(v[0])))
+        die("pthread_create");
+    for (; !mapped_all; merges++) {
+        int answer = vmarea_merge_range(0, 1UL << 47, &options, 0);
+        if (answer) {
+            errno = -answer;
+            die(vmarea_last_error());
+        }
+    }
+    pthread_join(thread, 0);
+    printf("merges %ld\nwrong %ld\n", merges, wrong_pages());
+    return wrong_pages() != 0;
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -332,6 +359,7 @@ int main(int argc, char **argv) {
         {"pages", 4, scenario_pages}, {"rounds", 4, scenario_rounds}, {"regions", 3, scenario_regions},
         {"forks", 4, scenario_forks}, {"ends", 4, scenario_ends},    {"keep", 3, scenario_keep},
         {"churn", 4, scenario_churn}, {"mappers", 4, scenario_mappers},
+        {"arena", 1, scenario_arena},
     };
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
         if (argc > 1 && !strcmp(argv[1], scenarios[i].name) && argc == 2 + scenarios[i].arguments)

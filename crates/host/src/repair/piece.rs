@@ -241,6 +241,13 @@ pub(super) fn reserve(what: What, range: VmRange) -> Call {
     )
 }
 
+/// The same where there is nothing; `EEXIST` where there is something.
+pub(super) fn reserve_free(what: What, range: VmRange) -> Call {
+    let mut call = reserve(what, range);
+    call.args[3] = call.args[3] & !(libc::MAP_FIXED as u64) | libc::MAP_FIXED_NOREPLACE as u64;
+    call
+}
+
 fn map(range: VmRange, flags: VmFlags) -> Call {
     let kind = if flags.contains(VmFlags::NORESERVE) {
         PRIVATE | libc::MAP_NORESERVE as u64

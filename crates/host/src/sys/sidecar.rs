@@ -45,10 +45,14 @@ struct Job<'a> {
     patience: Duration,
     work: &'a mut dyn FnMut() -> i32,
     memory: *mut Memory,
+    /// What came of it. Not the exit status: a thread that waits for children of every kind may take that.
+    answer: i32,
 }
 
 const CANNOT_STOP: i32 = 120;
 const FORBIDDEN: i32 = 121;
+/// It was ended before it came to an end.
+const INTERRUPTED: i32 = 122;
 
 /// Runs `work` in a child while all threads listed in `tasks` (an open `/proc/self/task`), but
 /// those in `keep` and the calling one, are stopped; returns what `work` returned (0 to 100).
@@ -58,7 +62,7 @@ const FORBIDDEN: i32 = 121;
 ///
 /// # Errors
 /// `EPERM` where the threads may not be traced (one of them already is), `EBUSY` where one does
-/// not stop in time or there are too many, those of `clone`.
+/// not stop in time or there are too many, `EINTR` where the child was ended, those of `clone`.
 pub(crate) fn with_others_stopped(
     memory: &mut Arena<Memory>,
     tasks: RawFd,
@@ -76,8 +80,8 @@ pub(crate) fn with_others_stopped(
         patience,
         work,
         memory,
+        answer: INTERRUPTED,
     };
-    let mut status = 0;
     // SAFETY: the stack is 64 KiB of memory that nobody else uses; the job outlives the child,
     // because we are suspended until it has ended.
     unsafe {
@@ -91,13 +95,19 @@ pub(crate) fn with_others_stopped(
         if pid < 0 {
             return Err(failed);
         }
-        while libc::waitpid(pid, &mut status, libc::__WALL) != pid {}
+        // It has ended by now, or we would not run. Where it is gone, somebody has waited for it.
+        while libc::waitpid(pid, ptr::null_mut(), libc::__WALL) != pid {
+            if *libc::__errno_location() != libc::EINTR {
+                break;
+            }
+        }
     }
-    match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
-        (true, CANNOT_STOP) => Err(io::Error::from_raw_os_error(libc::EBUSY)),
-        (true, FORBIDDEN) => Err(io::Error::from_raw_os_error(libc::EPERM)),
-        (true, answer) => Ok(answer),
-        (false, _) => Err(io::Error::from_raw_os_error(libc::EINTR)),
+    let failed = |errno| Err(io::Error::from_raw_os_error(errno));
+    match job.answer {
+        CANNOT_STOP => failed(libc::EBUSY),
+        FORBIDDEN => failed(libc::EPERM),
+        INTERRUPTED => failed(libc::EINTR),
+        answer => Ok(answer),
     }
 }
 
@@ -110,13 +120,15 @@ extern "C" fn child(job: *mut libc::c_void) -> i32 {
     // then we end as well, for our open files would keep it waiting.
     // SAFETY: takes numbers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
-    if is_orphaned(job) {
-        return CANNOT_STOP;
-    }
-    match stop_all(job) {
-        Ok(()) => (job.work)(),
-        Err(code) => code,
-    }
+    job.answer = if is_orphaned(job) {
+        CANNOT_STOP
+    } else {
+        match stop_all(job) {
+            Ok(()) => (job.work)(),
+            Err(code) => code,
+        }
+    };
+    0
     // The end of this process lets all of them go.
 }
 

@@ -50,15 +50,17 @@ enum Writer {
 /// Merges while calls are refused, and once more when none is. How many were refused, or what is wrong.
 fn merge(merger: &mut Merger, refusals: Refusals, writer: Writer) -> Result<u64, String> {
     let pieces = Pieces::new(PAGES);
-    let stop = AtomicBool::new(writer == Writer::Rests);
+    let stop = AtomicBool::new(false);
     let (refused, lost) = thread::scope(|scope| {
-        let writer = scope.spawn(|| write_all(&pieces, &stop));
+        let writes = || write_all(&pieces, &stop);
+        let writer = (writer == Writer::Runs).then(|| scope.spawn(writes));
         refusals.begin();
         // A list of mappings that cannot be read is an error, and changes nothing.
         let _ = merger.merge(pieces.range());
         let refused = refusals.end();
         stop.store(true, SeqCst);
-        (refused, writer.join().unwrap_or(u64::MAX))
+        let lost = writer.map_or(Ok(0), |writer| writer.join());
+        (refused, lost.unwrap_or(u64::MAX))
     });
     let wrong = (0..PAGES).filter(|&page| {
         let expected = if Pieces::is_hole(page) { 0 } else { page };

@@ -185,17 +185,20 @@ impl Shared {
     pub(super) fn drop_out(&self, off: u64) {
         let (from, bin) = (self.temporary() + off, self.bin.load(UNDER_LOCK));
         let silent = self.silent.load(UNDER_LOCK);
+        let mut empty = piece::drop_pages(VmRange::new(bin, bin + PAGE));
         for round in 0..PATIENCE {
             let mut call = uffd::move_pages(0, silent, bin, from, PAGE);
             calls::run(&mut call);
             match call.errno() {
                 0 => break,
+                libc::EBADF => return,
                 libc::EBUSY => calls::run(&mut piece::unshare(from)),
+                // What was dropped before is there yet.
+                libc::EEXIST => calls::run(&mut empty),
                 _ => own::rest(round),
             }
         }
-        let bin = VmRange::new(bin, bin + PAGE);
-        calls::run(&mut piece::drop_pages(bin));
+        calls::run(&mut empty);
     }
 
     /// Where the pages of the piece wait.

@@ -311,3 +311,6 @@ impl Aside {
         release(self.stack, STACK_BYTES + 2 * GUARD_BYTES);
     }
 }
+
+#[cfg(test)]
+mod tests;

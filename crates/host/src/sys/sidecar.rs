@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::calls::{Arena, Plain};
+use resume::resume_call;
+
+mod resume;
 
 /// Threads that can be stopped at once.
 const MOST_THREADS: usize = 4_096;
@@ -250,6 +253,7 @@ fn stop(tid: i32, tasks: RawFd, until: Instant) -> Result<bool, i32> {
                     return Ok(false);
                 }
                 if status >> 16 == EVENT_STOP {
+                    resume_call(tid, tasks);
                     return Ok(true);
                 }
                 // A signal came first: it is delivered, and the stop follows.
@@ -280,6 +284,15 @@ fn stop(tid: i32, tasks: RawFd, until: Instant) -> Result<bool, i32> {
 /// True for a thread in a sleep that only its cause or its end can end; `tasks` is where threads are
 /// listed.
 fn sleeps_deeply(tasks: RawFd, tid: i32) -> bool {
+    let mut text = [0u8; 128];
+    let got = read_of_thread(tid, tasks, b"/stat", &mut text);
+    // The name before the state may hold anything, but not more than that.
+    let name_ends = text[..got].iter().rposition(|&byte| byte == b')');
+    name_ends.is_some_and(|at| text.get(at + 2) == Some(&b'D'))
+}
+
+/// Reads what `/proc` says of a thread in the file `name` (with a slash); how many bytes.
+fn read_of_thread(tid: i32, tasks: RawFd, name: &[u8], text: &mut [u8]) -> usize {
     let mut path = [0u8; 24];
     let mut digits = [0u8; 10];
     let (mut number, mut from) = (tid.unsigned_abs(), digits.len());
@@ -290,10 +303,9 @@ fn sleeps_deeply(tasks: RawFd, tid: i32) -> bool {
     }
     let len = digits.len() - from;
     path[..len].copy_from_slice(&digits[from..]);
-    path[len..len + 5].copy_from_slice(b"/stat");
-    let mut text = [0u8; 128];
+    path[len..len + name.len()].copy_from_slice(name);
     // SAFETY: the path ends with a zero, and the buffer is as long as said.
-    let got = unsafe {
+    unsafe {
         let fd = libc::openat(
             tasks,
             path.as_ptr().cast(),
@@ -302,10 +314,7 @@ fn sleeps_deeply(tasks: RawFd, tid: i32) -> bool {
         let got = libc::read(fd, text.as_mut_ptr().cast(), text.len());
         libc::close(fd);
         usize::try_from(got).unwrap_or(0)
-    };
-    // The name before the state may hold anything, but not more than that.
-    let name_ends = text[..got].iter().rposition(|&byte| byte == b')');
-    name_ends.is_some_and(|at| text.get(at + 2) == Some(&b'D'))
+    }
 }
 
 /// True for a thread that only waits to be forgotten: it cannot be traced and need not be.

@@ -34,9 +34,11 @@ impl Watched {
         while at < end {
             let found = match procmap::query_fd(self.maps, at, &mut []) {
                 Ok(found) => found,
-                // There is none from here on.
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return all,
-                Err(_) => return false,
+                Err(error) => {
+                    // There is none from here on, or the kernel cannot be asked (before 6.11).
+                    let is_answer = [libc::ENOENT, libc::ENOTTY].map(Some);
+                    return all && is_answer.contains(&error.raw_os_error());
+                }
             };
             if found.start >= end {
                 return all;

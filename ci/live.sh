@@ -4,12 +4,14 @@
 #             that writes all the time is kept from its memory: prints all, holds the best against the bounds
 #   large     a heap of 1 GiB in 256 regions, by -p, from within and under LD_PRELOAD
 #   writers   100 merges by -p under four writers
+#   mappers   ROUNDS merges (1,000) in each form while threads map, touch and unmap other memory
+#   arena     RUNS programs (500) in each form that map chunk after chunk while they are merged
 #   ends      exec, exit, kill and every kind of fork at many moments, from within, under LD_PRELOAD, by -p
 #   kill      the merging command killed at each of its steps and resumed (STEP=N: every Nth)
 #   refusals  merges of a program that forks and of heaps with registered buffers, direct I/O and forks, under load:
 #             none is left stopped, no byte is wrong (RUNS=N of each, by move and by copy)
 #   programs  Python, node, redis and Java with ZGC go on with their own checks
-# usage: [STEP=N] [RUNS=N] [BY=move|copy] ci/live.sh [PART]...   (all by default; BY is for what is done by -p)
+# usage: [STEP=N] [BY=move|copy] [ROUNDS=N] [RUNS=N] ci/live.sh [PART]...   (all by default; BY is for what is done by -p)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # A session of its own, the weight of which can be raised for what is timed; what it leaves ends with it.
@@ -52,7 +54,7 @@ at_most() {
 # Starts "target $@", which knows nothing of being merged; sets pid.
 start_target() {
     rm -f "$work/out"
-    timeout -s KILL 200 "$work/target" "$@" >"$work/out" 2>&1 &
+    timeout -s KILL "${LASTS:-200}" "$work/target" "$@" >"$work/out" 2>&1 &
     child=$!
     # One that becomes itself anew all the time does not say when it is ready.
     until [[ $1 == lives ]] || grep -qs ^ready "$work/out" || ! kill -0 "$child" 2>/dev/null; do sleep 0.02; done
@@ -141,6 +143,36 @@ writers() {
     start_target hammer 100 200 4
     merge_until_it_ends "100 merges by -p" --max-pause 1s
     echo "live: 100 merges by -p under four writers: lost $(value lost "$work/out"), wrong $(value wrong "$work/out")"
+}
+
+# What mmap gives a thread is its own, whatever is merged at that moment.
+mappers() {
+    local rounds=${ROUNDS:-1000} flags
+    for flags in 1 3; do
+        bounded 1800 "$work/heap" mappers "$rounds" 400 3 "$flags" >"$work/out" 2>&1 ||
+            fail "mappers from within, flags $flags: $(tr '\n' ' ' <"$work/out")"
+        echo "live: $rounds merges from within, flags $flags: $(value mapped "$work/out") mappings made meanwhile"
+    done
+    bounded 1800 "$vmarea" run --keep-merged=150 -- "$work/target" mappers "$rounds" 400 3 >"$work/out" 2>&1 ||
+        fail "mappers under LD_PRELOAD: $(tr '\n' ' ' <"$work/out")"
+    echo "live: $rounds merges under LD_PRELOAD: $(value mapped "$work/out") mappings made meanwhile"
+    LASTS=1800 start_target mappers "$rounds" 400 3
+    merge_until_it_ends "mappers by -p" --max-pause 1s
+    echo "live: $rounds merges by -p: $(value mapped "$work/out") mappings made meanwhile"
+}
+
+# Programs that are over in a moment, so that each meets the first merges at another one.
+arena() {
+    local runs=${RUNS:-500} run before=$failures
+    for run in $(seq "$runs"); do
+        bounded 60 "$vmarea" run --keep-merged=1000 -- "$work/target" arena 20000 >"$work/out" 2>&1 ||
+            fail "arena under LD_PRELOAD, run $run: exit $?: $(tr '\n' ' ' <"$work/out")"
+        bounded 60 "$work/heap" arena 20000 >"$work/out" 2>&1 ||
+            fail "arena from within, run $run: exit $?: $(tr '\n' ' ' <"$work/out")"
+        start_target arena 20000
+        merge_until_it_ends "arena by -p, run $run" --max-pause 1s
+    done
+    echo "live: $runs programs that map while they are merged, in each form: $((failures - before)) failures"
 }
 
 # Starts a heap of $1 mappings with writers that check what they wrote; sets pid.
@@ -345,10 +377,10 @@ JAVA
     fi
 }
 
-(($#)) || set -- speed large writers ends kill refusals programs
+(($#)) || set -- speed large writers mappers arena ends kill programs
 for part in "$@"; do
     case $part in
-    speed | large | writers | ends | refusals | programs) "$part" ;;
+    speed | large | writers | mappers | arena | ends | programs) "$part" ;;
     kill) kill_steps ;;
     *) fail "no such part: $part" ;;
     esac

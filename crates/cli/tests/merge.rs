@@ -350,3 +350,36 @@ fn to_keep_a_program_merged_needs_the_right_to_userfaultfd() {
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     assert!(complaint(&output).contains("vm.unprivileged_userfaultfd"));
 }
+
+/// The loader of programs loads the object; one that has none goes unchanged, and so does its script.
+#[test]
+fn to_keep_a_static_program_merged_says_that_it_does_nothing() {
+    if vmarea_host::repair::can_repair_itself().is_err() {
+        eprintln!("skipped: no right to userfaultfd");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("fixed.c"), folder.path().join("fixed"));
+    std::fs::write(&source, "int main() { return 7; }").unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-static", "-o"]).arg(&program).arg(&source);
+    let built = leash::output(&mut compiler).unwrap();
+    assert!(built.status.success(), "{built:?}");
+    let keep = |program: &str| {
+        let mut vmarea = Command::new(VMAREA);
+        leash::output(vmarea.args(["run", "--keep-merged", "--", program])).unwrap()
+    };
+    let output = keep(program.to_str().unwrap());
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    let said = complaint(&output);
+    assert!(
+        said.contains("does nothing") && said.contains("statically"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1);
+    let output = keep("true");
+    assert_eq!(
+        (output.status.code(), complaint(&output)),
+        (Some(0), String::new())
+    );
+}

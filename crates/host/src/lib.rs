@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod executable;
 pub mod maps;
 #[cfg(target_arch = "x86_64")]
 pub mod oracle;

@@ -22,8 +22,8 @@ struct vmarea_merge_report {
 };
 
 /* 0, or a negative errno: -EINVAL no range of pages, -EPERM no userfaultfd for us, -ENOSYS before
- * Linux 6.8, -ETIME the pause is too short, -EIO pages could not be brought back, else the
- * kernel's answer to a call that should not fail. Both pointers may be null. */
+ * Linux 6.8, -ETIME the pause is too short, else the kernel's answer to a call that should not
+ * fail. It returns when every page is at its place, whatever the kernel refused meanwhile. Both pointers may be null. */
 int vmarea_merge_range(void *start, size_t len, const struct vmarea_merge_options *options,
                        struct vmarea_merge_report *report);
 

@@ -48,8 +48,8 @@ const MAY_CHANGE: u64 = 2;
 /// Joins neighbours between `start` and `start + len` that need not be apart. `options` and
 /// `report` may be null. Returns 0 or a negative errno: `-EINVAL` for a range that is not made of
 /// pages, `-EPERM` without the right to userfaultfd, `-ENOSYS` before Linux 6.8, `-ETIME` where the
-/// pause is too short, `-EIO` where pages could not be brought back, else what the kernel answered to
-/// a call that should not fail. [`vmarea_last_error`] has it in words.
+/// pause is too short, else what the kernel answered to a call that should not fail (`-EIO` where it
+/// has no number). [`vmarea_last_error`] has it in words.
 ///
 /// # Safety
 /// `options` and `report` are null or point to structures of their kinds.

@@ -121,6 +121,20 @@ fn four_threads_lose_no_update_over_many_merges() {
     assert_eq!((told["lost"], told["wrong"]), (0.0, 0.0));
 }
 
+/// An address that a merge gives up for a moment is given to one of these threads.
+#[test]
+fn threads_that_map_meanwhile_keep_what_they_are_given() {
+    if !may_repair() {
+        return;
+    }
+    // The range is the caller's, or anybody may change it.
+    for flags in ["1", "3"] {
+        let told = heap(&["mappers", "60", "400", "3", flags]);
+        assert_eq!((told["wrong"], told["lost"]), (0.0, 0.0));
+        assert!(told["mapped"] > 0.0);
+    }
+}
+
 /// Rounds of forks of one kind, each at another moment of a merge.
 fn forks(kinds: &[&str], rounds: &str) {
     // The range is the caller's, or anybody may change it.

@@ -5,11 +5,12 @@
 
 use crate::exit::{Failure, Result, Status};
 use anyhow::{Context, anyhow};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use vmarea_host::executable;
 use vmarea_preload::{FILE_NAME, Settings, VARIABLE};
 
 const PRELOAD: &str = "LD_PRELOAD";
@@ -38,6 +39,7 @@ pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Durat
     let (program, arguments) = command
         .split_first()
         .ok_or_else(|| anyhow!("a command is needed"))?;
+    warn_where_in_vain(program);
     let failed = Command::new(program)
         .args(arguments)
         .env(PRELOAD, with_others(&object))
@@ -45,6 +47,16 @@ pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Durat
         .exec();
     let name = Path::new(program).display().to_string();
     Err(anyhow!(failed).context(format!("cannot run {name}")).into())
+}
+
+/// Says so where the program does not load the object. It is run all the same: what it starts may load it.
+fn warn_where_in_vain(program: &OsStr) {
+    let found = executable::find(program);
+    // A file that may not be read, or is not there, is for the kernel to refuse.
+    let reason = found.and_then(|path| executable::takes_none(&path).ok()?);
+    if let Some(reason) = reason {
+        eprintln!("vmarea: --keep-merged does nothing for this program: {reason}");
+    }
 }
 
 /// The object, before whatever is loaded so already.

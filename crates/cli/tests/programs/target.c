@@ -1,7 +1,7 @@
 /* Programs that have their mappings joined by somebody else, and check every byte meanwhile.
  * usage: target SCENARIO ...   Prints "name value" lines; exits with 1 where a byte is wrong. */
 #define _GNU_SOURCE
-#include "memory.h"
+#include "mappers.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -37,6 +37,36 @@ static int scenario_hammer(char **v) {
     printf("joined %ld\nlost %ld\nwrong %ld\nwrites %ld\nmremap_ms %.2f\nworst_ms %.2f\n", joined, lost, wrong,
            (long)writes, mremaps * 1e3, worst * 1e3);
     return lost || wrong || joined != rounds;
+}
+
+/* mappers ROUNDS PAGES THREADS: as hammer, while threads map and unmap other memory */
+static int scenario_mappers(char **v) {
+    long rounds = atol(v[0]), wrong = 0, joined = 0;
+    int threads = atoi(v[2]);
+    struct mapper m[8];
+    pages = atol(v[1]);
+    puts("ready 0 0");
+    fflush(stdout);
+    start_mappers(m, threads);
+    for (long i = 0; i < rounds; i++) {
+        commit_out_of_order(atol(v[1]));
+        joined += wait_for(1, 30) == 1;
+        wrong += wrong_pages();
+        munmap(area, pages * PAGE);
+    }
+    wrong += stop_mappers(m, threads);
+    usleep(300000); /* who has joined the last can say so */
+    printf("joined %ld\nwrong %ld\n", joined, wrong);
+    return wrong || joined != rounds;
+}
+
+/* arena CHUNKS: maps chunk after chunk, and never waits for a merge */
+static int scenario_arena(char **v) {
+    size_t n = atol(v[0]);
+    puts("ready 0 0");
+    fflush(stdout);
+    map_chunks(n);
+    return wrong_pages() != 0;
 }
 
 /* regions REGIONS MIB FEW: a heap committed in turn, until there are FEW mappings of it */
@@ -178,6 +208,8 @@ int main(int argc, char **argv) {
         int (*run)(char **);
     } scenarios[] = {
         {"hammer", 3, scenario_hammer},
+        {"mappers", 3, scenario_mappers},
+        {"arena", 1, scenario_arena},
         {"regions", 3, scenario_regions},
         {"forks", 3, scenario_forks},
         {"lives", 2, scenario_lives},

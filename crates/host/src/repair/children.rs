@@ -16,6 +16,8 @@ use crate::sys::calls::{self, Arena};
 use crate::sys::own;
 use crate::sys::uffd::{self, Event};
 
+/// How often a copy is tried again for which there is no memory: for some seconds.
+const PATIENCE: u32 = 50_000;
 /// How deep forks of forks are completed while nothing else goes on.
 const GENERATIONS: u32 = 8;
 
@@ -76,6 +78,7 @@ impl Child<'_> {
         let (piece, temporary) = (self.shared.piece(), self.shared.temporary());
         let (mut at, end) = (off, off + len);
         let mut step = len;
+        let mut tries = 0;
         while at < end {
             if self.own.is_some() || self.shared.is_disturbed() {
                 step = PAGE;
@@ -103,6 +106,11 @@ impl Child<'_> {
                 libc::ENOENT | libc::EEXIST if uffd::is_changing(self.fd) => self.listen()?,
                 // Its place has gone, or it is there already.
                 libc::ENOENT | libc::EEXIST => at += PAGE,
+                // No memory for a copy now, and the child waits.
+                libc::ENOMEM | libc::EINTR | libc::EBUSY if tries < PATIENCE => {
+                    own::rest(tries);
+                    tries += 1;
+                }
                 // The child has ended.
                 errno => return Err(io::Error::from_raw_os_error(errno)),
             }

@@ -5,8 +5,8 @@
 //! any lock of the program.
 
 use std::io;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::sys::own;
 
@@ -71,10 +71,13 @@ pub(super) fn all_dropped() {
 /// # Errors
 /// `ENOMEM`.
 pub(super) fn guard_forks() -> io::Result<()> {
-    static ONCE: Once = Once::new();
-    let mut done = Ok(());
-    ONCE.call_once(|| done = own::around_fork(close, open));
-    done
+    static GUARDED: Mutex<bool> = Mutex::new(false);
+    let mut guarded = GUARDED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*guarded {
+        own::around_fork(close, open)?;
+        *guarded = true;
+    }
+    Ok(())
 }
 
 extern "C" fn close() {

@@ -12,12 +12,14 @@
 //! Back      |abbccc  |             ---------      ---------   pages come home; nobody is watched
 //! ```
 //! The fresh mapping has no page when it is moved, so it takes the page offset of its new place.
-//! Where the range before the piece is done, the fresh mapping joins it.
+//! Where the range before the piece is done, the fresh mapping joins it. Where other threads run, its
+//! first place stays mapped (`MREMAP_DONTUNMAP`): `mmap` could give them the hole.
 //!
 //! # Invariants
 //! I1  between the first call of Out and the last of Back each page is in the piece or in the
 //!     temporary range, never in both or in none
-//! I2  Out taken back (its moves, from the last to the first, with source and target exchanged)
+//! I2  the room is mapped from its reservation to its release, whoever runs meanwhile
+//! I3  Out taken back (its moves, from the last to the first, with source and target exchanged)
 //!     leaves what was there before
 
 use vmarea::values::{VmFlags, VmRange};
@@ -165,9 +167,15 @@ pub(super) fn out(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>
 }
 
 /// The one step.
-pub(super) fn swap(piece: VmRange, room: Room, calls: &mut Vec<Call>) {
+pub(super) fn swap(piece: VmRange, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let (len, fresh) = (piece.len_bytes(), room.fresh(piece));
-    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+    let stays = match watch {
+        // Another thread could be given the place, and the release of the room would map over it.
+        Watch::Running { .. } => libc::MREMAP_DONTUNMAP,
+        // That the place is empty tells `finish_piece` that the swap was done.
+        Watch::Stopped(_) => 0,
+    };
+    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | stays) as u64;
     calls.push(Call::plain(
         What::Swap as u64,
         libc::SYS_mremap,
@@ -208,10 +216,11 @@ pub(super) fn unwatch(
         Watch::Running { .. } => [
             // Who waits where something else was mapped meanwhile is woken by nobody else.
             Some(uffd::wake(What::Unwatch as u64, home, start, all)),
-            // To give the temporary range up is no change that somebody would have to read of.
+            // To give these up is no change that somebody would have to read of.
             Some(cease(room.temporary(piece).start, len)),
+            Some(cease(room.fresh(piece).start, len)),
         ],
-        Watch::Stopped(_) => [Some(reserve(What::Release, room.range)), None],
+        Watch::Stopped(_) => [Some(reserve(What::Release, room.range)), None, None],
     };
     std::iter::once(cease(start, all)).chain(then.into_iter().flatten())
 }
@@ -230,6 +239,13 @@ pub(super) fn reserve(what: What, range: VmRange) -> Call {
             0,
         ],
     )
+}
+
+/// The same where there is nothing; `EEXIST` where there is something.
+pub(super) fn reserve_free(what: What, range: VmRange) -> Call {
+    let mut call = reserve(what, range);
+    call.args[3] = call.args[3] & !(libc::MAP_FIXED as u64) | libc::MAP_FIXED_NOREPLACE as u64;
+    call
 }
 
 fn map(range: VmRange, flags: VmFlags) -> Call {

@@ -29,7 +29,7 @@ use crate::sys::uffd::{self, Event};
 
 /// How often the move of a page is tried again that is dropped: the kernel puts it off for a moment
 /// where somebody else looks at it.
-const PATIENCE: u32 = 10_000;
+const PATIENCE: u32 = 1_000_000;
 const PRESENT_OR_SWAPPED: u64 = 3 << 62;
 
 /// What the watcher and the mover share.
@@ -135,15 +135,11 @@ impl Shared {
         each: &mut dyn FnMut(u64, u64) -> bool,
     ) -> bool {
         let base = self.temporary.load(UNDER_LOCK);
-        let pagemap = self.pagemap.load(UNDER_LOCK);
         let mut words = [0u64; 256];
         let mut at = within.start;
         while at < within.end {
             let want = ((within.end - at) / PAGE).min(256) as usize;
-            let got = own::read_words(pagemap, &mut words[..want], (base + at) / PAGE * 8);
-            if got == 0 {
-                return true;
-            }
+            let got = self.read_pages(base + at, &mut words[..want]);
             let mut page = 0;
             while page < got {
                 let run = words[page..got]
@@ -160,21 +156,49 @@ impl Shared {
         true
     }
 
+    /// Reads what is at `start` and behind it, a word for each page; how many it is. What cannot be seen
+    /// may be there.
+    fn read_pages(&self, start: u64, words: &mut [u64]) -> usize {
+        for round in 0..PATIENCE {
+            match own::read_words(self.pagemap.load(UNDER_LOCK), words, start / PAGE * 8) {
+                Ok(got) => return got,
+                Err(_) => own::rest(round),
+            }
+        }
+        words.fill(PRESENT_OR_SWAPPED);
+        words.len()
+    }
+
+    /// Whether there is a page at `at`; none where that cannot be seen now.
+    pub(super) fn is_filled(&self, at: u64) -> Option<bool> {
+        let mut word = [0];
+        let read = own::read_words(self.pagemap.load(UNDER_LOCK), &mut word, at / PAGE * 8);
+        read.is_ok().then_some(word[0] & PRESENT_OR_SWAPPED != 0)
+    }
+
+    /// A page that holds nothing, in a mapping that permits what the piece does.
+    pub(super) fn bin(&self) -> u64 {
+        self.bin.load(UNDER_LOCK)
+    }
+
     /// Drops a page that waits: the program has dropped it where it belongs.
     pub(super) fn drop_out(&self, off: u64) {
         let (from, bin) = (self.temporary() + off, self.bin.load(UNDER_LOCK));
         let silent = self.silent.load(UNDER_LOCK);
+        let mut empty = piece::drop_pages(VmRange::new(bin, bin + PAGE));
         for round in 0..PATIENCE {
             let mut call = uffd::move_pages(0, silent, bin, from, PAGE);
             calls::run(&mut call);
             match call.errno() {
                 0 => break,
+                libc::EBADF => return,
                 libc::EBUSY => calls::run(&mut piece::unshare(from)),
+                // What was dropped before is there yet.
+                libc::EEXIST => calls::run(&mut empty),
                 _ => own::rest(round),
             }
         }
-        let bin = VmRange::new(bin, bin + PAGE);
-        calls::run(&mut piece::drop_pages(bin));
+        calls::run(&mut empty);
     }
 
     /// Where the pages of the piece wait.
@@ -223,7 +247,7 @@ impl Shared {
             (piece.start - left, piece.len_bytes() + left),
             (self.fresh.load(UNDER_LOCK), piece.len_bytes()),
         ] {
-            calls::run(&mut uffd::unregister(0, fd, start, len));
+            self.cease_by(fd, start, len);
         }
         // The spare one takes its number, so that nobody else does.
         if self.spare.load(UNDER_LOCK) < 0 && own::duplicate_to(self.stop.load(UNDER_LOCK), fd) {
@@ -242,7 +266,20 @@ impl Shared {
     }
 
     fn cease(&self, start: u64, len: u64) {
-        calls::run(&mut uffd::unregister(0, self.home_fd(), start, len));
+        self.cease_by(self.home_fd(), start, len);
+    }
+
+    /// Ceases to watch by `fd`, where there is anything that it watches. What stayed watched would be
+    /// waited for for ever.
+    fn cease_by(&self, fd: i32, start: u64, len: u64) {
+        for round in 0..PATIENCE {
+            let mut call = uffd::unregister(0, fd, start, len);
+            calls::run(&mut call);
+            if !matches!(call.errno(), libc::ENOMEM | libc::EAGAIN | libc::EINTR) {
+                return;
+            }
+            own::rest(round);
+        }
     }
 
     /// The program drops `start..end`; the part of the piece in it goes with it.

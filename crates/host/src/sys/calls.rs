@@ -90,19 +90,55 @@ pub(crate) fn run(call: &mut Call) {
     if call.points_at_itself() {
         call.args[2] = ptr::from_mut(&mut call.payload) as u64;
     }
-    let [a, b, c, d, e, f] = call.args;
     // SAFETY: the tables are made by `repair`, which names only ranges that it was told to repair
     // and memory of its own. What is there afterwards is what was there before.
-    let answer = unsafe { libc::syscall(call.nr, a, b, c, d, e, f) };
-    call.result = if answer == -1 {
-        -i64::from(
-            io::Error::last_os_error()
-                .raw_os_error()
-                .unwrap_or(libc::EIO),
-        )
-    } else {
-        answer
-    };
+    call.result = unsafe { make(call.nr, call.args) };
+}
+
+#[cfg(not(test))]
+use direct as make;
+/// Tests stand between a repair and the kernel here, and refuse calls.
+#[cfg(test)]
+use refusals::make;
+
+/// Makes a call by its number; what it answered, `-errno` for an error.
+///
+/// # Safety
+/// As the call itself.
+unsafe fn direct(nr: i64, args: [u64; 6]) -> i64 {
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: the caller's.
+    let answer = unsafe { libc::syscall(nr, a, b, c, d, e, f) };
+    if answer == -1 {
+        let errno = io::Error::last_os_error().raw_os_error();
+        return -i64::from(errno.unwrap_or(libc::EIO));
+    }
+    answer
+}
+
+/// Makes a call that writes to `buffer`, the address of which is the second argument; what it
+/// answered, `-errno` for an error.
+pub(super) fn read_into(nr: i64, fd: i32, buffer: &mut [u64], offset: u64) -> i64 {
+    let args = [
+        fd as u64,
+        buffer.as_mut_ptr() as u64,
+        size_of_val(buffer) as u64,
+        offset,
+        0,
+        0,
+    ];
+    // SAFETY: `read` and `pread` write at most as many bytes as they are told the buffer has.
+    unsafe { make(nr, args) }
+}
+
+/// Makes an `ioctl` whose structure is `argument`; what it answered, `-errno` for an error.
+///
+/// # Safety
+/// The request fits the structure.
+pub(super) unsafe fn request<T>(fd: i32, number: u64, argument: &mut T) -> i64 {
+    let argument = ptr::from_mut(argument) as u64;
+    // SAFETY: the caller's; the structure lives across the call.
+    unsafe { make(libc::SYS_ioctl, [fd as u64, number, argument, 0, 0, 0]) }
 }
 
 /// Shared anonymous memory with `T`s in it, zeroed: never a candidate for merging, never moved.
@@ -181,6 +217,9 @@ impl<T> Drop for Arena<T> {
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len * size_of::<T>()) };
     }
 }
+
+#[cfg(test)]
+pub(crate) mod refusals;
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
+use std::time::{Duration, Instant};
 
 /// A child that has said where its memory is, and waits until it is dropped.
 pub(crate) struct Child {
@@ -167,6 +168,49 @@ impl Drop for Child {
             self.wait();
         }
     }
+}
+
+/// Runs `body` in a process of its own, which may allocate and start threads; the code that it ends with.
+/// None where it does not end in time, or is ended by a signal.
+pub(crate) fn apart(time: Duration, body: fn() -> i32) -> Option<i32> {
+    // SAFETY: the child uses its own copy of the memory, and its C library lets it start threads.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        die_with_parent();
+        let code = body();
+        // SAFETY: ends this process at once.
+        unsafe { libc::_exit(code) }
+    }
+    assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
+    let status = status_within(child, time)?;
+    libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
+}
+
+/// Waits for a child's end; none where it does not come in time (then it is ended).
+fn status_within(child: i32, time: Duration) -> Option<i32> {
+    let until = Instant::now() + time;
+    let mut status = 0;
+    loop {
+        // SAFETY: writes one number.
+        if unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == child {
+            return Some(status);
+        }
+        if Instant::now() > until {
+            // SAFETY: takes numbers; the child is ours.
+            unsafe {
+                libc::kill(child, libc::SIGKILL);
+                libc::waitpid(child, &raw mut status, 0);
+            }
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Ends this process with a code, whatever its other threads do.
+pub(crate) fn end(code: i32) -> ! {
+    // SAFETY: takes a number.
+    unsafe { libc::_exit(code) }
 }
 
 fn die_with_parent() {

@@ -28,3 +28,5 @@ pub(crate) mod uffd;
 
 #[cfg(test)]
 pub(crate) mod child;
+#[cfg(test)]
+pub(crate) mod pieces;

@@ -9,6 +9,8 @@ use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::calls;
+
 /// Addresses that the calling thread uses whatever it does: its stack and its thread-local memory.
 pub(crate) fn places() -> [u64; 2] {
     let local = 0u8;
@@ -135,11 +137,33 @@ pub(crate) fn release(start: u64, len: u64) {
 }
 
 /// Reads from a file at a place without any memory but `words`; how many were read.
-pub(crate) fn read_words(file: RawFd, words: &mut [u64], offset: u64) -> usize {
-    let bytes = size_of_val(words);
-    // SAFETY: the buffer is `bytes` long.
-    let got = unsafe { libc::pread(file, words.as_mut_ptr().cast(), bytes, offset as i64) };
-    usize::try_from(got).unwrap_or(0) / 8
+///
+/// # Errors
+/// Those of `pread`, as a number; `EIO` where there was nothing to read.
+pub(crate) fn read_words(file: RawFd, words: &mut [u64], offset: u64) -> Result<usize, i32> {
+    match calls::read_into(libc::SYS_pread64, file, words, offset) {
+        got @ 8.. => Ok(got as usize / 8),
+        0..8 => Err(libc::EIO),
+        error => Err(-error as i32),
+    }
+}
+
+/// True where no page of `len` bytes from `start` on is without a mapping.
+pub(crate) fn is_mapped(start: u64, len: u64) -> bool {
+    const PAGE: u64 = 4096;
+    let mut residence = [0u8; 1024];
+    let most = residence.len() as u64 * PAGE;
+    let mut at = start;
+    while at < start + len {
+        let step = most.min(start + len - at);
+        // SAFETY: writes one byte for each page, for which there is room.
+        let done = unsafe { libc::mincore(at as *mut _, step as usize, residence.as_mut_ptr()) };
+        if done != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM) {
+            return false;
+        }
+        at += step;
+    }
+    true
 }
 
 /// Closes a descriptor that came as a number.
@@ -256,32 +280,53 @@ impl Aside {
             shared,
             taken: AtomicBool::new(false),
         };
-        let quiet = NoSignals::begin();
+        let bottom = (stack + GUARD_BYTES) as *mut libc::c_void;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the middle of the reservation that was just made.
+        let permitted = unsafe { libc::mprotect(bottom, STACK_BYTES as usize, access) };
+        // At the limit of mappings there is no stack, and a thread that began there would end all.
+        let started = if permitted == 0 {
+            let argument = ptr::from_ref(&start).cast_mut().cast();
+            Self::begin_on(bottom, begin::<T>, argument)
+        } else {
+            Err(io::Error::last_os_error())
+        };
+        let thread = match started {
+            Ok(thread) => thread,
+            Err(error) => {
+                release(stack, STACK_BYTES + 2 * GUARD_BYTES);
+                return Err(error);
+            }
+        };
+        // ORDERING: Acquire, pairs with the Release of the thread.
+        while !start.taken.load(Ordering::Acquire) {
+            breathe();
+        }
+        Ok(Aside { thread, stack })
+    }
+
+    /// Starts a thread on the stack of [`STACK_BYTES`] at `bottom`, all signals blocked.
+    fn begin_on(
+        bottom: *mut libc::c_void,
+        begin: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void,
+        argument: *mut libc::c_void,
+    ) -> io::Result<libc::pthread_t> {
+        let _quiet = NoSignals::begin();
         let mut thread: libc::pthread_t = 0;
         // SAFETY: attributes are initialised before use; the stack is as long as said and is kept
         // until the thread is joined.
         let failed = unsafe {
             let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
             libc::pthread_attr_init(&mut attributes);
-            let bottom = (stack + GUARD_BYTES) as *mut libc::c_void;
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mprotect(bottom, STACK_BYTES as usize, access);
             libc::pthread_attr_setstack(&mut attributes, bottom, STACK_BYTES as usize);
-            let argument = ptr::from_ref(&start).cast_mut().cast();
-            let failed = libc::pthread_create(&mut thread, &attributes, begin::<T>, argument);
+            let failed = libc::pthread_create(&mut thread, &attributes, begin, argument);
             libc::pthread_attr_destroy(&mut attributes);
             failed
         };
-        drop(quiet);
-        if failed != 0 {
-            release(stack, STACK_BYTES + 2 * GUARD_BYTES);
-            return Err(io::Error::from_raw_os_error(failed));
+        match failed {
+            0 => Ok(thread),
+            errno => Err(io::Error::from_raw_os_error(errno)),
         }
-        // ORDERING: Acquire, pairs with the Release of the thread.
-        while !start.taken.load(Ordering::Acquire) {
-            breathe();
-        }
-        Ok(Aside { thread, stack })
     }
 
     /// Waits until it has ended.
@@ -291,3 +336,6 @@ impl Aside {
         release(self.stack, STACK_BYTES + 2 * GUARD_BYTES);
     }
 }
+
+#[cfg(test)]
+mod tests;

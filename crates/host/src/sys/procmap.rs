@@ -7,6 +7,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
+use super::calls;
+
 /// Room for the longest name.
 pub(crate) const NAME_BYTES: usize = libc::PATH_MAX as usize;
 
@@ -21,8 +23,7 @@ pub(crate) const VMA_SHARED: u64 = 8;
 
 const COVERING_OR_NEXT: u64 = 0x10;
 // `_IOWR('f', 17, struct procmap_query)`.
-const REQUEST: libc::c_ulong =
-    3 << 30 | (size_of::<Request>() as libc::c_ulong) << 16 | (b'f' as libc::c_ulong) << 8 | 17;
+const REQUEST: u64 = 3 << 30 | (size_of::<Request>() as u64) << 16 | (b'f' as u64) << 8 | 17;
 
 /// `struct procmap_query`.
 #[repr(C)]
@@ -87,9 +88,9 @@ pub(crate) fn query_fd(maps: RawFd, addr: u64, name: &mut [u8]) -> io::Result<An
         ..Request::default()
     };
     // SAFETY: `request` says its own size and that of `name`, and both live across the call.
-    let done = unsafe { libc::ioctl(maps, REQUEST as _, &raw mut request) };
+    let done = unsafe { calls::request(maps, REQUEST, &mut request) };
     if done < 0 {
-        return Err(io::Error::last_os_error());
+        return Err(io::Error::from_raw_os_error(-done as i32));
     }
     // The size that comes back counts the final zero; no name is size 0.
     let name_len = (request.vma_name_size as usize).saturating_sub(1);

@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::calls::{Arena, Plain};
+use resume::resume_call;
+
+mod resume;
 
 /// Threads that can be stopped at once.
 const MOST_THREADS: usize = 4_096;
@@ -45,10 +48,14 @@ struct Job<'a> {
     patience: Duration,
     work: &'a mut dyn FnMut() -> i32,
     memory: *mut Memory,
+    /// What came of it. Not the exit status: a thread that waits for children of every kind may take that.
+    answer: i32,
 }
 
 const CANNOT_STOP: i32 = 120;
 const FORBIDDEN: i32 = 121;
+/// It was ended before it came to an end.
+const INTERRUPTED: i32 = 122;
 
 /// Runs `work` in a child while all threads listed in `tasks` (an open `/proc/self/task`), but
 /// those in `keep` and the calling one, are stopped; returns what `work` returned (0 to 100).
@@ -58,7 +65,7 @@ const FORBIDDEN: i32 = 121;
 ///
 /// # Errors
 /// `EPERM` where the threads may not be traced (one of them already is), `EBUSY` where one does
-/// not stop in time or there are too many, those of `clone`.
+/// not stop in time or there are too many, `EINTR` where the child was ended, those of `clone`.
 pub(crate) fn with_others_stopped(
     memory: &mut Arena<Memory>,
     tasks: RawFd,
@@ -76,8 +83,8 @@ pub(crate) fn with_others_stopped(
         patience,
         work,
         memory,
+        answer: INTERRUPTED,
     };
-    let mut status = 0;
     // SAFETY: the stack is 64 KiB of memory that nobody else uses; the job outlives the child,
     // because we are suspended until it has ended.
     unsafe {
@@ -91,13 +98,19 @@ pub(crate) fn with_others_stopped(
         if pid < 0 {
             return Err(failed);
         }
-        while libc::waitpid(pid, &mut status, libc::__WALL) != pid {}
+        // It has ended by now, or we would not run. Where it is gone, somebody has waited for it.
+        while libc::waitpid(pid, ptr::null_mut(), libc::__WALL) != pid {
+            if *libc::__errno_location() != libc::EINTR {
+                break;
+            }
+        }
     }
-    match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
-        (true, CANNOT_STOP) => Err(io::Error::from_raw_os_error(libc::EBUSY)),
-        (true, FORBIDDEN) => Err(io::Error::from_raw_os_error(libc::EPERM)),
-        (true, answer) => Ok(answer),
-        (false, _) => Err(io::Error::from_raw_os_error(libc::EINTR)),
+    let failed = |errno| Err(io::Error::from_raw_os_error(errno));
+    match job.answer {
+        CANNOT_STOP => failed(libc::EBUSY),
+        FORBIDDEN => failed(libc::EPERM),
+        INTERRUPTED => failed(libc::EINTR),
+        answer => Ok(answer),
     }
 }
 
@@ -110,13 +123,15 @@ extern "C" fn child(job: *mut libc::c_void) -> i32 {
     // then we end as well, for our open files would keep it waiting.
     // SAFETY: takes numbers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
-    if is_orphaned(job) {
-        return CANNOT_STOP;
-    }
-    match stop_all(job) {
-        Ok(()) => (job.work)(),
-        Err(code) => code,
-    }
+    job.answer = if is_orphaned(job) {
+        CANNOT_STOP
+    } else {
+        match stop_all(job) {
+            Ok(()) => (job.work)(),
+            Err(code) => code,
+        }
+    };
+    0
     // The end of this process lets all of them go.
 }
 
@@ -238,6 +253,7 @@ fn stop(tid: i32, tasks: RawFd, until: Instant) -> Result<bool, i32> {
                     return Ok(false);
                 }
                 if status >> 16 == EVENT_STOP {
+                    resume_call(tid, tasks);
                     return Ok(true);
                 }
                 // A signal came first: it is delivered, and the stop follows.
@@ -268,6 +284,15 @@ fn stop(tid: i32, tasks: RawFd, until: Instant) -> Result<bool, i32> {
 /// True for a thread in a sleep that only its cause or its end can end; `tasks` is where threads are
 /// listed.
 fn sleeps_deeply(tasks: RawFd, tid: i32) -> bool {
+    let mut text = [0u8; 128];
+    let got = read_of_thread(tid, tasks, b"/stat", &mut text);
+    // The name before the state may hold anything, but not more than that.
+    let name_ends = text[..got].iter().rposition(|&byte| byte == b')');
+    name_ends.is_some_and(|at| text.get(at + 2) == Some(&b'D'))
+}
+
+/// Reads what `/proc` says of a thread in the file `name` (with a slash); how many bytes.
+fn read_of_thread(tid: i32, tasks: RawFd, name: &[u8], text: &mut [u8]) -> usize {
     let mut path = [0u8; 24];
     let mut digits = [0u8; 10];
     let (mut number, mut from) = (tid.unsigned_abs(), digits.len());
@@ -278,10 +303,9 @@ fn sleeps_deeply(tasks: RawFd, tid: i32) -> bool {
     }
     let len = digits.len() - from;
     path[..len].copy_from_slice(&digits[from..]);
-    path[len..len + 5].copy_from_slice(b"/stat");
-    let mut text = [0u8; 128];
+    path[len..len + name.len()].copy_from_slice(name);
     // SAFETY: the path ends with a zero, and the buffer is as long as said.
-    let got = unsafe {
+    unsafe {
         let fd = libc::openat(
             tasks,
             path.as_ptr().cast(),
@@ -290,10 +314,7 @@ fn sleeps_deeply(tasks: RawFd, tid: i32) -> bool {
         let got = libc::read(fd, text.as_mut_ptr().cast(), text.len());
         libc::close(fd);
         usize::try_from(got).unwrap_or(0)
-    };
-    // The name before the state may hold anything, but not more than that.
-    let name_ends = text[..got].iter().rposition(|&byte| byte == b')');
-    name_ends.is_some_and(|at| text.get(at + 2) == Some(&b'D'))
+    }
 }
 
 /// True for a thread that only waits to be forgotten: it cannot be traced and need not be.

@@ -84,18 +84,19 @@ pub(crate) fn is_changing(fd: i32) -> bool {
     probe.errno() == libc::EAGAIN
 }
 
-/// Whether the mapping at `page` is watched by `fd`, where nothing waits at `empty`.
+/// Whether the mapping at `page` is watched by `fd` and permits what that at `empty` does, where
+/// nothing waits.
 ///
 /// # Errors
-/// `EAGAIN` where a change of what `fd` watches is under way.
+/// `EAGAIN` where a change of what `fd` watches is under way; others where the kernel had no answer.
 pub(crate) fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
     // To move nothing there is refused unless it is watched, or because there is a page.
     let mut probe = move_pages(0, fd, page, empty, 4096);
     calls::run(&mut probe);
     match probe.errno() {
         0 | libc::EEXIST => Ok(true),
-        libc::EAGAIN => Err(libc::EAGAIN),
-        _ => Ok(false),
+        libc::ENOENT | libc::EINVAL => Ok(false),
+        errno => Err(errno),
     }
 }
 
@@ -195,10 +196,9 @@ pub(crate) fn wait(fd: RawFd, other: RawFd) -> bool {
 /// its descriptor: the event stays.
 pub(crate) fn event(fd: RawFd) -> Result<Event, i32> {
     let mut words = [0u64; MESSAGE_BYTES / 8];
-    // SAFETY: the buffer has room for exactly one message.
-    let got = unsafe { libc::read(fd, words.as_mut_ptr().cast(), MESSAGE_BYTES) };
-    if got != MESSAGE_BYTES as isize {
-        return Err(io::Error::last_os_error().raw_os_error().unwrap_or(0));
+    let got = calls::read_into(libc::SYS_read, fd, &mut words, 0);
+    if got != MESSAGE_BYTES as i64 {
+        return Err(if got < 0 { -got as i32 } else { libc::EIO });
     }
     Ok(match words[0] & 0xff {
         0x13 => Event::Fork(words[1] as u32 as i32),

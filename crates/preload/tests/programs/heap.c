@@ -1,7 +1,7 @@
 /* Heaps in pieces, joined by vmarea_merge_range while threads write to every page.
  * usage: heap SCENARIO ...   Prints "name value" lines; exits with 1 where a byte is wrong. */
 #define _GNU_SOURCE
-#include "memory.h"
+#include "mappers.h"
 #include "vmarea_repair.h"
 #include <errno.h>
 
@@ -297,6 +297,59 @@ static int scenario_churn(char **v) {
     return churn_wrong != 0;
 }
 
+/* mappers ROUNDS PAGES THREADS FLAGS: ROUNDS merges while threads map and unmap other memory */
+static int scenario_mappers(char **v) {
+    long rounds = atol(v[0]), joined = 0, wrong = 0, lost = 0;
+    int threads = atoi(v[2]);
+    struct mapper m[8];
+    struct writer w[1];
+    double worst = 0;
+    pages = atol(v[1]);
+    start_mappers(m, threads);
+    for (long round = 0; round < rounds; round++) {
+        commit_out_of_order(atol(v[1]));
+        start_writers(w, 1);
+        /* Where all threads have to be stopped, one may not stop in time. */
+        long after = 0;
+        for (int tries = 0; after != 1 && tries < 10; tries++)
+            after = merge((struct vmarea_merge_options){.flags = atol(v[3])}).after;
+        joined += after == 1;
+        lost += stop_writers(w, 1, &worst);
+        wrong += wrong_pages();
+        munmap(area, pages * PAGE);
+    }
+    wrong += stop_mappers(m, threads);
+    printf("joined %ld\nlost %ld\nwrong %ld\nworst_ms %.2f\n", joined, lost, wrong, worst * 1e3);
+    return wrong || lost || joined != rounds;
+}
+
+static _Atomic int mapped_all;
+
+static void *map_chunks_aside(void *chunks) {
+    map_chunks((size_t)chunks);
+    mapped_all = 1;
+    return 0;
+}
+
+/* arena CHUNKS: everything is merged again and again while one thread maps chunk after chunk */
+static int scenario_arena(char **v) {
+    pthread_t thread;
+    long merges = 0;
+    struct vmarea_merge_options options = {.flags = VMAREA_MERGE_MAY_CHANGE, .max_pause_us = 5000};
+    if (pthread_create(&thread, 0, map_chunks_aside, (void *)atol(v[0])))
+        die("pthread_create");
+    for (; !mapped_all; merges++) {
+        int answer = vmarea_merge_range(0, 1UL << 47, &options, 0);
+        if (answer) {
+            errno = -answer;
+            die(vmarea_last_error());
+        }
+    }
+    pthread_join(thread, 0);
+    printf("merges %ld\nwrong %ld\n", merges, wrong_pages());
+    return wrong_pages() != 0;
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -305,7 +358,8 @@ int main(int argc, char **argv) {
     } scenarios[] = {
         {"pages", 4, scenario_pages}, {"rounds", 4, scenario_rounds}, {"regions", 3, scenario_regions},
         {"forks", 4, scenario_forks}, {"ends", 4, scenario_ends},    {"keep", 3, scenario_keep},
-        {"churn", 4, scenario_churn},
+        {"churn", 4, scenario_churn}, {"mappers", 4, scenario_mappers},
+        {"arena", 1, scenario_arena},
     };
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
         if (argc > 1 && !strcmp(argv[1], scenarios[i].name) && argc == 2 + scenarios[i].arguments)

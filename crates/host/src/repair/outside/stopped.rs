@@ -38,7 +38,7 @@ pub(super) fn run_piece(
     let (room, watch) = (Room { range: tools.room }, Watch::Stopped(tools.fd));
     let calls = &mut Vec::new();
     piece::out(piece, room, watch, calls);
-    piece::swap(piece.range, room, calls);
+    piece::swap(piece.range, room, watch, calls);
     piece::back(piece.range, 0, room, watch, calls);
     let mut owning = Owning::new(copies);
     let mut progress = Progress::default();

@@ -7,9 +7,13 @@
 //!
 //! # Invariants
 //! W1  between `Shared::begin` and `Shared::end` no allocation, no lock of the program, no signal
-//! W2  a piece ends joined or as it was; what the program itself dropped or moved meanwhile stays
-//!     dropped or moved
+//! W2  a piece ends joined or as it was, and not before every page is home; what the program itself
+//!     dropped or moved meanwhile stays dropped or moved
+//! W3  the room is ours from its reservation to its release: where that is in doubt it is left as it is
 
+mod home;
+#[cfg(test)]
+mod tests;
 mod unwatch;
 mod work;
 
@@ -70,7 +74,8 @@ pub fn can_repair_itself() -> Result<(), RepairError> {
 pub struct Merger {
     options: Options,
     kernel: Option<KernelView>,
-    room: Room,
+    /// None where it was given up: see [`Merger::room`].
+    room: Option<Room>,
     watcher: Watcher,
     home: Uffd,
     silent: Uffd,
@@ -124,16 +129,28 @@ impl Merger {
                 .map_err(RepairError::system("opening /proc/self/pagemap"))?,
             maps,
             // Last, as nothing gives it back where another cannot be had.
-            room: reserve_room()?,
+            room: Some(reserve_room()?),
         })
+    }
+
+    /// The address space to work with. After the kernel had no memory for a mapping in it, another may be
+    /// needed: who was given a hole in the old one keeps that.
+    fn room(&mut self) -> Result<Room, RepairError> {
+        let room = match self.room {
+            Some(room) => room,
+            None => reserve_room()?,
+        };
+        self.room = Some(room);
+        Ok(room)
     }
 
     /// Joins neighbours in `range` (addresses) that need not be apart.
     ///
     /// # Errors
-    /// [`RepairError::BadRange`], [`RepairError::PauseTooShort`], [`RepairError::Maps`];
-    /// [`RepairError::Stranded`] where pages could not be brought back, after which who touches
-    /// them waits for ever. What merely stays apart is in the report.
+    /// [`RepairError::BadRange`], [`RepairError::PauseTooShort`], [`RepairError::Maps`], and a
+    /// [`RepairError::System`] where no address space can be had. What merely stays apart is in the
+    /// report. It does not return while a page is away from its place, however long the kernel has no
+    /// memory to bring it back.
     pub fn merge(&mut self, range: Range<u64>) -> Result<Report, RepairError> {
         if range.is_empty() || !range.start.is_multiple_of(PAGE) || !range.end.is_multiple_of(PAGE)
         {
@@ -159,7 +176,7 @@ impl Merger {
             self.options.max_pause,
             Limits {
                 parts: MOST_CALLS - 40,
-                bytes: self.room.piece_bytes(),
+                bytes: self.room()?.piece_bytes(),
                 part_bytes: 0,
             },
             Way::Move,
@@ -196,7 +213,7 @@ impl Merger {
                 // One mapping with nothing before or after it.
                 break;
             }
-            let (end, time) = self.merge_piece(&piece, report);
+            let (end, time) = self.merge_piece(&piece, report)?;
             let bytes = piece.range.len_bytes();
             match end {
                 End::Joined => {
@@ -229,14 +246,6 @@ impl Merger {
                     };
                     joined = at;
                 }
-                End::Stranded(errno) => {
-                    return Err(RepairError::Stranded {
-                        start: piece.range.start,
-                        end: piece.range.end,
-                        temporary: self.room.temporary(piece.range).start,
-                        cause: std::io::Error::from_raw_os_error(errno),
-                    });
-                }
             }
         }
         Ok(())
@@ -254,7 +263,7 @@ impl Merger {
             return Ok(());
         }
         let piece = run.piece(run.range.start, joined, pace.limits());
-        let (end, time) = self.merge_piece(&piece, report);
+        let (end, time) = self.merge_piece(&piece, report)?;
         report.longest_pause = report.longest_pause.max(time);
         match end {
             End::Joined => {
@@ -262,28 +271,29 @@ impl Merger {
                 report.bytes += piece.range.len_bytes();
             }
             End::Refused(reason, _) => report.kept.add(reason),
-            End::Stranded(errno) => {
-                return Err(RepairError::Stranded {
-                    start: piece.range.start,
-                    end: piece.range.end,
-                    temporary: self.room.temporary(piece.range).start,
-                    cause: std::io::Error::from_raw_os_error(errno),
-                });
-            }
         }
         Ok(())
     }
 
-    fn merge_piece(&mut self, piece: &Piece, report: &mut Report) -> (End, Duration) {
+    fn merge_piece(
+        &mut self,
+        piece: &Piece,
+        report: &mut Report,
+    ) -> Result<(End, Duration), RepairError> {
+        let room = self.room()?;
+        if piece.range.len_bytes() > room.piece_bytes() {
+            let refused = End::Refused(Reason::NoRoom, piece.range.start);
+            return Ok((refused, Duration::ZERO));
+        }
         let watch = Watch::Running {
             home: self.home.raw(),
             silent: self.silent.raw(),
         };
         let mut list = Vec::with_capacity(piece.parts.len() + 16);
-        piece::out(piece, self.room, watch, &mut list);
+        piece::out(piece, room, watch, &mut list);
         let before = list.len();
-        piece::swap(piece.range, self.room, &mut list);
-        piece::back(piece.range, piece.left, self.room, watch, &mut list);
+        piece::swap(piece.range, room, watch, &mut list);
+        piece::back(piece.range, piece.left, room, watch, &mut list);
         let calls = &mut self.table.all()[..list.len()];
         calls.copy_from_slice(&list);
         let watcher_id = self.watcher.thread_id();
@@ -301,7 +311,7 @@ impl Merger {
                 .max_pause
                 .map_or(PATIENCE, |pause| pause.max(PATIENCE)),
             watch,
-            room: self.room,
+            room,
             piece: piece.range,
             left: piece.left,
             pagemap: self.pagemap.as_raw_fd(),
@@ -310,6 +320,7 @@ impl Merger {
             access: access(piece.flags),
             copies_left: self.options.copy_pages.saturating_sub(report.copied),
             copied: 0,
+            room_is_lost: false,
         };
         let passage = Passage::wait();
         let quiet = NoSignals::begin();
@@ -324,7 +335,10 @@ impl Merger {
         drop(quiet);
         drop(passage);
         report.copied += work.copied;
-        (end, time)
+        if work.room_is_lost {
+            self.room = None;
+        }
+        Ok((end, time))
     }
 }
 
@@ -380,6 +394,8 @@ pub(super) fn count(pid: i32, range: &Range<u64>) -> std::io::Result<u64> {
 
 impl Drop for Merger {
     fn drop(&mut self) {
-        own::release(self.room.range.start, self.room.range.len_bytes());
+        if let Some(Room { range }) = self.room {
+            own::release(range.start, range.len_bytes());
+        }
     }
 }

@@ -20,27 +20,42 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// The mapping at `at`, to its end: it may be longer than what was moved there.
-    pub(super) fn cease_at(&self, at: u64) {
-        self.cease_between(at, at + 1);
+    /// The mapping at `at`, to its end: it may be longer than what was moved there. False where the
+    /// kernel could not now.
+    pub(super) fn cease_at(&self, at: u64) -> bool {
+        self.cease_between(at, at + 1)
     }
 
-    /// All mappings that touch `start..end`. Where a change is under way some may be left.
-    pub(super) fn cease_between(&self, start: u64, end: u64) {
+    /// All mappings that touch `start..end`. False where some may be left: a change is under way, or the
+    /// kernel could not now.
+    pub(super) fn cease_between(&self, start: u64, end: u64) -> bool {
         let mut at = start;
+        let mut all = true;
         while at < end {
-            let Ok(found) = procmap::query_fd(self.maps, at, &mut []) else {
-                return;
+            let found = match procmap::query_fd(self.maps, at, &mut []) {
+                Ok(found) => found,
+                Err(error) => {
+                    // There is none from here on, or the kernel cannot be asked (before 6.11).
+                    let is_answer = [libc::ENOENT, libc::ENOTTY].map(Some);
+                    return all && is_answer.contains(&error.raw_os_error());
+                }
             };
             if found.start >= end {
-                return;
+                return all;
             }
             let first = found.start.max(at);
-            if uffd::watches(self.home, first, self.empty) == Ok(true) {
-                let len = found.end - found.start;
-                calls::run(&mut uffd::unregister(0, self.home, found.start, len));
+            match uffd::watches(self.home, first, self.empty) {
+                Ok(true) => {
+                    let len = found.end - found.start;
+                    let mut call = uffd::unregister(0, self.home, found.start, len);
+                    calls::run(&mut call);
+                    all &= call.errno() == 0;
+                }
+                Ok(false) => {}
+                Err(_) => all = false,
             }
             at = found.end;
         }
+        all
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use vmarea::values::{VmFlags, VmRange};
 
+use super::home::{PATIENCE, bring_all, insist, move_run, next_step};
 use super::unwatch::Watched;
 use crate::repair::Reason;
 use crate::repair::gate;
@@ -21,9 +22,6 @@ use crate::sys::procmap;
 use crate::sys::sidecar;
 use crate::sys::uffd;
 
-/// How often a move is tried again that the kernel put off: for minutes, as a fork of a large
-/// process takes seconds.
-const PATIENCE: u32 = 1_000_000;
 const EXCLUSIVE: u64 = 1 << 56;
 /// Present, swapped (as guards were shown first), a guard.
 const FILLED: u64 = 3 << 62 | 1 << 58;
@@ -49,6 +47,8 @@ pub(super) struct Work<'a> {
     pub(super) access: u64,
     pub(super) copies_left: u64,
     pub(super) copied: u64,
+    /// The room may have a hole that somebody else was given: it is not to be used again.
+    pub(super) room_is_lost: bool,
 }
 
 /// How a piece ended.
@@ -56,8 +56,6 @@ pub(super) enum End {
     Joined,
     /// As it was: the reason, and where.
     Refused(Reason, u64),
-    /// Pages could not be brought home.
-    Stranded(i32),
 }
 
 impl Work<'_> {
@@ -67,17 +65,41 @@ impl Work<'_> {
         self.shared.begin(self.piece, self.left, wipes, self.room);
         let end = match self.pages_out() {
             Ok(()) => match self.swap() {
-                Ok(()) => self.pages_back(),
-                Err(reason) => self.undo(reason, self.piece.start),
+                Ok(()) => {
+                    self.pages_back();
+                    End::Joined
+                }
+                Err(reason) => {
+                    self.undo();
+                    End::Refused(reason, self.piece.start)
+                }
             },
-            Err((reason, place)) => self.undo(reason, place),
+            Err((reason, place)) => {
+                self.undo();
+                End::Refused(reason, place)
+            }
         };
         self.answer_all();
-        if !matches!(end, End::Stranded(_)) {
-            calls::run(&mut piece::reserve(What::Release, self.room.range));
-        }
+        self.give_room_back();
         self.shared.end();
         end
+    }
+
+    /// Empties the room for the next piece. Before Linux 6.12 a refused `mmap` may have unmapped what was
+    /// in its place, and another thread may have been given that: then the room is left as it is.
+    fn give_room_back(&mut self) {
+        let range = self.room.range;
+        if !self.room_is_lost {
+            let mut call = piece::reserve(What::Release, range);
+            for round in 0..PATIENCE {
+                calls::run(&mut call);
+                if call.errno() == 0 || !own::is_mapped(range.start, range.len_bytes()) {
+                    break;
+                }
+                own::rest(round);
+            }
+            self.room_is_lost = call.errno() != 0;
+        }
     }
 
     /// Waits until the watcher has read of every change that began while the piece was watched, and
@@ -85,38 +107,57 @@ impl Work<'_> {
     /// makes, so that to close them would not end it.
     fn answer_all(&self) {
         let is_changing = || uffd::is_changing(self.watch.home());
-        let mut round = 0;
-        loop {
+        for round in 0..u32::MAX {
             let held = self.shared.lock();
             // Nothing that is not read of by now can have moved what was not watched any more.
-            let all = !is_changing() && {
-                self.cease();
-                !is_changing()
-            };
+            let all = !is_changing() && (self.cease() || round > PATIENCE) && !is_changing();
             drop(held);
             if all {
                 return;
             }
             own::rest(round);
-            round = round.saturating_add(1);
         }
     }
 
-    /// Ceases to watch what the program has made of the piece, where it may have made anything.
-    fn cease(&self) {
+    /// Ceases to watch what the program has made of the piece, where it may have made anything. False
+    /// where the kernel could not now.
+    fn cease(&self) -> bool {
         if self.sidecar.is_none() {
-            return;
+            return true;
         }
-        let watched = Watched {
+        let watched = self.watched();
+        // The last mapping may have grown, of which nobody is told.
+        let mut all = watched.cease_at(self.piece.end);
+        if self.shared.is_disturbed() {
+            all &= watched.cease_between(self.piece.start - self.left, self.piece.end);
+            self.shared.moved_to(|home| all &= watched.cease_at(home));
+        }
+        all
+    }
+
+    fn watched(&self) -> Watched {
+        Watched {
             home: self.watch.home(),
             maps: self.maps,
             empty: self.room.bin(self.piece).start,
-        };
-        // The last mapping may have grown, of which nobody is told.
-        watched.cease_at(self.piece.end);
-        if self.shared.is_disturbed() {
-            watched.cease_between(self.piece.start - self.left, self.piece.end);
-            self.shared.moved_to(|home| watched.cease_at(home));
+        }
+    }
+
+    /// Makes the calls that end the watch. What the kernel refuses as a whole, as there are mappings in
+    /// between that cannot be watched, is done mapping by mapping.
+    fn end_watch(&self, calls: impl Iterator<Item = Call>) {
+        let mut all = true;
+        for call in calls {
+            all &= insist(&call);
+        }
+        if !all {
+            let (start, end) = (self.piece.start - self.left, self.piece.end);
+            for round in 0..PATIENCE {
+                if self.watched().cease_between(start, end) {
+                    break;
+                }
+                own::rest(round);
+            }
         }
     }
 
@@ -131,6 +172,10 @@ impl Work<'_> {
             let errno = call.errno();
             if errno != 0 {
                 let call = *call;
+                if call.what == What::Map as u64 {
+                    let range = self.room.range;
+                    self.room_is_lost = !own::is_mapped(range.start, range.len_bytes());
+                }
                 return Err((
                     self.reason(&call, errno, self.piece.start),
                     self.piece.start,
@@ -195,8 +240,9 @@ impl Work<'_> {
 
     fn is_exclusive(&self, page: u64) -> bool {
         let mut word = [0];
-        own::read_words(self.pagemap, &mut word, page / PAGE * 8);
-        word[0] & EXCLUSIVE != 0
+        // What cannot be seen is taken for another's.
+        own::read_words(self.pagemap, &mut word, page / PAGE * 8)
+            .is_ok_and(|_| word[0] & EXCLUSIVE != 0)
     }
 
     fn reason(&self, call: &Call, errno: i32, place: u64) -> Reason {
@@ -221,18 +267,17 @@ impl Work<'_> {
     /// The one step. Where anybody may change mappings, all others are stopped for it.
     fn swap(&mut self) -> Result<(), Reason> {
         let shared = self.shared;
-        let mut call = self.calls[self.before];
+        let (mut call, piece) = (self.calls[self.before], self.piece);
         // Nobody else changes anything meanwhile: the events are of our own making.
         let mut swap = || {
             shared.swapping(true);
-            calls::run(&mut call);
+            run_swap(&mut call, piece);
             shared.swapping(false);
         };
         if self.sidecar.is_none() {
             swap();
         } else {
-            let (maps, piece, access) = (self.maps, self.piece, self.access);
-            let pagemap = self.pagemap;
+            let (maps, access, pagemap) = (self.maps, self.access, self.pagemap);
             let mut step = || {
                 // A guard that was put in meanwhile is no change of which we were told.
                 let is_as_it_was = is_undisturbed(shared)
@@ -267,119 +312,55 @@ impl Work<'_> {
             .map_err(|_| Reason::CannotStop)
     }
 
-    fn pages_back(&mut self) -> End {
-        let mut answer = 0;
-        for n in self.before + 1..self.calls.len() {
-            if self.calls[n].what == What::Back as u64 {
-                if move_home(self.shared, &mut self.calls[n]) != 0 {
-                    answer = self.bring_home();
+    fn pages_back(&mut self) {
+        let after = self.before + 1;
+        let shared = self.shared;
+        for call in &mut self.calls[after..] {
+            if call.what == What::Back as u64 {
+                if !move_run(shared, call) {
+                    bring_all(shared);
                 }
-            } else {
-                calls::run(&mut self.calls[n]);
             }
         }
-        if answer == 0 {
-            End::Joined
-        } else {
-            End::Stranded(answer)
-        }
+        let rest = self.calls[after..].iter().copied();
+        self.end_watch(rest.filter(|call| call.what != What::Back as u64));
     }
 
     /// Brings back what is out, and leaves the mappings as they were.
-    fn undo(&mut self, reason: Reason, place: u64) -> End {
+    fn undo(&mut self) {
         let temporary = self.room.temporary(self.piece).start;
-        for n in (0..self.before).rev() {
-            let call = &self.calls[n];
+        for call in self.calls[..self.before].iter().rev() {
             if call.what != What::Out as u64 {
                 continue;
             }
             let (start, len) = (call.args[3], call.args[4]);
             let from = temporary + (start - self.piece.start);
             let mut home = uffd::move_pages(What::Back as u64, self.watch.home(), start, from, len);
-            move_home(self.shared, &mut home);
+            move_run(self.shared, &mut home);
         }
-        let answer = self.bring_home();
-        for mut call in piece::unwatch(self.piece, self.left, self.room, self.watch) {
-            calls::run(&mut call);
-        }
-        if answer == 0 {
-            End::Refused(reason, place)
-        } else {
-            End::Stranded(answer)
-        }
-    }
-
-    /// Brings page after page home, wherever that is now; drops those whose home has gone or is
-    /// taken. Returns an errno where one cannot be brought.
-    fn bring_home(&mut self) -> i32 {
-        let (shared, fd, piece) = (self.shared, self.watch.home(), self.piece);
-        let temporary = self.room.temporary(piece).start;
-        let mut failed = 0;
-        shared.pages_out(VmRange::new(0, piece.len_bytes()), &mut |off, len| {
-            for off in (off..off + len).step_by(PAGE as usize) {
-                let errno = run_move(shared, || bring_page(shared, fd, temporary, off));
-                if errno != 0 {
-                    failed = errno;
-                }
-            }
-            true
-        });
-        failed
+        bring_all(self.shared);
+        self.end_watch(piece::unwatch(self.piece, self.left, self.room, self.watch));
     }
 }
 
-/// Brings one page home. Under the lock: where that is does not change meanwhile.
-fn bring_page(shared: &Shared, fd: i32, temporary: u64, off: u64) -> i32 {
-    let from = temporary + off;
-    let Some(home) = shared.home_of(off) else {
-        shared.drop_out(off);
-        return 0;
-    };
-    let mut call = uffd::move_pages(What::Back as u64, fd, home, from, PAGE);
-    calls::run(&mut call);
-    if call.errno() == libc::EINVAL {
-        // Its place is protected now: a copy can be put there.
-        call = uffd::copy(What::Back as u64, fd, home, from, PAGE);
-        calls::run(&mut call);
-        if call.errno() == 0 {
-            shared.drop_out(off);
+/// Makes the swap. The kernel unmaps the piece before it puts the fresh mapping there, and may have no
+/// memory for that: then the place is taken again before anybody is given it, and the swap is made until
+/// it succeeds.
+fn run_swap(swap: &mut Call, piece: VmRange) {
+    let mut take = piece::reserve_free(What::Swap, piece);
+    let mut was_taken = false;
+    for round in 0..u32::MAX {
+        calls::run(swap);
+        if swap.errno() == 0 {
+            return;
         }
-    }
-    match call.errno() {
-        // It was shared while it waited (by KSM).
-        libc::EBUSY => {
-            calls::run(&mut piece::unshare(from));
-            libc::EAGAIN
+        // Refused where there is something: the kernel did nothing, or the place is taken already.
+        calls::run(&mut take);
+        was_taken |= take.errno() == 0;
+        if !was_taken {
+            return;
         }
-        // The kernel looks for the place before it looks whether changes are under way: what is not
-        // there may be on its way to another place.
-        libc::ENOENT | libc::EEXIST | libc::EINVAL if uffd::is_changing(fd) => libc::EAGAIN,
-        // The program has unmapped it, or has something else there.
-        libc::ENOENT | libc::EEXIST | libc::EINVAL => {
-            shared.drop_out(off);
-            0
-        }
-        errno => errno,
-    }
-}
-
-/// A move home, as far as it goes. Not where somebody has changed the piece: pages may belong elsewhere
-/// then, each of its own.
-fn move_home(shared: &Shared, call: &mut Call) -> i32 {
-    run_move(shared, || {
-        if shared.is_disturbed() {
-            return libc::ECANCELED;
-        }
-        calls::run(call);
-        next_step(call)
-    })
-}
-
-/// What a move came to: 0 where it is whole, `EAGAIN` where it is to go on.
-fn next_step(call: &mut Call) -> i32 {
-    match call.errno() {
-        libc::EAGAIN if uffd::advance(call) && call.payload[2] == 0 => 0,
-        errno => errno,
+        own::rest(round);
     }
 }
 
@@ -411,21 +392,6 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Makes `step` until it answers something else than `EAGAIN`: a change is under way then, and the
-/// watcher is to read of it first. Each is made under the lock of the watcher.
-fn run_move(shared: &Shared, mut step: impl FnMut() -> i32) -> i32 {
-    for round in 0..PATIENCE {
-        let held = shared.lock();
-        let errno = step();
-        drop(held);
-        if errno != libc::EAGAIN {
-            return errno;
-        }
-        own::rest(round);
-    }
-    libc::EAGAIN
-}
-
 /// True where the whole piece still permits what it did; nothing else is told of that.
 fn is_as_planned(maps: i32, piece: VmRange, access: u64) -> bool {
     let mut at = piece.start;
@@ -446,8 +412,10 @@ fn is_empty(pagemap: i32, piece: VmRange) -> bool {
     let mut at = piece.start;
     while at < piece.end {
         let want = ((piece.end - at) / PAGE).min(256) as usize;
-        let got = own::read_words(pagemap, &mut words[..want], at / PAGE * 8);
-        if got == 0 || words[..got].iter().any(|word| word & FILLED != 0) {
+        let Ok(got) = own::read_words(pagemap, &mut words[..want], at / PAGE * 8) else {
+            return false;
+        };
+        if words[..got].iter().any(|word| word & FILLED != 0) {
             return false;
         }
         at += got as u64 * PAGE;

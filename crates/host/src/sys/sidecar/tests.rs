@@ -1,13 +1,13 @@
 //! What becomes of the short-lived process when those around it end.
 
-use std::ffi::c_int;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Memory, with_others_stopped};
 use crate::sys::calls::Arena;
+use crate::sys::child::apart;
 
 /// Milliseconds that the child waits before it ties its end to ours.
 static HESITATION: AtomicU32 = AtomicU32::new(0);
@@ -15,27 +15,6 @@ static HESITATION: AtomicU32 = AtomicU32::new(0);
 pub(super) fn hesitate() {
     // SAFETY: sleeps.
     unsafe { libc::usleep(HESITATION.load(Ordering::SeqCst) * 1_000) };
-}
-
-/// Waits for a child's end; none where it does not come in time (then it is ended).
-fn status_within(child: i32, time: Duration) -> Option<c_int> {
-    let until = Instant::now() + time;
-    let mut status = 0;
-    loop {
-        // SAFETY: writes one number.
-        if unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == child {
-            return Some(status);
-        }
-        if Instant::now() > until {
-            // SAFETY: takes numbers; the child is ours.
-            unsafe {
-                libc::kill(child, libc::SIGKILL);
-                libc::waitpid(child, &raw mut status, 0);
-            }
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// In a process of its own: one thread has all others stopped for good, another executes a program
@@ -71,14 +50,71 @@ fn execute_while_stopping() -> ! {
 
 #[test]
 fn a_program_executed_meanwhile_is_not_stopped() {
-    // SAFETY: the child uses its own copy of the memory, and its C library lets it start threads.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        execute_while_stopping();
+    let code = apart(Duration::from_secs(20), || execute_while_stopping());
+    assert_eq!(code, Some(7));
+}
+
+/// All others are stopped 300 times while a thread waits for children of every kind; how often that did not
+/// answer what it should.
+fn stop_beside_one_that_waits() -> i32 {
+    std::thread::spawn(|| {
+        loop {
+            // SAFETY: a null pointer is allowed.
+            unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::__WALL) };
+        }
+    });
+    let mut memory = Arena::<Memory>::new(1).expect("a stack");
+    let tasks = File::open("/proc/self/task").expect("a list of threads");
+    let patience = Duration::from_secs(5);
+    let mut answer = || {
+        let (tasks, keep) = (tasks.as_raw_fd(), [0, 0]);
+        with_others_stopped(&mut memory, tasks, keep, patience, &mut || 7).ok()
+    };
+    (0..300).filter(|_| answer() != Some(7)).count() as i32
+}
+
+#[test]
+fn an_answer_is_not_lost_to_one_that_waits_for_every_child() {
+    let wrong = apart(Duration::from_secs(60), stop_beside_one_that_waits);
+    assert_eq!(wrong, Some(0));
+}
+
+/// A thread waits for a signal for as long as it takes while it is stopped again and again; 0 where it was told
+/// of nothing before the signal came.
+fn stop_one_that_waits_for_a_signal() -> i32 {
+    static ANSWER: AtomicU32 = AtomicU32::new(0);
+    // SAFETY: sets of signals are plain data, which lives across the calls.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: as above; blocked here, and so in the thread that is started.
+    unsafe {
+        libc::sigaddset(&mut set, libc::SIGUSR1);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
     }
-    let status = status_within(child, Duration::from_secs(20));
-    let code = status
-        .filter(|&status| libc::WIFEXITED(status))
-        .map(|status| libc::WEXITSTATUS(status));
-    assert_eq!(code, Some(7), "{status:?}");
+    let waits = std::thread::spawn(move || {
+        // SAFETY: as above; null pointers are allowed.
+        let signal = unsafe { libc::sigtimedwait(&set, std::ptr::null_mut(), std::ptr::null()) };
+        ANSWER.store(signal as u32, Ordering::SeqCst);
+    });
+    let mut memory = Arena::<Memory>::new(1).expect("a stack");
+    let tasks = File::open("/proc/self/task").expect("a list of threads");
+    let patience = Duration::from_secs(5);
+    for _ in 0..50 {
+        std::thread::sleep(Duration::from_millis(2));
+        let fd = tasks.as_raw_fd();
+        let _ = with_others_stopped(&mut memory, fd, [0, 0], patience, &mut || 0);
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    let early = ANSWER.load(Ordering::SeqCst);
+    // SAFETY: takes numbers; blocked, so that the thread that waits takes it.
+    unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
+    let _ = waits.join();
+    let came = ANSWER.load(Ordering::SeqCst) == libc::SIGUSR1 as u32;
+    i32::from(early != 0 || !came)
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_thread_that_waits_is_not_told_of_the_stop() {
+    let code = apart(Duration::from_secs(60), stop_one_that_waits_for_a_signal);
+    assert_eq!(code, Some(0));
 }

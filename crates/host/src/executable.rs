@@ -1,0 +1,224 @@
+//! Whether an executable takes an object by `LD_PRELOAD`.
+//!
+//! The dynamic loader does that, and a program without one ignores the variable in silence; so does one
+//! that is given rights by its file, and one of another kind than the object. Read from the file alone:
+//! nothing is run. Deliberately absent: what a program starts, which may be of any kind.
+//!
+//! # Linux
+//! `execve(2)` and `ld.so(8)`; a script is as its interpreter is, up to the kernel's depth of them.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Why a program takes no object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TakesNone {
+    /// It is linked statically.
+    Static(PathBuf),
+    /// It is a 32-bit program.
+    Bits32(PathBuf),
+    /// Its file gives it rights that its user has not (set-user-ID, set-group-ID, capabilities).
+    Privileged(PathBuf),
+}
+
+impl fmt::Display for TakesNone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, why) = match self {
+            TakesNone::Static(path) => (path, "is linked statically"),
+            TakesNone::Bits32(path) => (path, "is a 32-bit program"),
+            TakesNone::Privileged(path) => (
+                path,
+                "runs with rights of its file (set-user-ID or the like)",
+            ),
+        };
+        write!(f, "{} {why}", path.display())
+    }
+}
+
+/// Scripts whose interpreters are scripts, as deep as the kernel follows them.
+const DEPTH: usize = 5;
+/// As much of a script's first line as the kernel reads.
+const LINE_BYTES: usize = 256;
+const ELF_MAGIC: &[u8] = b"\x7fELF";
+const CLASS_32: u8 = 1;
+const PT_INTERP: u32 = 3;
+
+/// Where the shell would find `program`: as it is if it has a slash, else in the folders of `PATH`.
+pub fn find(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(program));
+    }
+    let folders = std::env::var_os("PATH")?;
+    let is_program = |path: &PathBuf| {
+        fs::metadata(path).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0)
+    };
+    std::env::split_paths(&folders)
+        .map(|folder| folder.join(program))
+        .find(is_program)
+}
+
+/// Why the program in the file `path` takes no object; `None` where it takes one, or where its kind is
+/// not known.
+///
+/// # Errors
+/// Those of reading the file.
+pub fn takes_none(path: &Path) -> io::Result<Option<TakesNone>> {
+    let mut path = path.to_owned();
+    for _ in 0..DEPTH {
+        let mut file = File::open(&path)?;
+        let mut start = Vec::new();
+        (&mut file)
+            .take(LINE_BYTES as u64)
+            .read_to_end(&mut start)?;
+        match interpreter(&start) {
+            // A script's own rights do not count.
+            Some(next) => path = next,
+            None => return of_elf(&mut file, &start, path),
+        }
+    }
+    Ok(None)
+}
+
+/// The interpreter that a script names.
+fn interpreter(start: &[u8]) -> Option<PathBuf> {
+    let line = start
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r');
+    let mut words = line.split(is_blank).filter(|word| !word.is_empty());
+    Some(PathBuf::from(OsStr::from_bytes(words.next()?)))
+}
+
+fn of_elf(file: &mut File, start: &[u8], path: PathBuf) -> io::Result<Option<TakesNone>> {
+    if !start.starts_with(ELF_MAGIC) || start.len() < 64 {
+        return Ok(None);
+    }
+    if start[4] == CLASS_32 {
+        return Ok(Some(TakesNone::Bits32(path)));
+    }
+    if !names_loader(file, start)? {
+        return Ok(Some(TakesNone::Static(path)));
+    }
+    Ok(gives_rights(file, &path)?.then_some(TakesNone::Privileged(path)))
+}
+
+/// True where a 64-bit program names its dynamic loader.
+fn names_loader(file: &mut File, start: &[u8]) -> io::Result<bool> {
+    let half = |at: usize| u16::from_le_bytes([start[at], start[at + 1]]);
+    let mut word = [0; 8];
+    word.copy_from_slice(&start[32..40]);
+    let (headers, size, count) = (u64::from_le_bytes(word), half(54), half(56));
+    for n in 0..u64::from(count) {
+        let mut kind = [0; 4];
+        // An offset beyond the file is an error of reading; the kernel would not run it either.
+        file.seek(SeekFrom::Start(headers.saturating_add(n * u64::from(size))))?;
+        file.read_exact(&mut kind)?;
+        if u32::from_le_bytes(kind) == PT_INTERP {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// True where the kernel gives the program rights that the caller has not.
+fn gives_rights(file: &File, path: &Path) -> io::Result<bool> {
+    const SET_UID: u32 = 0o4000;
+    /// Without the permission to execute it, it means something else.
+    const SET_GID: u32 = 0o2010;
+    let (of_file, own) = (file.metadata()?, fs::metadata("/proc/self")?);
+    let is_other_user = of_file.mode() & SET_UID != 0 && of_file.uid() != own.uid();
+    let is_other_group = of_file.mode() & SET_GID == SET_GID && of_file.gid() != own.gid();
+    let mut capabilities = [0; 64];
+    let has_capabilities = own.uid() != 0
+        && rustix::fs::getxattr(path, "security.capability", &mut capabilities).is_ok();
+    Ok(is_other_user || is_other_group || has_capabilities)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A 64-bit program with one header of this kind, or a 32-bit one.
+    fn elf(class: u8, kind: u32) -> Vec<u8> {
+        let mut bytes = vec![0; 64 + 56];
+        bytes[..4].copy_from_slice(ELF_MAGIC);
+        bytes[4] = class;
+        bytes[32] = 64;
+        bytes[54] = 56;
+        bytes[56] = 1;
+        bytes[64..68].copy_from_slice(&kind.to_le_bytes());
+        bytes
+    }
+
+    fn file(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = folder.join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_program_without_a_loader_takes_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let fixed = file(folder.path(), "fixed", &elf(2, 1));
+        let loaded = file(folder.path(), "loaded", &elf(2, PT_INTERP));
+        let small = file(folder.path(), "small", &elf(1, PT_INTERP));
+        assert_eq!(takes_none(&fixed).unwrap(), Some(TakesNone::Static(fixed)));
+        assert_eq!(takes_none(&loaded).unwrap(), None);
+        assert_eq!(takes_none(&small).unwrap(), Some(TakesNone::Bits32(small)));
+        let this = std::env::current_exe().unwrap();
+        assert_eq!(takes_none(&this).unwrap(), None);
+    }
+
+    #[test]
+    fn a_script_is_as_its_interpreter() {
+        let folder = tempfile::tempdir().unwrap();
+        let fixed = file(folder.path(), "fixed", &elf(2, 1));
+        let line = format!("#! {} -x\nbody", fixed.display());
+        let first = file(folder.path(), "first", line.as_bytes());
+        let line = format!("#!{}\r\nbody", first.display());
+        let second = file(folder.path(), "second", line.as_bytes());
+        let expected = Some(TakesNone::Static(fixed));
+        assert_eq!(takes_none(&first).unwrap(), expected);
+        assert_eq!(takes_none(&second).unwrap(), expected);
+        let itself = folder.path().join("itself");
+        fs::write(&itself, format!("#!{}", itself.display())).unwrap();
+        assert_eq!(takes_none(&itself).unwrap(), None);
+        let text = file(folder.path(), "text", b"echo a script without a first line");
+        assert_eq!(takes_none(&text).unwrap(), None);
+    }
+
+    #[test]
+    fn a_program_with_rights_of_its_file_takes_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = file(folder.path(), "loaded", &elf(2, PT_INTERP));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
+        // It is ours: nothing is gained.
+        assert_eq!(takes_none(&path).unwrap(), None);
+        if std::os::unix::fs::chown(&path, Some(12_345), None).is_ok() {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
+            let expected = Some(TakesNone::Privileged(path.clone()));
+            assert_eq!(takes_none(&path).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn torn_files_are_errors_and_nothing_worse() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = elf(2, PT_INTERP);
+        for len in 0..whole.len() {
+            let path = file(folder.path(), "torn", &whole[..len]);
+            let _ = takes_none(&path);
+        }
+        let mut wild = whole;
+        wild[32..40].fill(0xff);
+        assert!(takes_none(&file(folder.path(), "wild", &wild)).is_err());
+    }
+}

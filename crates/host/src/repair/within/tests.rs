@@ -1,0 +1,191 @@
+//! Every call of a piece refused in turn, by every errno: the process runs on with the right bytes.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use super::{Merger, can_repair_itself};
+use crate::repair::{Hidden, Options, Owner};
+use crate::sys::calls::refusals::Refusals;
+use crate::sys::child;
+use crate::sys::pieces::Pieces;
+
+const PAGES: u64 = 14;
+/// What the kernel answers that has no time or no memory now.
+const PASSING: [i32; 4] = [libc::EAGAIN, libc::EBUSY, libc::ENOMEM, libc::EINTR];
+/// What it answers where something is not as we thought.
+const DEFINITE: [i32; 2] = [libc::EEXIST, libc::ENOENT];
+/// Longer than any of this takes.
+const LONG: Duration = Duration::from_secs(300);
+
+/// A thread that writes its own word of each page all the time; how often it found another one there.
+fn write_all(pieces: &Pieces, stop: &AtomicBool) -> u64 {
+    let mut mine = [0; PAGES as usize];
+    let mut lost = 0;
+    while !stop.load(SeqCst) {
+        for (page, mine) in (0..).zip(&mut mine) {
+            if Pieces::is_hole(page) {
+                continue;
+            }
+            lost += u64::from(pieces.read(page, 1) != *mine);
+            *mine += 1;
+            pieces.write(page, 1, *mine);
+        }
+    }
+    let found = (0..PAGES).map(|page| pieces.read(page, 1));
+    lost + found
+        .zip(mine)
+        .filter(|(found, mine)| found != mine)
+        .count() as u64
+}
+
+/// Whether a thread writes meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Writer {
+    Runs,
+    Rests,
+}
+
+/// Merges while calls are refused, and once more when none is. How many were refused, or what is wrong.
+fn merge(merger: &mut Merger, refusals: Refusals, writer: Writer) -> Result<u64, String> {
+    let pieces = Pieces::new(PAGES);
+    let stop = AtomicBool::new(false);
+    let (refused, lost) = thread::scope(|scope| {
+        let writes = || write_all(&pieces, &stop);
+        let writer = (writer == Writer::Runs).then(|| scope.spawn(writes));
+        refusals.begin();
+        // A list of mappings that cannot be read is an error, and changes nothing.
+        let _ = merger.merge(pieces.range());
+        let refused = refusals.end();
+        stop.store(true, SeqCst);
+        let lost = writer.map_or(Ok(0), |writer| writer.join());
+        (refused, lost.unwrap_or(u64::MAX))
+    });
+    let wrong = (0..PAGES).filter(|&page| {
+        let expected = if Pieces::is_hole(page) { 0 } else { page };
+        pieces.read(page, 0) != expected
+    });
+    let wrong = wrong.count();
+    if wrong > 0 || lost > 0 {
+        return Err(format!("{wrong} pages are wrong, {lost} words were lost"));
+    }
+    // What was left is as it was: nothing is watched, and all of it can be joined.
+    match merger.merge(pieces.range()) {
+        Ok(report) if report.after == 1 => Ok(refused),
+        Ok(report) => Err(format!("not joined afterwards: {report:?}")),
+        Err(error) => Err(format!("not joined afterwards: {error}")),
+    }
+}
+
+static ROUNDS: AtomicU64 = AtomicU64::new(0);
+
+/// Ends the process where nothing goes on any more.
+fn watch_over() {
+    thread::spawn(|| {
+        loop {
+            let before = ROUNDS.load(SeqCst);
+            thread::sleep(Duration::from_secs(60));
+            if ROUNDS.load(SeqCst) == before {
+                say(&format!("stuck in round {before}"));
+                child::end(9);
+            }
+        }
+    });
+}
+
+/// Not through the harness: this is another process than that of the test.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Refuses each call in turn, as `kinds` say. 0 where all was well.
+fn refuse_each(owner: Owner, writer: Writer, kinds: &[Refusals]) -> i32 {
+    watch_over();
+    let mut merger = match Merger::new(Options {
+        hidden: Hidden::Plain,
+        owner,
+        ..Options::default()
+    }) {
+        Ok(merger) => merger,
+        Err(error) => {
+            say(&error.to_string());
+            return 8;
+        }
+    };
+    let mut failures = 0;
+    for kind in kinds {
+        for before in 0.. {
+            let refusals = Refusals { before, ..*kind };
+            ROUNDS.fetch_add(1, SeqCst);
+            match merge(&mut merger, refusals, writer) {
+                Ok(0) => {
+                    say(&format!("{owner:?}, {kind:?}: {before} calls"));
+                    break;
+                }
+                Ok(_) => {}
+                Err(wrong) => {
+                    say(&format!("{owner:?}, {refusals:?}: {wrong}"));
+                    failures += 1;
+                }
+            }
+        }
+    }
+    i32::from(failures > 0)
+}
+
+fn each(errnos: &[i32], times: u32, by_half: bool) -> Vec<Refusals> {
+    let kind = |&errno| Refusals {
+        before: 0,
+        times,
+        errno,
+        by_half,
+    };
+    errnos.iter().map(kind).collect()
+}
+
+fn once() -> Vec<Refusals> {
+    [each(&PASSING, 1, false), each(&DEFINITE, 1, false)].concat()
+}
+
+/// Long enough that all who try again have to do so, some with a page away.
+fn often() -> Vec<Refusals> {
+    each(&PASSING, 60, false)
+}
+
+/// The kernel has begun with the call before it had no memory.
+fn by_half() -> Vec<Refusals> {
+    each(&[libc::ENOMEM, libc::EBUSY], 1, true)
+}
+
+fn all_is_well(body: fn() -> i32) {
+    if let Err(error) = can_repair_itself() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    assert_eq!(child::apart(LONG, body), Some(0));
+}
+
+#[test]
+fn a_refused_call_harms_nothing_where_the_caller_owns_the_range() {
+    all_is_well(|| refuse_each(Owner::Caller, Writer::Runs, &once()));
+}
+
+#[test]
+fn a_refused_call_harms_nothing_where_anybody_may_change_the_range() {
+    all_is_well(|| refuse_each(Owner::Anybody, Writer::Runs, &once()));
+}
+
+#[test]
+fn a_call_may_be_refused_for_long() {
+    all_is_well(|| refuse_each(Owner::Caller, Writer::Runs, &often()));
+    all_is_well(|| refuse_each(Owner::Anybody, Writer::Runs, &often()));
+}
+
+#[test]
+fn a_call_may_be_refused_when_half_of_it_is_done() {
+    // Where nobody is stopped, a thread that touched the piece in the moment when its mapping is gone would
+    // find none; all else is put right.
+    all_is_well(|| refuse_each(Owner::Caller, Writer::Rests, &by_half()));
+    all_is_well(|| refuse_each(Owner::Anybody, Writer::Runs, &by_half()));
+}

@@ -1,0 +1,75 @@
+//! Memory in many mappings that could be one, for tests of repairs.
+
+use std::ops::Range;
+use std::ptr;
+
+const PAGE: u64 = 4096;
+
+/// Pages that were committed every other one first, so that they are in many mappings, between two that
+/// nobody may touch. Some hold nothing. Unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    base: u64,
+    pages: u64,
+}
+
+impl Pieces {
+    /// `pages` pages; the first word of each that is filled is its number.
+    pub(crate) fn new(pages: u64) -> Pieces {
+        let len = (pages + 2) * PAGE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
+        let base =
+            unsafe { libc::mmap(ptr::null_mut(), len as usize, libc::PROT_NONE, flags, -1, 0) };
+        assert_ne!(base, libc::MAP_FAILED);
+        let pieces = Pieces {
+            base: base as u64 + PAGE,
+            pages,
+        };
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        for page in (0..pages).step_by(2).chain((1..pages).step_by(2)) {
+            let at = pieces.at(page, 0).cast();
+            // SAFETY: within the mapping that we have just made and that nobody else knows.
+            assert_eq!(unsafe { libc::mprotect(at, PAGE as usize, access) }, 0);
+            if !Self::is_hole(page) {
+                pieces.write(page, 0, page);
+            }
+        }
+        pieces
+    }
+
+    /// Where they are.
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.base..self.base + self.pages * PAGE
+    }
+
+    /// Whether a page holds nothing at first.
+    pub(crate) fn is_hole(page: u64) -> bool {
+        page % 5 == 4
+    }
+
+    fn at(&self, page: u64, word: u64) -> *mut u64 {
+        assert!(page < self.pages && word < PAGE / 8);
+        (self.base + page * PAGE + word * 8) as *mut u64
+    }
+
+    /// Reads a word of a page.
+    pub(crate) fn read(&self, page: u64, word: u64) -> u64 {
+        // SAFETY: within the mapping, which is there as long as `self` is.
+        unsafe { ptr::read_volatile(self.at(page, word)) }
+    }
+
+    /// Writes a word of a page.
+    pub(crate) fn write(&self, page: u64, word: u64, value: u64) {
+        // SAFETY: as above; each thread of a test has its own word.
+        unsafe { ptr::write_volatile(self.at(page, word), value) };
+    }
+}
+
+impl Drop for Pieces {
+    fn drop(&mut self) {
+        let (start, len) = (self.base - PAGE, (self.pages + 2) * PAGE);
+        // SAFETY: what `new` mapped, of which nothing is borrowed any more.
+        unsafe { libc::munmap(start as *mut _, len as usize) };
+    }
+}

@@ -26,6 +26,7 @@ mod program;
 use std::fs::File;
 use std::io::{self, Read};
 
+use crate::rights::{self, Capability};
 use vmarea_trace::event::MmInfo;
 
 use crate::sys::btf::{Btf, BtfError};
@@ -180,7 +181,10 @@ pub enum ViewError {
     #[error("{BTF_PATH}: {0}")]
     BadBtf(String),
     /// Not permitted.
-    #[error("no permission to look into the kernel: needs CAP_BPF and CAP_PERFMON (run as root)")]
+    #[error(
+        "no permission to look into the kernel: needs CAP_BPF and CAP_PERFMON ({})",
+        rights::remedy(&[Capability::Bpf, Capability::Perfmon])
+    )]
     Permission,
     /// The kernel lacks something; what it is.
     #[error("the kernel is too old or was built without it: {0} (Linux 5.8 or later is needed)")]

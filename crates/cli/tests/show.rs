@@ -109,9 +109,9 @@ fn the_demonstration_is_the_same_graph_twice() {
     assert_eq!(said.contains("isomorphic"), permitted, "{said}");
     assert!(!said.contains("not isomorphic"), "{said}");
     assert_eq!(said.contains("CAP_BPF"), !permitted, "{said}");
-    let dot = data(&["show", "graph", "--demo", "--dot"]);
+    let dot = data(&["show", "graph", "--demo", "--dot", "-"]);
     assert!(dot.starts_with("digraph ") && dot.ends_with("}\n"));
-    let svg = data(&["show", "graph", "--demo", "--svg"]);
+    let svg = data(&["show", "graph", "--demo", "--svg", "-"]);
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
 }
 
@@ -154,7 +154,7 @@ fn who_cannot_be_shown_is_named() {
 
 #[test]
 fn wrong_usage_is_refused() {
-    let two = complaint(&["show", "graph", "--demo", "--svg", "--dot"], 2);
+    let two = complaint(&["show", "graph", "--demo", "--svg", "-", "--dot", "-"], 2);
     assert!(two.contains("standard output"), "{two}");
     for arguments in [
         &["show", "maps"][..],

@@ -206,7 +206,7 @@ class Result:
 
     def number(self, key):
         report = self.report or {}
-        return report.get(key, report.get("verify", {}).get(key, 0))
+        return {**report, **report.get("verify", {})}.get(key, 0)
 
     @property
     def differences(self):

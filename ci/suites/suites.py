@@ -168,9 +168,11 @@ def say(result, exceptions):
         print(f"      ended with {result.recorded}, natively with {' / '.join(map(str, result.native))}")
     if result.differences:
         print(f"      {result.differences} differences")
-        for key, value in ((result.report or {}).get("first_difference") or {}).items():
-            if value is not None:
-                print(f"        {key}: {value}")
+        for group in result.report["differences"]:
+            print(f"      {group['count']} × {group['cause']}")
+            for key, value in (group["shown"] or [{}])[0].items():
+                if value is not None and key != "cause":
+                    print(f"        {key}: {value}")
     sys.stdout.flush()
 
 

@@ -30,8 +30,8 @@ SETTINGS = (
     "/sys/kernel/mm/transparent_hugepage/*",
     "/sys/kernel/mm/transparent_hugepage/*/*",
 )
-# Written to for an effect, or no setting at all.
-NO_SETTING = {"compact_memory", "drop_caches", "stat_refresh", "nr_hugepages_mempolicy"}
+# Written to for an effect, or no setting at all; the kernel sets the last by itself until somebody has.
+NO_SETTING = {"compact_memory", "drop_caches", "stat_refresh", "nr_hugepages_mempolicy", "min_free_kbytes"}
 
 # The part of the memory below which a run is ended.
 MEMORY_LEFT = 1 / 12

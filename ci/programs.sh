@@ -3,6 +3,8 @@
 # kernel: as root no difference and nothing undecided, as an ordinary user no difference. Prints one
 # row per program and user. Whoever is not root gets the ordinary user's rows alone.
 # usage: ci/programs.sh [--user root|nobody] [PROGRAM...]     ci/programs.sh --list
+#        ci/programs.sh --large     the programs that take minutes, or large packages: a browser, a database,
+#                                   machines and sanitizers; no gate runs them
 #        VMAREA=path/of/vmarea takes that binary instead of building one
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,6 +12,7 @@ top=$PWD
 
 all=(python cow-children edges threads-c threads-python gcc make redis node pipeline static
     stress-mmap stress-brk stress-mremap stress-mprotect stress-mlock stress-fork)
+large=(chromium postgres zgc goroutines asan qemu)
 
 # Sets `command` for one program. All of them run in a directory that they may write to, with
 # $programs (the sources) and $built (what was made from them) readable.
@@ -26,9 +29,23 @@ command_of() {
     node) command=(node "$programs/workers.js") ;;
     pipeline) command=(sh -c 'seq 200000 | tr 0-4 5-9 | sort -n | uniq -c | wc -l') ;;
     static) command=("$built/static") ;;
+    chromium)
+        # Root has no sandbox of its own to give away, and the other user is not asked for one either.
+        command=(chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "--user-data-dir=$PWD/profile"
+            --virtual-time-budget=5000 --dump-dom "file://$programs/page.html")
+        ;;
+    postgres) command=("$programs/postgres.sh") ;;
+    zgc) command=(java -XX:+UseZGC -Xmx256m "$programs/garbage.java") ;;
+    goroutines) command=("$built/goroutines") ;;
+    # Its look for leaks is a tracer of its own, which a recorded program cannot have.
+    asan) command=(env ASAN_OPTIONS=detect_leaks=0 "$built/sanitized") ;;
+    qemu)
+        command=(sh -c '"$@"; test $? = 33' sh qemu-system-x86_64 -accel tcg -display none -no-reboot -m 64
+            -device isa-debug-exit,iobase=0xf4 -drive "file=$built/boot.img,format=raw,snapshot=on")
+        ;;
     stress-*) command=(stress-ng "--${1#stress-}" 1 --timeout 5s) ;;
     *)
-        echo "programs: no program '$1': one of ${all[*]}" >&2
+        echo "programs: no program '$1': one of ${all[*]} ${large[*]}" >&2
         exit 2
         ;;
     esac
@@ -40,9 +57,10 @@ chosen=()
 while (($#)); do
     case $1 in
     --list)
-        printf '%s\n' "${all[@]}"
+        printf '%s\n' "${all[@]}" "${large[@]}"
         exit
         ;;
+    --large) chosen+=("${large[@]}") ;;
     --user)
         who_of_all=("$2")
         shift
@@ -59,7 +77,18 @@ chmod 755 "$room"
 programs=$room/programs built=$room/built
 for name in "${chosen[@]}"; do command_of "$name"; done
 
-ci/install.sh
+# Packages of the programs that not every check needs.
+packages=()
+for name in "${chosen[@]}"; do
+    case $name in
+    chromium) packages+=(chromium) ;;
+    postgres) packages+=(postgresql) ;;
+    zgc) packages+=(default-jdk-headless) ;;
+    goroutines) packages+=(golang-go) ;;
+    qemu) packages+=(qemu-system-x86) ;;
+    esac
+done
+PACKAGES="${packages[*]}" ci/install.sh
 if [[ -z ${VMAREA-} ]]; then
     cargo build --release --locked --quiet -p vmarea-cli
     VMAREA=${CARGO_TARGET_DIR:-target}/release/vmarea
@@ -72,6 +101,13 @@ gcc -O2 -o "$built/edges" "$programs/edges.c"
 gcc -O2 -pthread -o "$built/threads" "$programs/threads.c"
 gcc -O2 -static -o "$built/static" "$programs/static.c"
 python3 "$programs/big_c.py" >"$built/big.c"
+for name in "${chosen[@]}"; do
+    case $name in
+    goroutines) GOCACHE=$room/go-cache GO111MODULE=off go build -o "$built/goroutines" "$programs/goroutines.go" ;;
+    asan) gcc -O1 -g -fsanitize=address -pthread -o "$built/sanitized" "$programs/sanitized.c" ;;
+    qemu) python3 "$programs/boot_sector.py" >"$built/boot.img" ;;
+    esac
+done
 chmod -R a+rX "$programs" "$built" "$room/vmarea"
 
 # Debian's own programs first, whatever else the caller's PATH offers.

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write};
 const EVERYWHERE: &str = "Options of every command";
 
 /// Options that every command has.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct ConsoleArgs {
     /// When to colour the output; NO_COLOR is honoured under `auto`
     #[arg(long, value_name = "WHEN", default_value = "auto", global = true, help_heading = EVERYWHERE)]
@@ -24,9 +24,10 @@ pub struct ConsoleArgs {
 }
 
 /// When to do what depends on a terminal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub enum When {
     /// Where the output is a terminal
+    #[default]
     Auto,
     /// In any case
     Always,

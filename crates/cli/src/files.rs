@@ -8,9 +8,9 @@
 use crate::console::Console;
 use crate::exit::Result;
 use anyhow::Context;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempPath;
 
@@ -47,15 +47,7 @@ impl Draft {
                     Some(parent) if parent != Path::new("") => parent,
                     _ => Path::new("."),
                 };
-                let beside = tempfile::Builder::new()
-                    .prefix(".vmarea-")
-                    .permissions(Permissions::from_mode(0o666))
-                    .tempfile_in(folder)
-                    // The message would name the temporary path.
-                    .map_err(|error| io::Error::from(error.kind()))
-                    .with_context(cannot)?;
-                let (file, name) = beside.into_parts();
-                Place::Beside(file, Some(name))
+                Place::Beside(beside(folder).with_context(cannot)?)
             }
         };
         Ok(Self {
@@ -118,6 +110,25 @@ impl Draft {
             .with_context(|| format!("cannot create {}", self.path.display()))?;
         Ok(())
     }
+}
+
+/// A file in `folder` that has no name of its own yet.
+///
+/// # Errors
+/// As the kernel says it: what `tempfile` gives names the temporary path as well.
+fn beside(folder: &Path) -> io::Result<NamedTempFile> {
+    let mut said = None;
+    let create = |path: &Path| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o666);
+        let created = options.open(path);
+        said = created.as_ref().err().and_then(io::Error::raw_os_error);
+        created
+    };
+    let made = tempfile::Builder::new()
+        .prefix(".vmarea-")
+        .make_in(folder, create);
+    made.map_err(|error| said.map_or(error, io::Error::from_raw_os_error))
 }
 
 #[cfg(test)]

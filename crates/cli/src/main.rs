@@ -17,7 +17,10 @@ mod table;
 
 use crate::command::Command;
 use crate::console::{Console, ConsoleArgs};
+use crate::exit::Failure;
+use anyhow::anyhow;
 use clap::Parser;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Linux's virtual memory areas, outside of Linux.
@@ -36,11 +39,26 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(answer) => return say(&answer),
+    };
     let console = Console::new(&arguments.console);
     match arguments.command.run(&console) {
         Ok(exit) => exit.into(),
         Err(failure) => failure.report(&console),
+    }
+}
+
+/// Prints help, the version, or what is wrong with the arguments.
+fn say(answer: &clap::Error) -> ExitCode {
+    let said = answer.print().and_then(|()| io::stdout().flush());
+    match said {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Failure::from(anyhow!(error).context("cannot write to standard output"))
+                .report(&Console::new(&ConsoleArgs::default()))
+        }
+        _ => ExitCode::from(answer.exit_code() as u8),
     }
 }
 

@@ -34,11 +34,12 @@ impl FromStr for Target {
     }
 }
 
-/// `--json` of a command that takes no other argument which could be mistaken for its file.
+/// `--json`, which every command takes in this one form: with its file always, so that no other argument
+/// can be mistaken for it.
 #[derive(Debug, Args)]
 pub struct JsonArg {
-    /// Write the result as JSON to FILE, or instead of the text to standard output
-    #[arg(long, value_name = "FILE|-", num_args = 0..=1, default_missing_value = "-")]
+    /// Write the result as JSON to FILE, or with `-` to standard output in place of the text
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<Target>,
 }
 

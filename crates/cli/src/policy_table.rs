@@ -52,15 +52,36 @@ pub fn write(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     } else if verify.differences == 0 {
         writeln!(out, "{GOOD}equal to the kernel{PLAIN}: 0 differences")
     } else {
-        if let Some(first) = &report.first_difference {
-            writeln!(out, "{first}")?;
-        }
-        writeln!(
-            out,
-            "{BAD}{} differences{PLAIN} from the kernel",
-            count(verify.differences)
-        )
+        differences(out, report)
     }
+}
+
+/// The differences by their causes, those that appeared first first.
+fn differences(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+    for group in &report.differences {
+        writeln!(out, "{} × {}", count(group.count), group.cause)?;
+        for difference in &group.shown {
+            writeln!(out, "  {}", difference.to_string().replace('\n', "\n  "))?;
+        }
+    }
+    let all = report.verify.differences;
+    write!(out, "{BAD}{} difference{}{PLAIN}", count(all), plural(all))?;
+    let causes = report.differences.len() as u64;
+    write!(
+        out,
+        " from the kernel, of {} cause{}",
+        count(causes),
+        plural(causes)
+    )?;
+    let shown: usize = report.differences.iter().map(|g| g.shown.len()).sum();
+    if (shown as u64) < all {
+        write!(out, "; --differences all shows each")?;
+    }
+    writeln!(out)
+}
+
+fn plural(n: u64) -> &'static str {
+    if n == 1 { "" } else { "s" }
 }
 
 // Taken out by the stream where colour is not wanted.

@@ -16,7 +16,7 @@ const N: u64 = 2_200;
 /// What is said of the process.
 fn explained(pid: i32) -> serde_json::Value {
     let mut command = Command::new(VMAREA);
-    command.args(["explain", "--json", "-p", &pid.to_string()]);
+    command.args(["explain", "--json", "-", "-p", &pid.to_string()]);
     let output = leash::output(&mut command).unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     serde_json::from_slice(&output.stdout).expect("JSON alone")

@@ -59,8 +59,14 @@ impl Recording {
 
 /// Exit status and report.
 fn replay(trace: &Path) -> (Option<i32>, Value) {
+    replay_with(&[], trace)
+}
+
+/// The same with options.
+fn replay_with(options: &[&str], trace: &Path) -> (Option<i32>, Value) {
     let output = Command::new(env!("CARGO_BIN_EXE_vmarea"))
         .args(["replay", "--json", "-"])
+        .args(options)
         .arg(trace)
         .output()
         .unwrap();
@@ -176,4 +182,83 @@ fn a_changed_page_offset_or_anon_vma_is_a_difference() {
         });
         assert_eq!(status, Some(3), "{what}: {report:#}");
     }
+}
+
+/// The groups of a report, and how many differences each shows.
+fn groups(report: &Value) -> Vec<(String, u64, usize)> {
+    let groups = report["differences"].as_array().unwrap().iter();
+    let one = |group: &Value| {
+        let shown = group["shown"].as_array().unwrap().len();
+        let cause = group["cause"].as_str().unwrap().to_owned();
+        (cause, group["count"].as_u64().unwrap(), shown)
+    };
+    groups.map(one).collect()
+}
+
+#[test]
+fn all_differences_are_shown_on_demand_by_their_causes_with_the_call_before() {
+    const MPROTECT: u32 = 10;
+    let recording = Recording::new();
+    let mut changed = 0;
+    let (_, first) = recording.replay_changed(|event| {
+        if let Event::Call(call) = event
+            && call.nr == MPROTECT
+            && call.ret == 0
+        {
+            call.ret = -12;
+            changed += 1;
+        }
+    });
+    assert!(changed > 1, "the loader protects what it has relocated");
+    let cause = "mprotect: ENOMEM in the kernel, success in ours".to_owned();
+    assert_eq!(groups(&first), [(cause.clone(), changed, 1)]);
+    let shown = &first["differences"][0]["shown"][0];
+    assert_eq!(*shown, first["first_difference"]);
+    assert!(
+        shown["call"].as_str().unwrap().starts_with("mprotect("),
+        "{shown}"
+    );
+    assert!(
+        shown["call_before"].as_str().unwrap().contains(") = "),
+        "{shown}"
+    );
+    assert!(shown["event"].as_u64() > Some(1), "{shown}");
+
+    let trace = recording.path("changed");
+    let (_, all) = replay_with(&["--differences", "all"], &trace);
+    assert_eq!(groups(&all), [(cause.clone(), changed, changed as usize)]);
+    let (_, none) = replay_with(&["--differences", "0"], &trace);
+    assert_eq!(groups(&none), [(cause.clone(), changed, 0)]);
+
+    let text = Command::new(env!("CARGO_BIN_EXE_vmarea"))
+        .args(["replay", "--differences", "all"])
+        .arg(&trace)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains(&format!("{changed} × {cause}")), "{text}");
+    assert_eq!(
+        text.matches("  call     mprotect(").count(),
+        changed as usize,
+        "{text}"
+    );
+    assert!(text.contains("before   "), "{text}");
+}
+
+#[test]
+fn a_list_that_differs_blames_no_call() {
+    let (_, report) = Recording::new().replay_changed(|event| {
+        if let Event::Snapshot(snapshot) = event
+            && snapshot.reason == Reason::Exit
+        {
+            snapshot.vmas[0].perms.write = !snapshot.vmas[0].perms.write;
+        }
+    });
+    let first = &report["first_difference"];
+    assert_eq!(first["cause"], "permissions differ", "{first}");
+    assert!(first["call"].is_null(), "{first}");
+    assert!(
+        first["list_read_after"].as_str().unwrap().contains('('),
+        "{first}"
+    );
 }

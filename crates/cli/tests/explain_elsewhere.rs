@@ -31,7 +31,7 @@ fn top_counts_what_it_may_not_look_into() {
         return;
     };
     let cat = Idle::cat();
-    let output = nobody.vmarea(&["top", "--once", "-n", "0", "--json"]);
+    let output = nobody.vmarea(&["top", "--once", "-n", "0", "--json", "-"]);
     let look: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
     let pid = cat.0.id();
     drop(cat);
@@ -75,7 +75,7 @@ fn the_list_of_another_namespace_is_not_mixed_with_a_view_of_this_one() {
     // Its number means nobody, or somebody else, where the command runs.
     let cat = Idle::cat();
     let pid = cat.pid();
-    let output = in_namespace(&[], r#""$0" explain --json -p "$1""#, &pid);
+    let output = in_namespace(&[], r#""$0" explain --json - -p "$1""#, &pid);
     drop(cat);
     let Some(output) = output else { return };
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -92,7 +92,7 @@ fn a_process_that_ends_midway_has_ended() {
         let mut child = Idle::cat();
         let mut explain = Command::new(VMAREA);
         explain
-            .args(["explain", "--all", "--json", "-p", &child.pid()])
+            .args(["explain", "--all", "--json", "-", "-p", &child.pid()])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let explain = Leashed::start(&mut explain).unwrap();

@@ -130,6 +130,7 @@ fn a_dry_run_changes_nothing_and_a_merge_no_byte() {
         "--journal",
         &journal,
         "--json",
+        "-",
     ];
     let said = |output: &Output| -> serde_json::Value {
         assert_eq!(output.status.code(), Some(0), "{output:?}");

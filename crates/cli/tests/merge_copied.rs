@@ -101,7 +101,7 @@ impl Heap {
     fn try_merge(&self, more: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vmarea"));
         command.args(["merge", "-p", &self.child.id().to_string()]);
-        command.args(["--range", &self.range, "--by", "copy", "--json"]);
+        command.args(["--range", &self.range, "--by", "copy", "--json", "-"]);
         command.args(["--max-pause", "1s", "--journal"]);
         command.arg(self.journals.path().join("journals"));
         leash::output(command.args(more)).expect("the binary was built")

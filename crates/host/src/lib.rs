@@ -14,6 +14,7 @@ pub mod oracle;
 pub mod processes;
 pub mod record;
 pub mod repair;
+pub mod rights;
 pub mod samples;
 #[allow(unsafe_code)]
 mod sys;

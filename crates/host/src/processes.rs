@@ -116,6 +116,11 @@ fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
+/// True where `/proc` shows processes: not where nothing is mounted there, or something else.
+pub fn are_shown() -> bool {
+    fs::metadata("/proc/self/status").is_ok()
+}
+
 /// Numbers of all processes (thread groups) in this pid namespace, unordered.
 ///
 /// # Errors

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use vmarea_trace::event::{FaultSource, Nanos};
 
+use crate::rights::{self, Capability};
 use crate::sys::perf::{Begin, Event, What};
 use crate::sys::ring::Ring;
 use record::Decoder;
@@ -124,7 +125,8 @@ pub enum SamplesError {
     /// Not permitted.
     #[error(
         "no permission to record page faults (kernel.perf_event_paranoid is {paranoid}): \
-         run as root, give CAP_PERFMON, or set it to 2 or less"
+         needs CAP_PERFMON ({}), or a value of 2 or less",
+        rights::remedy(&[Capability::Perfmon])
     )]
     Permission {
         /// What `kernel.perf_event_paranoid` says, or `unknown`.

@@ -26,6 +26,7 @@ mod program;
 use std::fs::File;
 use std::io::{self, Read};
 
+use crate::rights::{self, Capability};
 use vmarea_trace::event::MmInfo;
 
 use crate::sys::btf::{Btf, BtfError};
@@ -181,8 +182,8 @@ pub enum ViewError {
     BadBtf(String),
     /// Not permitted.
     #[error(
-        "no permission to look into the kernel: needs CAP_BPF and CAP_PERFMON{}",
-        crate::processes::run_as_root()
+        "no permission to look into the kernel: needs CAP_BPF and CAP_PERFMON ({})",
+        rights::remedy(&[Capability::Bpf, Capability::Perfmon])
     )]
     Permission,
     /// The kernel lacks something; what it is.

@@ -132,7 +132,7 @@ impl Conform {
                     let names: Vec<_> = Policy::PRESETS.iter().map(|p| p.name).collect();
                     let known = names.join(", ");
                     let wrong = anyhow::anyhow!("no profile {:?}: one of {known}", self.profile);
-                    Failure::new(Status::Error, wrong)
+                    Failure::new(Status::Usage, wrong)
                 })?;
             return Ok(on_kernel(policy, kernel));
         }

@@ -122,8 +122,8 @@ impl FromStr for Threshold {
         match text.strip_suffix('%') {
             Some(percent) => {
                 let percent: f64 = percent.trim().parse().map_err(|_| wrong())?;
-                if !percent.is_finite() || percent < 0.0 {
-                    return Err(wrong());
+                if !(0.0..=100.0).contains(&percent) {
+                    bail!("a part of the limit is between 0% and 100%");
                 }
                 Ok(Self::Percent(percent))
             }
@@ -142,6 +142,11 @@ impl Threshold {
 }
 
 impl Explain {
+    /// A pasted list is explained.
+    pub(super) fn reads_a_file(&self) -> bool {
+        self.from.is_some()
+    }
+
     pub(super) fn run(&self, console: &Console) -> Result {
         let outputs = self.json.open()?;
         let report = if self.command.is_empty() {

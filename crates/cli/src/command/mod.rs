@@ -18,7 +18,9 @@ pub(crate) use top::summary as top_summary;
 
 use crate::console::Console;
 use crate::exit::Result;
+use anyhow::anyhow;
 use clap::Subcommand;
+use vmarea_host::processes;
 
 /// What to do. The help of a command is the doc of its arguments: one here would hide all but its
 /// first line.
@@ -48,6 +50,10 @@ impl Command {
     /// # Errors
     /// Where it could not be done; the failure knows its exit status.
     pub fn run(&self, console: &Console) -> Result {
+        if self.looks_at_processes() && !processes::are_shown() {
+            let how = "mount it: mount -t proc proc /proc";
+            return Err(anyhow!("/proc shows no processes: {how}").into());
+        }
         match self {
             Self::Run(run) => run.run(console),
             Self::Record(record) => record.run(console),
@@ -59,6 +65,18 @@ impl Command {
             Self::Top(top) => top.run(console),
             Self::Bench(bench) => bench.run(console),
             Self::Trace(trace) => trace.run(console),
+        }
+    }
+
+    /// What reads files alone works without `/proc`.
+    fn looks_at_processes(&self) -> bool {
+        match self {
+            Self::Run(_) | Self::Record(_) | Self::Conform(_) | Self::Merge(_) | Self::Top(_) => {
+                true
+            }
+            Self::Explain(explain) => !explain.reads_a_file(),
+            Self::Show(show) => !show.reads_a_file(),
+            Self::Replay(_) | Self::Bench(_) | Self::Trace(_) => false,
         }
     }
 }

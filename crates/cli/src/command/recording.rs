@@ -65,18 +65,35 @@ pub fn record(
     let mut meter = Meter::beside_program(console, "recording");
     let outcome = record::record(&options, sink, &mut |progress| match progress {
         Progress::Counts(counts) => meter.at(counts.events, || in_words(&counts)),
-        Progress::CommandEnded { left, .. } if left > 0 => {
-            console.note(&format!(
-                "the command has ended; waiting for {left} threads that it left"
-            ));
-        }
+        Progress::CommandEnded { left, .. } => console.note(&waiting(&left)),
         // Remarks are said later, when they interrupt no program: the outcome has them as well.
-        Progress::CommandEnded { .. } | Progress::Note(_) => {}
+        Progress::Note(_) => {}
     });
     drop(meter);
     let outcome = outcome.map_err(failure)?;
     console.note(&format!("recorded {}", in_words(&outcome.counts)));
     Ok(outcome)
+}
+
+/// Says for whom the recording waits, and how to end that.
+fn waiting(left: &[i32]) -> String {
+    const NAMED: usize = 8;
+    let named: Vec<_> = left.iter().take(NAMED).map(i32::to_string).collect();
+    let others = match left.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let processes = if left.len() == 1 {
+        "process"
+    } else {
+        "processes"
+    };
+    format!(
+        "the command has ended; waiting for {processes} {}{others} that it left: SIGTERM to vmarea \
+         (kill {}) is passed on to them",
+        named.join(", "),
+        std::process::id()
+    )
 }
 
 fn failure(error: RecordError) -> Failure {

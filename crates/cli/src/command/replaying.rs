@@ -2,7 +2,7 @@
 
 use crate::console::{Console, count};
 use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::{Outputs, Target};
+use crate::outputs::{JsonArg, Outputs};
 use crate::policy_table;
 use crate::progress::Meter;
 use anyhow::anyhow;
@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::rc::Rc;
-use vmarea_lab::replay::{Options, PolicyName, Replayer, Report};
+use vmarea_lab::replay::{Options, PolicyName, Replayer, Report, Shown};
 use vmarea_trace::{Error as TraceError, Reader};
 
 /// Under which rules to replay, and where the result goes.
@@ -22,9 +22,13 @@ pub struct ReplayingArgs {
     #[arg(long = "policy", value_name = "POLICY", default_values = ["linux", "linux-5.10", "thesis", "vmarea"])]
     policies: Vec<PolicyName>,
 
-    /// Write the result as JSON to FILE, or instead of the table to standard output with `-`
-    #[arg(long, value_name = "FILE|-")]
-    json: Option<Target>,
+    #[command(flatten)]
+    json: JsonArg,
+
+    /// Show N differences of each cause, or all of them, in the text and in the JSON. Each comes with
+    /// the call before it
+    #[arg(long, value_name = "N|all", default_value = "1")]
+    differences: Shown,
 }
 
 impl ReplayingArgs {
@@ -39,6 +43,7 @@ impl ReplayingArgs {
         let mut reader = Reader::new(Counting(trace, Rc::clone(&position)))?;
         let options = Options {
             policies: self.policies.clone(),
+            shown: self.differences,
             ..Options::default()
         };
         let mut replayer = Replayer::new(reader.header(), &options)?;
@@ -79,7 +84,7 @@ impl ReplayingArgs {
     /// # Errors
     /// Where nothing can be created there.
     pub fn outputs(&self) -> Result<Outputs> {
-        Outputs::open(self.json.as_ref())
+        self.json.open()
     }
 
     /// Prints the report as it was asked for and gives the verdict.

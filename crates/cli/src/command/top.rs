@@ -3,12 +3,12 @@
 use crate::console::{Console, count};
 use crate::dashboard;
 use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::{Output, Target};
+use crate::outputs::{JsonArg, Output, Target};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
-use vmarea_host::processes::run_as_root;
+use vmarea_host::rights::{self, Capability};
 use vmarea_lab::explain::rows::Table;
 use vmarea_lab::top::{Look, Sampler, openmetrics};
 
@@ -18,7 +18,7 @@ use vmarea_lab::top::{Look, Sampler, openmetrics};
 /// joined is an estimate from these lists; `vmarea explain -p PID` tells more.
 #[derive(Debug, Args)]
 pub struct Top {
-    /// Look once and end
+    /// Look once and end; without it --json writes a line for each look
     #[arg(long)]
     once: bool,
 
@@ -30,9 +30,8 @@ pub struct Top {
     #[arg(short = 'n', long, value_name = "N", default_value = "40")]
     processes: usize,
 
-    /// Write JSON to FILE, or to standard output; without --once a line for each look
-    #[arg(long, value_name = "FILE|-", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<Target>,
+    #[command(flatten)]
+    json: JsonArg,
 
     /// Write OpenMetrics text to FILE at each look, for the textfile collector of Prometheus' node
     /// exporter; the file is replaced as a whole
@@ -51,7 +50,7 @@ fn interval(text: &str) -> std::result::Result<Duration, String> {
 impl Top {
     pub(super) fn run(&self, console: &Console) -> Result {
         let mut sampler = Sampler::default();
-        let quiet = self.json.is_some() || self.openmetrics.is_some();
+        let quiet = self.json.json.is_some() || self.openmetrics.is_some();
         if !self.once && !quiet {
             if !io::stdout().is_terminal() {
                 let no_terminal = anyhow!("standard output is no terminal: use --once");
@@ -74,7 +73,7 @@ impl Top {
         if self.processes > 0 {
             look.rows.truncate(self.processes);
         }
-        if let Some(target) = &self.json {
+        if let Some(target) = &self.json.json {
             return Output::open(target)?.write_json(console, &look);
         }
         match &self.openmetrics {
@@ -122,12 +121,9 @@ pub(crate) fn summary(look: &Look) -> String {
     );
     if look.unreadable > 0 {
         text += &format!(
-            "; of others, that may not be read: {}{}",
+            "; of others, that may not be read: {} ({})",
             count(look.unreadable),
-            match run_as_root() {
-                "" => " (needs CAP_SYS_PTRACE)",
-                hint => hint,
-            }
+            rights::remedy(&[Capability::SysPtrace])
         );
     }
     text

@@ -169,13 +169,13 @@ pub enum Progress {
     Counts(Counts),
     /// A remark for people, which is in the trace as well.
     Note(String),
-    /// The command has ended with this wait status, and left this many threads running, for
-    /// which the recording waits.
+    /// The command has ended with this wait status, and left these processes running, for which
+    /// the recording waits.
     CommandEnded {
         /// As `wait4` gives it.
         status: i32,
-        /// Threads that run on.
-        left: usize,
+        /// Processes that run on.
+        left: Vec<i32>,
     },
 }
 

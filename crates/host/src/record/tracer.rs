@@ -309,8 +309,10 @@ impl<'a> Tracer<'a> {
     }
 
     pub(super) fn tell_command_ended(&mut self, status: i32) {
-        let left = self.tasks.len();
-        if left != 0 {
+        let mut left: Vec<i32> = self.tasks.values().map(|task| task.pid).collect();
+        left.sort_unstable();
+        left.dedup();
+        if !left.is_empty() {
             (self.progress)(Progress::CommandEnded { status, left });
         }
     }

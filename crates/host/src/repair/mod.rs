@@ -38,6 +38,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use crate::rights::{self, Capability};
 use vmarea::vma::merge::Refusal;
 
 pub use crate::sys::own::NoSignals;
@@ -290,9 +291,9 @@ pub enum RepairError {
     },
     /// It may not be traced.
     #[error(
-        "no permission to trace process {0}: needs CAP_SYS_PTRACE{as_root}, or the same user \
+        "no permission to trace process {}: needs CAP_SYS_PTRACE ({}), or the same user \
          where kernel.yama.ptrace_scope is 0",
-        as_root = crate::processes::run_as_root()
+        .0, rights::remedy(&[Capability::SysPtrace])
     )]
     Forbidden(i32),
     /// A program of another kind.

@@ -20,7 +20,7 @@ mod rights;
 pub mod verify;
 pub mod world;
 
-pub use report::{Difference, PolicyReport, Report, Verify};
+pub use report::{Difference, Group, PolicyReport, Report, Shown, Verify};
 
 use action::{Action, Files};
 use rights::Rights;
@@ -40,14 +40,23 @@ impl FromStr for PolicyName {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        if Policy::by_name(name).is_some() {
-            return Ok(PolicyName(name.to_owned()));
+        let name_of = PolicyName(name.to_owned());
+        if name_of.policy().is_some() {
+            return Ok(name_of);
         }
         let known: Vec<_> = Policy::PRESETS.iter().map(|p| p.name).collect();
         Err(format!(
-            "there is no policy {name}: use one of {}",
+            "there is no policy {name}: use one of {}, or linux-MAJOR.MINOR",
             known.join(", ")
         ))
+    }
+}
+
+impl PolicyName {
+    /// The policy of that name, with a remark where it is that of another version of Linux.
+    fn policy(&self) -> Option<(Policy, Option<String>)> {
+        let preset = Policy::by_name(&self.0).map(|policy| (policy, None));
+        preset.or_else(|| machine::policy_of_version(&self.0))
     }
 }
 
@@ -64,6 +73,8 @@ pub struct Options {
     pub policies: Vec<PolicyName>,
     /// Check every invariant of the core after each event (slow).
     pub validate: bool,
+    /// How many differences of each cause the report keeps.
+    pub shown: Shown,
 }
 
 /// Why a trace cannot be replayed.
@@ -112,6 +123,8 @@ pub(crate) struct Known {
     pub(crate) deferred: Vec<(Action, Call)>,
     /// The last call, for reports.
     pub(crate) last_call: Option<Call>,
+    /// The one before it.
+    pub(crate) call_before: Option<Call>,
 }
 
 impl Known {
@@ -125,6 +138,7 @@ impl Known {
             unordered: self.unordered,
             deferred: Vec::new(),
             last_call: None,
+            call_before: None,
         }
     }
 }
@@ -138,6 +152,7 @@ pub struct Replayer {
     faults: FaultSource,
     report: Report,
     validate: bool,
+    shown: Shown,
     /// Samples have been lost somewhere.
     lossy: bool,
     counterfactual: counterfactual::Shared,
@@ -161,10 +176,12 @@ impl Replayer {
         let system = machine::system(header);
         let (linux, note) = machine::policy(header);
         let mut worlds = vec![World::new("linux", linux, system)];
-        for name in options.policies.iter().filter(|n| n.0 != "linux") {
-            if let Some(policy) = Policy::by_name(&name.0) {
+        let mut remarks: Vec<_> = note.into_iter().collect();
+        for (policy, note) in options.policies.iter().filter_map(PolicyName::policy) {
+            if worlds.iter().all(|world| world.name != policy.name) {
                 worlds.push(World::new(policy.name, policy, system));
             }
+            remarks.extend(note);
         }
         let counterfactual = counterfactual::Shared::default();
         let others = worlds.iter().skip(1).map(|w| *w.space.policy()).collect();
@@ -172,7 +189,7 @@ impl Replayer {
             .space
             .set_observer(counterfactual.observer(others));
         let mut report = Report::default();
-        report.notes.extend(note);
+        report.notes.extend(remarks);
         Ok(Replayer {
             worlds,
             files: Files::default(),
@@ -181,6 +198,7 @@ impl Replayer {
             faults: header.faults,
             report,
             validate: options.validate,
+            shown: options.shown,
             lossy: false,
             counterfactual,
             waiting: 0,
@@ -345,7 +363,7 @@ impl Replayer {
         let Some(known) = self.known.get_mut(&call.mm) else {
             return;
         };
-        known.last_call = Some(call.clone());
+        known.call_before = known.last_call.replace(call.clone());
         let action = self.files.action(call);
         if let Action::Opaque(what) = action {
             self.report.opaque += 1;
@@ -411,7 +429,11 @@ impl Replayer {
                 known.unordered = true;
                 self.report.verify.undecided += 1;
             } else {
-                self.report.differs(verify::of_result(call, ours));
+                let difference = Difference {
+                    event: self.report.events,
+                    ..verify::of_result(call, ours, known)
+                };
+                self.report.differs(difference, self.shown);
             }
         }
     }
@@ -446,7 +468,14 @@ impl Replayer {
         self.report.verify.undecided += outcome.undecided;
         let agreed = outcome.differences.is_empty() && outcome.undecided == 0;
         for difference in outcome.differences {
-            self.report.differs(difference);
+            let event = self.report.events;
+            self.report.differs(
+                Difference {
+                    event,
+                    ..difference
+                },
+                self.shown,
+            );
         }
         if agreed {
             known.doubtful = false;

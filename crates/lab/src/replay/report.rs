@@ -4,6 +4,7 @@ use super::counterfactual::Counterfactual;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 
 /// The whole result.
 #[derive(Clone, Debug, Serialize)]
@@ -30,6 +31,8 @@ pub struct Report {
     pub counterfactual: Counterfactual,
     /// The first difference, with what led to it.
     pub first_difference: Option<Difference>,
+    /// All differences by their causes, in the order in which the causes appeared first.
+    pub differences: Vec<Group>,
     /// Remarks of the recorder and of the replay.
     pub notes: Vec<String>,
 }
@@ -74,13 +77,60 @@ pub struct PolicyReport {
     pub last_used_hits: u64,
 }
 
-/// One difference.
+/// Differences of one cause.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Group {
+    /// What differs, in words that are the same for all of them.
+    pub cause: String,
+    /// How many there are.
+    pub count: u64,
+    /// The first of them, as many as [`Shown`] allows.
+    pub shown: Vec<Difference>,
+}
+
+/// How many differences of each cause a report keeps; all of them are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shown {
+    /// At most so many.
+    First(usize),
+    /// Each of them.
+    All,
+}
+
+impl Default for Shown {
+    fn default() -> Self {
+        Shown::First(1)
+    }
+}
+
+impl FromStr for Shown {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Shown::All);
+        }
+        let number = text.parse().map(Shown::First);
+        number.map_err(|_| "a number or `all` is needed".to_owned())
+    }
+}
+
+/// One difference.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Difference {
+    /// The event of the trace that shows it, from 1.
+    pub event: u64,
     /// Address space, as the trace numbers it.
     pub mm: u32,
-    /// The call, or the one before the list of VMAs was read.
+    /// What differs, in words that are the same for all of its kind.
+    pub cause: String,
+    /// The call whose result differs.
     pub call: Option<String>,
+    /// The call of this address space before that one.
+    pub call_before: Option<String>,
+    /// Where lists of VMAs differ: the last call of this address space before the kernel's list was read.
+    /// Any event since the list before may be to blame.
+    pub list_read_after: Option<String>,
     /// What the kernel said.
     pub kernel: String,
     /// What our side said.
@@ -91,14 +141,21 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "first difference, mm {}:", self.mm)?;
-        if let Some(call) = &self.call {
-            writeln!(f, "  call    {call}")?;
+        write!(f, "event {}, mm {}:", self.event, self.mm)?;
+        let mut line = |name: &str, text: &str| write!(f, "\n  {name:<8} {text}");
+        if let Some(call) = &self.call_before {
+            line("before", call)?;
         }
-        writeln!(f, "  kernel  {}", self.kernel)?;
-        write!(f, "  ours    {}", self.ours)?;
+        if let Some(call) = &self.call {
+            line("call", call)?;
+        }
+        if let Some(call) = &self.list_read_after {
+            line("list", &format!("of mappings, read after {call}"))?;
+        }
+        line("kernel", &self.kernel)?;
+        line("ours", &self.ours)?;
         if let Some(reason) = &self.reason {
-            write!(f, "\n  because {reason}")?;
+            line("because", reason)?;
         }
         Ok(())
     }
@@ -118,14 +175,83 @@ impl Default for Report {
             policies: BTreeMap::new(),
             counterfactual: Counterfactual::default(),
             first_difference: None,
+            differences: Vec::new(),
             notes: Vec::new(),
         }
     }
 }
 
 impl Report {
-    pub(crate) fn differs(&mut self, difference: Difference) {
+    /// Counts a difference and keeps it where `shown` has room for it.
+    pub(crate) fn differs(&mut self, difference: Difference, shown: Shown) {
         self.verify.differences += 1;
-        self.first_difference.get_or_insert(difference);
+        let same = |group: &Group| group.cause == difference.cause;
+        let at = self.differences.iter().position(same).unwrap_or_else(|| {
+            self.differences.push(Group {
+                cause: difference.cause.clone(),
+                count: 0,
+                shown: Vec::new(),
+            });
+            self.differences.len() - 1
+        });
+        let group = &mut self.differences[at];
+        group.count += 1;
+        if self.first_difference.is_none() {
+            self.first_difference = Some(difference.clone());
+        }
+        let room = match shown {
+            Shown::First(most) => group.shown.len() < most,
+            Shown::All => true,
+        };
+        if room {
+            group.shown.push(difference);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn difference(cause: &str, event: u64) -> Difference {
+        Difference {
+            event,
+            cause: cause.to_owned(),
+            ..Difference::default()
+        }
+    }
+
+    #[test]
+    fn every_difference_is_counted_under_its_cause_and_as_many_as_asked_for_are_kept() {
+        for (shown, kept) in [
+            (Shown::First(0), [0, 0]),
+            (Shown::default(), [1, 1]),
+            (Shown::First(2), [2, 1]),
+            (Shown::All, [3, 1]),
+        ] {
+            let mut report = Report::default();
+            for (event, cause) in ["a", "b", "a", "a"].into_iter().enumerate() {
+                report.differs(difference(cause, event as u64), shown);
+            }
+            let found: Vec<_> = report.differences.iter().collect();
+            assert_eq!(report.verify.differences, 4);
+            assert_eq!(report.first_difference, Some(difference("a", 0)));
+            assert_eq!(found.iter().map(|g| g.count).collect::<Vec<_>>(), [3, 1]);
+            assert_eq!(
+                found.iter().map(|g| g.shown.len()).collect::<Vec<_>>(),
+                kept
+            );
+        }
+    }
+
+    #[test]
+    fn a_list_is_named_as_a_list_and_no_call_is_blamed_for_it() {
+        let shown = Difference {
+            list_read_after: Some("munmap(0x1000, 4096) = 0".to_owned()),
+            ..difference("a boundary", 7)
+        }
+        .to_string();
+        assert!(shown.contains("read after munmap"), "{shown}");
+        assert!(!shown.contains("call "), "{shown}");
     }
 }

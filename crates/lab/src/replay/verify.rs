@@ -54,23 +54,37 @@ pub(crate) fn comparable(action: &Action, call: &Call, known: &Known) -> bool {
 }
 
 /// A result that differs.
-pub(crate) fn of_result(call: &Call, ours: i64) -> Difference {
+pub(crate) fn of_result(call: &Call, ours: i64, known: &Known) -> Difference {
     let text = call_text(call);
-    let shown = if (-4095..0).contains(&ours) {
-        vmarea::values::Errno::from_number(-ours as i32)
-            .map_or_else(|| ours.to_string(), |e| e.name().to_owned())
-    } else {
-        format!("{ours:#x}")
+    let kernel = text.rsplit_once(" = ").map_or(&*text, |(_, result)| result);
+    let name = text.split('(').next().unwrap_or(&text);
+    let cause = match (errno(call.ret), errno(ours)) {
+        (None, None) => format!("{name}: another result"),
+        (Some(theirs), None) => format!("{name}: {theirs} in the kernel, success in ours"),
+        (None, Some(mine)) => format!("{name}: success in the kernel, {mine} in ours"),
+        (Some(theirs), Some(mine)) => format!("{name}: {theirs} in the kernel, {mine} in ours"),
+    };
+    // Where the call waited for others, the last one is another thread's.
+    let before = match &known.last_call {
+        Some(last) if last == call => &known.call_before,
+        last => last,
     };
     Difference {
         mm: call.mm.0,
-        kernel: text
-            .rsplit_once(" = ")
-            .map_or_else(|| text.clone(), |(_, r)| r.to_owned()),
+        cause,
+        kernel: kernel.to_owned(),
+        call_before: before.as_ref().map(call_text),
+        ours: errno(ours).unwrap_or_else(|| format!("{ours:#x}")),
         call: Some(text),
-        ours: shown,
-        reason: None,
+        ..Difference::default()
     }
+}
+
+/// The name of the error that a result is, if it is one.
+fn errno(result: i64) -> Option<String> {
+    let number = (-4095..0).contains(&result).then_some(-result)?;
+    let known = vmarea::values::Errno::from_number(number as i32);
+    Some(known.map_or_else(|| format!("error {number}"), |e| e.name().to_owned()))
 }
 
 /// Compares one address space with what the kernel showed.
@@ -93,7 +107,8 @@ pub(crate) fn compare(
         return outcome;
     };
     let ours: Vec<VmaView> = r.vmas().collect();
-    let call = known.last_call.as_ref().map(call_text);
+    let call = known.last_call.as_ref();
+    let call = call.map_or_else(|| "its beginning".to_owned(), call_text);
     let mut comparison = Comparison {
         files,
         trust,
@@ -162,7 +177,8 @@ impl Bijection {
 struct Comparison<'a> {
     files: &'a mut Files,
     trust: Trust,
-    call: Option<String>,
+    /// The last one before the list was read.
+    call: String,
     mm: u32,
     outcome: &'a mut Outcome,
     anon: Bijection,
@@ -178,7 +194,7 @@ impl Comparison<'_> {
             return self.same_hidden(ours, theirs);
         };
         if self.trust.exact {
-            self.differ(Some(ours), Some(theirs), Some(what.to_owned()));
+            self.differ(Some(ours), Some(theirs), what, None);
         } else {
             self.outcome.undecided += 1;
         }
@@ -189,30 +205,28 @@ impl Comparison<'_> {
         let Some(kernel) = &theirs.kernel else { return };
         let device = ours.body.file.is_some_and(|f| f.kind == FileKind::Device);
         let root = ours.anon_vma.map_or(0, |id| id.to_bits());
-        let what = if ours.pgoff.0 != kernel.pgoff {
-            format!(
-                "page offset: kernel {:#x}, ours {:#x}",
-                kernel.pgoff, ours.pgoff.0
-            )
+        let (what, values) = if ours.pgoff.0 != kernel.pgoff {
+            let values = format!("kernel {:#x}, ours {:#x}", kernel.pgoff, ours.pgoff.0);
+            ("page offset differs".to_owned(), values)
         } else if !self.anon.agree(root, kernel.anon_vma) {
-            format!(
-                "anon_vma: kernel {}, ours {:x?}",
-                kernel.anon_vma, ours.anon_vma
-            )
+            let values = format!("kernel {}, ours {:x?}", kernel.anon_vma, ours.anon_vma);
+            ("anon_vma differs".to_owned(), values)
         } else {
             let differ = VmFlags::from_bits_retain(kernel.flags) ^ ours.body.flags;
             let differ = differ - VmFlags::SOFTDIRTY;
             if differ.is_empty() || device {
                 return;
             }
-            format!(
-                "flags: kernel {:#x}, ours {:#x}",
+            let names: Vec<_> = differ.iter_names().map(|(name, _)| name).collect();
+            let values = format!(
+                "kernel {:#x}, ours {:#x}",
                 kernel.flags,
                 ours.body.flags.bits()
-            )
+            );
+            (format!("flags differ: {}", names.join(" ")), values)
         };
         if self.trust.complete {
-            self.differ(Some(ours), Some(theirs), Some(what));
+            self.differ(Some(ours), Some(theirs), &what, Some(values));
         } else {
             self.outcome.undecided += 1;
         }
@@ -241,27 +255,45 @@ impl Comparison<'_> {
             private &= mine.is_some_and(|m| !m.body.flags.contains(VmFlags::MAYSHARE));
             if !same {
                 if self.trust.exact {
-                    self.differ(mine, other, None);
+                    let what = match (mine, other) {
+                        (None, _) => "a mapping that ours lacks",
+                        (_, None) => "a mapping that the kernel lacks",
+                        (Some(m), Some(t)) if perms(m) != t.perms => "permissions differ",
+                        _ => "file or offset differs",
+                    };
+                    self.differ(mine, other, what, None);
                 } else {
                     self.outcome.undecided += 1;
                 }
                 return;
             }
         }
-        let one_sided = cuts.iter().filter(|&&cut| {
-            ours.iter().any(|v| v.range.start == cut) != theirs.iter().any(|v| v.start == cut)
-        });
-        let count = one_sided.count() as u64;
+        let is_ours = |cut: u64| ours.iter().any(|v| v.range.start == cut);
+        let is_theirs = |cut: u64| theirs.iter().any(|v| v.start == cut);
+        cuts.retain(|&cut| is_ours(cut) != is_theirs(cut));
         if private && !self.trust.complete {
-            self.outcome.undecided += count;
+            self.outcome.undecided += cuts.len() as u64;
             return;
         }
-        let apart = ours
-            .windows(2)
-            .find_map(|w| why_apart(policy, &w[0], &w[1]));
-        let reason = apart.map(|refusal| format!("ours stay apart: {}", refusal.name()));
-        for _ in 0..count {
-            self.differ(ours.first(), theirs.first(), reason.clone());
+        for cut in cuts {
+            let mine = ours.iter().find(|v| v.range.contains(cut));
+            let other = theirs.iter().find(|v| v.start <= cut && cut < v.end);
+            let apart = ours
+                .windows(2)
+                .find(|pair| pair[1].range.start == cut)
+                .and_then(|pair| why_apart(policy, &pair[0], &pair[1]));
+            let what = if is_theirs(cut) {
+                "a boundary that ours lacks".to_owned()
+            } else {
+                let why = apart.map_or("merging was not tried", |refusal| refusal.name());
+                format!("a boundary that the kernel lacks: {why}")
+            };
+            self.differ(
+                mine,
+                other,
+                &what,
+                Some(format!("the boundary is at {cut:x}")),
+            );
         }
     }
 
@@ -286,7 +318,13 @@ impl Comparison<'_> {
         *self.files.nameless.entry(ours).or_insert(theirs) == theirs
     }
 
-    fn differ(&mut self, ours: Option<&VmaView>, theirs: Option<&SnapVma>, reason: Option<String>) {
+    fn differ(
+        &mut self,
+        ours: Option<&VmaView>,
+        theirs: Option<&SnapVma>,
+        cause: &str,
+        reason: Option<String>,
+    ) {
         let ours_text = |v: &VmaView| {
             let faulted = if v.anon_vma.is_some() {
                 "faulted"
@@ -317,10 +355,12 @@ impl Comparison<'_> {
         };
         self.outcome.differences.push(Difference {
             mm: self.mm,
-            call: self.call.clone(),
+            cause: cause.to_owned(),
+            list_read_after: Some(self.call.clone()),
             kernel: theirs.map_or_else(|| "nothing there".to_owned(), kernel_text),
             ours: ours.map_or_else(|| "nothing there".to_owned(), ours_text),
             reason,
+            ..Difference::default()
         });
     }
 }

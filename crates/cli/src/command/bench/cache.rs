@@ -4,7 +4,7 @@ use super::super::recording;
 use super::{Document, interval_cells};
 use crate::console::{Console, count};
 use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::{Outputs, Target};
+use crate::outputs::JsonArg;
 use crate::sink::TraceSink;
 use crate::table::ruled;
 use anyhow::{Context, anyhow};
@@ -35,9 +35,8 @@ pub struct Cache {
     #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
 
-    /// Write the result as JSON to FILE, or instead of the text to standard output with `-`
-    #[arg(long, value_name = "FILE|-", num_args = 0..=1, default_missing_value = "-", require_equals = true)]
-    json: Option<Target>,
+    #[command(flatten)]
+    json: JsonArg,
 }
 
 /// What was measured, a table for each program.
@@ -50,7 +49,7 @@ struct Tables {
 
 impl Cache {
     pub(super) fn run(&self, console: &Console) -> Result {
-        let outputs = Outputs::open(self.json.as_ref())?;
+        let outputs = self.json.open()?;
         let (tables, missing) = if self.traces.is_empty() {
             self.programs(console)?
         } else {

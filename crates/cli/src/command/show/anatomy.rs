@@ -3,7 +3,7 @@
 use super::whose::WhoseArgs;
 use crate::console::Console;
 use crate::exit::{Exit, Result};
-use crate::outputs::{Output, Outputs, Target};
+use crate::outputs::{JsonArg, Output, Outputs, Target};
 use clap::Args;
 use vmarea_lab::explain::subject::AskResident;
 use vmarea_lab::show::anatomy::{self, Fold};
@@ -15,25 +15,24 @@ use vmarea_lab::show::anatomy::{self, Fold};
 #[derive(Debug, Args)]
 pub struct Anatomy {
     #[command(flatten)]
-    whose: WhoseArgs,
+    pub(super) whose: WhoseArgs,
 
     /// Show each mapping, also where they are many
     #[arg(long)]
     all: bool,
 
-    /// Write a drawing to FILE, or to standard output
-    #[arg(long, value_name = "FILE|-", num_args = 0..=1, default_missing_value = "-")]
+    /// Write a drawing to FILE, or with `-` to standard output
+    #[arg(long, value_name = "FILE|-")]
     svg: Option<Target>,
 
-    /// Write JSON to FILE, or to standard output
-    #[arg(long, value_name = "FILE|-", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<Target>,
+    #[command(flatten)]
+    json: JsonArg,
 }
 
 impl Anatomy {
     pub(super) fn run(&self, console: &Console) -> Result {
         let svg = self.svg.as_ref().map(Output::open).transpose()?;
-        let outputs = Outputs::open_beside(self.json.as_ref(), &[self.svg.as_ref()])?;
+        let outputs = Outputs::open_beside(self.json.json.as_ref(), &[self.svg.as_ref()])?;
         let process = self.whose.process(console, AskResident::Never)?;
         let fold = if self.all { Fold::None } else { Fold::Small };
         let anatomy = anatomy::Anatomy::new(&process, fold);

@@ -4,7 +4,7 @@ use super::whose::{Source, moment};
 use crate::command::explain;
 use crate::console::Console;
 use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::{Output, Outputs, Target};
+use crate::outputs::{JsonArg, Output, Outputs, Target};
 use anyhow::anyhow;
 use clap::{ArgGroup, Args};
 use serde::Serialize;
@@ -58,17 +58,16 @@ pub struct Graph {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     limit: Option<u64>,
 
-    /// Write the language of Graphviz to FILE, or to standard output
-    #[arg(long, value_name = "FILE|-", num_args = 0..=1, default_missing_value = "-")]
+    /// Write the language of Graphviz to FILE, or with `-` to standard output
+    #[arg(long, value_name = "FILE|-")]
     dot: Option<Target>,
 
-    /// Write a drawing to FILE, or to standard output
-    #[arg(long, value_name = "FILE|-", num_args = 0..=1, default_missing_value = "-")]
+    /// Write a drawing to FILE, or with `-` to standard output
+    #[arg(long, value_name = "FILE|-")]
     svg: Option<Target>,
 
-    /// Write JSON to FILE, or to standard output
-    #[arg(long, value_name = "FILE|-", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<Target>,
+    #[command(flatten)]
+    json: JsonArg,
 
     /// A command that is run and recorded, after `--`
     #[arg(last = true, value_name = "COMMAND")]
@@ -94,11 +93,16 @@ struct Report {
 }
 
 impl Graph {
+    /// A trace is drawn.
+    pub(super) fn reads_a_file(&self) -> bool {
+        self.trace.is_some()
+    }
+
     pub(super) fn run(&self, console: &Console) -> Result {
         let dot = self.dot.as_ref().map(Output::open).transpose()?;
         let svg = self.svg.as_ref().map(Output::open).transpose()?;
         let others = [self.dot.as_ref(), self.svg.as_ref()];
-        let outputs = Outputs::open_beside(self.json.as_ref(), &others)?;
+        let outputs = Outputs::open_beside(self.json.json.as_ref(), &others)?;
         let report = self.report(console)?;
         if let Some(svg) = svg {
             svg.write(console, self.drawing(&report).as_bytes())?;

@@ -15,7 +15,7 @@ use vmarea_lab::show::maps;
 #[derive(Debug, Args)]
 pub struct Maps {
     #[command(flatten)]
-    whose: WhoseArgs,
+    pub(super) whose: WhoseArgs,
 
     /// Read smaps as well, which tells what is in memory; takes seconds for a big process
     #[arg(long, requires = "pid")]

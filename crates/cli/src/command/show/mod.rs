@@ -18,6 +18,15 @@ pub enum Show {
 }
 
 impl Show {
+    /// A trace, which needs no running process.
+    pub(super) fn reads_a_file(&self) -> bool {
+        match self {
+            Self::Maps(maps) => maps.whose.reads_a_file(),
+            Self::Anatomy(anatomy) => anatomy.whose.reads_a_file(),
+            Self::Graph(graph) => graph.reads_a_file(),
+        }
+    }
+
     pub(super) fn run(&self, console: &Console) -> Result {
         match self {
             Self::Maps(maps) => maps.run(console),

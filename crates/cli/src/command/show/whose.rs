@@ -83,6 +83,11 @@ fn parse_mm(text: &str) -> std::result::Result<u32, String> {
 }
 
 impl WhoseArgs {
+    /// A trace is shown.
+    pub(super) fn reads_a_file(&self) -> bool {
+        self.trace.is_some()
+    }
+
     /// The process that is to be shown.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use super::{failure, open};
 use crate::console::Console;
 use crate::exit::{Exit, Result};
+use crate::outputs::{Output, Target};
 use clap::Args;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -16,19 +17,25 @@ pub struct Dump {
     #[arg(value_name = "FILE")]
     trace: PathBuf,
 
-    /// Print each event as a line of JSON, the header first
-    #[arg(long)]
-    json: bool,
+    /// Write JSON to FILE, or with `-` to standard output in place of the text: a line for each event, the
+    /// header first
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<Target>,
 }
 
 impl Dump {
     pub(super) fn run(&self, console: &Console) -> Result {
         let reader = open(&self.trace)?;
-        let out = BufWriter::new(console.data());
-        if self.json {
-            self.dump_json(reader, out)?;
-        } else {
-            dump::dump(reader, out).map_err(|error| failure(&self.trace, error))?;
+        match self.json.as_ref().map(Output::open).transpose()? {
+            None => {
+                let out = BufWriter::new(console.data());
+                dump::dump(reader, out).map_err(|error| failure(&self.trace, error))?;
+            }
+            Some(Output::Stdout) => self.dump_json(reader, BufWriter::new(console.data()))?,
+            Some(Output::Draft(mut draft)) => {
+                let dumped = self.dump_json(reader, BufWriter::new(draft.file()));
+                draft.keep(console, dumped)?;
+            }
         }
         Ok(Exit::Ok)
     }

@@ -3,7 +3,7 @@
 use super::{failure, open};
 use crate::console::{Console, address_spaces, count};
 use crate::exit::{Exit, Result};
-use crate::outputs::{Outputs, Target};
+use crate::outputs::JsonArg;
 use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -18,9 +18,8 @@ pub struct Info {
     #[arg(value_name = "FILE")]
     trace: PathBuf,
 
-    /// Write it as JSON to FILE, or instead of the text to standard output with `-`
-    #[arg(long, value_name = "FILE|-")]
-    json: Option<Target>,
+    #[command(flatten)]
+    json: JsonArg,
 }
 
 /// What was counted.
@@ -41,7 +40,7 @@ struct Summary {
 
 impl Info {
     pub(super) fn run(&self, console: &Console) -> Result {
-        let outputs = Outputs::open(self.json.as_ref())?;
+        let outputs = self.json.open()?;
         let bytes = self.trace.metadata().map_or(0, |data| data.len());
         let reader = open(&self.trace)?;
         let mut summary = Summary::new(bytes, reader.header().clone());

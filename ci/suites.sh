@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# Other people's test suites, natively and under `vmarea run`: as root nothing may differ from the kernel and
+# no program may end otherwise than natively. Prints a line for each run and a table of the suites; ends with
+# 3 where a run failed that is no exception (ci/suites/exceptions).
+#   kselftest  Linux's selftests, built from Debian's package of the kernel's source
+#   ltp        the Linux Test Project's tests of memory, from an installed one: LTP=FOLDER
+#   stress-ng  the stressors of the class vm of Debian's stress-ng
+# usage: ci/suites.sh [--only TEXT] [--keep FOLDER] [--list] [SUITE]...     (all by default)
+#        ci/suites.sh --share    what a gate has time for: some of the selftests and stressors
+#        VMAREA=path/of/vmarea takes that binary instead of building one; --keep keeps the recordings of what
+#        failed. What is built lies in VMAREA_CACHE, by default /var/tmp/vmarea-suites.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+options=() suites=() share= list=
+while (($#)); do
+    case $1 in
+    --only | --keep)
+        (($# > 1)) || { echo "suites: $1 needs a value" >&2; exit 2; }
+        value=$2
+        [[ $1 == --only ]] || value=$(realpath -m "$2")
+        options+=("$1" "$value")
+        shift
+        ;;
+    --share) share=1 options+=("$1") ;;
+    --list) list=1 options+=("$1") ;;
+    kselftest | ltp | stress-ng) suites+=("$1") ;;
+    *)
+        echo "suites: '$1': one of kselftest, ltp, stress-ng, --share, --only, --keep, --list" >&2
+        exit 2
+        ;;
+    esac
+    shift
+done
+if ((EUID != 0)); then
+    echo "suites: skipped: what the suites do needs root"
+    exit
+fi
+if ((${#suites[@]} == 0)); then
+    suites=(kselftest stress-ng)
+    [[ $share ]] || suites+=(ltp)
+fi
+
+cache=${VMAREA_CACHE:-/var/tmp/vmarea-suites}
+version=6.12
+package=linux-source-$version
+folders=(mm mincore memfd clone3 futex proc prctl x86)
+
+# Unpacks what the selftests are made of, beside the tree, once for each version of the package.
+unpack() {
+    local top=linux-source-$version
+    rm -rf "$cache/part"
+    mkdir -p "$cache/part"
+    xz -dc -T0 "/usr/src/$top.tar.xz" | tar -C "$cache/part" -x --strip-components=1 \
+        "$top"/{Makefile,Kbuild,Kconfig,scripts,include,arch/x86,usr,tools,mm/gup_test.h,lib/test_hmm_uapi.h}
+    make -s -C "$cache/part" headers
+    rm -rf "$1"
+    mv "$cache/part" "$1"
+}
+
+# Builds the selftests, all that can be built or the share; sets selftests.
+build_selftests() {
+    PACKAGES="$package libcap-dev libnuma-dev liburing-dev xz-utils bzip2 pkg-config" ci/install.sh
+    local tree
+    tree=$cache/$(dpkg-query --show --showformat='${Package}_${Version}' "$package")
+    [[ -d $tree ]] || unpack "$tree"
+    selftests=$tree/tools/testing/selftests
+    # A test that this compiler or this machine cannot build is named by its absence below.
+    local make=(make -s -k -j "$(nproc)" -C)
+    if [[ $share ]]; then
+        local mm=(map_fixed_noreplace mremap_dontunmap mremap_test mlock2-tests mkdirty map_populate mdwe_test
+            memfd_secret mseal_test seal_elf)
+        "${make[@]}" "$selftests/mm" "${mm[@]/#/$selftests/mm/}"
+        "${make[@]}" "$selftests/mincore"
+    else
+        for folder in "${folders[@]}"; do
+            "${make[@]}" "$selftests/$folder" EXTRA_CFLAGS=-DKSFT_SKIP=4 || true
+        done
+    fi >"$cache/build.log" 2>&1
+}
+
+mkdir -p "$cache"
+chosen=()
+for suite in "${suites[@]}"; do
+    case $suite in
+    kselftest)
+        build_selftests
+        chosen+=("kselftest=$selftests")
+        ;;
+    ltp)
+        if [[ -z ${LTP-} || ! -d $LTP/testcases/bin ]]; then
+            echo "suites: ltp is skipped: LTP names no installed Linux Test Project"
+            continue
+        fi
+        chosen+=("ltp=$(realpath "$LTP")")
+        ;;
+    stress-ng)
+        PACKAGES=stress-ng ci/install.sh
+        chosen+=(stress-ng=)
+        ;;
+    esac
+done
+((${#chosen[@]})) || exit 0
+
+if [[ -z ${VMAREA-} && ! $list ]]; then
+    cargo build --release --locked --quiet -p vmarea-cli
+    VMAREA=${CARGO_TARGET_DIR:-target}/release/vmarea
+fi
+VMAREA=$(realpath "${VMAREA:-target}")
+export VMAREA
+
+# What a test mounts or leaves in shared memory ends with it.
+exec unshare --mount --ipc --propagation private python3 ci/suites/suites.py "${options[@]}" "${chosen[@]}"

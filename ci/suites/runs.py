@@ -1,0 +1,288 @@
+"""One run of somebody else's test, natively and under `vmarea run`.
+
+Both go the same way: a shell notes how the program ended, `timeout` ends it with its group when its time
+is over, and `leash.py` ends whatever is left. A watch ends the run as well where it would take the memory
+of the machine, and what a test changed in the kernel's settings is put back.
+"""
+
+import contextlib
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+CI = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+# What a run may change and has to find again: small files of one line.
+SETTINGS = (
+    "/proc/sys/vm/*",
+    "/proc/sys/kernel/shm*",
+    "/proc/sys/kernel/core_pattern",
+    "/proc/sys/kernel/numa_balancing",
+    "/proc/sys/kernel/randomize_va_space",
+    "/sys/kernel/mm/ksm/*",
+    "/sys/kernel/mm/hugepages/*/nr_*hugepages",
+    "/sys/kernel/mm/transparent_hugepage/*",
+    "/sys/kernel/mm/transparent_hugepage/*/*",
+)
+# Written to for an effect, or no setting at all; the kernel sets the last by itself until somebody has.
+NO_SETTING = {"compact_memory", "drop_caches", "stat_refresh", "nr_hugepages_mempolicy", "min_free_kbytes"}
+
+# The part of the memory below which a run is ended.
+MEMORY_LEFT = 1 / 12
+
+
+class Limits:
+    """Seconds that a program may take natively and under vmarea, and for the replay after it."""
+
+    def __init__(self, native, recorded, replay):
+        self.native, self.recorded, self.replay = native, recorded, replay
+
+
+def setting_files():
+    for pattern in SETTINGS:
+        for path in glob.glob(pattern):
+            if os.path.isfile(path) and os.path.basename(path) not in NO_SETTING and os.access(path, os.W_OK):
+                if os.stat(path).st_mode & 0o200 and os.stat(path).st_mode & 0o400:
+                    yield path
+
+
+def value_of(path):
+    """The value in force; of a choice such as "always [madvise] never" the one in brackets."""
+    with open(path) as file:
+        text = file.read().strip()
+    chosen = re.search(r"\[([^\]]+)\]", text)
+    return chosen.group(1) if chosen else text
+
+
+def settings():
+    found = {}
+    for path in setting_files():
+        with contextlib.suppress(OSError):
+            found[path] = value_of(path)
+    return found
+
+
+def swaps():
+    with open("/proc/swaps") as file:
+        return {line.split()[0] for line in file.readlines()[1:]}
+
+
+@contextlib.contextmanager
+def settings_kept(wanted):
+    """Sets what a run needs, and puts back afterwards whatever is different from before."""
+    before, swapping = settings(), swaps()
+    for path, value in wanted.items():
+        with open(path, "w") as file:
+            file.write(value)
+    try:
+        yield
+    finally:
+        for path, value in before.items():
+            with contextlib.suppress(OSError):
+                if value_of(path) != value:
+                    with open(path, "w") as file:
+                        file.write(value)
+        for path in swaps() - swapping:
+            subprocess.run(["swapoff", path], check=False)
+
+
+def memory_left():
+    with open("/proc/meminfo") as file:
+        fields = dict(line.split(":") for line in file)
+    return int(fields["MemAvailable"].split()[0]) / int(fields["MemTotal"].split()[0])
+
+
+def watch_memory(process, over):
+    """Ends the run through its leash where memory goes out."""
+    while process.poll() is None:
+        if memory_left() < MEMORY_LEFT:
+            over.set()
+            process.terminate()
+            return
+        time.sleep(0.1)
+
+
+class Outcome:
+    """How a program ended: its status as a shell has it, and what it said of its own cases."""
+
+    def __init__(self, status, text):
+        self.status = status
+        self.cases = tap(text)
+
+    def __eq__(self, other):
+        return self.key() == other.key()
+
+    def key(self):
+        """How many cases are left out hangs on what is free at the moment; that any are does not."""
+        return self.status, self.cases["failed"], self.cases["skipped"] > 0
+
+    def __str__(self):
+        said = ", ".join(f"{count} {what}" for what, count in self.cases.items() if count)
+        return f"{self.status}" + (f" ({said})" if said else "")
+
+
+def tap(text):
+    """Cases that failed and that were left out, in the TAP that Linux's selftests print."""
+    failed = len(re.findall(r"^\s*not ok \d+", text, re.MULTILINE))
+    skipped = len(re.findall(r"^\s*ok \d+.*# *SKIP", text, re.MULTILINE | re.IGNORECASE))
+    return {"failed": failed, "skipped": skipped}
+
+
+# Notes the status of the rest of its arguments in the file that is its first.
+NOTE_STATUS = 'timeout --signal=KILL "$1" "${@:2}"; echo $? >"$0"'
+
+
+def leashed(command, place, seconds, cwd):
+    """Runs a command, and gives what it printed, its status, and why it was ended from here, if it was."""
+    printed = os.path.join(place, "printed")
+    environment = dict(os.environ, TMPDIR=place, HOME=place, LC_ALL="C.UTF-8")
+    with open(printed, "wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, os.path.join(CI, "leash.py"), str(seconds), "setsid", "-w", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=environment,
+            start_new_session=True,
+        )
+        over = threading.Event()
+        watch = threading.Thread(target=watch_memory, args=(process, over), daemon=True)
+        watch.start()
+        try:
+            process.wait()
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+        watch.join()
+    with open(printed, errors="replace") as file:
+        # A test may print without end; what it says of its cases is at its end.
+        file.seek(max(0, os.path.getsize(printed) - (1 << 20)))
+        text = file.read()
+    ended = "the memory of the machine goes out" if over.is_set() else ""
+    if process.returncode == 124 and not ended:
+        ended = f"not over after {seconds} s"
+    return text, process.returncode, ended
+
+
+def play(run, place, seconds, extra, before=()):
+    """Runs the program behind `before`. Gives its outcome, what was printed and why it was ended."""
+    status_file = os.path.join(place, "status")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(status_file)
+    command = [*before, "bash", "-c", NOTE_STATUS, status_file, str(seconds), *run.command]
+    with settings_kept(run.settings):
+        text, status, ended = leashed(command, place, seconds + extra, run.folder or place)
+    try:
+        with open(status_file) as file:
+            outcome = Outcome(file.read().strip(), text)
+    except FileNotFoundError:
+        outcome = Outcome(ended or f"no status, {status} from outside", text)
+    return outcome, text, ended
+
+
+class Run:
+    """A command, where it runs, and the settings that it needs."""
+
+    def __init__(self, suite, name, command, folder=None, settings=None):
+        self.suite, self.name, self.command = suite, name, command
+        self.folder, self.settings = folder, settings or {}
+
+
+class Result:
+    """What came of a run under vmarea beside those without it."""
+
+    def __init__(self, run):
+        self.run = run
+        self.native, self.recorded = [], None
+        self.report, self.trouble, self.seconds = None, "", 0.0
+
+    def number(self, key):
+        report = self.report or {}
+        return {**report, **report.get("verify", {})}.get(key, 0)
+
+    @property
+    def differences(self):
+        return self.number("differences")
+
+    @property
+    def other_outcome(self):
+        return self.recorded is not None and self.recorded not in self.native
+
+    @property
+    def failed(self):
+        return bool(self.trouble or self.differences or self.other_outcome)
+
+    @property
+    def excusable(self):
+        """Nothing but the way in which the program ended is wrong."""
+        return self.other_outcome and not self.trouble and not self.differences
+
+
+# How many times as long as natively a program may take under a tracer, and at least so many seconds.
+SLOWER = 40
+
+# How often a program is run natively until it ends as it did under vmarea.
+NATIVE_RUNS = 5
+
+
+def measure(run, vmarea, limits, keep=None):
+    """Runs it natively and under vmarea, and natively again where the two ended otherwise."""
+    result = Result(run)
+    begun = time.monotonic()
+    place = os.path.join(os.environ["SUITES_ROOM"], "place")
+    fresh(place)
+    outcome, _, _ = play(run, place, limits.native, 10)
+    result.native.append(outcome)
+    recorded = min(limits.recorded, SLOWER * (time.monotonic() - begun) + SLOWER)
+    fresh(place)
+    report, trace = (os.path.join(os.environ["SUITES_ROOM"], name) for name in ("report.json", "run.vmtrace"))
+    for path in (report, trace):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    before = [vmarea, "run", "--json", report, "--trace", trace, "--"]
+    result.recorded, text, ended = play(run, place, round(recorded), limits.replay, before)
+    try:
+        with open(report) as file:
+            result.report = json.load(file)
+        if result.report["schema"] != 1:
+            raise ValueError(f"schema {result.report['schema']}, not 1")
+    except (OSError, ValueError, KeyError) as error:
+        said = [line for line in text.splitlines() if line.startswith("vmarea:")]
+        result.trouble = ended or (said[-1] if said else f"no report: {error!r}")
+    while result.other_outcome and len(result.native) < NATIVE_RUNS:
+        fresh(place)
+        result.native.append(play(run, place, limits.native, 10)[0])
+    result.seconds = time.monotonic() - begun
+    if keep and result.failed:
+        name = os.path.join(keep, f"{run.suite}-{run.name}".replace("/", "_").replace(" ", "_"))
+        with open(f"{name}.out", "w") as file:
+            file.write(text)
+        for path, end in ((trace, "vmtrace"), (report, "json")):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.move(path, f"{name}.{end}")
+    clear(place)
+    return result
+
+
+def clear(place):
+    """Takes a folder away, with what a test that was ended has left mounted in it."""
+    with open("/proc/self/mounts") as file:
+        mounted = [line.split()[1] for line in file]
+    for path in reversed(mounted):
+        if path.startswith(f"{place}/"):
+            subprocess.run(["umount", "--lazy", path], check=False)
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def fresh(place):
+    clear(place)
+    os.makedirs(place, exist_ok=True)
+    os.chmod(place, 0o1777)

@@ -1,0 +1,211 @@
+//! What a new user gets wrong, and what a machine may lack: one line that says what really is wrong, and
+//! the status for it.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::process::{Command, Output};
+use support::vmarea;
+
+const VMAREA: &str = env!("CARGO_BIN_EXE_vmarea");
+
+/// What was said on standard error, where the status is the one that is expected.
+fn said(output: &Output, status: i32) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(status), "{text}");
+    assert!(!text.contains("panicked"), "{text}");
+    text
+}
+
+/// Runs a shell script, in which `$0` is vmarea.
+fn shell(script: &str) -> Output {
+    let shell = Command::new("sh").args(["-c", script, VMAREA]).output();
+    shell.expect("sh")
+}
+
+/// True for root, who alone can take away what root has.
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().expect("id");
+    id.stdout == b"0\n"
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_named_in_the_kernels_words() {
+    for arguments in [
+        &["run", "--json", "/nonexistent/x", "--", "true"][..],
+        &["record", "-o", "/nonexistent/x", "--", "true"],
+        &["top", "--once", "--json", "/nonexistent/x"],
+    ] {
+        let text = said(&vmarea(arguments), 1);
+        assert!(
+            text.contains("cannot create /nonexistent/x: No such file or directory"),
+            "{text}"
+        );
+        assert!(!text.contains(".vmarea-"), "{text}");
+    }
+}
+
+#[test]
+fn a_profile_that_is_not_known_is_wrong_usage() {
+    let text = said(&vmarea(&["conform", "--profile", "nosuch"]), 2);
+    assert!(
+        text.contains("nosuch") && text.contains("linux-6.12"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_part_of_the_limit_is_between_nothing_and_all_of_it() {
+    for wrong in ["150%", "-1%", "NaN%", "inf%"] {
+        let text = said(
+            &vmarea(&["explain", "-p", "1", &format!("--fail-above={wrong}")]),
+            2,
+        );
+        assert!(text.contains("between 0% and 100%"), "{wrong}: {text}");
+    }
+}
+
+#[test]
+fn root_that_lacks_a_capability_is_told_which_and_not_to_be_root() {
+    if !is_root() {
+        return;
+    }
+    for (command, capability) in [
+        ("top --once", "CAP_SYS_PTRACE"),
+        ("merge -p 1", "CAP_SYS_PTRACE"),
+        ("show graph -p 1", "CAP_BPF and CAP_PERFMON"),
+    ] {
+        let without = "setpriv --bounding-set -sys_ptrace,-bpf,-perfmon,-sys_admin";
+        let output = shell(&format!("{without} \"$0\" {command}"));
+        let mut text = String::from_utf8_lossy(&output.stderr).into_owned();
+        text += &String::from_utf8_lossy(&output.stdout);
+        assert!(
+            text.contains(&format!("this root lacks {capability}")),
+            "{command}: {text}"
+        );
+        assert!(!text.contains("run as root"), "{command}: {text}");
+    }
+}
+
+#[test]
+fn without_a_list_of_processes_its_absence_is_said() {
+    if !is_root() {
+        return;
+    }
+    for command in [
+        "run -- true",
+        "record -o /dev/null -- true",
+        "top --once",
+        "explain -p 1",
+        "show maps -p 1",
+    ] {
+        let script = format!("mount -t tmpfs none /proc && exec \"$0\" {command}");
+        let output = Command::new("unshare")
+            .args(["-m", "sh", "-c", &script, VMAREA])
+            .output();
+        let text = said(&output.expect("unshare"), 1);
+        assert!(
+            text.contains("/proc shows no processes"),
+            "{command}: {text}"
+        );
+    }
+}
+
+#[test]
+fn a_version_without_rules_of_its_own_takes_the_nearest_and_says_so() {
+    let output = vmarea(&["run", "--policy", "linux-6.6", "--json", "-", "--", "true"]);
+    let text = said(&output, 0);
+    assert!(
+        text.contains("linux-6.6") && text.contains("Linux 6.1"),
+        "{text}"
+    );
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let policies = report["policies"].as_object().unwrap();
+    assert_eq!(policies.keys().collect::<Vec<_>>(), ["linux", "linux-6.1"]);
+
+    let text = said(&vmarea(&["run", "--policy", "linux-six", "--", "true"]), 2);
+    assert!(
+        text.contains("linux-six") && text.contains("thesis"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_answer_that_nobody_can_read_is_a_failure() {
+    for command in [
+        "--help",
+        "--version",
+        "run --help",
+        "bench lookup -h",
+        "top --once",
+        "run -- true",
+    ] {
+        let text = said(&shell(&format!("\"$0\" {command} >/dev/full")), 1);
+        assert!(text.contains("No space left"), "{command}: {text}");
+    }
+}
+
+#[test]
+fn json_takes_its_file_in_the_same_form_in_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.vmtrace");
+    let trace = trace.to_str().unwrap();
+    said(&vmarea(&["record", "-o", trace, "--", "true"]), 0);
+    let pid = std::process::id().to_string();
+    let file = folder.path().join("json");
+    let file = file.to_str().unwrap();
+    for command in [
+        &["run", "--", "true"][..],
+        &["replay", trace],
+        &["explain", "-p", &pid],
+        &["show", "maps", "-p", &pid],
+        &["show", "anatomy", "-p", &pid],
+        &["show", "graph", "--trace", trace],
+        &["top", "--once"],
+        &["bench", "layout"],
+        &["trace", "info", trace],
+        &["trace", "dump", trace],
+    ] {
+        let with = |json: &[&str]| {
+            // In front of the other arguments, where a value that may be missing would take one of them.
+            let words = command
+                .iter()
+                .take_while(|word| !word.starts_with('-') && **word != trace);
+            let at = words.count();
+            vmarea(&[&command[..at], json, &command[at..]].concat())
+        };
+        let output = with(&["--json", "-"]);
+        assert_eq!(output.status.code(), Some(0), "{command:?}: {output:?}");
+        let first = output.stdout.split(|byte| *byte == b'\n').next().unwrap();
+        serde_json::from_slice::<serde_json::Value>(first)
+            .unwrap_or_else(|_| panic!("{command:?}"));
+        assert_eq!(
+            with(&["--json", file]).status.code(),
+            Some(0),
+            "{command:?}"
+        );
+        assert!(std::fs::metadata(file).unwrap().len() > 0, "{command:?}");
+        std::fs::remove_file(file).unwrap();
+        assert_eq!(
+            with(&[&format!("--json={file}")]).status.code(),
+            Some(0),
+            "{command:?}"
+        );
+        std::fs::remove_file(file).unwrap();
+        // Without its file it takes the word behind it, or nothing at all: in neither case it is right.
+        assert_eq!(with(&["--json"]).status.code(), Some(2), "{command:?}");
+    }
+}
+
+#[test]
+fn the_processes_that_are_waited_for_are_named_with_the_way_to_end_them() {
+    let output = vmarea(&["run", "--", "sh", "-c", "sleep 1 & echo $!"]);
+    let left = String::from_utf8_lossy(&output.stdout);
+    let left = left.lines().next().unwrap_or_default().to_owned();
+    let text = said(&output, 0);
+    assert!(
+        text.contains(&format!("waiting for process {left} that it left")),
+        "{text}"
+    );
+    assert!(text.contains("SIGTERM to vmarea (kill "), "{text}");
+}

@@ -1,0 +1,68 @@
+//! What to say to somebody who lacks a permission.
+//!
+//! To most people "run as root" is the answer. To root it is none: what root lacks, a container or a
+//! security module has taken away.
+
+use std::fs;
+
+/// A capability that something of ours needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Capability {
+    /// To look into processes of others, and to trace them.
+    SysPtrace = 19,
+    /// To open performance counters.
+    Perfmon = 38,
+    /// To load BPF programs.
+    Bpf = 39,
+}
+
+impl Capability {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SysPtrace => "CAP_SYS_PTRACE",
+            Self::Perfmon => "CAP_PERFMON",
+            Self::Bpf => "CAP_BPF",
+        }
+    }
+}
+
+/// What helps this process, which was refused something that needs these capabilities.
+pub fn remedy(needed: &[Capability]) -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+    let user = field("Uid:").and_then(|ids| ids.split_whitespace().nth(1));
+    let held = field("CapEff:").and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    remedy_of(user.is_some_and(|id| id == "0"), held.unwrap_or(0), needed)
+}
+
+fn remedy_of(root: bool, held: u64, needed: &[Capability]) -> String {
+    if !root {
+        return "run as root".to_owned();
+    }
+    let lacks = needed.iter().filter(|cap| held >> **cap as u32 & 1 == 0);
+    let lacks: Vec<_> = lacks.map(|cap| cap.name()).collect();
+    if lacks.is_empty() {
+        let why = "a security module, or a user namespace that is not the first, forbids it";
+        return why.to_owned();
+    }
+    let names = lacks.join(" and ");
+    format!("this root lacks {names}, as in a container: give it that")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_not_told_to_run_as_root() {
+        let needed = [Capability::Bpf, Capability::Perfmon];
+        assert_eq!(remedy_of(false, 0, &needed), "run as root");
+        let text = remedy_of(true, 1 << 38, &needed);
+        assert!(text.contains("lacks CAP_BPF,"), "{text}");
+        let text = remedy_of(true, 0, &needed);
+        assert!(text.contains("CAP_BPF and CAP_PERFMON"), "{text}");
+        let text = remedy_of(true, u64::MAX, &needed);
+        assert!(text.contains("security module"), "{text}");
+    }
+}

@@ -8,9 +8,9 @@ use super::world::World;
 use vmarea::Space;
 use vmarea::call::mmap::{MmapRequest, Placement};
 use vmarea::call::mremap::MremapRequest;
-use vmarea::mm::ThpDisabled;
-use vmarea::values::call_flags::{MapFlags, MremapFlags, map_type, prot};
-use vmarea::values::{Errno, File, MmId};
+use vmarea::call::shm::ShmatRequest;
+use vmarea::values::call_flags::{MapFlags, MremapFlags, map_type};
+use vmarea::values::{Errno, MmId};
 use vmarea_trace::event::Call;
 
 /// What an action came to.
@@ -51,6 +51,7 @@ impl World {
                 ref file,
                 offset,
                 shared_anon,
+                refused,
             } => {
                 let placement = place(call.ret);
                 let request = MmapRequest {
@@ -62,6 +63,7 @@ impl World {
                     offset,
                     shared_anon,
                     placement,
+                    refused,
                 };
                 let (result, learnt) = mmap(space, mm, &request, call.ret, base_known);
                 learnt_base = learnt;
@@ -106,17 +108,72 @@ impl World {
             Action::Mlockall { flags } => unit(space.mlockall(mm, flags)),
             Action::Munlockall => unit(space.munlockall(mm)),
             Action::Mseal { addr, len, flags } => unit(space.mseal(mm, addr, len, flags)),
-            Action::Shmat {
+            Action::Refuse(errno) => unit(Err(errno)),
+            Action::RemapFilePages {
                 addr,
-                ref file,
-                read_only,
-                exec,
+                len,
+                prot,
+                pgoff,
+                flags,
+            } => unit(space.remap_file_pages(mm, addr, len, prot, pgoff, flags)),
+            Action::Mbind {
+                addr,
+                len,
+                mode,
+                nodes,
+                flags,
+            } => unit(space.mbind(mm, addr, len, (mode, nodes), flags)),
+            Action::ProcessMadvise {
+                ref ranges,
+                advice,
+                advised,
+            } => raw(space.process_madvise(mm, ranges, advice, advised)),
+            Action::Shmat {
+                ref segment,
+                len,
+                addr,
+                flags,
             } => {
-                shmat(space, mm, addr, file, read_only, exec, call);
-                None
+                let request = ShmatRequest {
+                    segment,
+                    len,
+                    addr,
+                    flags,
+                };
+                shmat(space, mm, &request, place(call.ret))
             }
-            Action::Shmdt { addr } => {
-                shmdt(space, mm, addr);
+            Action::Shmdt { addr, ref sizes } => {
+                let size = |inode| sizes.iter().find(|s| s.0 == inode).map_or(0, |s| s.1);
+                unit(space.shmdt(mm, addr, size))
+            }
+            Action::Watch {
+                owner,
+                context,
+                start,
+                len,
+                mode,
+            } => {
+                let owner = self.existing(owner).unwrap_or(mm);
+                unit(
+                    self.space
+                        .userfaultfd_register(owner, context, (start, len), mode),
+                )
+            }
+            Action::Unwatch {
+                owner,
+                context,
+                start,
+                len,
+            } => {
+                let owner = self.existing(owner).unwrap_or(mm);
+                unit(
+                    self.space
+                        .userfaultfd_unregister(owner, context, (start, len)),
+                )
+            }
+            Action::Prctl(args) => {
+                // The kernel has done it. What of it the core does not know has no effect here.
+                let _ = space.prctl(mm, args);
                 None
             }
             Action::Limit { resource, bytes } => {
@@ -127,7 +184,7 @@ impl World {
                 set(space, mm, setting);
                 None
             }
-            Action::Nothing | Action::Opaque(_) => None,
+            Action::Nothing | Action::Userfault { .. } | Action::Opaque(_) => None,
         };
         self.count(call.mm, mm);
         Done {
@@ -195,54 +252,21 @@ fn mremap(space: &Space, mm: MmId, request: &MremapRequest) -> Option<i64> {
     }
 }
 
-/// A System V segment is a shared mapping of its file, whole.
-fn shmat(
-    space: &Space,
-    mm: MmId,
-    addr: u64,
-    file: &File,
-    read_only: bool,
-    exec: bool,
-    call: &Call,
-) {
-    let size = call.file.map_or(0, |f| f.size);
-    let mut bits = prot::READ;
-    if !read_only {
-        bits |= prot::WRITE;
-    }
-    if exec {
-        bits |= prot::EXEC;
-    }
-    let request = MmapRequest {
-        addr,
-        len: size,
-        prot: bits,
-        flags: map_type::SHARED | MapFlags::FIXED.bits(),
-        file: Some(file),
+/// Attaches where the kernel did; the result is where our own search would have.
+fn shmat(space: &Space, mm: MmId, request: &ShmatRequest<'_>, placement: Placement) -> Option<i64> {
+    let searched = MmapRequest {
+        len: request.len,
+        flags: map_type::SHARED,
+        file: Some(request.segment),
         ..MmapRequest::default()
     };
-    // The kernel did it; that ours did as well shows in the next list of VMAs.
-    let _ = space.mmap(mm, &request);
-}
-
-fn shmdt(space: &Space, mm: MmId, addr: u64) {
-    let Some(r) = space.mmap_read_lock(mm) else {
-        return;
+    let predicted = match request.addr {
+        0 => space.predict_mmap(mm, &searched).ok(),
+        _ => None,
     };
-    let segment = |v: &vmarea::vma::VmaView| v.range.start.wrapping_sub(v.pgoff.0 << 12) == addr;
-    let parts: Vec<_> = r
-        .vmas()
-        .filter(|v| {
-            v.body
-                .file
-                .is_some_and(|f| f.kind == vmarea::values::FileKind::SysvShm)
-                && segment(v)
-        })
-        .map(|v| v.range)
-        .collect();
-    drop(r);
-    for part in parts {
-        let _ = space.munmap(mm, part.start, part.len_bytes());
+    match (space.shmat_at(mm, request, placement), predicted) {
+        (Ok(_), Some(ours)) => raw(Ok::<u64, Errno>(ours)),
+        (done, _) => raw(done),
     }
 }
 
@@ -262,14 +286,13 @@ fn limit(space: &Space, mm: MmId, resource: u32, bytes: u64) {
 
 fn set(space: &Space, mm: MmId, setting: Setting) {
     let _ = space.set_layout(mm, |layout| match setting {
-        Setting::ThpDisable(on) => {
-            layout.thp_disabled = if on {
-                ThpDisabled::Completely
-            } else {
-                ThpDisabled::No
-            };
-        }
-        Setting::MemoryMerge(on) => layout.merge_any = on,
         Setting::ReadImpliesExec(on) => layout.read_implies_exec = on,
+        Setting::Parts([data, data_end, heap, heap_end, stack]) => {
+            layout.start_data = data;
+            layout.end_data = data_end;
+            layout.start_brk = heap;
+            layout.brk = heap_end;
+            layout.start_stack = stack;
+        }
     });
 }

@@ -1,11 +1,17 @@
-//! What a recorded call means: numbers and raw arguments as something that a world can do.
+//! What a world can do: recorded calls with arguments of their own types. What the numbers of a
+//! call mean is in [`super::meaning`].
 
-use std::collections::HashMap;
+use super::uncertain::Uncertain;
+use std::num::NonZeroU32;
 use vmarea::call::mlock::LockPages;
-use vmarea::values::call_flags::{MapFlags, MclFlags, MremapFlags, map_type};
-use vmarea::values::{File, FileId, FileKind};
-use vmarea_trace::event::{Call, FileRef, Inode, InodeId, InodeKind};
-use vmarea_trace::sysno;
+use vmarea::call::process_madvise::Advised;
+use vmarea::call::shm::ShmFlags;
+use vmarea::call::userfaultfd::WatchMode;
+use vmarea::values::call_flags::{MclFlags, MremapFlags};
+use vmarea::values::{Errno, File, FileId};
+use vmarea_trace::event::MmId;
+
+pub use super::files::Files;
 
 /// What to do. The arguments have the names of the manual pages.
 #[expect(missing_docs, reason = "the names are those of the manual pages")]
@@ -20,6 +26,46 @@ pub enum Action {
         file: Option<File>,
         offset: u64,
         shared_anon: Option<FileId>,
+        refused: Option<Errno>,
+    },
+    /// Refused before any address space is looked at.
+    Refuse(Errno),
+    /// `remap_file_pages`.
+    RemapFilePages {
+        addr: u64,
+        len: u64,
+        prot: u32,
+        pgoff: u64,
+        flags: u32,
+    },
+    /// `mbind`; a node is a bit.
+    Mbind {
+        addr: u64,
+        len: u64,
+        mode: u32,
+        nodes: u64,
+        flags: u32,
+    },
+    /// `process_madvise`.
+    ProcessMadvise {
+        ranges: Vec<(u64, u64)>,
+        advice: i32,
+        advised: Advised,
+    },
+    /// `UFFDIO_REGISTER`, in the address space that the context was made for.
+    Watch {
+        owner: MmId,
+        context: NonZeroU32,
+        start: u64,
+        len: u64,
+        mode: WatchMode,
+    },
+    /// `UFFDIO_UNREGISTER`.
+    Unwatch {
+        owner: MmId,
+        context: NonZeroU32,
+        start: u64,
+        len: u64,
     },
     /// `munmap`.
     Munmap { addr: u64, len: u64 },
@@ -60,296 +106,68 @@ pub enum Action {
     Munlockall,
     /// `mseal`.
     Mseal { addr: u64, len: u64, flags: u64 },
-    /// `shmat`, that succeeded: a segment appears at `addr`.
+    /// `shmat` of a segment that exists.
     Shmat {
+        segment: File,
+        len: u64,
         addr: u64,
-        file: File,
-        read_only: bool,
-        exec: bool,
+        flags: ShmFlags,
     },
-    /// `shmdt`, that succeeded: the segment at `addr` goes.
-    Shmdt { addr: u64 },
+    /// `shmdt`; with the sizes of all segments in bytes, by inode.
+    Shmdt { addr: u64, sizes: Vec<(u64, u64)> },
     /// `setrlimit`, `prlimit64`: a soft limit of this process.
     Limit { resource: u32, bytes: u64 },
-    /// `prctl` and `personality`, as far as they matter.
+    /// `prctl` with its five arguments.
+    Prctl([u64; 5]),
+    /// What else of `prctl` and `personality` matters.
     Setting(Setting),
     /// Nothing for an address space, or nothing that shows before another event.
     Nothing,
-    /// Not modelled; the text says what.
-    Opaque(&'static str),
+    /// Pages that a userfaultfd brings, takes or protects, or a registration whose context is not
+    /// known.
+    Userfault { start: u64, len: u64 },
+    /// Not modelled.
+    Opaque(Opaque),
+}
+
+/// A call that is not modelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opaque {
+    /// What it was.
+    pub what: &'static str,
+    /// Where it had its effect, first byte and the one after the last; none for anywhere.
+    pub range: Option<(u64, u64)>,
 }
 
 /// Settings of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// `PR_SET_THP_DISABLE`.
-    ThpDisable(bool),
-    /// `PR_SET_MEMORY_MERGE`.
-    MemoryMerge(bool),
     /// `READ_IMPLIES_EXEC` of `personality`.
     ReadImpliesExec(bool),
+    /// `PR_SET_MM_MAP`: begin and end of data, begin and end of the heap, begin of the stack.
+    Parts([u64; 5]),
 }
 
-/// The files of a trace.
-#[derive(Debug, Default)]
-pub struct Files {
-    inodes: HashMap<InodeId, Inode>,
-    /// Shared anonymous mappings made so far: each is a file of its own.
-    shared_anon: u64,
-    /// Our numbers of nameless files, and the inode that the kernel showed for them.
-    pub(crate) nameless: HashMap<u64, InodeId>,
-}
-
-/// Numbers of nameless files begin here, beyond all of a trace.
-const NAMELESS: u64 = 1 << 48;
-
-/// File systems that place their files for huge pages: ext4, btrfs, xfs, bcachefs.
-const HUGE_ALIGNED: [u64; 4] = [0xef53, 0x9123_683e, 0x5846_5342, 0xca45_1a4e];
-
-const ST_NOEXEC: u64 = 8;
-const O_ACCMODE: u32 = 3;
-const F_SEAL_WRITE: u32 = 8;
-const F_SEAL_FUTURE_WRITE: u32 = 16;
-
-impl Files {
-    /// Learns of a file.
-    pub fn inode(&mut self, inode: &Inode) {
-        self.inodes.insert(inode.id, inode.clone());
-    }
-
-    /// What is known of a file.
-    pub fn get(&self, id: InodeId) -> Option<&Inode> {
-        self.inodes.get(&id)
-    }
-
-    /// True for a file without a name, made by us for a shared anonymous mapping.
-    pub fn is_nameless(inode: u64) -> bool {
-        inode >= NAMELESS
-    }
-
-    /// How the files of this inode map.
-    pub fn kind(&self, id: InodeId) -> FileKind {
-        let Some(inode) = self.get(id) else {
-            return FileKind::Regular;
-        };
-        match inode.kind {
-            InodeKind::Regular if HUGE_ALIGNED.contains(&inode.fs_magic) => {
-                FileKind::RegularHugeAligned
+impl Action {
+    /// Does its result hang on memory of which something is not known?
+    pub(super) fn touches(&self, uncertain: &Uncertain) -> bool {
+        let touches = |addr: u64, len: u64| uncertain.touches((addr, addr.saturating_add(len)));
+        match *self {
+            Action::Mremap { addr, old_len, .. } => touches(addr, old_len),
+            Action::Mprotect { addr, len, .. }
+            | Action::Madvise { addr, len, .. }
+            | Action::Mlock { addr, len, .. }
+            | Action::Munlock { addr, len }
+            | Action::Mseal { addr, len, .. }
+            | Action::Mbind { addr, len, .. }
+            | Action::RemapFilePages { addr, len, .. }
+            | Action::Munmap { addr, len } => touches(addr, len),
+            Action::ProcessMadvise { ref ranges, .. } => {
+                ranges.iter().any(|(addr, len)| touches(*addr, *len))
             }
-            InodeKind::Regular | InodeKind::Other => FileKind::Regular,
-            InodeKind::Shmem => FileKind::Shmem,
-            InodeKind::SharedAnon if inode.path.starts_with("/SYSV") => FileKind::SysvShm,
-            InodeKind::SharedAnon => FileKind::SharedAnon,
-            InodeKind::Hugetlb => FileKind::Hugetlb,
-            InodeKind::DevZero => FileKind::DevZero,
-            InodeKind::Device => FileKind::Device,
+            // Whatever a context says of its own ranges: they are so already.
+            Action::Watch { .. } | Action::Unwatch { .. } => true,
+            _ => false,
         }
-    }
-
-    fn file(&self, r: &FileRef) -> File {
-        let mode = r.open_flags & O_ACCMODE;
-        let noexec = self
-            .get(r.inode)
-            .is_some_and(|i| i.mount_flags & ST_NOEXEC != 0);
-        File {
-            id: FileId(u64::from(r.file.0)),
-            inode: u64::from(r.inode.0),
-            kind: self.kind(r.inode),
-            readable: mode != 1,
-            writable: mode != 0,
-            noexec,
-            append_only: false,
-            write_sealed: r.seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE) != 0,
-        }
-    }
-
-    fn next_nameless(&mut self) -> FileId {
-        self.shared_anon += 1;
-        FileId(NAMELESS + self.shared_anon)
-    }
-
-    /// The meaning of a call.
-    pub fn action(&mut self, call: &Call) -> Action {
-        let [a, b, c, d, e, _] = call.args;
-        match call.nr {
-            sysno::MMAP => self.mmap(call),
-            sysno::MUNMAP => Action::Munmap { addr: a, len: b },
-            sysno::MPROTECT => Action::Mprotect {
-                addr: a,
-                len: b,
-                prot: c as u32,
-                pkey: -1,
-            },
-            sysno::PKEY_MPROTECT => Action::Mprotect {
-                addr: a,
-                len: b,
-                prot: c as u32,
-                pkey: d as i32,
-            },
-            sysno::PKEY_ALLOC => Action::PkeyAlloc {
-                flags: a,
-                denied: b,
-            },
-            sysno::PKEY_FREE => Action::PkeyFree { pkey: a as i32 },
-            sysno::MREMAP => Action::Mremap {
-                addr: a,
-                old_len: b,
-                new_len: c,
-                flags: MremapFlags::from_bits_retain(d as u32),
-                new_addr: e,
-            },
-            sysno::BRK => Action::Brk { addr: a },
-            sysno::MADVISE => Action::Madvise {
-                addr: a,
-                len: b,
-                advice: c as i32,
-            },
-            sysno::MLOCK => Action::Mlock {
-                addr: a,
-                len: b,
-                pages: LockPages::Now,
-            },
-            sysno::MLOCK2 if c > 1 => Action::Nothing,
-            sysno::MLOCK2 => {
-                let pages = if c == 1 {
-                    LockPages::OnFault
-                } else {
-                    LockPages::Now
-                };
-                Action::Mlock {
-                    addr: a,
-                    len: b,
-                    pages,
-                }
-            }
-            sysno::MUNLOCK => Action::Munlock { addr: a, len: b },
-            sysno::MLOCKALL => Action::Mlockall {
-                flags: MclFlags::from_bits_retain(a as u32),
-            },
-            sysno::MUNLOCKALL => Action::Munlockall,
-            sysno::MSEAL => Action::Mseal {
-                addr: a,
-                len: b,
-                flags: c,
-            },
-            sysno::SHMAT => self.shmat(call),
-            sysno::SHMDT if call.ret == 0 => Action::Shmdt { addr: a },
-            sysno::PRLIMIT64 => limit(call, b as u32),
-            sysno::SETRLIMIT => limit(call, a as u32),
-            sysno::PRCTL => prctl(call),
-            sysno::PERSONALITY if call.ret >= 0 && a != 0xffff_ffff => {
-                Action::Setting(Setting::ReadImpliesExec(a & 0x40_0000 != 0))
-            }
-            sysno::MBIND if call.ret == 0 => Action::Opaque("mbind"),
-            sysno::REMAP_FILE_PAGES if call.ret == 0 => Action::Opaque("remap_file_pages"),
-            sysno::PROCESS_MADVISE if call.ret > 0 => Action::Opaque("process_madvise"),
-            sysno::IOCTL if call.ret == 0 => Action::Opaque("userfaultfd"),
-            _ => Action::Nothing,
-        }
-    }
-
-    fn mmap(&mut self, call: &Call) -> Action {
-        let [addr, len, prot, flags, _, offset] = call.args;
-        let anonymous = MapFlags::from_bits_retain(flags as u32).contains(MapFlags::ANONYMOUS);
-        let file = call.file.as_ref().map(|r| self.file(r));
-        if !anonymous && file.is_none() {
-            // Without a file the kernel refused it before any address space was looked at.
-            return if call.ret < 0 {
-                Action::Nothing
-            } else {
-                Action::Opaque("mmap of an unknown file")
-            };
-        }
-        let hugetlb = MapFlags::from_bits_retain(flags as u32).contains(MapFlags::HUGETLB);
-        if anonymous && hugetlb {
-            return if call.ret < 0 {
-                Action::Nothing
-            } else {
-                Action::Opaque("MAP_HUGETLB")
-            };
-        }
-        let shared = flags as u32 & map_type::MASK == map_type::SHARED;
-        let shared_anon = (anonymous && shared && call.ret >= 0).then(|| self.next_nameless());
-        Action::Mmap {
-            addr,
-            len,
-            prot: prot as u32,
-            flags: flags as u32,
-            file: file.filter(|_| !anonymous),
-            offset,
-            shared_anon,
-        }
-    }
-
-    fn shmat(&mut self, call: &Call) -> Action {
-        match (&call.file, call.ret) {
-            (Some(r), addr) if addr >= 0 => Action::Shmat {
-                addr: addr as u64,
-                file: File {
-                    kind: FileKind::SysvShm,
-                    readable: true,
-                    writable: true,
-                    ..self.file(r)
-                },
-                read_only: call.args[2] & 0o10000 != 0,
-                exec: call.args[2] & 0o100000 != 0,
-            },
-            (None, addr) if addr >= 0 => Action::Opaque("shmat"),
-            _ => Action::Nothing,
-        }
-    }
-}
-
-fn limit(call: &Call, resource: u32) -> Action {
-    match call.data.first_chunk::<8>() {
-        Some(soft) if call.ret == 0 => Action::Limit {
-            resource,
-            bytes: u64::from_le_bytes(*soft),
-        },
-        _ => Action::Nothing,
-    }
-}
-
-fn prctl(call: &Call) -> Action {
-    const SET_MM: u64 = 35;
-    const SET_THP_DISABLE: u64 = 41;
-    const SET_MEMORY_MERGE: u64 = 67;
-    const SET_VMA: u64 = 0x5356_4d41;
-    if call.ret != 0 {
-        return Action::Nothing;
-    }
-    let [what, arg, ..] = call.args;
-    match what {
-        SET_THP_DISABLE => Action::Setting(Setting::ThpDisable(arg != 0)),
-        SET_MEMORY_MERGE => Action::Setting(Setting::MemoryMerge(arg != 0)),
-        SET_MM => Action::Opaque("PR_SET_MM"),
-        SET_VMA => Action::Opaque("PR_SET_VMA"),
-        _ => Action::Nothing,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use vmarea_trace::event::{MmId, Order, Tid};
-
-    #[test]
-    fn the_offset_of_an_anonymous_mapping_is_kept_because_it_is_checked() {
-        let call = Call {
-            tid: Tid(1),
-            mm: MmId(1),
-            nr: sysno::MMAP,
-            args: [0, u64::MAX, 3, 0x22, u64::MAX, 1],
-            ret: -22,
-            t: 0,
-            order: Order::Exact,
-            file: None,
-            data: Vec::new(),
-        };
-        let action = Files::default().action(&call);
-        assert!(
-            matches!(action, Action::Mmap { offset: 1, .. }),
-            "{action:?}"
-        );
     }
 }

@@ -15,6 +15,8 @@ use vmarea_trace::event::{InodeId, InodeKind, MmInfo, SnapKind, SnapVma, Snapsho
 /// Files that the kernel's view numbers, and inodes without such a number, as open descriptions.
 const BY_VIEW: u64 = 1 << 40;
 const BY_INODE: u64 = 1 << 41;
+/// A memory policy of which it is only known that there is one.
+const UNKNOWN_POLICY: u32 = u32::MAX;
 
 /// Sets one address space of a world to what a snapshot shows.
 pub fn import(world: &mut World, files: &mut Files, snapshot: &Snapshot) {
@@ -134,7 +136,10 @@ fn body(files: &mut Files, vma: &SnapVma) -> VmaBody {
             kind: files.kind(inode),
         }
     });
-    let policy = u32::from(vma.kernel.is_some_and(|k| k.policy));
+    let policy = match vma.kernel {
+        Some(kernel) if kernel.policy => UNKNOWN_POLICY,
+        _ => 0,
+    };
     VmaBody {
         flags: flags - VmFlags::SOFTDIRTY,
         file,

@@ -63,6 +63,9 @@ pub struct MmapRequest<'a> {
     pub placement: Placement,
     /// The shmem file that a shared mapping without a file, or of `/dev/zero`, gets; chosen by the embedder like any file's.
     pub shared_anon: Option<FileId>,
+    /// What the file itself answers where it cannot be mapped (its `mmap` operation); an embedder
+    /// whose files always map leaves it empty.
+    pub refused: Option<Errno>,
 }
 
 impl<K: VmaLockKind> Space<K> {
@@ -267,18 +270,11 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             self.uncharge(gathered.accounted);
         }
         self.complete(range, gathered, Pages::Drop);
-        if flags.contains(VmFlags::SYNC)
-            && request
-                .file
-                .is_some_and(|f| f.kind == FileKind::RegularHugeAligned)
-        {
+        if let Some(errno) = refused_by_file(request, flags, pgoff) {
             if accountable {
                 self.uncharge(range.pages());
             }
-            return Err(Errno::EOPNOTSUPP);
-        }
-        if hugetlb && !pgoff.0.is_multiple_of(PMD_SIZE / PAGE_SIZE) {
-            return Err(Errno::EINVAL);
+            return Err(errno);
         }
         let body = self.new_body(flags, request);
         let proposal = Proposal {
@@ -395,6 +391,18 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         let state = self.state_mut();
         state.peak_map_count = state.peak_map_count.max(state.map_count);
     }
+}
+
+/// What the file's own `mmap` operation refuses; what lay in the range has gone by then.
+fn refused_by_file(request: &MmapRequest<'_>, flags: VmFlags, pgoff: Pgoff) -> Option<Errno> {
+    let kind = request.file?.kind;
+    if flags.contains(VmFlags::SYNC) && kind == FileKind::RegularHugeAligned {
+        return Some(Errno::EOPNOTSUPP);
+    }
+    if kind == FileKind::Hugetlb && !pgoff.0.is_multiple_of(PMD_SIZE / PAGE_SIZE) {
+        return Some(Errno::EINVAL);
+    }
+    request.refused
 }
 
 /// May KSM look at such a mapping?

@@ -32,22 +32,36 @@ fn program() -> &'static Path {
 
 /// Runs a mode by itself and recorded. None where it cannot be run here.
 fn recorded(mode: &str) -> Option<Value> {
+    recorded_with(mode, "")
+}
+
+/// The same, where the recorder may have so many descriptors at most.
+fn recorded_with(mode: &str, descriptors: &str) -> Option<Value> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let mut outcomes = Vec::new();
-    for (run, words) in [("alone", &[][..]), ("recorded", &["run", "--json", "report", "--"])] {
+    for (run, words) in [
+        ("alone", &[][..]),
+        ("recorded", &["run", "--json", "report", "--"]),
+    ] {
         let work = path(run);
         std::fs::create_dir(&work).unwrap();
         let said = work.join("said");
         let mut command = match words {
             [] => Command::new(program()),
             words => {
-                let mut command = Command::new(VMAREA);
+                let mut command = Command::new("sh");
+                let limited = "[ -z \"$0\" ] || ulimit -n \"$0\"; exec \"$@\"";
+                command.args(["-c", limited, descriptors, VMAREA]);
                 command.args(words).arg(program());
                 command
             }
         };
-        command.arg(mode).arg(&said).arg(&work).current_dir(folder.path());
+        command
+            .arg(mode)
+            .arg(&said)
+            .arg(&work)
+            .current_dir(folder.path());
         let output = leash::output(&mut command).unwrap();
         let code = output.status.code();
         if code == Some(NOT_HERE) {
@@ -64,7 +78,10 @@ fn recorded(mode: &str) -> Option<Value> {
     assert_eq!(report["lost"], 0, "{mode}: {report:#}");
     assert_eq!(outcomes[0].0, Some(0), "{mode}");
     assert_eq!(outcomes[1].0, Some(0), "{mode}: {}", outcomes[1].2);
-    assert_eq!(outcomes[0].1, outcomes[1].1, "{mode}: the program saw the recorder");
+    assert_eq!(
+        outcomes[0].1, outcomes[1].1,
+        "{mode}: the program saw the recorder"
+    );
     Some(report)
 }
 
@@ -94,7 +111,10 @@ fn other_pages_of_a_file() {
 fn what_a_userfaultfd_fills_is_undecided() {
     if let Some(report) = recorded("contexts") {
         assert_eq!(report["opaque"], 0, "{report:#}");
-        assert!(report["verify"]["undecided"].as_u64() > Some(0), "{report:#}");
+        assert!(
+            report["verify"]["undecided"].as_u64() > Some(0),
+            "{report:#}"
+        );
     }
 }
 
@@ -121,6 +141,17 @@ fn the_space_of_deleted_files() {
 #[test]
 fn neighbours_of_one_description() {
     modelled("neighbours");
+}
+
+#[test]
+fn more_files_than_the_recorder_may_hold() {
+    modelled("many");
+    if let Some(report) = recorded_with("many", "200") {
+        assert!(
+            report["verify"]["undecided"].as_u64() > Some(0),
+            "{report:#}"
+        );
+    }
 }
 
 #[test]

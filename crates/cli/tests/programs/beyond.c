@@ -118,6 +118,13 @@ static void file_pages(void)
     say("put back", syscall(SYS_remap_file_pages, p + PAGE, PAGE, 0, 1, 0));
     close(fd);
     say("of what is closed", syscall(SYS_remap_file_pages, p + 9 * PAGE, PAGE, 0, 0, 0));
+    int id = shmget(IPC_PRIVATE, PAGE, IPC_CREAT | 0600);
+    char *last = shmat(id, 0, 0);
+    say("with a protection", syscall(SYS_remap_file_pages, last, PAGE, 1, 0, 0));
+    say("of a segment", syscall(SYS_remap_file_pages, last, PAGE, 0, 0, 0));
+    shmctl(id, IPC_RMID, 0);
+    say("of one to be removed", syscall(SYS_remap_file_pages, last, PAGE, 0, 0, 0));
+    say("which has gone", shmdt(last));
 }
 
 static int context(void)
@@ -314,6 +321,21 @@ static void neighbours(void)
     }
 }
 
+/* More files than the recorder may have descriptors, each mapped once more when all are. */
+static void many(void)
+{
+    static char *rooms[120];
+    static int fds[120];
+    for (int i = 0; i < 120; i++) {
+        fds[i] = memfd_create("many", 0);
+        need(fds[i] >= 0 && ftruncate(fds[i], 2 * PAGE) == 0);
+        rooms[i] = mmap(0, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        say_mapped("page", mmap(rooms[i], PAGE, RW, MAP_SHARED | MAP_FIXED, fds[i], 0));
+    }
+    for (int i = 0; i < 120; i++)
+        say_mapped("page", mmap(rooms[i] + PAGE, PAGE, RW, MAP_SHARED | MAP_FIXED, fds[i], PAGE));
+}
+
 static void advice(void)
 {
     char *p = anonymous(16 * PAGE);
@@ -337,7 +359,7 @@ int main(int argc, char **argv)
         {"policy", policy},   {"segments", segments},     {"file_pages", file_pages},
         {"contexts", contexts}, {"huge", huge},           {"refused", refused},
         {"locks", locks},     {"space", space},           {"neighbours", neighbours},
-        {"advice", advice},
+        {"advice", advice},   {"many", many},
     };
     if (argc != 4)
         return 2;

@@ -10,14 +10,16 @@
 //! System V segment has its own number in the place of an inode number, on the device of all
 //! nameless shared memory, so it is told from that by its name.
 
-use super::held::Held;
+use super::held::{Held, Range};
 use crate::maps::Mapping;
 use crate::sys::ptrace::same_description;
 use rustix::fs::{AtFlags, FileType, OFlags, Stat, StatxFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use vmarea_trace::event::{FileId, FileRef, Inode, InodeId, InodeKind, MmId};
 
+const PAGE: u64 = 4096;
 /// Descriptors that are left to other purposes.
 const SPARE: u64 = 64;
 
@@ -124,12 +126,18 @@ pub(crate) struct Files {
     most: usize,
 }
 
-impl Default for Files {
-    fn default() -> Files {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-        let most = limit
-            .current
-            .map_or(u64::MAX, |most| most.saturating_sub(SPARE));
+impl Files {
+    /// None yet. This process may have as many descriptors from now on as it is allowed to.
+    pub(crate) fn new() -> Files {
+        let mut limit = getrlimit(Resource::Nofile);
+        let wanted = Rlimit {
+            current: limit.maximum,
+            ..limit
+        };
+        if setrlimit(Resource::Nofile, wanted).is_ok() {
+            limit = wanted;
+        }
+        let most = limit.current.unwrap_or(u64::MAX).saturating_sub(SPARE) / 2;
         Files {
             inodes: Vec::new(),
             by_maps: HashMap::new(),
@@ -137,12 +145,10 @@ impl Default for Files {
             held: Held::default(),
             descriptions: HashMap::new(),
             next_file: 0,
-            most: usize::try_from(most / 2).unwrap_or(usize::MAX),
+            most: usize::try_from(most).unwrap_or(usize::MAX),
         }
     }
-}
 
-impl Files {
     /// What was said of an inode.
     pub(crate) fn inode(&self, id: InodeId) -> Option<&Inode> {
         self.inodes.get(id.0 as usize - 1)
@@ -250,51 +256,46 @@ impl Files {
     }
 
     /// The number of a description, which is held from now on where the call has mapped it. It is
-    /// [`FileId::UNKNOWN`] where too many are held already.
+    /// [`FileId::UNKNOWN`] where it may be one whose duplicate had to be given up.
     fn description_of(&mut self, opened: Opened, inode: InodeId, at: Option<MappedAt>) -> FileId {
         let place = opened.stat_place();
         let held = &self.held;
-        let known = self.descriptions.entry(place).or_default();
-        known.retain(|file| held.duplicate(*file).is_some());
+        let of_place = self.descriptions.entry(place).or_default();
+        of_place.retain(|file| held.is_mapped(*file));
         let same = |file: &FileId| {
             let other = held.duplicate(*file).map(AsFd::as_fd);
             other.is_some_and(|fd| same_description(fd, opened.fd.as_fd()).unwrap_or(false))
         };
-        let file = known.iter().copied().find(same);
-        let kind = self.inode(inode).map(|i| i.kind);
-        let (file, is_new) = match file {
-            Some(file) => (file, false),
-            None => (self.new_file(), true),
-        };
+        let known = of_place.iter().copied().find(same);
         let Some(at) = at else {
-            return file;
+            return known.unwrap_or_else(|| self.new_file());
         };
-        let page = u64::try_from(opened.stat.st_blksize).unwrap_or(0).max(4096);
-        let page = match kind {
-            Some(InodeKind::Hugetlb) => page,
-            _ => 4096,
-        };
-        let len = at.len.checked_next_multiple_of(page).unwrap_or(at.len);
-        let range = at.addr..at.addr.saturating_add(len);
+        let lost = |file: &FileId| held.is_lost_in(at.mm, *file);
+        let unknown = known.is_none() && of_place.iter().any(lost);
+        let kind = self.inode(inode).map(|i| i.kind);
+        let range = mapped_range(&at, kind, &opened.stat);
         // What a driver maps need not be the file that it was asked to map.
         let itself = match kind {
             Some(InodeKind::Device | InodeKind::Other) => false,
             Some(InodeKind::DevZero) => !at.shared,
             _ => true,
         };
-        if !itself {
+        if unknown || !itself {
             self.held.unmap(at.mm, &range);
-            return file;
+            return if unknown {
+                FileId::UNKNOWN
+            } else {
+                self.new_file()
+            };
         }
-        if is_new && self.held.len() >= self.most {
-            self.held.unmap(at.mm, &range);
-            return FileId::UNKNOWN;
-        }
+        let file = known.unwrap_or_else(|| {
+            let file = self.new_file();
+            self.held.make_room(self.most);
+            self.descriptions.entry(place).or_default().push(file);
+            file
+        });
         let ino = opened.stat.st_ino;
         self.held.map(at.mm, range, file, || (opened.fd, ino));
-        if is_new {
-            self.descriptions.entry(place).or_default().push(file);
-        }
         file
     }
 
@@ -317,6 +318,16 @@ impl Files {
         });
         id
     }
+}
+
+/// Where a mapping lies, in whole pages of its file.
+fn mapped_range(at: &MappedAt, kind: Option<InodeKind>, stat: &Stat) -> Range {
+    let page = match kind {
+        Some(InodeKind::Hugetlb) => u64::try_from(stat.st_blksize).unwrap_or(PAGE).max(PAGE),
+        _ => PAGE,
+    };
+    let len = at.len.checked_next_multiple_of(page).unwrap_or(at.len);
+    at.addr..at.addr.saturating_add(len)
 }
 
 /// True for two paths of one file, of which one may have been deleted since.

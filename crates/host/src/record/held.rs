@@ -6,16 +6,24 @@
 //! mount that it lies on; but so does a mapping. So each duplicate is held only as long as a
 //! mapping of the description exists, which is also as long as its identity matters.
 //!
+//! Descriptors are few, so that the oldest duplicates are given up where there are too many. The
+//! pieces stay noted: in an address space that maps such a description it is not known whether the
+//! next one of the same file is the same.
+//!
 //! What is mapped is followed from the calls. A call that takes away the last piece lets the
 //! duplicate go before it is let in, so that the program and not the tracer does the work of a
 //! last close. Whatever cannot be followed (a call that failed after it had begun) is asked of
 //! the list of mappings: the caller of [`Held::keep_only`] does that.
 //!
+//! # Linux
+//! A mapping on overlayfs keeps the file below alive and not the description that was mapped, so
+//! there a lock of a description that was closed while mapped is held until it is unmapped.
+//!
 //! # Invariants
-//! H1  A duplicate is held if and only if one piece at least is noted for it.
+//! H1  A duplicate is held only while one piece at least is noted for it.
 //! H2  Pieces of one address space do not overlap, and none is empty.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use vmarea_trace::event::{FileId, MmId};
 
@@ -33,7 +41,8 @@ pub(crate) struct Piece {
 
 #[derive(Debug)]
 struct Description {
-    duplicate: OwnedFd,
+    /// None where it was given up.
+    duplicate: Option<OwnedFd>,
     pieces: u64,
     /// Its inode number, which the list of mappings shows.
     ino: u64,
@@ -44,17 +53,40 @@ struct Description {
 pub(crate) struct Held {
     descriptions: HashMap<FileId, Description>,
     mapped: HashMap<MmId, BTreeMap<u64, Piece>>,
+    /// How many duplicates there are.
+    duplicates: usize,
+    /// The descriptions by age, some of which have gone.
+    by_age: VecDeque<FileId>,
 }
 
 impl Held {
-    /// The duplicate of a description that is mapped.
+    /// The duplicate of a description that is mapped, unless it was given up.
     pub(crate) fn duplicate(&self, file: FileId) -> Option<&OwnedFd> {
-        self.descriptions.get(&file).map(|d| &d.duplicate)
+        self.descriptions.get(&file)?.duplicate.as_ref()
     }
 
-    /// How many duplicates are held.
-    pub(crate) fn len(&self) -> usize {
-        self.descriptions.len()
+    /// True while a description is mapped somewhere.
+    pub(crate) fn is_mapped(&self, file: FileId) -> bool {
+        self.descriptions.contains_key(&file)
+    }
+
+    /// True where an address space maps a description whose duplicate was given up.
+    pub(crate) fn is_lost_in(&self, mm: MmId, file: FileId) -> bool {
+        let lost = self.is_mapped(file) && self.duplicate(file).is_none();
+        let pieces = || self.mapped.get(&mm).into_iter().flat_map(BTreeMap::values);
+        lost && pieces().any(|piece| piece.file == file)
+    }
+
+    /// Gives the oldest duplicates up until there are fewer than `most`.
+    pub(crate) fn make_room(&mut self, most: usize) {
+        while self.duplicates >= most
+            && let Some(oldest) = self.by_age.pop_front()
+        {
+            let description = self.descriptions.get_mut(&oldest);
+            if description.and_then(|d| d.duplicate.take()).is_some() {
+                self.duplicates -= 1;
+            }
+        }
     }
 
     /// A description is mapped at `range`, in the place of what was there. `duplicate` is taken
@@ -69,14 +101,21 @@ impl Held {
         if range.is_empty() {
             return;
         }
-        self.descriptions.entry(file).or_insert_with(|| {
+        if !self.is_mapped(file) {
             let (duplicate, ino) = duplicate();
-            Description {
-                duplicate,
+            let description = Description {
+                duplicate: Some(duplicate),
                 pieces: 0,
                 ino,
+            };
+            self.descriptions.insert(file, description);
+            self.duplicates += 1;
+            self.by_age.push_back(file);
+            if self.by_age.len() > 2 * self.descriptions.len() + 64 {
+                self.by_age
+                    .retain(|file| self.descriptions.contains_key(file));
             }
-        });
+        }
         let stays = false;
         self.unmap_but(mm, &range, Some(file));
         let end = range.end;
@@ -270,6 +309,7 @@ impl Held {
         if let Some(d) = self.descriptions.get_mut(&file) {
             d.pieces = d.pieces.saturating_add_signed(more);
             if d.pieces == 0 {
+                self.duplicates -= usize::from(d.duplicate.is_some());
                 self.descriptions.remove(&file);
             }
         }
@@ -306,6 +346,9 @@ mod tests {
             let pieces = all.filter(|p| p.file == *file).count();
             assert_eq!(d.pieces, pieces as u64, "H1 for {file:?}");
         }
+        let all = held.descriptions.values();
+        let duplicates = all.filter(|d| d.duplicate.is_some()).count();
+        assert_eq!(held.duplicates, duplicates);
         files
     }
 
@@ -377,6 +420,26 @@ mod tests {
         assert_eq!(holds(&held), [2]);
         held.unmap(CHILD, &(15..20));
         assert_eq!(holds(&held), []);
+    }
+
+    #[test]
+    fn the_oldest_duplicates_are_given_up() {
+        let mut held = held_with(&[(0..10, A), (10..20, B)]);
+        held.make_room(2);
+        assert!(held.duplicate(A).is_none() && held.duplicate(B).is_some());
+        assert!(held.is_lost_in(MM, A) && !held.is_lost_in(MM, B));
+        assert!(!held.is_lost_in(CHILD, A));
+        held.fork(MM, CHILD);
+        held.unmap(MM, &(0..10));
+        assert!(!held.is_lost_in(MM, A) && held.is_lost_in(CHILD, A));
+        held.ended(CHILD);
+        assert!(!held.is_mapped(A));
+        assert_eq!(holds(&held), [2]);
+        for file in 3..200 {
+            held.map(MM, 30..40, FileId(file), null);
+        }
+        assert_eq!(holds(&held), [2, 199]);
+        assert!(held.by_age.len() < 100);
     }
 
     #[test]

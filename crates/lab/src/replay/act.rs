@@ -3,14 +3,14 @@
 //! A mapping goes where the kernel put it, so that both sides stay comparable; the result is what the
 //! core's own search would have said.
 
-use super::action::{Action, Setting};
+use super::action::Action;
 use super::world::World;
 use vmarea::Space;
 use vmarea::call::mmap::{MmapRequest, Placement};
 use vmarea::call::mremap::MremapRequest;
 use vmarea::call::shm::ShmatRequest;
 use vmarea::values::call_flags::{MapFlags, MremapFlags, map_type};
-use vmarea::values::{Errno, MmId};
+use vmarea::values::{Errno, FileKind, MmId};
 use vmarea_trace::event::Call;
 
 /// What an action came to.
@@ -115,7 +115,13 @@ impl World {
                 prot,
                 pgoff,
                 flags,
-            } => unit(space.remap_file_pages(mm, addr, len, prot, pgoff, flags)),
+            } => {
+                let done = space.remap_file_pages(mm, addr, len, prot, pgoff, flags);
+                match done.is_ok() && segment_ended(space, mm, (addr, len), call.ret) {
+                    true => Some(call.ret),
+                    false => unit(done),
+                }
+            }
             Action::Mbind {
                 addr,
                 len,
@@ -171,7 +177,7 @@ impl World {
                         .userfaultfd_unregister(owner, context, (start, len)),
                 )
             }
-            Action::Prctl(args) => {
+            Action::Prctl { args } => {
                 // The kernel has done it. What of it the core does not know has no effect here.
                 let _ = space.prctl(mm, args);
                 None
@@ -180,8 +186,16 @@ impl World {
                 limit(space, mm, resource, bytes);
                 None
             }
-            Action::Setting(setting) => {
-                set(space, mm, setting);
+            Action::ReadImpliesExec(on) => {
+                let _ = space.set_layout(mm, |layout| layout.read_implies_exec = on);
+                None
+            }
+            Action::Parts([data, data_end, heap, heap_end, stack]) => {
+                let _ = space.set_layout(mm, |layout| {
+                    (layout.start_data, layout.end_data) = (data, data_end);
+                    (layout.start_brk, layout.brk) = (heap, heap_end);
+                    layout.start_stack = stack;
+                });
                 None
             }
             Action::Nothing | Action::Userfault { .. } | Action::Opaque(_) => None,
@@ -252,6 +266,18 @@ fn mremap(space: &Space, mm: MmId, request: &MremapRequest) -> Option<i64> {
     }
 }
 
+/// `remap_file_pages` of a segment that was to be removed: the mapping in the way was its last
+/// attachment, so that the segment ends before it can be mapped anew, and nothing is left there.
+fn segment_ended(space: &Space, mm: MmId, (addr, len): (u64, u64), ret: i64) -> bool {
+    let segment = || {
+        let vma = space.mmap_read_lock(mm)?.find_vma(addr)?;
+        Some(vma.body.file?.kind == FileKind::SysvShm)
+    };
+    const EINVAL: i64 = -22;
+    const EIDRM: i64 = -43;
+    matches!(ret, EINVAL | EIDRM) && segment() == Some(true) && space.munmap(mm, addr, len).is_ok()
+}
+
 /// Attaches where the kernel did; the result is where our own search would have.
 fn shmat(space: &Space, mm: MmId, request: &ShmatRequest<'_>, placement: Placement) -> Option<i64> {
     let searched = MmapRequest {
@@ -281,18 +307,5 @@ fn limit(space: &Space, mm: MmId, resource: u32, bytes: u64) {
         MEMLOCK => limits.memlock = bytes,
         AS => limits.address_space = bytes,
         _ => {}
-    });
-}
-
-fn set(space: &Space, mm: MmId, setting: Setting) {
-    let _ = space.set_layout(mm, |layout| match setting {
-        Setting::ReadImpliesExec(on) => layout.read_implies_exec = on,
-        Setting::Parts([data, data_end, heap, heap_end, stack]) => {
-            layout.start_data = data;
-            layout.end_data = data_end;
-            layout.start_brk = heap;
-            layout.brk = heap_end;
-            layout.start_stack = stack;
-        }
     });
 }

@@ -117,10 +117,12 @@ pub enum Action {
     Shmdt { addr: u64, sizes: Vec<(u64, u64)> },
     /// `setrlimit`, `prlimit64`: a soft limit of this process.
     Limit { resource: u32, bytes: u64 },
-    /// `prctl` with its five arguments.
-    Prctl([u64; 5]),
-    /// What else of `prctl` and `personality` matters.
-    Setting(Setting),
+    /// `prctl`, as far as it matters: the option and its arguments.
+    Prctl { args: [u64; 5] },
+    /// `READ_IMPLIES_EXEC` of `personality`.
+    ReadImpliesExec(bool),
+    /// `PR_SET_MM_MAP`: begin and end of the data, begin and end of the heap, begin of the stack.
+    Parts([u64; 5]),
     /// Nothing for an address space, or nothing that shows before another event.
     Nothing,
     /// Pages that a userfaultfd brings, takes or protects, or a registration whose context is not
@@ -137,15 +139,6 @@ pub struct Opaque {
     pub what: &'static str,
     /// Where it had its effect, first byte and the one after the last; none for anywhere.
     pub range: Option<(u64, u64)>,
-}
-
-/// Settings of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Setting {
-    /// `READ_IMPLIES_EXEC` of `personality`.
-    ReadImpliesExec(bool),
-    /// `PR_SET_MM_MAP`: begin and end of data, begin and end of the heap, begin of the stack.
-    Parts([u64; 5]),
 }
 
 impl Action {

@@ -1,6 +1,6 @@
 //! What a recorded call means: numbers and raw arguments as an [`Action`].
 
-use super::action::{Action, Opaque, Setting};
+use super::action::{Action, Opaque};
 use super::files::{Files, HUGE_PAGE};
 use vmarea::call::mlock::LockPages;
 use vmarea::call::process_madvise::Advised;
@@ -88,7 +88,7 @@ impl Files {
             sysno::SETRLIMIT => limit(call, a as u32),
             sysno::PRCTL => prctl(call),
             sysno::PERSONALITY if call.ret >= 0 && a != 0xffff_ffff => {
-                Action::Setting(Setting::ReadImpliesExec(a & 0x40_0000 != 0))
+                Action::ReadImpliesExec(a & 0x40_0000 != 0)
             }
             sysno::MBIND => mbind(call),
             sysno::SET_MEMPOLICY_HOME_NODE => opaque_at(call, "set_mempolicy_home_node", a, b),
@@ -371,7 +371,7 @@ fn prctl(call: &Call) -> Action {
         (SET_MM, MM_MAP) => match words(&call.data).as_slice() {
             // struct prctl_mm_map: begin and end of code come first.
             &[_, _, data, data_end, heap, heap_end, stack, ..] => {
-                Action::Setting(Setting::Parts([data, data_end, heap, heap_end, stack]))
+                Action::Parts([data, data_end, heap, heap_end, stack])
             }
             _ => Action::Opaque(Opaque {
                 what: "PR_SET_MM_MAP",
@@ -379,7 +379,8 @@ fn prctl(call: &Call) -> Action {
             }),
         },
         (SET_MM | SET_THP_DISABLE | SET_MDWE | SET_MEMORY_MERGE, _) => {
-            Action::Prctl([what, part, a, b, c])
+            let args = [what, part, a, b, c];
+            Action::Prctl { args }
         }
         (SET_VMA, _) => opaque_at(call, "PR_SET_VMA", a, b),
         _ => Action::Nothing,

@@ -377,10 +377,10 @@ JAVA
     fi
 }
 
-(($#)) || set -- speed large writers mappers arena ends kill programs
+(($#)) || set -- speed large writers mappers arena ends kill refusals programs
 for part in "$@"; do
     case $part in
-    speed | large | writers | mappers | arena | ends | programs) "$part" ;;
+    speed | large | writers | mappers | arena | ends | refusals | programs) "$part" ;;
     kill) kill_steps ;;
     *) fail "no such part: $part" ;;
     esac

@@ -47,7 +47,8 @@ impl Draft {
                     Some(parent) if parent != Path::new("") => parent,
                     _ => Path::new("."),
                 };
-                Place::Beside(beside(folder).with_context(cannot)?)
+                let (file, name) = beside(folder).with_context(cannot)?.into_parts();
+                Place::Beside(file, Some(name))
             }
         };
         Ok(Self {
@@ -116,7 +117,7 @@ impl Draft {
 ///
 /// # Errors
 /// As the kernel says it: what `tempfile` gives names the temporary path as well.
-fn beside(folder: &Path) -> io::Result<NamedTempFile> {
+fn beside(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
     let mut said = None;
     let create = |path: &Path| {
         let mut options = OpenOptions::new();

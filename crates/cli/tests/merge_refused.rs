@@ -140,7 +140,7 @@ impl Heap {
 
     /// What a merge of its area says as JSON.
     fn said(&self, more: &[&str]) -> serde_json::Value {
-        let fixed = ["--range", &self.range, "--max-pause", "1s", "--json"];
+        let fixed = ["--range", &self.range, "--max-pause", "1s", "--json", "-"];
         let output = self.merge(&[&fixed[..], more].concat());
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         serde_json::from_slice(&output.stdout).expect("JSON alone")

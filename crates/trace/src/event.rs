@@ -31,6 +31,11 @@ pub struct InodeId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct FileId(pub u32);
 
+impl FileId {
+    /// Which description it is was not found out.
+    pub const UNKNOWN: FileId = FileId(0);
+}
+
 /// Thread id as the kernel gave it, in the recorder's pid namespace. May be reused after
 /// [`Event::TaskEnd`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]

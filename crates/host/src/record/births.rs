@@ -58,6 +58,9 @@ impl Tracer<'_> {
             _ if flags & CLONE_VM != 0 => mm,
             _ => self.new_mm(),
         };
+        if child_mm != mm {
+            self.files.held.fork(mm, child_mm);
+        }
         let since = call.as_ref().map_or(0, |call| call.entry);
         let mut task = Task::new(child_pid, child_mm, mode);
         task.untraced = call.as_ref().and_then(|call| call.untraced);
@@ -348,7 +351,7 @@ impl Tracer<'_> {
             return;
         }
         let spare = self.spaces.remove(&mm).and_then(|space| space.spare_look);
-        self.files.mm_ended(mm);
+        self.files.held.ended(mm);
         self.timeline.mm_ended(mm, now);
         if let Some(look) = look.or(spare) {
             self.push(look.t, vec![Event::Snapshot(look)]);

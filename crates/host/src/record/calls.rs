@@ -5,9 +5,10 @@
 //! let in beside it, because it may be waiting for just that thread.
 
 use super::extent::Extent;
-use super::files::{Files, Opened};
+use super::files::{MappedAt, Opened, place_of};
 use super::filter::OUR_ARCH;
-use super::look::{Still, Subject};
+use super::look::{self, Still, Subject};
+use super::mapped::{is_error, mapping_at};
 use super::memory;
 use super::table::{self, Role};
 use super::tasks::{Mode, Pending, UNRECORDED};
@@ -15,7 +16,6 @@ use super::timeline::{Alone, Ended, Flight};
 use super::tracer::{Tracer, clock};
 use super::untraced::CLONE_UNTRACED;
 use super::{CallStack, Stacks};
-use crate::maps;
 use crate::sys::ptrace::{self, SyscallStop};
 use crate::system;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
@@ -51,7 +51,6 @@ impl Tracer<'_> {
         let mut last_look = None;
         match row.role {
             Role::Executes => {
-                self.files.before_exec();
                 if recorded && self.users(mm) == 1 {
                     last_look = self.look(tid, mm, Reason::Exit, now);
                 }
@@ -66,6 +65,7 @@ impl Tracer<'_> {
             Role::OpensDirect if mode == Mode::Filtered => self.stop_everywhere(pid, tid),
             _ => {}
         }
+        self.before_unmap(mm, row.nr, &args);
         let untraced = match row.role {
             Role::Clones if clone_flags & CLONE_UNTRACED != 0 => self.hide_untraced(tid, row.nr),
             _ => None,
@@ -246,8 +246,12 @@ impl Tracer<'_> {
         if self.stacks == Stacks::Copy {
             self.copy_stack(tid, mm);
         }
-        let opened = call.file.take();
-        let file = opened.map(|opened| self.file_of(tid, mm, opened, ret));
+        let file = match (call.file.take(), i64::from(call.nr)) {
+            (Some(opened), _) => Some(self.file_of(tid, mm, opened, &call, ret)),
+            (None, libc::SYS_shmat) => self.segment_of(tid, ret),
+            _ => None,
+        };
+        self.follow_mappings(tid, mm, &call, ret);
         let mm = match i64::from(call.row.nr) {
             libc::SYS_process_madvise => self.advised(tid, mm, &call.args),
             _ => mm,
@@ -281,14 +285,28 @@ impl Tracer<'_> {
         self.hand_over(&stack);
     }
 
-    fn file_of(&mut self, tid: i32, mm: MmId, opened: Opened, ret: i64) -> FileRef {
+    fn file_of(&mut self, tid: i32, mm: MmId, opened: Opened, call: &Pending, ret: i64) -> FileRef {
         let addr = ret as u64;
-        let files: &mut Files = &mut self.files;
-        files.of_call(opened, mm, || {
-            let mappings = maps::read(tid).ok()?;
-            let mapping = mappings.iter().find(|m| m.start <= addr && addr < m.end)?;
-            (mapping.ino != 0).then_some((mapping.dev, mapping.ino))
-        })
+        let [_, len, _, flags, ..] = call.args;
+        let private = flags & 3 == libc::MAP_PRIVATE as u64;
+        let at = (!is_error(ret)).then_some(MappedAt {
+            mm,
+            addr,
+            len,
+            shared: !private,
+        });
+        self.files
+            .of_call(opened, at, || place_of(&mapping_at(tid, addr)?))
+    }
+
+    /// The segment that `shmat` has attached.
+    fn segment_of(&mut self, tid: i32, ret: i64) -> Option<FileRef> {
+        if is_error(ret) {
+            return None;
+        }
+        let mapping = mapping_at(tid, ret as u64)?;
+        let inode = look::inode(tid, &mapping, &mut self.files)?;
+        Some(self.files.of_segment(inode, &mapping))
     }
 
     /// Whose address space `process_madvise` advises.

@@ -4,7 +4,7 @@
 //! may differ, and a mapping that only one of them shows keeps no kernel part. Pointers of the
 //! kernel become numbers that mean nothing but equality.
 
-use super::files::{Description, Files};
+use super::files::{Description, Files, place_of};
 use crate::maps::{self, MapName, Mapping};
 use crate::system;
 use crate::view::{KernelView, View, ViewVma};
@@ -145,16 +145,14 @@ fn is_vsyscall(mapping: &Mapping) -> bool {
     matches!(&mapping.name, MapName::Special(name) if name == "[vsyscall]")
 }
 
-fn inode(tid: i32, mapping: &Mapping, files: &mut Files) -> Option<InodeId> {
-    if mapping.ino == 0 && mapping.dev == 0 {
-        return None;
-    }
-    let place = (mapping.dev, mapping.ino);
+/// The inode of a mapping.
+pub(super) fn inode(tid: i32, mapping: &Mapping, files: &mut Files) -> Option<InodeId> {
+    let place = place_of(mapping)?;
     let (start, end) = (mapping.start, mapping.end);
-    Some(files.of_maps(place, || {
+    let path = mapping.name.text();
+    Some(files.of_maps(place, &path, || {
         let link = format!("/proc/{tid}/map_files/{start:x}-{end:x}");
         let named = matches!(mapping.name.kind(), SnapKind::Named(_));
-        let path = mapping.name.text();
         let described = Description::of_mapped(&link, mapping.ino, &path);
         if described.fs_magic != 0 || named {
             return described;

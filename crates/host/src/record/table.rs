@@ -121,9 +121,9 @@ pub(crate) mod number {
 
 /// Requests that make a tracer.
 const TRACING: &[u32] = &[
-    libc::PTRACE_TRACEME as u32,
-    libc::PTRACE_ATTACH as u32,
-    libc::PTRACE_SEIZE as u32,
+    libc::PTRACE_TRACEME,
+    libc::PTRACE_ATTACH,
+    libc::PTRACE_SEIZE,
 ];
 const NEW_USER: u32 = libc::CLONE_NEWUSER as u32;
 const DIRECT: u32 = libc::O_DIRECT as u32;

@@ -119,7 +119,7 @@ impl<'a> Tracer<'a> {
             tasks: HashMap::from([(root, task)]),
             spaces: HashMap::from([(UNRECORDED, Space::default())]),
             timeline: Timeline::default(),
-            files: Files::default(),
+            files: Files::new(),
             looks: Looks::new(kernel),
             command,
             checkpoint: options.checkpoint,

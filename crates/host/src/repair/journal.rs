@@ -98,6 +98,7 @@ pub(super) struct Journal {
 }
 
 /// A journal that was there.
+#[allow(clippy::large_enum_variant, reason = "one exists at a time")]
 #[derive(Debug)]
 pub(super) enum Found {
     /// Somebody works with it; who, where that can be seen.

@@ -7,9 +7,9 @@ mod unseen;
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
-use support::{compile, record_into, run, run_with};
+use support::{compile, fresh, record_into, run, run_with};
 use vmarea_host::record::{Options, RecordError};
-use vmarea_trace::event::{Access, Call, Event, Origin, Reason, Snapshot, Touch};
+use vmarea_trace::event::{Access, Call, Event, FileRef, Inode, Origin, Reason, Snapshot, Touch};
 
 fn calls(events: &[Event], nr: i64) -> Vec<&Call> {
     let all = events.iter().filter_map(|event| match event {
@@ -72,6 +72,35 @@ fn every_call_with_its_arguments_and_files() {
     assert_eq!(limit.data, words);
     let names = calls(&r.events, libc::SYS_prctl);
     assert_eq!(names.last().expect("a name").data, b"a name");
+}
+
+#[test]
+fn a_file_with_the_number_of_a_deleted_one_is_another() {
+    let program = compile("reborn", &[]);
+    let file = fresh("reborn-file");
+    let r = run(&[program.to_str().unwrap(), file.to_str().unwrap()]);
+    assert_eq!(r.exit_code(), 0);
+    let inode = |id| {
+        let all = r.events.iter().filter_map(|event| match event {
+            Event::Inode(inode) => Some(inode),
+            _ => None,
+        });
+        let mut these = all.filter(|inode| inode.id == id);
+        these.next().expect("an inode that was announced")
+    };
+    let maps = calls(&r.events, libc::SYS_mmap);
+    let files = maps.iter().filter_map(|call| call.file);
+    let ours: Vec<_> = files
+        .map(|file| (file, inode(file.inode)))
+        .filter(|(_, inode)| inode.path.starts_with(file.to_str().unwrap()))
+        .collect();
+    assert_eq!(ours.len(), 20);
+    for (i, (file, inode)) in ours.iter().enumerate() {
+        assert_eq!((file.size, inode.size), ((i as u64 + 1) * 4096, file.size));
+        let same =
+            |other: &&(FileRef, &Inode)| other.0.inode == file.inode || other.0.file == file.file;
+        assert_eq!(ours.iter().filter(same).count(), 1, "{inode:?}");
+    }
 }
 
 #[test]

@@ -8,8 +8,9 @@ use super::world::World;
 use vmarea::Space;
 use vmarea::call::mmap::{MmapRequest, Placement};
 use vmarea::call::mremap::MremapRequest;
-use vmarea::values::call_flags::{MapFlags, MremapFlags, map_type, prot};
-use vmarea::values::{Errno, File, MmId};
+use vmarea::call::shm::ShmatRequest;
+use vmarea::values::call_flags::{MapFlags, MremapFlags, map_type};
+use vmarea::values::{Errno, FileKind, MmId};
 use vmarea_trace::event::Call;
 
 /// What an action came to.
@@ -49,6 +50,7 @@ impl World {
                 flags,
                 ref file,
                 offset,
+                refused,
             } => {
                 let placement = place(call.ret);
                 let request = MmapRequest {
@@ -59,6 +61,7 @@ impl World {
                     file: file.as_ref(),
                     offset,
                     placement,
+                    refused,
                 };
                 let (result, learnt) = mmap(space, mm, &request, call.ret, base_known);
                 learnt_base = learnt;
@@ -103,26 +106,95 @@ impl World {
             Action::Mlockall { flags } => unit(space.mlockall(mm, flags)),
             Action::Munlockall => unit(space.munlockall(mm)),
             Action::Mseal { addr, len, flags } => unit(space.mseal(mm, addr, len, flags)),
-            Action::Shmat {
+            Action::Refuse(errno) => unit(Err(errno)),
+            Action::RemapFilePages {
                 addr,
-                ref file,
-                read_only,
-                exec,
+                len,
+                prot,
+                pgoff,
+                flags,
             } => {
-                shmat(space, mm, addr, file, read_only, exec, call);
+                let done = space.remap_file_pages(mm, addr, len, prot, pgoff, flags);
+                match done.is_ok() && segment_ended(space, mm, (addr, len), call.ret) {
+                    true => Some(call.ret),
+                    false => unit(done),
+                }
+            }
+            Action::Mbind {
+                addr,
+                len,
+                mode,
+                nodes,
+                flags,
+            } => unit(space.mbind(mm, addr, len, (mode, nodes), flags)),
+            Action::ProcessMadvise {
+                ref ranges,
+                advice,
+                advised,
+            } => raw(space.process_madvise(mm, ranges, advice, advised)),
+            Action::Shmat {
+                ref segment,
+                len,
+                addr,
+                flags,
+            } => {
+                let request = ShmatRequest {
+                    segment,
+                    len,
+                    addr,
+                    flags,
+                };
+                shmat(space, mm, &request, place(call.ret))
+            }
+            Action::Shmdt { addr, ref sizes } => {
+                let size = |inode| sizes.iter().find(|s| s.0 == inode).map_or(0, |s| s.1);
+                unit(space.shmdt(mm, addr, size))
+            }
+            Action::Watch {
+                owner,
+                context,
+                start,
+                len,
+                mode,
+            } => {
+                let owner = self.existing(owner).unwrap_or(mm);
+                unit(
+                    self.space
+                        .userfaultfd_register(owner, context, (start, len), mode),
+                )
+            }
+            Action::Unwatch {
+                owner,
+                context,
+                start,
+                len,
+            } => {
+                let owner = self.existing(owner).unwrap_or(mm);
+                unit(
+                    self.space
+                        .userfaultfd_unregister(owner, context, (start, len)),
+                )
+            }
+            Action::Prctl { args } => match space.prctl(mm, args) {
+                // The kernel did it: the rules are those of an older one, which does not know it.
+                Err(Errno::EINVAL) => None,
+                done => raw(done),
+            },
+            Action::ReadImpliesExec(on) => {
+                let _ = space.set_layout(mm, |layout| layout.read_implies_exec = on);
                 None
             }
-            Action::Shmdt { addr } => {
-                shmdt(space, mm, addr);
-                None
-            }
-            Action::Setting(setting) => {
-                set(space, mm, setting);
+            Action::Parts([data, data_end, heap, heap_end, stack]) => {
+                let _ = space.set_layout(mm, |layout| {
+                    (layout.start_data, layout.end_data) = (data, data_end);
+                    (layout.start_brk, layout.brk) = (heap, heap_end);
+                    layout.start_stack = stack;
+                });
                 None
             }
             // The replayer knows whose they are: `rights`.
             Action::Limit { .. } | Action::Capabilities { .. } => None,
-            Action::Nothing | Action::Opaque(_) => None,
+            Action::Nothing | Action::Userfault { .. } | Action::Opaque(_) => None,
         };
         self.count(call.mm, mm);
         Done {
@@ -191,67 +263,32 @@ fn mremap(space: &Space, mm: MmId, request: &MremapRequest) -> Option<i64> {
     }
 }
 
-/// A System V segment is a shared mapping of its file, whole.
-fn shmat(
-    space: &Space,
-    mm: MmId,
-    addr: u64,
-    file: &File,
-    read_only: bool,
-    exec: bool,
-    call: &Call,
-) {
-    let size = call.file.map_or(0, |f| f.size);
-    let mut bits = prot::READ;
-    if !read_only {
-        bits |= prot::WRITE;
-    }
-    if exec {
-        bits |= prot::EXEC;
-    }
-    let request = MmapRequest {
-        addr,
-        len: size,
-        prot: bits,
-        flags: map_type::SHARED | MapFlags::FIXED.bits(),
-        file: Some(file),
+/// `remap_file_pages` of a segment that was to be removed: the mapping in the way was its last
+/// attachment, so that the segment ends before it can be mapped anew, and nothing is left there.
+fn segment_ended(space: &Space, mm: MmId, (addr, len): (u64, u64), ret: i64) -> bool {
+    const EINVAL: i64 = -22;
+    const EIDRM: i64 = -43;
+    let segment = || {
+        let vma = space.mmap_read_lock(mm)?.find_vma(addr)?;
+        Some(vma.body.file?.kind == FileKind::SysvShm)
+    };
+    matches!(ret, EINVAL | EIDRM) && segment() == Some(true) && space.munmap(mm, addr, len).is_ok()
+}
+
+/// Attaches where the kernel did; the result is where our own search would have.
+fn shmat(space: &Space, mm: MmId, request: &ShmatRequest<'_>, placement: Placement) -> Option<i64> {
+    let searched = MmapRequest {
+        len: request.len,
+        flags: map_type::SHARED,
+        file: Some(request.segment),
         ..MmapRequest::default()
     };
-    // The kernel did it; that ours did as well shows in the next list of VMAs.
-    let _ = space.mmap(mm, &request);
-}
-
-fn shmdt(space: &Space, mm: MmId, addr: u64) {
-    let Some(r) = space.mmap_read_lock(mm) else {
-        return;
+    let predicted = match request.addr {
+        0 => space.predict_mmap(mm, &searched).ok(),
+        _ => None,
     };
-    let segment = |v: &vmarea::vma::VmaView| v.range.start.wrapping_sub(v.pgoff.0 << 12) == addr;
-    let parts: Vec<_> = r
-        .vmas()
-        .filter(|v| {
-            v.body
-                .file
-                .is_some_and(|f| f.kind == vmarea::values::FileKind::SysvShm)
-                && segment(v)
-        })
-        .map(|v| v.range)
-        .collect();
-    drop(r);
-    for part in parts {
-        let _ = space.munmap(mm, part.start, part.len_bytes());
+    match (space.shmat_at(mm, request, placement), predicted) {
+        (Ok(_), Some(ours)) => raw(Ok::<u64, Errno>(ours)),
+        (done, _) => raw(done),
     }
-}
-
-fn set(space: &Space, mm: MmId, setting: Setting) {
-    let _ = space.set_layout(mm, |layout| match setting {
-        Setting::ThpDisable(on) => {
-            layout.thp_disabled = if on {
-                ThpDisabled::Completely
-            } else {
-                ThpDisabled::No
-            };
-        }
-        Setting::MemoryMerge(on) => layout.merge_any = on,
-        Setting::ReadImpliesExec(on) => layout.read_implies_exec = on,
-    });
 }

@@ -17,6 +17,8 @@ const BY_VIEW: u64 = 1 << 40;
 const BY_INODE: u64 = 1 << 41;
 /// What stands for the file of the kernel's own mappings, which have none.
 const SPECIAL: FileId = FileId(1 << 42);
+/// A memory policy of which it is only known that there is one.
+const UNKNOWN_POLICY: u32 = u32::MAX;
 
 /// Sets one address space of a world to what a snapshot shows.
 pub fn import(world: &mut World, files: &mut Files, snapshot: &Snapshot) {
@@ -149,7 +151,10 @@ fn body(files: &mut Files, vma: &SnapVma) -> VmaBody {
             kind: files.kind(inode),
         }
     });
-    let policy = u32::from(vma.kernel.is_some_and(|k| k.policy));
+    let policy = match vma.kernel {
+        Some(kernel) if kernel.policy => UNKNOWN_POLICY,
+        _ => 0,
+    };
     VmaBody {
         flags: flags - VmFlags::SOFTDIRTY,
         file: file.or(special),

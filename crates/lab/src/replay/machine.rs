@@ -31,8 +31,22 @@ pub fn system(header: &Header) -> System {
         },
         shmem_huge: !matches!(text("thp.shmem_enabled"), None | Some("never" | "deny")),
         protection_keys: text("cpu.ospke") == Some("1"),
+        nodes: text("node.online").map_or(default.nodes, nodes),
         ..default
     }
+}
+
+/// A list such as `0-1,3` as a bit each; numbers beyond 63 are left out.
+fn nodes(list: &str) -> u64 {
+    let number = |s: &str| s.trim().parse::<u32>().ok();
+    let mut bits = 0;
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Some(first), Some(last)) = (number(first), number(last)) {
+            (first..=last.min(63)).for_each(|n| bits |= 1u64 << n);
+        }
+    }
+    bits
 }
 
 /// The rules of the recorded kernel, with a remark where they are those of another version.
@@ -123,6 +137,13 @@ mod tests {
         assert_eq!(named("linux-"), None);
         assert_eq!(named("linux"), None);
         assert_eq!(named("thesis"), None);
+    }
+
+    #[test]
+    fn lists_of_nodes() {
+        assert_eq!(nodes("0"), 1);
+        assert_eq!(nodes("0-1,3"), 0b1011);
+        assert_eq!(nodes("x,62-70"), 3 << 62);
     }
 
     #[test]

@@ -6,17 +6,21 @@
 //!                    ├─▶ World "thesis"  ─▶ counted only: calls land where the kernel put them
 //!                    └─▶ …
 //! ```
-//! What a call means is worked out once ([`action`]) and done in every world ([`world`]).
+//! What a call means is worked out once ([`action`], `meaning`) and done in every world ([`world`]).
 //! [`verify`] compares, [`import`] takes over what the kernel shows at `execve`.
 
 pub mod act;
 pub mod action;
 pub mod counterfactual;
+pub mod files;
 pub mod import;
 pub mod machine;
+mod meaning;
 mod overlapping;
 pub mod report;
 mod rights;
+mod tasks;
+mod uncertain;
 pub mod verify;
 pub mod world;
 
@@ -28,6 +32,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 use tasks::Tasks;
+use uncertain::Uncertain;
 use vmarea::values::Policy;
 use vmarea_trace::event::{Call, Event, FaultSource, Header, MmId, Order, Origin, Snapshot, Tid};
 use world::World;
@@ -117,8 +122,10 @@ pub(crate) struct Known {
     pub(crate) mmap_base: bool,
     /// Events whose order is not known have happened since the last good comparison.
     pub(crate) doubtful: bool,
-    /// Calls overlapped, and no evidence told which came first.
+    /// Calls overlapped, and no evidence told which came first; or something was mapped unseen.
     pub(crate) unordered: bool,
+    /// Where something was done that the recording does not show.
+    pub(crate) uncertain: Uncertain,
     /// Overlapping calls that wait for what shows their order.
     pub(crate) deferred: Vec<(Action, Call)>,
     /// The last call, for reports.
@@ -136,6 +143,7 @@ impl Known {
             mmap_base: self.mmap_base,
             doubtful: self.doubtful,
             unordered: self.unordered,
+            uncertain: self.uncertain.clone(),
             deferred: Vec::new(),
             last_call: None,
             call_before: None,
@@ -257,8 +265,15 @@ impl Replayer {
                 self.lossy = true;
             }
             Event::Note(note) => self.report.notes.push(note.clone()),
-            Event::TaskStart { tid, pid, mm, .. } => self.rights.starts(*tid, *pid, *mm),
-            Event::TaskEnd { tid, .. } => self.rights.ends(*tid),
+            Event::TaskStart { tid, pid, mm, .. } => {
+                self.files.task(*tid, *mm);
+                self.task_start(*tid, *mm);
+                self.rights.starts(*tid, *pid, *mm);
+            }
+            Event::TaskEnd { tid, .. } => {
+                self.tasks.ends(*tid);
+                self.rights.ends(*tid);
+            }
             Event::End { .. } => {}
         }
         if self.validate {
@@ -336,6 +351,7 @@ impl Replayer {
                     });
                 };
                 known = from.inherited();
+                self.files.fork(parent, mm);
                 for world in &mut self.worlds {
                     world.mm_fork(mm, parent);
                 }
@@ -365,14 +381,8 @@ impl Replayer {
         };
         known.call_before = known.last_call.replace(call.clone());
         let action = self.files.action(call);
-        if let Action::Opaque(what) = action {
-            self.report.opaque += 1;
-            *self
-                .report
-                .opaque_by_kind
-                .entry(what.to_owned())
-                .or_default() += 1;
-            return;
+        if let Action::Opaque(_) | Action::Userfault { .. } = action {
+            return self.unseen(&action, call.mm);
         }
         match action {
             Action::Limit {
@@ -400,10 +410,12 @@ impl Replayer {
             return;
         };
         let compare = verify::comparable(action, call, known);
+        let uncertain = action.touches(&known.uncertain);
         debug_assert!(
             self.worlds.iter_mut().all(|w| w.is_valid(call.mm)),
             "{call:?}"
         );
+        let mut ours = None;
         for (nr, world) in self.worlds.iter_mut().enumerate() {
             let done = world.act(action, call, known.mmap_base);
             if nr > 0 {
@@ -414,27 +426,30 @@ impl Replayer {
                 self.report.verify.undecided += 1;
                 continue;
             }
-            let Some(ours) = done.result.filter(|_| compare) else {
-                continue;
+            ours = done.result.filter(|_| compare);
+        }
+        if call.ret >= 0 {
+            self.follow_uncertain(action, call);
+        }
+        let (Some(ours), Some(known)) = (ours, self.known.get_mut(&call.mm)) else {
+            return;
+        };
+        self.report.verify.results_compared += 1;
+        if ours == call.ret {
+            return;
+        }
+        // A move over a boundary is refused, and whether there is one may not be known.
+        let seen_all = self.faults == FaultSource::Tracepoints && !self.lossy && known.kernel_view;
+        let boundary = matches!(action, Action::Mremap { .. }) && !seen_all;
+        if known.unordered || boundary || uncertain {
+            known.unordered = true;
+            self.report.verify.undecided += 1;
+        } else {
+            let difference = Difference {
+                event: self.report.events,
+                ..verify::of_result(call, ours, known)
             };
-            self.report.verify.results_compared += 1;
-            if ours == call.ret {
-                continue;
-            }
-            // A move over a boundary is refused, and whether there is one may not be known.
-            let seen_all =
-                self.faults == FaultSource::Tracepoints && !self.lossy && known.kernel_view;
-            let boundary = matches!(action, Action::Mremap { .. }) && !seen_all;
-            if known.unordered || boundary {
-                known.unordered = true;
-                self.report.verify.undecided += 1;
-            } else {
-                let difference = Difference {
-                    event: self.report.events,
-                    ..verify::of_result(call, ours, known)
-                };
-                self.report.differs(difference, self.shown);
-            }
+            self.report.differs(difference, self.shown);
         }
     }
 

@@ -23,6 +23,8 @@ pub struct Report {
     pub opaque: u64,
     /// The same by what they were.
     pub opaque_by_kind: BTreeMap<String, u64>,
+    /// Commands of userfaultfd that brought or took pages: what depends on them is undecided.
+    pub userfault: u64,
     /// Comparison with the kernel.
     pub verify: Verify,
     /// What each policy made of it.
@@ -171,6 +173,7 @@ impl Default for Report {
             lost: 0,
             opaque: 0,
             opaque_by_kind: BTreeMap::new(),
+            userfault: 0,
             verify: Verify::default(),
             policies: BTreeMap::new(),
             counterfactual: Counterfactual::default(),

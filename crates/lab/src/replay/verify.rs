@@ -46,9 +46,11 @@ pub(crate) fn comparable(action: &Action, call: &Call, known: &Known) -> bool {
     }
     match action {
         // How many pages are there, or can be had, is not the address space's affair.
-        Action::Madvise { advice, .. } => !matches!(advice, 3 | 9 | 20 | 21 | 25 | 100 | 101),
+        Action::Madvise { advice, .. } | Action::ProcessMadvise { advice, .. } => {
+            !matches!(advice, 3 | 9 | 20 | 21 | 25 | 100 | 101)
+        }
         Action::Mlock { .. } => call.ret != EAGAIN,
-        Action::Nothing | Action::Opaque(_) => false,
+        Action::Nothing | Action::Userfault { .. } | Action::Opaque(_) => false,
         _ => true,
     }
 }
@@ -116,11 +118,13 @@ pub(crate) fn compare(
         mm: snapshot.mm.0,
         outcome: &mut outcome,
         anon: Bijection::default(),
+        certain: true,
     };
     let (mut a, mut b) = (0, 0);
     while a < ours.len() || b < snapshot.vmas.len() {
         let (upto_a, upto_b) = stretch(&ours[a..], &snapshot.vmas[b..]);
         let (mine, theirs) = (&ours[a..a + upto_a], &snapshot.vmas[b..b + upto_b]);
+        comparison.certain = !known.uncertain.touches(span(mine, theirs));
         match (mine, theirs) {
             ([one], [other]) if one.range.start == other.start && one.range.end == other.end => {
                 comparison.same_range(one, other);
@@ -159,6 +163,15 @@ fn stretch(ours: &[VmaView], theirs: &[SnapVma]) -> (usize, usize) {
     }
 }
 
+/// The range that a stretch covers on both sides.
+fn span(ours: &[VmaView], theirs: &[SnapVma]) -> (u64, u64) {
+    let starts = ours.first().map(|v| v.range.start);
+    let starts = starts.into_iter().chain(theirs.first().map(|v| v.start));
+    let ends = ours.last().map(|v| v.range.end);
+    let ends = ends.into_iter().chain(theirs.last().map(|v| v.end));
+    (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
+}
+
 /// One-to-one correspondence of two kinds of names.
 #[derive(Default)]
 struct Bijection {
@@ -182,6 +195,8 @@ struct Comparison<'a> {
     mm: u32,
     outcome: &'a mut Outcome,
     anon: Bijection,
+    /// What is compared now was changed by nothing that the recording does not show.
+    certain: bool,
 }
 
 impl Comparison<'_> {
@@ -208,7 +223,10 @@ impl Comparison<'_> {
         let (what, values) = if ours.pgoff.0 != kernel.pgoff {
             let values = format!("kernel {:#x}, ours {:#x}", kernel.pgoff, ours.pgoff.0);
             ("page offset differs".to_owned(), values)
-        } else if !self.anon.agree(root, kernel.anon_vma) {
+        } else if !self.certain && (root == 0) == (kernel.anon_vma == 0) {
+            // Which one it is may be another's doing, and says nothing of the next.
+            return;
+        } else if !self.certain || !self.anon.agree(root, kernel.anon_vma) {
             let values = format!("kernel {}, ours {:x?}", kernel.anon_vma, ours.anon_vma);
             ("anon_vma differs".to_owned(), values)
         } else {
@@ -325,6 +343,10 @@ impl Comparison<'_> {
         cause: &str,
         reason: Option<String>,
     ) {
+        if !self.certain {
+            self.outcome.undecided += 1;
+            return;
+        }
         let ours_text = |v: &VmaView| {
             let faulted = if v.anon_vma.is_some() {
                 "faulted"

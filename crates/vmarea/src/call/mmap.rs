@@ -62,6 +62,9 @@ pub struct MmapRequest<'a> {
     pub offset: u64,
     /// See [`Placement`].
     pub placement: Placement,
+    /// What the file itself answers where it cannot be mapped (its `mmap` operation); an embedder
+    /// whose files always map leaves it empty.
+    pub refused: Option<Errno>,
 }
 
 impl MmapRequest<'_> {
@@ -352,7 +355,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
                 *flags |= locked | VmFlags::DONTDUMP;
                 Ok(())
             }
-            _ => Ok(()),
+            _ => request.refused.map_or(Ok(()), Err),
         }
     }
 

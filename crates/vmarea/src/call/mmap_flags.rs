@@ -3,8 +3,8 @@
 //!
 //! # Errors
 //! EINVAL for a type that is unknown or does not go with a flag; EOPNOTSUPP for an unknown flag, where they are
-//! to be validated; EACCES and EPERM for what the file or its mount forbids; EOVERFLOW beyond the last page
-//! of a file.
+//! to be validated; EACCES and EPERM for what the file or its mount forbids; ENODEV for a file that cannot be
+//! mapped; EOVERFLOW beyond the last page of a file.
 //!
 //! # Linux
 //! The middle of `do_mmap` in `mm/mmap.c`, 6.18.
@@ -68,6 +68,10 @@ pub(super) fn file_flags(
             return Err(Errno::EPERM);
         }
         vm_flags -= VmFlags::MAYEXEC;
+    }
+    // A file without an `mmap` operation.
+    if request.refused == Some(Errno::ENODEV) {
+        return Err(Errno::ENODEV);
     }
     if flags.contains(MapFlags::GROWSDOWN) {
         return Err(Errno::EINVAL);

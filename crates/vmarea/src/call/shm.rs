@@ -12,7 +12,7 @@
 //! `ipc/shm.c` `do_shmat`, `ksys_shmdt`, 6.18. `shmdt` knows an attachment by its page offset: pieces
 //! that were moved elsewhere stay, sealed ones stay as well, and neither is an error.
 
-use super::mmap::MmapRequest;
+use super::mmap::{MmapRequest, Placement};
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::values::call_flags::{MapFlags, map_type, prot};
@@ -51,6 +51,16 @@ impl Space {
     /// Attaches a segment; gives its address.
     #[doc(alias = "do_shmat")]
     pub fn shmat(&self, mm: MmId, request: &ShmatRequest<'_>) -> Result<u64, Errno> {
+        self.shmat_at(mm, request, Placement::Search)
+    }
+
+    /// The same, where one without an address goes to a given place (replay).
+    pub fn shmat_at(
+        &self,
+        mm: MmId,
+        request: &ShmatRequest<'_>,
+        placement: Placement,
+    ) -> Result<u64, Errno> {
         let ShmatRequest {
             segment,
             len,
@@ -97,6 +107,7 @@ impl Space {
             prot: bits,
             flags: map_type::SHARED | fixed.bits(),
             file: Some(&file),
+            placement,
             ..MmapRequest::default()
         };
         let (range, populate) = w.mmap_at_page(&mapping, 0)?;

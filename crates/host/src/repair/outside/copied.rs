@@ -59,8 +59,13 @@ pub(super) fn copy_piece(
     let mut calls = Vec::new();
     piece::make(piece, room, watch, &mut calls);
     calls.extend(found.copies(What::Out, tools, range.start, temporary.start));
-    piece::swap(range, room, by, &mut calls);
-    calls.push(watch(tools, range));
+    piece::swap(range, room, watch, &mut calls);
+    calls.push(uffd::register(
+        What::Watch as u64,
+        tools.fd,
+        range.start,
+        range.len_bytes(),
+    ));
     calls.extend(found.copies(What::Back, tools, temporary.start, range.start));
     calls.extend(piece::unwatch(range, 0, room, watch));
 
@@ -80,49 +85,6 @@ pub(super) fn copy_piece(
         copied: found.pages,
         shared: found.shared,
     })
-}
-
-/// Finishes a piece that another run has begun, from what the process shows.
-pub(super) fn finish_piece(
-    held: &Held<'_>,
-    tools: &Tools,
-    piece: VmRange,
-    pid: i32,
-) -> Result<(), RepairError> {
-    let room = Room { range: tools.room };
-    let temporary = room.temporary(piece);
-    let mappings = read(pid)?;
-    let mut calls = Vec::new();
-    let was_swapped = !is_writable(&mappings, room.fresh(piece));
-    let was_unmapped = !is_covered(&mappings, piece);
-    if is_writable(&mappings, temporary) && (was_swapped || was_unmapped) {
-        if !was_swapped {
-            piece::swap(piece, room, Watch::Stopped(tools.fd), &mut calls);
-        }
-        // What has come back already is copied once more: nobody has written to it.
-        let found = filled(held, temporary, u64::MAX)?.unwrap_or_default();
-        calls.push(watch(tools, piece));
-        calls.push(piece::drop_pages(piece));
-        calls.extend(found.copies(What::Back, tools, temporary.start, piece.start));
-    }
-    calls.extend(piece::unwatch(piece, 0, room, Watch::Stopped(tools.fd)));
-    for calls in calls.chunks(MOST_CALLS) {
-        run_all(held, tools, piece, calls.to_vec())?;
-    }
-    Ok(())
-}
-
-fn read(pid: i32) -> Result<Vec<Mapping>, RepairError> {
-    maps::read(pid).map_err(RepairError::maps(pid))
-}
-
-/// True where no part of the range is without a mapping.
-fn is_covered(mappings: &[Mapping], range: VmRange) -> bool {
-    let parts = mappings
-        .iter()
-        .map(|m| VmRange::new(m.start, m.end).clip(range));
-    let covered: u64 = parts.map(|part| part.end.saturating_sub(part.start)).sum();
-    covered == range.len_bytes()
 }
 
 /// The pages of a range that have to be copied.

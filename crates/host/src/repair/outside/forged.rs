@@ -47,7 +47,8 @@ fn what_a_journal_names_must_be_what_a_repair_has_put_there() {
         .find(|m| m.perms.exec && m.ino != 0)
         .expect("code");
     let at = |start, end| Some(VmRange::new(start, end));
-    let forged: [&dyn Fn(&mut State, &mut Tools); 18] = [
+    type Forgery<'a> = &'a dyn Fn(&mut State, &mut Tools);
+    let forged: [Forgery<'_>; 18] = [
         &|_, tools| tools.code = area.start,
         &|_, tools| tools.code = u64::MAX,
         &|_, tools| tools.code += 8,
@@ -61,7 +62,7 @@ fn what_a_journal_names_must_be_what_a_repair_has_put_there() {
         &|_, tools| tools.fd = 0,
         &|_, tools| tools.fd = i32::MAX,
         &|state, _| state.piece = at(0, 0),
-        &|state, _| state.piece = at(PAGE, u64::MAX & !4095),
+        &|state, _| state.piece = at(PAGE, !4095),
         &|state, _| state.piece = at(area.start + 1, area.end),
         &|state, tools| state.piece = at(tools.room.start, tools.room.start + PAGE),
         &|state, _| state.piece = at(code.start, code.end),

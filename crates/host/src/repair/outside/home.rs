@@ -31,7 +31,7 @@ use crate::maps::{self, Mapping};
 use crate::repair::journal::Tools;
 use crate::repair::lent::Injector;
 use crate::repair::look;
-use crate::repair::piece::{self, Room, What};
+use crate::repair::piece::{self, Room, Watch, What};
 use crate::repair::plan::PAGE;
 use crate::repair::{RepairError, Way};
 use crate::sys::calls::Call;
@@ -152,7 +152,12 @@ impl<I: Injector> Site<'_, I> {
     fn cover(&self, swapped: bool) -> Result<(), RepairError> {
         if !swapped {
             let mut calls = Vec::new();
-            piece::swap(self.piece, self.room, &mut calls);
+            piece::swap(
+                self.piece,
+                self.room,
+                Watch::Stopped(self.tools.fd),
+                &mut calls,
+            );
             if self.must(&mut calls)? == 0 {
                 return Ok(());
             }

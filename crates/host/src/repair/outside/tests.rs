@@ -96,7 +96,7 @@ impl<'a, I: Injector> Refusing<'a, I> {
         if whole.nr != libc::SYS_ioctl || whole.payload[2] < 2 * PAGE || whole.payload[3] == 0 {
             return Ok(false);
         }
-        let half = whole.payload[2] / 2 & !(PAGE - 1);
+        let half = (whole.payload[2] / 2) & !(PAGE - 1);
         calls[at].payload[2] = half;
         self.by.run(tools, &mut calls[..=at], at)?;
         let done = calls[at].payload[4];

@@ -26,6 +26,9 @@ use crate::repair::plan::PAGE;
 /// Why a journal is not followed.
 type Doubt = String;
 
+/// Name, start and length of a tool, and what its mapping must be.
+type Part<'a> = (&'a str, u64, u64, &'a dyn Fn(&Mapping) -> bool);
+
 /// Whether a journal of user `owner` may decide what process `pid` does.
 ///
 /// # Errors
@@ -127,7 +130,7 @@ impl Look {
         let is_code = |m: &Mapping| is_private(m) && m.perms.exec && !m.perms.write;
         let is_table = |m: &Mapping| m.perms.shared && m.perms.write && !m.perms.exec;
         let most = Room::bytes_for(MOST_BYTES);
-        let parts: [(&str, u64, u64, &dyn Fn(&Mapping) -> bool); 3] = [
+        let parts: [Part<'_>; 3] = [
             ("agent", code, PAGE, &is_code),
             (
                 "table",
@@ -166,8 +169,8 @@ impl Look {
 
     fn piece(&self, piece: VmRange, tools: &Tools) -> Result<(), Doubt> {
         let room = Room { range: tools.room };
-        let fits = piece.start % PAGE == 0
-            && piece.end % PAGE == 0
+        let fits = piece.start.is_multiple_of(PAGE)
+            && piece.end.is_multiple_of(PAGE)
             && piece.start < piece.end
             && tools.room.start != 0
             && piece.len_bytes() <= room.piece_bytes();

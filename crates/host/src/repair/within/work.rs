@@ -316,10 +316,8 @@ impl Work<'_> {
         let after = self.before + 1;
         let shared = self.shared;
         for call in &mut self.calls[after..] {
-            if call.what == What::Back as u64 {
-                if !move_run(shared, call) {
-                    bring_all(shared);
-                }
+            if call.what == What::Back as u64 && !move_run(shared, call) {
+                bring_all(shared);
             }
         }
         let rest = self.calls[after..].iter().copied();

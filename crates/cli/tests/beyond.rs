@@ -1,0 +1,160 @@
+//! Programs whose mappings hang on more than memory calls: segments, memory policies, contexts of
+//! userfaultfd, files that refuse, and what a program may find out about its own files. Each sees
+//! the same recorded as by itself, and each recording comes out equal to the kernel.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use support::{VMAREA, leash, text};
+
+/// What a program ends with that needs what this machine does not have.
+const NOT_HERE: i32 = 77;
+
+fn program() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/beyond.c");
+        let name = format!("beyond-{}", std::process::id());
+        let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let status = Command::new("cc")
+            .args(["-O1", "-o"])
+            .args([&binary, Path::new(source)])
+            .status()
+            .expect("a C compiler");
+        assert!(status.success(), "{source}");
+        binary
+    })
+}
+
+/// Runs a mode by itself and recorded. None where it cannot be run here.
+fn recorded(mode: &str) -> Option<Value> {
+    recorded_with(mode, "")
+}
+
+/// The same, where the recorder may have so many descriptors at most.
+fn recorded_with(mode: &str, descriptors: &str) -> Option<Value> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let mut outcomes = Vec::new();
+    for (run, words) in [
+        ("alone", &[][..]),
+        ("recorded", &["run", "--json", "report", "--"]),
+    ] {
+        let work = path(run);
+        std::fs::create_dir(&work).unwrap();
+        let said = work.join("said");
+        let mut command = match words {
+            [] => Command::new(program()),
+            words => {
+                let mut command = Command::new("sh");
+                let limited = "[ -z \"$0\" ] || ulimit -n \"$0\"; exec \"$@\"";
+                command.args(["-c", limited, descriptors, VMAREA]);
+                command.args(words).arg(program());
+                command
+            }
+        };
+        command
+            .arg(mode)
+            .arg(&said)
+            .arg(&work)
+            .current_dir(folder.path());
+        let output = leash::output(&mut command).unwrap();
+        let code = output.status.code();
+        if code == Some(NOT_HERE) {
+            eprintln!("{mode}: not on this machine");
+            return None;
+        }
+        let said = std::fs::read_to_string(&said).unwrap_or_default();
+        assert!(!said.is_empty(), "{run} {mode}: {}", text(&output.stderr));
+        outcomes.push((code, said, text(&output.stdout)));
+    }
+    let report: Value = serde_json::from_slice(&std::fs::read(path("report")).unwrap()).unwrap();
+    let verify = &report["verify"];
+    assert_eq!(verify["differences"], 0, "{mode}: {report:#}");
+    assert_eq!(report["lost"], 0, "{mode}: {report:#}");
+    assert_eq!(outcomes[0].0, Some(0), "{mode}");
+    assert_eq!(outcomes[1].0, Some(0), "{mode}: {}", outcomes[1].2);
+    assert_eq!(
+        outcomes[0].1, outcomes[1].1,
+        "{mode}: the program saw the recorder"
+    );
+    Some(report)
+}
+
+/// Everything in it is modelled.
+fn modelled(mode: &str) {
+    if let Some(report) = recorded(mode) {
+        assert_eq!(report["opaque"], 0, "{mode}: {report:#}");
+    }
+}
+
+#[test]
+fn memory_policies() {
+    modelled("policy");
+}
+
+#[test]
+fn segments_of_system_v() {
+    modelled("segments");
+}
+
+#[test]
+fn other_pages_of_a_file() {
+    modelled("file_pages");
+}
+
+#[test]
+fn what_a_userfaultfd_fills_is_undecided() {
+    if let Some(report) = recorded("contexts") {
+        assert_eq!(report["opaque"], 0, "{report:#}");
+        assert!(
+            report["verify"]["undecided"].as_u64() > Some(0),
+            "{report:#}"
+        );
+    }
+}
+
+#[test]
+fn huge_pages() {
+    modelled("huge");
+}
+
+#[test]
+fn files_that_refuse() {
+    modelled("refused");
+}
+
+#[test]
+fn locks_of_files_that_were_mapped() {
+    modelled("locks");
+}
+
+#[test]
+fn the_space_of_deleted_files() {
+    modelled("space");
+}
+
+#[test]
+fn neighbours_of_one_description() {
+    modelled("neighbours");
+}
+
+#[test]
+fn more_files_than_the_recorder_may_hold() {
+    modelled("many");
+    if let Some(report) = recorded_with("many", "200") {
+        assert!(
+            report["verify"]["undecided"].as_u64() > Some(0),
+            "{report:#}"
+        );
+    }
+}
+
+#[test]
+fn advice_about_several_ranges() {
+    modelled("advice");
+}

@@ -1,0 +1,190 @@
+//! The files of a trace as the core sees them, and what else calls name by number: segments of
+//! System V shared memory, contexts of userfaultfd, the address spaces of threads.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use vmarea::values::{Errno, File, FileId, FileKind, PMD_SIZE};
+use vmarea_trace::event::{FileId as TraceFile, FileRef, Inode, InodeId, InodeKind, MmId, Tid};
+
+/// Bytes of a huge page where a call does not say.
+pub(super) const HUGE_PAGE: u64 = PMD_SIZE;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Files {
+    inodes: HashMap<InodeId, Inode>,
+    /// Files that had to be numbered here: anonymous huge pages, and descriptions that are not known.
+    nameless_files: u64,
+    /// Our numbers of nameless files, and the inode that the kernel showed for them.
+    pub(crate) nameless: HashMap<u64, InodeId>,
+    /// Bytes of System V segments, by inode.
+    pub(super) segments: HashMap<u64, u64>,
+    /// Bytes of those of huge pages, by where they were attached.
+    pub(super) huge_segments: HashMap<u64, u64>,
+    /// Contexts of userfaultfd by descriptor, with the address space that each was made for.
+    contexts: HashMap<(MmId, i32), (NonZeroU32, MmId)>,
+    last_context: u32,
+    tasks: HashMap<Tid, MmId>,
+}
+
+/// Numbers of nameless files begin here, beyond all of a trace.
+const NAMELESS: u64 = 1 << 48;
+
+/// The file system of `memfd_secret`.
+const SECRETMEM: u64 = 0x5345_434d;
+/// File systems that place their files for huge pages: ext4, btrfs, xfs, bcachefs.
+const HUGE_ALIGNED: [u64; 4] = [0xef53, 0x9123_683e, 0x5846_5342, 0xca45_1a4e];
+/// Others whose regular files can all be mapped: tmpfs, overlayfs, f2fs, squashfs, iso9660, vfat.
+const ORDINARY: [u64; 6] = [
+    0x0102_1994,
+    0x794c_7630,
+    0xf2f5_2010,
+    0x7371_7368,
+    0x9660,
+    0x4d44,
+];
+/// File systems whose files are a driver's rather than data: proc, sysfs, debugfs, tracefs.
+const DRIVERS: [u64; 4] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163];
+
+const ST_NOEXEC: u64 = 8;
+const O_ACCMODE: u32 = 3;
+const F_SEAL_WRITE: u32 = 8;
+const F_SEAL_FUTURE_WRITE: u32 = 16;
+
+impl Files {
+    /// Learns of a file.
+    pub fn inode(&mut self, inode: &Inode) {
+        self.inodes.insert(inode.id, inode.clone());
+    }
+
+    /// What is known of a file.
+    pub fn get(&self, id: InodeId) -> Option<&Inode> {
+        self.inodes.get(&id)
+    }
+
+    /// True for a file without a name, numbered here or by the core.
+    pub fn is_nameless(inode: u64) -> bool {
+        inode >= NAMELESS
+    }
+
+    /// Learns where a thread is.
+    pub(super) fn task(&mut self, tid: Tid, mm: MmId) {
+        self.tasks.insert(tid, mm);
+    }
+
+    pub(super) fn mm_of(&self, tid: Tid) -> Option<MmId> {
+        self.tasks.get(&tid).copied()
+    }
+
+    /// Descriptors are copied by a fork.
+    pub(super) fn fork(&mut self, parent: MmId, child: MmId) {
+        let of_parent = |((mm, fd), context): (&(MmId, i32), &(NonZeroU32, MmId))| {
+            (*mm == parent).then_some(((child, *fd), *context))
+        };
+        let copied: Vec<_> = self.contexts.iter().filter_map(of_parent).collect();
+        self.contexts.extend(copied);
+    }
+
+    /// A userfaultfd is opened. Its number may have been another's, which was closed unseen.
+    pub(super) fn new_context(&mut self, mm: MmId, fd: i32) {
+        self.last_context += 1;
+        if let Some(number) = NonZeroU32::new(self.last_context) {
+            self.contexts.insert((mm, fd), (number, mm));
+        }
+    }
+
+    /// The context of a descriptor, and the address space that it watches. None for one that came
+    /// by ways that are not recorded.
+    pub(super) fn context(&self, mm: MmId, fd: i32) -> Option<(NonZeroU32, MmId)> {
+        self.contexts.get(&(mm, fd)).copied()
+    }
+
+    /// How the files of this inode map.
+    pub fn kind(&self, id: InodeId) -> FileKind {
+        let Some(inode) = self.get(id) else {
+            return FileKind::Regular;
+        };
+        match inode.kind {
+            InodeKind::Regular if HUGE_ALIGNED.contains(&inode.fs_magic) => {
+                FileKind::RegularHugeAligned
+            }
+            InodeKind::Regular if DRIVERS.contains(&inode.fs_magic) => FileKind::Device,
+            InodeKind::Regular if inode.fs_magic == SECRETMEM => FileKind::Secret,
+            InodeKind::Regular => FileKind::Regular,
+            InodeKind::Shmem => FileKind::Shmem,
+            InodeKind::SharedAnon if inode.path.starts_with("/SYSV") => FileKind::SysvShm,
+            InodeKind::SharedAnon => FileKind::SharedAnon,
+            InodeKind::Hugetlb => FileKind::Hugetlb,
+            InodeKind::DevZero => FileKind::DevZero,
+            InodeKind::Device | InodeKind::Other => FileKind::Device,
+        }
+    }
+
+    /// The open file of a call.
+    pub(super) fn file(&mut self, r: &FileRef) -> File {
+        let mode = r.open_flags & O_ACCMODE;
+        let noexec = self
+            .get(r.inode)
+            .is_some_and(|i| i.mount_flags & ST_NOEXEC != 0);
+        let id = match r.file {
+            TraceFile::UNKNOWN => self.next_nameless(),
+            file => FileId(u64::from(file.0)),
+        };
+        File {
+            id,
+            inode: u64::from(r.inode.0),
+            kind: self.kind(r.inode),
+            readable: mode != 1,
+            writable: mode != 0,
+            noexec,
+            append_only: false,
+            write_sealed: r.seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE) != 0,
+        }
+    }
+
+    /// A file of huge pages for one anonymous mapping.
+    pub(super) fn nameless_huge(&mut self) -> File {
+        let id = self.next_nameless();
+        File {
+            id,
+            inode: id.0,
+            kind: FileKind::Hugetlb,
+            readable: true,
+            writable: true,
+            noexec: false,
+            append_only: false,
+            write_sealed: false,
+        }
+    }
+
+    pub(super) fn next_nameless(&mut self) -> FileId {
+        self.nameless_files += 1;
+        FileId(NAMELESS + self.nameless_files)
+    }
+
+    /// What a file answered that cannot be mapped, which only its driver knows; nothing for a file
+    /// that can.
+    pub(super) fn refused_by_file(&self, r: &FileRef, ret: i64) -> Option<Errno> {
+        let inode = self.get(r.inode)?;
+        match inode.kind {
+            InodeKind::Shmem | InodeKind::SharedAnon | InodeKind::DevZero => None,
+            InodeKind::Hugetlb => self.refused_by_pool(ret),
+            InodeKind::Regular
+                if HUGE_ALIGNED.contains(&inode.fs_magic) || ORDINARY.contains(&inode.fs_magic) =>
+            {
+                None
+            }
+            InodeKind::Regular | InodeKind::Device | InodeKind::Other => errno(ret),
+        }
+    }
+
+    /// ENOMEM where there may have been no huge pages left, which no recording shows.
+    pub(super) fn refused_by_pool(&self, ret: i64) -> Option<Errno> {
+        errno(ret).filter(|errno| *errno == Errno::ENOMEM)
+    }
+}
+
+fn errno(ret: i64) -> Option<Errno> {
+    let refused = (-4095..0).contains(&ret);
+    Errno::from_number(-ret as i32).filter(|_| refused)
+}

@@ -1,0 +1,437 @@
+//! What a recorded call means: numbers and raw arguments as an [`Action`].
+
+use super::action::{Action, Opaque};
+use super::files::{Files, HUGE_PAGE};
+use vmarea::call::mlock::LockPages;
+use vmarea::call::process_madvise::Advised;
+use vmarea::call::shm::ShmFlags;
+use vmarea::call::userfaultfd::WatchMode;
+use vmarea::values::call_flags::{MapFlags, MclFlags, MremapFlags, from_register, map_type};
+use vmarea::values::{Errno, File, FileKind};
+use vmarea_trace::event::{Call, Tid};
+use vmarea_trace::sysno;
+
+/// Descriptions that can only be named.
+const O_PATH: u32 = 0o10_000_000;
+const PAGE_OFFSET: u64 = 4095;
+/// `_IOC_TYPE` of all commands of userfaultfd.
+const UFFD_TYPE: u64 = 0xaa;
+
+impl Files {
+    /// The meaning of a call.
+    pub fn action(&mut self, call: &Call) -> Action {
+        let [a, b, c, d, e, _] = call.args;
+        match call.nr {
+            sysno::MMAP => self.mmap(call),
+            sysno::MUNMAP => Action::Munmap { addr: a, len: b },
+            sysno::MPROTECT => Action::Mprotect {
+                addr: a,
+                len: b,
+                prot: from_register(c),
+                pkey: -1,
+            },
+            sysno::PKEY_MPROTECT => Action::Mprotect {
+                addr: a,
+                len: b,
+                prot: from_register(c),
+                pkey: d as i32,
+            },
+            sysno::PKEY_ALLOC => Action::PkeyAlloc {
+                flags: a,
+                denied: b,
+            },
+            sysno::PKEY_FREE => Action::PkeyFree { pkey: a as i32 },
+            sysno::MREMAP => Action::Mremap {
+                addr: a,
+                old_len: b,
+                new_len: c,
+                flags: MremapFlags::from_bits_retain(from_register(d)),
+                new_addr: e,
+            },
+            sysno::BRK => Action::Brk { addr: a },
+            sysno::MADVISE => Action::Madvise {
+                addr: a,
+                len: b,
+                advice: c as i32,
+            },
+            sysno::MLOCK => Action::Mlock {
+                addr: a,
+                len: b,
+                pages: LockPages::Now,
+            },
+            // An `int`.
+            sysno::MLOCK2 if c as u32 > 1 => Action::Nothing,
+            sysno::MLOCK2 => {
+                let pages = if c as u32 == 1 {
+                    LockPages::OnFault
+                } else {
+                    LockPages::Now
+                };
+                Action::Mlock {
+                    addr: a,
+                    len: b,
+                    pages,
+                }
+            }
+            sysno::MUNLOCK => Action::Munlock { addr: a, len: b },
+            sysno::MLOCKALL => Action::Mlockall {
+                flags: MclFlags::from_bits_retain(a as u32),
+            },
+            sysno::MUNLOCKALL => Action::Munlockall,
+            sysno::MSEAL => Action::Mseal {
+                addr: a,
+                len: b,
+                flags: c,
+            },
+            sysno::SHMAT => self.shmat(call),
+            sysno::SHMDT => self.shmdt(a),
+            sysno::PRLIMIT64 => limit(call, b as u32),
+            sysno::SETRLIMIT => limit(call, a as u32),
+            sysno::PRCTL => prctl(call),
+            sysno::SETUID
+            | sysno::SETREUID
+            | sysno::SETRESUID
+            | sysno::CAPSET
+            | sysno::UNSHARE
+            | sysno::SETNS => match call.data.first_chunk() {
+                Some(mask) if call.ret >= 0 => Action::Capabilities {
+                    mask: u64::from_le_bytes(*mask),
+                },
+                _ => Action::Nothing,
+            },
+            sysno::PERSONALITY if call.ret >= 0 && a != 0xffff_ffff => {
+                Action::ReadImpliesExec(a & 0x40_0000 != 0)
+            }
+            sysno::MBIND => mbind(call),
+            sysno::SET_MEMPOLICY_HOME_NODE => opaque_at(call, "set_mempolicy_home_node", a, b),
+            sysno::REMAP_FILE_PAGES => Action::RemapFilePages {
+                addr: a,
+                len: b,
+                prot: from_register(c),
+                pgoff: d,
+                flags: e as u32,
+            },
+            sysno::PROCESS_MADVISE => self.process_madvise(call),
+            sysno::USERFAULTFD if call.ret >= 0 => {
+                self.new_context(call.mm, call.ret as i32);
+                Action::Nothing
+            }
+            sysno::IOCTL if b >> 8 & 0xff == UFFD_TYPE => self.userfaultfd(call),
+            sysno::MAP_SHADOW_STACK | sysno::ARCH_PRCTL if call.ret >= 0 => {
+                let what = sysno::name(call.nr).unwrap_or_default();
+                Action::Opaque(Opaque { what, range: None })
+            }
+            _ => Action::Nothing,
+        }
+    }
+
+    fn mmap(&mut self, call: &Call) -> Action {
+        let [addr, mut len, prot, flags, _, offset] = call.args;
+        let map = MapFlags::from_bits_retain(flags as u32);
+        let anonymous = map.contains(MapFlags::ANONYMOUS);
+        let hugetlb = anonymous && map.contains(MapFlags::HUGETLB);
+        let mut refused = None;
+        let file = match &call.file {
+            _ if hugetlb => {
+                let size = huge_page(flags);
+                if call.ret < 0
+                    && (size != HUGE_PAGE || len.checked_next_multiple_of(size).is_none())
+                {
+                    // Pages of this size there may not be.
+                    return Action::Nothing;
+                }
+                if size != HUGE_PAGE {
+                    let (what, range) = ("MAP_HUGETLB of 1 GiB", None);
+                    return Action::Opaque(Opaque { what, range });
+                }
+                len = len.next_multiple_of(size);
+                refused = self.refused_by_pool(call.ret);
+                Some(self.nameless_huge())
+            }
+            _ if anonymous => None,
+            // Refused before any address space is looked at.
+            None if call.ret < 0 => return Action::Nothing,
+            None => {
+                let (what, range) = ("mmap of an unknown file", None);
+                return Action::Opaque(Opaque { what, range });
+            }
+            Some(r) if r.open_flags & O_PATH != 0 && offset & PAGE_OFFSET == 0 => {
+                return Action::Refuse(Errno::EBADF);
+            }
+            Some(r) => {
+                refused = self.refused_by_file(r, call.ret);
+                if self.kind(r.inode) == FileKind::Hugetlb {
+                    len = len.checked_next_multiple_of(HUGE_PAGE).unwrap_or(len);
+                }
+                Some(self.file(r))
+            }
+        };
+        Action::Mmap {
+            addr,
+            len,
+            prot: from_register(prot),
+            flags: from_register(flags),
+            file,
+            offset,
+            refused,
+        }
+    }
+
+    fn shmat(&mut self, call: &Call) -> Action {
+        let [_, addr, flags, ..] = call.args;
+        if call.ret < 0 {
+            // That a segment cannot be attached is not the address space's affair, and most often
+            // it does not exist.
+            return Action::Nothing;
+        }
+        let Some(r) = &call.file else {
+            let (what, range) = ("shmat", None);
+            return Action::Opaque(Opaque { what, range });
+        };
+        let segment = self.file(r);
+        let flags = ShmFlags::from_bits_truncate(flags as u32);
+        if segment.kind == FileKind::Hugetlb {
+            return self.huge_shmat(call, segment, r.size, flags);
+        }
+        self.segments.insert(segment.inode, r.size);
+        Action::Shmat {
+            segment: File {
+                kind: FileKind::SysvShm,
+                ..segment
+            },
+            len: r.size,
+            addr,
+            flags,
+        }
+    }
+
+    /// A segment of huge pages: a mapping of its file like any other, whole.
+    fn huge_shmat(&mut self, call: &Call, file: File, len: u64, flags: ShmFlags) -> Action {
+        let [_, addr, ..] = call.args;
+        self.huge_segments.insert(call.ret as u64, len);
+        let mut prot = 1;
+        prot |= u32::from(!flags.contains(ShmFlags::RDONLY)) << 1;
+        prot |= u32::from(flags.contains(ShmFlags::EXEC)) << 2;
+        let fixed = if addr == 0 { 0 } else { MapFlags::FIXED.bits() };
+        Action::Mmap {
+            addr: if addr == 0 { 0 } else { call.ret as u64 },
+            len,
+            prot,
+            flags: map_type::SHARED | fixed,
+            file: Some(file),
+            offset: 0,
+            refused: None,
+        }
+    }
+
+    fn shmdt(&mut self, addr: u64) -> Action {
+        if let Some(&len) = self.huge_segments.get(&addr) {
+            return Action::Munmap { addr, len };
+        }
+        let sizes = self.segments.iter().map(|(ino, size)| (*ino, *size));
+        Action::Shmdt {
+            addr,
+            sizes: sizes.collect(),
+        }
+    }
+
+    fn process_madvise(&self, call: &Call) -> Action {
+        let [_, _, count, advice, flags, _] = call.args;
+        let words = words(&call.data);
+        let ranges: Vec<_> = words.chunks_exact(2).map(|r| (r[0], r[1])).collect();
+        let refused = Errno::from_number(-call.ret as i32).filter(|_| call.ret < 0);
+        // Whose it is, and whether it may be advised, is asked first.
+        let elsewhere = [Errno::EBADF, Errno::ESRCH, Errno::EPERM, Errno::EFAULT];
+        let outside = refused.is_some_and(|errno| elsewhere.contains(&errno));
+        if outside || flags != 0 || ranges.len() as u64 != count {
+            return Action::Nothing;
+        }
+        let own = self.mm_of(call.tid).is_none_or(|mm| mm == call.mm);
+        Action::ProcessMadvise {
+            ranges,
+            advice: advice as i32,
+            advised: if own { Advised::Own } else { Advised::Other },
+        }
+    }
+
+    /// The commands of a userfaultfd: a registration shapes, all others bring pages.
+    fn userfaultfd(&mut self, call: &Call) -> Action {
+        const NEW: u64 = 0xaa00;
+        let [fd, command, ..] = call.args;
+        if command & 0xffff_ffff == NEW {
+            if call.ret >= 0 {
+                self.new_context(call.mm, call.ret as i32);
+            }
+            return Action::Nothing;
+        }
+        let words = words(&call.data);
+        let &[start, len, ..] = words.as_slice() else {
+            return Action::Nothing;
+        };
+        let context = self.context(call.mm, fd as i32);
+        match (command & 0xff, context, words.get(2)) {
+            (0 | 1, _, _) if call.ret != 0 => Action::Nothing,
+            (0, Some((context, owner)), Some(&mode)) => Action::Watch {
+                owner,
+                context,
+                start,
+                len,
+                mode: WatchMode::from_bits_retain(mode),
+            },
+            (1, Some((context, owner)), _) => Action::Unwatch {
+                owner,
+                context,
+                start,
+                len,
+            },
+            // The API of the descriptor is settled.
+            (0x3f, ..) => Action::Nothing,
+            _ => Action::Userfault { start, len },
+        }
+    }
+}
+
+/// Bytes of the huge pages that `MAP_HUGETLB` asks for.
+fn huge_page(flags: u64) -> u64 {
+    match flags >> 26 & 0x3f {
+        0 => HUGE_PAGE,
+        log => 1 << log,
+    }
+}
+
+fn words(data: &[u8]) -> Vec<u64> {
+    let (words, _) = data.as_chunks::<8>();
+    words.iter().map(|word| u64::from_le_bytes(*word)).collect()
+}
+
+/// A call that is not modelled, if it succeeded, and changed only the range of its arguments.
+fn opaque_at(call: &Call, what: &'static str, addr: u64, len: u64) -> Action {
+    let range = Some((addr, addr.saturating_add(len)));
+    match call.ret {
+        0 => Action::Opaque(Opaque { what, range }),
+        _ => Action::Nothing,
+    }
+}
+
+fn mbind(call: &Call) -> Action {
+    let [addr, len, mode, pointer, bits, flags] = call.args;
+    let refused = Errno::from_number(-call.ret as i32).filter(|_| call.ret < 0);
+    // One bit too many is counted.
+    let bits = bits.saturating_sub(1);
+    let asked = if pointer == 0 { 0 } else { bits };
+    let words = words(&call.data);
+    let unreadable = (words.len() as u64) < asked.div_ceil(64);
+    match refused {
+        // Pages lie elsewhere than they should; whether the policy was set all the same depends.
+        Some(Errno::EIO) => {
+            let range = Some((addr, addr.saturating_add(len)));
+            let what = "mbind with pages elsewhere";
+            return Action::Opaque(Opaque { what, range });
+        }
+        Some(Errno::EPERM | Errno::ENOSYS) => return Action::Nothing,
+        Some(_) if unreadable || asked > 64 => return Action::Nothing,
+        _ => {}
+    }
+    let mask = match asked {
+        0 => 0,
+        64.. => u64::MAX,
+        bits => (1 << bits) - 1,
+    };
+    Action::Mbind {
+        addr,
+        len,
+        mode: mode as u32,
+        nodes: words.first().copied().unwrap_or(0) & mask,
+        flags: flags as u32,
+    }
+}
+
+fn limit(call: &Call, resource: u32) -> Action {
+    let mut words = call.data.chunks_exact(8).map(|word| {
+        let word = word.first_chunk().expect("a chunk of eight bytes");
+        u64::from_le_bytes(*word)
+    });
+    let (Some(soft), hard, target) = (words.next(), words.next(), words.next()) else {
+        return Action::Nothing;
+    };
+    // Without the third word (`setrlimit`, an import) all there is is the number that was named.
+    let named = if call.nr == sysno::PRLIMIT64 {
+        call.args[0]
+    } else {
+        0
+    };
+    let of = match (named, target) {
+        (0, _) => None,
+        (_, Some(0)) => return Action::Nothing,
+        (_, Some(pid)) | (pid, None) => Some(Tid(pid as i32)),
+    };
+    if call.ret != 0 {
+        return Action::Nothing;
+    }
+    Action::Limit {
+        resource,
+        soft,
+        hard: hard.unwrap_or(u64::MAX),
+        of,
+    }
+}
+
+fn prctl(call: &Call) -> Action {
+    const SET_MM: u64 = 35;
+    const SET_THP_DISABLE: u64 = 41;
+    const SET_MDWE: u64 = 65;
+    const SET_MEMORY_MERGE: u64 = 67;
+    const SET_VMA: u64 = 0x5356_4d41;
+    const MM_EXE_FILE: u64 = 13;
+    const MM_MAP: u64 = 14;
+    const MM_MAP_SIZE: u64 = 15;
+    if call.ret != 0 {
+        return Action::Nothing;
+    }
+    let [what, part, a, b, c, _] = call.args;
+    match (what, part) {
+        (SET_MM, MM_EXE_FILE | MM_MAP_SIZE) => Action::Nothing,
+        (SET_MM, MM_MAP) => match words(&call.data).as_slice() {
+            // struct prctl_mm_map: begin and end of code come first.
+            &[_, _, data, data_end, heap, heap_end, stack, ..] => {
+                Action::Parts([data, data_end, heap, heap_end, stack])
+            }
+            _ => Action::Opaque(Opaque {
+                what: "PR_SET_MM_MAP",
+                range: None,
+            }),
+        },
+        (SET_MM | SET_THP_DISABLE | SET_MDWE | SET_MEMORY_MERGE, _) => {
+            let args = [what, part, a, b, c];
+            Action::Prctl { args }
+        }
+        (SET_VMA, _) => opaque_at(call, "PR_SET_VMA", a, b),
+        _ => Action::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmarea_trace::event::{MmId, Order};
+
+    #[test]
+    fn the_offset_of_an_anonymous_mapping_is_kept_because_it_is_checked() {
+        let call = Call {
+            tid: Tid(1),
+            mm: MmId(1),
+            nr: sysno::MMAP,
+            args: [0, u64::MAX, 3, 0x22, u64::MAX, 1],
+            ret: -22,
+            t: 0,
+            order: Order::Exact,
+            file: None,
+            data: Vec::new(),
+        };
+        let action = Files::default().action(&call);
+        assert!(
+            matches!(action, Action::Mmap { offset: 1, .. }),
+            "{action:?}"
+        );
+    }
+}

@@ -1,0 +1,158 @@
+//! Memory of which something was done that the recording does not show.
+//!
+//! A userfaultfd's owner fills pages, a call is not modelled: afterwards it is not known whether a
+//! mapping there has an anon_vma, or where it was cut. The ranges are kept here, so that what
+//! differs there is *undecided* and what differs elsewhere still is a difference.
+
+use super::Replayer;
+use super::action::{Action, Opaque};
+use std::collections::BTreeMap;
+use vmarea::values::page_align;
+use vmarea_trace::event::{Call, FileId, MmId};
+
+/// Ranges of one address space.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Uncertain {
+    /// First byte, and the one after the last; disjoint, and not touching.
+    ranges: BTreeMap<u64, u64>,
+}
+
+impl Uncertain {
+    /// Something was done somewhere in a range.
+    pub(crate) fn add(&mut self, (mut start, mut end): (u64, u64)) {
+        if start >= end {
+            return;
+        }
+        while let Some((&s, &e)) = self.ranges.range(..=end).next_back()
+            && e >= start
+        {
+            (start, end) = (start.min(s), end.max(e));
+            self.ranges.remove(&s);
+        }
+        self.ranges.insert(start, end);
+    }
+
+    /// A range holds something new, all of which is known.
+    pub(crate) fn remove(&mut self, (start, end): (u64, u64)) {
+        while start < end
+            && let Some((&s, &e)) = self.ranges.range(..end).next_back()
+            && e > start
+        {
+            self.ranges.remove(&s);
+            if s < start {
+                self.ranges.insert(s, start);
+            }
+            if end < e {
+                self.ranges.insert(end, e);
+            }
+        }
+    }
+
+    /// What was in one range is in another, too.
+    pub(crate) fn copy(&mut self, (start, end): (u64, u64), (to, to_end): (u64, u64)) {
+        if self.touches((start, end)) {
+            self.add((to, to_end));
+        }
+    }
+
+    /// True where a range overlaps one of these, or is its neighbour: whether two neighbours merge
+    /// hangs on both.
+    pub(crate) fn touches(&self, (start, end): (u64, u64)) -> bool {
+        let last = self.ranges.range(..=end).next_back();
+        last.is_some_and(|(_, e)| *e >= start)
+    }
+}
+
+impl Replayer {
+    /// Counts what is not modelled, and remembers where it was.
+    pub(super) fn unseen(&mut self, action: &Action, mm: MmId) {
+        let range = match *action {
+            Action::Userfault { start, len } => {
+                self.report.userfault += 1;
+                // The context may watch another address space than the caller's.
+                let range = (start, start.saturating_add(len));
+                self.known
+                    .values_mut()
+                    .for_each(|known| known.uncertain.add(range));
+                return;
+            }
+            Action::Opaque(Opaque { what, range }) => {
+                self.report.opaque += 1;
+                let kind = self.report.opaque_by_kind.entry(what.to_owned());
+                *kind.or_default() += 1;
+                range
+            }
+            _ => return,
+        };
+        let Some(known) = self.known.get_mut(&mm) else {
+            return;
+        };
+        match range {
+            Some(range) => known.uncertain.add(range),
+            None => (known.doubtful, known.unordered) = (true, true),
+        }
+    }
+
+    /// What is not known of memory goes with it, and away with it.
+    pub(super) fn follow_uncertain(&mut self, action: &Action, call: &Call) {
+        let mm = match *action {
+            Action::Watch { owner, .. } | Action::Unwatch { owner, .. } => owner,
+            _ => call.mm,
+        };
+        let Some(known) = self.known.get_mut(&mm) else {
+            return;
+        };
+        let range = |start: u64, len: u64| {
+            (
+                start,
+                start.saturating_add(page_align(len).unwrap_or(u64::MAX)),
+            )
+        };
+        let uncertain = &mut known.uncertain;
+        match *action {
+            Action::Mmap { len, .. } => {
+                uncertain.remove(range(call.ret as u64, len));
+                if call.file.is_some_and(|r| r.file == FileId::UNKNOWN) {
+                    uncertain.add(range(call.ret as u64, len));
+                }
+            }
+            Action::Munmap { addr, len } => uncertain.remove(range(addr, len)),
+            Action::Mremap {
+                addr,
+                old_len,
+                new_len,
+                ..
+            } => uncertain.copy(range(addr, old_len), range(call.ret as u64, new_len)),
+            // Pages come and go there unseen, and the registration goes with the descriptor.
+            Action::Watch { start, len, .. } | Action::Unwatch { start, len, .. } => {
+                uncertain.add(range(start, len));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_join_and_are_cut() {
+        let mut u = Uncertain::default();
+        for range in [(10, 20), (30, 40), (20, 25), (5, 5)] {
+            u.add(range);
+        }
+        assert_eq!(u.ranges, BTreeMap::from([(10, 25), (30, 40)]));
+        assert!(u.touches((25, 26)) && u.touches((0, 10)) && u.touches((12, 13)));
+        assert!(!u.touches((26, 29)) && !u.touches((41, 50)) && !u.touches((0, 9)));
+        u.remove((15, 35));
+        assert_eq!(u.ranges, BTreeMap::from([(10, 15), (35, 40)]));
+        u.remove((11, 12));
+        assert_eq!(u.ranges, BTreeMap::from([(10, 11), (12, 15), (35, 40)]));
+        u.copy((0, 9), (100, 200));
+        u.copy((36, 37), (300, 400));
+        assert!(!u.touches((150, 160)) && u.touches((350, 351)));
+        u.add((0, 1000));
+        assert_eq!(u.ranges, BTreeMap::from([(0, 1000)]));
+    }
+}

@@ -32,6 +32,8 @@ pub(crate) struct Registers {
 
 #[cfg(target_arch = "x86_64")]
 mod arch {
+    use crate::sys::restart::restarted;
+
     /// `syscall`
     pub(super) const SYSCALL: &[u8] = &[0x0f, 0x05];
     /// In words of `user_regs_struct`.
@@ -56,22 +58,14 @@ mod arch {
         words[CS] == CS_64
     }
 
-    /// `ERESTARTNOHAND`: the call is made again, or fails with `EINTR` where a handler runs first.
-    const AGAIN: i64 = -514;
-
-    /// A stop makes some calls fail that wait without a bound: the program sees `EINTR` without a signal.
+    /// Restarts a call that a stop made fail with `EINTR`; true where it does.
     pub(super) fn make_again(words: &mut [u64]) -> bool {
-        let no_timeout = words[ARGS[3]] as i32 == -1;
-        let waits = match words[ORIG_RAX].cast_signed() {
-            libc::SYS_io_uring_enter => true,
-            libc::SYS_epoll_wait | libc::SYS_epoll_pwait => no_timeout,
-            _ => false,
-        };
-        let interrupted = waits && words[RESULT].cast_signed() == -i64::from(libc::EINTR);
-        if interrupted {
-            words[RESULT] = AGAIN.cast_unsigned();
+        let args = ARGS.map(|at| words[at]);
+        let result = restarted(words[ORIG_RAX].cast_signed(), args, words[RESULT]);
+        if let Some(result) = result {
+            words[RESULT] = result;
         }
-        interrupted
+        result.is_some()
     }
 
     core::arch::global_asm!(

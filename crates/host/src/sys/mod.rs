@@ -16,6 +16,8 @@ pub(crate) mod own;
 pub(crate) mod perf;
 pub(crate) mod procmap;
 pub(crate) mod ptrace;
+#[cfg(target_arch = "x86_64")]
+mod restart;
 pub(crate) mod ring;
 #[allow(
     clippy::deref_addrof,

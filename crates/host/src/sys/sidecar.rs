@@ -253,7 +253,7 @@ fn stop(tid: i32, tasks: RawFd, until: Instant) -> Result<bool, i32> {
                     return Ok(false);
                 }
                 if status >> 16 == EVENT_STOP {
-                    resume_call(tid, tasks);
+                    resume_call(tid);
                     return Ok(true);
                 }
                 // A signal came first: it is delivered, and the stop follows.

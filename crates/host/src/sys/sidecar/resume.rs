@@ -1,75 +1,28 @@
-//! Calls that a stop interrupts for good: made anew.
-//!
-//! The kernel continues most waits after a stop by itself. A few calls answer `EINTR` instead, as after a
-//! signal, and not every program expects that (`signal(7)` lists them). Where such a call waited without a
-//! bound on the time and no signal is due, the thread makes it again as if nothing had been. One that waited
-//! with a bound would wait anew for all of it, so it is told `EINTR`.
-//!
-//! # Linux
-//! x86-64 only: elsewhere the first argument is gone by then.
+//! Restarts what a stop interrupted in one thread: see [`restart`](crate::sys::restart).
 
-use std::os::fd::RawFd;
-
-/// The thread `tid`, which has just stopped, goes on with the call that the stop interrupted. `tasks` is where
-/// threads are listed.
+/// Lets the thread `tid`, which has just stopped, make the call again that the stop interrupted.
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn resume_call(_tid: i32, _tasks: RawFd) {}
+pub(super) fn resume_call(_tid: i32) {}
 
-/// The thread `tid`, which has just stopped, goes on with the call that the stop interrupted. `tasks` is where
-/// threads are listed.
+/// Lets the thread `tid`, which has just stopped, make the call again that the stop interrupted.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn resume_call(tid: i32, tasks: RawFd) {
-    // SAFETY: plain data, which lives across the calls; the thread is stopped and traced by us.
-    unsafe {
-        let mut registers: libc::user_regs_struct = std::mem::zeroed();
-        let data = &raw mut registers;
-        if libc::ptrace(libc::PTRACE_GETREGS, tid, 0usize, data) != 0
-            || !was_interrupted(&registers)
-            || is_signal_due(tid, tasks)
-        {
-            return;
-        }
-        // The instruction once more: it is two bytes long.
-        registers.rip -= 2;
-        registers.rax = registers.orig_rax;
-        libc::ptrace(libc::PTRACE_SETREGS, tid, 0usize, data);
-    }
-}
+pub(super) fn resume_call(tid: i32) {
+    use crate::sys::restart::restarted;
+    use std::mem::MaybeUninit;
 
-/// True after a call that answers `EINTR` to a stop and that waited without a bound.
-#[cfg(target_arch = "x86_64")]
-fn was_interrupted(registers: &libc::user_regs_struct) -> bool {
-    const INTERRUPTED: u64 = (-(libc::EINTR as i64)) as u64;
-    const ENTER_EXT_ARG: u64 = 8;
-    if registers.rax != INTERRUPTED {
-        return false;
+    let mut registers = MaybeUninit::<libc::user_regs_struct>::zeroed();
+    // SAFETY: the kernel writes one `user_regs_struct` there, which lives across the call.
+    let read = unsafe { libc::ptrace(libc::PTRACE_GETREGS, tid, 0usize, registers.as_mut_ptr()) };
+    if read != 0 {
+        return;
     }
-    match registers.orig_rax.cast_signed() {
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => (registers.r10 as i32) < 0,
-        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => registers.r10 == 0,
-        libc::SYS_semop => true,
-        libc::SYS_rt_sigtimedwait => registers.rdx == 0,
-        libc::SYS_io_getevents | libc::SYS_io_pgetevents => registers.r8 == 0,
-        libc::SYS_io_uring_enter => registers.r10 & ENTER_EXT_ARG == 0,
-        _ => false,
-    }
-}
-
-/// True where the thread is to be told a signal that it does not block; also where that cannot be seen.
-#[cfg(target_arch = "x86_64")]
-fn is_signal_due(tid: i32, tasks: RawFd) -> bool {
-    let mut text = [0u8; 4096];
-    let got = super::read_of_thread(tid, tasks, b"/status", &mut text);
-    let text = &text[..got];
-    let mask = |name: &[u8]| {
-        let at = text.windows(name.len()).position(|window| window == name)?;
-        let digits = text[at + name.len()..].iter();
-        let digits = digits.take_while(|byte| byte.is_ascii_hexdigit());
-        let value = |digit: &u8| u64::from((*digit as char).to_digit(16).unwrap_or(0));
-        Some(digits.fold(0, |sum, digit| sum << 4 | value(digit)))
-    };
-    match [&b"\nSigPnd:\t"[..], b"\nShdPnd:\t", b"\nSigBlk:\t"].map(mask) {
-        [Some(own), Some(shared), Some(blocked)] => (own | shared) & !blocked != 0,
-        _ => true,
+    // SAFETY: plain data; zeroed and then filled.
+    let mut registers = unsafe { registers.assume_init() };
+    let r = &registers;
+    let args = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
+    if let Some(result) = restarted(r.orig_rax.cast_signed(), args, r.rax) {
+        registers.rax = result;
+        // SAFETY: the kernel reads one `user_regs_struct` there, which lives across the call.
+        unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid, 0usize, &raw const registers) };
     }
 }

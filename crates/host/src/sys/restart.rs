@@ -1,0 +1,55 @@
+//! Calls that a ptrace stop makes fail with `EINTR`, and how they are restarted.
+//!
+//! The kernel restarts most waits after a stop by itself. A few calls answer `EINTR` instead, as after a signal
+//! (`signal(7)` lists them), and not every program expects that. Where such a call waits without a time limit,
+//! its result is replaced by `ERESTARTNOHAND`: the kernel then makes the call again when the thread goes on, or
+//! answers `EINTR` where a signal handler runs first. A call with a time limit would wait for all of it
+//! again, so it keeps its `EINTR`.
+//!
+//! # Linux
+//! `arch_do_signal_or_restart` in `arch/x86/kernel/signal.c`. x86-64 only: elsewhere the first argument is gone.
+
+/// `ERESTARTNOHAND`, as a register holds it.
+const ERESTARTNOHAND: u64 = (-514i64) as u64;
+const EINTR: u64 = (-(libc::EINTR as i64)) as u64;
+/// `IORING_ENTER_EXT_ARG`: the call may have a time limit.
+const ENTER_EXT_ARG: u64 = 8;
+/// Absent from `libc` on this target.
+const SYS_IO_PGETEVENTS: i64 = 333;
+
+/// The result to give to a thread stopped after the call `nr`, if that call is to be made again.
+pub(super) fn restarted(nr: i64, args: [u64; 6], result: u64) -> Option<u64> {
+    (result == EINTR && waits_without_limit(nr, args)).then_some(ERESTARTNOHAND)
+}
+
+fn waits_without_limit(nr: i64, args: [u64; 6]) -> bool {
+    match nr {
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => (args[3] as i32) < 0,
+        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => args[3] == 0,
+        libc::SYS_semop => true,
+        libc::SYS_rt_sigtimedwait => args[2] == 0,
+        libc::SYS_io_getevents | SYS_IO_PGETEVENTS => args[4] == 0,
+        libc::SYS_io_uring_enter => args[3] & ENTER_EXT_ARG == 0,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_waits_without_a_limit_that_failed_are_restarted() {
+        let args = |third, fourth: i64| [0, 0, third, fourth.cast_unsigned(), 0, 0];
+        let again = Some(ERESTARTNOHAND);
+        assert_eq!(restarted(libc::SYS_epoll_wait, args(0, -1), EINTR), again);
+        assert_eq!(restarted(libc::SYS_epoll_wait, args(0, 10), EINTR), None);
+        assert_eq!(restarted(libc::SYS_epoll_wait, args(0, -1), 1), None);
+        assert_eq!(
+            restarted(libc::SYS_io_uring_enter, args(0, 1), EINTR),
+            again
+        );
+        assert_eq!(restarted(libc::SYS_io_uring_enter, args(0, 9), EINTR), None);
+        assert_eq!(restarted(libc::SYS_nanosleep, args(0, 0), EINTR), None);
+    }
+}

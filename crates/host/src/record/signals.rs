@@ -97,6 +97,11 @@ impl Signals {
         self.requests.command_got(signal, now);
     }
 
+    /// Asks again a little later whether this signal is to be passed on.
+    pub(crate) fn postpone(&mut self, signal: i32, now: Nanos) {
+        self.requests.waiting = Some((signal, now + ONE / 20));
+    }
+
     /// When [`Signals::wish`] is to be asked again at the latest.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.requests.waiting.map(|(_, due)| due)
@@ -139,7 +144,10 @@ impl Requests {
     }
 
     fn command_got(&mut self, signal: i32, now: Nanos) {
-        self.own = Some((signal, now));
+        // Others come in between: the end of a child, for example.
+        if REQUESTS.contains(&signal) {
+            self.own = Some((signal, now));
+        }
     }
 
     fn next(&mut self, now: Nanos) -> Wish {
@@ -249,6 +257,11 @@ mod tests {
             requests.came(SIGINT, false, ours);
             assert_eq!(requests.next(ours + ONE), Wish::None);
         }
+        let mut requests = Requests::default();
+        requests.came(SIGHUP, false, T);
+        requests.command_got(SIGHUP, T);
+        requests.command_got(SIGCHLD, T);
+        assert_eq!(requests.next(T + ONE), Wish::None);
         let mut requests = Requests::default();
         requests.came(SIGINT, true, T);
         assert_eq!(requests.next(T), Wish::Interrupt);

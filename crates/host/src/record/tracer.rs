@@ -186,6 +186,10 @@ impl<'a> Tracer<'a> {
             Wish::Interrupt => self.pass_on(libc::SIGTERM),
             // It got it by itself, and has not come to it yet.
             Wish::Pass(signal) if has_pending(self.root, signal) => {}
+            // It stands where that was not asked yet: at this signal, perhaps.
+            Wish::Pass(signal) if is_traced_stop(self.root) => {
+                self.signals.postpone(signal, clock())
+            }
             Wish::Pass(signal) => self.pass_on(signal),
             Wish::End => self.kill_all(),
         }
@@ -205,11 +209,12 @@ impl<'a> Tracer<'a> {
                 let now = clock();
                 if now - self.pumped >= PUMP {
                     self.pump(now);
-                    // There may be no end of stops.
                     self.signals.take(now);
-                    self.heed_signals();
                 }
             }
+            // Not between stops: one that waits may tell that the command got a signal. And there may be no
+            // end of stops.
+            self.heed_signals();
             // What has come to its end meanwhile is not collected yet.
             self.let_in_overdue(begun);
             if any {
@@ -462,6 +467,12 @@ fn is_stop_signal(signal: i32) -> bool {
         signal,
         libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU
     )
+}
+
+/// True where a process stands in a stop of its tracer.
+fn is_traced_stop(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:\tt"))
 }
 
 /// True where a signal has been sent to a process and not been taken.

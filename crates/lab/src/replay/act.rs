@@ -232,6 +232,7 @@ fn mmap(
     if !base_known && request.addr == 0 {
         let len = vmarea::values::page_align(request.len);
         let top = there.saturating_add(len.unwrap_or(0));
+        let top = end_of_mapped(space, mm, top);
         // It cannot fail: the address space exists.
         let _ = space.set_layout(mm, |layout| layout.mmap_base = top);
         learnt = true;
@@ -261,6 +262,19 @@ fn mremap(space: &Space, mm: MmId, request: &MremapRequest) -> Option<i64> {
         (Ok(addr), Some(ours)) if addr != request.addr => raw(Ok::<u64, Errno>(ours)),
         (done, _) => raw(done),
     }
+}
+
+/// The end of the mappings that lie without a gap from `start` on. What a search that begins at the top found
+/// nothing above is below `mmap_base`, and so is what `execve` had mapped there first.
+fn end_of_mapped(space: &Space, mm: MmId, start: u64) -> u64 {
+    let Some(r) = space.mmap_read_lock(mm) else {
+        return start;
+    };
+    let mut end = start;
+    while let Some(vma) = r.find_vma(end).filter(|vma| vma.range.start == end) {
+        end = vma.range.end;
+    }
+    end
 }
 
 /// `remap_file_pages` of a segment that was to be removed: the mapping in the way was its last

@@ -11,15 +11,6 @@ use std::io;
 /// What Linux allows where nobody changed it.
 pub const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;
 
-/// What to do where a capability is missing: nothing is said to root, who is root already.
-pub fn run_as_root() -> &'static str {
-    if rustix::process::geteuid().is_root() {
-        ""
-    } else {
-        " (run as root)"
-    }
-}
-
 /// What `/proc/PID/status` says of a process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {

@@ -142,12 +142,12 @@ impl Timeline {
         }
     }
 
-    /// Says that whoever takes `mmap_lock` is seen to.
+    /// Notes that the lock tracepoints show who takes `mmap_lock`.
     pub(crate) fn expect_locks(&mut self) {
         self.locks_are_seen = true;
     }
 
-    /// True where whoever takes `mmap_lock` is seen to.
+    /// True where the lock tracepoints show who takes `mmap_lock`.
     pub(crate) fn sees_locks(&self) -> bool {
         self.locks_are_seen
     }

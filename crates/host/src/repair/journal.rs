@@ -3,7 +3,7 @@
 //! One text file for each process under repair. A line is added before each step that must not be
 //! left half done, and is only counted where it is whole. The plan of a piece is on disk before the
 //! process is stopped; registers follow when it stands. What was done of a piece is not written
-//! down: the process itself shows it. Whoever works with a journal holds its lock.
+//! down: the process itself shows it. A process that works with a journal holds its lock.
 //!
 //! # Picture
 //! ```text

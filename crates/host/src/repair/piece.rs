@@ -18,7 +18,7 @@
 //! # Invariants
 //! I1  between the first call of Out and the last of Back each page is in the piece or in the
 //!     temporary range, never in both or in none
-//! I2  the room is mapped from its reservation to its release, whoever runs meanwhile
+//! I2  the room is mapped from its reservation to its release, even while other threads run
 //! I3  Out taken back (its moves, from the last to the first, with source and target exchanged)
 //!     leaves what was there before
 

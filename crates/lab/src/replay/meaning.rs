@@ -180,7 +180,7 @@ impl Files {
     fn shmat(&mut self, call: &Call) -> Action {
         let [_, addr, flags, ..] = call.args;
         if call.ret < 0 {
-            // That a segment cannot be attached is not the address space's affair, and most often
+            // Why a segment cannot be attached does not depend on the address space, and most often
             // it does not exist.
             return Action::Nothing;
         }

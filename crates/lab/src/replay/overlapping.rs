@@ -53,7 +53,7 @@ impl Replayer {
         }
     }
 
-    /// Calls that waited in vain are done now: all, or those of the thread that goes on.
+    /// Performs the calls that are still waiting: all, or those of the thread that goes on.
     pub(super) fn settle(&mut self, mm: MmId, of: Option<Tid>) {
         self.act_deferred(mm, |(_, call)| of.is_none_or(|tid| call.tid == tid));
     }

@@ -1,9 +1,9 @@
 //! Where journals lie, and how they are opened: by the right people, without following a link.
 //!
-//! A journal says what is written into a process. Whoever may write journals of a process decides that,
+//! A journal says what is written into a process. A user who may write a process's journals decides that,
 //! and root finishes the merges of others. So a folder or a file counts only where it belongs to
-//! us, or to the owner of the process, and where nobody else may write to it. Whoever works with a journal holds
-//! a lock on it (`fcntl`), which ends with them, and the kernel knows by whom it is held.
+//! us, or to the owner of the process, and where nobody else may write to it. A process that works with a journal holds
+//! a lock on it (`fcntl`), which ends with the process, and the kernel knows who holds it.
 
 use std::fs::{self, File};
 use std::io;

@@ -30,7 +30,7 @@ within() {
 
 policies() {
     cargo build --release --locked --quiet -p vmarea-cli
-    cargo build --release --locked --quiet -p vmarea-lab --example one_policy
+    cargo build --release --locked --quiet -p vmarea-experiments --example one_policy
     python3 tests/programs/big_c.py >"$room/big.c"
     "$built/vmarea" record -o "$room/gcc.vmtrace" -- gcc -O2 -c -o "$room/big.o" "$room/big.c" >&2
 
@@ -47,7 +47,7 @@ policies() {
 
 locks() {
     local pages=10000 names number n base=
-    cargo build --release --locked --quiet -p vmarea-lab --example one_lock
+    cargo build --release --locked --quiet -p vmarea-experiments --example one_lock
     mapfile -t names < <("$built/examples/one_lock")
     for number in "${!names[@]}"; do
         n=$(count '*subject::touch_all*' "$built/examples/one_lock" $((number + 1)) $pages)

@@ -16,17 +16,36 @@ ARROWS = {
     "vmarea-range-tree": {"vmarea-sync"},
     "vmarea": {"vmarea-range-tree", "vmarea-sync"},
     "vmarea-trace": set(),
-    "vmarea-host": {"vmarea-trace", "vmarea"},
-    "vmarea-lab": {"vmarea-trace", "vmarea-host", "vmarea"},
-    "vmarea-cli": {"vmarea-lab", "vmarea-host", "vmarea-preload", "vmarea-trace", "vmarea"},
-    "vmarea-preload": {"vmarea-host"},
-    "vmarea-capi": {"vmarea"},
+    "vmarea-linux-sys": set(),
+    "vmarea-process": {"vmarea-linux-sys", "vmarea-trace", "vmarea"},
+    "vmarea-oracle": {"vmarea-linux-sys", "vmarea-process"},
+    "vmarea-recorder": {"vmarea-linux-sys", "vmarea-process", "vmarea-trace", "vmarea"},
+    "vmarea-replay": {"vmarea-trace", "vmarea"},
+    "vmarea-repair": {"vmarea-linux-sys", "vmarea-process", "vmarea-trace", "vmarea"},
+    "vmarea-explain": {"vmarea-process", "vmarea-recorder", "vmarea-repair", "vmarea-replay", "vmarea-trace", "vmarea"},
+    "vmarea-conform": {"vmarea-oracle", "vmarea-process", "vmarea-replay", "vmarea-trace", "vmarea"},
+    "vmarea-report": {"vmarea-explain", "vmarea-oracle", "vmarea-process", "vmarea-replay", "vmarea-trace", "vmarea"},
+    "vmarea-experiments": {"vmarea-linux-sys", "vmarea-oracle", "vmarea-process", "vmarea-replay", "vmarea-trace", "vmarea"},
+    "vmarea-preload": {"vmarea-repair"},
+    "vmarea-cli": {
+        "vmarea-conform",
+        "vmarea-experiments",
+        "vmarea-explain",
+        "vmarea-preload",
+        "vmarea-process",
+        "vmarea-recorder",
+        "vmarea-repair",
+        "vmarea-replay",
+        "vmarea-report",
+        "vmarea-trace",
+        "vmarea",
+    },
 }
 
 NO_STD = {"vmarea-sync", "vmarea-range-tree", "vmarea"}
 
 # Where `unsafe` may stand, as prefixes of paths from the root.
-UNSAFE = ("crates/sync/", "crates/range-tree/", "crates/host/src/sys/", "crates/host/src/sys.rs", "crates/capi/", "crates/preload/")
+UNSAFE = ("crates/sync/", "crates/range-tree/", "crates/linux-sys/", "crates/preload/")
 
 # Strata of crates/vmarea/src from the ground; what is not named here (lib.rs) may use everything.
 STRATA = [

@@ -5,4 +5,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-exec cargo test --release --locked -p vmarea-lab --test mutants --test allocation_failure -- --nocapture
+exec cargo test --release --locked -p vmarea-conform --test mutants --test allocation_failure -- --nocapture

@@ -14,7 +14,7 @@ use ratatui::widgets::{Cell, Row as TableRow, Table, TableState};
 use ratatui::{DefaultTerminal, Frame};
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
-use vmarea_lab::top::{Look, Row, Sampler};
+use vmarea_explain::top::{Look, Row, Sampler};
 
 /// By what the processes are ordered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,8 @@
-//! The `vmarea` command: from arguments to one command to an exit status.
+//! The `vmarea` command: parses arguments, runs one command, returns an exit status.
 //!
-//! Data goes to standard output, everything else to standard error; a failure is one line that says
-//! what to do. What the commands do lies in the libraries: here is only what a terminal needs.
+//! Results go to standard output, everything else to standard error; a failure is one line that says
+//! what to do. `command` has one file per subcommand. The libraries do the work; this crate holds
+//! what a terminal needs: colour, progress, tables, and output files that are either whole or absent.
 #![forbid(unsafe_code)]
 
 mod command;

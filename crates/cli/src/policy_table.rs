@@ -5,7 +5,7 @@ use crate::table::ruled;
 use comfy_table::{CellAlignment, Table};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use vmarea_lab::replay::{PolicyReport, Report};
+use vmarea_replay::{PolicyReport, Report};
 
 const HEADINGS: [&str; 8] = [
     "policy",

@@ -7,7 +7,7 @@ use crate::files::Draft;
 use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
-use vmarea_host::record::Sink;
+use vmarea_recorder::Sink;
 use vmarea_trace::event::{Event, Header};
 use vmarea_trace::{Error, Writer};
 

@@ -1,7 +1,7 @@
 //! What `explain` advises, done: the command that it prints takes away what it said it would.
 #![forbid(unsafe_code)]
 
-#[path = "../../lab/tests/explain/program.rs"]
+#[path = "../../explain/tests/explain/program.rs"]
 mod program;
 
 use program::Program;
@@ -40,14 +40,14 @@ fn run(command: &str) -> std::process::Output {
 
 /// Without the kernel's view nothing is promised: the truth is among what is hidden.
 fn is_all_seen() -> bool {
-    let view = vmarea_host::view::KernelView::open();
+    let view = vmarea_process::view::KernelView::open();
     view.inspect_err(|error| eprintln!("skipped: {error}"))
         .is_ok()
 }
 
 #[test]
 fn the_advised_command_takes_away_what_was_promised() {
-    if let Err(error) = vmarea_host::repair::can_repair_itself() {
+    if let Err(error) = vmarea_repair::can_repair_itself() {
         return eprintln!("skipped: {error}");
     }
     if !is_all_seen() {

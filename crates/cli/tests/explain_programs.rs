@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use vmarea_host::view::KernelView;
+use vmarea_process::view::KernelView;
 
 /// How long a program may take until it has built up what is to be seen.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -100,7 +100,7 @@ fn complaint(output: &Output) -> String {
 }
 
 fn may_merge() -> bool {
-    let may = vmarea_host::repair::can_repair_itself();
+    let may = vmarea_repair::can_repair_itself();
     may.inspect_err(|error| eprintln!("skipped: {error}"))
         .is_ok()
 }
@@ -355,7 +355,7 @@ fn to_keep_a_program_merged_needs_the_right_to_userfaultfd() {
 /// The loader of programs loads the object; one that has none goes unchanged, and so does its script.
 #[test]
 fn to_keep_a_static_program_merged_says_that_it_does_nothing() {
-    if vmarea_host::repair::can_repair_itself().is_err() {
+    if vmarea_repair::can_repair_itself().is_err() {
         eprintln!("skipped: no right to userfaultfd");
         return;
     }

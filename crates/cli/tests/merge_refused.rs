@@ -148,7 +148,7 @@ impl Heap {
 }
 
 fn may_merge() -> bool {
-    let may = vmarea_host::repair::can_repair_itself();
+    let may = vmarea_repair::can_repair_itself();
     may.inspect_err(|error| eprintln!("skipped: {error}"))
         .is_ok()
 }

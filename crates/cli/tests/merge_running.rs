@@ -36,7 +36,7 @@ fn program() -> &'static Path {
 }
 
 fn may_merge() -> bool {
-    let may = vmarea_host::repair::can_repair_itself();
+    let may = vmarea_repair::can_repair_itself();
     may.inspect_err(|error| eprintln!("skipped: {error}"))
         .is_ok()
 }

@@ -27,7 +27,7 @@ fn complaint(arguments: &[&str], status: i32) -> String {
 
 /// Whether the kernel lets us look into it.
 fn is_permitted() -> bool {
-    let permitted = vmarea_host::view::KernelView::open();
+    let permitted = vmarea_process::view::KernelView::open();
     if let Err(error) = &permitted {
         eprintln!("skipped: {error}");
     }

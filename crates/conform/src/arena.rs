@@ -149,7 +149,7 @@ impl Files {
 }
 
 fn secret_file() -> io::Result<OwnedFd> {
-    let file = vmarea_host::oracle::memfd_secret()?;
+    let file = vmarea_oracle::memfd_secret()?;
     rustix::fs::ftruncate(&file, FILE_PAGES * PAGE_SIZE)?;
     Ok(file)
 }

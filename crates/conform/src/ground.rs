@@ -10,7 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use vmarea::System;
 use vmarea::mm::Limits;
 use vmarea::values::Policy;
-use vmarea_host::view::KernelView;
+use vmarea_process::view::KernelView;
 
 /// What every sequence begins with.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Ground {
         (policy, comparison): (Policy, Comparison),
         surroundings: Surroundings,
     ) -> Result<Ground, RunError> {
-        let system = crate::replay::machine::system(&vmarea_host::system::header());
+        let system = vmarea_replay::machine::system(&vmarea_process::system::header());
         let eye = KernelView::open()?;
         let files = Files::create().map_err(RunError::Files)?;
         files.reset().map_err(RunError::Files)?;
@@ -89,7 +89,7 @@ impl Ground {
 }
 
 fn limits() -> Limits {
-    let info = vmarea_host::system::mm_info(std::process::id() as i32);
+    let info = vmarea_process::system::mm_info(std::process::id() as i32);
     let default = Limits::default();
     let cap = info.cap_ipc_lock.unwrap_or(false);
     Limits {

@@ -6,10 +6,10 @@ use super::model::places;
 use super::op::{Call, Op, Places, Step, Work, file_argument, pointer_argument, segment_argument};
 use super::outcome::Outcome;
 use super::state::{SpaceState, VmaState};
+use vmarea_oracle::{Access, Oracle, OracleError, Series};
 use std::time::Duration;
 use vmarea::values::{PAGE_MASK, PAGE_SIZE, VmFlags};
-use vmarea_host::oracle::{Access, Oracle, OracleError, Series};
-use vmarea_host::view::{KernelView, View, ViewError};
+use vmarea_process::view::{KernelView, View, ViewError};
 use vmarea_trace::sysno;
 
 const MADV_PAGEOUT: u64 = 21;
@@ -36,7 +36,7 @@ const PIDFD_SELF: u64 = -10001_i64 as u64;
 fn knows_self() -> bool {
     let release = rustix::system::uname();
     let release = release.release().to_string_lossy();
-    crate::replay::machine::version(&release).is_some_and(|version| version >= (6, 14))
+    vmarea_replay::machine::version(&release).is_some_and(|version| version >= (6, 14))
 }
 
 /// A family of processes on the running kernel.
@@ -103,7 +103,7 @@ impl<'a> Kernel<'a> {
             )?),
             Op::Fork { child } => {
                 let child = usize::from(*child);
-                if self.oracle.pid(child).is_some() || child >= vmarea_host::oracle::PROCESSES {
+                if self.oracle.pid(child).is_some() || child >= vmarea_oracle::PROCESSES {
                     return Ok(Outcome::Impossible);
                 }
                 self.oracle.fork(process, child)?.map(|()| 0).into()

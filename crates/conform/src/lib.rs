@@ -1,4 +1,8 @@
-//! `conform`: random sequences of calls on the running kernel and on the core, compared after each.
+//! Random calls on the running kernel and on the core, compared after each.
+//!
+//! A generator makes sequences of calls and accesses; the oracle carries them out on the kernel, the
+//! model in the core. After each step results, mappings, anon_vmas and bytes must be equal. A first
+//! difference is shrunk to a short sequence, which is printed as a C program and as a test.
 //!
 //! # Picture
 //! ```text
@@ -6,6 +10,7 @@
 //!                  └─▶ model   soft platform           ─▶ result, VMAs, anon_vmas, bytes ─┴─ compare
 //!                                            first difference ─▶ shrink ─▶ print
 //! ```
+#![forbid(unsafe_code)]
 
 pub mod arena;
 pub mod c_program;

@@ -13,7 +13,7 @@ use super::sequence::{Difference, Pair};
 use super::shrink::shrink;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use vmarea_host::view::ViewError;
+use vmarea_process::view::ViewError;
 
 /// What is done about a difference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

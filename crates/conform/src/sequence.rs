@@ -8,10 +8,10 @@ use super::model::{Look, Model};
 use super::op::{Op, Step};
 use super::outcome::Outcome;
 use super::state::{Pairings, SpaceState, compare};
+use vmarea_oracle::PROCESSES;
 use serde::Serialize;
 use std::fmt;
 use vmarea::values::{PAGE_SHIFT, PAGE_SIZE};
-use vmarea_host::oracle::PROCESSES;
 use vmarea_trace::sysno;
 
 /// More pages than this are not all compared after each step.
@@ -371,7 +371,7 @@ pub fn play(ground: &Ground, steps: &[Step]) -> Result<Option<Difference>, Kerne
     ground
         .files
         .reset()
-        .map_err(|e| KernelError::Oracle(vmarea_host::oracle::OracleError::Start(e)))?;
+        .map_err(|e| KernelError::Oracle(vmarea_oracle::OracleError::Start(e)))?;
     let mut pair = Pair::start(ground)?;
     for step in steps {
         if let Some(difference) = pair.step(step)? {

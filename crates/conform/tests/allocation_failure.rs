@@ -9,12 +9,12 @@ use vmarea::System;
 use vmarea::mm::Limits;
 use vmarea::mutant;
 use vmarea::values::Policy;
-use vmarea_host::view::View;
-use vmarea_lab::conform::arena;
-use vmarea_lab::conform::generate::{Facts, Generator};
-use vmarea_lab::conform::model::Model;
-use vmarea_lab::conform::op::{Op, Places, Step};
-use vmarea_lab::conform::outcome::Outcome;
+use vmarea_conform::arena;
+use vmarea_conform::generate::{Facts, Generator};
+use vmarea_conform::model::Model;
+use vmarea_conform::op::{Op, Places, Step};
+use vmarea_conform::outcome::Outcome;
+use vmarea_process::view::View;
 use vmarea_trace::sysno;
 
 const STEPS: usize = 60;
@@ -39,7 +39,7 @@ fn model() -> Model {
 /// What is mapped, page by page: what it is like, without where it is cut.
 fn pages(model: &Model, process: usize) -> Vec<(u64, u64, u64)> {
     let state = model.state(process);
-    let of = |v: &vmarea_lab::conform::state::VmaState| {
+    let of = |v: &vmarea_conform::state::VmaState| {
         let first = v.start >> 12;
         let (flags, pgoff) = (v.flags, v.pgoff);
         (first..v.end >> 12).map(move |page| (page, flags, pgoff + page - first))

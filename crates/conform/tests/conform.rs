@@ -6,8 +6,8 @@
 
 use std::path::Path;
 use vmarea::values::Policy;
-use vmarea_lab::conform::kept::Kept;
-use vmarea_lab::replay::machine::version;
+use vmarea_conform::kept::Kept;
+use vmarea_replay::machine::version;
 
 #[test]
 fn kept_sequences_give_what_linux_gave() {

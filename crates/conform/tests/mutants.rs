@@ -4,10 +4,10 @@
 
 use vmarea::mutant::{self, Mutant};
 use vmarea::values::Policy;
-use vmarea_lab::conform::fewer::Comparison;
-use vmarea_lab::conform::ground::Ground;
-use vmarea_lab::conform::run::{Settings, Shrinking, run};
-use vmarea_lab::conform::surroundings::Surroundings;
+use vmarea_conform::fewer::Comparison;
+use vmarea_conform::ground::Ground;
+use vmarea_conform::run::{Settings, Shrinking, run};
+use vmarea_conform::surroundings::Surroundings;
 
 /// Within so many steps each has to be found; most are after a few thousand.
 const STEPS: u64 = 1_000_000;

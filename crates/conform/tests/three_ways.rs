@@ -7,15 +7,15 @@
 use std::process::Command;
 use vmarea::mutant::{self, Mutant};
 use vmarea::values::Policy;
-use vmarea_lab::conform::fewer::Comparison;
-use vmarea_lab::conform::ground::Ground;
-use vmarea_lab::conform::kept::Kept;
-use vmarea_lab::conform::op::Step;
-use vmarea_lab::conform::report::Found;
-use vmarea_lab::conform::run::{Settings, Shrinking, run};
-use vmarea_lab::conform::sequence::play;
-use vmarea_lab::conform::surroundings::Surroundings;
-use vmarea_lab::replay::machine;
+use vmarea_conform::fewer::Comparison;
+use vmarea_conform::ground::Ground;
+use vmarea_conform::kept::Kept;
+use vmarea_conform::op::Step;
+use vmarea_conform::report::Found;
+use vmarea_conform::run::{Settings, Shrinking, run};
+use vmarea_conform::sequence::play;
+use vmarea_conform::surroundings::Surroundings;
+use vmarea_replay::machine;
 
 /// What is done while a rule is broken.
 fn broken<R>(mutant: Mutant, work: impl FnOnce() -> R) -> R {
@@ -102,7 +102,7 @@ fn check_c_program(found: &Found) {
 
 #[test]
 fn calls_c_program_and_kept_test_say_what_linux_does() {
-    let (policy, _) = machine::policy(&vmarea_host::system::header());
+    let (policy, _) = machine::policy(&vmarea_process::system::header());
     let ground = match Ground::new((policy, Comparison::Exact), Surroundings::leave()) {
         Ok(ground) => ground,
         Err(error) => return eprintln!("skipped: {error}"),

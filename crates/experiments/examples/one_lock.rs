@@ -9,7 +9,7 @@
 //! ```
 
 use std::process::ExitCode;
-use vmarea_lab::bench::fault::{MOST_PAGES, kinds};
+use vmarea_experiments::fault::{MOST_PAGES, kinds};
 
 const USAGE: &str = "usage: one_lock | one_lock KIND PAGES";
 

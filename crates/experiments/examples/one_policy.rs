@@ -16,12 +16,12 @@ use std::fs::File;
 use std::process::ExitCode;
 use std::time::Instant;
 use vmarea::values::Policy;
-use vmarea_lab::bench::Ratio;
-use vmarea_lab::bench::spacing::{self, AnonVmas, Setup};
-use vmarea_lab::replay::action::{Action, Files};
-use vmarea_lab::replay::import::import;
-use vmarea_lab::replay::machine;
-use vmarea_lab::replay::world::World;
+use vmarea_experiments::Ratio;
+use vmarea_experiments::spacing::{self, AnonVmas, Setup};
+use vmarea_replay::action::{Action, Files};
+use vmarea_replay::import::import;
+use vmarea_replay::machine;
+use vmarea_replay::world::World;
 use vmarea_trace::Reader;
 use vmarea_trace::event::{Event, Header, Origin};
 

@@ -22,7 +22,7 @@ use vmarea::vma::lock::{
     AlignedRwLock, BoxedRwLock, FlaggedVmaLock, MmapLockOnly, VmaLock, VmaLockKind,
 };
 use vmarea::{HugePages, Space, System};
-use vmarea_host::oracle::{Oracle, OracleError, Series};
+use vmarea_oracle::{Oracle, OracleError, Series};
 
 const PAGE: u64 = 4096;
 const HEAP: u64 = 0x10_0000_0000;

@@ -16,7 +16,7 @@ use vmarea::mm::{Layout, Limits};
 use vmarea::values::call_flags::MremapFlags;
 use vmarea::values::{Errno, MmId, Policy};
 use vmarea::{Space, System};
-use vmarea_host::oracle::{Oracle, Series};
+use vmarea_oracle::{Oracle, Series};
 
 const PAGE: u64 = 4096;
 /// From one mapping to the next.

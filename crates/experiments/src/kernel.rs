@@ -3,8 +3,8 @@
 use super::spacing::{AnonVmas, PAGE, Setup};
 use std::time::Duration;
 use thiserror::Error;
-use vmarea_host::maps;
-use vmarea_host::oracle::{Oracle, OracleError, Series, Went};
+use vmarea_oracle::{Oracle, OracleError, Series, Went};
+use vmarea_process::maps;
 
 const MMAP: i64 = 9;
 const MUNMAP: i64 = 11;

@@ -1,8 +1,9 @@
-//! Benchmarks: the core under several policies, and the running kernel, on the same work.
+//! Measurements of the core under several policies, with the running kernel beside it.
 //!
-//! Everything is measured side by side in one run, in rounds, and given as ratios with an interval. A
-//! trap into the kernel is in its figures and not in ours: beside each other the two say what such work
-//! costs at all, not which code is faster.
+//! All variants of a measurement run side by side, in rounds, and the result is a ratio with an
+//! interval. The kernel's figures include a trap and ours do not, so a kernel row shows what the work
+//! costs a program, not which code is faster.
+#![forbid(unsafe_code)]
 
 mod bare;
 pub mod brk;

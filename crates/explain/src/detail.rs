@@ -5,7 +5,7 @@ use super::subject::Seen;
 use std::collections::HashMap;
 use vmarea::values::VmFlags;
 use vmarea::vma::merge::Refusal;
-use vmarea_host::maps::{MapName, Mapping, letters_of};
+use vmarea_process::maps::{MapName, Mapping, letters_of};
 use vmarea_trace::event::Perms;
 
 /// The most frequent kind among the boundaries `all` (each between `n` and `n + 1`), with how

@@ -106,7 +106,7 @@ fn movable_bytes(subject: &Subject, n: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::boundary::boundaries;
+    use crate::boundary::boundaries;
 
     /// `n` writable mappings of one page side by side.
     fn subject(n: u64) -> Subject {

@@ -9,7 +9,7 @@ use super::boundary::{Boundary, Reason};
 use super::subject::{Seen, Subject};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
-use vmarea_host::maps::MapName;
+use vmarea_process::maps::MapName;
 
 /// From here on it is thousands.
 const MANY: u64 = 1_000;
@@ -170,7 +170,7 @@ fn gaps(boundaries: &[Boundary]) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::boundary::boundaries;
+    use crate::boundary::boundaries;
 
     fn found(lines: impl Iterator<Item = String>) -> Vec<Kind> {
         let text: String = lines.collect();

@@ -12,8 +12,8 @@ use vmarea::values::{FileKind, Policy, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::vma::explain::{Explanation, Hidden, explain};
 use vmarea::vma::merge::Refusal;
-use vmarea_host::maps::MapName;
-use vmarea_host::repair::{CAN_BE_GIVEN, MOST_GUARD_PAGES};
+use vmarea_process::maps::MapName;
+use vmarea_repair::{CAN_BE_GIVEN, MOST_GUARD_PAGES};
 
 /// A range without access is made a marker up to this size.
 const MARKED_BYTES: u64 = MOST_GUARD_PAGES * vmarea::values::PAGE_SIZE;

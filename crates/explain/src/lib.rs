@@ -1,15 +1,17 @@
 //! Why the mappings of a process stay apart, what that costs, and what can be done.
 //!
+//! Every boundary between two neighbours has one reason, which is *likely* instead of *certain*
+//! where `/proc` hides a part of it. [`top`] shows the same for all processes, with less detail. This
+//! crate gives advice and changes nothing.
+//!
 //! # Picture
 //! ```text
 //! /proc, BPF, a pasted file, a replay ─▶ Subject ─▶ boundaries (the core's decision) ─▶ Report
 //!                                                        └─ fix ─▶ savings, findings ─▶ advice
 //! ```
-//! Every boundary between two neighbours has one reason; what `/proc` hides makes it *likely*
-//! instead of *certain*. Deliberately absent: reading page tables, and doing anything about it.
-//!
 //! # Invariants
 //! X1  the mappings of all reasons and the first mapping add up to the list
+#![forbid(unsafe_code)]
 
 pub mod advice;
 pub mod boundary;
@@ -25,6 +27,7 @@ pub mod sight;
 pub mod stacks;
 pub mod subject;
 pub mod text;
+pub mod top;
 
 use advice::{Advice, Situation};
 use boundary::{Boundary, Certainty, Reason};

@@ -7,17 +7,17 @@
 
 use super::origins::{Extent, Origin, Origins, Show, Sites, extent, label};
 use super::subject::{Inside, Seen, Source, Subject};
-use crate::replay::action::Files;
-use crate::replay::machine;
-use crate::replay::{Error, Options, Replayer};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
 use vmarea::Space;
 use vmarea::mm::Layout;
 use vmarea::values::{MmId as OurMm, VmFlags};
 use vmarea::vma::VmaView;
-use vmarea_host::maps::{MapName, Mapping};
-use vmarea_host::processes;
+use vmarea_process::maps::{MapName, Mapping};
+use vmarea_process::processes;
+use vmarea_replay::action::Files;
+use vmarea_replay::machine;
+use vmarea_replay::{Error, Options, Replayer};
 use vmarea_trace::event::{
     Event, FaultSource, Header, InodeId, MmId, Origin as Birth, Perms, SnapKind, Snapshot, Tid,
 };

@@ -6,7 +6,7 @@ use super::subject::{Resident, Seen, Subject};
 use serde::Serialize;
 use std::io::{self, Write};
 use vmarea::vma::merge::Refusal;
-use vmarea_host::maps::letters_of;
+use vmarea_process::maps::letters_of;
 
 /// One mapping, and why it does not join the one before it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -184,7 +184,7 @@ impl Table {
 }
 
 /// Names of mappings come from anybody: nothing in them reaches a terminal as a command.
-pub(crate) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '?' } else { c })
         .collect()

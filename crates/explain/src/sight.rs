@@ -9,7 +9,7 @@ use super::subject::{Inside, Seen};
 use vmarea::values::{AnonVmaId, FileId, FileKind, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea::vma::explain::Hidden;
 use vmarea::vma::{MappedFile, VmaBody, VmaView};
-use vmarea_host::maps::{MapName, Mapping};
+use vmarea_process::maps::{MapName, Mapping};
 
 /// Two neighbours for the decision.
 #[derive(Clone, Copy, Debug)]

@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use vmarea_host::maps::{self, Mapping};
-use vmarea_host::record::CallStack;
+use vmarea_process::maps::{self, Mapping};
+use vmarea_recorder::CallStack;
 use vmarea_trace::event::Tid;
 
 /// Frames of a stack, at most.

@@ -8,9 +8,9 @@
 use std::fmt;
 use std::io;
 use vmarea::values::{Policy, VmFlags, VmRange};
-use vmarea_host::maps::{self, MapName, Mapping, SmapsEntry};
-use vmarea_host::processes;
-use vmarea_host::view::{KernelView, View, ViewError, ViewVma};
+use vmarea_process::maps::{self, MapName, Mapping, SmapsEntry};
+use vmarea_process::processes;
+use vmarea_process::view::{KernelView, View, ViewError, ViewVma};
 
 /// How often list and view are read until they agree.
 const ATTEMPTS: usize = 4;

@@ -262,9 +262,9 @@ fn clip(text: &str, width: usize) -> String {
 mod tests {
     use super::super::{List, explain};
     use super::MAX_LINES;
-    use crate::explain::estimate::Saving;
-    use crate::explain::fix::Fix;
-    use crate::explain::subject::Subject;
+    use crate::estimate::Saving;
+    use crate::fix::Fix;
+    use crate::subject::Subject;
 
     /// A list with every reason, means and finding that a list can have.
     fn everything() -> String {

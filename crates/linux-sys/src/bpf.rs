@@ -32,14 +32,22 @@ const LOG_BYTES: usize = 1 << 16;
 
 /// A register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reg {
+pub enum Reg {
+    /// `r0`: the result of a call.
     R0 = 0,
+    /// `r1`: the first argument, the context on entry.
     R1 = 1,
+    /// `r2`: the second argument.
     R2 = 2,
+    /// `r3`: the third argument.
     R3 = 3,
+    /// `r6`, which calls preserve.
     R6 = 6,
+    /// `r7`, which calls preserve.
     R7 = 7,
+    /// `r8`, which calls preserve.
     R8 = 8,
+    /// `r9`, which calls preserve.
     R9 = 9,
     /// The frame: the stack lies below it.
     Frame = 10,
@@ -47,16 +55,20 @@ pub(crate) enum Reg {
 
 /// Width of a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Width {
+pub enum Width {
+    /// 1 byte.
     Byte,
+    /// 2 bytes.
     Half,
+    /// 4 bytes.
     Word,
+    /// 8 bytes.
     Double,
 }
 
 impl Width {
     /// The width that loads `bytes` in one go.
-    pub(crate) fn of(bytes: u32) -> Option<Width> {
+    pub fn of(bytes: u32) -> Option<Width> {
         match bytes {
             1 => Some(Width::Byte),
             2 => Some(Width::Half),
@@ -69,11 +81,11 @@ impl Width {
 
 /// A jump whose target is not known yet.
 #[must_use]
-pub(crate) struct Jump(usize);
+pub struct Jump(usize);
 
 /// Instructions in the making.
 #[derive(Default)]
-pub(crate) struct Assembler {
+pub struct Assembler {
     insns: Vec<u64>,
 }
 
@@ -89,7 +101,7 @@ impl Assembler {
     }
 
     /// `dst = *(src + offset)`, widened with zeros.
-    pub(crate) fn load(&mut self, width: Width, dst: Reg, src: Reg, offset: i16) {
+    pub fn load(&mut self, width: Width, dst: Reg, src: Reg, offset: i16) {
         let code = match width {
             Width::Word => 0x61,
             Width::Half => 0x69,
@@ -100,57 +112,57 @@ impl Assembler {
     }
 
     /// `*(u64 *)(dst + offset) = src`.
-    pub(crate) fn store(&mut self, dst: Reg, offset: i16, src: Reg) {
+    pub fn store(&mut self, dst: Reg, offset: i16, src: Reg) {
         self.push(0x7b, dst, src, offset, 0);
     }
 
     /// `dst = src`.
-    pub(crate) fn copy(&mut self, dst: Reg, src: Reg) {
+    pub fn copy(&mut self, dst: Reg, src: Reg) {
         self.push(0xbf, dst, src, 0, 0);
     }
 
     /// `dst = value`.
-    pub(crate) fn set(&mut self, dst: Reg, value: i32) {
+    pub fn set(&mut self, dst: Reg, value: i32) {
         self.push(0xb7, dst, Reg::R0, 0, value);
     }
 
     /// `dst += value`.
-    pub(crate) fn add(&mut self, dst: Reg, value: i32) {
+    pub fn add(&mut self, dst: Reg, value: i32) {
         self.push(0x07, dst, Reg::R0, 0, value);
     }
 
     /// Jumps if `reg` is 0.
-    pub(crate) fn jump_if_zero(&mut self, reg: Reg) -> Jump {
+    pub fn jump_if_zero(&mut self, reg: Reg) -> Jump {
         self.push(0x15, reg, Reg::R0, 0, 0);
         Jump(self.insns.len() - 1)
     }
 
     /// Jumps if `reg` is not 0.
-    pub(crate) fn jump_unless_zero(&mut self, reg: Reg) -> Jump {
+    pub fn jump_unless_zero(&mut self, reg: Reg) -> Jump {
         self.push(0x55, reg, Reg::R0, 0, 0);
         Jump(self.insns.len() - 1)
     }
 
     /// Jumps if two registers differ.
-    pub(crate) fn jump_unless_same(&mut self, one: Reg, other: Reg) -> Jump {
+    pub fn jump_unless_same(&mut self, one: Reg, other: Reg) -> Jump {
         self.push(0x5d, one, other, 0, 0);
         Jump(self.insns.len() - 1)
     }
 
     /// The next instruction's place, for [`back_unless_zero`](Self::back_unless_zero).
-    pub(crate) fn here(&self) -> usize {
+    pub fn here(&self) -> usize {
         self.insns.len()
     }
 
     /// Jumps back to `to` if `reg` is not 0.
-    pub(crate) fn back_unless_zero(&mut self, reg: Reg, to: usize) {
+    pub fn back_unless_zero(&mut self, reg: Reg, to: usize) {
         let distance = to as i64 - self.insns.len() as i64 - 1;
         self.push(0x55, reg, Reg::R0, distance as i16, 0);
     }
 
     /// `R0` = pointer to the number, or null for the verifier's sake. R1 to R3 and the uppermost
     /// word of the stack are overwritten.
-    pub(crate) fn find(&mut self, number: &Number) {
+    pub fn find(&mut self, number: &Number) {
         const PSEUDO_MAP_FD: u8 = 1;
         self.set(Reg::R1, 0);
         self.store(Reg::Frame, -8, Reg::R1);
@@ -164,14 +176,14 @@ impl Assembler {
     }
 
     /// Lets a jump arrive at the next instruction.
-    pub(crate) fn land(&mut self, jump: Jump) {
+    pub fn land(&mut self, jump: Jump) {
         let distance = (self.insns.len() - jump.0 - 1) as u16;
         self.insns[jump.0] |= u64::from(distance) << 16;
     }
 
     /// Writes `len` bytes of the stack from `Frame + offset` on to the reader of the iterator.
     /// `seq` must hold the `seq_file`; R0 to R3 are overwritten.
-    pub(crate) fn write_to_reader(&mut self, seq: Reg, offset: i32, len: i32) {
+    pub fn write_to_reader(&mut self, seq: Reg, offset: i32, len: i32) {
         self.copy(Reg::R1, seq);
         self.copy(Reg::R2, Reg::Frame);
         self.add(Reg::R2, offset);
@@ -180,7 +192,7 @@ impl Assembler {
     }
 
     /// Ends the program: the iterator goes on to the next object.
-    pub(crate) fn exit(&mut self) {
+    pub fn exit(&mut self) {
         self.set(Reg::R0, 0);
         self.push(0x95, Reg::R0, Reg::R0, 0, 0);
     }
@@ -188,16 +200,16 @@ impl Assembler {
 
 /// Why a program was not loaded.
 #[derive(Debug)]
-pub(crate) struct LoadError {
+pub struct LoadError {
     /// What `bpf(2)` answered.
-    pub(crate) cause: io::Error,
+    pub cause: io::Error,
     /// The last line that the verifier said, if it said anything.
-    pub(crate) verdict: String,
+    pub verdict: String,
 }
 
 /// A loaded iterator program.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub struct Program {
     fd: OwnedFd,
 }
 
@@ -279,7 +291,7 @@ struct IterTask {
 
 /// A number that programs read and this process sets.
 #[derive(Debug)]
-pub(crate) struct Number {
+pub struct Number {
     fd: OwnedFd,
 }
 
@@ -288,7 +300,7 @@ impl Number {
     ///
     /// # Errors
     /// `EPERM` without `CAP_BPF`.
-    pub(crate) fn new() -> io::Result<Number> {
+    pub fn new() -> io::Result<Number> {
         let mut attr = MapAttr {
             map_type: MAP_TYPE_ARRAY,
             key_size: 4,
@@ -305,7 +317,7 @@ impl Number {
     ///
     /// # Errors
     /// None that a sound descriptor gives.
-    pub(crate) fn set(&self, value: u64) -> io::Result<()> {
+    pub fn set(&self, value: u64) -> io::Result<()> {
         let key = 0u32;
         let attr = ElementAttr {
             map_fd: self.fd.as_raw_fd() as u32,
@@ -335,7 +347,7 @@ impl Program {
     /// # Errors
     /// `EPERM` without `CAP_BPF` and `CAP_PERFMON`, `EACCES` or `EINVAL` when the verifier
     /// refuses, `ENOSYS` without BPF.
-    pub(crate) fn load(
+    pub fn load(
         code: &Assembler,
         name: &CStr,
         license: &CStr,
@@ -378,7 +390,7 @@ impl Program {
     /// # Errors
     /// `ESRCH` when there is no such thread group, `EINVAL` where the kernel cannot restrict an
     /// iterator to one, `EMFILE`.
-    pub(crate) fn iterate(&self, tgid: u32) -> io::Result<OwnedFd> {
+    pub fn iterate(&self, tgid: u32) -> io::Result<OwnedFd> {
         let task = IterTask {
             tgid,
             ..IterTask::default()
@@ -398,7 +410,7 @@ impl Program {
     ///
     /// # Errors
     /// `EINVAL` where the program is of another kind, `EMFILE`.
-    pub(crate) fn iterate_all(&self) -> io::Result<OwnedFd> {
+    pub fn iterate_all(&self) -> io::Result<OwnedFd> {
         let mut attr = LinkAttr {
             prog_fd: self.fd.as_raw_fd() as u32,
             attach_type: TRACE_ITER,

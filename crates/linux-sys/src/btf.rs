@@ -19,7 +19,7 @@ const MAX_DEPTH: u32 = 32;
 
 /// A kind of type record that can be asked for by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// `struct`.
     Struct = 4,
     /// A function.
@@ -41,7 +41,7 @@ const KIND_ENUM64: u8 = 19;
 
 /// What is wrong with a BTF file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum BtfError {
+pub enum BtfError {
     /// Not BTF of this machine's byte order.
     Magic,
     /// A table or record reaches beyond the end of the file.
@@ -64,19 +64,19 @@ impl std::error::Error for BtfError {}
 
 /// Number of a type; 0 is `void`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct TypeId(pub(crate) u32);
+pub struct TypeId(pub u32);
 
 /// Where a member stands in its struct.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Member {
+pub struct Member {
     /// Bytes from the beginning of the struct.
-    pub(crate) offset: u32,
+    pub offset: u32,
     /// Its size in bytes.
-    pub(crate) size: u32,
+    pub size: u32,
 }
 
 /// A parsed BTF file.
-pub(crate) struct Btf {
+pub struct Btf {
     bytes: Vec<u8>,
     /// Where each type's record begins in `bytes`; entry 0 stands for `void`.
     records: Vec<u32>,
@@ -98,7 +98,7 @@ struct Record {
 
 impl Btf {
     /// Checks the tables of a BTF file.
-    pub(crate) fn parse(bytes: Vec<u8>) -> Result<Btf, BtfError> {
+    pub fn parse(bytes: Vec<u8>) -> Result<Btf, BtfError> {
         let head = |at: usize| u32_at(&bytes, at).map(|word| word as usize);
         let magic = bytes.get(..2).ok_or(BtfError::Truncated)?;
         if magic != MAGIC.to_ne_bytes() {
@@ -136,7 +136,7 @@ impl Btf {
     }
 
     /// The first type of this kind and name.
-    pub(crate) fn find(&self, kind: Kind, name: &str) -> Option<TypeId> {
+    pub fn find(&self, kind: Kind, name: &str) -> Option<TypeId> {
         (1..self.records.len() as u32).map(TypeId).find(|&id| {
             self.record(id)
                 .is_some_and(|r| r.kind == kind as u8 && self.name_is(r.name, name))
@@ -146,7 +146,7 @@ impl Btf {
     /// The place of a member, given as a path of names with dots; members of nameless structs and
     /// unions count as the outer struct's own. `None` where there is no such member, or it is a
     /// bit-field.
-    pub(crate) fn member(&self, of: TypeId, path: &str) -> Option<Member> {
+    pub fn member(&self, of: TypeId, path: &str) -> Option<Member> {
         self.member_within(of, path, MAX_DEPTH)
     }
 

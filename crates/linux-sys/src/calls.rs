@@ -16,28 +16,28 @@ use std::io;
 use std::ptr::{self, NonNull};
 
 /// Words of an `ioctl` structure at most.
-pub(crate) const PAYLOAD_WORDS: usize = 5;
+pub const PAYLOAD_WORDS: usize = 5;
 /// Bytes of one entry; the agent's code knows it.
-pub(crate) const ENTRY_BYTES: u64 = 128;
+pub const ENTRY_BYTES: u64 = 128;
 /// Where in an entry the result lies; the agent's code knows it.
-#[cfg(test)]
-pub(crate) const RESULT_OFFSET: usize = 56;
+#[cfg(any(test, feature = "testing"))]
+pub const RESULT_OFFSET: usize = 56;
 const PAYLOAD_OFFSET: u64 = 64;
 
 /// One call.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Call {
+pub struct Call {
     /// Its number.
-    pub(crate) nr: i64,
+    pub nr: i64,
     /// Its arguments.
-    pub(crate) args: [u64; 6],
+    pub args: [u64; 6],
     /// What it answered, `-errno` for an error.
-    pub(crate) result: i64,
+    pub result: i64,
     /// The structure that its third argument points to, where it does.
-    pub(crate) payload: [u64; PAYLOAD_WORDS],
+    pub payload: [u64; PAYLOAD_WORDS],
     /// What it is for, as the maker of the table counts it.
-    pub(crate) what: u64,
+    pub what: u64,
     unused: [u64; 2],
 }
 
@@ -45,7 +45,7 @@ const _: () = assert!(size_of::<Call>() as u64 == ENTRY_BYTES);
 
 impl Call {
     /// A call whose arguments are all numbers or addresses.
-    pub(crate) fn plain(what: u64, nr: i64, args: &[u64]) -> Call {
+    pub fn plain(what: u64, nr: i64, args: &[u64]) -> Call {
         let mut call = Call {
             nr,
             what,
@@ -56,7 +56,7 @@ impl Call {
     }
 
     /// An `ioctl` on `fd`, whose structure is `payload`.
-    pub(crate) fn ioctl(what: u64, fd: i32, request: u64, payload: &[u64]) -> Call {
+    pub fn ioctl(what: u64, fd: i32, request: u64, payload: &[u64]) -> Call {
         let mut call = Call::plain(what, libc::SYS_ioctl, &[fd as u64, request]);
         call.payload[..payload.len()].copy_from_slice(payload);
         call
@@ -68,7 +68,7 @@ impl Call {
     }
 
     /// The call as it must stand at `address`.
-    pub(crate) fn at(mut self, address: u64) -> Call {
+    pub fn at(mut self, address: u64) -> Call {
         if self.points_at_itself() {
             self.args[2] = address + PAYLOAD_OFFSET;
         }
@@ -76,7 +76,7 @@ impl Call {
     }
 
     /// The errno that it ended with, 0 for success.
-    pub(crate) fn errno(&self) -> i32 {
+    pub fn errno(&self) -> i32 {
         if (-4095..0).contains(&self.result) {
             -self.result as i32
         } else {
@@ -86,7 +86,7 @@ impl Call {
 }
 
 /// Makes the call that stands at `call`, and stores the result there.
-pub(crate) fn run(call: &mut Call) {
+pub fn run(call: &mut Call) {
     if call.points_at_itself() {
         call.args[2] = ptr::from_mut(&mut call.payload) as u64;
     }
@@ -95,10 +95,10 @@ pub(crate) fn run(call: &mut Call) {
     call.result = unsafe { make(call.nr, call.args) };
 }
 
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "testing")))]
 use direct as make;
 /// Tests stand between a repair and the kernel here, and refuse calls.
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 use refusals::make;
 
 /// Makes a call by its number; what it answered, `-errno` for an error.
@@ -118,7 +118,7 @@ unsafe fn direct(nr: i64, args: [u64; 6]) -> i64 {
 
 /// Makes a call that writes to `buffer`, the address of which is the second argument; what it
 /// answered, `-errno` for an error.
-pub(super) fn read_into(nr: i64, fd: i32, buffer: &mut [u64], offset: u64) -> i64 {
+pub fn read_into(nr: i64, fd: i32, buffer: &mut [u64], offset: u64) -> i64 {
     let args = [
         fd as u64,
         buffer.as_mut_ptr() as u64,
@@ -135,7 +135,7 @@ pub(super) fn read_into(nr: i64, fd: i32, buffer: &mut [u64], offset: u64) -> i6
 ///
 /// # Safety
 /// The request fits the structure.
-pub(super) unsafe fn request<T>(fd: i32, number: u64, argument: &mut T) -> i64 {
+pub unsafe fn request<T>(fd: i32, number: u64, argument: &mut T) -> i64 {
     let argument = ptr::from_mut(argument) as u64;
     // SAFETY: the caller's; the structure lives across the call.
     unsafe { make(libc::SYS_ioctl, [fd as u64, number, argument, 0, 0, 0]) }
@@ -143,7 +143,7 @@ pub(super) unsafe fn request<T>(fd: i32, number: u64, argument: &mut T) -> i64 {
 
 /// Shared anonymous memory with `T`s in it, zeroed: never a candidate for merging, never moved.
 #[derive(Debug)]
-pub(crate) struct Arena<T> {
+pub struct Arena<T> {
     base: NonNull<T>,
     len: usize,
 }
@@ -153,7 +153,7 @@ unsafe impl<T: Send> Send for Arena<T> {}
 
 /// What may lie in an arena: zeroes are a value.
 #[allow(dead_code, reason = "a bound, with nothing to call")]
-pub(crate) trait Plain {}
+pub trait Plain {}
 
 impl Plain for Call {}
 
@@ -167,7 +167,7 @@ impl<T: Plain> Arena<T> {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub(crate) fn new(len: usize) -> io::Result<Arena<T>> {
+    pub fn new(len: usize) -> io::Result<Arena<T>> {
         // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
         let base = unsafe {
             libc::mmap(
@@ -198,14 +198,14 @@ impl<T: Plain> Arena<T> {
 
 impl<T> Arena<T> {
     /// Its values.
-    pub(crate) fn all(&mut self) -> &mut [T] {
+    pub fn all(&mut self) -> &mut [T] {
         // SAFETY: `len` values lie there, zeroed at first, which `Plain` says is a value; the
         // arena is borrowed as long as the slice lives.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 
     /// Its values, for reading.
-    pub(crate) fn get(&self) -> &[T] {
+    pub fn get(&self) -> &[T] {
         // SAFETY: as above; whoever shares an arena has only atomics in it.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
@@ -218,8 +218,8 @@ impl<T> Drop for Arena<T> {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod refusals;
+#[cfg(any(test, feature = "testing"))]
+pub mod refusals;
 
 #[cfg(test)]
 mod tests {

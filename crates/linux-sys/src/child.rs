@@ -11,7 +11,7 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 /// A child that has said where its memory is, and waits until it is dropped.
-pub(crate) struct Child {
+pub struct Child {
     pid: i32,
     go_on: File,
     from: File,
@@ -19,24 +19,24 @@ pub(crate) struct Child {
 }
 
 /// What the child can do.
-pub(crate) struct Inside {
+pub struct Inside {
     to: File,
     go_on: File,
 }
 
 impl Inside {
     /// Tells the parent a number.
-    pub(crate) fn say(&mut self, number: u64) {
+    pub fn say(&mut self, number: u64) {
         let _ = self.to.write_all(&number.to_ne_bytes());
     }
 
     /// Waits for one [`Child::go_on`].
-    pub(crate) fn wait(&mut self) {
+    pub fn wait(&mut self) {
         let _ = self.go_on.read_exact(&mut [0]);
     }
 
     /// A fresh private anonymous mapping of `pages`, 0 if there is none.
-    pub(crate) fn map(&self, pages: usize) -> u64 {
+    pub fn map(&self, pages: usize) -> u64 {
         let len = pages * rustix::param::page_size();
         // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
         let base = unsafe {
@@ -57,26 +57,26 @@ impl Inside {
     }
 
     /// Makes part of a mapping read-only, so that it becomes a VMA of its own.
-    pub(crate) fn protect(&self, page: u64, pages: usize) {
+    pub fn protect(&self, page: u64, pages: usize) {
         let len = pages * rustix::param::page_size();
         // SAFETY: only ranges from `map` are passed, and nothing but this module touches them.
         unsafe { libc::mprotect(page as *mut _, len, libc::PROT_READ) };
     }
 
     /// Reads a byte of a mapping.
-    pub(crate) fn read(&self, addr: u64) {
+    pub fn read(&self, addr: u64) {
         // SAFETY: only addresses in ranges from `map` are passed.
         unsafe { ptr::read_volatile(addr as *const u8) };
     }
 
     /// Writes a byte of a mapping.
-    pub(crate) fn write(&self, addr: u64) {
+    pub fn write(&self, addr: u64) {
         // SAFETY: only addresses in writable ranges from `map` are passed.
         unsafe { ptr::write_volatile(addr as *mut u8, 1) };
     }
 
     /// Becomes another program.
-    pub(crate) fn exec(&self, program: &CStr) {
+    pub fn exec(&self, program: &CStr) {
         let args = [program.as_ptr(), ptr::null()];
         let environment = [ptr::null()];
         // SAFETY: a path and two lists that end with null.
@@ -84,7 +84,7 @@ impl Inside {
     }
 
     /// Forks a grandchild that does `body`, and waits for its end.
-    pub(crate) fn fork(&mut self, body: impl FnOnce(&mut Inside)) {
+    pub fn fork(&mut self, body: impl FnOnce(&mut Inside)) {
         // SAFETY: the copy only makes system calls and touches its own memory.
         match unsafe { libc::fork() } {
             0 => {
@@ -103,7 +103,7 @@ impl Inside {
 
 impl Child {
     /// Forks a child that does `body`.
-    pub(crate) fn start(body: impl FnOnce(&mut Inside)) -> Child {
+    pub fn start(body: impl FnOnce(&mut Inside)) -> Child {
         let (from, to) = pipe();
         let (wait_on, go_on) = pipe();
         let mut inside = Inside { to, go_on: wait_on };
@@ -133,12 +133,12 @@ impl Child {
     }
 
     /// Its process id.
-    pub(crate) fn pid(&self) -> i32 {
+    pub fn pid(&self) -> i32 {
         self.pid
     }
 
     /// The next number that it says.
-    pub(crate) fn hear(&mut self) -> u64 {
+    pub fn hear(&mut self) -> u64 {
         let mut number = [0; 8];
         self.from
             .read_exact(&mut number)
@@ -147,12 +147,12 @@ impl Child {
     }
 
     /// Lets it go on from one [`Inside::wait`].
-    pub(crate) fn go_on(&mut self) {
+    pub fn go_on(&mut self) {
         self.go_on.write_all(&[1]).expect("the child has gone");
     }
 
     /// Waits until it ends by itself.
-    pub(crate) fn wait(&mut self) {
+    pub fn wait(&mut self) {
         // SAFETY: plain numbers and a null pointer, which is allowed; it is our child.
         unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
         self.running = false;
@@ -172,7 +172,7 @@ impl Drop for Child {
 
 /// Runs `body` in a process of its own, which may allocate and start threads; the code that it ends with.
 /// None where it does not end in time, or is ended by a signal.
-pub(crate) fn apart(time: Duration, body: fn() -> i32) -> Option<i32> {
+pub fn apart(time: Duration, body: fn() -> i32) -> Option<i32> {
     // SAFETY: the child uses its own copy of the memory, and its C library lets it start threads.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -208,7 +208,7 @@ fn status_within(child: i32, time: Duration) -> Option<i32> {
 }
 
 /// Ends this process with a code, whatever its other threads do.
-pub(crate) fn end(code: i32) -> ! {
+pub fn end(code: i32) -> ! {
     // SAFETY: takes a number.
     unsafe { libc::_exit(code) }
 }

@@ -25,41 +25,43 @@ const MOST_WORDS: usize = 34;
 
 /// General registers, in the kernel's order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Registers {
-    pub(crate) words: [u64; MOST_WORDS],
-    pub(crate) count: usize,
+pub struct Registers {
+    /// The registers, of which the first `count` are valid.
+    pub words: [u64; MOST_WORDS],
+    /// How many words the kernel filled in.
+    pub count: usize,
 }
 
 #[cfg(target_arch = "x86_64")]
 mod arch {
-    use crate::sys::restart::restarted;
+    use crate::restart::restarted;
 
     /// `syscall`
-    pub(super) const SYSCALL: &[u8] = &[0x0f, 0x05];
+    pub const SYSCALL: &[u8] = &[0x0f, 0x05];
     /// In words of `user_regs_struct`.
-    pub(super) const PC: usize = 16;
-    pub(super) const SP: usize = 19;
-    pub(super) const FP: usize = 4;
-    pub(super) const CALL: usize = ORIG_RAX;
-    pub(super) const NR: usize = 10;
-    pub(super) const RESULT: usize = 10;
-    pub(super) const ARGS: [usize; 6] = [14, 13, 12, 7, 9, 8];
+    pub const PC: usize = 16;
+    pub const SP: usize = 19;
+    pub const FP: usize = 4;
+    pub const CALL: usize = ORIG_RAX;
+    pub const NR: usize = 10;
+    pub const RESULT: usize = 10;
+    pub const ARGS: [usize; 6] = [14, 13, 12, 7, 9, 8];
     /// r12 to r15.
-    pub(super) const AGENT: [usize; 4] = [3, 2, 1, 0];
+    pub const AGENT: [usize; 4] = [3, 2, 1, 0];
     const ORIG_RAX: usize = 15;
     const CS: usize = 17;
     const CS_64: u64 = 0x33;
 
-    pub(super) fn forget_call(words: &mut [u64]) {
+    pub fn forget_call(words: &mut [u64]) {
         words[ORIG_RAX] = u64::MAX;
     }
 
-    pub(super) fn is_64_bit(words: &[u64]) -> bool {
+    pub fn is_64_bit(words: &[u64]) -> bool {
         words[CS] == CS_64
     }
 
     /// Restarts a call that a stop made fail with `EINTR`; true where it does.
-    pub(super) fn make_again(words: &mut [u64]) -> bool {
+    pub fn make_again(words: &mut [u64]) -> bool {
         let args = ARGS.map(|at| words[at]);
         let result = restarted(words[ORIG_RAX].cast_signed(), args, words[RESULT]);
         if let Some(result) = result {
@@ -103,26 +105,26 @@ mod arch {
 #[cfg(target_arch = "aarch64")]
 mod arch {
     /// `svc #0`
-    pub(super) const SYSCALL: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
-    pub(super) const PC: usize = 32;
-    pub(super) const SP: usize = 31;
-    pub(super) const FP: usize = 29;
-    pub(super) const CALL: usize = NR;
-    pub(super) const NR: usize = 8;
-    pub(super) const RESULT: usize = 0;
-    pub(super) const ARGS: [usize; 6] = [0, 1, 2, 3, 4, 5];
+    pub const SYSCALL: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
+    pub const PC: usize = 32;
+    pub const SP: usize = 31;
+    pub const FP: usize = 29;
+    pub const CALL: usize = NR;
+    pub const NR: usize = 8;
+    pub const RESULT: usize = 0;
+    pub const ARGS: [usize; 6] = [0, 1, 2, 3, 4, 5];
     /// x19 to x22.
-    pub(super) const AGENT: [usize; 4] = [19, 20, 21, 22];
+    pub const AGENT: [usize; 4] = [19, 20, 21, 22];
 
     /// The kernel has prepared the restart before it shows the registers.
-    pub(super) fn forget_call(_: &mut [u64]) {}
+    pub fn forget_call(_: &mut [u64]) {}
 
-    pub(super) fn is_64_bit(words: &[u64]) -> bool {
+    pub fn is_64_bit(words: &[u64]) -> bool {
         words.len() == super::MOST_WORDS
     }
 
     /// Whether to make a call again is decided before the registers are shown.
-    pub(super) fn make_again(_: &mut [u64]) -> bool {
+    pub fn make_again(_: &mut [u64]) -> bool {
         false
     }
 
@@ -162,45 +164,45 @@ unsafe extern "C" {
 }
 
 /// The agent's instructions.
-pub(crate) fn agent_code() -> &'static [u8] {
+pub fn agent_code() -> &'static [u8] {
     let (begin, end) = (&raw const vmarea_agent_begin, &raw const vmarea_agent_end);
     // SAFETY: both labels are in one section, the first before the second, with bytes between.
     unsafe { slice::from_raw_parts(begin, end.offset_from(begin) as usize) }
 }
 
 /// The bytes of an instruction that makes a system call.
-pub(crate) fn syscall_instruction() -> &'static [u8] {
+pub fn syscall_instruction() -> &'static [u8] {
     arch::SYSCALL
 }
 
 impl Registers {
     /// True where the thread runs 64-bit code.
-    pub(crate) fn is_64_bit(&self) -> bool {
+    pub fn is_64_bit(&self) -> bool {
         arch::is_64_bit(&self.words[..self.count])
     }
 
     /// Has the kernel make a call again that fails for nothing but a stop. True where there was one.
-    pub(crate) fn make_again(&mut self) -> bool {
+    pub fn make_again(&mut self) -> bool {
         arch::make_again(&mut self.words)
     }
 
     /// Where it will run on.
-    pub(crate) fn pc(&self) -> u64 {
+    pub fn pc(&self) -> u64 {
         self.words[arch::PC]
     }
 
     /// The number of the call in which the thread is, or was last.
-    pub(crate) fn call_number(&self) -> i64 {
+    pub fn call_number(&self) -> i64 {
         self.words[arch::CALL].cast_signed()
     }
 
     /// Instruction, stack and frame pointer.
-    pub(crate) fn of_stack(&self) -> [u64; 3] {
+    pub fn of_stack(&self) -> [u64; 3] {
         [arch::PC, arch::SP, arch::FP].map(|register| self.words[register])
     }
 
     /// These registers, about to make one call with the instruction at `place`.
-    pub(crate) fn calling(mut self, place: u64, call: &Call) -> Registers {
+    pub fn calling(mut self, place: u64, call: &Call) -> Registers {
         arch::forget_call(&mut self.words);
         self.words[arch::NR] = call.nr as u64;
         for (register, value) in arch::ARGS.iter().zip(call.args) {
@@ -211,30 +213,30 @@ impl Registers {
     }
 
     /// These registers of a thread before a call, which is not to be done and has this result.
-    pub(crate) fn without_call(mut self, result: i64) -> Registers {
+    pub fn without_call(mut self, result: i64) -> Registers {
         arch::forget_call(&mut self.words);
         self.words[arch::RESULT] = result.cast_unsigned();
         self
     }
 
     /// The first argument of the call before which a thread stands.
-    pub(crate) fn first_argument(&self) -> u64 {
+    pub fn first_argument(&self) -> u64 {
         self.words[arch::ARGS[0]]
     }
 
     /// These registers, with another first argument of the call.
-    pub(crate) fn with_first_argument(mut self, value: u64) -> Registers {
+    pub fn with_first_argument(mut self, value: u64) -> Registers {
         self.words[arch::ARGS[0]] = value;
         self
     }
 
     /// What the call answered.
-    pub(crate) fn result(&self) -> i64 {
+    pub fn result(&self) -> i64 {
         self.words[arch::RESULT].cast_signed()
     }
 
     /// These registers, about to work off a table as the agent at `code`.
-    pub(crate) fn agent(mut self, code: u64, table: (u64, u64), ids: (i32, i32)) -> Registers {
+    pub fn agent(mut self, code: u64, table: (u64, u64), ids: (i32, i32)) -> Registers {
         arch::forget_call(&mut self.words);
         let values = [table.0, table.1, ids.0 as u64, ids.1 as u64];
         for (register, value) in arch::AGENT.iter().zip(values) {
@@ -255,7 +257,7 @@ fn request(request: libc::c_uint, tid: i32, addr: usize, data: usize) -> io::Res
 
 /// Whether filters of the thread are in the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Seccomp {
+pub enum Seccomp {
     /// It has none.
     None,
     /// They are suspended while the thread is traced; needs `CAP_SYS_ADMIN`.
@@ -266,7 +268,7 @@ pub(crate) enum Seccomp {
 ///
 /// # Errors
 /// `EPERM` where it is not permitted, or traced already; `ESRCH`.
-pub(crate) fn seize(tid: i32, seccomp: Seccomp) -> io::Result<()> {
+pub fn seize(tid: i32, seccomp: Seccomp) -> io::Result<()> {
     let options = match seccomp {
         Seccomp::None => 0,
         Seccomp::Suspend => PTRACE_O_SUSPEND_SECCOMP,
@@ -278,7 +280,7 @@ pub(crate) fn seize(tid: i32, seccomp: Seccomp) -> io::Result<()> {
 ///
 /// # Errors
 /// `ESRCH`.
-pub(crate) fn interrupt(tid: i32) -> io::Result<()> {
+pub fn interrupt(tid: i32) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)
 }
 
@@ -287,7 +289,7 @@ pub(crate) fn interrupt(tid: i32) -> io::Result<()> {
 ///
 /// # Errors
 /// `ESRCH`.
-pub(crate) fn detach(tid: i32) -> io::Result<()> {
+pub fn detach(tid: i32) -> io::Result<()> {
     if let Ok(mut registers) = registers(tid)
         && registers.make_again()
     {
@@ -298,7 +300,7 @@ pub(crate) fn detach(tid: i32) -> io::Result<()> {
 
 /// A stop of a traced thread, or its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wait {
+pub enum Wait {
     /// It stands because we asked it to.
     Trap,
     /// It takes part in the stop of its process.
@@ -312,7 +314,7 @@ pub(crate) enum Wait {
 }
 
 /// Waits for the next stop of a thread; `None` where none comes in time.
-pub(crate) fn wait(tid: i32, patience: Duration) -> Option<Wait> {
+pub fn wait(tid: i32, patience: Duration) -> Option<Wait> {
     let until = Instant::now() + patience;
     let mut rounds = 0u32;
     loop {
@@ -349,7 +351,7 @@ pub(crate) fn wait(tid: i32, patience: Duration) -> Option<Wait> {
 ///
 /// # Errors
 /// `ESRCH`.
-pub(crate) fn registers(tid: i32) -> io::Result<Registers> {
+pub fn registers(tid: i32) -> io::Result<Registers> {
     let mut words = [0; MOST_WORDS];
     let mut vector = libc::iovec {
         iov_base: words.as_mut_ptr().cast(),
@@ -367,7 +369,7 @@ pub(crate) fn registers(tid: i32) -> io::Result<Registers> {
 ///
 /// # Errors
 /// `ESRCH`.
-pub(crate) fn set_registers(tid: i32, registers: &Registers) -> io::Result<()> {
+pub fn set_registers(tid: i32, registers: &Registers) -> io::Result<()> {
     let vector = libc::iovec {
         iov_base: registers.words.as_ptr().cast_mut().cast(),
         iov_len: registers.count * 8,
@@ -380,7 +382,7 @@ pub(crate) fn set_registers(tid: i32, registers: &Registers) -> io::Result<()> {
 ///
 /// # Errors
 /// `ESRCH`.
-pub(crate) fn mask(tid: i32) -> io::Result<u64> {
+pub fn mask(tid: i32) -> io::Result<u64> {
     let mut mask = 0u64;
     request(PTRACE_GETSIGMASK, tid, 8, ptr::from_mut(&mut mask) as usize)?;
     Ok(mask)
@@ -390,7 +392,7 @@ pub(crate) fn mask(tid: i32) -> io::Result<u64> {
 ///
 /// # Errors
 /// `ESRCH`.
-pub(crate) fn set_mask(tid: i32, mask: u64) -> io::Result<()> {
+pub fn set_mask(tid: i32, mask: u64) -> io::Result<()> {
     request(PTRACE_SETSIGMASK, tid, 8, ptr::from_ref(&mask) as usize)
 }
 
@@ -398,7 +400,7 @@ pub(crate) fn set_mask(tid: i32, mask: u64) -> io::Result<()> {
 ///
 /// # Errors
 /// `ESRCH`, `EPERM`.
-pub(crate) fn signal_thread(pid: i32, tid: i32, signal: i32) -> io::Result<()> {
+pub fn signal_thread(pid: i32, tid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: takes numbers only.
     match unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) } {
         0 => Ok(()),
@@ -407,13 +409,13 @@ pub(crate) fn signal_thread(pid: i32, tid: i32, signal: i32) -> io::Result<()> {
 }
 
 /// A table as bytes, to be written into another process.
-pub(crate) fn bytes_of(calls: &[Call]) -> &[u8] {
+pub fn bytes_of(calls: &[Call]) -> &[u8] {
     // SAFETY: a call is made of numbers without gaps.
     unsafe { slice::from_raw_parts(calls.as_ptr().cast(), size_of_val(calls)) }
 }
 
 /// A table whose bytes are read from another process.
-pub(crate) fn bytes_of_mut(calls: &mut [Call]) -> &mut [u8] {
+pub fn bytes_of_mut(calls: &mut [Call]) -> &mut [u8] {
     // SAFETY: a call is made of numbers without gaps; any bytes are one.
     unsafe { slice::from_raw_parts_mut(calls.as_mut_ptr().cast(), size_of_val(calls)) }
 }

@@ -1,34 +1,35 @@
-//! System calls that no library of ours wraps, behind safe functions.
+//! Raw Linux system calls, each behind a function that a caller cannot misuse.
 //!
-//! Each file is one door into the kernel: `bpf` loads and runs an iterator program, `btf` reads
-//! the kernel's type information, `perf` opens events, `ring` reads their samples, `procmap` asks
-//! for one mapping. They know numbers and layouts of the kernel's ABI and nothing of what is read
-//! through them. All `unsafe` of this crate is here.
+//! This crate and the C interface of `preload` hold all `unsafe` code above the core. Each file is
+//! one interface of the kernel: `bpf` loads and runs an iterator program, `btf` reads the kernel's
+//! type information, `perf` opens events, `ring` reads their samples, `procmap` queries one mapping,
+//! `inject` makes calls in another process. They know the numbers and layouts of the kernel's ABI;
+//! what the answers mean is decided in the crates above.
 
-pub(crate) mod bpf;
-pub(crate) mod btf;
+pub mod bpf;
+pub mod btf;
 #[allow(dead_code, reason = "repairs of another process use the rest")]
-pub(crate) mod calls;
-pub(crate) mod inject;
+pub mod calls;
+pub mod inject;
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod oracle;
-pub(crate) mod own;
-pub(crate) mod perf;
-pub(crate) mod procmap;
-pub(crate) mod ptrace;
+pub mod oracle;
+pub mod own;
+pub mod perf;
+pub mod procmap;
+pub mod ptrace;
 #[cfg(target_arch = "x86_64")]
 mod restart;
-pub(crate) mod ring;
+pub mod ring;
 #[allow(
     clippy::deref_addrof,
     reason = "no reference to what the other side may change"
 )]
-pub(crate) mod sidecar;
-pub(crate) mod spawn;
-pub(crate) mod touch;
-pub(crate) mod uffd;
+pub mod sidecar;
+pub mod spawn;
+pub mod touch;
+pub mod uffd;
 
-#[cfg(test)]
-pub(crate) mod child;
-#[cfg(test)]
-pub(crate) mod pieces;
+#[cfg(any(test, feature = "testing"))]
+pub mod child;
+#[cfg(any(test, feature = "testing"))]
+pub mod pieces;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::calls;
 
 /// Addresses that the calling thread uses whatever it does: its stack and its thread-local memory.
-pub(crate) fn places() -> [u64; 2] {
+pub fn places() -> [u64; 2] {
     let local = 0u8;
     // SAFETY: the function returns the address of this thread's errno.
     let errno = unsafe { libc::__errno_location() };
@@ -49,13 +49,13 @@ impl Drop for NoSignals {
 /// The calling thread goes before all ordinary ones, until dropped: others stand and wait for it. Where
 /// that is not permitted, it is as it was.
 #[derive(Debug)]
-pub(crate) struct Prompt {
+pub struct Prompt {
     before: Option<(i32, libc::sched_param)>,
 }
 
 impl Prompt {
     /// Begins.
-    pub(crate) fn begin() -> Prompt {
+    pub fn begin() -> Prompt {
         // SAFETY: the parameters are plain data and live across the calls.
         unsafe {
             let mut param: libc::sched_param = std::mem::zeroed();
@@ -87,7 +87,7 @@ impl Drop for Prompt {
 ///
 /// # Errors
 /// `ENOMEM`.
-pub(crate) fn reserve(len: u64) -> io::Result<u64> {
+pub fn reserve(len: u64) -> io::Result<u64> {
     // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
     let base = unsafe {
         libc::mmap(
@@ -109,7 +109,7 @@ pub(crate) fn reserve(len: u64) -> io::Result<u64> {
 ///
 /// # Errors
 /// `ENOMEM`.
-pub(crate) fn placed_at(hint: u64) -> io::Result<u64> {
+pub fn placed_at(hint: u64) -> io::Result<u64> {
     let len = rustix::param::page_size();
     // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory, and nobody else
     // knows of it when it goes.
@@ -131,7 +131,7 @@ pub(crate) fn placed_at(hint: u64) -> io::Result<u64> {
 }
 
 /// Gives back what [`reserve`] gave.
-pub(crate) fn release(start: u64, len: u64) {
+pub fn release(start: u64, len: u64) {
     // SAFETY: only ranges from `reserve` are passed, in which nothing is kept any more.
     unsafe { libc::munmap(start as *mut _, len as usize) };
 }
@@ -140,7 +140,7 @@ pub(crate) fn release(start: u64, len: u64) {
 ///
 /// # Errors
 /// Those of `pread`, as a number; `EIO` where there was nothing to read.
-pub(crate) fn read_words(file: RawFd, words: &mut [u64], offset: u64) -> Result<usize, i32> {
+pub fn read_words(file: RawFd, words: &mut [u64], offset: u64) -> Result<usize, i32> {
     match calls::read_into(libc::SYS_pread64, file, words, offset) {
         got @ 8.. => Ok(got as usize / 8),
         0..8 => Err(libc::EIO),
@@ -149,7 +149,7 @@ pub(crate) fn read_words(file: RawFd, words: &mut [u64], offset: u64) -> Result<
 }
 
 /// True where no page of `len` bytes from `start` on is without a mapping.
-pub(crate) fn is_mapped(start: u64, len: u64) -> bool {
+pub fn is_mapped(start: u64, len: u64) -> bool {
     const PAGE: u64 = 4096;
     let mut residence = [0u8; 1024];
     let most = residence.len() as u64 * PAGE;
@@ -167,32 +167,32 @@ pub(crate) fn is_mapped(start: u64, len: u64) -> bool {
 }
 
 /// Closes a descriptor that came as a number.
-pub(crate) fn close(fd: RawFd) {
+pub fn close(fd: RawFd) {
     // SAFETY: the descriptor came from an event or from `duplicate` and belongs to nobody else.
     unsafe { libc::close(fd) };
 }
 
 /// Another descriptor of the same file, where the process may have one more.
-pub(crate) fn duplicate(fd: RawFd) -> Option<RawFd> {
+pub fn duplicate(fd: RawFd) -> Option<RawFd> {
     // SAFETY: takes numbers.
     let other = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     (other >= 0).then_some(other)
 }
 
 /// The number `to`, which is in use, names the file of `fd` from now on; true where that could be done.
-pub(crate) fn duplicate_to(fd: RawFd, to: RawFd) -> bool {
+pub fn duplicate_to(fd: RawFd, to: RawFd) -> bool {
     // SAFETY: takes numbers; what `to` named is the caller's to close.
     unsafe { libc::dup3(fd, to, libc::O_CLOEXEC) == to }
 }
 
 /// Lets other threads run for about a microsecond.
-pub(crate) fn breathe() {
+pub fn breathe() {
     // SAFETY: takes nothing.
     unsafe { libc::sched_yield() };
 }
 
 /// Lets other threads run: for a moment in the first `rounds`, for longer after many.
-pub(crate) fn rest(rounds: u32) {
+pub fn rest(rounds: u32) {
     const QUICK: u32 = 2_000;
     if rounds < QUICK {
         breathe();
@@ -203,7 +203,7 @@ pub(crate) fn rest(rounds: u32) {
 }
 
 /// The kernel's id of the calling thread.
-pub(crate) fn thread_id() -> i32 {
+pub fn thread_id() -> i32 {
     // SAFETY: takes nothing.
     unsafe { libc::gettid() }
 }
@@ -212,7 +212,7 @@ pub(crate) fn thread_id() -> i32 {
 ///
 /// # Errors
 /// `ENOMEM`.
-pub(crate) fn around_fork(before: extern "C" fn(), after: extern "C" fn()) -> io::Result<()> {
+pub fn around_fork(before: extern "C" fn(), after: extern "C" fn()) -> io::Result<()> {
     // SAFETY: the functions are there as long as the process is; they touch one static only.
     match unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) } {
         0 => Ok(()),
@@ -225,7 +225,7 @@ pub(crate) fn around_fork(before: extern "C" fn(), after: extern "C" fn()) -> io
 /// The stack is private memory. The C library clears the records of threads that a forked child does
 /// not have, and they lie there: in shared memory it would clear the parent's.
 #[derive(Debug)]
-pub(crate) struct Aside {
+pub struct Aside {
     thread: libc::pthread_t,
     stack: u64,
 }
@@ -247,7 +247,7 @@ impl Aside {
     ///
     /// # Errors
     /// `EAGAIN`, `ENOMEM`.
-    pub(crate) fn start<T: Sync>(entry: fn(&T), shared: &T) -> io::Result<Aside> {
+    pub fn start<T: Sync>(entry: fn(&T), shared: &T) -> io::Result<Aside> {
         // While another thread begins an `execve` there are no new threads; it may fail yet.
         for round in 0..PATIENCE {
             match Self::try_start(entry, shared) {
@@ -330,7 +330,7 @@ impl Aside {
     }
 
     /// Waits until it has ended.
-    pub(crate) fn join(&mut self) {
+    pub fn join(&mut self) {
         // SAFETY: it was started by us and is joined once, because the owner drops it then.
         unsafe { libc::pthread_join(self.thread, ptr::null_mut()) };
         release(self.stack, STACK_BYTES + 2 * GUARD_BYTES);

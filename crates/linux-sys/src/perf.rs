@@ -3,7 +3,7 @@
 //! The attribute block is written out here for the few fields that the recorder sets; everything
 //! that could fail for want of a newer kernel is decided by the caller from the error.
 //! Deliberately absent: the samples themselves (see `ring`) and their meaning (see
-//! [`crate::samples`]).
+//! [`vmarea_recorder::samples`]).
 //!
 //! # Linux
 //! `perf_event_open(2)`; the attribute block has the 112 bytes of version 5 (Linux 4.1), which
@@ -13,22 +13,22 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 /// `PERF_SAMPLE_TID`.
-pub(crate) const SAMPLE_TID: u64 = 1 << 1;
+pub const SAMPLE_TID: u64 = 1 << 1;
 /// `PERF_SAMPLE_TIME`.
-pub(crate) const SAMPLE_TIME: u64 = 1 << 2;
+pub const SAMPLE_TIME: u64 = 1 << 2;
 /// `PERF_SAMPLE_ADDR`.
-pub(crate) const SAMPLE_ADDR: u64 = 1 << 3;
+pub const SAMPLE_ADDR: u64 = 1 << 3;
 /// `PERF_SAMPLE_RAW`.
-pub(crate) const SAMPLE_RAW: u64 = 1 << 10;
+pub const SAMPLE_RAW: u64 = 1 << 10;
 
 /// `PERF_RECORD_LOST`.
-pub(crate) const RECORD_LOST: u32 = 2;
+pub const RECORD_LOST: u32 = 2;
 /// `PERF_RECORD_THROTTLE`.
-pub(crate) const RECORD_THROTTLE: u32 = 5;
+pub const RECORD_THROTTLE: u32 = 5;
 /// `PERF_RECORD_SAMPLE`.
-pub(crate) const RECORD_SAMPLE: u32 = 9;
+pub const RECORD_SAMPLE: u32 = 9;
 /// `PERF_RECORD_LOST_SAMPLES`.
-pub(crate) const RECORD_LOST_SAMPLES: u32 = 13;
+pub const RECORD_LOST_SAMPLES: u32 = 13;
 
 const TYPE_SOFTWARE: u32 = 1;
 const TYPE_TRACEPOINT: u32 = 2;
@@ -50,7 +50,7 @@ const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 
 /// What an event counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
+pub enum What {
     /// The tracepoint with this id, in user and kernel mode; samples carry its raw record.
     Tracepoint(u64),
     /// Page faults taken in user mode; samples carry the address.
@@ -59,7 +59,7 @@ pub(crate) enum What {
 
 /// From when on an event counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Begin {
+pub enum Begin {
     /// At once.
     Now,
     /// From the task's next `execve`.
@@ -93,7 +93,7 @@ struct Attr {
 
 /// An open event: one kind of occurrence, of one task and its later children, on one CPU.
 #[derive(Debug)]
-pub(crate) struct Event {
+pub struct Event {
     fd: OwnedFd,
 }
 
@@ -105,7 +105,7 @@ impl Event {
     /// Those of `perf_event_open(2)`: `EACCES` and `EPERM` without permission, `ESRCH` for no
     /// such task, `ENODEV` for a CPU that is not online, `ENOENT` for an unknown tracepoint,
     /// `EMFILE` when there are too many CPUs for the limit of open files.
-    pub(crate) fn open(
+    pub fn open(
         what: What,
         tid: i32,
         cpu: u32,
@@ -164,7 +164,7 @@ impl Event {
 
     /// Sends this event's samples into the ring that is mapped on `owner`, which must be an event
     /// of the same CPU.
-    pub(crate) fn output_to(&self, owner: &impl AsFd) -> io::Result<()> {
+    pub fn output_to(&self, owner: &impl AsFd) -> io::Result<()> {
         let owner = owner.as_fd();
         // SAFETY: both descriptors are open; the request takes the second one as a number.
         let done =
@@ -176,7 +176,7 @@ impl Event {
     }
 
     /// Stops the event, in its task and in what it has begotten.
-    pub(crate) fn disable(&self) -> io::Result<()> {
+    pub fn disable(&self) -> io::Result<()> {
         // SAFETY: the descriptor is open; the request takes a plain number.
         let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_DISABLE as _, 0) };
         if done < 0 {
@@ -186,7 +186,7 @@ impl Event {
     }
 
     /// How often the event occurred so far, in the task and what it has begotten.
-    pub(crate) fn count(&self) -> io::Result<u64> {
+    pub fn count(&self) -> io::Result<u64> {
         let mut value = [0u8; 8];
         let got = rustix::io::read(&self.fd, &mut value)?;
         if got != value.len() {

@@ -8,14 +8,14 @@ const PAGE: u64 = 4096;
 /// Pages that were committed every other one first, so that they are in many mappings, between two that
 /// nobody may touch. Some hold nothing. Unmapped when dropped.
 #[derive(Debug)]
-pub(crate) struct Pieces {
+pub struct Pieces {
     base: u64,
     pages: u64,
 }
 
 impl Pieces {
     /// `pages` pages; the first word of each that is filled is its number.
-    pub(crate) fn new(pages: u64) -> Pieces {
+    pub fn new(pages: u64) -> Pieces {
         let len = (pages + 2) * PAGE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
@@ -39,12 +39,12 @@ impl Pieces {
     }
 
     /// Where they are.
-    pub(crate) fn range(&self) -> Range<u64> {
+    pub fn range(&self) -> Range<u64> {
         self.base..self.base + self.pages * PAGE
     }
 
     /// Whether a page holds nothing at first.
-    pub(crate) fn is_hole(page: u64) -> bool {
+    pub fn is_hole(page: u64) -> bool {
         page % 5 == 4
     }
 
@@ -54,13 +54,13 @@ impl Pieces {
     }
 
     /// Reads a word of a page.
-    pub(crate) fn read(&self, page: u64, word: u64) -> u64 {
+    pub fn read(&self, page: u64, word: u64) -> u64 {
         // SAFETY: within the mapping, which is there as long as `self` is.
         unsafe { ptr::read_volatile(self.at(page, word)) }
     }
 
     /// Writes a word of a page.
-    pub(crate) fn write(&self, page: u64, word: u64, value: u64) {
+    pub fn write(&self, page: u64, word: u64, value: u64) {
         // SAFETY: as above; each thread of a test has its own word.
         unsafe { ptr::write_volatile(self.at(page, word), value) };
     }

@@ -10,16 +10,16 @@ use std::os::fd::{AsRawFd, RawFd};
 use super::calls;
 
 /// Room for the longest name.
-pub(crate) const NAME_BYTES: usize = libc::PATH_MAX as usize;
+pub const NAME_BYTES: usize = libc::PATH_MAX as usize;
 
 /// `PROCMAP_QUERY_VMA_READABLE`.
-pub(crate) const VMA_READABLE: u64 = 1;
+pub const VMA_READABLE: u64 = 1;
 /// `PROCMAP_QUERY_VMA_WRITABLE`.
-pub(crate) const VMA_WRITABLE: u64 = 2;
+pub const VMA_WRITABLE: u64 = 2;
 /// `PROCMAP_QUERY_VMA_EXECUTABLE`.
-pub(crate) const VMA_EXECUTABLE: u64 = 4;
+pub const VMA_EXECUTABLE: u64 = 4;
 /// `PROCMAP_QUERY_VMA_SHARED`.
-pub(crate) const VMA_SHARED: u64 = 8;
+pub const VMA_SHARED: u64 = 8;
 
 const COVERING_OR_NEXT: u64 = 0x10;
 // `_IOWR('f', 17, struct procmap_query)`.
@@ -48,16 +48,23 @@ struct Request {
 
 /// What the kernel says of one mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Answer {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    pub(crate) flags: u64,
-    pub(crate) offset: u64,
-    pub(crate) ino: u64,
-    pub(crate) dev_major: u32,
-    pub(crate) dev_minor: u32,
+pub struct Answer {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// `PROCMAP_QUERY_VMA_*` bits: readable, writable, executable, shared.
+    pub flags: u64,
+    /// Offset in the file in bytes.
+    pub offset: u64,
+    /// Inode of the file, 0 for none.
+    pub ino: u64,
+    /// Major number of the file's device.
+    pub dev_major: u32,
+    /// Minor number of the file's device.
+    pub dev_minor: u32,
     /// How many bytes of the name buffer are the name.
-    pub(crate) name_len: usize,
+    pub name_len: usize,
 }
 
 /// Asks for the mapping that covers `addr`, or else the next one.
@@ -65,7 +72,7 @@ pub(crate) struct Answer {
 /// # Errors
 /// `ENOENT` after the last mapping, `ENOTTY` on older kernels, `ESRCH` when the process has no
 /// address space any more, `ENAMETOOLONG` when the name does not fit.
-pub(crate) fn query(maps: &File, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
+pub fn query(maps: &File, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
     query_fd(maps.as_raw_fd(), addr, name)
 }
 
@@ -73,7 +80,7 @@ pub(crate) fn query(maps: &File, addr: u64, name: &mut [u8]) -> io::Result<Answe
 ///
 /// # Errors
 /// As [`query`].
-pub(crate) fn query_fd(maps: RawFd, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
+pub fn query_fd(maps: RawFd, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
     let mut request = Request {
         size: size_of::<Request>() as u64,
         query_flags: COVERING_OR_NEXT,

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// How a stopped task runs on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Resume {
+pub enum Resume {
     /// Until the next event or signal.
     Continue,
     /// Until the next system-call stop, event or signal.
@@ -23,22 +23,37 @@ pub(crate) enum Resume {
 
 /// What a task that stands at a system call is about to do, or has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SyscallStop {
+pub enum SyscallStop {
     /// Not at a system call.
     Elsewhere,
     /// Before the call.
-    Entry { nr: u64, args: [u64; 6] },
+    Entry {
+        /// Number of the call.
+        nr: u64,
+        /// Its arguments.
+        args: [u64; 6],
+    },
     /// Stopped by the seccomp filter, which left `data`.
-    Seccomp { nr: u64, args: [u64; 6], data: u32 },
+    Seccomp {
+        /// Number of the call.
+        nr: u64,
+        /// Its arguments.
+        args: [u64; 6],
+        /// The filter's `SECCOMP_RET_DATA`.
+        data: u32,
+    },
     /// After the call.
-    Exit { ret: i64 },
+    Exit {
+        /// What it returns, `-errno` where it was refused.
+        ret: i64,
+    },
 }
 
 /// Lets a stopped task run on, with `signal` delivered to it (0 for none).
 ///
 /// # Errors
 /// `ESRCH` where the task was killed meanwhile or is not stopped.
-pub(crate) fn resume(tid: i32, how: Resume, signal: i32) -> io::Result<()> {
+pub fn resume(tid: i32, how: Resume, signal: i32) -> io::Result<()> {
     let request = match how {
         Resume::Continue => libc::PTRACE_CONT,
         Resume::UntilSyscall => libc::PTRACE_SYSCALL,
@@ -53,7 +68,7 @@ pub(crate) fn resume(tid: i32, how: Resume, signal: i32) -> io::Result<()> {
 }
 
 /// True where `wait` has something to say of a task, which stays to be said.
-pub(crate) fn is_reported(tid: i32) -> bool {
+pub fn is_reported(tid: i32) -> bool {
     let Some(task) = rustix::process::Pid::from_raw(tid) else {
         return false;
     };
@@ -66,7 +81,7 @@ pub(crate) fn is_reported(tid: i32) -> bool {
 ///
 /// # Errors
 /// `ESRCH` where the task was killed meanwhile.
-pub(crate) fn syscall_stop(tid: i32) -> io::Result<(u32, SyscallStop)> {
+pub fn syscall_stop(tid: i32) -> io::Result<(u32, SyscallStop)> {
     let info = nix::sys::ptrace::syscall_info(Pid::from_raw(tid))?;
     let stop = match info.op {
         libc::PTRACE_SYSCALL_INFO_ENTRY => {
@@ -100,7 +115,7 @@ pub(crate) fn syscall_stop(tid: i32) -> io::Result<(u32, SyscallStop)> {
 ///
 /// # Errors
 /// `ENOSYS` on a kernel without `kcmp`.
-pub(crate) fn same_description(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> io::Result<bool> {
+pub fn same_description(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> io::Result<bool> {
     const KCMP_FILE: libc::c_int = 0;
     let own = rustix::process::getpid().as_raw_nonzero().get();
     // SAFETY: kcmp takes numbers only.
@@ -124,7 +139,7 @@ pub(crate) fn same_description(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> io::Resu
 ///
 /// # Errors
 /// `ESRCH` where one has gone, `EPERM` where it may not be looked at.
-pub(crate) fn same_mm(a: i32, b: i32) -> io::Result<bool> {
+pub fn same_mm(a: i32, b: i32) -> io::Result<bool> {
     const KCMP_VM: libc::c_int = 1;
     // SAFETY: kcmp takes numbers only.
     match unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) } {
@@ -138,7 +153,7 @@ pub(crate) fn same_mm(a: i32, b: i32) -> io::Result<bool> {
 ///
 /// # Errors
 /// `ESRCH` where the task has gone.
-pub(crate) fn result_register(tid: i32) -> io::Result<i64> {
+pub fn result_register(tid: i32) -> io::Result<i64> {
     Ok(inject::registers(tid)?.result())
 }
 
@@ -146,7 +161,7 @@ pub(crate) fn result_register(tid: i32) -> io::Result<i64> {
 ///
 /// # Errors
 /// `ESRCH` where the task was killed meanwhile.
-pub(crate) fn refuse_call(tid: i32) -> io::Result<()> {
+pub fn refuse_call(tid: i32) -> io::Result<()> {
     let registers = inject::registers(tid)?;
     inject::set_registers(tid, &registers.without_call(-i64::from(libc::ENOSYS)))
 }
@@ -155,7 +170,7 @@ pub(crate) fn refuse_call(tid: i32) -> io::Result<()> {
 ///
 /// # Errors
 /// `ESRCH` where the task was killed meanwhile.
-pub(crate) fn first_argument(tid: i32) -> io::Result<u64> {
+pub fn first_argument(tid: i32) -> io::Result<u64> {
     Ok(inject::registers(tid)?.first_argument())
 }
 
@@ -163,7 +178,7 @@ pub(crate) fn first_argument(tid: i32) -> io::Result<u64> {
 ///
 /// # Errors
 /// `ESRCH` where the task was killed meanwhile.
-pub(crate) fn set_first_argument(tid: i32, value: u64) -> io::Result<()> {
+pub fn set_first_argument(tid: i32, value: u64) -> io::Result<()> {
     let registers = inject::registers(tid)?;
     inject::set_registers(tid, &registers.with_first_argument(value))
 }
@@ -173,7 +188,7 @@ pub(crate) fn set_first_argument(tid: i32, value: u64) -> io::Result<()> {
 ///
 /// # Errors
 /// `EIO` where there is no memory; `ESRCH` where the task was killed meanwhile.
-pub(crate) fn poke(tid: i32, addr: u64, word: u64) -> io::Result<()> {
+pub fn poke(tid: i32, addr: u64, word: u64) -> io::Result<()> {
     // SAFETY: changes memory of the traced task only.
     let answer = unsafe { libc::ptrace(libc::PTRACE_POKEDATA, tid, addr, word) };
     if answer == -1 {
@@ -186,7 +201,7 @@ pub(crate) fn poke(tid: i32, addr: u64, word: u64) -> io::Result<()> {
 ///
 /// # Errors
 /// `ESRCH` where the task has gone.
-pub(crate) fn call_number(tid: i32) -> io::Result<i64> {
+pub fn call_number(tid: i32) -> io::Result<i64> {
     Ok(inject::registers(tid)?.call_number())
 }
 
@@ -194,7 +209,7 @@ pub(crate) fn call_number(tid: i32) -> io::Result<i64> {
 ///
 /// # Errors
 /// `ESRCH` where the task has gone.
-pub(crate) fn stack_registers(tid: i32) -> io::Result<[u64; 3]> {
+pub fn stack_registers(tid: i32) -> io::Result<[u64; 3]> {
     Ok(inject::registers(tid)?.of_stack())
 }
 
@@ -203,6 +218,6 @@ pub(crate) fn stack_registers(tid: i32) -> io::Result<[u64; 3]> {
 ///
 /// # Errors
 /// `ESRCH` where the task was killed meanwhile.
-pub(crate) fn event_message(tid: i32) -> io::Result<i64> {
+pub fn event_message(tid: i32) -> io::Result<i64> {
     Ok(nix::sys::ptrace::getevent(Pid::from_raw(tid))?)
 }

@@ -18,7 +18,7 @@ const ENTER_EXT_ARG: u64 = 8;
 const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// The result to give to a thread stopped after the call `nr`, if that call is to be made again.
-pub(super) fn restarted(nr: i64, args: [u64; 6], result: u64) -> Option<u64> {
+pub fn restarted(nr: i64, args: [u64; 6], result: u64) -> Option<u64> {
     (result == EINTR && waits_without_limit(nr, args)).then_some(ERESTARTNOHAND)
 }
 

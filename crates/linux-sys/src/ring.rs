@@ -22,7 +22,7 @@ const DATA_TAIL: usize = 1032;
 
 /// A mapped ring.
 #[derive(Debug)]
-pub(crate) struct Ring {
+pub struct Ring {
     base: NonNull<u8>,
     page_bytes: usize,
     data_bytes: usize,
@@ -37,7 +37,7 @@ impl Ring {
     /// # Errors
     /// `EPERM` when `perf_event_mlock_kb` and `RLIMIT_MEMLOCK` do not allow that much, `ENOMEM`
     /// when memory does not, `InvalidInput` for another size.
-    pub(crate) fn map(event: &impl AsFd, data_bytes: usize) -> io::Result<Ring> {
+    pub fn map(event: &impl AsFd, data_bytes: usize) -> io::Result<Ring> {
         let page_bytes = rustix::param::page_size();
         if !data_bytes.is_power_of_two() || data_bytes < page_bytes {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -69,7 +69,7 @@ impl Ring {
 
     /// Appends every whole record that waits in the ring to `out`, and gives its place back to
     /// the kernel.
-    pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
+    pub fn take(&mut self, out: &mut Vec<u8>) {
         // ORDERING: Acquire, pairs with the kernel's write barrier before it publishes the head;
         // the records up to there are seen whole.
         let head = self.counter(DATA_HEAD).load(Ordering::Acquire);

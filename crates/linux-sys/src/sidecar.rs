@@ -30,7 +30,7 @@ const DEEP_SLEEP: Duration = Duration::from_millis(500);
 /// The child's stack and its list of threads.
 #[repr(C, align(16))]
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub struct Memory {
     stack: [u8; 64 << 10],
     names: [u8; 32 << 10],
     stopped: [i32; MOST_THREADS],
@@ -66,7 +66,7 @@ const INTERRUPTED: i32 = 122;
 /// # Errors
 /// `EPERM` where the threads may not be traced (one of them already is), `EBUSY` where one does
 /// not stop in time or there are too many, `EINTR` where the child was ended, those of `clone`.
-pub(crate) fn with_others_stopped(
+pub fn with_others_stopped(
     memory: &mut Arena<Memory>,
     tasks: RawFd,
     keep: [i32; 2],

@@ -14,7 +14,7 @@ use std::ptr;
 
 /// Whether the child may gain privileges by `execve`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Privileges {
+pub enum Privileges {
     /// Set-user-ID programs work as ever; needs `CAP_SYS_ADMIN`.
     Kept,
     /// `no_new_privs` is set, without which an ordinary user may set no filter.
@@ -23,7 +23,7 @@ pub(crate) enum Privileges {
 
 /// A forked child that has not yet become the command.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub struct Waiting {
     pid: i32,
     go: OwnedFd,
     failure: OwnedFd,
@@ -31,7 +31,7 @@ pub(crate) struct Waiting {
 
 /// A child on its way to `execve`.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub struct Started {
     failure: OwnedFd,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Started {
 ///
 /// # Errors
 /// Those of `pipe` and `fork`.
-pub(crate) fn fork_waiting(
+pub fn fork_waiting(
     path: &CString,
     argv: &[CString],
     filter: &[libc::sock_filter],
@@ -118,7 +118,7 @@ unsafe fn become_command(
 
 impl Waiting {
     /// The child.
-    pub(crate) fn pid(&self) -> i32 {
+    pub fn pid(&self) -> i32 {
         self.pid
     }
 
@@ -126,7 +126,7 @@ impl Waiting {
     ///
     /// # Errors
     /// `EPIPE` where it was killed meanwhile.
-    pub(crate) fn go(self) -> io::Result<Started> {
+    pub fn go(self) -> io::Result<Started> {
         rustix::io::write(&self.go, &[1])?;
         Ok(Started {
             failure: self.failure,
@@ -136,7 +136,7 @@ impl Waiting {
 
 impl Started {
     /// The errno that kept the command from starting, once the child has gone.
-    pub(crate) fn failure(&self) -> Option<io::Error> {
+    pub fn failure(&self) -> Option<io::Error> {
         let mut bytes = [0; 4];
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.failure, &mut bytes)) {
             Ok(4) => Some(Errno::from_raw_os_error(i32::from_ne_bytes(bytes)).into()),

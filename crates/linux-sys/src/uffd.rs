@@ -14,26 +14,26 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use super::calls::{self, Call};
 
 /// `UFFD_API`.
-pub(crate) const API: u64 = 0xaa;
+pub const API: u64 = 0xaa;
 /// `UFFD_FEATURE_EVENT_FORK`.
-pub(crate) const EVENT_FORK: u64 = 1 << 1;
+pub const EVENT_FORK: u64 = 1 << 1;
 /// `UFFD_FEATURE_EVENT_REMAP`.
-pub(crate) const EVENT_REMAP: u64 = 1 << 2;
+pub const EVENT_REMAP: u64 = 1 << 2;
 /// `UFFD_FEATURE_EVENT_REMOVE`.
-pub(crate) const EVENT_REMOVE: u64 = 1 << 3;
+pub const EVENT_REMOVE: u64 = 1 << 3;
 /// `UFFD_FEATURE_EVENT_UNMAP`.
-pub(crate) const EVENT_UNMAP: u64 = 1 << 6;
+pub const EVENT_UNMAP: u64 = 1 << 6;
 /// `UFFD_FEATURE_MOVE`.
-pub(crate) const FEATURE_MOVE: u64 = 1 << 16;
+pub const FEATURE_MOVE: u64 = 1 << 16;
 
 /// `UFFDIO_API`.
-pub(crate) const UFFDIO_API: u64 = request(3, 0x3f, 24);
+pub const UFFDIO_API: u64 = request(3, 0x3f, 24);
 const UFFDIO_REGISTER: u64 = request(3, 0x00, 32);
 const UFFDIO_UNREGISTER: u64 = request(2, 0x01, 16);
 const UFFDIO_WAKE: u64 = request(2, 0x02, 16);
 const UFFDIO_COPY: u64 = request(3, 0x03, 40);
 /// `UFFDIO_MOVE`.
-pub(crate) const UFFDIO_MOVE: u64 = request(3, 0x05, 40);
+pub const UFFDIO_MOVE: u64 = request(3, 0x05, 40);
 const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
 
 const MODE_MISSING: u64 = 1;
@@ -46,22 +46,22 @@ const fn request(direction: u64, number: u64, bytes: u64) -> u64 {
 }
 
 /// Watches for missing pages in a range.
-pub(crate) fn register(what: u64, fd: i32, start: u64, len: u64) -> Call {
+pub fn register(what: u64, fd: i32, start: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_REGISTER, &[start, len, MODE_MISSING])
 }
 
 /// Stops watching and wakes who waits there.
-pub(crate) fn unregister(what: u64, fd: i32, start: u64, len: u64) -> Call {
+pub fn unregister(what: u64, fd: i32, start: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_UNREGISTER, &[start, len])
 }
 
 /// Wakes who waits in a range.
-pub(crate) fn wake(what: u64, fd: i32, start: u64, len: u64) -> Call {
+pub fn wake(what: u64, fd: i32, start: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_WAKE, &[start, len])
 }
 
 /// Moves what pages there are from `from` to `to`; holes stay holes, nobody is woken.
-pub(crate) fn move_pages(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
+pub fn move_pages(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
     Call::ioctl(
         what,
         fd,
@@ -71,13 +71,13 @@ pub(crate) fn move_pages(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Ca
 }
 
 /// Copies bytes of this process into an empty place of the watched one; nobody is woken.
-pub(crate) fn copy(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
+pub fn copy(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_COPY, &[to, from, len, DONT_WAKE])
 }
 
 /// True while a change of what `fd` watches is under way that has not been read of. The mappings may
 /// have changed by then, so that a place that is not there may only have moved.
-pub(crate) fn is_changing(fd: i32) -> bool {
+pub fn is_changing(fd: i32) -> bool {
     // A move of nothing: refused as such, unless a change is under way.
     let mut probe = move_pages(0, fd, 0, 0, 0);
     calls::run(&mut probe);
@@ -89,7 +89,7 @@ pub(crate) fn is_changing(fd: i32) -> bool {
 ///
 /// # Errors
 /// `EAGAIN` where a change of what `fd` watches is under way; others where the kernel had no answer.
-pub(crate) fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
+pub fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
     // To move nothing there is refused unless it is watched, or because there is a page.
     let mut probe = move_pages(0, fd, page, empty, 4096);
     calls::run(&mut probe);
@@ -102,7 +102,7 @@ pub(crate) fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
 
 /// After a move or copy that ended early: leaves only what is still to be done.
 /// Returns false where nothing had been done at all.
-pub(crate) fn advance(call: &mut Call) -> bool {
+pub fn advance(call: &mut Call) -> bool {
     let done = call.payload[4].cast_signed();
     if done <= 0 {
         return false;
@@ -117,22 +117,39 @@ pub(crate) fn advance(call: &mut Call) -> bool {
 
 /// What the kernel tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Event {
+pub enum Event {
     /// A thread waits for a page.
     Fault,
     /// The process forks; the descriptor watches over the child and is the reader's to close.
     Fork(i32),
     /// A watched range has moved.
-    Remap { from: u64, to: u64, len: u64 },
+    Remap {
+        /// Where it was.
+        from: u64,
+        /// Where it is now.
+        to: u64,
+        /// Its length in bytes.
+        len: u64,
+    },
     /// The pages of a range are about to be dropped.
-    Remove { start: u64, end: u64 },
+    Remove {
+        /// First address.
+        start: u64,
+        /// First address after it.
+        end: u64,
+    },
     /// A range was unmapped.
-    Unmap { start: u64, end: u64 },
+    Unmap {
+        /// First address.
+        start: u64,
+        /// First address after it.
+        end: u64,
+    },
 }
 
 /// A descriptor that watches over this process.
 #[derive(Debug)]
-pub(crate) struct Uffd {
+pub struct Uffd {
     fd: OwnedFd,
 }
 
@@ -141,7 +158,7 @@ impl Uffd {
     ///
     /// # Errors
     /// `EPERM` without the right to it; `EINVAL` where the kernel lacks a feature; `ENOSYS`.
-    pub(crate) fn open(features: u64) -> io::Result<Uffd> {
+    pub fn open(features: u64) -> io::Result<Uffd> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: the call takes a number only.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
@@ -168,13 +185,13 @@ impl Uffd {
     }
 
     /// Its number.
-    pub(crate) fn raw(&self) -> i32 {
+    pub fn raw(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 }
 
 /// Waits until `fd` has an event or `other` can be read; true for an event.
-pub(crate) fn wait(fd: RawFd, other: RawFd) -> bool {
+pub fn wait(fd: RawFd, other: RawFd) -> bool {
     let mut fds = [fd, other].map(|fd| libc::pollfd {
         fd,
         events: libc::POLLIN,
@@ -194,7 +211,7 @@ pub(crate) fn wait(fd: RawFd, other: RawFd) -> bool {
 /// # Errors
 /// `EAGAIN` where there is none; `EMFILE` where a fork is to be told, and this process has no room for
 /// its descriptor: the event stays.
-pub(crate) fn event(fd: RawFd) -> Result<Event, i32> {
+pub fn event(fd: RawFd) -> Result<Event, i32> {
     let mut words = [0u64; MESSAGE_BYTES / 8];
     let got = calls::read_into(libc::SYS_read, fd, &mut words, 0);
     if got != MESSAGE_BYTES as i64 {

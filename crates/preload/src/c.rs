@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::os::raw::{c_char, c_int};
 use std::time::Duration;
 
-use vmarea_host::repair::{self, Hidden, Options, Owner, RepairError};
+use vmarea_repair::{Hidden, Options, Owner, RepairError};
 
 use crate::{Settings, VARIABLE, collector};
 
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn vmarea_merge_range(
         },
         ..Options::default()
     };
-    match repair::merge_range(start as u64..end as u64, options) {
+    match vmarea_repair::merge_range(start as u64..end as u64, options) {
         Ok(done) => {
             // SAFETY: null or valid, as the caller owes.
             if let Some(report) = unsafe { report.as_mut() } {

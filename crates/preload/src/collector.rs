@@ -8,7 +8,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vmarea_host::repair::{Merger, Options, Owner, Reason, RepairError, Report};
+use vmarea_repair::{Merger, Options, Owner, Reason, RepairError, Report};
 
 use crate::Settings;
 
@@ -26,7 +26,7 @@ const EVERYTHING: std::ops::Range<u64> = 0..1 << 56;
 
 /// Starts the thread, with all signals blocked: they are the program's.
 pub(crate) fn start(settings: Settings) {
-    let quiet = vmarea_host::repair::NoSignals::begin();
+    let quiet = vmarea_repair::NoSignals::begin();
     // Where no thread can be had, the program simply runs as it always did.
     let _ = thread::Builder::new()
         .name("vmarea".to_owned())

@@ -1,9 +1,9 @@
-//! The object that keeps the mappings of a running program merged.
+//! A shared object that keeps the mappings of a running program merged.
 //!
-//! Loaded into a program by `LD_PRELOAD` (`vmarea run --keep-merged` does it), it starts a thread
-//! that joins what need not be apart whenever there are more mappings than a threshold. Linked or
-//! opened by an allocator or runtime, it gives `vmarea_merge_range` to C. All the work is that of
-//! `vmarea_host::repair`; here are only the doors. Nothing of the program's own is replaced.
+//! `vmarea run --keep-merged` loads it with `LD_PRELOAD`. It then starts a thread that merges
+//! mappings whenever there are more of them than a threshold. Allocators and runtimes can link it and
+//! call `vmarea_merge_range` from C. `vmarea_repair` does all the work; this crate holds the entry
+//! points and replaces no function of the program.
 //!
 //! # Linux
 //! A child of a fork has no such thread; after `execve` the object is loaded again and starts one.

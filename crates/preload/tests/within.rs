@@ -47,7 +47,7 @@ fn program() -> &'static Path {
 }
 
 fn may_repair() -> bool {
-    match vmarea_host::repair::can_repair_itself() {
+    match vmarea_repair::can_repair_itself() {
         Ok(()) => true,
         Err(error) => {
             eprintln!("skipped: {error}");

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::time::Instant;
-use vmarea_host::record::{Options, Progress, Sink, record};
+use vmarea_recorder::{Options, Progress, Sink, record};
 use vmarea_trace::event::{Event, Header, Order};
 
 #[derive(Default)]

@@ -20,9 +20,9 @@ use super::table::Role;
 use super::tasks::{Mode, Pending, Task, UNRECORDED};
 use super::timeline::{Alone, Ended};
 use super::tracer::{Tracer, clock};
-use crate::sys::ptrace;
-use crate::sys::spawn::Privileges;
 use std::path::PathBuf;
+use vmarea_linux_sys::ptrace;
+use vmarea_linux_sys::spawn::Privileges;
 use vmarea_trace::event::{Event, MmId, MmStart, Nanos, Origin, Reason, Snapshot, Tid};
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;

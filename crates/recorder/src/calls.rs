@@ -16,11 +16,11 @@ use super::timeline::{Alone, Ended, Flight};
 use super::tracer::{Tracer, clock};
 use super::untraced::CLONE_UNTRACED;
 use super::{CallStack, Stacks};
-use crate::sys::ptrace::{self, SyscallStop};
-use crate::system;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
+use vmarea_linux_sys::ptrace::{self, SyscallStop};
+use vmarea_process::system;
 use vmarea_trace::event::{Call, Event, FileRef, MmId, Nanos, Order, Reason, Snapshot, Tid};
 
 /// `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and begins anew.

@@ -6,8 +6,6 @@
 
 use super::RecordError;
 use super::filter;
-use crate::sys::ptrace::{Resume, resume};
-use crate::sys::spawn::{self, Privileges, Waiting};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 use rustix::fs::Access;
@@ -17,6 +15,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use vmarea_linux_sys::ptrace::{Resume, resume};
+use vmarea_linux_sys::spawn::{self, Privileges, Waiting};
 
 /// `CAP_SYS_ADMIN`
 const SYS_ADMIN: u32 = 21;

@@ -11,12 +11,12 @@
 //! nameless shared memory, so it is told from that by its name.
 
 use super::held::{Held, Range};
-use crate::maps::Mapping;
-use crate::sys::ptrace::same_description;
 use rustix::fs::{AtFlags, FileType, OFlags, Stat, StatxFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use vmarea_linux_sys::ptrace::same_description;
+use vmarea_process::maps::Mapping;
 use vmarea_trace::event::{FileId, FileRef, Inode, InodeId, InodeKind, MmId};
 
 const PAGE: u64 = 4096;

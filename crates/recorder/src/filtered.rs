@@ -11,7 +11,7 @@ use super::table::Role;
 use super::tasks::{Pending, UNRECORDED};
 use super::timeline::Alone;
 use super::tracer::Tracer;
-use crate::sys::ptrace::{self, SyscallStop};
+use vmarea_linux_sys::ptrace::{self, SyscallStop};
 use vmarea_trace::event::Nanos;
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;

@@ -1,10 +1,9 @@
 //! The recorder: what a command and everything that it starts does to its address spaces.
 //!
-//! A seccomp filter stops the threads of the command at the calls that shape an address space and
+//! A seccomp filter stops the threads of the command at the calls that change an address space and
 //! nowhere else; `ptrace` reads arguments and results; page faults and lock acquisitions come from
-//! perf rings; `/proc` and a BPF iterator tell what the kernel made of it. All of that leaves as
-//! one ordered stream of [`Event`]s. What the events mean is for the reader; files are written by
-//! the caller's [`Sink`].
+//! perf rings; `/proc` and a BPF iterator show the resulting mappings. The recorder orders all of it
+//! into one stream of [`Event`]s and hands it to the caller's [`Sink`]. `replay` interprets it.
 //!
 //! # Picture
 //! ```text
@@ -25,6 +24,7 @@
 //! `SECCOMP_RET_USER_NOTIF` lets continue, memory calls of 32-bit code, pages that a userfaultfd
 //! fills. What cannot be done while recorded: tracing others (a debugger, `strace`, the leak check
 //! of AddressSanitizer, which traces its own threads), for a task has one tracer.
+#![forbid(unsafe_code)]
 
 mod births;
 mod calls;
@@ -39,6 +39,7 @@ mod lives;
 mod look;
 mod mapped;
 mod memory;
+pub mod samples;
 mod sandbox;
 mod signals;
 mod sources;

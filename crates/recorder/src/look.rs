@@ -5,11 +5,11 @@
 //! kernel become numbers that mean nothing but equality.
 
 use super::files::{Description, Files, place_of};
-use crate::maps::{self, MapName, Mapping};
-use crate::system;
-use crate::view::{KernelView, View, ViewVma};
 use std::collections::HashMap;
 use std::io;
+use vmarea_process::maps::{self, MapName, Mapping};
+use vmarea_process::system;
+use vmarea_process::view::{KernelView, View, ViewVma};
 use vmarea_trace::event::{
     InodeId, KernelVma, MmId, MmInfo, Nanos, Reason, SnapKind, SnapVma, Snapshot,
 };

@@ -7,7 +7,7 @@ use super::held::Range;
 use super::tasks::Pending;
 use super::timeline::Alone;
 use super::tracer::Tracer;
-use crate::maps::{self, Mapping, Query, QueryError};
+use vmarea_process::maps::{self, Mapping, Query, QueryError};
 use vmarea_trace::event::MmId;
 
 const PAGE: u64 = 4096;

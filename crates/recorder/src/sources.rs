@@ -2,8 +2,8 @@
 
 use super::{Faults, InKernel, Options};
 use crate::samples::{Samples, Start};
-use crate::system;
-use crate::view::KernelView;
+use vmarea_process::system;
+use vmarea_process::view::KernelView;
 use vmarea_trace::event::Header;
 
 /// What is known before the first event.

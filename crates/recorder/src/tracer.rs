@@ -17,14 +17,14 @@ use super::tasks::{Mode, Space, Task, UNRECORDED};
 use super::timeline::Timeline;
 use super::{CallStack, Options, Outcome, Progress, RecordError, Sink, Stacks};
 use crate::samples::Samples;
-use crate::sys::ptrace::{self, Resume};
-use crate::sys::spawn::{Privileges, Started};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal};
 use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
+use vmarea_linux_sys::ptrace::{self, Resume};
+use vmarea_linux_sys::spawn::{Privileges, Started};
 use vmarea_trace::event::{Event, FaultSource, MmId, Nanos};
 
 /// How long a thread waits for others that stay inside of a call, where the locks tell in which

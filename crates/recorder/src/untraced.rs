@@ -10,7 +10,7 @@
 
 use super::memory;
 use super::tracer::Tracer;
-use crate::sys::ptrace;
+use vmarea_linux_sys::ptrace;
 
 pub(super) const CLONE_UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
 

@@ -12,9 +12,9 @@ use vmarea::values::VmRange;
 use super::homes::Homes;
 use super::plan::PAGE;
 use super::watch::Shared;
-use crate::sys::calls::{self, Arena};
-use crate::sys::own;
-use crate::sys::uffd::{self, Event};
+use vmarea_linux_sys::calls::{self, Arena};
+use vmarea_linux_sys::own;
+use vmarea_linux_sys::uffd::{self, Event};
 
 /// How often a copy is tried again for which there is no memory: for some seconds.
 const PATIENCE: u32 = 50_000;

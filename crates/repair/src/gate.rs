@@ -8,7 +8,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::sys::own;
+use vmarea_linux_sys::own;
 
 const OPEN: u32 = 0;
 const TAKEN: u32 = 1;

@@ -23,11 +23,11 @@ use super::journal::{Journal, Saved, State, Tools};
 use super::lent::Held;
 use super::look::{self, has_ended, is_32_bit, read_status, tasks};
 use super::plan::PAGE;
-use crate::maps::{self, MapName};
-use crate::processes;
-use crate::sys::inject::{self, Seccomp, Wait};
-use crate::sys::own::Prompt;
-use crate::sys::ptrace::{self, Resume};
+use vmarea_linux_sys::inject::{self, Seccomp, Wait};
+use vmarea_linux_sys::own::Prompt;
+use vmarea_linux_sys::ptrace::{self, Resume};
+use vmarea_process::maps::{self, MapName};
+use vmarea_process::processes;
 
 /// How long a thread may take to stop, unless it is said otherwise.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vmarea::values::VmRange;
 
 use super::plan::PAGE;
-use crate::sys::calls::{Arena, Plain};
+use vmarea_linux_sys::calls::{Arena, Plain};
 
 /// Where it always was.
 const STAYED: u64 = 0;

@@ -36,7 +36,7 @@ use vmarea::values::VmRange;
 use files::Folder;
 
 use super::{Way, look};
-use crate::sys::inject::Registers;
+use vmarea_linux_sys::inject::Registers;
 
 /// What is there in the process to work with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

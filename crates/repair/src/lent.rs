@@ -18,10 +18,10 @@ use super::RepairError;
 use super::hold::{PATIENCE, SIGCONT_BIT, Target, WORK_PATIENCE, journal_failed};
 use super::journal::{Journal, Saved, Tools};
 use super::look;
-use crate::sys::calls::{Call, ENTRY_BYTES};
-use crate::sys::inject::{self, Wait};
-use crate::sys::own::Prompt;
-use crate::sys::ptrace::{self, Resume};
+use vmarea_linux_sys::calls::{Call, ENTRY_BYTES};
+use vmarea_linux_sys::inject::{self, Wait};
+use vmarea_linux_sys::own::Prompt;
+use vmarea_linux_sys::ptrace::{self, Resume};
 
 /// What makes calls in a process that stands: a lent thread of it, or a test that refuses some of them.
 pub(super) trait Injector {

@@ -1,11 +1,11 @@
-//! Repairs of live address spaces: neighbours that could be one mapping become one.
+//! Repair of live address spaces: neighbouring mappings that could be one become one.
 //!
-//! Linux never merges VMAs whose anon_vmas differ or whose page offsets do not run on. Since 6.8
-//! pages can be moved between mappings from user space (`UFFDIO_MOVE`), which gives each of them a
-//! new index and anon_vma. So a run of equal neighbours is replaced, piece by piece, by fresh
-//! mappings whose page offset is that of their address (`piece`). [`merge_range`] does it to the
-//! calling process, `outside` to another one. Which neighbours, is decided by the core (`plan`).
-//! Deliberately absent: boundaries that mean something (protection, files, gaps).
+//! Linux never merges VMAs whose anon_vmas differ or whose page offsets are not contiguous. Since 6.8
+//! user space can move pages between mappings (`UFFDIO_MOVE`), which gives each page a new index and
+//! anon_vma. A repair therefore replaces a run of equal neighbours, piece by piece, with fresh
+//! mappings whose page offset follows from their address (`piece`). [`merge_range`] repairs the
+//! calling process, `outside` another one. The core decides which neighbours can be merged (`plan`);
+//! boundaries with a purpose (protection, files, gaps) stay.
 //!
 //! # Invariants
 //! R1  no byte that the program can read differs from what it would have read without us
@@ -15,6 +15,7 @@
 //!
 //! # Linux
 //! `mm/userfaultfd.c`, `fs/userfaultfd.c` and `mm/mremap.c`, 6.8 and later.
+#![forbid(unsafe_code)]
 
 mod children;
 mod gate;
@@ -38,13 +39,13 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use crate::rights::{self, Capability};
 use vmarea::vma::merge::Refusal;
+use vmarea_process::rights::{self, Capability};
 
-pub use crate::sys::own::NoSignals;
 pub use other::{Fix, Fixed, MOST_GUARD_PAGES};
 pub use outside::{Outside, Survey};
 pub use plan::CAN_BE_GIVEN;
+pub use vmarea_linux_sys::own::NoSignals;
 pub use within::{Merger, can_repair_itself, merge_range};
 
 /// Why two neighbours stay apart, or a piece was left as it was.

@@ -12,8 +12,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::RepairError;
-use crate::maps::{self, MapName};
-use crate::sys::ptrace;
+use vmarea_linux_sys::ptrace;
+use vmarea_process::maps::{self, MapName};
 
 /// What `/proc/PID/status` says.
 pub(super) struct Status {

@@ -23,9 +23,9 @@ use std::os::unix::fs::FileExt;
 use vmarea::values::VmRange;
 
 use super::plan::PAGE;
-use crate::maps::{MapName, Mapping, SmapsEntry};
-use crate::sys::calls::Call;
-use crate::view::{View, ViewVma};
+use vmarea_linux_sys::calls::Call;
+use vmarea_process::maps::{MapName, Mapping, SmapsEntry};
+use vmarea_process::view::{View, ViewVma};
 
 /// A repair that moves nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -1,7 +1,7 @@
 //! The calls that make one piece of a run one mapping.
 //!
 //! The same sequence is made by a thread of the process itself and by an agent that works in a
-//! stopped one. It is written down whole before the first call: see [`crate::sys::calls`].
+//! stopped one. It is written down whole before the first call: see [`vmarea_linux_sys::calls`].
 //!
 //! # Picture
 //! ```text
@@ -25,8 +25,8 @@
 use vmarea::values::{VmFlags, VmRange};
 
 use super::plan::{HUGE, PAGE, Piece};
-use crate::sys::calls::Call;
-use crate::sys::uffd;
+use vmarea_linux_sys::calls::Call;
+use vmarea_linux_sys::uffd;
 
 /// What a call of the sequence is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -18,8 +18,8 @@ use vmarea::vma::merge::{Refusal, why_apart};
 use vmarea::vma::{VmaBody, VmaView};
 
 use super::{Kept, Reason};
-use crate::maps::{self, MapName, Mapping, SmapsEntry};
-use crate::view::{KernelView, View, ViewVma};
+use vmarea_process::maps::{self, MapName, Mapping, SmapsEntry};
+use vmarea_process::view::{KernelView, View, ViewVma};
 
 /// Bytes of a huge page.
 pub(super) const HUGE: u64 = vmarea::values::PMD_SIZE;

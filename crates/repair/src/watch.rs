@@ -23,9 +23,9 @@ use super::homes::Homes;
 use super::piece::{self, Room};
 use super::plan::PAGE;
 use super::turns::{Held, Turns};
-use crate::sys::calls::{self, Arena, Plain};
-use crate::sys::own::{self, Aside};
-use crate::sys::uffd::{self, Event};
+use vmarea_linux_sys::calls::{self, Arena, Plain};
+use vmarea_linux_sys::own::{self, Aside};
+use vmarea_linux_sys::uffd::{self, Event};
 
 /// How often the move of a page is tried again that is dropped: the kernel puts it off for a moment
 /// where somebody else looks at it.

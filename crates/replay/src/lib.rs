@@ -1,4 +1,7 @@
-//! Replays a trace under one or more policies, and compares the first with the kernel.
+//! Replay of a trace under one or more policies, the first of them compared with the kernel.
+//!
+//! The replayer decodes each call once ([`action`], `meaning`) and applies it in every world
+//! ([`world`]), one per policy, each with its own core.
 //!
 //! # Picture
 //! ```text
@@ -6,8 +9,9 @@
 //!                    ├─▶ World "thesis"  ─▶ counted only: calls land where the kernel put them
 //!                    └─▶ …
 //! ```
-//! What a call means is worked out once ([`action`], `meaning`) and done in every world ([`world`]).
-//! [`verify`] compares, [`import`] takes over what the kernel shows at `execve`.
+//! [`verify`] compares, [`import`] loads the mappings that the kernel shows after `execve`. Where the
+//! trace does not decide, a result counts as *undecided*.
+#![forbid(unsafe_code)]
 
 pub mod act;
 pub mod action;

@@ -1,9 +1,9 @@
-//! What an address space looks like: its mappings, where its parts lie, and the graph of its VMAs,
-//! anon_vmas and chains.
+//! Pictures of an address space: its mappings, its anatomy, and the graph of its VMAs.
 //!
-//! The analysis programs of the thesis (its 3.2), for any process: one that runs, one that was
-//! recorded, or one of our own core. Everything here is a model and ways to draw it; nothing is
-//! judged, and nothing in a process is changed.
+//! These are the analysis programs of "VMA merging in Linux" (section 3.2), for a live process, a
+//! recorded one, or one of the core. This crate holds models and ways to draw them; it judges nothing
+//! and changes nothing.
+#![forbid(unsafe_code)]
 
 pub mod anatomy;
 pub mod flags;

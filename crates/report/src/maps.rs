@@ -6,12 +6,12 @@
 
 use super::flags;
 use super::process::Process;
-use crate::explain::detail;
-use crate::explain::rows::{Table, printable};
-use crate::explain::subject::{Inside, Seen, Source};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use vmarea_explain::detail;
+use vmarea_explain::rows::{Table, printable};
+use vmarea_explain::subject::{Inside, Seen, Source};
 
 /// Every mapping of a process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

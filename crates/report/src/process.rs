@@ -3,18 +3,18 @@
 //! Both become the same [`Process`]: its mappings with what is known of each, and the addresses that
 //! the kernel keeps of its parts. Deliberately absent: stopping the process, and memory itself.
 
-use crate::explain::subject::{
-    AskKernel, AskResident, Inside, Seen, Source, Subject, SubjectError,
-};
-use crate::replay::machine;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 use vmarea::values::VmFlags;
-use vmarea_host::maps::{MapName, Mapping};
-use vmarea_host::system;
-use vmarea_host::view::{KernelView, View};
+use vmarea_explain::subject::{
+    AskKernel, AskResident, Inside, Seen, Source, Subject, SubjectError,
+};
+use vmarea_process::maps::{MapName, Mapping};
+use vmarea_process::system;
+use vmarea_process::view::{KernelView, View};
+use vmarea_replay::machine;
 use vmarea_trace::event::{
     Event, Header, Inode, InodeId, MmId, MmInfo, SnapKind, SnapVma, Snapshot, Tid,
 };
@@ -175,7 +175,7 @@ impl Finder {
                 },
                 source: Source::Replay,
                 policy: machine::policy(&self.header).0,
-                limit: limit.unwrap_or(vmarea_host::processes::DEFAULT_MAX_MAP_COUNT),
+                limit: limit.unwrap_or(vmarea_process::processes::DEFAULT_MAX_MAP_COUNT),
                 total: seen.len() as u64,
                 seen,
                 not_counted: 0,

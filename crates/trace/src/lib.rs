@@ -7,7 +7,7 @@
 //!
 //! # Picture
 //! ```text
-//! host (recorder) ─┐                                  ┌─ lab (replay)
+//! recorder ────────┐                                  ┌─ replay
 //! import::strace ──┼─ Event ─ Writer ═ file ═ Reader ─┤
 //! import::perf ────┘          encode         decode   └─ dump
 //! ```

@@ -10,16 +10,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use vmarea::values::Policy;
-use vmarea_host::view::ViewError;
-use vmarea_lab::conform::fewer::{Comparison, Fewer, on_kernel};
-use vmarea_lab::conform::ground::Ground;
-use vmarea_lab::conform::kept::{self, Kept};
-use vmarea_lab::conform::op::Step;
-use vmarea_lab::conform::report::{Found, Report};
-use vmarea_lab::conform::run::{RunError, Settings, Shrinking, run};
-use vmarea_lab::conform::sequence::play;
-use vmarea_lab::conform::surroundings::Surroundings;
-use vmarea_lab::replay::machine;
+use vmarea_conform::fewer::{Comparison, Fewer, on_kernel};
+use vmarea_conform::ground::Ground;
+use vmarea_conform::kept::{self, Kept};
+use vmarea_conform::op::Step;
+use vmarea_conform::report::{Found, Report};
+use vmarea_conform::run::{RunError, Settings, Shrinking, run};
+use vmarea_conform::sequence::play;
+use vmarea_conform::surroundings::Surroundings;
+use vmarea_process::view::ViewError;
+use vmarea_replay::machine;
 
 /// Make random memory calls on this kernel and in vmarea, and compare the two after each.
 ///
@@ -123,7 +123,7 @@ impl Conform {
 
     /// Our side's rules, and what may differ under them.
     fn policy(&self, console: &Console) -> Result<(Policy, Comparison)> {
-        let header = vmarea_host::system::header();
+        let header = vmarea_process::system::header();
         let (kernel, note) = machine::policy(&header);
         if self.profile != "linux" {
             let policy = Policy::by_name(&self.profile)
@@ -153,7 +153,7 @@ fn failure(error: RunError) -> Failure {
 
 /// The policy with the repairs of the running kernel, where it is one of that version.
 fn repaired(policy: Policy) -> Policy {
-    let kernel = vmarea_host::system::build();
+    let kernel = vmarea_process::system::build();
     match machine::version(&kernel) {
         Some(version) if version == policy.rules.version => Policy {
             rules: policy.rules.repaired(machine::patch(&kernel)),
@@ -246,7 +246,7 @@ fn write_found(out: &mut dyn Write, found: &Found) -> std::io::Result<()> {
         let text = kept.text();
         writeln!(
             out,
-            "as a test, a file in crates/lab/tests/conform:\n\n{text}"
+            "as a test, a file in crates/conform/tests/conform:\n\n{text}"
         )?;
     }
     Ok(())

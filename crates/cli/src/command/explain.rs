@@ -13,12 +13,12 @@ use std::io::{self, BufReader, Read, Seek, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 use vmarea::values::VmRange;
-use vmarea_host::record::{CallStack, Sink, Stacks};
-use vmarea_lab::explain::recorded::{CallStacks, at_peak};
-use vmarea_lab::explain::rows::Table;
-use vmarea_lab::explain::stacks::StackTable;
-use vmarea_lab::explain::subject::{AskKernel, AskResident, Subject, SubjectError};
-use vmarea_lab::explain::{List, Report, explain, explain_recorded};
+use vmarea_explain::recorded::{CallStacks, at_peak};
+use vmarea_explain::rows::Table;
+use vmarea_explain::stacks::StackTable;
+use vmarea_explain::subject::{AskKernel, AskResident, Subject, SubjectError};
+use vmarea_explain::{List, Report, explain, explain_recorded};
+use vmarea_recorder::{CallStack, Sink, Stacks};
 use vmarea_trace::event::{Event, Header};
 
 /// A pasted list of the largest process there can be has less.

@@ -10,8 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use vmarea_host::executable;
 use vmarea_preload::{FILE_NAME, Settings, VARIABLE};
+use vmarea_process::executable;
 
 const PRELOAD: &str = "LD_PRELOAD";
 
@@ -28,7 +28,7 @@ pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Durat
         max_pause,
     };
     // A permission that is missing is said now, not when the program has its mappings.
-    vmarea_host::repair::can_repair_itself().map_err(|error| {
+    vmarea_repair::can_repair_itself().map_err(|error| {
         let status = if error.is_permission() {
             Status::Permission
         } else {

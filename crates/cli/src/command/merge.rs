@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use vmarea_host::repair::{Fix, Fixed, Kept, Options, Outside, RepairError, Report, Survey, Way};
+use vmarea_repair::{Fix, Fixed, Kept, Options, Outside, RepairError, Report, Survey, Way};
 
 /// Of the form of the JSON; a change that breaks readers raises it.
 const SCHEMA: u32 = 1;

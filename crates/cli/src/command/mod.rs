@@ -20,7 +20,7 @@ use crate::console::Console;
 use crate::exit::Result;
 use anyhow::anyhow;
 use clap::Subcommand;
-use vmarea_host::processes;
+use vmarea_process::processes;
 
 /// What to do. The help of a command is the doc of its arguments: one here would hide all but its
 /// first line.

@@ -6,7 +6,7 @@ use crate::progress::Meter;
 use clap::Args;
 use std::ffi::OsString;
 use std::num::NonZeroU64;
-use vmarea_host::record::{self, Counts, Options, Outcome, Progress, RecordError, Sink, Stacks};
+use vmarea_recorder::{Counts, Options, Outcome, Progress, RecordError, Sink, Stacks};
 
 /// What to record, and how closely.
 #[derive(Debug, Args)]
@@ -63,7 +63,7 @@ pub fn record(
         ..Options::default()
     };
     let mut meter = Meter::beside_program(console, "recording");
-    let outcome = record::record(&options, sink, &mut |progress| match progress {
+    let outcome = vmarea_recorder::record(&options, sink, &mut |progress| match progress {
         Progress::Counts(counts) => meter.at(counts.events, || in_words(&counts)),
         Progress::CommandEnded { left, .. } => console.note(&waiting(&left)),
         // Remarks are said later, when they interrupt no program: the outcome has them as well.

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::rc::Rc;
-use vmarea_lab::replay::{Options, PolicyName, Replayer, Report, Shown};
+use vmarea_replay::{Options, PolicyName, Replayer, Report, Shown};
 use vmarea_trace::{Error as TraceError, Reader};
 
 /// Under which rules to replay, and where the result goes.

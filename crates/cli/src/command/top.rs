@@ -8,9 +8,9 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
-use vmarea_host::rights::{self, Capability};
-use vmarea_lab::explain::rows::Table;
-use vmarea_lab::top::{Look, Sampler, openmetrics};
+use vmarea_explain::rows::Table;
+use vmarea_explain::top::{Look, Sampler, openmetrics};
+use vmarea_process::rights::{self, Capability};
 
 /// Show processes by their mappings against the limit, again and again.
 ///

@@ -6,7 +6,7 @@ use vmarea::mm::{Layout, Limits};
 use vmarea::soft::Machine;
 use vmarea::values::{Errno, FileId, FileKind, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea::vma::{MappedFile, VmaBody};
-use vmarea_host::view::{View, ViewVma};
+use vmarea_process::view::{View, ViewVma};
 
 /// Is it a mapping of the kernel's own? Operations without a file are theirs alone.
 pub(super) fn is_special(vma: &ViewVma) -> bool {

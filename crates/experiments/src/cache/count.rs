@@ -6,7 +6,6 @@
 
 use super::CacheError;
 use super::log::Log;
-use crate::replay::{Options, Replayer};
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +13,7 @@ use vmarea::lookup::{
     Cache, Change, Checked, LastUsed, LastUsedAndLargest, NoCache, Observer, VmaCache, Vmas,
 };
 use vmarea::values::{MmId, VmaId};
+use vmarea_replay::{Options, Replayer};
 use vmarea_trace::event::{Event, Tid};
 use vmarea_trace::{Error as TraceError, Reader};
 

@@ -20,10 +20,10 @@ pub use count::{Counted, Counter, count};
 pub use workloads::{Text, Workload, Workloads};
 
 use super::Ratio;
-use crate::replay;
 use cost::Cost;
 use serde::Serialize;
 use std::io::Read;
+use vmarea_replay;
 use vmarea_trace::Reader;
 
 /// Why there are no figures.
@@ -34,7 +34,7 @@ pub enum CacheError {
     Trace(#[from] vmarea_trace::Error),
     /// The trace cannot be replayed.
     #[error(transparent)]
-    Replay(#[from] replay::Error),
+    Replay(#[from] vmarea_replay::Error),
     /// The trace shows no lookup.
     #[error(
         "the trace has no page faults and no calls that look for a mapping: nothing to measure"

@@ -100,7 +100,7 @@ print(len(rows), sum(sorted(prices)[len(prices) // 2] for prices in by_day.value
 
 macro_rules! project {
     ($($name:literal),* $(,)?) => {
-        [$(($name, include_str!(concat!("../../../../../tests/programs/project/", $name)))),*]
+        [$(($name, include_str!(concat!("../../../../tests/programs/project/", $name)))),*]
     };
 }
 

@@ -1,7 +1,7 @@
 //! Who takes the faults: the core with one kind of VMA lock, or the kernel.
 
 use super::{Beside, FaultError, Place, Work};
-use crate::bench::together::{Speed, together};
+use crate::together::{Speed, together};
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use vmarea::mm::{Layout, Limits};
 use vmarea::values::{Errno, FrameId, MmId, Platform, Policy};
 use vmarea::vma::lock::VmaLockKind;
 use vmarea::{HugePages, Space, System};
-use vmarea_host::touch::{Untouched, map_and_unmap};
+use vmarea_linux_sys::touch::{Untouched, map_and_unmap};
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000_0000;

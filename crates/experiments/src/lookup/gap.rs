@@ -2,8 +2,8 @@
 
 use super::fill::{Fill, PAGE, area};
 use super::{batch, fastest};
-use crate::bench::Ratio;
-use crate::bench::ratio::median;
+use crate::Ratio;
+use crate::ratio::median;
 use serde::Serialize;
 use std::hint::black_box;
 use vmarea::values::VmRange;

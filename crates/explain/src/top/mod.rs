@@ -2,19 +2,19 @@
 //!
 //! A look at one process costs its `stat` and its list of mappings, never a walk of its page
 //! tables. One whose size did not change is not listed again at once. What could be joined is
-//! *likely* at best: the kernel's own view is for [`crate::explain`], which looks at one process.
+//! *likely* at best: the kernel's own view is read by [`explain`](crate), which looks at one process.
 
 pub mod openmetrics;
 
-use crate::explain::boundary::boundaries;
-use crate::explain::subject::Seen;
+use crate::boundary::boundaries;
+use crate::subject::Seen;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 use vmarea::values::Policy;
-use vmarea_host::processes::{self, Stat};
-use vmarea_host::{maps, maps::MapName};
+use vmarea_process::processes::{self, Stat};
+use vmarea_process::{maps, maps::MapName};
 
 /// A process whose size stays the same is listed again after so long: its mappings may have been
 /// split or joined in place.

@@ -12,11 +12,11 @@ use program::{Case, Program, leash};
 use std::collections::BTreeMap;
 use std::process::Command;
 use vmarea::vma::merge::Refusal;
-use vmarea_host::view::KernelView;
-use vmarea_lab::explain::boundary::{Boundary, Certainty, Reason, boundaries};
-use vmarea_lab::explain::findings::Kind;
-use vmarea_lab::explain::subject::{AskKernel, AskResident, Source, Subject};
-use vmarea_lab::explain::{List, explain};
+use vmarea_explain::boundary::{Boundary, Certainty, Reason, boundaries};
+use vmarea_explain::findings::Kind;
+use vmarea_explain::subject::{AskKernel, AskResident, Source, Subject};
+use vmarea_explain::{List, explain};
+use vmarea_process::view::KernelView;
 
 /// Boundaries that each program makes; even, because close hooks come in pairs.
 const N: u64 = 12;

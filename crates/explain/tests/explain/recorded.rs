@@ -3,10 +3,10 @@
 use crate::program::Program;
 use std::ffi::OsString;
 use std::io::{self, Cursor};
-use vmarea_host::record::{self, CallStack, Options, Sink, Stacks};
-use vmarea_lab::explain::recorded::at_peak;
-use vmarea_lab::explain::stacks::StackTable;
-use vmarea_lab::explain::{List, Report, explain_recorded};
+use vmarea_explain::recorded::at_peak;
+use vmarea_explain::stacks::StackTable;
+use vmarea_explain::{List, Report, explain_recorded};
+use vmarea_recorder::{CallStack, Options, Sink, Stacks};
 use vmarea_trace::Writer;
 use vmarea_trace::event::{Event, Header};
 
@@ -48,7 +48,7 @@ fn explained(program: &Program, case: &str, n: u64) -> Report {
         ..Options::default()
     };
     let mut kept = Kept::default();
-    let outcome = record::record(&options, &mut kept, &mut |_| {}).unwrap();
+    let outcome = vmarea_recorder::record(&options, &mut kept, &mut |_| {}).unwrap();
     assert_eq!(outcome.status, 0, "{case}");
     let trace = kept.writer.unwrap().finish().unwrap();
     let (calls, named) = kept.stacks.into_parts();

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 
-use crate::sys::uffd;
+use crate::uffd;
 
 /// Calls before the first that is refused; below zero nothing is.
 static BEFORE: AtomicI64 = AtomicI64::new(-1);
@@ -19,20 +19,20 @@ static BY_HALF: AtomicU32 = AtomicU32::new(0);
 
 /// Which calls are refused, and how.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Refusals {
+pub struct Refusals {
     /// How many are made before.
-    pub(crate) before: i64,
+    pub before: i64,
     /// How many are refused.
-    pub(crate) times: u32,
+    pub times: u32,
     /// What they answer.
-    pub(crate) errno: i32,
+    pub errno: i32,
     /// Whether moves and swaps do half of their work before.
-    pub(crate) by_half: bool,
+    pub by_half: bool,
 }
 
 impl Refusals {
     /// From now on, until [`Refusals::end`].
-    pub(crate) fn begin(self) {
+    pub fn begin(self) {
         BEFORE.store(-1, SeqCst);
         TIMES.store(self.times, SeqCst);
         ERRNO.store(self.errno, SeqCst);
@@ -42,7 +42,7 @@ impl Refusals {
     }
 
     /// No more; how many there were.
-    pub(crate) fn end(self) -> u64 {
+    pub fn end(self) -> u64 {
         BEFORE.store(-1, SeqCst);
         REFUSED.load(SeqCst)
     }
@@ -65,7 +65,7 @@ fn is_refused() -> bool {
 ///
 /// # Safety
 /// As the call itself.
-pub(super) unsafe fn make(nr: i64, args: [u64; 6]) -> i64 {
+pub unsafe fn make(nr: i64, args: [u64; 6]) -> i64 {
     if !is_refused() {
         // SAFETY: the caller's.
         return unsafe { super::direct(nr, args) };

@@ -14,55 +14,64 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use super::raw_call;
 
 /// Processes at one time.
-pub(crate) const SLOTS: usize = 4;
+pub const SLOTS: usize = 4;
 /// Words of memory that a command may point to.
-pub(crate) const SCRATCH_WORDS: usize = 64;
+pub const SCRATCH_WORDS: usize = 64;
 
 /// Where the steps of a series lie in the scratch memory: one word for each argument.
-pub(crate) const STEPS: usize = 0;
+pub const STEPS: usize = 0;
 /// How many times a series goes.
-pub(crate) const TIMES: usize = 6;
+pub const TIMES: usize = 6;
 /// How many times it went.
-pub(crate) const WENT: usize = 7;
+pub const WENT: usize = 7;
 /// How long that took, in nanoseconds.
-pub(crate) const TOOK: usize = 8;
+pub const TOOK: usize = 8;
 /// Where the clock is read to, two words.
-pub(crate) const CLOCK: usize = 9;
+pub const CLOCK: usize = 9;
 
 /// The tester may write a command.
-pub(crate) const TESTER: u32 = 0;
+pub const TESTER: u32 = 0;
 /// The child has a command to do.
-pub(crate) const CHILD: u32 = 1;
+pub const CHILD: u32 = 1;
 
 /// What a child is to do.
-pub(crate) mod command {
-    pub(crate) const CALL: u32 = 1;
-    pub(crate) const READ: u32 = 2;
-    pub(crate) const WRITE: u32 = 3;
-    pub(crate) const FORK: u32 = 4;
+pub mod command {
+    /// One system call.
+    pub const CALL: u32 = 1;
+    /// A read of one word of memory.
+    pub const READ: u32 = 2;
+    /// A write of one word of memory.
+    pub const WRITE: u32 = 3;
+    /// A fork; the child serves the slot whose index is the first argument.
+    pub const FORK: u32 = 4;
     /// A call again and again, its arguments moving on by fixed steps.
-    pub(crate) const CALLS: u32 = 5;
+    pub const CALLS: u32 = 5;
     /// A write again and again, its address moving on.
-    pub(crate) const WRITES: u32 = 6;
+    pub const WRITES: u32 = 6;
 }
 
 /// The mailbox of one process.
 #[repr(C, align(1024))]
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub struct Slot {
     turn: AtomicU32,
-    pub(crate) command: AtomicU32,
-    pub(crate) number: AtomicU64,
-    pub(crate) args: [AtomicU64; 6],
-    pub(crate) result: AtomicI64,
+    /// One of the constants of [`command`].
+    pub command: AtomicU32,
+    /// Number of the system call.
+    pub number: AtomicU64,
+    /// Arguments of the call; of a read or a write, the address and the value.
+    pub args: [AtomicU64; 6],
+    /// What the command returned, `-errno` for a refused call.
+    pub result: AtomicI64,
     /// Signal and its code (`signal << 8 | code`), 0 for none.
-    pub(crate) signal: AtomicU64,
-    pub(crate) scratch: [AtomicU64; SCRATCH_WORDS],
+    pub signal: AtomicU64,
+    /// Memory for arguments that are passed by address.
+    pub scratch: [AtomicU64; SCRATCH_WORDS],
 }
 
 /// The shared mapping.
 #[derive(Debug)]
-pub(crate) struct Channel {
+pub struct Channel {
     slots: *mut [Slot; SLOTS],
 }
 
@@ -70,7 +79,11 @@ pub(crate) struct Channel {
 unsafe impl Send for Channel {}
 
 impl Channel {
-    pub(crate) fn new() -> io::Result<Channel> {
+    /// Maps a channel whose slots are all zero.
+    ///
+    /// # Errors
+    /// What `mmap` returns.
+    pub fn new() -> io::Result<Channel> {
         // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
         let at = unsafe {
             libc::mmap(
@@ -88,7 +101,8 @@ impl Channel {
         Ok(Channel { slots: at.cast() })
     }
 
-    pub(crate) fn slots(&self) -> &[Slot; SLOTS] {
+    /// The mailboxes, one for each process.
+    pub fn slots(&self) -> &[Slot; SLOTS] {
         // SAFETY: mapped until drop, page aligned, and zeros are valid atomics.
         unsafe { &*self.slots }
     }
@@ -103,18 +117,18 @@ impl Drop for Channel {
 
 impl Slot {
     /// Address of the scratch memory, the same on both sides.
-    pub(crate) fn scratch_address(&self) -> u64 {
+    pub fn scratch_address(&self) -> u64 {
         self.scratch.as_ptr() as u64
     }
 
     /// Marks the slot as busy without waking anybody: its process is not there yet.
-    pub(crate) fn expect_child(&self) {
+    pub fn expect_child(&self) {
         // ORDERING: Relaxed; the process that will answer is made after this by system calls.
         self.turn.store(CHILD, Ordering::Relaxed);
     }
 
     /// Gives the turn to the other side, with everything written before.
-    pub(crate) fn hand_over(&self, to: u32) {
+    pub fn hand_over(&self, to: u32) {
         // ORDERING: Release, pairs with the Acquire in `has_turn`.
         self.turn.store(to, Ordering::Release);
         let args = [
@@ -130,13 +144,13 @@ impl Slot {
     }
 
     /// True when it is the turn of `who`.
-    pub(crate) fn has_turn(&self, who: u32) -> bool {
+    pub fn has_turn(&self, who: u32) -> bool {
         // ORDERING: Acquire, pairs with the Release in `hand_over`.
         self.turn.load(Ordering::Acquire) == who
     }
 
     /// Sleeps until it is the turn of `who`, or until the time is over where one is given.
-    pub(crate) fn wait(&self, who: u32, timeout: Option<&libc::timespec>) -> bool {
+    pub fn wait(&self, who: u32, timeout: Option<&libc::timespec>) -> bool {
         let other = if who == TESTER { CHILD } else { TESTER };
         let timeout_at = timeout.map_or(0, |t| ptr::from_ref(t) as u64);
         while !self.has_turn(who) {

@@ -16,7 +16,7 @@ const CLONE_PARENT: u64 = 0x8000;
 ///
 /// # Errors
 /// Those of `fork(2)`.
-pub(crate) fn start(channel: &Channel, unneeded: &[(u64, u64)], heap: u64) -> io::Result<i32> {
+pub fn start(channel: &Channel, unneeded: &[(u64, u64)], heap: u64) -> io::Result<i32> {
     let slots = channel.slots();
     slots[0].expect_child();
     // On the stack: the list itself may lie in what it names.

@@ -5,11 +5,11 @@
 //! heap, no locks and no thread-local data of the program that it is a copy of, only its stack and
 //! plain system calls, so it may be forked from a program with many threads, and its address space
 //! holds nothing that moves by itself. What the children are told, and what it means, is decided
-//! in [`crate::oracle`].
+//! in [`vmarea_oracle`].
 
-pub(crate) mod channel;
-pub(crate) mod executor;
-pub(crate) mod touch;
+pub mod channel;
+pub mod executor;
+pub mod touch;
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -18,7 +18,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 ///
 /// # Safety
 /// As for the call itself.
-pub(crate) unsafe fn raw_call(number: u64, args: [u64; 6]) -> i64 {
+pub unsafe fn raw_call(number: u64, args: [u64; 6]) -> i64 {
     let result: i64;
     // SAFETY: the kernel's convention on x86-64: it changes rax, rcx and r11 only; what else the
     // call may do is the caller's promise.
@@ -40,8 +40,8 @@ pub(crate) unsafe fn raw_call(number: u64, args: [u64; 6]) -> i64 {
     result
 }
 
-/// See [`crate::oracle::memfd_secret`].
-pub(crate) fn memfd_secret() -> io::Result<OwnedFd> {
+/// See [`vmarea_oracle::memfd_secret`].
+pub fn memfd_secret() -> io::Result<OwnedFd> {
     // SAFETY: a new descriptor, of which nobody else knows.
     unsafe {
         let fd = libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC);
@@ -54,7 +54,7 @@ pub(crate) fn memfd_secret() -> io::Result<OwnedFd> {
 
 /// Copies memory of process `pid` from each of `pages` to the buffer, `len` bytes each. Gives the
 /// number of bytes that were copied before one could not be read.
-pub(crate) fn read_remote(pid: i32, pages: &[u64], len: usize, to: &mut [u8]) -> io::Result<usize> {
+pub fn read_remote(pid: i32, pages: &[u64], len: usize, to: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     for (pages, to) in pages.chunks(1024).zip(to.chunks_mut(1024 * len)) {
         let local = libc::iovec {

@@ -8,11 +8,11 @@ use super::raw_call;
 /// What an access gave.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Touched {
+pub struct Touched {
     /// What was read.
-    pub(crate) value: u64,
+    pub value: u64,
     /// `signal << 8 | code`, 0 for none.
-    pub(crate) signal: u64,
+    pub signal: u64,
 }
 
 std::arch::global_asm!(
@@ -59,7 +59,7 @@ const SA_RESTORER: u64 = 0x0400_0000;
 ///
 /// # Safety
 /// The process must be one that does nothing but `executor::run`.
-pub(crate) unsafe fn catch_signals() {
+pub unsafe fn catch_signals() {
     let action = KernelSigaction {
         handler: on_signal as *const () as u64,
         flags: SA_RESTORER | libc::SA_SIGINFO as u64 | libc::SA_NODEFER as u64,
@@ -94,7 +94,7 @@ extern "C" fn on_signal(signal: i32, info: *const libc::siginfo_t, context: *mut
 ///
 /// # Safety
 /// After [`catch_signals`].
-pub(crate) unsafe fn read(addr: u64) -> Touched {
+pub unsafe fn read(addr: u64) -> Touched {
     // SAFETY: a refused access ends in the handler, which the caller has installed.
     unsafe { vmarea_touch_read(addr) }
 }
@@ -103,7 +103,7 @@ pub(crate) unsafe fn read(addr: u64) -> Touched {
 ///
 /// # Safety
 /// After [`catch_signals`]; `addr` must lie in memory that nothing else uses.
-pub(crate) unsafe fn write(addr: u64, value: u64) -> Touched {
+pub unsafe fn write(addr: u64, value: u64) -> Touched {
     // SAFETY: as for `read`; what it overwrites is the caller's promise.
     unsafe { vmarea_touch_write(addr, value) }
 }

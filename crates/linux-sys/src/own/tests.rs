@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::Aside;
-use crate::sys::child::apart;
+use crate::child::apart;
 
 /// Uses up the mappings that a process may have; false where that cannot be done.
 fn use_up_mappings() -> bool {

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::{Memory, with_others_stopped};
-use crate::sys::calls::Arena;
-use crate::sys::child::apart;
-use crate::sys::own;
+use crate::calls::Arena;
+use crate::child::apart;
+use crate::own;
 
 /// Milliseconds that the child waits before it ties its end to ours.
 static HESITATION: AtomicU32 = AtomicU32::new(0);
 
-pub(super) fn hesitate() {
+pub fn hesitate() {
     // SAFETY: sleeps.
     unsafe { libc::usleep(HESITATION.load(Ordering::SeqCst) * 1_000) };
 }

@@ -10,7 +10,7 @@ use std::io;
 use vmarea_trace::event::Perms;
 
 use super::{MapName, Mapping, device};
-use crate::sys::procmap;
+use vmarea_linux_sys::procmap;
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]

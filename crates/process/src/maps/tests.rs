@@ -1,7 +1,7 @@
 //! Lists of real processes, and hostile text.
 
 use super::*;
-use crate::sys::child::Child;
+use vmarea_linux_sys::child::Child;
 
 fn one(text: &str) -> Result<Mapping, ParseError> {
     parse(text.as_bytes()).map(|mut list| list.pop().expect("no mapping"))

@@ -91,8 +91,8 @@ fn fill_status(info: &mut MmInfo, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::child::Child;
     use crate::view::{KernelView, View};
+    use vmarea_linux_sys::child::Child;
 
     #[test]
     fn a_task_whose_name_looks_like_fields() {

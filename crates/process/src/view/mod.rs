@@ -29,9 +29,9 @@ use std::io::{self, Read};
 use crate::rights::{self, Capability};
 use vmarea_trace::event::MmInfo;
 
-use crate::sys::btf::{Btf, BtfError};
 use program::{LISTED, Loaded, MM_WORDS, VMA_WORDS};
 use std::sync::{Mutex, PoisonError};
+use vmarea_linux_sys::btf::{Btf, BtfError};
 
 /// Where the kernel describes its types.
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
@@ -56,7 +56,7 @@ pub struct View {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MmFields {
     /// Address of the `mm_struct` in the kernel; the same number as in
-    /// [`crate::samples::Sample::LockTaken`].
+    /// `Sample::LockTaken` of the recorder.
     pub mm: u64,
     /// `mmap_base`, bytes: where top-down placement begins.
     pub mmap_base: Option<u64>,
@@ -334,11 +334,11 @@ impl KernelView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::child::{Child, Inside};
-    use crate::sys::inject;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
+    use vmarea_linux_sys::child::{Child, Inside};
+    use vmarea_linux_sys::inject;
 
     /// The view, or a word about why the test cannot run here.
     fn open() -> Option<KernelView> {
@@ -368,7 +368,10 @@ mod tests {
         let flag = Arc::default();
         signal_hook::flag::register(libc::SIGURG, flag).unwrap();
         let done = AtomicBool::new(false);
-        let (pid, tid) = (std::process::id() as i32, crate::sys::own::thread_id());
+        let (pid, tid) = (
+            std::process::id() as i32,
+            vmarea_linux_sys::own::thread_id(),
+        );
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::SeqCst) {

@@ -9,8 +9,8 @@
 //! looks for the one whose number stands in a map, and follows its list of VMAs (which kernels with
 //! a tree alone no longer have).
 
-use crate::sys::bpf::{Assembler, LoadError, Number, Program, Reg, Width};
-use crate::sys::btf::{Btf, Kind, TypeId};
+use vmarea_linux_sys::bpf::{Assembler, LoadError, Number, Program, Reg, Width};
+use vmarea_linux_sys::btf::{Btf, Kind, TypeId};
 
 use super::{MmFields, ViewError, ViewVma};
 

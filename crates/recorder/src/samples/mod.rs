@@ -31,11 +31,11 @@ use std::time::Duration;
 
 use vmarea_trace::event::{FaultSource, Nanos};
 
-use crate::rights::{self, Capability};
-use crate::sys::perf::{Begin, Event, What};
-use crate::sys::ring::Ring;
 use record::Decoder;
 use tracepoint::Tracepoints;
+use vmarea_linux_sys::perf::{Begin, Event, What};
+use vmarea_linux_sys::ring::Ring;
+use vmarea_process::rights::{self, Capability};
 
 /// How long a sample may be on its way from its time stamp into its ring.
 pub const SETTLE: Duration = Duration::from_millis(10);
@@ -79,7 +79,7 @@ pub enum Sample {
         pid: i32,
         /// Thread.
         tid: i32,
-        /// The kernel's address of the `mm_struct`, as in [`crate::view::MmFields::mm`].
+        /// The kernel's address of the `mm_struct`, as in [`vmarea_process::view::MmFields::mm`].
         mm: u64,
         /// For writing.
         write: bool,

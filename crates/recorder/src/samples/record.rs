@@ -3,7 +3,7 @@
 //! A record is a head of eight bytes (kind, mode, length) and a body whose fields were chosen when
 //! the event was opened. What the kernel says it dropped, and what we cannot read, is counted.
 
-use crate::sys::perf::{RECORD_LOST, RECORD_LOST_SAMPLES, RECORD_SAMPLE, RECORD_THROTTLE};
+use vmarea_linux_sys::perf::{RECORD_LOST, RECORD_LOST_SAMPLES, RECORD_SAMPLE, RECORD_THROTTLE};
 
 use super::tracepoint::{Misfit, is_kernel_address};
 use super::{Sample, Source};

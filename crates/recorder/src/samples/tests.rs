@@ -1,8 +1,8 @@
 //! Real children whose faults are known, seen through real rings.
 
 use super::*;
-use crate::sys::child::{Child, Inside};
-use crate::view::{KernelView, View};
+use vmarea_linux_sys::child::{Child, Inside};
+use vmarea_process::view::{KernelView, View};
 
 const PAGES: u64 = 5_000;
 

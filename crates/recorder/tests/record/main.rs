@@ -8,7 +8,7 @@ mod unseen;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use support::{compile, fresh, record_into, run, run_with};
-use vmarea_host::record::{Options, RecordError};
+use vmarea_recorder::{Options, RecordError};
 use vmarea_trace::event::{Access, Call, Event, FileRef, Inode, Origin, Reason, Snapshot, Touch};
 
 fn calls(events: &[Event], nr: i64) -> Vec<&Call> {
@@ -379,7 +379,7 @@ fn what_cannot_be_recorded_says_why() {
 /// A sink that is full after some events.
 struct Full(usize);
 
-impl vmarea_host::record::Sink for Full {
+impl vmarea_recorder::Sink for Full {
     fn event(&mut self, _: &Event) -> std::io::Result<()> {
         self.0 = self
             .0
@@ -400,7 +400,7 @@ fn a_full_disk_does_not_end_the_command() {
         command: ["sh", "-c", &script].map(Into::into).to_vec(),
         ..Options::default()
     };
-    let result = vmarea_host::record::record(&options, &mut Full(10), &mut |_| {});
+    let result = vmarea_recorder::record(&options, &mut Full(10), &mut |_| {});
     assert!(matches!(result, Err(RecordError::Sink(_))), "{result:?}");
     assert_eq!(std::fs::read_to_string(witness).unwrap(), "done\n");
 }

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use vmarea_host::record::{Options, Outcome, RecordError, record};
+use vmarea_recorder::{Options, Outcome, RecordError, record};
 use vmarea_trace::event::Event;
 
 /// A recording and the output of the command.

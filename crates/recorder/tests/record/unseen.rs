@@ -4,7 +4,7 @@
 use super::support::{compile, record_into, run};
 use super::{calls, said, stream};
 use std::process::Command;
-use vmarea_host::record::Options;
+use vmarea_recorder::Options;
 
 /// What a program says without a recorder.
 fn natively(program: &str, arguments: &[&str]) -> String {

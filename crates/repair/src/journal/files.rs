@@ -27,7 +27,7 @@ fn user() -> u32 {
 
 /// A folder of journals, opened.
 #[derive(Debug)]
-pub(in crate::repair) struct Folder {
+pub(crate) struct Folder {
     fd: OwnedFd,
     path: PathBuf,
     /// Whose it is, and whose files in it count.
@@ -44,7 +44,7 @@ impl Folder {
     ///
     /// # Errors
     /// `PermissionDenied` where it is somebody else's, a link, or open to others; those of `open`.
-    pub(in crate::repair) fn open(path: &Path, others: &[u32]) -> io::Result<Option<Folder>> {
+    pub(crate) fn open(path: &Path, others: &[u32]) -> io::Result<Option<Folder>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = match rustix::fs::open(path, flags, Mode::empty()) {
             Err(rustix::io::Errno::NOENT) => return Ok(None),
@@ -72,7 +72,7 @@ impl Folder {
     ///
     /// # Errors
     /// As [`Folder::open`], and those of making it.
-    pub(in crate::repair) fn make(path: &Path) -> io::Result<Folder> {
+    pub(crate) fn make(path: &Path) -> io::Result<Folder> {
         match fs::DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
@@ -82,7 +82,7 @@ impl Folder {
     }
 
     /// Whose it is.
-    pub(in crate::repair) fn owner(&self) -> u32 {
+    pub(crate) fn owner(&self) -> u32 {
         self.owner
     }
 

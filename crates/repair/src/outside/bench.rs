@@ -6,12 +6,12 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use vmarea::values::{VmFlags, VmRange};
 
 use super::tools::{make_tools, take_out};
-use crate::maps;
-use crate::repair::hold::Target;
-use crate::repair::journal::{Journal, Tools};
-use crate::repair::look;
-use crate::repair::plan::{PAGE, Piece};
-use crate::repair::{Way, can_repair_itself};
+use crate::hold::Target;
+use crate::journal::{Journal, Tools};
+use crate::look;
+use crate::plan::{PAGE, Piece};
+use crate::{Way, can_repair_itself};
+use vmarea_process::maps;
 
 pub(super) const PARTS: u64 = 6;
 /// Mappings of two pages that could be one: the second page of each third is empty. For each line it makes

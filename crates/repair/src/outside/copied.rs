@@ -25,14 +25,14 @@ use super::home::{Next, Progress, bring_home};
 use super::pages::{self, Filled, Pages, reads_as_zeros};
 use super::stopped::Done;
 use super::tools::MOST_CALLS;
-use crate::repair::journal::Tools;
-use crate::repair::lent::Injector;
-use crate::repair::look;
-use crate::repair::piece::{self, Room, Watch, What};
-use crate::repair::plan::Piece;
-use crate::repair::{Reason, RepairError};
-use crate::sys::calls::Call;
-use crate::sys::uffd;
+use crate::journal::Tools;
+use crate::lent::Injector;
+use crate::look;
+use crate::piece::{self, Room, Watch, What};
+use crate::plan::Piece;
+use crate::{Reason, RepairError};
+use vmarea_linux_sys::calls::Call;
+use vmarea_linux_sys::uffd;
 
 /// Copies a piece, in which `copies` pages may be shared ones.
 pub(super) fn copy_piece(

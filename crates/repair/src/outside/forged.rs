@@ -8,12 +8,12 @@ use vmarea::values::VmRange;
 use super::bench::{Bench, may_repair};
 use super::session::finish_guard;
 use super::{other, trust};
-use crate::maps;
-use crate::repair::Way;
-use crate::repair::journal::{State, Tools};
-use crate::repair::lent::Injector;
-use crate::repair::plan::PAGE;
-use crate::sys::calls::Call;
+use crate::Way;
+use crate::journal::{State, Tools};
+use crate::lent::Injector;
+use crate::plan::PAGE;
+use vmarea_linux_sys::calls::Call;
+use vmarea_process::maps;
 
 /// What a journal says, changed by somebody who means us harm.
 #[test]

@@ -27,15 +27,15 @@ use vmarea_trace::event::Perms;
 
 use super::pages::Pages;
 use super::tools::MOST_CALLS;
-use crate::maps::{self, Mapping};
-use crate::repair::journal::Tools;
-use crate::repair::lent::Injector;
-use crate::repair::look;
-use crate::repair::piece::{self, Room, Watch, What};
-use crate::repair::plan::PAGE;
-use crate::repair::{RepairError, Way};
-use crate::sys::calls::Call;
-use crate::sys::uffd;
+use crate::journal::Tools;
+use crate::lent::Injector;
+use crate::look;
+use crate::piece::{self, Room, Watch, What};
+use crate::plan::PAGE;
+use crate::{RepairError, Way};
+use vmarea_linux_sys::calls::Call;
+use vmarea_linux_sys::uffd;
+use vmarea_process::maps::{self, Mapping};
 
 /// How pages are brought home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

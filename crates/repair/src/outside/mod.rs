@@ -30,9 +30,9 @@ use super::look;
 use super::other::{self, Fix, Fixed, Steps};
 use super::plan::{self, Knowledge, Run};
 use super::{Options, Reason, RepairError, Report, Way};
-use crate::maps;
-use crate::sys::uffd::{self, Uffd};
-use crate::view::{KernelView, View};
+use vmarea_linux_sys::uffd::{self, Uffd};
+use vmarea_process::maps;
+use vmarea_process::view::{KernelView, View};
 
 use home::bring_home;
 use pages::Pages;

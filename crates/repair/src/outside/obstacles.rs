@@ -11,8 +11,8 @@ use std::path::Path;
 use vmarea::values::VmRange;
 
 use super::pages::{Filled, Pages, reads_as_zeros};
-use crate::repair::plan::{PAGE, Run};
-use crate::repair::{Kept, Reason};
+use crate::plan::{PAGE, Run};
+use crate::{Kept, Reason};
 
 /// Memory that a process has registered with its `io_uring`s.
 pub(super) fn registered(pid: i32) -> Vec<VmRange> {

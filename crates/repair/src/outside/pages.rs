@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt;
 
 use vmarea::values::VmRange;
 
-use crate::repair::RepairError;
-use crate::repair::plan::PAGE;
+use crate::RepairError;
+use crate::plan::PAGE;
 
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;

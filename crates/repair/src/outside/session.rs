@@ -16,16 +16,16 @@ use super::pages::Pages;
 use super::stopped::{Done, is_as_planned, run_piece};
 use super::tools::{MOST_CALLS, clear_up, make_tools};
 use super::{Outside, journal_failed};
-use crate::maps::{self, Query};
-use crate::repair::hold::Target;
-use crate::repair::journal::{Journal, Tools};
-use crate::repair::lent::{Held, Injector};
-use crate::repair::look;
-use crate::repair::other::{self, Fix, Fixed, Step};
-use crate::repair::pace::Pace;
-use crate::repair::piece::Room;
-use crate::repair::plan::{Limits, Piece, Run};
-use crate::repair::{Options, Reason, RepairError, Report, Way, within};
+use crate::hold::Target;
+use crate::journal::{Journal, Tools};
+use crate::lent::{Held, Injector};
+use crate::look;
+use crate::other::{self, Fix, Fixed, Step};
+use crate::pace::Pace;
+use crate::piece::Room;
+use crate::plan::{Limits, Piece, Run};
+use crate::{Options, Reason, RepairError, Report, Way, within};
+use vmarea_process::maps::{self, Query};
 
 /// Repairs between the first stop and the last.
 pub(super) struct Session<'a> {

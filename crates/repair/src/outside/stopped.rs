@@ -8,13 +8,13 @@ use vmarea::values::{VmFlags, VmRange};
 use super::home::{Next, Progress, bring_home};
 use super::pages::{Filled, Pages};
 use super::tools::MOST_CALLS;
-use crate::maps::{self, Mapping, Query};
-use crate::repair::journal::Tools;
-use crate::repair::lent::Injector;
-use crate::repair::piece::{self, Room, Watch, What};
-use crate::repair::plan::{PAGE, Piece};
-use crate::repair::{Reason, RepairError};
-use crate::sys::calls::Call;
+use crate::journal::Tools;
+use crate::lent::Injector;
+use crate::piece::{self, Room, Watch, What};
+use crate::plan::{PAGE, Piece};
+use crate::{Reason, RepairError};
+use vmarea_linux_sys::calls::Call;
+use vmarea_process::maps::{self, Mapping, Query};
 
 /// What came of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -12,11 +12,11 @@ use super::copied::copy_piece;
 use super::home::bring_home;
 use super::stopped::{Done, run_piece};
 use super::tools::{make_tools, take_out};
-use crate::repair::journal::Tools;
-use crate::repair::lent::Injector;
-use crate::repair::plan::PAGE;
-use crate::repair::{RepairError, Way};
-use crate::sys::calls::Call;
+use crate::journal::Tools;
+use crate::lent::Injector;
+use crate::plan::PAGE;
+use crate::{RepairError, Way};
+use vmarea_linux_sys::calls::Call;
 
 const REFUSALS: [i32; 6] = [
     libc::EBUSY,

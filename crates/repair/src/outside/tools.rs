@@ -7,14 +7,14 @@ use vmarea::values::VmRange;
 
 use super::journal_failed;
 use super::session::hold_patiently;
-use crate::repair::hold::Target;
-use crate::repair::journal::{Journal, Tools};
-use crate::repair::lent::Injector;
-use crate::repair::piece::Room;
-use crate::repair::plan::PAGE;
-use crate::repair::{RepairError, Way};
-use crate::sys::calls::{Call, ENTRY_BYTES};
-use crate::sys::uffd;
+use crate::hold::Target;
+use crate::journal::{Journal, Tools};
+use crate::lent::Injector;
+use crate::piece::Room;
+use crate::plan::PAGE;
+use crate::{RepairError, Way};
+use vmarea_linux_sys::calls::{Call, ENTRY_BYTES};
+use vmarea_linux_sys::uffd;
 
 /// Calls that the table in the process holds.
 pub(super) const MOST_CALLS: usize = 1_200;

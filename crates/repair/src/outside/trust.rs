@@ -16,12 +16,12 @@ use std::path::Path;
 use vmarea::values::VmRange;
 
 use super::tools::{MOST_BYTES, TABLE_BYTES};
-use crate::maps::{self, MapName, Mapping};
-use crate::repair::MOST_GUARD_PAGES;
-use crate::repair::journal::{State, Tools};
-use crate::repair::look;
-use crate::repair::piece::Room;
-use crate::repair::plan::PAGE;
+use crate::MOST_GUARD_PAGES;
+use crate::journal::{State, Tools};
+use crate::look;
+use crate::piece::Room;
+use crate::plan::PAGE;
+use vmarea_process::maps::{self, MapName, Mapping};
 
 /// Why a journal is not followed.
 type Doubt = String;

@@ -11,12 +11,12 @@
 
 use vmarea::values::VmRange;
 
-use crate::repair::piece::{What, unshare};
-use crate::repair::plan::PAGE;
-use crate::repair::watch::Shared;
-use crate::sys::calls::{self, Call};
-use crate::sys::own;
-use crate::sys::uffd;
+use crate::piece::{What, unshare};
+use crate::plan::PAGE;
+use crate::watch::Shared;
+use vmarea_linux_sys::calls::{self, Call};
+use vmarea_linux_sys::own;
+use vmarea_linux_sys::uffd;
 
 /// How often a call is made again that the kernel put off, before something else is tried: for minutes,
 /// as a fork of a large process takes seconds.

@@ -31,13 +31,13 @@ use super::piece::{self, Room, Watch};
 use super::plan::{self, Knowledge, Limits, PAGE, Piece, Run};
 use super::watch::Watcher;
 use super::{Hidden, Options, Owner, Reason, RepairError, Report, Way};
-use crate::maps;
-use crate::sys::calls::{Arena, Call};
-use crate::sys::own::{self, NoSignals};
-use crate::sys::procmap;
-use crate::sys::sidecar;
-use crate::sys::uffd::{self, Uffd};
-use crate::view::KernelView;
+use vmarea_linux_sys::calls::{Arena, Call};
+use vmarea_linux_sys::own::{self, NoSignals};
+use vmarea_linux_sys::procmap;
+use vmarea_linux_sys::sidecar;
+use vmarea_linux_sys::uffd::{self, Uffd};
+use vmarea_process::maps;
+use vmarea_process::view::KernelView;
 
 use work::{End, Work};
 

@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Merger, can_repair_itself};
-use crate::repair::{Hidden, Options, Owner};
-use crate::sys::calls::refusals::Refusals;
-use crate::sys::child;
-use crate::sys::pieces::Pieces;
+use crate::{Hidden, Options, Owner};
+use vmarea_linux_sys::calls::refusals::Refusals;
+use vmarea_linux_sys::child;
+use vmarea_linux_sys::pieces::Pieces;
 
 const PAGES: u64 = 14;
 /// What the kernel answers that has no time or no memory now.

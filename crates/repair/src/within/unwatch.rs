@@ -4,9 +4,9 @@
 //! cannot be watched at all; the kernel then refuses to cease for the whole range at once. So each
 //! mapping is looked at by itself. Nothing is used but the stack.
 
-use crate::sys::calls;
-use crate::sys::procmap;
-use crate::sys::uffd;
+use vmarea_linux_sys::calls;
+use vmarea_linux_sys::procmap;
+use vmarea_linux_sys::uffd;
 
 /// The descriptors, and an empty page to ask with.
 #[derive(Clone, Copy, Debug)]

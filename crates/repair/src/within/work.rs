@@ -10,17 +10,17 @@ use vmarea::values::{VmFlags, VmRange};
 
 use super::home::{PATIENCE, bring_all, insist, move_run, next_step};
 use super::unwatch::Watched;
-use crate::repair::Reason;
-use crate::repair::gate;
-use crate::repair::piece::{self, Room, Watch, What};
-use crate::repair::plan::PAGE;
-use crate::repair::turns::Held;
-use crate::repair::watch::Shared;
-use crate::sys::calls::{self, Arena, Call};
-use crate::sys::own;
-use crate::sys::procmap;
-use crate::sys::sidecar;
-use crate::sys::uffd;
+use crate::Reason;
+use crate::gate;
+use crate::piece::{self, Room, Watch, What};
+use crate::plan::PAGE;
+use crate::turns::Held;
+use crate::watch::Shared;
+use vmarea_linux_sys::calls::{self, Arena, Call};
+use vmarea_linux_sys::own;
+use vmarea_linux_sys::procmap;
+use vmarea_linux_sys::sidecar;
+use vmarea_linux_sys::uffd;
 
 const EXCLUSIVE: u64 = 1 << 56;
 /// Present, swapped (as guards were shown first), a guard.

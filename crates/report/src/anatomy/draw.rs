@@ -4,8 +4,8 @@
 //! part is high enough for the addresses that are known in it.
 
 use super::{Anatomy, Kind, Part};
-use crate::explain::rows::printable;
-use crate::show::svg::{Letters, Rect, Svg};
+use crate::svg::{Letters, Rect, Svg};
+use vmarea_explain::rows::printable;
 
 const LEFT: f64 = 140.0;
 const WIDTH: f64 = 640.0;

@@ -23,13 +23,13 @@ pub mod elf;
 mod text;
 
 use super::process::Process;
-use crate::explain::subject::Seen;
 use elf::{Image, Symbol};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use vmarea::values::VmFlags;
-use vmarea_host::maps::{MapName, Mapping};
+use vmarea_explain::subject::Seen;
+use vmarea_process::maps::{MapName, Mapping};
 
 /// Mappings of files and memory that keep a part of their own where there are too many.
 const LARGEST: usize = 24;
@@ -237,7 +237,7 @@ fn parts(process: &Process, program: Option<&Program>) -> Vec<Part> {
             size: mapping.end - mapping.start,
             mappings: 1,
             name: mapping.name.text(),
-            perms: [crate::explain::detail::letters(mapping.perms)].into(),
+            perms: [vmarea_explain::detail::letters(mapping.perms)].into(),
             marks: Vec::new(),
         };
         match parts.last_mut() {

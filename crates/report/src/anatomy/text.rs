@@ -1,8 +1,8 @@
 //! The address space as text, from high addresses to low ones.
 
 use super::{Anatomy, Kind, Part};
-use crate::explain::rows::printable;
 use std::io::{self, Write};
+use vmarea_explain::rows::printable;
 
 /// Characters of what a part is, before its size.
 const WORDS: usize = 52;

@@ -23,8 +23,8 @@ use vmarea::values::call_flags::{MapFlags, map_type, prot};
 use vmarea::values::{Errno, MmId, PAGE_SHIFT, PAGE_SIZE, Policy, VmFlags, VmRange};
 use vmarea::vma::VmaView;
 use vmarea::{Space, System};
-use vmarea_host::oracle::{Access, Oracle, OracleError};
-use vmarea_host::view::{KernelView, View, ViewError};
+use vmarea_oracle::{Access, Oracle, OracleError};
+use vmarea_process::view::{KernelView, View, ViewError};
 use vmarea_trace::sysno;
 
 const NAMES: [&str; 3] = ["parent", "child", "grandchild"];

@@ -6,8 +6,8 @@
 //! needs Graphviz.
 
 use super::{AnonVma, Av, Graph, Links, Vma};
-use crate::explain::rows::printable;
 use std::io::{self, Write};
+use vmarea_explain::rows::printable;
 
 impl Graph {
     /// Writes the graph as a `digraph`.

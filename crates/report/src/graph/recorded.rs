@@ -6,12 +6,12 @@
 
 use super::Graph;
 use super::core::{self, Member};
-use crate::replay::{Error, Options, Replayer};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use vmarea::mm::Layout;
 use vmarea::values::{VmFlags, VmRange};
 use vmarea::vma::VmaView;
+use vmarea_replay::{Error, Options, Replayer};
 use vmarea_trace::event::{Event, FaultSource, Header, InodeId, MmId, Origin, Tid};
 
 /// Which moment of a recording.

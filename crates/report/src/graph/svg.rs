@@ -14,7 +14,7 @@
 //! one process never cross; buses lie below all VMAs of their band. So no label can be crossed.
 
 use super::{AnonVma, Av, Graph, LeftOut, Links, Vma, counted};
-use crate::show::svg::{Letters, Rect, Svg};
+use crate::svg::{Letters, Rect, Svg};
 use std::collections::BTreeMap;
 
 const MARGIN: f64 = 16.0;

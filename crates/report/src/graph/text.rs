@@ -9,10 +9,10 @@
 //! ```
 
 use super::{AnonVma, Av, Graph, Links, Vma, counted};
-use crate::explain::rows::printable;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use vmarea_explain::rows::printable;
 
 /// What stands at a crossing.
 const OWN: &str = "●";

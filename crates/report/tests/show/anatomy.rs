@@ -3,10 +3,10 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vmarea_lab::explain::subject::{AskKernel, AskResident, SubjectError};
-use vmarea_lab::show::anatomy::{Anatomy, Fold, Kind, Part};
-use vmarea_lab::show::maps::Maps;
-use vmarea_lab::show::process::Process;
+use vmarea_explain::subject::{AskKernel, AskResident, SubjectError};
+use vmarea_report::anatomy::{Anatomy, Fold, Kind, Part};
+use vmarea_report::maps::Maps;
+use vmarea_report::process::Process;
 
 static INITIALISED: AtomicU64 = AtomicU64::new(7);
 static UNINITIALISED: [AtomicU64; 4096] = [const { AtomicU64::new(0) }; 4096];

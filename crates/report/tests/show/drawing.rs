@@ -1,10 +1,10 @@
 //! Drawings in which every label can be read: none lies on another, and none leaves the page.
 
 use crate::graph::demo;
-use vmarea_lab::explain::subject::{AskKernel, AskResident};
-use vmarea_lab::show::anatomy::{Anatomy, Fold};
-use vmarea_lab::show::graph::{Extent, Graph, LeftOut, Unattached, Vma, svg};
-use vmarea_lab::show::process::Process;
+use vmarea_explain::subject::{AskKernel, AskResident};
+use vmarea_report::anatomy::{Anatomy, Fold};
+use vmarea_report::graph::{Extent, Graph, LeftOut, Unattached, Vma, svg};
+use vmarea_report::process::Process;
 
 /// Width of a letter as a part of its height, as the drawings count.
 const LETTER: f64 = 0.602;

@@ -1,11 +1,11 @@
 //! The graph of the demonstration, and when two graphs are the same.
 
 use vmarea::values::Policy;
-use vmarea_host::view::{KernelView, ViewError};
-use vmarea_lab::show::graph::demo::{in_core, in_kernel};
-use vmarea_lab::show::graph::isomorphism::compare;
-use vmarea_lab::show::graph::kernel::{self, Seen};
-use vmarea_lab::show::graph::{Av, Extent, Graph, Links, Unattached};
+use vmarea_process::view::{KernelView, ViewError};
+use vmarea_report::graph::demo::{in_core, in_kernel};
+use vmarea_report::graph::isomorphism::compare;
+use vmarea_report::graph::kernel::{self, Seen};
+use vmarea_report::graph::{Av, Extent, Graph, Links, Unattached};
 
 pub fn demo() -> Graph {
     in_core(Policy::LINUX).expect("the core does every step")

@@ -1,7 +1,7 @@
 //! Moments of a recording, and what is there at each.
 
-use vmarea_lab::show::graph::recorded::{Moment, Recorded, Survey};
-use vmarea_lab::show::process::{self, Choice, Finder};
+use vmarea_report::graph::recorded::{Moment, Recorded, Survey};
+use vmarea_report::process::{self, Choice, Finder};
 use vmarea_trace::event::{
     Access, Event, Fault, Header, MmId, MmStart, Order, Origin, Perms, Reason, SnapKind, SnapVma,
     Snapshot, Tid,

@@ -7,7 +7,7 @@ use crate::outputs::JsonArg;
 use crate::table::ruled;
 use clap::Args;
 use std::io::Write;
-use vmarea_lab::bench::brk::{Report, Setup, run};
+use vmarea_experiments::brk::{Report, Setup, run};
 
 /// Processes of one family raise their break, one alone and two at once.
 ///

@@ -14,8 +14,8 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
-use vmarea_host::record::Stacks;
-use vmarea_lab::bench::cache::{self, Text, Workloads};
+use vmarea_experiments::cache::{self, Text, Workloads};
+use vmarea_recorder::Stacks;
 use vmarea_trace::Reader;
 
 /// Measure lookup caches on recorded programs: hit rates, and what a lookup costs.

@@ -7,7 +7,7 @@ use crate::outputs::JsonArg;
 use crate::table::ruled;
 use clap::Args;
 use std::io::Write;
-use vmarea_lab::bench::calls::{self, Report, Row};
+use vmarea_experiments::calls::{self, Report, Row};
 
 /// Measure mmap, munmap, mprotect, mremap and fork, in the core and in the running kernel.
 ///

@@ -7,7 +7,7 @@ use crate::outputs::JsonArg;
 use crate::table::ruled;
 use clap::Args;
 use std::io::Write;
-use vmarea_lab::bench::fault::{Report, Setup, run};
+use vmarea_experiments::fault::{Report, Setup, run};
 
 /// Threads touch pages, in a VMA each, in one VMA, and while another thread maps and unmaps.
 ///

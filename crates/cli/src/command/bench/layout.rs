@@ -7,7 +7,7 @@ use crate::outputs::JsonArg;
 use crate::table::ruled;
 use clap::Args;
 use std::io::Write;
-use vmarea_lab::bench::layout::{Report, Row, run};
+use vmarea_experiments::layout::{Report, Row, run};
 
 /// Size, holes and cache lines of a VMA under each kind of lock, and all bytes that it costs.
 ///

@@ -7,7 +7,7 @@ use crate::outputs::JsonArg;
 use crate::table::ruled;
 use clap::Args;
 use std::io::Write;
-use vmarea_lab::bench::lookup::{self, Gaps, Section};
+use vmarea_experiments::lookup::{self, Gaps, Section};
 
 /// Measure the index beside BTreeMap and two crates that hold ranges.
 ///

@@ -13,8 +13,8 @@ use crate::exit::Result;
 use clap::Subcommand;
 use serde::Serialize;
 use std::io::{self, Write};
-use vmarea_lab::bench::Ratio;
-use vmarea_lab::bench::together::Ratios;
+use vmarea_experiments::Ratio;
+use vmarea_experiments::together::Ratios;
 
 /// Measure the core, and the running kernel beside it
 #[derive(Debug, Subcommand)]

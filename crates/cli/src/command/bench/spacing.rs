@@ -8,7 +8,7 @@ use crate::table::ruled;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::io::Write;
-use vmarea_lab::bench::spacing::{AnonVmas, Report, Row, Setup, SpacingError, run};
+use vmarea_experiments::spacing::{AnonVmas, Report, Row, Setup, SpacingError, run};
 
 /// Move mappings together that have spaces between them, and count what merges.
 ///

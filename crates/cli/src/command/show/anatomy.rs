@@ -5,8 +5,8 @@ use crate::console::Console;
 use crate::exit::{Exit, Result};
 use crate::outputs::{JsonArg, Output, Outputs, Target};
 use clap::Args;
-use vmarea_lab::explain::subject::AskResident;
-use vmarea_lab::show::anatomy::{self, Fold};
+use vmarea_explain::subject::AskResident;
+use vmarea_report::anatomy::{self, Fold};
 
 /// Draw where the parts of a process lie: binary image, variables, heap, mappings, stack.
 ///

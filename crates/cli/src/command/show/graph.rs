@@ -12,12 +12,12 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use vmarea::values::{Policy, VmFlags};
-use vmarea_host::view::{KernelView, ViewError};
-use vmarea_lab::explain::subject::{AskKernel, AskResident, Seen, Subject};
-use vmarea_lab::show::graph::demo::{Demo, DemoError};
-use vmarea_lab::show::graph::isomorphism::Verdict;
-use vmarea_lab::show::graph::recorded::{Moment, Recorded, Survey};
-use vmarea_lab::show::graph::{Extent, Graph as Shown, LeftOut, Unattached, kernel, svg};
+use vmarea_explain::subject::{AskKernel, AskResident, Seen, Subject};
+use vmarea_process::view::{KernelView, ViewError};
+use vmarea_report::graph::demo::{Demo, DemoError};
+use vmarea_report::graph::isomorphism::Verdict;
+use vmarea_report::graph::recorded::{Moment, Recorded, Survey};
+use vmarea_report::graph::{Extent, Graph as Shown, LeftOut, Unattached, kernel, svg};
 
 /// Columns and rows of a drawing, if nobody asks for others.
 const DRAWN_PROCESSES: usize = 8;

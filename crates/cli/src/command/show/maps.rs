@@ -5,8 +5,8 @@ use crate::console::Console;
 use crate::exit::{Exit, Result};
 use crate::outputs::JsonArg;
 use clap::Args;
-use vmarea_lab::explain::subject::AskResident;
-use vmarea_lab::show::maps;
+use vmarea_explain::subject::AskResident;
+use vmarea_report::maps;
 
 /// List the mappings of a process, with what only the kernel knows of them.
 ///

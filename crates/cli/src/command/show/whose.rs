@@ -12,8 +12,8 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use vmarea_lab::explain::subject::{AskKernel, AskResident};
-use vmarea_lab::show::process::{Choice, Finder, Moment, Process};
+use vmarea_explain::subject::{AskKernel, AskResident};
+use vmarea_report::process::{Choice, Finder, Moment, Process};
 use vmarea_trace::event::{Event, Header, MmId};
 use vmarea_trace::{Error as TraceError, Reader};
 

@@ -1,15 +1,16 @@
-//! A real kernel that answers: processes that do memory calls and accesses on command.
+//! Child processes that make real system calls and memory accesses on command.
 //!
-//! An [`Oracle`] is a small family of up to [`PROCESSES`] processes, each in an address space of
-//! its own, which do what they are told and report the result, the error or the signal. They begin
-//! as copies of this process, stripped of its heap. Deliberately absent: which calls are worth
-//! making, and what their results should be.
+//! An [`Oracle`] is a group of up to [`PROCESSES`] processes, each with its own address space. They
+//! carry out commands and report the result, the error or the signal, so that tests and experiments
+//! can compare the core with the running kernel. They start as copies of this process without its
+//! heap. Which calls are worth making, and what they should return, is decided by the caller.
 //!
 //! # Picture
 //! ```text
 //! tester ──slot 0──▶ process 0 ──fork──┐
 //!        ──slot 1──▶ process 1 ◀───────┘   all of them children of the tester
 //! ```
+#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::io;
@@ -21,9 +22,9 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::maps::MapName;
-use crate::sys::oracle::channel::{self, CHILD, Channel, Slot, TESTER, command};
-use crate::sys::oracle::{executor, read_remote};
+use vmarea_linux_sys::oracle::channel::{self, CHILD, Channel, Slot, TESTER, command};
+use vmarea_linux_sys::oracle::{executor, read_remote};
+use vmarea_process::maps::MapName;
 
 /// Processes at one time.
 pub const PROCESSES: usize = channel::SLOTS;
@@ -110,7 +111,7 @@ pub enum OracleError {
 /// # Errors
 /// `ENOSYS` where the kernel has none, or does not allow it.
 pub fn memfd_secret() -> io::Result<OwnedFd> {
-    crate::sys::oracle::memfd_secret()
+    vmarea_linux_sys::oracle::memfd_secret()
 }
 
 /// A family of processes that obey.
@@ -359,7 +360,7 @@ fn end(pid: Pid) {
 fn unneeded() -> io::Result<(Vec<(u64, u64)>, u64)> {
     let text = std::fs::read("/proc/self/maps")?;
     let here = &raw const text as u64;
-    let maps = crate::maps::parse(&text)
+    let maps = vmarea_process::maps::parse(&text)
         .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
     let heap = maps.iter().find(|m| m.name == MapName::Heap);
     let large = maps.iter().filter(|m| {

@@ -7,9 +7,9 @@ use super::model::Model;
 use super::op::Step;
 use super::outcome::Outcome;
 use super::sequence::Pair;
-use vmarea_oracle::OracleError;
 use serde::{Deserialize, Serialize};
 use vmarea::values::Policy;
+use vmarea_oracle::OracleError;
 
 /// A sequence with Linux's answers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

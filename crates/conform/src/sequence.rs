@@ -8,10 +8,10 @@ use super::model::{Look, Model};
 use super::op::{Op, Step};
 use super::outcome::Outcome;
 use super::state::{Pairings, SpaceState, compare};
-use vmarea_oracle::PROCESSES;
 use serde::Serialize;
 use std::fmt;
 use vmarea::values::{PAGE_SHIFT, PAGE_SIZE};
+use vmarea_oracle::PROCESSES;
 use vmarea_trace::sysno;
 
 /// More pages than this are not all compared after each step.

@@ -15,9 +15,9 @@ use super::arena::{self, DEEP, DEEP_PAGES, HEAP, HEAP_END, HUGE, HUGE_SLOTS, PAG
 use super::model::{Mapped, Model};
 use super::op::{Call, Op, Step};
 use super::rng::Rng;
-use vmarea_oracle::PROCESSES;
 use theme::Theme;
 use vmarea::values::{PAGE_SIZE, PMD_SIZE};
+use vmarea_oracle::PROCESSES;
 
 const PROT_READ: u64 = 1;
 const PROT_WRITE: u64 = 2;

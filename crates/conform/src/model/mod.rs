@@ -9,7 +9,6 @@ use super::fill;
 use super::op::{Op, Places, Step};
 use super::outcome::Outcome;
 use super::state::{SpaceState, VmaState};
-use vmarea_oracle::PROCESSES;
 use vmarea::System;
 use vmarea::fault::Faulted;
 use vmarea::mm::Limits;
@@ -19,6 +18,7 @@ use vmarea::values::{
     Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE, PkeyRights, Policy, VmFlags, VmRange,
 };
 use vmarea::vma::VmaView;
+use vmarea_oracle::PROCESSES;
 use vmarea_process::view::View;
 
 /// Numbers of files that nobody has opened: hugetlb files of `MAP_HUGETLB`, attached segments.

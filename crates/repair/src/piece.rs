@@ -133,7 +133,7 @@ pub(super) fn make(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call
     let (temporary, fresh) = (room.temporary(piece.range), room.fresh(piece.range));
     let len = piece.range.len_bytes();
     calls.push(map(fresh, piece.flags));
-    calls.extend(advices(piece.flags).map(|advice| advise(fresh, advice)));
+    calls.extend(advice_of(piece.flags).map(|advice| advise(fresh, advice)));
     let register = |fd, start, len| uffd::register(What::Watch as u64, fd, start, len);
     // A child of a fork does not get it, so that the pages in it stay this process's own.
     let apart = |range| {
@@ -275,8 +275,8 @@ pub(super) fn drop_pages(range: VmRange) -> Call {
     advise(range, libc::MADV_DONTNEED)
 }
 
-/// The advices that give a fresh mapping its flags.
-fn advices(flags: VmFlags) -> impl Iterator<Item = i32> {
+/// The `madvise` values that give a fresh mapping its flags.
+fn advice_of(flags: VmFlags) -> impl Iterator<Item = i32> {
     [
         (VmFlags::HUGEPAGE, libc::MADV_HUGEPAGE),
         (VmFlags::NOHUGEPAGE, libc::MADV_NOHUGEPAGE),

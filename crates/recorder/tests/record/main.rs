@@ -415,6 +415,6 @@ fn a_call_may_wait_for_another_thread() {
     stream::check(&r.events);
     // The handler's mappings were made while the populating call was inside.
     let populate = |call: &&&Call| call.args[2] == libc::MADV_POPULATE_WRITE as u64;
-    let advices = calls(&r.events, libc::SYS_madvise);
-    assert_eq!(advices.iter().find(populate).expect("the call").ret, 0);
+    let advised = calls(&r.events, libc::SYS_madvise);
+    assert_eq!(advised.iter().find(populate).expect("the call").ret, 0);
 }

@@ -1,0 +1,49 @@
+"""Checks that what the documentation points at exists: relative links, and paths in backticks.
+
+A path in backticks counts where its first part is a folder of the repository; braces stand for several
+paths, and a line number or an anchor after it is ignored.
+"""
+
+import itertools
+import pathlib
+import re
+import subprocess
+import sys
+
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(?:#[^)]*)?\)")
+PATH = re.compile(r"`((?:crates|ci|docs|tests|fuzz|\.ci)/[\w./{},*-]+)")
+
+
+def spread(path):
+    """The paths that a path with braces stands for."""
+    parts = [part.split(",") for part in re.split(r"\{([^}]*)\}", path)]
+    # Text outside of braces may hold commas of its own: it is one choice.
+    choices = [part if index % 2 else [",".join(part)] for index, part in enumerate(parts)]
+    return ["".join(choice) for choice in itertools.product(*choices)]
+
+
+def missing(page):
+    """Yields a message for everything that `page` points at and that is not there."""
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        targets = [(target, page.parent / target) for target in LINK.findall(line)]
+        for written in PATH.findall(line):
+            targets += [(path, pathlib.Path(path)) for path in spread(written.rstrip(".,"))]
+        for written, path in targets:
+            there = list(path.parent.glob(path.name)) if "*" in path.name else [path] if path.exists() else []
+            if not there:
+                yield f"{page}:{number}: {written} does not exist"
+
+
+def main():
+    listed = subprocess.run(["git", "ls-files", "-z", "*.md"], check=True, capture_output=True, text=True)
+    pages = [pathlib.Path(name) for name in listed.stdout.split("\0") if name and pathlib.Path(name).exists()]
+    findings = [message for page in pages for message in missing(page)]
+    for message in findings:
+        print(f"links: {message}", file=sys.stderr)
+    if findings:
+        return 1
+    print(f"links: ok, {len(pages)} pages")
+    return 0
+
+
+sys.exit(main())

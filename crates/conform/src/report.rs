@@ -4,7 +4,8 @@ use super::c_program::c_program;
 use super::fewer::{Comparison, Fewer};
 use super::ground::Ground;
 use super::kept::Kept;
-use super::op::Step;
+use super::op::{Op, Step};
+use super::outcome::Outcome;
 use super::run::Settings;
 use super::sequence::Difference;
 use serde::Serialize;
@@ -71,6 +72,24 @@ pub struct Found {
 }
 
 impl Report {
+    /// Counts the steps of one more sequence.
+    pub(crate) fn count(&mut self, steps: &[(Step, Outcome)]) {
+        self.sequences += 1;
+        self.compared += steps.len() as u64;
+        for (step, outcome) in steps {
+            let tally = self.steps.entry(step.op.name().to_owned()).or_default();
+            tally.done += 1;
+            tally.refused += u64::from(outcome.is_refused());
+            self.calls += u64::from(matches!(step.op, Op::Call(_)));
+        }
+    }
+
+    /// True for a difference of a kind that no earlier one has.
+    pub(crate) fn is_new(&self, difference: &Difference) -> bool {
+        let mut earlier = self.differences.iter();
+        earlier.all(|found| found.difference.kind != difference.kind)
+    }
+
     /// Nothing done yet.
     pub fn begin(ground: &Ground, settings: &Settings) -> Report {
         let release = rustix::system::uname()

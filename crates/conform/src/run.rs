@@ -80,15 +80,7 @@ pub fn run(
             too_large,
         } = sequence(ground, seed)?;
         report.seconds += clock.elapsed().as_secs_f64();
-        report.compared += steps.len() as u64;
-        for (step, outcome) in &steps {
-            let tally = report.steps.entry(step.op.name().to_owned()).or_default();
-            tally.done += 1;
-            tally.refused += u64::from(outcome.is_refused());
-            report.calls += u64::from(matches!(step.op, Op::Call(_)));
-        }
-        let steps: Vec<Step> = steps.into_iter().map(|(step, _)| step).collect();
-        report.sequences += 1;
+        report.count(&steps);
         report.too_large += u64::from(too_large);
         if too_large {
             *cut_short.entry(TOO_LARGE.to_owned()).or_default() += 1;
@@ -101,21 +93,11 @@ pub fn run(
             }
         }
         if let Some(difference) = difference
-            && report
-                .differences
-                .iter()
-                .all(|f| f.difference.kind != difference.kind)
+            && report.is_new(&difference)
         {
-            let (steps, difference) = match settings.shrinking {
-                Shrinking::Shortest => shrink(ground, &steps, &difference)?,
-                Shrinking::None => (steps, difference),
-            };
-            let steps = with_witness(steps, &difference);
-            // A sequence that makes the kernel's side fail is shown without its answers.
-            let kept = kept::record(ground, &difference.kind, &steps).ok();
-            report
-                .differences
-                .push(Found::new(seed, steps, difference, kept));
+            let steps = steps.into_iter().map(|(step, _)| step).collect();
+            let found = found(ground, settings, seed, steps, difference)?;
+            report.differences.push(found);
         }
         told(&report);
     }
@@ -124,6 +106,24 @@ pub fn run(
     let said = |(how, times)| format!("the rest of {times} sequences: {how}");
     report.not_compared.extend(cut_short.into_iter().map(said));
     Ok(report)
+}
+
+/// A difference with the shortest steps that show it.
+fn found(
+    ground: &Ground,
+    settings: &Settings,
+    seed: u64,
+    steps: Vec<Step>,
+    difference: Difference,
+) -> Result<Found, RunError> {
+    let (steps, difference) = match settings.shrinking {
+        Shrinking::Shortest => shrink(ground, &steps, &difference)?,
+        Shrinking::None => (steps, difference),
+    };
+    let steps = with_witness(steps, &difference);
+    // A sequence that makes the kernel's side fail is shown without its answers.
+    let kept = kept::record(ground, &difference.kind, &steps).ok();
+    Ok(Found::new(seed, steps, difference, kept))
 }
 
 const TOO_LARGE: &str = "more VMAs than can be listed before Linux 6.1";

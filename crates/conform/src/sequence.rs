@@ -124,46 +124,27 @@ impl<'a> Pair<'a> {
         if kernel == Outcome::Impossible && ours == Outcome::Impossible {
             return Ok(None);
         }
-        self.maps_files |= maps_a_file(&step.op, kernel);
-        if self.maps_files && is_collapse(&step.op) && kernel != ours {
-            self.part("MADV_COLLAPSE where a fault has mapped pages of a file around it");
-            return Ok(None);
-        }
-        if is_busy(&step.op, kernel) {
-            self.part("MADV_COLLAPSE that finds pages busy");
-            return Ok(None);
-        }
-        if let Some((linux, own)) = &before
-            && let Some(how) = fewer::reaches_further(step, kernel, &self.before((linux, own)))
-        {
+        if let Some(how) = self.parting(step, before.as_ref(), kernel, ours) {
             self.part(how);
             return Ok(None);
         }
-        let difference = |what: String, kind: String| Difference {
-            step: number,
-            what,
-            kind,
-            bytes_at: None,
-        };
         if kernel != ours {
-            if let Some((linux, own)) = &before
-                && let Some(how) =
-                    fewer::explanation(step, kernel, ours, &self.before((linux, own)))
-            {
-                self.part(how);
-                return Ok(None);
-            }
-            let what = format!("result differs\n  Linux   {kernel}\n  vmarea  {ours}");
-            let kind = format!("{}: result {kernel} / {ours}", step.op.name());
-            return Ok(Some(difference(what, kind)));
+            return Ok(Some(Difference {
+                step: number,
+                what: format!("result differs\n  Linux   {kernel}\n  vmarea  {ours}"),
+                kind: format!("{}: result {kernel} / {ours}", step.op.name()),
+                bytes_at: None,
+            }));
         }
         let all = is_seen_by_all(&step.op);
         if let Some((process, found)) = self.compare_spaces(acting, all)? {
             let kind = format!("{}: {}", step.op.name(), found.what);
-            return Ok(Some(difference(
-                format!("process {process}: {found}"),
+            return Ok(Some(Difference {
+                step: number,
+                what: format!("process {process}: {found}"),
                 kind,
-            )));
+                bytes_at: None,
+            }));
         }
         if let Some((addr, what)) = self.compare_bytes(acting, Look::InMemory)? {
             return Ok(Some(Difference {
@@ -184,6 +165,29 @@ impl<'a> Pair<'a> {
             places: self.model.places(),
             policy: &self.ground.policy,
         }
+    }
+
+    /// Why both sides may rightly do different things at this step, if they may.
+    fn parting(
+        &mut self,
+        step: &Step,
+        before: Option<&(SpaceState, SpaceState)>,
+        kernel: Outcome,
+        ours: Outcome,
+    ) -> Option<&'static str> {
+        self.maps_files |= maps_a_file(&step.op, kernel);
+        if self.maps_files && is_collapse(&step.op) && kernel != ours {
+            return Some("MADV_COLLAPSE where a fault has mapped pages of a file around it");
+        }
+        if is_busy(&step.op, kernel) {
+            return Some("MADV_COLLAPSE that finds pages busy");
+        }
+        let (kernel_before, ours_before) = before?;
+        let before = self.before((kernel_before, ours_before));
+        fewer::reaches_further(step, kernel, &before).or_else(|| {
+            let differ = kernel != ours;
+            differ.then(|| fewer::explanation(step, kernel, ours, &before))?
+        })
     }
 
     /// From here on the two do different things, for a reason that is counted.

@@ -6,6 +6,7 @@ use crate::exit::{Exit, Result};
 use crate::outputs::JsonArg;
 use crate::table::ruled;
 use clap::Args;
+use comfy_table::Table;
 use std::io::Write;
 use vmarea_experiments::layout::{Report, Row, run};
 
@@ -37,48 +38,51 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     if let Some(last) = report.rows.last() {
         fields(out, last)?;
     }
-    let mut sizes = ruled(
-        [
-            "",
-            "bytes",
-            "lines",
-            "unused",
-            "in a page",
-            "pages for\n1,000",
-        ],
-        1,
-    );
-    for row in &report.rows {
-        sizes.add_row([
+    writeln!(out, "{}\n", sizes(&report.rows))?;
+    writeln!(out, "bytes for each of {} VMAs", count(report.vmas))?;
+    writeln!(out, "{}", bytes_of_a_vma(&report.rows))
+}
+
+/// The size of each kind, and how it fills cache lines and pages.
+fn sizes(rows: &[Row]) -> Table {
+    let head = [
+        "",
+        "bytes",
+        "lines",
+        "unused",
+        "in a page",
+        "pages for\n1,000",
+    ];
+    let mut table = ruled(head, 1);
+    for row in rows {
+        let unused: usize = row.holes.iter().map(|(_, len)| len).sum();
+        table.add_row([
             row.who.to_owned(),
             row.size.to_string(),
             row.lines.to_string(),
-            row.holes
-                .iter()
-                .map(|(_, len)| len)
-                .sum::<usize>()
-                .to_string(),
+            unused.to_string(),
             row.per_page.to_string(),
             row.pages_per_1000.to_string(),
         ]);
     }
-    writeln!(out, "{sizes}\n")?;
-    writeln!(out, "bytes for each of {} VMAs", count(report.vmas))?;
-    let mut bytes = ruled(
-        [
-            "",
-            "",
-            "slot",
-            "lock\noutside",
-            "chain",
-            "anon_vma",
-            "interval\ntree",
-            "index",
-            "all",
-        ],
-        2,
-    );
-    for row in &report.rows {
+    table
+}
+
+/// What one VMA costs, by the structure that holds the bytes.
+fn bytes_of_a_vma(rows: &[Row]) -> Table {
+    let head = [
+        "",
+        "",
+        "slot",
+        "lock\noutside",
+        "chain",
+        "anon_vma",
+        "interval\ntree",
+        "index",
+        "all",
+    ];
+    let mut table = ruled(head, 2);
+    for row in rows {
         for each in &row.bytes {
             let parts = [
                 each.slot,
@@ -90,14 +94,11 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
                 each.total,
             ];
             let names = [row.who.to_owned(), each.vma.to_owned()];
-            bytes.add_row(
-                names
-                    .into_iter()
-                    .chain(parts.map(|part| format!("{part:.1}"))),
-            );
+            let bytes = parts.map(|part| format!("{part:.1}"));
+            table.add_row(names.into_iter().chain(bytes));
         }
     }
-    writeln!(out, "{bytes}")
+    table
 }
 
 /// The fields of one kind, a line each.

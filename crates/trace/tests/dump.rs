@@ -132,9 +132,14 @@ fn calls_read_as_strace_shows_them() {
     );
 }
 
-#[test]
-fn snapshots_read_as_maps() {
-    let vma = |start, inode, kind, kernel| SnapVma {
+/// One page of a snapshot that may be read and executed.
+fn mapping(
+    start: u64,
+    inode: Option<InodeId>,
+    kind: SnapKind,
+    kernel: Option<KernelVma>,
+) -> SnapVma {
+    SnapVma {
         start,
         end: start + 0x1000,
         perms: Perms {
@@ -146,7 +151,11 @@ fn snapshots_read_as_maps() {
         inode,
         kind,
         kernel,
-    };
+    }
+}
+
+#[test]
+fn snapshots_read_as_maps() {
     let kernel = KernelVma {
         pgoff: 5,
         flags: 0x75,
@@ -156,6 +165,7 @@ fn snapshots_read_as_maps() {
         file: 3,
         policy: false,
     };
+    let vdso = SnapKind::Special("[vdso]".to_owned());
     let events = [
         Event::Inode(Inode {
             id: InodeId(1),
@@ -178,14 +188,9 @@ fn snapshots_read_as_maps() {
                 ..MmInfo::default()
             }),
             vmas: vec![
-                vma(0x40_0000, Some(InodeId(1)), SnapKind::Plain, None),
-                vma(0x50_0000, None, SnapKind::Heap, Some(kernel)),
-                vma(
-                    0x7fff_0000_0000,
-                    None,
-                    SnapKind::Special("[vdso]".to_owned()),
-                    None,
-                ),
+                mapping(0x40_0000, Some(InodeId(1)), SnapKind::Plain, None),
+                mapping(0x50_0000, None, SnapKind::Heap, Some(kernel)),
+                mapping(0x7fff_0000_0000, None, vdso, None),
             ],
         }),
     ];

@@ -41,7 +41,7 @@ use std::time::Duration;
 use crate::rights::{self, Capability};
 use vmarea::vma::merge::Refusal;
 
-pub use crate::sys::own::NoSignals;
+pub use crate::sys::own::{NoSignals, file_of_program, separate_descriptors};
 pub use other::{Fix, Fixed, MOST_GUARD_PAGES};
 pub use outside::{Outside, Survey};
 pub use plan::CAN_BE_GIVEN;

@@ -253,7 +253,7 @@ ends() {
 refuse_once() {
     local kind=$1 way=$2 status=0 before after state
     rm -f "$work/out"
-    (cd "$work" && exec timeout -s KILL 60 ./refuses "$kind" 1.5 400) >"$work/out" 2>&1 &
+    (cd "$work" && exec timeout -s KILL 90 ./refuses "$kind" 60 400) >"$work/out" 2>&1 &
     child=$!
     until grep -qs ^ready "$work/out" || ! kill -0 "$child" 2>/dev/null; do sleep 0.02; done
     if grep -qs ^skipped "$work/out"; then
@@ -271,6 +271,9 @@ refuse_once() {
         fail "$kind by $way: left stopped: $(cat "$work/merge")"
         kill -KILL "$pid"
     fi
+    # It has run on for a moment by now.
+    sleep 0.2
+    kill -TERM "$pid" 2>/dev/null || true
     wait "$child" || fail "$kind by $way: $(tr '\n' ' ' <"$work/out")"
     echo "$before ${after:-0}" >>"$work/joined"
 }

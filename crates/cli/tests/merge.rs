@@ -6,85 +6,29 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{ChildStdout, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use support::heap::{self, Heap, complaint, may_merge};
 use support::leash::{self, Leashed};
 use support::{Nobody, VMAREA};
 
 /// Memory in 500 mappings that could be one; then waits for a line and checks all of it.
 const PROGRAM: &str = r#"
-import ctypes, sys
-libc = ctypes.CDLL(None, use_errno=True)
-libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
-libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
-page, pages = 4096, 500
-area = libc.mmap(None, pages * page, 0, 0x22, -1, 0)
-far = libc.mmap(None, 2 * pages * page, 0, 0x22, -1, 0)
-for i in range(pages):
-    p = libc.mmap(far + 2 * i * page, page, 3, 0x32, -1, 0)
-    ctypes.memset(p, i % 251, page)
-    assert libc.mremap(p, page, page, 3, area + i * page) == area + i * page
-print("%x,%x" % (area, area + pages * page), flush=True)
+pages = 500
+area = make(pages, 1, lambda p, i: ctypes.memset(p, i % 251, page))
 for line in sys.stdin:
     wrong = sum(ctypes.string_at(area + i * page, page) != bytes([i % 251]) * page for i in range(pages))
     print("wrong", wrong, flush=True)
 "#;
 
-struct Heap {
-    child: Leashed,
-    out: BufReader<ChildStdout>,
-    range: String,
-}
-
-impl Heap {
-    fn start() -> Heap {
-        Heap::start_as(Command::new("python3").args(["-c", PROGRAM]))
-    }
-
-    /// `range` is empty where the program could not be started that way.
-    fn start_as(command: &mut Command) -> Heap {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = Leashed::start(command).expect("a program");
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut range = String::new();
-        out.read_line(&mut range).unwrap();
-        Heap {
-            child,
-            out,
-            range: range.trim().to_owned(),
-        }
-    }
-
-    fn pid(&self) -> String {
-        self.child.id().to_string()
-    }
-
-    fn mappings(&self) -> usize {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).unwrap();
-        maps.lines().count()
-    }
-
-    /// A stop takes effect where the process next would run: that may be a while after it was sent,
-    /// or after a tracer let the process go.
-    fn wait_until_stopped(&self) {
-        let status = || std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let until = Instant::now() + Duration::from_secs(20);
-        while !status().contains("State:\tT") {
-            assert!(Instant::now() < until, "{}", status());
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// Asks the program whether its bytes are what they were.
-    fn wrong(&mut self) -> String {
-        use std::io::Write;
-        writeln!(self.child.stdin.as_mut().unwrap(), "look").unwrap();
-        let mut line = String::new();
-        self.out.read_line(&mut line).unwrap();
-        line.trim().to_owned()
+/// A stop takes effect where the process next would run: that may be a while after it was sent,
+/// or after a tracer let the process go.
+fn wait_until_stopped(heap: &Heap) {
+    let status = || std::fs::read_to_string(format!("/proc/{}/status", heap.pid())).unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while !status().contains("State:\tT") {
+        assert!(Instant::now() < until, "{}", status());
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -92,74 +36,29 @@ fn merge(arguments: &[&str]) -> Output {
     leash::output(Command::new(VMAREA).arg("merge").args(arguments)).expect("the binary was built")
 }
 
-/// The one line that standard error must be.
-fn complaint(output: &Output) -> String {
-    let text = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!(text.lines().count(), 1, "not one line: {text}");
-    text
-}
-
-fn may_merge() -> bool {
-    let may = vmarea_repair::can_repair_itself();
-    may.inspect_err(|error| eprintln!("skipped: {error}"))
-        .is_ok()
-}
-
-fn journals() -> (tempfile::TempDir, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let path: PathBuf = folder.path().join("journals");
-    (folder, path.to_str().unwrap().to_owned())
-}
-
 #[test]
 fn a_dry_run_changes_nothing_and_a_merge_no_byte() {
     if !may_merge() {
         return;
     }
-    let (_folder, journal) = journals();
-    let mut heap = Heap::start();
-    let (pid, range) = (heap.pid(), heap.range.clone());
+    let mut heap = Heap::start(PROGRAM);
     let before = heap.mappings();
-    let base = [
-        "-p",
-        &pid,
-        "--range",
-        &range,
-        "--max-pause",
-        "1s",
-        "--journal",
-        &journal,
-        "--json",
-        "-",
-    ];
-    let said = |output: &Output| -> serde_json::Value {
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        serde_json::from_slice(&output.stdout).expect("JSON alone")
-    };
-    let dry = said(&merge(&base));
+    let dry = heap.said(&[]);
     assert_eq!((&dry["before"], &dry["after"]), (&500.into(), &1.into()));
     assert_eq!(heap.mappings(), before);
 
-    let done = said(&merge(&[&base[..], &["--apply"]].concat()));
+    let done = heap.said(&["--apply"]);
     assert_eq!((&done["before"], &done["after"]), (&500.into(), &1.into()));
     assert_eq!(heap.mappings(), before - 499);
-    assert_eq!(heap.wrong(), "wrong 0");
+    assert_eq!(heap.ask("look"), "wrong 0");
 
     // Nothing is left to do, and nothing was left behind.
-    let again = merge(&[
-        "-p",
-        &pid,
-        "--range",
-        &range,
-        "--apply",
-        "--journal",
-        &journal,
-    ]);
+    let again = heap.merge(&["--range", &heap.range, "--apply"]);
     assert_eq!(again.status.code(), Some(4), "{again:?}");
     assert!(complaint(&again).contains("nothing to join"));
-    let resume = merge(&["-p", &pid, "--resume", "--journal", &journal]);
+    let resume = heap.merge(&["--resume"]);
     assert_eq!(resume.status.code(), Some(4), "{resume:?}");
-    assert_eq!(std::fs::read_dir(&journal).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(heap.journals()).unwrap().count(), 0);
 }
 
 #[test]
@@ -167,29 +66,15 @@ fn a_stopped_process_stays_stopped() {
     if !may_merge() {
         return;
     }
-    let (_folder, journal) = journals();
-    let mut heap = Heap::start();
+    let mut heap = Heap::start(PROGRAM);
     let pid = heap.pid();
     let signal = |name: &str| leash::output(Command::new("kill").args([name, &pid])).unwrap();
     signal("-STOP");
-    heap.wait_until_stopped();
-    let range = heap.range.clone();
-    let arguments = [
-        "-p",
-        &pid,
-        "--range",
-        &range,
-        "--apply",
-        "--max-pause",
-        "1s",
-        "--journal",
-        &journal,
-    ];
-    let output = merge(&arguments);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    heap.wait_until_stopped();
+    wait_until_stopped(&heap);
+    heap.said(&["--apply"]);
+    wait_until_stopped(&heap);
     signal("-CONT");
-    assert_eq!(heap.wrong(), "wrong 0");
+    assert_eq!(heap.ask("look"), "wrong 0");
 }
 
 #[test]
@@ -214,7 +99,7 @@ fn what_cannot_be_merged_is_said_in_one_line() {
 
 #[test]
 fn a_traced_process_is_left_alone() {
-    let heap = Heap::start();
+    let heap = Heap::start(PROGRAM);
     let mut strace = Command::new("strace");
     strace
         .args(["-q", "-o", "/dev/null", "-p", &heap.pid()])
@@ -240,7 +125,7 @@ fn another_users_process_needs_a_permission() {
     let Some(nobody) = Nobody::new() else {
         return;
     };
-    let heap = Heap::start();
+    let heap = Heap::start(PROGRAM);
     let output = nobody.vmarea(&["merge", "-p", &heap.pid(), "--apply"]);
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     assert!(complaint(&output).contains("CAP_SYS_PTRACE"));
@@ -291,10 +176,10 @@ fn a_process_in_a_namespace_of_its_own_is_merged() {
     if !may_merge() {
         return;
     }
-    let (_folder, journal) = journals();
     let mut unshare = Command::new("unshare");
     unshare
-        .args(["--pid", "--fork", "--kill-child", "python3", "-c", PROGRAM])
+        .args(["--pid", "--fork", "--kill-child"])
+        .args(heap::python(PROGRAM))
         .stderr(Stdio::null());
     let mut heap = Heap::start_as(&mut unshare);
     if heap.range.is_empty() {
@@ -304,17 +189,17 @@ fn a_process_in_a_namespace_of_its_own_is_merged() {
     // The program is the child of `unshare`.
     let children = format!("/proc/{0}/task/{0}/children", heap.pid());
     let pid = std::fs::read_to_string(children).unwrap().trim().to_owned();
-    let range = heap.range.clone();
-    let base = ["-p", &pid, "--range", &range, "--journal", &journal];
+    let journals = heap.journals().display().to_string();
+    let base = ["-p", &pid, "--range", &heap.range, "--journal", &journals];
     let output = merge(&[&base[..], &["--apply", "--max-pause", "1s"]].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_eq!(heap.wrong(), "wrong 0");
+    assert_eq!(heap.ask("look"), "wrong 0");
 }
 
 #[test]
 fn numbers_of_another_namespace_are_refused() {
     // In a namespace of its own, but with the list of processes of this one.
-    let mut heap = Heap::start();
+    let mut heap = Heap::start(PROGRAM);
     let mut unshare = Command::new("unshare");
     unshare
         .args(["--pid", "--fork", VMAREA, "merge", "--apply", "-p"])
@@ -326,7 +211,7 @@ fn numbers_of_another_namespace_are_refused() {
     }
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(complaint(&output).contains("another pid namespace"));
-    assert_eq!(heap.wrong(), "wrong 0");
+    assert_eq!(heap.ask("look"), "wrong 0");
 }
 
 #[test]

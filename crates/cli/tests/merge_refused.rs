@@ -6,31 +6,18 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdout, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-use support::leash::{self, Leashed};
-use support::{Nobody, VMAREA, text};
+use std::process::Command;
+use support::heap::{Heap, may_merge};
+use support::{Nobody, VMAREA, leash, text};
 
 /// 400 mappings of a page that could be one; does what it is told, and says what it sees.
 const PROGRAM: &str = r#"
-import ctypes, os, sys, threading, time
-libc = ctypes.CDLL(None, use_errno=True)
-libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
-libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
-page, pages = 4096, 400
-area = libc.mmap(None, pages * page, 0, 0x22, -1, 0)
-far = libc.mmap(None, 2 * pages * page, 0, 0x22, -1, 0)
-for i in range(pages):
-    p = libc.mmap(far + 2 * i * page, page, 3, 0x32, -1, 0)
-    ctypes.memset(p, i % 251, page)
-    assert libc.mremap(p, page, page, 3, area + i * page) == area + i * page
+pages = 400
+area = make(pages, 1, lambda p, i: ctypes.memset(p, i % 251, page))
 def wrong():
     return sum(ctypes.string_at(area + i * page, page) != bytes([i % 251]) * page for i in range(pages))
 class iovec(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
-print("%x,%x" % (area, area + pages * page), flush=True)
 for line in sys.stdin:
     word, answer = line.strip(), "done"
     if word == "wrong":
@@ -64,6 +51,16 @@ for line in sys.stdin:
         time.sleep(.1)
     elif word == "woken":
         answer = len(woken)
+    elif word == "closes":
+        os.closerange(3, 64)
+        own = libc.syscall(323, 0o2000000)
+        pipes = [os.pipe() for _ in range(8)]
+        kept = {fd: os.fstat(fd) for fd in sum(pipes, (own,)) if fd >= 0}
+        open_then = len(os.listdir("/proc/self/fd"))
+    elif word == "kept":
+        same = lambda fd: (os.fstat(fd).st_dev, os.fstat(fd).st_ino) == (kept[fd].st_dev, kept[fd].st_ino)
+        passed = all(os.write(w, b"x") == 1 and os.read(r, 1) == b"x" for r, w in pipes)
+        answer = passed and all(map(same, kept)) and len(os.listdir("/proc/self/fd")) - open_then
     elif word == "stacks":
         threading.stack_size(65536)
         for _ in range(100):
@@ -71,95 +68,13 @@ for line in sys.stdin:
     print(answer, flush=True)
 "#;
 
-struct Heap {
-    child: Leashed,
-    out: BufReader<ChildStdout>,
-    range: String,
-    journals: tempfile::TempDir,
-}
-
-impl Heap {
-    fn start() -> Heap {
-        Heap::start_as(Command::new("python3").args(["-c", PROGRAM]))
-    }
-
-    fn start_as(command: &mut Command) -> Heap {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = Leashed::start(command).expect("python3");
-        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut range = String::new();
-        out.read_line(&mut range).expect("a line");
-        Heap {
-            child,
-            out,
-            range: range.trim().to_owned(),
-            journals: tempfile::tempdir().expect("a folder"),
-        }
-    }
-
-    fn pid(&self) -> String {
-        self.child.id().to_string()
-    }
-
-    fn tell(&mut self, word: &str) {
-        writeln!(self.child.stdin.as_mut().expect("a pipe"), "{word}").expect("it reads");
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        self.out.read_line(&mut line).expect("a line");
-        line.trim().to_owned()
-    }
-
-    fn ask(&mut self, word: &str) -> String {
-        self.tell(word);
-        self.hear()
-    }
-
-    fn mappings(&self) -> i64 {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("its list");
-        maps.lines().count() as i64
-    }
-
-    fn command(&self, more: &[&str]) -> Command {
-        let mut command = Command::new(VMAREA);
-        self.arguments(&mut command, more);
-        command
-    }
-
-    fn arguments(&self, command: &mut Command, more: &[&str]) {
-        command.args(["merge", "-p", &self.pid(), "--journal"]);
-        command
-            .arg(self.journals.path().join("journals"))
-            .args(more);
-    }
-
-    fn merge(&self, more: &[&str]) -> Output {
-        leash::output(&mut self.command(more)).expect("the binary was built")
-    }
-
-    /// What a merge of its area says as JSON.
-    fn said(&self, more: &[&str]) -> serde_json::Value {
-        let fixed = ["--range", &self.range, "--max-pause", "1s", "--json", "-"];
-        let output = self.merge(&[&fixed[..], more].concat());
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        serde_json::from_slice(&output.stdout).expect("JSON alone")
-    }
-}
-
-fn may_merge() -> bool {
-    let may = vmarea_repair::can_repair_itself();
-    may.inspect_err(|error| eprintln!("skipped: {error}"))
-        .is_ok()
-}
-
 #[test]
 fn it_forks_between_the_look_and_the_move() {
     if !may_merge() {
         return;
     }
     for way in ["move", "copy"] {
-        let mut heap = Heap::start();
+        let mut heap = Heap::start(PROGRAM);
         heap.tell("forks");
         for _ in 0..5 {
             let arguments = ["--apply", "--by", way, "--range", &heap.range.clone()];
@@ -179,7 +94,7 @@ fn what_a_child_that_ended_has_left_shared_is_joined() {
     if !may_merge() {
         return;
     }
-    let mut heap = Heap::start();
+    let mut heap = Heap::start(PROGRAM);
     assert_eq!(heap.ask("forked"), "done");
     let done = heap.said(&["--apply"]);
     assert_eq!(
@@ -194,7 +109,7 @@ fn registered_buffers_stay_apart_and_a_dry_run_says_so() {
     if !may_merge() {
         return;
     }
-    let mut heap = Heap::start();
+    let mut heap = Heap::start(PROGRAM);
     if heap.ask("ring").starts_with('-') {
         eprintln!("skipped: no io_uring here");
         return;
@@ -215,7 +130,7 @@ fn calls_that_wait_are_not_interrupted_by_our_stops() {
     if !may_merge() {
         return;
     }
-    let mut heap = Heap::start();
+    let mut heap = Heap::start(PROGRAM);
     assert_eq!(heap.ask("wait"), "done");
     let done = heap.said(&["--apply"]);
     assert_eq!(done["after"], 1);
@@ -230,24 +145,10 @@ fn a_second_merge_says_who_is_at_work_and_changes_nothing() {
     if !may_merge() {
         return;
     }
-    let mut heap = Heap::start();
-    let mut strace = Command::new("strace");
-    strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"]);
-    strace.args(["-e", "inject=fdatasync:delay_enter=10000000:when=1", VMAREA]);
-    let range = heap.range.clone();
-    heap.arguments(&mut strace, &["--apply", "--range", &range]);
-    strace.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let first = Leashed::start(&mut strace).expect("strace");
+    let mut heap = Heap::start(PROGRAM);
     // It waits before its first piece, with its journal written.
-    let journal = heap
-        .journals
-        .path()
-        .join(format!("journals/{}.journal", heap.pid()));
-    let is_there = || std::fs::read_to_string(&journal).is_ok_and(|text| text.contains("piece"));
-    let until = Instant::now() + Duration::from_secs(60);
-    while !is_there() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let first = heap.merge_slowly(10, &[]);
+    let journal = heap.journal();
     let before = std::fs::read_to_string(&journal).expect("a journal");
     let elsewhere = tempfile::tempdir().expect("a folder");
     let other = elsewhere.path().join("other");
@@ -284,12 +185,57 @@ fn a_second_merge_says_who_is_at_work_and_changes_nothing() {
     assert_eq!(heap.ask("wrong"), "0");
 }
 
+/// The number of the userfaultfd that a merge has opened in the process names a file of the program
+/// then, another userfaultfd to begin with.
+#[test]
+fn a_program_that_closes_all_descriptors_keeps_what_it_opens_then() {
+    if !may_merge() {
+        return;
+    }
+    for way in ["move", "copy"] {
+        let mut heap = Heap::start(PROGRAM);
+        let merge = heap.merge_slowly(2, &["--by", way, "--json", "-"]);
+        assert_eq!(heap.ask("closes"), "done");
+        let output = leash::finish(merge).expect("its end");
+        assert!(output.status.success(), "{output:?}");
+        let done: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
+        assert_eq!(done["after"], 1, "{way}: {done}");
+        // All are what they were, and none has come.
+        assert_eq!(
+            (heap.ask("kept"), heap.ask("wrong")),
+            ("0".into(), "0".into())
+        );
+    }
+}
+
+#[test]
+fn a_merge_that_was_killed_closes_no_file_of_the_program_when_resumed() {
+    if !may_merge() {
+        return;
+    }
+    let mut heap = Heap::start(PROGRAM);
+    let merge = heap.merge_slowly(60, &[]);
+    let children = format!("/proc/{0}/task/{0}/children", merge.id());
+    let at_work = std::fs::read_to_string(children).expect("strace runs");
+    let mut kill = Command::new("kill");
+    leash::output(kill.args(["-KILL", at_work.trim()])).expect("kill");
+    drop(merge);
+    assert_eq!(heap.ask("closes"), "done");
+    let output = heap.merge(&["--resume"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(
+        (heap.ask("kept"), heap.ask("wrong")),
+        ("0".into(), "0".into())
+    );
+    assert_eq!(heap.said(&["--apply"])["after"], 1);
+}
+
 #[test]
 fn guards_of_thread_stacks_join_a_neighbour_and_are_counted() {
     if !may_merge() {
         return;
     }
-    let mut heap = Heap::start();
+    let mut heap = Heap::start(PROGRAM);
     assert_eq!(heap.ask("stacks"), "done");
     let before = heap.mappings();
     let output = heap.merge(&["--apply", "--fix", "guards", "--max-pause", "1s"]);
@@ -299,7 +245,7 @@ fn guards_of_thread_stacks_join_a_neighbour_and_are_counted() {
         .split("places, ")
         .nth(1)
         .and_then(|rest| rest.split(' ').next());
-    let fewer: i64 = fewer.expect("it says how many").parse().expect("a number");
+    let fewer: usize = fewer.expect("it says how many").parse().expect("a number");
     if said.contains("changed 0 places") {
         eprintln!("skipped: guards are markers already here");
         return;
@@ -314,8 +260,8 @@ fn root_does_not_follow_what_another_user_wrote_of_a_process_of_ours() {
     let Some(_nobody) = Nobody::new() else {
         return;
     };
-    let mut heap = Heap::start();
-    let folder = heap.journals.path().join("journals");
+    let mut heap = Heap::start(PROGRAM);
+    let folder = heap.journals();
     std::fs::create_dir(&folder).expect("a folder");
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", heap.pid())).expect("it runs");
     let start = stat
@@ -326,7 +272,7 @@ fn root_does_not_follow_what_another_user_wrote_of_a_process_of_ours() {
         heap.pid(),
         start.expect("a field")
     );
-    let journal = folder.join(format!("{}.journal", heap.pid()));
+    let journal = heap.journal();
     std::fs::write(&journal, text_of).expect("a file");
     std::os::unix::fs::chown(&journal, Some(65_534), None).expect("we are root");
     for owner in [65_534, 0] {

@@ -4,8 +4,9 @@
 //! for ever: not its heap, not its stack, not its thread-local memory. These functions find such
 //! places, so that they are left out, and keep signal handlers (which would touch anything) away.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{IntoRawFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -183,6 +184,41 @@ pub fn duplicate(fd: RawFd) -> Option<RawFd> {
 pub fn duplicate_to(fd: RawFd, to: RawFd) -> bool {
     // SAFETY: takes numbers; what `to` named is the caller's to close.
     unsafe { libc::dup3(fd, to, libc::O_CLOEXEC) == to }
+}
+
+/// Gives the calling thread descriptors of its own, which the threads that it starts share: what the program
+/// closes or replaces is not theirs. None of the program's files is kept open by it.
+///
+/// # Errors
+/// `EPERM` or `ENOSYS` where a sandbox forbids it, `ENOMEM`. The descriptors are the program's then.
+pub fn separate_descriptors() -> io::Result<()> {
+    // SAFETY: the table is this thread's alone from this call on, and nothing of it is in use by the
+    // thread, which has just begun.
+    let done = unsafe {
+        let flags = libc::CLOSE_RANGE_UNSHARE;
+        libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, flags)
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // What is written to standard output or error must not end in a file that a repair opens.
+    use rustix::event::{EventfdFlags, eventfd};
+    for _ in libc::STDIN_FILENO..=libc::STDERR_FILENO {
+        let taken = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let _ = taken.into_raw_fd();
+    }
+    Ok(())
+}
+
+/// A file of the program by its number, for a thread with descriptors of its own.
+///
+/// # Errors
+/// `EBADF` where the program has closed it, those of `pidfd_getfd`.
+pub fn file_of_program(fd: RawFd) -> io::Result<File> {
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+    let process = pidfd_open(getpid(), PidfdFlags::empty())?;
+    let file = pidfd_getfd(process, fd, PidfdGetfdFlags::empty())?;
+    Ok(File::from(file))
 }
 
 /// Lets other threads run for about a microsecond.

@@ -4,7 +4,11 @@
 //! at the most, and repairs the whole address space where there are too many. Where that did not
 //! help it waits longer and longer, or until there are many more: what cannot be joined is not tried
 //! again all the time. Where descriptors or memory are used up it looks again a moment later.
+//!
+//! Its descriptors are not those of the program, which may close all that it has not opened
+//! (`close_range`), and may be given the numbers again.
 
+use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,6 +39,8 @@ pub(crate) fn start(settings: Settings) {
 }
 
 fn collect(settings: Settings) {
+    // Where a sandbox forbids it, they are the program's.
+    let _ = vmarea_repair::separate_descriptors();
     let options = Options {
         max_pause: Some(settings.max_pause),
         owner: Owner::Anybody,
@@ -116,5 +122,9 @@ fn count() -> Result<u64, RepairError> {
 }
 
 fn complain(text: &str) {
-    eprintln!("vmarea: mappings are not kept merged: {text}");
+    const STANDARD_ERROR: i32 = 2;
+    // Where the program has none any more, nobody is told.
+    if let Ok(mut file) = vmarea_repair::file_of_program(STANDARD_ERROR) {
+        let _ = writeln!(file, "vmarea: mappings are not kept merged: {text}");
+    }
 }

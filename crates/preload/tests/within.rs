@@ -222,3 +222,54 @@ fn a_program_that_knows_nothing_of_it_is_kept_merged() {
         assert_eq!((told["after"], told["lost"]), (1.0, 0.0));
     }
 }
+
+/// The collector's numbers are given to the program's own files then.
+const CLOSES: &str = r#"
+import ctypes, os, socket, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+page, pages = 4096, 2000
+def count():
+    with open("/proc/self/maps") as maps:
+        return sum(1 for _ in maps)
+def joined():
+    area = libc.mmap(None, pages * page, 0, 0x22, -1, 0)
+    for first in (0, 1):
+        for i in range(first, pages, 2):
+            libc.mprotect(area + i * page, page, 3)
+            ctypes.memset(area + i * page, i % 251, page)
+    until = time.time() + 30
+    while count() > 500 and time.time() < until:
+        time.sleep(.01)
+    wrong = sum(ctypes.string_at(area + i * page, page) != bytes([i % 251]) * page for i in range(pages))
+    return int(count() <= 500), wrong
+numbers = len(os.listdir("/proc/self/fd"))
+first, wrong = joined()
+more = len(os.listdir("/proc/self/fd")) - numbers
+os.closerange(3, 256)
+pairs = [socket.socketpair() for _ in range(40)]
+for a, b in pairs:
+    a.send(b"x" * 64)
+    b.send(b"y" * 64)
+second, others = joined()
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+lost = sum(a.recv(64, socket.MSG_DONTWAIT) != b"y" * 64 or b.recv(64) != b"x" * 64 for a, b in pairs)
+print(f"first {first}\nsecond {second}\nwrong {wrong + others}\nlost {lost}\nmore {more}")
+"#;
+
+#[test]
+fn a_program_that_closes_all_descriptors_is_kept_merged() {
+    if !may_repair() {
+        return;
+    }
+    let mut python = Command::new("python3");
+    let told = run(kept_merged(python.args(["-c", CLOSES]), 500));
+    assert_eq!((told["first"], told["second"]), (1.0, 1.0));
+    assert_eq!((told["wrong"], told["lost"]), (0.0, 0.0));
+    // None of the collector's is among its own.
+    assert_eq!(told["more"], 0.0);
+}

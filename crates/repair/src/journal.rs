@@ -12,7 +12,7 @@
 //! stopping WAS_STOPPED SYSCALL .               the process is about to be stopped
 //! stopped TID MASK REGISTERS... .              what its thread has to get back
 //! restored .                                   it has got it back
-//! tools CODE TABLE ROOM_START ROOM_END FD COPIES .
+//! tools CODE TABLE ROOM_START ROOM_END FD COPIES INODE .
 //! piece START END .
 //! guard START END .                            a guard page is about to be opened and marked
 //! guarded .                                    it is marked, or as it was
@@ -49,6 +49,8 @@ pub(super) struct Tools {
     pub(super) room: VmRange,
     /// The process's userfaultfd.
     pub(super) fd: i32,
+    /// The inode of that; `None` where it could not be seen.
+    pub(super) inode: Option<u64>,
     /// What that can do.
     pub(super) way: Way,
 }
@@ -271,11 +273,13 @@ impl Journal {
             table,
             room,
             fd,
+            inode,
             way,
         } = tools;
         let copies = u8::from(*way == Way::Copy);
+        let inode = inode.unwrap_or(0);
         self.line(&format!(
-            "tools {code:x} {table:x} {:x} {:x} {fd:x} {copies}",
+            "tools {code:x} {table:x} {:x} {:x} {fd:x} {copies} {inode:x}",
             room.start, room.end
         ))
     }
@@ -383,6 +387,7 @@ fn read_line(state: &mut State, line: &str) -> Option<()> {
                 } else {
                     i32::try_from(fd).ok()?
                 },
+                inode: hex().filter(|&inode| inode != 0),
                 way,
             });
         }

@@ -28,6 +28,9 @@ pub(super) trait Injector {
     /// The process.
     fn pid(&self) -> i32;
 
+    /// The thread that makes the calls: descriptors are those that it has.
+    fn tid(&self) -> i32;
+
     /// Its memory, by `/proc/PID/mem`.
     fn memory(&self) -> &File;
 
@@ -147,6 +150,10 @@ impl Held<'_> {
 impl Injector for Held<'_> {
     fn pid(&self) -> i32 {
         self.target.pid
+    }
+
+    fn tid(&self) -> i32 {
+        self.saved.tid
     }
 
     fn memory(&self) -> &File {

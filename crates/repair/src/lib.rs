@@ -45,7 +45,7 @@ use vmarea_process::rights::{self, Capability};
 pub use other::{Fix, Fixed, MOST_GUARD_PAGES};
 pub use outside::{Outside, Survey};
 pub use plan::CAN_BE_GIVEN;
-pub use vmarea_linux_sys::own::NoSignals;
+pub use vmarea_linux_sys::own::{NoSignals, file_of_program, separate_descriptors};
 pub use within::{Merger, can_repair_itself, merge_range};
 
 /// Why two neighbours stay apart, or a piece was left as it was.

@@ -1,11 +1,12 @@
 /* Programs whose memory the kernel refuses to move at times: they fork all the time, have buffers registered with
- * an io_uring, or do direct I/O. They check every byte meanwhile, and end by themselves.
+ * an io_uring, or do direct I/O. They check every byte meanwhile, and end after so many seconds or at SIGTERM.
  * usage: refuses forks|ring|direct SECONDS PAGES   Exits with 1 where a byte is wrong. */
 #define _GNU_SOURCE
 #include "memory.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/io_uring.h>
+#include <signal.h>
 #include <sys/uio.h>
 
 #define BUFFERS 32
@@ -14,6 +15,9 @@
 
 static long failed, wrong_io, done_io;
 static int file;
+static volatile sig_atomic_t told_to_end;
+
+static void end(int signal) { told_to_end = signal; }
 
 static char *place(size_t n) { return area + n * 9973 % pages * PAGE + OFFSET; }
 
@@ -116,11 +120,12 @@ int main(int argc, char **v) {
         open_file(by_rings ? 0 : O_DIRECT);
     if (by_rings)
         make_ring();
+    signal(SIGTERM, end);
     start_writers(w, 2);
     printf("ready %p %zu\n", (void *)area, pages * PAGE);
     fflush(stdout);
     double until = now() + atof(v[2]);
-    for (size_t n = 0; now() < until; n = (n + 1) % BUFFERS) {
+    for (size_t n = 0; now() < until && !told_to_end; n = (n + 1) % BUFFERS) {
         if (!forks) {
             there_and_back(n, by_rings ? by_ring : by_call);
             continue;

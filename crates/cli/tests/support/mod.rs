@@ -2,6 +2,7 @@
 //! another user to be.
 #![allow(dead_code)] // no test needs all of it
 
+pub mod heap;
 pub mod leash;
 
 use leash::Leashed;

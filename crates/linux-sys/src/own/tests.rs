@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::Aside;
+use super::{Aside, file_of_program, separate_descriptors};
 use crate::child::apart;
 
 /// Uses up the mappings that a process may have; false where that cannot be done.
@@ -47,4 +47,26 @@ fn no_thread_is_started_on_a_stack_without_access() {
         Some(3) => eprintln!("skipped: the limit of mappings is not within reach"),
         code => assert_eq!(code, Some(0)),
     }
+}
+
+#[test]
+fn a_thread_with_descriptors_of_its_own_has_none_of_the_programs() {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+    let file = tempfile::tempfile().expect("a file");
+    let number = file.as_raw_fd();
+    let inode = file.metadata().expect("it is open").ino();
+    let alone = std::thread::spawn(move || {
+        if let Err(error) = separate_descriptors() {
+            return eprintln!("skipped: {error}");
+        }
+        let own = std::fs::read_dir("/proc/thread-self/fd").expect("a list");
+        // Three that are taken, and that of the list.
+        assert_eq!(own.count(), 4);
+        let again = file_of_program(number).expect("the program has it open");
+        assert_eq!(again.metadata().expect("it is open").ino(), inode);
+        assert!(file_of_program(i32::MAX).is_err());
+    });
+    alone.join().expect("all is as it should be");
+    assert_eq!(file.metadata().expect("it still is").ino(), inode);
 }

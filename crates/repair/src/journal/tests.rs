@@ -30,6 +30,7 @@ fn what_was_written_is_read_and_a_torn_line_is_not() {
         table: 0x2000,
         room: VmRange::new(0x10_0000, 0x20_0000),
         fd: 5,
+        inode: Some(77),
         way: Way::Copy,
     };
     journal.tools(&tools).unwrap();

@@ -8,6 +8,7 @@ use vmarea::values::{VmFlags, VmRange};
 use super::tools::{make_tools, take_out};
 use crate::hold::Target;
 use crate::journal::{Journal, Tools};
+use crate::lent::Held;
 use crate::look;
 use crate::plan::{PAGE, Piece};
 use crate::{Way, can_repair_itself};
@@ -142,4 +143,18 @@ pub(super) fn may_repair() -> bool {
     let may = can_repair_itself();
     may.inspect_err(|error| eprintln!("skipped: {error}"))
         .is_ok()
+}
+
+/// Calls `with` while a process stands with its heap made and tools by moving in it, and takes them out again.
+pub(super) fn while_it_stands(with: impl FnOnce(&Heap, &Held<'_>, Tools)) {
+    if !may_repair() {
+        return;
+    }
+    let mut bench = Bench::new();
+    bench.heap.ask("make");
+    let tools = bench.tools(Way::Move);
+    let held = bench.target.hold(&mut bench.journal).expect("it stops");
+    with(&bench.heap, &held, tools);
+    held.release(&mut bench.journal).expect("it runs on");
+    bench.take_out(tools);
 }

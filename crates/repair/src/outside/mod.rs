@@ -11,6 +11,7 @@
 //! O2  whether the swap was done shows in the process: the fresh mapping is at its first place or not
 
 mod copied;
+mod descriptor;
 mod home;
 mod obstacles;
 mod pages;

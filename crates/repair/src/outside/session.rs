@@ -14,7 +14,7 @@ use super::home::{bring_home, is_writable, must_stand};
 use super::obstacles;
 use super::pages::Pages;
 use super::stopped::{Done, is_as_planned, run_piece};
-use super::tools::{MOST_CALLS, clear_up, make_tools};
+use super::tools::{MOST_CALLS, clear_up, make_tools, see_to_descriptor};
 use super::{Outside, journal_failed};
 use crate::hold::Target;
 use crate::journal::{Journal, Tools};
@@ -182,7 +182,8 @@ impl<'a> Session<'a> {
         self.journal.piece(piece.range).map_err(journal_failed)?;
         let begun = Instant::now();
         let held = hold_patiently(&self.target, &mut self.journal)?;
-        let done = self.join(&held, query.as_mut(), piece);
+        let done = see_to_descriptor(&held, &mut self.journal, &mut self.tools)
+            .and_then(|()| self.join(&held, query.as_mut(), piece));
         if let Err(RepairError::LeftStopped { .. } | RepairError::Ended(_)) = done {
             return done.map(|done| done.refused);
         }

@@ -13,8 +13,8 @@ use super::home::bring_home;
 use super::stopped::{Done, run_piece};
 use super::tools::{make_tools, take_out};
 use crate::journal::Tools;
-use crate::lent::Injector;
-use crate::plan::PAGE;
+use crate::lent::{Held, Injector};
+use crate::plan::{PAGE, Piece};
 use crate::{RepairError, Way};
 use vmarea_linux_sys::calls::Call;
 
@@ -109,6 +109,10 @@ impl<'a, I: Injector> Refusing<'a, I> {
 impl<I: Injector> Injector for Refusing<'_, I> {
     fn pid(&self) -> i32 {
         self.by.pid()
+    }
+
+    fn tid(&self) -> i32 {
+        self.by.tid()
     }
 
     fn memory(&self) -> &File {
@@ -240,6 +244,44 @@ fn each_kind_of_call_refused_for_good_by_copy() {
         &[Refused::Kind],
         &[libc::EBUSY, libc::EEXIST, libc::ENOMEM],
     );
+}
+
+/// The last call of a piece gives the room back. Where that stays refused the piece is joined all the
+/// same, and what is left in the process is named.
+#[test]
+fn a_room_that_cannot_be_given_back_is_named() {
+    if !may_repair() {
+        return;
+    }
+    for way in [Way::Move, Way::Copy] {
+        let mut bench = Bench::new();
+        let tools = bench.tools(way);
+        let join = |by: &Refusing<'_, Held<'_>>, piece: &Piece| match way {
+            Way::Move => run_piece(by, &tools, piece, 0),
+            Way::Copy => copy_piece(by, &tools, piece, 0),
+        };
+        bench.heap.ask("make");
+        let piece = bench.heap.piece();
+        let held = bench.target.hold(&mut bench.journal).expect("it stops");
+        let none = Refusing::new(&held, Refused::One(usize::MAX), 0);
+        join(&none, &piece).expect("nothing is refused");
+        let last = none.made.get() - 1;
+        held.release(&mut bench.journal).expect("it runs on");
+
+        bench.heap.ask("make");
+        let held = bench.target.hold(&mut bench.journal).expect("it stops");
+        let by = Refusing::new(&held, Refused::Kind(last), libc::ENOMEM);
+        let error = join(&by, &piece).expect_err("it is refused");
+        assert!(
+            matches!(error, RepairError::LeftBehind { .. }),
+            "{way:?}: {error}"
+        );
+        assert!(bring_home(&held, &tools, piece.range).is_ok());
+        held.release(&mut bench.journal).expect("it runs on");
+        assert_eq!(bench.heap.ask("look"), "0");
+        assert_eq!(bench.heap.seen().0, 1, "{way:?}");
+        bench.take_out(tools);
+    }
 }
 
 #[test]

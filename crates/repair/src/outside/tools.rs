@@ -5,8 +5,8 @@
 
 use vmarea::values::VmRange;
 
-use super::journal_failed;
 use super::session::hold_patiently;
+use super::{descriptor, journal_failed};
 use crate::hold::Target;
 use crate::journal::{Journal, Tools};
 use crate::lent::Injector;
@@ -38,6 +38,7 @@ pub(super) fn make_tools(
         table: 0,
         room: VmRange::new(0, 0),
         fd: -1,
+        inode: None,
         way: way.unwrap_or(Way::Move),
     };
     let made = fill(target, held, journal, &mut tools).and_then(|()| {
@@ -98,14 +99,55 @@ fn fill(
         }
     };
     journal.tools(tools).map_err(journal_failed)?;
-    let open = |flags| make("userfaultfd", libc::SYS_userfaultfd, &[flags]);
+    open_descriptor(held, journal, tools)
+}
+
+/// Opens a userfaultfd in the process.
+fn open_descriptor(
+    held: &impl Injector,
+    journal: &mut Journal,
+    tools: &mut Tools,
+) -> Result<(), RepairError> {
+    let open = |flags| {
+        let result = held.call(&Call::plain(0, libc::SYS_userfaultfd, &[flags]))?;
+        match result {
+            0.. => Ok(result as i32),
+            errno => Err(failed(held.pid(), "userfaultfd", -errno as i32)),
+        }
+    };
     let fd = match open(O_NONBLOCK_CLOEXEC) {
         // Nobody runs while pages are out, so faults of the kernel need not be seen.
         Err(RepairError::TargetUserfaultfd(_)) => open(O_NONBLOCK_CLOEXEC | UFFD_USER_MODE_ONLY)?,
         fd => fd?,
     };
-    tools.fd = fd as i32;
+    let Some(inode) = descriptor::inode(held.pid(), held.tid(), fd) else {
+        // What could not be told from others later is not used.
+        held.call(&Call::plain(0, libc::SYS_close, &[fd as u64]))?;
+        return Err(failed(held.pid(), "looking at a descriptor", libc::EACCES));
+    };
+    (tools.fd, tools.inode) = (fd, Some(inode));
     journal.tools(tools).map_err(journal_failed)
+}
+
+/// Opens another userfaultfd where the program has closed that of `tools`. What it has put in its place is
+/// left alone.
+///
+/// # Errors
+/// As for the first one, `EMFILE` among them; none is there then.
+pub(super) fn see_to_descriptor(
+    held: &impl Injector,
+    journal: &mut Journal,
+    tools: &mut Tools,
+) -> Result<(), RepairError> {
+    if descriptor::is_ours(held.pid(), held.tid(), tools) {
+        return Ok(());
+    }
+    (tools.fd, tools.inode) = (-1, None);
+    let opened = open_descriptor(held, journal, tools);
+    held.settle()?;
+    opened?;
+    let way = tools.way;
+    begin_to_use(held, tools, Some(way)).map(|_| ())
 }
 
 fn failed(pid: i32, what: &'static str, errno: i32) -> RepairError {
@@ -175,6 +217,10 @@ pub(super) fn take_out(
         }
         Ok(false)
     };
+    if !descriptor::is_ours(held.pid(), held.tid(), &tools) {
+        // The program has closed it. What has that number now is not ours to close.
+        tools.fd = -1;
+    }
     if tools.fd >= 0 && gone(libc::SYS_close, &[tools.fd as u64])? {
         tools.fd = -1;
     }

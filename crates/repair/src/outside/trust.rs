@@ -9,12 +9,11 @@
 //! T1  what a journal of another user makes us do, that user could have done to this process
 //! T2  a number of a journal is used as an address only after its mapping was looked at
 
-use std::fs;
 use std::ops::Range;
-use std::path::Path;
 
 use vmarea::values::VmRange;
 
+use super::descriptor;
 use super::tools::{MOST_BYTES, TABLE_BYTES};
 use crate::MOST_GUARD_PAGES;
 use crate::journal::{State, Tools};
@@ -76,9 +75,14 @@ pub(super) fn check(pid: i32, state: &mut State) -> Result<(), Doubt> {
         };
     };
     at.tools(tools, state.clearing)?;
-    if tools.fd >= 0 && !is_userfaultfd(pid, tools.fd) {
-        if state.piece.is_some() {
-            return Err(format!("descriptor {} is no userfaultfd", tools.fd));
+    let tid = state.saved.map_or(pid, |saved| saved.tid);
+    if tools.fd >= 0 && !descriptor::is_ours(pid, tid, tools) {
+        // A process that stands closes nothing, and one that does not has its pages at home.
+        if state.piece.is_some() && state.saved.is_some() {
+            return Err(format!(
+                "descriptor {} is not the userfaultfd of a repair",
+                tools.fd
+            ));
         }
         tools.fd = -1;
     }
@@ -86,11 +90,6 @@ pub(super) fn check(pid: i32, state: &mut State) -> Result<(), Doubt> {
         at.guard(guard)?;
     }
     state.piece.map_or(Ok(()), |piece| at.piece(piece, tools))
-}
-
-fn is_userfaultfd(pid: i32, fd: i32) -> bool {
-    fs::read_link(format!("/proc/{pid}/fd/{fd}"))
-        .is_ok_and(|link| link == Path::new("anon_inode:[userfaultfd]"))
 }
 
 struct Look {

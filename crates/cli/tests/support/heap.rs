@@ -1,0 +1,166 @@
+//! A program with mappings that could be one, to be merged: it does what it is told and checks its bytes.
+
+use super::leash::{self, Leashed};
+use super::{VMAREA, text};
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{ChildStdout, Command, Output, Stdio};
+
+/// `make(parts, pages, fill)` makes so many neighbours of so many pages each, has `fill(address, number)`
+/// write to each, prints where they lie, and returns the first address.
+const SETUP: &str = r#"
+import ctypes, os, sys, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+page = 4096
+def make(parts, pages, fill):
+    size = pages * page
+    area = libc.mmap(None, parts * size, 0, 0x22, -1, 0)
+    far = libc.mmap(None, 2 * parts * size, 0, 0x22, -1, 0)
+    for i in range(parts):
+        p = libc.mmap(far + 2 * i * size, size, 3, 0x32, -1, 0)
+        fill(p, i)
+        assert libc.mremap(p, size, size, 3, area + i * size) == area + i * size
+    print("%x,%x" % (area, area + parts * size), flush=True)
+    return area
+"#;
+
+/// The Python command that runs a program, which may use `make`.
+pub fn python(program: &str) -> [String; 3] {
+    ["python3", "-c", &format!("{SETUP}{program}")].map(str::to_owned)
+}
+
+/// The program, and a folder for the journals of its merges.
+pub struct Heap {
+    pub child: Leashed,
+    out: BufReader<ChildStdout>,
+    /// Where its mappings lie, as `--range` has it; empty where it could not be started that way.
+    pub range: String,
+    folder: tempfile::TempDir,
+}
+
+impl Heap {
+    pub fn start(program: &str) -> Heap {
+        let [python, option, program] = python(program);
+        Heap::start_as(Command::new(python).args([option, program]))
+    }
+
+    pub fn start_as(command: &mut Command) -> Heap {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Leashed::start(command).expect("a program");
+        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut range = String::new();
+        out.read_line(&mut range).expect("a line");
+        Heap {
+            child,
+            out,
+            range: range.trim().to_owned(),
+            folder: tempfile::tempdir().expect("a folder"),
+        }
+    }
+
+    pub fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    pub fn tell(&mut self, word: &str) {
+        writeln!(self.child.stdin.as_mut().expect("a pipe"), "{word}").expect("it reads");
+    }
+
+    pub fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("a line");
+        line.trim().to_owned()
+    }
+
+    pub fn ask(&mut self, word: &str) -> String {
+        self.tell(word);
+        self.hear()
+    }
+
+    pub fn mappings(&self) -> usize {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid()));
+        maps.expect("its list").lines().count()
+    }
+
+    /// Where its journals lie.
+    pub fn journals(&self) -> PathBuf {
+        self.folder.path().join("journals")
+    }
+
+    /// Its journal.
+    pub fn journal(&self) -> PathBuf {
+        self.journals().join(format!("{}.journal", self.pid()))
+    }
+
+    /// The command that merges it.
+    pub fn command(&self, more: &[&str]) -> Command {
+        let mut command = Command::new(VMAREA);
+        command.args(self.arguments(more));
+        command
+    }
+
+    /// The arguments of that.
+    pub fn arguments(&self, more: &[&str]) -> Vec<String> {
+        let (pid, journals) = (self.pid(), self.journals().display().to_string());
+        let fixed = ["merge", "-p", &pid, "--journal", &journals];
+        let all = fixed.iter().chain(more);
+        all.map(|&argument| argument.to_owned()).collect()
+    }
+
+    pub fn merge(&self, more: &[&str]) -> Output {
+        leash::output(&mut self.command(more)).expect("the binary was built")
+    }
+
+    /// A merge of its mappings alone, with what it does as JSON.
+    pub fn merge_area(&self, more: &[&str]) -> Output {
+        // Large pauses, for a busy machine.
+        let fixed = ["--range", &self.range, "--max-pause", "1s", "--json", "-"];
+        self.merge(&[&fixed[..], more].concat())
+    }
+
+    /// What such a merge says, which must be a good one.
+    pub fn said(&self, more: &[&str]) -> serde_json::Value {
+        let output = self.merge_area(more);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        serde_json::from_slice(&output.stdout).expect("JSON alone")
+    }
+
+    /// Starts a merge of its mappings that waits for `seconds` before its first piece, with its tools in the
+    /// process, and returns when it does.
+    pub fn merge_slowly(&self, seconds: u32, more: &[&str]) -> Leashed {
+        let mut strace = Command::new("strace");
+        let delay = format!("inject=fdatasync:delay_enter={seconds}000000:when=1");
+        strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"]);
+        strace.args(["-e", &delay, VMAREA]);
+        let fixed = ["--apply", "--range", &self.range, "--max-pause", "1s"];
+        strace.args(self.arguments(&[&fixed[..], more].concat()));
+        strace.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let merge = Leashed::start(&mut strace).expect("strace");
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let is_there = || {
+            let said = std::fs::read_to_string(self.journal());
+            said.is_ok_and(|said| said.contains("piece"))
+        };
+        while !is_there() && std::time::Instant::now() < until {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        merge
+    }
+}
+
+/// True where a process may be merged; else says why not.
+pub fn may_merge() -> bool {
+    let may = vmarea_repair::can_repair_itself();
+    may.inspect_err(|error| eprintln!("skipped: {error}"))
+        .is_ok()
+}
+
+/// The one line that standard error must be.
+pub fn complaint(output: &Output) -> String {
+    let said = text(&output.stderr);
+    assert_eq!(said.lines().count(), 1, "not one line: {said}");
+    said
+}

@@ -14,4 +14,4 @@ case ${1---all} in
     exit 2
     ;;
 esac
-cargo test --release --locked -p vmarea --features mutants --test enumeration -- --nocapture --test-threads=1
+cargo test --release --locked -p vmarea --features mutants --test enumeration -- --nocapture

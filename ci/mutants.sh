@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The check of the check, and the failure of every allocation. Deliberate faults in the core, one at a time, each of which the comparison
-# with this kernel must find within 100,000 steps. Needs root, or CAP_BPF and CAP_PERFMON.
+# The check of the check, and the failure of every allocation. Deliberate faults in the core, one at a time,
+# each of which the comparison with this kernel must find within a million steps; most are found after a few
+# thousand. Needs root, or CAP_BPF and CAP_PERFMON.
 # usage: ci/mutants.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."

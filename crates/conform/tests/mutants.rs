@@ -23,7 +23,6 @@ fn every_mutant_is_found() {
     };
     let mut missed = Vec::new();
     for mutant in Mutant::ALL {
-        mutant::activate(Some(mutant));
         let settings = Settings {
             ops: STEPS,
             seed: 7,
@@ -31,7 +30,7 @@ fn every_mutant_is_found() {
             most_differences: 1,
             shrinking: Shrinking::None,
         };
-        let report = run(&ground, &settings, |_| {}).unwrap();
+        let report = mutant::with(mutant, || run(&ground, &settings, |_| {}).unwrap());
         match report.differences.first() {
             Some(found) => println!(
                 "{mutant:?}: after {} steps, {}",
@@ -40,6 +39,5 @@ fn every_mutant_is_found() {
             None => missed.push(mutant),
         }
     }
-    mutant::activate(None);
     assert!(missed.is_empty(), "not found: {missed:?}");
 }

@@ -17,14 +17,6 @@ use vmarea_conform::sequence::play;
 use vmarea_conform::surroundings::Surroundings;
 use vmarea_replay::machine;
 
-/// What is done while a rule is broken.
-fn broken<R>(mutant: Mutant, work: impl FnOnce() -> R) -> R {
-    mutant::activate(Some(mutant));
-    let result = work();
-    mutant::activate(None);
-    result
-}
-
 /// The first difference under a fault that is not about anon_vmas alone, which a kept test does not
 /// hold; as short as it can be.
 fn found(ground: &Ground, mutant: Mutant) -> Found {
@@ -35,10 +27,10 @@ fn found(ground: &Ground, mutant: Mutant) -> Found {
         most_differences: 5,
         shrinking: Shrinking::Shortest,
     };
-    let report = broken(mutant, || run(ground, &settings, |_| {}).unwrap());
+    let report = mutant::with(mutant, || run(ground, &settings, |_| {}).unwrap());
     let held = |found: &Found| {
         let kept = found.kept.as_ref();
-        kept.is_some_and(|kept| broken(mutant, || kept.play(ground.policy)).is_err())
+        kept.is_some_and(|kept| mutant::with(mutant, || kept.play(ground.policy)).is_err())
     };
     report.differences.into_iter().find(held).expect("one")
 }
@@ -64,7 +56,7 @@ fn check_calls(ground: &Ground, mutant: Mutant, found: &Found, call: &str) {
     let calls: Vec<String> = found.steps.iter().map(Step::to_string).collect();
     assert!(calls.len() <= 12, "not short: {calls:#?}");
     assert!(calls.iter().any(|c| c.contains(call)), "{calls:#?}");
-    let again = broken(mutant, || play(ground, &found.steps).unwrap());
+    let again = mutant::with(mutant, || play(ground, &found.steps).unwrap());
     let again = again.expect("the calls show the difference again");
     assert_eq!(again.kind, found.difference.kind);
     let whole = play(ground, &found.steps).unwrap();
@@ -76,7 +68,7 @@ fn check_kept(policy: Policy, mutant: Mutant, found: &Found) {
     let text = found.kept.as_ref().expect("the kernel answers").text();
     let kept: Kept = serde_json::from_str(&text).unwrap();
     kept.play(policy).unwrap();
-    let again = broken(mutant, || kept.play(policy));
+    let again = mutant::with(mutant, || kept.play(policy));
     assert!(again.is_err(), "it does not see the fault:\n{text}");
 }
 

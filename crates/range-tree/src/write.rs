@@ -186,6 +186,13 @@ impl<'a> Writer<'a> {
         self.with_change(|w| w.change_leaf(&path, leaf, (first, last), apply));
     }
 
+    /// Breaks an invariant of the map: for the test that the checks around it ask for this one's as well.
+    #[cfg(feature = "mutants")]
+    #[doc(hidden)]
+    pub fn miscount(&mut self) {
+        self.count(1);
+    }
+
     /// Returns the path, leaf and row of the range that starts at `start`.
     fn locate(&self, start: u64) -> Option<(Path<'a>, &'a Leaf, usize)> {
         let mut path = Path::new();

@@ -1,16 +1,15 @@
 //! Deliberate faults, one rule broken at a time: the check of the check.
 //!
 //! A comparison that never finds anything proves nothing until it is shown to bite. With the
-//! feature `mutants` one of these faults can be switched on, and `conform` must find it. Without
+//! feature `mutants` a thread can break one of these rules for itself, and `conform` must find it. Without
 //! the feature (always, but in that test) every question here is answered `false` at compile time.
 //! In the same way single allocations can be made to fail.
 
 /// A rule that can be broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
 pub enum Mutant {
     /// Merging looks away from page offsets.
-    MergeIgnoresPageOffset = 1,
+    MergeIgnoresPageOffset,
     /// Merging looks away from memory policies.
     MergeIgnoresPolicy,
     /// Merging looks away from whether forks are kept out.
@@ -128,26 +127,28 @@ impl Mutant {
 
 #[cfg(feature = "mutants")]
 mod switch {
+    extern crate std;
+
     use super::Mutant;
     use crate::values::Errno;
-    use core::sync::atomic::{AtomicU32, Ordering};
+    use core::cell::Cell;
 
-    static ACTIVE: AtomicU32 = AtomicU32::new(0);
-    /// Allocations until one fails; 0 for none.
-    static UNTIL_FAILURE: AtomicU32 = AtomicU32::new(0);
+    std::thread_local! {
+        static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
+        /// Allocations until one fails; 0 for none.
+        static UNTIL_FAILURE: Cell<u32> = const { Cell::new(0) };
+    }
 
-    /// The `nth` allocation from now on fails, the first being 1; none for 0. True if the one that
-    /// was meant to fail before has failed.
+    /// The `nth` allocation of this thread from now on fails, the first being 1; none for 0. True if the
+    /// one that was meant to fail before has failed.
     pub fn fail_allocation(nth: u32) -> bool {
-        // ORDERING: Relaxed; the test that sets it is the only thread.
-        UNTIL_FAILURE.swap(nth, Ordering::Relaxed) == 0
+        UNTIL_FAILURE.replace(nth) == 0
     }
 
     /// Asked before each allocation of the core.
     pub(crate) fn allocate() -> Result<(), Errno> {
-        // ORDERING: Relaxed; as above.
-        let left = UNTIL_FAILURE.load(Ordering::Relaxed);
-        UNTIL_FAILURE.store(left.saturating_sub(1), Ordering::Relaxed);
+        let left = UNTIL_FAILURE.get();
+        UNTIL_FAILURE.set(left.saturating_sub(1));
         if left == 1 {
             Err(Errno::ENOMEM)
         } else {
@@ -155,17 +156,25 @@ mod switch {
         }
     }
 
-    /// Breaks one rule, or none.
-    pub fn activate(mutant: Option<Mutant>) {
-        // ORDERING: Relaxed; a test sets it between runs.
-        ACTIVE.store(mutant.map_or(0, |m| m as u32), Ordering::Relaxed);
+    /// What was broken before is so again, after a panic as well.
+    struct Before(Option<Mutant>);
+
+    impl Drop for Before {
+        fn drop(&mut self) {
+            ACTIVE.set(self.0);
+        }
+    }
+
+    /// Runs `work` with one rule broken, on this thread alone: tests run side by side.
+    pub fn with<R>(mutant: Mutant, work: impl FnOnce() -> R) -> R {
+        let _before = Before(ACTIVE.replace(Some(mutant)));
+        work()
     }
 
     /// Is the rule broken?
     #[inline]
     pub fn is_on(mutant: Mutant) -> bool {
-        // ORDERING: Relaxed; as above.
-        ACTIVE.load(Ordering::Relaxed) == mutant as u32
+        ACTIVE.get() == Some(mutant)
     }
 }
 

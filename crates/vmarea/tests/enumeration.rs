@@ -145,15 +145,47 @@ fn faults_that_kernels_had_are_found() {
                 .filter(|c| c.unit == Unit::Small && c.call == call)
         };
         let find = || of_call().find_map(|c| Some((c, run(Policy::LINUX, c).err()?)));
-        mutant::activate(None);
         assert!(find().is_none(), "{mutant:?} is off");
-        mutant::activate(Some(mutant));
-        let found = std::panic::catch_unwind(find);
-        mutant::activate(None);
+        let found = std::panic::catch_unwind(|| mutant::with(mutant, find));
         match found {
             Ok(Some((case, wrong))) => println!("{mutant:?}: {case:?}: {wrong}"),
             Ok(None) => panic!("{mutant:?} was not found"),
             Err(_) => println!("{mutant:?}: the core noticed"),
         }
     }
+}
+
+/// A fault is one of the thread that asked for it: what other threads enumerate meanwhile is right, and
+/// after a panic nothing is broken.
+#[cfg(feature = "mutants")]
+#[test]
+fn a_fault_stays_with_its_thread() {
+    use arrange::{Call, Family, Neighbour, Pages, Unit};
+    use vmarea::mutant::{self, Mutant};
+    let neighbour = |pages, equal| Some(Neighbour { pages, equal });
+    let case = Arrangement {
+        unit: Unit::Small,
+        family: Family::HasParent,
+        prev: neighbour(Pages::Rewritten, false),
+        middle: Some(Pages::SwappedInherited),
+        next: neighbour(Pages::Unfaulted, true),
+        off_line: false,
+        call: Call::Move,
+    };
+    let run = || run(Policy::VMAREA, &case);
+    let right = run();
+    assert!(right.is_ok(), "{right:?}");
+    let broken = || mutant::with(Mutant::MoveBringsNoAnonVma, run);
+    let beside = mutant::with(Mutant::MoveBringsNoAnonVma, || {
+        std::thread::scope(|scope| scope.spawn(run).join().unwrap())
+    });
+    assert_eq!(beside, right, "broken for another thread");
+    let wrong = broken().unwrap_err();
+    assert!(wrong.starts_with("V3: "), "{wrong}");
+    assert_eq!(run(), right, "still broken");
+    let panicked = std::panic::catch_unwind(|| {
+        mutant::with(Mutant::MoveBringsNoAnonVma, || panic!("on purpose"))
+    });
+    assert!(panicked.is_err());
+    assert_eq!(run(), right, "still broken after a panic");
 }

@@ -166,10 +166,17 @@ fn number(c: &mut Choice<'_>, is: Is) -> u64 {
     }
 }
 
-/// An offset at an edge, or one with which a mapping of `len` bytes ends at one; mostly of whole pages.
+/// An offset at an edge, or one with which a mapping of `len` bytes ends at one, most often where the
+/// offsets of files or of devices end; mostly of whole pages.
 fn offset(c: &mut Choice<'_>, len: u64) -> u64 {
-    let end = number(c, Offset);
-    let offset = end.wrapping_sub(c.rng.pick(&[0, len]));
+    const BESIDE: [u64; 4] = [0, 0, PAGE_SIZE, PAGE_SIZE.wrapping_neg()];
+    let offset = match c.rng.below(3) {
+        0 => {
+            let end: u64 = c.rng.pick(&[1 << 63, 1 << 63, 0]);
+            end.wrapping_add(c.rng.pick(&BESIDE)).wrapping_sub(len)
+        }
+        _ => number(c, Offset).wrapping_sub(c.rng.pick(&[0, len])),
+    };
     offset & c.rng.pick(&[u64::MAX, !(PAGE_SIZE - 1), !(PAGE_SIZE - 1)])
 }
 

@@ -33,17 +33,19 @@ impl<K: VmaLockKind> Space<K> {
         let Some(r) = self.mmap_read_lock(mm) else {
             return Ok(());
         };
+        r.check_tree()?;
         r.check_vmas()?;
         r.check_counters()?;
         r.check_pages()
     }
 
-    /// Checks the VMAs, chains and counters of one address space, not its pages: cheap enough to be done
+    /// Checks the tree, VMAs, chains and counters of one address space, not its pages: cheap enough to be done
     /// after each call in debug builds.
     pub fn validate_vmas(&self, mm: MmId) -> Result<(), Violation> {
         let Some(r) = self.mmap_read_lock(mm) else {
             return Ok(());
         };
+        r.check_tree()?;
         r.check_vmas()?;
         r.check_counters()
     }
@@ -109,6 +111,12 @@ impl<K: VmaLockKind> Space<K> {
 }
 
 impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+    /// The invariants of the tree itself, by the names that `RangeTree` gives them.
+    fn check_tree(&self) -> Result<(), Violation> {
+        let tree = self.mm.tree.validate();
+        tree.map_err(|v| Violation(format!("tree of {:?}: {}", self.id, v.0)))
+    }
+
     /// V1, V2, V4.
     fn check_vmas(&self) -> Result<(), Violation> {
         let mut last_end = 0;
@@ -240,5 +248,28 @@ impl<K: VmaLockKind> MmapReadGuard<'_, K> {
             ensure!(within, "H1: {v:x?} ends within the huge page at {addr:x}");
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, feature = "mutants"))]
+mod tests {
+    use crate::mm::{Layout, Limits};
+    use crate::space::{Space, System};
+    use crate::values::Policy;
+
+    #[test]
+    fn a_wrong_tree_of_an_address_space_is_seen() {
+        let space = Space::new(Policy::LINUX, System::default());
+        let mm = space
+            .mm_create(Layout::default(), Limits::default())
+            .unwrap();
+        assert_eq!(space.validate(mm), Ok(()));
+        let w = space.mmap_write_lock(mm).unwrap();
+        w.mm.tree.write().miscount();
+        drop(w);
+        let of = |seen: Result<(), super::Violation>| seen.unwrap_err().0;
+        for seen in [space.validate(mm), space.validate_vmas(mm)] {
+            assert!(of(seen).ends_with("T1: len differs from the number of ranges"));
+        }
     }
 }

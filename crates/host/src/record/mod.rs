@@ -40,6 +40,7 @@ mod look;
 mod mapped;
 mod memory;
 mod sandbox;
+mod set_user_id;
 mod signals;
 mod sources;
 mod stops;

@@ -144,9 +144,10 @@ mod tests {
         call(tid, sysno::MUNMAP, args, 0, order)
     }
 
-    /// Attaches the segment of huge pages, of two of them.
-    fn attach(tid: i32, file: u32, there: u64, order: Order) -> Event {
-        let mut event = call(tid, sysno::SHMAT, [9, 0, 0, 0, 0, 0], there, order);
+    /// Attaches the segment of huge pages, of two of them, at an address that is wished or 0.
+    fn attach((tid, file): (i32, u32), wish: u64, there: u64, order: Order) -> Event {
+        let args = [9, wish, 0, 0, 0, 0];
+        let mut event = call(tid, sysno::SHMAT, args, there, order);
         if let Event::Call(call) = &mut event {
             call.file = Some(FileRef {
                 inode: InodeId(1),
@@ -263,12 +264,12 @@ mod tests {
         let (first, second) = (top - 2 * HUGE, top - 4 * HUGE);
         let calls = [
             map(1, 1, BASE - PAGE, exact),
-            attach(1, 1, first, exact),
-            attach(1, 2, second, exact),
+            attach((1, 1), 0, first, exact),
+            attach((1, 2), 0, second, exact),
             detach(1, first, 0, exact),
             // It is there no more.
             detach(1, first, EINVAL, exact),
-            attach(1, 3, first, exact),
+            attach((1, 3), first, first, exact),
             detach(1, second, 0, exact),
             detach(1, first, 0, exact),
         ];
@@ -281,7 +282,7 @@ mod tests {
         let top = (BASE - 1) & !(HUGE - 1);
         let there = top - 2 * HUGE;
         let begin = [map(1, 1, BASE - PAGE, exact), map(1, 2 * 512, there, exact)];
-        let fits = [attach(2, 1, there, both), unmap(1, there, 1024, both)];
+        let fits = [attach((2, 1), 0, there, both), unmap(1, there, 1024, both)];
         let calls = [&begin[..], &fits, &[detach(2, there, 0, exact)]].concat();
         assert_eq!(judged(&calls), (0, 0));
     }

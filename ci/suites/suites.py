@@ -49,8 +49,8 @@ OPTIONS_OF = {
 
 LIMITS = {
     "kselftest": Limits(60, 240, 240),
-    "stress-ng": Limits(30, 90, 240),
-    "ltp": Limits(120, 400, 240),
+    "stress-ng": Limits(90, 90, 240),
+    "ltp": Limits(400, 400, 240),
 }
 
 

@@ -215,12 +215,9 @@ pub fn segment_inode(number: usize) -> u64 {
 }
 
 /// Bytes of the segment with an inode.
-pub fn segment_len(inode: u64) -> u64 {
-    let number = inode.checked_sub(segment_inode(0));
-    number
-        .and_then(|n| SEGMENTS.get(n as usize))
-        .copied()
-        .unwrap_or(0)
+pub fn segment_len(inode: u64) -> Option<u64> {
+    let number = inode.checked_sub(segment_inode(0))?;
+    SEGMENTS.get(usize::try_from(number).ok()?).copied()
 }
 
 /// The file of a number, as the core takes it.

@@ -161,6 +161,7 @@ impl Tracer<'_> {
             Ok((arch, _)) if arch != OUR_ARCH => self.is_foreign(tid, old, mode, now),
             _ => self.is_new_program(tid, mode, now),
         }
+        self.sample_again(tid, now);
         self.resume(tid, 0);
     }
 

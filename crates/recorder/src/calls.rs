@@ -2,7 +2,8 @@
 //!
 //! Calls that change one address space are let in one after another, so that the order of their
 //! effects is the order of their exits. Where a call lasts longer than [`Tracer::turn`], the next is
-//! let in beside it, because it may be waiting for just that thread.
+//! let in beside it, because it may be waiting for just that thread; one that is seen to run, or to
+//! wait for a processor, waits for no thread and has more time.
 
 use super::extent::Extent;
 use super::files::{MappedAt, Opened, place_of};
@@ -11,7 +12,7 @@ use super::look::{self, Still, Subject};
 use super::mapped::{is_error, mapping_at};
 use super::memory;
 use super::table::{self, Role};
-use super::tasks::{Mode, Pending, UNRECORDED};
+use super::tasks::{Inside, Mode, Pending, UNRECORDED};
 use super::timeline::{Alone, Ended, Flight};
 use super::tracer::{Tracer, clock};
 use super::untraced::CLONE_UNTRACED;
@@ -93,7 +94,7 @@ impl Tracer<'_> {
         if space.inside.is_empty()
             && let Some((tid, _)) = space.queue.pop_front()
         {
-            space.inside.push((tid, clock()));
+            space.inside.push(Inside::new(tid, clock()));
             self.let_in(tid, Alone::Yes);
         }
     }
@@ -104,14 +105,14 @@ impl Tracer<'_> {
         let turn = self.turn();
         let mut overdue = Vec::new();
         for space in self.spaces.values_mut() {
-            for tid in space.take_overdue(now, turn) {
+            for tid in space.take_overdue(now, turn, is_running) {
                 overdue.push((tid, space.inside.clone()));
-                space.inside.push((tid, now));
+                space.inside.push(Inside::new(tid, now));
             }
         }
         for (tid, inside) in overdue {
-            for (other, _) in inside {
-                if let Some(call) = self.tasks.get_mut(&other).and_then(|t| t.call.as_mut()) {
+            for other in inside {
+                if let Some(call) = self.tasks.get_mut(&other.tid).and_then(|t| t.call.as_mut()) {
                     call.alone = Alone::No;
                 }
             }
@@ -410,6 +411,16 @@ impl Pending {
             _ => 0,
         }
     }
+}
+
+/// True where a thread inside of a call runs, waits for a processor, or stands at the end of the call
+/// already: it waits for no other thread.
+fn is_running(tid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('R' | 't'))
 }
 
 /// The descriptor of the file that a call maps.

@@ -8,7 +8,7 @@ use super::filter;
 use super::memory;
 use super::sandbox::CallData;
 use super::table::Role;
-use super::tasks::{Pending, UNRECORDED};
+use super::tasks::{Inside, Pending, UNRECORDED};
 use super::timeline::Alone;
 use super::tracer::Tracer;
 use vmarea_linux_sys::ptrace::{self, SyscallStop};
@@ -50,7 +50,7 @@ impl Tracer<'_> {
                 space.queue.push_back((tid, now));
                 return;
             }
-            space.inside.push((tid, now));
+            space.inside.push(Inside::new(tid, now));
         }
         self.let_in(tid, Alone::Yes);
     }

@@ -41,6 +41,7 @@ mod mapped;
 mod memory;
 pub mod samples;
 mod sandbox;
+mod set_user_id;
 mod signals;
 mod sources;
 mod stops;

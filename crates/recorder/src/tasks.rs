@@ -17,6 +17,9 @@ use super::untraced::Untraced;
 /// programs.
 pub(crate) const UNRECORDED: MmId = MmId(0);
 
+/// How many turns a call may last while its thread is seen to run.
+const TURNS: u64 = 20;
+
 /// How a thread is resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
@@ -95,6 +98,26 @@ impl Pending {
     }
 }
 
+/// A thread inside of a call that changes its address space.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inside {
+    pub tid: i32,
+    /// When it was let in.
+    begun: Nanos,
+    /// When its turn began: then, or when it was last seen to run.
+    since: Nanos,
+}
+
+impl Inside {
+    pub(crate) fn new(tid: i32, now: Nanos) -> Inside {
+        Inside {
+            tid,
+            begun: now,
+            since: now,
+        }
+    }
+}
+
 /// An address space.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
@@ -102,8 +125,8 @@ pub(crate) struct Space {
     pub users: u32,
     /// Calls that were recorded.
     pub calls: u64,
-    /// Threads inside of a call that changes it, and since when.
-    pub inside: Vec<(i32, Nanos)>,
+    /// Threads inside of a call that changes it.
+    pub inside: Vec<Inside>,
     /// Threads that stand before one, and since when.
     pub queue: VecDeque<(i32, Nanos)>,
     /// A remark on it was made that is to be made once.
@@ -118,14 +141,25 @@ impl Space {
     /// end nobody is overdue, however many wait.
     pub(crate) fn next_due(&self, turn: Nanos) -> Option<Nanos> {
         self.queue.front()?;
-        let last = self.inside.iter().map(|(_, since)| *since).max();
+        let last = self.inside.iter().map(|i| i.since).max();
         Some(last.map_or(0, |since| since + turn))
     }
 
     /// Takes those out of the queue that are to be let in at `now`: the first that is due, and with
-    /// it all that have waited as long, for any of them may be the one that is waited for.
-    pub(crate) fn take_overdue(&mut self, now: Nanos, turn: Nanos) -> Vec<i32> {
+    /// it all that have waited as long, for any of them may be the one that is waited for. Where all
+    /// inside run, by `runs`, they wait for none of them, and have a turn more, up to [`TURNS`].
+    pub(crate) fn take_overdue(
+        &mut self,
+        now: Nanos,
+        turn: Nanos,
+        runs: impl Fn(i32) -> bool,
+    ) -> Vec<i32> {
         if self.next_due(turn).is_none_or(|due| due > now) {
+            return Vec::new();
+        }
+        let more = |i: &Inside| now.saturating_sub(i.begun) < TURNS * turn && runs(i.tid);
+        if !self.inside.is_empty() && self.inside.iter().all(more) {
+            self.inside.iter_mut().for_each(|i| i.since = now);
             return Vec::new();
         }
         let as_long = |(_, since): &&(i32, Nanos)| since + turn <= now;
@@ -137,7 +171,7 @@ impl Space {
     pub(crate) fn leave_call(&mut self, tid: i32) -> bool {
         self.queue.retain(|(t, _)| *t != tid);
         let before = self.inside.len();
-        self.inside.retain(|(t, _)| *t != tid);
+        self.inside.retain(|i| i.tid != tid);
         self.inside.len() < before
     }
 }
@@ -150,15 +184,32 @@ mod tests {
     fn who_waits_is_due_when_the_calls_inside_last() {
         let mut space = Space::default();
         assert_eq!(space.next_due(10), None);
-        space.inside = vec![(1, 100), (2, 150)];
+        space.inside = vec![Inside::new(1, 100), Inside::new(2, 150)];
         assert_eq!(space.next_due(10), None);
         space.queue.extend([(3, 151), (4, 155), (5, 160)]);
         assert_eq!(space.next_due(10), Some(160));
-        assert_eq!(space.take_overdue(159, 10), []);
-        assert_eq!(space.take_overdue(165, 10), [3, 4]);
+        assert_eq!(space.take_overdue(159, 10, |_| false), []);
+        assert_eq!(space.take_overdue(165, 10, |_| false), [3, 4]);
         assert!(space.leave_call(2) && !space.leave_call(3));
         assert_eq!(space.next_due(10), Some(110));
-        assert_eq!(space.take_overdue(165, 10), [5]);
+        assert_eq!(space.take_overdue(165, 10, |_| false), [5]);
         assert_eq!(space.next_due(10), None);
+    }
+
+    #[test]
+    fn a_call_that_runs_waits_for_nobody() {
+        let mut space = Space {
+            inside: vec![Inside::new(1, 100), Inside::new(2, 100)],
+            ..Space::default()
+        };
+        space.queue.push_back((3, 101));
+        assert_eq!(space.take_overdue(110, 10, |_| true), []);
+        assert_eq!(space.next_due(10), Some(120));
+        // Each of those inside may be the one that waits.
+        assert_eq!(space.take_overdue(120, 10, |tid| tid == 1), [3]);
+        // One that runs for ever keeps nobody out for ever.
+        space.queue.push_back((4, 125));
+        assert_eq!(space.take_overdue(100 + TURNS * 10 - 1, 10, |_| true), []);
+        assert_eq!(space.take_overdue(200 + TURNS * 10, 10, |_| true), [4]);
     }
 }

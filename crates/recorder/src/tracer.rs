@@ -67,7 +67,7 @@ pub(crate) struct Tracer<'a> {
     pub(super) last_mm: MmId,
     /// Why the recording is to fail although it was followed to its end.
     pub(super) failure: Option<RecordError>,
-    samples: Option<Samples>,
+    pub(super) samples: Option<Samples>,
     rings_silent: bool,
     emitter: Emitter<'a>,
     progress: &'a mut dyn FnMut(Progress),

@@ -10,7 +10,7 @@ use vmarea::call::mmap::{MmapRequest, Placement};
 use vmarea::call::mremap::MremapRequest;
 use vmarea::call::shm::ShmatRequest;
 use vmarea::values::call_flags::{MapFlags, MremapFlags, map_type};
-use vmarea::values::{Errno, FileKind, MmId};
+use vmarea::values::{Errno, File, FileKind, MmId};
 use vmarea_trace::event::Call;
 
 /// What an action came to.
@@ -147,7 +147,7 @@ impl World {
                 shmat(space, mm, &request, place(call.ret))
             }
             Action::Shmdt { addr, ref sizes } => {
-                let size = |inode| sizes.iter().find(|s| s.0 == inode).map_or(0, |s| s.1);
+                let size = |inode| Some(sizes.iter().find(|s| s.0 == inode)?.1);
                 unit(space.shmdt(mm, addr, size))
             }
             Action::Watch {
@@ -291,18 +291,28 @@ fn segment_ended(space: &Space, mm: MmId, (addr, len): (u64, u64), ret: i64) -> 
 
 /// Attaches where the kernel did; the result is where our own search would have.
 fn shmat(space: &Space, mm: MmId, request: &ShmatRequest<'_>, placement: Placement) -> Option<i64> {
-    let searched = MmapRequest {
-        len: request.len,
-        flags: map_type::SHARED,
-        file: Some(request.segment),
-        ..MmapRequest::default()
-    };
     let predicted = match request.addr {
-        0 => space.predict_mmap(mm, &searched).ok(),
+        0 => predict_shmat(space, mm, request.segment, request.len).ok(),
         _ => None,
     };
     match (space.shmat_at(mm, request, placement), predicted) {
         (Ok(_), Some(ours)) => raw(Ok::<u64, Errno>(ours)),
         (done, _) => raw(done),
     }
+}
+
+/// Where a segment without an address would be attached.
+pub(super) fn predict_shmat(
+    space: &Space,
+    mm: MmId,
+    segment: &File,
+    len: u64,
+) -> Result<u64, Errno> {
+    let searched = MmapRequest {
+        len,
+        flags: map_type::SHARED,
+        file: Some(segment),
+        ..MmapRequest::default()
+    };
+    space.predict_mmap(mm, &searched)
 }

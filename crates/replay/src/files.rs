@@ -19,8 +19,6 @@ pub struct Files {
     pub(crate) nameless: HashMap<u64, InodeId>,
     /// Bytes of System V segments, by inode.
     pub(super) segments: HashMap<u64, u64>,
-    /// Bytes of those of huge pages, by where they were attached.
-    pub(super) huge_segments: HashMap<u64, u64>,
     /// Contexts of userfaultfd by descriptor, with the address space that each was made for.
     contexts: HashMap<(MmId, i32), (NonZeroU32, MmId)>,
     last_context: u32,

@@ -236,6 +236,7 @@ impl Replayer {
             }
             Event::Call(call) => {
                 self.rights.is_born(call);
+                self.rights.has_shown(call);
                 if call.order == Order::Overlapping
                     && let Some(known) = self.known.get_mut(&call.mm)
                 {

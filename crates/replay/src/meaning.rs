@@ -6,8 +6,8 @@ use vmarea::call::mlock::LockPages;
 use vmarea::call::process_madvise::Advised;
 use vmarea::call::shm::ShmFlags;
 use vmarea::call::userfaultfd::WatchMode;
-use vmarea::values::call_flags::{MapFlags, MclFlags, MremapFlags, from_register, map_type};
-use vmarea::values::{Errno, File, FileKind};
+use vmarea::values::call_flags::{MapFlags, MclFlags, MremapFlags, from_register};
+use vmarea::values::{Errno, FileKind};
 use vmarea_trace::event::{Call, Tid};
 use vmarea_trace::sysno;
 
@@ -188,46 +188,20 @@ impl Files {
             let (what, range) = ("shmat", None);
             return Action::Opaque(Opaque { what, range });
         };
-        let segment = self.file(r);
-        let flags = ShmFlags::from_bits_truncate(flags as u32);
-        if segment.kind == FileKind::Hugetlb {
-            return self.huge_shmat(call, segment, r.size, flags);
+        let mut segment = self.file(r);
+        if segment.kind != FileKind::Hugetlb {
+            segment.kind = FileKind::SysvShm;
         }
         self.segments.insert(segment.inode, r.size);
         Action::Shmat {
-            segment: File {
-                kind: FileKind::SysvShm,
-                ..segment
-            },
+            segment,
             len: r.size,
             addr,
-            flags,
-        }
-    }
-
-    /// A segment of huge pages: a mapping of its file like any other, whole.
-    fn huge_shmat(&mut self, call: &Call, file: File, len: u64, flags: ShmFlags) -> Action {
-        let [_, addr, ..] = call.args;
-        self.huge_segments.insert(call.ret as u64, len);
-        let mut prot = 1;
-        prot |= u32::from(!flags.contains(ShmFlags::RDONLY)) << 1;
-        prot |= u32::from(flags.contains(ShmFlags::EXEC)) << 2;
-        let fixed = if addr == 0 { 0 } else { MapFlags::FIXED.bits() };
-        Action::Mmap {
-            addr: if addr == 0 { 0 } else { call.ret as u64 },
-            len,
-            prot,
-            flags: map_type::SHARED | fixed,
-            file: Some(file),
-            offset: 0,
-            refused: None,
+            flags: ShmFlags::from_bits_truncate(flags as u32),
         }
     }
 
     fn shmdt(&mut self, addr: u64) -> Action {
-        if let Some(&len) = self.huge_segments.get(&addr) {
-            return Action::Munmap { addr, len };
-        }
         let sizes = self.segments.iter().map(|(ino, size)| (*ino, *size));
         Action::Shmdt {
             addr,

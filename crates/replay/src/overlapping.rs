@@ -91,7 +91,7 @@ fn unmapped(action: &Action) -> Option<Range> {
 /// The range that a mapping was given.
 fn placed(action: &Action, call: &Call) -> Option<Range> {
     let len = match *action {
-        Action::Mmap { len, .. } => len,
+        Action::Mmap { len, .. } | Action::Shmat { len, .. } => len,
         Action::Mremap { new_len, .. } => new_len,
         _ => return None,
     };
@@ -109,12 +109,16 @@ fn meets(freed: Option<Range>, placed: Range) -> bool {
 mod tests {
     use super::super::{Options, Report};
     use super::*;
-    use vmarea_trace::event::{Event, Header, MmInfo, MmStart, Order, Origin, Reason, Snapshot};
+    use vmarea_trace::event::{
+        Event, FileId, FileRef, Header, Inode, InodeId, InodeKind, MmInfo, MmStart, Order, Origin,
+        Reason, Snapshot,
+    };
     use vmarea_trace::sysno;
 
     const MM: MmId = MmId(1);
     const BASE: u64 = 0x7f00_0010_0000;
     const PAGE: u64 = 0x1000;
+    const HUGE: u64 = 0x20_0000;
 
     fn call(tid: i32, nr: u32, args: [u64; 6], ret: u64, order: Order) -> Event {
         Event::Call(Call {
@@ -138,6 +142,26 @@ mod tests {
     fn unmap(tid: i32, addr: u64, pages: u64, order: Order) -> Event {
         let args = [addr, pages * PAGE, 0, 0, 0, 0];
         call(tid, sysno::MUNMAP, args, 0, order)
+    }
+
+    /// Attaches the segment of huge pages, of two of them, at an address that is wished or 0.
+    fn attach((tid, file): (i32, u32), wish: u64, there: u64, order: Order) -> Event {
+        let args = [9, wish, 0, 0, 0, 0];
+        let mut event = call(tid, sysno::SHMAT, args, there, order);
+        if let Event::Call(call) = &mut event {
+            call.file = Some(FileRef {
+                inode: InodeId(1),
+                file: FileId(file),
+                open_flags: 2,
+                seals: 0,
+                size: 2 * HUGE,
+            });
+        }
+        event
+    }
+
+    fn detach(tid: i32, addr: u64, ret: i64, order: Order) -> Event {
+        call(tid, sysno::SHMDT, [addr, 0, 0, 0, 0, 0], ret as u64, order)
     }
 
     /// Replays calls in an empty address space whose mappings begin below `BASE`.
@@ -164,7 +188,21 @@ mod tests {
             info: Some(info),
             vmas: Vec::new(),
         };
-        let begin = [Event::MmStart(start), Event::Snapshot(snapshot)];
+        let segment = Inode {
+            id: InodeId(1),
+            dev: 0,
+            ino: 9,
+            kind: InodeKind::Hugetlb,
+            fs_magic: 0x9584_58f6,
+            mount_flags: 0,
+            size: 2 * HUGE,
+            path: "/SYSV00000000 (deleted)".to_owned(),
+        };
+        let begin = [
+            Event::Inode(segment),
+            Event::MmStart(start),
+            Event::Snapshot(snapshot),
+        ];
         for event in begin.iter().chain(calls) {
             replayer.event(event).unwrap();
         }
@@ -215,6 +253,37 @@ mod tests {
             unmap(2, BASE - 4 * PAGE, 4, both),
             map(2, 1, BASE - PAGE, Order::Exact),
         ];
+        assert_eq!(judged(&calls), (0, 0));
+    }
+
+    #[test]
+    fn a_segment_of_huge_pages_is_detached_where_it_was_attached_last() {
+        const EINVAL: i64 = -22;
+        let exact = Order::Exact;
+        let top = (BASE - 1) & !(HUGE - 1);
+        let (first, second) = (top - 2 * HUGE, top - 4 * HUGE);
+        let calls = [
+            map(1, 1, BASE - PAGE, exact),
+            attach((1, 1), 0, first, exact),
+            attach((1, 2), 0, second, exact),
+            detach(1, first, 0, exact),
+            // It is there no more.
+            detach(1, first, EINVAL, exact),
+            attach((1, 3), first, first, exact),
+            detach(1, second, 0, exact),
+            detach(1, first, 0, exact),
+        ];
+        assert_eq!(judged(&calls), (0, 0));
+    }
+
+    #[test]
+    fn a_segment_attached_in_the_place_of_another_came_after_it() {
+        let (exact, both) = (Order::Exact, Order::Overlapping);
+        let top = (BASE - 1) & !(HUGE - 1);
+        let there = top - 2 * HUGE;
+        let begin = [map(1, 1, BASE - PAGE, exact), map(1, 2 * 512, there, exact)];
+        let fits = [attach((2, 1), 0, there, both), unmap(1, there, 1024, both)];
+        let calls = [&begin[..], &fits, &[detach(2, there, 0, exact)]].concat();
         assert_eq!(judged(&calls), (0, 0));
     }
 }

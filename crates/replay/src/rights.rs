@@ -25,6 +25,8 @@ struct Thread {
     mm: MmId,
     /// Where they were told for this thread alone.
     capabilities: Option<u64>,
+    /// Those without which the kernel would have refused a call, since the last were told.
+    shown: u64,
 }
 
 /// See the module.
@@ -62,8 +64,9 @@ impl Rights {
     /// A task begins, or goes on in another address space.
     pub(crate) fn starts(&mut self, tid: Tid, pid: Tid, mm: MmId) {
         let born = self.births.remove(&tid);
-        let before = self.threads.get(&tid).and_then(|t| t.capabilities);
-        let capabilities = born.map_or(before, |(_, capabilities)| capabilities);
+        let before = self.threads.get(&tid).map(|t| (t.capabilities, t.shown));
+        let (told, shown) = before.unwrap_or_default();
+        let capabilities = born.map_or(told, |(_, capabilities)| capabilities);
         if let Some((parent, _)) = born
             && let Some(parent) = self.threads.get(&parent)
             && parent.pid != pid
@@ -77,6 +80,7 @@ impl Rights {
             pid,
             mm,
             capabilities,
+            shown: if born.is_some() { 0 } else { shown },
         };
         self.threads.insert(tid, thread);
     }
@@ -97,6 +101,7 @@ impl Rights {
         self.given.remove(&mm);
         for thread in self.threads.values_mut().filter(|t| t.mm == mm) {
             thread.capabilities = None;
+            thread.shown = 0;
             self.limits.insert(thread.pid, limits);
         }
     }
@@ -138,6 +143,20 @@ impl Rights {
     pub(crate) fn capabilities(&mut self, by: Tid, mask: u64) {
         if let Some(thread) = self.threads.get_mut(&by) {
             thread.capabilities = Some(mask);
+            thread.shown = 0;
+            self.change();
+        }
+    }
+
+    /// Learns of a capability that no look at a process tells, where the kernel did what needs it.
+    pub(crate) fn has_shown(&mut self, call: &Call) {
+        let Some(capability) = needed(call).filter(|_| call.ret >= 0) else {
+            return;
+        };
+        if let Some(thread) = self.threads.get_mut(&call.tid)
+            && thread.shown >> capability & 1 == 0
+        {
+            thread.shown |= 1 << capability;
             self.change();
         }
     }
@@ -163,8 +182,26 @@ impl Rights {
             limits.sys_nice = has(CAP_SYS_NICE);
             limits.sys_resource = has(CAP_SYS_RESOURCE);
         }
+        limits.sys_nice |= thread.shown >> CAP_SYS_NICE & 1 == 1;
+        limits.sys_resource |= thread.shown >> CAP_SYS_RESOURCE & 1 == 1;
         self.given.insert(mm, tid);
         Some(limits)
+    }
+}
+
+/// The capability that a call asks for, of those that only its success tells.
+fn needed(call: &Call) -> Option<u32> {
+    const SET_MM: u64 = 35;
+    const MM_MAP: u64 = 14;
+    const MM_MAP_SIZE: u64 = 15;
+    const MOVE_ALL: u64 = 4;
+    let [what, part, .., flags] = call.args;
+    match call.nr {
+        sysno::MBIND => (flags & MOVE_ALL != 0).then_some(CAP_SYS_NICE),
+        sysno::PRCTL if what == SET_MM => {
+            (!matches!(part, MM_MAP | MM_MAP_SIZE)).then_some(CAP_SYS_RESOURCE)
+        }
+        _ => None,
     }
 }
 
@@ -240,5 +277,29 @@ mod tests {
         for (tid, mm) in [(3, 2), (4, 3)] {
             assert!(!rights.before(Tid(tid), MmId(mm)).unwrap().ipc_lock);
         }
+    }
+
+    #[test]
+    fn what_the_kernel_did_shows_the_capability_that_it_needs() {
+        let mut rights = one();
+        let call = |nr, args, ret| Call {
+            nr,
+            args,
+            ret,
+            ..birth(1, nr, 0, 0)
+        };
+        let move_all = [0x1000, 0x1000, 2, 0, 0, 4];
+        rights.has_shown(&call(sysno::MBIND, move_all, -1));
+        rights.has_shown(&call(sysno::MBIND, [0x1000, 0x1000, 2, 0, 0, 2], 0));
+        rights.has_shown(&call(sysno::PRCTL, [35, 14, 0, 0, 0, 0], 0));
+        assert!(rights.before(Tid(1), MmId(1)).is_none());
+        rights.has_shown(&call(sysno::MBIND, move_all, 0));
+        let may = rights.before(Tid(1), MmId(1)).unwrap();
+        assert!(may.sys_nice && !may.sys_resource);
+        rights.has_shown(&call(sysno::PRCTL, [35, 7, 0x5000, 0, 0, 0], 0));
+        assert!(rights.before(Tid(1), MmId(1)).unwrap().sys_resource);
+        rights.capabilities(Tid(1), 0);
+        let may = rights.before(Tid(1), MmId(1)).unwrap();
+        assert!(!may.sys_nice && !may.sys_resource);
     }
 }

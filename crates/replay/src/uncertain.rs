@@ -116,6 +116,7 @@ impl Replayer {
                     uncertain.add(range(call.ret as u64, len));
                 }
             }
+            Action::Shmat { len, .. } => uncertain.remove(range(call.ret as u64, len)),
             Action::Munmap { addr, len } => uncertain.remove(range(addr, len)),
             Action::Mremap {
                 addr,

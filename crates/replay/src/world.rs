@@ -1,6 +1,6 @@
 //! One policy's side of a replay: the address spaces as it would have them.
 
-use super::act::place;
+use super::act::{place, predict_shmat};
 use super::action::Action;
 use super::report::PolicyReport;
 use std::collections::HashMap;
@@ -29,6 +29,8 @@ pub struct World {
     /// VMAs of each living address space, and of all.
     live: HashMap<TraceMm, u64>,
     total_live: u64,
+    /// VMAs that the calls since the last check pay for.
+    check_paid: u64,
 }
 
 impl World {
@@ -44,6 +46,7 @@ impl World {
             last: None,
             live: HashMap::new(),
             total_live: 0,
+            check_paid: 0,
         }
     }
 
@@ -164,8 +167,15 @@ impl World {
         self.report.splits += stats.splits;
     }
 
-    /// The invariants of one address space hold, but for its pages (says on stderr which does not).
+    /// The invariants of one address space hold, but for its pages (says on stderr which does not). A
+    /// check costs as much as there are VMAs, and so is made after the more calls the more there are.
     pub(crate) fn is_valid(&mut self, mm: TraceMm) -> bool {
+        const VMAS_A_CALL: u64 = 256;
+        self.check_paid = self.check_paid.saturating_add(VMAS_A_CALL);
+        if self.check_paid < self.live.get(&mm).copied().unwrap_or(0) {
+            return true;
+        }
+        self.check_paid = 0;
         let checked = self
             .mm(mm)
             .map_or(Ok(()), |id| self.space.validate_vmas(id));
@@ -242,6 +252,12 @@ impl World {
                 };
                 map.intersects(told) || self.space.predict_mmap(mm, &request) == Ok(there)
             }
+            Action::Shmat {
+                ref segment,
+                len,
+                addr,
+                ..
+            } => addr != 0 || predict_shmat(&self.space, mm, segment, len) == Ok(there),
             Action::Mremap {
                 addr,
                 old_len,

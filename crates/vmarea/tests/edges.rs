@@ -83,7 +83,7 @@ fn no_call_overflows() {
         };
         for &a in &numbers() {
             let _ = space.brk(mm, a);
-            let _ = space.shmdt(mm, a, |_| u64::MAX);
+            let _ = space.shmdt(mm, a, |_| Some(u64::MAX));
             for &b in &numbers() {
                 let _ = space.munmap(mm, a, b);
                 again();

@@ -8,6 +8,7 @@ use vmarea::Space;
 use vmarea::call::mlock::LockPages;
 use vmarea::call::mmap::MmapRequest;
 use vmarea::call::mremap::MremapRequest;
+use vmarea::call::shm::{ShmFlags, ShmatRequest};
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::mm::{Layout, Limits, Mdwe};
 use vmarea::soft::Machine;
@@ -50,6 +51,56 @@ fn a_file_of_huge_pages_lies_at_a_multiple_of_them() {
     let (older, mm) = self::machine(Policy::LINUX_5_10);
     let wished = map(older.space(), mm, BASE + 8 * PMD_SIZE + PAGE_SIZE, 1);
     assert_eq!(wished, Ok(BASE + 8 * PMD_SIZE));
+}
+
+#[test]
+fn a_segment_of_huge_pages_is_attached_and_detached_whole() {
+    const SEGMENT: u64 = 8;
+    let (machine, mm) = machine(Policy::LINUX);
+    let space = machine.space();
+    let size = |inode| (inode == SEGMENT).then_some(2 * PMD_SIZE);
+    let attach = |id, addr, flags| {
+        let segment = vmarea::values::File {
+            id: FileId(id),
+            inode: SEGMENT,
+            ..file(FileKind::Hugetlb)
+        };
+        let request = ShmatRequest {
+            segment: &segment,
+            len: 2 * PMD_SIZE,
+            addr,
+            flags,
+        };
+        space.shmat(mm, &request)
+    };
+    map_at(space, mm, TOP - PAGE_SIZE, 1);
+    let at = TOP - 3 * PMD_SIZE;
+    assert_eq!(attach(1, 0, ShmFlags::empty()), Ok(at));
+    // What is there is replaced for SHM_REMAP alone, and an address is a multiple of huge pages.
+    assert_eq!(attach(2, at, ShmFlags::empty()), Err(Errno::EINVAL));
+    assert_eq!(
+        attach(2, BASE + PAGE_SIZE, ShmFlags::RND),
+        Err(Errno::EINVAL)
+    );
+    assert_eq!(attach(2, BASE, ShmFlags::empty()), Ok(BASE));
+    assert_eq!(space.shmdt(mm, at + PMD_SIZE, size), Err(Errno::EINVAL));
+    assert_eq!(space.munmap(mm, at, PMD_SIZE), Ok(()));
+    assert_eq!(space.shmdt(mm, at, size), Ok(()));
+    assert_eq!(space.shmdt(mm, at, size), Err(Errno::EINVAL));
+    assert_eq!(space.shmdt(mm, BASE, size), Ok(()));
+    // A file of huge pages that is no segment stays.
+    let other = file(FileKind::Hugetlb);
+    let request = MmapRequest {
+        addr: BASE,
+        len: PMD_SIZE,
+        prot: RW,
+        flags: map_type::SHARED,
+        file: Some(&other),
+        ..MmapRequest::default()
+    };
+    assert_eq!(space.mmap(mm, &request), Ok(BASE));
+    assert_eq!(space.shmdt(mm, BASE, size), Err(Errno::EINVAL));
+    assert_eq!(vmas(space, mm).len(), 2);
 }
 
 /// A mapping of the kernel's own of four pages.

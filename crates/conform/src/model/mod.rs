@@ -110,7 +110,7 @@ impl Model {
         }
         for number in 0..arena::SEGMENTS.len() {
             let inode = arena::segment_inode(number);
-            let pages = arena::segment_len(inode).div_ceil(PAGE_SIZE);
+            let pages = arena::segment_len(inode).unwrap_or(0).div_ceil(PAGE_SIZE);
             machine
                 .memory()
                 .with_files(|files| files.resize(inode, pages));

@@ -1,10 +1,13 @@
 //! What a program must not notice: other filters' stops, children that are not to be traced, and
 //! that the recorder has only two hands.
 
-use super::support::{compile, record_into, run};
+use super::support::{Recorded, compile, record_into, run};
 use super::{calls, said, stream};
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Command;
 use vmarea_recorder::Options;
+use vmarea_trace::event::Event;
 
 /// What a program says without a recorder.
 fn natively(program: &str, arguments: &[&str]) -> String {
@@ -92,4 +95,27 @@ fn what_fills_pages_for_others_does_not_stop() {
         .map(|call| call.args[1] & 0xffff)
         .collect();
     assert_eq!(requests, [0xaa3f, 0xaa00, 0xaa01]);
+}
+
+#[test]
+fn a_program_of_another_user_is_sampled_as_any_other() {
+    const NOBODY: u32 = 65534;
+    let program = compile("counted", &[]);
+    let in_area = |r: &Recorded| {
+        assert_eq!(r.exit_code(), 42);
+        let area = said(&r.output, "area");
+        let pages = area..area + 400 * 4096;
+        let hits = |event: &&Event| matches!(event, Event::Fault(f) if pages.contains(&f.addr));
+        r.events.iter().filter(hits).count()
+    };
+    let path = program.to_str().unwrap();
+    let own = in_area(&run(&[path]));
+    if chown(&program, Some(NOBODY), None).is_err() {
+        eprintln!("not root: skipped");
+        return;
+    }
+    std::fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
+    let r = run(&[path]);
+    stream::check(&r.events);
+    assert_eq!(in_area(&r), own);
 }

@@ -1,7 +1,7 @@
 //! `shmat` and `shmdt`: System V shared memory, of which the embedder keeps the segments.
 //!
-//! A segment is a file of kind [`SysvShm`](crate::values::FileKind::SysvShm). Each attachment opens it
-//! anew, with a [`FileId`](crate::values::FileId) of its own, and so never merges with another.
+//! A segment is a file of kind [`SysvShm`](crate::values::FileKind::SysvShm), or of kind
+//! [`Hugetlb`](crate::values::FileKind::Hugetlb) for `SHM_HUGETLB`. Each attachment opens it anew, with a [`FileId`](crate::values::FileId) of its own, and so never merges with another.
 //!
 //! # Errors
 //! `shmat`: EINVAL for a misaligned address without `SHM_RND`, `SHM_REMAP` without an address, and
@@ -119,28 +119,37 @@ impl Space {
     }
 
     /// Detaches the segment that was attached at `addr`, as far as it is still there. `size` gives the
-    /// bytes of a segment by its inode.
+    /// bytes of a segment by its inode, and none for a file that is no segment.
     #[doc(alias = "ksys_shmdt")]
-    pub fn shmdt(&self, mm: MmId, addr: u64, size: impl Fn(u64) -> u64) -> Result<(), Errno> {
+    pub fn shmdt(
+        &self,
+        mm: MmId,
+        addr: u64,
+        size: impl Fn(u64) -> Option<u64>,
+    ) -> Result<(), Errno> {
         if addr & !PAGE_MASK != 0 {
             return Err(Errno::EINVAL);
         }
+        let segment_of = |vma: &VmaView| {
+            let file = attached_at(vma, addr)?;
+            Some((file, size(file.inode)?))
+        };
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         let mut at = addr;
-        let (file, first) = loop {
+        let ((file, size), first) = loop {
             let vma = w.find_vma(at).ok_or(Errno::EINVAL)?;
-            match segment_of(&vma, addr) {
-                Some(file) => break (file, vma.range),
+            match segment_of(&vma) {
+                Some(segment) => break (segment, vma.range),
                 None => at = vma.range.end,
             }
         };
         // A sealed one stays.
         let _ = w.unmap_range(first);
         at = first.end;
-        let size = page_align(size(file.inode)).unwrap_or(u64::MAX);
+        let size = page_align(size).unwrap_or(u64::MAX);
         while let Some(vma) = w.find_vma(at).filter(|v| v.range.end - addr <= size) {
             at = vma.range.end;
-            if segment_of(&vma, addr).is_some_and(|f| { f.id } == { file.id }) {
+            if segment_of(&vma).is_some_and(|(f, _)| { f.id } == { file.id }) {
                 let _ = w.unmap_range(vma.range);
             }
         }
@@ -148,11 +157,12 @@ impl Space {
     }
 }
 
-/// The segment, if `vma` lies where it would had it been attached at `addr`.
-fn segment_of(vma: &VmaView, addr: u64) -> Option<MappedFile> {
+/// The file that may be a segment, if `vma` lies where it would had it been attached at `addr`.
+fn attached_at(vma: &VmaView, addr: u64) -> Option<MappedFile> {
     let anywhere = mutant::is_on(Mutant::ShmdtIgnoresPageOffset);
     let page = vma.range.start.wrapping_sub(addr) / PAGE_SIZE;
+    let may_be = |kind| matches!(kind, FileKind::SysvShm | FileKind::Hugetlb);
     vma.body
         .file
-        .filter(|f| f.kind == FileKind::SysvShm && (anywhere || page == vma.pgoff.0))
+        .filter(|f| may_be(f.kind) && (anywhere || page == vma.pgoff.0))
 }

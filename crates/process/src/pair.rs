@@ -5,18 +5,32 @@
 //! identity of the context); of a policy not everything is read, so that two of which the same was
 //! read may still differ.
 
-use super::subject::{Inside, Seen};
-use vmarea::values::{AnonVmaId, FileId, FileKind, Pgoff, VmFlags, VmRange, VmaId};
+use crate::mapping::Mapping;
+use crate::maps::{self, MapName, MapsEntry};
+use vmarea::values::{AnonVmaId, FileId, FileKind, Pgoff, VmFlags, VmaId};
 use vmarea::vma::explain::Hidden;
 use vmarea::vma::{MappedFile, VmaBody, VmaView};
-use vmarea_process::maps::{MapName, Mapping};
+
+/// A range without access counts as a guard up to this size, and up to that of its neighbour.
+pub const GUARD_BYTES: u64 = 1 << 20;
+
+/// One of two neighbours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// At lower addresses.
+    Lower,
+    /// At higher addresses.
+    Upper,
+}
 
 /// Two neighbours for the decision.
 #[derive(Clone, Copy, Debug)]
-pub struct Pair {
-    /// The lower one.
+pub struct Pair<'a> {
+    /// The two mappings, the lower one first.
+    pub mappings: [&'a Mapping; 2],
+    /// The lower one, as the decision sees it.
     pub a: VmaView,
-    /// The upper one.
+    /// The upper one, as the decision sees it.
     pub b: VmaView,
     /// What of them cannot be compared.
     pub hidden: Hidden,
@@ -24,48 +38,73 @@ pub struct Pair {
     pub by_driver: bool,
 }
 
-impl Pair {
+impl<'a> Pair<'a> {
     /// The pair as it can be seen.
-    pub fn of(a: &Seen, b: &Seen) -> Pair {
+    pub fn of(a: &'a Mapping, b: &'a Mapping) -> Pair<'a> {
+        let mappings = [a, b];
         let mut pair = Pair {
+            mappings,
             a: view(a),
             b: view(b),
             hidden: Hidden::empty(),
             by_driver: false,
         };
-        pair.set_names(&a.mapping, &b.mapping);
-        pair.set_files(a, b);
-        let own_policies = pair.set_policies(a, b);
-        let both = a.inside.zip(b.inside);
+        pair.set_names(&a.entry, &b.entry);
+        pair.set_files();
+        let own_policies = pair.set_policies();
+        let both_seen = a.kernel.is_some() && b.kernel.is_some();
         let flags = a.flags.zip(b.flags);
-        let private = !a.mapping.perms.shared || !b.mapping.perms.shared;
-        let anonymous = !has_file(a) || !has_file(b);
+        let private = mappings.iter().any(|m| !m.entry.perms.shared);
+        let anonymous = mappings.iter().any(|m| !m.has_file());
         // Flags tell whether there is a context at all.
         let no_uffd = flags.is_some_and(|(a, b)| !(a | b).intersects(VmFlags::UFFD_ANY));
-        let special = flags.is_none() && [a, b].iter().any(|seen| made_by_kernel(&seen.mapping));
+        let special = flags.is_none() && mappings.iter().any(|m| made_by_kernel(&m.entry));
         if special {
             // Known by name, and whatever the other one is does not matter.
             let mut known = VmFlags::DONTEXPAND;
-            let huge = [a, b].iter().any(|seen| of_hugetlbfs(&seen.mapping));
+            let huge = mappings.iter().any(|m| of_hugetlbfs(&m.entry));
             known.set(VmFlags::HUGETLB, huge);
             pair.a.body.flags |= known;
             pair.b.body.flags |= known;
         }
-        pair.by_driver = flags.is_none() && [a, b].iter().any(|seen| of_driver(&seen.mapping));
+        pair.by_driver = flags.is_none() && mappings.iter().any(|m| of_driver(&m.entry));
         for (part, hidden) in [
             (Hidden::FLAGS, flags.is_none() && !special),
-            (Hidden::POLICY, both.is_none() || own_policies),
-            (Hidden::USERFAULTFD, both.is_none() && !no_uffd),
-            (Hidden::ANON_VMA, both.is_none() && private),
-            (Hidden::PAGE_OFFSET, both.is_none() && anonymous),
+            (Hidden::POLICY, !both_seen || own_policies),
+            (Hidden::USERFAULTFD, !both_seen && !no_uffd),
+            (Hidden::ANON_VMA, !both_seen && private),
+            (Hidden::PAGE_OFFSET, !both_seen && anonymous),
         ] {
             pair.hidden.set(part, hidden);
         }
         pair
     }
 
-    fn set_names(&mut self, a: &Mapping, b: &Mapping) {
-        let named = |mapping: &Mapping| matches!(mapping.name, MapName::Named(_));
+    /// Which of the two is a guard beside the other.
+    pub fn guard(&self) -> Option<Side> {
+        let is_guard = |one: &VmaView, other: &VmaView| {
+            let len = one.range.len_bytes();
+            is_plain(one)
+                && is_plain(other)
+                && !one.body.flags.is_accessible()
+                && other.body.flags.is_accessible()
+                && len <= GUARD_BYTES
+                && len <= other.range.len_bytes()
+        };
+        if is_guard(&self.a, &self.b) {
+            Some(Side::Lower)
+        } else {
+            is_guard(&self.b, &self.a).then_some(Side::Upper)
+        }
+    }
+
+    /// True where both are anonymous and private, and hold nothing that only the kernel may shape.
+    pub fn is_plain(&self) -> bool {
+        is_plain(&self.a) && is_plain(&self.b)
+    }
+
+    fn set_names(&mut self, a: &MapsEntry, b: &MapsEntry) {
+        let named = |entry: &MapsEntry| matches!(entry.name, MapName::Named(_));
         self.a.body.name = u32::from(named(a));
         self.b.body.name = match (named(b), a.name == b.name) {
             (false, _) => 0,
@@ -75,31 +114,34 @@ impl Pair {
     }
 
     /// True where both have a policy of their own and what was read of them is the same.
-    fn set_policies(&mut self, a: &Seen, b: &Seen) -> bool {
-        let Some((a, b)) = a.inside.zip(b.inside) else {
+    fn set_policies(&mut self) -> bool {
+        let [a, b] = self.mappings.map(|mapping| mapping.kernel);
+        let Some((a, b)) = a.zip(b) else {
             return false;
         };
-        self.a.body.policy = u32::from(a.policy != 0);
-        self.b.body.policy = match (a.policy, b.policy) {
+        let [own_a, own_b] = [a.policy, b.policy].map(|policy| policy.unwrap_or(0));
+        self.a.body.policy = u32::from(own_a != 0);
+        self.b.body.policy = match (own_a, own_b) {
             (_, 0) => 0,
-            (a_policy, b_policy) if a_policy == b_policy => 1,
+            (own_a, own_b) if own_a == own_b => 1,
             _ if a.policy_terms == b.policy_terms => 1,
             _ => 2,
         };
-        a.policy != b.policy && self.a.body.policy == 1 && self.b.body.policy == 1
+        own_a != own_b && self.a.body.policy == 1 && self.b.body.policy == 1
     }
 
-    fn set_files(&mut self, a: &Seen, b: &Seen) {
+    fn set_files(&mut self) {
+        let [a, b] = self.mappings;
         let (Some(file_a), Some(file_b)) = (&mut self.a.body.file, &mut self.b.body.file) else {
             return;
         };
-        match a.inside.zip(b.inside) {
-            Some((inside_a, inside_b)) => {
-                file_a.id = FileId(inside_a.file);
-                file_b.id = FileId(inside_b.file);
+        match a.kernel.zip(b.kernel) {
+            Some((vma_a, vma_b)) => {
+                file_a.id = FileId(vma_a.file);
+                file_b.id = FileId(vma_b.file);
             }
             None => {
-                let (a, b) = (&a.mapping, &b.mapping);
+                let (a, b) = (&a.entry, &b.entry);
                 let same_inode = (a.dev, a.ino) == (b.dev, b.ino);
                 // Another path to the same inode is another open file.
                 let maybe_same = same_inode && (a.name == b.name || self.a.body.name > 0);
@@ -112,53 +154,70 @@ impl Pair {
 }
 
 /// The mapping alone; names, policies and the identity of files are set by pairs.
-fn view(seen: &Seen) -> VmaView {
-    let mapping = &seen.mapping;
-    let flags = seen.flags.unwrap_or_else(|| visible_flags(mapping));
-    let inside = seen.inside.unwrap_or(Inside {
-        pgoff: if has_file(seen) {
-            mapping.offset >> vmarea::values::PAGE_SHIFT
-        } else {
-            Pgoff::of_addr(mapping.start).0
-        },
-        chain_singular: true,
-        ..Inside::default()
-    });
+fn view(mapping: &Mapping) -> VmaView {
+    let entry = &mapping.entry;
+    let flags = mapping.flags();
+    let visible_pgoff = if mapping.has_file() {
+        Pgoff(entry.offset >> vmarea::values::PAGE_SHIFT)
+    } else {
+        Pgoff::of_addr(entry.start)
+    };
+    let kernel = mapping.kernel;
+    let uffd = kernel.and_then(|vma| vma.uffd).unwrap_or(0);
     VmaView {
         // Never 0, and another for each mapping.
-        id: VmaId::from_bits(mapping.start | 1).expect("not 0"),
-        range: VmRange::new(mapping.start, mapping.end),
-        pgoff: Pgoff(inside.pgoff),
-        anon_vma: AnonVmaId::from_bits(inside.anon_vma),
-        chain_singular: inside.chain_singular,
+        id: VmaId::from_bits(entry.start | 1).expect("not 0"),
+        range: mapping.range(),
+        pgoff: kernel.map_or(visible_pgoff, |vma| Pgoff(vma.pgoff)),
+        anon_vma: kernel.and_then(|vma| AnonVmaId::from_bits(vma.anon_vma)),
+        chain_singular: kernel.is_none_or(|vma| vma.chain_singular),
         body: VmaBody {
             flags,
-            file: has_file(seen).then(|| MappedFile {
+            file: mapping.has_file().then(|| MappedFile {
                 id: FileId(1),
-                inode: mapping.ino,
-                kind: kind(mapping, flags),
+                inode: entry.ino,
+                kind: kind(entry, flags),
             }),
             policy: 0,
             name: 0,
-            uffd: (inside.uffd ^ inside.uffd >> 32) as u32,
+            uffd: (uffd ^ uffd >> 32) as u32,
         },
     }
 }
 
-/// `[vdso]`, `[vvar]` and their kin, and huge pages of hugetlbfs: they merge with nothing.
-fn made_by_kernel(mapping: &Mapping) -> bool {
-    matches!(mapping.name, MapName::Special(_)) || of_hugetlbfs(mapping)
+/// Anonymous, private, and nothing that only the kernel may shape.
+fn is_plain(view: &VmaView) -> bool {
+    const UNTOUCHABLE: VmFlags = VmFlags::SPECIAL
+        .union(VmFlags::UFFD_ANY)
+        .union(VmFlags::GROWSDOWN)
+        .union(VmFlags::SHADOW_STACK)
+        .union(VmFlags::LOCKED_MASK)
+        .union(VmFlags::SEALED)
+        .union(VmFlags::DROPPABLE)
+        .union(VmFlags::MAYSHARE)
+        .union(VmFlags::HUGETLB)
+        .union(maps::UNKNOWN);
+    let no_file = match view.body.file {
+        None => true,
+        Some(file) => file.kind == FileKind::DevZero,
+    };
+    no_file && view.body.uffd == 0 && !view.body.flags.intersects(UNTOUCHABLE)
 }
 
-fn of_hugetlbfs(mapping: &Mapping) -> bool {
-    kind(mapping, VmFlags::empty()) == FileKind::Hugetlb
+/// `[vdso]`, `[vvar]` and their kin, and huge pages of hugetlbfs: they merge with nothing.
+fn made_by_kernel(entry: &MapsEntry) -> bool {
+    matches!(entry.name, MapName::Special(_)) || of_hugetlbfs(entry)
+}
+
+fn of_hugetlbfs(entry: &MapsEntry) -> bool {
+    kind(entry, VmFlags::empty()) == FileKind::Hugetlb
 }
 
 /// A device, or a file that some part of the kernel made for itself.
-fn of_driver(mapping: &Mapping) -> bool {
+fn of_driver(entry: &MapsEntry) -> bool {
     const MADE: [&str; 4] = ["anon_inode:", "socket:", "/proc/", "/sys/"];
     const MEMORY: [&str; 3] = ["/dev/zero", "/dev/shm/", "/dev/hugepages/"];
-    let MapName::Path(path) = &mapping.name else {
+    let MapName::Path(path) = &entry.name else {
         return false;
     };
     let path = path.to_string_lossy();
@@ -166,38 +225,15 @@ fn of_driver(mapping: &Mapping) -> bool {
     is_of(&MADE) || (path.starts_with("/dev/") && !is_of(&MEMORY))
 }
 
-fn has_file(seen: &Seen) -> bool {
-    match seen.inside {
-        Some(inside) => inside.file != 0,
-        None => {
-            let anon_shmem =
-                matches!(&seen.mapping.name, MapName::Named(n) if n.starts_with("[anon_shmem:"));
-            seen.mapping.ino != 0 || anon_shmem || matches!(seen.mapping.name, MapName::Path(_))
-        }
-    }
-}
-
-/// What the four letters and the name tell of the flags.
-fn visible_flags(mapping: &Mapping) -> VmFlags {
-    let perms = mapping.perms;
-    let mut flags = VmFlags::empty();
-    flags.set(VmFlags::READ, perms.read);
-    flags.set(VmFlags::WRITE, perms.write);
-    flags.set(VmFlags::EXEC, perms.exec);
-    flags.set(VmFlags::MAYSHARE, perms.shared);
-    flags.set(VmFlags::SHARED, perms.shared);
-    flags
-}
-
-fn kind(mapping: &Mapping, flags: VmFlags) -> FileKind {
-    let name = mapping.name.text();
+fn kind(entry: &MapsEntry, flags: VmFlags) -> FileKind {
+    let name = entry.name.text();
     let huge = ["/anon_hugepage", "/dev/hugepages/"];
     if flags.contains(VmFlags::HUGETLB) || huge.iter().any(|path| name.starts_with(path)) {
         FileKind::Hugetlb
     } else if name.starts_with("/SYSV") {
         FileKind::SysvShm
     } else if name.starts_with("/dev/zero") {
-        if mapping.perms.shared {
+        if entry.perms.shared {
             FileKind::SharedAnon
         } else {
             FileKind::DevZero

@@ -1,134 +1,20 @@
-//! What is looked at: the mappings of one process, and what else of each is known.
+//! A process as it was seen: its mappings, its limit, and the rules of its kernel.
 //!
-//! The list comes from `/proc/PID/maps`; the kernel's own view, where it may be read, adds what
-//! `/proc` hides. A process that runs changes between the two readings: they are read again until
-//! they agree, and what still differs counts as hidden. Deliberately absent: stopping the process,
-//! and any judgement.
+//! One model for four sources: a running process with the kernel's own view or without it, a
+//! pasted list of mappings, and a moment of a replay (which `explain` and `report` fill in).
+//! Deliberately absent: any judgement ([`crate::boundary`], [`crate::remedy`]).
 
+use crate::mapping::Mapping;
+use crate::mappings::{Mappings, Smaps, Source};
+use crate::view::KernelView;
+use crate::{maps, processes};
 use std::fmt;
 use std::io;
-use vmarea::values::{Policy, VmFlags, VmRange};
-use vmarea_process::maps::{self, MapName, Mapping, SmapsEntry};
-use vmarea_process::processes;
-use vmarea_process::view::{KernelView, View, ViewError, ViewVma};
+use vmarea::values::{Policy, VmRange};
 
-/// How often list and view are read until they agree.
-const ATTEMPTS: usize = 4;
-
-/// What the kernel itself says of a VMA.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Inside {
-    /// `vm_pgoff`, pages.
-    pub pgoff: u64,
-    /// Identity of the anon_vma, 0 for none.
-    pub anon_vma: u64,
-    /// Identity of the root of its family, 0 for none.
-    pub root: u64,
-    /// `num_children` of its anon_vma, where this kernel has it.
-    pub num_children: Option<u64>,
-    /// `num_active_vmas` of its anon_vma, where this kernel has it.
-    pub num_active_vmas: Option<u64>,
-    /// It hangs on one anon_vma at the most.
-    pub chain_singular: bool,
-    /// Other processes may share its pages since a fork.
-    pub forked: bool,
-    /// Identity of the open file, 0 for none.
-    pub file: u64,
-    /// Identity of the memory policy, 0 for none.
-    pub policy: u64,
-    /// What the policy says, as far as it was read: those that differ in it are different.
-    pub policy_terms: [u64; 4],
-    /// Identity of the userfaultfd context, 0 for none.
-    pub uffd: u64,
-}
-
-impl From<&ViewVma> for Inside {
-    fn from(vma: &ViewVma) -> Inside {
-        // A root counts itself among its children.
-        let own = u64::from(vma.root == vma.anon_vma);
-        let children = vma.num_children.unwrap_or(own).saturating_sub(own);
-        Inside {
-            pgoff: vma.pgoff,
-            anon_vma: vma.anon_vma,
-            root: vma.root,
-            num_children: vma.num_children.filter(|_| vma.anon_vma != 0),
-            num_active_vmas: vma.num_active_vmas.filter(|_| vma.anon_vma != 0),
-            chain_singular: vma.chain_singular,
-            forked: vma.anon_vma != 0 && (children > 0 || !vma.chain_singular),
-            file: vma.file,
-            policy: vma.policy.unwrap_or(0),
-            policy_terms: vma.policy_terms,
-            uffd: vma.uffd.unwrap_or(0),
-        }
-    }
-}
-
-/// What of a mapping is in memory, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Resident {
-    /// All of it.
-    pub rss: u64,
-    /// What belongs to the process alone, swap included.
-    pub anonymous: u64,
-}
-
-/// One mapping and what is known of it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seen {
-    /// As `/proc` lists it.
-    pub mapping: Mapping,
-    /// `vm_flags`, where they are known.
-    pub flags: Option<VmFlags>,
-    /// What the kernel says, where it was asked.
-    pub inside: Option<Inside>,
-    /// What of it is in memory, where that was asked for.
-    pub resident: Option<Resident>,
-}
-
-impl Seen {
-    /// A mapping of which nothing else is known.
-    pub fn plain(mapping: Mapping) -> Seen {
-        Seen {
-            mapping,
-            flags: None,
-            inside: None,
-            resident: None,
-        }
-    }
-
-    /// A mapping of `smaps`.
-    fn of_smaps(entry: SmapsEntry) -> Seen {
-        let anonymous = entry.anonymous_kib.saturating_add(entry.swap_kib);
-        let flags = maps::flags_of(&entry.flags) | VmFlags::from_pkey(entry.protection_key);
-        Seen {
-            flags: (!entry.flags.is_empty()).then_some(flags),
-            inside: None,
-            resident: Some(Resident {
-                rss: entry.rss_kib.saturating_mul(1024),
-                anonymous: anonymous.saturating_mul(1024),
-            }),
-            mapping: entry.mapping,
-        }
-    }
-}
-
-/// Where the mappings were seen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Source {
-    /// The kernel's own view.
-    Kernel,
-    /// `/proc/PID/maps`, or a copy of it.
-    Maps,
-    /// `/proc/PID/smaps`, or a copy of it.
-    Smaps,
-    /// A recording, replayed.
-    Replay,
-}
-
-/// All that is looked at.
+/// A process and what was seen of it.
 #[derive(Clone, Debug)]
-pub struct Subject {
+pub struct Process {
     /// The process, where there is one.
     pub pid: Option<i32>,
     /// What people call it.
@@ -140,7 +26,7 @@ pub struct Subject {
     /// How many mappings it may have.
     pub limit: u64,
     /// Its mappings by address, `[vsyscall]` left out: it is none that counts.
-    pub seen: Vec<Seen>,
+    pub mappings: Vec<Mapping>,
     /// How many there are, also where only a part is looked at.
     pub total: u64,
     /// Lines of the list that were left out for that.
@@ -175,7 +61,7 @@ pub enum AskResident {
 
 /// Why nothing can be said.
 #[derive(Debug)]
-pub enum SubjectError {
+pub enum ProcessError {
     /// There is no such process.
     NoProcess(i32),
     /// It may not be looked into.
@@ -192,49 +78,49 @@ pub enum SubjectError {
     Empty,
 }
 
-impl fmt::Display for SubjectError {
+impl fmt::Display for ProcessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SubjectError::NoProcess(pid) => write!(
+            ProcessError::NoProcess(pid) => write!(
                 f,
                 "there is no process {pid} (inside of a container it has another number: see \
                  NSpid in /proc/*/status)"
             ),
-            SubjectError::Forbidden(pid) => write!(
+            ProcessError::Forbidden(pid) => write!(
                 f,
                 "no permission to look into process {pid}: run as its user, or with CAP_SYS_PTRACE"
             ),
-            SubjectError::Ended(pid) => write!(f, "process {pid} has ended"),
-            SubjectError::KernelThread(pid) => {
+            ProcessError::Ended(pid) => write!(f, "process {pid} has ended"),
+            ProcessError::KernelThread(pid) => {
                 write!(f, "process {pid} is a kernel thread: it has no mappings")
             }
-            SubjectError::Unreadable(pid, cause) => {
+            ProcessError::Unreadable(pid, cause) => {
                 write!(f, "reading the mappings of process {pid}: {cause}")
             }
-            SubjectError::Text(what) => write!(
+            ProcessError::Text(what) => write!(
                 f,
                 "{what}; a copy of /proc/PID/maps or /proc/PID/smaps is needed"
             ),
-            SubjectError::Empty => write!(f, "there is no mapping in it"),
+            ProcessError::Empty => write!(f, "there is no mapping in it"),
         }
     }
 }
 
-impl std::error::Error for SubjectError {}
+impl std::error::Error for ProcessError {}
 
-impl Subject {
+impl Process {
     /// Looks at process `pid`.
     ///
     /// # Errors
-    /// All but [`SubjectError::Text`] and [`SubjectError::Empty`].
-    pub fn of_process(
+    /// All but [`ProcessError::Text`] and [`ProcessError::Empty`].
+    pub fn live(
         pid: i32,
         kernel: AskKernel,
         resident: AskResident,
-    ) -> Result<Subject, SubjectError> {
-        let facts = processes::facts(pid).map_err(|_| SubjectError::NoProcess(pid))?;
+    ) -> Result<Process, ProcessError> {
+        let facts = processes::facts(pid).map_err(|_| ProcessError::NoProcess(pid))?;
         if facts.has_ended() {
-            return Err(SubjectError::Ended(pid));
+            return Err(ProcessError::Ended(pid));
         }
         let view = match kernel {
             AskKernel::Never => Err(None),
@@ -244,177 +130,95 @@ impl Subject {
             }
             AskKernel::Try => KernelView::open().map_err(|error| Some(error.to_string())),
         };
-        let mut subject = Subject {
-            pid: Some(pid),
-            name: facts.name.clone(),
-            source: match resident {
-                AskResident::Never => Source::Maps,
-                AskResident::Read => Source::Smaps,
-            },
-            policy: processes::kernel_version().map_or(Policy::LINUX, Policy::for_kernel),
-            limit: processes::max_map_count(),
-            seen: Vec::new(),
-            total: 0,
-            not_counted: 0,
-            changed: 0,
-            anonymous_bytes: facts.anonymous_bytes,
-            without_view: None,
+        let smaps = match resident {
+            AskResident::Never => Smaps::Never,
+            AskResident::Read => Smaps::Always,
         };
-        match view {
-            Ok(view) => subject.read_both(pid, &view, resident)?,
-            Err(why) => {
-                subject.without_view = why;
-                subject.read_list(pid, resident)?;
-            }
-        }
-        if subject.seen.is_empty() {
+        let mut mappings =
+            Mappings::read(pid, view.as_ref().ok(), smaps).map_err(|error| of_io(pid, error))?;
+        if mappings.list.is_empty() {
             return Err(without_mappings(pid));
         }
-        Ok(subject)
-    }
-
-    /// Reads the list alone.
-    fn read_list(&mut self, pid: i32, resident: AskResident) -> Result<(), SubjectError> {
-        let seen = match resident {
-            AskResident::Never => {
-                let list = maps::read(pid).map_err(|error| of_io(pid, error))?;
-                list.into_iter().map(Seen::plain).collect()
-            }
-            AskResident::Read => {
-                let text = std::fs::read(format!("/proc/{pid}/smaps"));
-                let text = text.map_err(|error| of_io(pid, error))?;
-                let parsed = maps::parse_smaps(&text);
-                let entries = parsed.map_err(|error| of_io(pid, error.into()))?;
-                entries.into_iter().map(Seen::of_smaps).collect()
-            }
-        };
-        self.take(seen);
-        Ok(())
-    }
-
-    /// Reads list and view until they agree.
-    fn read_both(
-        &mut self,
-        pid: i32,
-        kernel: &KernelView,
-        resident: AskResident,
-    ) -> Result<(), SubjectError> {
-        let mut view = View::default();
-        for _ in 0..ATTEMPTS {
-            self.read_list(pid, resident)?;
-            match kernel.read(pid, &mut view) {
-                Ok(()) => {}
-                Err(ViewError::NoAddressSpace(_)) => {
-                    return Err(without_mappings(pid));
-                }
-                Err(error) => {
-                    self.without_view = Some(error.to_string());
-                    return Ok(());
-                }
-            }
-            self.changed = add_view(&mut self.seen, &view.vmas);
-            if self.changed == 0 && self.seen.len() == view.vmas.len() {
-                break;
-            }
+        if let Err(why) = view {
+            mappings.without_view = why;
         }
-        self.source = Source::Kernel;
-        Ok(())
+        Ok(Process {
+            pid: Some(pid),
+            policy: processes::kernel_policy(),
+            limit: processes::max_map_count(),
+            anonymous_bytes: facts.anonymous_bytes,
+            ..Process::of(facts.name, mappings)
+        })
     }
 
-    /// Looks at a copy of `maps` or `smaps`.
+    /// Reads a copy of `maps` or `smaps`.
     ///
     /// # Errors
-    /// [`SubjectError::Text`] and [`SubjectError::Empty`].
-    pub fn of_text(name: String, text: &[u8]) -> Result<Subject, SubjectError> {
+    /// [`ProcessError::Text`] and [`ProcessError::Empty`].
+    pub fn from_text(name: String, text: &[u8]) -> Result<Process, ProcessError> {
         let entries = maps::parse_smaps(&without_carriage_returns(text))
-            .map_err(|error| SubjectError::Text(error.to_string()))?;
+            .map_err(|error| ProcessError::Text(error.to_string()))?;
         let smaps = entries.iter().any(|entry| !entry.flags.is_empty());
         let resident = smaps || entries.iter().any(|entry| entry.rss_kib > 0);
-        let mut seen: Vec<_> = entries.into_iter().map(Seen::of_smaps).collect();
+        let mut list: Vec<_> = entries.into_iter().map(Mapping::from).collect();
         if !resident {
-            seen.iter_mut().for_each(|seen| seen.resident = None);
+            list.iter_mut().for_each(|mapping| mapping.resident = None);
         }
-        let out_of_order = |pair: &[Seen]| pair[0].mapping.end > pair[1].mapping.start;
-        if let Some(at) = seen.windows(2).position(out_of_order) {
-            return Err(SubjectError::Text(format!(
+        let out_of_order = |pair: &[Mapping]| pair[0].entry.end > pair[1].entry.start;
+        if let Some(at) = list.windows(2).position(out_of_order) {
+            return Err(ProcessError::Text(format!(
                 "mapping {} does not lie above the one before it: is this two lists in one?",
                 at + 2
             )));
         }
-        let mut subject = Subject {
-            pid: None,
-            name,
-            source: if smaps { Source::Smaps } else { Source::Maps },
-            policy: Policy::LINUX,
-            limit: processes::DEFAULT_MAX_MAP_COUNT,
-            seen: Vec::new(),
-            total: 0,
-            not_counted: 0,
-            changed: 0,
-            anonymous_bytes: None,
-            without_view: None,
-        };
-        subject.take(seen);
-        if subject.seen.is_empty() {
-            return Err(SubjectError::Empty);
+        let source = if smaps { Source::Smaps } else { Source::Maps };
+        let process = Process::of(name, Mappings::new(list, source));
+        if process.mappings.is_empty() {
+            return Err(ProcessError::Empty);
         }
-        Ok(subject)
+        Ok(process)
     }
 
-    /// Takes over a list, without what does not count.
-    fn take(&mut self, mut seen: Vec<Seen>) {
-        let all = seen.len();
-        seen.retain(|seen| !is_vsyscall(&seen.mapping));
-        self.not_counted = (all - seen.len()) as u64;
-        self.total = seen.len() as u64;
-        self.seen = seen;
+    /// A process of which these mappings are known and nothing else.
+    fn of(name: String, mappings: Mappings) -> Process {
+        Process {
+            pid: None,
+            name,
+            source: mappings.source,
+            policy: Policy::LINUX,
+            limit: processes::DEFAULT_MAX_MAP_COUNT,
+            total: mappings.list.len() as u64,
+            mappings: mappings.list,
+            not_counted: mappings.not_counted,
+            changed: mappings.changed,
+            anonymous_bytes: None,
+            without_view: mappings.without_view,
+        }
     }
 
     /// Leaves only mappings that have a byte in `range`.
     pub fn narrow(&mut self, range: VmRange) {
-        self.seen
-            .retain(|seen| VmRange::new(seen.mapping.start, seen.mapping.end).overlaps(range));
+        self.mappings
+            .retain(|mapping| mapping.range().overlaps(range));
     }
 }
 
-fn is_vsyscall(mapping: &Mapping) -> bool {
-    matches!(&mapping.name, MapName::Special(name) if name == "[vsyscall]")
-}
-
-/// Adds to each mapping what the view says of the same range; gives how many it says nothing of.
-fn add_view(seen: &mut [Seen], view: &[ViewVma]) -> u64 {
-    let mut view = view.iter().peekable();
-    let mut unknown = 0;
-    for seen in seen {
-        let range = (seen.mapping.start, seen.mapping.end);
-        while view.next_if(|vma| vma.start < range.0).is_some() {}
-        match view.next_if(|vma| (vma.start, vma.end) == range) {
-            Some(vma) => {
-                seen.flags = Some(VmFlags::from_bits_retain(vma.flags));
-                seen.inside = Some(Inside::from(vma));
-            }
-            None => unknown += 1,
-        }
-    }
-    unknown
-}
-
-fn of_io(pid: i32, error: io::Error) -> SubjectError {
+fn of_io(pid: i32, error: io::Error) -> ProcessError {
     const ESRCH: i32 = 3;
     match error.kind() {
-        io::ErrorKind::PermissionDenied => SubjectError::Forbidden(pid),
+        io::ErrorKind::PermissionDenied => ProcessError::Forbidden(pid),
         // It was there a moment ago.
-        io::ErrorKind::NotFound => SubjectError::Ended(pid),
-        _ if error.raw_os_error() == Some(ESRCH) => SubjectError::Ended(pid),
-        _ => SubjectError::Unreadable(pid, error),
+        io::ErrorKind::NotFound => ProcessError::Ended(pid),
+        _ if error.raw_os_error() == Some(ESRCH) => ProcessError::Ended(pid),
+        _ => ProcessError::Unreadable(pid, error),
     }
 }
 
-/// A thread of the kernel never had mappings; whoever else has none is on its way out.
-fn without_mappings(pid: i32) -> SubjectError {
+/// A kernel thread never had mappings; any other process without them is about to end.
+fn without_mappings(pid: i32) -> ProcessError {
     match processes::stat(pid) {
-        Ok(stat) if stat.of_kernel => SubjectError::KernelThread(pid),
-        _ => SubjectError::Ended(pid),
+        Ok(stat) if stat.of_kernel => ProcessError::KernelThread(pid),
+        _ => ProcessError::Ended(pid),
     }
 }
 

@@ -1,29 +1,52 @@
-//! What would take a boundary away, and whether it would.
+//! What takes a boundary away: the one decision that `explain`, `top` and `repair` share.
 //!
-//! Only what `vmarea merge` really does counts: its repairs leave some flags as they are, replace a
-//! guard only between two mappings that are alike, and move no pages that a fresh mapping could
-//! not have. The decision of the core is asked about the pair as the repair would leave it.
-//! Deliberately absent: what it would cost ([`super::estimate`]).
+//! Given two neighbours and the reason that keeps them apart, [`of`] says by which means they can
+//! become one mapping. It asks the core's decision about the pair as the remedy would leave it.
+//! [`unmovable`] says why the pages of one mapping have to stay where they are. Both use only what
+//! is known of a process without stopping it; `repair` still refuses what shows when it tries
+//! (pinned or shared pages, guard markers). What it costs: the estimates of `explain`.
 
-use super::boundary::{Boundary, Certainty, Reason, Side, guard};
-use super::sight::Pair;
-use super::subject::Seen;
-use vmarea::values::{FileKind, Policy, VmFlags};
+use crate::mapping::Mapping;
+use crate::maps::MapName;
+use crate::pair::{Pair, Side};
+use crate::reason::{Certainty, Reason};
+use vmarea::values::{Policy, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::vma::explain::{Explanation, Hidden, explain};
 use vmarea::vma::merge::Refusal;
-use vmarea_process::maps::MapName;
-use vmarea_repair::{CAN_BE_GIVEN, MOST_GUARD_PAGES};
 
-/// A range without access is made a marker up to this size.
-const MARKED_BYTES: u64 = MOST_GUARD_PAGES * vmarea::values::PAGE_SIZE;
+/// Pages that a guard may have at most to be made a marker; what is larger is a reservation.
+pub const MOST_GUARD_PAGES: u64 = 64;
 
-/// What would take a boundary away.
+/// Flags that a fresh mapping can be given by `mmap` and `madvise`.
+const CAN_BE_GIVEN: VmFlags = VmFlags::READ
+    .union(VmFlags::WRITE)
+    .union(VmFlags::EXEC)
+    .union(VmFlags::MAYRWX)
+    .union(VmFlags::ACCOUNT)
+    .union(VmFlags::NORESERVE)
+    .union(VmFlags::HUGEPAGE)
+    .union(VmFlags::NOHUGEPAGE)
+    .union(VmFlags::DONTCOPY)
+    .union(VmFlags::DONTDUMP)
+    .union(VmFlags::WIPEONFORK)
+    .union(VmFlags::SEQ_READ)
+    .union(VmFlags::RAND_READ)
+    .union(VmFlags::SOFTDIRTY);
+
+/// Flags that a remedy takes back. The others that `madvise` sets change what a fork or a reader
+/// sees, or cost nothing to know that is seen from here.
+const REVERSIBLE: VmFlags = VmFlags::DONTCOPY.union(VmFlags::DONTDUMP);
+
+/// What a fresh mapping in place of an empty one would lose.
+const NOT_EMPTIED: VmFlags = VmFlags::DONTCOPY.union(VmFlags::WIPEONFORK);
+
+/// What takes a boundary away.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Fix {
+pub enum Remedy {
     /// Pages moved out and back, which gives them one anon_vma and page offset.
     Merge,
-    /// As [`Fix::Merge`], but pages may be shared after a fork and then have to be copied.
+    /// As [`Remedy::Merge`], but pages may be shared after a fork and then have to be copied.
     Copy,
     /// Guards as entries of the page table instead of mappings (`MADV_GUARD_INSTALL`).
     Guards,
@@ -33,82 +56,161 @@ pub enum Fix {
     Empties,
 }
 
-impl Fix {
+impl Remedy {
     /// All of them.
-    pub const ALL: [Fix; 5] = [Fix::Merge, Fix::Copy, Fix::Guards, Fix::Flags, Fix::Empties];
+    pub const ALL: [Remedy; 5] = [
+        Remedy::Merge,
+        Remedy::Copy,
+        Remedy::Guards,
+        Remedy::Flags,
+        Remedy::Empties,
+    ];
 
-    /// Short name, as in reports; of a repair, as `merge --fix` has it.
+    /// Short name, as in reports and in `merge --fix`.
     pub fn name(self) -> &'static str {
         match self {
-            Fix::Merge => "merge",
-            Fix::Copy => "copy",
-            Fix::Guards => "guards",
-            Fix::Flags => "flags",
-            Fix::Empties => "empties",
+            Remedy::Merge => "merge",
+            Remedy::Copy => "copy",
+            Remedy::Guards => "guards",
+            Remedy::Flags => "flags",
+            Remedy::Empties => "empties",
+        }
+    }
+
+    /// True where pages go to a fresh mapping, moved or copied.
+    pub fn takes_pages(self) -> bool {
+        matches!(self, Remedy::Merge | Remedy::Copy)
+    }
+}
+
+/// Why the pages of a mapping cannot go to a fresh one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unmovable {
+    /// It is not plain anonymous memory.
+    NotAnonymous,
+    /// It has a name of its own (`PR_SET_VMA_ANON_NAME`).
+    Named,
+    /// A userfaultfd of the program watches it.
+    Userfaultfd,
+    /// It is locked.
+    Locked,
+    /// It may not be written, and the kernel moves pages of writable mappings only.
+    NotWritable,
+    /// It has a memory policy.
+    Policy,
+    /// It has flags that a fresh mapping cannot be given.
+    Special,
+}
+
+/// Why the pages of a mapping cannot go to a fresh one; `None` where they can, as far as is known.
+pub fn unmovable(mapping: &Mapping) -> Option<Unmovable> {
+    let entry = &mapping.entry;
+    let no_inode = entry.ino == 0 && entry.dev == 0;
+    let kernel = mapping.kernel.unwrap_or_default();
+    let flags = mapping.flags();
+    let is_set = |pointer: Option<u64>| pointer.is_some_and(|pointer| pointer != 0);
+    match entry.name {
+        _ if !no_inode || kernel.file != 0 || kernel.ops != 0 => Some(Unmovable::NotAnonymous),
+        MapName::Named(_) => Some(Unmovable::Named),
+        MapName::Path(_) | MapName::Special(_) | MapName::Stack => Some(Unmovable::NotAnonymous),
+        MapName::None | MapName::Heap => {
+            if flags.intersects(VmFlags::UFFD_ANY) || is_set(kernel.uffd) {
+                Some(Unmovable::Userfaultfd)
+            } else if flags.intersects(VmFlags::LOCKED_MASK) {
+                Some(Unmovable::Locked)
+            } else if !flags.contains(VmFlags::WRITE) {
+                Some(Unmovable::NotWritable)
+            } else if is_set(kernel.policy) {
+                Some(Unmovable::Policy)
+            } else {
+                (!(flags - CAN_BE_GIVEN).is_empty()).then_some(Unmovable::Special)
+            }
         }
     }
 }
 
-/// What would take the boundary away: what the repairs of `vmarea merge` do, and no more.
-pub fn of(policy: &Policy, a: &Seen, b: &Seen, pair: &Pair, boundary: &Boundary) -> Option<Fix> {
-    let all = |wanted: &dyn Fn(&Seen) -> bool| wanted(a) && wanted(b);
-    let unnamed = all(&|seen| seen.mapping.name == MapName::None);
-    let heap_too = all(&|seen| matches!(seen.mapping.name, MapName::None | MapName::Heap));
-    if !plain(&pair.a) || !plain(&pair.b) || !heap_too {
+/// What takes the boundary of a pair away that is there for `reason`.
+pub fn of(
+    policy: &Policy,
+    pair: &Pair<'_>,
+    reason: Reason,
+    certainty: Certainty,
+) -> Option<Remedy> {
+    let mappings = pair.mappings;
+    let unnamed = mappings.iter().all(|m| m.entry.name == MapName::None);
+    let heap_too = |m: &&Mapping| matches!(m.entry.name, MapName::None | MapName::Heap);
+    if !pair.is_plain() || !mappings.iter().all(heap_too) {
         return None;
     }
     let flags = [pair.a.body.flags, pair.b.body.flags];
     let accessible = flags[0].is_accessible();
-    let with = |without| after(policy, pair, with_flags(pair, without));
-    match boundary.reason {
-        Reason::Guard => (unnamed && joins_as_marker(policy, pair)).then_some(Fix::Guards),
-        // Both refuse in the same way; a difference of flags that repairs leave is none of theirs.
-        Reason::Rule(Refusal::Flags) if boundary.certainty == Certainty::Certain => {
+    match reason {
+        Reason::Guard => (unnamed && joins_as_marker(policy, pair)).then_some(Remedy::Guards),
+        // Both refuse in the same way; a difference of flags that remedies leave is none of theirs.
+        Reason::Rule(Refusal::Flags) if certainty == Certainty::Certain => {
             let differ = (flags[0] ^ flags[1]) - VmFlags::STICKY;
             if !accessible {
                 let kept = flags[0] | flags[1];
-                (unnamed && !kept.intersects(NOT_EMPTIED) && with(VmFlags::empty()))
-                    .then_some(Fix::Empties)
+                let joins = || joins_with_flags_of_lower(policy, pair);
+                (unnamed && !kept.intersects(NOT_EMPTIED) && joins()).then_some(Remedy::Empties)
             } else {
-                (unnamed && (differ - REVERSIBLE).is_empty() && with(REVERSIBLE))
-                    .then_some(Fix::Flags)
+                let joins = || joins_without(policy, pair, REVERSIBLE);
+                (unnamed && (differ - REVERSIBLE).is_empty() && joins()).then_some(Remedy::Flags)
             }
         }
         Reason::Rule(Refusal::AnonVma | Refusal::PageOffset | Refusal::Flags) | Reason::Nothing => {
             if !accessible {
-                unnamed.then_some(Fix::Empties)
-            } else if !movable(&pair.a) || !movable(&pair.b) {
+                unnamed.then_some(Remedy::Empties)
+            } else if !is_movable(pair) {
                 None
-            } else if [a, b].iter().any(|s| s.inside.is_some_and(|i| i.forked)) {
-                Some(Fix::Copy)
+            } else if mappings.iter().any(|m| m.is_forked()) {
+                Some(Remedy::Copy)
             } else {
-                Some(Fix::Merge)
+                Some(Remedy::Merge)
             }
         }
         Reason::Gap | Reason::Rule(_) => None,
     }
 }
 
-/// Flags that a repair takes back. The others that `madvise` sets change what a fork or a reader
-/// sees, or cost nothing to know that is seen from here.
-const REVERSIBLE: VmFlags = VmFlags::DONTCOPY.union(VmFlags::DONTDUMP);
-
-/// What a fresh mapping in place of an empty one would lose.
-const NOT_EMPTIED: VmFlags = VmFlags::DONTCOPY.union(VmFlags::WIPEONFORK);
-
-/// Can its pages be moved into a fresh mapping that has all its flags?
-fn movable(view: &VmaView) -> bool {
-    let flags = view.body.flags;
-    flags.contains(VmFlags::WRITE) && (flags - CAN_BE_GIVEN).is_empty() && view.body.policy == 0
+fn is_movable(pair: &Pair<'_>) -> bool {
+    pair.mappings.iter().all(|m| unmovable(m).is_none())
 }
 
-/// Would the pair, changed like this, join, at the latest when its pages are moved?
-fn after(policy: &Policy, pair: &Pair, (a, b): (VmaView, VmaView)) -> bool {
-    let moves = |r: &Refusal| {
-        let by_moving = matches!(r, Refusal::AnonVma | Refusal::PageOffset);
-        by_moving && (!a.body.flags.is_accessible() || movable(&a) && movable(&b))
+/// True where the guard between the others is small enough, and they let the same be done.
+pub fn is_replaced(below: &Mapping, guard: &Mapping, above: &Mapping) -> bool {
+    let perms = below.entry.perms;
+    perms == above.entry.perms && perms.write && guard.range().pages() <= MOST_GUARD_PAGES
+}
+
+/// True where one mapping, in which the guard between them is a marker, can take both.
+pub fn joins_both(below: &Mapping, above: &Mapping) -> bool {
+    let anon_vma = |mapping: &Mapping| mapping.kernel.map_or(0, |vma| vma.anon_vma);
+    let both = [anon_vma(below), anon_vma(above)];
+    both[0] == both[1] || both.contains(&0)
+}
+
+/// True where the pair, without `flags`, would join, at the latest when its pages are moved.
+fn joins_without(policy: &Policy, pair: &Pair<'_>, flags: VmFlags) -> bool {
+    let (mut a, mut b) = (pair.a, pair.b);
+    a.body.flags -= flags;
+    b.body.flags -= flags;
+    joins(policy, pair, &a, &b)
+}
+
+/// True where the pair, both with the flags of a fresh mapping in place of the lower one, would join.
+fn joins_with_flags_of_lower(policy: &Policy, pair: &Pair<'_>) -> bool {
+    let mut b = pair.b;
+    b.body.flags = pair.a.body.flags;
+    joins(policy, pair, &pair.a, &b)
+}
+
+fn joins(policy: &Policy, pair: &Pair<'_>, a: &VmaView, b: &VmaView) -> bool {
+    let moves = |refusal: &Refusal| {
+        let by_moving = matches!(refusal, Refusal::AnonVma | Refusal::PageOffset);
+        by_moving && (!a.body.flags.is_accessible() || is_movable(pair))
     };
-    match explain(policy, &a, &b, pair.hidden - Hidden::FLAGS) {
+    match explain(policy, a, b, pair.hidden - Hidden::FLAGS) {
         Explanation::Together => true,
         Explanation::Apart(refusal) => moves(&refusal),
         Explanation::OneOf(candidates) => candidates.iter().any(moves),
@@ -119,8 +221,8 @@ fn after(policy: &Policy, pair: &Pair, (a, b): (VmaView, VmaView)) -> bool {
 ///
 /// A marker gives its mapping an anon_vma: the neighbour's where all but their permissions is
 /// equal, else one of its own. And what has markers inside cannot be moved.
-fn joins_as_marker(policy: &Policy, pair: &Pair) -> bool {
-    let guard = match guard(pair) {
+fn joins_as_marker(policy: &Policy, pair: &Pair<'_>) -> bool {
+    let guard = match pair.guard() {
         Some(Side::Lower) => &pair.a,
         _ => &pair.b,
     };
@@ -134,95 +236,15 @@ fn joins_as_marker(policy: &Policy, pair: &Pair) -> bool {
     !matches!(explain(policy, &a, &b, pair.hidden), Explanation::Apart(_))
 }
 
-/// Takes [`Fix::Guards`] away where only one side of a guard would join: a guard is replaced where
-/// mappings of the same permissions lie on both of its sides. Where these hang on different
-/// anon_vmas it joins one of them.
-pub fn keep_whole_guards(seen: &[Seen], boundaries: &mut [Boundary]) {
-    for guard in 0..seen.len() {
-        let accessible = |seen: &Seen| {
-            let perms = seen.mapping.perms;
-            perms.read || perms.write || perms.exec
-        };
-        if accessible(&seen[guard]) {
-            continue;
-        }
-        // Boundary n lies between the mappings n and n + 1.
-        let own = [guard.checked_sub(1), Some(guard)];
-        let is_fixed = |n: &Option<usize>| {
-            let boundary = n.and_then(|n| boundaries.get(n));
-            boundary.is_some_and(|boundary| boundary.fix == Some(Fix::Guards))
-        };
-        let whole = own.iter().all(is_fixed) && is_replaced(&seen[guard - 1..=guard + 1]);
-        let last_kept = match whole {
-            true if joins_both(&seen[guard - 1], &seen[guard + 1]) => continue,
-            true => 1,
-            false => 0,
-        };
-        for n in own.into_iter().skip(last_kept).flatten() {
-            if let Some(boundary) = boundaries.get_mut(n).filter(|b| b.fix == Some(Fix::Guards)) {
-                boundary.fix = None;
-            }
-        }
-    }
-}
-
-/// Is the guard between the others small enough, and do they let the same be done?
-fn is_replaced(triple: &[Seen]) -> bool {
-    let [below, guard, above] = triple else {
-        return false;
-    };
-    let perms = below.mapping.perms;
-    perms == above.mapping.perms
-        && perms.write
-        && guard.mapping.end - guard.mapping.start <= MARKED_BYTES
-}
-
-fn joins_both(below: &Seen, above: &Seen) -> bool {
-    let anon_vma = |seen: &Seen| seen.inside.map_or(0, |inside| inside.anon_vma);
-    let both = [anon_vma(below), anon_vma(above)];
-    both[0] == both[1] || both.contains(&0)
-}
-
 /// The guard with the permissions of its neighbour, and charged as that is.
-fn opened(pair: &Pair) -> (VmaView, VmaView) {
+fn opened(pair: &Pair<'_>) -> (VmaView, VmaView) {
     const TAKEN: VmFlags = VmFlags::ACCESS.union(VmFlags::ACCOUNT);
     let (mut a, mut b) = (pair.a, pair.b);
-    let (guard, neighbour) = match guard(pair) {
+    let (guard, neighbour) = match pair.guard() {
         Some(Side::Lower) => (&mut a, &pair.b),
         _ => (&mut b, &pair.a),
     };
     let flags = &mut guard.body.flags;
     *flags = (*flags - TAKEN) | (neighbour.body.flags & TAKEN);
     (a, b)
-}
-
-/// Both without the flags `without`; with none given both with those of the lower one, as a fresh
-/// mapping has them.
-fn with_flags(pair: &Pair, without: VmFlags) -> (VmaView, VmaView) {
-    let (mut a, mut b) = (pair.a, pair.b);
-    if without.is_empty() {
-        b.body.flags = a.body.flags;
-    } else {
-        a.body.flags -= without;
-        b.body.flags -= without;
-    }
-    (a, b)
-}
-
-/// Anonymous, private, and nothing that only the kernel may shape.
-pub fn plain(view: &VmaView) -> bool {
-    const UNTOUCHABLE: VmFlags = VmFlags::SPECIAL
-        .union(VmFlags::UFFD_ANY)
-        .union(VmFlags::GROWSDOWN)
-        .union(VmFlags::SHADOW_STACK)
-        .union(VmFlags::LOCKED_MASK)
-        .union(VmFlags::SEALED)
-        .union(VmFlags::DROPPABLE)
-        .union(VmFlags::MAYSHARE)
-        .union(VmFlags::HUGETLB);
-    let no_file = match view.body.file {
-        None => true,
-        Some(file) => file.kind == FileKind::DevZero,
-    };
-    no_file && view.body.uffd == 0 && !view.body.flags.intersects(UNTOUCHABLE)
 }

@@ -22,7 +22,7 @@ ARROWS = {
     "vmarea-recorder": {"vmarea-linux-sys", "vmarea-process", "vmarea-trace", "vmarea"},
     "vmarea-replay": {"vmarea-trace", "vmarea"},
     "vmarea-repair": {"vmarea-linux-sys", "vmarea-process", "vmarea-trace", "vmarea"},
-    "vmarea-explain": {"vmarea-process", "vmarea-recorder", "vmarea-repair", "vmarea-replay", "vmarea-trace", "vmarea"},
+    "vmarea-explain": {"vmarea-process", "vmarea-recorder", "vmarea-replay", "vmarea-trace", "vmarea"},
     "vmarea-conform": {"vmarea-oracle", "vmarea-process", "vmarea-replay", "vmarea-trace", "vmarea"},
     "vmarea-report": {"vmarea-explain", "vmarea-oracle", "vmarea-process", "vmarea-replay", "vmarea-trace", "vmarea"},
     "vmarea-experiments": {"vmarea-linux-sys", "vmarea-oracle", "vmarea-process", "vmarea-replay", "vmarea-trace", "vmarea"},

@@ -1,17 +1,16 @@
 //! The most frequent kind of a reason: which flags differ, which permissions, which files.
 
-use super::boundary::Reason;
-use super::subject::Seen;
 use std::collections::HashMap;
 use vmarea::values::VmFlags;
 use vmarea::vma::merge::Refusal;
-use vmarea_process::maps::{MapName, Mapping, letters_of};
+use vmarea_process::maps::{MapName, MapsEntry, letters_of};
+use vmarea_process::{Mapping, Reason};
 use vmarea_trace::event::Perms;
 
 /// The most frequent kind among the boundaries `all` (each between `n` and `n + 1`), with how
 /// often it is there; empty where a reason has no kinds.
-pub fn of(reason: Reason, seen: &[Seen], all: &[usize]) -> String {
-    let kind: fn(&Seen, &Seen) -> Option<String> = match reason {
+pub fn of(reason: Reason, mappings: &[Mapping], all: &[usize]) -> String {
+    let kind: fn(&Mapping, &Mapping) -> Option<String> = match reason {
         Reason::Rule(Refusal::Flags) => flags,
         Reason::Rule(Refusal::Protection) => protection,
         Reason::Rule(Refusal::File) => file,
@@ -21,7 +20,7 @@ pub fn of(reason: Reason, seen: &[Seen], all: &[usize]) -> String {
     };
     let mut counts: HashMap<String, u64> = HashMap::new();
     for &n in all {
-        if let Some(kind) = kind(&seen[n], &seen[n + 1]) {
+        if let Some(kind) = kind(&mappings[n], &mappings[n + 1]) {
             *counts.entry(kind).or_default() += 1;
         }
     }
@@ -31,7 +30,7 @@ pub fn of(reason: Reason, seen: &[Seen], all: &[usize]) -> String {
     most.map_or_else(String::new, |(kind, n)| format!("{kind}: {n}"))
 }
 
-fn flags(a: &Seen, b: &Seen) -> Option<String> {
+fn flags(a: &Mapping, b: &Mapping) -> Option<String> {
     let differ = (a.flags? ^ b.flags?) - VmFlags::SOFTDIRTY;
     Some(letters_of(differ))
 }
@@ -49,14 +48,14 @@ pub fn letters(perms: Perms) -> String {
     .collect()
 }
 
-fn protection(a: &Seen, b: &Seen) -> Option<String> {
-    let (a, b) = (letters(a.mapping.perms), letters(b.mapping.perms));
+fn protection(a: &Mapping, b: &Mapping) -> Option<String> {
+    let (a, b) = (letters(a.entry.perms), letters(b.entry.perms));
     Some(format!("{a} {b}"))
 }
 
-fn file(a: &Seen, b: &Seen) -> Option<String> {
-    let is_file = |m: &Mapping| matches!(m.name, MapName::Path(_)) || m.ino != 0;
-    let (a, b) = (&a.mapping, &b.mapping);
+fn file(a: &Mapping, b: &Mapping) -> Option<String> {
+    let is_file = |m: &MapsEntry| matches!(m.name, MapName::Path(_)) || m.ino != 0;
+    let (a, b) = (&a.entry, &b.entry);
     Some(match (is_file(a), is_file(b)) {
         (true, true) if (a.dev, a.ino) == (b.dev, b.ino) => "opened more than once".to_owned(),
         (true, true) => "different files".to_owned(),
@@ -64,13 +63,13 @@ fn file(a: &Seen, b: &Seen) -> Option<String> {
     })
 }
 
-fn name(_: &Seen, b: &Seen) -> Option<String> {
-    Some(b.mapping.name.text())
+fn name(_: &Mapping, b: &Mapping) -> Option<String> {
+    Some(b.entry.name.text())
 }
 
-fn guard(a: &Seen, b: &Seen) -> Option<String> {
-    let accessible = |m: &Mapping| m.perms.read || m.perms.write || m.perms.exec;
-    let guard = if accessible(&a.mapping) { b } else { a };
-    let kib = (guard.mapping.end - guard.mapping.start) >> 10;
+fn guard(a: &Mapping, b: &Mapping) -> Option<String> {
+    let accessible = |m: &MapsEntry| m.perms.read || m.perms.write || m.perms.exec;
+    let guard = if accessible(&a.entry) { b } else { a };
+    let kib = guard.range().len_bytes() >> 10;
     Some(format!("{kib} KiB"))
 }

@@ -5,11 +5,9 @@
 //! memory is not known without `smaps`; then the sizes, and the private memory of the whole
 //! process, bound it from above.
 
-use super::boundary::Boundary;
-use super::fix::Fix;
-use super::subject::Subject;
 use serde::Serialize;
 use vmarea::values::PAGE_SIZE;
+use vmarea_process::{Boundary, Process, Remedy};
 
 /// Nanoseconds for a page and direction.
 const PAGE_NS: u64 = 60;
@@ -38,18 +36,18 @@ pub struct Saving {
 }
 
 /// What each means would save, the most first; those that save nothing are left out.
-pub fn savings(subject: &Subject, boundaries: &[Boundary]) -> Vec<Saving> {
-    let all = Fix::ALL
+pub fn savings(process: &Process, boundaries: &[Boundary]) -> Vec<Saving> {
+    let all = Remedy::ALL
         .iter()
-        .filter_map(|&fix| saving(subject, boundaries, fix));
+        .filter_map(|&remedy| saving(process, boundaries, remedy));
     let mut all: Vec<_> = all.collect();
     all.sort_by_key(|saving| std::cmp::Reverse(saving.mappings));
     all
 }
 
-fn saving(subject: &Subject, boundaries: &[Boundary], fix: Fix) -> Option<Saving> {
+fn saving(process: &Process, boundaries: &[Boundary], remedy: Remedy) -> Option<Saving> {
     let mut saving = Saving {
-        fix: fix.name(),
+        fix: remedy.name(),
         mappings: 0,
         runs: 0,
         bytes_at_most: 0,
@@ -59,7 +57,7 @@ fn saving(subject: &Subject, boundaries: &[Boundary], fix: Fix) -> Option<Saving
     let mut members = 0;
     let mut within = false;
     for (n, boundary) in boundaries.iter().enumerate() {
-        if boundary.fix != Some(fix) {
+        if boundary.remedy != Some(remedy) {
             within = false;
             continue;
         }
@@ -67,25 +65,25 @@ fn saving(subject: &Subject, boundaries: &[Boundary], fix: Fix) -> Option<Saving
         if !within {
             saving.runs += 1;
             members += 1;
-            saving.bytes_at_most += movable_bytes(subject, n);
+            saving.bytes_at_most += movable_bytes(process, n);
         }
         within = true;
         members += 1;
-        saving.bytes_at_most += movable_bytes(subject, n + 1);
+        saving.bytes_at_most += movable_bytes(process, n + 1);
     }
     if saving.mappings == 0 {
         return None;
     }
-    match fix {
-        Fix::Merge | Fix::Copy => {
-            if let Some(all) = subject.anonymous_bytes {
+    match remedy {
+        Remedy::Merge | Remedy::Copy => {
+            if let Some(all) = process.anonymous_bytes {
                 saving.bytes_at_most = saving.bytes_at_most.min(all);
             }
             let pages = saving.bytes_at_most / PAGE_SIZE;
             saving.total_ns = pages * 2 * PAGE_NS + members * MAPPING_NS;
             saving.pause_ns = saving.total_ns.min(PIECE_NS);
         }
-        Fix::Guards | Fix::Flags | Fix::Empties => {
+        Remedy::Guards | Remedy::Flags | Remedy::Empties => {
             saving.bytes_at_most = 0;
             saving.total_ns = saving.mappings * CALL_NS;
             saving.pause_ns = CALL_NS;
@@ -96,32 +94,33 @@ fn saving(subject: &Subject, boundaries: &[Boundary], fix: Fix) -> Option<Saving
 
 /// Bytes of mapping `n` that belong to the process: what is in memory, or all where that is not
 /// known.
-fn movable_bytes(subject: &Subject, n: usize) -> u64 {
-    let seen = &subject.seen[n];
-    let size = seen.mapping.end - seen.mapping.start;
-    seen.resident
+fn movable_bytes(process: &Process, n: usize) -> u64 {
+    let mapping = &process.mappings[n];
+    let size = mapping.range().len_bytes();
+    mapping
+        .resident
         .map_or(size, |resident| resident.anonymous.min(size))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boundary::boundaries;
+    use vmarea_process::boundaries;
 
     /// `n` writable mappings of one page side by side.
-    fn subject(n: u64) -> Subject {
+    fn process(n: u64) -> Process {
         let line = |k: u64| {
             let start = 0x1000_0000 + k * 0x1000;
             format!("{start:x}-{:x} rw-p 00000000 00:00 0\n", start + 0x1000)
         };
         let text: String = (0..n).map(line).collect();
-        Subject::of_text("text".to_owned(), text.as_bytes()).unwrap()
+        Process::from_text("text".to_owned(), text.as_bytes()).unwrap()
     }
 
     #[test]
     fn the_measured_case_is_met_within_a_tenth() {
-        let subject = subject(20_000);
-        let all = savings(&subject, &boundaries(&subject.policy, &subject.seen));
+        let process = process(20_000);
+        let all = savings(&process, &boundaries(&process.policy, &process.mappings));
         assert_eq!(all.len(), 1);
         let merge = &all[0];
         assert_eq!(
@@ -138,9 +137,9 @@ mod tests {
 
     #[test]
     fn the_private_memory_of_the_process_bounds_it() {
-        let mut subject = subject(3);
-        subject.anonymous_bytes = Some(PAGE_SIZE);
-        let all = savings(&subject, &boundaries(&subject.policy, &subject.seen));
+        let mut process = process(3);
+        process.anonymous_bytes = Some(PAGE_SIZE);
+        let all = savings(&process, &boundaries(&process.policy, &process.mappings));
         assert_eq!(all[0].bytes_at_most, PAGE_SIZE);
     }
 }

@@ -5,11 +5,10 @@
 //! somebody forgot to unmap it. A file that never had a name (memfd, shared anonymous memory) says
 //! the same of itself, and there only thousands of different ones are a leak.
 
-use super::boundary::{Boundary, Reason};
-use super::subject::{Seen, Subject};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use vmarea_process::maps::MapName;
+use vmarea_process::{Boundary, Mapping, Process, Reason};
 
 /// From here on it is thousands.
 const MANY: u64 = 1_000;
@@ -40,11 +39,11 @@ pub struct Finding {
 }
 
 /// Everything that was found, the largest first.
-pub fn findings(subject: &Subject, boundaries: &[Boundary]) -> Vec<Finding> {
-    let mut found: Vec<_> = leaks(&subject.seen).into_iter().collect();
+pub fn findings(process: &Process, boundaries: &[Boundary]) -> Vec<Finding> {
+    let mut found: Vec<_> = leaks(&process.mappings).into_iter().collect();
     if found.is_empty() {
-        found.extend(many_files(&subject.seen));
-        found.extend(one_file_in_pieces(&subject.seen));
+        found.extend(many_files(&process.mappings));
+        found.extend(one_file_in_pieces(&process.mappings));
     }
     found.extend(gaps(boundaries));
     found.sort_by_key(|finding| std::cmp::Reverse(finding.mappings));
@@ -65,10 +64,10 @@ struct Files {
 }
 
 impl Files {
-    fn add(&mut self, seen: &Seen) {
+    fn add(&mut self, mapping: &Mapping) {
         self.mappings += 1;
-        self.inodes.insert((seen.mapping.dev, seen.mapping.ino));
-        let name = seen.mapping.name.text();
+        self.inodes.insert((mapping.entry.dev, mapping.entry.ino));
+        let name = mapping.entry.name.text();
         let folder = match name.rfind('/') {
             Some(at) if !is_nameless(&name) => format!("{}/", &name[..at]),
             _ => name.trim_end_matches(" (deleted)").to_owned(),
@@ -82,10 +81,13 @@ impl Files {
     }
 }
 
-fn leaks(seen: &[Seen]) -> Option<Finding> {
+fn leaks(mappings: &[Mapping]) -> Option<Finding> {
     let (mut deleted, mut nameless) = (Files::default(), Files::default());
-    for one in seen.iter().filter(|seen| seen.mapping.name.is_deleted()) {
-        if is_nameless(&one.mapping.name.text()) {
+    for one in mappings
+        .iter()
+        .filter(|mapping| mapping.entry.name.is_deleted())
+    {
+        if is_nameless(&one.entry.name.text()) {
             nameless.add(one);
         } else {
             deleted.add(one);
@@ -112,13 +114,13 @@ fn leaks(seen: &[Seen]) -> Option<Finding> {
     })
 }
 
-fn many_files(seen: &[Seen]) -> Option<Finding> {
+fn many_files(mappings: &[Mapping]) -> Option<Finding> {
     let mut files = Files::default();
-    let on_disk = seen.iter().filter(|seen| match &seen.mapping.name {
+    let on_disk = mappings.iter().filter(|mapping| match &mapping.entry.name {
         MapName::Path(path) => !is_nameless(&path.to_string_lossy()),
         _ => false,
     });
-    on_disk.for_each(|seen| files.add(seen));
+    on_disk.for_each(|mapping| files.add(mapping));
     let (folder, there) = files.main_folder();
     (files.inodes.len() as u64 >= MANY).then(|| Finding {
         kind: Kind::ManyFiles,
@@ -131,23 +133,23 @@ fn many_files(seen: &[Seen]) -> Option<Finding> {
     })
 }
 
-fn one_file_in_pieces(seen: &[Seen]) -> Option<Finding> {
-    let mut by_inode: HashMap<(u64, u64), (u64, &Seen)> = HashMap::new();
-    let files = seen.iter().filter(|seen| seen.mapping.ino != 0);
+fn one_file_in_pieces(mappings: &[Mapping]) -> Option<Finding> {
+    let mut by_inode: HashMap<(u64, u64), (u64, &Mapping)> = HashMap::new();
+    let files = mappings.iter().filter(|mapping| mapping.entry.ino != 0);
     for one in files {
-        let key = (one.mapping.dev, one.mapping.ino);
+        let key = (one.entry.dev, one.entry.ino);
         by_inode.entry(key).or_insert((0, one)).0 += 1;
     }
     let (mappings, one) = by_inode
         .into_values()
-        .max_by_key(|(n, one)| (*n, one.mapping.ino))?;
+        .max_by_key(|(n, one)| (*n, one.entry.ino))?;
     (mappings >= MANY).then(|| Finding {
         kind: Kind::OneFileInPieces,
         mappings,
         text: format!(
             "one file is mapped in {mappings} pieces, {}: pieces that do not run on in the file \
              never join (a heap over a memfd is built so)",
-            one.mapping.name.text(),
+            one.entry.name.text(),
         ),
     })
 }
@@ -170,13 +172,13 @@ fn gaps(boundaries: &[Boundary]) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boundary::boundaries;
+    use vmarea_process::boundaries;
 
     fn found(lines: impl Iterator<Item = String>) -> Vec<Kind> {
         let text: String = lines.collect();
-        let subject = Subject::of_text("text".to_owned(), text.as_bytes()).unwrap();
-        let boundaries = boundaries(&subject.policy, &subject.seen);
-        let found = findings(&subject, &boundaries);
+        let process = Process::from_text("text".to_owned(), text.as_bytes()).unwrap();
+        let boundaries = boundaries(&process.policy, &process.mappings);
+        let found = findings(&process, &boundaries);
         found.iter().map(|finding| finding.kind).collect()
     }
 

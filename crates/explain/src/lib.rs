@@ -1,36 +1,33 @@
 //! Why the mappings of a process stay apart, what that costs, and what can be done.
 //!
-//! Every boundary between two neighbours has one reason, which is *likely* instead of *certain*
-//! where `/proc` hides a part of it. [`top`] shows the same for all processes, with less detail. This
-//! crate gives advice and changes nothing.
+//! `process` gives every boundary between two neighbours its reason, which is *likely* instead of
+//! *certain* where `/proc` hides a part of it, and its remedy. This crate counts them, estimates
+//! what the remedies cost, and gives advice; it changes nothing. [`top`] shows the same for all
+//! processes, with less detail.
 //!
 //! # Picture
 //! ```text
-//! /proc, BPF, a pasted file, a replay ─▶ Subject ─▶ boundaries (the core's decision) ─▶ Report
-//!                                                        └─ fix ─▶ savings, findings ─▶ advice
+//! Process ─▶ boundaries ─┬─▶ reasons ──▶ detail, made_by ─┐
+//!                        ├─▶ remedies ─▶ savings ─────────┼─▶ advice ─▶ Report
+//!                        └─▶ findings ────────────────────┘
 //! ```
 //! # Invariants
 //! X1  the mappings of all reasons and the first mapping add up to the list
 #![forbid(unsafe_code)]
 
 pub mod advice;
-pub mod boundary;
 pub mod detail;
 pub mod estimate;
 pub mod findings;
-pub mod fix;
 pub mod made_by;
 pub mod origins;
 pub mod recorded;
 pub mod rows;
-pub mod sight;
 pub mod stacks;
-pub mod subject;
 pub mod text;
 pub mod top;
 
 use advice::{Advice, Situation};
-use boundary::{Boundary, Certainty, Reason};
 use estimate::Saving;
 use findings::Finding;
 use made_by::{MadeBy, MadeFrom, Traced};
@@ -38,7 +35,7 @@ use recorded::Recorded;
 use rows::Row;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use subject::{Source, Subject};
+use vmarea_process::{Boundary, Certainty, Process, Reason, Source, boundaries};
 
 /// Whether each mapping is listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -118,64 +115,64 @@ impl Report {
     }
 }
 
-/// Explains all boundaries of a subject.
-pub fn explain(subject: &Subject, list: List) -> Report {
-    let boundaries = boundary::boundaries(&subject.policy, &subject.seen);
-    report(subject, &boundaries, None, list)
+/// Explains all boundaries of a process.
+pub fn explain(process: &Process, list: List) -> Report {
+    let boundaries = boundaries(&process.policy, &process.mappings);
+    report(process, &boundaries, None, list)
 }
 
 /// Explains all boundaries of a recorded program, and which calls made them; `stacks` are those of
 /// the calls, by their numbers.
 pub fn explain_recorded(recorded: &Recorded, stacks: &[Vec<String>], list: List) -> Report {
-    let subject = &recorded.subject;
-    let boundaries = boundary::boundaries(&subject.policy, &subject.seen);
+    let process = &recorded.process;
+    let boundaries = boundaries(&process.policy, &process.mappings);
     let traced = Traced {
         boundaries: &boundaries,
         recorded,
         stacks,
     };
-    report(subject, &boundaries, Some(&traced), list)
+    report(process, &boundaries, Some(&traced), list)
 }
 
 fn report(
-    subject: &Subject,
+    process: &Process,
     boundaries: &[Boundary],
     traced: Option<&Traced<'_>>,
     list: List,
 ) -> Report {
-    let savings = estimate::savings(subject, boundaries);
-    let findings = findings::findings(subject, boundaries);
+    let savings = estimate::savings(process, boundaries);
+    let findings = findings::findings(process, boundaries);
     let situation = Situation {
-        pid: subject.pid,
+        pid: process.pid,
         command: traced.map(|traced| traced.recorded.command.as_slice()),
-        mappings: subject.total,
-        limit: subject.limit,
+        mappings: process.total,
+        limit: process.limit,
         savings: &savings,
         findings: &findings,
     };
     Report {
         schema: 1,
-        pid: subject.pid,
-        name: subject.name.clone(),
-        source: subject.source,
-        without_view: subject.without_view.clone(),
-        mappings: subject.total,
-        limit: subject.limit,
-        not_counted: subject.not_counted,
-        looked_at: subject.seen.len() as u64,
-        changed: subject.changed,
-        reasons: reasons(subject, boundaries, traced),
+        pid: process.pid,
+        name: process.name.clone(),
+        source: process.source,
+        without_view: process.without_view.clone(),
+        mappings: process.total,
+        limit: process.limit,
+        not_counted: process.not_counted,
+        looked_at: process.mappings.len() as u64,
+        changed: process.changed,
+        reasons: reasons(process, boundaries, traced),
         joinable: savings.iter().map(|saving| saving.mappings).sum(),
         advice: situation.advice(),
         made_from: traced.map_or_else(Vec::new, Traced::places),
-        rows: (list == List::All).then(|| rows::rows(subject, boundaries)),
+        rows: (list == List::All).then(|| rows::rows(process, boundaries)),
         savings,
         findings,
     }
 }
 
 fn reasons(
-    subject: &Subject,
+    process: &Process,
     boundaries: &[Boundary],
     traced: Option<&Traced<'_>>,
 ) -> Vec<ReasonCount> {
@@ -191,9 +188,9 @@ fn reasons(
             reason: reason.name(),
             mappings: all.len() as u64,
             certain: count(&|b| b.certainty == Certainty::Certain),
-            joinable: count(&|b| b.fix.is_some()),
+            joinable: count(&|b| b.remedy.is_some()),
             words: reason.words(),
-            detail: detail::of(reason, &subject.seen, &all),
+            detail: detail::of(reason, &process.mappings, &all),
             made_by: traced.map_or_else(Vec::new, |traced| traced.calls(reason)),
         }
     });

@@ -1,10 +1,10 @@
 //! Which calls made the boundaries of each reason, and from where in the program.
 
-use super::boundary::{Boundary, Reason};
 use super::origins::Origin;
 use super::recorded::Recorded;
 use serde::Serialize;
 use std::collections::HashMap;
+use vmarea_process::{Boundary, Reason};
 
 /// Stacks that are shown.
 const STACKS: usize = 5;

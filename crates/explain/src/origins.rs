@@ -8,12 +8,11 @@
 //! # Invariants
 //! O1  every mapping of a followed address space has an entry at its first byte
 
-use super::boundary::{Boundary, Reason};
-use super::subject::Seen;
 use std::collections::{BTreeMap, HashMap};
 use vmarea::Space;
 use vmarea::values::{MmId, Policy};
 use vmarea::vma::VmaView;
+use vmarea_process::{Boundary, Mapping, Reason};
 use vmarea_trace::event::Call;
 use vmarea_trace::names::{MADV, PROT};
 use vmarea_trace::sysno;
@@ -68,10 +67,10 @@ impl Sites {
     }
 }
 
-/// How mappings of the core are shown as [`Seen`].
+/// How a VMA of the core is shown as a mapping of a process.
 pub trait Show {
     /// One mapping.
-    fn seen(&self, view: &VmaView) -> Seen;
+    fn mapping(&self, view: &VmaView) -> Mapping;
 }
 
 /// What is looked at again after an event.
@@ -147,19 +146,19 @@ impl Origins {
         found: &[VmaView],
         site: Site,
     ) {
-        let mut before = below.map(|view| show.seen(view));
+        let mut before = below.map(|view| show.mapping(view));
         for view in found {
-            let seen = show.seen(view);
+            let mapping = show.mapping(view);
             let now = before.as_ref().map(|before| {
-                let reason = Boundary::between(policy, before, &seen).reason;
-                (before.mapping.end, reason)
+                let reason = Boundary::between(policy, before, &mapping).reason;
+                (before.entry.end, reason)
             });
             let known = self.entries.get(&view.range.start);
             if known.is_none_or(|known| known.before != now) {
                 self.entries
                     .insert(view.range.start, Entry { before: now, site });
             }
-            before = Some(seen);
+            before = Some(mapping);
         }
     }
 

@@ -6,15 +6,16 @@
 //! not recorded, what hangs on them is hidden.
 
 use super::origins::{Extent, Origin, Origins, Show, Sites, extent, label};
-use super::subject::{Inside, Seen, Source, Subject};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
 use vmarea::Space;
 use vmarea::mm::Layout;
 use vmarea::values::{MmId as OurMm, VmFlags};
 use vmarea::vma::VmaView;
-use vmarea_process::maps::{MapName, Mapping};
+use vmarea_process::maps::{MapName, MapsEntry};
 use vmarea_process::processes;
+use vmarea_process::view::ViewVma;
+use vmarea_process::{Mapping, Process, Source};
 use vmarea_replay::action::Files;
 use vmarea_replay::machine;
 use vmarea_replay::{Error, Options, Replayer};
@@ -57,7 +58,7 @@ impl CallStacks {
 #[derive(Debug)]
 pub struct Recorded {
     /// The mappings at the moment.
-    pub subject: Subject,
+    pub process: Process,
     /// For each of them: where the boundary below it comes from.
     pub origins: Vec<Option<Origin>>,
     /// The command that was recorded, with its arguments.
@@ -231,30 +232,30 @@ impl Walk {
         let shown = Shown::new(&world.space, id, files, &followed.special, self.faults_seen);
         let guard = world.space.mmap_read_lock(id);
         let guard = guard.ok_or(RecordedError::Empty)?;
-        let seen: Vec<_> = guard.vmas().map(|view| shown.seen(&view)).collect();
+        let mappings: Vec<_> = guard.vmas().map(|view| shown.mapping(&view)).collect();
         drop(guard);
-        let origin = |seen: &Seen| {
-            let site = followed.origins.site(seen.mapping.start)?;
+        let origin = |mapping: &Mapping| {
+            let site = followed.origins.site(mapping.entry.start)?;
             self.sites.get(site).cloned()
         };
         let limit = header.settings.get("vm.max_map_count");
         let limit = limit.and_then(|text| text.trim().parse().ok());
-        let origins = seen.iter().map(origin).collect();
-        let subject = Subject {
+        let origins = mappings.iter().map(origin).collect();
+        let process = Process {
             pid: None,
             name: header.command.join(" "),
             source: Source::Replay,
             policy: machine::policy(header).0,
             limit: limit.unwrap_or(processes::DEFAULT_MAX_MAP_COUNT),
-            total: seen.len() as u64,
-            seen,
+            total: mappings.len() as u64,
+            mappings,
             not_counted: 0,
             changed: 0,
             anonymous_bytes: None,
             without_view: None,
         };
         Ok(Recorded {
-            subject,
+            process,
             origins,
             command: header.command.clone(),
             address_spaces,
@@ -328,23 +329,25 @@ impl<'a> Shown<'a> {
 }
 
 impl Show for Shown<'_> {
-    fn seen(&self, view: &VmaView) -> Seen {
+    fn mapping(&self, view: &VmaView) -> Mapping {
         let flags = view.body.flags;
         let file = view.body.file;
         let has = |flag| flags.contains(flag);
-        let inside = Inside {
+        let kernel = ViewVma {
+            start: view.range.start,
+            end: view.range.end,
+            flags: flags.bits(),
             pgoff: view.pgoff.0,
             anon_vma: view.anon_vma.map_or(0, |id| id.to_bits()),
             chain_singular: view.chain_singular,
-            forked: !view.chain_singular,
             file: file.map_or(0, |file| file.id.0),
-            policy: view.body.policy.into(),
+            policy: Some(view.body.policy.into()),
             policy_terms: [view.body.policy.into(), 0, 0, 0],
-            uffd: view.body.uffd.into(),
-            ..Inside::default()
+            uffd: Some(view.body.uffd.into()),
+            ..ViewVma::default()
         };
-        Seen {
-            mapping: Mapping {
+        Mapping {
+            entry: MapsEntry {
                 start: view.range.start,
                 end: view.range.end,
                 perms: Perms {
@@ -359,7 +362,7 @@ impl Show for Shown<'_> {
                 name: self.name(view),
             },
             flags: Some(flags),
-            inside: (self.faults_seen || file.is_some()).then_some(inside),
+            kernel: (self.faults_seen || file.is_some()).then_some(kernel),
             resident: None,
         }
     }

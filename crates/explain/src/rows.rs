@@ -1,12 +1,12 @@
 //! Every mapping as a row, and tables as text, CSV and Markdown.
 
-use super::boundary::Boundary;
 use super::detail::letters;
-use super::subject::{Resident, Seen, Subject};
 use serde::Serialize;
 use std::io::{self, Write};
 use vmarea::vma::merge::Refusal;
+use vmarea_process::mapping::Resident;
 use vmarea_process::maps::letters_of;
+use vmarea_process::{Boundary, Certainty, Mapping, Process};
 
 /// One mapping, and why it does not join the one before it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -31,7 +31,7 @@ pub struct Row {
     /// Why it stands apart from the mapping before it; none for the first one.
     pub reason: Option<&'static str>,
     /// Whether that is certain.
-    pub certainty: Option<super::boundary::Certainty>,
+    pub certainty: Option<Certainty>,
     /// Where it is not: what it can be.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<&'static str>,
@@ -39,32 +39,32 @@ pub struct Row {
     pub fix: Option<&'static str>,
 }
 
-/// All rows of a subject, by address.
-pub fn rows(subject: &Subject, boundaries: &[Boundary]) -> Vec<Row> {
+/// All rows of a process, by address.
+pub fn rows(process: &Process, boundaries: &[Boundary]) -> Vec<Row> {
     let first = std::iter::once(None);
     let before = first.chain(boundaries.iter().map(Some));
-    let all = subject.seen.iter().zip(before);
-    all.map(|(seen, before)| row(seen, before)).collect()
+    let all = process.mappings.iter().zip(before);
+    all.map(|(mapping, before)| row(mapping, before)).collect()
 }
 
-fn row(seen: &Seen, before: Option<&Boundary>) -> Row {
-    let mapping = &seen.mapping;
-    let offset = seen.inside.map(|inside| inside.pgoff << 12);
+fn row(mapping: &Mapping, before: Option<&Boundary>) -> Row {
+    let entry = &mapping.entry;
+    let offset = mapping.kernel.map(|vma| vma.pgoff << 12);
     Row {
-        address: format!("{:012x}", mapping.start),
-        size: mapping.end - mapping.start,
-        rss: seen.resident.map(|Resident { rss, .. }| rss),
-        perm: letters(mapping.perms),
-        offset: offset.unwrap_or(mapping.offset),
-        inode: mapping.ino,
-        flags: seen.flags.map(letters_of),
-        mapping: mapping.name.text(),
+        address: format!("{:012x}", entry.start),
+        size: mapping.range().len_bytes(),
+        rss: mapping.resident.map(|Resident { rss, .. }| rss),
+        perm: letters(entry.perms),
+        offset: offset.unwrap_or(entry.offset),
+        inode: entry.ino,
+        flags: mapping.flags.map(letters_of),
+        mapping: entry.name.text(),
         reason: before.map(|b| b.reason.name()),
         certainty: before.map(|b| b.certainty),
         candidates: before.map_or_else(Vec::new, |b| {
             b.candidates.iter().copied().map(Refusal::name).collect()
         }),
-        fix: before.and_then(|b| b.fix).map(|fix| fix.name()),
+        fix: before.and_then(|b| b.remedy).map(|remedy| remedy.name()),
     }
 }
 
@@ -101,7 +101,7 @@ impl Table {
         }
         let dash = |text: Option<&str>| text.unwrap_or("-").to_owned();
         let cells = rows.iter().map(|row| {
-            let likely = row.certainty == Some(super::boundary::Certainty::Likely);
+            let likely = row.certainty == Some(Certainty::Likely);
             let mut reason = dash(row.reason);
             if likely {
                 reason.push('?');

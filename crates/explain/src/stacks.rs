@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use vmarea_process::maps::{self, Mapping};
+use vmarea_process::maps::{self, MapsEntry};
 use vmarea_recorder::CallStack;
 use vmarea_trace::event::Tid;
 
@@ -104,7 +104,7 @@ impl CodeOfSpace {
     fn add_modules(
         &mut self,
         pid: i32,
-        list: &[Mapping],
+        list: &[MapsEntry],
         files: &mut HashMap<String, Option<Arc<Code>>>,
     ) {
         for mapping in list.iter().filter(|mapping| mapping.perms.exec) {
@@ -217,7 +217,7 @@ impl Code {
     }
 
     /// What is to be added to an address as linked for its place in this mapping.
-    fn base(&self, mapping: &Mapping) -> Option<u64> {
+    fn base(&self, mapping: &MapsEntry) -> Option<u64> {
         const PAGE: u64 = !0xfff;
         let holds = |(offset, len, _): &&(u64, u64, u64)| {
             let first = offset & PAGE;

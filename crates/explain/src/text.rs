@@ -1,9 +1,9 @@
 //! A report for people: at most 25 lines.
 
 use super::rows::{Table, printable};
-use super::subject::Source;
 use super::{ReasonCount, Report};
 use std::io::{self, Write};
+use vmarea_process::Source;
 
 /// Lines of a summary, at most.
 pub const MAX_LINES: usize = 25;
@@ -263,8 +263,7 @@ mod tests {
     use super::super::{List, explain};
     use super::MAX_LINES;
     use crate::estimate::Saving;
-    use crate::fix::Fix;
-    use crate::subject::Subject;
+    use vmarea_process::{Process, Remedy};
 
     /// A list with every reason, means and finding that a list can have.
     fn everything() -> String {
@@ -295,11 +294,11 @@ mod tests {
 
     #[test]
     fn a_summary_never_has_more_lines_than_it_may() {
-        let mut subject = Subject::of_text("all".to_owned(), everything().as_bytes()).unwrap();
-        subject.without_view = Some("no permission".to_owned());
-        subject.changed = 5;
-        subject.total += 1;
-        let mut report = explain(&subject, List::Summary);
+        let mut process = Process::from_text("all".to_owned(), everything().as_bytes()).unwrap();
+        process.without_view = Some("no permission".to_owned());
+        process.changed = 5;
+        process.total += 1;
+        let mut report = explain(&process, List::Summary);
         assert!(
             report.reasons.len() > super::REASONS,
             "{:?}",
@@ -307,9 +306,9 @@ mod tests {
         );
         // Text alone shows no case for some of the means.
         let one = report.savings[0].clone();
-        report.savings = Fix::ALL
-            .map(|fix| Saving {
-                fix: fix.name(),
+        report.savings = Remedy::ALL
+            .map(|remedy| Saving {
+                fix: remedy.name(),
                 ..one.clone()
             })
             .to_vec();

@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io;
+use vmarea::values::Policy;
 
 /// What Linux allows where nobody changed it.
 pub const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;
@@ -146,6 +147,11 @@ pub fn kernel_version() -> Option<(u32, u32)> {
     let release = uname.release().to_string_lossy().into_owned();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// The rules of the running kernel; those of the newest one known where its version is not.
+pub fn kernel_policy() -> Policy {
+    kernel_version().map_or(Policy::LINUX, Policy::for_kernel)
 }
 
 #[cfg(test)]

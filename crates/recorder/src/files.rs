@@ -16,7 +16,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use vmarea_linux_sys::ptrace::same_description;
-use vmarea_process::maps::Mapping;
+use vmarea_process::maps::MapsEntry;
 use vmarea_trace::event::{FileId, FileRef, Inode, InodeId, InodeKind, MmId};
 
 const PAGE: u64 = 4096;
@@ -38,7 +38,7 @@ pub(crate) type Place = (u64, u64);
 const SEGMENTS: u64 = 1 << 63;
 
 /// The place of a mapping's file; none for anonymous memory.
-pub(crate) fn place_of(mapping: &Mapping) -> Option<Place> {
+pub(crate) fn place_of(mapping: &MapsEntry) -> Option<Place> {
     if mapping.ino == 0 && mapping.dev == 0 {
         return None;
     }
@@ -206,7 +206,7 @@ impl Files {
     }
 
     /// The segment of a mapping that `shmat` has made: it was opened for just this.
-    pub(crate) fn of_segment(&mut self, inode: InodeId, mapping: &Mapping) -> FileRef {
+    pub(crate) fn of_segment(&mut self, inode: InodeId, mapping: &MapsEntry) -> FileRef {
         let size = mapping.end - mapping.start;
         if let Some(known) = self.inodes.get_mut(inode.0 as usize - 1)
             && known.size == 0

@@ -7,7 +7,7 @@
 use super::files::{Description, Files, place_of};
 use std::collections::HashMap;
 use std::io;
-use vmarea_process::maps::{self, MapName, Mapping};
+use vmarea_process::maps::{self, MapName, MapsEntry};
 use vmarea_process::system;
 use vmarea_process::view::{KernelView, View, ViewVma};
 use vmarea_trace::event::{
@@ -107,7 +107,7 @@ impl Looks {
     fn vmas(
         &mut self,
         tid: i32,
-        mappings: &[Mapping],
+        mappings: &[MapsEntry],
         seen: bool,
         files: &mut Files,
     ) -> Vec<SnapVma> {
@@ -141,12 +141,12 @@ impl Looks {
     }
 }
 
-fn is_vsyscall(mapping: &Mapping) -> bool {
+fn is_vsyscall(mapping: &MapsEntry) -> bool {
     matches!(&mapping.name, MapName::Special(name) if name == "[vsyscall]")
 }
 
 /// The inode of a mapping.
-pub(super) fn inode(tid: i32, mapping: &Mapping, files: &mut Files) -> Option<InodeId> {
+pub(super) fn inode(tid: i32, mapping: &MapsEntry, files: &mut Files) -> Option<InodeId> {
     let place = place_of(mapping)?;
     let (start, end) = (mapping.start, mapping.end);
     let path = mapping.name.text();

@@ -7,7 +7,7 @@ use super::held::Range;
 use super::tasks::Pending;
 use super::timeline::Alone;
 use super::tracer::Tracer;
-use vmarea_process::maps::{self, Mapping, Query, QueryError};
+use vmarea_process::maps::{self, MapsEntry, Query, QueryError};
 use vmarea_trace::event::MmId;
 
 const PAGE: u64 = 4096;
@@ -20,8 +20,8 @@ pub(super) fn is_error(ret: i64) -> bool {
 }
 
 /// The mapping at an address of a stopped thread.
-pub(super) fn mapping_at(tid: i32, addr: u64) -> Option<Mapping> {
-    let holds = |m: &Mapping| m.start <= addr && addr < m.end;
+pub(super) fn mapping_at(tid: i32, addr: u64) -> Option<MapsEntry> {
+    let holds = |m: &MapsEntry| m.start <= addr && addr < m.end;
     match Query::open(tid) {
         Ok(mut query) => query.covering_or_next(addr).ok()?.filter(holds),
         Err(QueryError::Unsupported) => maps::read(tid).ok()?.into_iter().find(holds),

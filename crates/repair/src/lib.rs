@@ -28,7 +28,6 @@ mod other;
 mod outside;
 mod pace;
 mod piece;
-#[allow(clippy::large_enum_variant, reason = "one exists at a time")]
 mod plan;
 mod turns;
 mod watch;
@@ -42,9 +41,8 @@ use std::time::Duration;
 use vmarea::vma::merge::Refusal;
 use vmarea_process::rights::{self, Capability};
 
-pub use other::{Fix, Fixed, MOST_GUARD_PAGES};
+pub use other::{Fix, Fixed};
 pub use outside::{Outside, Survey};
-pub use plan::CAN_BE_GIVEN;
 pub use vmarea_linux_sys::own::{NoSignals, file_of_program, separate_descriptors};
 pub use within::{Merger, can_repair_itself, merge_range};
 

@@ -24,7 +24,8 @@ use vmarea::values::VmRange;
 
 use super::plan::PAGE;
 use vmarea_linux_sys::calls::Call;
-use vmarea_process::maps::{MapName, Mapping, SmapsEntry};
+use vmarea_process::maps::{MapName, MapsEntry, SmapsEntry};
+use vmarea_process::remedy::MOST_GUARD_PAGES;
 use vmarea_process::view::{View, ViewVma};
 
 /// A repair that moves nothing.
@@ -71,8 +72,6 @@ pub struct Fixed {
     pub fewer: Option<i64>,
 }
 
-/// Pages that a guard may have at the most; what is larger is a reservation.
-pub const MOST_GUARD_PAGES: u64 = 64;
 const MADV_GUARD_INSTALL: u64 = 102;
 const PRESENT_OR_SWAPPED: u64 = 3 << 62;
 
@@ -126,16 +125,16 @@ pub(super) fn steps(
     Steps { steps, apart: 0 }
 }
 
-fn is_plain(mapping: &Mapping) -> bool {
+fn is_plain(mapping: &MapsEntry) -> bool {
     mapping.ino == 0 && mapping.dev == 0 && !mapping.perms.shared && mapping.name == MapName::None
 }
 
-fn is_reserved(mapping: &Mapping) -> bool {
+fn is_reserved(mapping: &MapsEntry) -> bool {
     let perms = mapping.perms;
     is_plain(mapping) && !perms.read && !perms.write && !perms.exec
 }
 
-fn touch(a: &Mapping, b: &Mapping) -> bool {
+fn touch(a: &MapsEntry, b: &MapsEntry) -> bool {
     a.end == b.start
 }
 
@@ -209,8 +208,8 @@ pub(super) fn mark(range: VmRange) -> Call {
 }
 
 /// True where a guard, made writable, becomes one with a neighbour: it has no anon_vma, or theirs.
-fn would_join(view: &View, before: &Mapping, guard: &Mapping, after: &Mapping) -> bool {
-    let find = |mapping: &Mapping| {
+fn would_join(view: &View, before: &MapsEntry, guard: &MapsEntry, after: &MapsEntry) -> bool {
+    let find = |mapping: &MapsEntry| {
         let at = view.vmas.partition_point(|vma| vma.start < mapping.start);
         view.vmas.get(at).filter(|vma| vma.start == mapping.start)
     };
@@ -303,7 +302,7 @@ fn one_reservation(run: &[&SmapsEntry]) -> Option<Step> {
 
 /// One page of each reservation is touched and dropped again: the anon_vma stays.
 fn priming(mappings: &[SmapsEntry], pagemap: &File, view: Option<&View>) -> Vec<Step> {
-    let has_one = |mapping: &Mapping| {
+    let has_one = |mapping: &MapsEntry| {
         view.is_some_and(|view| {
             let at = view.vmas.partition_point(|vma| vma.start < mapping.start);
             view.vmas

@@ -1,8 +1,9 @@
 //! Plans: which neighbours could be one, and in which pieces they are joined.
 //!
-//! The list of mappings is turned into views for the one merge decision of the core. Neighbours that
-//! only their anon_vmas or page offsets keep apart form a run; a run is cut into pieces that can be
-//! moved within the allowed pause. Deliberately absent: anything that changes a process.
+//! `vmarea_process` decides which neighbours could be one if their pages went to a fresh mapping
+//! ([`vmarea_process::remedy`]): these form a run. A run is cut into pieces that can be moved within the
+//! allowed pause. Deliberately absent: anything that changes a process, and what only shows when
+//! it is stopped (pinned and shared pages, registered rings).
 //!
 //! # Picture
 //! ```text
@@ -10,57 +11,27 @@
 //! pieces  |---------|=========|-----------|   cut between parts, or at a huge page within one
 //! ```
 
-use std::io;
 use std::ops::Range;
 
-use vmarea::values::{AnonVmaId, Pgoff, Policy, VmFlags, VmRange, VmaId};
-use vmarea::vma::merge::{Refusal, why_apart};
-use vmarea::vma::{VmaBody, VmaView};
+use vmarea::values::{Pgoff, Policy, VmFlags, VmRange};
+use vmarea::vma::merge::Refusal;
 
 use super::{Kept, Reason};
-use vmarea_process::maps::{self, MapName, Mapping, SmapsEntry};
-use vmarea_process::view::{KernelView, View, ViewVma};
+use vmarea_process::reason::Reason as Why;
+use vmarea_process::remedy::{self, Remedy, Unmovable};
+use vmarea_process::{Boundary, Mapping};
 
 /// Bytes of a huge page.
 pub(super) const HUGE: u64 = vmarea::values::PMD_SIZE;
 /// Bytes of a page: moving is only done where Linux has small ones.
 pub(super) const PAGE: u64 = vmarea::values::PAGE_SIZE;
 
-/// Flags that a fresh mapping can be given by `mmap` and `madvise`.
-pub const CAN_BE_GIVEN: VmFlags = VmFlags::READ
-    .union(VmFlags::WRITE)
-    .union(VmFlags::EXEC)
-    .union(VmFlags::MAYRWX)
-    .union(VmFlags::ACCOUNT)
-    .union(VmFlags::NORESERVE)
-    .union(VmFlags::HUGEPAGE)
-    .union(VmFlags::NOHUGEPAGE)
-    .union(VmFlags::DONTCOPY)
-    .union(VmFlags::DONTDUMP)
-    .union(VmFlags::WIPEONFORK)
-    .union(VmFlags::SEQ_READ)
-    .union(VmFlags::RAND_READ)
-    .union(VmFlags::SOFTDIRTY);
-
-/// What is known of the mappings of a process besides `/proc/PID/maps`.
-#[derive(Debug)]
-pub(super) enum Knowledge {
-    /// Read by BPF.
-    Kernel(View),
-    /// The flags of `smaps`.
-    Flags(Vec<SmapsEntry>),
-    /// The caller says that no flag was ever set by `madvise`.
-    Plain,
-}
-
 /// A mapping as it is planned with.
 #[derive(Clone, Copy, Debug)]
-struct Part {
-    view: VmaView,
-    /// Why it cannot be moved.
-    unfit: Option<Reason>,
-    /// Its pages are where they will be: what follows can join it as it is.
-    anchor: bool,
+struct Part<'a> {
+    mapping: &'a Mapping,
+    /// The repair itself works with it.
+    in_use: bool,
 }
 
 /// Neighbours that could be one.
@@ -98,239 +69,102 @@ pub(super) struct Limits {
     pub(super) part_bytes: u64,
 }
 
-/// The runs of a process within `within`, but none that touches `exclude`; and what is left apart.
-///
-/// # Errors
-/// Those of reading the list of mappings.
+/// The runs among `mappings` within `within`; what holds an address of `exclude` stays as it is.
+/// Also what is left apart, and why.
 pub(super) fn runs(
-    pid: i32,
-    knowledge: &Knowledge,
+    policy: &Policy,
+    mappings: &[Mapping],
     within: &Range<u64>,
     exclude: &[u64],
-) -> io::Result<(Vec<Run>, Kept)> {
-    let mappings = maps::read(pid)?;
+) -> (Vec<Run>, Kept) {
     let mut kept = Kept::default();
     let mut runs = Vec::new();
-    let mut current: Vec<Part> = Vec::new();
-    let mut lookup = Lookup { knowledge, at: 0 };
-    for (n, mapping) in mappings.iter().enumerate() {
-        if mapping.end <= within.start || mapping.start >= within.end {
+    let mut current: Vec<Part<'_>> = Vec::new();
+    for mapping in mappings {
+        let range = mapping.range();
+        if range.end <= within.start || range.start >= within.end {
             continue;
         }
         kept.mappings += 1;
-        let excluded = exclude
-            .iter()
-            .any(|addr| (mapping.start..mapping.end).contains(addr));
-        let part = lookup.part(n as u64 + 1, mapping, excluded);
+        let part = Part {
+            mapping,
+            in_use: exclude.iter().any(|&addr| range.contains(addr)),
+        };
         if let Some(last) = current.last() {
-            if let Some(reason) = apart(last, &part) {
-                kept.add(reason);
+            if last.mapping.range().end != range.start {
                 finish(&mut current, within, &mut runs);
-            } else if last.view.range.end != part.view.range.start {
+            } else if let Some(reason) = apart(policy, last, &part) {
+                kept.add(reason);
                 finish(&mut current, within, &mut runs);
             }
         }
         current.push(part);
     }
     finish(&mut current, within, &mut runs);
-    Ok((runs, kept))
+    (runs, kept)
 }
 
-/// Why two that touch cannot become one; `None` where they can, or do not touch.
-fn apart(a: &Part, b: &Part) -> Option<Reason> {
-    if a.view.range.end != b.view.range.start {
-        return None;
-    }
-    match why_apart(&Policy::LINUX, &a.view, &b.view) {
-        None | Some(Refusal::AnonVma | Refusal::PageOffset) => a.unfit.or(b.unfit),
-        Some(refusal) => Some(Reason::Differ(refusal)),
+/// Why two that touch cannot become one; `None` where they can.
+fn apart(policy: &Policy, a: &Part<'_>, b: &Part<'_>) -> Option<Reason> {
+    let boundary = Boundary::between(policy, a.mapping, b.mapping);
+    match boundary.reason {
+        Why::Rule(Refusal::AnonVma | Refusal::PageOffset) | Why::Nothing => {
+            let takes_pages = boundary.remedy.is_some_and(Remedy::takes_pages);
+            let unfit = a.unfit().or_else(|| b.unfit());
+            unfit.or_else(|| (!takes_pages).then_some(Reason::Special))
+        }
+        Why::Rule(refusal) => Some(Reason::Differ(refusal)),
+        Why::Guard | Why::Gap => Some(Reason::Differ(Refusal::Protection)),
     }
 }
 
-fn finish(current: &mut Vec<Part>, within: &Range<u64>, runs: &mut Vec<Run>) {
+impl Part<'_> {
+    /// Why its pages cannot go to a fresh mapping, whatever its neighbours are.
+    fn unfit(&self) -> Option<Reason> {
+        if self.in_use {
+            return Some(Reason::InUse);
+        }
+        if self.mapping.flags.is_none() {
+            return Some(Reason::Changed);
+        }
+        remedy::unmovable(self.mapping).map(|unmovable| match unmovable {
+            Unmovable::NotAnonymous => Reason::NotAnonymous,
+            Unmovable::Named => Reason::Differ(Refusal::Name),
+            Unmovable::Userfaultfd => Reason::Userfaultfd,
+            Unmovable::Locked => Reason::Locked,
+            Unmovable::NotWritable => Reason::NotWritable,
+            Unmovable::Policy => Reason::Differ(Refusal::Policy),
+            Unmovable::Special => Reason::Special,
+        })
+    }
+
+    /// True where its pages are where they will be: what follows can join it as it is.
+    fn is_anchor(&self) -> bool {
+        self.mapping.kernel.is_some_and(|vma| {
+            vma.anon_vma != 0 && vma.chain_singular && Pgoff(vma.pgoff) == Pgoff::of_addr(vma.start)
+        })
+    }
+}
+
+fn finish(current: &mut Vec<Part<'_>>, within: &Range<u64>, runs: &mut Vec<Run>) {
     let clip = VmRange::new(within.start & !(PAGE - 1), within.end & !(PAGE - 1));
     let parts: Vec<VmRange> = current
         .iter()
-        .map(|part| part.view.range.clip(clip))
+        .map(|part| part.mapping.range().clip(clip))
         .filter(|range| range.start < range.end)
         .collect();
     if let (Some(first), Some(last)) = (parts.first(), parts.last())
         && parts.len() > 1
     {
-        let whole = current[0].view.range == parts[0];
+        let whole = current[0].mapping.range() == parts[0];
         runs.push(Run {
             range: VmRange::new(first.start, last.end),
-            flags: current[0].view.body.flags,
-            anchored: current[0].anchor && whole,
+            flags: current[0].mapping.flags(),
+            anchored: current[0].is_anchor() && whole,
             parts,
         });
     }
     current.clear();
-}
-
-/// Walks what is known beside the list of mappings; both are sorted.
-struct Lookup<'a> {
-    knowledge: &'a Knowledge,
-    at: usize,
-}
-
-impl Lookup<'_> {
-    fn part(&mut self, number: u64, mapping: &Mapping, excluded: bool) -> Part {
-        let range = VmRange::new(mapping.start, mapping.end);
-        let mut view = VmaView {
-            id: id(number),
-            range,
-            // Numbers that are certain to differ: what is not known is taken as the reason.
-            pgoff: Pgoff(number << 40),
-            anon_vma: AnonVmaId::from_bits(number),
-            chain_singular: true,
-            body: VmaBody {
-                flags: flags_of_perms(mapping),
-                ..VmaBody::default()
-            },
-        };
-        let mut known = true;
-        let mut anonymous = mapping.ino == 0 && mapping.dev == 0;
-        let mut anchor = false;
-        match self.knowledge {
-            Knowledge::Kernel(kernel) => match self.kernel(kernel, range) {
-                Some(vma) => {
-                    anonymous &= vma.file == 0 && vma.ops == 0;
-                    view.pgoff = Pgoff(vma.pgoff);
-                    view.anon_vma = AnonVmaId::from_bits(vma.anon_vma);
-                    view.chain_singular = vma.chain_singular;
-                    view.body.flags = VmFlags::from_bits_retain(vma.flags);
-                    view.body.policy = u32::from(vma.policy.is_some_and(|policy| policy != 0));
-                    view.body.uffd = u32::from(vma.uffd.is_some_and(|context| context != 0));
-                    anchor = vma.anon_vma != 0
-                        && vma.chain_singular
-                        && view.pgoff == Pgoff::of_addr(range.start);
-                }
-                None => known = false,
-            },
-            Knowledge::Flags(entries) => match self.entry(entries, range) {
-                Some(entry) => view.body.flags = flags_of_letters(entry),
-                None => known = false,
-            },
-            Knowledge::Plain => {}
-        }
-        let unfit = match &mapping.name {
-            _ if excluded => Some(Reason::InUse),
-            _ if !known => Some(Reason::Changed),
-            _ if !anonymous => Some(Reason::NotAnonymous),
-            MapName::None | MapName::Heap => unfit(&view),
-            MapName::Named(_) => Some(Reason::Differ(Refusal::Name)),
-            _ => Some(Reason::NotAnonymous),
-        };
-        Part {
-            view,
-            unfit,
-            anchor,
-        }
-    }
-
-    fn kernel<'v>(&mut self, view: &'v View, range: VmRange) -> Option<&'v ViewVma> {
-        while view.vmas.get(self.at)?.start < range.start {
-            self.at += 1;
-        }
-        let vma = &view.vmas[self.at];
-        (vma.start == range.start && vma.end == range.end).then_some(vma)
-    }
-
-    fn entry<'v>(&mut self, entries: &'v [SmapsEntry], range: VmRange) -> Option<&'v SmapsEntry> {
-        while entries.get(self.at)?.mapping.start < range.start {
-            self.at += 1;
-        }
-        let entry = &entries[self.at];
-        (entry.mapping.start == range.start && entry.mapping.end == range.end).then_some(entry)
-    }
-}
-
-fn id(number: u64) -> VmaId {
-    // Numbers from 1: never the id of nothing.
-    VmaId::from_bits(number).unwrap_or_else(|| unreachable!("numbers begin with 1"))
-}
-
-/// Why a mapping of this kind cannot be moved, whatever its neighbours are.
-fn unfit(view: &VmaView) -> Option<Reason> {
-    let flags = view.body.flags;
-    if flags.intersects(VmFlags::UFFD_ANY) || view.body.uffd != 0 {
-        return Some(Reason::Userfaultfd);
-    }
-    if flags.intersects(VmFlags::LOCKED_MASK) {
-        return Some(Reason::Locked);
-    }
-    if !flags.contains(VmFlags::WRITE) {
-        return Some(Reason::NotWritable);
-    }
-    if view.body.policy != 0 {
-        return Some(Reason::Differ(Refusal::Policy));
-    }
-    (!(flags - CAN_BE_GIVEN).is_empty()).then_some(Reason::Special)
-}
-
-fn flags_of_perms(mapping: &Mapping) -> VmFlags {
-    let perms = mapping.perms;
-    // What nearly every private anonymous mapping has besides.
-    let mut flags = VmFlags::MAYRWX | VmFlags::ACCOUNT;
-    flags.set(VmFlags::READ, perms.read);
-    flags.set(VmFlags::WRITE, perms.write);
-    flags.set(VmFlags::EXEC, perms.exec);
-    flags.set(VmFlags::MAYSHARE | VmFlags::SHARED, perms.shared);
-    flags
-}
-
-/// The flags behind the letters of `smaps`. Letters that are not known stand for something special.
-fn flags_of_letters(entry: &SmapsEntry) -> VmFlags {
-    let mut flags = VmFlags::empty();
-    for letters in &entry.flags {
-        flags |= match &letters.0 {
-            b"rd" => VmFlags::READ,
-            b"wr" => VmFlags::WRITE,
-            b"ex" => VmFlags::EXEC,
-            b"sh" => VmFlags::SHARED,
-            b"mr" => VmFlags::MAYREAD,
-            b"mw" => VmFlags::MAYWRITE,
-            b"me" => VmFlags::MAYEXEC,
-            b"ms" => VmFlags::MAYSHARE,
-            b"gd" => VmFlags::GROWSDOWN,
-            b"lo" => VmFlags::LOCKED,
-            b"lf" => VmFlags::LOCKONFAULT,
-            b"sr" => VmFlags::SEQ_READ,
-            b"rr" => VmFlags::RAND_READ,
-            b"dc" => VmFlags::DONTCOPY,
-            b"ac" => VmFlags::ACCOUNT,
-            b"nr" => VmFlags::NORESERVE,
-            b"wf" => VmFlags::WIPEONFORK,
-            b"dd" => VmFlags::DONTDUMP,
-            b"sd" => VmFlags::SOFTDIRTY,
-            b"hg" => VmFlags::HUGEPAGE,
-            b"nh" => VmFlags::NOHUGEPAGE,
-            b"um" => VmFlags::UFFD_MISSING,
-            b"uw" => VmFlags::UFFD_WP,
-            b"ui" => VmFlags::UFFD_MINOR,
-            b"mg" => VmFlags::MERGEABLE,
-            _ => VmFlags::SPECIAL,
-        };
-    }
-    flags
-}
-
-impl Knowledge {
-    /// The most that can be had: the kernel's own view, or else the flags of `smaps`.
-    ///
-    /// # Errors
-    /// Those of reading `/proc/PID/smaps`.
-    pub(super) fn read(kernel: Option<&KernelView>, pid: i32) -> io::Result<Knowledge> {
-        if let Some(kernel) = kernel {
-            let mut view = View::default();
-            if kernel.read(pid, &mut view).is_ok() {
-                return Ok(Knowledge::Kernel(view));
-            }
-        }
-        let text = std::fs::read(format!("/proc/{pid}/smaps"))?;
-        Ok(Knowledge::Flags(maps::parse_smaps(&text)?))
-    }
 }
 
 impl Run {

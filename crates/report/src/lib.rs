@@ -9,5 +9,5 @@ pub mod anatomy;
 pub mod flags;
 pub mod graph;
 pub mod maps;
-pub mod process;
+pub mod shown;
 mod svg;

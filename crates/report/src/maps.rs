@@ -5,13 +5,14 @@
 //! become one, if all else is equal.
 
 use super::flags;
-use super::process::Process;
+use super::shown::Shown;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use vmarea_explain::detail;
 use vmarea_explain::rows::{Table, printable};
-use vmarea_explain::subject::{Inside, Seen, Source};
+use vmarea_process::view::ViewVma;
+use vmarea_process::{Mapping, Source};
 
 /// Every mapping of a process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -33,12 +34,12 @@ pub struct Maps {
     /// Mappings that changed while they were read, and of which the kernel's part is missing.
     pub changed: u64,
     /// By address.
-    pub mappings: Vec<Row>,
+    pub mappings: Vec<MapsRow>,
 }
 
 /// A mapping.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Row {
+pub struct MapsRow {
     /// First byte, hexadecimal.
     pub start: String,
     /// First byte after it, hexadecimal.
@@ -80,22 +81,22 @@ pub struct Kernel {
 
 impl Maps {
     /// Of a process.
-    pub fn new(process: &Process) -> Maps {
-        let subject = &process.subject;
+    pub fn new(shown: &Shown) -> Maps {
+        let process = &shown.process;
         let mut numbers = Numbers::default();
         Maps {
             schema: 1,
-            pid: subject.pid,
-            name: subject.name.clone(),
-            when: process.when.clone(),
-            source: subject.source,
-            without_view: subject.without_view.clone(),
-            limit: subject.limit,
-            changed: subject.changed,
-            mappings: subject
-                .seen
+            pid: process.pid,
+            name: process.name.clone(),
+            when: shown.when.clone(),
+            source: process.source,
+            without_view: process.without_view.clone(),
+            limit: process.limit,
+            changed: process.changed,
+            mappings: process
+                .mappings
                 .iter()
-                .map(|seen| row(seen, &mut numbers))
+                .map(|mapping| row(mapping, &mut numbers))
                 .collect(),
         }
     }
@@ -184,29 +185,29 @@ impl Numbers {
     }
 }
 
-fn row(seen: &Seen, numbers: &mut Numbers) -> Row {
-    let mapping = &seen.mapping;
-    Row {
-        start: format!("{:012x}", mapping.start),
-        end: format!("{:012x}", mapping.end),
-        size: mapping.end - mapping.start,
-        rss: seen.resident.map(|resident| resident.rss),
-        perm: detail::letters(mapping.perms),
-        offset: mapping.offset,
-        mapping: mapping.name.text(),
-        flags: seen.flags.map(flags::names),
-        kernel: seen.inside.as_ref().map(|inside| kernel(inside, numbers)),
-        brief: seen.flags.map(flags::brief),
+fn row(mapping: &Mapping, numbers: &mut Numbers) -> MapsRow {
+    let entry = &mapping.entry;
+    MapsRow {
+        start: format!("{:012x}", entry.start),
+        end: format!("{:012x}", entry.end),
+        size: mapping.range().len_bytes(),
+        rss: mapping.resident.map(|resident| resident.rss),
+        perm: detail::letters(entry.perms),
+        offset: entry.offset,
+        mapping: entry.name.text(),
+        flags: mapping.flags.map(flags::names),
+        kernel: mapping.kernel.as_ref().map(|vma| kernel(vma, numbers)),
+        brief: mapping.flags.map(flags::brief),
     }
 }
 
-fn kernel(inside: &Inside, numbers: &mut Numbers) -> Kernel {
+fn kernel(vma: &ViewVma, numbers: &mut Numbers) -> Kernel {
     Kernel {
-        pgoff: format!("{:x}", inside.pgoff),
-        anon_vma: numbers.number(inside.anon_vma),
-        root: numbers.number(inside.root),
-        chain_singular: inside.chain_singular,
-        num_children: inside.num_children,
-        num_active_vmas: inside.num_active_vmas,
+        pgoff: format!("{:x}", vma.pgoff),
+        anon_vma: numbers.number(vma.anon_vma),
+        root: numbers.number(vma.root),
+        chain_singular: vma.chain_singular,
+        num_children: vma.num_children,
+        num_active_vmas: vma.num_active_vmas,
     }
 }

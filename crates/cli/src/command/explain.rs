@@ -16,8 +16,9 @@ use vmarea::values::VmRange;
 use vmarea_explain::recorded::{CallStacks, at_peak};
 use vmarea_explain::rows::Table;
 use vmarea_explain::stacks::StackTable;
-use vmarea_explain::subject::{AskKernel, AskResident, Subject, SubjectError};
 use vmarea_explain::{List, Report, explain, explain_recorded};
+use vmarea_process::process::{AskKernel, AskResident};
+use vmarea_process::{Process, ProcessError};
 use vmarea_recorder::{CallStack, Sink, Stacks};
 use vmarea_trace::event::{Event, Header};
 
@@ -31,14 +32,14 @@ const TEXT_BYTES: u64 = 1 << 30;
 /// changes nothing in it. With CAP_BPF and CAP_PERFMON (as root) the reasons are certain; without,
 /// those that /proc hides are likely.
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("subject").required(true))]
+#[command(group = clap::ArgGroup::new("process").required(true))]
 pub struct Explain {
     /// The process
-    #[arg(short, long, value_name = "PID", group = "subject", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(short, long, value_name = "PID", group = "process", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Option<i32>,
 
     /// A copy of /proc/PID/maps or /proc/PID/smaps; `-` for standard input
-    #[arg(long, value_name = "FILE|-", group = "subject")]
+    #[arg(long, value_name = "FILE|-", group = "process")]
     from: Option<PathBuf>,
 
     /// List every mapping
@@ -79,7 +80,7 @@ pub struct Explain {
     markdown: bool,
 
     /// Run a program, record it, and look at it when it has most mappings
-    #[arg(last = true, value_name = "COMMAND", group = "subject")]
+    #[arg(last = true, value_name = "COMMAND", group = "process")]
     command: Vec<OsString>,
 }
 
@@ -150,15 +151,15 @@ impl Explain {
     pub(super) fn run(&self, console: &Console) -> Result {
         let outputs = self.json.open()?;
         let report = if self.command.is_empty() {
-            let mut subject = self.subject()?;
+            let mut process = self.process()?;
             if let Some(Range(range)) = self.range {
-                subject.narrow(range);
-                if subject.seen.is_empty() {
+                process.narrow(range);
+                if process.mappings.is_empty() {
                     let nothing = anyhow!("there is no mapping in this range");
                     return Err(Failure::new(Status::NothingToDo, nothing));
                 }
             }
-            explain(&subject, self.list())
+            explain(&process, self.list())
         } else {
             self.of_command(console)?
         };
@@ -225,7 +226,7 @@ impl Explain {
         Ok(sink.stacks.into_parts())
     }
 
-    fn subject(&self) -> Result<Subject> {
+    fn process(&self) -> Result<Process> {
         let kernel = if self.no_bpf {
             AskKernel::Never
         } else {
@@ -237,12 +238,12 @@ impl Explain {
             AskResident::Never
         };
         match (self.pid, &self.from) {
-            (Some(pid), _) => Subject::of_process(pid, kernel, resident).map_err(failure),
+            (Some(pid), _) => Process::live(pid, kernel, resident).map_err(failure),
             (None, Some(path)) => {
                 let name = path.display().to_string();
                 let text = read(path).with_context(|| format!("cannot read {name}"))?;
-                let subject = Subject::of_text(name.clone(), &text);
-                subject.map_err(|error| failure(error).context(name))
+                let process = Process::from_text(name.clone(), &text);
+                process.map_err(|error| failure(error).context(name))
             }
             (None, None) => unreachable!("the group is required"),
         }
@@ -303,10 +304,10 @@ fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
 }
 
 /// A process that cannot be looked at, with its status.
-pub(super) fn failure(error: SubjectError) -> Failure {
+pub(super) fn failure(error: ProcessError) -> Failure {
     let status = match &error {
-        SubjectError::Forbidden(_) => Status::Permission,
-        SubjectError::KernelThread(_) | SubjectError::Empty => Status::NothingToDo,
+        ProcessError::Forbidden(_) => Status::Permission,
+        ProcessError::KernelThread(_) | ProcessError::Empty => Status::NothingToDo,
         _ => Status::Error,
     };
     Failure::new(status, error)

@@ -6,15 +6,14 @@
 
 pub mod openmetrics;
 
-use crate::boundary::boundaries;
-use crate::subject::Seen;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 use vmarea::values::Policy;
+use vmarea_process::boundaries;
+use vmarea_process::mappings::{Mappings, Smaps};
 use vmarea_process::processes::{self, Stat};
-use vmarea_process::{maps, maps::MapName};
 
 /// A process whose size stays the same is listed again after so long: its mappings may have been
 /// split or joined in place.
@@ -77,7 +76,7 @@ pub struct Sampler {
 impl Default for Sampler {
     fn default() -> Self {
         Sampler {
-            policy: processes::kernel_version().map_or(Policy::LINUX, Policy::for_kernel),
+            policy: processes::kernel_policy(),
             last: HashMap::new(),
         }
     }
@@ -142,19 +141,16 @@ impl Sampler {
         {
             return Ok(Some(last.clone()));
         }
-        let vsyscall = |name: &MapName| matches!(name, MapName::Special(n) if n == "[vsyscall]");
-        let list = maps::read(pid)?.into_iter();
-        let seen = list.filter(|m| !vsyscall(&m.name)).map(Seen::plain);
-        let seen: Vec<_> = seen.collect();
-        let boundaries = boundaries(&self.policy, &seen);
-        let joinable = boundaries.iter().filter(|b| b.fix.is_some()).count();
-        Ok((!seen.is_empty()).then(|| Last {
+        let mappings = Mappings::read(pid, None, Smaps::Never)?.list;
+        let boundaries = boundaries(&self.policy, &mappings);
+        let joinable = boundaries.iter().filter(|b| b.remedy.is_some()).count();
+        Ok((!mappings.is_empty()).then(|| Last {
             started: stat.started,
             virtual_bytes: stat.virtual_bytes,
             listed: now,
-            mappings: seen.len() as u64,
+            mappings: mappings.len() as u64,
             joinable: joinable as u64,
-            per_minute: known.map(|last| per_minute(last, seen.len() as u64, now)),
+            per_minute: known.map(|last| per_minute(last, mappings.len() as u64, now)),
         }))
     }
 }
@@ -180,6 +176,7 @@ fn row(pid: i32, stat: Stat, now: &Last, limit: u64) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vmarea_process::maps;
 
     #[test]
     fn this_process_is_counted_as_its_own_list_says() {

@@ -12,11 +12,11 @@ use program::{Case, Program, leash};
 use std::collections::BTreeMap;
 use std::process::Command;
 use vmarea::vma::merge::Refusal;
-use vmarea_explain::boundary::{Boundary, Certainty, Reason, boundaries};
 use vmarea_explain::findings::Kind;
-use vmarea_explain::subject::{AskKernel, AskResident, Source, Subject};
 use vmarea_explain::{List, explain};
+use vmarea_process::process::{AskKernel, AskResident};
 use vmarea_process::view::KernelView;
+use vmarea_process::{Boundary, Certainty, Process, Reason, Source, boundaries};
 
 /// Boundaries that each program makes; even, because close hooks come in pairs.
 const N: u64 = 12;
@@ -90,10 +90,10 @@ const CASES: [(&str, Reason, Option<&str>); 60] = {
     ]
 };
 
-fn look(case: &Case, kernel: AskKernel, resident: AskResident) -> Subject {
-    let mut subject = Subject::of_process(case.pid, kernel, resident).unwrap();
-    subject.narrow(case.range);
-    subject
+fn look(case: &Case, kernel: AskKernel, resident: AskResident) -> Process {
+    let mut process = Process::live(case.pid, kernel, resident).unwrap();
+    process.narrow(case.range);
+    process
 }
 
 fn counts(all: &[Boundary]) -> BTreeMap<String, u64> {
@@ -129,10 +129,10 @@ fn name_where_hidden(truth: Refusal) -> Option<Refusal> {
 
 /// What `/proc` alone tells is at worst likely, and never wrong.
 fn judge_proc(name: &str, case: &Case, truth: Reason, resident: AskResident) {
-    let subject = look(case, AskKernel::Never, resident);
-    let found = boundaries(&subject.policy, &subject.seen);
+    let process = look(case, AskKernel::Never, resident);
+    let found = boundaries(&process.policy, &process.mappings);
     let counts = counts(&found);
-    let read = subject.source;
+    let read = process.source;
     assert_eq!(
         found.len() as u64,
         case.boundaries,
@@ -156,16 +156,16 @@ fn judge_proc(name: &str, case: &Case, truth: Reason, resident: AskResident) {
 }
 
 /// The kernel's own view makes everything certain.
-fn judge_kernel(name: &str, case: &Case, truth: Reason, fix: Option<&str>) {
-    let subject = look(case, AskKernel::Try, AskResident::Never);
-    assert_eq!(subject.source, Source::Kernel);
-    let found = boundaries(&subject.policy, &subject.seen);
+fn judge_kernel(name: &str, case: &Case, truth: Reason, remedy: Option<&str>) {
+    let process = look(case, AskKernel::Try, AskResident::Never);
+    assert_eq!(process.source, Source::Kernel);
+    let found = boundaries(&process.policy, &process.mappings);
     let all = (case.boundaries > 0).then(|| (truth.name().to_owned(), case.boundaries));
     let expected = BTreeMap::from_iter(all);
     assert_eq!(counts(&found), expected, "{name} from the kernel");
     for boundary in &found {
-        let found = boundary.fix.map(|fix| fix.name());
-        assert_eq!(found, fix, "{name}: {boundary:?}");
+        let found = boundary.remedy.map(|remedy| remedy.name());
+        assert_eq!(found, remedy, "{name}: {boundary:?}");
     }
 }
 
@@ -230,8 +230,8 @@ fn an_ordinary_user_gets_no_wrong_verdict() {
 #[test]
 fn a_leak_of_deleted_files_is_called_one() {
     let case = Program::compile().start("file_deleted", 1_500).unwrap();
-    let subject = look(&case, AskKernel::Never, AskResident::Never);
-    let report = explain(&subject, List::Summary);
+    let process = look(&case, AskKernel::Never, AskResident::Never);
+    let report = explain(&process, List::Summary);
     assert_eq!(report.findings[0].kind, Kind::Leak, "{:?}", report.findings);
     assert_eq!(report.findings[0].mappings, 1_501);
     assert!(report.advice.text.contains("leak"), "{:?}", report.advice);
@@ -240,8 +240,8 @@ fn a_leak_of_deleted_files_is_called_one() {
 #[test]
 fn what_can_be_joined_is_advised_with_its_command() {
     let case = Program::compile().start("page_offset", 2_000).unwrap();
-    let subject = Subject::of_process(case.pid, AskKernel::Try, AskResident::Never).unwrap();
-    let report = explain(&subject, List::Summary);
+    let process = Process::live(case.pid, AskKernel::Try, AskResident::Never).unwrap();
+    let report = explain(&process, List::Summary);
     let command = format!("vmarea merge -p {} --apply", case.pid);
     assert_eq!(report.advice.command, Some(command));
     assert!(report.joinable >= 2_000, "{report:?}");

@@ -2,13 +2,13 @@
 //!
 //! # Linux
 //! `show_smap_vma_flags` in `fs/proc/task_mmu.c`, 6.18 on x86-64. Protection keys have a line of
-//! their own there; here they are shown as `pk` and a number.
+//! their own there; here they are shown as `pk` and a number. `gu` is of 6.19.
 
 use vmarea::values::VmFlags;
 
 use super::VmFlag;
 
-const LETTERS: [(VmFlags, &[u8; 2]); 34] = [
+const LETTERS: [(VmFlags, &[u8; 2]); 36] = [
     (VmFlags::READ, b"rd"),
     (VmFlags::WRITE, b"wr"),
     (VmFlags::EXEC, b"ex"),
@@ -43,27 +43,37 @@ const LETTERS: [(VmFlags, &[u8; 2]); 34] = [
     (VmFlags::SHADOW_STACK, b"ss"),
     (VmFlags::UFFD_MINOR, b"ui"),
     (VmFlags::SEALED, b"sl"),
+    (VmFlags::DROPPABLE, b"dp"),
+    (VmFlags::MAYBE_GUARD, b"gu"),
 ];
 
-/// The flags behind the letters. Letters that are not known count for nothing.
+/// Stands for letters that are not known, in a bit that no kernel uses. A mapping with such a flag
+/// differs from one without it, and nobody can make another one like it.
+pub const UNKNOWN: VmFlags = VmFlags::from_bits_retain(1 << 63);
+
+/// The flags behind the letters; [`UNKNOWN`] where some are not known.
 pub fn flags_of(letters: &[VmFlag]) -> VmFlags {
-    let known = LETTERS
-        .iter()
-        .filter(|(_, two)| letters.contains(&VmFlag(**two)));
-    known.fold(VmFlags::empty(), |all, (flag, _)| all | *flag)
+    let flag = |letters: &VmFlag| {
+        let known = LETTERS.iter().find(|(_, two)| **two == letters.0);
+        known.map_or(UNKNOWN, |(flag, _)| *flag)
+    };
+    letters.iter().map(flag).collect()
 }
 
 /// The letters of the flags, with spaces between, in the order of `smaps`. A flag without letters
 /// is shown as the number of its bit.
 pub fn letters_of(flags: VmFlags) -> String {
     let mut words = Vec::new();
-    let mut left = flags - VmFlags::PKEY;
+    let mut left = flags - VmFlags::PKEY - UNKNOWN;
     for (flag, two) in LETTERS.iter().filter(|(flag, _)| flags.contains(*flag)) {
         words.push(String::from_utf8_lossy(&two[..]).into_owned());
         left -= *flag;
     }
     if flags.pkey() != 0 {
         words.push(format!("pk{}", flags.pkey()));
+    }
+    if flags.contains(UNKNOWN) {
+        words.push("??".to_owned());
     }
     let bits = (0..u64::BITS).filter(|bit| left.bits() >> bit & 1 == 1);
     words.extend(bits.map(|bit| format!("bit{bit}")));
@@ -79,8 +89,10 @@ mod tests {
         let flags = VmFlags::READ | VmFlags::DONTCOPY | VmFlags::SEALED;
         assert_eq!(letters_of(flags), "rd dc sl");
         let letters = [*b"rd", *b"dc", *b"sl", *b"zz"].map(VmFlag);
-        assert_eq!(flags_of(&letters), flags);
+        assert_eq!(flags_of(&letters[..3]), flags);
+        assert_eq!(flags_of(&letters), flags | UNKNOWN);
+        assert_eq!(letters_of(flags | UNKNOWN), "rd dc sl ??");
         assert_eq!(letters_of(VmFlags::from_pkey(3)), "pk3");
-        assert_eq!(letters_of(VmFlags::from_bits_retain(1 << 11)), "bit11");
+        assert_eq!(letters_of(VmFlags::from_bits_retain(1 << 36)), "bit36");
     }
 }

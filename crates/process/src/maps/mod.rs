@@ -2,7 +2,7 @@
 //!
 //! Three doors to one list: the text of `/proc/PID/maps`, the longer text of `smaps` with the
 //! kernel's flags, and the `PROCMAP_QUERY` request, which asks for one mapping at a time. All
-//! three give [`Mapping`]s. The text comes from the kernel but names in it come from anybody, so
+//! three give [`MapsEntry`]s. The text comes from the kernel but names in it come from anybody, so
 //! every field is checked and nothing is assumed of names. Deliberately absent: anon_vma and page
 //! offset, which `/proc` does not show (see [`crate::view`]).
 //!
@@ -21,14 +21,14 @@ use std::io;
 
 use vmarea_trace::event::Perms;
 
-pub use letters::{flags_of, letters_of};
+pub use letters::{UNKNOWN, flags_of, letters_of};
 pub use name::MapName;
 pub use query::{Query, QueryError};
 pub use smaps::{SmapsEntry, VmFlag, parse_smaps};
 
-/// One mapping.
+/// A line of `/proc/PID/maps`: one mapping.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mapping {
+pub struct MapsEntry {
     /// First byte.
     pub start: u64,
     /// First byte after it.
@@ -43,6 +43,13 @@ pub struct Mapping {
     pub ino: u64,
     /// The last column.
     pub name: MapName,
+}
+
+impl MapsEntry {
+    /// True for `[vsyscall]`, which is listed but is no VMA of the process.
+    pub fn is_vsyscall(&self) -> bool {
+        matches!(&self.name, MapName::Special(name) if name == "[vsyscall]")
+    }
 }
 
 /// Which line of a list cannot be understood.
@@ -78,7 +85,7 @@ impl From<ParseError> for io::Error {
 /// # Errors
 /// `NotFound` or `ESRCH` when there is no such process, `PermissionDenied` when it may not be
 /// looked into, `InvalidData` with a [`ParseError`].
-pub fn read(pid: i32) -> io::Result<Vec<Mapping>> {
+pub fn read(pid: i32) -> io::Result<Vec<MapsEntry>> {
     let text = std::fs::read(format!("/proc/{pid}/maps"))?;
     Ok(parse(&text)?)
 }
@@ -87,8 +94,8 @@ pub fn read(pid: i32) -> io::Result<Vec<Mapping>> {
 ///
 /// # Errors
 /// The first line that is not a mapping.
-pub fn parse(text: &[u8]) -> Result<Vec<Mapping>, ParseError> {
-    let mut mappings: Vec<Mapping> = Vec::with_capacity(text.len() / 64);
+pub fn parse(text: &[u8]) -> Result<Vec<MapsEntry>, ParseError> {
+    let mut mappings: Vec<MapsEntry> = Vec::with_capacity(text.len() / 64);
     for (n, line) in lines(text).enumerate() {
         let before = mappings.last().map(|mapping| &mapping.name);
         let mapping = parse_line(line, before).map_err(|what| ParseError { line: n + 1, what })?;
@@ -105,7 +112,7 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Parses `start-end perms offset major:minor inode   name`. Neighbours often are of one file, so
 /// the name of the mapping before is shared where it is the same.
-fn parse_line(line: &[u8], before: Option<&MapName>) -> Result<Mapping, &'static str> {
+fn parse_line(line: &[u8], before: Option<&MapName>) -> Result<MapsEntry, &'static str> {
     let mut cursor = Cursor { rest: line };
     let start = cursor.hex(b'-').ok_or("no start address")?;
     let end = cursor.hex(b' ').ok_or("no end address")?;
@@ -119,7 +126,7 @@ fn parse_line(line: &[u8], before: Option<&MapName>) -> Result<Mapping, &'static
     let dev = device(major, minor).ok_or("no such device number")?;
     let ino = cursor.decimal().ok_or("no inode")?;
     let name = cursor.rest.trim_ascii_start();
-    Ok(Mapping {
+    Ok(MapsEntry {
         start,
         end,
         perms,

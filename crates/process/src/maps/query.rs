@@ -9,7 +9,7 @@ use std::io;
 
 use vmarea_trace::event::Perms;
 
-use super::{MapName, Mapping, device};
+use super::{MapName, MapsEntry, device};
 use vmarea_linux_sys::procmap;
 
 /// Why a query has no answer.
@@ -56,7 +56,7 @@ impl Query {
     ///
     /// # Errors
     /// As [`Query::open`]; the process may have ended meanwhile.
-    pub fn covering_or_next(&mut self, addr: u64) -> Result<Option<Mapping>, QueryError> {
+    pub fn covering_or_next(&mut self, addr: u64) -> Result<Option<MapsEntry>, QueryError> {
         let answer = match procmap::query(&self.maps, addr, &mut self.name) {
             Ok(answer) => answer,
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
@@ -69,7 +69,7 @@ impl Query {
             }
         };
         let flag = |bit: u64| answer.flags & bit != 0;
-        Ok(Some(Mapping {
+        Ok(Some(MapsEntry {
             start: answer.start,
             end: answer.end,
             perms: Perms {
@@ -86,7 +86,7 @@ impl Query {
     }
 
     /// All mappings by address, each asked for when it is wanted.
-    pub fn iter(&mut self) -> impl Iterator<Item = Result<Mapping, QueryError>> {
+    pub fn iter(&mut self) -> impl Iterator<Item = Result<MapsEntry, QueryError>> {
         let mut next = Some(0);
         std::iter::from_fn(move || {
             let found = self.covering_or_next(next?).transpose();

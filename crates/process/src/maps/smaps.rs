@@ -3,7 +3,7 @@
 //! Reading it walks the page tables of the process and holds its `mmap_lock` meanwhile: seconds
 //! for a big one. [`super::read`] is the cheap list.
 
-use super::{Mapping, ParseError, lines, parse_line};
+use super::{MapsEntry, ParseError, lines, parse_line};
 
 /// Two letters that stand for a flag of the kernel: `rd`, `mr`, `nh`, `ac`, ...
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -13,7 +13,7 @@ pub struct VmFlag(pub [u8; 2]);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SmapsEntry {
     /// The mapping.
-    pub mapping: Mapping,
+    pub mapping: MapsEntry,
     /// `VmFlags`, in the kernel's order; `??` for one that this kernel has no letters for.
     pub flags: Vec<VmFlag>,
     /// `ProtectionKey`, 0 where there is none.

@@ -3,7 +3,7 @@
 use super::*;
 use vmarea_linux_sys::child::Child;
 
-fn one(text: &str) -> Result<Mapping, ParseError> {
+fn one(text: &str) -> Result<MapsEntry, ParseError> {
     parse(text.as_bytes()).map(|mut list| list.pop().expect("no mapping"))
 }
 

@@ -151,9 +151,10 @@ pub struct ViewVma {
     pub root: u64,
     /// True where the VMA hangs on one anon_vma only, or on none.
     pub chain_singular: bool,
-    /// `anon_vma->num_children` (the anon_vma itself included when it is a root).
+    /// `anon_vma->num_children` (the anon_vma itself included when it is a root), where there is an
+    /// anon_vma.
     pub num_children: Option<u64>,
-    /// `anon_vma->num_active_vmas`.
+    /// `anon_vma->num_active_vmas`, where there is an anon_vma.
     pub num_active_vmas: Option<u64>,
     /// `vm_file`.
     pub file: u64,
@@ -167,6 +168,16 @@ pub struct ViewVma {
     pub uffd: Option<u64>,
     /// `vm_ops`.
     pub ops: u64,
+}
+
+impl ViewVma {
+    /// True where other processes may share its pages since a fork.
+    pub fn is_forked(&self) -> bool {
+        // A root counts itself among its children.
+        let own = u64::from(self.root == self.anon_vma);
+        let children = self.num_children.unwrap_or(own).saturating_sub(own);
+        self.anon_vma != 0 && (children > 0 || !self.chain_singular)
+    }
 }
 
 /// Why the kernel's view cannot be had.

@@ -139,8 +139,8 @@ impl Missing {
             policy: known(9),
             uffd: known(10),
             root: if has_anon_vma { words[11] } else { 0 },
-            num_children: known(12).map(|n| if has_anon_vma { n } else { 0 }),
-            num_active_vmas: known(13).map(|n| if has_anon_vma { n } else { 0 }),
+            num_children: known(12).filter(|_| has_anon_vma),
+            num_active_vmas: known(13).filter(|_| has_anon_vma),
             policy_terms: std::array::from_fn(|n| known(14 + n).unwrap_or(0)),
         }
     }

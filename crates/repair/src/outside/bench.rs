@@ -83,7 +83,7 @@ impl Heap {
     /// Mappings of the area, and everything that is mapped or open elsewhere.
     pub(super) fn seen(&self) -> (usize, Vec<(u64, u64)>, usize) {
         let all = maps::read(self.pid()).expect("its mappings");
-        let is_inside = |m: &&maps::Mapping| m.start < self.area.end && self.area.start < m.end;
+        let is_inside = |m: &&maps::MapsEntry| m.start < self.area.end && self.area.start < m.end;
         let inside = all.iter().filter(is_inside).count();
         let outside = all.iter().filter(|m| !is_inside(m));
         let files = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("its files");

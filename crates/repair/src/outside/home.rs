@@ -35,7 +35,7 @@ use crate::plan::PAGE;
 use crate::{RepairError, Way};
 use vmarea_linux_sys::calls::Call;
 use vmarea_linux_sys::uffd;
-use vmarea_process::maps::{self, Mapping};
+use vmarea_process::maps::{self, MapsEntry};
 
 /// How pages are brought home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,7 +135,7 @@ struct Site<'a, I> {
 }
 
 impl<I: Injector> Site<'_, I> {
-    fn mappings(&self) -> Result<Vec<Mapping>, RepairError> {
+    fn mappings(&self) -> Result<Vec<MapsEntry>, RepairError> {
         maps::read(self.by.pid()).map_err(RepairError::maps(self.by.pid()))
     }
 
@@ -179,7 +179,7 @@ impl<I: Injector> Site<'_, I> {
         Err(self.left_stopped(what, errno))
     }
 
-    fn perms(&self, mappings: &[Mapping]) -> Option<Perms> {
+    fn perms(&self, mappings: &[MapsEntry]) -> Option<Perms> {
         let at = mappings.partition_point(|m| m.end <= self.temporary.start);
         mappings.get(at).map(|m| m.perms)
     }
@@ -224,7 +224,7 @@ impl<I: Injector> Site<'_, I> {
         for run in &mut waiting {
             *run = VmRange::new(run.start - from, run.end - from);
         }
-        let fits = |m: &&Mapping| m.ino == 0 && !m.perms.shared && Some(m.perms) == perms;
+        let fits = |m: &&MapsEntry| m.ino == 0 && !m.perms.shared && Some(m.perms) == perms;
         let homes = mappings.iter().filter(fits).filter_map(|m| {
             let home = VmRange::new(m.start, m.end).clip(self.piece);
             let at = |address: u64| address - self.piece.start;
@@ -462,18 +462,18 @@ fn prot(perms: Perms) -> u64 {
 }
 
 /// True where something in the range may be written.
-pub(super) fn is_writable(mappings: &[Mapping], range: VmRange) -> bool {
-    let touches = |m: &Mapping| m.start < range.end && range.start < m.end && m.perms.write;
+pub(super) fn is_writable(mappings: &[MapsEntry], range: VmRange) -> bool {
+    let touches = |m: &MapsEntry| m.start < range.end && range.start < m.end && m.perms.write;
     mappings.iter().any(touches)
 }
 
 /// True where no part of the range is without a mapping.
-pub(super) fn is_covered(mappings: &[Mapping], range: VmRange) -> bool {
+pub(super) fn is_covered(mappings: &[MapsEntry], range: VmRange) -> bool {
     gaps(mappings, range).is_empty()
 }
 
 /// The parts of `range` without a mapping.
-fn gaps(mappings: &[Mapping], range: VmRange) -> Vec<VmRange> {
+fn gaps(mappings: &[MapsEntry], range: VmRange) -> Vec<VmRange> {
     let mut gaps = Vec::new();
     let mut at = range.start;
     let inside = mappings

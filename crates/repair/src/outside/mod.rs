@@ -29,10 +29,12 @@ use super::hold::Target;
 use super::journal::{Found, Journal, State};
 use super::look;
 use super::other::{self, Fix, Fixed, Steps};
-use super::plan::{self, Knowledge, Run};
+use super::plan::{self, Run};
 use super::{Options, Reason, RepairError, Report, Way};
 use vmarea_linux_sys::uffd::{self, Uffd};
+use vmarea_process::mappings::{Mappings, Smaps};
 use vmarea_process::maps;
+use vmarea_process::processes::kernel_policy;
 use vmarea_process::view::{KernelView, View};
 
 use home::bring_home;
@@ -141,8 +143,9 @@ impl Outside {
     /// What could be joined, and what is known to stay apart for as long as the process is as it is.
     fn plan(&self, range: &Range<u64>) -> Result<(Vec<Run>, super::Kept), RepairError> {
         let failed = RepairError::maps(self.pid);
-        let knowledge = Knowledge::read(self.kernel.as_ref(), self.pid).map_err(&failed)?;
-        let (runs, mut kept) = plan::runs(self.pid, &knowledge, range, &[]).map_err(failed)?;
+        let mappings = Mappings::read(self.pid, self.kernel.as_ref(), Smaps::WithoutView);
+        let mappings = mappings.map_err(failed)?.list;
+        let (runs, mut kept) = plan::runs(&kernel_policy(), &mappings, range, &[]);
         // A device would go on writing to a page that was copied, and nothing tells which those are.
         let none_at_all = self.way() == Way::Copy && look::may_be_pinned(self.pid);
         let registered = obstacles::registered(self.pid);

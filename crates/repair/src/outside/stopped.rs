@@ -14,7 +14,7 @@ use crate::piece::{self, Room, Watch, What};
 use crate::plan::{PAGE, Piece};
 use crate::{Reason, RepairError};
 use vmarea_linux_sys::calls::Call;
-use vmarea_process::maps::{self, Mapping, Query};
+use vmarea_process::maps::{self, MapsEntry, Query};
 
 /// What came of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -154,7 +154,7 @@ impl Owning {
 
 /// True where the mappings are what was planned with.
 pub(super) fn is_as_planned(pid: i32, query: Option<&mut Query>, piece: &Piece) -> bool {
-    let fits = |mapping: &Mapping, part: &VmRange| {
+    let fits = |mapping: &MapsEntry, part: &VmRange| {
         let perms = mapping.perms;
         mapping.start <= part.start
             && part.end <= mapping.end

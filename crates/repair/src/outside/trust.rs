@@ -15,18 +15,18 @@ use vmarea::values::VmRange;
 
 use super::descriptor;
 use super::tools::{MOST_BYTES, TABLE_BYTES};
-use crate::MOST_GUARD_PAGES;
 use crate::journal::{State, Tools};
 use crate::look;
 use crate::piece::Room;
 use crate::plan::PAGE;
-use vmarea_process::maps::{self, MapName, Mapping};
+use vmarea_process::maps::{self, MapName, MapsEntry};
+use vmarea_process::remedy::MOST_GUARD_PAGES;
 
 /// Why a journal is not followed.
 type Doubt = String;
 
 /// Name, start and length of a tool, and what its mapping must be.
-type Part<'a> = (&'a str, u64, u64, &'a dyn Fn(&Mapping) -> bool);
+type Part<'a> = (&'a str, u64, u64, &'a dyn Fn(&MapsEntry) -> bool);
 
 /// Whether a journal of user `owner` may decide what process `pid` does.
 ///
@@ -93,11 +93,11 @@ pub(super) fn check(pid: i32, state: &mut State) -> Result<(), Doubt> {
 }
 
 struct Look {
-    mappings: Vec<Mapping>,
+    mappings: Vec<MapsEntry>,
 }
 
 impl Look {
-    fn inside(&self, range: &Range<u64>) -> impl Iterator<Item = &Mapping> {
+    fn inside(&self, range: &Range<u64>) -> impl Iterator<Item = &MapsEntry> {
         let first = self.mappings.partition_point(|m| m.end <= range.start);
         let end = range.end;
         self.mappings[first..]
@@ -106,7 +106,7 @@ impl Look {
     }
 
     /// True where all of a range is mapped, by mappings that are as they should be.
-    fn all(&self, range: Range<u64>, right: impl Fn(&Mapping) -> bool) -> bool {
+    fn all(&self, range: Range<u64>, right: impl Fn(&MapsEntry) -> bool) -> bool {
         let mut at = range.start;
         for mapping in self.inside(&range) {
             if mapping.start > at || !right(mapping) {
@@ -125,9 +125,9 @@ impl Look {
         let Tools {
             code, table, room, ..
         } = *tools;
-        let is_private = |m: &Mapping| is_plain(m) && !m.perms.shared;
-        let is_code = |m: &Mapping| is_private(m) && m.perms.exec && !m.perms.write;
-        let is_table = |m: &Mapping| m.perms.shared && m.perms.write && !m.perms.exec;
+        let is_private = |m: &MapsEntry| is_plain(m) && !m.perms.shared;
+        let is_code = |m: &MapsEntry| is_private(m) && m.perms.exec && !m.perms.write;
+        let is_table = |m: &MapsEntry| m.perms.shared && m.perms.write && !m.perms.exec;
         let most = Room::bytes_for(MOST_BYTES);
         let parts: [Part<'_>; 3] = [
             ("agent", code, PAGE, &is_code),
@@ -174,7 +174,7 @@ impl Look {
             && tools.room.start != 0
             && piece.len_bytes() <= room.piece_bytes();
         let apart = |start: u64, len: u64| piece.end <= start || start + len <= piece.start;
-        let is_heap = |m: &Mapping| is_plain(m) && !m.perms.shared;
+        let is_heap = |m: &MapsEntry| is_plain(m) && !m.perms.shared;
         // Some of it may be gone: the swap takes it away before it puts the fresh mapping there.
         let right = self.inside(&(piece.start..piece.end)).all(is_heap);
         let ours = apart(tools.room.start, tools.room.len_bytes())
@@ -190,7 +190,7 @@ impl Look {
     }
 }
 
-fn is_plain(mapping: &Mapping) -> bool {
+fn is_plain(mapping: &MapsEntry) -> bool {
     let named = !matches!(mapping.name, MapName::None | MapName::Heap);
     mapping.ino == 0 && mapping.dev == 0 && !named
 }

@@ -28,7 +28,7 @@ use super::gate::{self, Passage};
 use super::homes::MOST_PAGES;
 use super::pace::Pace;
 use super::piece::{self, Room, Watch};
-use super::plan::{self, Knowledge, Limits, PAGE, Piece, Run};
+use super::plan::{self, Limits, PAGE, Piece, Run};
 use super::watch::Watcher;
 use super::{Hidden, Options, Owner, Reason, RepairError, Report, Way};
 use vmarea_linux_sys::calls::{Arena, Call};
@@ -36,7 +36,9 @@ use vmarea_linux_sys::own::{self, NoSignals};
 use vmarea_linux_sys::procmap;
 use vmarea_linux_sys::sidecar;
 use vmarea_linux_sys::uffd::{self, Uffd};
+use vmarea_process::mappings::{Mappings, Smaps};
 use vmarea_process::maps;
+use vmarea_process::processes::kernel_policy;
 use vmarea_process::view::KernelView;
 
 use work::{End, Work};
@@ -159,13 +161,14 @@ impl Merger {
         let begun = Instant::now();
         let pid = std::process::id() as i32;
         let failed = |cause| RepairError::Maps { pid, cause };
-        let knowledge = match self.options.hidden {
-            Hidden::Plain => Knowledge::Plain,
-            Hidden::Read => Knowledge::read(self.kernel.as_ref(), pid).map_err(failed)?,
+        let mappings = match self.options.hidden {
+            Hidden::Plain => Mappings::without_advice(pid),
+            Hidden::Read => Mappings::read(pid, self.kernel.as_ref(), Smaps::WithoutView),
         };
+        let mappings = mappings.map_err(failed)?.list;
         let [stack, local] = own::places();
         let exclude = [stack, local, gate::address()];
-        let (runs, kept) = plan::runs(pid, &knowledge, &range, &exclude).map_err(failed)?;
+        let (runs, kept) = plan::runs(&kernel_policy(), &mappings, &range, &exclude);
         let mut report = Report {
             before: kept.mappings,
             runs: runs.len() as u64,
@@ -386,10 +389,13 @@ fn reserve_room() -> Result<Room, RepairError> {
     }
 }
 
-/// Mappings of a process that touch `range`.
+/// Mappings of a process that touch `range`, without `[vsyscall]`.
 pub(super) fn count(pid: i32, range: &Range<u64>) -> std::io::Result<u64> {
-    let within = |mapping: &&maps::Mapping| mapping.start < range.end && range.start < mapping.end;
-    Ok(maps::read(pid)?.iter().filter(within).count() as u64)
+    let within =
+        |mapping: &&maps::MapsEntry| mapping.start < range.end && range.start < mapping.end;
+    let mappings = maps::read(pid)?;
+    let counted = mappings.iter().filter(|mapping| !mapping.is_vsyscall());
+    Ok(counted.filter(within).count() as u64)
 }
 
 impl Drop for Merger {

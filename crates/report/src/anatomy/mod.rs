@@ -22,14 +22,14 @@ mod draw;
 pub mod elf;
 mod text;
 
-use super::process::Process;
+use super::shown::Shown;
 use elf::{Image, Symbol};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use vmarea::values::VmFlags;
-use vmarea_explain::subject::Seen;
-use vmarea_process::maps::{MapName, Mapping};
+use vmarea_process::Mapping;
+use vmarea_process::maps::{MapName, MapsEntry};
 
 /// Mappings of files and memory that keep a part of their own where there are too many.
 const LARGEST: usize = 24;
@@ -156,10 +156,10 @@ pub enum Fold {
 
 impl Anatomy {
     /// Of a process.
-    pub fn new(process: &Process, fold: Fold) -> Anatomy {
-        let program = Program::of(process);
+    pub fn new(shown: &Shown, fold: Fold) -> Anatomy {
+        let program = Program::of(shown);
         let mut notes = Vec::new();
-        let image = match (&process.program, &program) {
+        let image = match (&shown.program, &program) {
             (Some(path), Some(program)) => match elf::read(path, program.lowest) {
                 Ok(image) => Some(image),
                 Err(why) => {
@@ -173,17 +173,17 @@ impl Anatomy {
             }
         };
         notes.extend(image.as_ref().and_then(|image| image.note.clone()));
-        let mut parts = parts(process, program.as_ref());
+        let mut parts = parts(shown, program.as_ref());
         if fold == Fold::Small {
             parts = folded(parts);
         }
-        add_marks(&mut parts, process, image.as_ref());
+        add_marks(&mut parts, shown, image.as_ref());
         add_gaps(&mut parts, image.as_ref());
         parts.reverse();
         Anatomy {
             schema: 1,
-            pid: process.subject.pid,
-            title: process.title(),
+            pid: shown.process.pid,
+            title: shown.title(),
             parts,
             notes,
         }
@@ -200,18 +200,18 @@ struct Program {
 
 impl Program {
     /// The file that the data of the program lie in, or else the one that `/proc/PID/exe` leads to.
-    fn of(process: &Process) -> Option<Program> {
-        let mappings = || process.subject.seen.iter().map(|seen| &seen.mapping);
-        let holds = |m: &&Mapping| {
-            let data = process.info.start_data;
+    fn of(shown: &Shown) -> Option<Program> {
+        let mappings = || shown.process.mappings.iter().map(|mapping| &mapping.entry);
+        let holds = |m: &&MapsEntry| {
+            let data = shown.info.start_data;
             m.ino != 0 && data.is_some_and(|data| (m.start..m.end).contains(&data))
         };
         let by_inode = || {
-            let ino = process.program.as_ref()?.metadata().ok()?.ino();
+            let ino = shown.program.as_ref()?.metadata().ok()?.ino();
             mappings().find(|m| m.ino == ino)
         };
         let one = mappings().find(holds).or_else(by_inode)?;
-        let same = |m: &&Mapping| (m.dev, m.ino) == (one.dev, one.ino);
+        let same = |m: &&MapsEntry| (m.dev, m.ino) == (one.dev, one.ino);
         Some(Program {
             dev: one.dev,
             ino: one.ino,
@@ -219,25 +219,25 @@ impl Program {
         })
     }
 
-    fn is(&self, mapping: &Mapping) -> bool {
-        (self.dev, self.ino) == (mapping.dev, mapping.ino)
+    fn is(&self, entry: &MapsEntry) -> bool {
+        (self.dev, self.ino) == (entry.dev, entry.ino)
     }
 }
 
 /// The parts by address, the lowest first, without gaps.
-fn parts(process: &Process, program: Option<&Program>) -> Vec<Part> {
+fn parts(shown: &Shown, program: Option<&Program>) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
-    for seen in &process.subject.seen {
-        let mapping = &seen.mapping;
-        let kind = kind(seen, program, process.info.start_data, parts.last());
+    for mapping in &shown.process.mappings {
+        let entry = &mapping.entry;
+        let kind = kind(mapping, program, shown.info.start_data, parts.last());
         let part = Part {
             kind,
-            start: mapping.start,
-            end: mapping.end,
-            size: mapping.end - mapping.start,
+            start: entry.start,
+            end: entry.end,
+            size: entry.end - entry.start,
             mappings: 1,
-            name: mapping.name.text(),
-            perms: [vmarea_explain::detail::letters(mapping.perms)].into(),
+            name: entry.name.text(),
+            perms: [vmarea_explain::detail::letters(entry.perms)].into(),
             marks: Vec::new(),
         };
         match parts.last_mut() {
@@ -249,43 +249,43 @@ fn parts(process: &Process, program: Option<&Program>) -> Vec<Part> {
 }
 
 fn kind(
-    seen: &Seen,
+    mapping: &Mapping,
     program: Option<&Program>,
     start_data: Option<u64>,
     before: Option<&Part>,
 ) -> Kind {
-    let mapping = &seen.mapping;
+    let entry = &mapping.entry;
     // Variables that may only be read once the program is linked are variables all the same.
-    let has_data = start_data.is_some_and(|data| mapping.end > data);
-    let grows = seen
+    let has_data = start_data.is_some_and(|data| entry.end > data);
+    let grows = mapping
         .flags
         .is_some_and(|flags| flags.contains(VmFlags::GROWSDOWN));
     let follows_data = before.is_some_and(|before| {
         let data = matches!(before.kind, Kind::Initialised | Kind::Uninitialised);
-        data && before.end == mapping.start
+        data && before.end == entry.start
     });
-    match &mapping.name {
+    match &entry.name {
         MapName::Special(_) => Kind::Vdso,
         MapName::Stack => Kind::Stack,
         MapName::Heap => Kind::Heap,
-        _ if program.is_some_and(|program| program.is(mapping)) => match mapping.perms {
+        _ if program.is_some_and(|program| program.is(entry)) => match entry.perms {
             perms if perms.exec => Kind::Code,
             perms if perms.write || has_data => Kind::Initialised,
             _ => Kind::Constants,
         },
         MapName::None if grows => Kind::Stack,
-        MapName::None if follows_data && mapping.perms.write => Kind::Uninitialised,
-        _ if mapping.perms.shared && !is_file(mapping) => Kind::Shared,
+        MapName::None if follows_data && entry.perms.write => Kind::Uninitialised,
+        _ if entry.perms.shared && !is_file(entry) => Kind::Shared,
         MapName::Path(_) => Kind::File,
         MapName::None | MapName::Named(_) => Kind::Anonymous,
     }
 }
 
 /// A file that somebody named, rather than one that stands for memory.
-fn is_file(mapping: &Mapping) -> bool {
-    let name = mapping.name.text();
+fn is_file(entry: &MapsEntry) -> bool {
+    let name = entry.name.text();
     let nameless = ["/dev/zero", "/SYSV", "/memfd:"];
-    matches!(mapping.name, MapName::Path(_)) && !nameless.iter().any(|n| name.starts_with(n))
+    matches!(entry.name, MapName::Path(_)) && !nameless.iter().any(|n| name.starts_with(n))
 }
 
 fn belongs(last: &Part, next: &Part) -> bool {
@@ -341,8 +341,8 @@ fn folded(parts: Vec<Part>) -> Vec<Part> {
 }
 
 /// Addresses that the kernel keeps, and those that the file of the program names.
-fn add_marks(parts: &mut [Part], process: &Process, image: Option<&Image>) {
-    let info = &process.info;
+fn add_marks(parts: &mut [Part], shown: &Shown, image: Option<&Image>) {
+    let info = &shown.info;
     let mark = |address: Option<u64>, name: &str, what: &str| {
         address.map(|address| Mark {
             address,

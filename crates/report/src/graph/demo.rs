@@ -13,14 +13,14 @@
 
 use super::core::Member;
 use super::isomorphism::{self, Verdict};
-use super::kernel::Seen;
+use super::kernel::NamedVma;
 use super::{Graph, core, kernel};
 use serde::Serialize;
 use vmarea::call::mmap::MmapRequest;
 use vmarea::fault::Touch;
 use vmarea::mm::{Layout, Limits};
 use vmarea::values::call_flags::{MapFlags, map_type, prot};
-use vmarea::values::{Errno, MmId, PAGE_SHIFT, PAGE_SIZE, Policy, VmFlags, VmRange};
+use vmarea::values::{Errno, MmId, PAGE_SHIFT, PAGE_SIZE, Policy, VmRange};
 use vmarea::vma::VmaView;
 use vmarea::{Space, System};
 use vmarea_oracle::{Access, Oracle, OracleError};
@@ -217,7 +217,7 @@ pub fn in_kernel(eye: &KernelView) -> Result<Graph, DemoError> {
             return Err(DemoError::Kernel(format!("{step:?}"), errno));
         }
     }
-    let mut seen = Vec::new();
+    let mut processes = Vec::new();
     let mut view = View::default();
     for (process, name) in NAMES.iter().enumerate() {
         let pid = oracle.pid(process).ok_or(OracleError::NoProcess(process))?;
@@ -226,21 +226,13 @@ pub fn in_kernel(eye: &KernelView) -> Result<Graph, DemoError> {
             .vmas
             .iter()
             .filter(|v| v.start >= WINDOW.start && v.end <= WINDOW.end);
-        let vmas = shown.map(|v| Seen {
-            start: v.start,
-            end: v.end,
-            pgoff: v.pgoff,
-            flags: VmFlags::from_bits_retain(v.flags),
-            name: name_at(v.start),
-            anon_vma: v.anon_vma,
-            root: v.root,
-            chain_singular: v.chain_singular,
-            num_children: v.num_children,
-            num_active_vmas: v.num_active_vmas,
+        let vmas = shown.map(|vma| NamedVma {
+            name: name_at(vma.start),
+            vma: *vma,
         });
-        seen.push(((*name).to_owned(), process.checked_sub(1), vmas.collect()));
+        processes.push(((*name).to_owned(), process.checked_sub(1), vmas.collect()));
     }
-    Ok(kernel::graph("the running kernel", seen))
+    Ok(kernel::graph("the running kernel", processes))
 }
 
 fn kernel_step(oracle: &mut Oracle, step: Step) -> Result<Result<(), i32>, OracleError> {

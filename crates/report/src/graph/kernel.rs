@@ -2,42 +2,27 @@
 //!
 //! The kernel's view gives each VMA's own anon_vma, the root of that, two of its numbers, and
 //! whether the chain has more than one link. Parents, and the ancestors between a VMA's own anon_vma and
-//! the root, are not to be seen. That the root itself is in the chain is a rule of the kernel: a
+//! the root, are not to be vma. That the root itself is in the chain is a rule of the kernel: a
 //! child takes a copy of its parent's chain, and a chain begins with the first anon_vma of its
 //! family.
 
 use super::{AnonVma, Av, Graph, Links, Numbering, Process, Source, Vma};
 use vmarea::values::VmFlags;
+use vmarea_process::view::ViewVma;
 
-/// What the kernel says of a VMA.
+/// A VMA of the kernel's view with the name that it is shown by.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Seen {
-    /// First address.
-    pub start: u64,
-    /// First address after it.
-    pub end: u64,
-    /// `vm_pgoff`, pages.
-    pub pgoff: u64,
-    /// `vm_flags`.
-    pub flags: VmFlags,
+pub struct NamedVma {
     /// What it is called.
     pub name: String,
-    /// Identity of its own anon_vma, 0 for none.
-    pub anon_vma: u64,
-    /// Identity of the root, 0 for none.
-    pub root: u64,
-    /// It hangs on one anon_vma at the most.
-    pub chain_singular: bool,
-    /// `num_children` of its own anon_vma.
-    pub num_children: Option<u64>,
-    /// `num_active_vmas` of its own anon_vma.
-    pub num_active_vmas: Option<u64>,
+    /// What the kernel says of it.
+    pub vma: ViewVma,
 }
 
 /// The graph of processes, each with its name, the place of its parent, and its VMAs by address.
-pub fn graph(title: &str, seen: Vec<(String, Option<usize>, Vec<Seen>)>) -> Graph {
+pub fn graph(title: &str, all: Vec<(String, Option<usize>, Vec<NamedVma>)>) -> Graph {
     let mut anon_vmas = Met::default();
-    let processes = seen.into_iter().map(|(name, parent, vmas)| Process {
+    let processes = all.into_iter().map(|(name, parent, vmas)| Process {
         name,
         parent,
         vmas: vmas.into_iter().map(|vma| anon_vmas.vma(vma)).collect(),
@@ -67,28 +52,28 @@ struct Met {
 }
 
 impl Met {
-    fn vma(&mut self, seen: Seen) -> Vma {
-        let own = (seen.anon_vma != 0).then(|| {
-            let root = self.anon_vma(seen.root, seen.root);
-            let own = self.anon_vma(seen.anon_vma, seen.root);
+    fn vma(&mut self, NamedVma { name, vma }: NamedVma) -> Vma {
+        let own = (vma.anon_vma != 0).then(|| {
+            let root = self.anon_vma(vma.root, vma.root);
+            let own = self.anon_vma(vma.anon_vma, vma.root);
             let known = &mut self.anon_vmas[own.0];
-            known.num_children = seen.num_children;
-            known.num_active_vmas = seen.num_active_vmas;
+            known.num_children = vma.num_children;
+            known.num_active_vmas = vma.num_active_vmas;
             (root, own)
         });
         let chain = match own {
             None => Vec::new(),
-            Some((root, own)) if root == own || seen.chain_singular => vec![own],
+            Some((root, own)) if root == own || vma.chain_singular => vec![own],
             Some((root, own)) => vec![root, own],
         };
         Vma {
-            start: seen.start,
-            end: seen.end,
-            pgoff: seen.pgoff,
-            flags: seen.flags,
-            name: seen.name,
+            start: vma.start,
+            end: vma.end,
+            pgoff: vma.pgoff,
+            flags: VmFlags::from_bits_retain(vma.flags),
+            name,
             own: own.map(|(_, own)| own),
-            links: if seen.chain_singular || own.is_none() {
+            links: if vma.chain_singular || own.is_none() {
                 Links::All
             } else {
                 Links::Some

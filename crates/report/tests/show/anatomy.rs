@@ -3,10 +3,11 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vmarea_explain::subject::{AskKernel, AskResident, SubjectError};
+use vmarea_process::ProcessError;
+use vmarea_process::process::{AskKernel, AskResident};
 use vmarea_report::anatomy::{Anatomy, Fold, Kind, Part};
 use vmarea_report::maps::Maps;
-use vmarea_report::process::Process;
+use vmarea_report::shown::Shown;
 
 static INITIALISED: AtomicU64 = AtomicU64::new(7);
 static UNINITIALISED: [AtomicU64; 4096] = [const { AtomicU64::new(0) }; 4096];
@@ -14,8 +15,8 @@ static CONSTANT: [u64; 64] = [3; 64];
 
 fn this_process(fold: Fold) -> Anatomy {
     let pid = std::process::id() as i32;
-    let process = Process::live(pid, AskKernel::Never, AskResident::Never);
-    Anatomy::new(&process.expect("we may look at ourselves"), fold)
+    let shown = Shown::live(pid, AskKernel::Never, AskResident::Never);
+    Anatomy::new(&shown.expect("we may look at ourselves"), fold)
 }
 
 fn at(anatomy: &Anatomy, address: u64) -> &Part {
@@ -109,15 +110,15 @@ fn parts_and_gaps_fill_the_address_space() {
 #[test]
 fn a_list_has_every_mapping() {
     let pid = std::process::id() as i32;
-    let process = Process::live(pid, AskKernel::Never, AskResident::Never).unwrap();
-    let maps = Maps::new(&process);
-    assert_eq!(maps.mappings.len(), process.subject.seen.len());
+    let shown = Shown::live(pid, AskKernel::Never, AskResident::Never).unwrap();
+    let maps = Maps::new(&shown);
+    assert_eq!(maps.mappings.len(), shown.process.mappings.len());
     let mut out = Vec::new();
     maps.write_text(&mut out, &|n| n.to_string()).unwrap();
     let text = String::from_utf8(out).unwrap();
-    for seen in &process.subject.seen {
+    for mapping in &shown.process.mappings {
         assert!(
-            text.contains(&format!("{:012x}", seen.mapping.start)),
+            text.contains(&format!("{:012x}", mapping.entry.start)),
             "{text}"
         );
     }
@@ -125,6 +126,6 @@ fn a_list_has_every_mapping() {
 
 #[test]
 fn a_process_that_is_not_there_is_an_error() {
-    let nobody = Process::live(i32::MAX, AskKernel::Never, AskResident::Never);
-    assert!(matches!(nobody, Err(SubjectError::NoProcess(_))));
+    let nobody = Shown::live(i32::MAX, AskKernel::Never, AskResident::Never);
+    assert!(matches!(nobody, Err(ProcessError::NoProcess(_))));
 }

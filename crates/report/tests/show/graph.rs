@@ -1,10 +1,10 @@
 //! The graph of the demonstration, and when two graphs are the same.
 
 use vmarea::values::Policy;
-use vmarea_process::view::{KernelView, ViewError};
+use vmarea_process::view::{KernelView, ViewError, ViewVma};
 use vmarea_report::graph::demo::{in_core, in_kernel};
 use vmarea_report::graph::isomorphism::compare;
-use vmarea_report::graph::kernel::{self, Seen};
+use vmarea_report::graph::kernel::{self, NamedVma};
 use vmarea_report::graph::{Av, Extent, Graph, Links, Unattached};
 
 pub fn demo() -> Graph {
@@ -23,17 +23,21 @@ fn as_seen(graph: &Graph) -> Graph {
     let processes = graph.processes.iter().map(|process| {
         let vmas = process.vmas.iter().map(|vma| {
             let own = vma.own.map(|own| &graph.anon_vmas[own.0]);
-            Seen {
+            let shown = ViewVma {
                 start: vma.start,
                 end: vma.end,
                 pgoff: vma.pgoff,
-                flags: vma.flags,
-                name: vma.name.clone(),
+                flags: vma.flags.bits(),
                 anon_vma: own.map_or(0, |own| id(own.id)),
                 root: own.map_or(0, |own| id(own.root)),
                 chain_singular: vma.chain.len() <= 1,
                 num_children: own.and_then(|own| own.num_children),
                 num_active_vmas: own.and_then(|own| own.num_active_vmas),
+                ..ViewVma::default()
+            };
+            NamedVma {
+                name: vma.name.clone(),
+                vma: shown,
             }
         });
         (process.name.clone(), process.parent, vmas.collect())

@@ -1,7 +1,7 @@
 //! Moments of a recording, and what is there at each.
 
 use vmarea_report::graph::recorded::{Moment, Recorded, Survey};
-use vmarea_report::process::{self, Choice, Finder};
+use vmarea_report::shown::{self, Choice, Finder};
 use vmarea_trace::event::{
     Access, Event, Fault, Header, MmId, MmStart, Order, Origin, Perms, Reason, SnapKind, SnapVma,
     Snapshot, Tid,
@@ -161,17 +161,17 @@ fn a_list_is_that_of_the_moment_and_of_the_command() {
         events.insert(16, list(6, Reason::Exit, 6));
         events.insert(18, list(1, Reason::Checkpoint, 3));
         events.iter().for_each(|event| finder.event(event));
-        let process = finder.finish()?;
-        let mapping = &process.subject.seen[0].mapping;
+        let shown = finder.finish()?;
+        let mapping = &shown.process.mappings[0].entry;
         Some((mapping.end - mapping.start) / 4096)
     };
     let at = |moment| Choice { moment, mm: None };
-    assert_eq!(found(at(process::Moment::Exec)), Some(1));
-    assert_eq!(found(at(process::Moment::Event(19))), Some(3));
-    assert_eq!(found(at(process::Moment::Event(2))), None);
-    assert_eq!(found(at(process::Moment::End)), Some(1));
+    assert_eq!(found(at(shown::Moment::Exec)), Some(1));
+    assert_eq!(found(at(shown::Moment::Event(19))), Some(3));
+    assert_eq!(found(at(shown::Moment::Event(2))), None);
+    assert_eq!(found(at(shown::Moment::End)), Some(1));
     let of = |mm| Choice {
-        moment: process::Moment::End,
+        moment: shown::Moment::End,
         mm: Some(MmId(mm)),
     };
     assert_eq!(found(of(6)), Some(6));

@@ -11,9 +11,10 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use vmarea::values::{Policy, VmFlags};
-use vmarea_explain::subject::{AskKernel, AskResident, Seen, Subject};
+use vmarea::values::Policy;
+use vmarea_process::process::{AskKernel, AskResident};
 use vmarea_process::view::{KernelView, ViewError};
+use vmarea_process::{Mapping, Process};
 use vmarea_report::graph::demo::{Demo, DemoError};
 use vmarea_report::graph::isomorphism::Verdict;
 use vmarea_report::graph::recorded::{Moment, Recorded, Survey};
@@ -221,25 +222,25 @@ impl Report {
 fn live(pids: &[i32]) -> Result<Shown> {
     // Without it there is nothing to draw, and only here it is known why.
     drop(KernelView::open().map_err(of_view)?);
-    let mut seen: Vec<(String, Option<usize>, Vec<kernel::Seen>)> = Vec::new();
+    let mut processes: Vec<(String, Option<usize>, Vec<kernel::NamedVma>)> = Vec::new();
     let mut names = Vec::new();
     let mut changed = 0;
     for (at, &pid) in pids.iter().enumerate() {
         if pids[..at].contains(&pid) {
             continue;
         }
-        let subject = Subject::of_process(pid, AskKernel::Try, AskResident::Never);
-        let subject = subject.map_err(explain::failure)?;
-        if let Some(why) = subject.without_view {
+        let process = Process::live(pid, AskKernel::Try, AskResident::Never);
+        let process = process.map_err(explain::failure)?;
+        if let Some(why) = process.without_view {
             return Err(anyhow!(why).into());
         }
-        changed += subject.changed;
-        let name = format!("process {pid} ({})", subject.name);
-        let vmas = subject.seen.iter().filter_map(of_seen).collect();
+        changed += process.changed;
+        let name = format!("process {pid} ({})", process.name);
+        let vmas = process.mappings.iter().filter_map(named).collect();
         names.push(name.clone());
-        seen.push((name, None, vmas));
+        processes.push((name, None, vmas));
     }
-    let mut graph = kernel::graph(&names.join(", "), seen);
+    let mut graph = kernel::graph(&names.join(", "), processes);
     if changed > 0 {
         graph.notes.push(format!(
             "{changed} mappings changed while they were read, and are not here"
@@ -249,20 +250,12 @@ fn live(pids: &[i32]) -> Result<Shown> {
 }
 
 /// `None` where the mapping changed before the kernel was asked.
-fn of_seen(seen: &Seen) -> Option<kernel::Seen> {
-    let inside = seen.inside?;
-    let name = seen.mapping.name.text();
-    Some(kernel::Seen {
-        start: seen.mapping.start,
-        end: seen.mapping.end,
-        pgoff: inside.pgoff,
-        flags: seen.flags.unwrap_or(VmFlags::empty()),
+fn named(mapping: &Mapping) -> Option<kernel::NamedVma> {
+    let vma = mapping.kernel?;
+    let name = mapping.entry.name.text();
+    Some(kernel::NamedVma {
         name: name.rsplit('/').next().unwrap_or_default().to_owned(),
-        anon_vma: inside.anon_vma,
-        root: inside.root,
-        chain_singular: inside.chain_singular,
-        num_children: inside.num_children,
-        num_active_vmas: inside.num_active_vmas,
+        vma,
     })
 }
 

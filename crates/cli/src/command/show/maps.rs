@@ -5,7 +5,7 @@ use crate::console::Console;
 use crate::exit::{Exit, Result};
 use crate::outputs::JsonArg;
 use clap::Args;
-use vmarea_explain::subject::AskResident;
+use vmarea_process::process::AskResident;
 use vmarea_report::maps;
 
 /// List the mappings of a process, with what only the kernel knows of them.
@@ -33,8 +33,8 @@ impl Maps {
         } else {
             AskResident::Never
         };
-        let process = self.whose.process(console, resident)?;
-        let maps = maps::Maps::new(&process);
+        let shown = self.whose.shown(console, resident)?;
+        let maps = maps::Maps::new(&shown);
         let size = |bytes| console.size(bytes).to_string();
         outputs.write(console, &maps, |out| maps.write_text(out, &size))?;
         Ok(Exit::Ok)

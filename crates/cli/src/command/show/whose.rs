@@ -12,8 +12,8 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use vmarea_explain::subject::{AskKernel, AskResident};
-use vmarea_report::process::{Choice, Finder, Moment, Process};
+use vmarea_process::process::{AskKernel, AskResident};
+use vmarea_report::shown::{Choice, Finder, Moment, Shown};
 use vmarea_trace::event::{Event, Header, MmId};
 use vmarea_trace::{Error as TraceError, Reader};
 
@@ -92,14 +92,14 @@ impl WhoseArgs {
     ///
     /// # Errors
     /// Where it cannot be looked at, or the recording does not have it.
-    pub fn process(&self, console: &Console, resident: AskResident) -> Result<Process> {
+    pub fn shown(&self, console: &Console, resident: AskResident) -> Result<Shown> {
         if let Some(pid) = self.pid {
             let kernel = if self.no_bpf {
                 AskKernel::Never
             } else {
                 AskKernel::Try
             };
-            return Process::live(pid, kernel, resident).map_err(explain::failure);
+            return Shown::live(pid, kernel, resident).map_err(explain::failure);
         }
         let source = Source::open(console, self.trace.as_deref(), &self.command)?;
         let choice = Choice {

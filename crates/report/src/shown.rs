@@ -1,29 +1,28 @@
 //! A process to be shown: one that runs, or one as it was at a moment of a recording.
 //!
-//! Both become the same [`Process`]: its mappings with what is known of each, and the addresses that
-//! the kernel keeps of its parts. Deliberately absent: stopping the process, and memory itself.
+//! Both become the same [`Shown`]: the process with what is known of its mappings, and the addresses
+//! that the kernel keeps of its parts. Deliberately absent: stopping the process, and memory itself.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 use vmarea::values::VmFlags;
-use vmarea_explain::subject::{
-    AskKernel, AskResident, Inside, Seen, Source, Subject, SubjectError,
-};
-use vmarea_process::maps::{MapName, Mapping};
+use vmarea_process::maps::{MapName, MapsEntry};
+use vmarea_process::process::{AskKernel, AskResident};
 use vmarea_process::system;
-use vmarea_process::view::{KernelView, View};
+use vmarea_process::view::{KernelView, View, ViewVma};
+use vmarea_process::{Mapping, Process, ProcessError, Source};
 use vmarea_replay::machine;
 use vmarea_trace::event::{
     Event, Header, Inode, InodeId, MmId, MmInfo, SnapKind, SnapVma, Snapshot, Tid,
 };
 
-/// A process.
+/// A process at the moment that is shown.
 #[derive(Clone, Debug)]
-pub struct Process {
-    /// Its mappings.
-    pub subject: Subject,
+pub struct Shown {
+    /// The process with its mappings.
+    pub process: Process,
     /// Addresses of its parts.
     pub info: MmInfo,
     /// Which moment this is.
@@ -53,17 +52,13 @@ pub struct Choice {
     pub mm: Option<MmId>,
 }
 
-impl Process {
+impl Shown {
     /// Looks at process `pid`.
     ///
     /// # Errors
-    /// As [`Subject::of_process`].
-    pub fn live(
-        pid: i32,
-        kernel: AskKernel,
-        resident: AskResident,
-    ) -> Result<Process, SubjectError> {
-        let subject = Subject::of_process(pid, kernel, resident)?;
+    /// As [`Process::live`].
+    pub fn live(pid: i32, kernel: AskKernel, resident: AskResident) -> Result<Shown, ProcessError> {
+        let process = Process::live(pid, kernel, resident)?;
         let mut info = system::mm_info(pid);
         let mut view = View::default();
         if kernel == AskKernel::Try
@@ -73,14 +68,12 @@ impl Process {
             view.mm.fill(&mut info);
         }
         if info.brk.is_none() {
-            let heap = subject
-                .seen
-                .iter()
-                .rfind(|s| s.mapping.name == MapName::Heap);
-            info.brk = heap.map(|seen| seen.mapping.end);
+            let mut mappings = process.mappings.iter();
+            let heap = mappings.rfind(|mapping| mapping.entry.name == MapName::Heap);
+            info.brk = heap.map(|heap| heap.entry.end);
         }
-        Ok(Process {
-            subject,
+        Ok(Shown {
+            process,
             info,
             when: "now".to_owned(),
             program: Some(PathBuf::from(format!("/proc/{pid}/exe"))),
@@ -89,9 +82,9 @@ impl Process {
 
     /// What people call it.
     pub fn title(&self) -> String {
-        match self.subject.pid {
-            Some(pid) => format!("process {pid} ({}), {}", self.subject.name, self.when),
-            None => format!("{}, {}", self.subject.name, self.when),
+        match self.process.pid {
+            Some(pid) => format!("process {pid} ({}), {}", self.process.name, self.when),
+            None => format!("{}, {}", self.process.name, self.when),
         }
     }
 }
@@ -155,18 +148,18 @@ impl Finder {
     }
 
     /// The process, where the recording has it.
-    pub fn finish(self) -> Option<Process> {
+    pub fn finish(self) -> Option<Shown> {
         let (snapshot, event) = self.found?;
         let vmas = snapshot.vmas.iter().filter(|vma| vma.start < vma.end);
-        let seen: Vec<_> = vmas.map(|vma| seen(vma, &self.inodes)).collect();
+        let mappings: Vec<_> = vmas.map(|vma| mapping(vma, &self.inodes)).collect();
         let name = self.header.command.join(" ");
         let settings = &self.header.settings;
         let limit = settings
             .get("vm.max_map_count")
             .and_then(|n| n.parse().ok());
         let program = program_of(&snapshot, &self.inodes);
-        Some(Process {
-            subject: Subject {
+        Some(Shown {
+            process: Process {
                 pid: None,
                 name: if name.is_empty() {
                     "a recording".to_owned()
@@ -176,8 +169,8 @@ impl Finder {
                 source: Source::Replay,
                 policy: machine::policy(&self.header).0,
                 limit: limit.unwrap_or(vmarea_process::processes::DEFAULT_MAX_MAP_COUNT),
-                total: seen.len() as u64,
-                seen,
+                total: mappings.len() as u64,
+                mappings,
                 not_counted: 0,
                 changed: 0,
                 anonymous_bytes: None,
@@ -191,7 +184,7 @@ impl Finder {
     }
 }
 
-fn seen(vma: &SnapVma, inodes: &HashMap<InodeId, Inode>) -> Seen {
+fn mapping(vma: &SnapVma, inodes: &HashMap<InodeId, Inode>) -> Mapping {
     let inode = vma.inode.and_then(|id| inodes.get(&id));
     let name = match (&vma.kind, inode) {
         (SnapKind::Heap, _) => MapName::Heap,
@@ -202,8 +195,8 @@ fn seen(vma: &SnapVma, inodes: &HashMap<InodeId, Inode>) -> Seen {
         (SnapKind::Plain, None) => MapName::None,
     };
     let kernel = vma.kernel.as_ref();
-    Seen {
-        mapping: Mapping {
+    Mapping {
+        entry: MapsEntry {
             start: vma.start,
             end: vma.end,
             perms: vma.perms,
@@ -213,15 +206,17 @@ fn seen(vma: &SnapVma, inodes: &HashMap<InodeId, Inode>) -> Seen {
             name,
         },
         flags: kernel.map(|kernel| VmFlags::from_bits_retain(kernel.flags)),
-        inside: kernel.map(|kernel| Inside {
+        kernel: kernel.map(|kernel| ViewVma {
+            start: vma.start,
+            end: vma.end,
             pgoff: kernel.pgoff,
+            flags: kernel.flags,
             anon_vma: kernel.anon_vma,
             root: kernel.root,
             chain_singular: kernel.chain_singular,
-            forked: kernel.anon_vma != 0 && !kernel.chain_singular,
             file: kernel.file,
-            policy: kernel.policy.into(),
-            ..Inside::default()
+            policy: Some(kernel.policy.into()),
+            ..ViewVma::default()
         }),
         resident: None,
     }

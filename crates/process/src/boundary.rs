@@ -8,77 +8,13 @@
 //! # Invariants
 //! B1  there is exactly one boundary less than mappings, so that reasons add up to the list
 
-use super::fix::{self, Fix, plain};
-use super::sight::Pair;
-use super::subject::Seen;
+use crate::mapping::Mapping;
+use crate::pair::Pair;
+use crate::reason::{Certainty, Reason};
+use crate::remedy::{self, Remedy};
 use vmarea::values::{Policy, VmFlags};
-use vmarea::vma::VmaView;
 use vmarea::vma::explain::{Explanation, explain};
 use vmarea::vma::merge::Refusal;
-
-/// A range without access counts as a guard up to this size, and up to that of its neighbour.
-pub const GUARD_BYTES: u64 = 1 << 20;
-
-/// Why two neighbours are two.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Reason {
-    /// Free space lies between them.
-    Gap,
-    /// One of them is a guard: a small range without access beside a larger one.
-    Guard,
-    /// A rule of the kernel.
-    Rule(Refusal),
-    /// Nothing does: the next call that touches the border joins them.
-    Nothing,
-}
-
-impl Reason {
-    /// Short name, as in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Reason::Gap => "gap",
-            Reason::Guard => "guard",
-            Reason::Rule(refusal) => refusal.name(),
-            Reason::Nothing => "nothing",
-        }
-    }
-
-    /// What it means, in a few words.
-    pub fn words(self) -> &'static str {
-        match self {
-            Reason::Gap => "free space between",
-            Reason::Guard => "a guard: no access",
-            Reason::Nothing => "nothing: join at the next call there",
-            Reason::Rule(refusal) => match refusal {
-                Refusal::Special => "the kernel's own or a driver's",
-                Refusal::Hugetlb => "hugetlbfs",
-                Refusal::Policy => "other memory policy",
-                Refusal::Protection => "other permission",
-                Refusal::Flags => "other flags",
-                Refusal::Sealed => "sealed (mseal)",
-                Refusal::File => "another file, or file and anonymous",
-                Refusal::Userfaultfd => "watched by userfaultfd",
-                Refusal::Name => "other name (PR_SET_VMA)",
-                Refusal::AnonVma => "first touched apart (anon_vma)",
-                Refusal::PageOffset => "moved by mremap (page offset)",
-                Refusal::Pinned => "pinned pages",
-                Refusal::FileOffset => "same file, other place in it",
-                Refusal::CloseHook => "a System V segment",
-                Refusal::Opaque => "not known",
-            },
-        }
-    }
-}
-
-/// How sure a reason is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Certainty {
-    /// It was seen, and is enough to keep the two apart.
-    Certain,
-    /// Something that was not seen; this is the most frequent among what it can be.
-    Likely,
-}
 
 /// The border between a mapping and the one before it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,15 +25,15 @@ pub struct Boundary {
     pub certainty: Certainty,
     /// Where it is not: everything that it can be, the reason included.
     pub candidates: Vec<Refusal>,
-    /// What would take it away.
-    pub fix: Option<Fix>,
+    /// What takes it away.
+    pub remedy: Option<Remedy>,
 }
 
 impl Boundary {
-    /// The border between two neighbours. What would take it away may hang on a third, which
-    /// [`boundaries`] looks at.
-    pub fn between(policy: &Policy, a: &Seen, b: &Seen) -> Boundary {
-        if a.mapping.end != b.mapping.start {
+    /// The border between two neighbours. Whether [`Remedy::Guards`] takes it away hangs on a third
+    /// one as well, at which [`boundaries`] looks.
+    pub fn between(policy: &Policy, a: &Mapping, b: &Mapping) -> Boundary {
+        if a.entry.end != b.entry.start {
             return Boundary::certain(Reason::Gap);
         }
         let pair = Pair::of(a, b);
@@ -115,7 +51,7 @@ impl Boundary {
                 Boundary::likely(likely(&pair, &candidates), candidates.to_vec())
             }
         };
-        boundary.fix = fix::of(policy, a, b, &pair, &boundary);
+        boundary.remedy = remedy::of(policy, &pair, boundary.reason, boundary.certainty);
         boundary
     }
 
@@ -124,7 +60,7 @@ impl Boundary {
             reason,
             certainty: Certainty::Certain,
             candidates: Vec::new(),
-            fix: None,
+            remedy: None,
         }
     }
 
@@ -133,7 +69,7 @@ impl Boundary {
             reason: Reason::Rule(refusal),
             certainty: Certainty::Likely,
             candidates,
-            fix: None,
+            remedy: None,
         }
     }
 
@@ -148,22 +84,22 @@ impl Boundary {
 }
 
 /// All boundaries of a list, by address.
-pub fn boundaries(policy: &Policy, seen: &[Seen]) -> Vec<Boundary> {
-    let pairs = seen.windows(2);
+pub fn boundaries(policy: &Policy, mappings: &[Mapping]) -> Vec<Boundary> {
+    let pairs = mappings.windows(2);
     let mut all: Vec<_> = pairs
         .map(|pair| Boundary::between(policy, &pair[0], &pair[1]))
         .collect();
-    fix::keep_whole_guards(seen, &mut all);
+    keep_whole_guards(mappings, &mut all);
     all
 }
 
 /// The reason behind a rule. One check compares permissions and all other flags, and what is
 /// writable is charged as well: where permissions differ, they are the reason.
-fn named(pair: &Pair, refusal: Refusal) -> Reason {
+fn named(pair: &Pair<'_>, refusal: Refusal) -> Reason {
     let differ = pair.a.body.flags ^ pair.b.body.flags;
     match refusal {
         Refusal::Protection | Refusal::Flags if differ.intersects(VmFlags::ACCESS) => {
-            match guard(pair) {
+            match pair.guard() {
                 Some(_) => Reason::Guard,
                 None => Reason::Rule(Refusal::Protection),
             }
@@ -173,7 +109,7 @@ fn named(pair: &Pair, refusal: Refusal) -> Reason {
 }
 
 /// The most frequent of what it can be.
-fn likely(pair: &Pair, candidates: &[Refusal]) -> Refusal {
+fn likely(pair: &Pair<'_>, candidates: &[Refusal]) -> Refusal {
     let flags = pair.a.body.flags;
     let order = if pair.a.body.file.is_some() {
         // A piece that was writable once stays charged; else it was opened twice.
@@ -192,29 +128,37 @@ fn likely(pair: &Pair, candidates: &[Refusal]) -> Refusal {
     known.unwrap_or(candidates[0])
 }
 
-/// Which of the two is a guard beside the other.
-pub fn guard(pair: &Pair) -> Option<Side> {
-    let is_guard = |one: &VmaView, other: &VmaView| {
-        let len = one.range.len_bytes();
-        plain(one)
-            && plain(other)
-            && !one.body.flags.is_accessible()
-            && other.body.flags.is_accessible()
-            && len <= GUARD_BYTES
-            && len <= other.range.len_bytes()
-    };
-    if is_guard(&pair.a, &pair.b) {
-        Some(Side::Lower)
-    } else {
-        is_guard(&pair.b, &pair.a).then_some(Side::Upper)
+/// Takes [`Remedy::Guards`] away where only one side of a guard would join: a guard is replaced
+/// where mappings of the same permissions lie on both of its sides. Where these hang on different
+/// anon_vmas it joins one of them.
+fn keep_whole_guards(mappings: &[Mapping], boundaries: &mut [Boundary]) {
+    for guard in 0..mappings.len() {
+        let perms = mappings[guard].entry.perms;
+        if perms.read || perms.write || perms.exec {
+            continue;
+        }
+        // Boundary n lies between the mappings n and n + 1.
+        let own = [guard.checked_sub(1), Some(guard)];
+        let is_taken_away = |n: &Option<usize>| {
+            let boundary = n.and_then(|n| boundaries.get(n));
+            boundary.is_some_and(|boundary| boundary.remedy == Some(Remedy::Guards))
+        };
+        let last_kept = match own.iter().all(is_taken_away) {
+            false => 0,
+            true => {
+                let [below, above] = [&mappings[guard - 1], &mappings[guard + 1]];
+                match remedy::is_replaced(below, &mappings[guard], above) {
+                    false => 0,
+                    true if remedy::joins_both(below, above) => continue,
+                    true => 1,
+                }
+            }
+        };
+        for n in own.into_iter().skip(last_kept).flatten() {
+            let boundary = boundaries.get_mut(n);
+            if let Some(boundary) = boundary.filter(|b| b.remedy == Some(Remedy::Guards)) {
+                boundary.remedy = None;
+            }
+        }
     }
-}
-
-/// One of two neighbours.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
-    /// At lower addresses.
-    Lower,
-    /// At higher addresses.
-    Upper,
 }

@@ -1,0 +1,246 @@
+//! Two neighbours as the merge decision sees them, with what cannot be compared marked as hidden.
+//!
+//! # Linux
+//! Names, policies and userfaultfd contexts are equal by content (`anon_vma_name_eq`, `mpol_equal`,
+//! identity of the context); of a policy not everything is read, so that two of which the same was
+//! read may still differ.
+
+use crate::mapping::Mapping;
+use crate::maps::{self, MapName, MapsEntry};
+use vmarea::values::{AnonVmaId, FileId, FileKind, Pgoff, VmFlags, VmaId};
+use vmarea::vma::explain::Hidden;
+use vmarea::vma::{MappedFile, VmaBody, VmaView};
+
+/// A range without access counts as a guard up to this size, and up to that of its neighbour.
+pub const GUARD_BYTES: u64 = 1 << 20;
+
+/// One of two neighbours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// At lower addresses.
+    Lower,
+    /// At higher addresses.
+    Upper,
+}
+
+/// Two neighbours for the decision.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair<'a> {
+    /// The two mappings, the lower one first.
+    pub mappings: [&'a Mapping; 2],
+    /// The lower one, as the decision sees it.
+    pub a: VmaView,
+    /// The upper one, as the decision sees it.
+    pub b: VmaView,
+    /// What of them cannot be compared.
+    pub hidden: Hidden,
+    /// One of them is mapped by a driver, which mostly makes it special; its flags are hidden.
+    pub by_driver: bool,
+}
+
+impl<'a> Pair<'a> {
+    /// The pair as it can be seen.
+    pub fn of(a: &'a Mapping, b: &'a Mapping) -> Pair<'a> {
+        let mappings = [a, b];
+        let mut pair = Pair {
+            mappings,
+            a: view(a),
+            b: view(b),
+            hidden: Hidden::empty(),
+            by_driver: false,
+        };
+        pair.set_names(&a.entry, &b.entry);
+        pair.set_files();
+        let own_policies = pair.set_policies();
+        let both_seen = a.kernel.is_some() && b.kernel.is_some();
+        let flags = a.flags.zip(b.flags);
+        let private = mappings.iter().any(|m| !m.entry.perms.shared);
+        let anonymous = mappings.iter().any(|m| !m.has_file());
+        // Flags tell whether there is a context at all.
+        let no_uffd = flags.is_some_and(|(a, b)| !(a | b).intersects(VmFlags::UFFD_ANY));
+        let special = flags.is_none() && mappings.iter().any(|m| made_by_kernel(&m.entry));
+        if special {
+            // Known by name, and whatever the other one is does not matter.
+            let mut known = VmFlags::DONTEXPAND;
+            let huge = mappings.iter().any(|m| of_hugetlbfs(&m.entry));
+            known.set(VmFlags::HUGETLB, huge);
+            pair.a.body.flags |= known;
+            pair.b.body.flags |= known;
+        }
+        pair.by_driver = flags.is_none() && mappings.iter().any(|m| of_driver(&m.entry));
+        for (part, hidden) in [
+            (Hidden::FLAGS, flags.is_none() && !special),
+            (Hidden::POLICY, !both_seen || own_policies),
+            (Hidden::USERFAULTFD, !both_seen && !no_uffd),
+            (Hidden::ANON_VMA, !both_seen && private),
+            (Hidden::PAGE_OFFSET, !both_seen && anonymous),
+        ] {
+            pair.hidden.set(part, hidden);
+        }
+        pair
+    }
+
+    /// Which of the two is a guard beside the other.
+    pub fn guard(&self) -> Option<Side> {
+        let is_guard = |one: &VmaView, other: &VmaView| {
+            let len = one.range.len_bytes();
+            is_plain(one)
+                && is_plain(other)
+                && !one.body.flags.is_accessible()
+                && other.body.flags.is_accessible()
+                && len <= GUARD_BYTES
+                && len <= other.range.len_bytes()
+        };
+        if is_guard(&self.a, &self.b) {
+            Some(Side::Lower)
+        } else {
+            is_guard(&self.b, &self.a).then_some(Side::Upper)
+        }
+    }
+
+    /// True where both are anonymous and private, and hold nothing that only the kernel may shape.
+    pub fn is_plain(&self) -> bool {
+        is_plain(&self.a) && is_plain(&self.b)
+    }
+
+    fn set_names(&mut self, a: &MapsEntry, b: &MapsEntry) {
+        let named = |entry: &MapsEntry| matches!(entry.name, MapName::Named(_));
+        self.a.body.name = u32::from(named(a));
+        self.b.body.name = match (named(b), a.name == b.name) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => 2,
+        };
+    }
+
+    /// True where both have a policy of their own and what was read of them is the same.
+    fn set_policies(&mut self) -> bool {
+        let [a, b] = self.mappings.map(|mapping| mapping.kernel);
+        let Some((a, b)) = a.zip(b) else {
+            return false;
+        };
+        let [own_a, own_b] = [a.policy, b.policy].map(|policy| policy.unwrap_or(0));
+        self.a.body.policy = u32::from(own_a != 0);
+        self.b.body.policy = match (own_a, own_b) {
+            (_, 0) => 0,
+            (own_a, own_b) if own_a == own_b => 1,
+            _ if a.policy_terms == b.policy_terms => 1,
+            _ => 2,
+        };
+        own_a != own_b && self.a.body.policy == 1 && self.b.body.policy == 1
+    }
+
+    fn set_files(&mut self) {
+        let [a, b] = self.mappings;
+        let (Some(file_a), Some(file_b)) = (&mut self.a.body.file, &mut self.b.body.file) else {
+            return;
+        };
+        match a.kernel.zip(b.kernel) {
+            Some((vma_a, vma_b)) => {
+                file_a.id = FileId(vma_a.file);
+                file_b.id = FileId(vma_b.file);
+            }
+            None => {
+                let (a, b) = (&a.entry, &b.entry);
+                let same_inode = (a.dev, a.ino) == (b.dev, b.ino);
+                // Another path to the same inode is another open file.
+                let maybe_same = same_inode && (a.name == b.name || self.a.body.name > 0);
+                file_a.id = FileId(1);
+                file_b.id = FileId(if maybe_same { 1 } else { 2 });
+                self.hidden.set(Hidden::FILE, maybe_same);
+            }
+        }
+    }
+}
+
+/// The mapping alone; names, policies and the identity of files are set by pairs.
+fn view(mapping: &Mapping) -> VmaView {
+    let entry = &mapping.entry;
+    let flags = mapping.flags();
+    let visible_pgoff = if mapping.has_file() {
+        Pgoff(entry.offset >> vmarea::values::PAGE_SHIFT)
+    } else {
+        Pgoff::of_addr(entry.start)
+    };
+    let kernel = mapping.kernel;
+    let uffd = kernel.and_then(|vma| vma.uffd).unwrap_or(0);
+    VmaView {
+        // Never 0, and another for each mapping.
+        id: VmaId::from_bits(entry.start | 1).expect("not 0"),
+        range: mapping.range(),
+        pgoff: kernel.map_or(visible_pgoff, |vma| Pgoff(vma.pgoff)),
+        anon_vma: kernel.and_then(|vma| AnonVmaId::from_bits(vma.anon_vma)),
+        chain_singular: kernel.is_none_or(|vma| vma.chain_singular),
+        body: VmaBody {
+            flags,
+            file: mapping.has_file().then(|| MappedFile {
+                id: FileId(1),
+                inode: entry.ino,
+                kind: kind(entry, flags),
+            }),
+            policy: 0,
+            name: 0,
+            uffd: (uffd ^ uffd >> 32) as u32,
+        },
+    }
+}
+
+/// Anonymous, private, and nothing that only the kernel may shape.
+fn is_plain(view: &VmaView) -> bool {
+    const UNTOUCHABLE: VmFlags = VmFlags::SPECIAL
+        .union(VmFlags::UFFD_ANY)
+        .union(VmFlags::GROWSDOWN)
+        .union(VmFlags::SHADOW_STACK)
+        .union(VmFlags::LOCKED_MASK)
+        .union(VmFlags::SEALED)
+        .union(VmFlags::DROPPABLE)
+        .union(VmFlags::MAYSHARE)
+        .union(VmFlags::HUGETLB)
+        .union(maps::UNKNOWN);
+    let no_file = match view.body.file {
+        None => true,
+        Some(file) => file.kind == FileKind::DevZero,
+    };
+    no_file && view.body.uffd == 0 && !view.body.flags.intersects(UNTOUCHABLE)
+}
+
+/// `[vdso]`, `[vvar]` and their kin, and huge pages of hugetlbfs: they merge with nothing.
+fn made_by_kernel(entry: &MapsEntry) -> bool {
+    matches!(entry.name, MapName::Special(_)) || of_hugetlbfs(entry)
+}
+
+fn of_hugetlbfs(entry: &MapsEntry) -> bool {
+    kind(entry, VmFlags::empty()) == FileKind::Hugetlb
+}
+
+/// A device, or a file that some part of the kernel made for itself.
+fn of_driver(entry: &MapsEntry) -> bool {
+    const MADE: [&str; 4] = ["anon_inode:", "socket:", "/proc/", "/sys/"];
+    const MEMORY: [&str; 3] = ["/dev/zero", "/dev/shm/", "/dev/hugepages/"];
+    let MapName::Path(path) = &entry.name else {
+        return false;
+    };
+    let path = path.to_string_lossy();
+    let is_of = |names: &[&str]| names.iter().any(|name| path.starts_with(name));
+    is_of(&MADE) || (path.starts_with("/dev/") && !is_of(&MEMORY))
+}
+
+fn kind(entry: &MapsEntry, flags: VmFlags) -> FileKind {
+    let name = entry.name.text();
+    let huge = ["/anon_hugepage", "/dev/hugepages/"];
+    if flags.contains(VmFlags::HUGETLB) || huge.iter().any(|path| name.starts_with(path)) {
+        FileKind::Hugetlb
+    } else if name.starts_with("/SYSV") {
+        FileKind::SysvShm
+    } else if name.starts_with("/dev/zero") {
+        if entry.perms.shared {
+            FileKind::SharedAnon
+        } else {
+            FileKind::DevZero
+        }
+    } else if name.starts_with("/memfd:") || name.starts_with("/dev/shm/") {
+        FileKind::Shmem
+    } else {
+        FileKind::Regular
+    }
+}

@@ -1,0 +1,234 @@
+//! A process as it was seen: its mappings, its limit, and the rules of its kernel.
+//!
+//! One model for four sources: a running process with the kernel's own view or without it, a
+//! pasted list of mappings, and a moment of a replay (which `explain` and `report` fill in).
+//! Deliberately absent: any judgement ([`crate::boundary`], [`crate::remedy`]).
+
+use crate::mapping::Mapping;
+use crate::mappings::{Mappings, Smaps, Source};
+use crate::view::KernelView;
+use crate::{maps, processes};
+use std::fmt;
+use std::io;
+use vmarea::values::{Policy, VmRange};
+
+/// A process and what was seen of it.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// The process, where there is one.
+    pub pid: Option<i32>,
+    /// What people call it.
+    pub name: String,
+    /// How it was seen.
+    pub source: Source,
+    /// The rules of the kernel that it runs on.
+    pub policy: Policy,
+    /// How many mappings it may have.
+    pub limit: u64,
+    /// Its mappings by address, `[vsyscall]` left out: it is none that counts.
+    pub mappings: Vec<Mapping>,
+    /// How many there are, also where only a part is looked at.
+    pub total: u64,
+    /// Lines of the list that were left out for that.
+    pub not_counted: u64,
+    /// Mappings that changed while they were read.
+    pub changed: u64,
+    /// Private bytes of the whole process, where they are known.
+    pub anonymous_bytes: Option<u64>,
+    /// Why the kernel was not asked, where it was to be.
+    pub without_view: Option<String>,
+}
+
+/// Whether the kernel is asked for its own view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AskKernel {
+    /// Where it is permitted.
+    #[default]
+    Try,
+    /// Not at all.
+    Never,
+}
+
+/// Whether `smaps` is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AskResident {
+    /// No: it takes seconds for a big process, and holds its lock.
+    #[default]
+    Never,
+    /// Yes.
+    Read,
+}
+
+/// Why nothing can be said.
+#[derive(Debug)]
+pub enum ProcessError {
+    /// There is no such process.
+    NoProcess(i32),
+    /// It may not be looked into.
+    Forbidden(i32),
+    /// It ended while it was looked at.
+    Ended(i32),
+    /// It has no mappings.
+    KernelThread(i32),
+    /// The list cannot be read.
+    Unreadable(i32, io::Error),
+    /// The text is no list of mappings.
+    Text(String),
+    /// The text holds none.
+    Empty,
+}
+
+impl fmt::Display for ProcessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ProcessError::NoProcess(pid) => write!(
+                f,
+                "there is no process {pid} (inside of a container it has another number: see \
+                 NSpid in /proc/*/status)"
+            ),
+            ProcessError::Forbidden(pid) => write!(
+                f,
+                "no permission to look into process {pid}: run as its user, or with CAP_SYS_PTRACE"
+            ),
+            ProcessError::Ended(pid) => write!(f, "process {pid} has ended"),
+            ProcessError::KernelThread(pid) => {
+                write!(f, "process {pid} is a kernel thread: it has no mappings")
+            }
+            ProcessError::Unreadable(pid, cause) => {
+                write!(f, "reading the mappings of process {pid}: {cause}")
+            }
+            ProcessError::Text(what) => write!(
+                f,
+                "{what}; a copy of /proc/PID/maps or /proc/PID/smaps is needed"
+            ),
+            ProcessError::Empty => write!(f, "there is no mapping in it"),
+        }
+    }
+}
+
+impl std::error::Error for ProcessError {}
+
+impl Process {
+    /// Looks at process `pid`.
+    ///
+    /// # Errors
+    /// All but [`ProcessError::Text`] and [`ProcessError::Empty`].
+    pub fn live(
+        pid: i32,
+        kernel: AskKernel,
+        resident: AskResident,
+    ) -> Result<Process, ProcessError> {
+        let facts = processes::facts(pid).map_err(|_| ProcessError::NoProcess(pid))?;
+        if facts.has_ended() {
+            return Err(ProcessError::Ended(pid));
+        }
+        let view = match kernel {
+            AskKernel::Never => Err(None),
+            // The kernel would be asked about another process.
+            AskKernel::Try if !processes::numbers_are_ours() => {
+                Err(Some("/proc is that of another pid namespace".to_owned()))
+            }
+            AskKernel::Try => KernelView::open().map_err(|error| Some(error.to_string())),
+        };
+        let smaps = match resident {
+            AskResident::Never => Smaps::Never,
+            AskResident::Read => Smaps::Always,
+        };
+        let mut mappings =
+            Mappings::read(pid, view.as_ref().ok(), smaps).map_err(|error| of_io(pid, error))?;
+        if mappings.list.is_empty() {
+            return Err(without_mappings(pid));
+        }
+        if let Err(why) = view {
+            mappings.without_view = why;
+        }
+        Ok(Process {
+            pid: Some(pid),
+            policy: processes::kernel_policy(),
+            limit: processes::max_map_count(),
+            anonymous_bytes: facts.anonymous_bytes,
+            ..Process::of(facts.name, mappings)
+        })
+    }
+
+    /// Reads a copy of `maps` or `smaps`.
+    ///
+    /// # Errors
+    /// [`ProcessError::Text`] and [`ProcessError::Empty`].
+    pub fn from_text(name: String, text: &[u8]) -> Result<Process, ProcessError> {
+        let entries = maps::parse_smaps(&without_carriage_returns(text))
+            .map_err(|error| ProcessError::Text(error.to_string()))?;
+        let smaps = entries.iter().any(|entry| !entry.flags.is_empty());
+        let resident = smaps || entries.iter().any(|entry| entry.rss_kib > 0);
+        let mut list: Vec<_> = entries.into_iter().map(Mapping::from).collect();
+        if !resident {
+            list.iter_mut().for_each(|mapping| mapping.resident = None);
+        }
+        let out_of_order = |pair: &[Mapping]| pair[0].entry.end > pair[1].entry.start;
+        if let Some(at) = list.windows(2).position(out_of_order) {
+            return Err(ProcessError::Text(format!(
+                "mapping {} does not lie above the one before it: is this two lists in one?",
+                at + 2
+            )));
+        }
+        let source = if smaps { Source::Smaps } else { Source::Maps };
+        let process = Process::of(name, Mappings::new(list, source));
+        if process.mappings.is_empty() {
+            return Err(ProcessError::Empty);
+        }
+        Ok(process)
+    }
+
+    /// A process of which these mappings are known and nothing else.
+    fn of(name: String, mappings: Mappings) -> Process {
+        Process {
+            pid: None,
+            name,
+            source: mappings.source,
+            policy: Policy::LINUX,
+            limit: processes::DEFAULT_MAX_MAP_COUNT,
+            total: mappings.list.len() as u64,
+            mappings: mappings.list,
+            not_counted: mappings.not_counted,
+            changed: mappings.changed,
+            anonymous_bytes: None,
+            without_view: mappings.without_view,
+        }
+    }
+
+    /// Leaves only mappings that have a byte in `range`.
+    pub fn narrow(&mut self, range: VmRange) {
+        self.mappings
+            .retain(|mapping| mapping.range().overlaps(range));
+    }
+}
+
+fn of_io(pid: i32, error: io::Error) -> ProcessError {
+    const ESRCH: i32 = 3;
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => ProcessError::Forbidden(pid),
+        // It was there a moment ago.
+        io::ErrorKind::NotFound => ProcessError::Ended(pid),
+        _ if error.raw_os_error() == Some(ESRCH) => ProcessError::Ended(pid),
+        _ => ProcessError::Unreadable(pid, error),
+    }
+}
+
+/// A kernel thread never had mappings; any other process without them is about to end.
+fn without_mappings(pid: i32) -> ProcessError {
+    match processes::stat(pid) {
+        Ok(stat) if stat.of_kernel => ProcessError::KernelThread(pid),
+        _ => ProcessError::Ended(pid),
+    }
+}
+
+/// A copy may have come through another system's editor.
+fn without_carriage_returns(text: &[u8]) -> Vec<u8> {
+    let text = text.trim_ascii();
+    let mut plain = Vec::with_capacity(text.len() + 1);
+    for line in text.split(|&byte| byte == b'\n') {
+        plain.extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
+        plain.push(b'\n');
+    }
+    if text.is_empty() { Vec::new() } else { plain }
+}

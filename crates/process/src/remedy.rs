@@ -1,0 +1,250 @@
+//! What takes a boundary away: the one decision that `explain`, `top` and `repair` share.
+//!
+//! Given two neighbours and the reason that keeps them apart, [`of`] says by which means they can
+//! become one mapping. It asks the core's decision about the pair as the remedy would leave it.
+//! [`unmovable`] says why the pages of one mapping have to stay where they are. Both use only what
+//! is known of a process without stopping it; `repair` still refuses what shows when it tries
+//! (pinned or shared pages, guard markers). What it costs: the estimates of `explain`.
+
+use crate::mapping::Mapping;
+use crate::maps::MapName;
+use crate::pair::{Pair, Side};
+use crate::reason::{Certainty, Reason};
+use vmarea::values::{Policy, VmFlags};
+use vmarea::vma::VmaView;
+use vmarea::vma::explain::{Explanation, Hidden, explain};
+use vmarea::vma::merge::Refusal;
+
+/// Pages that a guard may have at most to be made a marker; what is larger is a reservation.
+pub const MOST_GUARD_PAGES: u64 = 64;
+
+/// Flags that a fresh mapping can be given by `mmap` and `madvise`.
+const CAN_BE_GIVEN: VmFlags = VmFlags::READ
+    .union(VmFlags::WRITE)
+    .union(VmFlags::EXEC)
+    .union(VmFlags::MAYRWX)
+    .union(VmFlags::ACCOUNT)
+    .union(VmFlags::NORESERVE)
+    .union(VmFlags::HUGEPAGE)
+    .union(VmFlags::NOHUGEPAGE)
+    .union(VmFlags::DONTCOPY)
+    .union(VmFlags::DONTDUMP)
+    .union(VmFlags::WIPEONFORK)
+    .union(VmFlags::SEQ_READ)
+    .union(VmFlags::RAND_READ)
+    .union(VmFlags::SOFTDIRTY);
+
+/// Flags that a remedy takes back. The others that `madvise` sets change what a fork or a reader
+/// sees, or cost nothing to know that is seen from here.
+const REVERSIBLE: VmFlags = VmFlags::DONTCOPY.union(VmFlags::DONTDUMP);
+
+/// What a fresh mapping in place of an empty one would lose.
+const NOT_EMPTIED: VmFlags = VmFlags::DONTCOPY.union(VmFlags::WIPEONFORK);
+
+/// What takes a boundary away.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Remedy {
+    /// Pages moved out and back, which gives them one anon_vma and page offset.
+    Merge,
+    /// As [`Remedy::Merge`], but pages may be shared after a fork and then have to be copied.
+    Copy,
+    /// Guards as entries of the page table instead of mappings (`MADV_GUARD_INSTALL`).
+    Guards,
+    /// Flags taken back (`MADV_DOFORK` and kin).
+    Flags,
+    /// Empty ranges without access mapped anew as one.
+    Empties,
+}
+
+impl Remedy {
+    /// All of them.
+    pub const ALL: [Remedy; 5] = [
+        Remedy::Merge,
+        Remedy::Copy,
+        Remedy::Guards,
+        Remedy::Flags,
+        Remedy::Empties,
+    ];
+
+    /// Short name, as in reports and in `merge --fix`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Remedy::Merge => "merge",
+            Remedy::Copy => "copy",
+            Remedy::Guards => "guards",
+            Remedy::Flags => "flags",
+            Remedy::Empties => "empties",
+        }
+    }
+
+    /// True where pages go to a fresh mapping, moved or copied.
+    pub fn takes_pages(self) -> bool {
+        matches!(self, Remedy::Merge | Remedy::Copy)
+    }
+}
+
+/// Why the pages of a mapping cannot go to a fresh one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unmovable {
+    /// It is not plain anonymous memory.
+    NotAnonymous,
+    /// It has a name of its own (`PR_SET_VMA_ANON_NAME`).
+    Named,
+    /// A userfaultfd of the program watches it.
+    Userfaultfd,
+    /// It is locked.
+    Locked,
+    /// It may not be written, and the kernel moves pages of writable mappings only.
+    NotWritable,
+    /// It has a memory policy.
+    Policy,
+    /// It has flags that a fresh mapping cannot be given.
+    Special,
+}
+
+/// Why the pages of a mapping cannot go to a fresh one; `None` where they can, as far as is known.
+pub fn unmovable(mapping: &Mapping) -> Option<Unmovable> {
+    let entry = &mapping.entry;
+    let no_inode = entry.ino == 0 && entry.dev == 0;
+    let kernel = mapping.kernel.unwrap_or_default();
+    let flags = mapping.flags();
+    let is_set = |pointer: Option<u64>| pointer.is_some_and(|pointer| pointer != 0);
+    match entry.name {
+        _ if !no_inode || kernel.file != 0 || kernel.ops != 0 => Some(Unmovable::NotAnonymous),
+        MapName::Named(_) => Some(Unmovable::Named),
+        MapName::Path(_) | MapName::Special(_) | MapName::Stack => Some(Unmovable::NotAnonymous),
+        MapName::None | MapName::Heap => {
+            if flags.intersects(VmFlags::UFFD_ANY) || is_set(kernel.uffd) {
+                Some(Unmovable::Userfaultfd)
+            } else if flags.intersects(VmFlags::LOCKED_MASK) {
+                Some(Unmovable::Locked)
+            } else if !flags.contains(VmFlags::WRITE) {
+                Some(Unmovable::NotWritable)
+            } else if is_set(kernel.policy) {
+                Some(Unmovable::Policy)
+            } else {
+                (!(flags - CAN_BE_GIVEN).is_empty()).then_some(Unmovable::Special)
+            }
+        }
+    }
+}
+
+/// What takes the boundary of a pair away that is there for `reason`.
+pub fn of(
+    policy: &Policy,
+    pair: &Pair<'_>,
+    reason: Reason,
+    certainty: Certainty,
+) -> Option<Remedy> {
+    let mappings = pair.mappings;
+    let unnamed = mappings.iter().all(|m| m.entry.name == MapName::None);
+    let heap_too = |m: &&Mapping| matches!(m.entry.name, MapName::None | MapName::Heap);
+    if !pair.is_plain() || !mappings.iter().all(heap_too) {
+        return None;
+    }
+    let flags = [pair.a.body.flags, pair.b.body.flags];
+    let accessible = flags[0].is_accessible();
+    match reason {
+        Reason::Guard => (unnamed && joins_as_marker(policy, pair)).then_some(Remedy::Guards),
+        // Both refuse in the same way; a difference of flags that remedies leave is none of theirs.
+        Reason::Rule(Refusal::Flags) if certainty == Certainty::Certain => {
+            let differ = (flags[0] ^ flags[1]) - VmFlags::STICKY;
+            if !accessible {
+                let kept = flags[0] | flags[1];
+                let joins = || joins_with_flags_of_lower(policy, pair);
+                (unnamed && !kept.intersects(NOT_EMPTIED) && joins()).then_some(Remedy::Empties)
+            } else {
+                let joins = || joins_without(policy, pair, REVERSIBLE);
+                (unnamed && (differ - REVERSIBLE).is_empty() && joins()).then_some(Remedy::Flags)
+            }
+        }
+        Reason::Rule(Refusal::AnonVma | Refusal::PageOffset | Refusal::Flags) | Reason::Nothing => {
+            if !accessible {
+                unnamed.then_some(Remedy::Empties)
+            } else if !is_movable(pair) {
+                None
+            } else if mappings.iter().any(|m| m.is_forked()) {
+                Some(Remedy::Copy)
+            } else {
+                Some(Remedy::Merge)
+            }
+        }
+        Reason::Gap | Reason::Rule(_) => None,
+    }
+}
+
+fn is_movable(pair: &Pair<'_>) -> bool {
+    pair.mappings.iter().all(|m| unmovable(m).is_none())
+}
+
+/// True where the guard between the others is small enough, and they let the same be done.
+pub fn is_replaced(below: &Mapping, guard: &Mapping, above: &Mapping) -> bool {
+    let perms = below.entry.perms;
+    perms == above.entry.perms && perms.write && guard.range().pages() <= MOST_GUARD_PAGES
+}
+
+/// True where one mapping, in which the guard between them is a marker, can take both.
+pub fn joins_both(below: &Mapping, above: &Mapping) -> bool {
+    let anon_vma = |mapping: &Mapping| mapping.kernel.map_or(0, |vma| vma.anon_vma);
+    let both = [anon_vma(below), anon_vma(above)];
+    both[0] == both[1] || both.contains(&0)
+}
+
+/// True where the pair, without `flags`, would join, at the latest when its pages are moved.
+fn joins_without(policy: &Policy, pair: &Pair<'_>, flags: VmFlags) -> bool {
+    let (mut a, mut b) = (pair.a, pair.b);
+    a.body.flags -= flags;
+    b.body.flags -= flags;
+    joins(policy, pair, &a, &b)
+}
+
+/// True where the pair, both with the flags of a fresh mapping in place of the lower one, would join.
+fn joins_with_flags_of_lower(policy: &Policy, pair: &Pair<'_>) -> bool {
+    let mut b = pair.b;
+    b.body.flags = pair.a.body.flags;
+    joins(policy, pair, &pair.a, &b)
+}
+
+fn joins(policy: &Policy, pair: &Pair<'_>, a: &VmaView, b: &VmaView) -> bool {
+    let moves = |refusal: &Refusal| {
+        let by_moving = matches!(refusal, Refusal::AnonVma | Refusal::PageOffset);
+        by_moving && (!a.body.flags.is_accessible() || is_movable(pair))
+    };
+    match explain(policy, a, b, pair.hidden - Hidden::FLAGS) {
+        Explanation::Together => true,
+        Explanation::Apart(refusal) => moves(&refusal),
+        Explanation::OneOf(candidates) => candidates.iter().any(moves),
+    }
+}
+
+/// Would the guard, as a marker in the page table, be one mapping with its neighbour?
+///
+/// A marker gives its mapping an anon_vma: the neighbour's where all but their permissions is
+/// equal, else one of its own. And what has markers inside cannot be moved.
+fn joins_as_marker(policy: &Policy, pair: &Pair<'_>) -> bool {
+    let guard = match pair.guard() {
+        Some(Side::Lower) => &pair.a,
+        _ => &pair.b,
+    };
+    let differ = (pair.a.body.flags ^ pair.b.body.flags) - VmFlags::ACCESS - VmFlags::STICKY;
+    // Whether a guard was ever writable, and so is charged, nothing else tells.
+    let takes_neighbours = guard.anon_vma.is_some() || differ.is_empty();
+    if pair.hidden.contains(Hidden::FLAGS) || !takes_neighbours {
+        return false;
+    }
+    let (a, b) = opened(pair);
+    !matches!(explain(policy, &a, &b, pair.hidden), Explanation::Apart(_))
+}
+
+/// The guard with the permissions of its neighbour, and charged as that is.
+fn opened(pair: &Pair<'_>) -> (VmaView, VmaView) {
+    const TAKEN: VmFlags = VmFlags::ACCESS.union(VmFlags::ACCOUNT);
+    let (mut a, mut b) = (pair.a, pair.b);
+    let (guard, neighbour) = match pair.guard() {
+        Some(Side::Lower) => (&mut a, &pair.b),
+        _ => (&mut b, &pair.a),
+    };
+    let flags = &mut guard.body.flags;
+    *flags = (*flags - TAKEN) | (neighbour.body.flags & TAKEN);
+    (a, b)
+}

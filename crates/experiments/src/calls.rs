@@ -10,13 +10,14 @@ use super::kernel::{KernelError, all, reserve};
 use super::ratio::median;
 use serde::Serialize;
 use std::time::Instant;
+use vmarea::call::Syscall;
 use vmarea::call::mmap::MmapRequest;
-use vmarea::call::mremap::MremapRequest;
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::MremapFlags;
+use vmarea::values::call_flags::{MapFlags, Prot};
 use vmarea::values::{Errno, MmId, Policy};
 use vmarea::{Space, System};
 use vmarea_oracle::{Oracle, Series};
+use vmarea_replay::registers;
 
 const PAGE: u64 = 4096;
 /// From one mapping to the next.
@@ -100,34 +101,18 @@ impl Core {
     }
 
     fn call(&self, number: i64, args: [u64; 6]) -> Result<(), Errno> {
-        let (space, mm) = (&self.space, self.mm);
-        let [addr, len, third, fourth, new_addr, _] = args;
-        match number {
-            MMAP => {
-                let request = MmapRequest {
-                    addr,
-                    len,
-                    prot: third as u32,
-                    flags: fourth as u32,
-                    ..MmapRequest::default()
-                };
-                space.mmap(mm, &request).map(|_| ())
-            }
-            MUNMAP => space.munmap(mm, addr, len),
-            MPROTECT => space.mprotect(mm, addr, len, third as u32, -1),
-            MREMAP => {
-                let request = MremapRequest {
-                    addr,
-                    old_len: len,
-                    new_len: third,
-                    flags: MremapFlags::from_bits_retain(fourth as u32),
-                    new_addr,
-                    ..MremapRequest::default()
-                };
-                space.mremap(mm, &request).map(|_| ())
-            }
-            _ => Err(Errno::ENOSYS),
-        }
+        let [addr, len, prot, flags, ..] = args;
+        let call = match number {
+            MMAP => Syscall::Mmap(MmapRequest {
+                addr,
+                len,
+                prot: Prot::from_bits_retain(prot as u32),
+                flags: MapFlags::from_bits_retain(flags as u32),
+                ..MmapRequest::default()
+            }),
+            _ => registers::syscall(number as u32, args).ok_or(Errno::ENOSYS)?,
+        };
+        self.space.syscall(self.mm, &call).map(|_| ())
     }
 }
 

@@ -8,6 +8,7 @@ use thiserror::Error;
 use vmarea::call::mmap::MmapRequest;
 use vmarea::fault::Touch;
 use vmarea::mm::{Layout, Limits};
+use vmarea::values::call_flags::{MapFlags, Prot};
 use vmarea::values::{Errno, File, FileId, FileKind, NoBytes, Policy};
 use vmarea::vma::layout::{self, Object, VmaBytes};
 use vmarea::vma::lock::{
@@ -170,13 +171,18 @@ fn each<K: VmaLockKind>(kind: Kind, vmas: u64) -> Result<Each, Errno> {
         append_only: false,
         write_sealed: false,
     };
+    let fixed = MapFlags::PRIVATE | MapFlags::FIXED;
     for n in 0..vmas {
-        let file = (kind == Kind::File).then_some(&file);
+        let file = (kind == Kind::File).then_some(file);
         let request = MmapRequest {
             addr: BASE + n * 2 * PAGE,
             len: PAGE,
-            prot: 3,
-            flags: if file.is_some() { 0x12 } else { 0x32 },
+            prot: Prot::READ | Prot::WRITE,
+            flags: if file.is_some() {
+                fixed
+            } else {
+                fixed | MapFlags::ANONYMOUS
+            },
             file,
             ..MmapRequest::default()
         };

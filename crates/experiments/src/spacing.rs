@@ -18,7 +18,7 @@ use vmarea::call::mmap::MmapRequest;
 use vmarea::call::mremap::MremapRequest;
 use vmarea::fault::Touch;
 use vmarea::mm::{Layout, Limits, Stats};
-use vmarea::values::call_flags::MremapFlags;
+use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::values::{Errno, MmId, Policy};
 use vmarea::vma::merge::{CallKind, MergeOutcome};
 use vmarea::{Space, System};
@@ -27,9 +27,11 @@ pub(super) const PAGE: u64 = 4096;
 /// Where the core's mappings begin.
 const BASE: u64 = 0x1000_0000_0000;
 /// READ and WRITE.
-const READ_WRITE: u32 = 3;
+const READ_WRITE: Prot = Prot::READ.union(Prot::WRITE);
 /// Private, anonymous, fixed.
-const PRIVATE_FIXED: u32 = 0x32;
+const PRIVATE_FIXED: MapFlags = MapFlags::PRIVATE
+    .union(MapFlags::ANONYMOUS)
+    .union(MapFlags::FIXED);
 /// Pages of one measurement of the curve at the most, so that larger mappings are fewer.
 const CURVE_PAGES: u64 = 65_536;
 /// Pages a mapping in the curve.

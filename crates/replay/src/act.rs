@@ -6,10 +6,11 @@
 use super::action::Action;
 use super::world::World;
 use vmarea::Space;
+use vmarea::call::Syscall;
 use vmarea::call::mmap::{MmapRequest, Placement};
 use vmarea::call::mremap::MremapRequest;
 use vmarea::call::shm::ShmatRequest;
-use vmarea::values::call_flags::{MapFlags, MremapFlags, map_type};
+use vmarea::values::call_flags::{MapFlags, MremapFlags};
 use vmarea::values::{Errno, File, FileKind, MmId};
 use vmarea_trace::event::Call;
 
@@ -22,15 +23,11 @@ pub struct Done {
     pub learnt_base: bool,
 }
 
-fn raw<T: Into<u64>>(result: Result<T, Errno>) -> Option<i64> {
+fn raw(result: Result<u64, Errno>) -> Option<i64> {
     Some(match result {
-        Ok(value) => value.into() as i64,
+        Ok(value) => value as i64,
         Err(errno) => -i64::from(errno.number()),
     })
-}
-
-fn unit(result: Result<(), Errno>) -> Option<i64> {
-    raw(result.map(|()| 0u64))
 }
 
 impl World {
@@ -43,143 +40,17 @@ impl World {
         let space = &self.space;
         let mut learnt_base = false;
         let result = match *action {
-            Action::Mmap {
-                addr,
-                len,
-                prot,
-                flags,
-                ref file,
-                offset,
-                refused,
-            } => {
-                let placement = place(call.ret);
-                let request = MmapRequest {
-                    addr,
-                    len,
-                    prot,
-                    flags,
-                    file: file.as_ref(),
-                    offset,
-                    placement,
-                    refused,
-                };
-                let (result, learnt) = mmap(space, mm, &request, call.ret, base_known);
+            Action::Call(Syscall::Mmap(ref request)) => {
+                let (result, learnt) = mmap(space, mm, request, call.ret, base_known);
                 learnt_base = learnt;
                 result
             }
-            Action::Mremap {
-                addr,
-                old_len,
-                new_len,
-                flags,
-                new_addr,
-            } => {
-                let placement = place(call.ret);
-                mremap(
-                    space,
-                    mm,
-                    &MremapRequest {
-                        addr,
-                        old_len,
-                        new_len,
-                        flags,
-                        new_addr,
-                        placement,
-                    },
-                )
-            }
-            Action::Munmap { addr, len } => unit(space.munmap(mm, addr, len)),
-            Action::Mprotect {
-                addr,
-                len,
-                prot,
-                pkey,
-            } => unit(space.mprotect(mm, addr, len, prot, pkey)),
-            Action::PkeyAlloc { flags, denied } => {
-                raw(space.pkey_alloc(mm, flags, denied).map(u64::from))
-            }
-            Action::PkeyFree { pkey } => unit(space.pkey_free(mm, pkey)),
-            Action::Brk { addr } => raw(space.brk(mm, addr)),
-            Action::Madvise { addr, len, advice } => unit(space.madvise(mm, addr, len, advice)),
-            Action::Mlock { addr, len, pages } => unit(space.mlock(mm, addr, len, pages)),
-            Action::Munlock { addr, len } => unit(space.munlock(mm, addr, len)),
-            Action::Mlockall { flags } => unit(space.mlockall(mm, flags)),
-            Action::Munlockall => unit(space.munlockall(mm)),
-            Action::Mseal { addr, len, flags } => unit(space.mseal(mm, addr, len, flags)),
-            Action::Refuse(errno) => unit(Err(errno)),
-            Action::RemapFilePages {
-                addr,
-                len,
-                prot,
-                pgoff,
-                flags,
-            } => {
-                let done = space.remap_file_pages(mm, addr, len, prot, pgoff, flags);
-                match done.is_ok() && segment_ended(space, mm, (addr, len), call.ret) {
-                    true => Some(call.ret),
-                    false => unit(done),
-                }
-            }
-            Action::Mbind {
-                addr,
-                len,
-                mode,
-                nodes,
-                flags,
-            } => unit(space.mbind(mm, addr, len, (mode, nodes), flags)),
-            Action::ProcessMadvise {
-                ref ranges,
-                advice,
-                advised,
-            } => raw(space.process_madvise(mm, ranges, advice, advised)),
-            Action::Shmat {
-                ref segment,
-                len,
-                addr,
-                flags,
-            } => {
-                let request = ShmatRequest {
-                    segment,
-                    len,
-                    addr,
-                    flags,
-                };
-                shmat(space, mm, &request, place(call.ret))
-            }
-            Action::Shmdt { addr, ref sizes } => {
-                let size = |inode| Some(sizes.iter().find(|s| s.0 == inode)?.1);
-                unit(space.shmdt(mm, addr, size))
-            }
-            Action::Watch {
-                owner,
-                context,
-                start,
-                len,
-                mode,
-            } => {
+            Action::Call(ref request) => perform(space, mm, request, call.ret),
+            Action::CallOn(owner, ref request) => {
                 let owner = self.existing(owner).unwrap_or(mm);
-                unit(
-                    self.space
-                        .userfaultfd_register(owner, context, (start, len), mode),
-                )
+                raw(space.syscall(owner, request))
             }
-            Action::Unwatch {
-                owner,
-                context,
-                start,
-                len,
-            } => {
-                let owner = self.existing(owner).unwrap_or(mm);
-                unit(
-                    self.space
-                        .userfaultfd_unregister(owner, context, (start, len)),
-                )
-            }
-            Action::Prctl { args } => match space.prctl(mm, args) {
-                // The kernel did it: the rules are those of an older one, which does not know it.
-                Err(Errno::EINVAL) => None,
-                done => raw(done),
-            },
+            Action::Refuse(errno) => raw(Err(errno)),
             Action::ReadImpliesExec(on) => {
                 let _ = space.set_layout(mm, |layout| layout.read_implies_exec = on);
                 None
@@ -204,6 +75,27 @@ impl World {
     }
 }
 
+/// Any call but `mmap`.
+fn perform(space: &Space, mm: MmId, call: &Syscall, ret: i64) -> Option<i64> {
+    match *call {
+        Syscall::Mremap(ref request) => mremap(space, mm, request),
+        Syscall::Shmat(ref request) => shmat(space, mm, request),
+        Syscall::RemapFilePages { addr, len, .. } => {
+            let done = space.syscall(mm, call);
+            match done.is_ok() && segment_ended(space, mm, (addr, len), ret) {
+                true => Some(ret),
+                false => raw(done),
+            }
+        }
+        Syscall::Prctl { .. } => match space.syscall(mm, call) {
+            // The kernel did it: the rules are those of an older one, which does not know it.
+            Err(Errno::EINVAL) => None,
+            done => raw(done),
+        },
+        _ => raw(space.syscall(mm, call)),
+    }
+}
+
 /// Where the kernel put a mapping, by the result of its call.
 pub(super) fn place(ret: i64) -> Placement {
     if (-4095..0).contains(&ret) {
@@ -216,11 +108,11 @@ pub(super) fn place(ret: i64) -> Placement {
 fn mmap(
     space: &Space,
     mm: MmId,
-    request: &MmapRequest<'_>,
+    request: &MmapRequest,
     ret: i64,
     base_known: bool,
 ) -> (Option<i64>, bool) {
-    let flags = MapFlags::from_bits_retain(request.flags);
+    let flags = request.flags;
     let searched = !flags.intersects(MapFlags::FIXED | MapFlags::FIXED_NOREPLACE);
     let Placement::At(there) = request.placement else {
         return (raw(space.mmap(mm, request)), false);
@@ -259,7 +151,7 @@ fn mremap(space: &Space, mm: MmId, request: &MremapRequest) -> Option<i64> {
         _ => None,
     };
     match (space.mremap(mm, request), predicted) {
-        (Ok(addr), Some(ours)) if addr != request.addr => raw(Ok::<u64, Errno>(ours)),
+        (Ok(addr), Some(ours)) if addr != request.addr => raw(Ok(ours)),
         (done, _) => raw(done),
     }
 }
@@ -290,13 +182,13 @@ fn segment_ended(space: &Space, mm: MmId, (addr, len): (u64, u64), ret: i64) -> 
 }
 
 /// Attaches where the kernel did; the result is where our own search would have.
-fn shmat(space: &Space, mm: MmId, request: &ShmatRequest<'_>, placement: Placement) -> Option<i64> {
+fn shmat(space: &Space, mm: MmId, request: &ShmatRequest) -> Option<i64> {
     let predicted = match request.addr {
-        0 => predict_shmat(space, mm, request.segment, request.len).ok(),
+        0 => predict_shmat(space, mm, &request.segment, request.len).ok(),
         _ => None,
     };
-    match (space.shmat_at(mm, request, placement), predicted) {
-        (Ok(_), Some(ours)) => raw(Ok::<u64, Errno>(ours)),
+    match (space.shmat(mm, request), predicted) {
+        (Ok(_), Some(ours)) => raw(Ok(ours)),
         (done, _) => raw(done),
     }
 }
@@ -310,8 +202,8 @@ pub(super) fn predict_shmat(
 ) -> Result<u64, Errno> {
     let searched = MmapRequest {
         len,
-        flags: map_type::SHARED,
-        file: Some(segment),
+        flags: MapFlags::SHARED,
+        file: Some(*segment),
         ..MmapRequest::default()
     };
     space.predict_mmap(mm, &searched)

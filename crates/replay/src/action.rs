@@ -1,132 +1,41 @@
-//! What a world can do: recorded calls with arguments of their own types. What the numbers of a
-//! call mean is in [`super::meaning`].
+//! What a recorded call does: a [`Syscall`] of the core, or something that only the replayer knows.
+//! How it follows from the recorded numbers is in [`super::meaning`].
 
 use super::uncertain::Uncertain;
-use std::num::NonZeroU32;
-use vmarea::call::mlock::LockPages;
-use vmarea::call::process_madvise::Advised;
-use vmarea::call::shm::ShmFlags;
-use vmarea::call::userfaultfd::WatchMode;
-use vmarea::values::call_flags::{MclFlags, MremapFlags};
-use vmarea::values::{Errno, File};
+use vmarea::call::Syscall;
+use vmarea::call::mremap::MremapRequest;
+use vmarea::values::Errno;
 use vmarea_trace::event::{MmId, Tid};
 
 pub use super::files::Files;
 
-/// What to do. The arguments have the names of the manual pages.
-#[expect(missing_docs, reason = "the names are those of the manual pages")]
+/// What to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// `mmap`.
-    Mmap {
-        addr: u64,
-        len: u64,
-        prot: u32,
-        flags: u32,
-        file: Option<File>,
-        offset: u64,
-        refused: Option<Errno>,
-    },
+    /// A call, in the address space of the caller.
+    Call(Syscall),
+    /// A call in another address space: the one that a userfaultfd was made for.
+    CallOn(MmId, Syscall),
     /// Refused before any address space is looked at.
     Refuse(Errno),
-    /// `remap_file_pages`.
-    RemapFilePages {
-        addr: u64,
-        len: u64,
-        prot: u32,
-        pgoff: u64,
-        flags: u32,
-    },
-    /// `mbind`; a node is a bit.
-    Mbind {
-        addr: u64,
-        len: u64,
-        mode: u32,
-        nodes: u64,
-        flags: u32,
-    },
-    /// `process_madvise`.
-    ProcessMadvise {
-        ranges: Vec<(u64, u64)>,
-        advice: i32,
-        advised: Advised,
-    },
-    /// `UFFDIO_REGISTER`, in the address space that the context was made for.
-    Watch {
-        owner: MmId,
-        context: NonZeroU32,
-        start: u64,
-        len: u64,
-        mode: WatchMode,
-    },
-    /// `UFFDIO_UNREGISTER`.
-    Unwatch {
-        owner: MmId,
-        context: NonZeroU32,
-        start: u64,
-        len: u64,
-    },
-    /// `munmap`.
-    Munmap { addr: u64, len: u64 },
-    /// `mprotect`, `pkey_mprotect`.
-    Mprotect {
-        addr: u64,
-        len: u64,
-        prot: u32,
-        pkey: i32,
-    },
-    /// `pkey_alloc`.
-    PkeyAlloc { flags: u64, denied: u64 },
-    /// `pkey_free`.
-    PkeyFree { pkey: i32 },
-    /// `mremap`.
-    Mremap {
-        addr: u64,
-        old_len: u64,
-        new_len: u64,
-        flags: MremapFlags,
-        new_addr: u64,
-    },
-    /// `brk`.
-    Brk { addr: u64 },
-    /// `madvise`.
-    Madvise { addr: u64, len: u64, advice: i32 },
-    /// `mlock`, `mlock2`.
-    Mlock {
-        addr: u64,
-        len: u64,
-        pages: LockPages,
-    },
-    /// `munlock`.
-    Munlock { addr: u64, len: u64 },
-    /// `mlockall`.
-    Mlockall { flags: MclFlags },
-    /// `munlockall`.
-    Munlockall,
-    /// `mseal`.
-    Mseal { addr: u64, len: u64, flags: u64 },
-    /// `shmat` of a segment that exists.
-    Shmat {
-        segment: File,
-        len: u64,
-        addr: u64,
-        flags: ShmFlags,
-    },
-    /// `shmdt`; with the sizes of all segments in bytes, by inode.
-    Shmdt { addr: u64, sizes: Vec<(u64, u64)> },
     /// `setrlimit`, `prlimit64`: a soft and a hard limit of a process: the caller's own, or that
     /// of number `of`.
     Limit {
+        /// `RLIMIT_` number.
         resource: u32,
+        /// The soft limit.
         soft: u64,
+        /// The hard limit.
         hard: u64,
+        /// The process, where it is not the caller.
         of: Option<Tid>,
     },
     /// `setuid` and its kin, `capset`, `unshare`, `setns`: the capabilities of the calling thread
     /// from here on.
-    Capabilities { mask: u64 },
-    /// `prctl`, as far as it matters: the option and its arguments.
-    Prctl { args: [u64; 5] },
+    Capabilities {
+        /// A bit for each.
+        mask: u64,
+    },
     /// `READ_IMPLIES_EXEC` of `personality`.
     ReadImpliesExec(bool),
     /// `PR_SET_MM_MAP`: begin and end of the data, begin and end of the heap, begin of the stack.
@@ -135,7 +44,12 @@ pub enum Action {
     Nothing,
     /// Pages that a userfaultfd brings, takes or protects, or a registration whose context is not
     /// known.
-    Userfault { start: u64, len: u64 },
+    Userfault {
+        /// First byte.
+        start: u64,
+        /// Bytes.
+        len: u64,
+    },
     /// Not modelled.
     Opaque(Opaque),
 }
@@ -153,21 +67,25 @@ impl Action {
     /// Does its result hang on memory of which something is not known?
     pub(super) fn touches(&self, uncertain: &Uncertain) -> bool {
         let touches = |addr: u64, len: u64| uncertain.touches((addr, addr.saturating_add(len)));
-        match *self {
-            Action::Mremap { addr, old_len, .. } => touches(addr, old_len),
-            Action::Mprotect { addr, len, .. }
-            | Action::Madvise { addr, len, .. }
-            | Action::Mlock { addr, len, .. }
-            | Action::Munlock { addr, len }
-            | Action::Mseal { addr, len, .. }
-            | Action::Mbind { addr, len, .. }
-            | Action::RemapFilePages { addr, len, .. }
-            | Action::Munmap { addr, len } => touches(addr, len),
-            Action::ProcessMadvise { ref ranges, .. } => {
+        let call = match self {
+            Action::Call(call) => call,
+            // Whatever a context says of its own ranges: they are so already.
+            Action::CallOn(..) => return true,
+            _ => return false,
+        };
+        match *call {
+            Syscall::Mremap(MremapRequest { addr, old_len, .. }) => touches(addr, old_len),
+            Syscall::Mprotect { addr, len, .. }
+            | Syscall::Madvise { addr, len, .. }
+            | Syscall::Mlock { addr, len, .. }
+            | Syscall::Munlock { addr, len }
+            | Syscall::Mseal { addr, len, .. }
+            | Syscall::Mbind { addr, len, .. }
+            | Syscall::RemapFilePages { addr, len, .. }
+            | Syscall::Munmap { addr, len } => touches(addr, len),
+            Syscall::ProcessMadvise { ref ranges, .. } => {
                 ranges.iter().any(|(addr, len)| touches(*addr, *len))
             }
-            // Whatever a context says of its own ranges: they are so already.
-            Action::Watch { .. } | Action::Unwatch { .. } => true,
             _ => false,
         }
     }

@@ -1,6 +1,6 @@
 //! Replay of a trace under one or more policies, the first of them compared with the kernel.
 //!
-//! The replayer decodes each call once ([`action`], `meaning`) and applies it in every world
+//! The replayer decodes each call once ([`action`], `meaning`, [`registers`]) and applies it in every world
 //! ([`world`]), one per policy, each with its own core.
 //!
 //! # Picture
@@ -21,6 +21,7 @@ pub mod import;
 pub mod machine;
 mod meaning;
 mod overlapping;
+pub mod registers;
 pub mod report;
 mod rights;
 mod tasks;
@@ -37,6 +38,7 @@ use std::fmt;
 use std::str::FromStr;
 use tasks::Tasks;
 use uncertain::Uncertain;
+use vmarea::call::Syscall;
 use vmarea::values::Policy;
 use vmarea_trace::event::{Call, Event, FaultSource, Header, MmId, Order, Origin, Snapshot, Tid};
 use world::World;
@@ -445,7 +447,7 @@ impl Replayer {
         }
         // A move over a boundary is refused, and whether there is one may not be known.
         let seen_all = self.faults == FaultSource::Tracepoints && !self.lossy && known.kernel_view;
-        let boundary = matches!(action, Action::Mremap { .. }) && !seen_all;
+        let boundary = matches!(action, Action::Call(Syscall::Mremap(_))) && !seen_all;
         if known.unordered || boundary || uncertain {
             known.unordered = true;
             self.report.verify.undecided += 1;

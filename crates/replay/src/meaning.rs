@@ -1,12 +1,17 @@
 //! What a recorded call means: numbers and raw arguments as an [`Action`].
 
+use super::act::place;
 use super::action::{Action, Opaque};
 use super::files::{Files, HUGE_PAGE};
-use vmarea::call::mlock::LockPages;
+use super::registers;
+use vmarea::call::Syscall;
+use vmarea::call::madvise::Advice;
+use vmarea::call::mmap::MmapRequest;
+use vmarea::call::mremap::MremapRequest;
 use vmarea::call::process_madvise::Advised;
-use vmarea::call::shm::ShmFlags;
+use vmarea::call::shm::{ShmFlags, ShmatRequest};
 use vmarea::call::userfaultfd::WatchMode;
-use vmarea::values::call_flags::{MapFlags, MclFlags, MremapFlags, from_register};
+use vmarea::values::call_flags::{MapFlags, MbindFlags, Prot, from_register};
 use vmarea::values::{Errno, FileKind};
 use vmarea_trace::event::{Call, Tid};
 use vmarea_trace::sysno;
@@ -20,69 +25,10 @@ const UFFD_TYPE: u64 = 0xaa;
 impl Files {
     /// The meaning of a call.
     pub fn action(&mut self, call: &Call) -> Action {
-        let [a, b, c, d, e, _] = call.args;
+        let [a, b, ..] = call.args;
         match call.nr {
             sysno::MMAP => self.mmap(call),
-            sysno::MUNMAP => Action::Munmap { addr: a, len: b },
-            sysno::MPROTECT => Action::Mprotect {
-                addr: a,
-                len: b,
-                prot: from_register(c),
-                pkey: -1,
-            },
-            sysno::PKEY_MPROTECT => Action::Mprotect {
-                addr: a,
-                len: b,
-                prot: from_register(c),
-                pkey: d as i32,
-            },
-            sysno::PKEY_ALLOC => Action::PkeyAlloc {
-                flags: a,
-                denied: b,
-            },
-            sysno::PKEY_FREE => Action::PkeyFree { pkey: a as i32 },
-            sysno::MREMAP => Action::Mremap {
-                addr: a,
-                old_len: b,
-                new_len: c,
-                flags: MremapFlags::from_bits_retain(from_register(d)),
-                new_addr: e,
-            },
-            sysno::BRK => Action::Brk { addr: a },
-            sysno::MADVISE => Action::Madvise {
-                addr: a,
-                len: b,
-                advice: c as i32,
-            },
-            sysno::MLOCK => Action::Mlock {
-                addr: a,
-                len: b,
-                pages: LockPages::Now,
-            },
-            // An `int`.
-            sysno::MLOCK2 if c as u32 > 1 => Action::Nothing,
-            sysno::MLOCK2 => {
-                let pages = if c as u32 == 1 {
-                    LockPages::OnFault
-                } else {
-                    LockPages::Now
-                };
-                Action::Mlock {
-                    addr: a,
-                    len: b,
-                    pages,
-                }
-            }
-            sysno::MUNLOCK => Action::Munlock { addr: a, len: b },
-            sysno::MLOCKALL => Action::Mlockall {
-                flags: MclFlags::from_bits_retain(a as u32),
-            },
-            sysno::MUNLOCKALL => Action::Munlockall,
-            sysno::MSEAL => Action::Mseal {
-                addr: a,
-                len: b,
-                flags: c,
-            },
+            sysno::MREMAP => mremap(call),
             sysno::SHMAT => self.shmat(call),
             sysno::SHMDT => self.shmdt(a),
             sysno::PRLIMIT64 => limit(call, b as u32),
@@ -104,13 +50,6 @@ impl Files {
             }
             sysno::MBIND => mbind(call),
             sysno::SET_MEMPOLICY_HOME_NODE => opaque_at(call, "set_mempolicy_home_node", a, b),
-            sysno::REMAP_FILE_PAGES => Action::RemapFilePages {
-                addr: a,
-                len: b,
-                prot: from_register(c),
-                pgoff: d,
-                flags: e as u32,
-            },
             sysno::PROCESS_MADVISE => self.process_madvise(call),
             sysno::USERFAULTFD if call.ret >= 0 => {
                 self.new_context(call.mm, call.ret as i32);
@@ -121,7 +60,7 @@ impl Files {
                 let what = sysno::name(call.nr).unwrap_or_default();
                 Action::Opaque(Opaque { what, range: None })
             }
-            _ => Action::Nothing,
+            _ => registers::syscall(call.nr, call.args).map_or(Action::Nothing, Action::Call),
         }
     }
 
@@ -166,15 +105,16 @@ impl Files {
                 Some(self.file(r))
             }
         };
-        Action::Mmap {
+        Action::Call(Syscall::Mmap(MmapRequest {
             addr,
             len,
-            prot: from_register(prot),
-            flags: from_register(flags),
+            prot: Prot::from_bits_retain(from_register(prot)),
+            flags: MapFlags::from_bits_retain(from_register(flags)),
             file,
             offset,
+            placement: place(call.ret),
             refused,
-        }
+        }))
     }
 
     fn shmat(&mut self, call: &Call) -> Action {
@@ -193,20 +133,19 @@ impl Files {
             segment.kind = FileKind::SysvShm;
         }
         self.segments.insert(segment.inode, r.size);
-        Action::Shmat {
+        Action::Call(Syscall::Shmat(ShmatRequest {
             segment,
             len: r.size,
             addr,
             flags: ShmFlags::from_bits_truncate(flags as u32),
-        }
+            placement: place(call.ret),
+        }))
     }
 
     fn shmdt(&mut self, addr: u64) -> Action {
         let sizes = self.segments.iter().map(|(ino, size)| (*ino, *size));
-        Action::Shmdt {
-            addr,
-            sizes: sizes.collect(),
-        }
+        let sizes = sizes.collect();
+        Action::Call(Syscall::Shmdt { addr, sizes })
     }
 
     fn process_madvise(&self, call: &Call) -> Action {
@@ -221,11 +160,11 @@ impl Files {
             return Action::Nothing;
         }
         let own = self.mm_of(call.tid).is_none_or(|mm| mm == call.mm);
-        Action::ProcessMadvise {
+        Action::Call(Syscall::ProcessMadvise {
             ranges,
-            advice: advice as i32,
+            advice: Advice::from_number(advice as i32),
             advised: if own { Advised::Own } else { Advised::Other },
-        }
+        })
     }
 
     /// The commands of a userfaultfd: a registration shapes, all others bring pages.
@@ -239,28 +178,30 @@ impl Files {
             return Action::Nothing;
         }
         let words = words(&call.data);
-        let &[start, len, ..] = words.as_slice() else {
+        let &[addr, len, ..] = words.as_slice() else {
             return Action::Nothing;
         };
         let context = self.context(call.mm, fd as i32);
         match (command & 0xff, context, words.get(2)) {
             (0 | 1, _, _) if call.ret != 0 => Action::Nothing,
-            (0, Some((context, owner)), Some(&mode)) => Action::Watch {
-                owner,
-                context,
-                start,
-                len,
-                mode: WatchMode::from_bits_retain(mode),
-            },
-            (1, Some((context, owner)), _) => Action::Unwatch {
-                owner,
-                context,
-                start,
-                len,
-            },
+            (0, Some((context, owner)), Some(&mode)) => {
+                let mode = WatchMode::from_bits_retain(mode);
+                Action::CallOn(
+                    owner,
+                    Syscall::UserfaultfdRegister {
+                        context,
+                        addr,
+                        len,
+                        mode,
+                    },
+                )
+            }
+            (1, Some((context, owner)), _) => {
+                Action::CallOn(owner, Syscall::UserfaultfdUnregister { context, addr, len })
+            }
             // The API of the descriptor is settled.
             (0x3f, ..) => Action::Nothing,
-            _ => Action::Userfault { start, len },
+            _ => Action::Userfault { start: addr, len },
         }
     }
 }
@@ -283,6 +224,17 @@ fn opaque_at(call: &Call, what: &'static str, addr: u64, len: u64) -> Action {
     let range = Some((addr, addr.saturating_add(len)));
     match call.ret {
         0 => Action::Opaque(Opaque { what, range }),
+        _ => Action::Nothing,
+    }
+}
+
+/// A move goes where the kernel moved to.
+fn mremap(call: &Call) -> Action {
+    match registers::syscall(call.nr, call.args) {
+        Some(Syscall::Mremap(request)) => Action::Call(Syscall::Mremap(MremapRequest {
+            placement: place(call.ret),
+            ..request
+        })),
         _ => Action::Nothing,
     }
 }
@@ -311,13 +263,13 @@ fn mbind(call: &Call) -> Action {
         64.. => u64::MAX,
         bits => (1 << bits) - 1,
     };
-    Action::Mbind {
+    Action::Call(Syscall::Mbind {
         addr,
         len,
         mode: mode as u32,
         nodes: words.first().copied().unwrap_or(0) & mask,
-        flags: flags as u32,
-    }
+        flags: MbindFlags::from_bits_retain(flags as u32),
+    })
 }
 
 fn limit(call: &Call, resource: u32) -> Action {
@@ -377,7 +329,7 @@ fn prctl(call: &Call) -> Action {
         },
         (SET_MM | SET_THP_DISABLE | SET_MDWE | SET_MEMORY_MERGE, _) => {
             let args = [what, part, a, b, c];
-            Action::Prctl { args }
+            Action::Call(Syscall::Prctl { args })
         }
         (SET_VMA, _) => opaque_at(call, "PR_SET_VMA", a, b),
         _ => Action::Nothing,
@@ -404,7 +356,10 @@ mod tests {
         };
         let action = Files::default().action(&call);
         assert!(
-            matches!(action, Action::Mmap { offset: 1, .. }),
+            matches!(
+                action,
+                Action::Call(Syscall::Mmap(MmapRequest { offset: 1, .. }))
+            ),
             "{action:?}"
         );
     }

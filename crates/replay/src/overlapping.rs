@@ -8,6 +8,7 @@
 use super::Replayer;
 use super::act::place;
 use super::action::Action;
+use vmarea::call::Syscall;
 use vmarea::call::mmap::Placement;
 use vmarea_trace::event::{Call, MmId, Tid};
 
@@ -83,7 +84,7 @@ type Range = (u64, u64);
 /// The range that a call frees.
 fn unmapped(action: &Action) -> Option<Range> {
     match *action {
-        Action::Munmap { addr, len } => Some((addr, addr.saturating_add(len))),
+        Action::Call(Syscall::Munmap { addr, len }) => Some((addr, addr.saturating_add(len))),
         _ => None,
     }
 }
@@ -91,8 +92,9 @@ fn unmapped(action: &Action) -> Option<Range> {
 /// The range that a mapping was given.
 fn placed(action: &Action, call: &Call) -> Option<Range> {
     let len = match *action {
-        Action::Mmap { len, .. } | Action::Shmat { len, .. } => len,
-        Action::Mremap { new_len, .. } => new_len,
+        Action::Call(Syscall::Mmap(ref request)) => request.len,
+        Action::Call(Syscall::Shmat(ref request)) => request.len,
+        Action::Call(Syscall::Mremap(ref request)) => request.new_len,
         _ => return None,
     };
     match place(call.ret) {

@@ -7,6 +7,10 @@
 use super::Replayer;
 use super::action::{Action, Opaque};
 use std::collections::BTreeMap;
+use vmarea::call::Syscall;
+use vmarea::call::mmap::MmapRequest;
+use vmarea::call::mremap::MremapRequest;
+use vmarea::call::shm::ShmatRequest;
 use vmarea::values::page_align;
 use vmarea_trace::event::{Call, FileId, MmId};
 
@@ -96,7 +100,7 @@ impl Replayer {
     /// What is not known of memory goes with it, and away with it.
     pub(super) fn follow_uncertain(&mut self, action: &Action, call: &Call) {
         let mm = match *action {
-            Action::Watch { owner, .. } | Action::Unwatch { owner, .. } => owner,
+            Action::CallOn(owner, _) => owner,
             _ => call.mm,
         };
         let Some(known) = self.known.get_mut(&mm) else {
@@ -109,25 +113,29 @@ impl Replayer {
             )
         };
         let uncertain = &mut known.uncertain;
-        match *action {
-            Action::Mmap { len, .. } => {
+        let (Action::Call(request) | Action::CallOn(_, request)) = action else {
+            return;
+        };
+        match *request {
+            Syscall::Mmap(MmapRequest { len, .. }) => {
                 uncertain.remove(range(call.ret as u64, len));
                 if call.file.is_some_and(|r| r.file == FileId::UNKNOWN) {
                     uncertain.add(range(call.ret as u64, len));
                 }
             }
-            Action::Shmat { len, .. } => uncertain.remove(range(call.ret as u64, len)),
-            Action::Munmap { addr, len } => uncertain.remove(range(addr, len)),
-            Action::Mremap {
+            Syscall::Shmat(ShmatRequest { len, .. }) => {
+                uncertain.remove(range(call.ret as u64, len));
+            }
+            Syscall::Munmap { addr, len } => uncertain.remove(range(addr, len)),
+            Syscall::Mremap(MremapRequest {
                 addr,
                 old_len,
                 new_len,
                 ..
-            } => uncertain.copy(range(addr, old_len), range(call.ret as u64, new_len)),
+            }) => uncertain.copy(range(addr, old_len), range(call.ret as u64, new_len)),
             // Pages come and go there unseen, and the registration goes with the descriptor.
-            Action::Watch { start, len, .. } | Action::Unwatch { start, len, .. } => {
-                uncertain.add(range(start, len));
-            }
+            Syscall::UserfaultfdRegister { addr, len, .. }
+            | Syscall::UserfaultfdUnregister { addr, len, .. } => uncertain.add(range(addr, len)),
             _ => {}
         }
     }

@@ -13,6 +13,8 @@ use super::action::{Action, Files};
 use super::report::Difference;
 use super::world::World;
 use std::collections::HashMap;
+use vmarea::call::Syscall;
+use vmarea::call::madvise::Advice;
 use vmarea::values::{FileKind, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::vma::merge::why_apart;
@@ -46,10 +48,12 @@ pub(crate) fn comparable(action: &Action, call: &Call, known: &Known) -> bool {
     }
     match action {
         // How many pages are there, or can be had, is not the address space's affair.
-        Action::Madvise { advice, .. } | Action::ProcessMadvise { advice, .. } => {
-            !matches!(advice, 3 | 9 | 20 | 21 | 25 | 100 | 101)
+        Action::Call(Syscall::Madvise { advice, .. } | Syscall::ProcessMadvise { advice, .. }) => {
+            use Advice::*;
+            let poisons = matches!(advice, Unknown(100 | 101));
+            !poisons && !matches!(advice, WillNeed | Remove | Cold | PageOut | Collapse)
         }
-        Action::Mlock { .. } => call.ret != EAGAIN,
+        Action::Call(Syscall::Mlock { .. }) => call.ret != EAGAIN,
         Action::Nothing | Action::Userfault { .. } | Action::Opaque(_) => false,
         _ => true,
     }

@@ -6,8 +6,8 @@ use super::report::PolicyReport;
 use std::collections::HashMap;
 use vmarea::Space;
 use vmarea::System;
-use vmarea::call::mmap::{MmapRequest, Placement};
-use vmarea::call::mremap::MremapRequest;
+use vmarea::call::Syscall;
+use vmarea::call::mmap::Placement;
 use vmarea::fault::Touch;
 use vmarea::mm::{Layout, Limits};
 use vmarea::values::call_flags::{MapFlags, MremapFlags};
@@ -229,54 +229,19 @@ impl World {
         let (Some(mm), Placement::At(there)) = (self.mm(call.mm), place(call.ret)) else {
             return true;
         };
-        match *action {
-            Action::Mmap {
-                addr,
-                len,
-                prot,
-                flags,
-                ref file,
-                offset,
-                ..
-            } => {
-                let map = MapFlags::from_bits_retain(flags);
+        match action {
+            Action::Call(Syscall::Mmap(request)) => {
                 let told = MapFlags::FIXED | MapFlags::FIXED_NOREPLACE | MapFlags::BIT32;
-                let request = MmapRequest {
-                    addr,
-                    len,
-                    prot,
-                    flags,
-                    file: file.as_ref(),
-                    offset,
-                    ..MmapRequest::default()
-                };
-                map.intersects(told) || self.space.predict_mmap(mm, &request) == Ok(there)
+                request.flags.intersects(told) || self.space.predict_mmap(mm, request) == Ok(there)
             }
-            Action::Shmat {
-                ref segment,
-                len,
-                addr,
-                ..
-            } => addr != 0 || predict_shmat(&self.space, mm, segment, len) == Ok(there),
-            Action::Mremap {
-                addr,
-                old_len,
-                new_len,
-                flags,
-                new_addr,
-            } => {
-                let placement = Placement::Search;
-                let request = MremapRequest {
-                    addr,
-                    old_len,
-                    new_len,
-                    flags,
-                    new_addr,
-                    placement,
-                };
-                there == addr
-                    || flags.contains(MremapFlags::FIXED)
-                    || self.space.predict_mremap(mm, &request) == Ok(there)
+            Action::Call(Syscall::Shmat(request)) => {
+                let (segment, len) = (&request.segment, request.len);
+                request.addr != 0 || predict_shmat(&self.space, mm, segment, len) == Ok(there)
+            }
+            Action::Call(Syscall::Mremap(request)) => {
+                there == request.addr
+                    || request.flags.contains(MremapFlags::FIXED)
+                    || self.space.predict_mremap(mm, request) == Ok(there)
             }
             _ => true,
         }

@@ -9,7 +9,7 @@ use vmarea::call::mmap::MmapRequest;
 use vmarea::call::mremap::MremapRequest;
 use vmarea::fault::{Faulted, Touch};
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MremapFlags, prot};
+use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::values::{Errno, FrameId, MmId, PAGE_SIZE, Platform, Policy};
 use vmarea::{Space, System};
 
@@ -83,8 +83,8 @@ fn main() -> Result<(), Errno> {
     let map = |pages: u64| {
         let request = MmapRequest {
             len: pages * PAGE_SIZE,
-            prot: prot::READ | prot::WRITE,
-            flags: 0x22, // MAP_PRIVATE | MAP_ANONYMOUS
+            prot: Prot::READ | Prot::WRITE,
+            flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS,
             ..MmapRequest::default()
         };
         space.mmap(parent, &request)

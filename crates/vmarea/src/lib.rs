@@ -8,14 +8,15 @@
 //! ```
 //! use vmarea::call::mmap::MmapRequest;
 //! use vmarea::mm::{Layout, Limits};
-//! use vmarea::values::{Policy, call_flags::prot};
+//! use vmarea::values::{Policy, call_flags::{MapFlags, Prot}};
 //! use vmarea::{Space, System};
 //!
 //! let space = Space::new(Policy::LINUX, System::default());
 //! let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 //! let mm = space.mm_create(layout, Limits::default())?;
-//! let private_anonymous = 0x22;
-//! let request = |len| MmapRequest { len, prot: prot::READ | prot::WRITE, flags: private_anonymous, ..MmapRequest::default() };
+//! let prot = Prot::READ | Prot::WRITE;
+//! let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+//! let request = |len| MmapRequest { len, prot, flags, ..MmapRequest::default() };
 //! let first = space.mmap(mm, &request(0x4000))?;
 //! let second = space.mmap(mm, &request(0x4000))?;
 //! assert_eq!(second + 0x4000, first);

@@ -3,14 +3,16 @@
 mod bare;
 
 use bare::{BASE, HEAP, PRIVATE, TASK_SIZE, file, machine, map_at, process, vmas};
-use vmarea::call::mlock::LockPages;
-use vmarea::call::mmap::MmapRequest;
+use vmarea::call::madvise::Advice;
+use vmarea::call::mmap::{MmapRequest, Placement};
 use vmarea::call::mremap::MremapRequest;
 use vmarea::call::process_madvise::Advised;
 use vmarea::call::shm::{ShmFlags, ShmatRequest};
 use vmarea::call::userfaultfd::WatchMode;
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::{MapFlags, MremapFlags, from_register, map_type, prot};
+use vmarea::values::call_flags::{
+    MapFlags, MbindFlags, MlockFlags, MremapFlags, Prot, from_register,
+};
 use vmarea::values::{Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE, Policy};
 use vmarea::{Space, System};
 
@@ -87,12 +89,12 @@ fn no_call_overflows() {
             for &b in &numbers() {
                 let _ = space.munmap(mm, a, b);
                 again();
-                let _ = space.mprotect(mm, a, b, prot::READ, -1);
-                let _ = space.madvise(mm, a, b, 10);
-                let _ = space.mlock(mm, a, b, LockPages::OnFault);
+                let _ = space.mprotect(mm, a, b, Prot::READ, None);
+                let _ = space.madvise(mm, a, b, Advice::DontFork);
+                let _ = space.mlock(mm, a, b, MlockFlags::ONFAULT);
                 let _ = space.munlock(mm, a, b);
-                let _ = space.mbind(mm, a, b, (1, 1), 0);
-                let _ = space.remap_file_pages(mm, a, b, 0, a, 0);
+                let _ = space.mbind(mm, a, b, (1, 1), MbindFlags::empty());
+                let _ = space.remap_file_pages(mm, a, b, Prot::empty(), a, MapFlags::empty());
                 let watched = std::num::NonZeroU32::MIN;
                 let _ = space.userfaultfd_register(mm, watched, (a, b), WatchMode::MISSING);
                 let _ = space.userfaultfd_unregister(mm, watched, (a, b));
@@ -127,9 +129,9 @@ fn sweep_mapping(space: &Space, mm: MmId, a: u64, b: u64) {
                 addr,
                 len,
                 offset,
-                prot: prot::READ,
-                flags: map_type::PRIVATE | MapFlags::NORESERVE.bits(),
-                file: Some(&file),
+                prot: Prot::READ,
+                flags: MapFlags::PRIVATE | MapFlags::NORESERVE,
+                file: Some(file),
                 ..MmapRequest::default()
             };
             if let Ok(at) = space.mmap(mm, &request) {
@@ -140,10 +142,11 @@ fn sweep_mapping(space: &Space, mm: MmId, a: u64, b: u64) {
     }
     let segment = file(FileKind::SysvShm);
     let request = ShmatRequest {
-        segment: &segment,
+        segment,
         len: b,
         addr: a,
         flags: ShmFlags::RND,
+        placement: Placement::Search,
     };
     if let Ok(at) = space.shmat(mm, &request) {
         let _ = space.munmap(mm, at, b.min(TASK_SIZE - at));
@@ -158,18 +161,24 @@ fn lengths_that_wrap_are_what_linux_takes_them_for() {
     let wraps = u64::MAX - 4094;
     assert_eq!(space.munmap(mm, BASE, wraps), Err(Errno::EINVAL));
     assert_eq!(
-        space.mprotect(mm, BASE, wraps, prot::READ, -1),
+        space.mprotect(mm, BASE, wraps, Prot::READ, None),
         Err(Errno::ENOMEM)
     );
-    assert_eq!(space.madvise(mm, BASE, wraps, 10), Err(Errno::EINVAL));
+    assert_eq!(
+        space.madvise(mm, BASE, wraps, Advice::DontFork),
+        Err(Errno::EINVAL)
+    );
     assert_eq!(space.mseal(mm, BASE, wraps, 0), Err(Errno::EINVAL));
     // These take it for nothing, and have nothing to do.
-    assert_eq!(space.mlock(mm, BASE, wraps, LockPages::Now), Ok(()));
-    assert_eq!(space.mbind(mm, BASE, wraps, (1, 1), 0), Ok(()));
+    assert_eq!(space.mlock(mm, BASE, wraps, MlockFlags::empty()), Ok(()));
+    assert_eq!(
+        space.mbind(mm, BASE, wraps, (1, 1), MbindFlags::empty()),
+        Ok(())
+    );
     let fixed = MmapRequest {
         addr: u64::MAX,
         len: 1,
-        flags: PRIVATE | MapFlags::FIXED.bits(),
+        flags: PRIVATE | MapFlags::FIXED,
         ..MmapRequest::default()
     };
     // The address is taken for an error number.
@@ -184,9 +193,9 @@ fn flags_above_the_32_bits_are_unknown_ones() {
     let (machine, mm) = machine(Policy::LINUX);
     let space = machine.space();
     map_at(space, mm, BASE, 1);
-    let prot = from_register(1 << 40 | 1);
+    let prot = Prot::from_bits_retain(from_register(1 << 40 | 1));
     assert_eq!(
-        space.mprotect(mm, BASE, PAGE_SIZE, prot, -1),
+        space.mprotect(mm, BASE, PAGE_SIZE, prot, None),
         Err(Errno::EINVAL)
     );
 }
@@ -200,9 +209,9 @@ fn the_last_page_of_a_file() {
         let request = MmapRequest {
             len,
             offset,
-            prot: prot::READ,
-            flags: map_type::SHARED,
-            file: Some(&file),
+            prot: Prot::READ,
+            flags: MapFlags::SHARED,
+            file: Some(file),
             ..MmapRequest::default()
         };
         space.mmap(mm, &request).map(drop)
@@ -250,7 +259,7 @@ fn a_low_wish_is_raised_to_the_larger_minimum() {
         // To map there needs no right from `vm.mmap_min_addr` on.
         let fixed = MmapRequest {
             addr: sysctl,
-            flags: PRIVATE | MapFlags::FIXED.bits(),
+            flags: PRIVATE | MapFlags::FIXED,
             ..request
         };
         assert_eq!(machine.space().mmap(mm, &fixed), Ok(sysctl));
@@ -263,7 +272,8 @@ fn lists_of_ranges_at_the_edges() {
     let (machine, mm) = machine(Policy::LINUX);
     let space = machine.space();
     map_at(space, mm, BASE, 4);
-    let advise = |ranges: &[(u64, u64)]| space.process_madvise(mm, ranges, 10, Advised::Own);
+    let advise =
+        |ranges: &[(u64, u64)]| space.process_madvise(mm, ranges, Advice::DontFork, Advised::Own);
     let good = (BASE, PAGE_SIZE);
     assert_eq!(advise(&[good, (BASE, u64::MAX)]), Err(Errno::EINVAL));
     assert_eq!(advise(&[good, (u64::MAX, 1)]), Err(Errno::EFAULT));

@@ -3,6 +3,7 @@
 use vmarea::call::mmap::MmapRequest;
 use vmarea::fault::{Faulted, Touch};
 use vmarea::mm::{Layout, Limits};
+use vmarea::values::call_flags::{MapFlags, Prot};
 use vmarea::values::{MmId, Policy};
 use vmarea::vma::layout::{self, Object};
 use vmarea::{HugePages, Space, System};
@@ -80,8 +81,8 @@ fn a_faulted_vma_takes_256_bytes_with_everything_at_65_000() {
         let request = MmapRequest {
             addr: BASE + n * 2 * PAGE,
             len: PAGE,
-            prot: 3,
-            flags: 0x32,
+            prot: Prot::READ | Prot::WRITE,
+            flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
             ..MmapRequest::default()
         };
         let at = space.mmap(mm, &request).unwrap();

@@ -7,13 +7,14 @@ mod rng;
 
 use rng::Rng;
 use std::collections::BTreeMap;
+use vmarea::call::madvise::Advice;
 use vmarea::call::mmap::MmapRequest;
 use vmarea::call::mremap::MremapRequest;
 use vmarea::fault::Faulted;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::migrate::Migrating;
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::MremapFlags;
+use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::values::{Errno, FrameId, MmId, Policy, VmRange};
 use vmarea::{HugePages, System};
 
@@ -157,15 +158,15 @@ impl World {
         let request = MmapRequest {
             addr,
             len,
-            prot: self.rng.pick(&[1, 3, 3, 3]),
-            flags: 0x32,
+            prot: Prot::from_bits_retain(self.rng.pick(&[1, 3, 3, 3])),
+            flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
             ..MmapRequest::default()
         };
         let mm = self.mms[at].0;
         if self.machine.space().mmap(mm, &request).is_ok() {
             self.forget(at, VmRange::new(addr, addr + len));
             // Where KSM and huge pages may work, for most.
-            for advice in [12, 14] {
+            for advice in [Advice::Mergeable, Advice::HugePage] {
                 if self.rng.below(3) != 0 {
                     let _ = self.machine.space().madvise(mm, addr, len, advice);
                 }
@@ -182,11 +183,12 @@ impl World {
     }
 
     fn mprotect(&mut self, at: usize) {
-        let (addr, len, prot) = (self.addr(), self.len(), self.rng.pick(&[0, 1, 3, 3, 3]));
+        let (addr, len) = (self.addr(), self.len());
+        let prot = Prot::from_bits_retain(self.rng.pick(&[0, 1, 3, 3, 3]));
         let _ = self
             .machine
             .space()
-            .mprotect(self.mms[at].0, addr, len, prot, -1);
+            .mprotect(self.mms[at].0, addr, len, prot, None);
     }
 
     fn mremap(&mut self, at: usize) {
@@ -243,7 +245,10 @@ impl World {
     fn discard(&mut self, at: usize) {
         let (addr, len) = (self.addr(), self.len());
         if self.mapped(at, VmRange::new(addr, addr + len)) {
-            let done = self.machine.space().madvise(self.mms[at].0, addr, len, 4);
+            let done = self
+                .machine
+                .space()
+                .madvise(self.mms[at].0, addr, len, Advice::DontNeed);
             assert_eq!(done, Ok(()));
             self.forget(at, VmRange::new(addr, addr + len));
         }
@@ -252,10 +257,10 @@ impl World {
     fn advise(&mut self, at: usize) {
         let (addr, len) = (self.addr(), self.len());
         let advice = self.rng.pick(&[10, 11, 12, 12, 13, 14, 14, 15, 21, 21, 25]);
-        let done = self
-            .machine
-            .space()
-            .madvise(self.mms[at].0, addr, len, advice);
+        let done =
+            self.machine
+                .space()
+                .madvise(self.mms[at].0, addr, len, Advice::from_number(advice));
         self.count("advise", done.is_ok());
     }
 

@@ -6,12 +6,15 @@ use vmarea::call::mremap::MremapRequest;
 use vmarea::fault::Touch;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::Pte;
-use vmarea::values::call_flags::MremapFlags;
+use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::values::{Errno, FrameId, MmId, PAGE_SIZE, Policy};
 use vmarea::{Overcommit, Space, System};
 
 const BASE: u64 = 0x10_0000_0000;
-const FIXED_PRIVATE_ANONYMOUS: u32 = 0x32;
+const FIXED_PRIVATE_ANONYMOUS: MapFlags = MapFlags::FIXED
+    .union(MapFlags::PRIVATE)
+    .union(MapFlags::ANONYMOUS);
+const RW: Prot = Prot::READ.union(Prot::WRITE);
 
 struct World {
     space: Space,
@@ -33,7 +36,7 @@ impl World {
         World { space, mm }
     }
 
-    fn map(&self, page: u64, pages: u64, prot: u32) {
+    fn map(&self, page: u64, pages: u64, prot: Prot) {
         let request = MmapRequest {
             addr: BASE + page * PAGE_SIZE,
             len: pages * PAGE_SIZE,
@@ -107,7 +110,7 @@ const ALL: Budget = Budget {
 /// touch.
 fn commit_in_pieces(policy: Policy, commit: impl Fn(&World, u64)) -> usize {
     let world = World::new(policy);
-    world.map(0, 64, 0);
+    world.map(0, 64, Prot::empty());
     for i in 0..16 {
         let piece = i * 7 % 16 * 4;
         commit(&world, piece);
@@ -121,10 +124,10 @@ fn a_reservation_committed_in_pieces_is_one_vma() {
     let by_mprotect = |world: &World, piece: u64| {
         world
             .space
-            .mprotect(world.mm, BASE + piece * PAGE_SIZE, 4 * PAGE_SIZE, 3, -1)
+            .mprotect(world.mm, BASE + piece * PAGE_SIZE, 4 * PAGE_SIZE, RW, None)
             .unwrap();
     };
-    let by_mmap = |world: &World, piece: u64| world.map(piece, 4, 3);
+    let by_mmap = |world: &World, piece: u64| world.map(piece, 4, RW);
     assert_eq!(commit_in_pieces(Policy::VMAREA, by_mprotect), 1);
     assert_eq!(commit_in_pieces(Policy::VMAREA, by_mmap), 1);
     assert!(
@@ -137,7 +140,7 @@ fn a_reservation_committed_in_pieces_is_one_vma() {
 #[test]
 fn a_move_onto_itself_takes_every_page_along() {
     let world = World::new(Policy::VMAREA);
-    world.map(0, 8, 3);
+    world.map(0, 8, RW);
     world.write(world.mm, 0, 8);
     let before: Vec<_> = (0..8).map(|p| world.frame(BASE + p * PAGE_SIZE)).collect();
     assert_eq!(world.mremap(0, 8, 8, MOVE_TO, 3), Ok(BASE + 3 * PAGE_SIZE));
@@ -147,19 +150,19 @@ fn a_move_onto_itself_takes_every_page_along() {
     assert_eq!(world.vmas(), 1);
 
     let linux = World::new(Policy::LINUX);
-    linux.map(0, 8, 3);
+    linux.map(0, 8, RW);
     assert_eq!(linux.mremap(0, 8, 8, MOVE_TO, 3), Err(Errno::EINVAL));
 }
 
 #[test]
 fn several_vmas_with_a_hole_grow_together() {
     let world = World::new(Policy::VMAREA);
-    for (page, prot) in [(0, 3), (2, 1), (6, 3)] {
+    for (page, prot) in [(0, RW), (2, Prot::READ), (6, RW)] {
         world.map(page, 2, prot);
     }
     world.write(world.mm, 0, 2);
     // Something is in the way, so that all of it has to move.
-    world.map(8, 1, 0);
+    world.map(8, 1, Prot::empty());
     let to = world.mremap(0, 8, 12, MremapFlags::MAYMOVE, 0).unwrap();
     assert_ne!(to, BASE);
     let r = world.space.mmap_read_lock(world.mm).unwrap();
@@ -176,8 +179,8 @@ fn several_vmas_with_a_hole_grow_together() {
     drop(r);
 
     let linux = World::new(Policy::LINUX);
-    linux.map(0, 2, 3);
-    linux.map(2, 2, 1);
+    linux.map(0, 2, RW);
+    linux.map(2, 2, Prot::READ);
     assert_eq!(
         linux.mremap(0, 4, 6, MremapFlags::MAYMOVE, 0),
         Err(Errno::EFAULT)
@@ -186,8 +189,8 @@ fn several_vmas_with_a_hole_grow_together() {
 
 /// Two neighbours with anon_vmas of their own, one of them shared with a child.
 fn apart_for_their_pages(world: &World) -> MmId {
-    world.map(0, 2, 3);
-    world.map(4, 2, 3);
+    world.map(0, 2, RW);
+    world.map(4, 2, RW);
     world.write(world.mm, 0, 2);
     world.write(world.mm, 4, 2);
     let child = world.space.fork(world.mm).unwrap();
@@ -276,8 +279,8 @@ fn shared_pages_are_copied_within_the_budget_and_not_beyond() {
             merging,
             ..Policy::VMAREA
         });
-        world.map(0, 2, 3);
-        world.map(4, 2, 3);
+        world.map(0, 2, RW);
+        world.map(4, 2, RW);
         world.write(world.mm, 0, 2);
         world.write(world.mm, 4, 2);
         let child = world.space.fork(world.mm).unwrap();
@@ -304,14 +307,14 @@ fn what_is_charged_joins_what_is_not_where_charges_are_free() {
             let r = world.space.mmap_read_lock(world.mm).unwrap();
             r.state().committed
         };
-        world.map(0, 4, 1);
+        world.map(0, 4, Prot::READ);
         assert_eq!(committed(&world), 0, "nobody can write there");
-        world.map(4, 4, 3);
+        world.map(4, 4, RW);
         world.write(world.mm, 4, 1);
         let start = BASE + 4 * PAGE_SIZE;
         world
             .space
-            .mprotect(world.mm, start, 4 * PAGE_SIZE, 1, -1)
+            .mprotect(world.mm, start, 4 * PAGE_SIZE, Prot::READ, None)
             .unwrap();
         world.check();
         let (vmas, charged) = (world.vmas(), committed(&world));

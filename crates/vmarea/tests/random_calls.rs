@@ -3,12 +3,12 @@
 mod rng;
 
 use rng::Rng;
-use vmarea::call::mlock::LockPages;
+use vmarea::call::madvise::Advice;
 use vmarea::call::mmap::MmapRequest;
 use vmarea::call::mremap::MremapRequest;
 use vmarea::fault::Touch;
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::MremapFlags;
+use vmarea::values::call_flags::{MapFlags, MlockFlags, MremapFlags, Prot};
 use vmarea::values::{File, FileId, FileKind, MmId, Policy};
 use vmarea::{Space, System};
 
@@ -33,7 +33,7 @@ fn step(space: &Space, rng: &mut Rng, mms: &mut Vec<MmId>) {
     let mm = mms[at];
     let addr = ARENA + rng.below(PAGES) * 4096;
     let len = (1 + rng.below(8)) * 4096;
-    let prot = rng.pick(&[0u32, 1, 3, 3, 3, 5, 7]);
+    let prot = Prot::from_bits_retain(rng.pick(&[0, 1, 3, 3, 3, 5, 7]));
     match rng.below(20) {
         0..=4 => {
             let kind = rng.pick(&[2u32, 2, 2, 1]);
@@ -43,15 +43,15 @@ fn step(space: &Space, rng: &mut Rng, mms: &mut Vec<MmId>) {
                 addr,
                 len,
                 prot,
-                flags: kind | 0x10 | if with_file { 0 } else { 0x20 },
-                file: with_file.then_some(&f),
+                flags: MapFlags::from_bits_retain(kind | 0x10 | if with_file { 0 } else { 0x20 }),
+                file: with_file.then_some(f),
                 offset: addr - ARENA,
                 ..MmapRequest::default()
             };
             let _ = space.mmap(mm, &request);
         }
         5 | 6 => drop(space.munmap(mm, addr, len)),
-        7..=9 => drop(space.mprotect(mm, addr, len, prot, -1)),
+        7..=9 => drop(space.mprotect(mm, addr, len, prot, None)),
         10 | 11 => {
             let request = MremapRequest {
                 addr,
@@ -71,9 +71,9 @@ fn step(space: &Space, rng: &mut Rng, mms: &mut Vec<MmId>) {
             mm,
             addr,
             len,
-            rng.pick(&[0, 1, 4, 10, 11, 14, 15, 18, 19, 22, 23, 102, 103]),
+            Advice::from_number(rng.pick(&[0, 1, 4, 10, 11, 14, 15, 18, 19, 22, 23, 102, 103])),
         )),
-        13 => drop(space.mlock(mm, addr, len, LockPages::Now)),
+        13 => drop(space.mlock(mm, addr, len, MlockFlags::empty())),
         14 => drop(space.munlock(mm, addr, len)),
         15 if mms.len() < 4 => mms.push(space.fork(mm).unwrap()),
         16 if mms.len() > 1 && rng.below(4) == 0 => space.mm_exit(mms.swap_remove(at)).unwrap(),

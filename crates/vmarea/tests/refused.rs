@@ -8,7 +8,7 @@ use vmarea::call::collect::Budget;
 use vmarea::call::mmap::MmapRequest;
 use vmarea::call::userfaultfd::WatchMode;
 use vmarea::page::{PagePin, Pte};
-use vmarea::values::call_flags::{MremapFlags, prot};
+use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::values::{Errno, File, FileId, FileKind, MmId, Policy, VmRange};
 use vmarea::vma::merge::Refusal;
 use vmarea::{HugePages, System};
@@ -46,7 +46,7 @@ fn stays_apart(policies: &[Policy], obstacle: impl Fn(&World, MmId), reason: Ref
     for &policy in policies {
         let (mut world, mm) = World::new(policy);
         world.map(mm, 0, 2, RW);
-        world.map(mm, 2, 2, prot::READ);
+        world.map(mm, 2, 2, Prot::READ);
         obstacle(&world, mm);
         let before = ranges(&world, mm);
         assert_eq!(refused(&world, mm, reason), 0);
@@ -61,7 +61,7 @@ fn a_sealed_range() {
     let seal = |world: &World, mm| {
         let space = world.machine.space();
         space.mseal(mm, at(0), 2 * PAGE, 0).unwrap();
-        let moved = space.mprotect(mm, at(0), 2 * PAGE, prot::READ, -1);
+        let moved = space.mprotect(mm, at(0), 2 * PAGE, Prot::READ, None);
         assert_eq!(moved, Err(Errno::EPERM));
     };
     // 5.10, and the thesis with it, has no `mseal`.
@@ -99,8 +99,8 @@ fn hugetlbfs() {
                 addr: at(n * PAGES),
                 len: PAGES * PAGE,
                 prot: RW,
-                flags: 0x12,
-                file: Some(&file),
+                flags: MapFlags::PRIVATE | MapFlags::FIXED,
+                file: Some(file),
                 offset: n * PAGES * PAGE,
                 ..MmapRequest::default()
             };
@@ -291,7 +291,7 @@ fn a_pin_outlives_the_mapping() {
 #[test]
 fn what_cannot_be_pinned() {
     let (mut world, mm) = World::new(Policy::VMAREA);
-    world.map(mm, 0, 1, prot::READ);
+    world.map(mm, 0, 1, Prot::READ);
     let space = world.machine.space();
     assert_eq!(space.pin_page(mm, at(0)), Err(Errno::EFAULT));
     assert_eq!(space.pin_page(mm, at(1)), Err(Errno::EFAULT));

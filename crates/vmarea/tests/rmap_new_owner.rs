@@ -8,7 +8,7 @@ use vmarea::call::mmap::MmapRequest;
 use vmarea::call::mremap::MremapRequest;
 use vmarea::fault::Touch;
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::MremapFlags;
+use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::values::{AnonVmaId, FrameId, MmId, Policy};
 use vmarea::{Space, System};
 
@@ -37,7 +37,7 @@ impl Neighbours {
         both.map(END, 1);
         both.space.fork(mm).unwrap();
         both.map(ELSEWHERE, OTHERS);
-        both.protect(1);
+        both.protect(Prot::READ);
         both.map(AWAY, MANY);
         let request = MremapRequest {
             addr: AWAY,
@@ -55,8 +55,8 @@ impl Neighbours {
         let request = MmapRequest {
             addr,
             len: pages * PAGE,
-            prot: 3,
-            flags: 0x32,
+            prot: Prot::READ | Prot::WRITE,
+            flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
             ..MmapRequest::default()
         };
         self.space.mmap(self.mm, &request).unwrap();
@@ -66,8 +66,8 @@ impl Neighbours {
         }
     }
 
-    fn protect(&self, prot: u32) {
-        let done = self.space.mprotect(self.mm, END, PAGE, prot, -1);
+    fn protect(&self, prot: Prot) {
+        let done = self.space.mprotect(self.mm, END, PAGE, prot, None);
         done.unwrap();
     }
 
@@ -75,7 +75,7 @@ impl Neighbours {
     fn join(&self) {
         let survives = self.anon_vma(END);
         assert_ne!(self.anon_vma(START), survives);
-        self.protect(3);
+        self.protect(Prot::READ | Prot::WRITE);
         assert_eq!(self.anon_vma(START), survives);
     }
 

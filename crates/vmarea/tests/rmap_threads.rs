@@ -14,7 +14,7 @@ use vmarea::call::mmap::MmapRequest;
 use vmarea::call::mremap::MremapRequest;
 use vmarea::fault::Touch;
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::MremapFlags;
+use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::values::{FrameId, MmId, Policy, VmRange};
 use vmarea::vma::merge::MergeKind;
 use vmarea::{Space, System};
@@ -73,8 +73,8 @@ impl Stage {
         let request = MmapRequest {
             addr: at(first),
             len: 4 * PAGE,
-            prot: 3,
-            flags: 0x32,
+            prot: Prot::READ | Prot::WRITE,
+            flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
             ..MmapRequest::default()
         };
         self.space.mmap(self.mm, &request).unwrap();
@@ -112,8 +112,10 @@ impl Mover<'_> {
             return;
         }
         if self.rng.below(3) == 0 {
-            let prot = if self.rng.below(3) == 0 { 1 } else { 3 };
-            let changed = self.space.mprotect(self.mm, at(from), len * PAGE, prot, -1);
+            let prot = Prot::from_bits_retain(if self.rng.below(3) == 0 { 1 } else { 3 });
+            let changed = self
+                .space
+                .mprotect(self.mm, at(from), len * PAGE, prot, None);
             return changed.unwrap();
         }
         let place = to as usize..(to + len) as usize;

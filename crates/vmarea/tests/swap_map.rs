@@ -6,6 +6,7 @@ use vmarea::fault::Touch;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::{Pte, SwapMap};
 use vmarea::soft::Machine;
+use vmarea::values::call_flags::{MapFlags, Prot};
 use vmarea::values::{MmId, Policy};
 
 const PAGE: u64 = 4096;
@@ -29,8 +30,8 @@ fn a_cell_of_the_swap_map_has_a_count_and_flags() {
     let request = MmapRequest {
         addr: ARENA,
         len: PAGE,
-        prot: 3,
-        flags: 0x32,
+        prot: Prot::READ | Prot::WRITE,
+        flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
         ..MmapRequest::default()
     };
     space.mmap(parent, &request).unwrap();

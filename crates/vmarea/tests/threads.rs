@@ -6,13 +6,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
+use vmarea::call::madvise::Advice;
 use vmarea::call::mmap::MmapRequest;
 use vmarea::call::mremap::MremapRequest;
 use vmarea::fault::{Faulted, Touch};
 use vmarea::mm::{FellBack, Layout, Limits};
 use vmarea::page::Pte;
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::{MremapFlags, prot};
+use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::values::{Errno, FrameId, MmId, Platform, Policy};
 use vmarea::{HugePages, Space, System};
 
@@ -20,8 +21,7 @@ const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000_0000;
 /// Distance of the places where the threads work: no two share a page table.
 const APART: u64 = 1 << 30;
-const RW: u32 = prot::READ | prot::WRITE;
-const DONTNEED: i32 = 4;
+const RW: Prot = Prot::READ.union(Prot::WRITE);
 
 fn layout() -> Layout {
     Layout {
@@ -45,7 +45,7 @@ fn map(space: &Space, mm: MmId, addr: u64, pages: u64) -> Result<u64, Errno> {
         addr,
         len: pages * PAGE,
         prot: RW,
-        flags: 0x32,
+        flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
         ..MmapRequest::default()
     };
     space.mmap(mm, &request)
@@ -81,9 +81,11 @@ fn change(space: &Space, mm: MmId, at: u64, round: u64) {
         assert!(matches!(faulted, Faulted::Done | Faulted::Spurious));
     }
     space
-        .mprotect(mm, at + 4 * PAGE, 4 * PAGE, prot::READ, -1)
+        .mprotect(mm, at + 4 * PAGE, 4 * PAGE, Prot::READ, None)
         .unwrap();
-    space.mprotect(mm, at + 4 * PAGE, 4 * PAGE, RW, -1).unwrap();
+    space
+        .mprotect(mm, at + 4 * PAGE, 4 * PAGE, RW, None)
+        .unwrap();
     shift(space, mm, at, 16, at + 64 * PAGE).unwrap();
     if round.is_multiple_of(16) {
         let child = space.fork(mm).unwrap();
@@ -174,7 +176,7 @@ fn faults_in_what_another_thread_changes_end_well() {
             if round % 7 == 0 {
                 map(&space, mm, BASE + 80 * PAGE, 16).unwrap();
                 space
-                    .madvise(mm, BASE + 82 * PAGE, 8 * PAGE, DONTNEED)
+                    .madvise(mm, BASE + 82 * PAGE, 8 * PAGE, Advice::DontNeed)
                     .unwrap();
             }
         }

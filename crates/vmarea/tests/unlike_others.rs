@@ -5,14 +5,14 @@ mod bare;
 
 use bare::{BASE, PRIVATE, RW, TOP, file, machine, map_at, process, vmas};
 use vmarea::Space;
-use vmarea::call::mlock::LockPages;
-use vmarea::call::mmap::MmapRequest;
+use vmarea::call::madvise::Advice;
+use vmarea::call::mmap::{MmapRequest, Placement};
 use vmarea::call::mremap::MremapRequest;
 use vmarea::call::shm::{ShmFlags, ShmatRequest};
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::mm::{Layout, Limits, Mdwe};
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::{MapFlags, MremapFlags, map_type, prot};
+use vmarea::values::call_flags::{MapFlags, MbindFlags, MlockFlags, MremapFlags, Prot};
 use vmarea::values::{
     Errno, FileId, FileKind, MmId, PAGE_SIZE, PMD_SIZE, Pgoff, Policy, VmFlags, VmRange,
 };
@@ -26,8 +26,8 @@ fn a_file_of_huge_pages_lies_at_a_multiple_of_them() {
             addr,
             len,
             prot: RW,
-            flags: map_type::SHARED,
-            file: Some(&huge),
+            flags: MapFlags::SHARED,
+            file: Some(huge),
             ..MmapRequest::default()
         };
         space.mmap(mm, &request)
@@ -66,10 +66,11 @@ fn a_segment_of_huge_pages_is_attached_and_detached_whole() {
             ..file(FileKind::Hugetlb)
         };
         let request = ShmatRequest {
-            segment: &segment,
+            segment,
             len: 2 * PMD_SIZE,
             addr,
             flags,
+            placement: Placement::Search,
         };
         space.shmat(mm, &request)
     };
@@ -94,8 +95,8 @@ fn a_segment_of_huge_pages_is_attached_and_detached_whole() {
         addr: BASE,
         len: PMD_SIZE,
         prot: RW,
-        flags: map_type::SHARED,
-        file: Some(&other),
+        flags: MapFlags::SHARED,
+        file: Some(other),
         ..MmapRequest::default()
     };
     assert_eq!(space.mmap(mm, &request), Ok(BASE));
@@ -143,10 +144,13 @@ fn the_vdso_goes_and_moves_as_a_whole() {
     let refused = Err(Errno::EINVAL);
     for at in [BASE, BASE + PAGE_SIZE, BASE + 3 * PAGE_SIZE] {
         assert_eq!(space.munmap(mm, at, PAGE_SIZE), refused);
-        assert_eq!(space.mprotect(mm, at, PAGE_SIZE, prot::READ, -1), refused);
-        assert_eq!(space.madvise(mm, at, PAGE_SIZE, 1), refused);
+        assert_eq!(space.mprotect(mm, at, PAGE_SIZE, Prot::READ, None), refused);
+        assert_eq!(space.madvise(mm, at, PAGE_SIZE, Advice::Random), refused);
         assert_eq!(space.mseal(mm, at, PAGE_SIZE, 0), refused);
-        assert_eq!(space.mbind(mm, at, PAGE_SIZE, (1, 1), 0), refused);
+        assert_eq!(
+            space.mbind(mm, at, PAGE_SIZE, (1, 1), MbindFlags::empty()),
+            refused
+        );
         assert_eq!(moved(at, PAGE_SIZE, PAGE_SIZE, 3), Err(Errno::EINVAL));
     }
     let len = 4 * PAGE_SIZE;
@@ -154,17 +158,20 @@ fn the_vdso_goes_and_moves_as_a_whole() {
     let over = MmapRequest {
         addr: BASE,
         len: PAGE_SIZE,
-        flags: PRIVATE | MapFlags::FIXED.bits(),
+        flags: PRIVATE | MapFlags::FIXED,
         ..MmapRequest::default()
     };
     assert_eq!(space.mmap(mm, &over), Err(Errno::EINVAL));
     // What changes nothing needs no cut.
     assert_eq!(
-        space.mprotect(mm, BASE, PAGE_SIZE, prot::READ | prot::EXEC, -1),
+        space.mprotect(mm, BASE, PAGE_SIZE, Prot::READ | Prot::EXEC, None),
         Ok(())
     );
-    assert_eq!(space.mlock(mm, BASE, PAGE_SIZE, LockPages::OnFault), Ok(()));
-    assert_eq!(space.mprotect(mm, BASE, len, prot::READ, -1), Ok(()));
+    assert_eq!(
+        space.mlock(mm, BASE, PAGE_SIZE, MlockFlags::ONFAULT),
+        Ok(())
+    );
+    assert_eq!(space.mprotect(mm, BASE, len, Prot::READ, None), Ok(()));
     assert_eq!(moved(BASE, len, len, 3), Ok(to));
     assert_eq!(vmas(space, mm).len(), 1);
     assert_eq!(space.munmap(mm, to, len), Ok(()));
@@ -177,7 +184,7 @@ fn the_vdso_goes_and_moves_as_a_whole() {
 #[test]
 fn shared_memory_without_a_file_is_shared() {
     let zero = file(FileKind::DevZero);
-    for file in [None, Some(&zero)] {
+    for file in [None, Some(zero)] {
         let (machine, mm) = machine(Policy::LINUX);
         let space = machine.space();
         let anonymous = match file {
@@ -187,7 +194,7 @@ fn shared_memory_without_a_file_is_shared() {
         let request = MmapRequest {
             len: PAGE_SIZE,
             prot: RW,
-            flags: map_type::SHARED | anonymous.bits(),
+            flags: MapFlags::SHARED | anonymous,
             file,
             ..MmapRequest::default()
         };
@@ -223,29 +230,29 @@ fn memory_does_not_become_executable() {
         };
         space.mmap(mm, &request)
     };
-    let rx = prot::READ | prot::EXEC;
+    let rx = Prot::READ | Prot::EXEC;
     let before = map(mm, rx).unwrap();
     let plain = map(mm, RW).unwrap();
     assert_eq!(space.prctl(mm, [SET_MDWE, 2, 0, 0, 0]), Err(Errno::EINVAL));
     assert_eq!(space.prctl(mm, [SET_MDWE, 3, 0, 0, 0]), Ok(0));
     assert_eq!(space.prctl(mm, [SET_MDWE, 0, 0, 0, 0]), Err(Errno::EPERM));
     assert_eq!(space.prctl(mm, [GET_MDWE, 0, 0, 0, 0]), Ok(3));
-    assert_eq!(map(mm, RW | prot::EXEC), Err(Errno::EACCES));
+    assert_eq!(map(mm, RW | Prot::EXEC), Err(Errno::EACCES));
     assert_eq!(
-        space.mprotect(mm, plain, PAGE_SIZE, rx, -1),
+        space.mprotect(mm, plain, PAGE_SIZE, rx, None),
         Err(Errno::EACCES)
     );
     assert_eq!(
-        space.mprotect(mm, before, PAGE_SIZE, prot::EXEC, -1),
+        space.mprotect(mm, before, PAGE_SIZE, Prot::EXEC, None),
         Ok(())
     );
     assert!(map(mm, rx).is_ok(), "what is never written may be executed");
     // With that flag children begin anew; without it they do not.
     let child = space.fork(mm).unwrap();
-    assert!(map(child, RW | prot::EXEC).is_ok());
+    assert!(map(child, RW | Prot::EXEC).is_ok());
     assert_eq!(space.prctl(child, [SET_MDWE, 1, 0, 0, 0]), Ok(0));
     let grandchild = space.fork(child).unwrap();
-    assert_eq!(map(grandchild, RW | prot::EXEC), Err(Errno::EACCES));
+    assert_eq!(map(grandchild, RW | Prot::EXEC), Err(Errno::EACCES));
     let mut layout = Layout::default();
     let old = space.mmap_read_lock(child).unwrap().state().layout;
     layout.inherit(&old);
@@ -262,14 +269,14 @@ fn secret_memory_is_locked_and_shared_alone() {
             len: 2 * PAGE_SIZE,
             prot,
             flags,
-            file: Some(&secret),
+            file: Some(secret),
             ..MmapRequest::default()
         };
         space.mmap(mm, &request)
     };
-    assert_eq!(map(map_type::PRIVATE, RW), Err(Errno::EINVAL));
-    assert_eq!(map(map_type::SHARED, RW | prot::EXEC), Err(Errno::EPERM));
-    let at = map(map_type::SHARED, RW).unwrap();
+    assert_eq!(map(MapFlags::PRIVATE, RW), Err(Errno::EINVAL));
+    assert_eq!(map(MapFlags::SHARED, RW | Prot::EXEC), Err(Errno::EPERM));
+    let at = map(MapFlags::SHARED, RW).unwrap();
     let flags = || vmas(space, mm)[0].body.flags;
     let kept = VmFlags::LOCKED | VmFlags::DONTDUMP;
     assert!(flags().contains(kept));
@@ -277,17 +284,17 @@ fn secret_memory_is_locked_and_shared_alone() {
     assert_eq!(space.munlock(mm, at, 2 * PAGE_SIZE), Ok(()));
     assert!(flags().contains(kept), "it stays locked");
     assert_eq!(
-        space.mlock(mm, at, PAGE_SIZE, LockPages::Now),
+        space.mlock(mm, at, PAGE_SIZE, MlockFlags::empty()),
         Err(Errno::ENOMEM)
     );
-    let exec = prot::READ | prot::EXEC;
+    let exec = Prot::READ | Prot::EXEC;
     assert_eq!(
-        space.mprotect(mm, at, PAGE_SIZE, exec, -1),
+        space.mprotect(mm, at, PAGE_SIZE, exec, None),
         Err(Errno::EACCES)
     );
     let limit = |limits: &mut Limits| limits.memlock = 3 * PAGE_SIZE;
     space.set_limits(mm, limit).unwrap();
-    assert_eq!(map(map_type::SHARED, RW), Err(Errno::EAGAIN));
+    assert_eq!(map(MapFlags::SHARED, RW), Err(Errno::EAGAIN));
     let child = space.fork(mm).unwrap();
     assert!(!vmas(space, child)[0].body.flags.contains(VmFlags::LOCKED));
 }

@@ -5,86 +5,33 @@ use super::super::op::{Call, UFFDIO_REGISTER, UFFDIO_UNREGISTER};
 use super::{Model, NAMELESS};
 use std::num::NonZeroU32;
 use vmarea::Space;
-use vmarea::call::mlock::LockPages;
-use vmarea::call::mmap::MmapRequest;
-use vmarea::call::mremap::MremapRequest;
+use vmarea::call::Syscall;
+use vmarea::call::madvise::Advice;
+use vmarea::call::mmap::{MmapRequest, Placement};
 use vmarea::call::process_madvise::Advised;
 use vmarea::call::shm::{ShmFlags, ShmatRequest};
 use vmarea::call::userfaultfd::WatchMode;
-use vmarea::values::call_flags::{MapFlags, MclFlags, MremapFlags, from_register};
+use vmarea::mm::Limits;
+use vmarea::values::call_flags::{MapFlags, MbindFlags, Prot, from_register};
 use vmarea::values::{Errno, MmId, PAGE_SIZE};
+use vmarea_replay::registers;
 use vmarea_trace::sysno;
 
 impl Model {
     pub(super) fn call(&mut self, mm: MmId, call: &Call) -> Result<u64, Errno> {
         let space = self.machine.space();
-        let [a, b, c, d, e, f] = call.placed(self.places);
-        let none = |()| 0;
+        let [a, b, ..] = call.placed(self.places);
         match call.nr {
-            sysno::MMAP => self.mmap(mm, call),
-            sysno::MUNMAP => space.munmap(mm, a, b).map(none),
-            sysno::MPROTECT => space.mprotect(mm, a, b, from_register(c), -1).map(none),
-            sysno::PKEY_MPROTECT => space
-                .mprotect(mm, a, b, from_register(c), d as i32)
-                .map(none),
-            sysno::PKEY_ALLOC => space.pkey_alloc(mm, a, b).map(u64::from),
-            sysno::PKEY_FREE => space.pkey_free(mm, a as i32).map(none),
-            sysno::MREMAP => space.mremap(
-                mm,
-                &MremapRequest {
-                    addr: a,
-                    old_len: b,
-                    new_len: c,
-                    flags: MremapFlags::from_bits_retain(from_register(d)),
-                    new_addr: e,
-                    ..MremapRequest::default()
-                },
-            ),
-            sysno::MADVISE => space.madvise(mm, a, b, c as i32).map(none),
-            sysno::MLOCK => space.mlock(mm, a, b, LockPages::Now).map(none),
-            // An `int`.
-            sysno::MLOCK2 => match c as u32 {
-                0 => space.mlock(mm, a, b, LockPages::Now).map(none),
-                1 => space.mlock(mm, a, b, LockPages::OnFault).map(none),
-                _ => Err(Errno::EINVAL),
-            },
-            sysno::MUNLOCK => space.munlock(mm, a, b).map(none),
-            sysno::MLOCKALL => space
-                .mlockall(mm, MclFlags::from_bits_retain(a as u32))
-                .map(none),
-            sysno::MUNLOCKALL => space.munlockall(mm).map(none),
-            sysno::MSEAL => space.mseal(mm, a, b, c).map(none),
-            sysno::BRK => space.brk(mm, a),
-            sysno::MBIND => {
-                let nodes = call.data.first().copied().unwrap_or(0);
-                space.mbind(mm, a, b, (c as u32, nodes), f as u32).map(none)
-            }
-            sysno::SET_MEMPOLICY => {
-                let nodes = call.data.first().copied().unwrap_or(0);
-                space.set_mempolicy(a as u32, nodes).map(none)
-            }
-            sysno::REMAP_FILE_PAGES => space
-                .remap_file_pages(mm, a, b, from_register(c), d, e as u32)
-                .map(none),
-            sysno::PROCESS_MADVISE => {
-                let data = call.placed_data(self.places);
-                let ranges: Vec<_> = data.chunks_exact(2).map(|r| (r[0], r[1])).collect();
-                space.process_madvise(mm, &ranges, d as i32, Advised::Own)
-            }
-            sysno::PRLIMIT64 => limit(space, mm, b, &call.data).map(none),
-            sysno::CAPSET => space
-                .set_limits(mm, |limits| {
+            sysno::PRLIMIT64 => limit(space, mm, b, &call.data).map(|()| 0),
+            sysno::CAPSET => {
+                let drop_all = |limits: &mut Limits| {
                     limits.ipc_lock = false;
                     limits.raw_io = false;
                     limits.sys_resource = false;
                     limits.sys_nice = false;
-                })
-                .map(none),
-            sysno::PRCTL => space.prctl(mm, [a, b, c, d, e]),
-            sysno::PERSONALITY => space.personality(mm, a as u32),
-            sysno::IOCTL => self.userfaultfd(call).map(none),
-            sysno::SHMAT => self.shmat(mm, call),
-            sysno::SHMDT => space.shmdt(mm, a, arena::segment_len).map(none),
+                };
+                space.set_limits(mm, drop_all).map(|()| 0)
+            }
             sysno::FTRUNCATE => match arena::file(a) {
                 Some(file) if b.is_multiple_of(PAGE_SIZE) => {
                     self.machine.truncate(file.inode, b / PAGE_SIZE);
@@ -92,66 +39,115 @@ impl Model {
                 }
                 _ => Err(Errno::EINVAL),
             },
-            _ => Err(Errno::ENOSYS),
+            // In the address space that the descriptor was opened for, whoever calls.
+            sysno::IOCTL => {
+                let request = self.userfaultfd(call)?;
+                self.machine.space().syscall(self.watched, &request)
+            }
+            _ => {
+                let request = self.syscall(call)?;
+                self.machine.space().syscall(mm, &request)
+            }
         }
     }
 
-    /// Registers and unregisters in the address space that the descriptor was opened for, whoever
-    /// calls.
-    fn userfaultfd(&self, call: &Call) -> Result<(), Errno> {
+    /// The call as the core takes it.
+    fn syscall(&mut self, call: &Call) -> Result<Syscall, Errno> {
+        let args = call.placed(self.places);
+        let [a, b, c, d, e, f] = args;
+        let nodes = call.data.first().copied().unwrap_or(0);
+        Ok(match call.nr {
+            sysno::MMAP => self.mmap(args)?,
+            sysno::SHMAT => self.shmat(args)?,
+            sysno::SHMDT => Syscall::Shmdt {
+                addr: a,
+                sizes: (0..arena::SEGMENTS.len())
+                    .map(|n| (arena::segment_inode(n), arena::SEGMENTS[n]))
+                    .collect(),
+            },
+            sysno::MBIND => Syscall::Mbind {
+                addr: a,
+                len: b,
+                mode: c as u32,
+                nodes,
+                flags: MbindFlags::from_bits_retain(f as u32),
+            },
+            sysno::SET_MEMPOLICY => Syscall::SetMempolicy {
+                mode: a as u32,
+                nodes,
+            },
+            sysno::PROCESS_MADVISE => {
+                let data = call.placed_data(self.places);
+                Syscall::ProcessMadvise {
+                    ranges: data.chunks_exact(2).map(|r| (r[0], r[1])).collect(),
+                    advice: Advice::from_number(d as i32),
+                    advised: Advised::Own,
+                }
+            }
+            sysno::PRCTL => Syscall::Prctl {
+                args: [a, b, c, d, e],
+            },
+            sysno::PERSONALITY => Syscall::Personality { bits: a as u32 },
+            nr => registers::syscall(nr, args).ok_or(Errno::ENOSYS)?,
+        })
+    }
+
+    fn userfaultfd(&self, call: &Call) -> Result<Syscall, Errno> {
         let [fd, request, ..] = call.args;
         let data = call.placed_data(self.places);
-        let (space, context) = (self.machine.space(), NonZeroU32::MIN);
+        let context = NonZeroU32::MIN;
         match (fd, request, data.as_slice()) {
-            (arena::USERFAULTFD, UFFDIO_REGISTER, &[start, len, mode, ..]) => {
+            (arena::USERFAULTFD, UFFDIO_REGISTER, &[addr, len, mode, ..]) => {
                 let mode = WatchMode::from_bits_retain(mode);
-                space.userfaultfd_register(self.watched, context, (start, len), mode)
+                Ok(Syscall::UserfaultfdRegister {
+                    context,
+                    addr,
+                    len,
+                    mode,
+                })
             }
-            (arena::USERFAULTFD, UFFDIO_UNREGISTER, &[start, len, ..]) => {
-                space.userfaultfd_unregister(self.watched, context, (start, len))
+            (arena::USERFAULTFD, UFFDIO_UNREGISTER, &[addr, len, ..]) => {
+                Ok(Syscall::UserfaultfdUnregister { context, addr, len })
             }
             _ => Err(Errno::EINVAL),
         }
     }
 
     /// Each attachment is a file of its own.
-    fn shmat(&mut self, mm: MmId, call: &Call) -> Result<u64, Errno> {
-        let [number, addr, flags, ..] = call.placed(self.places);
+    fn shmat(&mut self, [number, addr, flags, ..]: [u64; 6]) -> Result<Syscall, Errno> {
         let number = number as usize;
         let len = *arena::SEGMENTS.get(number).ok_or(Errno::EINVAL)?;
         self.nameless += 1;
-        let request = ShmatRequest {
-            segment: &arena::segment(number, NAMELESS + self.nameless),
+        Ok(Syscall::Shmat(ShmatRequest {
+            segment: arena::segment(number, NAMELESS + self.nameless),
             len,
             addr,
             flags: ShmFlags::from_bits_truncate(flags as u32),
-        };
-        self.machine.space().shmat(mm, &request)
+            placement: Placement::Search,
+        }))
     }
 
-    fn mmap(&mut self, mm: MmId, call: &Call) -> Result<u64, Errno> {
-        let [addr, len, prot, flags, fd, offset] = call.placed(self.places);
-        let anonymous = flags & u64::from(MapFlags::ANONYMOUS.bits()) != 0;
+    fn mmap(&mut self, args: [u64; 6]) -> Result<Syscall, Errno> {
+        let [addr, len, prot, flags, fd, offset] = args;
+        let flags = MapFlags::from_bits_retain(from_register(flags));
+        let anonymous = flags.contains(MapFlags::ANONYMOUS);
         let mut file = if anonymous { None } else { arena::file(fd) };
-        if anonymous && flags & u64::from(MapFlags::HUGETLB.bits()) != 0 {
+        if anonymous && flags.contains(MapFlags::HUGETLB) {
             self.nameless += 1;
             file = Some(arena::hugetlb(NAMELESS + self.nameless));
         }
         if !anonymous && file.is_none() {
             return Err(Errno::EBADF);
         }
-        self.machine.space().mmap(
-            mm,
-            &MmapRequest {
-                addr,
-                len,
-                prot: from_register(prot),
-                flags: from_register(flags),
-                file: file.as_ref(),
-                offset,
-                ..MmapRequest::default()
-            },
-        )
+        Ok(Syscall::Mmap(MmapRequest {
+            addr,
+            len,
+            prot: Prot::from_bits_retain(from_register(prot)),
+            flags,
+            file,
+            offset,
+            ..MmapRequest::default()
+        }))
     }
 }
 

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use vmarea::call::mmap::MmapRequest;
 use vmarea::fault::{Faulted, Touch};
 use vmarea::mm::{Layout, Limits};
+use vmarea::values::call_flags::{MapFlags, Prot};
 use vmarea::values::{Errno, FrameId, MmId, Platform, Policy};
 use vmarea::vma::lock::VmaLockKind;
 use vmarea::{HugePages, Space, System};
@@ -20,8 +21,10 @@ const BASE: u64 = 0x10_0000_0000;
 const APART: u64 = 8 << 21;
 /// Where the other thread maps.
 const ELSEWHERE: u64 = 0x20_0000_0000;
-const READ_WRITE: u32 = 3;
-const PRIVATE_FIXED: u32 = 0x32;
+const READ_WRITE: Prot = Prot::READ.union(Prot::WRITE);
+const PRIVATE_FIXED: MapFlags = MapFlags::PRIVATE
+    .union(MapFlags::ANONYMOUS)
+    .union(MapFlags::FIXED);
 
 /// What a page costs beside the fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

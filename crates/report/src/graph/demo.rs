@@ -19,7 +19,7 @@ use serde::Serialize;
 use vmarea::call::mmap::MmapRequest;
 use vmarea::fault::Touch;
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, map_type, prot};
+use vmarea::values::call_flags::{MapFlags, Prot};
 use vmarea::values::{Errno, MmId, PAGE_SHIFT, PAGE_SIZE, Policy, VmRange};
 use vmarea::vma::VmaView;
 use vmarea::{Space, System};
@@ -34,7 +34,7 @@ const GRANDCHILD: usize = 2;
 
 /// Far away from everything that a process begins with.
 const BASE: u64 = 0x10_0000_0000;
-const READ_WRITE: u32 = prot::READ | prot::WRITE;
+const READ_WRITE: Prot = Prot::READ.union(Prot::WRITE);
 
 /// Where a mapping begins, and how many pages it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -197,7 +197,7 @@ fn core_step(space: &Space, mms: &mut Vec<MmId>, step: Step) -> Result<(), Errno
         }
         Step::Write(process, addr) => space.fault(mms[process], addr, Touch::Write).map(|_| ()),
         Step::Protect(process, addr) => {
-            space.mprotect(mms[process], addr, 2 * PAGE_SIZE, prot::READ, -1)
+            space.mprotect(mms[process], addr, 2 * PAGE_SIZE, Prot::READ, None)
         }
         Step::Unmap(process, place) => {
             space.munmap(mms[process], place.start, place.pages << PAGE_SHIFT)
@@ -240,12 +240,19 @@ fn kernel_step(oracle: &mut Oracle, step: Step) -> Result<Result<(), i32>, Oracl
     let (process, number, args) = match step {
         Step::Map(process, place) => {
             let len = place.pages << PAGE_SHIFT;
-            let flags = anonymous().into();
-            let args = [place.start, len, READ_WRITE.into(), flags, no_file, 0];
+            let flags = anonymous().bits().into();
+            let args = [
+                place.start,
+                len,
+                READ_WRITE.bits().into(),
+                flags,
+                no_file,
+                0,
+            ];
             (process, sysno::MMAP, args)
         }
         Step::Protect(process, addr) => {
-            let args = [addr, 2 * PAGE_SIZE, prot::READ.into(), 0, 0, 0];
+            let args = [addr, 2 * PAGE_SIZE, Prot::READ.bits().into(), 0, 0, 0];
             (process, sysno::MPROTECT, args)
         }
         Step::Unmap(process, place) => {
@@ -264,8 +271,8 @@ fn kernel_step(oracle: &mut Oracle, step: Step) -> Result<Result<(), i32>, Oracl
     Ok(result.map(|_| ()))
 }
 
-fn anonymous() -> u32 {
-    map_type::PRIVATE | MapFlags::ANONYMOUS.bits() | MapFlags::FIXED.bits()
+fn anonymous() -> MapFlags {
+    MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED
 }
 
 fn name_at(addr: u64) -> String {

@@ -156,6 +156,7 @@ mod tests {
     use crate::fault::Touch;
     use crate::mm::{Layout, Limits};
     use crate::space::{Space, System};
+    use crate::values::call_flags::{MapFlags, Prot};
     use crate::values::policy::AdjustLock;
     use crate::values::{PAGE_SIZE, Policy};
 
@@ -206,8 +207,8 @@ mod tests {
             let request = MmapRequest {
                 addr: at + page * PAGE_SIZE,
                 len: pages * PAGE_SIZE,
-                prot: 3,
-                flags: 0x32,
+                prot: Prot::READ | Prot::WRITE,
+                flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
                 ..MmapRequest::default()
             };
             space.mmap(mm, &request).unwrap()

@@ -25,70 +25,71 @@ use crate::vma::{VmaBody, VmaView};
 use smallvec::SmallVec;
 use vmarea_sync::VmaLockKind;
 
-/// Advice by Linux's numbers.
+/// Advice by the names of `madvise(2)`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "the names are those of madvise(2)")]
-#[repr(i32)]
 pub enum Advice {
-    Normal = 0,
-    Random = 1,
-    Sequential = 2,
-    WillNeed = 3,
-    DontNeed = 4,
-    Free = 8,
-    Remove = 9,
-    DontFork = 10,
-    DoFork = 11,
-    Mergeable = 12,
-    Unmergeable = 13,
-    HugePage = 14,
-    NoHugePage = 15,
-    DontDump = 16,
-    DoDump = 17,
-    WipeOnFork = 18,
-    KeepOnFork = 19,
-    Cold = 20,
-    PageOut = 21,
-    PopulateRead = 22,
-    PopulateWrite = 23,
-    DontNeedLocked = 24,
-    Collapse = 25,
-    GuardInstall = 102,
-    GuardRemove = 103,
+    Normal,
+    Random,
+    Sequential,
+    WillNeed,
+    DontNeed,
+    Free,
+    Remove,
+    DontFork,
+    DoFork,
+    Mergeable,
+    Unmergeable,
+    HugePage,
+    NoHugePage,
+    DontDump,
+    DoDump,
+    WipeOnFork,
+    KeepOnFork,
+    Cold,
+    PageOut,
+    PopulateRead,
+    PopulateWrite,
+    DontNeedLocked,
+    Collapse,
+    GuardInstall,
+    GuardRemove,
+    /// A number that no kernel knows.
+    Unknown(i32),
 }
 
 impl Advice {
-    const ALL: [Advice; 25] = [
-        Advice::Normal,
-        Advice::Random,
-        Advice::Sequential,
-        Advice::WillNeed,
-        Advice::DontNeed,
-        Advice::Free,
-        Advice::Remove,
-        Advice::DontFork,
-        Advice::DoFork,
-        Advice::Mergeable,
-        Advice::Unmergeable,
-        Advice::HugePage,
-        Advice::NoHugePage,
-        Advice::DontDump,
-        Advice::DoDump,
-        Advice::WipeOnFork,
-        Advice::KeepOnFork,
-        Advice::Cold,
-        Advice::PageOut,
-        Advice::PopulateRead,
-        Advice::PopulateWrite,
-        Advice::DontNeedLocked,
-        Advice::Collapse,
-        Advice::GuardInstall,
-        Advice::GuardRemove,
-    ];
-
-    /// The advice with this number.
-    pub fn from_number(number: i32) -> Option<Advice> {
-        Advice::ALL.into_iter().find(|a| *a as i32 == number)
+    /// The advice with Linux's number.
+    pub fn from_number(number: i32) -> Advice {
+        use Advice::*;
+        match number {
+            0 => Normal,
+            1 => Random,
+            2 => Sequential,
+            3 => WillNeed,
+            4 => DontNeed,
+            8 => Free,
+            9 => Remove,
+            10 => DontFork,
+            11 => DoFork,
+            12 => Mergeable,
+            13 => Unmergeable,
+            14 => HugePage,
+            15 => NoHugePage,
+            16 => DontDump,
+            17 => DoDump,
+            18 => WipeOnFork,
+            19 => KeepOnFork,
+            20 => Cold,
+            21 => PageOut,
+            22 => PopulateRead,
+            23 => PopulateWrite,
+            24 => DontNeedLocked,
+            25 => Collapse,
+            102 => GuardInstall,
+            103 => GuardRemove,
+            _ => Unknown(number),
+        }
     }
 
     /// Does a kernel know it?
@@ -100,6 +101,7 @@ impl Advice {
             DontNeedLocked => rules.dontneed_locked,
             Collapse => rules.collapse,
             GuardInstall | GuardRemove => rules.guard_regions,
+            Unknown(_) => false,
             _ => true,
         }
     }
@@ -113,7 +115,7 @@ impl Advice {
             PopulateRead => Kind::Populate(Touch::Read),
             PopulateWrite => Kind::Populate(Touch::Write),
             WillNeed | DontNeed | DontNeedLocked | Free | Remove | Cold | PageOut | Collapse
-            | GuardInstall | GuardRemove => Kind::Pages,
+            | GuardInstall | GuardRemove | Unknown(_) => Kind::Pages,
         }
     }
 }
@@ -134,8 +136,7 @@ enum Kind {
 impl<K: VmaLockKind> Space<K> {
     /// Gives advice about `[addr, addr + len)`.
     #[doc(alias = "do_madvise")]
-    pub fn madvise(&self, mm: MmId, addr: u64, len: u64, advice: i32) -> Result<(), Errno> {
-        let advice = Advice::from_number(advice).ok_or(Errno::EINVAL)?;
+    pub fn madvise(&self, mm: MmId, addr: u64, len: u64, advice: Advice) -> Result<(), Errno> {
         if !advice.is_known(&self.policy.rules.advice) || addr & !PAGE_MASK != 0 {
             return Err(Errno::EINVAL);
         }

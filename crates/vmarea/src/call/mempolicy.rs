@@ -14,6 +14,7 @@
 
 use crate::mm::MmapWriteGuard;
 use crate::space::Space;
+use crate::values::call_flags::MbindFlags;
 use crate::values::{Errno, MmId, PAGE_MASK, Rules, VmRange, page_align};
 use crate::vma::VmaBody;
 use vmarea_sync::VmaLockKind;
@@ -30,10 +31,6 @@ mod mode {
     pub(super) const NUMA_BALANCING: u32 = 1 << 13;
     pub(super) const FLAGS: u32 = STATIC_NODES | RELATIVE_NODES | NUMA_BALANCING;
 }
-
-const MOVE_ALL: u32 = 4;
-/// STRICT, MOVE and MOVE_ALL.
-const KNOWN_FLAGS: u32 = 7;
 
 /// A memory policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,21 +93,22 @@ fn relative(asked: u64, online: u64) -> u64 {
 
 impl<K: VmaLockKind> Space<K> {
     /// Gives `[addr, addr + len)` a policy. `mode` holds its flags as well, `nodes` a bit for each
-    /// node, `flags` are `MPOL_MF_`.
+    /// node.
     pub fn mbind(
         &self,
         mm: MmId,
         addr: u64,
         len: u64,
         (mode, nodes): (u32, u64),
-        flags: u32,
+        flags: MbindFlags,
     ) -> Result<(), Errno> {
         sane(mode, &self.policy.rules)?;
-        if flags & !KNOWN_FLAGS != 0 {
+        let known = MbindFlags::STRICT | MbindFlags::MOVE | MbindFlags::MOVE_ALL;
+        if !(flags - known).is_empty() {
             return Err(Errno::EINVAL);
         }
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-        if flags & MOVE_ALL != 0 && !w.state().limits.sys_nice {
+        if flags.contains(MbindFlags::MOVE_ALL) && !w.state().limits.sys_nice {
             return Err(Errno::EPERM);
         }
         if addr & !PAGE_MASK != 0 {

@@ -10,27 +10,21 @@
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
-use crate::values::call_flags::MclFlags;
+use crate::values::call_flags::{MclFlags, MlockFlags};
 use crate::values::{Errno, MmId, PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, VmFlags, VmRange, page_align};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
 use vmarea_sync::VmaLockKind;
 
-/// When the pages of a locked range come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LockPages {
-    /// Now.
-    Now,
-    /// As they are touched (`MLOCK_ONFAULT`).
-    OnFault,
-}
-
 impl<K: VmaLockKind> Space<K> {
-    /// Locks `[addr, addr + len)`.
+    /// Locks `[addr, addr + len)`: `mlock2`, which is `mlock` where no flag is set.
     #[doc(alias = "do_mlock")]
-    pub fn mlock(&self, mm: MmId, addr: u64, len: u64, pages: LockPages) -> Result<(), Errno> {
+    pub fn mlock(&self, mm: MmId, addr: u64, len: u64, how: MlockFlags) -> Result<(), Errno> {
+        if !(how - MlockFlags::ONFAULT).is_empty() {
+            return Err(Errno::EINVAL);
+        }
         let mut flags = VmFlags::LOCKED;
-        if pages == LockPages::OnFault {
+        if how.contains(MlockFlags::ONFAULT) {
             flags |= VmFlags::LOCKONFAULT;
         }
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;

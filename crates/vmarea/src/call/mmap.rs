@@ -20,7 +20,7 @@ use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::space::{Overcommit, Space};
 use crate::values::VmaId;
-use crate::values::call_flags::{MapFlags, map_type, prot};
+use crate::values::call_flags::{MapFlags, MapType, Prot};
 use crate::values::rules::MmapLimits;
 use crate::values::{
     Errno, File, FileKind, MmId, PAGE_MASK, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange, align_up,
@@ -46,18 +46,18 @@ pub enum Placement {
 }
 
 /// The arguments of `mmap`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct MmapRequest<'a> {
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct MmapRequest {
     /// Wished or fixed address.
     pub addr: u64,
     /// Length in bytes.
     pub len: u64,
-    /// `PROT_` bits.
-    pub prot: u32,
-    /// `MAP_` flags with the type in the low bits.
-    pub flags: u32,
+    /// What may be done with it.
+    pub prot: Prot,
+    /// Its type, and how it is mapped.
+    pub flags: MapFlags,
     /// The file; none for `MAP_ANONYMOUS`.
-    pub file: Option<&'a File>,
+    pub file: Option<File>,
     /// Offset in the file, bytes.
     pub offset: u64,
     /// See [`Placement`].
@@ -67,7 +67,7 @@ pub struct MmapRequest<'a> {
     pub refused: Option<Errno>,
 }
 
-impl MmapRequest<'_> {
+impl MmapRequest {
     /// Of a hugetlb file, whole pages of it; `mmap` alone rounds so. One that wraps is none.
     #[doc(alias = "ksys_mmap_pgoff")]
     fn in_pages_of_file(&self) -> Self {
@@ -84,7 +84,7 @@ impl MmapRequest<'_> {
     /// of a file that has none; ENOMEM where the length wraps.
     fn mapped_len(&self) -> Result<u64, Errno> {
         let small = self.file.is_some_and(|f| f.kind != FileKind::Hugetlb);
-        let huge = self.flags & MapFlags::HUGETLB.bits() != 0;
+        let huge = self.flags.contains(MapFlags::HUGETLB);
         if self.len == 0 || self.offset & !PAGE_MASK != 0 || small && huge {
             return Err(Errno::EINVAL);
         }
@@ -95,7 +95,7 @@ impl MmapRequest<'_> {
 impl<K: VmaLockKind> Space<K> {
     /// Maps; gives the address.
     #[doc(alias = "do_mmap")]
-    pub fn mmap(&self, mm: MmId, request: &MmapRequest<'_>) -> Result<u64, Errno> {
+    pub fn mmap(&self, mm: MmId, request: &MmapRequest) -> Result<u64, Errno> {
         let (range, populate) = {
             let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
             w.mmap(&request.in_pages_of_file())?
@@ -109,12 +109,11 @@ impl<K: VmaLockKind> Space<K> {
 
 impl<K: VmaLockKind> Space<K> {
     /// Where a mapping without FIXED would be placed now, without doing anything.
-    pub fn predict_mmap(&self, mm: MmId, request: &MmapRequest<'_>) -> Result<u64, Errno> {
+    pub fn predict_mmap(&self, mm: MmId, request: &MmapRequest) -> Result<u64, Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
-        let flags = MapFlags::from_bits_retain(request.flags & !map_type::MASK);
         let request = request.in_pages_of_file();
         let place = (self.round_hint(request.addr), request.mapped_len()?);
-        r.unmapped_area(&room(&request, flags, place))
+        r.unmapped_area(&room(&request, request.flags, place))
     }
 
     /// A wish below the lowest address that may be mapped is raised to it.
@@ -130,18 +129,16 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-fn room(request: &MmapRequest<'_>, flags: MapFlags, (hint, len): (u64, u64)) -> Room {
-    let shared = matches!(
-        request.flags & map_type::MASK,
-        map_type::SHARED | map_type::SHARED_VALIDATE
-    );
+fn room(request: &MmapRequest, flags: MapFlags, (hint, len): (u64, u64)) -> Room {
+    let kind = request.flags.map_type();
+    let shared = matches!(kind, Some(MapType::Shared | MapType::SharedValidate));
     Room {
         file: request.file.map(|f| match f.kind {
             // It becomes a nameless file.
             FileKind::DevZero if shared => FileKind::SharedAnon,
             kind => kind,
         }),
-        shared_anon: request.file.is_none() && request.flags & map_type::MASK == map_type::SHARED,
+        shared_anon: request.file.is_none() && kind == Some(MapType::Shared),
         hint,
         len,
         offset: request.offset,
@@ -154,7 +151,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     /// As `mmap`, with the offset in the file in pages.
     pub(crate) fn mmap_at_page(
         &mut self,
-        request: &MmapRequest<'_>,
+        request: &MmapRequest,
         pgoff: u64,
     ) -> Result<(VmRange, bool), Errno> {
         let offset = pgoff.checked_mul(PAGE_SIZE).ok_or(Errno::EOVERFLOW)?;
@@ -162,8 +159,8 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     }
 
     /// The range, and whether its pages are to be brought.
-    fn mmap(&mut self, request: &MmapRequest<'_>) -> Result<(VmRange, bool), Errno> {
-        let mut flags = MapFlags::from_bits_retain(request.flags & !map_type::MASK);
+    fn mmap(&mut self, request: &MmapRequest) -> Result<(VmRange, bool), Errno> {
+        let mut flags = request.flags;
         let len = request.mapped_len()?;
         let no_replace = flags.contains(MapFlags::FIXED_NOREPLACE);
         if no_replace {
@@ -183,7 +180,6 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             return Err(Errno::ENOMEM);
         }
         let vm_flags = self.first_flags(request, flags)?;
-        let kind = request.flags & map_type::MASK;
         let room = room(request, flags, (hint, len));
         let addr = match request.placement {
             Placement::At(addr) if !flags.contains(MapFlags::FIXED) => addr,
@@ -202,13 +198,13 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         let rules = &self.space.policy.rules;
         let (mut vm_flags, pgoff) = match request.file {
             Some(file) => (
-                file_flags(file, (request, len), flags, vm_flags, rules)?,
+                file_flags(&file, (request, len), vm_flags, rules)?,
                 Pgoff(pages_of(request.offset)),
             ),
-            None if kind == map_type::DROPPABLE && !rules.map_droppable => {
+            None if flags.map_type() == Some(MapType::Droppable) && !rules.map_droppable => {
                 return Err(Errno::EINVAL);
             }
-            None => anonymous_flags(kind, flags, vm_flags, addr)?,
+            None => anonymous_flags(flags, vm_flags, addr)?,
         };
         if flags.contains(MapFlags::NORESERVE) {
             let hugetlb = request.file.is_some_and(|f| f.kind == FileKind::Hugetlb);
@@ -222,17 +218,13 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     }
 
     /// Protection, call flags and defaults as VMA flags.
-    fn first_flags(
-        &mut self,
-        request: &MmapRequest<'_>,
-        flags: MapFlags,
-    ) -> Result<VmFlags, Errno> {
+    fn first_flags(&mut self, request: &MmapRequest, flags: MapFlags) -> Result<VmFlags, Errno> {
         let mut bits = request.prot;
-        let noexec = request.file.is_some_and(File::is_noexec);
-        if bits & prot::READ != 0 && self.state().layout.read_implies_exec && !noexec {
-            bits |= prot::EXEC;
+        let noexec = request.file.is_some_and(|f| f.is_noexec());
+        if bits.contains(Prot::READ) && self.state().layout.read_implies_exec && !noexec {
+            bits |= Prot::EXEC;
         }
-        let pkey = if bits == prot::EXEC {
+        let pkey = if bits == Prot::EXEC {
             self.execute_only_pkey()
         } else {
             0
@@ -263,7 +255,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         range: VmRange,
         mut flags: VmFlags,
         pgoff: Pgoff,
-        request: &MmapRequest<'_>,
+        request: &MmapRequest,
     ) -> Result<(), Errno> {
         if self.state().layout.mdwe.denies(flags, flags) {
             return Err(Errno::EACCES);
@@ -331,7 +323,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         &self,
         flags: &mut VmFlags,
         (range, pgoff): (VmRange, Pgoff),
-        request: &MmapRequest<'_>,
+        request: &MmapRequest,
     ) -> Result<(), Errno> {
         match request.file.map(|f| f.kind) {
             Some(FileKind::RegularHugeAligned) if flags.contains(VmFlags::SYNC) => {
@@ -394,10 +386,12 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
 
     /// File and flags as the VMA will have them: KSM may be on for the whole process, and a mapping
     /// that cannot be locked does not keep the flag.
-    fn new_body(&self, mut flags: VmFlags, range: VmRange, request: &MmapRequest<'_>) -> VmaBody {
+    fn new_body(&self, mut flags: VmFlags, range: VmRange, request: &MmapRequest) -> VmaBody {
         let shared = flags.contains(VmFlags::SHARED);
         let file = match request.file {
-            Some(file) if file.kind != FileKind::DevZero || !shared => Some(MappedFile::from(file)),
+            Some(file) if file.kind != FileKind::DevZero || !shared => {
+                Some(MappedFile::from(&file))
+            }
             _ if shared => Some(self.space.nameless_file(range.pages())),
             _ => None,
         };

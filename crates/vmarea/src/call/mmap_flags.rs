@@ -12,7 +12,7 @@
 use super::mmap::MmapRequest;
 use super::unmapped_area::pages_of;
 use crate::mutant::{self, Mutant};
-use crate::values::call_flags::{MapFlags, map_type, prot};
+use crate::values::call_flags::{MapFlags, MapType, Prot};
 use crate::values::{Errno, File, FileKind, Pgoff, Rules, VmFlags};
 
 /// Flags that every kind of mapping understands (`LEGACY_MAP_MASK`, with the type's bits).
@@ -24,8 +24,7 @@ const ABOVE_4G: u32 = 0x80;
 /// Of a mapping of `len` bytes, whole pages, of a file.
 pub(super) fn file_flags(
     file: &File,
-    (request, len): (&MmapRequest<'_>, u64),
-    flags: MapFlags,
+    (request, len): (&MmapRequest, u64),
     mut vm_flags: VmFlags,
     rules: &Rules,
 ) -> Result<VmFlags, Errno> {
@@ -34,9 +33,9 @@ pub(super) fn file_flags(
     if last.is_none_or(|last| pages_of(request.offset) > last + one_too_far) {
         return Err(Errno::EOVERFLOW);
     }
-    let kind = request.flags & map_type::MASK;
-    match kind {
-        map_type::SHARED | map_type::SHARED_VALIDATE => {
+    let flags = request.flags;
+    match flags.map_type() {
+        Some(kind @ (MapType::Shared | MapType::SharedValidate)) => {
             let mut known = KNOWN_FLAGS;
             if file.kind == FileKind::RegularHugeAligned {
                 known |= MapFlags::SYNC.bits();
@@ -44,10 +43,10 @@ pub(super) fn file_flags(
             if !rules.map_above_4g {
                 known &= !ABOVE_4G;
             }
-            if kind == map_type::SHARED_VALIDATE && request.flags & !known != 0 {
+            if kind == MapType::SharedValidate && flags.bits() & !known != 0 {
                 return Err(Errno::EOPNOTSUPP);
             }
-            if request.prot & prot::WRITE != 0 && !file.writable
+            if request.prot.contains(Prot::WRITE) && !file.writable
                 || file.append_only && file.writable
             {
                 return Err(Errno::EACCES);
@@ -57,7 +56,7 @@ pub(super) fn file_flags(
                 vm_flags -= VmFlags::MAYWRITE | VmFlags::SHARED;
             }
         }
-        map_type::PRIVATE => {}
+        Some(MapType::Private) => {}
         _ => return Err(Errno::EINVAL),
     }
     if !file.readable {
@@ -87,20 +86,19 @@ pub(super) fn file_flags(
 
 /// Of anonymous memory; and its page offset.
 pub(super) fn anonymous_flags(
-    kind: u32,
     flags: MapFlags,
     mut vm_flags: VmFlags,
     addr: u64,
 ) -> Result<(VmFlags, Pgoff), Errno> {
-    match kind {
-        map_type::SHARED => {
+    match flags.map_type() {
+        Some(MapType::Shared) => {
             if vm_flags.contains(VmFlags::GROWSDOWN) {
                 return Err(Errno::EINVAL);
             }
             vm_flags |= VmFlags::SHARED | VmFlags::MAYSHARE;
             Ok((vm_flags, Pgoff(0)))
         }
-        map_type::DROPPABLE => {
+        Some(MapType::Droppable) => {
             if flags.intersects(MapFlags::LOCKED | MapFlags::HUGETLB)
                 || vm_flags.contains(VmFlags::GROWSDOWN)
             {
@@ -110,7 +108,7 @@ pub(super) fn anonymous_flags(
                 VmFlags::DROPPABLE | VmFlags::NORESERVE | VmFlags::WIPEONFORK | VmFlags::DONTDUMP;
             Ok((vm_flags, Pgoff::of_addr(addr)))
         }
-        map_type::PRIVATE => Ok((vm_flags, Pgoff::of_addr(addr))),
+        Some(MapType::Private) => Ok((vm_flags, Pgoff::of_addr(addr))),
         _ => Err(Errno::EINVAL),
     }
 }

@@ -1,7 +1,8 @@
 //! The doors: one file for each system call (or family) that shapes an address space.
 //!
 //! A call checks its arguments, takes `mmap_lock`, decides, reserves, and then changes. What Linux
-//! does by halves is done by the same halves; each file says which.
+//! does by halves is done by the same halves; each file says which. Each call is a method of
+//! [`Space`](crate::Space), and a variant of [`Syscall`] where calls are data.
 
 pub mod brk;
 pub mod collect;
@@ -25,5 +26,8 @@ mod remap_by_halves;
 pub mod remap_file_pages;
 mod remap_freely;
 pub mod shm;
+mod table;
 pub mod unmapped_area;
 pub mod userfaultfd;
+
+pub use table::Syscall;

@@ -12,7 +12,7 @@
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
-use crate::values::call_flags::prot as bits;
+use crate::values::call_flags::{Pkey, Prot};
 use crate::values::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
@@ -25,30 +25,30 @@ const NEW_WRITE_CHARGE: VmFlags = VmFlags::ACCOUNT
     .union(VmFlags::NORESERVE);
 
 impl<K: VmaLockKind> Space<K> {
-    /// Changes the protection of `[addr, addr + len)`; `pkey` is -1 for none in particular.
+    /// Changes the protection of `[addr, addr + len)`; without `pkey` each VMA keeps its key.
     #[doc(alias = "do_mprotect_pkey")]
     pub fn mprotect(
         &self,
         mm: MmId,
         addr: u64,
         len: u64,
-        prot: u32,
-        pkey: i32,
+        prot: Prot,
+        pkey: Option<Pkey>,
     ) -> Result<(), Errno> {
-        let grows = prot & (bits::GROWSDOWN | bits::GROWSUP);
-        let prot = prot & !(bits::GROWSDOWN | bits::GROWSUP);
-        if grows == bits::GROWSDOWN | bits::GROWSUP || addr & !PAGE_MASK != 0 {
+        let both = Prot::GROWSDOWN | Prot::GROWSUP;
+        let (grows, prot) = (prot & both, prot - both);
+        if grows == both || addr & !PAGE_MASK != 0 {
             return Err(Errno::EINVAL);
         }
         if len == 0 {
             return Ok(());
         }
         let range = VmRange::of_pages(addr, len).ok_or(Errno::ENOMEM)?;
-        if prot & !(bits::READ | bits::WRITE | bits::EXEC | bits::SEM) != 0 {
+        if !(prot - (Prot::READ | Prot::WRITE | Prot::EXEC | Prot::SEM)).is_empty() {
             return Err(Errno::EINVAL);
         }
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-        if pkey != -1 && !w.state().pkey_is_allocated(pkey) {
+        if pkey.is_some_and(|key| !w.state().pkey_is_allocated(key)) {
             return Err(Errno::EINVAL);
         }
         w.mprotect(range, prot, grows, pkey)
@@ -59,12 +59,12 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     fn mprotect(
         &mut self,
         mut range: VmRange,
-        prot: u32,
-        grows: u32,
-        pkey: i32,
+        prot: Prot,
+        grows: Prot,
+        pkey: Option<Pkey>,
     ) -> Result<(), Errno> {
         let first = self.intersection(range).ok_or(Errno::ENOMEM)?;
-        if grows == bits::GROWSDOWN {
+        if grows == Prot::GROWSDOWN {
             if first.range.start >= range.end {
                 return Err(Errno::ENOMEM);
             }
@@ -74,13 +74,13 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             }
         } else if first.range.start > range.start {
             return Err(Errno::ENOMEM);
-        } else if grows == bits::GROWSUP {
+        } else if grows == Prot::GROWSUP {
             return Err(Errno::EINVAL);
         }
         if mutant::is_on(Mutant::MprotectLooksAhead) && !self.is_covered(range) {
             return Err(Errno::ENOMEM);
         }
-        let rier = self.state().layout.read_implies_exec && prot & bits::READ != 0;
+        let rier = self.state().layout.read_implies_exec && prot.contains(Prot::READ);
         let mut at = range.start;
         while at < range.end {
             let Some(vma) = self.find(at).filter(|v| v.range.start <= at) else {
@@ -88,7 +88,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             };
             let mut wanted = prot;
             if rier && vma.body.flags.contains(VmFlags::MAYEXEC) {
-                wanted |= bits::EXEC;
+                wanted |= Prot::EXEC;
             }
             let key = self.override_pkey(&vma, wanted, pkey);
             let flags = VmFlags::from_prot(wanted, key)

@@ -33,7 +33,7 @@ use crate::vma::merge::{CallKind, Proposal, Reach};
 use vmarea_sync::VmaLockKind;
 
 /// The arguments of `mremap`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct MremapRequest {
     /// Start of the old range.
     pub addr: u64,

@@ -17,7 +17,7 @@
 
 use crate::mm::{MmState, MmapWriteGuard};
 use crate::space::Space;
-use crate::values::call_flags::prot as bits;
+use crate::values::call_flags::{Pkey, Prot};
 use crate::values::pkeys::{PKEY_DISABLE_ACCESS, PKEY_DISABLE_WRITE, PKEYS};
 use crate::values::{Errno, MmId, VmFlags};
 use crate::vma::VmaView;
@@ -25,7 +25,7 @@ use vmarea_sync::VmaLockKind;
 
 impl<K: VmaLockKind> Space<K> {
     /// Hands out the lowest free key; the caller gets the rights to it that `denied` leaves.
-    pub fn pkey_alloc(&self, mm: MmId, flags: u64, denied: u64) -> Result<u32, Errno> {
+    pub fn pkey_alloc(&self, mm: MmId, flags: u64, denied: u64) -> Result<Pkey, Errno> {
         let known = PKEY_DISABLE_ACCESS | PKEY_DISABLE_WRITE;
         if flags != 0 || denied & !u64::from(known) != 0 {
             return Err(Errno::EINVAL);
@@ -42,16 +42,16 @@ impl<K: VmaLockKind> Space<K> {
         let key = w.take_pkey().ok_or(Errno::ENOSPC)?;
         let state = w.state_mut();
         state.pkey_rights = state.pkey_rights.with(key, denied as u32);
-        Ok(key)
+        Ok(Pkey(key as i32))
     }
 
     /// Takes a key back.
-    pub fn pkey_free(&self, mm: MmId, key: i32) -> Result<(), Errno> {
+    pub fn pkey_free(&self, mm: MmId, key: Pkey) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if !w.state().pkey_is_allocated(key) {
             return Err(Errno::EINVAL);
         }
-        w.state_mut().pkeys &= !(1 << key);
+        w.state_mut().pkeys &= !(1 << key.0);
         Ok(())
     }
 }
@@ -59,8 +59,8 @@ impl<K: VmaLockKind> Space<K> {
 impl MmState {
     /// Is it handed out to the program?
     #[doc(alias = "mm_pkey_is_allocated")]
-    pub(crate) fn pkey_is_allocated(&self, key: i32) -> bool {
-        let Ok(key) = u32::try_from(key) else {
+    pub(crate) fn pkey_is_allocated(&self, key: Pkey) -> bool {
+        let Ok(key) = u32::try_from(key.0) else {
             return false;
         };
         key < PKEYS && Some(key) != self.execute_only_pkey && self.pkeys >> key & 1 == 1
@@ -97,12 +97,12 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
 
     /// The key of what `mprotect` changes to `prot`.
     #[doc(alias = "arch_override_mprotect_pkey")]
-    pub(crate) fn override_pkey(&mut self, vma: &VmaView, prot: u32, asked: i32) -> u32 {
-        if asked != -1 {
-            return asked as u32;
+    pub(crate) fn override_pkey(&mut self, vma: &VmaView, prot: Prot, asked: Option<Pkey>) -> u32 {
+        if let Some(Pkey(key)) = asked {
+            return key as u32;
         }
         let old = vma.body.flags;
-        if prot == bits::EXEC {
+        if prot == Prot::EXEC {
             let key = self.execute_only_pkey();
             if key > 0 {
                 return key;

@@ -30,7 +30,7 @@ impl<K: VmaLockKind> Space<K> {
         &self,
         mm: MmId,
         ranges: &[(u64, u64)],
-        advice: i32,
+        advice: Advice,
         advised: Advised,
     ) -> Result<u64, Errno> {
         let ranges = imported(ranges, self.system.task_size)?;
@@ -86,12 +86,12 @@ fn imported(ranges: &[(u64, u64)], task_size: u64) -> Result<SmallVec<[(u64, u64
 }
 
 #[doc(alias = "process_madvise_remote_valid")]
-fn is_for_others(advice: i32, rules: &AdviceRules) -> bool {
-    match Advice::from_number(advice) {
-        Some(Advice::Cold | Advice::PageOut) => true,
-        Some(Advice::WillNeed) => rules.process_willneed,
-        Some(Advice::Collapse) => rules.collapse,
-        Some(Advice::GuardInstall | Advice::GuardRemove) => rules.guard_regions,
+fn is_for_others(advice: Advice, rules: &AdviceRules) -> bool {
+    match advice {
+        Advice::Cold | Advice::PageOut => true,
+        Advice::WillNeed => rules.process_willneed,
+        Advice::Collapse => rules.collapse,
+        Advice::GuardInstall | Advice::GuardRemove => rules.guard_regions,
         _ => false,
     }
 }

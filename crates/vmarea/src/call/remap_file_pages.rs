@@ -10,7 +10,7 @@
 use super::mmap::MmapRequest;
 use crate::mm::MmapWriteGuard;
 use crate::space::Space;
-use crate::values::call_flags::{MapFlags, map_type, prot as bits};
+use crate::values::call_flags::{MapFlags, Prot};
 use crate::values::{Errno, File, MmId, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::{MappedFile, VmaView};
 use vmarea_sync::VmaLockKind;
@@ -22,15 +22,15 @@ impl<K: VmaLockKind> Space<K> {
         mm: MmId,
         addr: u64,
         len: u64,
-        prot: u32,
+        prot: Prot,
         pgoff: u64,
-        flags: u32,
+        flags: MapFlags,
     ) -> Result<(), Errno> {
         let (start, len) = (addr & PAGE_MASK, len & PAGE_MASK);
         let range = VmRange::of_len(start, len).filter(|r| !r.is_empty());
         let range = range.ok_or(Errno::EINVAL)?;
         let wraps = pgoff.checked_add(len >> PAGE_SHIFT).is_none();
-        if prot != 0 || wraps {
+        if !prot.is_empty() || wraps {
             return Err(Errno::EINVAL);
         }
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
@@ -40,7 +40,7 @@ impl<K: VmaLockKind> Space<K> {
             len,
             prot: protection(vma.body.flags),
             flags: again(vma.body.flags, flags),
-            file: Some(&file),
+            file: Some(file),
             ..MmapRequest::default()
         };
         let (range, populate) = w.mmap_at_page(&request, pgoff)?;
@@ -89,22 +89,22 @@ fn opened(file: MappedFile, flags: VmFlags) -> File {
     }
 }
 
-fn protection(flags: VmFlags) -> u32 {
+fn protection(flags: VmFlags) -> Prot {
     [
-        (VmFlags::READ, bits::READ),
-        (VmFlags::WRITE, bits::WRITE),
-        (VmFlags::EXEC, bits::EXEC),
+        (VmFlags::READ, Prot::READ),
+        (VmFlags::WRITE, Prot::WRITE),
+        (VmFlags::EXEC, Prot::EXEC),
     ]
     .into_iter()
     .filter(|(flag, _)| flags.contains(*flag))
-    .fold(0, |all, (_, bit)| all | bit)
+    .fold(Prot::empty(), |all, (_, bit)| all | bit)
 }
 
-fn again(vma: VmFlags, asked: u32) -> u32 {
-    let mut flags = MapFlags::from_bits_retain(asked) & MapFlags::NONBLOCK;
-    flags |= MapFlags::FIXED | MapFlags::POPULATE;
+fn again(vma: VmFlags, asked: MapFlags) -> MapFlags {
+    let mut flags = asked & MapFlags::NONBLOCK;
+    flags |= MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
     if vma.contains(VmFlags::LOCKED) {
         flags |= MapFlags::LOCKED;
     }
-    flags.bits() | map_type::SHARED
+    flags
 }

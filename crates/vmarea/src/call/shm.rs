@@ -15,9 +15,10 @@
 use super::mmap::{MmapRequest, Placement};
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
-use crate::values::call_flags::{MapFlags, map_type, prot};
+use crate::values::call_flags::{MapFlags, Prot};
 use crate::values::{Errno, File, FileKind, MmId, PAGE_MASK, PAGE_SIZE, VmRange, page_align};
 use crate::vma::{MappedFile, VmaView};
+use vmarea_sync::VmaLockKind;
 
 bitflags::bitflags! {
     /// Flags of `shmat`.
@@ -35,37 +36,30 @@ bitflags::bitflags! {
 }
 
 /// The arguments of `shmat`.
-#[derive(Clone, Copy, Debug)]
-pub struct ShmatRequest<'a> {
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ShmatRequest {
     /// The segment, newly opened; it is taken as readable alone for [`ShmFlags::RDONLY`].
-    pub segment: &'a File,
+    pub segment: File,
     /// Its size in bytes.
     pub len: u64,
     /// Where it is to be attached; 0 for anywhere.
     pub addr: u64,
     /// How.
     pub flags: ShmFlags,
+    /// Where it goes without an address: see [`Placement`].
+    pub placement: Placement,
 }
 
-impl Space {
+impl<K: VmaLockKind> Space<K> {
     /// Attaches a segment; gives its address.
     #[doc(alias = "do_shmat")]
-    pub fn shmat(&self, mm: MmId, request: &ShmatRequest<'_>) -> Result<u64, Errno> {
-        self.shmat_at(mm, request, Placement::Search)
-    }
-
-    /// The same, where one without an address goes to a given place (replay).
-    pub fn shmat_at(
-        &self,
-        mm: MmId,
-        request: &ShmatRequest<'_>,
-        placement: Placement,
-    ) -> Result<u64, Errno> {
+    pub fn shmat(&self, mm: MmId, request: &ShmatRequest) -> Result<u64, Errno> {
         let ShmatRequest {
             segment,
             len,
             mut addr,
             flags,
+            placement,
         } = *request;
         let replaces = flags.contains(ShmFlags::REMAP);
         if addr & !PAGE_MASK != 0 {
@@ -78,12 +72,12 @@ impl Space {
         if addr == 0 && replaces {
             return Err(Errno::EINVAL);
         }
-        let mut bits = prot::READ;
+        let mut bits = Prot::READ;
         if !flags.contains(ShmFlags::RDONLY) {
-            bits |= prot::WRITE;
+            bits |= Prot::WRITE;
         }
         if flags.contains(ShmFlags::EXEC) {
-            bits |= prot::EXEC;
+            bits |= Prot::EXEC;
         }
         let fixed = if request.addr == 0 {
             MapFlags::empty()
@@ -92,7 +86,7 @@ impl Space {
         };
         let file = File {
             writable: !flags.contains(ShmFlags::RDONLY),
-            ..*segment
+            ..segment
         };
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if addr != 0 && !replaces {
@@ -105,8 +99,8 @@ impl Space {
             addr,
             len,
             prot: bits,
-            flags: map_type::SHARED | fixed.bits(),
-            file: Some(&file),
+            flags: MapFlags::SHARED | fixed,
+            file: Some(file),
             placement,
             ..MmapRequest::default()
         };

@@ -21,6 +21,7 @@ use crate::values::{Errno, FileKind, MmId, PAGE_MASK, Rules, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
 use core::num::NonZeroU32;
+use vmarea_sync::VmaLockKind;
 
 bitflags::bitflags! {
     /// What is watched (`UFFDIO_REGISTER_MODE_*`).
@@ -45,7 +46,7 @@ impl WatchMode {
     }
 }
 
-impl Space {
+impl<K: VmaLockKind> Space<K> {
     /// Context `context` watches `[start, start + len)` from now on.
     pub fn userfaultfd_register(
         &self,
@@ -88,7 +89,7 @@ impl Space {
     }
 }
 
-impl MmapWriteGuard<'_> {
+impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     fn check_watchable(
         &self,
         range: VmRange,

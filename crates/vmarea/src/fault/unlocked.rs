@@ -177,6 +177,7 @@ mod tests {
     use crate::call::mmap::MmapRequest;
     use crate::mm::{Layout, Limits};
     use crate::space::System;
+    use crate::values::call_flags::{MapFlags, Prot};
     use crate::values::{PAGE_SIZE, Policy};
 
     /// As many read a VMA as can be counted: one more takes `mmap_lock`, and gets its page.
@@ -190,8 +191,8 @@ mod tests {
         let mm = space.mm_create(layout, Limits::default()).unwrap();
         let request = MmapRequest {
             len: 4 * PAGE_SIZE,
-            prot: 3,
-            flags: 0x22,
+            prot: Prot::READ | Prot::WRITE,
+            flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS,
             ..MmapRequest::default()
         };
         let at = space.mmap(mm, &request).unwrap();

@@ -1,5 +1,8 @@
 //! Flags that callers pass, with Linux's names and values.
 //!
+//! Each type keeps the bits that mean nothing, because Linux's answer depends on them: `mmap` ignores
+//! them but for `MAP_SHARED_VALIDATE`, `mprotect`, `mremap` and others refuse them with EINVAL.
+//!
 //! # Linux
 //! `include/uapi/asm-generic/mman-common.h`, `include/uapi/linux/mman.h`, 6.18; see `mmap(2)`,
 //! `mprotect(2)`, `mremap(2)`, `mlockall(2)` for what each means.
@@ -14,20 +17,29 @@ pub const fn from_register(word: u64) -> u32 {
     word as u32 | unknown << 31
 }
 
-/// `PROT_` bits.
-pub mod prot {
-    pub const READ: u32 = 1;
-    pub const WRITE: u32 = 2;
-    pub const EXEC: u32 = 4;
-    pub const SEM: u32 = 8;
-    pub const GROWSDOWN: u32 = 0x0100_0000;
-    pub const GROWSUP: u32 = 0x0200_0000;
-}
-
 bitflags! {
-    /// Flags of `mmap`, without its type.
+    /// Protection of a mapping (`PROT_`).
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct Prot: u32 {
+        const READ = 1;
+        const WRITE = 2;
+        const EXEC = 4;
+        const SEM = 8;
+        const GROWSDOWN = 0x0100_0000;
+        const GROWSUP = 0x0200_0000;
+        const _ = !0;
+    }
+
+    /// Flags of `mmap`, with its type in the low four bits.
+    ///
+    /// The type is a number, not a set: [`map_type`](MapFlags::map_type) reads it, and `contains` must
+    /// not be asked about it.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct MapFlags: u32 {
+        const SHARED = 1;
+        const PRIVATE = 2;
+        const SHARED_VALIDATE = 3;
+        const DROPPABLE = 8;
         const FIXED = 0x10;
         const ANONYMOUS = 0x20;
         const BIT32 = 0x40;
@@ -44,7 +56,7 @@ bitflags! {
         const SYNC = 0x80000;
         const FIXED_NOREPLACE = 0x100000;
         const UNINITIALIZED = 0x4000000;
-        const _ = !0xf;
+        const _ = !0;
     }
 
     /// Flags of `mremap`.
@@ -56,6 +68,13 @@ bitflags! {
         const _ = !0;
     }
 
+    /// Flags of `mlock2`.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct MlockFlags: u32 {
+        const ONFAULT = 1;
+        const _ = !0;
+    }
+
     /// Flags of `mlockall`.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct MclFlags: u32 {
@@ -64,13 +83,47 @@ bitflags! {
         const ONFAULT = 4;
         const _ = !0;
     }
+
+    /// Flags of `mbind` (`MPOL_MF_`).
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct MbindFlags: u32 {
+        const STRICT = 1;
+        const MOVE = 2;
+        const MOVE_ALL = 4;
+        const _ = !0;
+    }
 }
 
-/// `MAP_TYPE`: the low bits of `mmap`'s flags.
-pub mod map_type {
-    pub const MASK: u32 = 0xf;
-    pub const SHARED: u32 = 1;
-    pub const PRIVATE: u32 = 2;
-    pub const SHARED_VALIDATE: u32 = 3;
-    pub const DROPPABLE: u32 = 8;
+/// What a mapping shares with others (`MAP_TYPE`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MapType {
+    Shared,
+    Private,
+    SharedValidate,
+    Droppable,
+}
+
+impl MapFlags {
+    /// The type; none for a number that means nothing.
+    pub fn map_type(self) -> Option<MapType> {
+        const TYPE: MapFlags = MapFlags::from_bits_retain(0xf);
+        match self & TYPE {
+            MapFlags::SHARED => Some(MapType::Shared),
+            MapFlags::PRIVATE => Some(MapType::Private),
+            MapFlags::SHARED_VALIDATE => Some(MapType::SharedValidate),
+            MapFlags::DROPPABLE => Some(MapType::Droppable),
+            _ => None,
+        }
+    }
+}
+
+/// A protection key as a program names it; the address space knows whether it is allocated.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Pkey(pub i32);
+
+impl Pkey {
+    /// The key of `pkey_mprotect`, where -1 stands for none in particular.
+    pub fn from_argument(number: i32) -> Option<Pkey> {
+        (number != -1).then_some(Pkey(number))
+    }
 }

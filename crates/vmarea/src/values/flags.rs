@@ -4,6 +4,7 @@
 //! `include/linux/mm.h`, 6.18; the flags of the calls are in [`call_flags`](super::call_flags). The values are the
 //! kernel's own, so that what the `task_vma` iterator reads compares as it is.
 
+use super::call_flags::Prot;
 use bitflags::bitflags;
 
 bitflags! {
@@ -123,8 +124,8 @@ impl VmFlags {
 
     /// READ, WRITE and EXEC from `PROT_` bits, with a protection key.
     #[doc(alias = "calc_vm_prot_bits")]
-    pub fn from_prot(prot: u32, pkey: u32) -> VmFlags {
-        VmFlags::from_bits_retain(u64::from(prot & 7)) | VmFlags::from_pkey(pkey)
+    pub fn from_prot(prot: Prot, pkey: u32) -> VmFlags {
+        VmFlags::from_bits_retain(u64::from(prot.bits() & 7)) | VmFlags::from_pkey(pkey)
     }
 
     /// The bits of a protection key (0 to 15).

@@ -4,7 +4,7 @@
 use vmarea::call::mmap::MmapRequest;
 use vmarea::mm::{Layout, Limits};
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::{MapFlags, map_type, prot};
+use vmarea::values::call_flags::{MapFlags, Prot};
 use vmarea::values::{File, FileId, FileKind, MmId, PAGE_SIZE, Policy};
 use vmarea::vma::VmaView;
 use vmarea::{Space, System};
@@ -18,9 +18,9 @@ pub const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 /// Where the search for room begins.
 pub const TOP: u64 = 0x7f00_0000_0000;
 /// READ and WRITE.
-pub const RW: u32 = prot::READ | prot::WRITE;
+pub const RW: Prot = Prot::READ.union(Prot::WRITE);
 /// Private and anonymous.
-pub const PRIVATE: u32 = map_type::PRIVATE | MapFlags::ANONYMOUS.bits();
+pub const PRIVATE: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS);
 
 /// An empty process.
 pub fn process(machine: &Machine) -> MmId {
@@ -69,7 +69,7 @@ pub fn map_at(space: &Space, mm: MmId, addr: u64, pages: u64) {
         addr,
         len: pages * PAGE_SIZE,
         prot: RW,
-        flags: PRIVATE | MapFlags::FIXED.bits(),
+        flags: PRIVATE | MapFlags::FIXED,
         ..MmapRequest::default()
     };
     space.mmap(mm, &request).unwrap();

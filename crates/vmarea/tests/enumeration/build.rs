@@ -6,8 +6,8 @@
 
 use crate::arrange::{Arrangement, Call, Family, Pages, Unit};
 use crate::world::{PAGE, RW, World, at};
-use vmarea::call::mlock::LockPages;
-use vmarea::values::call_flags::{MremapFlags, prot};
+use vmarea::call::madvise::Advice;
+use vmarea::values::call_flags::{MbindFlags, MlockFlags, MremapFlags, Prot};
 use vmarea::values::{MmId, Policy, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::{HugePages, System};
@@ -148,7 +148,7 @@ impl Scene {
             if neighbour.equal {
                 self.give(case.call, WAITING[n]);
             } else {
-                self.protect(WAITING[n], 2, prot::READ | prot::EXEC);
+                self.protect(WAITING[n], 2, Prot::READ | Prot::EXEC);
             }
             self.shift(WAITING[n], PLACES[n], NOTHING);
         }
@@ -156,7 +156,7 @@ impl Scene {
         if case.middle.is_some() && !moves {
             use Call::{ProtectLower, ProtectUpper, ProtectWhole};
             if matches!(case.call, ProtectWhole | ProtectLower | ProtectUpper) {
-                self.protect(WAITING[1], 2, prot::READ);
+                self.protect(WAITING[1], 2, Prot::READ);
             }
             // Lock, advise and bind give something that the middle does not have yet.
             self.shift(WAITING[1], PLACES[1], NOTHING);
@@ -184,7 +184,7 @@ impl Scene {
             .unwrap();
     }
 
-    fn protect(&mut self, at: u64, units: u64, prot: u32) {
+    fn protect(&mut self, at: u64, units: u64, prot: Prot) {
         let unit = self.unit;
         self.w.protect(self.mm, at * unit, units * unit, prot);
     }
@@ -232,15 +232,14 @@ impl Scene {
     }
 
     fn attribute(&mut self, call: Call, at_unit: u64) {
-        const MADV_DONTDUMP: i32 = 16;
         const MPOL_BIND: u32 = 2;
         let (mm, addr, len) = (self.mm, at(at_unit * self.unit), 2 * self.unit * PAGE);
         let space = self.w.machine.space();
         match call {
-            Call::Advise => space.madvise(mm, addr, len, MADV_DONTDUMP),
+            Call::Advise => space.madvise(mm, addr, len, Advice::DontDump),
             // Nothing is brought, so that unfaulted memory stays so.
-            Call::Lock => space.mlock(mm, addr, len, LockPages::OnFault),
-            Call::Bind => space.mbind(mm, addr, len, (MPOL_BIND, 1), 0),
+            Call::Lock => space.mlock(mm, addr, len, MlockFlags::ONFAULT),
+            Call::Bind => space.mbind(mm, addr, len, (MPOL_BIND, 1), MbindFlags::empty()),
             _ => Ok(()),
         }
         .unwrap();

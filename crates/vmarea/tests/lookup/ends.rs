@@ -7,7 +7,7 @@
 use crate::fleet::{Fleet, spaced};
 use vmarea::lookup::{Cache, Checked, LastUsed, LastUsedAndLargest, Lookup, NoCache, VmaCache};
 use vmarea::values::MmId;
-use vmarea::values::call_flags::prot;
+use vmarea::values::call_flags::Prot;
 
 const MAPPINGS: u64 = 8;
 
@@ -27,7 +27,7 @@ fn fill<C: Cache + 'static>(fleet: &mut Fleet<C>, thread: usize) {
 fn map_anew<C: Cache + 'static>(fleet: &Fleet<C>, mm: MmId) {
     fleet.unmap(mm, 0, MAPPINGS * 4);
     for n in 0..MAPPINGS {
-        fleet.map(mm, n * 4, 2, prot::READ);
+        fleet.map(mm, n * 4, 2, Prot::READ);
     }
 }
 
@@ -77,7 +77,7 @@ fn an_mm_ends<C: Cache + 'static>() {
     assert_eq!(slot(next), slot(old), "the test wants it in the same slot");
     assert_ne!(next, old);
     for n in 0..MAPPINGS {
-        fleet.map(next, n * 4, 2, prot::READ);
+        fleet.map(next, n * 4, 2, Prot::READ);
     }
     // The thread has not entered it: what it keeps is of VMAs that are no more, in slots that are in
     // use. `look` holds each answer against the index.
@@ -109,7 +109,7 @@ fn an_mm_ends_with_its_own_cache() {
         fleet.end(old);
         let next = fleet.mm();
         assert_eq!(slot(next), slot(old), "the test wants it in the same slot");
-        fleet.map(next, (MAPPINGS - 1) * 4, 2, prot::READ);
+        fleet.map(next, (MAPPINGS - 1) * 4, 2, Prot::READ);
         fleet.enter(0, next);
         let last = (MAPPINGS - 1) * 4;
         assert!(!fleet.hits(0, last), "{}: of the one before", C::NAME);

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use vmarea::call::mmap::MmapRequest;
 use vmarea::lookup::{Cache, Change, Lookup, Observer, Vmas, find_vma};
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::prot;
+use vmarea::values::call_flags::{MapFlags, Prot};
 use vmarea::values::{MmId, Policy, VmaId};
 use vmarea::{Space, System};
 
 pub const PAGE: u64 = 4096;
 pub const BASE: u64 = 0x10_0000_0000;
-pub const NONE: u32 = 0;
+pub const NONE: Prot = Prot::empty();
 
 pub fn at(page: u64) -> u64 {
     BASE + page * PAGE
@@ -117,12 +117,12 @@ impl<C: Cache + 'static> Fleet<C> {
     }
 
     /// Mappings that do not merge: the protection says how they differ.
-    pub fn map(&self, mm: MmId, page: u64, pages: u64, prot: u32) {
+    pub fn map(&self, mm: MmId, page: u64, pages: u64, prot: Prot) {
         let request = MmapRequest {
             addr: at(page),
             len: pages * PAGE,
             prot,
-            flags: 0x32,
+            flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
             ..MmapRequest::default()
         };
         self.space.mmap(mm, &request).unwrap();
@@ -139,7 +139,7 @@ pub fn spaced<C: Cache + 'static>(mappings: u64) -> (Fleet<C>, MmId) {
     let mm = fleet.mm();
     fleet.enter(0, mm);
     for n in 0..mappings {
-        fleet.map(mm, n * 4, 2, prot::READ);
+        fleet.map(mm, n * 4, 2, Prot::READ);
     }
     (fleet, mm)
 }

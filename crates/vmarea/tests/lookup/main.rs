@@ -15,7 +15,7 @@ use vmarea::lookup::{
     Cache, Checked, LastUsed, LastUsedAndLargest, Lookup, NoCache, VmaCache, Vmas, find_vma,
 };
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::prot;
+use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::values::{MmId, Policy};
 use vmarea::{Space, System};
 
@@ -25,7 +25,7 @@ enum Step {
         mm: usize,
         page: u64,
         pages: u64,
-        prot: u32,
+        prot: Prot,
     },
     Unmap {
         mm: usize,
@@ -36,7 +36,7 @@ enum Step {
         mm: usize,
         page: u64,
         pages: u64,
-        prot: u32,
+        prot: Prot,
     },
     Move {
         mm: usize,
@@ -72,7 +72,7 @@ const THREADS: usize = 4;
 fn step() -> impl Strategy<Value = Step> {
     let (mm, thread) = (0..MMS, 0..THREADS);
     let (page, pages) = (0..PAGES, 1..8u64);
-    let prot = prop_oneof![Just(0u32), Just(1), Just(3)];
+    let prot = prop_oneof![Just(NONE), Just(Prot::READ), Just(Prot::READ | Prot::WRITE)];
     prop_oneof![
         4 => (mm.clone(), page.clone(), pages.clone(), prot.clone())
             .prop_map(|(mm, page, pages, prot)| Step::Map { mm, page, pages, prot }),
@@ -116,7 +116,7 @@ fn walk<C: Cache + 'static>(steps: &[Step]) {
                 // Over a hole it is refused, or done by half.
                 let _ = fleet
                     .space
-                    .mprotect(mms[mm], at(page), pages * PAGE, prot, -1);
+                    .mprotect(mms[mm], at(page), pages * PAGE, prot, None);
             }
             Step::Move {
                 mm,
@@ -128,7 +128,7 @@ fn walk<C: Cache + 'static>(steps: &[Step]) {
                     addr: at(from),
                     old_len: pages * PAGE,
                     new_len: pages * PAGE,
-                    flags: vmarea::values::call_flags::MremapFlags::from_bits_retain(3),
+                    flags: MremapFlags::from_bits_retain(3),
                     new_addr: at(to),
                     ..Default::default()
                 };
@@ -152,7 +152,7 @@ fn walk<C: Cache + 'static>(steps: &[Step]) {
                 let old = mms[mm];
                 fleet.end(old);
                 mms[mm] = fleet.mm();
-                fleet.map(mms[mm], 0, PAGES, prot::READ);
+                fleet.map(mms[mm], 0, PAGES, Prot::READ);
                 for thread in 0..THREADS {
                     if fleet.threads[thread].as_ref().unwrap().0 == old {
                         fleet.look(thread, mms[mm], 1);
@@ -198,7 +198,7 @@ fn the_last_used_one_is_shared_by_all_threads() {
     assert!(!fleet.hits(0, 2));
     fleet
         .space
-        .mprotect(mm, at(2), 2 * PAGE, prot::READ, -1)
+        .mprotect(mm, at(2), 2 * PAGE, Prot::READ, None)
         .unwrap();
     assert!(fleet.hits(0, 0) && fleet.hits(0, 3));
 }
@@ -206,14 +206,14 @@ fn the_last_used_one_is_shared_by_all_threads() {
 #[test]
 fn the_largest_one_stays_beside_it() {
     let (mut fleet, mm) = spaced::<LastUsedAndLargest>(4);
-    fleet.map(mm, 100, 50, prot::READ);
+    fleet.map(mm, 100, 50, Prot::READ);
     assert!(!fleet.hits(0, 120));
     for _ in 0..3 {
         assert!(!fleet.hits(0, 0) && !fleet.hits(0, 4));
         assert!(fleet.hits(0, 101) && fleet.hits(0, 149));
     }
     fleet.unmap(mm, 100, 50);
-    fleet.map(mm, 100, 1, prot::READ);
+    fleet.map(mm, 100, 1, Prot::READ);
     assert!(!fleet.hits(0, 100));
 }
 
@@ -226,7 +226,7 @@ fn vmacache_has_four_entries_chosen_by_the_page_number() {
     fleet.unmap(mm, 28, 2);
     assert!(!fleet.hits(0, 0), "a removal elsewhere empties it");
     assert!(fleet.hits(0, 0));
-    fleet.map(mm, 28, 2, prot::READ);
+    fleet.map(mm, 28, 2, Prot::READ);
     assert!(fleet.hits(0, 0), "what is added takes nothing away");
 }
 
@@ -234,7 +234,7 @@ fn vmacache_has_four_entries_chosen_by_the_page_number() {
 fn vmacache_serves_no_other_address_space() {
     let (mut fleet, mm) = spaced::<VmaCache>(2);
     let other = fleet.mm();
-    fleet.map(other, 0, 2, prot::READ);
+    fleet.map(other, 0, 2, Prot::READ);
     assert!(!fleet.hits(0, 0));
     for _ in 0..2 {
         let elsewhere = fleet.look(0, other, 0);
@@ -256,7 +256,7 @@ fn an_overflow_empties_the_caches_of_all_threads() {
     assert!(!fleet.hits(1, 4) && fleet.hits(1, 4));
     fleet.unmap(mm, 0, 2);
     for _ in 0..LAST {
-        fleet.map(mm, 40, 1, prot::READ);
+        fleet.map(mm, 40, 1, Prot::READ);
         fleet.unmap(mm, 40, 1);
     }
     // Another one is in the slot of the first, at another place.
@@ -274,7 +274,7 @@ fn a_thread_that_ended_with_a_filled_cache_is_not_flushed() {
         fleet.threads[thread] = None;
     }
     for _ in 0..5 {
-        fleet.map(mm, 40, 1, prot::READ);
+        fleet.map(mm, 40, 1, Prot::READ);
         fleet.unmap(mm, 40, 1);
         assert!(!fleet.hits(0, 0) && fleet.hits(0, 0));
     }
@@ -286,14 +286,14 @@ fn ours_loses_nothing_to_changes_elsewhere() {
     for n in 0..16 {
         assert!(!fleet.hits(0, n * 4));
     }
-    fleet.map(mm, 200, 2, prot::READ);
+    fleet.map(mm, 200, 2, Prot::READ);
     fleet.unmap(mm, 200, 2);
     fleet.unmap(mm, 20, 2);
     for n in (0..16).filter(|n| *n != 5) {
         assert!(fleet.hits(0, n * 4 + 1), "{n}");
     }
     // In the place of the removed one is another.
-    fleet.map(mm, 20, 2, prot::READ);
+    fleet.map(mm, 20, 2, Prot::READ);
     assert!(!fleet.hits(0, 20) && fleet.hits(0, 21));
 }
 
@@ -304,12 +304,12 @@ fn ours_finds_what_grew_and_what_was_cut() {
         fleet.own(0, n * 4);
     }
     // Upwards, then downwards.
-    fleet.map(mm, 6, 1, prot::READ);
+    fleet.map(mm, 6, 1, Prot::READ);
     assert!(fleet.hits(0, 6) && fleet.hits(0, 5));
-    fleet.map(mm, 11, 1, prot::READ);
+    fleet.map(mm, 11, 1, Prot::READ);
     assert!(fleet.hits(0, 11) && fleet.hits(0, 13));
     // Cut: the half that is new is a miss, once.
-    fleet.space.mprotect(mm, at(17), PAGE, NONE, -1).unwrap();
+    fleet.space.mprotect(mm, at(17), PAGE, NONE, None).unwrap();
     let halves = [fleet.hits(0, 16), fleet.hits(0, 17)];
     assert_ne!(halves[0], halves[1]);
     assert!(fleet.hits(0, 16) && fleet.hits(0, 17));
@@ -381,15 +381,15 @@ fn answers_hold_while_another_thread_changes_the_address_space() {
     let mm = space
         .mm_create(Layout::default(), Limits::default())
         .unwrap();
-    let request = |n: u64, prot| MmapRequest {
+    let request = |n: u64, prot: Prot| MmapRequest {
         addr: at(n * 2),
         len: PAGE,
         prot,
-        flags: 0x32,
+        flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
         ..MmapRequest::default()
     };
     for n in 0..64 {
-        space.mmap(mm, &request(n, prot::READ)).unwrap();
+        space.mmap(mm, &request(n, Prot::READ)).unwrap();
     }
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -413,7 +413,7 @@ fn answers_hold_while_another_thread_changes_the_address_space() {
         }
         for n in (0..64).cycle().take(20_000) {
             space.munmap(mm, at(n * 2), PAGE).unwrap();
-            space.mmap(mm, &request(n, prot::READ)).unwrap();
+            space.mmap(mm, &request(n, Prot::READ)).unwrap();
         }
         stop.store(true, Ordering::Relaxed);
     });

@@ -6,7 +6,7 @@
 
 use crate::POLICIES;
 use crate::world::{RW, World, at};
-use vmarea::values::call_flags::{MremapFlags, prot};
+use vmarea::values::call_flags::{MremapFlags, Prot};
 use vmarea::values::{AnonVmaId, MmId};
 
 /// Where the VMAs end, under which anon_vmas, and how they were merged.
@@ -17,7 +17,7 @@ struct Came {
 }
 
 /// Before: mappings (page, pages, protection), each written and with an anon_vma of its own.
-fn before(w: &mut World, mm: MmId, mappings: &[(u64, u64, u32)]) -> Vec<AnonVmaId> {
+fn before(w: &mut World, mm: MmId, mappings: &[(u64, u64, Prot)]) -> Vec<AnonVmaId> {
     for &(page, pages, _) in mappings {
         // Far away from its neighbours, or it would take the anon_vma of one of them.
         w.map(mm, 1000 + 10 * page, pages, RW);
@@ -51,7 +51,7 @@ fn came(w: &World, mm: MmId) -> Came {
 /// One case of the figure.
 struct Case<'a> {
     /// Page, pages and protection of the mappings, in order.
-    mappings: &'a [(u64, u64, u32)],
+    mappings: &'a [(u64, u64, Prot)],
     /// Ends of the VMAs where nothing merges.
     apart: &'a [u64],
     kind: &'a str,
@@ -84,8 +84,8 @@ impl Case<'_> {
     }
 }
 
-const RO: u32 = prot::READ;
-const RX: u32 = prot::READ | prot::EXEC;
+const RO: Prot = Prot::READ;
+const RX: Prot = Prot::READ.union(Prot::EXEC);
 
 fn move_in(w: &mut World, mm: MmId) {
     w.shift(mm, 50, 2, 2, MremapFlags::empty()).unwrap();

@@ -3,7 +3,7 @@
 use crate::ends_with;
 use crate::world::{RW, World};
 use vmarea::values::MmId;
-use vmarea::values::call_flags::MremapFlags;
+use vmarea::values::call_flags::{MremapFlags, Prot};
 
 const NOTHING: MremapFlags = MremapFlags::empty();
 
@@ -253,7 +253,7 @@ fn a_merged_mapping_goes_on() {
         let child = w.fork(mm);
         w.write(child, 0, 4);
         w.write(mm, 1, 2);
-        w.protect(mm, 1, 2, 1);
+        w.protect(mm, 1, 2, Prot::READ);
         w.exit(mm);
         w.write(child, 0, 4);
         w.unmap(child, 1, 2);

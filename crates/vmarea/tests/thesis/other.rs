@@ -3,7 +3,7 @@
 use crate::world::{RW, World, at};
 use crate::{POLICIES, ends_with};
 use vmarea::values::MmId;
-use vmarea::values::call_flags::{MremapFlags, prot};
+use vmarea::values::call_flags::{MremapFlags, Prot};
 
 const NOTHING: MremapFlags = MremapFlags::empty();
 
@@ -14,7 +14,7 @@ fn without_merge(w: &mut World, mm: MmId, shared: bool) {
     w.map(mm, 0, 5, RW);
     w.write(mm, 0, 5);
     w.unmap(mm, 1, 2);
-    w.protect(mm, 3, 2, prot::READ);
+    w.protect(mm, 3, 2, Prot::READ);
     if shared {
         w.fork(mm);
     }

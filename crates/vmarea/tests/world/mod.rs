@@ -12,7 +12,7 @@ use vmarea::call::mremap::MremapRequest;
 use vmarea::fault::Faulted;
 use vmarea::mm::{Layout, Limits};
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::{MremapFlags, prot};
+use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::values::{Errno, MmId, Policy, VmFlags};
 use vmarea::vma::VmaView;
 
@@ -21,7 +21,7 @@ pub const PAGE: u64 = 4096;
 /// Where the tests put their mappings.
 pub const BASE: u64 = 0x10_0000_0000;
 /// READ and WRITE.
-pub const RW: u32 = prot::READ | prot::WRITE;
+pub const RW: Prot = Prot::READ.union(Prot::WRITE);
 
 /// Address of page `n` of the arena.
 pub fn at(n: u64) -> u64 {
@@ -68,12 +68,12 @@ impl World {
     }
 
     /// Private anonymous memory at a fixed place.
-    pub fn map(&mut self, mm: MmId, page: u64, pages: u64, prot: u32) {
+    pub fn map(&mut self, mm: MmId, page: u64, pages: u64, prot: Prot) {
         let request = MmapRequest {
             addr: at(page),
             len: pages * PAGE,
             prot,
-            flags: 0x32,
+            flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
             ..MmapRequest::default()
         };
         self.machine.space().mmap(mm, &request).unwrap();
@@ -90,10 +90,10 @@ impl World {
         self.after();
     }
 
-    pub fn protect(&mut self, mm: MmId, page: u64, pages: u64, prot: u32) {
+    pub fn protect(&mut self, mm: MmId, page: u64, pages: u64, prot: Prot) {
         self.machine
             .space()
-            .mprotect(mm, at(page), pages * PAGE, prot, -1)
+            .mprotect(mm, at(page), pages * PAGE, prot, None)
             .unwrap();
         self.after();
     }

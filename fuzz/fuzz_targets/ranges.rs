@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use vmarea_range_tree::{Entry, RangeTree};
 
-#[path = "../../src/reference.rs"]
+#[path = "../../crates/range-tree/src/reference.rs"]
 mod reference;
 use reference::Reference;
 

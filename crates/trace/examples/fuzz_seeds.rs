@@ -19,19 +19,19 @@ const TEXTS: [(Format, u8, &str); 5] = [
 const HEAD: usize = 24;
 
 fn main() -> io::Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let corpus = root.join("fuzz/corpus");
-    for target in ["file", "block", "import"] {
+    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let corpus = crate_root.join("../../fuzz/corpus");
+    for target in ["trace_file", "trace_block", "trace_import"] {
         fs::create_dir_all(corpus.join(target))?;
     }
     for (format, choice, name) in TEXTS {
-        let text = fs::read(root.join("tests/data").join(name))?;
+        let text = fs::read(crate_root.join("tests/data").join(name))?;
         let input = [&[choice], &text[..text.len().min(4000)]].concat();
-        fs::write(corpus.join("import").join(name), input)?;
+        fs::write(corpus.join("trace_import").join(name), input)?;
 
         let file = trace(format, &text).map_err(io::Error::other)?;
-        fs::write(corpus.join("file").join(name), &file)?;
-        fs::write(corpus.join("block").join(name), block(&file)?)?;
+        fs::write(corpus.join("trace_file").join(name), &file)?;
+        fs::write(corpus.join("trace_block").join(name), block(&file)?)?;
     }
     Ok(())
 }

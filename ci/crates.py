@@ -45,6 +45,7 @@ def rows():
     """One row for each crate, the lowest first."""
     command = ["cargo", "metadata", "--format-version", "1", "--no-deps", "--locked"]
     packages = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["packages"]
+    packages = [package for package in packages if "/crates/" in package["manifest_path"]]
     names = {package["name"] for package in packages}
     needs = {
         package["name"]: {one["name"] for one in package["dependencies"] if one["kind"] is None} & names

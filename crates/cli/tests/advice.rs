@@ -1,12 +1,9 @@
 //! What `explain` advises, done: the command that it prints takes away what it said it would.
 #![forbid(unsafe_code)]
 
-#[path = "../../explain/tests/explain/program.rs"]
-mod program;
-
-use program::Program;
-use program::leash;
 use std::process::Command;
+use vmarea_test_support::boundaries::Program;
+use vmarea_test_support::leash;
 
 const VMAREA: &str = env!("CARGO_BIN_EXE_vmarea");
 

@@ -5,15 +5,12 @@
 //! mappings line by line: none is missed, none counted twice, and every boundary has one reason.
 #![forbid(unsafe_code)]
 
-#[path = "support/leash.rs"]
-mod leash;
-
-use leash::Leashed;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use vmarea_process::view::KernelView;
+use vmarea_test_support::leash::{self, Leashed};
 
 /// How long a program may take until it has built up what is to be seen.
 const PATIENCE: Duration = Duration::from_secs(120);

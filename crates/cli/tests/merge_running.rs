@@ -5,10 +5,6 @@
 //! is not permitted the tests say so and pass.
 #![forbid(unsafe_code)]
 
-#[path = "support/leash.rs"]
-mod leash;
-
-use leash::Leashed;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
@@ -16,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+use vmarea_test_support::leash::{self, Leashed};
 
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();

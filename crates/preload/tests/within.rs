@@ -4,8 +4,7 @@
 //! The program is linked with the object as an allocator would be. It needs the right to
 //! userfaultfd and Linux 6.8; where that is missing the tests say so and pass.
 
-#[path = "../../cli/tests/support/leash.rs"]
-mod leash;
+use vmarea_test_support::leash;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,15 +1,9 @@
-//! The program that makes boundaries: compiled once a test, started once a case. Tests of the
-//! command take it from here as well, and not all need all of it.
-#![allow(dead_code)]
+//! The program that makes boundaries: compiled once a test, started once a case.
 
-#[path = "../../../cli/tests/support/leash.rs"]
-pub mod leash;
-
-use leash::Leashed;
+use crate::leash::{self, Leashed};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use vmarea::values::VmRange;
 
 /// The compiled program, in a folder that goes with it.
 pub struct Program {
@@ -21,8 +15,8 @@ pub struct Program {
 pub struct Case {
     /// The process that has the boundaries.
     pub pid: i32,
-    /// Where they are.
-    pub range: VmRange,
+    /// Where they are: first address, and first address after them.
+    pub range: (u64, u64),
     /// How many there are.
     pub boundaries: u64,
     _child: Leashed,
@@ -75,7 +69,7 @@ impl Program {
             return None;
         };
         let mut address = || u64::from_str_radix(words.next().unwrap(), 16).unwrap();
-        let range = VmRange::new(address(), address());
+        let range = (address(), address());
         Some(Case {
             pid: pid.parse().unwrap(),
             range,

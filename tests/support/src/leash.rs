@@ -8,8 +8,7 @@
 //! waiting processes as well. The test drops that end, and so does its end by any other cause.
 //! The shell leads the group and is the last of it, so its number is nobody else's meanwhile.
 //!
-//! What leaves the group (`setsid`) is not held. Tests of other crates take this file from here.
-#![allow(dead_code)] // no test needs all of it
+//! A process that leaves the group (`setsid`) is not on the leash.
 
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut};

@@ -3,13 +3,13 @@
 #![allow(dead_code)] // no test needs all of it
 
 pub mod heap;
-pub mod leash;
 
 use leash::Leashed;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+pub use vmarea_test_support::leash;
 
 /// The command.
 pub const VMAREA: &str = env!("CARGO_BIN_EXE_vmarea");

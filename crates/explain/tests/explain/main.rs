@@ -5,18 +5,19 @@
 //! what it can be. None may be wrong.
 #![forbid(unsafe_code)]
 
-mod program;
 mod recorded;
 
-use program::{Case, Program, leash};
 use std::collections::BTreeMap;
 use std::process::Command;
+use vmarea::values::VmRange;
 use vmarea::vma::merge::Refusal;
 use vmarea_explain::findings::Kind;
 use vmarea_explain::{List, explain};
 use vmarea_process::process::{AskKernel, AskResident};
 use vmarea_process::view::KernelView;
 use vmarea_process::{Boundary, Certainty, Process, Reason, Source, boundaries};
+use vmarea_test_support::boundaries::{Case, Program};
+use vmarea_test_support::leash;
 
 /// Boundaries that each program makes; even, because close hooks come in pairs.
 const N: u64 = 12;
@@ -92,7 +93,8 @@ const CASES: [(&str, Reason, Option<&str>); 60] = {
 
 fn look(case: &Case, kernel: AskKernel, resident: AskResident) -> Process {
     let mut process = Process::live(case.pid, kernel, resident).unwrap();
-    process.narrow(case.range);
+    let (start, end) = case.range;
+    process.narrow(VmRange::new(start, end));
     process
 }
 

@@ -1,12 +1,12 @@
 //! Recorded programs: which call made which boundary, and from where.
 
-use crate::program::Program;
 use std::ffi::OsString;
 use std::io::{self, Cursor};
 use vmarea_explain::recorded::at_peak;
 use vmarea_explain::stacks::StackTable;
 use vmarea_explain::{List, Report, explain_recorded};
 use vmarea_recorder::{CallStack, Options, Sink, Stacks};
+use vmarea_test_support::boundaries::Program;
 use vmarea_trace::Writer;
 use vmarea_trace::event::{Event, Header};
 

@@ -17,6 +17,7 @@ pub mod executable;
 pub mod mapping;
 pub mod mappings;
 pub mod maps;
+pub mod pagemap;
 pub mod pair;
 pub mod process;
 pub mod processes;

@@ -8,8 +8,7 @@ mod program;
 use program::Program;
 use program::leash;
 use std::process::Command;
-use vmarea_process::process::{AskKernel, AskResident};
-use vmarea_process::{Process, Remedy, boundaries};
+use vmarea_process::{AskKernel, Process, Remedy, Smaps, boundaries};
 use vmarea_repair::{Options, Outside};
 
 const VMAREA: &str = env!("CARGO_BIN_EXE_vmarea");
@@ -105,9 +104,9 @@ fn what_repairs_leave_is_not_advised() {
 #[test]
 fn explain_counts_what_a_merge_plans() {
     let kernel = match is_all_seen() {
-        true => (AskKernel::Try, AskResident::Never),
+        true => (AskKernel::Try, Smaps::Never),
         // A merge reads the flags in `smaps` then.
-        false => (AskKernel::Never, AskResident::Read),
+        false => (AskKernel::Never, Smaps::Always),
     };
     let program = Program::compile();
     let folder = tempfile::tempdir().unwrap();
@@ -118,8 +117,8 @@ fn explain_counts_what_a_merge_plans() {
     let mut merged = 0;
     for seed in 0..100 {
         let case = program.start("random_layout", seed).expect("a layout");
-        let (ask_kernel, ask_resident) = kernel;
-        let mut process = Process::live(case.pid, ask_kernel, ask_resident).unwrap();
+        let (ask_kernel, smaps) = kernel;
+        let mut process = Process::live(case.pid, ask_kernel, smaps).unwrap();
         process.narrow(case.range);
         let boundaries = boundaries(&process.policy, &process.mappings);
         let counted = boundaries.iter().filter(|boundary| {

@@ -49,16 +49,6 @@ pub enum AskKernel {
     Never,
 }
 
-/// Whether `smaps` is read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum AskResident {
-    /// No: it takes seconds for a big process, and holds its lock.
-    #[default]
-    Never,
-    /// Yes.
-    Read,
-}
-
 /// Why nothing can be said.
 #[derive(Debug)]
 pub enum ProcessError {
@@ -113,11 +103,7 @@ impl Process {
     ///
     /// # Errors
     /// All but [`ProcessError::Text`] and [`ProcessError::Empty`].
-    pub fn live(
-        pid: i32,
-        kernel: AskKernel,
-        resident: AskResident,
-    ) -> Result<Process, ProcessError> {
+    pub fn live(pid: i32, kernel: AskKernel, smaps: Smaps) -> Result<Process, ProcessError> {
         let facts = processes::facts(pid).map_err(|_| ProcessError::NoProcess(pid))?;
         if facts.has_ended() {
             return Err(ProcessError::Ended(pid));
@@ -129,10 +115,6 @@ impl Process {
                 Err(Some("/proc is that of another pid namespace".to_owned()))
             }
             AskKernel::Try => KernelView::open().map_err(|error| Some(error.to_string())),
-        };
-        let smaps = match resident {
-            AskResident::Never => Smaps::Never,
-            AskResident::Read => Smaps::Always,
         };
         let mut mappings =
             Mappings::read(pid, view.as_ref().ok(), smaps).map_err(|error| of_io(pid, error))?;
@@ -180,7 +162,7 @@ impl Process {
     }
 
     /// A process of which these mappings are known and nothing else.
-    fn of(name: String, mappings: Mappings) -> Process {
+    pub fn of(name: String, mappings: Mappings) -> Process {
         Process {
             pid: None,
             name,

@@ -248,3 +248,74 @@ fn opened(pair: &Pair<'_>) -> (VmaView, VmaView) {
     *flags = (*flags - TAKEN) | (neighbour.body.flags & TAKEN);
     (a, b)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Process, boundaries};
+
+    /// The remedies of a list of one-page neighbours, each with its permissions, its name and the
+    /// letters of its flags.
+    fn remedies(mappings: &[(&str, &str, &str)]) -> Vec<Option<Remedy>> {
+        let lines = mappings.iter().enumerate();
+        let text = lines.map(|(n, (perms, name, letters))| {
+            let start = 0x1000_0000 + (n << 12);
+            let end = start + 0x1000;
+            format!("{start:x}-{end:x} {perms} 00000000 00:00 0 {name}\nVmFlags: {letters}\n")
+        });
+        let text: String = text.collect();
+        let process = Process::from_text("text".to_owned(), text.as_bytes()).unwrap();
+        let all = boundaries(&process.policy, &process.mappings);
+        all.iter().map(|boundary| boundary.remedy).collect()
+    }
+
+    #[test]
+    fn each_remedy_has_its_boundary() {
+        const RW: (&str, &str, &str) = ("rw-p", "", "rd wr mr mw me ac");
+        const GUARD: (&str, &str, &str) = ("---p", "", "mr mw me ac");
+        const EMPTY: (&str, &str, &str) = ("---p", "", "mr mw me");
+        let dontfork = ("rw-p", "", "rd wr mr mw me dc ac");
+        let random = ("rw-p", "", "rd wr mr mw me rr ac");
+        for (what, mappings, remedy) in [
+            ("moved", vec![RW, RW], Some(Remedy::Merge)),
+            (
+                "heap",
+                vec![RW, ("rw-p", "[heap]", RW.2)],
+                Some(Remedy::Merge),
+            ),
+            ("a flag", vec![RW, dontfork], Some(Remedy::Flags)),
+            ("a flag that stays", vec![RW, random], None),
+            ("charged and not", vec![EMPTY, GUARD], Some(Remedy::Empties)),
+            ("a guard at the end", vec![RW, GUARD], None),
+            (
+                "permissions",
+                vec![RW, ("r--p", "", "rd mr mw me ac")],
+                None,
+            ),
+        ] {
+            assert_eq!(remedies(&mappings), [remedy], "{what}");
+        }
+        let between = remedies(&[RW, GUARD, RW]);
+        assert_eq!(between, [Some(Remedy::Guards); 2], "a guard between two");
+    }
+
+    #[test]
+    fn what_a_fresh_mapping_cannot_be_is_not_moved() {
+        for (perms, name, letters, why) in [
+            ("rw-p", "", "rd wr mr mw me ac", None),
+            ("rw-p", "", "rd wr mr mw me dc sd hg", None),
+            ("rw-p", "[anon:a]", "rd wr", Some(Unmovable::Named)),
+            ("rw-p", "[stack]", "rd wr gd", Some(Unmovable::NotAnonymous)),
+            ("rw-p", "/a file", "rd wr", Some(Unmovable::NotAnonymous)),
+            ("r--p", "", "rd mr mw me", Some(Unmovable::NotWritable)),
+            ("rw-p", "", "rd wr lo", Some(Unmovable::Locked)),
+            ("rw-p", "", "rd wr um", Some(Unmovable::Userfaultfd)),
+            ("rw-p", "", "rd wr sl", Some(Unmovable::Special)),
+            ("rw-p", "", "rd wr ??", Some(Unmovable::Special)),
+        ] {
+            let text = format!("1000-2000 {perms} 00000000 00:00 0 {name}\nVmFlags: {letters}\n");
+            let process = Process::from_text("text".to_owned(), text.as_bytes()).unwrap();
+            assert_eq!(unmovable(&process.mappings[0]), why, "{name} {letters}");
+        }
+    }
+}

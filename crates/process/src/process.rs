@@ -15,9 +15,9 @@ use vmarea::values::{Policy, VmRange};
 /// A process and what was seen of it.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// The process, where there is one.
+    /// Its number; none for a pasted list or a recording.
     pub pid: Option<i32>,
-    /// What people call it.
+    /// Name of the program, of the pasted file, or the recorded command.
     pub name: String,
     /// How it was seen.
     pub source: Source,
@@ -25,17 +25,17 @@ pub struct Process {
     pub policy: Policy,
     /// How many mappings it may have.
     pub limit: u64,
-    /// Its mappings by address, `[vsyscall]` left out: it is none that counts.
+    /// Its mappings by address, without `[vsyscall]`, which does not count as one.
     pub mappings: Vec<Mapping>,
-    /// How many there are, also where only a part is looked at.
+    /// How many it has, even after [`Process::narrow`].
     pub total: u64,
-    /// Lines of the list that were left out for that.
+    /// Lines of the list that do not count as mappings.
     pub not_counted: u64,
-    /// Mappings that changed while they were read.
+    /// Mappings that changed while they were read, of which only the list is known.
     pub changed: u64,
     /// Private bytes of the whole process, where they are known.
     pub anonymous_bytes: Option<u64>,
-    /// Why the kernel was not asked, where it was to be.
+    /// Why the kernel's own view was not read, where it was asked for.
     pub without_view: Option<String>,
 }
 
@@ -49,7 +49,7 @@ pub enum AskKernel {
     Never,
 }
 
-/// Why nothing can be said.
+/// Why nothing is known of a process.
 #[derive(Debug)]
 pub enum ProcessError {
     /// There is no such process.
@@ -186,12 +186,11 @@ impl Process {
 }
 
 fn of_io(pid: i32, error: io::Error) -> ProcessError {
-    const ESRCH: i32 = 3;
     match error.kind() {
         io::ErrorKind::PermissionDenied => ProcessError::Forbidden(pid),
         // It was there a moment ago.
         io::ErrorKind::NotFound => ProcessError::Ended(pid),
-        _ if error.raw_os_error() == Some(ESRCH) => ProcessError::Ended(pid),
+        _ if error.raw_os_error() == Some(libc::ESRCH) => ProcessError::Ended(pid),
         _ => ProcessError::Unreadable(pid, error),
     }
 }
@@ -204,7 +203,7 @@ fn without_mappings(pid: i32) -> ProcessError {
     }
 }
 
-/// A copy may have come through another system's editor.
+/// The text with the line ends of Linux: a copy may have come through another system's editor.
 fn without_carriage_returns(text: &[u8]) -> Vec<u8> {
     let text = text.trim_ascii();
     let mut plain = Vec::with_capacity(text.len() + 1);

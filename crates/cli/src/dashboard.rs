@@ -14,7 +14,7 @@ use ratatui::widgets::{Cell, Row as TableRow, Table, TableState};
 use ratatui::{DefaultTerminal, Frame};
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
-use vmarea_explain::top::{Look, Row, Sampler};
+use vmarea_explain::top::{Look, ProcessRow, Sampler};
 
 /// By what the processes are ordered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,12 +41,12 @@ impl Order {
         }
     }
 
-    fn sort(self, rows: &mut [Row]) {
+    fn sort(self, rows: &mut [ProcessRow]) {
         match self {
             Order::Mappings => rows.sort_by_key(|row| (Reverse(row.mappings), row.pid)),
             Order::Joinable => rows.sort_by_key(|row| (Reverse(row.joinable), row.pid)),
             Order::Trend => rows.sort_by(|a, b| {
-                let trend = |row: &Row| row.per_minute.unwrap_or(0.0);
+                let trend = |row: &ProcessRow| row.per_minute.unwrap_or(0.0);
                 trend(b).total_cmp(&trend(a)).then(a.pid.cmp(&b.pid))
             }),
         }
@@ -170,7 +170,7 @@ impl Dashboard<'_> {
     }
 }
 
-fn cells(row: &Row, console: &Console) -> TableRow<'static> {
+fn cells(row: &ProcessRow, console: &Console) -> TableRow<'static> {
     let colour = match row.percent_of_limit {
         share if share >= 70.0 => Color::Red,
         share if share >= 30.0 => Color::Yellow,
@@ -204,8 +204,8 @@ fn bar(percent: f64) -> String {
 mod tests {
     use super::*;
 
-    fn row(pid: i32, mappings: u64, joinable: u64, per_minute: f64) -> Row {
-        Row {
+    fn row(pid: i32, mappings: u64, joinable: u64, per_minute: f64) -> ProcessRow {
+        ProcessRow {
             pid,
             name: "x".to_owned(),
             mappings,

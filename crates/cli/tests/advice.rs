@@ -1,7 +1,10 @@
-//! What `explain` advises, done: the command that it prints takes away what it said it would.
+//! What `explain` advises, done: the command that it prints takes away what it said it would, and
+//! its count is that of the plan of a merge.
 #![forbid(unsafe_code)]
 
 use std::process::Command;
+use vmarea_process::{AskKernel, Process, Remedy, Smaps, boundaries};
+use vmarea_repair::{Options, Outside};
 use vmarea_test_support::boundaries::Program;
 use vmarea_test_support::leash;
 
@@ -93,4 +96,45 @@ fn what_repairs_leave_is_not_advised() {
         assert_eq!(said["joinable"], 0, "{name}: {said}");
         assert!(said["advice"]["command"].is_null(), "{name}: {said}");
     }
+}
+
+#[test]
+fn explain_counts_what_a_merge_plans() {
+    let kernel = match is_all_seen() {
+        true => (AskKernel::Try, Smaps::Never),
+        // A merge reads the flags in `smaps` then.
+        false => (AskKernel::Never, Smaps::Always),
+    };
+    let program = Program::compile();
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        copy_pages: u64::MAX,
+        ..Options::default()
+    };
+    let mut merged = 0;
+    for seed in 0..100 {
+        let case = program.start("random_layout", seed).expect("a layout");
+        let (ask_kernel, smaps) = kernel;
+        let mut process = Process::live(case.pid, ask_kernel, smaps).unwrap();
+        process.narrow(case.range);
+        let boundaries = boundaries(&process.policy, &process.mappings);
+        let counted = boundaries.iter().filter(|boundary| {
+            let remedy = boundary.remedy;
+            remedy.is_some_and(Remedy::takes_pages)
+        });
+        let journals = Some(folder.path().to_owned());
+        let outside = match Outside::new(case.pid, options, journals) {
+            Ok(outside) => outside,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let survey = outside.survey(&(case.range.start..case.range.end)).unwrap();
+        let counted = counted.count() as u64;
+        assert_eq!(
+            counted,
+            survey.mappings - survey.after,
+            "seed {seed}: {survey:?} {boundaries:?}"
+        );
+        merged += counted;
+    }
+    assert!(merged > 300, "only {merged} in all layouts");
 }

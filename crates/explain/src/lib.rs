@@ -32,7 +32,7 @@ use estimate::Saving;
 use findings::Finding;
 use made_by::{MadeBy, MadeFrom, Traced};
 use recorded::Recorded;
-use rows::Row;
+use rows::MappingRow;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vmarea_process::{Boundary, Certainty, Process, Reason, Source, boundaries};
@@ -105,7 +105,7 @@ pub struct Report {
     pub made_from: Vec<MadeFrom>,
     /// Every mapping, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rows: Option<Vec<Row>>,
+    pub rows: Option<Vec<MappingRow>>,
 }
 
 impl Report {

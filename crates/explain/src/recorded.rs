@@ -15,7 +15,7 @@ use vmarea::vma::VmaView;
 use vmarea_process::maps::{MapName, MapsEntry};
 use vmarea_process::processes;
 use vmarea_process::view::ViewVma;
-use vmarea_process::{Mapping, Process, Source};
+use vmarea_process::{Mapping, Mappings, Process, Source};
 use vmarea_replay::action::Files;
 use vmarea_replay::machine;
 use vmarea_replay::{Error, Options, Replayer};
@@ -241,18 +241,15 @@ impl Walk {
         let limit = header.settings.get("vm.max_map_count");
         let limit = limit.and_then(|text| text.trim().parse().ok());
         let origins = mappings.iter().map(origin).collect();
-        let process = Process {
-            pid: None,
-            name: header.command.join(" "),
+        let shown = Mappings {
+            list: mappings,
             source: Source::Replay,
+            ..Mappings::default()
+        };
+        let process = Process {
             policy: machine::policy(header).0,
             limit: limit.unwrap_or(processes::DEFAULT_MAX_MAP_COUNT),
-            total: mappings.len() as u64,
-            mappings,
-            not_counted: 0,
-            changed: 0,
-            anonymous_bytes: None,
-            without_view: None,
+            ..Process::of(header.command.join(" "), shown)
         };
         Ok(Recorded {
             process,

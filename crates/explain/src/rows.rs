@@ -10,7 +10,7 @@ use vmarea_process::{Boundary, Certainty, Mapping, Process};
 
 /// One mapping, and why it does not join the one before it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Row {
+pub struct MappingRow {
     /// First byte, hexadecimal.
     pub address: String,
     /// Bytes.
@@ -40,17 +40,17 @@ pub struct Row {
 }
 
 /// All rows of a process, by address.
-pub fn rows(process: &Process, boundaries: &[Boundary]) -> Vec<Row> {
+pub fn rows(process: &Process, boundaries: &[Boundary]) -> Vec<MappingRow> {
     let first = std::iter::once(None);
     let before = first.chain(boundaries.iter().map(Some));
     let all = process.mappings.iter().zip(before);
     all.map(|(mapping, before)| row(mapping, before)).collect()
 }
 
-fn row(mapping: &Mapping, before: Option<&Boundary>) -> Row {
+fn row(mapping: &Mapping, before: Option<&Boundary>) -> MappingRow {
     let entry = &mapping.entry;
     let offset = mapping.kernel.map(|vma| vma.pgoff << 12);
-    Row {
+    MappingRow {
         address: format!("{:012x}", entry.start),
         size: mapping.range().len_bytes(),
         rss: mapping.resident.map(|Resident { rss, .. }| rss),
@@ -91,7 +91,7 @@ pub struct Table {
 
 impl Table {
     /// The rows as a table; `size` prints a number of bytes.
-    pub fn of_rows(rows: &[Row], size: &dyn Fn(u64) -> String) -> Table {
+    pub fn of_rows(rows: &[MappingRow], size: &dyn Fn(u64) -> String) -> Table {
         let rss = rows.iter().any(|row| row.rss.is_some());
         let mut headings = vec![
             "ADDRESS", "SIZE", "PERM", "OFFSET", "INODE", "FLAGS", "MAPPING", "REASON", "FIX",

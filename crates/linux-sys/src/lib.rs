@@ -6,6 +6,9 @@
 //! `inject` makes calls in another process. They know the numbers and layouts of the kernel's ABI;
 //! what the answers mean is decided in the crates above.
 
+/// Bytes of a page: addresses and lengths of the calls here are multiples of it.
+pub const PAGE: u64 = 4096;
+
 pub mod bpf;
 pub mod btf;
 #[allow(dead_code, reason = "repairs of another process use the rest")]

@@ -10,7 +10,7 @@ use std::os::fd::{IntoRawFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::calls;
+use super::{PAGE, calls};
 
 /// Addresses that the calling thread uses whatever it does: its stack and its thread-local memory.
 pub fn places() -> [u64; 2] {
@@ -151,7 +151,6 @@ pub fn read_words(file: RawFd, words: &mut [u64], offset: u64) -> Result<usize, 
 
 /// True where no page of `len` bytes from `start` on is without a mapping.
 pub fn is_mapped(start: u64, len: u64) -> bool {
-    const PAGE: u64 = 4096;
     let mut residence = [0u8; 1024];
     let most = residence.len() as u64 * PAGE;
     let mut at = start;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::ptr;
 
-const PAGE: u64 = 4096;
+use super::PAGE;
 
 /// Pages that were committed every other one first, so that they are in many mappings, between two that
 /// nobody may touch. Some hold nothing. Unmapped when dropped.

@@ -3,7 +3,7 @@
 use std::io;
 use std::ptr;
 
-const PAGE: usize = 4096;
+const PAGE: usize = super::PAGE as usize;
 
 /// Private anonymous memory without huge pages, with nothing mapped before and after it that it could
 /// merge with. Unmapped when dropped.

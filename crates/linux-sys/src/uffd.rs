@@ -91,7 +91,7 @@ pub fn is_changing(fd: i32) -> bool {
 /// `EAGAIN` where a change of what `fd` watches is under way; others where the kernel had no answer.
 pub fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
     // To move nothing there is refused unless it is watched, or because there is a page.
-    let mut probe = move_pages(0, fd, page, empty, 4096);
+    let mut probe = move_pages(0, fd, page, empty, super::PAGE);
     calls::run(&mut probe);
     match probe.errno() {
         0 | libc::EEXIST => Ok(true),

@@ -1,12 +1,12 @@
 //! Boundaries: for each pair of neighbours the one reason that keeps them apart.
 //!
-//! The decision of the core gives the rule; where a part is hidden it gives the rules that it may
-//! be, and experience says which of them it probably is. Two reasons have no rule: free space
-//! between two mappings, and a guard page, which is a difference of permission that a repair
-//! exists for.
+//! The decision of the core names the rule of the kernel. Where a part of the pair is hidden it
+//! names all the rules that it may be, and experience says which of them is most likely. Two
+//! reasons are not rules: free space between two mappings, and a guard page, a difference of
+//! permission for which there is a remedy of its own.
 //!
 //! # Invariants
-//! B1  there is exactly one boundary less than mappings, so that reasons add up to the list
+//! B1  there is one boundary less than mappings: with the first mapping, the reasons add up to the list
 
 use crate::mapping::Mapping;
 use crate::pair::Pair;
@@ -23,15 +23,15 @@ pub struct Boundary {
     pub reason: Reason,
     /// How sure that is.
     pub certainty: Certainty,
-    /// Where it is not: everything that it can be, the reason included.
+    /// Where it is only likely: every rule that it can be, the reason included.
     pub candidates: Vec<Refusal>,
     /// What takes it away.
     pub remedy: Option<Remedy>,
 }
 
 impl Boundary {
-    /// The border between two neighbours. Whether [`Remedy::Guards`] takes it away hangs on a third
-    /// one as well, at which [`boundaries`] looks.
+    /// The border between two neighbours. For a guard, [`boundaries`] looks at the mapping on its
+    /// other side as well before it keeps [`Remedy::Guards`].
     pub fn between(policy: &Policy, a: &Mapping, b: &Mapping) -> Boundary {
         if a.entry.end != b.entry.start {
             return Boundary::certain(Reason::Gap);

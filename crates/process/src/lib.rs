@@ -17,6 +17,7 @@ pub mod executable;
 pub mod mapping;
 pub mod mappings;
 pub mod maps;
+pub mod pagemap;
 pub mod pair;
 pub mod process;
 pub mod processes;
@@ -28,7 +29,7 @@ pub mod view;
 
 pub use boundary::{Boundary, boundaries};
 pub use mapping::Mapping;
-pub use mappings::{Mappings, Source};
-pub use process::{Process, ProcessError};
+pub use mappings::{Mappings, Smaps, Source};
+pub use process::{AskKernel, Process, ProcessError};
 pub use reason::{Certainty, Reason};
 pub use remedy::Remedy;

@@ -1,9 +1,8 @@
 //! Two neighbours as the merge decision sees them, with what cannot be compared marked as hidden.
 //!
 //! # Linux
-//! Names, policies and userfaultfd contexts are equal by content (`anon_vma_name_eq`, `mpol_equal`,
-//! identity of the context); of a policy not everything is read, so that two of which the same was
-//! read may still differ.
+//! Names and policies are compared by content (`anon_vma_name_eq`, `mpol_equal`), userfaultfd contexts
+//! by identity. Not everything of a policy is read: two policies that read the same may still differ.
 
 use crate::mapping::Mapping;
 use crate::maps::{self, MapName, MapsEntry};
@@ -12,11 +11,11 @@ use vmarea::vma::explain::Hidden;
 use vmarea::vma::{MappedFile, VmaBody, VmaView};
 
 /// A range without access counts as a guard up to this size, and up to that of its neighbour.
-pub const GUARD_BYTES: u64 = 1 << 20;
+const GUARD_BYTES: u64 = 1 << 20;
 
 /// One of two neighbours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
+pub(crate) enum Side {
     /// At lower addresses.
     Lower,
     /// At higher addresses.
@@ -32,7 +31,7 @@ pub struct Pair<'a> {
     pub a: VmaView,
     /// The upper one, as the decision sees it.
     pub b: VmaView,
-    /// What of them cannot be compared.
+    /// Which parts of them cannot be compared.
     pub hidden: Hidden,
     /// One of them is mapped by a driver, which mostly makes it special; its flags are hidden.
     pub by_driver: bool,
@@ -81,7 +80,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Which of the two is a guard beside the other.
-    pub fn guard(&self) -> Option<Side> {
+    pub(crate) fn guard(&self) -> Option<Side> {
         let is_guard = |one: &VmaView, other: &VmaView| {
             let len = one.range.len_bytes();
             is_plain(one)
@@ -99,7 +98,7 @@ impl<'a> Pair<'a> {
     }
 
     /// True where both are anonymous and private, and hold nothing that only the kernel may shape.
-    pub fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         is_plain(&self.a) && is_plain(&self.b)
     }
 

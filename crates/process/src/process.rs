@@ -15,9 +15,9 @@ use vmarea::values::{Policy, VmRange};
 /// A process and what was seen of it.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// The process, where there is one.
+    /// Its number; none for a pasted list or a recording.
     pub pid: Option<i32>,
-    /// What people call it.
+    /// Name of the program, of the pasted file, or the recorded command.
     pub name: String,
     /// How it was seen.
     pub source: Source,
@@ -25,17 +25,17 @@ pub struct Process {
     pub policy: Policy,
     /// How many mappings it may have.
     pub limit: u64,
-    /// Its mappings by address, `[vsyscall]` left out: it is none that counts.
+    /// Its mappings by address, without `[vsyscall]`, which does not count as one.
     pub mappings: Vec<Mapping>,
-    /// How many there are, also where only a part is looked at.
+    /// How many it has, even after [`Process::narrow`].
     pub total: u64,
-    /// Lines of the list that were left out for that.
+    /// Lines of the list that do not count as mappings.
     pub not_counted: u64,
-    /// Mappings that changed while they were read.
+    /// Mappings that changed while they were read, of which only the list is known.
     pub changed: u64,
     /// Private bytes of the whole process, where they are known.
     pub anonymous_bytes: Option<u64>,
-    /// Why the kernel was not asked, where it was to be.
+    /// Why the kernel's own view was not read, where it was asked for.
     pub without_view: Option<String>,
 }
 
@@ -49,17 +49,7 @@ pub enum AskKernel {
     Never,
 }
 
-/// Whether `smaps` is read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum AskResident {
-    /// No: it takes seconds for a big process, and holds its lock.
-    #[default]
-    Never,
-    /// Yes.
-    Read,
-}
-
-/// Why nothing can be said.
+/// Why nothing is known of a process.
 #[derive(Debug)]
 pub enum ProcessError {
     /// There is no such process.
@@ -113,11 +103,7 @@ impl Process {
     ///
     /// # Errors
     /// All but [`ProcessError::Text`] and [`ProcessError::Empty`].
-    pub fn live(
-        pid: i32,
-        kernel: AskKernel,
-        resident: AskResident,
-    ) -> Result<Process, ProcessError> {
+    pub fn live(pid: i32, kernel: AskKernel, smaps: Smaps) -> Result<Process, ProcessError> {
         let facts = processes::facts(pid).map_err(|_| ProcessError::NoProcess(pid))?;
         if facts.has_ended() {
             return Err(ProcessError::Ended(pid));
@@ -129,10 +115,6 @@ impl Process {
                 Err(Some("/proc is that of another pid namespace".to_owned()))
             }
             AskKernel::Try => KernelView::open().map_err(|error| Some(error.to_string())),
-        };
-        let smaps = match resident {
-            AskResident::Never => Smaps::Never,
-            AskResident::Read => Smaps::Always,
         };
         let mut mappings =
             Mappings::read(pid, view.as_ref().ok(), smaps).map_err(|error| of_io(pid, error))?;
@@ -180,7 +162,7 @@ impl Process {
     }
 
     /// A process of which these mappings are known and nothing else.
-    fn of(name: String, mappings: Mappings) -> Process {
+    pub fn of(name: String, mappings: Mappings) -> Process {
         Process {
             pid: None,
             name,
@@ -204,12 +186,11 @@ impl Process {
 }
 
 fn of_io(pid: i32, error: io::Error) -> ProcessError {
-    const ESRCH: i32 = 3;
     match error.kind() {
         io::ErrorKind::PermissionDenied => ProcessError::Forbidden(pid),
         // It was there a moment ago.
         io::ErrorKind::NotFound => ProcessError::Ended(pid),
-        _ if error.raw_os_error() == Some(ESRCH) => ProcessError::Ended(pid),
+        _ if error.raw_os_error() == Some(libc::ESRCH) => ProcessError::Ended(pid),
         _ => ProcessError::Unreadable(pid, error),
     }
 }
@@ -222,7 +203,7 @@ fn without_mappings(pid: i32) -> ProcessError {
     }
 }
 
-/// A copy may have come through another system's editor.
+/// The text with the line ends of Linux: a copy may have come through another system's editor.
 fn without_carriage_returns(text: &[u8]) -> Vec<u8> {
     let text = text.trim_ascii();
     let mut plain = Vec::with_capacity(text.len() + 1);

@@ -1,10 +1,11 @@
 //! What takes a boundary away: the one decision that `explain`, `top` and `repair` share.
 //!
-//! Given two neighbours and the reason that keeps them apart, [`of`] says by which means they can
-//! become one mapping. It asks the core's decision about the pair as the remedy would leave it.
+//! Each [`Boundary`](crate::Boundary) has its remedy: the means by which the two neighbours can become
+//! one mapping. The core's decision is asked about the pair as the remedy would leave it.
 //! [`unmovable`] says why the pages of one mapping have to stay where they are. Both use only what
 //! is known of a process without stopping it; `repair` still refuses what shows when it tries
-//! (pinned or shared pages, guard markers). What it costs: the estimates of `explain`.
+//! (pinned or shared pages, guard markers). Deliberately absent: what a remedy costs, which
+//! `explain` estimates.
 
 use crate::mapping::Mapping;
 use crate::maps::MapName;
@@ -34,11 +35,11 @@ const CAN_BE_GIVEN: VmFlags = VmFlags::READ
     .union(VmFlags::RAND_READ)
     .union(VmFlags::SOFTDIRTY);
 
-/// Flags that a remedy takes back. The others that `madvise` sets change what a fork or a reader
-/// sees, or cost nothing to know that is seen from here.
+/// Flags that a remedy takes back. The other flags of `madvise` change what a fork or a reader of the
+/// memory sees, or what they are good for cannot be judged from outside.
 const REVERSIBLE: VmFlags = VmFlags::DONTCOPY.union(VmFlags::DONTDUMP);
 
-/// What a fresh mapping in place of an empty one would lose.
+/// Flags that a fresh mapping in place of an empty one would lose.
 const NOT_EMPTIED: VmFlags = VmFlags::DONTCOPY.union(VmFlags::WIPEONFORK);
 
 /// What takes a boundary away.
@@ -130,7 +131,7 @@ pub fn unmovable(mapping: &Mapping) -> Option<Unmovable> {
 }
 
 /// What takes the boundary of a pair away that is there for `reason`.
-pub fn of(
+pub(crate) fn of(
     policy: &Policy,
     pair: &Pair<'_>,
     reason: Reason,
@@ -146,7 +147,7 @@ pub fn of(
     let accessible = flags[0].is_accessible();
     match reason {
         Reason::Guard => (unnamed && joins_as_marker(policy, pair)).then_some(Remedy::Guards),
-        // Both refuse in the same way; a difference of flags that remedies leave is none of theirs.
+        // No remedy takes other flags away.
         Reason::Rule(Refusal::Flags) if certainty == Certainty::Certain => {
             let differ = (flags[0] ^ flags[1]) - VmFlags::STICKY;
             if !accessible {
@@ -178,13 +179,13 @@ fn is_movable(pair: &Pair<'_>) -> bool {
 }
 
 /// True where the guard between the others is small enough, and they let the same be done.
-pub fn is_replaced(below: &Mapping, guard: &Mapping, above: &Mapping) -> bool {
+pub(crate) fn is_replaced(below: &Mapping, guard: &Mapping, above: &Mapping) -> bool {
     let perms = below.entry.perms;
     perms == above.entry.perms && perms.write && guard.range().pages() <= MOST_GUARD_PAGES
 }
 
 /// True where one mapping, in which the guard between them is a marker, can take both.
-pub fn joins_both(below: &Mapping, above: &Mapping) -> bool {
+pub(crate) fn joins_both(below: &Mapping, above: &Mapping) -> bool {
     let anon_vma = |mapping: &Mapping| mapping.kernel.map_or(0, |vma| vma.anon_vma);
     let both = [anon_vma(below), anon_vma(above)];
     both[0] == both[1] || both.contains(&0)
@@ -217,7 +218,7 @@ fn joins(policy: &Policy, pair: &Pair<'_>, a: &VmaView, b: &VmaView) -> bool {
     }
 }
 
-/// Would the guard, as a marker in the page table, be one mapping with its neighbour?
+/// True where the guard, as a marker in the page table, would be one mapping with its neighbour.
 ///
 /// A marker gives its mapping an anon_vma: the neighbour's where all but their permissions is
 /// equal, else one of its own. And what has markers inside cannot be moved.
@@ -247,4 +248,75 @@ fn opened(pair: &Pair<'_>) -> (VmaView, VmaView) {
     let flags = &mut guard.body.flags;
     *flags = (*flags - TAKEN) | (neighbour.body.flags & TAKEN);
     (a, b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Process, boundaries};
+
+    /// The remedies of a list of one-page neighbours, each with its permissions, its name and the
+    /// letters of its flags.
+    fn remedies(mappings: &[(&str, &str, &str)]) -> Vec<Option<Remedy>> {
+        let lines = mappings.iter().enumerate();
+        let text = lines.map(|(n, (perms, name, letters))| {
+            let start = 0x1000_0000 + (n << 12);
+            let end = start + 0x1000;
+            format!("{start:x}-{end:x} {perms} 00000000 00:00 0 {name}\nVmFlags: {letters}\n")
+        });
+        let text: String = text.collect();
+        let process = Process::from_text("text".to_owned(), text.as_bytes()).unwrap();
+        let all = boundaries(&process.policy, &process.mappings);
+        all.iter().map(|boundary| boundary.remedy).collect()
+    }
+
+    #[test]
+    fn each_remedy_has_its_boundary() {
+        const RW: (&str, &str, &str) = ("rw-p", "", "rd wr mr mw me ac");
+        const GUARD: (&str, &str, &str) = ("---p", "", "mr mw me ac");
+        const EMPTY: (&str, &str, &str) = ("---p", "", "mr mw me");
+        let dontfork = ("rw-p", "", "rd wr mr mw me dc ac");
+        let random = ("rw-p", "", "rd wr mr mw me rr ac");
+        for (what, mappings, remedy) in [
+            ("moved", vec![RW, RW], Some(Remedy::Merge)),
+            (
+                "heap",
+                vec![RW, ("rw-p", "[heap]", RW.2)],
+                Some(Remedy::Merge),
+            ),
+            ("a flag", vec![RW, dontfork], Some(Remedy::Flags)),
+            ("a flag that stays", vec![RW, random], None),
+            ("charged and not", vec![EMPTY, GUARD], Some(Remedy::Empties)),
+            ("a guard at the end", vec![RW, GUARD], None),
+            (
+                "permissions",
+                vec![RW, ("r--p", "", "rd mr mw me ac")],
+                None,
+            ),
+        ] {
+            assert_eq!(remedies(&mappings), [remedy], "{what}");
+        }
+        let between = remedies(&[RW, GUARD, RW]);
+        assert_eq!(between, [Some(Remedy::Guards); 2], "a guard between two");
+    }
+
+    #[test]
+    fn what_a_fresh_mapping_cannot_be_is_not_moved() {
+        for (perms, name, letters, why) in [
+            ("rw-p", "", "rd wr mr mw me ac", None),
+            ("rw-p", "", "rd wr mr mw me dc sd hg", None),
+            ("rw-p", "[anon:a]", "rd wr", Some(Unmovable::Named)),
+            ("rw-p", "[stack]", "rd wr gd", Some(Unmovable::NotAnonymous)),
+            ("rw-p", "/a file", "rd wr", Some(Unmovable::NotAnonymous)),
+            ("r--p", "", "rd mr mw me", Some(Unmovable::NotWritable)),
+            ("rw-p", "", "rd wr lo", Some(Unmovable::Locked)),
+            ("rw-p", "", "rd wr um", Some(Unmovable::Userfaultfd)),
+            ("rw-p", "", "rd wr sl", Some(Unmovable::Special)),
+            ("rw-p", "", "rd wr ??", Some(Unmovable::Special)),
+        ] {
+            let text = format!("1000-2000 {perms} 00000000 00:00 0 {name}\nVmFlags: {letters}\n");
+            let process = Process::from_text("text".to_owned(), text.as_bytes()).unwrap();
+            assert_eq!(unmovable(&process.mappings[0]), why, "{name} {letters}");
+        }
+    }
 }

@@ -15,11 +15,11 @@ use rustix::fs::{AtFlags, FileType, OFlags, Stat, StatxFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use vmarea_linux_sys::PAGE;
 use vmarea_linux_sys::ptrace::same_description;
 use vmarea_process::maps::MapsEntry;
 use vmarea_trace::event::{FileId, FileRef, Inode, InodeId, InodeKind, MmId};
 
-const PAGE: u64 = 4096;
 /// Descriptors that are left to other purposes.
 const SPARE: u64 = 64;
 

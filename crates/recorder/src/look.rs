@@ -7,7 +7,7 @@
 use super::files::{Description, Files, place_of};
 use std::collections::HashMap;
 use std::io;
-use vmarea_process::maps::{self, MapName, MapsEntry};
+use vmarea_process::maps::{self, MapsEntry};
 use vmarea_process::system;
 use vmarea_process::view::{KernelView, View, ViewVma};
 use vmarea_trace::event::{
@@ -113,7 +113,7 @@ impl Looks {
     ) -> Vec<SnapVma> {
         let in_kernel: &[ViewVma] = if seen { &self.view.vmas } else { &[] };
         let mut vmas = Vec::with_capacity(mappings.len());
-        for mapping in mappings.iter().filter(|m| !is_vsyscall(m)) {
+        for mapping in mappings.iter().filter(|m| !m.is_vsyscall()) {
             let kernel = in_kernel
                 .binary_search_by_key(&mapping.start, |v| v.start)
                 .ok()
@@ -139,10 +139,6 @@ impl Looks {
         }
         vmas
     }
-}
-
-fn is_vsyscall(mapping: &MapsEntry) -> bool {
-    matches!(&mapping.name, MapName::Special(name) if name == "[vsyscall]")
 }
 
 /// The inode of a mapping.

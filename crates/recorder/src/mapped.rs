@@ -7,10 +7,10 @@ use super::held::Range;
 use super::tasks::Pending;
 use super::timeline::Alone;
 use super::tracer::Tracer;
+use vmarea_linux_sys::PAGE;
 use vmarea_process::maps::{self, MapsEntry, Query, QueryError};
 use vmarea_trace::event::MmId;
 
-const PAGE: u64 = 4096;
 const DONTUNMAP: u64 = libc::MREMAP_DONTUNMAP as u64;
 const ENOMEM: i64 = -(libc::ENOMEM as i64);
 

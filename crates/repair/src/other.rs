@@ -25,6 +25,7 @@ use vmarea::values::VmRange;
 use super::plan::PAGE;
 use vmarea_linux_sys::calls::Call;
 use vmarea_process::maps::{MapName, MapsEntry, SmapsEntry};
+use vmarea_process::pagemap::FILLED;
 use vmarea_process::remedy::MOST_GUARD_PAGES;
 use vmarea_process::view::{View, ViewVma};
 
@@ -73,7 +74,6 @@ pub struct Fixed {
 }
 
 const MADV_GUARD_INSTALL: u64 = 102;
-const PRESENT_OR_SWAPPED: u64 = 3 << 62;
 
 /// What a reservation must have to be worth priming.
 const LEAST_RESERVED: u64 = 1 << 20;
@@ -147,9 +147,7 @@ fn is_empty(pagemap: &File, range: VmRange) -> bool {
         match pagemap.read_at(&mut bytes[..want], at / PAGE * 8) {
             Ok(got) if got >= 8 => {
                 let (words, _) = bytes[..got].as_chunks::<8>();
-                let any = words
-                    .iter()
-                    .any(|w| u64::from_ne_bytes(*w) & PRESENT_OR_SWAPPED != 0);
+                let any = words.iter().any(|w| u64::from_ne_bytes(*w) & FILLED != 0);
                 if any {
                     return false;
                 }

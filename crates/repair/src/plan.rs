@@ -257,6 +257,7 @@ fn cut(start: u64, end: u64, room: u64, must: bool) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vmarea_process::Process;
 
     fn run(parts: &[(u64, u64)]) -> Run {
         let parts: Vec<_> = parts.iter().map(|&(s, e)| VmRange::new(s, e)).collect();
@@ -266,6 +267,52 @@ mod tests {
             flags: VmFlags::READ | VmFlags::WRITE,
             anchored: false,
         }
+    }
+
+    /// Neighbours with all kinds of flags, as `smaps` lists them.
+    #[test]
+    fn a_run_has_the_boundaries_that_pages_in_one_mapping_take_away() {
+        const FLAGS: [&str; 8] = ["dc", "dd", "hg", "lo", "zz", "mg", "um", "sl"];
+        let mut state = 1u64;
+        let mut below = |most: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % most
+        };
+        let mut text = String::new();
+        let mut at = 0x1000_0000;
+        for _ in 0..5_000 {
+            at += if below(20) == 0 { PAGE } else { 0 };
+            let end = at + PAGE * (1 + below(3));
+            let perms = ["rw-p", "rw-p", "rw-p", "r--p", "---p", "rw-s"][below(6) as usize];
+            let name = ["", "", "", "[anon:a]", "[heap]"][below(5) as usize];
+            let flag = FLAGS.get(below(40) as usize).unwrap_or(&"ac");
+            let letters = match perms {
+                "r--p" => "rd mr mw me",
+                "---p" => "mr mw me",
+                "rw-s" => "rd wr sh mr mw me ms",
+                _ => "rd wr mr mw me",
+            };
+            text += &format!(
+                "{at:x}-{end:x} {perms} 00000000 00:00 0 {name}\nProtectionKey: {}\n\
+                 VmFlags: {letters} {flag}\n",
+                below(30) / 29
+            );
+            at = end;
+        }
+        let process = Process::from_text("text".to_owned(), text.as_bytes()).unwrap();
+        let all = 0..u64::MAX;
+        let (runs, kept) = runs(&process.policy, &process.mappings, &all, &[]);
+        let planned: usize = runs.iter().map(|run| run.parts.len() - 1).sum();
+        let takes_pages = |b: &Boundary| b.remedy.is_some_and(Remedy::takes_pages);
+        let boundaries = vmarea_process::boundaries(&process.policy, &process.mappings);
+        let counted = boundaries.iter().filter(|b| takes_pages(b)).count();
+        assert_eq!(planned, counted);
+        assert!(planned > 300, "{planned}");
+        let apart: u64 = kept.by_reason.values().sum();
+        let gaps = boundaries.iter().filter(|b| b.reason == Why::Gap).count();
+        assert_eq!(apart as usize + gaps + planned, boundaries.len());
     }
 
     #[test]

@@ -26,11 +26,11 @@ use super::turns::{Held, Turns};
 use vmarea_linux_sys::calls::{self, Arena, Plain};
 use vmarea_linux_sys::own::{self, Aside};
 use vmarea_linux_sys::uffd::{self, Event};
+use vmarea_process::pagemap::FILLED;
 
 /// How often the move of a page is tried again that is dropped: the kernel puts it off for a moment
 /// where somebody else looks at it.
 const PATIENCE: u32 = 1_000_000;
-const PRESENT_OR_SWAPPED: u64 = 3 << 62;
 
 /// What the watcher and the mover share.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Shared {
             while page < got {
                 let run = words[page..got]
                     .iter()
-                    .take_while(|word| **word & PRESENT_OR_SWAPPED != 0)
+                    .take_while(|word| **word & FILLED != 0)
                     .count();
                 if run > 0 && !each(at + page as u64 * PAGE, run as u64 * PAGE) {
                     return false;
@@ -165,7 +165,7 @@ impl Shared {
                 Err(_) => own::rest(round),
             }
         }
-        words.fill(PRESENT_OR_SWAPPED);
+        words.fill(FILLED);
         words.len()
     }
 
@@ -173,7 +173,7 @@ impl Shared {
     pub(super) fn is_filled(&self, at: u64) -> Option<bool> {
         let mut word = [0];
         let read = own::read_words(self.pagemap.load(UNDER_LOCK), &mut word, at / PAGE * 8);
-        read.is_ok().then_some(word[0] & PRESENT_OR_SWAPPED != 0)
+        read.is_ok().then_some(word[0] & FILLED != 0)
     }
 
     /// A page that holds nothing, in a mapping that permits what the piece does.

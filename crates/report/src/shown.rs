@@ -9,10 +9,9 @@ use std::io;
 use std::path::PathBuf;
 use vmarea::values::VmFlags;
 use vmarea_process::maps::{MapName, MapsEntry};
-use vmarea_process::process::{AskKernel, AskResident};
 use vmarea_process::system;
 use vmarea_process::view::{KernelView, View, ViewVma};
-use vmarea_process::{Mapping, Process, ProcessError, Source};
+use vmarea_process::{AskKernel, Mapping, Mappings, Process, ProcessError, Smaps, Source};
 use vmarea_replay::machine;
 use vmarea_trace::event::{
     Event, Header, Inode, InodeId, MmId, MmInfo, SnapKind, SnapVma, Snapshot, Tid,
@@ -57,8 +56,8 @@ impl Shown {
     ///
     /// # Errors
     /// As [`Process::live`].
-    pub fn live(pid: i32, kernel: AskKernel, resident: AskResident) -> Result<Shown, ProcessError> {
-        let process = Process::live(pid, kernel, resident)?;
+    pub fn live(pid: i32, kernel: AskKernel, smaps: Smaps) -> Result<Shown, ProcessError> {
+        let process = Process::live(pid, kernel, smaps)?;
         let mut info = system::mm_info(pid);
         let mut view = View::default();
         if kernel == AskKernel::Try
@@ -151,8 +150,17 @@ impl Finder {
     pub fn finish(self) -> Option<Shown> {
         let (snapshot, event) = self.found?;
         let vmas = snapshot.vmas.iter().filter(|vma| vma.start < vma.end);
-        let mappings: Vec<_> = vmas.map(|vma| mapping(vma, &self.inodes)).collect();
-        let name = self.header.command.join(" ");
+        let mappings = Mappings {
+            list: vmas.map(|vma| mapping(vma, &self.inodes)).collect(),
+            source: Source::Replay,
+            without_view: (!self.header.kernel_view)
+                .then(|| "the recording has no kernel's view".to_owned()),
+            ..Mappings::default()
+        };
+        let mut name = self.header.command.join(" ");
+        if name.is_empty() {
+            name = "a recording".to_owned();
+        }
         let settings = &self.header.settings;
         let limit = settings
             .get("vm.max_map_count")
@@ -160,22 +168,9 @@ impl Finder {
         let program = program_of(&snapshot, &self.inodes);
         Some(Shown {
             process: Process {
-                pid: None,
-                name: if name.is_empty() {
-                    "a recording".to_owned()
-                } else {
-                    name
-                },
-                source: Source::Replay,
                 policy: machine::policy(&self.header).0,
                 limit: limit.unwrap_or(vmarea_process::processes::DEFAULT_MAX_MAP_COUNT),
-                total: mappings.len() as u64,
-                mappings,
-                not_counted: 0,
-                changed: 0,
-                anonymous_bytes: None,
-                without_view: (!self.header.kernel_view)
-                    .then(|| "the recording has no kernel's view".to_owned()),
+                ..Process::of(name, mappings)
             },
             info: snapshot.info.clone().unwrap_or_default(),
             when: format!("mm{} at event {event}", snapshot.mm.0),

@@ -509,6 +509,55 @@ static void none_guard_markers(void) {
     n = 0;
 }
 
+// N is a seed: pages of many kinds in any order, so that a list has all pairs of neighbours
+static unsigned long below(unsigned long most) {
+    static unsigned long state;
+    if (!state) state = n + 1;
+    state = state * 6364136223846793005ul + 1442695040888963407ul;
+    return (state >> 33) % most;
+}
+static void random_layout(void) {
+    static const int advice[] = {MADV_DONTFORK, MADV_DOFORK,    MADV_DONTDUMP,   MADV_DODUMP,   MADV_HUGEPAGE,
+                                 MADV_RANDOM,   MADV_WIPEONFORK, MADV_MERGEABLE, MADV_DONTNEED, MADV_NORMAL};
+    enum { PAGES = 160 };
+    used = PAGES * PAGE;
+    map(at, used, RW, ANON, -1, 0);
+    int shared = file("random", n, used), zero = open("/dev/zero", O_RDONLY);
+    must(zero >= 0, "/dev/zero");
+    for (int step = 0; step < 150; step++) {
+        unsigned long first = below(PAGES - 8), len = (1 + below(8)) * PAGE;
+        char *p = at + first * PAGE, *from;
+        // What is refused changes nothing: any layout will do.
+        switch (below(14)) {
+        case 0: mprotect(p, len, PROT_NONE); break;
+        case 1: mprotect(p, len, PROT_READ); break;
+        case 2: mprotect(p, len, RW); break;
+        case 3: madvise(p, len, advice[below(sizeof advice / sizeof *advice)]); break;
+        case 4: map(p, len, RW, ANON | (below(2) ? MAP_NORESERVE : 0), -1, 0); break;
+        case 5: map(p, len, PROT_NONE, ANON | MAP_NORESERVE, -1, 0); break;
+        case 6: map(p, len, RW, below(2) ? MAP_SHARED : MAP_PRIVATE, shared, first * PAGE); break;
+        case 7:
+            from = mmap(0, len, RW, ANON, -1, 0);
+            must(from != MAP_FAILED, "mmap");
+            touch(from);
+            must(mremap(from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, p) == p, "mremap");
+            break;
+        case 8:
+            if (below(3) == 0) munmap(p, len);
+            break;
+        case 9:
+            if (below(3) == 0) mlock(p, PAGE);
+            break;
+        case 10:
+            if (below(3) == 0) prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, p, len, "random");
+            break;
+        default:
+            // Touches what can be written, and fails where the program would.
+            if (read(zero, p, len) < 0) must(errno == EFAULT, "read");
+        }
+    }
+}
+
 #define CASE(name) {#name, name}
 static const struct {
     const char *name;
@@ -516,7 +565,7 @@ static const struct {
 } cases[] = {
     CASE(gap), CASE(protection_read), CASE(protection_exec), CASE(protection_uncharged),
     CASE(protection_reserve), CASE(protection_shared), CASE(guard_protected), CASE(guard_reserved),
-    CASE(guard_touched_apart),
+    CASE(guard_touched_apart), CASE(random_layout),
     CASE(flags_dontfork), CASE(flags_dontdump), CASE(flags_hugepage), CASE(flags_nohugepage),
     CASE(flags_mergeable), CASE(flags_wipeonfork), CASE(flags_random), CASE(flags_sequential),
     CASE(flags_locked), CASE(flags_noreserve), CASE(flags_sealed), CASE(flags_decommitted),

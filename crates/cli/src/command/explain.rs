@@ -17,8 +17,7 @@ use vmarea_explain::recorded::{CallStacks, at_peak};
 use vmarea_explain::rows::Table;
 use vmarea_explain::stacks::StackTable;
 use vmarea_explain::{List, Report, explain, explain_recorded};
-use vmarea_process::process::{AskKernel, AskResident};
-use vmarea_process::{Process, ProcessError};
+use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::{CallStack, Sink, Stacks};
 use vmarea_trace::event::{Event, Header};
 
@@ -232,13 +231,13 @@ impl Explain {
         } else {
             AskKernel::Try
         };
-        let resident = if self.rss {
-            AskResident::Read
+        let smaps = if self.rss {
+            Smaps::Always
         } else {
-            AskResident::Never
+            Smaps::Never
         };
         match (self.pid, &self.from) {
-            (Some(pid), _) => Process::live(pid, kernel, resident).map_err(failure),
+            (Some(pid), _) => Process::live(pid, kernel, smaps).map_err(failure),
             (None, Some(path)) => {
                 let name = path.display().to_string();
                 let text = read(path).with_context(|| format!("cannot read {name}"))?;

@@ -21,7 +21,7 @@ const TRUST: Duration = Duration::from_secs(10);
 
 /// One process.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Row {
+pub struct ProcessRow {
     /// Its number.
     pub pid: i32,
     /// The name of its first thread.
@@ -52,7 +52,7 @@ pub struct Look {
     /// What the look took, nanoseconds.
     pub took_ns: u64,
     /// The processes, most mappings first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ProcessRow>,
 }
 
 /// What is kept of a process between two looks.
@@ -161,8 +161,8 @@ fn per_minute(last: &Last, mappings: u64, now: Instant) -> f64 {
     more * 60.0 / now.duration_since(last.listed).as_secs_f64().max(1e-3)
 }
 
-fn row(pid: i32, stat: Stat, now: &Last, limit: u64) -> Row {
-    Row {
+fn row(pid: i32, stat: Stat, now: &Last, limit: u64) -> ProcessRow {
+    ProcessRow {
         pid,
         name: stat.name,
         mappings: now.mappings,

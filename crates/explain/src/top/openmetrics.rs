@@ -65,7 +65,7 @@ fn escaped(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Row;
+    use super::super::ProcessRow;
     use super::*;
 
     #[test]
@@ -76,7 +76,7 @@ mod tests {
             processes: 1,
             unreadable: 0,
             took_ns: 1,
-            rows: vec![Row {
+            rows: vec![ProcessRow {
                 pid: 7,
                 name: "a\"b\\".to_owned(),
                 mappings: 12,

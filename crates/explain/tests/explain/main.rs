@@ -13,9 +13,8 @@ use vmarea::values::VmRange;
 use vmarea::vma::merge::Refusal;
 use vmarea_explain::findings::Kind;
 use vmarea_explain::{List, explain};
-use vmarea_process::process::{AskKernel, AskResident};
 use vmarea_process::view::KernelView;
-use vmarea_process::{Boundary, Certainty, Process, Reason, Source, boundaries};
+use vmarea_process::{AskKernel, Boundary, Certainty, Process, Reason, Smaps, Source, boundaries};
 use vmarea_test_support::boundaries::{Case, Program};
 use vmarea_test_support::leash;
 
@@ -91,8 +90,8 @@ const CASES: [(&str, Reason, Option<&str>); 60] = {
     ]
 };
 
-fn look(case: &Case, kernel: AskKernel, resident: AskResident) -> Process {
-    let mut process = Process::live(case.pid, kernel, resident).unwrap();
+fn look(case: &Case, kernel: AskKernel, smaps: Smaps) -> Process {
+    let mut process = Process::live(case.pid, kernel, smaps).unwrap();
     let (start, end) = case.range;
     process.narrow(VmRange::new(start, end));
     process
@@ -130,8 +129,8 @@ fn name_where_hidden(truth: Refusal) -> Option<Refusal> {
 }
 
 /// What `/proc` alone tells is at worst likely, and never wrong.
-fn judge_proc(name: &str, case: &Case, truth: Reason, resident: AskResident) {
-    let process = look(case, AskKernel::Never, resident);
+fn judge_proc(name: &str, case: &Case, truth: Reason, smaps: Smaps) {
+    let process = look(case, AskKernel::Never, smaps);
     let found = boundaries(&process.policy, &process.mappings);
     let counts = counts(&found);
     let read = process.source;
@@ -159,7 +158,7 @@ fn judge_proc(name: &str, case: &Case, truth: Reason, resident: AskResident) {
 
 /// The kernel's own view makes everything certain.
 fn judge_kernel(name: &str, case: &Case, truth: Reason, remedy: Option<&str>) {
-    let process = look(case, AskKernel::Try, AskResident::Never);
+    let process = look(case, AskKernel::Try, Smaps::Never);
     assert_eq!(process.source, Source::Kernel);
     let found = boundaries(&process.policy, &process.mappings);
     let all = (case.boundaries > 0).then(|| (truth.name().to_owned(), case.boundaries));
@@ -181,8 +180,8 @@ fn every_constructed_boundary_is_counted_by_its_reason() {
             continue;
         };
         made += 1;
-        judge_proc(name, &case, truth, AskResident::Never);
-        judge_proc(name, &case, truth, AskResident::Read);
+        judge_proc(name, &case, truth, Smaps::Never);
+        judge_proc(name, &case, truth, Smaps::Always);
         if kernel_view.is_ok() {
             judge_kernel(name, &case, truth, fix);
         }
@@ -232,7 +231,7 @@ fn an_ordinary_user_gets_no_wrong_verdict() {
 #[test]
 fn a_leak_of_deleted_files_is_called_one() {
     let case = Program::compile().start("file_deleted", 1_500).unwrap();
-    let process = look(&case, AskKernel::Never, AskResident::Never);
+    let process = look(&case, AskKernel::Never, Smaps::Never);
     let report = explain(&process, List::Summary);
     assert_eq!(report.findings[0].kind, Kind::Leak, "{:?}", report.findings);
     assert_eq!(report.findings[0].mappings, 1_501);
@@ -242,7 +241,7 @@ fn a_leak_of_deleted_files_is_called_one() {
 #[test]
 fn what_can_be_joined_is_advised_with_its_command() {
     let case = Program::compile().start("page_offset", 2_000).unwrap();
-    let process = Process::live(case.pid, AskKernel::Try, AskResident::Never).unwrap();
+    let process = Process::live(case.pid, AskKernel::Try, Smaps::Never).unwrap();
     let report = explain(&process, List::Summary);
     let command = format!("vmarea merge -p {} --apply", case.pid);
     assert_eq!(report.advice.command, Some(command));

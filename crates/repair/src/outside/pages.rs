@@ -7,11 +7,7 @@ use vmarea::values::VmRange;
 
 use crate::RepairError;
 use crate::plan::PAGE;
-
-const PRESENT: u64 = 1 << 63;
-const SWAPPED: u64 = 1 << 62;
-/// Mapped nowhere else, where it is present.
-const OWN: u64 = 1 << 56;
+use vmarea_process::pagemap::{EXCLUSIVE, PRESENT, SWAPPED};
 
 /// What a filled page is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +58,7 @@ impl Pages {
             for word in bytes.as_chunks::<8>().0 {
                 let word = u64::from_ne_bytes(*word);
                 let filled = match (word & PRESENT != 0, word & SWAPPED != 0) {
-                    (true, _) if word & OWN != 0 => Some(Filled::Own),
+                    (true, _) if word & EXCLUSIVE != 0 => Some(Filled::Own),
                     (true, _) => Some(Filled::Shared),
                     (false, true) => Some(Filled::Swapped),
                     (false, false) => None,

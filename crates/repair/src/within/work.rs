@@ -21,10 +21,7 @@ use vmarea_linux_sys::own;
 use vmarea_linux_sys::procmap;
 use vmarea_linux_sys::sidecar;
 use vmarea_linux_sys::uffd;
-
-const EXCLUSIVE: u64 = 1 << 56;
-/// Present, swapped (as guards were shown first), a guard.
-const FILLED: u64 = 3 << 62 | 1 << 58;
+use vmarea_process::pagemap::{EXCLUSIVE, FILLED, GUARD};
 
 /// All that is used while pages are out; nothing of it lies on the heap.
 pub(super) struct Work<'a> {
@@ -413,7 +410,7 @@ fn is_empty(pagemap: i32, piece: VmRange) -> bool {
         let Ok(got) = own::read_words(pagemap, &mut words[..want], at / PAGE * 8) else {
             return false;
         };
-        if words[..got].iter().any(|word| word & FILLED != 0) {
+        if words[..got].iter().any(|word| word & (FILLED | GUARD) != 0) {
             return false;
         }
         at += got as u64 * PAGE;

@@ -3,8 +3,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vmarea_process::ProcessError;
-use vmarea_process::process::{AskKernel, AskResident};
+use vmarea_process::{AskKernel, ProcessError, Smaps};
 use vmarea_report::anatomy::{Anatomy, Fold, Kind, Part};
 use vmarea_report::maps::Maps;
 use vmarea_report::shown::Shown;
@@ -15,7 +14,7 @@ static CONSTANT: [u64; 64] = [3; 64];
 
 fn this_process(fold: Fold) -> Anatomy {
     let pid = std::process::id() as i32;
-    let shown = Shown::live(pid, AskKernel::Never, AskResident::Never);
+    let shown = Shown::live(pid, AskKernel::Never, Smaps::Never);
     Anatomy::new(&shown.expect("we may look at ourselves"), fold)
 }
 
@@ -110,7 +109,7 @@ fn parts_and_gaps_fill_the_address_space() {
 #[test]
 fn a_list_has_every_mapping() {
     let pid = std::process::id() as i32;
-    let shown = Shown::live(pid, AskKernel::Never, AskResident::Never).unwrap();
+    let shown = Shown::live(pid, AskKernel::Never, Smaps::Never).unwrap();
     let maps = Maps::new(&shown);
     assert_eq!(maps.mappings.len(), shown.process.mappings.len());
     let mut out = Vec::new();
@@ -126,6 +125,6 @@ fn a_list_has_every_mapping() {
 
 #[test]
 fn a_process_that_is_not_there_is_an_error() {
-    let nobody = Shown::live(i32::MAX, AskKernel::Never, AskResident::Never);
+    let nobody = Shown::live(i32::MAX, AskKernel::Never, Smaps::Never);
     assert!(matches!(nobody, Err(ProcessError::NoProcess(_))));
 }

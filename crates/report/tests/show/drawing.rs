@@ -1,7 +1,7 @@
 //! Drawings in which every label can be read: none lies on another, and none leaves the page.
 
 use crate::graph::demo;
-use vmarea_process::process::{AskKernel, AskResident};
+use vmarea_process::{AskKernel, Smaps};
 use vmarea_report::anatomy::{Anatomy, Fold};
 use vmarea_report::graph::{Extent, Graph, LeftOut, Unattached, Vma, svg};
 use vmarea_report::shown::Shown;
@@ -150,7 +150,7 @@ fn of_more_than_can_be_read_the_drawing_says_so() {
 #[test]
 fn the_anatomy_of_this_process_can_be_read() {
     let pid = std::process::id() as i32;
-    let shown = Shown::live(pid, AskKernel::Never, AskResident::Never).unwrap();
+    let shown = Shown::live(pid, AskKernel::Never, Smaps::Never).unwrap();
     let anatomy = Anatomy::new(&shown, Fold::Small);
     assert_readable(&anatomy.svg(&|bytes| format!("{bytes} bytes")));
 }

@@ -5,7 +5,7 @@ use crate::console::Console;
 use crate::exit::{Exit, Result};
 use crate::outputs::{JsonArg, Output, Outputs, Target};
 use clap::Args;
-use vmarea_process::process::AskResident;
+use vmarea_process::mappings::Smaps;
 use vmarea_report::anatomy::{self, Fold};
 
 /// Draw where the parts of a process lie: binary image, variables, heap, mappings, stack.
@@ -33,7 +33,7 @@ impl Anatomy {
     pub(super) fn run(&self, console: &Console) -> Result {
         let svg = self.svg.as_ref().map(Output::open).transpose()?;
         let outputs = Outputs::open_beside(self.json.json.as_ref(), &[self.svg.as_ref()])?;
-        let shown = self.whose.shown(console, AskResident::Never)?;
+        let shown = self.whose.shown(console, Smaps::Never)?;
         let fold = if self.all { Fold::None } else { Fold::Small };
         let anatomy = anatomy::Anatomy::new(&shown, fold);
         let size = |bytes| console.size(bytes).to_string();

@@ -12,9 +12,8 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use vmarea::values::Policy;
-use vmarea_process::process::{AskKernel, AskResident};
 use vmarea_process::view::{KernelView, ViewError};
-use vmarea_process::{Mapping, Process};
+use vmarea_process::{AskKernel, Mapping, Process, Smaps};
 use vmarea_report::graph::demo::{Demo, DemoError};
 use vmarea_report::graph::isomorphism::Verdict;
 use vmarea_report::graph::recorded::{Moment, Recorded, Survey};
@@ -229,7 +228,7 @@ fn live(pids: &[i32]) -> Result<Shown> {
         if pids[..at].contains(&pid) {
             continue;
         }
-        let process = Process::live(pid, AskKernel::Try, AskResident::Never);
+        let process = Process::live(pid, AskKernel::Try, Smaps::Never);
         let process = process.map_err(explain::failure)?;
         if let Some(why) = process.without_view {
             return Err(anyhow!(why).into());

@@ -5,7 +5,7 @@ use crate::console::Console;
 use crate::exit::{Exit, Result};
 use crate::outputs::JsonArg;
 use clap::Args;
-use vmarea_process::process::AskResident;
+use vmarea_process::mappings::Smaps;
 use vmarea_report::maps;
 
 /// List the mappings of a process, with what only the kernel knows of them.
@@ -28,12 +28,12 @@ pub struct Maps {
 impl Maps {
     pub(super) fn run(&self, console: &Console) -> Result {
         let outputs = self.json.open()?;
-        let resident = if self.rss {
-            AskResident::Read
+        let smaps = if self.rss {
+            Smaps::Always
         } else {
-            AskResident::Never
+            Smaps::Never
         };
-        let shown = self.whose.shown(console, resident)?;
+        let shown = self.whose.shown(console, smaps)?;
         let maps = maps::Maps::new(&shown);
         let size = |bytes| console.size(bytes).to_string();
         outputs.write(console, &maps, |out| maps.write_text(out, &size))?;

@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use vmarea_process::process::{AskKernel, AskResident};
+use vmarea_process::{AskKernel, Smaps};
 use vmarea_report::shown::{Choice, Finder, Moment, Shown};
 use vmarea_trace::event::{Event, Header, MmId};
 use vmarea_trace::{Error as TraceError, Reader};
@@ -92,14 +92,14 @@ impl WhoseArgs {
     ///
     /// # Errors
     /// Where it cannot be looked at, or the recording does not have it.
-    pub fn shown(&self, console: &Console, resident: AskResident) -> Result<Shown> {
+    pub fn shown(&self, console: &Console, smaps: Smaps) -> Result<Shown> {
         if let Some(pid) = self.pid {
             let kernel = if self.no_bpf {
                 AskKernel::Never
             } else {
                 AskKernel::Try
             };
-            return Shown::live(pid, kernel, resident).map_err(explain::failure);
+            return Shown::live(pid, kernel, smaps).map_err(explain::failure);
         }
         let source = Source::open(console, self.trace.as_deref(), &self.command)?;
         let choice = Choice {

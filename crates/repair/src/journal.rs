@@ -35,7 +35,7 @@ use vmarea::values::VmRange;
 
 use files::Folder;
 
-use super::{Way, look};
+use super::{Way, proc_status};
 use vmarea_linux_sys::inject::Registers;
 
 /// What is there in the process to work with.
@@ -145,11 +145,11 @@ impl Journal {
                 let (first, second) = (lines.next()?, lines.next()?);
                 // Numbers of another namespace are not those that we see.
                 let is_ours = second == format!("namespace {:x}", namespace()?);
-                let is_it =
-                    look::start_time(pid).is_ok_and(|start| first == Journal::head(pid, start));
+                let is_it = proc_status::start_time(pid)
+                    .is_ok_and(|start| first == Journal::head(pid, start));
                 // One that has ended may wait to be asked how.
-                let threads = look::tasks(pid).unwrap_or_default();
-                let runs = is_it && threads.iter().any(|&tid| !look::has_ended(pid, tid));
+                let threads = proc_status::tasks(pid).unwrap_or_default();
+                let runs = is_it && threads.iter().any(|&tid| !proc_status::has_ended(pid, tid));
                 Some(is_ours && !runs)
             };
             if is_over() == Some(true) {

@@ -4,7 +4,7 @@
 //! user space can move pages between mappings (`UFFDIO_MOVE`), which gives each page a new index and
 //! anon_vma. A repair therefore replaces a run of equal neighbours, piece by piece, with fresh
 //! mappings whose page offset follows from their address (`piece`). [`merge_range`] repairs the
-//! calling process, `outside` another one. The core decides which neighbours can be merged (`plan`);
+//! calling process, `remote` another one. The core decides which neighbours can be merged (`plan`);
 //! boundaries with a purpose (protection, files, gaps) stay.
 //!
 //! # Invariants
@@ -17,22 +17,15 @@
 //! `mm/userfaultfd.c`, `fs/userfaultfd.c` and `mm/mremap.c`, 6.8 and later.
 #![forbid(unsafe_code)]
 
-mod children;
-mod gate;
-mod hold;
-mod homes;
+mod fixes;
+mod in_process;
 mod journal;
-mod lent;
-mod look;
-mod other;
-mod outside;
 mod pace;
 mod piece;
 #[allow(clippy::large_enum_variant, reason = "one exists at a time")]
 mod plan;
-mod turns;
-mod watch;
-mod within;
+mod proc_status;
+mod remote;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,11 +35,11 @@ use std::time::Duration;
 use vmarea::vma::merge::Refusal;
 use vmarea_process::rights::{self, Capability};
 
-pub use other::{Fix, Fixed, MOST_GUARD_PAGES};
-pub use outside::{Outside, Survey};
+pub use fixes::{Fix, Fixed, MOST_GUARD_PAGES};
+pub use in_process::{Merger, can_repair_itself, merge_range};
 pub use plan::CAN_BE_GIVEN;
+pub use remote::{Outside, Survey};
 pub use vmarea_linux_sys::own::{NoSignals, file_of_program, separate_descriptors};
-pub use within::{Merger, can_repair_itself, merge_range};
 
 /// Why two neighbours stay apart, or a piece was left as it was.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

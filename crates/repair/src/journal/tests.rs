@@ -177,14 +177,14 @@ fn lines_that_were_never_written_are_refused() {
 fn journals_of_processes_that_have_ended_are_removed() {
     let (_above, folder) = written();
     let own = std::process::id().cast_signed();
-    drop(Journal::create(&folder, own, look::start_time(own).unwrap()).unwrap());
+    drop(Journal::create(&folder, own, proc_status::start_time(own).unwrap()).unwrap());
     drop(Journal::create(&folder, 1, 1).unwrap());
     drop(Journal::create(&folder, i32::MAX, 5).unwrap());
     // One that has ended, and that nobody has asked how.
     let mut ended = std::process::Command::new("true").spawn().unwrap();
     let pid = ended.id().cast_signed();
-    drop(Journal::create(&folder, pid, look::start_time(pid).unwrap()).unwrap());
-    while !look::has_ended(pid, pid) {
+    drop(Journal::create(&folder, pid, proc_status::start_time(pid).unwrap()).unwrap());
+    while !proc_status::has_ended(pid, pid) {
         std::thread::yield_now();
     }
     fs::write(folder.join("notes"), "mine").unwrap();

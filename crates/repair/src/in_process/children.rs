@@ -9,9 +9,9 @@ use std::io;
 
 use vmarea::values::VmRange;
 
-use super::homes::Homes;
-use super::plan::PAGE;
+use super::page_locations::Homes;
 use super::watch::Shared;
+use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{self, Arena};
 use vmarea_linux_sys::own;
 use vmarea_linux_sys::uffd::{self, Event};

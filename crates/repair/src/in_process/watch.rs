@@ -18,11 +18,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use vmarea::values::VmRange;
 
 use super::children;
-use super::gate;
-use super::homes::Homes;
-use super::piece::{self, Room};
-use super::plan::PAGE;
-use super::turns::{Held, Turns};
+use super::fork_gate;
+use super::futex_lock::{Held, Turns};
+use super::page_locations::Homes;
+use crate::piece::{self, Room};
+use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{self, Arena, Plain};
 use vmarea_linux_sys::own::{self, Aside};
 use vmarea_linux_sys::uffd::{self, Event};
@@ -325,7 +325,7 @@ impl Shared {
                 self.dropped(start, end);
             }
             Event::Remove { start, end } => {
-                gate::begin_drop();
+                fork_gate::begin_drop();
                 // The pages go a moment after this: one that went out before would come back.
                 if self.leaving.load(UNDER_LOCK) != 0 {
                     self.disturbed.store(1, UNDER_LOCK);

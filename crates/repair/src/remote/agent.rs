@@ -5,11 +5,11 @@
 
 use vmarea::values::VmRange;
 
+use super::injector::Injector;
 use super::session::hold_patiently;
+use super::stop::Target;
 use super::{descriptor, journal_failed};
-use crate::hold::Target;
 use crate::journal::{Journal, Tools};
-use crate::lent::Injector;
 use crate::piece::Room;
 use crate::plan::PAGE;
 use crate::{RepairError, Way};

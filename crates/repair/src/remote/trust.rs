@@ -13,13 +13,13 @@ use std::ops::Range;
 
 use vmarea::values::VmRange;
 
+use super::agent::{MOST_BYTES, TABLE_BYTES};
 use super::descriptor;
-use super::tools::{MOST_BYTES, TABLE_BYTES};
 use crate::MOST_GUARD_PAGES;
 use crate::journal::{State, Tools};
-use crate::look;
 use crate::piece::Room;
 use crate::plan::PAGE;
+use crate::proc_status;
 use vmarea_process::maps::{self, MapName, Mapping};
 
 /// Why a journal is not followed.
@@ -36,7 +36,7 @@ pub(super) fn may_decide(pid: i32, owner: u32) -> Result<(), Doubt> {
     if owner == rustix::process::geteuid().as_raw() {
         return Ok(());
     }
-    let rights = look::rights(pid).ok_or("the process cannot be seen")?;
+    let rights = proc_status::rights(pid).ok_or("the process cannot be seen")?;
     if rights.users.iter().any(|&user| user != owner) {
         return Err("it belongs to another user than the process runs as".to_owned());
     }

@@ -18,11 +18,11 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use super::RepairError;
-use super::journal::{Journal, Saved, State, Tools};
-use super::lent::Held;
-use super::look::{self, has_ended, is_32_bit, read_status, tasks};
-use super::plan::PAGE;
+use super::injector::Held;
+use super::proc_status::{self, has_ended, is_32_bit, read_status, tasks};
+use crate::RepairError;
+use crate::journal::{Journal, Saved, State, Tools};
+use crate::plan::PAGE;
 use vmarea_linux_sys::inject::{self, Seccomp, Wait};
 use vmarea_linux_sys::own::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
@@ -84,15 +84,15 @@ impl Target {
             return Err(RepairError::Bits32(pid));
         }
         // First the number, then the look: what begins in between is looked at again.
-        let looked_at = Cell::new(look::last_process());
-        if let Some(other) = look::shares_memory(pid) {
+        let looked_at = Cell::new(proc_status::last_process());
+        if let Some(other) = proc_status::shares_memory(pid) {
             return Err(RepairError::SharedMemory { pid, other });
         }
         let memory = File::options()
             .read(true)
             .write(true)
             .open(format!("/proc/{pid}/mem"))
-            .map_err(|_| look::ended_or(pid, RepairError::Forbidden(pid)))?;
+            .map_err(|_| proc_status::ended_or(pid, RepairError::Forbidden(pid)))?;
         let seccomp = if status.seccomp {
             Seccomp::Suspend
         } else {
@@ -148,7 +148,7 @@ impl Target {
         let held = Held {
             target: self,
             threads,
-            inner: look::inner_ids(self.pid, tid),
+            inner: proc_status::inner_ids(self.pid, tid),
             saved,
             was_stopped,
             _prompt: prompt,
@@ -179,8 +179,9 @@ impl Target {
         if self.memory.read_at(&mut [0], self.syscall).unwrap_or(0) == 0 {
             return Err(RepairError::Replaced(self.pid));
         }
-        let last = look::last_process();
-        if let Some(other) = look::shares_memory_since(self.pid, self.looked_at.get(), last) {
+        let last = proc_status::last_process();
+        if let Some(other) = proc_status::shares_memory_since(self.pid, self.looked_at.get(), last)
+        {
             return Err(RepairError::SharedMemory {
                 pid: self.pid,
                 other,
@@ -260,7 +261,7 @@ impl Target {
             target: self,
             threads,
             saved,
-            inner: look::inner_ids(self.pid, tid),
+            inner: proc_status::inner_ids(self.pid, tid),
             was_stopped: state.stopping == Some(true),
             _prompt: prompt,
         })
@@ -356,7 +357,10 @@ impl Target {
             // It runs on when we end, which is soon.
             return Err(RepairError::Seccomp(self.pid));
         }
-        Err(look::ended_or(self.pid, RepairError::Forbidden(self.pid)))
+        Err(proc_status::ended_or(
+            self.pid,
+            RepairError::Forbidden(self.pid),
+        ))
     }
 
     /// Waits until a thread stands; `None` where it has ended.
@@ -430,7 +434,7 @@ impl Target {
         // Where nothing of it can be read, it is just about to become another program, or to end.
         Err(match readable {
             true => RepairError::NoSyscall(self.pid),
-            false => look::ended_or(self.pid, RepairError::Replaced(self.pid)),
+            false => proc_status::ended_or(self.pid, RepairError::Replaced(self.pid)),
         })
     }
 

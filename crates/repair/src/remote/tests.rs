@@ -7,13 +7,13 @@
 use std::cell::Cell;
 use std::fs::File;
 
+use super::agent::{make_tools, take_out};
 use super::bench::{Bench, PARTS, may_repair};
-use super::copied::copy_piece;
-use super::home::bring_home;
-use super::stopped::{Done, run_piece};
-use super::tools::{make_tools, take_out};
+use super::bring_home::bring_home;
+use super::by_copy::copy_piece;
+use super::by_move::{Done, run_piece};
+use super::injector::{Held, Injector};
 use crate::journal::Tools;
-use crate::lent::{Held, Injector};
 use crate::plan::{PAGE, Piece};
 use crate::{RepairError, Way};
 use vmarea_linux_sys::calls::Call;

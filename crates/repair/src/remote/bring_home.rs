@@ -25,13 +25,13 @@ use std::time::Duration;
 use vmarea::values::VmRange;
 use vmarea_trace::event::Perms;
 
+use super::agent::MOST_CALLS;
+use super::injector::Injector;
 use super::pages::Pages;
-use super::tools::MOST_CALLS;
 use crate::journal::Tools;
-use crate::lent::Injector;
-use crate::look;
 use crate::piece::{self, Room, Watch, What};
 use crate::plan::PAGE;
+use crate::proc_status;
 use crate::{RepairError, Way};
 use vmarea_linux_sys::calls::Call;
 use vmarea_linux_sys::uffd;
@@ -92,7 +92,7 @@ pub(super) fn must_stand(pid: i32, error: RepairError) -> RepairError {
         RepairError::Ended(_) => {
             let what = "its threads do not answer".to_owned();
             let cause = io::Error::from_raw_os_error(libc::ESRCH);
-            look::ended_or(pid, RepairError::LeftStopped { pid, what, cause })
+            proc_status::ended_or(pid, RepairError::LeftStopped { pid, what, cause })
         }
         error => error,
     }

@@ -1,7 +1,7 @@
 //! A thread of a held process, lent to us: it makes our calls and gets back what is its own.
 //!
 //! One call at a time by an instruction of the process, or a table of them by the agent. How the
-//! process came to stand is in [`hold`](super::hold).
+//! process came to stand is in [`stop`](super::stop).
 //!
 //! # Picture
 //! ```text
@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::RepairError;
-use super::hold::{PATIENCE, SIGCONT_BIT, Target, WORK_PATIENCE, journal_failed};
-use super::journal::{Journal, Saved, Tools};
-use super::look;
+use super::stop::{PATIENCE, SIGCONT_BIT, Target, WORK_PATIENCE, journal_failed};
+use crate::RepairError;
+use crate::journal::{Journal, Saved, Tools};
+use crate::proc_status;
 use vmarea_linux_sys::calls::{Call, ENTRY_BYTES};
 use vmarea_linux_sys::inject::{self, Wait};
 use vmarea_linux_sys::own::Prompt;
@@ -106,7 +106,7 @@ impl Held<'_> {
         let restored = journal.restored();
         if !self.was_stopped {
             let pid = Pid::from_raw(self.target.pid).ok_or_else(|| self.ended())?;
-            let stops = look::pending_stops(self.target.pid);
+            let stops = proc_status::pending_stops(self.target.pid);
             kill_process(pid, Signal::CONT).map_err(|_| self.ended())?;
             self.swallow_sigcont();
             // What somebody else sent meanwhile, or just before, is due now.
@@ -186,7 +186,7 @@ impl Injector for Held<'_> {
         }
         let failed = |cause| {
             let what = "the table of calls";
-            look::ended_or(self.target.pid, RepairError::System { what, cause })
+            proc_status::ended_or(self.target.pid, RepairError::System { what, cause })
         };
         self.target
             .write(inject::bytes_of(calls), tools.table)

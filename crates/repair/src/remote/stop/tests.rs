@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::super::journal::Journal;
-use super::super::look;
 use super::Target;
+use crate::journal::Journal;
+use crate::proc_status;
 
 /// A program that sleeps, ended with the test.
 struct Sleeper(Child);
@@ -44,7 +44,7 @@ impl Drop for Sleeper {
 fn hold(sleeper: &Sleeper, meanwhile: impl FnOnce()) {
     let folder = tempfile::tempdir().unwrap();
     let pid = sleeper.pid();
-    let start = look::start_time(pid).unwrap();
+    let start = proc_status::start_time(pid).unwrap();
     let mut journal = Journal::create(folder.path(), pid, start).unwrap();
     let target = Target::open(pid).unwrap();
     let held = target.hold(&mut journal).unwrap();

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vmarea::values::VmRange;
 
-use super::plan::PAGE;
+use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{Arena, Plain};
 
 /// Where it always was.

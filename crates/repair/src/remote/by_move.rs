@@ -1,15 +1,15 @@
 //! A piece in a process that stands, by moving: run, and brought to an end where a call is refused.
 //!
 //! Nobody touches the memory meanwhile. A call that is refused is answered by bringing home what is
-//! out ([`home`](super::home)): before the swap the piece is as it was then, after it it is joined.
+//! out ([`bring_home`](super::bring_home)): before the swap the piece is as it was then, after it it is joined.
 
 use vmarea::values::{VmFlags, VmRange};
 
-use super::home::{Next, Progress, bring_home};
+use super::agent::MOST_CALLS;
+use super::bring_home::{Next, Progress, bring_home};
+use super::injector::Injector;
 use super::pages::{Filled, Pages};
-use super::tools::MOST_CALLS;
 use crate::journal::Tools;
-use crate::lent::Injector;
 use crate::piece::{self, Room, Watch, What};
 use crate::plan::{PAGE, Piece};
 use crate::{Reason, RepairError};

@@ -1,6 +1,6 @@
 //! Repairing another process.
 //!
-//! The process is held ([`hold`](super::hold)) for each piece and runs in between. While it is held
+//! The process is held ([`stop`](self::stop)) for each piece and runs in between. While it is held
 //! nobody touches its memory, so pages simply go out and come back; an agent in the process makes
 //! the calls, because the kernel moves pages only for their own process. What is done is written
 //! into a [`Journal`] first: where we end, [`Outside::resume`] finishes.
@@ -10,14 +10,16 @@
 //!     while the process is in group-stop
 //! O2  whether the swap was done shows in the process: the fresh mapping is at its first place or not
 
-mod copied;
+mod agent;
+mod bring_home;
+mod by_copy;
+mod by_move;
 mod descriptor;
-mod home;
+mod injector;
 mod obstacles;
 mod pages;
 mod session;
-mod stopped;
-mod tools;
+mod stop;
 mod trust;
 
 use std::fs::File;
@@ -25,20 +27,20 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::hold::Target;
+use super::fixes::{self, Fix, Fixed, Steps};
 use super::journal::{Found, Journal, State};
-use super::look;
-use super::other::{self, Fix, Fixed, Steps};
 use super::plan::{self, Knowledge, Run};
+use super::proc_status;
 use super::{Options, Reason, RepairError, Report, Way};
+use stop::Target;
 use vmarea_linux_sys::uffd::{self, Uffd};
 use vmarea_process::maps;
 use vmarea_process::view::{KernelView, View};
 
-use home::bring_home;
+use agent::{clear_up, take_out};
+use bring_home::bring_home;
 use pages::Pages;
 use session::Session;
-use tools::{clear_up, take_out};
 
 /// What could be done to a process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -81,7 +83,7 @@ impl Outside {
         journals: Option<PathBuf>,
     ) -> Result<Outside, RepairError> {
         let own = Journal::usual_folder(rustix::process::geteuid().as_raw());
-        let owner = look::rights(pid).map(|rights| rights.users[0]);
+        let owner = proc_status::rights(pid).map(|rights| rights.users[0]);
         let folder = journals.clone().unwrap_or(own);
         Journal::sweep(&folder);
         Target::open(pid)?;
@@ -144,7 +146,7 @@ impl Outside {
         let knowledge = Knowledge::read(self.kernel.as_ref(), self.pid).map_err(&failed)?;
         let (runs, mut kept) = plan::runs(self.pid, &knowledge, range, &[]).map_err(failed)?;
         // A device would go on writing to a page that was copied, and nothing tells which those are.
-        let none_at_all = self.way() == Way::Copy && look::may_be_pinned(self.pid);
+        let none_at_all = self.way() == Way::Copy && proc_status::may_be_pinned(self.pid);
         let registered = obstacles::registered(self.pid);
         let runs = obstacles::without(runs, &mut kept, |part| {
             let pinned = none_at_all || obstacles::touches(part, &registered);
@@ -161,7 +163,7 @@ impl Outside {
         let (runs, mut kept) = self.plan(range)?;
         let pages = Pages::of(self.pid)?;
         let memory = File::open(format!("/proc/{}/mem", self.pid))
-            .map_err(|_| look::ended_or(self.pid, RepairError::Forbidden(self.pid)))?;
+            .map_err(|_| proc_status::ended_or(self.pid, RepairError::Forbidden(self.pid)))?;
         let mut copies = self.options.copy_pages;
         let runs = obstacles::without(runs, &mut kept, |part| {
             let shared = obstacles::shared(&pages, &memory, part, copies.saturating_add(1));
@@ -178,7 +180,7 @@ impl Outside {
             after: kept.mappings - joined as u64,
             runs: runs.len() as u64,
             bytes: runs.iter().map(|run| run.range.end - run.begin()).sum(),
-            may_be_pinned: look::may_be_pinned(self.pid),
+            may_be_pinned: proc_status::may_be_pinned(self.pid),
             kept,
         })
     }
@@ -203,7 +205,7 @@ impl Outside {
             let done = session.merge(&runs, &mut report);
             session.end(done)?;
             report.after =
-                super::within::count(self.pid, range).map_err(RepairError::maps(self.pid))?;
+                super::in_process::count(self.pid, range).map_err(RepairError::maps(self.pid))?;
         }
         report.total = begun.elapsed();
         Ok(report)
@@ -240,7 +242,7 @@ impl Outside {
         let wanted = [Fix::Priming, Fix::Guards].contains(&fix);
         let kernel = self.kernel.as_ref().filter(|_| wanted);
         let view = kernel.and_then(|kernel| kernel.read(self.pid, &mut view).ok().map(|_| &view));
-        Ok(other::steps(fix, &entries, &pagemap, view))
+        Ok(fixes::steps(fix, &entries, &pagemap, view))
     }
 
     /// Does the named repairs in `range`, and says what came of each; a place that the kernel refuses is
@@ -270,7 +272,7 @@ impl Outside {
     /// # Errors
     /// Those of holding the process; [`RepairError::Stranded`].
     pub fn resume(&self) -> Result<bool, RepairError> {
-        let start = look::start_time(self.pid)?;
+        let start = proc_status::start_time(self.pid)?;
         let Some((mut journal, mut state)) = self.journal(start)? else {
             return match Target::open(self.pid)?.has_tools() {
                 true => Err(RepairError::ToolsThere(self.pid)),
@@ -298,14 +300,17 @@ impl Outside {
         let (path, owner) = (journal.path().display().to_string(), journal.owner());
         let doubt = |why: String| {
             let path = path.clone();
-            look::ended_or(self.pid, RepairError::Journal { path, why })
+            proc_status::ended_or(self.pid, RepairError::Journal { path, why })
         };
         trust::may_decide(self.pid, owner).map_err(doubt)?;
         let target = Target::open(self.pid)?;
         let has = |state: &State| state.tools.is_some_and(|tools| target.has(&tools));
         if state.tools.is_some() && !has(state) && !state.clearing {
             // Somebody has let it run on, and it runs another program now.
-            return Err(look::ended_or(self.pid, RepairError::Replaced(self.pid)));
+            return Err(proc_status::ended_or(
+                self.pid,
+                RepairError::Replaced(self.pid),
+            ));
         }
         trust::check(self.pid, state).map_err(doubt)?;
         let is_gone = state.tools.is_some() && !has(state);

@@ -2,29 +2,29 @@
 //!
 //! What pieces need is put into the process once; each piece then stops it, joins, and lets it run
 //! on for as long as it stood. Deliberately absent: what happens within a piece
-//! ([`stopped`](super::stopped)).
+//! ([`by_move`](super::by_move)).
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use vmarea::values::VmRange;
 
-use super::copied::copy_piece;
-use super::home::{bring_home, is_writable, must_stand};
+use super::agent::{MOST_CALLS, clear_up, make_tools, see_to_descriptor};
+use super::bring_home::{bring_home, is_writable, must_stand};
+use super::by_copy::copy_piece;
+use super::by_move::{Done, is_as_planned, run_piece};
+use super::injector::{Held, Injector};
 use super::obstacles;
 use super::pages::Pages;
-use super::stopped::{Done, is_as_planned, run_piece};
-use super::tools::{MOST_CALLS, clear_up, make_tools, see_to_descriptor};
+use super::stop::Target;
 use super::{Outside, journal_failed};
-use crate::hold::Target;
+use crate::fixes::{self, Fix, Fixed, Step};
 use crate::journal::{Journal, Tools};
-use crate::lent::{Held, Injector};
-use crate::look;
-use crate::other::{self, Fix, Fixed, Step};
 use crate::pace::Pace;
 use crate::piece::Room;
 use crate::plan::{Limits, Piece, Run};
-use crate::{Options, Reason, RepairError, Report, Way, within};
+use crate::proc_status;
+use crate::{Options, Reason, RepairError, Report, Way, in_process};
 use vmarea_process::maps::{self, Query};
 
 /// Repairs between the first stop and the last.
@@ -44,7 +44,7 @@ impl<'a> Session<'a> {
     pub(super) fn begin(outside: &'a Outside) -> Result<Session<'a>, RepairError> {
         let pid = outside.pid;
         let target = Target::open(pid)?;
-        let start = look::start_time(pid)?;
+        let start = proc_status::start_time(pid)?;
         if outside.journal(start)?.is_some() {
             return Err(RepairError::Unfinished(pid));
         }
@@ -257,7 +257,7 @@ impl<'a> Session<'a> {
         if steps.steps.is_empty() {
             return Ok(done);
         }
-        let count = || within::count(self.pid, range).map_err(RepairError::maps(self.pid));
+        let count = || in_process::count(self.pid, range).map_err(RepairError::maps(self.pid));
         let held = hold_patiently(&self.target, &mut self.journal)?;
         let changed = outside.fix_steps(range, fix).and_then(|steps| {
             let before = count()?;
@@ -350,7 +350,7 @@ pub(super) fn finish_guard(
         false
     })?;
     if is_writable(&mappings, guard) && empty {
-        let mut calls = [other::mark(guard)];
+        let mut calls = [fixes::mark(guard)];
         held.run(tools, &mut calls, 0)?;
         if calls[0].errno() != 0 {
             return Err(RepairError::LeftStopped {

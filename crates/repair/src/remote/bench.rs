@@ -5,12 +5,12 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use vmarea::values::{VmFlags, VmRange};
 
-use super::tools::{make_tools, take_out};
-use crate::hold::Target;
+use super::agent::{make_tools, take_out};
+use super::injector::Held;
+use super::stop::Target;
 use crate::journal::{Journal, Tools};
-use crate::lent::Held;
-use crate::look;
 use crate::plan::{PAGE, Piece};
+use crate::proc_status;
 use crate::{Way, can_repair_itself};
 use vmarea_process::maps;
 
@@ -114,7 +114,7 @@ impl Bench {
     pub(super) fn new() -> Bench {
         let heap = Heap::start();
         let folder = tempfile::tempdir().expect("a folder");
-        let start = look::start_time(heap.pid()).expect("it runs");
+        let start = proc_status::start_time(heap.pid()).expect("it runs");
         let journal = Journal::create(folder.path(), heap.pid(), start).expect("a journal");
         let target = Target::open(heap.pid()).expect("it can be repaired");
         Bench {

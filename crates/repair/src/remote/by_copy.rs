@@ -21,15 +21,15 @@
 
 use vmarea::values::VmRange;
 
-use super::home::{Next, Progress, bring_home};
+use super::agent::MOST_CALLS;
+use super::bring_home::{Next, Progress, bring_home};
+use super::by_move::Done;
+use super::injector::Injector;
 use super::pages::{self, Filled, Pages, reads_as_zeros};
-use super::stopped::Done;
-use super::tools::MOST_CALLS;
 use crate::journal::Tools;
-use crate::lent::Injector;
-use crate::look;
 use crate::piece::{self, Room, Watch, What};
 use crate::plan::Piece;
+use crate::proc_status;
 use crate::{Reason, RepairError};
 use vmarea_linux_sys::calls::Call;
 use vmarea_linux_sys::uffd;
@@ -46,7 +46,7 @@ pub(super) fn copy_piece(
         ..Done::default()
     };
     let range = piece.range;
-    if look::may_be_pinned(by.pid()) {
+    if proc_status::may_be_pinned(by.pid()) {
         return Ok(refused(Reason::Pinned, range.start));
     }
     let found = match to_copy(by, range, copies)? {

@@ -3,7 +3,7 @@
 //! A thread that touches a page on its way waits for it; one that touches a hole waits for the end
 //! of the piece. The work on a piece is done by one thread that meanwhile uses nothing but its own
 //! stack, registers and shared memory: whatever else it touched could be on its way. A second one
-//! answers the kernel's events ([`watch`](super::watch)).
+//! answers the kernel's events ([`watch`](self::watch)).
 //!
 //! # Invariants
 //! W1  between `Shared::begin` and `Shared::end` no allocation, no lock of the program, no signal
@@ -11,10 +11,15 @@
 //!     dropped or moved meanwhile stays dropped or moved
 //! W3  the room is ours from its reservation to its release: where that is in doubt it is left as it is
 
-mod home;
+mod bring_home;
+mod children;
+mod fork_gate;
+mod futex_lock;
+mod page_locations;
 #[cfg(test)]
 mod tests;
 mod unwatch;
+mod watch;
 mod work;
 
 use std::fs::File;
@@ -24,13 +29,12 @@ use std::time::{Duration, Instant};
 
 use vmarea::values::{VmFlags, VmRange};
 
-use super::gate::{self, Passage};
-use super::homes::MOST_PAGES;
 use super::pace::Pace;
 use super::piece::{self, Room, Watch};
 use super::plan::{self, Knowledge, Limits, PAGE, Piece, Run};
-use super::watch::Watcher;
 use super::{Hidden, Options, Owner, Reason, RepairError, Report, Way};
+use fork_gate::Passage;
+use page_locations::MOST_PAGES;
 use vmarea_linux_sys::calls::{Arena, Call};
 use vmarea_linux_sys::own::{self, NoSignals};
 use vmarea_linux_sys::procmap;
@@ -38,6 +42,7 @@ use vmarea_linux_sys::sidecar;
 use vmarea_linux_sys::uffd::{self, Uffd};
 use vmarea_process::maps;
 use vmarea_process::view::KernelView;
+use watch::Watcher;
 
 use work::{End, Work};
 
@@ -111,7 +116,7 @@ impl Merger {
             procmap::query(&maps, 0, &mut [])
                 .map_err(RepairError::system("asking for one mapping (Linux 6.11)"))?;
         }
-        gate::guard_forks().map_err(RepairError::system("guarding forks"))?;
+        fork_gate::guard_forks().map_err(RepairError::system("guarding forks"))?;
         let kernel = match options.hidden {
             Hidden::Plain => None,
             // Without the permission for it, `smaps` says what is needed.
@@ -164,7 +169,7 @@ impl Merger {
             Hidden::Read => Knowledge::read(self.kernel.as_ref(), pid).map_err(failed)?,
         };
         let [stack, local] = own::places();
-        let exclude = [stack, local, gate::address()];
+        let exclude = [stack, local, fork_gate::address()];
         let (runs, kept) = plan::runs(pid, &knowledge, &range, &exclude).map_err(failed)?;
         let mut report = Report {
             before: kept.mappings,

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use vmarea::values::VmRange;
 
 use super::bench::while_it_stands;
+use super::injector::Injector;
 use super::session::finish_guard;
-use super::{other, trust};
+use super::{fixes, trust};
 use crate::journal::{State, Tools};
-use crate::lent::Injector;
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::Call;
 use vmarea_process::maps;
@@ -120,7 +120,7 @@ fn a_guard_that_was_left_open_is_marked_and_data_is_not() {
             .read_exact_at(&mut byte, start)
             .expect("it can be read");
         assert_eq!(byte, [1], "data was dropped");
-        let mut probe = [other::mark(open)];
+        let mut probe = [fixes::mark(open)];
         held.run(&tools, &mut probe, 0).expect("it stands");
         if probe[0].errno() == libc::EINVAL {
             eprintln!("skipped: no guard markers before Linux 6.13");

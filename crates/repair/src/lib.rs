@@ -38,7 +38,7 @@ use vmarea_process::rights::{self, Capability};
 pub use fixes::{Fix, Fixed, MOST_GUARD_PAGES};
 pub use in_process::{Merger, can_repair_itself, merge_range};
 pub use plan::CAN_BE_GIVEN;
-pub use remote::{Outside, Survey};
+pub use remote::{Remote, Survey};
 pub use vmarea_linux_sys::own::{NoSignals, file_of_program, separate_descriptors};
 
 /// Why two neighbours stay apart, or a piece was left as it was.
@@ -342,10 +342,10 @@ pub enum RepairError {
     },
     /// Somebody was here, and no journal says who.
     #[error(
-        "process {0} holds the tools of another merge, the journal of which is elsewhere: one is at work, or \
+        "process {0} holds the agent of another merge, the journal of which is elsewhere: one is at work, or \
          was ended in the middle (vmarea merge --resume -p {0} --journal FOLDER)"
     )]
-    ToolsThere(i32),
+    AgentThere(i32),
     /// A journal that cannot be what we wrote.
     #[error("the journal {path} is not followed: {why}")]
     Journal {

@@ -25,7 +25,7 @@ fn what_was_written_is_read_and_a_torn_line_is_not() {
         mask: 0xff00,
         registers,
     };
-    let tools = Tools {
+    let agent = Agent {
         code: 0x1000,
         table: 0x2000,
         room: VmRange::new(0x10_0000, 0x20_0000),
@@ -33,7 +33,7 @@ fn what_was_written_is_read_and_a_torn_line_is_not() {
         inode: Some(77),
         way: Way::Copy,
     };
-    journal.tools(&tools).unwrap();
+    journal.agent(&agent).unwrap();
     journal.piece(VmRange::new(0x4000, 0x8000)).unwrap();
     journal.stopping(true, 0x1234).unwrap();
     journal.stopped(&saved).unwrap();
@@ -44,7 +44,7 @@ fn what_was_written_is_read_and_a_torn_line_is_not() {
         stopping: Some(true),
         syscall: 0x1234,
         saved: Some(saved),
-        tools: Some(tools),
+        agent: Some(agent),
         piece: Some(VmRange::new(0x4000, 0x8000)),
         guard: None,
         clearing: false,
@@ -54,12 +54,12 @@ fn what_was_written_is_read_and_a_torn_line_is_not() {
     journal.clearing().unwrap();
     drop(journal);
     let (mut journal, state) = left(&folder);
-    assert_eq!((state.tools, state.clearing), (Some(tools), true));
+    assert_eq!((state.agent, state.clearing), (Some(agent), true));
     journal.cleared().unwrap();
     journal.released().unwrap();
     drop(journal);
     let (journal, state) = left(&folder);
-    assert_eq!((state.tools, state.clearing), (None, false));
+    assert_eq!((state.agent, state.clearing), (None, false));
     drop(journal);
     // Another process with the same number: an old journal says nothing of it.
     assert!(Journal::open(&folder, &[], 7, 100).unwrap().is_none());

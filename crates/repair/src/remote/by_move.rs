@@ -9,7 +9,7 @@ use super::agent::MOST_CALLS;
 use super::bring_home::{Next, Progress, bring_home};
 use super::injector::Injector;
 use super::pages::{Filled, Pages};
-use crate::journal::Tools;
+use crate::journal::Agent;
 use crate::piece::{self, Room, Watch, What};
 use crate::plan::{PAGE, Piece};
 use crate::{Reason, RepairError};
@@ -31,11 +31,11 @@ pub(super) struct Done {
 /// what was done, or finishes it where the swap was done.
 pub(super) fn run_piece(
     by: &impl Injector,
-    tools: &Tools,
+    agent: &Agent,
     piece: &Piece,
     copies: u64,
 ) -> Result<Done, RepairError> {
-    let (room, watch) = (Room { range: tools.room }, Watch::Stopped(tools.fd));
+    let (room, watch) = (Room { range: agent.room }, Watch::Stopped(agent.fd));
     let calls = &mut Vec::new();
     piece::out(piece, room, watch, calls);
     piece::swap(piece.range, room, watch, calls);
@@ -44,7 +44,7 @@ pub(super) fn run_piece(
     let mut progress = Progress::default();
     let mut at = 0;
     let refused = loop {
-        at = by.run(tools, calls, at)?;
+        at = by.run(agent, calls, at)?;
         let Some(call) = calls.get_mut(at) else {
             return Ok(owning.done(None));
         };
@@ -53,7 +53,7 @@ pub(super) fn run_piece(
             Next::Again => {}
             Next::Following => at += 1,
             Next::Refused(libc::EBUSY) if is_out => {
-                match owning.make_own(by, tools, piece, call)? {
+                match owning.make_own(by, agent, piece, call)? {
                     None => {}
                     Some(reason) => break (reason, call.payload[1]),
                 }
@@ -61,7 +61,7 @@ pub(super) fn run_piece(
             Next::Refused(errno) => break reason(errno, call, piece),
         }
     };
-    let joined = bring_home(by, tools, piece.range)? || calls[at].what > What::Swap as u64;
+    let joined = bring_home(by, agent, piece.range)? || calls[at].what > What::Swap as u64;
     Ok(owning.done((!joined).then_some(refused)))
 }
 
@@ -112,7 +112,7 @@ impl Owning {
     fn make_own(
         &mut self,
         by: &impl Injector,
-        tools: &Tools,
+        agent: &Agent,
         piece: &Piece,
         call: &mut Call,
     ) -> Result<Option<Reason>, RepairError> {
@@ -145,7 +145,7 @@ impl Owning {
         }
         for calls in calls.chunks_mut(MOST_CALLS) {
             // What is not made our own is refused once more.
-            by.run(tools, calls, 0)?;
+            by.run(agent, calls, 0)?;
         }
         call.payload[4] = 0;
         Ok(None)

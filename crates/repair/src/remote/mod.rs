@@ -1,6 +1,6 @@
 //! Repairing another process.
 //!
-//! The process is held ([`stop`](self::stop)) for each piece and runs in between. While it is held
+//! The process is stopped ([`stop`](self::stop)) for each piece and runs in between. While it stands
 //! nobody touches its memory, so pages simply go out and come back; an agent in the process makes
 //! the calls, because the kernel moves pages only for their own process. What is done is written
 //! into a [`Journal`] first: where we end, [`Outside::resume`] finishes.
@@ -61,7 +61,7 @@ pub struct Survey {
 
 /// A repair of another process.
 #[derive(Debug)]
-pub struct Outside {
+pub struct Remote {
     pid: i32,
     options: Options,
     folder: PathBuf,
@@ -71,7 +71,7 @@ pub struct Outside {
     kernel: Option<KernelView>,
 }
 
-impl Outside {
+impl Remote {
     /// A repair of process `pid`; nothing is changed yet. `journals` is the folder for the journal;
     /// `None` for the usual one.
     ///
@@ -81,13 +81,13 @@ impl Outside {
         pid: i32,
         options: Options,
         journals: Option<PathBuf>,
-    ) -> Result<Outside, RepairError> {
+    ) -> Result<Remote, RepairError> {
         let own = Journal::usual_folder(rustix::process::geteuid().as_raw());
         let owner = proc_status::rights(pid).map(|rights| rights.users[0]);
         let folder = journals.clone().unwrap_or(own);
         Journal::sweep(&folder);
         Target::open(pid)?;
-        Ok(Outside {
+        Ok(Remote {
             pid,
             options,
             others: owner
@@ -274,14 +274,14 @@ impl Outside {
     pub fn resume(&self) -> Result<bool, RepairError> {
         let start = proc_status::start_time(self.pid)?;
         let Some((mut journal, mut state)) = self.journal(start)? else {
-            return match Target::open(self.pid)?.has_tools() {
-                true => Err(RepairError::ToolsThere(self.pid)),
+            return match Target::open(self.pid)?.has_agent() {
+                true => Err(RepairError::AgentThere(self.pid)),
                 false => Ok(false),
             };
         };
         let target = self.finish(&mut journal, &mut state);
-        let cleared = target.and_then(|target| match state.tools {
-            Some(tools) => clear_up(&target, &mut journal, tools),
+        let cleared = target.and_then(|target| match state.agent {
+            Some(agent) => clear_up(&target, &mut journal, agent),
             None => Ok(()),
         });
         match cleared {
@@ -295,7 +295,7 @@ impl Outside {
         }
     }
 
-    /// Brings the process to where it runs on; its tools may still be there.
+    /// Brings the process to where it runs on; its agent may still be there.
     fn finish(&self, journal: &mut Journal, state: &mut State) -> Result<Target, RepairError> {
         let (path, owner) = (journal.path().display().to_string(), journal.owner());
         let doubt = |why: String| {
@@ -304,8 +304,8 @@ impl Outside {
         };
         trust::may_decide(self.pid, owner).map_err(doubt)?;
         let target = Target::open(self.pid)?;
-        let has = |state: &State| state.tools.is_some_and(|tools| target.has(&tools));
-        if state.tools.is_some() && !has(state) && !state.clearing {
+        let has = |state: &State| state.agent.is_some_and(|agent| target.has(&agent));
+        if state.agent.is_some() && !has(state) && !state.clearing {
             // Somebody has let it run on, and it runs another program now.
             return Err(proc_status::ended_or(
                 self.pid,
@@ -313,7 +313,7 @@ impl Outside {
             ));
         }
         trust::check(self.pid, state).map_err(doubt)?;
-        let is_gone = state.tools.is_some() && !has(state);
+        let is_gone = state.agent.is_some() && !has(state);
         if state.stopping.is_none() {
             return Ok(target);
         }
@@ -323,21 +323,21 @@ impl Outside {
                 .and_then(|()| trust::check(self.pid, &mut state.clone()))
                 .map_err(doubt)
         };
-        let held = target.hold_again(state, journal, check)?;
-        if let (Some(tools), Some(piece)) = (state.tools, state.piece) {
-            bring_home(&held, &tools, piece)?;
+        let held = target.stop_again(state, journal, check)?;
+        if let (Some(agent), Some(piece)) = (state.agent, state.piece) {
+            bring_home(&held, &agent, piece)?;
             journal.whole().map_err(journal_failed)?;
         }
-        if let (Some(tools), Some(guard)) = (state.tools, state.guard) {
-            session::finish_guard(&held, &tools, guard)?;
+        if let (Some(agent), Some(guard)) = (state.agent, state.guard) {
+            session::finish_guard(&held, &agent, guard)?;
             journal.guarded().map_err(journal_failed)?;
         }
         let mut cleared = Ok(());
-        if let (Some(tools), true) = (state.tools, state.clearing) {
+        if let (Some(agent), true) = (state.agent, state.clearing) {
             if !is_gone {
-                cleared = take_out(&held, journal, tools);
+                cleared = take_out(&held, journal, agent);
             }
-            state.tools = None;
+            state.agent = None;
         }
         held.release(journal)?;
         cleared.map(|()| target)

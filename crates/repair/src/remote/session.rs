@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use vmarea::values::VmRange;
 
-use super::agent::{MOST_CALLS, clear_up, make_tools, see_to_descriptor};
+use super::agent::{MOST_CALLS, clear_up, make_agent, see_to_descriptor};
 use super::bring_home::{bring_home, is_writable, must_stand};
 use super::by_copy::copy_piece;
 use super::by_move::{Done, is_as_planned, run_piece};
-use super::injector::{Held, Injector};
+use super::injector::{Injector, StoppedProcess};
 use super::obstacles;
 use super::pages::Pages;
 use super::stop::Target;
-use super::{Outside, journal_failed};
+use super::{Remote, journal_failed};
 use crate::fixes::{self, Fix, Fixed, Step};
-use crate::journal::{Journal, Tools};
+use crate::journal::{Agent, Journal};
 use crate::pace::Pace;
 use crate::piece::Room;
 use crate::plan::{Limits, Piece, Run};
@@ -33,7 +33,7 @@ pub(super) struct Session<'a> {
     options: &'a Options,
     target: Target,
     journal: Journal,
-    tools: Tools,
+    agent: Agent,
     pace: Pace,
     /// Shared pages that were copied.
     shared: u64,
@@ -41,36 +41,36 @@ pub(super) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Puts into the process what pieces need.
-    pub(super) fn begin(outside: &'a Outside) -> Result<Session<'a>, RepairError> {
-        let pid = outside.pid;
+    pub(super) fn begin(remote: &'a Remote) -> Result<Session<'a>, RepairError> {
+        let pid = remote.pid;
         let target = Target::open(pid)?;
         let start = proc_status::start_time(pid)?;
-        if outside.journal(start)?.is_some() {
+        if remote.journal(start)?.is_some() {
             return Err(RepairError::Unfinished(pid));
         }
-        let mut journal = match Journal::create(&outside.folder, pid, start) {
+        let mut journal = match Journal::create(&remote.folder, pid, start) {
             // Another has begun in this moment.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 return Err(RepairError::AtWork { pid, by: None });
             }
             journal => journal.map_err(journal_failed)?,
         };
-        if target.has_tools() {
+        if target.has_agent() {
             journal.remove().map_err(journal_failed)?;
-            return Err(RepairError::ToolsThere(pid));
+            return Err(RepairError::AgentThere(pid));
         }
-        if let Some(pause) = outside.options.max_pause {
+        if let Some(pause) = remote.options.max_pause {
             target.be_patient((4 * pause).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE));
         }
-        let made = hold_patiently(&target, &mut journal).and_then(|held| {
-            let made = make_tools(&target, &held, &mut journal, outside.options.way);
+        let made = stop_patiently(&target, &mut journal).and_then(|held| {
+            let made = make_agent(&target, &held, &mut journal, remote.options.way);
             let released = held.release(&mut journal);
-            made.map(|tools| (tools, released))
+            made.map(|agent| (agent, released))
         });
-        let tools = match made {
-            Ok((tools, Ok(()))) => tools,
-            Ok((tools, Err(error))) => {
-                end_journal(clear_up(&target, &mut journal, tools), journal)?;
+        let agent = match made {
+            Ok((agent, Ok(()))) => agent,
+            Ok((agent, Err(error))) => {
+                end_journal(clear_up(&target, &mut journal, agent), journal)?;
                 return Err(error);
             }
             Err(error) => {
@@ -83,16 +83,16 @@ impl<'a> Session<'a> {
         };
         let most = Limits {
             parts: MOST_CALLS - 40,
-            bytes: Room { range: tools.room }.piece_bytes(),
+            bytes: Room { range: agent.room }.piece_bytes(),
             part_bytes: 0,
         };
         let mut session = Session {
             pid,
-            options: &outside.options,
+            options: &remote.options,
             target,
             journal,
-            tools,
-            pace: Pace::new(outside.options.max_pause, most, tools.way),
+            agent,
+            pace: Pace::new(remote.options.max_pause, most, agent.way),
             shared: 0,
         };
         match stop_time(&session.target, &mut session.journal) {
@@ -153,7 +153,7 @@ impl<'a> Session<'a> {
     /// Where to go on after a piece that was refused. To stop the process for each of many mappings that
     /// others have as well, or for any where all that it has may be pinned, would be for nothing.
     fn pass_over(&self, run: &Run, mut at: u64, reason: Reason, report: &mut Report) -> u64 {
-        let all = self.tools.way == Way::Copy && reason == Reason::Pinned;
+        let all = self.agent.way == Way::Copy && reason == Reason::Pinned;
         let no_copies = reason == Reason::Shared && self.shared >= self.options.copy_pages;
         let Ok(pages) = Pages::of(self.pid) else {
             return at;
@@ -181,8 +181,8 @@ impl<'a> Session<'a> {
 
         self.journal.piece(piece.range).map_err(journal_failed)?;
         let begun = Instant::now();
-        let held = hold_patiently(&self.target, &mut self.journal)?;
-        let done = see_to_descriptor(&held, &mut self.journal, &mut self.tools)
+        let held = stop_patiently(&self.target, &mut self.journal)?;
+        let done = see_to_descriptor(&held, &mut self.journal, &mut self.agent)
             .and_then(|()| self.join(&held, query.as_mut(), piece));
         if let Err(RepairError::LeftStopped { .. } | RepairError::Ended(_)) = done {
             return done.map(|done| done.refused);
@@ -211,7 +211,7 @@ impl<'a> Session<'a> {
     /// that the process must not run.
     fn join(
         &self,
-        held: &Held<'_>,
+        held: &StoppedProcess<'_>,
         query: Option<&mut Query>,
         piece: &Piece,
     ) -> Result<Done, RepairError> {
@@ -222,13 +222,13 @@ impl<'a> Session<'a> {
             });
         }
         let copies = self.options.copy_pages.saturating_sub(self.shared);
-        let done = match self.tools.way {
-            Way::Move => run_piece(held, &self.tools, piece, copies),
-            Way::Copy => copy_piece(held, &self.tools, piece, copies),
+        let done = match self.agent.way {
+            Way::Move => run_piece(held, &self.agent, piece, copies),
+            Way::Copy => copy_piece(held, &self.agent, piece, copies),
         };
         done.or_else(|error| match must_stand(self.pid, error) {
             RepairError::LeftStopped { .. } => {
-                bring_home(held, &self.tools, piece.range).map(|_| Done {
+                bring_home(held, &self.agent, piece.range).map(|_| Done {
                     refused: Some((Reason::Changed, piece.range.start)),
                     ..Done::default()
                 })
@@ -242,7 +242,7 @@ impl<'a> Session<'a> {
     /// anything. How many mappings fewer there are is counted.
     pub(super) fn fix(
         &mut self,
-        outside: &Outside,
+        remote: &Remote,
         range: &Range<u64>,
         fix: Fix,
     ) -> Result<Fixed, RepairError> {
@@ -252,17 +252,17 @@ impl<'a> Session<'a> {
             apart: 0,
             fewer: Some(0),
         };
-        let steps = outside.fix_steps(range, fix)?;
+        let steps = remote.fix_steps(range, fix)?;
         done.apart = steps.apart;
         if steps.steps.is_empty() {
             return Ok(done);
         }
         let count = || in_process::count(self.pid, range).map_err(RepairError::maps(self.pid));
-        let held = hold_patiently(&self.target, &mut self.journal)?;
-        let changed = outside.fix_steps(range, fix).and_then(|steps| {
+        let held = stop_patiently(&self.target, &mut self.journal)?;
+        let changed = remote.fix_steps(range, fix).and_then(|steps| {
             let before = count()?;
             done.apart = steps.apart;
-            done.places = make_steps(&held, &self.tools, &mut self.journal, &steps.steps)?;
+            done.places = make_steps(&held, &self.agent, &mut self.journal, &steps.steps)?;
             done.fewer = Some(before.cast_signed() - count()?.cast_signed());
             Ok(())
         });
@@ -276,19 +276,19 @@ impl<'a> Session<'a> {
     /// Takes out of the process what was put into it; `done` is what came of the work.
     pub(super) fn end<T>(mut self, done: Result<T, RepairError>) -> Result<T, RepairError> {
         let ended = match done {
-            // It waits for another run, which needs the journal and the tools.
+            // It waits for another run, which needs the journal and the agent.
             Err(RepairError::LeftStopped { .. }) => Ok(()),
             // Nobody is left to be cleared up.
             Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
                 self.journal.remove().map_err(journal_failed)
             }
             _ => {
-                let cleared = clear_up(&self.target, &mut self.journal, self.tools);
+                let cleared = clear_up(&self.target, &mut self.journal, self.agent);
                 end_journal(cleared, self.journal)
             }
         };
         match done {
-            // All that was left behind has gone with the tools.
+            // All that was left behind has gone with the agent.
             Err(RepairError::LeftBehind { .. }) if ended.is_ok() => {
                 Err(RepairError::NoRoom(self.pid))
             }
@@ -299,8 +299,8 @@ impl<'a> Session<'a> {
 
 /// Makes the changes of a repair; says at how many places.
 fn make_steps(
-    held: &Held<'_>,
-    tools: &Tools,
+    held: &StoppedProcess<'_>,
+    agent: &Agent,
     journal: &mut Journal,
     steps: &[Step],
 ) -> Result<u64, RepairError> {
@@ -313,10 +313,10 @@ fn make_steps(
             journal.guard(guard).map_err(journal_failed)?;
         }
         let mut calls = step.calls.clone();
-        let done = held.run(tools, &mut calls, 0)?;
+        let done = held.run(agent, &mut calls, 0)?;
         changed += u64::from(done == calls.len());
         if let (Some(call), true) = (step.take_back, (1..calls.len()).contains(&done)) {
-            let refused = (0..TRIES).all(|_| held.run(tools, &mut [call], 0).is_ok_and(|n| n == 0));
+            let refused = (0..TRIES).all(|_| held.run(agent, &mut [call], 0).is_ok_and(|n| n == 0));
             if refused {
                 let guard = step.guard.unwrap_or_default();
                 return Err(RepairError::LeftStopped {
@@ -338,8 +338,8 @@ fn make_steps(
 
 /// Marks a guard page that another run has opened, unless it did not come to that.
 pub(super) fn finish_guard(
-    held: &Held<'_>,
-    tools: &Tools,
+    held: &StoppedProcess<'_>,
+    agent: &Agent,
     guard: VmRange,
 ) -> Result<(), RepairError> {
     let pid = held.pid();
@@ -351,7 +351,7 @@ pub(super) fn finish_guard(
     })?;
     if is_writable(&mappings, guard) && empty {
         let mut calls = [fixes::mark(guard)];
-        held.run(tools, &mut calls, 0)?;
+        held.run(agent, &mut calls, 0)?;
         if calls[0].errno() != 0 {
             return Err(RepairError::LeftStopped {
                 pid,
@@ -386,14 +386,14 @@ const REST: Duration = Duration::from_millis(25);
 /// most likely, and that will have become a program soon.
 ///
 /// # Errors
-/// As [`Target::hold`].
-pub(super) fn hold_patiently<'t>(
+/// As [`Target::stop`].
+pub(super) fn stop_patiently<'t>(
     target: &'t Target,
     journal: &mut Journal,
-) -> Result<Held<'t>, RepairError> {
+) -> Result<StoppedProcess<'t>, RepairError> {
     let mut tries = 1;
     loop {
-        match target.hold(journal) {
+        match target.stop(journal) {
             Err(RepairError::CannotStop { .. } | RepairError::SharedMemory { .. })
                 if tries < TRIES =>
             {
@@ -412,7 +412,7 @@ fn stop_time(target: &Target, journal: &mut Journal) -> Result<Duration, RepairE
     let mut best = Duration::MAX;
     for _ in 0..TRIES {
         let begun = Instant::now();
-        let held = hold_patiently(target, journal)?;
+        let held = stop_patiently(target, journal)?;
         if Query::open(target.pid).is_err() {
             maps::read(target.pid).map_err(RepairError::maps(target.pid))?;
         }

@@ -1,8 +1,8 @@
-//! Another process, held: every thread stopped, and one of them lent to us.
+//! Stopping another process: every thread, one of which makes our calls.
 //!
 //! The process is brought into group-stop before the first injected call. A thread that is let run
 //! then makes our calls and nothing else; if we end, the kernel lets all of them fall back into
-//! group-stop before one more instruction of the program. What the lent thread has to get back is
+//! group-stop before one more instruction of the program. What the borrowed thread has to get back is
 //! in the [`Journal`] by then.
 //!
 //! # Picture
@@ -18,10 +18,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use super::injector::Held;
+use super::injector::StoppedProcess;
 use super::proc_status::{self, has_ended, is_32_bit, read_status, tasks};
 use crate::RepairError;
-use crate::journal::{Journal, Saved, State, Tools};
+use crate::journal::{Agent, Journal, Saved, State};
 use crate::plan::PAGE;
 use vmarea_linux_sys::inject::{self, Seccomp, Wait};
 use vmarea_linux_sys::own::Prompt;
@@ -41,7 +41,7 @@ pub(super) const SIGCONT_BIT: u64 = 1 << (libc::SIGCONT - 1);
 const MARK: &[u8; 16] = b"vmarea's agent\0\0";
 const MARK_AT: u64 = PAGE - MARK.len() as u64;
 
-/// A process that can be held.
+/// A process that can be stopped.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) pid: i32,
@@ -120,11 +120,11 @@ impl Target {
     ///
     /// # Errors
     /// [`RepairError::Forbidden`], [`RepairError::Ended`], [`RepairError::Replaced`],
-    /// [`RepairError::CannotStop`], [`RepairError::SharedMemory`]; nothing is held then.
-    pub(super) fn hold(&self, journal: &mut Journal) -> Result<Held<'_>, RepairError> {
+    /// [`RepairError::CannotStop`], [`RepairError::SharedMemory`]; nothing is stopped then.
+    pub(super) fn stop(&self, journal: &mut Journal) -> Result<StoppedProcess<'_>, RepairError> {
         let prompt = Prompt::begin();
         let (threads, was_stopped) = self.stop_all()?;
-        let tid = self.lend(&threads);
+        let tid = self.borrow_thread(&threads);
         let begun = self
             .is_same()
             .and_then(|()| {
@@ -145,7 +145,7 @@ impl Target {
             mask: inject::mask(tid).map_err(failed)?,
             registers: inject::registers(tid).map_err(failed)?,
         };
-        let held = Held {
+        let held = StoppedProcess {
             target: self,
             threads,
             inner: proc_status::inner_ids(self.pid, tid),
@@ -165,9 +165,9 @@ impl Target {
         Ok(held)
     }
 
-    /// The thread to be lent: one that takes the signal which ends the stop, so that nobody else
+    /// The thread to borrow: one that takes the signal which ends the stop, so that nobody else
     /// sees it.
-    fn lend(&self, threads: &[i32]) -> i32 {
+    fn borrow_thread(&self, threads: &[i32]) -> i32 {
         let takes_it = |tid: &&i32| inject::mask(**tid).is_ok_and(|mask| mask & SIGCONT_BIT == 0);
         *threads.iter().find(takes_it).unwrap_or(&threads[0])
     }
@@ -192,14 +192,14 @@ impl Target {
     }
 
     /// True where what an earlier run has put into the process is still there.
-    pub(super) fn has(&self, tools: &Tools) -> bool {
+    pub(super) fn has(&self, agent: &Agent) -> bool {
         let mut mark = [0; MARK.len()];
-        let read = self.memory.read_exact_at(&mut mark, tools.code + MARK_AT);
+        let read = self.memory.read_exact_at(&mut mark, agent.code + MARK_AT);
         read.is_ok() && mark == *MARK
     }
 
-    /// True where some repair has put its tools into the process.
-    pub(super) fn has_tools(&self) -> bool {
+    /// True where some repair has put its agent into the process.
+    pub(super) fn has_agent(&self) -> bool {
         let mappings = maps::read(self.pid).unwrap_or_default();
         mappings.iter().any(|m| {
             let mut mark = [0; MARK.len()];
@@ -217,7 +217,7 @@ impl Target {
     ///
     /// # Errors
     /// Those of writing to `/proc/PID/mem`.
-    pub(super) fn put_agent(&self, code: u64) -> io::Result<()> {
+    pub(super) fn put_code(&self, code: u64) -> io::Result<()> {
         self.write(inject::agent_code(), code)?;
         self.write(MARK, code + MARK_AT)
     }
@@ -226,13 +226,13 @@ impl Target {
     /// stand, whether it still is the one that the journal speaks of.
     ///
     /// # Errors
-    /// As [`Target::hold`], and that of `check`; nothing is held then.
-    pub(super) fn hold_again(
+    /// As [`Target::stop`], and that of `check`; nothing is stopped then.
+    pub(super) fn stop_again(
         &self,
         state: &State,
         journal: &mut Journal,
         check: impl FnOnce() -> Result<(), RepairError>,
-    ) -> Result<Held<'_>, RepairError> {
+    ) -> Result<StoppedProcess<'_>, RepairError> {
         let prompt = Prompt::begin();
         let (threads, stands) = self.stop_all()?;
         if let Err(error) = check() {
@@ -257,7 +257,7 @@ impl Target {
             .unwrap_or(now);
         journal.stopped(&saved).map_err(journal_failed)?;
         inject::set_mask(tid, ALL_SIGNALS).map_err(ended)?;
-        Ok(Held {
+        Ok(StoppedProcess {
             target: self,
             threads,
             saved,

@@ -1,4 +1,4 @@
-//! What a process that was held does afterwards.
+//! What a process that was stopped does afterwards.
 
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -41,13 +41,13 @@ impl Drop for Sleeper {
 }
 
 /// Holds it, does something meanwhile, and lets it go.
-fn hold(sleeper: &Sleeper, meanwhile: impl FnOnce()) {
+fn stop(sleeper: &Sleeper, meanwhile: impl FnOnce()) {
     let folder = tempfile::tempdir().unwrap();
     let pid = sleeper.pid();
     let start = proc_status::start_time(pid).unwrap();
     let mut journal = Journal::create(folder.path(), pid, start).unwrap();
     let target = Target::open(pid).unwrap();
-    let held = target.hold(&mut journal).unwrap();
+    let held = target.stop(&mut journal).unwrap();
     meanwhile();
     held.release(&mut journal).unwrap();
 }
@@ -57,10 +57,10 @@ fn who_ran_runs_and_who_was_stopped_meanwhile_stays_stopped() {
     let sleeper = Sleeper(Command::new("sleep").arg("600").spawn().unwrap());
     assert!(sleeper.comes_to('S'));
     let pid = Pid::from_raw(sleeper.pid()).unwrap();
-    hold(&sleeper, || ());
+    stop(&sleeper, || ());
     assert!(sleeper.comes_to('S'));
-    hold(&sleeper, || kill_process(pid, Signal::STOP).unwrap());
+    stop(&sleeper, || kill_process(pid, Signal::STOP).unwrap());
     assert!(sleeper.comes_to('T'));
-    hold(&sleeper, || ());
+    stop(&sleeper, || ());
     assert!(sleeper.comes_to('T'));
 }

@@ -17,6 +17,7 @@
 //! `mm/userfaultfd.c`, `fs/userfaultfd.c` and `mm/mremap.c`, 6.8 and later.
 #![forbid(unsafe_code)]
 
+mod driver;
 mod fixes;
 mod in_process;
 mod journal;

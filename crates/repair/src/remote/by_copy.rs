@@ -23,9 +23,9 @@ use vmarea::values::VmRange;
 
 use super::agent::MOST_CALLS;
 use super::bring_home::{Next, Progress, bring_home};
-use super::by_move::Done;
 use super::injector::Injector;
 use super::pages::{self, Filled, Pages, reads_as_zeros};
+use crate::driver::Done;
 use crate::journal::Agent;
 use crate::piece::{self, Room, Watch, What};
 use crate::plan::Piece;
@@ -41,17 +41,13 @@ pub(super) fn copy_piece(
     piece: &Piece,
     copies: u64,
 ) -> Result<Done, RepairError> {
-    let refused = |reason, place| Done {
-        refused: Some((reason, place)),
-        ..Done::default()
-    };
     let range = piece.range;
     if proc_status::may_be_pinned(by.pid()) {
-        return Ok(refused(Reason::Pinned, range.start));
+        return Ok(Done::refused(Reason::Pinned, range.start));
     }
     let found = match to_copy(by, range, copies)? {
         Ok(found) => found,
-        Err(page) => return Ok(refused(Reason::Shared, page)),
+        Err(page) => return Ok(Done::refused(Reason::Shared, page)),
     };
     let (room, watch) = (Room { range: agent.room }, Watch::Stopped(agent.fd));
     let temporary = room.temporary(range);
@@ -73,10 +69,10 @@ pub(super) fn copy_piece(
         let joined = bring_home(by, agent, range)? || call.what > What::Swap as u64;
         if !joined {
             return Ok(match errno {
-                libc::EFAULT => refused(Reason::Guard, call.payload[1]),
-                libc::ENOMEM => refused(Reason::NoRoom, range.start),
-                libc::EBUSY => refused(Reason::Userfaultfd, range.start),
-                _ => refused(Reason::Changed, range.start),
+                libc::EFAULT => Done::refused(Reason::Guard, call.payload[1]),
+                libc::ENOMEM => Done::refused(Reason::NoRoom, range.start),
+                libc::EBUSY => Done::refused(Reason::Userfaultfd, range.start),
+                _ => Done::refused(Reason::Changed, range.start),
             });
         }
     }
@@ -84,6 +80,7 @@ pub(super) fn copy_piece(
         refused: None,
         copied: found.pages,
         shared: found.shared,
+        ..Done::default()
     })
 }
 

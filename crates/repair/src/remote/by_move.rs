@@ -3,29 +3,18 @@
 //! Nobody touches the memory meanwhile. A call that is refused is answered by bringing home what is
 //! out ([`bring_home`](super::bring_home)): before the swap the piece is as it was then, after it it is joined.
 
-use vmarea::values::{VmFlags, VmRange};
+use vmarea::values::VmRange;
 
 use super::agent::MOST_CALLS;
 use super::bring_home::{Next, Progress, bring_home};
 use super::injector::Injector;
 use super::pages::{Filled, Pages};
+use crate::driver::Done;
 use crate::journal::Agent;
 use crate::piece::{self, Room, Watch, What};
 use crate::plan::{PAGE, Piece};
 use crate::{Reason, RepairError};
 use vmarea_linux_sys::calls::Call;
-use vmarea_process::maps::{self, Mapping, Query};
-
-/// What came of a piece.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Done {
-    /// Why it is as it was, and where that is so.
-    pub(super) refused: Option<(Reason, u64)>,
-    /// Pages that were copied.
-    pub(super) copied: u64,
-    /// Those of them that were shared.
-    pub(super) shared: u64,
-}
 
 /// Moves a piece, in which `copies` shared pages may be copied; where a call is refused, takes back
 /// what was done, or finishes it where the swap was done.
@@ -105,6 +94,7 @@ impl Owning {
             refused,
             copied: self.copied,
             shared: self.copied,
+            ..Done::default()
         }
     }
 
@@ -149,33 +139,5 @@ impl Owning {
         }
         call.payload[4] = 0;
         Ok(None)
-    }
-}
-
-/// True where the mappings are what was planned with.
-pub(super) fn is_as_planned(pid: i32, query: Option<&mut Query>, piece: &Piece) -> bool {
-    let fits = |mapping: &Mapping, part: &VmRange| {
-        let perms = mapping.perms;
-        mapping.start <= part.start
-            && part.end <= mapping.end
-            && mapping.ino == 0
-            && !perms.shared
-            && perms.read == piece.flags.contains(VmFlags::READ)
-            && perms.write == piece.flags.contains(VmFlags::WRITE)
-            && perms.exec == piece.flags.contains(VmFlags::EXEC)
-    };
-    match query {
-        Some(query) => piece.parts.iter().all(
-            |part| matches!(query.covering_or_next(part.start), Ok(Some(m)) if fits(&m, part)),
-        ),
-        None => {
-            let Ok(mappings) = maps::read(pid) else {
-                return false;
-            };
-            piece.parts.iter().all(|part| {
-                let at = mappings.partition_point(|m| m.end <= part.start);
-                mappings.get(at).is_some_and(|m| fits(m, part))
-            })
-        }
     }
 }

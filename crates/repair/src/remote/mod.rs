@@ -15,6 +15,7 @@ mod bring_home;
 mod by_copy;
 mod by_move;
 mod descriptor;
+mod executor;
 mod injector;
 mod obstacles;
 mod pages;
@@ -27,6 +28,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use super::driver;
 use super::fixes::{self, Fix, Fixed, Steps};
 use super::journal::{Found, Journal, State};
 use super::plan::{self, Knowledge, Run};
@@ -39,6 +41,7 @@ use vmarea_process::view::{KernelView, View};
 
 use agent::{clear_up, take_out};
 use bring_home::bring_home;
+use executor::{RemoteCopy, RemoteMove};
 use pages::Pages;
 use session::Session;
 
@@ -202,7 +205,17 @@ impl Remote {
         };
         if !runs.is_empty() {
             let mut session = Session::begin(self)?;
-            let done = session.merge(&runs, &mut report);
+            let (pace, copies) = (session.pace, self.options.copy_pages);
+            let done = match session.agent.way {
+                Way::Move => {
+                    let executor = &mut RemoteMove(&mut session);
+                    driver::merge(executor, &runs, pace, copies, &mut report)
+                }
+                Way::Copy => {
+                    let executor = &mut RemoteCopy(&mut session);
+                    driver::merge(executor, &runs, pace, copies, &mut report)
+                }
+            };
             session.end(done)?;
             report.after =
                 super::in_process::count(self.pid, range).map_err(RepairError::maps(self.pid))?;

@@ -1,20 +1,16 @@
 //! A repair of another process from its first stop to its last.
 //!
-//! What pieces need is put into the process once; each piece then stops it, joins, and lets it run
-//! on for as long as it stood. Deliberately absent: what happens within a piece
-//! ([`by_move`](super::by_move)).
+//! What pieces need is put into the process once and taken out at the end. Deliberately absent: what
+//! happens to a piece ([`executor`](super::executor)).
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use vmarea::values::VmRange;
 
-use super::agent::{MOST_CALLS, clear_up, make_agent, see_to_descriptor};
-use super::bring_home::{bring_home, is_writable, must_stand};
-use super::by_copy::copy_piece;
-use super::by_move::{Done, is_as_planned, run_piece};
+use super::agent::{MOST_CALLS, clear_up, make_agent};
+use super::bring_home::is_writable;
 use super::injector::{Injector, StoppedProcess};
-use super::obstacles;
 use super::pages::Pages;
 use super::stop::Target;
 use super::{Remote, journal_failed};
@@ -22,26 +18,24 @@ use crate::fixes::{self, Fix, Fixed, Step};
 use crate::journal::{Agent, Journal};
 use crate::pace::Pace;
 use crate::piece::Room;
-use crate::plan::{Limits, Piece, Run};
+use crate::plan::Limits;
 use crate::proc_status;
-use crate::{Options, Reason, RepairError, Report, Way, in_process};
+use crate::{RepairError, in_process};
 use vmarea_process::maps::{self, Query};
 
 /// Repairs between the first stop and the last.
-pub(super) struct Session<'a> {
-    pid: i32,
-    options: &'a Options,
-    target: Target,
-    journal: Journal,
-    agent: Agent,
-    pace: Pace,
-    /// Shared pages that were copied.
-    shared: u64,
+pub(super) struct Session {
+    pub(super) pid: i32,
+    pub(super) target: Target,
+    pub(super) journal: Journal,
+    pub(super) agent: Agent,
+    /// How large pieces may be.
+    pub(super) pace: Pace,
 }
 
-impl<'a> Session<'a> {
+impl Session {
     /// Puts into the process what pieces need.
-    pub(super) fn begin(remote: &'a Remote) -> Result<Session<'a>, RepairError> {
+    pub(super) fn begin(remote: &Remote) -> Result<Session, RepairError> {
         let pid = remote.pid;
         let target = Target::open(pid)?;
         let start = proc_status::start_time(pid)?;
@@ -88,12 +82,10 @@ impl<'a> Session<'a> {
         };
         let mut session = Session {
             pid,
-            options: &remote.options,
             target,
             journal,
             agent,
             pace: Pace::new(remote.options.max_pause, most, agent.way),
-            shared: 0,
         };
         match stop_time(&session.target, &mut session.journal) {
             Ok(time) => {
@@ -102,139 +94,6 @@ impl<'a> Session<'a> {
             }
             Err(error) => session.end(Err(error)),
         }
-    }
-
-    pub(super) fn merge(&mut self, runs: &[Run], report: &mut Report) -> Result<(), RepairError> {
-        let (needed, possible) = self.pace.smallest();
-        if let (Some(asked), false) = (self.options.max_pause, possible) {
-            return Err(RepairError::PauseTooShort { asked, needed });
-        }
-        let mut in_turn = 0;
-        for run in runs {
-            let (mut at, mut joined) = (run.begin(), run.range.start);
-            while at < run.range.end {
-                let piece = run.piece(at, joined, self.pace.limits());
-                let outcome = self.merge_piece(&piece, report)?;
-                let Some((reason, place)) = outcome else {
-                    (at, in_turn) = (piece.range.end, 0);
-                    continue;
-                };
-                report.kept.add(reason);
-                // What lies before the mapping that refused is joined without it.
-                let from = run.part_start(place).max(at);
-                if from > at {
-                    let before = run.piece(
-                        at,
-                        joined,
-                        Limits {
-                            parts: piece.parts.iter().filter(|part| part.end <= from).count(),
-                            bytes: from - at,
-                            part_bytes: 0,
-                        },
-                    );
-                    match self.merge_piece(&before, report)? {
-                        Some((reason, _)) => report.kept.add(reason),
-                        None => in_turn = 0,
-                    }
-                }
-                at = run.part_end(from);
-                in_turn += u32::from(reason == Reason::Shared);
-                // A child that will have gone soon is no reason to leave all of the run.
-                if in_turn >= MOST_REFUSALS || reason == Reason::Pinned {
-                    at = self.pass_over(run, at, reason, report);
-                    in_turn = 0;
-                }
-                joined = at;
-            }
-        }
-        Ok(())
-    }
-
-    /// Where to go on after a piece that was refused. To stop the process for each of many mappings that
-    /// others have as well, or for any where all that it has may be pinned, would be for nothing.
-    fn pass_over(&self, run: &Run, mut at: u64, reason: Reason, report: &mut Report) -> u64 {
-        let all = self.agent.way == Way::Copy && reason == Reason::Pinned;
-        let no_copies = reason == Reason::Shared && self.shared >= self.options.copy_pages;
-        let Ok(pages) = Pages::of(self.pid) else {
-            return at;
-        };
-        let first = run.parts.partition_point(|part| part.end <= at);
-        for &part in &run.parts[first..] {
-            let stays =
-                all || no_copies && obstacles::shared(&pages, &self.target.memory, part, 1) > 0;
-            if !stays {
-                break;
-            }
-            report.kept.add(reason);
-            at = part.end;
-        }
-        at
-    }
-
-    /// Joins one piece; else says why not, and where.
-    fn merge_piece(
-        &mut self,
-        piece: &Piece,
-        report: &mut Report,
-    ) -> Result<Option<(Reason, u64)>, RepairError> {
-        let mut query = Query::open(self.pid).ok();
-
-        self.journal.piece(piece.range).map_err(journal_failed)?;
-        let begun = Instant::now();
-        let held = stop_patiently(&self.target, &mut self.journal)?;
-        let done = see_to_descriptor(&held, &mut self.journal, &mut self.agent)
-            .and_then(|()| self.join(&held, query.as_mut(), piece));
-        if let Err(RepairError::LeftStopped { .. } | RepairError::Ended(_)) = done {
-            return done.map(|done| done.refused);
-        }
-        let whole = self.journal.whole().map_err(journal_failed);
-        held.release(&mut self.journal)?;
-        whole?;
-        let done = done?;
-        self.shared += done.shared;
-        report.copied += done.copied;
-        let outcome = done.refused;
-        let time = begun.elapsed();
-        report.longest_pause = report.longest_pause.max(time);
-        if outcome.is_none() {
-            let bytes = piece.range.len_bytes();
-            self.pace.took(piece.parts.len(), bytes, time);
-            report.pieces += 1;
-            report.bytes += bytes;
-        }
-        // The process gets as much time as it lost.
-        std::thread::sleep(time.min(Duration::from_millis(20)));
-        Ok(outcome)
-    }
-
-    /// Joins a piece of the process that stands. Whatever the error, all pages are at home, unless it says
-    /// that the process must not run.
-    fn join(
-        &self,
-        held: &StoppedProcess<'_>,
-        query: Option<&mut Query>,
-        piece: &Piece,
-    ) -> Result<Done, RepairError> {
-        if !is_as_planned(self.pid, query, piece) {
-            return Ok(Done {
-                refused: Some((Reason::Changed, piece.range.start)),
-                ..Done::default()
-            });
-        }
-        let copies = self.options.copy_pages.saturating_sub(self.shared);
-        let done = match self.agent.way {
-            Way::Move => run_piece(held, &self.agent, piece, copies),
-            Way::Copy => copy_piece(held, &self.agent, piece, copies),
-        };
-        done.or_else(|error| match must_stand(self.pid, error) {
-            RepairError::LeftStopped { .. } => {
-                bring_home(held, &self.agent, piece.range).map(|_| Done {
-                    refused: Some((Reason::Changed, piece.range.start)),
-                    ..Done::default()
-                })
-            }
-            error => Err(error),
-        })
     }
 
     /// One of the other repairs. The process stands while it is decided what to do and while it is
@@ -373,8 +232,6 @@ fn end_journal(cleared: Result<(), RepairError>, journal: Journal) -> Result<(),
     }
 }
 
-/// After so many pieces in turn that were shared, what is shared behind them is passed over.
-const MOST_REFUSALS: u32 = 4;
 /// How long the threads that stand wait for one that does not.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(20);
 const LONGEST_PATIENCE: Duration = Duration::from_millis(500);

@@ -25,6 +25,7 @@
 //! ```
 
 mod files;
+mod folders;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -34,8 +35,9 @@ use std::path::{Path, PathBuf};
 use vmarea::values::VmRange;
 
 use files::Folder;
+pub(super) use folders::Journals;
 
-use super::{Way, proc_status};
+use super::{RepairError, Way, proc_status};
 use vmarea_linux_sys::inject::Registers;
 
 /// What is there in the process to work with.
@@ -413,6 +415,14 @@ fn read_line(state: &mut State, line: &str) -> Option<()> {
         _ => return None,
     }
     Some(())
+}
+
+/// The error of a journal that could not be written, read or removed.
+pub(super) fn failed(cause: io::Error) -> RepairError {
+    RepairError::System {
+        what: "the journal (--journal names another folder for it)",
+        cause,
+    }
 }
 
 #[cfg(test)]

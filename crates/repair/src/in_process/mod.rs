@@ -29,9 +29,9 @@ use std::time::Instant;
 use super::driver;
 use super::pace::Pace;
 use super::plan::{self, Knowledge, Limits, PAGE};
+use super::report::count_mappings;
 use super::{Hidden, Options, RepairError, Report, Way};
 use vmarea_linux_sys::own;
-use vmarea_process::maps;
 use vmarea_process::view::KernelView;
 
 use executor::InProcess;
@@ -120,14 +120,8 @@ impl Merger {
         let copies = self.options.copy_pages;
         driver::merge(&mut self.executor, &runs, pace, copies, &mut report)?;
         report.forks = self.executor.forks() - forks_before;
-        report.after = count(pid, &range).map_err(failed)?;
+        report.after = count_mappings(pid, &range).map_err(failed)?;
         report.total = begun.elapsed();
         Ok(report)
     }
-}
-
-/// Mappings of a process that touch `range`.
-pub(super) fn count(pid: i32, range: &Range<u64>) -> std::io::Result<u64> {
-    let within = |mapping: &&maps::Mapping| mapping.start < range.end && range.start < mapping.end;
-    Ok(maps::read(pid)?.iter().filter(within).count() as u64)
 }

@@ -5,11 +5,11 @@
 
 use vmarea::values::VmRange;
 
+use super::descriptor;
 use super::injector::Injector;
-use super::session::stop_patiently;
-use super::stop::Target;
-use super::{descriptor, journal_failed};
-use crate::journal::{Agent, Journal};
+use super::stop::stop_patiently;
+use super::target::Target;
+use crate::journal::{self, Agent, Journal};
 use crate::piece::Room;
 use crate::plan::PAGE;
 use crate::{RepairError, Way};
@@ -44,8 +44,8 @@ pub(super) fn make_agent(
     let made = fill(target, held, journal, &mut agent).and_then(|()| {
         held.settle()?;
         agent.way = begin_to_use(held, &agent, way)?;
-        journal.agent(&agent).map_err(journal_failed)?;
-        journal.made().map_err(journal_failed)
+        journal.agent(&agent).map_err(journal::failed)?;
+        journal.made().map_err(journal::failed)
     });
     match made {
         Ok(()) => Ok(agent),
@@ -80,14 +80,14 @@ fn fill(
     let map =
         |what, len, prot, kind| make(what, libc::SYS_mmap, &[0, len, prot, kind, u64::MAX, 0]);
     agent.code = map("mapping the agent", PAGE, rx, private)?;
-    journal.agent(agent).map_err(journal_failed)?;
-    journal.clearing().map_err(journal_failed)?;
+    journal.agent(agent).map_err(journal::failed)?;
+    journal.clearing().map_err(journal::failed)?;
     target
         .put_code(agent.code)
         .map_err(|_| RepairError::Forbidden(target.pid))?;
     let shared = anonymous | libc::MAP_SHARED as u64;
     agent.table = map("mapping a table", TABLE_BYTES, rw, shared)?;
-    journal.agent(agent).map_err(journal_failed)?;
+    journal.agent(agent).map_err(journal::failed)?;
     let reserve = private | libc::MAP_NORESERVE as u64;
     let mut bytes = MOST_BYTES;
     agent.room = loop {
@@ -98,7 +98,7 @@ fn fill(
             Err(error) => return Err(error),
         }
     };
-    journal.agent(agent).map_err(journal_failed)?;
+    journal.agent(agent).map_err(journal::failed)?;
     open_descriptor(held, journal, agent)
 }
 
@@ -126,7 +126,7 @@ fn open_descriptor(
         return Err(failed(held.pid(), "looking at a descriptor", libc::EACCES));
     };
     (agent.fd, agent.inode) = (fd, Some(inode));
-    journal.agent(agent).map_err(journal_failed)
+    journal.agent(agent).map_err(journal::failed)
 }
 
 /// Opens another userfaultfd where the program has closed that of `agent`. What it has put in its place is
@@ -237,10 +237,10 @@ pub(super) fn take_out(
     }
     held.settle()?;
     if only_code && agent.code == 0 {
-        return noted.and(journal.cleared()).map_err(journal_failed);
+        return noted.and(journal.cleared()).map_err(journal::failed);
     }
     // The process runs on with it, so that nothing that has gone may be named any more.
-    noted.and(journal.agent(&agent)).map_err(journal_failed)?;
+    noted.and(journal.agent(&agent)).map_err(journal::failed)?;
     Err(RepairError::LeftBehind {
         pid: held.pid(),
         cause: std::io::Error::from_raw_os_error(refused),

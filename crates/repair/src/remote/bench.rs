@@ -7,7 +7,7 @@ use vmarea::values::{VmFlags, VmRange};
 
 use super::agent::{make_agent, take_out};
 use super::injector::StoppedProcess;
-use super::stop::Target;
+use super::target::Target;
 use crate::journal::{Agent, Journal};
 use crate::plan::{PAGE, Piece};
 use crate::proc_status;

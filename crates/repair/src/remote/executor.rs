@@ -13,12 +13,12 @@ use super::bring_home::{bring_home, must_stand};
 use super::by_copy::copy_piece;
 use super::by_move::run_piece;
 use super::injector::StoppedProcess;
-use super::journal_failed;
 use super::obstacles;
 use super::pages::Pages;
-use super::session::{Session, stop_patiently};
+use super::session::Session;
+use super::stop::stop_patiently;
 use crate::driver::{Done, PieceExecutor};
-use crate::journal::Agent;
+use crate::journal::{self, Agent};
 use crate::plan::{Piece, Run};
 use crate::{Kept, Reason, RepairError};
 use vmarea_process::maps::{self, Mapping, Query};
@@ -85,7 +85,7 @@ fn join_stopped(
     let mut query = Query::open(session.pid).ok();
 
     let journal = &mut session.journal;
-    journal.piece(piece.range).map_err(journal_failed)?;
+    journal.piece(piece.range).map_err(journal::failed)?;
     let begun = Instant::now();
     let held = stop_patiently(&session.target, journal)?;
     let done = see_to_descriptor(&held, journal, &mut session.agent).and_then(|()| {
@@ -98,7 +98,7 @@ fn join_stopped(
     if let Err(RepairError::LeftStopped { .. } | RepairError::Ended(_)) = done {
         return done;
     }
-    let whole = journal.whole().map_err(journal_failed);
+    let whole = journal.whole().map_err(journal::failed);
     held.release(journal)?;
     whole?;
     let done = done?;

@@ -6,9 +6,10 @@ use std::process::{Command, Stdio};
 use vmarea::values::VmRange;
 
 use super::bench::while_it_stands;
+use super::fix::finish_guard;
 use super::injector::Injector;
-use super::session::finish_guard;
-use super::{fixes, trust};
+use super::trust;
+use crate::fixes;
 use crate::journal::{Agent, State};
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::Call;

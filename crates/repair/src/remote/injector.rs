@@ -14,14 +14,18 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::stop::{PATIENCE, SIGCONT_BIT, Target, WORK_PATIENCE, journal_failed};
+use super::target::{PATIENCE, Target};
 use crate::RepairError;
-use crate::journal::{Agent, Journal, Saved};
+use crate::journal::{self, Agent, Journal, Saved};
 use crate::proc_status;
 use vmarea_linux_sys::calls::{Call, ENTRY_BYTES};
 use vmarea_linux_sys::inject::{self, Wait};
 use vmarea_linux_sys::own::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
+
+/// How long the calls of a piece may take; it is the kernel that works then.
+pub(super) const WORK_PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const SIGCONT_BIT: u64 = 1 << (libc::SIGCONT - 1);
 
 /// What makes calls in a process that stands: a borrowed thread of it, or a test that refuses some of them.
 pub(super) trait Injector {
@@ -118,7 +122,7 @@ impl StoppedProcess<'_> {
         for &tid in &self.threads {
             let _ = inject::detach(tid);
         }
-        restored.and(released).map_err(journal_failed)
+        restored.and(released).map_err(journal::failed)
     }
 
     /// The signal that ended the stop was ours: the program does not see it, unless it blocks it.

@@ -16,11 +16,13 @@ mod by_copy;
 mod by_move;
 mod descriptor;
 mod executor;
+mod fix;
 mod injector;
 mod obstacles;
 mod pages;
 mod session;
 mod stop;
+mod target;
 mod trust;
 
 use std::fs::File;
@@ -29,15 +31,15 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::driver;
-use super::fixes::{self, Fix, Fixed, Steps};
-use super::journal::{Found, Journal, State};
+use super::fixes::{Fix, Fixed};
+use super::journal::{self, Journal, Journals, State};
 use super::plan::{self, Knowledge, Run};
 use super::proc_status;
+use super::report::count_mappings;
 use super::{Options, Reason, RepairError, Report, Way};
-use stop::Target;
+use target::Target;
 use vmarea_linux_sys::uffd::{self, Uffd};
-use vmarea_process::maps;
-use vmarea_process::view::{KernelView, View};
+use vmarea_process::view::KernelView;
 
 use agent::{clear_up, take_out};
 use bring_home::bring_home;
@@ -67,10 +69,7 @@ pub struct Survey {
 pub struct Remote {
     pid: i32,
     options: Options,
-    folder: PathBuf,
-    /// Where the owner of the process keeps journals, unless we were told a folder.
-    others: Option<PathBuf>,
-    owner: Option<u32>,
+    journals: Journals,
     kernel: Option<KernelView>,
 }
 
@@ -85,49 +84,14 @@ impl Remote {
         options: Options,
         journals: Option<PathBuf>,
     ) -> Result<Remote, RepairError> {
-        let own = Journal::usual_folder(rustix::process::geteuid().as_raw());
-        let owner = proc_status::rights(pid).map(|rights| rights.users[0]);
-        let folder = journals.clone().unwrap_or(own);
-        Journal::sweep(&folder);
+        let journals = Journals::of(pid, journals);
         Target::open(pid)?;
         Ok(Remote {
             pid,
             options,
-            others: owner
-                .filter(|_| journals.is_none())
-                .map(Journal::usual_folder),
-            owner,
-            folder,
+            journals,
             kernel: KernelView::open().ok(),
         })
-    }
-
-    /// The journal of the process, in our folder or in that of its owner, whose merge we may finish.
-    fn journal(&self, start_time: u64) -> Result<Option<(Journal, State)>, RepairError> {
-        for folder in [Some(&self.folder), self.others.as_ref()]
-            .into_iter()
-            .flatten()
-        {
-            match Journal::open(folder, self.owner.as_slice(), self.pid, start_time) {
-                Ok(None) => {}
-                Ok(Some(Found::AtWork(by))) => {
-                    return Err(RepairError::AtWork { pid: self.pid, by });
-                }
-                Ok(Some(Found::Left(journal, state))) => return Ok(Some((journal, state))),
-                Err(cause) => {
-                    use std::io::ErrorKind::{InvalidData, PermissionDenied};
-                    let path = folder.join(format!("{}.journal", self.pid));
-                    return Err(match cause.kind() {
-                        InvalidData | PermissionDenied => RepairError::Journal {
-                            path: path.display().to_string(),
-                            why: cause.to_string(),
-                        },
-                        _ => journal_failed(cause),
-                    });
-                }
-            }
-        }
-        Ok(None)
     }
 
     /// How pages come to another mapping: as was asked for, or else as the kernel can.
@@ -204,7 +168,7 @@ impl Remote {
             ..Report::default()
         };
         if !runs.is_empty() {
-            let mut session = Session::begin(self)?;
+            let mut session = Session::begin(self.pid, &self.options, &self.journals)?;
             let (pace, copies) = (session.pace, self.options.copy_pages);
             let done = match session.agent.way {
                 Way::Move => {
@@ -217,8 +181,7 @@ impl Remote {
                 }
             };
             session.end(done)?;
-            report.after =
-                super::in_process::count(self.pid, range).map_err(RepairError::maps(self.pid))?;
+            report.after = count_mappings(self.pid, range).map_err(RepairError::maps(self.pid))?;
         }
         report.total = begun.elapsed();
         Ok(report)
@@ -234,7 +197,7 @@ impl Remote {
         fixes: &[Fix],
     ) -> Result<Vec<Fixed>, RepairError> {
         let would = |&fix| {
-            let steps = self.fix_steps(range, fix)?;
+            let steps = fix::steps(self.pid, self.kernel.as_ref(), range, fix)?;
             Ok(Fixed {
                 fix,
                 places: steps.steps.len() as u64,
@@ -243,19 +206,6 @@ impl Remote {
             })
         };
         fixes.iter().map(would).collect()
-    }
-
-    fn fix_steps(&self, range: &Range<u64>, fix: Fix) -> Result<Steps, RepairError> {
-        let failed = RepairError::maps(self.pid);
-        let text = std::fs::read(format!("/proc/{}/smaps", self.pid)).map_err(&failed)?;
-        let mut entries = maps::parse_smaps(&text).map_err(|error| failed(error.into()))?;
-        entries.retain(|e| e.mapping.start >= range.start && e.mapping.end <= range.end);
-        let pagemap = File::open(format!("/proc/{}/pagemap", self.pid)).map_err(&failed)?;
-        let mut view = View::default();
-        let wanted = [Fix::Priming, Fix::Guards].contains(&fix);
-        let kernel = self.kernel.as_ref().filter(|_| wanted);
-        let view = kernel.and_then(|kernel| kernel.read(self.pid, &mut view).ok().map(|_| &view));
-        Ok(fixes::steps(fix, &entries, &pagemap, view))
     }
 
     /// Does the named repairs in `range`, and says what came of each; a place that the kernel refuses is
@@ -272,10 +222,10 @@ impl Remote {
             };
             return Ok(would.into_iter().map(nothing).collect());
         }
-        let mut session = Session::begin(self)?;
+        let mut session = Session::begin(self.pid, &self.options, &self.journals)?;
         let done: Result<Vec<_>, RepairError> = fixes
             .iter()
-            .map(|&fix| session.fix(self, range, fix))
+            .map(|&fix| fix::make(&mut session, self.kernel.as_ref(), range, fix))
             .collect();
         session.end(done)
     }
@@ -286,7 +236,7 @@ impl Remote {
     /// Those of holding the process; [`RepairError::Stranded`].
     pub fn resume(&self) -> Result<bool, RepairError> {
         let start = proc_status::start_time(self.pid)?;
-        let Some((mut journal, mut state)) = self.journal(start)? else {
+        let Some((mut journal, mut state)) = self.journals.open(start)? else {
             return match Target::open(self.pid)?.has_agent() {
                 true => Err(RepairError::AgentThere(self.pid)),
                 false => Ok(false),
@@ -298,10 +248,10 @@ impl Remote {
             None => Ok(()),
         });
         match cleared {
-            Ok(()) => journal.remove().map_err(journal_failed).map(|()| true),
+            Ok(()) => journal.remove().map_err(journal::failed).map(|()| true),
             // Nothing is left to be finished.
             Err(error @ (RepairError::Ended(_) | RepairError::Replaced(_))) => {
-                journal.remove().map_err(journal_failed)?;
+                journal.remove().map_err(journal::failed)?;
                 Err(error)
             }
             Err(error) => Err(error),
@@ -339,11 +289,11 @@ impl Remote {
         let held = target.stop_again(state, journal, check)?;
         if let (Some(agent), Some(piece)) = (state.agent, state.piece) {
             bring_home(&held, &agent, piece)?;
-            journal.whole().map_err(journal_failed)?;
+            journal.whole().map_err(journal::failed)?;
         }
         if let (Some(agent), Some(guard)) = (state.agent, state.guard) {
-            session::finish_guard(&held, &agent, guard)?;
-            journal.guarded().map_err(journal_failed)?;
+            fix::finish_guard(&held, &agent, guard)?;
+            journal.guarded().map_err(journal::failed)?;
         }
         let mut cleared = Ok(());
         if let (Some(agent), true) = (state.agent, state.clearing) {
@@ -354,13 +304,6 @@ impl Remote {
         }
         held.release(journal)?;
         cleared.map(|()| target)
-    }
-}
-
-fn journal_failed(cause: std::io::Error) -> RepairError {
-    RepairError::System {
-        what: "the journal (--journal names another folder for it)",
-        cause,
     }
 }
 

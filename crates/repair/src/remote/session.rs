@@ -3,24 +3,17 @@
 //! What pieces need is put into the process once and taken out at the end. Deliberately absent: what
 //! happens to a piece ([`executor`](super::executor)).
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use vmarea::values::VmRange;
-
 use super::agent::{MOST_CALLS, clear_up, make_agent};
-use super::bring_home::is_writable;
-use super::injector::{Injector, StoppedProcess};
-use super::pages::Pages;
-use super::stop::Target;
-use super::{Remote, journal_failed};
-use crate::fixes::{self, Fix, Fixed, Step};
-use crate::journal::{Agent, Journal};
+use super::stop::stop_patiently;
+use super::target::Target;
+use crate::journal::{self, Agent, Journal, Journals};
 use crate::pace::Pace;
 use crate::piece::Room;
 use crate::plan::Limits;
 use crate::proc_status;
-use crate::{RepairError, in_process};
+use crate::{Options, RepairError, Way};
 use vmarea_process::maps::{self, Query};
 
 /// Repairs between the first stop and the last.
@@ -34,35 +27,23 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Puts into the process what pieces need.
-    pub(super) fn begin(remote: &Remote) -> Result<Session, RepairError> {
-        let pid = remote.pid;
+    /// Begins a journal and puts the agent into the process.
+    ///
+    /// # Errors
+    /// [`RepairError::Unfinished`], [`RepairError::AtWork`], [`RepairError::AgentThere`], and those of
+    /// stopping the process. Nothing is left in it, unless the error says so.
+    pub(super) fn begin(
+        pid: i32,
+        options: &Options,
+        journals: &Journals,
+    ) -> Result<Session, RepairError> {
         let target = Target::open(pid)?;
-        let start = proc_status::start_time(pid)?;
-        if remote.journal(start)?.is_some() {
-            return Err(RepairError::Unfinished(pid));
-        }
-        let mut journal = match Journal::create(&remote.folder, pid, start) {
-            // Another has begun in this moment.
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                return Err(RepairError::AtWork { pid, by: None });
-            }
-            journal => journal.map_err(journal_failed)?,
-        };
-        if target.has_agent() {
-            journal.remove().map_err(journal_failed)?;
-            return Err(RepairError::AgentThere(pid));
-        }
-        if let Some(pause) = remote.options.max_pause {
+        let mut journal = begin_journal(&target, journals)?;
+        if let Some(pause) = options.max_pause {
             target.be_patient((4 * pause).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE));
         }
-        let made = stop_patiently(&target, &mut journal).and_then(|held| {
-            let made = make_agent(&target, &held, &mut journal, remote.options.way);
-            let released = held.release(&mut journal);
-            made.map(|agent| (agent, released))
-        });
-        let agent = match made {
-            Ok((agent, Ok(()))) => agent,
+        let (agent, journal) = match put_in(&target, &mut journal, options.way) {
+            Ok((agent, Ok(()))) => (agent, journal),
             Ok((agent, Err(error))) => {
                 end_journal(clear_up(&target, &mut journal, agent), journal)?;
                 return Err(error);
@@ -85,7 +66,7 @@ impl Session {
             target,
             journal,
             agent,
-            pace: Pace::new(remote.options.max_pause, most, agent.way),
+            pace: Pace::new(options.max_pause, most, agent.way),
         };
         match stop_time(&session.target, &mut session.journal) {
             Ok(time) => {
@@ -96,42 +77,6 @@ impl Session {
         }
     }
 
-    /// One of the other repairs. The process stands while it is decided what to do and while it is
-    /// done, so that what looked empty is empty; it is looked at beforehand to know whether there is
-    /// anything. How many mappings fewer there are is counted.
-    pub(super) fn fix(
-        &mut self,
-        remote: &Remote,
-        range: &Range<u64>,
-        fix: Fix,
-    ) -> Result<Fixed, RepairError> {
-        let mut done = Fixed {
-            fix,
-            places: 0,
-            apart: 0,
-            fewer: Some(0),
-        };
-        let steps = remote.fix_steps(range, fix)?;
-        done.apart = steps.apart;
-        if steps.steps.is_empty() {
-            return Ok(done);
-        }
-        let count = || in_process::count(self.pid, range).map_err(RepairError::maps(self.pid));
-        let held = stop_patiently(&self.target, &mut self.journal)?;
-        let changed = remote.fix_steps(range, fix).and_then(|steps| {
-            let before = count()?;
-            done.apart = steps.apart;
-            done.places = make_steps(&held, &self.agent, &mut self.journal, &steps.steps)?;
-            done.fewer = Some(before.cast_signed() - count()?.cast_signed());
-            Ok(())
-        });
-        if let Err(RepairError::LeftStopped { .. }) = changed {
-            return changed.map(|()| done);
-        }
-        held.release(&mut self.journal)?;
-        changed.map(|()| done)
-    }
-
     /// Takes out of the process what was put into it; `done` is what came of the work.
     pub(super) fn end<T>(mut self, done: Result<T, RepairError>) -> Result<T, RepairError> {
         let ended = match done {
@@ -139,7 +84,7 @@ impl Session {
             Err(RepairError::LeftStopped { .. }) => Ok(()),
             // Nobody is left to be cleared up.
             Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
-                self.journal.remove().map_err(journal_failed)
+                self.journal.remove().map_err(journal::failed)
             }
             _ => {
                 let cleared = clear_up(&self.target, &mut self.journal, self.agent);
@@ -156,77 +101,39 @@ impl Session {
     }
 }
 
-/// Makes the changes of a repair; says at how many places.
-fn make_steps(
-    held: &StoppedProcess<'_>,
-    agent: &Agent,
-    journal: &mut Journal,
-    steps: &[Step],
-) -> Result<u64, RepairError> {
-    let mut changed = 0;
-    for step in steps {
-        if step.touch.is_some_and(|page| !held.target.touch(page)) {
-            continue;
-        }
-        if let Some(guard) = step.guard {
-            journal.guard(guard).map_err(journal_failed)?;
-        }
-        let mut calls = step.calls.clone();
-        let done = held.run(agent, &mut calls, 0)?;
-        changed += u64::from(done == calls.len());
-        if let (Some(call), true) = (step.take_back, (1..calls.len()).contains(&done)) {
-            let refused = (0..TRIES).all(|_| held.run(agent, &mut [call], 0).is_ok_and(|n| n == 0));
-            if refused {
-                let guard = step.guard.unwrap_or_default();
-                return Err(RepairError::LeftStopped {
-                    pid: held.pid(),
-                    what: format!(
-                        "the guard at {:#x} can be neither marked nor made again",
-                        guard.start
-                    ),
-                    cause: std::io::Error::from_raw_os_error(calls[done].errno()),
-                });
-            }
-        }
-        if step.guard.is_some() {
-            journal.guarded().map_err(journal_failed)?;
-        }
+/// Begins the journal of a process in which there is nothing of another repair.
+fn begin_journal(target: &Target, journals: &Journals) -> Result<Journal, RepairError> {
+    let pid = target.pid;
+    let start = proc_status::start_time(pid)?;
+    if journals.open(start)?.is_some() {
+        return Err(RepairError::Unfinished(pid));
     }
-    Ok(changed)
+    let journal = journals.create(start)?;
+    if target.has_agent() {
+        journal.remove().map_err(journal::failed)?;
+        return Err(RepairError::AgentThere(pid));
+    }
+    Ok(journal)
 }
 
-/// Marks a guard page that another run has opened, unless it did not come to that.
-pub(super) fn finish_guard(
-    held: &StoppedProcess<'_>,
-    agent: &Agent,
-    guard: VmRange,
-) -> Result<(), RepairError> {
-    let pid = held.pid();
-    let mappings = maps::read(pid).map_err(RepairError::maps(pid))?;
-    let mut empty = true;
-    Pages::of(pid)?.each(guard, |_, _| {
-        empty = false;
-        false
-    })?;
-    if is_writable(&mappings, guard) && empty {
-        let mut calls = [fixes::mark(guard)];
-        held.run(agent, &mut calls, 0)?;
-        if calls[0].errno() != 0 {
-            return Err(RepairError::LeftStopped {
-                pid,
-                what: format!("the guard at {:#x} cannot be marked", guard.start),
-                cause: std::io::Error::from_raw_os_error(calls[0].errno()),
-            });
-        }
-    }
-    Ok(())
+/// Stops the process for the first time and puts the agent into it; says as well whether the process
+/// could be let run on.
+fn put_in(
+    target: &Target,
+    journal: &mut Journal,
+    way: Option<Way>,
+) -> Result<(Agent, Result<(), RepairError>), RepairError> {
+    let held = stop_patiently(target, journal)?;
+    let made = make_agent(target, &held, journal, way);
+    let released = held.release(journal);
+    made.map(|agent| (agent, released))
 }
 
 /// Removes the journal where nothing is left to be finished.
 fn end_journal(cleared: Result<(), RepairError>, journal: Journal) -> Result<(), RepairError> {
     match cleared {
         Ok(()) | Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
-            journal.remove().map_err(journal_failed).and(cleared)
+            journal.remove().map_err(journal::failed).and(cleared)
         }
         error => error,
     }
@@ -235,33 +142,6 @@ fn end_journal(cleared: Result<(), RepairError>, journal: Journal) -> Result<(),
 /// How long the threads that stand wait for one that does not.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(20);
 const LONGEST_PATIENCE: Duration = Duration::from_millis(500);
-/// How often a process is tried to be stopped, with a rest in between.
-const TRIES: u32 = 60;
-const REST: Duration = Duration::from_millis(25);
-
-/// Holds a process, again and again where a thread does not stop: it waits in `vfork` for its child,
-/// most likely, and that will have become a program soon.
-///
-/// # Errors
-/// As [`Target::stop`].
-pub(super) fn stop_patiently<'t>(
-    target: &'t Target,
-    journal: &mut Journal,
-) -> Result<StoppedProcess<'t>, RepairError> {
-    let mut tries = 1;
-    loop {
-        match target.stop(journal) {
-            Err(RepairError::CannotStop { .. } | RepairError::SharedMemory { .. })
-                if tries < TRIES =>
-            {
-                tries += 1;
-                target.rest(REST);
-            }
-            held => return held,
-        }
-    }
-}
-
 /// How long it takes to stop the process for nothing, or but for reading the list of its mappings where
 /// one alone cannot be asked for; the best of a few, as a machine is busy at times.
 fn stop_time(target: &Target, journal: &mut Journal) -> Result<Duration, RepairError> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Target;
+use super::super::target::Target;
 use crate::journal::Journal;
 use crate::proc_status;
 

@@ -3,8 +3,9 @@
 #![forbid(unsafe_code)]
 
 use std::process::Command;
+use vmarea::values::VmRange;
 use vmarea_process::{AskKernel, Process, Remedy, Smaps, boundaries};
-use vmarea_repair::{Options, Outside};
+use vmarea_repair::{Options, Remote};
 use vmarea_test_support::boundaries::Program;
 use vmarea_test_support::leash;
 
@@ -116,18 +117,19 @@ fn explain_counts_what_a_merge_plans() {
         let case = program.start("random_layout", seed).expect("a layout");
         let (ask_kernel, smaps) = kernel;
         let mut process = Process::live(case.pid, ask_kernel, smaps).unwrap();
-        process.narrow(case.range);
+        let (start, end) = case.range;
+        process.narrow(VmRange::new(start, end));
         let boundaries = boundaries(&process.policy, &process.mappings);
         let counted = boundaries.iter().filter(|boundary| {
             let remedy = boundary.remedy;
             remedy.is_some_and(Remedy::takes_pages)
         });
         let journals = Some(folder.path().to_owned());
-        let outside = match Outside::new(case.pid, options, journals) {
-            Ok(outside) => outside,
+        let remote = match Remote::new(case.pid, options, journals) {
+            Ok(remote) => remote,
             Err(error) => return eprintln!("skipped: {error}"),
         };
-        let survey = outside.survey(&(case.range.start..case.range.end)).unwrap();
+        let survey = remote.survey(&(start..end)).unwrap();
         let counted = counted.count() as u64;
         assert_eq!(
             counted,

@@ -12,19 +12,20 @@
 //! stopping WAS_STOPPED SYSCALL .               the process is about to be stopped
 //! stopped TID MASK REGISTERS... .              what its thread has to get back
 //! restored .                                   it has got it back
-//! tools CODE TABLE ROOM_START ROOM_END FD COPIES INODE .
+//! tools CODE TABLE ROOM_START ROOM_END FD COPIES INODE .    the agent: what is in the process to work with
 //! piece START END .
 //! guard START END .                            a guard page is about to be opened and marked
 //! guarded .                                    it is marked, or as it was
 //! whole .                                      the piece is done, or as it was
 //! released .                                   the process runs as if nothing had been
-//! clearing .                                   the tools come and are not all there, or are about to go: the
-//!                                              agent's page first and last
-//! made .                                       the tools are there
-//! cleared .                                    they are gone
+//! clearing .                                   the agent is only partly there: it is being put in or taken out, its
+//!                                              code page first and last
+//! made .                                       the agent is there
+//! cleared .                                    it is gone
 //! ```
 
 mod files;
+mod folders;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -34,13 +35,14 @@ use std::path::{Path, PathBuf};
 use vmarea::values::VmRange;
 
 use files::Folder;
+pub(super) use folders::Journals;
 
-use super::{Way, look};
+use super::{RepairError, Way, proc_status};
 use vmarea_linux_sys::inject::Registers;
 
 /// What is there in the process to work with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Tools {
+pub(super) struct Agent {
     /// The agent's page.
     pub(super) code: u64,
     /// Its table.
@@ -71,11 +73,11 @@ pub(super) struct State {
     /// An instruction of the process that makes a system call.
     pub(super) syscall: u64,
     pub(super) saved: Option<Saved>,
-    pub(super) tools: Option<Tools>,
+    pub(super) agent: Option<Agent>,
     pub(super) piece: Option<VmRange>,
     /// A guard page was being made a marker: it may be without either for now.
     pub(super) guard: Option<VmRange>,
-    /// The tools were being put in or taken out: some or all of them may be gone.
+    /// The agent was being put in or taken out: some or all of it may be gone.
     pub(super) clearing: bool,
 }
 
@@ -85,8 +87,8 @@ impl State {
         const CODE_BYTES: u64 = 4096;
         const AFTER_INSTRUCTION: u64 = 8;
         (self.syscall..=self.syscall.saturating_add(AFTER_INSTRUCTION)).contains(&pc)
-            || self.tools.is_some_and(|tools| {
-                (tools.code..tools.code.saturating_add(CODE_BYTES)).contains(&pc)
+            || self.agent.is_some_and(|agent| {
+                (agent.code..agent.code.saturating_add(CODE_BYTES)).contains(&pc)
             })
     }
 }
@@ -145,11 +147,11 @@ impl Journal {
                 let (first, second) = (lines.next()?, lines.next()?);
                 // Numbers of another namespace are not those that we see.
                 let is_ours = second == format!("namespace {:x}", namespace()?);
-                let is_it =
-                    look::start_time(pid).is_ok_and(|start| first == Journal::head(pid, start));
+                let is_it = proc_status::start_time(pid)
+                    .is_ok_and(|start| first == Journal::head(pid, start));
                 // One that has ended may wait to be asked how.
-                let threads = look::tasks(pid).unwrap_or_default();
-                let runs = is_it && threads.iter().any(|&tid| !look::has_ended(pid, tid));
+                let threads = proc_status::tasks(pid).unwrap_or_default();
+                let runs = is_it && threads.iter().any(|&tid| !proc_status::has_ended(pid, tid));
                 Some(is_ours && !runs)
             };
             if is_over() == Some(true) {
@@ -267,15 +269,15 @@ impl Journal {
         self.line(&text)
     }
 
-    pub(super) fn tools(&mut self, tools: &Tools) -> io::Result<()> {
-        let Tools {
+    pub(super) fn agent(&mut self, agent: &Agent) -> io::Result<()> {
+        let Agent {
             code,
             table,
             room,
             fd,
             inode,
             way,
-        } = tools;
+        } = agent;
         let copies = u8::from(*way == Way::Copy);
         let inode = inode.unwrap_or(0);
         self.line(&format!(
@@ -311,7 +313,7 @@ impl Journal {
         self.line("clearing")
     }
 
-    /// The tools are all there.
+    /// The agent is complete.
     pub(super) fn made(&mut self) -> io::Result<()> {
         self.line("made")
     }
@@ -377,7 +379,7 @@ fn read_line(state: &mut State, line: &str) -> Option<()> {
                 _ => Way::Move,
             };
             let room = (start <= end).then(|| VmRange::new(start, end))?;
-            state.tools = Some(Tools {
+            state.agent = Some(Agent {
                 code,
                 table,
                 room,
@@ -403,7 +405,7 @@ fn read_line(state: &mut State, line: &str) -> Option<()> {
         "whole" => state.piece = None,
         "made" => state.clearing = false,
         "clearing" => state.clearing = true,
-        "cleared" => (state.tools, state.clearing) = (None, false),
+        "cleared" => (state.agent, state.clearing) = (None, false),
         "released" => (state.stopping, state.saved) = (None, None),
         "namespace" => {
             if hex()? != namespace().unwrap_or(0) {
@@ -413,6 +415,14 @@ fn read_line(state: &mut State, line: &str) -> Option<()> {
         _ => return None,
     }
     Some(())
+}
+
+/// The error of a journal that could not be written, read or removed.
+pub(super) fn failed(cause: io::Error) -> RepairError {
+    RepairError::System {
+        what: "the journal (--journal names another folder for it)",
+        cause,
+    }
 }
 
 #[cfg(test)]

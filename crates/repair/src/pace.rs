@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use super::Way;
 use super::plan::{Limits, PAGE};
+use super::{RepairError, Way};
 
 /// Nanoseconds for a mapping: out, and taken away by the swap.
 const PART_NS: f64 = 4_000.0;
@@ -60,10 +60,16 @@ impl Pace {
         self.base_ns = base.as_nanos() as f64;
     }
 
-    /// How long the smallest piece takes, and whether that is within the bound.
-    pub(super) fn smallest(&self) -> (Duration, bool) {
+    /// Whether the smallest piece is done within the bound.
+    ///
+    /// # Errors
+    /// [`RepairError::PauseTooShort`] where it is not.
+    pub(super) fn check(&self) -> Result<(), RepairError> {
         let needed = Duration::from_nanos((self.base_ns + 2.0 * PART_NS) as u64);
-        (needed, self.bound.is_none_or(|bound| needed < bound))
+        match self.bound {
+            Some(asked) if needed >= asked => Err(RepairError::PauseTooShort { asked, needed }),
+            _ => Ok(()),
+        }
     }
 
     /// What the next piece may hold.
@@ -121,14 +127,14 @@ mod tests {
         let mut pace = Pace::new(None, MOST, Way::Move);
         pace.took(1, PAGE, Duration::from_secs(1));
         assert_eq!(pace.limits(), MOST);
-        assert!(pace.smallest().1);
+        assert!(pace.check().is_ok());
     }
 
     #[test]
     fn a_bound_below_the_smallest_piece_is_seen() {
         let mut pace = Pace::new(Some(Duration::from_millis(1)), MOST, Way::Move);
-        assert!(pace.smallest().1);
+        assert!(pace.check().is_ok());
         pace.set_base(Duration::from_millis(2));
-        assert!(!pace.smallest().1);
+        assert!(pace.check().is_err());
     }
 }

@@ -177,13 +177,6 @@ impl Run {
         }
     }
 
-    /// Its parts between two addresses.
-    pub(super) fn parts_within(&self, start: u64, end: u64) -> Vec<VmRange> {
-        let clip = VmRange::new(start, end);
-        let parts = self.parts.iter().map(|part| part.clip(clip));
-        parts.filter(|part| part.start < part.end).collect()
-    }
-
     /// Where the part begins that `addr` lies in.
     pub(super) fn part_start(&self, addr: u64) -> u64 {
         let at = self.parts.partition_point(|part| part.end <= addr);

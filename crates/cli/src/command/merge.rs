@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use vmarea_repair::{Fix, Fixed, Kept, Options, Outside, RepairError, Report, Survey, Way};
+use vmarea_repair::{Fix, Fixed, Kept, Options, Remote, RepairError, Report, Survey, Way};
 
 /// Of the form of the JSON; a change that breaks readers raises it.
 const SCHEMA: u32 = 1;
@@ -112,28 +112,28 @@ impl Merge {
             way: self.by,
             ..Options::default()
         };
-        let outside = Outside::new(self.pid, options, self.journal.clone());
-        let outside = outside.map_err(failure)?;
+        let remote = Remote::new(self.pid, options, self.journal.clone());
+        let remote = remote.map_err(failure)?;
         if self.resume {
-            return self.finish(console, &outside);
+            return self.finish(console, &remote);
         }
         let range = self
             .range
             .map_or(0..u64::MAX, |Range(range)| range.start..range.end);
-        let fixes = self.fix(console, &outside, &range)?;
+        let fixes = self.fix(console, &remote, &range)?;
         let fixed: u64 = fixes.iter().map(|fixed| fixed.places).sum();
         let (said, left_apart) = if self.apply {
-            let report = outside.merge(&range).map_err(failure)?;
-            let said = Said::of_report(self.pid, outside.way(), &report);
+            let report = remote.merge(&range).map_err(failure)?;
+            let said = Said::of_report(self.pid, remote.way(), &report);
             (said, report.kept)
         } else {
-            let survey = outside.survey(&range).map_err(failure)?;
-            if survey.may_be_pinned && outside.way() == Way::Move && survey.runs > 0 {
+            let survey = remote.survey(&range).map_err(failure)?;
+            if survey.may_be_pinned && remote.way() == Way::Move && survey.runs > 0 {
                 console.note(
                     "it has an io_uring or pinned memory: what is pinned when its turn comes stays apart",
                 );
             }
-            let said = Said::of_survey(self.pid, outside.way(), &survey);
+            let said = Said::of_survey(self.pid, remote.way(), &survey);
             (said, survey.kept)
         };
         let said = said.with(&fixes);
@@ -158,16 +158,16 @@ impl Merge {
     fn fix(
         &self,
         console: &Console,
-        outside: &Outside,
+        remote: &Remote,
         range: &std::ops::Range<u64>,
     ) -> Result<Vec<Fixed>> {
         if self.fix.is_empty() {
             return Ok(Vec::new());
         }
         let fixes = if self.apply {
-            outside.fix(range, &self.fix)
+            remote.fix(range, &self.fix)
         } else {
-            outside.survey_fixes(range, &self.fix)
+            remote.survey_fixes(range, &self.fix)
         };
         let fixes = fixes.map_err(failure)?;
         for Fixed {
@@ -199,8 +199,8 @@ impl Merge {
         Ok(fixes)
     }
 
-    fn finish(&self, console: &Console, outside: &Outside) -> Result {
-        if outside.resume().map_err(failure)? {
+    fn finish(&self, console: &Console, remote: &Remote) -> Result {
+        if remote.resume().map_err(failure)? {
             console.note(&format!("process {} is whole and runs on", self.pid));
             return Ok(Exit::Ok);
         }

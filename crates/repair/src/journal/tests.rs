@@ -25,7 +25,7 @@ fn what_was_written_is_read_and_a_torn_line_is_not() {
         mask: 0xff00,
         registers,
     };
-    let tools = Tools {
+    let agent = Agent {
         code: 0x1000,
         table: 0x2000,
         room: VmRange::new(0x10_0000, 0x20_0000),
@@ -33,7 +33,7 @@ fn what_was_written_is_read_and_a_torn_line_is_not() {
         inode: Some(77),
         way: Way::Copy,
     };
-    journal.tools(&tools).unwrap();
+    journal.agent(&agent).unwrap();
     journal.piece(VmRange::new(0x4000, 0x8000)).unwrap();
     journal.stopping(true, 0x1234).unwrap();
     journal.stopped(&saved).unwrap();
@@ -44,7 +44,7 @@ fn what_was_written_is_read_and_a_torn_line_is_not() {
         stopping: Some(true),
         syscall: 0x1234,
         saved: Some(saved),
-        tools: Some(tools),
+        agent: Some(agent),
         piece: Some(VmRange::new(0x4000, 0x8000)),
         guard: None,
         clearing: false,
@@ -54,12 +54,12 @@ fn what_was_written_is_read_and_a_torn_line_is_not() {
     journal.clearing().unwrap();
     drop(journal);
     let (mut journal, state) = left(&folder);
-    assert_eq!((state.tools, state.clearing), (Some(tools), true));
+    assert_eq!((state.agent, state.clearing), (Some(agent), true));
     journal.cleared().unwrap();
     journal.released().unwrap();
     drop(journal);
     let (journal, state) = left(&folder);
-    assert_eq!((state.tools, state.clearing), (None, false));
+    assert_eq!((state.agent, state.clearing), (None, false));
     drop(journal);
     // Another process with the same number: an old journal says nothing of it.
     assert!(Journal::open(&folder, &[], 7, 100).unwrap().is_none());
@@ -177,14 +177,14 @@ fn lines_that_were_never_written_are_refused() {
 fn journals_of_processes_that_have_ended_are_removed() {
     let (_above, folder) = written();
     let own = std::process::id().cast_signed();
-    drop(Journal::create(&folder, own, look::start_time(own).unwrap()).unwrap());
+    drop(Journal::create(&folder, own, proc_status::start_time(own).unwrap()).unwrap());
     drop(Journal::create(&folder, 1, 1).unwrap());
     drop(Journal::create(&folder, i32::MAX, 5).unwrap());
     // One that has ended, and that nobody has asked how.
     let mut ended = std::process::Command::new("true").spawn().unwrap();
     let pid = ended.id().cast_signed();
-    drop(Journal::create(&folder, pid, look::start_time(pid).unwrap()).unwrap());
-    while !look::has_ended(pid, pid) {
+    drop(Journal::create(&folder, pid, proc_status::start_time(pid).unwrap()).unwrap());
+    while !proc_status::has_ended(pid, pid) {
         std::thread::yield_now();
     }
     fs::write(folder.join("notes"), "mine").unwrap();

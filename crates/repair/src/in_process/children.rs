@@ -9,9 +9,9 @@ use std::io;
 
 use vmarea::values::VmRange;
 
-use super::homes::Homes;
-use super::plan::PAGE;
+use super::page_locations::PageLocations;
 use super::watch::Shared;
+use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{self, Arena};
 use vmarea_linux_sys::own;
 use vmarea_linux_sys::uffd::{self, Event};
@@ -21,20 +21,20 @@ const PATIENCE: u32 = 50_000;
 /// How deep forks of forks are completed while nothing else goes on.
 const GENERATIONS: u32 = 8;
 
-/// Gives the child behind `fd` what it lacks, and closes `fd`. `homes` is where pages belonged when
+/// Gives the child behind `fd` what it lacks, and closes `fd`. `locations` is where pages belonged when
 /// it was made. Call it under the lock of the watcher.
 ///
 /// Where no memory can be had to follow what the child does, it goes on waiting rather than read
 /// wrong bytes.
-pub(super) fn complete(shared: &Shared, fd: i32, homes: &Homes) {
-    complete_one(shared, fd, homes, GENERATIONS);
+pub(super) fn complete(shared: &Shared, fd: i32, locations: &PageLocations) {
+    complete_one(shared, fd, locations, GENERATIONS);
 }
 
-fn complete_one(shared: &Shared, fd: i32, homes: &Homes, generations: u32) {
+fn complete_one(shared: &Shared, fd: i32, locations: &PageLocations, generations: u32) {
     let mut child = Child {
         shared,
         fd,
-        inherited: homes,
+        inherited: locations,
         own: None,
         generations,
     };
@@ -60,14 +60,14 @@ fn complete_one(shared: &Shared, fd: i32, homes: &Homes, generations: u32) {
 struct Child<'a> {
     shared: &'a Shared,
     fd: i32,
-    inherited: &'a Homes,
+    inherited: &'a PageLocations,
     /// Where its pages belong once it has gone its own way.
-    own: Option<Arena<Homes>>,
+    own: Option<Arena<PageLocations>>,
     generations: u32,
 }
 
 impl Child<'_> {
-    fn homes(&self) -> &Homes {
+    fn locations(&self) -> &PageLocations {
         self.own
             .as_ref()
             .map_or(self.inherited, |own| &own.get()[0])
@@ -83,7 +83,7 @@ impl Child<'_> {
             if self.own.is_some() || self.shared.is_disturbed() {
                 step = PAGE;
             }
-            let Some(home) = self.homes().of(piece, at) else {
+            let Some(home) = self.locations().of(piece, at) else {
                 at += PAGE;
                 continue;
             };
@@ -128,19 +128,19 @@ impl Child<'_> {
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
             Some(Event::Fork(fd)) => {
-                complete_one(self.shared, fd, self.homes(), self.generations - 1);
+                complete_one(self.shared, fd, self.locations(), self.generations - 1);
             }
             Some(Event::Remap { from, to, len }) => {
-                self.own_homes()?.moved(piece, from, to, len);
+                self.own_locations()?.moved(piece, from, to, len);
             }
             Some(Event::Remove { start, end } | Event::Unmap { start, end }) => {
-                self.own_homes()?.dropped(piece, start, end);
+                self.own_locations()?.dropped(piece, start, end);
             }
         }
         Ok(())
     }
 
-    fn own_homes(&mut self) -> io::Result<&Homes> {
+    fn own_locations(&mut self) -> io::Result<&PageLocations> {
         let own = match self.own.take() {
             Some(own) => own,
             None => self.inherited.fork(self.shared.piece())?,

@@ -2,7 +2,7 @@
 //!
 //! They move nothing. Guard pages that were made with `mprotect` become guard markers within the
 //! mapping around them; a flag that stands on every other mapping is taken away; reserved ranges
-//! without a page in them become one. The calls are made in the process while it is held; each kind
+//! without a page in them become one. The calls are made in the process while it is stopped; each kind
 //! changes only what the program cannot see, or what its user has asked for by name.
 //!
 //! # Picture

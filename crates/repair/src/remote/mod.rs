@@ -1,23 +1,28 @@
 //! Repairing another process.
 //!
-//! The process is held ([`hold`](super::hold)) for each piece and runs in between. While it is held
+//! The process is stopped ([`stop`](self::stop)) for each piece and runs in between. While it stands
 //! nobody touches its memory, so pages simply go out and come back; an agent in the process makes
 //! the calls, because the kernel moves pages only for their own process. What is done is written
-//! into a [`Journal`] first: where we end, [`Outside::resume`] finishes.
+//! into a [`Journal`] first: where we end, [`Remote::resume`] finishes.
 //!
 //! # Invariants
 //! O1  pages are out only between the line `piece` and the line `whole` of the journal, and only
 //!     while the process is in group-stop
 //! O2  whether the swap was done shows in the process: the fresh mapping is at its first place or not
 
-mod copied;
+mod agent;
+mod bring_home;
+mod by_copy;
+mod by_move;
 mod descriptor;
-mod home;
+mod executor;
+mod fix;
+mod injector;
 mod obstacles;
 mod pages;
 mod session;
-mod stopped;
-mod tools;
+mod stop;
+mod target;
 mod trust;
 
 use std::fs::File;
@@ -25,22 +30,24 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::hold::Target;
-use super::journal::{Found, Journal, State};
-use super::look;
-use super::other::{self, Fix, Fixed, Steps};
+use super::driver;
+use super::fixes::{Fix, Fixed};
+use super::journal::{self, Journal, Journals, State};
 use super::plan::{self, Run};
+use super::proc_status;
+use super::report::count_mappings;
 use super::{Options, Reason, RepairError, Report, Way};
+use target::Target;
 use vmarea_linux_sys::uffd::{self, Uffd};
 use vmarea_process::mappings::{Mappings, Smaps};
-use vmarea_process::maps;
 use vmarea_process::processes::kernel_policy;
-use vmarea_process::view::{KernelView, View};
+use vmarea_process::view::KernelView;
 
-use home::bring_home;
+use agent::{clear_up, take_out};
+use bring_home::bring_home;
+use executor::{RemoteCopy, RemoteMove};
 use pages::Pages;
 use session::Session;
-use tools::{clear_up, take_out};
 
 /// What could be done to a process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -61,17 +68,14 @@ pub struct Survey {
 
 /// A repair of another process.
 #[derive(Debug)]
-pub struct Outside {
+pub struct Remote {
     pid: i32,
     options: Options,
-    folder: PathBuf,
-    /// Where the owner of the process keeps journals, unless we were told a folder.
-    others: Option<PathBuf>,
-    owner: Option<u32>,
+    journals: Journals,
     kernel: Option<KernelView>,
 }
 
-impl Outside {
+impl Remote {
     /// A repair of process `pid`; nothing is changed yet. `journals` is the folder for the journal;
     /// `None` for the usual one.
     ///
@@ -81,50 +85,15 @@ impl Outside {
         pid: i32,
         options: Options,
         journals: Option<PathBuf>,
-    ) -> Result<Outside, RepairError> {
-        let own = Journal::usual_folder(rustix::process::geteuid().as_raw());
-        let owner = look::rights(pid).map(|rights| rights.users[0]);
-        let folder = journals.clone().unwrap_or(own);
-        Journal::sweep(&folder);
+    ) -> Result<Remote, RepairError> {
+        let journals = Journals::of(pid, journals);
         Target::open(pid)?;
-        Ok(Outside {
+        Ok(Remote {
             pid,
             options,
-            others: owner
-                .filter(|_| journals.is_none())
-                .map(Journal::usual_folder),
-            owner,
-            folder,
+            journals,
             kernel: KernelView::open().ok(),
         })
-    }
-
-    /// The journal of the process, in our folder or in that of its owner, whose merge we may finish.
-    fn journal(&self, start_time: u64) -> Result<Option<(Journal, State)>, RepairError> {
-        for folder in [Some(&self.folder), self.others.as_ref()]
-            .into_iter()
-            .flatten()
-        {
-            match Journal::open(folder, self.owner.as_slice(), self.pid, start_time) {
-                Ok(None) => {}
-                Ok(Some(Found::AtWork(by))) => {
-                    return Err(RepairError::AtWork { pid: self.pid, by });
-                }
-                Ok(Some(Found::Left(journal, state))) => return Ok(Some((journal, state))),
-                Err(cause) => {
-                    use std::io::ErrorKind::{InvalidData, PermissionDenied};
-                    let path = folder.join(format!("{}.journal", self.pid));
-                    return Err(match cause.kind() {
-                        InvalidData | PermissionDenied => RepairError::Journal {
-                            path: path.display().to_string(),
-                            why: cause.to_string(),
-                        },
-                        _ => journal_failed(cause),
-                    });
-                }
-            }
-        }
-        Ok(None)
     }
 
     /// How pages come to another mapping: as was asked for, or else as the kernel can.
@@ -147,7 +116,7 @@ impl Outside {
         let mappings = mappings.map_err(failed)?.list;
         let (runs, mut kept) = plan::runs(&kernel_policy(), &mappings, range, &[]);
         // A device would go on writing to a page that was copied, and nothing tells which those are.
-        let none_at_all = self.way() == Way::Copy && look::may_be_pinned(self.pid);
+        let none_at_all = self.way() == Way::Copy && proc_status::may_be_pinned(self.pid);
         let registered = obstacles::registered(self.pid);
         let runs = obstacles::without(runs, &mut kept, |part| {
             let pinned = none_at_all || obstacles::touches(part, &registered);
@@ -164,7 +133,7 @@ impl Outside {
         let (runs, mut kept) = self.plan(range)?;
         let pages = Pages::of(self.pid)?;
         let memory = File::open(format!("/proc/{}/mem", self.pid))
-            .map_err(|_| look::ended_or(self.pid, RepairError::Forbidden(self.pid)))?;
+            .map_err(|_| proc_status::ended_or(self.pid, RepairError::Forbidden(self.pid)))?;
         let mut copies = self.options.copy_pages;
         let runs = obstacles::without(runs, &mut kept, |part| {
             let shared = obstacles::shared(&pages, &memory, part, copies.saturating_add(1));
@@ -181,7 +150,7 @@ impl Outside {
             after: kept.mappings - joined as u64,
             runs: runs.len() as u64,
             bytes: runs.iter().map(|run| run.range.end - run.begin()).sum(),
-            may_be_pinned: look::may_be_pinned(self.pid),
+            may_be_pinned: proc_status::may_be_pinned(self.pid),
             kept,
         })
     }
@@ -202,11 +171,20 @@ impl Outside {
             ..Report::default()
         };
         if !runs.is_empty() {
-            let mut session = Session::begin(self)?;
-            let done = session.merge(&runs, &mut report);
+            let mut session = Session::begin(self.pid, &self.options, &self.journals)?;
+            let (pace, copies) = (session.pace, self.options.copy_pages);
+            let done = match session.agent.way {
+                Way::Move => {
+                    let executor = &mut RemoteMove(&mut session);
+                    driver::merge(executor, &runs, pace, copies, &mut report)
+                }
+                Way::Copy => {
+                    let executor = &mut RemoteCopy(&mut session);
+                    driver::merge(executor, &runs, pace, copies, &mut report)
+                }
+            };
             session.end(done)?;
-            report.after =
-                super::within::count(self.pid, range).map_err(RepairError::maps(self.pid))?;
+            report.after = count_mappings(self.pid, range).map_err(RepairError::maps(self.pid))?;
         }
         report.total = begun.elapsed();
         Ok(report)
@@ -222,7 +200,7 @@ impl Outside {
         fixes: &[Fix],
     ) -> Result<Vec<Fixed>, RepairError> {
         let would = |&fix| {
-            let steps = self.fix_steps(range, fix)?;
+            let steps = fix::steps(self.pid, self.kernel.as_ref(), range, fix)?;
             Ok(Fixed {
                 fix,
                 places: steps.steps.len() as u64,
@@ -233,24 +211,11 @@ impl Outside {
         fixes.iter().map(would).collect()
     }
 
-    fn fix_steps(&self, range: &Range<u64>, fix: Fix) -> Result<Steps, RepairError> {
-        let failed = RepairError::maps(self.pid);
-        let text = std::fs::read(format!("/proc/{}/smaps", self.pid)).map_err(&failed)?;
-        let mut entries = maps::parse_smaps(&text).map_err(|error| failed(error.into()))?;
-        entries.retain(|e| e.mapping.start >= range.start && e.mapping.end <= range.end);
-        let pagemap = File::open(format!("/proc/{}/pagemap", self.pid)).map_err(&failed)?;
-        let mut view = View::default();
-        let wanted = [Fix::Priming, Fix::Guards].contains(&fix);
-        let kernel = self.kernel.as_ref().filter(|_| wanted);
-        let view = kernel.and_then(|kernel| kernel.read(self.pid, &mut view).ok().map(|_| &view));
-        Ok(other::steps(fix, &entries, &pagemap, view))
-    }
-
     /// Does the named repairs in `range`, and says what came of each; a place that the kernel refuses is
     /// left as it is.
     ///
     /// # Errors
-    /// As [`Outside::merge`].
+    /// As [`Remote::merge`].
     pub fn fix(&self, range: &Range<u64>, fixes: &[Fix]) -> Result<Vec<Fixed>, RepairError> {
         let would = self.survey_fixes(range, fixes)?;
         if would.iter().all(|fixed| fixed.places == 0) {
@@ -260,10 +225,10 @@ impl Outside {
             };
             return Ok(would.into_iter().map(nothing).collect());
         }
-        let mut session = Session::begin(self)?;
+        let mut session = Session::begin(self.pid, &self.options, &self.journals)?;
         let done: Result<Vec<_>, RepairError> = fixes
             .iter()
-            .map(|&fix| session.fix(self, range, fix))
+            .map(|&fix| fix::make(&mut session, self.kernel.as_ref(), range, fix))
             .collect();
         session.end(done)
     }
@@ -273,45 +238,48 @@ impl Outside {
     /// # Errors
     /// Those of holding the process; [`RepairError::Stranded`].
     pub fn resume(&self) -> Result<bool, RepairError> {
-        let start = look::start_time(self.pid)?;
-        let Some((mut journal, mut state)) = self.journal(start)? else {
-            return match Target::open(self.pid)?.has_tools() {
-                true => Err(RepairError::ToolsThere(self.pid)),
+        let start = proc_status::start_time(self.pid)?;
+        let Some((mut journal, mut state)) = self.journals.open(start)? else {
+            return match Target::open(self.pid)?.has_agent() {
+                true => Err(RepairError::AgentThere(self.pid)),
                 false => Ok(false),
             };
         };
         let target = self.finish(&mut journal, &mut state);
-        let cleared = target.and_then(|target| match state.tools {
-            Some(tools) => clear_up(&target, &mut journal, tools),
+        let cleared = target.and_then(|target| match state.agent {
+            Some(agent) => clear_up(&target, &mut journal, agent),
             None => Ok(()),
         });
         match cleared {
-            Ok(()) => journal.remove().map_err(journal_failed).map(|()| true),
+            Ok(()) => journal.remove().map_err(journal::failed).map(|()| true),
             // Nothing is left to be finished.
             Err(error @ (RepairError::Ended(_) | RepairError::Replaced(_))) => {
-                journal.remove().map_err(journal_failed)?;
+                journal.remove().map_err(journal::failed)?;
                 Err(error)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Brings the process to where it runs on; its tools may still be there.
+    /// Brings the process to where it runs on; its agent may still be there.
     fn finish(&self, journal: &mut Journal, state: &mut State) -> Result<Target, RepairError> {
         let (path, owner) = (journal.path().display().to_string(), journal.owner());
         let doubt = |why: String| {
             let path = path.clone();
-            look::ended_or(self.pid, RepairError::Journal { path, why })
+            proc_status::ended_or(self.pid, RepairError::Journal { path, why })
         };
         trust::may_decide(self.pid, owner).map_err(doubt)?;
         let target = Target::open(self.pid)?;
-        let has = |state: &State| state.tools.is_some_and(|tools| target.has(&tools));
-        if state.tools.is_some() && !has(state) && !state.clearing {
+        let has = |state: &State| state.agent.is_some_and(|agent| target.has(&agent));
+        if state.agent.is_some() && !has(state) && !state.clearing {
             // Somebody has let it run on, and it runs another program now.
-            return Err(look::ended_or(self.pid, RepairError::Replaced(self.pid)));
+            return Err(proc_status::ended_or(
+                self.pid,
+                RepairError::Replaced(self.pid),
+            ));
         }
         trust::check(self.pid, state).map_err(doubt)?;
-        let is_gone = state.tools.is_some() && !has(state);
+        let is_gone = state.agent.is_some() && !has(state);
         if state.stopping.is_none() {
             return Ok(target);
         }
@@ -321,31 +289,24 @@ impl Outside {
                 .and_then(|()| trust::check(self.pid, &mut state.clone()))
                 .map_err(doubt)
         };
-        let held = target.hold_again(state, journal, check)?;
-        if let (Some(tools), Some(piece)) = (state.tools, state.piece) {
-            bring_home(&held, &tools, piece)?;
-            journal.whole().map_err(journal_failed)?;
+        let held = target.stop_again(state, journal, check)?;
+        if let (Some(agent), Some(piece)) = (state.agent, state.piece) {
+            bring_home(&held, &agent, piece)?;
+            journal.whole().map_err(journal::failed)?;
         }
-        if let (Some(tools), Some(guard)) = (state.tools, state.guard) {
-            session::finish_guard(&held, &tools, guard)?;
-            journal.guarded().map_err(journal_failed)?;
+        if let (Some(agent), Some(guard)) = (state.agent, state.guard) {
+            fix::finish_guard(&held, &agent, guard)?;
+            journal.guarded().map_err(journal::failed)?;
         }
         let mut cleared = Ok(());
-        if let (Some(tools), true) = (state.tools, state.clearing) {
+        if let (Some(agent), true) = (state.agent, state.clearing) {
             if !is_gone {
-                cleared = take_out(&held, journal, tools);
+                cleared = take_out(&held, journal, agent);
             }
-            state.tools = None;
+            state.agent = None;
         }
         held.release(journal)?;
         cleared.map(|()| target)
-    }
-}
-
-fn journal_failed(cause: std::io::Error) -> RepairError {
-    RepairError::System {
-        what: "the journal (--journal names another folder for it)",
-        cause,
     }
 }
 

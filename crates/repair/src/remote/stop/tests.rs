@@ -1,13 +1,13 @@
-//! What a process that was held does afterwards.
+//! What a process that was stopped does afterwards.
 
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::super::journal::Journal;
-use super::super::look;
-use super::Target;
+use super::super::target::Target;
+use crate::journal::Journal;
+use crate::proc_status;
 
 /// A program that sleeps, ended with the test.
 struct Sleeper(Child);
@@ -41,13 +41,13 @@ impl Drop for Sleeper {
 }
 
 /// Holds it, does something meanwhile, and lets it go.
-fn hold(sleeper: &Sleeper, meanwhile: impl FnOnce()) {
+fn stop(sleeper: &Sleeper, meanwhile: impl FnOnce()) {
     let folder = tempfile::tempdir().unwrap();
     let pid = sleeper.pid();
-    let start = look::start_time(pid).unwrap();
+    let start = proc_status::start_time(pid).unwrap();
     let mut journal = Journal::create(folder.path(), pid, start).unwrap();
     let target = Target::open(pid).unwrap();
-    let held = target.hold(&mut journal).unwrap();
+    let held = target.stop(&mut journal).unwrap();
     meanwhile();
     held.release(&mut journal).unwrap();
 }
@@ -57,10 +57,10 @@ fn who_ran_runs_and_who_was_stopped_meanwhile_stays_stopped() {
     let sleeper = Sleeper(Command::new("sleep").arg("600").spawn().unwrap());
     assert!(sleeper.comes_to('S'));
     let pid = Pid::from_raw(sleeper.pid()).unwrap();
-    hold(&sleeper, || ());
+    stop(&sleeper, || ());
     assert!(sleeper.comes_to('S'));
-    hold(&sleeper, || kill_process(pid, Signal::STOP).unwrap());
+    stop(&sleeper, || kill_process(pid, Signal::STOP).unwrap());
     assert!(sleeper.comes_to('T'));
-    hold(&sleeper, || ());
+    stop(&sleeper, || ());
     assert!(sleeper.comes_to('T'));
 }

@@ -16,13 +16,13 @@ const WAITED_FOR: u32 = 2;
 /// The lock. Zeroed, it is free.
 #[repr(transparent)]
 #[derive(Debug)]
-pub(super) struct Turns(AtomicU32);
+pub(super) struct FutexLock(AtomicU32);
 
-/// It, held.
+/// The lock, held.
 #[derive(Debug)]
-pub(super) struct Held<'a>(&'a Turns);
+pub(super) struct Held<'a>(&'a FutexLock);
 
-impl Turns {
+impl FutexLock {
     /// Takes the lock.
     pub(super) fn lock(&self) -> Held<'_> {
         // ORDERING: Acquire, here and below: pairs with the Release of the holder before.
@@ -41,7 +41,7 @@ impl Turns {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // ORDERING: Release, pairs with the Acquire in `Turns::lock`.
+        // ORDERING: Release, pairs with the Acquire in `FutexLock::lock`.
         if self.0.0.swap(FREE, Ordering::Release) == WAITED_FOR {
             let _ = futex::wake(&self.0.0, Flags::empty(), 1);
         }
@@ -55,12 +55,12 @@ mod tests {
     #[test]
     fn one_at_a_time_has_it() {
         const EACH: u32 = 20_000;
-        let (turns, sum) = (Turns(AtomicU32::new(FREE)), AtomicU32::new(0));
+        let (lock, sum) = (FutexLock(AtomicU32::new(FREE)), AtomicU32::new(0));
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for _ in 0..EACH {
-                        let _held = turns.lock();
+                        let _held = lock.lock();
                         // ORDERING: Relaxed: the lock orders them.
                         let before = sum.load(Ordering::Relaxed);
                         sum.store(before + 1, Ordering::Relaxed);

@@ -1,41 +1,30 @@
 //! A piece in a process that stands, by moving: run, and brought to an end where a call is refused.
 //!
 //! Nobody touches the memory meanwhile. A call that is refused is answered by bringing home what is
-//! out ([`home`](super::home)): before the swap the piece is as it was then, after it it is joined.
+//! out ([`bring_home`](super::bring_home)): before the swap the piece is as it was then, after it it is joined.
 
-use vmarea::values::{VmFlags, VmRange};
+use vmarea::values::VmRange;
 
-use super::home::{Next, Progress, bring_home};
+use super::agent::MOST_CALLS;
+use super::bring_home::{Next, Progress, bring_home};
+use super::injector::Injector;
 use super::pages::{Filled, Pages};
-use super::tools::MOST_CALLS;
-use crate::journal::Tools;
-use crate::lent::Injector;
+use crate::driver::Done;
+use crate::journal::Agent;
 use crate::piece::{self, Room, Watch, What};
 use crate::plan::{PAGE, Piece};
 use crate::{Reason, RepairError};
 use vmarea_linux_sys::calls::Call;
-use vmarea_process::maps::{self, MapsEntry, Query};
-
-/// What came of a piece.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Done {
-    /// Why it is as it was, and where that is so.
-    pub(super) refused: Option<(Reason, u64)>,
-    /// Pages that were copied.
-    pub(super) copied: u64,
-    /// Those of them that were shared.
-    pub(super) shared: u64,
-}
 
 /// Moves a piece, in which `copies` shared pages may be copied; where a call is refused, takes back
 /// what was done, or finishes it where the swap was done.
 pub(super) fn run_piece(
     by: &impl Injector,
-    tools: &Tools,
+    agent: &Agent,
     piece: &Piece,
     copies: u64,
 ) -> Result<Done, RepairError> {
-    let (room, watch) = (Room { range: tools.room }, Watch::Stopped(tools.fd));
+    let (room, watch) = (Room { range: agent.room }, Watch::Stopped(agent.fd));
     let calls = &mut Vec::new();
     piece::out(piece, room, watch, calls);
     piece::swap(piece.range, room, watch, calls);
@@ -44,7 +33,7 @@ pub(super) fn run_piece(
     let mut progress = Progress::default();
     let mut at = 0;
     let refused = loop {
-        at = by.run(tools, calls, at)?;
+        at = by.run(agent, calls, at)?;
         let Some(call) = calls.get_mut(at) else {
             return Ok(owning.done(None));
         };
@@ -53,7 +42,7 @@ pub(super) fn run_piece(
             Next::Again => {}
             Next::Following => at += 1,
             Next::Refused(libc::EBUSY) if is_out => {
-                match owning.make_own(by, tools, piece, call)? {
+                match owning.make_own(by, agent, piece, call)? {
                     None => {}
                     Some(reason) => break (reason, call.payload[1]),
                 }
@@ -61,7 +50,7 @@ pub(super) fn run_piece(
             Next::Refused(errno) => break reason(errno, call, piece),
         }
     };
-    let joined = bring_home(by, tools, piece.range)? || calls[at].what > What::Swap as u64;
+    let joined = bring_home(by, agent, piece.range)? || calls[at].what > What::Swap as u64;
     Ok(owning.done((!joined).then_some(refused)))
 }
 
@@ -105,6 +94,7 @@ impl Owning {
             refused,
             copied: self.copied,
             shared: self.copied,
+            ..Done::default()
         }
     }
 
@@ -112,7 +102,7 @@ impl Owning {
     fn make_own(
         &mut self,
         by: &impl Injector,
-        tools: &Tools,
+        agent: &Agent,
         piece: &Piece,
         call: &mut Call,
     ) -> Result<Option<Reason>, RepairError> {
@@ -145,37 +135,9 @@ impl Owning {
         }
         for calls in calls.chunks_mut(MOST_CALLS) {
             // What is not made our own is refused once more.
-            by.run(tools, calls, 0)?;
+            by.run(agent, calls, 0)?;
         }
         call.payload[4] = 0;
         Ok(None)
-    }
-}
-
-/// True where the mappings are what was planned with.
-pub(super) fn is_as_planned(pid: i32, query: Option<&mut Query>, piece: &Piece) -> bool {
-    let fits = |mapping: &MapsEntry, part: &VmRange| {
-        let perms = mapping.perms;
-        mapping.start <= part.start
-            && part.end <= mapping.end
-            && mapping.ino == 0
-            && !perms.shared
-            && perms.read == piece.flags.contains(VmFlags::READ)
-            && perms.write == piece.flags.contains(VmFlags::WRITE)
-            && perms.exec == piece.flags.contains(VmFlags::EXEC)
-    };
-    match query {
-        Some(query) => piece.parts.iter().all(
-            |part| matches!(query.covering_or_next(part.start), Ok(Some(m)) if fits(&m, part)),
-        ),
-        None => {
-            let Ok(mappings) = maps::read(pid) else {
-                return false;
-            };
-            piece.parts.iter().all(|part| {
-                let at = mappings.partition_point(|m| m.end <= part.start);
-                mappings.get(at).is_some_and(|m| fits(m, part))
-            })
-        }
     }
 }

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use vmarea::values::{VmFlags, VmRange};
 
-use super::home::{PATIENCE, bring_all, insist, move_run, next_step};
+use super::bring_home::{PATIENCE, bring_all, insist, move_run, next_step};
+use super::fork_gate;
+use super::futex_lock::Held;
 use super::unwatch::Watched;
+use super::watch::Shared;
 use crate::Reason;
-use crate::gate;
 use crate::piece::{self, Room, Watch, What};
 use crate::plan::PAGE;
-use crate::turns::Held;
-use crate::watch::Shared;
 use vmarea_linux_sys::calls::{self, Arena, Call};
 use vmarea_linux_sys::own;
 use vmarea_linux_sys::procmap;
@@ -255,7 +255,7 @@ impl Work<'_> {
 
     /// Waits for drops of which was read during an earlier piece. Who stops is done with them.
     pub(super) fn let_drops_end(&mut self) -> Result<(), Reason> {
-        if self.sidecar.is_none() || !gate::is_dropping() {
+        if self.sidecar.is_none() || !fork_gate::is_dropping() {
             return Ok(());
         }
         self.with_others_stopped(&mut || 0).map(|_| ())
@@ -302,7 +302,7 @@ impl Work<'_> {
             return Err(Reason::CannotStop);
         };
         let mut step = || {
-            gate::all_dropped();
+            fork_gate::all_dropped();
             step()
         };
         sidecar::with_others_stopped(memory, *tasks, self.keep, self.patience, &mut step)

@@ -21,15 +21,15 @@
 
 use vmarea::values::VmRange;
 
-use super::home::{Next, Progress, bring_home};
+use super::agent::MOST_CALLS;
+use super::bring_home::{Next, Progress, bring_home};
+use super::injector::Injector;
 use super::pages::{self, Filled, Pages, reads_as_zeros};
-use super::stopped::Done;
-use super::tools::MOST_CALLS;
-use crate::journal::Tools;
-use crate::lent::Injector;
-use crate::look;
+use crate::driver::Done;
+use crate::journal::Agent;
 use crate::piece::{self, Room, Watch, What};
 use crate::plan::Piece;
+use crate::proc_status;
 use crate::{Reason, RepairError};
 use vmarea_linux_sys::calls::Call;
 use vmarea_linux_sys::uffd;
@@ -37,46 +37,42 @@ use vmarea_linux_sys::uffd;
 /// Copies a piece, in which `copies` pages may be shared ones.
 pub(super) fn copy_piece(
     by: &impl Injector,
-    tools: &Tools,
+    agent: &Agent,
     piece: &Piece,
     copies: u64,
 ) -> Result<Done, RepairError> {
-    let refused = |reason, place| Done {
-        refused: Some((reason, place)),
-        ..Done::default()
-    };
     let range = piece.range;
-    if look::may_be_pinned(by.pid()) {
-        return Ok(refused(Reason::Pinned, range.start));
+    if proc_status::may_be_pinned(by.pid()) {
+        return Ok(Done::refused(Reason::Pinned, range.start));
     }
     let found = match to_copy(by, range, copies)? {
         Ok(found) => found,
-        Err(page) => return Ok(refused(Reason::Shared, page)),
+        Err(page) => return Ok(Done::refused(Reason::Shared, page)),
     };
-    let (room, watch) = (Room { range: tools.room }, Watch::Stopped(tools.fd));
+    let (room, watch) = (Room { range: agent.room }, Watch::Stopped(agent.fd));
     let temporary = room.temporary(range);
 
     let mut calls = Vec::new();
     piece::make(piece, room, watch, &mut calls);
-    calls.extend(found.copies(What::Out, tools, range.start, temporary.start));
+    calls.extend(found.copies(What::Out, agent, range.start, temporary.start));
     piece::swap(range, room, watch, &mut calls);
     calls.push(uffd::register(
         What::Watch as u64,
-        tools.fd,
+        agent.fd,
         range.start,
         range.len_bytes(),
     ));
-    calls.extend(found.copies(What::Back, tools, temporary.start, range.start));
+    calls.extend(found.copies(What::Back, agent, temporary.start, range.start));
     calls.extend(piece::unwatch(range, 0, room, watch));
 
-    if let Some((call, errno)) = make(by, tools, &mut calls)? {
-        let joined = bring_home(by, tools, range)? || call.what > What::Swap as u64;
+    if let Some((call, errno)) = make(by, agent, &mut calls)? {
+        let joined = bring_home(by, agent, range)? || call.what > What::Swap as u64;
         if !joined {
             return Ok(match errno {
-                libc::EFAULT => refused(Reason::Guard, call.payload[1]),
-                libc::ENOMEM => refused(Reason::NoRoom, range.start),
-                libc::EBUSY => refused(Reason::Userfaultfd, range.start),
-                _ => refused(Reason::Changed, range.start),
+                libc::EFAULT => Done::refused(Reason::Guard, call.payload[1]),
+                libc::ENOMEM => Done::refused(Reason::NoRoom, range.start),
+                libc::EBUSY => Done::refused(Reason::Userfaultfd, range.start),
+                _ => Done::refused(Reason::Changed, range.start),
             });
         }
     }
@@ -84,6 +80,7 @@ pub(super) fn copy_piece(
         refused: None,
         copied: found.pages,
         shared: found.shared,
+        ..Done::default()
     })
 }
 
@@ -98,10 +95,10 @@ struct ToCopy {
 }
 
 impl ToCopy {
-    fn copies(&self, what: What, tools: &Tools, from: u64, to: u64) -> impl Iterator<Item = Call> {
+    fn copies(&self, what: What, agent: &Agent, from: u64, to: u64) -> impl Iterator<Item = Call> {
         self.extents.iter().map(move |extent| {
             let (at, len) = (extent.start, extent.len_bytes());
-            uffd::copy(what as u64, tools.fd, to + at, from + at, len)
+            uffd::copy(what as u64, agent.fd, to + at, from + at, len)
         })
     }
 }
@@ -136,14 +133,14 @@ fn to_copy(
 /// Makes the calls, however many; returns the first that stays refused, and its errno.
 fn make(
     by: &impl Injector,
-    tools: &Tools,
+    agent: &Agent,
     calls: &mut [Call],
 ) -> Result<Option<(Call, i32)>, RepairError> {
     let mut progress = Progress::default();
     for calls in calls.chunks_mut(MOST_CALLS) {
         let mut at = 0;
         loop {
-            at = by.run(tools, calls, at)?;
+            at = by.run(agent, calls, at)?;
             let Some(call) = calls.get_mut(at) else {
                 break;
             };

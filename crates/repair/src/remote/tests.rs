@@ -7,13 +7,14 @@
 use std::cell::Cell;
 use std::fs::File;
 
+use super::agent::{make_agent, take_out};
 use super::bench::{Bench, PARTS, may_repair};
-use super::copied::copy_piece;
-use super::home::bring_home;
-use super::stopped::{Done, run_piece};
-use super::tools::{make_tools, take_out};
-use crate::journal::Tools;
-use crate::lent::{Held, Injector};
+use super::bring_home::bring_home;
+use super::by_copy::copy_piece;
+use super::by_move::run_piece;
+use super::injector::{Injector, StoppedProcess};
+use crate::driver::Done;
+use crate::journal::Agent;
 use crate::plan::{PAGE, Piece};
 use crate::{RepairError, Way};
 use vmarea_linux_sys::calls::Call;
@@ -85,12 +86,12 @@ impl<'a, I: Injector> Refusing<'a, I> {
 
     /// Does half of a call that moves or copies; false for another. Half of the swap is that the kernel
     /// has taken away what was there before.
-    fn half(&self, tools: &Tools, calls: &mut [Call], at: usize) -> Result<bool, RepairError> {
+    fn half(&self, agent: &Agent, calls: &mut [Call], at: usize) -> Result<bool, RepairError> {
         let whole = calls[at];
         if whole.nr == libc::SYS_mremap {
             let gone = [whole.args[4], whole.args[1]];
             self.by
-                .run(tools, &mut [Call::plain(0, libc::SYS_munmap, &gone)], 0)?;
+                .run(agent, &mut [Call::plain(0, libc::SYS_munmap, &gone)], 0)?;
             return Ok(false);
         }
         if whole.nr != libc::SYS_ioctl || whole.payload[2] < 2 * PAGE || whole.payload[3] == 0 {
@@ -98,7 +99,7 @@ impl<'a, I: Injector> Refusing<'a, I> {
         }
         let half = (whole.payload[2] / 2) & !(PAGE - 1);
         calls[at].payload[2] = half;
-        self.by.run(tools, &mut calls[..=at], at)?;
+        self.by.run(agent, &mut calls[..=at], at)?;
         let done = calls[at].payload[4];
         calls[at] = whole;
         calls[at].payload[4] = done;
@@ -130,18 +131,18 @@ impl<I: Injector> Injector for Refusing<'_, I> {
         self.by.settle()
     }
 
-    fn run(&self, tools: &Tools, calls: &mut [Call], first: usize) -> Result<usize, RepairError> {
+    fn run(&self, agent: &Agent, calls: &mut [Call], first: usize) -> Result<usize, RepairError> {
         for at in first..calls.len() {
             if self.refuses(&calls[at]) {
                 let halved = matches!(self.refused, Refused::Half(_));
-                let errno = match halved && self.half(tools, calls, at)? {
+                let errno = match halved && self.half(agent, calls, at)? {
                     true => libc::EAGAIN,
                     false => self.errno,
                 };
                 calls[at].result = -i64::from(errno);
                 return Ok(at);
             }
-            if self.by.run(tools, &mut calls[..=at], at)? == at {
+            if self.by.run(agent, &mut calls[..=at], at)? == at {
                 return Ok(at);
             }
         }
@@ -152,16 +153,16 @@ impl<I: Injector> Injector for Refusing<'_, I> {
 impl Bench {
     /// Joins the area while `refused` is, in a process that then runs on and has its bytes. Returns
     /// whether anything was refused, and what came of the piece.
-    fn join(&mut self, tools: &Tools, refused: Refused, errno: i32) -> (bool, bool) {
+    fn join(&mut self, agent: &Agent, refused: Refused, errno: i32) -> (bool, bool) {
         assert_eq!(self.heap.ask("make"), "made");
         let piece = self.heap.piece();
-        let held = self.target.hold(&mut self.journal).expect("it stops");
+        let held = self.target.stop(&mut self.journal).expect("it stops");
         let by = Refusing::new(&held, refused, errno);
-        let done = match tools.way {
-            Way::Move => run_piece(&by, tools, &piece, 0),
-            Way::Copy => copy_piece(&by, tools, &piece, 0),
+        let done = match agent.way {
+            Way::Move => run_piece(&by, agent, &piece, 0),
+            Way::Copy => copy_piece(&by, agent, &piece, 0),
         };
-        let what = format!("{:?} {refused:?} {errno}", tools.way);
+        let what = format!("{:?} {refused:?} {errno}", agent.way);
         let joined = match (done, refused) {
             (Ok(Done { refused, .. }), _) => refused.is_none(),
             // It is for another run then, which the kernel refuses nothing.
@@ -169,7 +170,7 @@ impl Bench {
                 Err(RepairError::LeftStopped { .. } | RepairError::LeftBehind { .. }),
                 Refused::Kind(_),
             ) => {
-                bring_home(&held, tools, piece.range).expect(&what);
+                bring_home(&held, agent, piece.range).expect(&what);
                 self.heap.seen().0 == 1
             }
             (Err(error), _) => panic!("{what}: {error}"),
@@ -194,13 +195,13 @@ fn refuse_all(way: Way, kinds: &[fn(usize) -> Refused], errnos: &[i32]) {
     let mut bench = Bench::new();
     assert_eq!(bench.heap.ask("make"), "made");
     let (_, before, files) = bench.heap.seen();
-    let tools = bench.tools(way);
+    let agent = bench.agent(way);
     let mut joined = 0;
     let mut refusals = 0;
     for kind in kinds {
         for &errno in errnos {
             for at in 0.. {
-                let (hit, done) = bench.join(&tools, kind(at), errno);
+                let (hit, done) = bench.join(&agent, kind(at), errno);
                 joined += usize::from(hit && done);
                 if !hit {
                     assert!(done, "nothing refused, nothing joined");
@@ -212,7 +213,7 @@ fn refuse_all(way: Way, kinds: &[fn(usize) -> Refused], errnos: &[i32]) {
         }
     }
     assert!(joined > 0 && joined < refusals, "{joined} of {refusals}");
-    bench.take_out(tools);
+    bench.take_out(agent);
     let (_, after, files_after) = bench.heap.seen();
     assert_eq!((before, files), (after, files_after));
     println!("{way:?}: {refusals} refusals, joined all the same {joined}");
@@ -255,32 +256,32 @@ fn a_room_that_cannot_be_given_back_is_named() {
     }
     for way in [Way::Move, Way::Copy] {
         let mut bench = Bench::new();
-        let tools = bench.tools(way);
-        let join = |by: &Refusing<'_, Held<'_>>, piece: &Piece| match way {
-            Way::Move => run_piece(by, &tools, piece, 0),
-            Way::Copy => copy_piece(by, &tools, piece, 0),
+        let agent = bench.agent(way);
+        let join = |by: &Refusing<'_, StoppedProcess<'_>>, piece: &Piece| match way {
+            Way::Move => run_piece(by, &agent, piece, 0),
+            Way::Copy => copy_piece(by, &agent, piece, 0),
         };
         bench.heap.ask("make");
         let piece = bench.heap.piece();
-        let held = bench.target.hold(&mut bench.journal).expect("it stops");
+        let held = bench.target.stop(&mut bench.journal).expect("it stops");
         let none = Refusing::new(&held, Refused::One(usize::MAX), 0);
         join(&none, &piece).expect("nothing is refused");
         let last = none.made.get() - 1;
         held.release(&mut bench.journal).expect("it runs on");
 
         bench.heap.ask("make");
-        let held = bench.target.hold(&mut bench.journal).expect("it stops");
+        let held = bench.target.stop(&mut bench.journal).expect("it stops");
         let by = Refusing::new(&held, Refused::Kind(last), libc::ENOMEM);
         let error = join(&by, &piece).expect_err("it is refused");
         assert!(
             matches!(error, RepairError::LeftBehind { .. }),
             "{way:?}: {error}"
         );
-        assert!(bring_home(&held, &tools, piece.range).is_ok());
+        assert!(bring_home(&held, &agent, piece.range).is_ok());
         held.release(&mut bench.journal).expect("it runs on");
         assert_eq!(bench.heap.ask("look"), "0");
         assert_eq!(bench.heap.seen().0, 1, "{way:?}");
-        bench.take_out(tools);
+        bench.take_out(agent);
     }
 }
 
@@ -293,11 +294,11 @@ fn tools_leave_nothing_behind_whatever_is_refused() {
     let before = bench.heap.seen();
     for errno in REFUSALS {
         for at in 0.. {
-            let held = bench.target.hold(&mut bench.journal).expect("it stops");
+            let held = bench.target.stop(&mut bench.journal).expect("it stops");
             let by = Refusing::new(&held, Refused::One(at), errno);
-            let made = make_tools(&bench.target, &by, &mut bench.journal, None);
-            if let Ok(tools) = made {
-                take_out(&by, &mut bench.journal, tools).expect("nothing stays");
+            let made = make_agent(&bench.target, &by, &mut bench.journal, None);
+            if let Ok(agent) = made {
+                take_out(&by, &mut bench.journal, agent).expect("nothing stays");
             }
             let hit = by.hits.get() > 0;
             held.release(&mut bench.journal).expect("it runs on");
@@ -317,14 +318,14 @@ fn what_cannot_be_taken_out_is_named_and_taken_out_later() {
     let mut bench = Bench::new();
     let before = bench.heap.seen();
     for at in 0..4 {
-        let tools = bench.tools(Way::Move);
-        let held = bench.target.hold(&mut bench.journal).expect("it stops");
+        let agent = bench.agent(Way::Move);
+        let held = bench.target.stop(&mut bench.journal).expect("it stops");
         let by = Refusing::new(&held, Refused::Kind(at), libc::ENOMEM);
-        let error = take_out(&by, &mut bench.journal, tools).expect_err("it is refused");
+        let error = take_out(&by, &mut bench.journal, agent).expect_err("it is refused");
         assert!(matches!(error, RepairError::LeftBehind { .. }), "{error}");
         held.release(&mut bench.journal).expect("it runs on");
         assert_ne!(bench.heap.seen(), before);
-        let left = bench.journal.read_again().tools.expect("what is left");
+        let left = bench.journal.read_again().agent.expect("what is left");
         bench.take_out(left);
         assert_eq!(bench.heap.seen(), before, "call {at}");
     }

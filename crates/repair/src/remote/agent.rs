@@ -5,11 +5,11 @@
 
 use vmarea::values::VmRange;
 
-use super::session::hold_patiently;
-use super::{descriptor, journal_failed};
-use crate::hold::Target;
-use crate::journal::{Journal, Tools};
-use crate::lent::Injector;
+use super::descriptor;
+use super::injector::Injector;
+use super::stop::stop_patiently;
+use super::target::Target;
+use crate::journal::{self, Agent, Journal};
 use crate::piece::Room;
 use crate::plan::PAGE;
 use crate::{RepairError, Way};
@@ -27,13 +27,13 @@ const UFFD_USER_MODE_ONLY: u64 = 1;
 
 /// Maps the agent, its table and room for pieces, and opens a userfaultfd, all in the process. Where
 /// one of them cannot be had, nothing of the others stays.
-pub(super) fn make_tools(
+pub(super) fn make_agent(
     target: &Target,
     held: &impl Injector,
     journal: &mut Journal,
     way: Option<Way>,
-) -> Result<Tools, RepairError> {
-    let mut tools = Tools {
+) -> Result<Agent, RepairError> {
+    let mut agent = Agent {
         code: 0,
         table: 0,
         room: VmRange::new(0, 0),
@@ -41,27 +41,27 @@ pub(super) fn make_tools(
         inode: None,
         way: way.unwrap_or(Way::Move),
     };
-    let made = fill(target, held, journal, &mut tools).and_then(|()| {
+    let made = fill(target, held, journal, &mut agent).and_then(|()| {
         held.settle()?;
-        tools.way = begin_to_use(held, &tools, way)?;
-        journal.tools(&tools).map_err(journal_failed)?;
-        journal.made().map_err(journal_failed)
+        agent.way = begin_to_use(held, &agent, way)?;
+        journal.agent(&agent).map_err(journal::failed)?;
+        journal.made().map_err(journal::failed)
     });
     match made {
-        Ok(()) => Ok(tools),
+        Ok(()) => Ok(agent),
         Err(error) => {
-            take_out(held, journal, tools)?;
+            take_out(held, journal, agent)?;
             Err(error)
         }
     }
 }
 
-/// Each of the tools, noted as soon as it is there: what ends us meanwhile leaves them to be taken out.
+/// Puts in each part of the agent and notes it at once, so that another run can take out what ours leaves.
 fn fill(
     target: &Target,
     held: &impl Injector,
     journal: &mut Journal,
-    tools: &mut Tools,
+    agent: &mut Agent,
 ) -> Result<(), RepairError> {
     let make = |what, nr, args: &[u64]| {
         let result = held.call(&Call::plain(0, nr, args))?;
@@ -79,18 +79,18 @@ fn fill(
     let private = anonymous | libc::MAP_PRIVATE as u64;
     let map =
         |what, len, prot, kind| make(what, libc::SYS_mmap, &[0, len, prot, kind, u64::MAX, 0]);
-    tools.code = map("mapping the agent", PAGE, rx, private)?;
-    journal.tools(tools).map_err(journal_failed)?;
-    journal.clearing().map_err(journal_failed)?;
+    agent.code = map("mapping the agent", PAGE, rx, private)?;
+    journal.agent(agent).map_err(journal::failed)?;
+    journal.clearing().map_err(journal::failed)?;
     target
-        .put_agent(tools.code)
+        .put_code(agent.code)
         .map_err(|_| RepairError::Forbidden(target.pid))?;
     let shared = anonymous | libc::MAP_SHARED as u64;
-    tools.table = map("mapping a table", TABLE_BYTES, rw, shared)?;
-    journal.tools(tools).map_err(journal_failed)?;
+    agent.table = map("mapping a table", TABLE_BYTES, rw, shared)?;
+    journal.agent(agent).map_err(journal::failed)?;
     let reserve = private | libc::MAP_NORESERVE as u64;
     let mut bytes = MOST_BYTES;
-    tools.room = loop {
+    agent.room = loop {
         let len = Room::bytes_for(bytes);
         match map("reserving room", len, none, reserve) {
             Ok(start) => break VmRange::new(start, start + len),
@@ -98,15 +98,15 @@ fn fill(
             Err(error) => return Err(error),
         }
     };
-    journal.tools(tools).map_err(journal_failed)?;
-    open_descriptor(held, journal, tools)
+    journal.agent(agent).map_err(journal::failed)?;
+    open_descriptor(held, journal, agent)
 }
 
 /// Opens a userfaultfd in the process.
 fn open_descriptor(
     held: &impl Injector,
     journal: &mut Journal,
-    tools: &mut Tools,
+    agent: &mut Agent,
 ) -> Result<(), RepairError> {
     let open = |flags| {
         let result = held.call(&Call::plain(0, libc::SYS_userfaultfd, &[flags]))?;
@@ -125,11 +125,11 @@ fn open_descriptor(
         held.call(&Call::plain(0, libc::SYS_close, &[fd as u64]))?;
         return Err(failed(held.pid(), "looking at a descriptor", libc::EACCES));
     };
-    (tools.fd, tools.inode) = (fd, Some(inode));
-    journal.tools(tools).map_err(journal_failed)
+    (agent.fd, agent.inode) = (fd, Some(inode));
+    journal.agent(agent).map_err(journal::failed)
 }
 
-/// Opens another userfaultfd where the program has closed that of `tools`. What it has put in its place is
+/// Opens another userfaultfd where the program has closed that of `agent`. What it has put in its place is
 /// left alone.
 ///
 /// # Errors
@@ -137,17 +137,17 @@ fn open_descriptor(
 pub(super) fn see_to_descriptor(
     held: &impl Injector,
     journal: &mut Journal,
-    tools: &mut Tools,
+    agent: &mut Agent,
 ) -> Result<(), RepairError> {
-    if descriptor::is_ours(held.pid(), held.tid(), tools) {
+    if descriptor::is_ours(held.pid(), held.tid(), agent) {
         return Ok(());
     }
-    (tools.fd, tools.inode) = (-1, None);
-    let opened = open_descriptor(held, journal, tools);
+    (agent.fd, agent.inode) = (-1, None);
+    let opened = open_descriptor(held, journal, agent);
     held.settle()?;
     opened?;
-    let way = tools.way;
-    begin_to_use(held, tools, Some(way)).map(|_| ())
+    let way = agent.way;
+    begin_to_use(held, agent, Some(way)).map(|_| ())
 }
 
 fn failed(pid: i32, what: &'static str, errno: i32) -> RepairError {
@@ -165,7 +165,7 @@ fn failed(pid: i32, what: &'static str, errno: i32) -> RepairError {
 /// Asks the kernel which way there is, and for `wanted` where that is said.
 fn begin_to_use(
     held: &impl Injector,
-    tools: &Tools,
+    agent: &Agent,
     wanted: Option<Way>,
 ) -> Result<Way, RepairError> {
     let advise = |start, len| {
@@ -178,11 +178,11 @@ fn begin_to_use(
             continue;
         }
         let mut calls = [
-            Call::ioctl(0, tools.fd, uffd::UFFDIO_API, &[uffd::API, features, 0]),
-            advise(tools.table, TABLE_BYTES),
-            advise(tools.code, PAGE),
+            Call::ioctl(0, agent.fd, uffd::UFFDIO_API, &[uffd::API, features, 0]),
+            advise(agent.table, TABLE_BYTES),
+            advise(agent.code, PAGE),
         ];
-        if held.run(tools, &mut calls, 0)? > 0 {
+        if held.run(agent, &mut calls, 0)? > 0 {
             return Ok(way);
         }
     }
@@ -203,7 +203,7 @@ const TRIES: u32 = 8;
 pub(super) fn take_out(
     held: &impl Injector,
     journal: &mut Journal,
-    mut tools: Tools,
+    mut agent: Agent,
 ) -> Result<(), RepairError> {
     let noted = journal.clearing();
     let mut refused = 0;
@@ -217,43 +217,43 @@ pub(super) fn take_out(
         }
         Ok(false)
     };
-    if !descriptor::is_ours(held.pid(), held.tid(), &tools) {
+    if !descriptor::is_ours(held.pid(), held.tid(), &agent) {
         // The program has closed it. What has that number now is not ours to close.
-        tools.fd = -1;
+        agent.fd = -1;
     }
-    if tools.fd >= 0 && gone(libc::SYS_close, &[tools.fd as u64])? {
-        tools.fd = -1;
+    if agent.fd >= 0 && gone(libc::SYS_close, &[agent.fd as u64])? {
+        agent.fd = -1;
     }
-    let room = (tools.room.start, tools.room.len_bytes());
+    let room = (agent.room.start, agent.room.len_bytes());
     if room.0 != 0 && gone(libc::SYS_munmap, &[room.0, room.1])? {
-        tools.room = VmRange::new(0, 0);
+        agent.room = VmRange::new(0, 0);
     }
-    if tools.table != 0 && gone(libc::SYS_munmap, &[tools.table, TABLE_BYTES])? {
-        tools.table = 0;
+    if agent.table != 0 && gone(libc::SYS_munmap, &[agent.table, TABLE_BYTES])? {
+        agent.table = 0;
     }
-    let only_code = tools.fd < 0 && tools.room.start == 0 && tools.table == 0;
-    if only_code && tools.code != 0 && gone(libc::SYS_munmap, &[tools.code, PAGE])? {
-        tools.code = 0;
+    let only_code = agent.fd < 0 && agent.room.start == 0 && agent.table == 0;
+    if only_code && agent.code != 0 && gone(libc::SYS_munmap, &[agent.code, PAGE])? {
+        agent.code = 0;
     }
     held.settle()?;
-    if only_code && tools.code == 0 {
-        return noted.and(journal.cleared()).map_err(journal_failed);
+    if only_code && agent.code == 0 {
+        return noted.and(journal.cleared()).map_err(journal::failed);
     }
     // The process runs on with it, so that nothing that has gone may be named any more.
-    noted.and(journal.tools(&tools)).map_err(journal_failed)?;
+    noted.and(journal.agent(&agent)).map_err(journal::failed)?;
     Err(RepairError::LeftBehind {
         pid: held.pid(),
         cause: std::io::Error::from_raw_os_error(refused),
     })
 }
 
-/// Stops the process once more, for the tools to be taken out of it.
+/// Stops the process once more and takes the agent out of it.
 pub(super) fn clear_up(
     target: &Target,
     journal: &mut Journal,
-    tools: Tools,
+    agent: Agent,
 ) -> Result<(), RepairError> {
-    let held = hold_patiently(target, journal)?;
-    let done = take_out(&held, journal, tools);
+    let held = stop_patiently(target, journal)?;
+    let done = take_out(&held, journal, agent);
     done.and(held.release(journal))
 }

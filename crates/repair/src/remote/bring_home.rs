@@ -25,13 +25,13 @@ use std::time::Duration;
 use vmarea::values::VmRange;
 use vmarea_trace::event::Perms;
 
+use super::agent::MOST_CALLS;
+use super::injector::Injector;
 use super::pages::Pages;
-use super::tools::MOST_CALLS;
-use crate::journal::Tools;
-use crate::lent::Injector;
-use crate::look;
+use crate::journal::Agent;
 use crate::piece::{self, Room, Watch, What};
 use crate::plan::PAGE;
+use crate::proc_status;
 use crate::{RepairError, Way};
 use vmarea_linux_sys::calls::Call;
 use vmarea_linux_sys::uffd;
@@ -71,10 +71,10 @@ const REST: Duration = Duration::from_millis(1);
 /// it may, but the room is as it was; [`RepairError::Ended`].
 pub(super) fn bring_home(
     by: &impl Injector,
-    tools: &Tools,
+    agent: &Agent,
     piece: VmRange,
 ) -> Result<bool, RepairError> {
-    try_to_bring_home(by, tools, piece).map_err(|error| must_stand(by.pid(), error))
+    try_to_bring_home(by, agent, piece).map_err(|error| must_stand(by.pid(), error))
 }
 
 /// The same error, or that the process must not run as it is, where it may be so.
@@ -92,7 +92,7 @@ pub(super) fn must_stand(pid: i32, error: RepairError) -> RepairError {
         RepairError::Ended(_) => {
             let what = "its threads do not answer".to_owned();
             let cause = io::Error::from_raw_os_error(libc::ESRCH);
-            look::ended_or(pid, RepairError::LeftStopped { pid, what, cause })
+            proc_status::ended_or(pid, RepairError::LeftStopped { pid, what, cause })
         }
         error => error,
     }
@@ -100,13 +100,13 @@ pub(super) fn must_stand(pid: i32, error: RepairError) -> RepairError {
 
 fn try_to_bring_home(
     by: &impl Injector,
-    tools: &Tools,
+    agent: &Agent,
     piece: VmRange,
 ) -> Result<bool, RepairError> {
-    let room = Room { range: tools.room };
+    let room = Room { range: agent.room };
     let site = Site {
         by,
-        tools,
+        agent,
         piece,
         room,
         temporary: room.temporary(piece),
@@ -119,7 +119,7 @@ fn try_to_bring_home(
         swapped = true;
     }
     // Before the swap, copies that wait are but copies.
-    if begun && (swapped || tools.way == Way::Move) {
+    if begun && (swapped || agent.way == Way::Move) {
         site.bring_pages()?;
     }
     site.close()?;
@@ -128,7 +128,7 @@ fn try_to_bring_home(
 
 struct Site<'a, I> {
     by: &'a I,
-    tools: &'a Tools,
+    agent: &'a Agent,
     piece: VmRange,
     room: Room,
     temporary: VmRange,
@@ -155,7 +155,7 @@ impl<I: Injector> Site<'_, I> {
             piece::swap(
                 self.piece,
                 self.room,
-                Watch::Stopped(self.tools.fd),
+                Watch::Stopped(self.agent.fd),
                 &mut calls,
             );
             if self.must(&mut calls)? == 0 {
@@ -185,7 +185,7 @@ impl<I: Injector> Site<'_, I> {
     }
 
     fn bring_pages(&self) -> Result<(), RepairError> {
-        let attempts: &[Attempt] = match self.tools.way {
+        let attempts: &[Attempt] = match self.agent.way {
             Way::Move => &BY_MOVE,
             Way::Copy => &BY_COPY,
         };
@@ -244,7 +244,7 @@ impl<I: Injector> Site<'_, I> {
     /// One attempt for all runs. Returns the last errno that was answered.
     fn attempt(&self, attempt: Attempt, out: &[VmRange]) -> Result<i32, RepairError> {
         let (home, from) = (self.piece.start, self.temporary.start);
-        let fd = self.tools.fd;
+        let fd = self.agent.fd;
         let back = What::Back as u64;
         let at = |run: &VmRange, start: u64| VmRange::new(start + run.start, start + run.end);
         let moves = |run: &VmRange| {
@@ -290,12 +290,12 @@ impl<I: Injector> Site<'_, I> {
 
     fn watch(&self) -> Call {
         let (start, len) = (self.piece.start, self.piece.len_bytes());
-        uffd::register(What::Watch as u64, self.tools.fd, start, len)
+        uffd::register(What::Watch as u64, self.agent.fd, start, len)
     }
 
     fn unwatch(&self) -> Call {
         let (start, len) = (self.piece.start, self.piece.len_bytes());
-        uffd::unregister(What::Unwatch as u64, self.tools.fd, start, len)
+        uffd::unregister(What::Unwatch as u64, self.agent.fd, start, len)
     }
 
     /// Writes the bytes of what waits to where it belongs. What is watched cannot be written to from
@@ -331,7 +331,7 @@ impl<I: Injector> Site<'_, I> {
             let (start, end) = (self.piece.start, self.piece.end);
             let what = format!(
                 "descriptor {} still watches {start:#x}-{end:#x}",
-                self.tools.fd
+                self.agent.fd
             );
             return Err(self.left_stopped(what, errno));
         }
@@ -382,7 +382,7 @@ impl<I: Injector> Site<'_, I> {
         let mut progress = Progress::default();
         let mut at = first;
         loop {
-            at = self.by.run(self.tools, calls, at)?;
+            at = self.by.run(self.agent, calls, at)?;
             let Some(call) = calls.get_mut(at) else {
                 return Ok((at, 0));
             };

@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::journal::Tools;
+use crate::journal::Agent;
 
 /// The inode of the userfaultfd that thread `tid` of process `pid` has as `fd`; `None` where that is another
 /// file, or none.
@@ -23,9 +23,9 @@ pub(super) fn inode(pid: i32, tid: i32, fd: i32) -> Option<u64> {
     is_userfaultfd.then(|| fs::metadata(&path).ok().map(|data| data.ino()))?
 }
 
-/// True where the descriptor of `tools` is still the one that was opened. The process stands, or it may be
+/// True where the descriptor of `agent` is still the one that was opened. The process stands, or it may be
 /// closed in the next moment.
-pub(super) fn is_ours(pid: i32, tid: i32, tools: &Tools) -> bool {
-    let found = || inode(pid, tid, tools.fd);
-    tools.fd >= 0 && found().is_some_and(|inode| tools.inode.is_none_or(|ours| ours == inode))
+pub(super) fn is_ours(pid: i32, tid: i32, agent: &Agent) -> bool {
+    let found = || inode(pid, tid, agent.fd);
+    agent.fd >= 0 && found().is_some_and(|inode| agent.inode.is_none_or(|ours| ours == inode))
 }

@@ -5,12 +5,12 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use vmarea::values::{VmFlags, VmRange};
 
-use super::tools::{make_tools, take_out};
-use crate::hold::Target;
-use crate::journal::{Journal, Tools};
-use crate::lent::Held;
-use crate::look;
+use super::agent::{make_agent, take_out};
+use super::injector::StoppedProcess;
+use super::target::Target;
+use crate::journal::{Agent, Journal};
 use crate::plan::{PAGE, Piece};
+use crate::proc_status;
 use crate::{Way, can_repair_itself};
 use vmarea_process::maps;
 
@@ -85,11 +85,11 @@ impl Heap {
         let all = maps::read(self.pid()).expect("its mappings");
         let is_inside = |m: &&maps::MapsEntry| m.start < self.area.end && self.area.start < m.end;
         let inside = all.iter().filter(is_inside).count();
-        let outside = all.iter().filter(|m| !is_inside(m));
+        let remote = all.iter().filter(|m| !is_inside(m));
         let files = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("its files");
         (
             inside,
-            outside.map(|m| (m.start, m.end)).collect(),
+            remote.map(|m| (m.start, m.end)).collect(),
             files.count(),
         )
     }
@@ -102,7 +102,7 @@ impl Drop for Heap {
     }
 }
 
-/// A process, and tools of ours in it.
+/// A process with our agent in it.
 pub(super) struct Bench {
     pub(super) heap: Heap,
     pub(super) target: Target,
@@ -114,7 +114,7 @@ impl Bench {
     pub(super) fn new() -> Bench {
         let heap = Heap::start();
         let folder = tempfile::tempdir().expect("a folder");
-        let start = look::start_time(heap.pid()).expect("it runs");
+        let start = proc_status::start_time(heap.pid()).expect("it runs");
         let journal = Journal::create(folder.path(), heap.pid(), start).expect("a journal");
         let target = Target::open(heap.pid()).expect("it can be repaired");
         Bench {
@@ -125,16 +125,16 @@ impl Bench {
         }
     }
 
-    pub(super) fn tools(&mut self, way: Way) -> Tools {
-        let held = self.target.hold(&mut self.journal).expect("it stops");
-        let tools = make_tools(&self.target, &held, &mut self.journal, Some(way));
+    pub(super) fn agent(&mut self, way: Way) -> Agent {
+        let held = self.target.stop(&mut self.journal).expect("it stops");
+        let agent = make_agent(&self.target, &held, &mut self.journal, Some(way));
         held.release(&mut self.journal).expect("it runs on");
-        tools.expect("tools")
+        agent.expect("tools")
     }
 
-    pub(super) fn take_out(&mut self, tools: Tools) {
-        let held = self.target.hold(&mut self.journal).expect("it stops");
-        take_out(&held, &mut self.journal, tools).expect("nothing stays");
+    pub(super) fn take_out(&mut self, agent: Agent) {
+        let held = self.target.stop(&mut self.journal).expect("it stops");
+        take_out(&held, &mut self.journal, agent).expect("nothing stays");
         held.release(&mut self.journal).expect("it runs on");
     }
 }
@@ -145,16 +145,16 @@ pub(super) fn may_repair() -> bool {
         .is_ok()
 }
 
-/// Calls `with` while a process stands with its heap made and tools by moving in it, and takes them out again.
-pub(super) fn while_it_stands(with: impl FnOnce(&Heap, &Held<'_>, Tools)) {
+/// Calls `with` while a process stands with its heap made and an agent that moves in it, and takes that out again.
+pub(super) fn while_it_stands(with: impl FnOnce(&Heap, &StoppedProcess<'_>, Agent)) {
     if !may_repair() {
         return;
     }
     let mut bench = Bench::new();
     bench.heap.ask("make");
-    let tools = bench.tools(Way::Move);
-    let held = bench.target.hold(&mut bench.journal).expect("it stops");
-    with(&bench.heap, &held, tools);
+    let agent = bench.agent(Way::Move);
+    let held = bench.target.stop(&mut bench.journal).expect("it stops");
+    with(&bench.heap, &held, agent);
     held.release(&mut bench.journal).expect("it runs on");
-    bench.take_out(tools);
+    bench.take_out(agent);
 }

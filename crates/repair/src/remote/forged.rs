@@ -6,10 +6,11 @@ use std::process::{Command, Stdio};
 use vmarea::values::VmRange;
 
 use super::bench::while_it_stands;
-use super::session::finish_guard;
-use super::{other, trust};
-use crate::journal::{State, Tools};
-use crate::lent::Injector;
+use super::fix::finish_guard;
+use super::injector::Injector;
+use super::trust;
+use crate::fixes;
+use crate::journal::{Agent, State};
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::Call;
 use vmarea_process::maps;
@@ -17,19 +18,19 @@ use vmarea_process::maps;
 /// What a journal says, changed by somebody who means us harm.
 #[test]
 fn what_a_journal_names_must_be_what_a_repair_has_put_there() {
-    while_it_stands(|heap, held, tools| {
+    while_it_stands(|heap, held, agent| {
         let honest = State {
             stopping: Some(false),
             saved: Some(held.saved),
-            tools: Some(tools),
+            agent: Some(agent),
             piece: Some(heap.area),
             ..State::default()
         };
         let pid = heap.pid();
-        let check = |change: &dyn Fn(&mut State, &mut Tools)| {
-            let (mut state, mut tools) = (honest.clone(), tools);
-            change(&mut state, &mut tools);
-            state.tools = state.tools.map(|_| tools);
+        let check = |change: &dyn Fn(&mut State, &mut Agent)| {
+            let (mut state, mut agent) = (honest.clone(), agent);
+            change(&mut state, &mut agent);
+            state.agent = state.agent.map(|_| agent);
             trust::check(pid, &mut state)
         };
         assert_eq!(check(&|_, _| ()), Ok(()));
@@ -40,25 +41,25 @@ fn what_a_journal_names_must_be_what_a_repair_has_put_there() {
             .find(|m| m.perms.exec && m.ino != 0)
             .expect("code");
         let at = |start, end| Some(VmRange::new(start, end));
-        type Forgery<'a> = &'a dyn Fn(&mut State, &mut Tools);
+        type Forgery<'a> = &'a dyn Fn(&mut State, &mut Agent);
         let forged: [Forgery<'_>; 19] = [
-            &|_, tools| tools.code = area.start,
-            &|_, tools| tools.code = u64::MAX,
-            &|_, tools| tools.code += 8,
-            &|_, tools| tools.code = code.start,
-            &|_, tools| tools.table = area.start,
-            &|_, tools| tools.table = u64::MAX - 4095,
-            &|_, tools| tools.room = VmRange::new(0, u64::MAX),
-            &|_, tools| tools.room = VmRange::new(code.start, code.end),
-            &|_, tools| tools.room.end = tools.room.start,
-            &|_, tools| tools.room.end += PAGE,
-            &|_, tools| tools.fd = 0,
-            &|_, tools| tools.fd = i32::MAX,
-            &|_, tools| tools.inode = Some(1),
+            &|_, agent| agent.code = area.start,
+            &|_, agent| agent.code = u64::MAX,
+            &|_, agent| agent.code += 8,
+            &|_, agent| agent.code = code.start,
+            &|_, agent| agent.table = area.start,
+            &|_, agent| agent.table = u64::MAX - 4095,
+            &|_, agent| agent.room = VmRange::new(0, u64::MAX),
+            &|_, agent| agent.room = VmRange::new(code.start, code.end),
+            &|_, agent| agent.room.end = agent.room.start,
+            &|_, agent| agent.room.end += PAGE,
+            &|_, agent| agent.fd = 0,
+            &|_, agent| agent.fd = i32::MAX,
+            &|_, agent| agent.inode = Some(1),
             &|state, _| state.piece = at(0, 0),
             &|state, _| state.piece = at(PAGE, !4095),
             &|state, _| state.piece = at(area.start + 1, area.end),
-            &|state, tools| state.piece = at(tools.room.start, tools.room.start + PAGE),
+            &|state, agent| state.piece = at(agent.room.start, agent.room.start + PAGE),
             &|state, _| state.piece = at(code.start, code.end),
             &|state, _| state.guard = at(0, 1 << 40),
         ];
@@ -74,7 +75,7 @@ fn what_a_journal_names_must_be_what_a_repair_has_put_there() {
             });
             assert!(refused.is_err(), "{pc:#x}");
         }
-        assert!(check(&|state, _| state.tools = None).is_err());
+        assert!(check(&|state, _| state.agent = None).is_err());
     });
 }
 
@@ -107,30 +108,30 @@ fn a_journal_of_another_user_decides_over_none_but_their_process() {
 
 #[test]
 fn a_guard_that_was_left_open_is_marked_and_data_is_not() {
-    while_it_stands(|heap, held, tools| {
+    while_it_stands(|heap, held, agent| {
         // The second page of the first part is empty and may be written to, as an opened guard is.
         let start = heap.area.start;
         let (data, open) = (
             VmRange::new(start, start + PAGE),
             VmRange::new(start + PAGE, start + 2 * PAGE),
         );
-        finish_guard(held, &tools, data).expect("nothing to do");
+        finish_guard(held, &agent, data).expect("nothing to do");
         let mut byte = [0];
         held.memory()
             .read_exact_at(&mut byte, start)
             .expect("it can be read");
         assert_eq!(byte, [1], "data was dropped");
-        let mut probe = [other::mark(open)];
-        held.run(&tools, &mut probe, 0).expect("it stands");
+        let mut probe = [fixes::mark(open)];
+        held.run(&agent, &mut probe, 0).expect("it stands");
         if probe[0].errno() == libc::EINVAL {
             eprintln!("skipped: no guard markers before Linux 6.13");
         } else {
             let remove = Call::plain(0, libc::SYS_madvise, &[open.start, PAGE, 103]);
-            held.run(&tools, &mut [remove], 0).expect("it stands");
+            held.run(&agent, &mut [remove], 0).expect("it stands");
             assert!(held.target.touch(open.start));
             let drop = Call::plain(0, libc::SYS_madvise, &[open.start, PAGE, 4]);
-            held.run(&tools, &mut [drop], 0).expect("it stands");
-            finish_guard(held, &tools, open).expect("it is marked");
+            held.run(&agent, &mut [drop], 0).expect("it stands");
+            finish_guard(held, &agent, open).expect("it is marked");
             assert!(!held.target.touch(open.start), "a guard can be written to");
         }
     });

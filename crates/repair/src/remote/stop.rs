@@ -1,8 +1,8 @@
-//! Another process, held: every thread stopped, and one of them lent to us.
+//! Stopping another process: every thread, one of which makes our calls.
 //!
 //! The process is brought into group-stop before the first injected call. A thread that is let run
 //! then makes our calls and nothing else; if we end, the kernel lets all of them fall back into
-//! group-stop before one more instruction of the program. What the lent thread has to get back is
+//! group-stop before one more instruction of the program. What the borrowed thread has to get back is
 //! in the [`Journal`] by then.
 //!
 //! # Picture
@@ -12,124 +12,63 @@
 //! ```
 //! A process that was stopped by somebody else stays stopped at the end.
 
-use std::cell::{Cell, RefCell};
-use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use super::RepairError;
-use super::journal::{Journal, Saved, State, Tools};
-use super::lent::Held;
-use super::look::{self, has_ended, is_32_bit, read_status, tasks};
-use super::plan::PAGE;
+use super::injector::{SIGCONT_BIT, StoppedProcess, WORK_PATIENCE};
+use super::target::Target;
+use crate::RepairError;
+use crate::journal::{self, Journal, Saved, State};
+use crate::proc_status::{self, has_ended, tasks};
 use vmarea_linux_sys::inject::{self, Seccomp, Wait};
 use vmarea_linux_sys::own::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
-use vmarea_process::maps::{self, MapName};
-use vmarea_process::processes;
 
-/// How long a thread may take to stop, unless it is said otherwise.
-pub(super) const PATIENCE: Duration = Duration::from_millis(500);
-/// How long the calls of a piece may take; it is the kernel that works then.
-pub(super) const WORK_PATIENCE: Duration = Duration::from_secs(120);
 /// How often a thread that may not be seized is tried again.
 const SEIZE_TRIES: u32 = 10;
 const ALL_SIGNALS: u64 = u64::MAX;
-pub(super) const SIGCONT_BIT: u64 = 1 << (libc::SIGCONT - 1);
-/// At the end of the agent's page, in this and every later version.
-const MARK: &[u8; 16] = b"vmarea's agent\0\0";
-const MARK_AT: u64 = PAGE - MARK.len() as u64;
+/// How often a process is tried to be stopped, with a rest in between.
+const TRIES: u32 = 60;
+const REST: Duration = Duration::from_millis(25);
 
-/// A process that can be held.
-#[derive(Debug)]
-pub(super) struct Target {
-    pub(super) pid: i32,
-    seccomp: Seccomp,
-    pub(super) memory: File,
-    /// An instruction of its own that makes a system call.
-    pub(super) syscall: u64,
-    /// How long a thread may take to stop; the others stand meanwhile.
-    patience: Cell<Duration>,
-    /// The processes up to this one do not share its memory.
-    looked_at: Cell<i32>,
-    /// Threads that were asked to stop and did not in time: we trace them still, because only a
-    /// thread that stands can be let go.
-    late: RefCell<Vec<i32>>,
+/// Stops a process, again and again where a thread does not stop: it waits in `vfork` for its child,
+/// most likely, and that will have become a program soon.
+///
+/// # Errors
+/// As [`Target::stop`].
+pub(super) fn stop_patiently<'t>(
+    target: &'t Target,
+    journal: &mut Journal,
+) -> Result<StoppedProcess<'t>, RepairError> {
+    let mut tries = 1;
+    loop {
+        match target.stop(journal) {
+            Err(RepairError::CannotStop { .. } | RepairError::SharedMemory { .. })
+                if tries < TRIES =>
+            {
+                tries += 1;
+                target.rest(REST);
+            }
+            held => return held,
+        }
+    }
 }
 
 impl Target {
-    /// Looks whether a process can be repaired at all.
-    ///
-    /// # Errors
-    /// One for each reason, each saying what to do.
-    pub(super) fn open(pid: i32) -> Result<Target, RepairError> {
-        if !processes::numbers_are_ours() {
-            return Err(RepairError::ForeignNumbers(pid));
-        }
-        let status = read_status(pid)?;
-        if status.tracer != 0 {
-            return Err(RepairError::Traced {
-                pid,
-                tracer: status.tracer,
-            });
-        }
-        if status.has_ended {
-            return Err(RepairError::Ended(pid));
-        }
-        if !status.has_memory {
-            return Err(RepairError::NoMemory(pid));
-        }
-        if is_32_bit(pid) {
-            return Err(RepairError::Bits32(pid));
-        }
-        // First the number, then the look: what begins in between is looked at again.
-        let looked_at = Cell::new(look::last_process());
-        if let Some(other) = look::shares_memory(pid) {
-            return Err(RepairError::SharedMemory { pid, other });
-        }
-        let memory = File::options()
-            .read(true)
-            .write(true)
-            .open(format!("/proc/{pid}/mem"))
-            .map_err(|_| look::ended_or(pid, RepairError::Forbidden(pid)))?;
-        let seccomp = if status.seccomp {
-            Seccomp::Suspend
-        } else {
-            Seccomp::None
-        };
-        let mut target = Target {
-            pid,
-            seccomp,
-            memory,
-            syscall: 0,
-            patience: Cell::new(PATIENCE),
-            looked_at,
-            late: RefCell::default(),
-        };
-        target.syscall = target.find_syscall_in_time()?;
-        Ok(target)
-    }
-
-    /// From now on a thread may take so long to stop.
-    pub(super) fn be_patient(&self, patience: Duration) {
-        self.patience.set(patience);
-    }
-
     /// Stops every thread, brings the process into group-stop, and borrows a thread.
     ///
     /// # Errors
     /// [`RepairError::Forbidden`], [`RepairError::Ended`], [`RepairError::Replaced`],
-    /// [`RepairError::CannotStop`], [`RepairError::SharedMemory`]; nothing is held then.
-    pub(super) fn hold(&self, journal: &mut Journal) -> Result<Held<'_>, RepairError> {
+    /// [`RepairError::CannotStop`], [`RepairError::SharedMemory`]; nothing is stopped then.
+    pub(super) fn stop(&self, journal: &mut Journal) -> Result<StoppedProcess<'_>, RepairError> {
         let prompt = Prompt::begin();
         let (threads, was_stopped) = self.stop_all()?;
-        let tid = self.lend(&threads);
+        let tid = self.borrow_thread(&threads);
         let begun = self
             .is_same()
             .and_then(|()| {
                 let begun = journal.stopping(was_stopped, self.syscall);
-                begun.map_err(journal_failed)
+                begun.map_err(journal::failed)
             })
             .and_then(|()| match was_stopped {
                 true => Ok(()),
@@ -145,10 +84,10 @@ impl Target {
             mask: inject::mask(tid).map_err(failed)?,
             registers: inject::registers(tid).map_err(failed)?,
         };
-        let held = Held {
+        let held = StoppedProcess {
             target: self,
             threads,
-            inner: look::inner_ids(self.pid, tid),
+            inner: proc_status::inner_ids(self.pid, tid),
             saved,
             was_stopped,
             _prompt: prompt,
@@ -159,15 +98,15 @@ impl Target {
         }
         if let Err(cause) = journal.stopped(&saved) {
             held.release(journal)?;
-            return Err(journal_failed(cause));
+            return Err(journal::failed(cause));
         }
         inject::set_mask(tid, ALL_SIGNALS).map_err(failed)?;
         Ok(held)
     }
 
-    /// The thread to be lent: one that takes the signal which ends the stop, so that nobody else
+    /// The thread to borrow: one that takes the signal which ends the stop, so that nobody else
     /// sees it.
-    fn lend(&self, threads: &[i32]) -> i32 {
+    fn borrow_thread(&self, threads: &[i32]) -> i32 {
         let takes_it = |tid: &&i32| inject::mask(**tid).is_ok_and(|mask| mask & SIGCONT_BIT == 0);
         *threads.iter().find(takes_it).unwrap_or(&threads[0])
     }
@@ -179,8 +118,9 @@ impl Target {
         if self.memory.read_at(&mut [0], self.syscall).unwrap_or(0) == 0 {
             return Err(RepairError::Replaced(self.pid));
         }
-        let last = look::last_process();
-        if let Some(other) = look::shares_memory_since(self.pid, self.looked_at.get(), last) {
+        let last = proc_status::last_process();
+        if let Some(other) = proc_status::shares_memory_since(self.pid, self.looked_at.get(), last)
+        {
             return Err(RepairError::SharedMemory {
                 pid: self.pid,
                 other,
@@ -190,48 +130,17 @@ impl Target {
         Ok(())
     }
 
-    /// True where what an earlier run has put into the process is still there.
-    pub(super) fn has(&self, tools: &Tools) -> bool {
-        let mut mark = [0; MARK.len()];
-        let read = self.memory.read_exact_at(&mut mark, tools.code + MARK_AT);
-        read.is_ok() && mark == *MARK
-    }
-
-    /// True where some repair has put its tools into the process.
-    pub(super) fn has_tools(&self) -> bool {
-        let mappings = maps::read(self.pid).unwrap_or_default();
-        mappings.iter().any(|m| {
-            let mut mark = [0; MARK.len()];
-            let is_page = m.end - m.start == PAGE && m.ino == 0 && m.perms.exec && !m.perms.write;
-            is_page
-                && self
-                    .memory
-                    .read_exact_at(&mut mark, m.start + MARK_AT)
-                    .is_ok()
-                && mark == *MARK
-        })
-    }
-
-    /// Puts the agent's code on its page, and our mark at its end.
-    ///
-    /// # Errors
-    /// Those of writing to `/proc/PID/mem`.
-    pub(super) fn put_agent(&self, code: u64) -> io::Result<()> {
-        self.write(inject::agent_code(), code)?;
-        self.write(MARK, code + MARK_AT)
-    }
-
     /// Takes hold of a process that an earlier run has left stopped. `check` says, while all threads
     /// stand, whether it still is the one that the journal speaks of.
     ///
     /// # Errors
-    /// As [`Target::hold`], and that of `check`; nothing is held then.
-    pub(super) fn hold_again(
+    /// As [`Target::stop`], and that of `check`; nothing is stopped then.
+    pub(super) fn stop_again(
         &self,
         state: &State,
         journal: &mut Journal,
         check: impl FnOnce() -> Result<(), RepairError>,
-    ) -> Result<Held<'_>, RepairError> {
+    ) -> Result<StoppedProcess<'_>, RepairError> {
         let prompt = Prompt::begin();
         let (threads, stands) = self.stop_all()?;
         if let Err(error) = check() {
@@ -254,13 +163,13 @@ impl Target {
             .filter(|left| left.registers.count == now.registers.count)
             .filter(|left| left.registers == now.registers || state.is_ours(now.registers.pc()))
             .unwrap_or(now);
-        journal.stopped(&saved).map_err(journal_failed)?;
+        journal.stopped(&saved).map_err(journal::failed)?;
         inject::set_mask(tid, ALL_SIGNALS).map_err(ended)?;
-        Ok(Held {
+        Ok(StoppedProcess {
             target: self,
             threads,
             saved,
-            inner: look::inner_ids(self.pid, tid),
+            inner: proc_status::inner_ids(self.pid, tid),
             was_stopped: state.stopping == Some(true),
             _prompt: prompt,
         })
@@ -356,7 +265,10 @@ impl Target {
             // It runs on when we end, which is soon.
             return Err(RepairError::Seccomp(self.pid));
         }
-        Err(look::ended_or(self.pid, RepairError::Forbidden(self.pid)))
+        Err(proc_status::ended_or(
+            self.pid,
+            RepairError::Forbidden(self.pid),
+        ))
     }
 
     /// Waits until a thread stands; `None` where it has ended.
@@ -395,60 +307,6 @@ impl Target {
                 None => return Err(RepairError::CannotStop { pid: self.pid, tid }),
             }
         }
-    }
-
-    /// As [`find_syscall`](Self::find_syscall); of a program that the kernel is still putting in place
-    /// there may be but a part, without the kernel's own page.
-    fn find_syscall_in_time(&self) -> Result<u64, RepairError> {
-        for _ in 0..100 {
-            match self.find_syscall() {
-                Err(RepairError::NoSyscall(_)) => std::thread::sleep(Duration::from_millis(1)),
-                found => return found,
-            }
-        }
-        self.find_syscall()
-    }
-
-    /// Where the process has an instruction that makes a system call.
-    fn find_syscall(&self) -> Result<u64, RepairError> {
-        let wanted = inject::syscall_instruction();
-        let mut mappings = maps::read(self.pid).map_err(|_| RepairError::Ended(self.pid))?;
-        mappings.retain(|m| m.perms.exec && m.perms.read);
-        // The kernel's own page has one, and nobody changes it.
-        mappings.sort_by_key(|m| !matches!(&m.name, MapName::Special(name) if name == "[vdso]"));
-        let mut readable = false;
-        for mapping in mappings {
-            let len = (mapping.end - mapping.start).min(4 << 20) as usize;
-            let mut bytes = vec![0; len];
-            let got = self.memory.read_at(&mut bytes, mapping.start).unwrap_or(0);
-            readable |= got > 0;
-            let found = bytes[..got].windows(wanted.len()).position(|w| w == wanted);
-            if let Some(at) = found {
-                return Ok(mapping.start + at as u64);
-            }
-        }
-        // Where nothing of it can be read, it is just about to become another program, or to end.
-        Err(match readable {
-            true => RepairError::NoSyscall(self.pid),
-            false => look::ended_or(self.pid, RepairError::Replaced(self.pid)),
-        })
-    }
-
-    /// Makes an empty page by writing a zero; false where the kernel does not permit that.
-    pub(super) fn touch(&self, page: u64) -> bool {
-        self.write(&[0], page).is_ok()
-    }
-
-    /// Writes into its memory, whatever protection that has.
-    pub(super) fn write(&self, bytes: &[u8], address: u64) -> io::Result<()> {
-        self.memory.write_all_at(bytes, address)
-    }
-}
-
-pub(super) fn journal_failed(cause: io::Error) -> RepairError {
-    RepairError::System {
-        what: "writing the journal",
-        cause,
     }
 }
 

@@ -13,12 +13,12 @@ use std::ops::Range;
 
 use vmarea::values::VmRange;
 
+use super::agent::{MOST_BYTES, TABLE_BYTES};
 use super::descriptor;
-use super::tools::{MOST_BYTES, TABLE_BYTES};
-use crate::journal::{State, Tools};
-use crate::look;
+use crate::journal::{Agent, State};
 use crate::piece::Room;
 use crate::plan::PAGE;
+use crate::proc_status;
 use vmarea_process::maps::{self, MapName, MapsEntry};
 use vmarea_process::remedy::MOST_GUARD_PAGES;
 
@@ -36,7 +36,7 @@ pub(super) fn may_decide(pid: i32, owner: u32) -> Result<(), Doubt> {
     if owner == rustix::process::geteuid().as_raw() {
         return Ok(());
     }
-    let rights = look::rights(pid).ok_or("the process cannot be seen")?;
+    let rights = proc_status::rights(pid).ok_or("the process cannot be seen")?;
     if rights.users.iter().any(|&user| user != owner) {
         return Err("it belongs to another user than the process runs as".to_owned());
     }
@@ -68,28 +68,28 @@ pub(super) fn check(pid: i32, state: &mut State) -> Result<(), Doubt> {
             ));
         }
     }
-    let Some(tools) = &mut state.tools else {
+    let Some(agent) = &mut state.agent else {
         return match state.piece {
             Some(_) => Err("it names a piece, but no tools".to_owned()),
             None => Ok(()),
         };
     };
-    at.tools(tools, state.clearing)?;
+    at.agent(agent, state.clearing)?;
     let tid = state.saved.map_or(pid, |saved| saved.tid);
-    if tools.fd >= 0 && !descriptor::is_ours(pid, tid, tools) {
+    if agent.fd >= 0 && !descriptor::is_ours(pid, tid, agent) {
         // A process that stands closes nothing, and one that does not has its pages at home.
         if state.piece.is_some() && state.saved.is_some() {
             return Err(format!(
                 "descriptor {} is not the userfaultfd of a repair",
-                tools.fd
+                agent.fd
             ));
         }
-        tools.fd = -1;
+        agent.fd = -1;
     }
     if let Some(guard) = state.guard {
         at.guard(guard)?;
     }
-    state.piece.map_or(Ok(()), |piece| at.piece(piece, tools))
+    state.piece.map_or(Ok(()), |piece| at.piece(piece, agent))
 }
 
 struct Look {
@@ -121,10 +121,10 @@ impl Look {
         self.inside(range).next().is_none()
     }
 
-    fn tools(&self, tools: &Tools, clearing: bool) -> Result<(), Doubt> {
-        let Tools {
+    fn agent(&self, agent: &Agent, clearing: bool) -> Result<(), Doubt> {
+        let Agent {
             code, table, room, ..
-        } = *tools;
+        } = *agent;
         let is_private = |m: &MapsEntry| is_plain(m) && !m.perms.shared;
         let is_code = |m: &MapsEntry| is_private(m) && m.perms.exec && !m.perms.write;
         let is_table = |m: &MapsEntry| m.perms.shared && m.perms.write && !m.perms.exec;
@@ -150,7 +150,7 @@ impl Look {
                 ));
             }
         }
-        let whole = tools.room.start == 0 || room.len_bytes() >= Room::bytes_for(0);
+        let whole = agent.room.start == 0 || room.len_bytes() >= Room::bytes_for(0);
         whole
             .then_some(())
             .ok_or_else(|| "its room is too small".to_owned())
@@ -166,20 +166,20 @@ impl Look {
         }
     }
 
-    fn piece(&self, piece: VmRange, tools: &Tools) -> Result<(), Doubt> {
-        let room = Room { range: tools.room };
+    fn piece(&self, piece: VmRange, agent: &Agent) -> Result<(), Doubt> {
+        let room = Room { range: agent.room };
         let fits = piece.start.is_multiple_of(PAGE)
             && piece.end.is_multiple_of(PAGE)
             && piece.start < piece.end
-            && tools.room.start != 0
+            && agent.room.start != 0
             && piece.len_bytes() <= room.piece_bytes();
         let apart = |start: u64, len: u64| piece.end <= start || start + len <= piece.start;
         let is_heap = |m: &MapsEntry| is_plain(m) && !m.perms.shared;
         // Some of it may be gone: the swap takes it away before it puts the fresh mapping there.
         let right = self.inside(&(piece.start..piece.end)).all(is_heap);
-        let ours = apart(tools.room.start, tools.room.len_bytes())
-            && apart(tools.code, PAGE)
-            && apart(tools.table, TABLE_BYTES);
+        let ours = apart(agent.room.start, agent.room.len_bytes())
+            && apart(agent.code, PAGE)
+            && apart(agent.table, TABLE_BYTES);
         match fits && right && ours {
             true => Ok(()),
             false => Err(format!(

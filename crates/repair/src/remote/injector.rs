@@ -1,11 +1,11 @@
-//! A thread of a held process, lent to us: it makes our calls and gets back what is its own.
+//! A thread of a stopped process that makes our calls and gets back what is its own.
 //!
 //! One call at a time by an instruction of the process, or a table of them by the agent. How the
-//! process came to stand is in [`hold`](super::hold).
+//! process came to stand is in [`stop`](super::stop).
 //!
 //! # Picture
 //! ```text
-//! lent ─▶ call … ─▶ settle ─▶ run the agent … ─▶ registers back ─▶ SIGCONT, swallowed ─▶ detach all
+//! borrowed ─▶ call … ─▶ settle ─▶ run the agent … ─▶ registers back ─▶ SIGCONT, swallowed ─▶ detach all
 //! ```
 
 use std::fs::File;
@@ -14,16 +14,20 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::RepairError;
-use super::hold::{PATIENCE, SIGCONT_BIT, Target, WORK_PATIENCE, journal_failed};
-use super::journal::{Journal, Saved, Tools};
-use super::look;
+use super::target::{PATIENCE, Target};
+use crate::RepairError;
+use crate::journal::{self, Agent, Journal, Saved};
+use crate::proc_status;
 use vmarea_linux_sys::calls::{Call, ENTRY_BYTES};
 use vmarea_linux_sys::inject::{self, Wait};
 use vmarea_linux_sys::own::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
 
-/// What makes calls in a process that stands: a lent thread of it, or a test that refuses some of them.
+/// How long the calls of a piece may take; it is the kernel that works then.
+pub(super) const WORK_PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const SIGCONT_BIT: u64 = 1 << (libc::SIGCONT - 1);
+
+/// What makes calls in a process that stands: a borrowed thread of it, or a test that refuses some of them.
 pub(super) trait Injector {
     /// The process.
     fn pid(&self) -> i32;
@@ -52,23 +56,23 @@ pub(super) trait Injector {
     ///
     /// # Errors
     /// [`RepairError::Ended`].
-    fn run(&self, tools: &Tools, calls: &mut [Call], first: usize) -> Result<usize, RepairError>;
+    fn run(&self, agent: &Agent, calls: &mut [Call], first: usize) -> Result<usize, RepairError>;
 }
 
-/// It, held. Dropping it without [`Held::release`] leaves it stopped.
+/// A stopped process with a borrowed thread. Dropping it without [`StoppedProcess::release`] leaves it stopped.
 #[derive(Debug)]
-pub(super) struct Held<'a> {
+pub(super) struct StoppedProcess<'a> {
     pub(super) target: &'a Target,
     pub(super) threads: Vec<i32>,
     pub(super) saved: Saved,
-    /// The ids of the lent thread in its own namespace.
+    /// The ids of the borrowed thread in its own namespace.
     pub(super) inner: (i32, i32),
     pub(super) was_stopped: bool,
     /// All of it waits for us.
     pub(super) _prompt: Prompt,
 }
 
-impl Held<'_> {
+impl StoppedProcess<'_> {
     fn ended(&self) -> RepairError {
         RepairError::Ended(self.target.pid)
     }
@@ -106,7 +110,7 @@ impl Held<'_> {
         let restored = journal.restored();
         if !self.was_stopped {
             let pid = Pid::from_raw(self.target.pid).ok_or_else(|| self.ended())?;
-            let stops = look::pending_stops(self.target.pid);
+            let stops = proc_status::pending_stops(self.target.pid);
             kill_process(pid, Signal::CONT).map_err(|_| self.ended())?;
             self.swallow_sigcont();
             // What somebody else sent meanwhile, or just before, is due now.
@@ -118,7 +122,7 @@ impl Held<'_> {
         for &tid in &self.threads {
             let _ = inject::detach(tid);
         }
-        restored.and(released).map_err(journal_failed)
+        restored.and(released).map_err(journal::failed)
     }
 
     /// The signal that ended the stop was ours: the program does not see it, unless it blocks it.
@@ -147,7 +151,7 @@ impl Held<'_> {
     }
 }
 
-impl Injector for Held<'_> {
+impl Injector for StoppedProcess<'_> {
     fn pid(&self) -> i32 {
         self.target.pid
     }
@@ -178,21 +182,21 @@ impl Injector for Held<'_> {
         self.run_until(Resume::Continue, |stop| stop == Wait::Signal(libc::SIGSTOP))
     }
 
-    fn run(&self, tools: &Tools, calls: &mut [Call], first: usize) -> Result<usize, RepairError> {
+    fn run(&self, agent: &Agent, calls: &mut [Call], first: usize) -> Result<usize, RepairError> {
         let ended = |_| self.ended();
-        let address = |n: usize| tools.table + n as u64 * ENTRY_BYTES;
+        let address = |n: usize| agent.table + n as u64 * ENTRY_BYTES;
         for (n, call) in calls.iter_mut().enumerate() {
             *call = call.at(address(n));
         }
         let failed = |cause| {
             let what = "the table of calls";
-            look::ended_or(self.target.pid, RepairError::System { what, cause })
+            proc_status::ended_or(self.target.pid, RepairError::System { what, cause })
         };
         self.target
-            .write(inject::bytes_of(calls), tools.table)
+            .write(inject::bytes_of(calls), agent.table)
             .map_err(failed)?;
         let registers = self.saved.registers.agent(
-            tools.code,
+            agent.code,
             (address(first), address(calls.len())),
             self.inner,
         );
@@ -200,7 +204,7 @@ impl Injector for Held<'_> {
         self.run_until(Resume::Continue, |stop| stop == Wait::Signal(libc::SIGSTOP))?;
         self.target
             .memory
-            .read_exact_at(inject::bytes_of_mut(calls), tools.table)
+            .read_exact_at(inject::bytes_of_mut(calls), agent.table)
             .map_err(failed)?;
         let failed = calls[first..].iter().position(|call| call.errno() != 0);
         Ok(failed.map_or(calls.len(), |n| first + n))

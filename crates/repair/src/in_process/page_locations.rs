@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vmarea::values::VmRange;
 
-use super::plan::PAGE;
+use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{Arena, Plain};
 
 /// Where it always was.
@@ -29,19 +29,19 @@ pub(super) const MOST_PAGES: usize = 65_536;
 /// One word for each page of a piece. Zeroed, every page is where it always was.
 #[repr(transparent)]
 #[derive(Debug)]
-pub(super) struct Homes {
+pub(super) struct PageLocations {
     words: [AtomicU64; MOST_PAGES],
 }
 
-impl Plain for Homes {}
+impl Plain for PageLocations {}
 
-impl Homes {
+impl PageLocations {
     /// As these are, for a child that goes its own way from here on. `piece` is what is out.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub(super) fn fork(&self, piece: VmRange) -> io::Result<Arena<Homes>> {
-        let arena: Arena<Homes> = Arena::new(1)?;
+    pub(super) fn fork(&self, piece: VmRange) -> io::Result<Arena<PageLocations>> {
+        let arena: Arena<PageLocations> = Arena::new(1)?;
         let pages = piece.pages() as usize;
         for (to, from) in arena.get()[0].words.iter().zip(&self.words[..pages]) {
             to.store(from.load(UNDER_LOCK), UNDER_LOCK);
@@ -114,21 +114,21 @@ mod tests {
         end: 20 * PAGE,
     };
 
-    fn all(homes: &Homes) -> Vec<Option<u64>> {
+    fn all(locations: &PageLocations) -> Vec<Option<u64>> {
         let offs = (0..PIECE.len_bytes()).step_by(PAGE as usize);
-        offs.map(|off| homes.of(PIECE, off).map(|home| home / PAGE))
+        offs.map(|off| locations.of(PIECE, off).map(|home| home / PAGE))
             .collect()
     }
 
     #[test]
     fn pages_follow_every_move_and_end_where_they_are_dropped() {
-        let arena: Arena<Homes> = Arena::new(1).unwrap();
-        let homes = &arena.get()[0];
-        assert_eq!(all(homes), [Some(16), Some(17), Some(18), Some(19)]);
-        homes.moved(PIECE, 17 * PAGE, 40 * PAGE, 2 * PAGE);
-        homes.moved(PIECE, 41 * PAGE, 17 * PAGE, PAGE);
-        assert_eq!(all(homes), [Some(16), Some(40), Some(17), Some(19)]);
-        let child = homes.fork(PIECE).unwrap();
+        let arena: Arena<PageLocations> = Arena::new(1).unwrap();
+        let locations = &arena.get()[0];
+        assert_eq!(all(locations), [Some(16), Some(17), Some(18), Some(19)]);
+        locations.moved(PIECE, 17 * PAGE, 40 * PAGE, 2 * PAGE);
+        locations.moved(PIECE, 41 * PAGE, 17 * PAGE, PAGE);
+        assert_eq!(all(locations), [Some(16), Some(40), Some(17), Some(19)]);
+        let child = locations.fork(PIECE).unwrap();
         let child = &child.get()[0];
         child.dropped(PIECE, 16 * PAGE, 18 * PAGE);
         assert_eq!(all(child), [None, Some(40), None, Some(19)]);
@@ -140,8 +140,8 @@ mod tests {
         // What is mapped there later is another page.
         child.moved(PIECE, 17 * PAGE, 50 * PAGE, PAGE);
         assert_eq!(all(child), [None, Some(40), None, Some(19)]);
-        assert_eq!(all(homes), [Some(16), Some(40), Some(17), Some(19)]);
-        homes.reset(PIECE);
-        assert_eq!(all(homes), [Some(16), Some(17), Some(18), Some(19)]);
+        assert_eq!(all(locations), [Some(16), Some(40), Some(17), Some(19)]);
+        locations.reset(PIECE);
+        assert_eq!(all(locations), [Some(16), Some(17), Some(18), Some(19)]);
     }
 }

@@ -6,7 +6,7 @@
 //! memory alone.
 //!
 //! # Locking
-//! `turns` is held while pages are moved and while an event is read and answered: between the
+//! `lock` is held while pages are moved and while an event is read and answered: between the
 //! kernel's word that something changed and our answer no page moves.
 
 use std::fs::File;
@@ -18,11 +18,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use vmarea::values::VmRange;
 
 use super::children;
-use super::gate;
-use super::homes::Homes;
-use super::piece::{self, Room};
-use super::plan::PAGE;
-use super::turns::{Held, Turns};
+use super::fork_gate;
+use super::futex_lock::{FutexLock, Held};
+use super::page_locations::PageLocations;
+use crate::piece::{self, Room};
+use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{self, Arena, Plain};
 use vmarea_linux_sys::own::{self, Aside};
 use vmarea_linux_sys::uffd::{self, Event};
@@ -36,7 +36,7 @@ const PATIENCE: u32 = 1_000_000;
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Shared {
-    turns: Turns,
+    lock: FutexLock,
     home: AtomicI32,
     silent: AtomicI32,
     stop: AtomicI32,
@@ -65,7 +65,7 @@ pub(super) struct Shared {
     /// The watcher's own thread.
     thread: AtomicI32,
     /// Where the pages of the piece belong.
-    homes: Homes,
+    locations: PageLocations,
 }
 
 impl Plain for Shared {}
@@ -77,7 +77,7 @@ const UNDER_LOCK: Ordering = Ordering::Relaxed;
 impl Shared {
     /// Takes the lock.
     pub(super) fn lock(&self) -> Held<'_> {
-        self.turns.lock()
+        self.lock.lock()
     }
 
     /// From now on pages of `piece` may be out, and `left` bytes before it are watched as well.
@@ -105,7 +105,7 @@ impl Shared {
     pub(super) fn end(&self) {
         let _held = self.lock();
         if self.is_disturbed() {
-            self.homes.reset(self.piece());
+            self.locations.reset(self.piece());
         }
         self.len.store(0, UNDER_LOCK);
     }
@@ -213,12 +213,12 @@ impl Shared {
     }
     /// Where the page `off` bytes into the piece belongs now. Ask under the lock.
     pub(super) fn home_of(&self, off: u64) -> Option<u64> {
-        self.homes.of(self.piece(), off)
+        self.locations.of(self.piece(), off)
     }
 
     /// Calls `each` with every place that a page was moved to. Call it under the lock.
     pub(super) fn moved_to(&self, each: impl FnMut(u64)) {
-        self.homes.moved_to(self.piece(), each);
+        self.locations.moved_to(self.piece(), each);
     }
 
     /// True where a child of a fork gets the piece empty.
@@ -287,7 +287,7 @@ impl Shared {
         let piece = self.piece();
         self.pages_out(VmRange::new(0, piece.len_bytes()), &mut |off, len| {
             for page in (off..off + len).step_by(PAGE as usize) {
-                let home = self.homes.of(piece, page);
+                let home = self.locations.of(piece, page);
                 if home.is_some_and(|home| (start..end).contains(&home)) {
                     self.drop_out(page);
                 }
@@ -302,21 +302,21 @@ impl Shared {
         match event {
             Event::Fault => {}
             Event::Fork(child) => {
-                children::complete(self, child, &self.homes);
+                children::complete(self, child, &self.locations);
                 self.forks.fetch_add(1, UNDER_LOCK);
             }
             // All others are stopped: it is our swap.
             Event::Remap { .. } | Event::Unmap { .. } if ours => {}
             Event::Remap { from, to, len } => {
                 self.disturbed.store(1, UNDER_LOCK);
-                self.homes.moved(piece, from, to, len);
+                self.locations.moved(piece, from, to, len);
                 // What lies before the piece is watched as well, and what has grown behind it; nothing
                 // of it is out.
                 let before = match piece.start.saturating_sub(from) {
                     0 => len,
                     before => before.min(len),
                 };
-                if !self.homes.any_within(piece, to..to + before) {
+                if !self.locations.any_within(piece, to..to + before) {
                     self.cease(to, before);
                 }
             }
@@ -325,7 +325,7 @@ impl Shared {
                 self.dropped(start, end);
             }
             Event::Remove { start, end } => {
-                gate::begin_drop();
+                fork_gate::begin_drop();
                 // The pages go a moment after this: one that went out before would come back.
                 if self.leaving.load(UNDER_LOCK) != 0 {
                     self.disturbed.store(1, UNDER_LOCK);

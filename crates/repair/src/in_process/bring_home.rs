@@ -11,9 +11,9 @@
 
 use vmarea::values::VmRange;
 
+use super::watch::Shared;
 use crate::piece::{What, unshare};
 use crate::plan::PAGE;
-use crate::watch::Shared;
 use vmarea_linux_sys::calls::{self, Call};
 use vmarea_linux_sys::own;
 use vmarea_linux_sys::uffd;

@@ -1,0 +1,178 @@
+//! The executors of pieces in another process: by moving, and by copying.
+//!
+//! Both write the piece into the journal, stop the process, check that it is as planned, and let it
+//! run on for as long as it stood. Deliberately absent: the calls themselves
+//! ([`by_move`](super::by_move), [`by_copy`](super::by_copy)).
+
+use std::time::{Duration, Instant};
+
+use vmarea::values::{VmFlags, VmRange};
+
+use super::agent::see_to_descriptor;
+use super::bring_home::{bring_home, must_stand};
+use super::by_copy::copy_piece;
+use super::by_move::run_piece;
+use super::injector::StoppedProcess;
+use super::obstacles;
+use super::pages::Pages;
+use super::session::Session;
+use super::stop::stop_patiently;
+use crate::driver::{Done, PieceExecutor};
+use crate::journal::{self, Agent};
+use crate::plan::{Piece, Run};
+use crate::{Kept, Reason, RepairError};
+use vmarea_process::maps::{self, MapsEntry, Query};
+
+/// How long the process runs between two pieces at the most; else as long as it stood.
+const LONGEST_REST: Duration = Duration::from_millis(20);
+
+/// Moves the pages of a piece while the process stands.
+pub(super) struct RemoteMove<'a>(pub(super) &'a mut Session);
+
+impl PieceExecutor for RemoteMove<'_> {
+    const REPLACES_SINGLE: bool = true;
+
+    fn join(&mut self, piece: &Piece, copies: u64) -> Result<Done, RepairError> {
+        join_stopped(self.0, piece, |held, agent| {
+            run_piece(held, agent, piece, copies)
+        })
+    }
+
+    fn retries_before(&self, _: Reason) -> bool {
+        true
+    }
+
+    fn pass_over(&self, run: &Run, at: u64, reason: Reason, copies: u64, kept: &mut Kept) -> u64 {
+        match reason {
+            Reason::Shared if copies == 0 => pass_over_shared(self.0, run, at, kept),
+            _ => at,
+        }
+    }
+}
+
+/// Copies the pages of a piece while the process stands.
+pub(super) struct RemoteCopy<'a>(pub(super) &'a mut Session);
+
+impl PieceExecutor for RemoteCopy<'_> {
+    const REPLACES_SINGLE: bool = true;
+
+    fn join(&mut self, piece: &Piece, copies: u64) -> Result<Done, RepairError> {
+        join_stopped(self.0, piece, |held, agent| {
+            copy_piece(held, agent, piece, copies)
+        })
+    }
+
+    fn retries_before(&self, _: Reason) -> bool {
+        true
+    }
+
+    fn pass_over(&self, run: &Run, at: u64, reason: Reason, copies: u64, kept: &mut Kept) -> u64 {
+        match reason {
+            // All that the process has may be pinned.
+            Reason::Pinned => pass_over(run, at, reason, kept, |_| true),
+            Reason::Shared if copies == 0 => pass_over_shared(self.0, run, at, kept),
+            _ => at,
+        }
+    }
+}
+
+/// Stops the process, makes `join` with it where it is as planned, and lets it run on.
+fn join_stopped(
+    session: &mut Session,
+    piece: &Piece,
+    join: impl FnOnce(&StoppedProcess<'_>, &Agent) -> Result<Done, RepairError>,
+) -> Result<Done, RepairError> {
+    let mut query = Query::open(session.pid).ok();
+
+    let journal = &mut session.journal;
+    journal.piece(piece.range).map_err(journal::failed)?;
+    let begun = Instant::now();
+    let held = stop_patiently(&session.target, journal)?;
+    let done = see_to_descriptor(&held, journal, &mut session.agent).and_then(|()| {
+        match is_as_planned(session.pid, query.as_mut(), piece) {
+            true => join(&held, &session.agent)
+                .or_else(|error| take_back(&held, &session.agent, piece, error)),
+            false => Ok(Done::refused(Reason::Changed, piece.range.start)),
+        }
+    });
+    if let Err(RepairError::LeftStopped { .. } | RepairError::Ended(_)) = done {
+        return done;
+    }
+    let whole = journal.whole().map_err(journal::failed);
+    held.release(journal)?;
+    whole?;
+    let done = done?;
+    let pause = begun.elapsed();
+    std::thread::sleep(pause.min(LONGEST_REST));
+    Ok(Done { pause, ..done })
+}
+
+/// Brings home what an error has left out. Whatever the error that is returned, all pages are at home,
+/// unless it says that the process must not run.
+fn take_back(
+    held: &StoppedProcess<'_>,
+    agent: &Agent,
+    piece: &Piece,
+    error: RepairError,
+) -> Result<Done, RepairError> {
+    match must_stand(held.target.pid, error) {
+        RepairError::LeftStopped { .. } => bring_home(held, agent, piece.range)
+            .map(|_| Done::refused(Reason::Changed, piece.range.start)),
+        error => Err(error),
+    }
+}
+
+/// Passes over mappings that others have as well: to stop the process for each of many would be for
+/// nothing.
+fn pass_over_shared(session: &Session, run: &Run, at: u64, kept: &mut Kept) -> u64 {
+    let Ok(pages) = Pages::of(session.pid) else {
+        return at;
+    };
+    pass_over(run, at, Reason::Shared, kept, |part| {
+        obstacles::shared(&pages, &session.target.memory, part, 1) > 0
+    })
+}
+
+/// Passes over mappings from `at` on for as long as one `stays`.
+fn pass_over(
+    run: &Run,
+    mut at: u64,
+    reason: Reason,
+    kept: &mut Kept,
+    stays: impl Fn(VmRange) -> bool,
+) -> u64 {
+    let first = run.parts.partition_point(|part| part.end <= at);
+    for part in run.parts[first..].iter().take_while(|part| stays(**part)) {
+        kept.add(reason);
+        at = part.end;
+    }
+    at
+}
+
+/// True where the mappings are what was planned with.
+fn is_as_planned(pid: i32, query: Option<&mut Query>, piece: &Piece) -> bool {
+    let fits = |mapping: &MapsEntry, part: &VmRange| {
+        let perms = mapping.perms;
+        mapping.start <= part.start
+            && part.end <= mapping.end
+            && mapping.ino == 0
+            && !perms.shared
+            && perms.read == piece.flags.contains(VmFlags::READ)
+            && perms.write == piece.flags.contains(VmFlags::WRITE)
+            && perms.exec == piece.flags.contains(VmFlags::EXEC)
+    };
+    match query {
+        Some(query) => piece.parts.iter().all(
+            |part| matches!(query.covering_or_next(part.start), Ok(Some(m)) if fits(&m, part)),
+        ),
+        None => {
+            let Ok(mappings) = maps::read(pid) else {
+                return false;
+            };
+            piece.parts.iter().all(|part| {
+                let at = mappings.partition_point(|m| m.end <= part.start);
+                mappings.get(at).is_some_and(|m| fits(m, part))
+            })
+        }
+    }
+}

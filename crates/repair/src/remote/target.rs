@@ -1,0 +1,177 @@
+//! The process under repair: whether it can be repaired, its memory, and what of ours is in it.
+//!
+//! Deliberately absent: stopping it ([`stop`](super::stop)).
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use crate::RepairError;
+use crate::journal::Agent;
+use crate::plan::PAGE;
+use crate::proc_status::{self, is_32_bit, read_status};
+use vmarea_linux_sys::inject::{self, Seccomp};
+use vmarea_process::maps::{self, MapName};
+use vmarea_process::processes;
+
+/// How long a thread may take to stop, unless it is said otherwise.
+pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+/// At the end of the agent's page, in this and every later version.
+const MARK: &[u8; 16] = b"vmarea's agent\0\0";
+const MARK_AT: u64 = PAGE - MARK.len() as u64;
+
+/// A process that can be stopped.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) pid: i32,
+    pub(super) seccomp: Seccomp,
+    pub(super) memory: File,
+    /// An instruction of its own that makes a system call.
+    pub(super) syscall: u64,
+    /// How long a thread may take to stop; the others stand meanwhile.
+    pub(super) patience: Cell<Duration>,
+    /// The processes up to this one do not share its memory.
+    pub(super) looked_at: Cell<i32>,
+    /// Threads that were asked to stop and did not in time: we trace them still, because only a
+    /// thread that stands can be let go.
+    pub(super) late: RefCell<Vec<i32>>,
+}
+
+impl Target {
+    /// Looks whether a process can be repaired at all.
+    ///
+    /// # Errors
+    /// One for each reason, each saying what to do.
+    pub(super) fn open(pid: i32) -> Result<Target, RepairError> {
+        if !processes::numbers_are_ours() {
+            return Err(RepairError::ForeignNumbers(pid));
+        }
+        let status = read_status(pid)?;
+        if status.tracer != 0 {
+            return Err(RepairError::Traced {
+                pid,
+                tracer: status.tracer,
+            });
+        }
+        if status.has_ended {
+            return Err(RepairError::Ended(pid));
+        }
+        if !status.has_memory {
+            return Err(RepairError::NoMemory(pid));
+        }
+        if is_32_bit(pid) {
+            return Err(RepairError::Bits32(pid));
+        }
+        // First the number, then the look: what begins in between is looked at again.
+        let looked_at = Cell::new(proc_status::last_process());
+        if let Some(other) = proc_status::shares_memory(pid) {
+            return Err(RepairError::SharedMemory { pid, other });
+        }
+        let memory = File::options()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{pid}/mem"))
+            .map_err(|_| proc_status::ended_or(pid, RepairError::Forbidden(pid)))?;
+        let seccomp = if status.seccomp {
+            Seccomp::Suspend
+        } else {
+            Seccomp::None
+        };
+        let mut target = Target {
+            pid,
+            seccomp,
+            memory,
+            syscall: 0,
+            patience: Cell::new(PATIENCE),
+            looked_at,
+            late: RefCell::default(),
+        };
+        target.syscall = target.find_syscall_in_time()?;
+        Ok(target)
+    }
+
+    /// From now on a thread may take so long to stop.
+    pub(super) fn be_patient(&self, patience: Duration) {
+        self.patience.set(patience);
+    }
+
+    /// True where what an earlier run has put into the process is still there.
+    pub(super) fn has(&self, agent: &Agent) -> bool {
+        let mut mark = [0; MARK.len()];
+        let read = self.memory.read_exact_at(&mut mark, agent.code + MARK_AT);
+        read.is_ok() && mark == *MARK
+    }
+
+    /// True where some repair has put its agent into the process.
+    pub(super) fn has_agent(&self) -> bool {
+        let mappings = maps::read(self.pid).unwrap_or_default();
+        mappings.iter().any(|m| {
+            let mut mark = [0; MARK.len()];
+            let is_page = m.end - m.start == PAGE && m.ino == 0 && m.perms.exec && !m.perms.write;
+            is_page
+                && self
+                    .memory
+                    .read_exact_at(&mut mark, m.start + MARK_AT)
+                    .is_ok()
+                && mark == *MARK
+        })
+    }
+
+    /// Puts the agent's code on its page, and our mark at its end.
+    ///
+    /// # Errors
+    /// Those of writing to `/proc/PID/mem`.
+    pub(super) fn put_code(&self, code: u64) -> io::Result<()> {
+        self.write(inject::agent_code(), code)?;
+        self.write(MARK, code + MARK_AT)
+    }
+
+    /// As [`find_syscall`](Self::find_syscall); of a program that the kernel is still putting in place
+    /// there may be but a part, without the kernel's own page.
+    fn find_syscall_in_time(&self) -> Result<u64, RepairError> {
+        for _ in 0..100 {
+            match self.find_syscall() {
+                Err(RepairError::NoSyscall(_)) => std::thread::sleep(Duration::from_millis(1)),
+                found => return found,
+            }
+        }
+        self.find_syscall()
+    }
+
+    /// Where the process has an instruction that makes a system call.
+    fn find_syscall(&self) -> Result<u64, RepairError> {
+        let wanted = inject::syscall_instruction();
+        let mut mappings = maps::read(self.pid).map_err(|_| RepairError::Ended(self.pid))?;
+        mappings.retain(|m| m.perms.exec && m.perms.read);
+        // The kernel's own page has one, and nobody changes it.
+        mappings.sort_by_key(|m| !matches!(&m.name, MapName::Special(name) if name == "[vdso]"));
+        let mut readable = false;
+        for mapping in mappings {
+            let len = (mapping.end - mapping.start).min(4 << 20) as usize;
+            let mut bytes = vec![0; len];
+            let got = self.memory.read_at(&mut bytes, mapping.start).unwrap_or(0);
+            readable |= got > 0;
+            let found = bytes[..got].windows(wanted.len()).position(|w| w == wanted);
+            if let Some(at) = found {
+                return Ok(mapping.start + at as u64);
+            }
+        }
+        // Where nothing of it can be read, it is just about to become another program, or to end.
+        Err(match readable {
+            true => RepairError::NoSyscall(self.pid),
+            false => proc_status::ended_or(self.pid, RepairError::Replaced(self.pid)),
+        })
+    }
+
+    /// Makes an empty page by writing a zero; false where the kernel does not permit that.
+    pub(super) fn touch(&self, page: u64) -> bool {
+        self.write(&[0], page).is_ok()
+    }
+
+    /// Writes into its memory, whatever protection that has.
+    pub(super) fn write(&self, bytes: &[u8], address: u64) -> io::Result<()> {
+        self.memory.write_all_at(bytes, address)
+    }
+}

@@ -6,7 +6,6 @@
 
 pub mod brk;
 pub mod collect;
-mod dontunmap;
 pub mod file_change;
 pub mod fork;
 pub mod limits;
@@ -15,16 +14,13 @@ pub mod mempolicy;
 pub mod mlock;
 pub mod mmap;
 mod mmap_flags;
-mod move_vma;
 pub mod mprotect;
 pub mod mremap;
 pub mod munmap;
 pub mod pkeys;
 pub mod prctl;
 pub mod process_madvise;
-mod remap_by_halves;
 pub mod remap_file_pages;
-mod remap_freely;
 pub mod shm;
 mod table;
 pub mod unmapped_area;

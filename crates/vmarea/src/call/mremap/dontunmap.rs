@@ -6,7 +6,7 @@
 //! # Linux
 //! `mm/mremap.c`: `dontunmap_complete` of 6.18, `move_vma` before.
 
-use super::mremap::Remap;
+use super::context::Remap;
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::rmap::family::Families;

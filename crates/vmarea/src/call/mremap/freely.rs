@@ -12,8 +12,8 @@
 //! Not there: FIXED moves of equal length over several VMAs are since 6.17 (`remap_move`); the thesis
 //! names both as extensions.
 
-use super::mremap::Remap;
-use super::unmapped_area::Room;
+use super::context::Remap;
+use crate::call::unmapped_area::{Room, pages_of};
 use crate::mm::MmapWriteGuard;
 use crate::values::call_flags::{MapFlags, MremapFlags};
 use crate::values::{Errno, VmFlags, VmRange};
@@ -60,7 +60,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         if !self.mlock_future_ok(flags, grow) {
             return Err(Errno::EAGAIN);
         }
-        if !self.may_expand(flags, super::unmapped_area::pages_of(grow)) {
+        if !self.may_expand(flags, pages_of(grow)) {
             return Err(Errno::ENOMEM);
         }
         Ok(())

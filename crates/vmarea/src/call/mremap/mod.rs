@@ -1,11 +1,20 @@
 //! `mremap`: resize in place, or move.
 //!
+//! A call goes through stages, each in a file: its arguments become a `Remap` (`context`), a
+//! VMA is checked (here), resized in place (`resize`), or moved: the way is cleared and a place is found
+//! (`relocate`), a VMA is made there and the pages change to it (`move_vma`), and what DONTUNMAP leaves is
+//! tidied (`dontunmap`). `legacy` is the order of these stages in kernels before 6.17, `freely` what no kernel
+//! does.
+//!
 //! # Picture
 //! ```text
-//! grow in place   VVVV....        VVVV++++      and joins what it then touches
-//! move            VVVV     dst    ....     VVVV pages go along; an unfaulted VMA takes the page
-//!                                               offset of its new place, a faulted one keeps it
-//! DONTUNMAP       VVVV     dst    VVVV     VVVV the old one stays, empty
+//!                     FIXED or DONTUNMAP?
+//!                   no │               │ yes
+//!        shrink, keep, grow            │
+//!           │     │     │ room behind? │
+//!           │     │ yes │          no  │
+//!           ▼     ▼     ▼          ▼   ▼
+//!           in place (resize)      move (relocate ─▶ move_vma ─▶ dontunmap)
 //! ```
 //!
 //! # Errors
@@ -19,17 +28,22 @@
 //! and the tail of a shrinking source, before the move can still be refused; of several VMAs those
 //! before the one that refuses have moved.
 
+mod context;
+mod dontunmap;
+mod freely;
+mod legacy;
+mod move_vma;
+mod relocate;
+mod resize;
+
 use super::mmap::Placement;
-use super::unmapped_area::{Room, fits_fixed};
 use crate::mm::MmapWriteGuard;
 use crate::space::Space;
-use crate::values::call_flags::{MapFlags, MremapFlags};
-use crate::values::rules::{CloseHook, MremapChecks};
-use crate::values::{
-    Errno, FileKind, MmId, PAGE_MASK, PAGE_SHIFT, PMD_SIZE, VmFlags, VmRange, align_up, page_align,
-};
+use crate::values::call_flags::MremapFlags;
+use crate::values::rules::MremapChecks;
+use crate::values::{Errno, MmId, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::VmaView;
-use crate::vma::merge::{CallKind, Proposal, Reach};
+use context::{Remap, Resize};
 use vmarea_sync::VmaLockKind;
 
 /// The arguments of `mremap`.
@@ -49,208 +63,134 @@ pub struct MremapRequest {
     pub placement: Placement,
 }
 
-/// What `do_mremap` carries along.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Remap {
-    pub(super) addr: u64,
-    pub(super) old_len: u64,
-    pub(super) new_len: u64,
-    pub(super) flags: MremapFlags,
-    pub(super) new_addr: u64,
-    pub(super) placement: Placement,
-}
-
-impl Remap {
-    pub(super) fn implies_new_addr(&self) -> bool {
-        self.flags
-            .intersects(MremapFlags::FIXED | MremapFlags::DONTUNMAP)
-    }
-
-    fn move_only(&self) -> bool {
-        self.flags.contains(MremapFlags::FIXED) && self.old_len == self.new_len
-    }
-
-    fn check(&self, task_size: u64, overlapping: Overlapping) -> Result<(), Errno> {
-        let known = MremapFlags::MAYMOVE | MremapFlags::FIXED | MremapFlags::DONTUNMAP;
-        let silly = !(self.flags - known).is_empty()
-            || self.addr & !PAGE_MASK != 0
-            || self.new_len == 0
-            || self.new_len > task_size;
-        if silly {
-            return Err(Errno::EINVAL);
-        }
-        if !self.implies_new_addr() {
-            return Ok(());
-        }
-        let resized = self.flags.contains(MremapFlags::DONTUNMAP) && self.old_len != self.new_len;
-        let bad = self.new_addr > task_size - self.new_len
-            || self.new_addr & !PAGE_MASK != 0
-            || !self.flags.contains(MremapFlags::MAYMOVE)
-            || resized;
-        let refused = overlapping == Overlapping::Refuse && self.overlaps();
-        if bad || refused {
-            Err(Errno::EINVAL)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Whole huge pages, which may not become more.
-    pub(super) fn align_hugetlb(&mut self) -> Result<(), Errno> {
-        let up = |len: u64| align_up(len, PMD_SIZE).ok_or(Errno::EINVAL);
-        (self.old_len, self.new_len) = (up(self.old_len)?, up(self.new_len)?);
-        let odd = (self.addr | self.new_addr) & (PMD_SIZE - 1) != 0;
-        if odd || self.new_len > self.old_len {
-            return Err(Errno::EINVAL);
-        }
-        Ok(())
-    }
-
-    /// Old and new place share addresses.
-    pub(super) fn overlaps(&self) -> bool {
-        self.addr.wrapping_add(self.old_len) > self.new_addr
-            && self.new_addr.wrapping_add(self.new_len) > self.addr
-    }
-}
-
-/// Whether the new place may overlap the old one.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Overlapping {
-    Refuse,
-    Allow,
-}
-
-/// A length in whole pages. One that wraps is 0 to Linux: no new length, or an old one that doubles.
-fn whole_pages(len: u64) -> u64 {
-    page_align(len).unwrap_or(0)
+/// New pages of what has grown have to be faulted in, because it is locked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Populate {
+    No,
+    Yes,
 }
 
 impl<K: VmaLockKind> Space<K> {
     /// Resizes or moves; gives the new address.
     #[doc(alias = "do_mremap")]
     pub fn mremap(&self, mm: MmId, request: &MremapRequest) -> Result<u64, Errno> {
-        let MremapRequest {
-            addr,
-            old_len,
-            new_len,
-            flags,
-            new_addr,
-            placement,
-        } = *request;
-        let r = Remap {
-            addr,
-            old_len: whole_pages(old_len),
-            new_len: whole_pages(new_len),
-            flags,
-            new_addr,
-            placement,
-        };
-        let freely = self.policy.merging.remap_freely;
+        let r = Remap::new(request);
         let first = self.policy.rules.mremap_checks == MremapChecks::First;
+        r.check_arguments()?;
         if first {
-            r.check(
-                self.system.task_size,
-                if freely {
-                    Overlapping::Allow
-                } else {
-                    Overlapping::Refuse
-                },
-            )?;
-        } else {
-            r.check_by_halves()?;
+            self.check_places(&r)?;
+        } else if r.flags.contains(MremapFlags::DONTUNMAP) && request.old_len != request.new_len {
             // Compared before they are rounded to pages.
-            if flags.contains(MremapFlags::DONTUNMAP) && old_len != new_len {
-                return Err(Errno::EINVAL);
-            }
+            return Err(Errno::EINVAL);
         }
         let (addr, populate) = {
             let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-            let moved = if first {
-                w.mremap(r)
-            } else {
-                w.mremap_by_halves(r)
+            let moved = match first {
+                true => w.mremap(r),
+                false => w.mremap_legacy(r),
             };
             let state = w.state_mut();
             state.peak_map_count = state.peak_map_count.max(state.map_count);
             moved?
         };
-        if populate && r.new_len > r.old_len {
+        if populate == Populate::Yes && r.resize() == Resize::Grow {
             self.mm_populate(mm, VmRange::new(addr + r.old_len, addr + r.new_len));
         }
         Ok(addr)
     }
-}
 
-impl<K: VmaLockKind> Space<K> {
     /// Where a move without FIXED would go now, without doing anything.
     pub fn predict_mremap(&self, mm: MmId, request: &MremapRequest) -> Result<u64, Errno> {
-        let MremapRequest {
-            addr,
-            old_len,
-            new_len,
-            flags,
-            new_addr,
-            ..
-        } = *request;
-        let placement = Placement::Search;
         let r = Remap {
-            addr,
-            old_len: whole_pages(old_len),
-            new_len: whole_pages(new_len),
-            flags,
-            new_addr,
-            placement,
+            placement: Placement::Search,
+            ..Remap::new(request)
         };
         let w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-        let vma = w.lookup(addr).ok_or(Errno::EFAULT)?;
+        let vma = w.lookup(r.addr).ok_or(Errno::EFAULT)?;
         w.new_place(&r, &vma)
+    }
+
+    /// EINVAL for lengths and places that cannot be, before any address space is looked at.
+    #[doc(alias = "check_mremap_params")]
+    fn check_places(&self, r: &Remap) -> Result<(), Errno> {
+        let task_size = self.system.task_size;
+        if r.new_len > task_size {
+            return Err(Errno::EINVAL);
+        }
+        if !r.implies_new_addr() {
+            return Ok(());
+        }
+        r.check_new_addr(task_size)?;
+        let resized = r.flags.contains(MremapFlags::DONTUNMAP) && r.resize() != Resize::Keep;
+        let refused = r.overlaps() && !self.policy.merging.remap_freely;
+        if resized || refused {
+            Err(Errno::EINVAL)
+        } else {
+            Ok(())
+        }
     }
 }
 
 impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
-    fn mremap(&mut self, r: Remap) -> Result<(u64, bool), Errno> {
-        let limit = self.space.system.max_map_count;
-        if r.implies_new_addr() && self.state().map_count + 2 >= limit.saturating_sub(3) {
-            return Err(Errno::ENOMEM);
-        }
-        if r.implies_new_addr() && r.overlaps() {
-            return self.remap_overlapping(r).map(|addr| (addr, false));
+    /// The new address: everything that can be checked is, before anything is changed.
+    #[doc(alias = "mremap_to", alias = "mremap_at")]
+    fn mremap(&mut self, mut r: Remap) -> Result<(u64, Populate), Errno> {
+        if r.implies_new_addr() {
+            self.check_map_count()?;
+            if r.overlaps() {
+                return self.remap_overlapping(r).map(|addr| (addr, Populate::No));
+            }
         }
         if r.move_only() && self.space.policy.rules.mremap_many {
-            return self.remap_move(r).map(|addr| (addr, false));
+            return self.remap_move(r).map(|addr| (addr, Populate::No));
         }
         let vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
         if self.space.policy.merging.remap_freely && self.spans_several(&r, &vma) {
-            return self.remap_spanning(r).map(|addr| (addr, false));
+            return self.remap_spanning(r).map(|addr| (addr, Populate::No));
         }
-        let mut r = r;
-        let populate = self.check_remap(&mut r, &vma)?;
-        let addr = if r.implies_new_addr() {
-            self.mremap_to(r, &vma)?
-        } else {
-            self.mremap_at(r)?
+        let populate = self.check_vma(&mut r, &vma)?;
+        let addr = match r.implies_new_addr() {
+            true => self.remap_to(r, &vma)?,
+            false => self.remap_at(r)?,
         };
         Ok((addr, populate))
     }
 
-    /// May this VMA be resized or moved so? True where new pages have to be faulted in.
+    /// ENOMEM where a move, which may cut at both ends of source and destination, could reach the limit.
+    fn check_map_count(&self) -> Result<(), Errno> {
+        let limit = self.space.system.max_map_count;
+        match self.state().map_count + 2 >= limit.saturating_sub(3) {
+            true => Err(Errno::ENOMEM),
+            false => Ok(()),
+        }
+    }
+
+    /// May this VMA be resized or moved so?
     #[doc(alias = "check_prep_vma")]
-    fn check_remap(&self, r: &mut Remap, vma: &VmaView) -> Result<bool, Errno> {
+    fn check_vma(&self, r: &mut Remap, vma: &VmaView) -> Result<Populate, Errno> {
+        check_seal_and_align(r, vma)?;
+        if r.resize() != Resize::Grow && !r.implies_new_addr() {
+            return Ok(Populate::No);
+        }
+        self.check_resize(r, vma)
+    }
+
+    /// May it have the new length? A tail that goes is not looked at.
+    #[doc(alias = "vma_to_resize")]
+    fn check_resize(&self, r: &Remap, vma: &VmaView) -> Result<Populate, Errno> {
         let flags = vma.body.flags;
-        if flags.contains(VmFlags::SEALED) {
-            return Err(Errno::EPERM);
-        }
-        if flags.contains(VmFlags::HUGETLB) {
-            r.align_hugetlb()?;
-        }
-        if r.new_len <= r.old_len && !r.implies_new_addr() {
-            return Ok(false);
-        }
         if r.old_len == 0 && !flags.intersects(VmFlags::SHARED | VmFlags::MAYSHARE) {
             return Err(Errno::EINVAL);
         }
         let rigid = flags.intersects(VmFlags::DONTEXPAND | VmFlags::PFNMAP);
-        if r.flags.contains(MremapFlags::DONTUNMAP) && rigid {
+        let late = self.space.policy.rules.mremap_checks == MremapChecks::Late;
+        let never_emptied = match late {
+            true => !vma.is_anonymous() || flags.contains(VmFlags::SHARED),
+            false => rigid,
+        };
+        if r.flags.contains(MremapFlags::DONTUNMAP) && never_emptied
+            || late && flags.contains(VmFlags::HUGETLB)
+        {
             return Err(Errno::EINVAL);
         }
         let old_len = r.old_len.min(r.new_len);
@@ -258,7 +198,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             return Err(Errno::EFAULT);
         }
         if r.new_len == old_len {
-            return Ok(false);
+            return Ok(Populate::No);
         }
         let pgoff = vma.pgoff_at(r.addr);
         if pgoff.0.checked_add(r.new_len >> PAGE_SHIFT).is_none() {
@@ -274,165 +214,20 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         if !self.may_expand(flags, delta >> PAGE_SHIFT) {
             return Err(Errno::ENOMEM);
         }
-        Ok(flags.contains(VmFlags::LOCKED))
-    }
-
-    /// Several VMAs move at once, gaps between them kept.
-    pub(super) fn remap_move(&mut self, r: Remap) -> Result<u64, Errno> {
-        let end = r.addr.checked_add(r.old_len).ok_or(Errno::EFAULT)?;
-        let mut result = Err(Errno::EFAULT);
-        let mut at = r.addr;
-        while at < end
-            && let Some(vma) = self.find_vma(at).filter(|v| v.range.start < end)
-        {
-            let first = result.is_err();
-            let part = vma.range.clip(VmRange::new(r.addr, end));
-            if first && vma.range.start > r.addr {
-                return Err(Errno::EFAULT);
-            }
-            let movable_with_others = !vma.body.flags.intersects(VmFlags::UFFD_ANY)
-                && vma.body.file.is_none_or(|f| !places_itself(f.kind));
-            if !movable_with_others && (!first || vma.range.end < end) {
-                return Err(Errno::EFAULT);
-            }
-            let to = r.new_addr + (part.start - r.addr);
-            let len = part.len_bytes();
-            let mut one = Remap {
-                addr: part.start,
-                old_len: len,
-                new_len: len,
-                new_addr: to,
-                ..r
-            };
-            self.check_remap(&mut one, &vma)?;
-            let moved = self.mremap_to(one, &vma)?;
-            if first {
-                result = Ok(moved);
-            }
-            at = part.end;
-        }
-        result
-    }
-
-    /// `vma` is what lies at the old address.
-    fn mremap_to(&mut self, mut r: Remap, vma: &VmaView) -> Result<u64, Errno> {
-        let mut vma = *vma;
-        if r.flags.contains(MremapFlags::FIXED) && self.munmap(r.new_addr, r.new_len)? {
-            // An old length that wraps lets the destination lie upon the source.
-            vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
-        }
-        if r.old_len > r.new_len {
-            self.munmap(r.addr + r.new_len, r.old_len - r.new_len)?;
-            r.old_len = r.new_len;
-            vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
-        }
-        if r.flags.contains(MremapFlags::DONTUNMAP)
-            && !self.may_expand(vma.body.flags, r.old_len >> PAGE_SHIFT)
-        {
-            return Err(Errno::ENOMEM);
-        }
-        r.new_addr = self.new_place(&r, &vma)?;
-        self.move_vma(&r, &vma)
-    }
-
-    pub(super) fn mremap_at(&mut self, mut r: Remap) -> Result<u64, Errno> {
-        if r.old_len == r.new_len {
-            return Ok(r.addr);
-        }
-        if r.old_len > r.new_len {
-            self.munmap(r.addr + r.new_len, r.old_len - r.new_len)?;
-            return Ok(r.addr);
-        }
-        let vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
-        if vma.range.end - r.addr == r.old_len && self.is_expandable(&vma, r.new_len - r.old_len) {
-            self.expand_in_place(&vma, r.new_len - r.old_len)?;
-            return Ok(r.addr);
-        }
-        if !r.flags.contains(MremapFlags::MAYMOVE) {
-            return Err(Errno::ENOMEM);
-        }
-        r.new_addr = self.new_place(&r, &vma)?;
-        self.move_vma(&r, &vma)
-    }
-
-    #[doc(alias = "vma_expandable")]
-    pub(super) fn is_expandable(&self, vma: &VmaView, delta: u64) -> bool {
-        let Some(end) = vma.range.end.checked_add(delta) else {
-            return false;
-        };
-        self.intersection(VmRange::new(vma.range.end, end))
-            .is_none()
-            && fits_fixed(self, VmRange::new(vma.range.start, end))
-    }
-
-    #[doc(alias = "vma_merge_extend")]
-    pub(super) fn expand_in_place(&mut self, vma: &VmaView, delta: u64) -> Result<(), Errno> {
-        let pages = delta >> PAGE_SHIFT;
-        let accounted = vma.body.flags.contains(VmFlags::ACCOUNT);
-        if accounted {
-            self.charge(pages)?;
-        }
-        let proposal = Proposal {
-            range: VmRange::new(vma.range.end, vma.range.end + delta),
-            pgoff: vma.pgoff_end(),
-            body: vma.body,
-            anon_vma: vma.anon_vma,
-            middle: None,
-            copied_from: None,
-        };
-        self.call = CallKind::MremapExpand;
-        let rules = &self.space.policy.rules;
-        let hook = rules.close_hook == CloseHook::NeverMerges && vma.body.has_close();
-        let reach = if rules.expand_joins_next && !hook {
-            Reach::Both
-        } else {
-            Reach::Itself
-        };
-        if self.merge(&proposal, reach)?.is_none() {
-            if accounted {
-                self.uncharge(pages);
-            }
-            return Err(Errno::ENOMEM);
-        }
-        self.count_more(vma.body.flags, pages);
-        Ok(())
-    }
-
-    #[doc(alias = "vrm_stat_account")]
-    pub(super) fn count_more(&mut self, flags: VmFlags, pages: u64) {
-        self.stat_account(flags, pages as i64);
-        if flags.contains(VmFlags::LOCKED) {
-            self.state_mut().locked_vm += pages;
-        }
-    }
-
-    #[doc(alias = "vrm_set_new_addr")]
-    pub(super) fn new_place(&self, r: &Remap, vma: &VmaView) -> Result<u64, Errno> {
-        let fixed = r.flags.contains(MremapFlags::FIXED);
-        if let (Placement::At(addr), false) = (r.placement, fixed) {
-            return Ok(addr);
-        }
-        self.unmapped_area(&Room {
-            file: vma.body.file.map(|f| f.kind),
-            shared_anon: false,
-            hint: if r.implies_new_addr() { r.new_addr } else { 0 },
-            len: r.new_len,
-            offset: vma.pgoff_at(r.addr).0 << PAGE_SHIFT,
-            flags: if fixed {
-                MapFlags::FIXED
-            } else {
-                MapFlags::empty()
-            },
-            vm_flags: vma.body.flags,
+        Ok(match flags.contains(VmFlags::LOCKED) {
+            true => Populate::Yes,
+            false => Populate::No,
         })
     }
 }
 
-/// Has the file a say in where it is mapped, so that a fixed place might not be obeyed?
-#[doc(alias = "vma_multi_allowed")]
-fn places_itself(kind: FileKind) -> bool {
-    matches!(
-        kind,
-        FileKind::Device | FileKind::DevZero | FileKind::SysvShm
-    )
+/// EPERM for a sealed VMA; huge pages stay whole.
+fn check_seal_and_align(r: &mut Remap, vma: &VmaView) -> Result<(), Errno> {
+    if vma.body.flags.contains(VmFlags::SEALED) {
+        return Err(Errno::EPERM);
+    }
+    if vma.body.flags.contains(VmFlags::HUGETLB) {
+        r.align_hugetlb()?;
+    }
+    Ok(())
 }

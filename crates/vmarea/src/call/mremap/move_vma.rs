@@ -3,13 +3,23 @@
 //! A neighbour of the new place grows over it, or a VMA is made there; then the pages move, with the anon_vma
 //! and page offset that they have there, and the old range goes or stays behind empty.
 //!
+//! # Picture
+//! ```text
+//!              source    destination
+//!              AAVVVVBB  NN......
+//! copy_vma     AAVVVVBB  NN____..    a VMA without pages, or NN that grows
+//! move pages   AA____BB  NNVVVV..    an unfaulted VMA takes the page offset of its new place, a faulted
+//!                                    one keeps it
+//! unmap        AA....BB  NNVVVV..    the source goes; with DONTUNMAP it stays, empty and unlocked
+//! ```
+//!
 //! # Linux
 //! `mm/mremap.c` `move_vma`, `mm/vma.c` `copy_vma`, 6.18.
 
-use super::mmap::Placement;
-use super::mremap::Remap;
-use super::munmap::Pages;
-use super::userfaultfd::unwatched;
+use super::context::Remap;
+use crate::call::mmap::Placement;
+use crate::call::munmap::Pages;
+use crate::call::userfaultfd::unwatched;
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::page::moving::Reown;

@@ -17,7 +17,7 @@ use vmarea::fault::Touch;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::Pte;
 use vmarea::values::policy::AdjustLock;
-use vmarea::values::{Errno, MmId, NoBytes, Policy};
+use vmarea::values::{Errno, MmId, NoBytes, Policy, WithVmaLock};
 use vmarea::vma::lock::{
     AlignedRwLock, BoxedRwLock, FlaggedVmaLock, MmapLockOnly, VmaLock, VmaLockKind,
 };
@@ -114,7 +114,10 @@ struct Core<K>(PhantomData<fn() -> K>);
 
 impl<K: VmaLockKind> Core<K> {
     /// Children of a parent whose heap has a page.
-    fn family(lock: AdjustLock, children: u64) -> Result<(Space<K>, Vec<MmId>), Errno> {
+    fn family(
+        lock: AdjustLock,
+        children: u64,
+    ) -> Result<(Space<WithVmaLock<K>>, Vec<MmId>), Errno> {
         let policy = Policy {
             adjust_lock: lock,
             ..Policy::LINUX
@@ -123,7 +126,7 @@ impl<K: VmaLockKind> Core<K> {
             huge_pages: HugePages::Never,
             ..System::default()
         };
-        let space = Space::with_lock_kind(policy, system, Box::new(NoBytes));
+        let space = Space::<WithVmaLock<K>>::in_environment(policy, system, Box::new(NoBytes));
         let layout = Layout {
             mmap_base: 0x7f00_0000_0000,
             start_brk: HEAP,

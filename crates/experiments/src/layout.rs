@@ -9,7 +9,7 @@ use vmarea::call::mmap::MmapRequest;
 use vmarea::fault::Touch;
 use vmarea::mm::{Layout, Limits};
 use vmarea::values::call_flags::{MapFlags, Prot};
-use vmarea::values::{Errno, File, FileId, FileKind, NoBytes, Policy};
+use vmarea::values::{Errno, File, FileId, FileKind, NoBytes, Policy, WithVmaLock};
 use vmarea::vma::layout::{self, Object, VmaBytes};
 use vmarea::vma::lock::{
     AlignedRwLock, BoxedRwLock, FlaggedVmaLock, MmapLockOnly, VmaLock, VmaLockKind,
@@ -155,7 +155,7 @@ fn each<K: VmaLockKind>(kind: Kind, vmas: u64) -> Result<Each, Errno> {
         max_map_count: MOST_VMAS as u32 + 8,
         ..System::default()
     };
-    let space = Space::<K>::with_lock_kind(Policy::LINUX, system, Box::new(NoBytes));
+    let space = Space::<WithVmaLock<K>>::in_environment(Policy::LINUX, system, Box::new(NoBytes));
     let layout = Layout {
         mmap_base: 0x7f00_0000_0000,
         ..Layout::default()

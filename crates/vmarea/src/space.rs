@@ -13,6 +13,7 @@ use crate::page::ksm::Ksm;
 use crate::page::swap::Swap;
 use crate::page::thp::HugeCounters;
 use crate::rmap::AnonVma;
+use crate::values::platform::{Environment, Standard};
 use crate::values::{FileId, FileKind, NoBytes, Platform, Policy};
 use crate::vma::merge::Observer;
 use crate::vma::{MappedFile, Vma};
@@ -20,12 +21,12 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
-use vmarea_sync::{Slots, SpinLock, VmaLock, VmaLockKind};
+use vmarea_sync::{Slots, SpinLock};
 
 /// A machine with its address spaces.
-pub struct Space<K: VmaLockKind = VmaLock> {
+pub struct Space<E: Environment = Standard> {
     pub(crate) mms: Slots<Mm>,
-    pub(crate) vmas: Slots<Vma<K>>,
+    pub(crate) vmas: Slots<Vma<E>>,
     pub(crate) anon_vmas: Slots<AnonVma>,
     pub(crate) frames: Slots<Frame>,
     pub(crate) swap: Swap,
@@ -33,7 +34,7 @@ pub struct Space<K: VmaLockKind = VmaLock> {
     pub(crate) huge: HugeCounters,
     /// Pins of pages that are held.
     pub(crate) pins: AtomicU64,
-    pub(crate) platform: Box<dyn Platform>,
+    pub(crate) platform: E::Platform,
     pub(crate) policy: Policy,
     pub(crate) system: System,
     pub(crate) observer: Option<Box<dyn Observer>>,
@@ -127,7 +128,7 @@ impl System {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// A file for a shared anonymous mapping of so many pages: shmem without a name, which nothing else has.
     #[doc(alias = "shmem_zero_setup")]
     pub(crate) fn nameless_file(&self, pages: u64) -> MappedFile {
@@ -150,14 +151,13 @@ impl Space {
 
     /// A machine whose pages live on `platform`.
     pub fn with_platform(policy: Policy, system: System, platform: Box<dyn Platform>) -> Self {
-        Self::with_lock_kind(policy, system, platform)
+        Self::in_environment(policy, system, platform)
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
-    /// A machine whose VMAs have locks of the kind `K`; the others have the one that is embedded
-    /// and atomic.
-    pub fn with_lock_kind(policy: Policy, system: System, platform: Box<dyn Platform>) -> Self {
+impl<E: Environment> Space<E> {
+    /// A machine in an environment of the embedder's choice.
+    pub fn in_environment(policy: Policy, system: System, platform: E::Platform) -> Self {
         Self {
             mms: Slots::new(),
             vmas: Slots::new(),
@@ -205,7 +205,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> fmt::Debug for Space<K> {
+impl<E: Environment> fmt::Debug for Space<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Space")
             .field("policy", &self.policy.name)

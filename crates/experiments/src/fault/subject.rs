@@ -9,7 +9,7 @@ use vmarea::call::mmap::MmapRequest;
 use vmarea::fault::{Faulted, Touch};
 use vmarea::mm::{Layout, Limits};
 use vmarea::values::call_flags::{MapFlags, Prot};
-use vmarea::values::{Errno, FrameId, MmId, Platform, Policy};
+use vmarea::values::{Errno, FrameId, MmId, Platform, Policy, WithVmaLock};
 use vmarea::vma::lock::VmaLockKind;
 use vmarea::{HugePages, Space, System};
 use vmarea_linux_sys::touch::{Untouched, map_and_unmap};
@@ -77,13 +77,13 @@ impl Platform for Pages {
 }
 
 impl<K: VmaLockKind> Core<K> {
-    fn space(&self) -> Result<(Space<K>, MmId), Errno> {
+    fn space(&self) -> Result<(Space<WithVmaLock<K>>, MmId), Errno> {
         let system = System {
             huge_pages: HugePages::Never,
             ..System::default()
         };
         let platform = Box::new(Pages(self.page));
-        let space = Space::<K>::with_lock_kind(Policy::LINUX, system, platform);
+        let space = Space::<WithVmaLock<K>>::in_environment(Policy::LINUX, system, platform);
         let layout = Layout {
             mmap_base: 0x7f00_0000_0000,
             ..Layout::default()
@@ -93,7 +93,12 @@ impl<K: VmaLockKind> Core<K> {
     }
 }
 
-fn map<K: VmaLockKind>(space: &Space<K>, mm: MmId, addr: u64, pages: u64) -> Result<(), Errno> {
+fn map<K: VmaLockKind>(
+    space: &Space<WithVmaLock<K>>,
+    mm: MmId,
+    addr: u64,
+    pages: u64,
+) -> Result<(), Errno> {
     let request = MmapRequest {
         addr,
         len: pages * PAGE,
@@ -118,12 +123,16 @@ pub(super) fn once<K: VmaLockKind>(pages: u64) -> Result<(), FaultError> {
 
 /// Not inlined, so that a counter finds it by its name.
 #[inline(never)]
-fn touch_all<K: VmaLockKind>(space: &Space<K>, mm: MmId, pages: u64) -> Result<(), Errno> {
+fn touch_all<K: VmaLockKind>(
+    space: &Space<WithVmaLock<K>>,
+    mm: MmId,
+    pages: u64,
+) -> Result<(), Errno> {
     (0..pages).try_for_each(|page| touch(space, mm, BASE + page * PAGE))
 }
 
 #[inline]
-fn touch<K: VmaLockKind>(space: &Space<K>, mm: MmId, addr: u64) -> Result<(), Errno> {
+fn touch<K: VmaLockKind>(space: &Space<WithVmaLock<K>>, mm: MmId, addr: u64) -> Result<(), Errno> {
     match space.fault(mm, addr, Touch::Write)? {
         Faulted::Done => Ok(()),
         _ => Err(Errno::EFAULT),
@@ -170,7 +179,7 @@ impl<K: VmaLockKind> Subject for Core<K> {
     }
 }
 
-fn fell_back<K: VmaLockKind>(space: &Space<K>, mm: MmId) -> u64 {
+fn fell_back<K: VmaLockKind>(space: &Space<WithVmaLock<K>>, mm: MmId) -> u64 {
     space.fault_counts(mm).fell_back().map(|(_, n)| n).sum()
 }
 

@@ -11,12 +11,12 @@ use super::unmapped_area::fits_fixed;
 use crate::mm::{Layout, MmapWriteGuard};
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{Errno, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, page_align};
 use crate::vma::VmaBody;
 use crate::vma::merge::{CallKind, Proposal, Reach};
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Moves the break to `brk`; gives the break as it is afterwards.
     pub fn brk(&self, mm: MmId, brk: u64) -> Result<u64, Errno> {
         let (now, populate) = {
@@ -30,7 +30,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     fn brk(&mut self, brk: u64) -> (u64, Option<VmRange>) {
         let layout = self.state().layout;
         let same = (layout.brk, None);

@@ -13,9 +13,9 @@
 
 use crate::mm::MmapWriteGuard;
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{Errno, MmId, VmFlags};
 use crate::vma::merge::{CallKind, Proposal, Reach, Refusal};
-use vmarea_sync::VmaLockKind;
 
 /// Borders that are noted at the most; what comes later is not collected.
 const NOTED_LIMIT: usize = 1 << 16;
@@ -41,7 +41,7 @@ pub struct Collected {
     pub kept: u64,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Tries the noted borders of an address space again.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ enum Border {
     Kept,
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Remembers a border between private anonymous VMAs that only their pages keep.
     pub(crate) fn note_border(&mut self, border: u64, refusal: Option<Refusal>, flags: VmFlags) {
         let worth = refusal.is_some_and(keeps_pages_apart);

@@ -11,10 +11,10 @@
 use crate::mm::MmapReadGuard;
 use crate::page::range::Zap;
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{MmId, PAGE_SHIFT, VmRange};
 use crate::vma::VmaView;
 use alloc::vec::Vec;
-use vmarea_sync::VmaLockKind;
 
 /// What becomes of private copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub enum Copies {
     Stay,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// The pages from `first` to before `end` are no longer what the file holds.
     #[doc(alias = "unmap_mapping_pages")]
     pub fn unmap_mapping(&self, inode: u64, first: u64, end: u64, copies: Copies) {
@@ -37,7 +37,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+impl<E: Environment> MmapReadGuard<'_, E> {
     fn unmap_mapping(&self, inode: u64, first: u64, end: u64, copies: Copies) {
         let zap = match copies {
             Copies::Go => Zap::KeepGuards,

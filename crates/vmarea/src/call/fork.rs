@@ -11,11 +11,11 @@
 use crate::mm::{MmState, MmapWriteGuard, Stats};
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{Errno, MmId, VmFlags, VmaId};
 use crate::vma::VmaBody;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// A copy of `parent`, copy-on-write.
     #[doc(alias = "dup_mm")]
     pub fn fork(&self, parent: MmId) -> Result<MmId, Errno> {
@@ -49,8 +49,8 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
-    fn dup_mmap(&mut self, parent: &mut MmapWriteGuard<'_, K>) -> Result<(), Errno> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    fn dup_mmap(&mut self, parent: &mut MmapWriteGuard<'_, E>) -> Result<(), Errno> {
         let mut at = 0;
         while let Some(vma) = parent.find(at) {
             at = vma.range.end;
@@ -67,7 +67,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         Ok(())
     }
 
-    fn dup_vma(&mut self, parent: &mut MmapWriteGuard<'_, K>, id: VmaId) -> Result<(), Errno> {
+    fn dup_vma(&mut self, parent: &mut MmapWriteGuard<'_, E>, id: VmaId) -> Result<(), Errno> {
         parent.start_write(id);
         let vma = parent.view(id);
         let space = self.space;

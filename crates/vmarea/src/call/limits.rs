@@ -2,11 +2,11 @@
 
 use crate::mm::{Layout, Limits, MmapReadGuard, MmapWriteGuard};
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
 use crate::vma::VmaBody;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Changes limits and rights.
     pub fn set_limits(&self, mm: MmId, change: impl FnOnce(&mut Limits)) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
@@ -46,7 +46,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+impl<E: Environment> MmapReadGuard<'_, E> {
     /// True where `range` is mapped without a hole.
     pub fn is_covered(&self, range: VmRange) -> bool {
         let mut at = range.start;
@@ -60,7 +60,7 @@ impl<K: VmaLockKind> MmapReadGuard<'_, K> {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     pub(crate) fn is_covered(&self, range: VmRange) -> bool {
         let mut at = range.start;
         while at < range.end {

@@ -18,12 +18,12 @@ use crate::mutant::{self, Mutant};
 use crate::page::Pte;
 use crate::page::range::Zap;
 use crate::space::Space;
+use crate::values::platform::{Environment, Platform};
 use crate::values::rules::AdviceRules;
 use crate::values::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
 use smallvec::SmallVec;
-use vmarea_sync::VmaLockKind;
 
 /// Advice by the names of `madvise(2)`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -133,7 +133,7 @@ enum Kind {
     Populate(Touch),
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Gives advice about `[addr, addr + len)`.
     #[doc(alias = "do_madvise")]
     pub fn madvise(&self, mm: MmId, addr: u64, len: u64, advice: Advice) -> Result<(), Errno> {
@@ -161,7 +161,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     #[doc(alias = "madvise_walk_vmas")]
     fn madvise_walk(
         &mut self,

@@ -15,9 +15,9 @@
 use crate::mm::MmapWriteGuard;
 use crate::space::Space;
 use crate::values::call_flags::MbindFlags;
+use crate::values::platform::Environment;
 use crate::values::{Errno, MmId, PAGE_MASK, Rules, VmRange, page_align};
 use crate::vma::VmaBody;
-use vmarea_sync::VmaLockKind;
 
 /// Modes and flags by Linux's numbers.
 mod mode {
@@ -91,7 +91,7 @@ fn relative(asked: u64, online: u64) -> u64 {
         .fold(0, |nodes, b| nodes | 1 << b)
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Gives `[addr, addr + len)` a policy. `mode` holds its flags as well, `nodes` a bit for each
     /// node.
     pub fn mbind(
@@ -155,7 +155,7 @@ fn sane(mode: u32, rules: &Rules) -> Result<(), Errno> {
     if wrong { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     fn mbind(&mut self, range: VmRange, policy: u32) -> Result<(), Errno> {
         let Some(first) = self.intersection(range) else {
             return Err(Errno::EFAULT);

@@ -11,12 +11,12 @@ use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::values::call_flags::{MclFlags, MlockFlags};
+use crate::values::platform::Environment;
 use crate::values::{Errno, MmId, PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, VmFlags, VmRange, page_align};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Locks `[addr, addr + len)`: `mlock2`, which is `mlock` where no flag is set.
     #[doc(alias = "do_mlock")]
     pub fn mlock(&self, mm: MmId, addr: u64, len: u64, how: MlockFlags) -> Result<(), Errno> {
@@ -95,7 +95,7 @@ fn whole_pages(addr: u64, len: u64) -> (u64, u64) {
     (addr & PAGE_MASK, page_align(from_page).unwrap_or(0))
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Pages of a range that are locked already.
     #[doc(alias = "count_mm_mlocked_page_nr")]
     fn locked_pages_in(&self, range: VmRange) -> u64 {

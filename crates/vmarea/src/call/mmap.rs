@@ -21,6 +21,7 @@ use crate::mutant::{self, Mutant};
 use crate::space::{Overcommit, Space};
 use crate::values::VmaId;
 use crate::values::call_flags::{MapFlags, MapType, Prot};
+use crate::values::platform::Environment;
 use crate::values::rules::MmapLimits;
 use crate::values::{
     Errno, File, FileKind, MmId, PAGE_MASK, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange, align_up,
@@ -28,7 +29,6 @@ use crate::values::{
 };
 use crate::vma::merge::{CallKind, Proposal, Reach};
 use crate::vma::{MappedFile, VmaBody};
-use vmarea_sync::VmaLockKind;
 
 /// Mappings that cannot be locked lose the flag.
 const NEVER_LOCKED: VmFlags = VmFlags::SPECIAL
@@ -92,7 +92,7 @@ impl MmapRequest {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Maps; gives the address.
     #[doc(alias = "do_mmap")]
     pub fn mmap(&self, mm: MmId, request: &MmapRequest) -> Result<u64, Errno> {
@@ -107,7 +107,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Where a mapping without FIXED would be placed now, without doing anything.
     pub fn predict_mmap(&self, mm: MmId, request: &MmapRequest) -> Result<u64, Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
@@ -147,7 +147,7 @@ fn room(request: &MmapRequest, flags: MapFlags, (hint, len): (u64, u64)) -> Room
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// As `mmap`, with the offset in the file in pages.
     pub(crate) fn mmap_at_page(
         &mut self,

@@ -13,10 +13,10 @@ use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::values::call_flags::{Pkey, Prot};
+use crate::values::platform::Environment;
 use crate::values::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
-use vmarea_sync::VmaLockKind;
 
 const NEW_WRITE_CHARGE: VmFlags = VmFlags::ACCOUNT
     .union(VmFlags::WRITE)
@@ -24,7 +24,7 @@ const NEW_WRITE_CHARGE: VmFlags = VmFlags::ACCOUNT
     .union(VmFlags::SHARED)
     .union(VmFlags::NORESERVE);
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Changes the protection of `[addr, addr + len)`; without `pkey` each VMA keeps its key.
     #[doc(alias = "do_mprotect_pkey")]
     pub fn mprotect(
@@ -55,7 +55,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     fn mprotect(
         &mut self,
         mut range: VmRange,

@@ -13,11 +13,11 @@ use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::page::range::Zap;
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange, VmaId};
 use crate::vma::VmaView;
 use crate::vma::split::{NewHalf, Upper};
 use smallvec::SmallVec;
-use vmarea_sync::VmaLockKind;
 
 /// VMAs that are about to go, cut to the range.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ pub(crate) enum Pages {
     Moved,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Unmaps whatever lies in `[addr, addr + len)`.
     pub fn munmap(&self, mm: MmId, addr: u64, len: u64) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
@@ -46,7 +46,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// True where anything was there.
     #[doc(alias = "do_vmi_munmap")]
     pub(crate) fn munmap(&mut self, addr: u64, len: u64) -> Result<bool, Errno> {

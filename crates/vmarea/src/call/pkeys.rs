@@ -19,11 +19,11 @@ use crate::mm::{MmState, MmapWriteGuard};
 use crate::space::Space;
 use crate::values::call_flags::{Pkey, Prot};
 use crate::values::pkeys::{PKEY_DISABLE_ACCESS, PKEY_DISABLE_WRITE, PKEYS};
+use crate::values::platform::Environment;
 use crate::values::{Errno, MmId, VmFlags};
 use crate::vma::VmaView;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Hands out the lowest free key; the caller gets the rights to it that `denied` leaves.
     pub fn pkey_alloc(&self, mm: MmId, flags: u64, denied: u64) -> Result<Pkey, Errno> {
         let known = PKEY_DISABLE_ACCESS | PKEY_DISABLE_WRITE;
@@ -67,7 +67,7 @@ impl MmState {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     #[doc(alias = "mm_pkey_alloc")]
     fn take_pkey(&mut self) -> Option<u32> {
         let free = (!self.state().pkeys).trailing_zeros();

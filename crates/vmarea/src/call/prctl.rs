@@ -14,9 +14,9 @@ use super::mmap::is_ksm_compatible;
 use crate::mm::{Mdwe, MmapWriteGuard, ThpDisabled};
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{Errno, MmId, VmFlags};
 use crate::vma::VmaBody;
-use vmarea_sync::VmaLockKind;
 
 /// Options by Linux's numbers.
 mod option {
@@ -50,7 +50,7 @@ const ADDR_COMPAT_LAYOUT: u32 = 0x20_0000;
 /// `PR_THP_DISABLE_EXCEPT_ADVISED`.
 const EXCEPT_ADVISED: u64 = 2;
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// `prctl` with its five arguments, the option first.
     pub fn prctl(&self, mm: MmId, args: [u64; 5]) -> Result<u64, Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
@@ -119,7 +119,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     #[doc(alias = "prctl_set_mm")]
     fn set_part(&mut self, which: u64, addr: u64, c: u64, d: u64) -> Result<(), Errno> {
         if c != 0 || d != 0 {

@@ -10,10 +10,10 @@
 
 use super::madvise::Advice;
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::rules::AdviceRules;
 use crate::values::{Errno, MmId, VmRange};
 use smallvec::SmallVec;
-use vmarea_sync::VmaLockKind;
 
 /// Whose address space the advice is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +24,7 @@ pub enum Advised {
     Other,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Gives advice about ranges `(addr, len)`; gives the bytes that were advised.
     pub fn process_madvise(
         &self,

@@ -11,11 +11,11 @@ use super::mmap::MmapRequest;
 use crate::mm::MmapWriteGuard;
 use crate::space::Space;
 use crate::values::call_flags::{MapFlags, Prot};
+use crate::values::platform::Environment;
 use crate::values::{Errno, File, MmId, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::{MappedFile, VmaView};
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Maps the pages of the file from `pgoff` on at `[addr, addr + len)`.
     pub fn remap_file_pages(
         &self,
@@ -52,7 +52,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// The first VMA of a range that is mapped shared, whole and from one file, with that file.
     fn shared_file_at(&self, range: VmRange) -> Result<(VmaView, File), Errno> {
         let first = self.lookup(range.start).ok_or(Errno::EINVAL)?;

@@ -16,9 +16,9 @@ use super::mmap::{MmapRequest, Placement};
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::values::call_flags::{MapFlags, Prot};
+use crate::values::platform::Environment;
 use crate::values::{Errno, File, FileKind, MmId, PAGE_MASK, PAGE_SIZE, VmRange, page_align};
 use crate::vma::{MappedFile, VmaView};
-use vmarea_sync::VmaLockKind;
 
 bitflags::bitflags! {
     /// Flags of `shmat`.
@@ -50,7 +50,7 @@ pub struct ShmatRequest {
     pub placement: Placement,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Attaches a segment; gives its address.
     #[doc(alias = "do_shmat")]
     pub fn shmat(&self, mm: MmId, request: &ShmatRequest) -> Result<u64, Errno> {

@@ -15,10 +15,10 @@ use super::shm::ShmatRequest;
 use super::userfaultfd::WatchMode;
 use crate::space::Space;
 use crate::values::call_flags::{MapFlags, MbindFlags, MclFlags, MlockFlags, Pkey, Prot};
+use crate::values::platform::Environment;
 use crate::values::{Errno, MmId};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
-use vmarea_sync::VmaLockKind;
 
 /// A system call with its arguments, under the names of the manual pages.
 ///
@@ -108,7 +108,7 @@ pub enum Syscall {
     },
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Carries out a call; gives what it returns, which is 0 unless the variant says what it gives.
     pub fn syscall(&self, mm: MmId, call: &Syscall) -> Result<u64, Errno> {
         let done = match *call {

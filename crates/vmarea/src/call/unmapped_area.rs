@@ -16,6 +16,7 @@ use crate::mm::{MmapReadGuard, MmapWriteGuard};
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::values::call_flags::MapFlags;
+use crate::values::platform::Environment;
 use crate::values::rules::HugetlbPlacement;
 use crate::values::{
     Errno, FileKind, MmId, PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, VmFlags, VmRange, VmaId,
@@ -23,7 +24,6 @@ use crate::values::{
 };
 use crate::vma::VmaView;
 use vmarea_range_tree::{Entry, RangeTree};
-use vmarea_sync::VmaLockKind;
 
 /// Upper end of the addresses that are used without being asked for by a high hint.
 const MAP_WINDOW: u64 = 0x7fff_ffff_f000;
@@ -64,15 +64,15 @@ impl Room {
 }
 
 /// What the search needs to see of an address space.
-struct Search<'a, K: VmaLockKind> {
-    space: &'a Space<K>,
+struct Search<'a, E: Environment> {
+    space: &'a Space<E>,
     tree: &'a RangeTree,
     layout: crate::mm::Layout,
     raw_io: bool,
     view: &'a dyn Fn(VmaId) -> VmaView,
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// An address where `room` fits. ENOMEM if there is none or it lies outside; EINVAL if it is not
     /// page aligned; EPERM below `mmap_min_addr`.
     #[doc(alias = "__get_unmapped_area")]
@@ -89,7 +89,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     }
 }
 
-impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+impl<E: Environment> MmapReadGuard<'_, E> {
     /// Where `room` would be placed now.
     pub fn unmapped_area(&self, room: &Room) -> Result<u64, Errno> {
         let state = self.state();
@@ -104,7 +104,7 @@ impl<K: VmaLockKind> MmapReadGuard<'_, K> {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Where a request would be placed now, without doing anything.
     pub fn get_unmapped_area(&self, mm: MmId, room: &Room) -> Result<u64, Errno> {
         self.mmap_read_lock(mm)
@@ -113,7 +113,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> Search<'_, K> {
+impl<E: Environment> Search<'_, E> {
     fn place(&self, room: &Room) -> Result<u64, Errno> {
         let task_size = self.space.system.task_size;
         if room.len > task_size {
@@ -345,7 +345,7 @@ fn fixed(addr: u64) -> Result<u64, Errno> {
 
 /// Where a fixed growth at `addr` would end up outside of the address space.
 #[doc(alias = "vma_expandable")]
-pub(crate) fn fits_fixed<K: VmaLockKind>(w: &MmapWriteGuard<'_, K>, range: VmRange) -> bool {
+pub(crate) fn fits_fixed<E: Environment>(w: &MmapWriteGuard<'_, E>, range: VmRange) -> bool {
     let room = Room {
         file: None,
         shared_anon: false,

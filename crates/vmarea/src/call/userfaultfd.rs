@@ -17,11 +17,11 @@
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{Errno, FileKind, MmId, PAGE_MASK, Rules, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
 use core::num::NonZeroU32;
-use vmarea_sync::VmaLockKind;
 
 bitflags::bitflags! {
     /// What is watched (`UFFDIO_REGISTER_MODE_*`).
@@ -46,7 +46,7 @@ impl WatchMode {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Context `context` watches `[start, start + len)` from now on.
     pub fn userfaultfd_register(
         &self,
@@ -89,7 +89,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     fn check_watchable(
         &self,
         range: VmRange,

@@ -8,11 +8,11 @@
 
 use super::Bring;
 use crate::mutant::{self, Mutant};
+use crate::values::platform::Environment;
 use crate::values::{AnonVmaId, Errno, PAGE_SHIFT, VmFlags};
 use crate::vma::VmaView;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> Bring<'_, K> {
+impl<E: Environment> Bring<'_, E> {
     /// The VMA's anon_vma: its own, a mergeable neighbour's, or a new one.
     #[doc(alias = "__anon_vma_prepare")]
     pub(crate) fn anon_vma_prepare(&self, vma: &VmaView) -> Result<AnonVmaId, Errno> {

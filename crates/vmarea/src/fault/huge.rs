@@ -10,11 +10,11 @@ use crate::mutant::{self, Mutant};
 use crate::page::thp::{Huge, HugeEvent, huge_page_addr, huge_start};
 use crate::page::{Pte, SlotKind};
 use crate::space::HugePages;
+use crate::values::platform::{Environment, Platform};
 use crate::values::{AnonVmaId, Errno, PMD_SIZE, VmFlags, VmRange};
 use crate::vma::VmaView;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> Bring<'_, K> {
+impl<E: Environment> Bring<'_, E> {
     /// Would Linux try a huge page here?
     pub(super) fn tries_huge(&self, vma: &VmaView, addr: u64) -> bool {
         self.wants_huge(vma, addr) && self.pages.slot_kind(addr) == SlotKind::Empty

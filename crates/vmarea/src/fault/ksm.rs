@@ -8,13 +8,13 @@
 
 use super::{Bring, Faulted};
 use crate::mm::MmapWriteGuard;
+use crate::values::platform::Environment;
 use crate::values::{Errno, VmFlags, VmRange};
 use crate::vma::VmaView;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Gives every KSM page of `range`, which lies in `vma`, a frame of its own again.
     ///
     /// # Errors

@@ -28,9 +28,10 @@ use crate::mm::{MmapReadGuard, MmapWriteGuard, ThpDisabled};
 use crate::mutant::{self, Mutant};
 use crate::page::{Came, Pte};
 use crate::space::Space;
+use crate::values::platform::{Environment, Platform, Standard};
 use crate::values::{AnonVmaId, Errno, FrameId, MmId, PAGE_MASK, VmFlags};
 use crate::vma::VmaView;
-use vmarea_sync::{VmaLock, VmaLockKind};
+use vmarea_sync::VmaLockKind;
 
 /// What an access wants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -65,10 +66,10 @@ pub enum Faulted {
     MustWait,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// An access to `addr` in user mode, or by the kernel on its behalf.
     pub fn fault(&self, mm: MmId, addr: u64, touch: Touch) -> Result<Faulted, Errno> {
-        if K::HAS_READERS {
+        if E::VmaLock::HAS_READERS {
             let there = self.mms.get(mm.0).ok_or(Errno::ESRCH)?;
             match self.fault_unlocked((mm, there), addr, touch) {
                 Ok(faulted) => return Ok(faulted),
@@ -110,7 +111,7 @@ fn is_forbidden(flags: VmFlags, touch: Touch) -> bool {
     }
 }
 
-impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+impl<E: Environment> MmapReadGuard<'_, E> {
     #[doc(alias = "handle_mm_fault")]
     fn handle(&self, vma: &VmaView, addr: u64, touch: Touch) -> Faulted {
         if is_forbidden(vma.body.flags, touch) {
@@ -130,7 +131,7 @@ pub(crate) trait Neighbours {
     fn thp_disabled(&self) -> ThpDisabled;
 }
 
-impl<K: VmaLockKind> Neighbours for MmapReadGuard<'_, K> {
+impl<E: Environment> Neighbours for MmapReadGuard<'_, E> {
     fn prev_of(&self, vma: &VmaView) -> Option<VmaView> {
         self.prev(vma.range.start)
     }
@@ -146,7 +147,7 @@ impl<K: VmaLockKind> Neighbours for MmapReadGuard<'_, K> {
     }
 }
 
-impl<K: VmaLockKind> Neighbours for MmapWriteGuard<'_, K> {
+impl<E: Environment> Neighbours for MmapWriteGuard<'_, E> {
     fn prev_of(&self, vma: &VmaView) -> Option<VmaView> {
         self.prev(vma.range.start)
     }
@@ -159,8 +160,8 @@ impl<K: VmaLockKind> Neighbours for MmapWriteGuard<'_, K> {
 }
 
 /// Brings pages, with the mm's lock held by `tree`, or the VMA's for who `came` without it.
-pub(crate) struct Bring<'a, K: VmaLockKind = VmaLock> {
-    pub(crate) space: &'a Space<K>,
+pub(crate) struct Bring<'a, E: Environment = Standard> {
+    pub(crate) space: &'a Space<E>,
     pub(crate) pages: &'a crate::page::PageTable,
     pub(crate) tree: &'a dyn Neighbours,
     came: Came,
@@ -175,10 +176,10 @@ enum Small {
     Page(AnonVmaId),
 }
 
-impl<'a, K: VmaLockKind> Bring<'a, K> {
+impl<'a, E: Environment> Bring<'a, E> {
     /// With the mm's lock held.
     pub(crate) fn of(
-        space: &'a Space<K>,
+        space: &'a Space<E>,
         pages: &'a crate::page::PageTable,
         tree: &'a dyn Neighbours,
     ) -> Self {
@@ -192,7 +193,7 @@ impl<'a, K: VmaLockKind> Bring<'a, K> {
     }
 }
 
-impl<K: VmaLockKind> Bring<'_, K> {
+impl<E: Environment> Bring<'_, E> {
     /// The page at `addr`, for an access that the VMA allows.
     pub(crate) fn page(&self, vma: &VmaView, addr: u64, touch: Touch) -> Faulted {
         if vma.body.flags.intersects(VmFlags::PFNMAP | VmFlags::IO) {

@@ -6,13 +6,13 @@
 use super::{Faulted, Touch};
 use crate::page::PagePin;
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{Errno, MmId};
-use vmarea_sync::VmaLockKind;
 
 /// Faults that may come between before a page is pinned.
 const ATTEMPTS: usize = 64;
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Pins the anonymous page at `addr`.
     ///
     /// # Errors

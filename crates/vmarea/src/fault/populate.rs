@@ -8,11 +8,11 @@ use super::{Bring, Faulted, Neighbours, Touch};
 use crate::mm::{MmapReadGuard, MmapWriteGuard};
 use crate::page::PageTable;
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{Errno, MmId, PAGE_SIZE, PkeyRights, Rules, VmFlags, VmRange};
 use crate::vma::VmaView;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Brings the pages of `range`, as far as that can be; failures are nobody's concern.
     pub(crate) fn mm_populate(&self, mm: MmId, range: VmRange) {
         let Some(r) = self.mmap_read_lock(mm) else {
@@ -125,9 +125,9 @@ fn key_permits(rights: PkeyRights, flags: VmFlags, touch: Touch) -> bool {
     }
 }
 
-fn touch_pages<K: VmaLockKind>(
+fn touch_pages<E: Environment>(
     tree: &dyn Neighbours,
-    space: &Space<K>,
+    space: &Space<E>,
     pages: &PageTable,
     vma: &VmaView,
     range: VmRange,
@@ -149,7 +149,7 @@ fn touch_pages<K: VmaLockKind>(
     Ok(())
 }
 
-impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+impl<E: Environment> MmapReadGuard<'_, E> {
     #[doc(alias = "populate_vma_page_range")]
     fn populate_vma(&self, vma: &VmaView, range: VmRange) -> Result<(), Errno> {
         match populate_touch(vma, &self.space.policy.rules, self.state().pkey_rights)? {
@@ -159,7 +159,7 @@ impl<K: VmaLockKind> MmapReadGuard<'_, K> {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// As `mm_populate`, for one VMA, with the lock held.
     pub(crate) fn populate_vma(&mut self, vma: &VmaView, range: VmRange) {
         if let Ok(Some(touch)) =

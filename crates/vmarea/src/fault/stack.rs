@@ -5,11 +5,11 @@
 
 use super::Bring;
 use crate::mm::MmapWriteGuard;
+use crate::values::platform::Environment;
 use crate::values::{AnonVmaId, Errno, PAGE_MASK, PAGE_SHIFT, Pgoff, VmFlags, VmRange};
 use crate::vma::VmaView;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// The VMA above `addr` grows down to it.
     pub(crate) fn expand_stack(&mut self, addr: u64) -> Result<(), Errno> {
         let vma = self.find(addr).ok_or(Errno::EFAULT)?;

@@ -10,11 +10,11 @@ use super::{Bring, Faulted, Touch};
 use crate::mutant::{self, Mutant};
 use crate::page::Pte;
 use crate::page::swap::{Cached, Left};
+use crate::values::platform::{Environment, Platform};
 use crate::values::{AnonVmaId, FrameId, SwapId, VmFlags};
 use crate::vma::VmaView;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> Bring<'_, K> {
+impl<E: Environment> Bring<'_, E> {
     /// The page that was swapped out to `slot`.
     #[cold]
     #[doc(alias = "do_swap_page")]

@@ -28,10 +28,11 @@ use super::{Bring, Faulted, Neighbours, Touch, is_forbidden};
 use crate::mm::{FellBack, Mm, ThpDisabled};
 use crate::page::Came;
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{MmId, PAGE_MASK, VmFlags, VmaId};
 use crate::vma::VmaView;
 use vmarea_range_tree::Entry;
-use vmarea_sync::{Refused, VmaLockKind};
+use vmarea_sync::Refused;
 
 /// How often a fault looks again before it takes `mmap_lock`.
 const TRIES: u32 = 4;
@@ -44,7 +45,7 @@ enum Missed {
     FallBack(FellBack),
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// As [`fault`](Self::fault), without `mmap_lock`.
     ///
     /// # Errors

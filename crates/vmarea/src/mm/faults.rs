@@ -5,8 +5,8 @@
 
 use crate::space::Space;
 use crate::values::MmId;
+use crate::values::platform::Environment;
 use core::sync::atomic::{AtomicU64, Ordering};
-use vmarea_sync::VmaLockKind;
 
 /// Why a fault took `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,7 +89,7 @@ impl FaultCounters {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// How the faults of an address space came to their VMAs; nothing where it has gone.
     pub fn fault_counts(&self, mm: MmId) -> FaultCounts {
         self.mms

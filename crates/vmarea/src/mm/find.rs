@@ -6,11 +6,11 @@
 use super::{Mm, MmapReadGuard, MmapWriteGuard};
 use crate::lookup::VmasOf;
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{VmRange, VmaId};
 use crate::vma::VmaView;
 use core::sync::atomic::Ordering;
 use vmarea_range_tree::Entry;
-use vmarea_sync::VmaLockKind;
 
 fn id(entry: Entry) -> Option<VmaId> {
     VmaId::from_bits(entry.value)
@@ -32,7 +32,7 @@ impl Mm {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Counts a lookup, where they are counted, and tells of it, where somebody wants to know.
     #[inline]
     pub(crate) fn note_lookup(&self, mm: &Mm, found: Option<Entry>, addr: u64) {
@@ -47,7 +47,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// The first VMA that ends after `addr`.
     #[doc(alias = "find_vma")]
     pub(crate) fn find(&self, addr: u64) -> Option<VmaView> {
@@ -80,7 +80,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     }
 }
 
-impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+impl<E: Environment> MmapReadGuard<'_, E> {
     /// The first VMA that ends after `addr`.
     pub fn find_vma(&self, addr: u64) -> Option<VmaView> {
         let found = self.mm.tree.find(addr);

@@ -5,13 +5,13 @@
 use super::MmapReadGuard;
 use crate::page::Pte;
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{MmId, PAGE_SIZE, PMD_SIZE, VmFlags, VmRange, VmaId};
 use crate::vma::VmaView;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::{format, vec::Vec};
 use core::ops::ControlFlow;
-use vmarea_sync::VmaLockKind;
 
 /// An invariant does not hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Checks one address space.
     #[doc(alias = "validate_mm")]
     pub fn validate(&self, mm: MmId) -> Result<(), Violation> {
@@ -108,7 +108,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+impl<E: Environment> MmapReadGuard<'_, E> {
     /// V1, V2, V4.
     fn check_vmas(&self) -> Result<(), Violation> {
         let mut last_end = 0;

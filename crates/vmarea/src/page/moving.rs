@@ -17,10 +17,10 @@ use super::slot::{ENTRIES, Slot, SlotKind, entry_of, part_of, slot_of, slot_star
 use super::table::PageTable;
 use super::thp::{HugeEvent, huge_page_addr};
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{AnonVmaId, PMD_SIZE, Pgoff, VmRange};
 use alloc::vec::Vec;
 use smallvec::SmallVec;
-use vmarea_sync::VmaLockKind;
 
 /// The owner that moved pages get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,15 +32,15 @@ pub enum Reown {
 }
 
 /// A move under way.
-struct Move<'a, K: VmaLockKind> {
-    space: &'a Space<K>,
+struct Move<'a, E: Environment> {
+    space: &'a Space<E>,
     table: &'a PageTable,
     range: VmRange,
     new_start: u64,
     owner: Option<NewOwner<'a>>,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Moves the entries of `range`, which lie in one VMA, to `new_start`. The two may overlap.
     /// `was` is the anon_vma of that VMA. Pages that get another owner must not be shared.
     pub(crate) fn move_page_tables(
@@ -84,7 +84,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> Move<'_, K> {
+impl<E: Environment> Move<'_, E> {
     fn new_addr(&self, addr: u64) -> u64 {
         addr - self.range.start + self.new_start
     }

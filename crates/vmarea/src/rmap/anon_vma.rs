@@ -16,9 +16,10 @@
 
 use super::interval::IntervalTree;
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{AnonVmaId, Errno};
 use core::sync::atomic::{AtomicU32, Ordering};
-use vmarea_sync::{Guarded, Lock, Rank, VmaLockKind, WriteGuard};
+use vmarea_sync::{Guarded, Lock, Rank, WriteGuard};
 
 /// After `mmap_lock` and the VMAs' locks.
 const FAMILY: Rank = Rank(96);
@@ -75,7 +76,7 @@ pub struct AnonVmaView {
     pub num_active_vmas: u32,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// The anon_vma of an id that a VMA or frame holds.
     #[inline]
     pub(crate) fn anon_vma(&self, id: AnonVmaId) -> &AnonVma {

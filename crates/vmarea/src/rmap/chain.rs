@@ -17,13 +17,14 @@ use super::family::Families;
 use super::reach::Reach;
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{AnonVmaId, Errno, VmaId};
 use crate::vma::Vma;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
-use vmarea_sync::{VmaLockKind, WriteGuard};
+use vmarea_sync::WriteGuard;
 
 /// One entry of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,13 +117,13 @@ enum Reuse {
     Orphaned,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Hangs `vma` on `anon_vma`, as its own, where it has none yet; gives the one that it has then.
     /// Another fault, which holds the mm's lock for reading as well, may have been first.
     pub(crate) fn anon_vma_link(
         &self,
         id: VmaId,
-        vma: &Vma<K>,
+        vma: &Vma<E>,
         anon_vma: AnonVmaId,
     ) -> Result<AnonVmaId, Errno> {
         let reach = self.reach_of(vma);
@@ -147,8 +148,8 @@ impl<K: VmaLockKind> Space<K> {
     /// `dst`, with its range set and `anon_vma` as given, takes a copy of `src`'s chain.
     pub(crate) fn anon_vma_clone<'s>(
         &'s self,
-        (dst_id, dst): (VmaId, &Vma<K>),
-        src: &Vma<K>,
+        (dst_id, dst): (VmaId, &Vma<E>),
+        src: &Vma<E>,
         anon_vma: AnonVmaId,
         families: &mut Families<'s>,
     ) -> Result<(), Errno> {
@@ -165,8 +166,8 @@ impl<K: VmaLockKind> Space<K> {
     /// map that finds it ended does not wait for the lock.
     pub(crate) fn anon_vma_adopt<'s>(
         &'s self,
-        (dst_id, dst): (VmaId, &Vma<K>),
-        src: &Vma<K>,
+        (dst_id, dst): (VmaId, &Vma<E>),
+        src: &Vma<E>,
         anon_vma: AnonVmaId,
         families: &mut Families<'s>,
     ) -> Result<Left, Errno> {
@@ -189,8 +190,8 @@ impl<K: VmaLockKind> Space<K> {
 
     fn clone_chain(
         &self,
-        (dst_id, dst): (VmaId, &Vma<K>),
-        src: &Vma<K>,
+        (dst_id, dst): (VmaId, &Vma<E>),
+        src: &Vma<E>,
         reuse: Reuse,
         guard: &mut WriteGuard<'_>,
     ) -> Result<(), Errno> {
@@ -234,8 +235,8 @@ impl<K: VmaLockKind> Space<K> {
     /// that nobody uses any more, or a new one.
     pub(crate) fn anon_vma_fork(
         &self,
-        (dst_id, dst): (VmaId, &Vma<K>),
-        src: &Vma<K>,
+        (dst_id, dst): (VmaId, &Vma<E>),
+        src: &Vma<E>,
     ) -> Result<(), Errno> {
         let Some(parent) = src.anon_vma() else {
             return Ok(());
@@ -256,7 +257,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 
     /// As [`anon_vma_link`](Self::anon_vma_link), of a VMA that has links and its reach.
-    fn anon_vma_link_own(&self, (id, vma): (VmaId, &Vma<K>), own: AnonVmaId) -> Result<(), Errno> {
+    fn anon_vma_link_own(&self, (id, vma): (VmaId, &Vma<E>), own: AnonVmaId) -> Result<(), Errno> {
         let mut guard = self.anon_vma_lock(own);
         let inner = self.anon_vma(own).inner.get_mut(&mut guard);
         let mut chain = vma.chain.lock();
@@ -283,7 +284,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 
     /// `vma` lets go of every anon_vma; those without a VMA end.
-    pub(crate) fn unlink_anon_vmas<'s>(&'s self, vma: &Vma<K>, families: &mut Families<'s>) {
+    pub(crate) fn unlink_anon_vmas<'s>(&'s self, vma: &Vma<E>, families: &mut Families<'s>) {
         let chain = core::mem::take(&mut *vma.chain.lock());
         let own = vma.anon_vma();
         vma.set_anon_vma(None);
@@ -316,7 +317,7 @@ impl<K: VmaLockKind> Space<K> {
 
     /// Brings the interval trees up to date after the range or page offset of `vma` has changed, under
     /// the lock under which it did.
-    pub(crate) fn anon_vma_moved(&self, vma: &Vma<K>, guard: &mut WriteGuard<'_>) {
+    pub(crate) fn anon_vma_moved(&self, vma: &Vma<E>, guard: &mut WriteGuard<'_>) {
         vma.set_reach(self.reach_of(vma));
         let (first, last) = vma.interval();
         for link in vma.chain.lock().iter() {
@@ -326,7 +327,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 
     /// How far a VMA should stand in the interval trees.
-    fn reach_of(&self, vma: &Vma<K>) -> Reach {
+    fn reach_of(&self, vma: &Vma<E>) -> Reach {
         let (start, end) = (vma.start(), vma.end());
         let mut limit = end;
         if self.policy.adjust_lock == crate::values::policy::AdjustLock::WhenNeeded
@@ -341,7 +342,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> Vma<K> {
+impl<E: Environment> Vma<E> {
     pub(crate) fn set_anon_vma(&self, to: Option<AnonVmaId>) {
         // ORDERING: Release, pairs with the Acquire in `Vma::anon_vma`: who sees the anon_vma sees
         // it filled in.

@@ -5,8 +5,9 @@
 
 use crate::space::Space;
 use crate::values::AnonVmaId;
+use crate::values::platform::Environment;
 use smallvec::SmallVec;
-use vmarea_sync::{VmaLockKind, WriteGuard};
+use vmarea_sync::WriteGuard;
 
 /// Locks of families, held for writing until this goes.
 #[derive(Debug, Default)]
@@ -24,9 +25,9 @@ impl<'s> Families<'s> {
     }
 
     /// The lock of the family of `anon_vma`, taken now if it is the first.
-    pub(crate) fn of<K: VmaLockKind>(
+    pub(crate) fn of<E: Environment>(
         &mut self,
-        space: &'s Space<K>,
+        space: &'s Space<E>,
         anon_vma: AnonVmaId,
     ) -> &mut WriteGuard<'s> {
         let root = space.anon_vma_root(anon_vma);
@@ -40,7 +41,7 @@ impl<'s> Families<'s> {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Locks the families of these anon_vmas.
     pub(crate) fn lock_families(&self, of: impl IntoIterator<Item = AnonVmaId>) -> Families<'_> {
         // Mostly there is one.

@@ -12,8 +12,9 @@
 
 use crate::page::{PageTable, Pte};
 use crate::space::Space;
+use crate::values::platform::Environment;
 use crate::values::{AnonVmaId, FrameId, MmId, PAGE_SHIFT, Pgoff, VmaId};
-use vmarea_sync::{LockGuard, ReadGuard, VmaLockKind};
+use vmarea_sync::{LockGuard, ReadGuard};
 
 /// One mapping of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -26,7 +27,7 @@ pub struct Mapping {
     pub addr: u64,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Calls `f` with every mapping of `frame`, under the lock of its anon_vma's family; migration
     /// entries count as mappings.
     pub fn rmap_walk(&self, frame: FrameId, mut f: impl FnMut(Mapping)) {

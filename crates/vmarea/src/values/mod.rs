@@ -20,6 +20,6 @@ pub use file::{File, FileId, FileKind};
 pub use flags::VmFlags;
 pub use ids::{AnonVmaId, FrameId, MmId, SwapId, VmaId};
 pub use pkeys::PkeyRights;
-pub use platform::{NoBytes, Platform};
+pub use platform::{Environment, NoBytes, Platform, Standard, WithVmaLock};
 pub use policy::{Merging, Policy};
 pub use rules::{OneSided, Rules};

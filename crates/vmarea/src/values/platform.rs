@@ -1,10 +1,37 @@
-//! What an embedder provides: frames, and what is in them.
+//! What an embedder provides: frames and what is in them, and the types that a machine is made of.
 //!
 //! The core decides which frame holds which page; the platform is told when a frame is taken, given
 //! back, filled or copied. Replay needs no bytes at all ([`NoBytes`]); the software platform keeps
 //! real ones, so that data can be checked.
 
 use crate::values::{FrameId, SwapId};
+use alloc::boxed::Box;
+use core::fmt;
+use core::marker::PhantomData;
+use vmarea_sync::{VmaLock, VmaLockKind};
+
+/// What a machine is made of: the choices of an embedder that are types.
+///
+/// [`Standard`] takes any platform behind a box. An embedder that wants static calls of its platform, or another
+/// kind of lock, implements this for a type of its own.
+pub trait Environment: fmt::Debug + Default + Send + Sync + 'static {
+    /// The lock in each VMA.
+    type VmaLock: VmaLockKind;
+    /// Where pages live.
+    type Platform: Platform;
+}
+
+/// Any platform, and a lock of the kind `L` in each VMA, so that kinds can be compared in one run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WithVmaLock<L>(PhantomData<L>);
+
+/// Any platform, and the lock that Linux has in each VMA since 6.15.
+pub type Standard = WithVmaLock<VmaLock>;
+
+impl<L: VmaLockKind> Environment for WithVmaLock<L> {
+    type VmaLock = L;
+    type Platform = Box<dyn Platform>;
+}
 
 /// Where pages live.
 ///
@@ -66,6 +93,51 @@ pub trait Platform: Send + Sync {
     fn file_holds(&self, inode: u64, index: u64) -> bool {
         let _ = (inode, index);
         true
+    }
+}
+
+impl<P: Platform + ?Sized> Platform for Box<P> {
+    fn zero(&self, frame: FrameId) {
+        (**self).zero(frame);
+    }
+    fn copy(&self, to: FrameId, from: FrameId) {
+        (**self).copy(to, from);
+    }
+    fn copy_file(&self, to: FrameId, inode: u64, index: u64) {
+        (**self).copy_file(to, inode, index);
+    }
+    fn free(&self, frame: FrameId) {
+        (**self).free(frame);
+    }
+    fn same(&self, one: FrameId, other: FrameId) -> bool {
+        (**self).same(one, other)
+    }
+    fn swap_out(&self, slot: SwapId, frame: FrameId) {
+        (**self).swap_out(slot, frame);
+    }
+    fn swap_in(&self, frame: FrameId, slot: SwapId) {
+        (**self).swap_in(frame, slot);
+    }
+    fn swap_free(&self, slot: SwapId) {
+        (**self).swap_free(slot);
+    }
+    fn wait_on_migration(&self, frame: FrameId) -> bool {
+        (**self).wait_on_migration(frame)
+    }
+    fn shared_anon(&self, inode: u64, pages: u64) {
+        (**self).shared_anon(inode, pages);
+    }
+    fn punch_hole(&self, inode: u64, first: u64, end: u64) {
+        (**self).punch_hole(inode, first, end);
+    }
+    fn file_is_cached(&self, inode: u64, index: u64) -> bool {
+        (**self).file_is_cached(inode, index)
+    }
+    fn file_bring(&self, inode: u64, index: u64) {
+        (**self).file_bring(inode, index);
+    }
+    fn file_holds(&self, inode: u64, index: u64) -> bool {
+        (**self).file_holds(inode, index)
     }
 }
 

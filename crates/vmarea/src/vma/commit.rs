@@ -12,15 +12,15 @@ use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::rmap::chain::Left;
 use crate::rmap::family::Families;
+use crate::values::platform::Environment;
 use crate::values::policy::AdjustLock;
 use crate::values::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::{Vma, VmaView};
 use alloc::vec::Vec;
 use smallvec::SmallVec;
 use vmarea_range_tree::Entry;
-use vmarea_sync::VmaLockKind;
 
-impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
+impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Does what the plan says. The target takes the flags `flags`, with what was sticky in any that
     /// goes into it.
     pub(crate) fn commit(&mut self, plan: &Plan, mut flags: VmFlags) -> Result<VmaId, Errno> {

@@ -26,11 +26,12 @@ pub mod split;
 use crate::rmap::chain::Chain;
 use crate::rmap::reach::Reach;
 use crate::space::Space;
+use crate::values::platform::{Environment, Standard};
 use crate::values::{
     AnonVmaId, File, FileId, FileKind, MmId, Pgoff, Rules, VmFlags, VmRange, VmaId,
 };
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use vmarea_sync::{LockGuard, SpinLock, VmaCell, VmaLock, VmaLockKind};
+use vmarea_sync::{LockGuard, SpinLock, VmaCell};
 
 /// A slot for a VMA.
 ///
@@ -39,7 +40,7 @@ use vmarea_sync::{LockGuard, SpinLock, VmaCell, VmaLock, VmaLockKind};
 #[derive(Debug, Default)]
 #[doc(alias = "vm_area_struct")]
 #[repr(C)]
-pub struct Vma<K: VmaLockKind = VmaLock> {
+pub struct Vma<E: Environment = Standard> {
     start: AtomicU64,
     end: AtomicU64,
     pgoff: AtomicU64,
@@ -48,7 +49,7 @@ pub struct Vma<K: VmaLockKind = VmaLock> {
     mm: AtomicU32,
     /// A [`Reach`]: changed with the chain.
     reach: AtomicU32,
-    pub(crate) body: VmaCell<VmaBody, K>,
+    pub(crate) body: VmaCell<VmaBody, E::VmaLock>,
     pub(crate) chain: SpinLock<Chain>,
 }
 
@@ -169,7 +170,7 @@ impl VmaBody {
     }
 }
 
-impl<K: VmaLockKind> Vma<K> {
+impl<E: Environment> Vma<E> {
     /// First address.
     #[inline]
     pub fn start(&self) -> u64 {
@@ -266,8 +267,8 @@ impl<K: VmaLockKind> Vma<K> {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
-    pub(crate) fn vma(&self, id: VmaId) -> &Vma<K> {
+impl<E: Environment> Space<E> {
+    pub(crate) fn vma(&self, id: VmaId) -> &Vma<E> {
         self.vmas.get(id.0).expect("VMA in use")
     }
 

@@ -9,10 +9,10 @@ use super::split::NewHalf;
 use super::{VmaBody, VmaView};
 use crate::mm::MmapWriteGuard;
 use crate::space::Overcommit;
+use crate::values::platform::Environment;
 use crate::values::{Errno, VmFlags, VmRange, VmaId};
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> Evidence for MmapWriteGuard<'_, K> {
+impl<E: Environment> Evidence for MmapWriteGuard<'_, E> {
     fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing {
         MmapWriteGuard::sharing(self, vma, range)
     }
@@ -46,7 +46,7 @@ impl Decided {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// The range `range` of `vma` is to have `body`. Gives the VMA that holds it afterwards; its
     /// body is set. ENOMEM at the map limit.
     pub(crate) fn modify(

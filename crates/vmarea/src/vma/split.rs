@@ -8,8 +8,8 @@ use super::{VmaBody, VmaView};
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::rmap::family::Families;
+use crate::values::platform::Environment;
 use crate::values::{Errno, Pgoff, VmFlags, VmRange, VmaId};
-use vmarea_sync::VmaLockKind;
 
 /// Which half becomes the new VMA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ pub(crate) enum Upper {
     Goes,
 }
 
-impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
+impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Cuts `id` at `addr`, which lies strictly within. ENOMEM at the map limit.
     #[doc(alias = "split_vma")]
     pub(crate) fn split(&mut self, id: VmaId, addr: u64, new: NewHalf) -> Result<VmaId, Errno> {

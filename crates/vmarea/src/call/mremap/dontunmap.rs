@@ -10,12 +10,12 @@ use super::context::Remap;
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::rmap::family::Families;
+use crate::values::platform::Environment;
 use crate::values::{Errno, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::split::NewHalf;
 use crate::vma::{VmaBody, VmaView};
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// A locked VMA is cut, so that what stays behind can lose the lock for itself.
     pub(super) fn cut_locked(&mut self, r: &Remap, vma: VmaView) -> Result<VmaView, Errno> {
         let end = r.addr + r.old_len;

@@ -16,11 +16,11 @@ use super::context::Remap;
 use crate::call::unmapped_area::{Room, pages_of};
 use crate::mm::MmapWriteGuard;
 use crate::values::call_flags::{MapFlags, MremapFlags};
+use crate::values::platform::Environment;
 use crate::values::{Errno, VmFlags, VmRange};
 use crate::vma::VmaView;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// The old range goes beyond the first VMA, and is to grow.
     pub(super) fn spans_several(&self, r: &Remap, first: &VmaView) -> bool {
         !r.flags

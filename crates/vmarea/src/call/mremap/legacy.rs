@@ -16,10 +16,10 @@ use super::context::{Remap, Resize};
 use super::{Populate, check_seal_and_align};
 use crate::mm::MmapWriteGuard;
 use crate::values::Errno;
+use crate::values::platform::Environment;
 use crate::values::rules::MremapChecks;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// The new address.
     pub(super) fn mremap_legacy(&mut self, mut r: Remap) -> Result<(u64, Populate), Errno> {
         if self.space.policy.rules.mremap_checks == MremapChecks::AfterUnmapping {

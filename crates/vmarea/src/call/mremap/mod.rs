@@ -40,11 +40,11 @@ use super::mmap::Placement;
 use crate::mm::MmapWriteGuard;
 use crate::space::Space;
 use crate::values::call_flags::MremapFlags;
+use crate::values::platform::Environment;
 use crate::values::rules::MremapChecks;
 use crate::values::{Errno, MmId, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::VmaView;
 use context::{Remap, Resize};
-use vmarea_sync::VmaLockKind;
 
 /// The arguments of `mremap`.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -70,7 +70,7 @@ enum Populate {
     Yes,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Resizes or moves; gives the new address.
     #[doc(alias = "do_mremap")]
     pub fn mremap(&self, mm: MmId, request: &MremapRequest) -> Result<u64, Errno> {
@@ -131,7 +131,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// The new address: everything that can be checked is, before anything is changed.
     #[doc(alias = "mremap_to", alias = "mremap_at")]
     fn mremap(&mut self, mut r: Remap) -> Result<(u64, Populate), Errno> {

@@ -25,12 +25,12 @@ use crate::mutant::{self, Mutant};
 use crate::page::moving::Reown;
 use crate::rmap::family::Families;
 use crate::values::call_flags::MremapFlags;
+use crate::values::platform::Environment;
 use crate::values::{Errno, Merging, PAGE_SHIFT, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::VmaView;
 use crate::vma::merge::{CallKind, Plan, Proposal, Reach};
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     pub(super) fn move_vma(&mut self, r: &Remap, vma: &VmaView) -> Result<u64, Errno> {
         if self.state().map_count >= self.space.system.max_map_count.saturating_sub(3) {
             return Err(Errno::ENOMEM);

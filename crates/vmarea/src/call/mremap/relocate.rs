@@ -19,11 +19,11 @@ use crate::call::mmap::Placement;
 use crate::call::unmapped_area::Room;
 use crate::mm::MmapWriteGuard;
 use crate::values::call_flags::{MapFlags, MremapFlags};
+use crate::values::platform::Environment;
 use crate::values::{Errno, FileKind, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::VmaView;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Moves what lies at the old address, which is `vma`, to the place that the caller named.
     #[doc(alias = "mremap_to")]
     pub(super) fn remap_to(&mut self, mut r: Remap, vma: &VmaView) -> Result<u64, Errno> {

@@ -14,13 +14,13 @@ use super::context::{Remap, Resize};
 use crate::call::unmapped_area::fits_fixed;
 use crate::mm::MmapWriteGuard;
 use crate::values::call_flags::MremapFlags;
+use crate::values::platform::Environment;
 use crate::values::rules::CloseHook;
 use crate::values::{Errno, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::VmaView;
 use crate::vma::merge::{CallKind, Proposal, Reach};
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Resizes where it is, or moves what does not fit.
     #[doc(alias = "mremap_at")]
     pub(super) fn remap_at(&mut self, r: Remap) -> Result<u64, Errno> {

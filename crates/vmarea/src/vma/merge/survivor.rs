@@ -16,7 +16,6 @@ use super::{Evidence, Proposal, Sharing};
 use crate::values::policy::SharingCheck;
 use crate::values::{Pgoff, Policy, VmRange, VmaId};
 use crate::vma::VmaView;
-use core::cell::Cell;
 
 /// A line of page offsets: what is to be added to an address in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,14 +91,12 @@ impl<'a> Part<'a> {
 /// Pages that were asked about, and what was said.
 type Asked = (VmaId, VmRange, Sharing);
 
-/// What pins of pages have to do with an answer.
+/// What is made of pinned pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pins {
-    /// Nobody has met one.
-    Unmet,
-    /// Some pages could not change because of them.
-    Met,
-    /// They are taken as not there, to see whether they alone are in the way.
+pub(super) enum Pins {
+    /// They must stay as they are.
+    Respected,
+    /// They are taken as not pinned, to see whether that alone is in the way.
     Ignored,
 }
 
@@ -108,8 +105,9 @@ pub(super) struct Chooser<'a> {
     policy: &'a Policy,
     evidence: &'a dyn Evidence,
     /// The last answer: mostly the same is asked again.
-    asked: Cell<Option<Asked>>,
-    pins: Cell<Pins>,
+    asked: Option<Asked>,
+    /// Some pages could not change because they are pinned.
+    met_pin: bool,
 }
 
 impl<'a> Chooser<'a> {
@@ -117,25 +115,20 @@ impl<'a> Chooser<'a> {
         Chooser {
             policy,
             evidence,
-            asked: Cell::new(None),
-            pins: Cell::new(Pins::Unmet),
+            asked: None,
+            met_pin: false,
         }
     }
 
     /// What would be answered if no page were pinned; `None` where none is, as far as was asked.
-    pub(super) fn without_pins<R>(&self, ask: impl FnOnce() -> R) -> Option<R> {
-        if self.pins.get() != Pins::Met {
-            return None;
-        }
-        self.pins.set(Pins::Ignored);
-        let answer = ask();
-        self.pins.set(Pins::Met);
-        Some(answer)
+    pub(super) fn without_pins<R>(&mut self, ask: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        self.met_pin.then(|| ask(self))
     }
 
     /// What the range and the neighbours given can all have. `None` if there is nothing.
     pub(super) fn survivor(
-        &self,
+        &mut self,
+        pins: Pins,
         p: &Proposal,
         prev: Option<&VmaView>,
         next: Option<&VmaView>,
@@ -170,7 +163,7 @@ impl<'a> Chooser<'a> {
                 if other && !merging.renumber_in_place || !line.holds(merged) {
                     continue;
                 }
-                if let Some(copies) = self.copies(&parts, holder, line)
+                if let Some(copies) = self.copies(&parts, (holder, line), pins)
                     && best.is_none_or(|b| copies < b.copies)
                 {
                     let holder = Some(holder.vma.id);
@@ -190,27 +183,32 @@ impl<'a> Chooser<'a> {
 
     /// Shared pages that change if everything gets `holder`'s anon_vma on `line`. `None` if some
     /// must not change, or too many.
-    fn copies(&self, parts: &[Option<Part<'_>>; 3], holder: &Part<'_>, line: Line) -> Option<u64> {
+    fn copies(
+        &mut self,
+        parts: &[Option<Part<'_>>; 3],
+        (holder, line): (&Part<'_>, Line),
+        pins: Pins,
+    ) -> Option<u64> {
         let fits = |part: &&Part<'_>| {
             !part.is_faulted() || part.vma.anon_vma == holder.vma.anon_vma && part.line == line
         };
         let mut copies = 0;
         for part in parts.iter().flatten().filter(|part| !fits(part)) {
-            copies += self.may_change(part.vma, part.range)?;
+            copies += self.may_change(part.vma, part.range, pins)?;
         }
         (copies <= self.policy.merging.copy_budget).then_some(copies)
     }
 
     /// May pages of a VMA get another anon_vma or page offset? The number that would have to be
     /// copied for it, or `None`.
-    pub(super) fn may_change(&self, vma: &VmaView, range: VmRange) -> Option<u64> {
+    pub(super) fn may_change(&mut self, vma: &VmaView, range: VmRange, pins: Pins) -> Option<u64> {
         let merging = &self.policy.merging;
         if !merging.different_anon_vmas && !merging.update_pgoff {
             return None;
         }
         let sharing = self.sharing(vma, range);
-        if sharing.pinned > 0 && self.pins.get() != Pins::Ignored {
-            self.pins.set(Pins::Met);
+        if sharing.pinned > 0 && pins == Pins::Respected {
+            self.met_pin = true;
             return None;
         }
         match merging.sharing {
@@ -219,14 +217,14 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing {
-        if let Some((id, part, answer)) = self.asked.get()
+    fn sharing(&mut self, vma: &VmaView, range: VmRange) -> Sharing {
+        if let Some((id, part, answer)) = self.asked
             && (id, part) == (vma.id, range)
         {
             return answer;
         }
         let sharing = self.evidence.sharing(vma, range);
-        self.asked.set(Some((vma.id, range, sharing)));
+        self.asked = Some((vma.id, range, sharing));
         sharing
     }
 }

@@ -25,9 +25,9 @@ use vmarea_sync::{Slots, SpinLock};
 
 /// A machine with its address spaces.
 pub struct Space<E: Environment = Standard> {
-    pub(crate) mms: Slots<Mm>,
+    pub(crate) mms: Slots<Mm<E::Wait>>,
     pub(crate) vmas: Slots<Vma<E>>,
-    pub(crate) anon_vmas: Slots<AnonVma>,
+    pub(crate) anon_vmas: Slots<AnonVma<E::Wait>>,
     pub(crate) frames: Slots<Frame>,
     pub(crate) swap: Swap,
     pub(crate) ksm: Ksm,

@@ -53,7 +53,7 @@ impl<E: Environment> Space<E> {
     #[inline]
     pub(super) fn fault_unlocked(
         &self,
-        (id, mm): (MmId, &Mm),
+        (id, mm): (MmId, &Mm<E::Wait>),
         addr: u64,
         touch: Touch,
     ) -> Result<Faulted, FellBack> {
@@ -78,7 +78,7 @@ impl<E: Environment> Space<E> {
     #[inline]
     fn try_unlocked(
         &self,
-        (id, mm): (MmId, &Mm),
+        (id, mm): (MmId, &Mm<E::Wait>),
         addr: u64,
         touch: Touch,
     ) -> Result<Faulted, Missed> {
@@ -94,7 +94,7 @@ impl<E: Environment> Space<E> {
     #[inline]
     fn try_vma(
         &self,
-        (id, mm): (MmId, &Mm),
+        (id, mm): (MmId, &Mm<E::Wait>),
         vma_id: VmaId,
         addr: u64,
         touch: Touch,

@@ -204,13 +204,13 @@ fn ask_index<C: Cache, V: Vmas + ?Sized>(
 /// The VMAs of one mm of a space. The caller holds its lock, or treats answers as proposals.
 pub(crate) struct VmasOf<'a, E: Environment> {
     pub(crate) space: &'a Space<E>,
-    pub(crate) mm: &'a Mm,
+    pub(crate) mm: &'a Mm<E::Wait>,
     pub(crate) id: MmId,
 }
 
 impl<'a, E: Environment> VmasOf<'a, E> {
     /// Of an address space that has an id.
-    pub(crate) fn new(space: &'a Space<E>, mm: &'a Mm) -> Option<Self> {
+    pub(crate) fn new(space: &'a Space<E>, mm: &'a Mm<E::Wait>) -> Option<Self> {
         let id = mm.pages.owner()?;
         Some(VmasOf { space, mm, id })
     }

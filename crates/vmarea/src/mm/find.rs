@@ -11,12 +11,13 @@ use crate::values::{VmRange, VmaId};
 use crate::vma::VmaView;
 use core::sync::atomic::Ordering;
 use vmarea_range_tree::Entry;
+use vmarea_sync::Wait;
 
 fn id(entry: Entry) -> Option<VmaId> {
     VmaId::from_bits(entry.value)
 }
 
-impl Mm {
+impl<W: Wait> Mm<W> {
     /// Counts a lookup, and whether a cache of the last VMA used would have answered it.
     fn count_lookup(&self, found: Option<Entry>, addr: u64) {
         let value = found.filter(|e| e.start <= addr).map_or(0, |e| e.value);
@@ -35,7 +36,7 @@ impl Mm {
 impl<E: Environment> Space<E> {
     /// Counts a lookup, where they are counted, and tells of it, where somebody wants to know.
     #[inline]
-    pub(crate) fn note_lookup(&self, mm: &Mm, found: Option<Entry>, addr: u64) {
+    pub(crate) fn note_lookup(&self, mm: &Mm<E::Wait>, found: Option<Entry>, addr: u64) {
         if self.count_lookups {
             mm.count_lookup(found, addr);
         }

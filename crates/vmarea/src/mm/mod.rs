@@ -28,7 +28,7 @@ use crate::vma::merge::{CallKind, Sharing};
 use crate::vma::{VmaBody, VmaView};
 use core::sync::atomic::AtomicU64;
 use vmarea_range_tree::RangeTree;
-use vmarea_sync::{CachePaddedLock, Guarded, Rank, ReadGuard, WriteGuard};
+use vmarea_sync::{CachePaddedLock, Guarded, Rank, ReadGuard, Spin, Wait, WriteGuard};
 
 /// Above it come the VMAs' locks, and then those of families of anon_vmas.
 const MMAP_LOCK: Rank = Rank(32);
@@ -36,8 +36,8 @@ const MMAP_LOCK: Rank = Rank(32);
 /// A slot for an address space.
 #[derive(Debug)]
 #[doc(alias = "mm_struct")]
-pub struct Mm {
-    pub(crate) mmap_lock: CachePaddedLock,
+pub struct Mm<W: Wait = Spin> {
+    pub(crate) mmap_lock: CachePaddedLock<W>,
     pub(crate) tree: RangeTree,
     pub(crate) pages: PageTable,
     pub(crate) state: Guarded<MmState>,
@@ -48,7 +48,7 @@ pub struct Mm {
     pub(crate) fault_counters: FaultCounters,
 }
 
-impl Default for Mm {
+impl<W: Wait> Default for Mm<W> {
     fn default() -> Self {
         Mm {
             mmap_lock: CachePaddedLock::with_rank(MMAP_LOCK),
@@ -198,20 +198,20 @@ pub enum ThpDisabled {
 #[derive(Debug)]
 pub struct MmapWriteGuard<'s, E: Environment = Standard> {
     pub(crate) space: &'s Space<E>,
-    pub(crate) mm: &'s Mm,
+    pub(crate) mm: &'s Mm<E::Wait>,
     pub(crate) id: MmId,
     /// For whom merges are counted.
     pub(crate) call: CallKind,
-    pub(crate) token: WriteGuard<'s>,
+    pub(crate) token: WriteGuard<'s, E::Wait>,
 }
 
 /// `mmap_lock` of one mm, held for reading.
 #[derive(Debug)]
 pub struct MmapReadGuard<'s, E: Environment = Standard> {
     pub(crate) space: &'s Space<E>,
-    pub(crate) mm: &'s Mm,
+    pub(crate) mm: &'s Mm<E::Wait>,
     pub(crate) id: MmId,
-    pub(crate) token: ReadGuard<'s>,
+    pub(crate) token: ReadGuard<'s, E::Wait>,
 }
 
 impl<E: Environment> Space<E> {
@@ -228,7 +228,7 @@ impl<E: Environment> Space<E> {
     fn write_by<'s>(
         &'s self,
         id: MmId,
-        take: impl FnOnce(&'s CachePaddedLock) -> WriteGuard<'s>,
+        take: impl FnOnce(&'s CachePaddedLock<E::Wait>) -> WriteGuard<'s, E::Wait>,
     ) -> Option<MmapWriteGuard<'s, E>> {
         let mm = self.mms.get(id.0)?;
         let guard = MmapWriteGuard {
@@ -255,7 +255,7 @@ impl<E: Environment> Space<E> {
     fn read_by<'s>(
         &'s self,
         id: MmId,
-        take: impl FnOnce(&'s CachePaddedLock) -> ReadGuard<'s>,
+        take: impl FnOnce(&'s CachePaddedLock<E::Wait>) -> ReadGuard<'s, E::Wait>,
     ) -> Option<MmapReadGuard<'s, E>> {
         let mm = self.mms.get(id.0)?;
         let guard = MmapReadGuard {

@@ -87,7 +87,7 @@ pub struct PageWalk<'a, E: Environment = Standard> {
 }
 
 impl<'a, E: Environment> PageWalk<'a, E> {
-    fn lock(&self) -> Option<ReadGuard<'a>> {
+    fn lock(&self) -> Option<ReadGuard<'a, E::Wait>> {
         let anon_vma = self
             .anon_vma
             .filter(|_| self.flags.contains(WalkFlags::LOCK_RMAP))?;

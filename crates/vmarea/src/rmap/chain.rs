@@ -151,7 +151,7 @@ impl<E: Environment> Space<E> {
         (dst_id, dst): (VmaId, &Vma<E>),
         src: &Vma<E>,
         anon_vma: AnonVmaId,
-        families: &mut Families<'s>,
+        families: &mut Families<'s, E>,
     ) -> Result<(), Errno> {
         dst.set_anon_vma(Some(anon_vma));
         if dst.reach() == Reach::default() {
@@ -169,7 +169,7 @@ impl<E: Environment> Space<E> {
         (dst_id, dst): (VmaId, &Vma<E>),
         src: &Vma<E>,
         anon_vma: AnonVmaId,
-        families: &mut Families<'s>,
+        families: &mut Families<'s, E>,
     ) -> Result<Left, Errno> {
         let own = dst.anon_vma();
         let chain = core::mem::take(&mut *dst.chain.lock());
@@ -184,7 +184,7 @@ impl<E: Environment> Space<E> {
     }
 
     /// Takes away what [`anon_vma_adopt`](Self::anon_vma_adopt) has left.
-    pub(crate) fn unlink_left<'s>(&'s self, left: &Left, families: &mut Families<'s>) {
+    pub(crate) fn unlink_left<'s>(&'s self, left: &Left, families: &mut Families<'s, E>) {
         self.unlink_chain(&left.chain, left.own, families);
     }
 
@@ -193,7 +193,7 @@ impl<E: Environment> Space<E> {
         (dst_id, dst): (VmaId, &Vma<E>),
         src: &Vma<E>,
         reuse: Reuse,
-        guard: &mut WriteGuard<'_>,
+        guard: &mut WriteGuard<'_, E::Wait>,
     ) -> Result<(), Errno> {
         let links = src.chain.lock().clone();
         {
@@ -284,7 +284,7 @@ impl<E: Environment> Space<E> {
     }
 
     /// `vma` lets go of every anon_vma; those without a VMA end.
-    pub(crate) fn unlink_anon_vmas<'s>(&'s self, vma: &Vma<E>, families: &mut Families<'s>) {
+    pub(crate) fn unlink_anon_vmas<'s>(&'s self, vma: &Vma<E>, families: &mut Families<'s, E>) {
         let chain = core::mem::take(&mut *vma.chain.lock());
         let own = vma.anon_vma();
         vma.set_anon_vma(None);
@@ -297,7 +297,7 @@ impl<E: Environment> Space<E> {
         &'s self,
         chain: &Chain,
         own: Option<AnonVmaId>,
-        families: &mut Families<'s>,
+        families: &mut Families<'s, E>,
     ) {
         let Some(last) = chain.last() else { return };
         let guard = families.of(self, last.anon_vma);
@@ -317,7 +317,7 @@ impl<E: Environment> Space<E> {
 
     /// Brings the interval trees up to date after the range or page offset of `vma` has changed, under
     /// the lock under which it did.
-    pub(crate) fn anon_vma_moved(&self, vma: &Vma<E>, guard: &mut WriteGuard<'_>) {
+    pub(crate) fn anon_vma_moved(&self, vma: &Vma<E>, guard: &mut WriteGuard<'_, E::Wait>) {
         vma.set_reach(self.reach_of(vma));
         let (first, last) = vma.interval();
         for link in vma.chain.lock().iter() {

@@ -10,13 +10,13 @@ use smallvec::SmallVec;
 use vmarea_sync::WriteGuard;
 
 /// Locks of families, held for writing until this goes.
-#[derive(Debug, Default)]
-pub(crate) struct Families<'s>(SmallVec<[(AnonVmaId, WriteGuard<'s>); 2]>);
+#[derive(Debug)]
+pub(crate) struct Families<'s, E: Environment>(SmallVec<[(AnonVmaId, WriteGuard<'s, E::Wait>); 2]>);
 
-impl<'s> Families<'s> {
+impl<'s, E: Environment> Families<'s, E> {
     /// None yet: what needs one takes it.
     pub(crate) fn none() -> Self {
-        Self::default()
+        Families(SmallVec::new())
     }
 
     /// True where none is held.
@@ -25,11 +25,11 @@ impl<'s> Families<'s> {
     }
 
     /// The lock of the family of `anon_vma`, taken now if it is the first.
-    pub(crate) fn of<E: Environment>(
+    pub(crate) fn of(
         &mut self,
         space: &'s Space<E>,
         anon_vma: AnonVmaId,
-    ) -> &mut WriteGuard<'s> {
+    ) -> &mut WriteGuard<'s, E::Wait> {
         let root = space.anon_vma_root(anon_vma);
         let held = self.0.iter().position(|(held, _)| *held == root);
         let at = held.unwrap_or_else(|| {
@@ -43,7 +43,7 @@ impl<'s> Families<'s> {
 
 impl<E: Environment> Space<E> {
     /// Locks the families of these anon_vmas.
-    pub(crate) fn lock_families(&self, of: impl IntoIterator<Item = AnonVmaId>) -> Families<'_> {
+    pub(crate) fn lock_families(&self, of: impl IntoIterator<Item = AnonVmaId>) -> Families<'_, E> {
         // Mostly there is one.
         let mut roots: SmallVec<[AnonVmaId; 4]> = SmallVec::new();
         for id in of {

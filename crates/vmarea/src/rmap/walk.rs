@@ -83,7 +83,7 @@ impl<E: Environment> Space<E> {
     }
 
     /// Locks the family of an anon_vma that may have ended.
-    pub(crate) fn anon_vma_read_lock(&self, id: AnonVmaId) -> Option<ReadGuard<'_>> {
+    pub(crate) fn anon_vma_read_lock(&self, id: AnonVmaId) -> Option<ReadGuard<'_, E::Wait>> {
         let root = self.anon_vma_root_of(id)?;
         let guard = self.anon_vmas.get(root.0)?.lock.read();
         // It may have ended, and its slot begun another life, while we waited.

@@ -10,6 +10,8 @@ use core::fmt;
 use core::marker::PhantomData;
 use vmarea_sync::{VmaLock, VmaLockKind};
 
+pub use vmarea_sync::{Spin, Wait};
+
 /// What a machine is made of: the choices of an embedder that are types.
 ///
 /// [`Standard`] takes any platform behind a box. An embedder that wants static calls of its platform, or another
@@ -19,18 +21,21 @@ pub trait Environment: fmt::Debug + Default + Send + Sync + 'static {
     type VmaLock: VmaLockKind;
     /// Where pages live.
     type Platform: Platform;
+    /// How a thread waits for `mmap_lock` and for the reverse map's locks.
+    type Wait: Wait + fmt::Debug;
 }
 
-/// Any platform, and a lock of the kind `L` in each VMA, so that kinds can be compared in one run.
+/// Any platform, spinning, and a lock of the kind `L` in each VMA, so that kinds can be compared in one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WithVmaLock<L>(PhantomData<L>);
 
-/// Any platform, and the lock that Linux has in each VMA since 6.15.
+/// Any platform, spinning, and the lock that Linux has in each VMA since 6.15.
 pub type Standard = WithVmaLock<VmaLock>;
 
 impl<L: VmaLockKind> Environment for WithVmaLock<L> {
     type VmaLock = L;
     type Platform = Box<dyn Platform>;
+    type Wait = Spin;
 }
 
 /// Where pages live.

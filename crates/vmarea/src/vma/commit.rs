@@ -71,7 +71,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
 
     /// The families that a plan concerns, locked. None where only the end of one VMA moves: that is
     /// decided where it is moved.
-    fn families_of(&self, plan: &Plan, givers: &[VmaId]) -> Families<'s> {
+    fn families_of(&self, plan: &Plan, givers: &[VmaId]) -> Families<'s, E> {
         let space = self.space;
         let holder = plan.anon_from.filter(|id| *id != plan.target);
         let target = space.vma(plan.target);
@@ -89,7 +89,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     fn give_anon_vma(
         &mut self,
         plan: &Plan,
-        families: &mut Families<'s>,
+        families: &mut Families<'s, E>,
     ) -> Result<Option<Left>, Errno> {
         let space = self.space;
         let Some(holder) = plan.anon_from.map(|id| space.vma(id)) else {
@@ -192,7 +192,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         &mut self,
         id: VmaId,
         (range, pgoff): (VmRange, Pgoff),
-        families: &mut Families<'s>,
+        families: &mut Families<'s, E>,
     ) {
         self.start_write(id);
         let vma = self.space.vma(id);
@@ -250,7 +250,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.forget_held(id, &mut Families::none());
     }
 
-    fn forget_held(&mut self, id: VmaId, families: &mut Families<'s>) {
+    fn forget_held(&mut self, id: VmaId, families: &mut Families<'s, E>) {
         let vma = self.space.vma(id);
         self.lookups().note_change(|| Change::Unlinked {
             vma: id,
@@ -267,7 +267,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.release_vma_held(id, &mut Families::none());
     }
 
-    fn release_vma_held(&mut self, id: VmaId, families: &mut Families<'s>) {
+    fn release_vma_held(&mut self, id: VmaId, families: &mut Families<'s, E>) {
         let vma = self.space.vma(id);
         self.space.unlink_anon_vmas(vma, families);
         vma.body.release(&mut self.token);

@@ -168,7 +168,7 @@ impl<E: Environment> Space<E> {
         }
         for anon_vma in anon_vmas {
             let guard = self.anon_vma(self.anon_vma_root(anon_vma)).lock.read();
-            bytes.anon_vmas += Slots::<AnonVma>::SLOT_BYTES;
+            bytes.anon_vmas += Slots::<AnonVma<E::Wait>>::SLOT_BYTES;
             bytes.rmap += self.anon_vma(anon_vma).inner.get(&guard).tree.bytes();
         }
         Some(bytes)

@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 use std::thread;
 use thiserror::Error;
-use vmarea::fault::Touch;
+use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::Pte;
 use vmarea::values::policy::AdjustLock;
@@ -135,11 +135,11 @@ impl<K: VmaLockKind> Core<K> {
         };
         let parent = space.mm_create(layout, Limits::default())?;
         space.brk(parent, HEAP + PAGE)?;
-        space.fault(parent, HEAP, Touch::Write)?;
+        space.fault(parent, HEAP, Access::Write)?;
         let child = |_| {
             let child = space.fork(parent)?;
             space.brk(child, FIRST)?;
-            space.fault(child, FIRST - PAGE, Touch::Write)?;
+            space.fault(child, FIRST - PAGE, Access::Write)?;
             Ok::<MmId, Errno>(child)
         };
         let mms = (0..children).map(child).collect::<Result<_, _>>()?;

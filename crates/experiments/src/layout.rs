@@ -6,7 +6,7 @@
 use serde::Serialize;
 use thiserror::Error;
 use vmarea::call::mmap::MmapRequest;
-use vmarea::fault::Touch;
+use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
 use vmarea::values::call_flags::{MapFlags, Prot};
 use vmarea::values::{Errno, File, FileId, FileKind, NoBytes, Policy, WithVmaLock};
@@ -188,7 +188,7 @@ fn each<K: VmaLockKind>(kind: Kind, vmas: u64) -> Result<Each, Errno> {
         };
         let at = space.mmap(mm, &request)?;
         if kind != Kind::Unfaulted {
-            space.fault(mm, at, Touch::Write)?;
+            space.fault(mm, at, Access::Write)?;
         }
     }
     let bytes = space.vma_bytes(mm).unwrap_or_default();

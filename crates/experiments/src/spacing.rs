@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use vmarea::call::mmap::MmapRequest;
 use vmarea::call::mremap::MremapRequest;
-use vmarea::fault::Touch;
+use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits, Stats};
 use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::values::{Errno, MmId, Policy};
@@ -266,7 +266,7 @@ fn make(space: &Space, mm: MmId, setup: &Setup) -> Result<(), Errno> {
     }
     for n in 0..setup.mappings {
         for page in 0..setup.pages {
-            space.fault(mm, BASE + n * stride + page * PAGE, Touch::Write)?;
+            space.fault(mm, BASE + n * stride + page * PAGE, Access::Write)?;
         }
     }
     if setup.anon_vmas == AnonVmas::Same {

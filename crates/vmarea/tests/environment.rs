@@ -2,7 +2,7 @@
 
 use std::thread;
 use vmarea::call::mmap::MmapRequest;
-use vmarea::fault::{Faulted, Touch};
+use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
 use vmarea::values::call_flags::{MapFlags, Prot};
 use vmarea::values::platform::{Environment, Wait};
@@ -43,7 +43,7 @@ fn map_fault_unmap(space: &Space<Yielding>, mm: MmId, addr: u64) {
         ..MmapRequest::default()
     };
     assert_eq!(space.mmap(mm, &request), Ok(addr));
-    assert_eq!(space.fault(mm, addr, Touch::Write), Ok(Faulted::Done));
+    assert_eq!(space.fault(mm, addr, Access::Write), Ok(Faulted::Done));
     assert_eq!(space.munmap(mm, addr, PAGE_SIZE), Ok(()));
 }
 

@@ -3,7 +3,7 @@
 use vmarea::call::collect::Budget;
 use vmarea::call::mmap::MmapRequest;
 use vmarea::call::mremap::MremapRequest;
-use vmarea::fault::Touch;
+use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::Pte;
 use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
@@ -51,7 +51,7 @@ impl World {
     fn write(&self, mm: MmId, page: u64, pages: u64) {
         for p in page..page + pages {
             self.space
-                .fault(mm, BASE + p * PAGE_SIZE, Touch::Write)
+                .fault(mm, BASE + p * PAGE_SIZE, Access::Write)
                 .unwrap();
         }
         self.check();

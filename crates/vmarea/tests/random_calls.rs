@@ -6,7 +6,7 @@ use rng::Rng;
 use vmarea::call::madvise::Advice;
 use vmarea::call::mmap::MmapRequest;
 use vmarea::call::mremap::MremapRequest;
-use vmarea::fault::Touch;
+use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
 use vmarea::values::call_flags::{MapFlags, MlockFlags, MremapFlags, Prot};
 use vmarea::values::{File, FileId, FileKind, MmId, Policy};
@@ -81,7 +81,7 @@ fn step(space: &Space, rng: &mut Rng, mms: &mut Vec<MmId>) {
             for _ in 0..4 {
                 let addr = ARENA + rng.below(PAGES * 4096);
                 space
-                    .fault(mm, addr, rng.pick(&[Touch::Read, Touch::Write]))
+                    .fault(mm, addr, rng.pick(&[Access::Read, Access::Write]))
                     .unwrap();
             }
         }

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vmarea::call::mmap::MmapRequest;
 use vmarea::call::mremap::MremapRequest;
-use vmarea::fault::Touch;
+use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
 use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::values::{AnonVmaId, FrameId, MmId, Policy};
@@ -61,7 +61,7 @@ impl Neighbours {
         };
         self.space.mmap(self.mm, &request).unwrap();
         for page in 0..pages {
-            let faulted = self.space.fault(self.mm, addr + page * PAGE, Touch::Write);
+            let faulted = self.space.fault(self.mm, addr + page * PAGE, Access::Write);
             faulted.unwrap();
         }
     }

@@ -2,7 +2,7 @@
 
 use vmarea::System;
 use vmarea::call::mmap::MmapRequest;
-use vmarea::fault::Touch;
+use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::{Pte, SwapMap};
 use vmarea::soft::Machine;
@@ -46,7 +46,7 @@ fn a_cell_of_the_swap_map_has_a_count_and_flags() {
         space.mm_exit(*child).unwrap();
     }
     assert_eq!(space.swap_map(slot), SwapMap(11));
-    space.fault(parent, ARENA, Touch::Read).unwrap();
+    space.fault(parent, ARENA, Access::Read).unwrap();
     assert_eq!(space.swap_map(slot), SwapMap(10 | SwapMap::HAS_CACHE));
     let mut bytes = [0; 4];
     machine.load(children[60], ARENA, &mut bytes).unwrap();

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::hint::black_box;
 use std::marker::PhantomData;
 use vmarea::call::mmap::MmapRequest;
-use vmarea::fault::{Faulted, Touch};
+use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
 use vmarea::values::call_flags::{MapFlags, Prot};
 use vmarea::values::{Errno, FrameId, MmId, Platform, Policy, WithVmaLock};
@@ -133,7 +133,7 @@ fn touch_all<K: VmaLockKind>(
 
 #[inline]
 fn touch<K: VmaLockKind>(space: &Space<WithVmaLock<K>>, mm: MmId, addr: u64) -> Result<(), Errno> {
-    match space.fault(mm, addr, Touch::Write)? {
+    match space.fault(mm, addr, Access::Write)? {
         Faulted::Done => Ok(()),
         _ => Err(Errno::EFAULT),
     }

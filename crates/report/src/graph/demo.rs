@@ -17,7 +17,7 @@ use super::kernel::Seen;
 use super::{Graph, core, kernel};
 use serde::Serialize;
 use vmarea::call::mmap::MmapRequest;
-use vmarea::fault::Touch;
+use vmarea::fault;
 use vmarea::mm::{Layout, Limits};
 use vmarea::values::call_flags::{MapFlags, Prot};
 use vmarea::values::{Errno, MmId, PAGE_SHIFT, PAGE_SIZE, Policy, VmFlags, VmRange};
@@ -195,7 +195,9 @@ fn core_step(space: &Space, mms: &mut Vec<MmId>, step: Step) -> Result<(), Errno
             };
             space.mmap(mms[process], &request).map(|_| ())
         }
-        Step::Write(process, addr) => space.fault(mms[process], addr, Touch::Write).map(|_| ()),
+        Step::Write(process, addr) => space
+            .fault(mms[process], addr, fault::Access::Write)
+            .map(|_| ()),
         Step::Protect(process, addr) => {
             space.mprotect(mms[process], addr, 2 * PAGE_SIZE, Prot::READ, None)
         }

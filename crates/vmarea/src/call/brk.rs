@@ -14,7 +14,7 @@ use crate::space::Space;
 use crate::values::platform::Environment;
 use crate::values::{Errno, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, page_align};
 use crate::vma::VmaBody;
-use crate::vma::merge::{CallKind, Proposal, Reach};
+use crate::vma::merge::{CallKind, MergeScope, Proposal};
 
 impl<E: Environment> Space<E> {
     /// Moves the break to `brk`; gives the break as it is afterwards.
@@ -129,16 +129,16 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             middle: None,
             copied_from: None,
         };
-        let reach = if self.space.policy.rules.brk_joins_next {
-            Reach::Both
+        let scope = if self.space.policy.rules.brk_joins_next {
+            MergeScope::Both
         } else {
-            Reach::PrevOnly
+            MergeScope::PrevOnly
         };
         self.call = CallKind::Brk;
         // What ends where the heap begins is not the heap.
         let finds = self.space.policy.rules.brk_finds_heap;
         let first = finds && Some(range.start) == page_align(layout.start_brk);
-        if first || self.merge(&proposal, reach)?.is_none() {
+        if first || self.merge(&proposal, scope)?.is_none() {
             mutant::allocate()?;
             self.mm.tree.write().reserve(1)?;
             let id = self.new_vma(range, pgoff, body)?;
@@ -153,7 +153,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 #[cfg(test)]
 mod tests {
     use crate::call::mmap::MmapRequest;
-    use crate::fault::Touch;
+    use crate::fault::Access;
     use crate::mm::{Layout, Limits};
     use crate::space::{Space, System};
     use crate::values::call_flags::{MapFlags, Prot};
@@ -177,7 +177,7 @@ mod tests {
         };
         let mm = space.mm_create(layout, Limits::default()).unwrap();
         space.brk(mm, start + PAGE_SIZE).unwrap();
-        space.fault(mm, start, Touch::Write).unwrap();
+        space.fault(mm, start, Access::Write).unwrap();
         let heap = space.mmap_read_lock(mm).unwrap().vma_lookup(start).unwrap();
         let lock = &space.anon_vma(heap.anon_vma.unwrap()).lock;
         let before = lock.speculate().unwrap();
@@ -215,7 +215,7 @@ mod tests {
         };
         map(0, 1);
         map(4, 1);
-        space.fault(mm, at, Touch::Write).unwrap();
+        space.fault(mm, at, Access::Write).unwrap();
         let locked = || {
             let stats = space.mmap_read_lock(mm).unwrap().state().stats.clone();
             (stats.adjusts_locked, stats.adjusts_unlocked)
@@ -226,7 +226,7 @@ mod tests {
         space.munmap(mm, at + 4 * PAGE_SIZE, PAGE_SIZE).unwrap();
         map(3, 3);
         assert_eq!(locked(), (was + 1, free + 1));
-        space.fault(mm, at + 5 * PAGE_SIZE, Touch::Write).unwrap();
+        space.fault(mm, at + 5 * PAGE_SIZE, Access::Write).unwrap();
         space.validate_all().unwrap();
     }
 }

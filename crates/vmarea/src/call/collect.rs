@@ -15,7 +15,7 @@ use crate::mm::MmapWriteGuard;
 use crate::space::Space;
 use crate::values::platform::Environment;
 use crate::values::{Errno, MmId, VmFlags};
-use crate::vma::merge::{CallKind, Proposal, Reach, Refusal};
+use crate::vma::merge::{CallKind, MergeScope, Proposal, Refusal};
 
 /// Borders that are noted at the most; what comes later is not collected.
 const NOTED_LIMIT: usize = 1 << 16;
@@ -124,7 +124,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             copied_from: None,
         };
         self.call = CallKind::Collect;
-        let decided = self.decide(&proposal, Reach::Both);
+        let decided = self.decide(&proposal, MergeScope::Both);
         if decided.verdict.left.is_some_and(|r| !keeps_pages_apart(r)) {
             return Ok(Border::Gone);
         }

@@ -12,7 +12,7 @@
 use super::file_change::Copies;
 use super::mmap::is_ksm_compatible;
 use crate::fault::huge::may_collapse;
-use crate::fault::{Bring, Touch};
+use crate::fault::{Access, FaultContext};
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::page::Pte;
@@ -112,8 +112,8 @@ impl Advice {
         match self {
             Normal | Random | Sequential | DontFork | DoFork | Mergeable | Unmergeable
             | HugePage | NoHugePage | DontDump | DoDump | WipeOnFork | KeepOnFork => Kind::Flags,
-            PopulateRead => Kind::Populate(Touch::Read),
-            PopulateWrite => Kind::Populate(Touch::Write),
+            PopulateRead => Kind::Populate(Access::Read),
+            PopulateWrite => Kind::Populate(Access::Write),
             WillNeed | DontNeed | DontNeedLocked | Free | Remove | Cold | PageOut | Collapse
             | GuardInstall | GuardRemove | Unknown(_) => Kind::Pages,
         }
@@ -130,7 +130,7 @@ struct Hole {
 enum Kind {
     Flags,
     Pages,
-    Populate(Touch),
+    Populate(Access),
 }
 
 impl<E: Environment> Space<E> {
@@ -144,8 +144,8 @@ impl<E: Environment> Space<E> {
         if range.is_empty() {
             return Ok(());
         }
-        if let Kind::Populate(touch) = advice.kind() {
-            return self.populate_advised(mm, range, touch);
+        if let Kind::Populate(access) = advice.kind() {
+            return self.populate_advised(mm, range, access);
         }
         let mut holes = SmallVec::new();
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
@@ -314,10 +314,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             return Err(Errno::EINVAL);
         }
         self.start_write(vma.id);
-        let bring = Bring::of(self.space, &self.mm.pages, self);
+        let context = FaultContext::of(self.space, &self.mm.pages, self);
         let mut result = Ok(());
         for start in (first..end).step_by(PMD_SIZE as usize) {
-            match bring.collapse(vma, start) {
+            match context.collapse(vma, start) {
                 Err(error @ (Errno::ENOMEM | Errno::EBUSY)) => return Err(error),
                 Err(error) => result = Err(error),
                 Ok(()) => {}

@@ -27,7 +27,7 @@ use crate::values::{
     Errno, File, FileKind, MmId, PAGE_MASK, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange, align_up,
     page_align,
 };
-use crate::vma::merge::{CallKind, Proposal, Reach};
+use crate::vma::merge::{CallKind, MergeScope, Proposal};
 use crate::vma::{MappedFile, VmaBody};
 
 /// Mappings that cannot be locked lose the flag.
@@ -302,11 +302,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             copied_from: None,
         };
         self.call = CallKind::Mmap;
-        let reach = match self.space.policy.rules.mmap_asks_next_first {
-            true => Reach::NextFirst,
-            false => Reach::Both,
+        let scope = match self.space.policy.rules.mmap_asks_next_first {
+            true => MergeScope::NextFirst,
+            false => MergeScope::Both,
         };
-        if self.merge(&proposal, reach)?.is_none() {
+        if self.merge(&proposal, scope)?.is_none() {
             mutant::allocate()?;
             self.mm.tree.write().reserve(1)?;
             let id = self.new_vma(range, pgoff, body)?;

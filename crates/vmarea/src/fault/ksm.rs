@@ -6,7 +6,7 @@
 //! # Linux
 //! `mm/ksm.c` `unmerge_ksm_pages`, 6.18.
 
-use super::{Bring, Faulted};
+use super::{FaultContext, Faulted};
 use crate::mm::MmapWriteGuard;
 use crate::values::platform::Environment;
 use crate::values::{Errno, VmFlags, VmRange};
@@ -31,9 +31,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             }
             ControlFlow::Continue(())
         });
-        let bring = Bring::of(self.space, &self.mm.pages, self);
+        let context = FaultContext::of(self.space, &self.mm.pages, self);
         for addr in merged {
-            match bring.unshare(vma, addr) {
+            match context.unshare(vma, addr) {
                 Faulted::OutOfMemory => return Err(Errno::ENOMEM),
                 Faulted::MustWait => return Err(Errno::EAGAIN),
                 _ => {}

@@ -3,7 +3,7 @@
 //! # Linux
 //! `mm/gup.c`: `pin_user_pages` with `FOLL_WRITE | FOLL_LONGTERM`, 6.18.
 
-use super::{Faulted, Touch};
+use super::{Access, Faulted};
 use crate::page::PagePin;
 use crate::space::Space;
 use crate::values::platform::Environment;
@@ -21,7 +21,7 @@ impl<E: Environment> Space<E> {
     #[doc(alias = "pin_user_pages")]
     pub fn pin_page(&self, mm: MmId, addr: u64) -> Result<PagePin, Errno> {
         for _ in 0..ATTEMPTS {
-            match self.fault(mm, addr, Touch::Write)? {
+            match self.fault(mm, addr, Access::Write)? {
                 Faulted::Done | Faulted::Spurious => {}
                 Faulted::OutOfMemory => return Err(Errno::ENOMEM),
                 Faulted::MustWait => continue,

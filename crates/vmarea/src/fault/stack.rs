@@ -3,7 +3,7 @@
 //! # Linux
 //! `mm/vma.c` `expand_downwards`, `acct_stack_growth`, 6.18.
 
-use super::Bring;
+use super::FaultContext;
 use crate::mm::MmapWriteGuard;
 use crate::values::platform::Environment;
 use crate::values::{AnonVmaId, Errno, PAGE_MASK, PAGE_SHIFT, Pgoff, VmFlags, VmRange};
@@ -68,8 +68,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// See [`Bring::anon_vma_prepare`].
+    /// See [`FaultContext::anon_vma_prepare`].
     pub(crate) fn anon_vma_prepare(&self, vma: &VmaView) -> Result<AnonVmaId, Errno> {
-        Bring::of(self.space, &self.mm.pages, self).anon_vma_prepare(vma)
+        FaultContext::of(self.space, &self.mm.pages, self).anon_vma_prepare(vma)
     }
 }

@@ -24,9 +24,9 @@
 //! `mm/mmap_lock.c` `lock_vma_under_rcu`, `arch/x86/mm/fault.c` `do_user_addr_fault`, 6.18. There a fault
 //! that needs an anon_vma tries `mmap_lock` while it holds the VMA's lock; here it falls back at once.
 
-use super::{Bring, Faulted, Neighbours, Touch, is_forbidden};
+use super::{Access, FaultContext, Faulted, Neighbours, is_forbidden};
 use crate::mm::{FellBack, Mm, ThpDisabled};
-use crate::page::Came;
+use crate::page::FaultPath;
 use crate::space::Space;
 use crate::values::platform::Environment;
 use crate::values::{MmId, PAGE_MASK, VmFlags, VmaId};
@@ -55,18 +55,18 @@ impl<E: Environment> Space<E> {
         &self,
         (id, mm): (MmId, &Mm<E::Wait>),
         addr: u64,
-        touch: Touch,
+        access: Access,
     ) -> Result<Faulted, FellBack> {
         // A hint that has become useless is no change under the search: the search comes then.
         if let Some(near) = mm.pages.near(addr).at(addr) {
-            match self.try_vma((id, mm), near, addr, touch) {
+            match self.try_vma((id, mm), near, addr, access) {
                 Ok(faulted) => return Ok(faulted),
                 Err(Missed::Again) => {}
                 Err(Missed::FallBack(why)) => return Err(why),
             }
         }
         for _ in 0..TRIES {
-            match self.try_unlocked((id, mm), addr, touch) {
+            match self.try_unlocked((id, mm), addr, access) {
                 Ok(faulted) => return Ok(faulted),
                 Err(Missed::Again) => mm.fault_counters.retried(),
                 Err(Missed::FallBack(why)) => return Err(why),
@@ -80,14 +80,14 @@ impl<E: Environment> Space<E> {
         &self,
         (id, mm): (MmId, &Mm<E::Wait>),
         addr: u64,
-        touch: Touch,
+        access: Access,
     ) -> Result<Faulted, Missed> {
         let found = mm.tree.try_find(addr).map_err(|_| Missed::Again)?;
         let vma = found
             .filter(|entry| entry.start <= addr)
             .and_then(|entry| VmaId::from_bits(entry.value))
             .ok_or(Missed::FallBack(FellBack::NoVma))?;
-        self.try_vma((id, mm), vma, addr, touch)
+        self.try_vma((id, mm), vma, addr, access)
     }
 
     /// In this VMA, if it still holds the address.
@@ -97,7 +97,7 @@ impl<E: Environment> Space<E> {
         (id, mm): (MmId, &Mm<E::Wait>),
         vma_id: VmaId,
         addr: u64,
-        touch: Touch,
+        access: Access,
     ) -> Result<Faulted, Missed> {
         let vma = self.vmas.get(vma_id.0).ok_or(Missed::Again)?;
         let body = vma
@@ -114,15 +114,15 @@ impl<E: Environment> Space<E> {
             return Err(Missed::Again);
         }
         let view = vma.view_without_chain(vma_id, &body);
-        let bring = Bring {
-            came: Came::Unlocked,
-            ..Bring::of(self, &mm.pages, &Alone)
+        let context = FaultContext {
+            path: FaultPath::Unlocked,
+            ..FaultContext::of(self, &mm.pages, &Alone)
         };
-        let forbidden = is_forbidden(view.body.flags, touch);
-        if !forbidden && bring.tries_huge(&view, addr) {
+        let forbidden = is_forbidden(view.body.flags, access);
+        if !forbidden && context.tries_huge(&view, addr) {
             return Err(Missed::FallBack(FellBack::HugePage));
         }
-        if !forbidden && view.anon_vma.is_none() && needs_anon_vma(&view, touch) {
+        if !forbidden && view.anon_vma.is_none() && needs_anon_vma(&view, access) {
             return Err(Missed::FallBack(FellBack::NoAnonVma));
         }
         // A fault that falls back is a lookup there, and not twice.
@@ -137,21 +137,21 @@ impl<E: Environment> Space<E> {
             near.remember(vma_id, view.range);
         }
         if forbidden {
-            mm.pages.count_fault(Came::Unlocked, addr);
+            mm.pages.count_fault(FaultPath::Unlocked, addr);
             return Ok(Faulted::NoAccess);
         }
-        Ok(bring.page(&view, addr & PAGE_MASK, touch))
+        Ok(context.page(&view, addr & PAGE_MASK, access))
     }
 }
 
 /// May this access, which brings no huge page, need the VMA to have an anon_vma?
-fn needs_anon_vma(vma: &VmaView, touch: Touch) -> bool {
+fn needs_anon_vma(vma: &VmaView, access: Access) -> bool {
     let private = !vma
         .body
         .flags
         .intersects(VmFlags::SHARED | VmFlags::MAYSHARE);
     // What hugetlbfs gives to a private mapping is anonymous from the first.
-    private && (touch == Touch::Write || vma.body.flags.contains(VmFlags::HUGETLB))
+    private && (access == Access::Write || vma.body.flags.contains(VmFlags::HUGETLB))
 }
 
 /// No neighbour can be seen. Whoever has this has a VMA with an anon_vma, or needs none.
@@ -197,7 +197,7 @@ mod tests {
             ..MmapRequest::default()
         };
         let at = space.mmap(mm, &request).unwrap();
-        assert_eq!(space.fault(mm, at, Touch::Write), Ok(Faulted::Done));
+        assert_eq!(space.fault(mm, at, Access::Write), Ok(Faulted::Done));
         let r = space.mmap_read_lock(mm).unwrap();
         let vma = space.vma(r.vma_lookup(at).unwrap().id);
         let mut readers = 0u32;
@@ -209,7 +209,7 @@ mod tests {
         drop(r);
         // Another thread's: who reads a VMA may not wait for `mmap_lock`.
         let faulted = std::thread::scope(|scope| {
-            let one_more = scope.spawn(|| space.fault(mm, at + PAGE_SIZE, Touch::Write));
+            let one_more = scope.spawn(|| space.fault(mm, at + PAGE_SIZE, Access::Write));
             one_more.join().unwrap()
         });
         assert_eq!(faulted, Ok(Faulted::Done));

@@ -150,7 +150,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
             return Ok(());
         }
         ensure!(
-            vma.reach().pages() >= v.range.pages(),
+            vma.rmap_span().pages() >= v.range.pages(),
             "R1: {v:x?} stands too short in its interval trees"
         );
         let (first, last) = vma.interval();

@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 
 /// The owner that moved pages get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reown {
+pub enum PageOwner {
     /// They keep anon_vma and index.
     Keep,
     /// They take this anon_vma, and the index that the first page of the new range has, counted on.
@@ -48,12 +48,12 @@ impl<E: Environment> Space<E> {
         table: &PageTable,
         range: VmRange,
         new_start: u64,
-        (was, reown): (Option<AnonVmaId>, Reown),
+        (was, owner): (Option<AnonVmaId>, PageOwner),
     ) {
         let mut spare = Vec::new();
-        let owner = match reown {
-            Reown::Keep => None,
-            Reown::Take(anon_vma, first) => Some(NewOwner {
+        let owner = match owner {
+            PageOwner::Keep => None,
+            PageOwner::Take(anon_vma, first) => Some(NewOwner {
                 anon_vma,
                 first: (range.start, first),
                 spare: &mut spare,
@@ -61,7 +61,7 @@ impl<E: Environment> Space<E> {
         };
         let new = owner.as_ref().map(|to| to.anon_vma);
         let new = new.filter(|new| was != Some(*new));
-        let _locks = self.lock_families(was.into_iter().chain(new));
+        let _locks = self.lock_anon_vma_roots(was.into_iter().chain(new));
         let mut one = Move {
             space: self,
             table,

@@ -255,7 +255,7 @@ impl<E: Environment> Space<E> {
         spare: &mut Vec<FrameId>,
     ) {
         let old = self.family_of_pages(table, range);
-        let _locks = self.lock_families(old.into_iter().chain([anon_vma]));
+        let _locks = self.lock_anon_vma_roots(old.into_iter().chain([anon_vma]));
         self.reown_range_locked(table, range, (anon_vma, first), spare);
     }
 

@@ -13,8 +13,8 @@
 //! `mm/rmap.c` 6.18: `__anon_vma_prepare`, `anon_vma_clone`, `anon_vma_fork`, `unlink_anon_vmas`.
 //! Linux's list has the newest first; ours has the newest last.
 
-use super::family::Families;
-use super::reach::Reach;
+use super::root_locks::AnonVmaRootLocks;
+use super::span::RmapSpan;
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::values::platform::Environment;
@@ -126,7 +126,7 @@ impl<E: Environment> Space<E> {
         vma: &Vma<E>,
         anon_vma: AnonVmaId,
     ) -> Result<AnonVmaId, Errno> {
-        let reach = self.reach_of(vma);
+        let rmap_span = self.rmap_span_of(vma);
         let mut guard = self.anon_vma_lock(anon_vma);
         let inner = self.anon_vma(anon_vma).inner.get_mut(&mut guard);
         let mut chain = vma.chain.lock();
@@ -136,7 +136,7 @@ impl<E: Environment> Space<E> {
         mutant::allocate()?;
         chain.reserve(1)?;
         inner.tree.reserve()?;
-        vma.set_reach(reach);
+        vma.set_rmap_span(rmap_span);
         let (first, last) = vma.interval();
         let node = inner.tree.insert(first, last, id);
         inner.num_active_vmas += 1;
@@ -151,13 +151,13 @@ impl<E: Environment> Space<E> {
         (dst_id, dst): (VmaId, &Vma<E>),
         src: &Vma<E>,
         anon_vma: AnonVmaId,
-        families: &mut Families<'s, E>,
+        root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) -> Result<(), Errno> {
         dst.set_anon_vma(Some(anon_vma));
-        if dst.reach() == Reach::default() {
-            dst.set_reach(self.reach_of(dst));
+        if dst.rmap_span() == RmapSpan::default() {
+            dst.set_rmap_span(self.rmap_span_of(dst));
         }
-        let guard = families.of(self, anon_vma);
+        let guard = root_locks.of(self, anon_vma);
         self.clone_chain((dst_id, dst), src, Reuse::No, guard)
     }
 
@@ -169,12 +169,12 @@ impl<E: Environment> Space<E> {
         (dst_id, dst): (VmaId, &Vma<E>),
         src: &Vma<E>,
         anon_vma: AnonVmaId,
-        families: &mut Families<'s, E>,
+        root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) -> Result<Left, Errno> {
         let own = dst.anon_vma();
         let chain = core::mem::take(&mut *dst.chain.lock());
         dst.set_anon_vma(Some(anon_vma));
-        let guard = families.of(self, anon_vma);
+        let guard = root_locks.of(self, anon_vma);
         if let Err(error) = self.clone_chain((dst_id, dst), src, Reuse::No, guard) {
             *dst.chain.lock() = chain;
             dst.set_anon_vma(own);
@@ -184,8 +184,8 @@ impl<E: Environment> Space<E> {
     }
 
     /// Takes away what [`anon_vma_adopt`](Self::anon_vma_adopt) has left.
-    pub(crate) fn unlink_left<'s>(&'s self, left: &Left, families: &mut Families<'s, E>) {
-        self.unlink_chain(&left.chain, left.own, families);
+    pub(crate) fn unlink_left<'s>(&'s self, left: &Left, root_locks: &mut AnonVmaRootLocks<'s, E>) {
+        self.unlink_chain(&left.chain, left.own, root_locks);
     }
 
     fn clone_chain(
@@ -242,7 +242,7 @@ impl<E: Environment> Space<E> {
             return Ok(());
         };
         // What will follow it is not there yet, but will lie where it lies in the parent.
-        dst.set_reach(src.reach());
+        dst.set_rmap_span(src.rmap_span());
         let mut guard = self.anon_vma_lock(parent);
         self.clone_chain((dst_id, dst), src, Reuse::Orphaned, &mut guard)?;
         drop(guard);
@@ -253,10 +253,10 @@ impl<E: Environment> Space<E> {
             self.anon_vma_link_own((dst_id, dst), own)
                 .inspect_err(|_| self.abandon(own))
         });
-        linked.inspect_err(|_| self.unlink_anon_vmas(dst, &mut Families::none()))
+        linked.inspect_err(|_| self.unlink_anon_vmas(dst, &mut AnonVmaRootLocks::none()))
     }
 
-    /// As [`anon_vma_link`](Self::anon_vma_link), of a VMA that has links and its reach.
+    /// As [`anon_vma_link`](Self::anon_vma_link), of a VMA that has links and its span.
     fn anon_vma_link_own(&self, (id, vma): (VmaId, &Vma<E>), own: AnonVmaId) -> Result<(), Errno> {
         let mut guard = self.anon_vma_lock(own);
         let inner = self.anon_vma(own).inner.get_mut(&mut guard);
@@ -284,12 +284,16 @@ impl<E: Environment> Space<E> {
     }
 
     /// `vma` lets go of every anon_vma; those without a VMA end.
-    pub(crate) fn unlink_anon_vmas<'s>(&'s self, vma: &Vma<E>, families: &mut Families<'s, E>) {
+    pub(crate) fn unlink_anon_vmas<'s>(
+        &'s self,
+        vma: &Vma<E>,
+        root_locks: &mut AnonVmaRootLocks<'s, E>,
+    ) {
         let chain = core::mem::take(&mut *vma.chain.lock());
         let own = vma.anon_vma();
         vma.set_anon_vma(None);
-        self.unlink_chain(&chain, own, families);
-        vma.set_reach(Reach::default());
+        self.unlink_chain(&chain, own, root_locks);
+        vma.set_rmap_span(RmapSpan::default());
     }
 
     /// Takes links out of their trees, newest first.
@@ -297,10 +301,10 @@ impl<E: Environment> Space<E> {
         &'s self,
         chain: &Chain,
         own: Option<AnonVmaId>,
-        families: &mut Families<'s, E>,
+        root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) {
         let Some(last) = chain.last() else { return };
-        let guard = families.of(self, last.anon_vma);
+        let guard = root_locks.of(self, last.anon_vma);
         if let Some(own) = own {
             self.anon_vma(own).inner.get_mut(guard).num_active_vmas -= 1;
         }
@@ -318,7 +322,7 @@ impl<E: Environment> Space<E> {
     /// Brings the interval trees up to date after the range or page offset of `vma` has changed, under
     /// the lock under which it did.
     pub(crate) fn anon_vma_moved(&self, vma: &Vma<E>, guard: &mut WriteGuard<'_, E::Wait>) {
-        vma.set_reach(self.reach_of(vma));
+        vma.set_rmap_span(self.rmap_span_of(vma));
         let (first, last) = vma.interval();
         for link in vma.chain.lock().iter() {
             let av = self.anon_vma(link.anon_vma);
@@ -327,7 +331,7 @@ impl<E: Environment> Space<E> {
     }
 
     /// How far a VMA should stand in the interval trees.
-    fn reach_of(&self, vma: &Vma<E>) -> Reach {
+    fn rmap_span_of(&self, vma: &Vma<E>) -> RmapSpan {
         let (start, end) = (vma.start(), vma.end());
         let mut limit = end;
         if self.policy.adjust_lock == crate::values::policy::AdjustLock::WhenNeeded
@@ -338,7 +342,7 @@ impl<E: Environment> Space<E> {
             // Where the VMA itself, or what it is cut from, still lies at its end, that is the limit.
             limit = next.unwrap_or(self.system.task_size).max(end);
         }
-        Reach::at_least(crate::values::VmRange::new(start, limit).pages())
+        RmapSpan::at_least(crate::values::VmRange::new(start, limit).pages())
     }
 }
 

@@ -1,7 +1,7 @@
-//! Families of anon_vmas, several of which may have to be locked for one change.
+//! Locks of anon_vma roots, several of which one change may need.
 //!
 //! # Locking
-//! Whoever needs several names them all at once; they are taken in the order of their ids.
+//! A change that needs several names them all at once; they are taken in the order of their ids.
 
 use crate::space::Space;
 use crate::values::AnonVmaId;
@@ -9,14 +9,16 @@ use crate::values::platform::Environment;
 use smallvec::SmallVec;
 use vmarea_sync::WriteGuard;
 
-/// Locks of families, held for writing until this goes.
+/// Locks of anon_vma roots, held for writing until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Families<'s, E: Environment>(SmallVec<[(AnonVmaId, WriteGuard<'s, E::Wait>); 2]>);
+pub(crate) struct AnonVmaRootLocks<'s, E: Environment>(
+    SmallVec<[(AnonVmaId, WriteGuard<'s, E::Wait>); 2]>,
+);
 
-impl<'s, E: Environment> Families<'s, E> {
+impl<'s, E: Environment> AnonVmaRootLocks<'s, E> {
     /// None yet: what needs one takes it.
     pub(crate) fn none() -> Self {
-        Families(SmallVec::new())
+        AnonVmaRootLocks(SmallVec::new())
     }
 
     /// True where none is held.
@@ -24,7 +26,7 @@ impl<'s, E: Environment> Families<'s, E> {
         self.0.is_empty()
     }
 
-    /// The lock of the family of `anon_vma`, taken now if it is the first.
+    /// The lock of the root of `anon_vma`, taken now if it is the first.
     pub(crate) fn of(
         &mut self,
         space: &'s Space<E>,
@@ -33,7 +35,7 @@ impl<'s, E: Environment> Families<'s, E> {
         let root = space.anon_vma_root(anon_vma);
         let held = self.0.iter().position(|(held, _)| *held == root);
         let at = held.unwrap_or_else(|| {
-            debug_assert!(self.0.is_empty(), "families are locked all at once");
+            debug_assert!(self.0.is_empty(), "roots are locked all at once");
             self.0.push((root, space.anon_vma(root).lock.write()));
             self.0.len() - 1
         });
@@ -42,8 +44,11 @@ impl<'s, E: Environment> Families<'s, E> {
 }
 
 impl<E: Environment> Space<E> {
-    /// Locks the families of these anon_vmas.
-    pub(crate) fn lock_families(&self, of: impl IntoIterator<Item = AnonVmaId>) -> Families<'_, E> {
+    /// Locks the roots of these anon_vmas.
+    pub(crate) fn lock_anon_vma_roots(
+        &self,
+        of: impl IntoIterator<Item = AnonVmaId>,
+    ) -> AnonVmaRootLocks<'_, E> {
         // Mostly there is one.
         let mut roots: SmallVec<[AnonVmaId; 4]> = SmallVec::new();
         for id in of {
@@ -52,12 +57,12 @@ impl<E: Environment> Space<E> {
                 roots.insert(at, root);
             }
         }
-        let mut families = Families::none();
+        let mut root_locks = AnonVmaRootLocks::none();
         for root in roots {
-            families
+            root_locks
                 .0
                 .push((root, self.anon_vma(root).lock.write_nested()));
         }
-        families
+        root_locks
     }
 }

@@ -14,14 +14,14 @@
 
 /// A number of pages in 32 bits: exact up to 2²⁷ (512 GiB), rounded up beyond.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Reach(u32);
+pub(crate) struct RmapSpan(u32);
 
 /// Bits of the number; those above say how far it is shifted.
 const BITS: u32 = 27;
 
-impl Reach {
+impl RmapSpan {
     /// At least this many pages.
-    pub(crate) fn at_least(pages: u64) -> Reach {
+    pub(crate) fn at_least(pages: u64) -> RmapSpan {
         let shift = (u64::BITS - pages.leading_zeros()).saturating_sub(BITS);
         let number = pages.div_ceil(1 << shift);
         // Rounding up may have needed one more bit.
@@ -29,7 +29,7 @@ impl Reach {
             0 => (number, shift),
             _ => (number >> 1, shift + 1),
         };
-        Reach(shift << BITS | number as u32)
+        RmapSpan(shift << BITS | number as u32)
     }
 
     /// So many pages.
@@ -42,24 +42,24 @@ impl Reach {
         self.0
     }
 
-    pub(crate) fn from_bits(bits: u32) -> Reach {
-        Reach(bits)
+    pub(crate) fn from_bits(bits: u32) -> RmapSpan {
+        RmapSpan(bits)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Reach;
+    use super::RmapSpan;
 
     #[test]
     fn a_reach_is_never_too_short_and_hardly_too_long() {
         for bits in 0..52 {
             for near in [-1i64, 0, 1, 12345] {
                 let pages = (1u64 << bits).saturating_add_signed(near).max(1);
-                let got = Reach::at_least(pages).pages();
+                let got = RmapSpan::at_least(pages).pages();
                 assert!(got >= pages && got - pages <= pages >> 25, "{pages}: {got}");
                 assert!(pages >> 27 > 0 || got == pages);
-                assert_eq!(Reach::at_least(got).pages(), got);
+                assert_eq!(RmapSpan::at_least(got).pages(), got);
             }
         }
     }

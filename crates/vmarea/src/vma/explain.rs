@@ -7,7 +7,7 @@
 //! which hidden part it probably is (that takes experience, not rules).
 
 use super::VmaView;
-use super::merge::{AssumeShared, Decision, Proposal, Reach, Refusal, why_apart};
+use super::merge::{AssumeShared, Decision, MergeScope, Proposal, Refusal, why_apart};
 use crate::values::{AnonVmaId, FileId, Pgoff, Policy, VmFlags};
 use bitflags::bitflags;
 
@@ -101,7 +101,9 @@ fn both_ways(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
         policy,
         evidence: &AssumeShared,
     };
-    let other_way = decision.decide(&proposal, None, Some(b), Reach::Both).right;
+    let other_way = decision
+        .decide(&proposal, None, Some(b), MergeScope::Both)
+        .right;
     other_way.map(|other| other.min(refusal))
 }
 

@@ -94,7 +94,7 @@ pub fn vma<L: VmaLockKind>() -> Object {
         field("pgoff", base + offset_of!(Of<L>, pgoff), 8),
         field("anon_vma", base + offset_of!(Of<L>, anon_vma), 8),
         field("mm", base + offset_of!(Of<L>, mm), 4),
-        field("reach", base + offset_of!(Of<L>, reach), 4),
+        field("rmap_span", base + offset_of!(Of<L>, rmap_span), 4),
         field("lock", cell, size_of::<L>()),
         field("flags", body + offset_of!(VmaBody, flags), 8),
         field(

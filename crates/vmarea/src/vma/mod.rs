@@ -24,7 +24,7 @@ pub mod modify;
 pub mod split;
 
 use crate::rmap::chain::Chain;
-use crate::rmap::reach::Reach;
+use crate::rmap::span::RmapSpan;
 use crate::space::Space;
 use crate::values::platform::{Environment, Standard};
 use crate::values::{
@@ -47,8 +47,8 @@ pub struct Vma<E: Environment = Standard> {
     pub(crate) anon_vma: AtomicU64,
     /// Index of the slot of its mm, plus one.
     mm: AtomicU32,
-    /// A [`Reach`]: changed with the chain.
-    reach: AtomicU32,
+    /// A [`RmapSpan`]: changed with the chain.
+    rmap_span: AtomicU32,
     pub(crate) body: VmaCell<VmaBody, E::VmaLock>,
     pub(crate) chain: SpinLock<Chain>,
 }
@@ -218,20 +218,20 @@ impl<E: Environment> Vma<E> {
     }
 
     /// How far it stands in the interval trees.
-    pub(crate) fn reach(&self) -> Reach {
+    pub(crate) fn rmap_span(&self) -> RmapSpan {
         // ORDERING: Relaxed; changed under the family's lock, or with the mm's held for writing.
-        Reach::from_bits(self.reach.load(Ordering::Relaxed))
+        RmapSpan::from_bits(self.rmap_span.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set_reach(&self, reach: Reach) {
-        // ORDERING: Relaxed; see `reach`.
-        self.reach.store(reach.to_bits(), Ordering::Relaxed);
+    pub(crate) fn set_rmap_span(&self, rmap_span: RmapSpan) {
+        // ORDERING: Relaxed; see `rmap_span`.
+        self.rmap_span.store(rmap_span.to_bits(), Ordering::Relaxed);
     }
 
     /// What it is in the interval trees: first and last page offset.
     pub(crate) fn interval(&self) -> (u64, u64) {
         let first = self.pgoff().0;
-        (first, first.saturating_add(self.reach().pages() - 1))
+        (first, first.saturating_add(self.rmap_span().pages() - 1))
     }
 
     /// The VMA as it is now, for who may see its body.

@@ -7,7 +7,7 @@
 use super::{VmaBody, VmaView};
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
-use crate::rmap::family::Families;
+use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::values::platform::Environment;
 use crate::values::{Errno, Pgoff, VmFlags, VmRange, VmaId};
 
@@ -69,26 +69,26 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         mutant::allocate()?;
         self.mm.tree.write().reserve(2)?;
         let new_id = self.new_vma(cut.0, cut.1, old.body)?;
-        let mut families = Families::none();
+        let mut root_locks = AnonVmaRootLocks::none();
         if let Some(anon_vma) = old.anon_vma {
             let (space, new) = (self.space, self.space.vma(new_id));
             if (upper, cut.0.start) == (Upper::Goes, old.range.start) {
-                new.set_reach(space.vma(id).reach());
+                new.set_rmap_span(space.vma(id).rmap_span());
             }
             let cloned =
-                space.anon_vma_clone((new_id, new), space.vma(id), anon_vma, &mut families);
+                space.anon_vma_clone((new_id, new), space.vma(id), anon_vma, &mut root_locks);
             if let Err(error) = cloned {
-                drop(families);
+                drop(root_locks);
                 self.release_vma(new_id);
                 return Err(error);
             }
         }
         self.space.split_huge_across(&self.mm.pages, addr);
-        self.set_range_held(id, kept, &mut families);
+        self.set_range_held(id, kept, &mut root_locks);
         self.link(new_id);
         if let Some(anon_vma) = old.anon_vma.filter(|_| upper == Upper::Stays) {
             // Now something follows the lower half.
-            let (space, guard) = (self.space, families.of(self.space, anon_vma));
+            let (space, guard) = (self.space, root_locks.of(self.space, anon_vma));
             space.anon_vma_moved(space.vma(id), guard);
         }
         self.state_mut().stats.splits += 1;

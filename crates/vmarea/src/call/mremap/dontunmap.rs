@@ -9,7 +9,7 @@
 use super::context::Remap;
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
-use crate::rmap::family::Families;
+use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::values::platform::Environment;
 use crate::values::{Errno, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::split::NewHalf;
@@ -56,7 +56,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             || mutant::is_on(Mutant::DontunmapKeepsAnonVma);
         if old.id != new_id && old.range == source && !keeps {
             self.space
-                .unlink_anon_vmas(self.space.vma(old.id), &mut Families::none());
+                .unlink_anon_vmas(self.space.vma(old.id), &mut AnonVmaRootLocks::none());
             let nameless = old.is_anonymous() && old.body.file.is_none();
             if self.space.policy.rules.dontunmap.resets_pgoff && nameless {
                 self.set_range(old.id, old.range, Pgoff::of_addr(old.range.start));

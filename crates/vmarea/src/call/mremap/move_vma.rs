@@ -22,13 +22,13 @@ use crate::call::munmap::Pages;
 use crate::call::userfaultfd::unwatched;
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
-use crate::page::moving::Reown;
-use crate::rmap::family::Families;
+use crate::page::moving::PageOwner;
+use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::values::call_flags::MremapFlags;
 use crate::values::platform::Environment;
 use crate::values::{Errno, Merging, PAGE_SHIFT, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::VmaView;
-use crate::vma::merge::{CallKind, Plan, Proposal, Reach};
+use crate::vma::merge::{CallKind, MergeScope, Plan, Proposal};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
     pub(super) fn move_vma(&mut self, r: &Remap, vma: &VmaView) -> Result<u64, Errno> {
@@ -146,7 +146,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let mut decided = if apart && vma.is_anonymous() && vma.anon_vma.is_none() {
             self.decide_without(&proposal, vma.id)
         } else {
-            self.decide(&proposal, Reach::Both)
+            self.decide(&proposal, MergeScope::Both)
         };
         if self.must_stay_apart(r, vma, decided.verdict.plan) {
             (decided.verdict.plan, decided.verdict.pgoff) = (None, source.pgoff);
@@ -174,14 +174,14 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if pgoff != proposal.pgoff && vma.anon_vma.is_some() {
             self.state_mut().stats.pgoff_updates += 1;
         }
-        let reown = match self.space.vma(id).anon_vma() {
+        let owner = match self.space.vma(id).anon_vma() {
             Some(av) if pgoff != source.pgoff || Some(av) != source.anon_vma => {
-                Reown::Take(av, pgoff)
+                PageOwner::Take(av, pgoff)
             }
-            _ => Reown::Keep,
+            _ => PageOwner::Keep,
         };
         self.space
-            .move_page_tables(&self.mm.pages, from, to.start, (source.anon_vma, reown));
+            .move_page_tables(&self.mm.pages, from, to.start, (source.anon_vma, owner));
         // Whoever watches is not told of the move, and does not watch there; also not what was there.
         let body = self.view(id).body;
         if body.uffd != 0 && !mutant::is_on(Mutant::MoveKeepsContext) {
@@ -215,12 +215,12 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let id = self.new_vma(to, pgoff, vma.body)?;
         if let Some(anon_vma) = vma.anon_vma {
             let space = self.space;
-            let mut families = Families::none();
+            let mut root_locks = AnonVmaRootLocks::none();
             let new = (id, space.vma(id));
             if let Err(error) =
-                space.anon_vma_clone(new, space.vma(vma.id), anon_vma, &mut families)
+                space.anon_vma_clone(new, space.vma(vma.id), anon_vma, &mut root_locks)
             {
-                drop(families);
+                drop(root_locks);
                 self.release_vma(id);
                 return Err(error);
             }

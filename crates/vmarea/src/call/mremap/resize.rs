@@ -18,7 +18,7 @@ use crate::values::platform::Environment;
 use crate::values::rules::CloseHook;
 use crate::values::{Errno, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::VmaView;
-use crate::vma::merge::{CallKind, Proposal, Reach};
+use crate::vma::merge::{CallKind, MergeScope, Proposal};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Resizes where it is, or moves what does not fit.
@@ -79,12 +79,12 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.call = CallKind::MremapExpand;
         let rules = &self.space.policy.rules;
         let hook = rules.close_hook == CloseHook::NeverMerges && vma.body.has_close();
-        let reach = if rules.expand_joins_next && !hook {
-            Reach::Both
+        let scope = if rules.expand_joins_next && !hook {
+            MergeScope::Both
         } else {
-            Reach::Itself
+            MergeScope::Itself
         };
-        if self.merge(&proposal, reach)?.is_none() {
+        if self.merge(&proposal, scope)?.is_none() {
             if accounted {
                 self.uncharge(pages);
             }

@@ -1,8 +1,8 @@
 //! The checks, in Linux's order.
 
 use super::plan;
-use super::survivor::{Chooser, Line, Pins, Survivor};
-use super::{AssumeShared, Evidence, Proposal, Reach, Refusal, Verdict};
+use super::survivor::{Chooser, PgoffBase, Pins, Survivor};
+use super::{AssumeShared, Evidence, MergeScope, Proposal, Refusal, Verdict};
 use crate::mutant::{self, Mutant};
 use crate::values::rules::{CloseHook, OneSided};
 use crate::values::{FileId, Pgoff, Policy, VmFlags};
@@ -31,7 +31,7 @@ pub fn why_apart(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
         policy,
         evidence: &AssumeShared,
     }
-    .decide(&proposal, Some(a), None, Reach::Both)
+    .decide(&proposal, Some(a), None, MergeScope::Both)
     .left
 }
 
@@ -44,7 +44,7 @@ impl Decision<'_> {
         p: &Proposal,
         prev: Option<&VmaView>,
         next: Option<&VmaView>,
-        reach: Reach,
+        scope: MergeScope,
     ) -> Verdict {
         let mut chooser = Chooser::new(self.policy, self.evidence);
         let pgoff = self.pgoff(p, &mut chooser, Pins::Respected);
@@ -54,13 +54,13 @@ impl Decision<'_> {
             chooser,
             p,
             pgoff,
-            grows: reach == Reach::Itself,
+            grows: scope == MergeScope::Itself,
             unpinned,
         };
         let at_start = p.middle.is_none_or(|m| m.range.start == p.range.start);
         let at_end = p.middle.is_none_or(|m| m.range.end == p.range.end);
         let prev = prev.filter(|v| at_start && v.range.end == p.range.start);
-        let only_prev = matches!(reach, Reach::PrevOnly | Reach::Itself);
+        let only_prev = matches!(scope, MergeScope::PrevOnly | MergeScope::Itself);
         let next = next.filter(|v| at_end && v.range.start == p.range.end && !only_prev);
         let mut left = prev.map(|v| case.one_side(v).map(|s| (v, s)));
         let mut right = next.map(|v| case.one_side(v).map(|s| (v, s)));
@@ -68,7 +68,7 @@ impl Decision<'_> {
         let plan = match (left, right) {
             // PPP***NNN ▶ PPPNNNNNN: N comes first, and P has another anon_vma
             (Some(Ok((l, _))), Some(Ok((r, alone))))
-                if reach == Reach::NextFirst
+                if scope == MergeScope::NextFirst
                     && r.anon_vma.is_some()
                     && l.anon_vma != r.anon_vma =>
             {
@@ -124,7 +124,7 @@ struct Case<'a> {
     chooser: Chooser<'a>,
     p: &'a Proposal,
     pgoff: Pgoff,
-    /// The range continues the VMA before it, see [`Reach::Itself`].
+    /// The range continues the VMA before it, see [`MergeScope::Itself`].
     grows: bool,
     /// The page offset if no page were pinned, where some are.
     unpinned: Option<Pgoff>,
@@ -159,7 +159,7 @@ impl Case<'_> {
         }
         same_body(&p.body, &theirs)?;
         self.same_anon_vma(other)?;
-        self.same_line(other)?;
+        self.same_pgoff_base(other)?;
         let (prev, next) = if other.range.end == p.range.start {
             (Some(other), None)
         } else {
@@ -237,16 +237,16 @@ impl Case<'_> {
         if joins { Ok(()) } else { Err(Refusal::AnonVma) }
     }
 
-    fn same_line(&self, other: &VmaView) -> Result<(), Refusal> {
-        let theirs = Line::of(other.pgoff, other.range.start);
-        let runs_on = |pgoff: Pgoff| Line::of(pgoff, self.p.range.start) == theirs;
+    fn same_pgoff_base(&self, other: &VmaView) -> Result<(), Refusal> {
+        let theirs = PgoffBase::of(other.pgoff, other.range.start);
+        let runs_on = |pgoff: Pgoff| PgoffBase::of(pgoff, self.p.range.start) == theirs;
         let same = runs_on(self.pgoff);
         if same || mutant::is_on(Mutant::MergeIgnoresPageOffset) {
             Ok(())
         } else if !self.p.body.is_anonymous() {
             Err(Refusal::FileOffset)
         } else if self.policy.merging.renumber_in_place {
-            // One takes the line of the other; whether that can be is told with the anon_vma.
+            // One takes the page offset base of the other; whether that can be is told with the anon_vma.
             Ok(())
         } else if self.unpinned.is_some_and(runs_on) {
             Err(Refusal::Pinned)

@@ -54,7 +54,7 @@ pub struct Proposal {
 
 /// Which neighbours may be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reach {
+pub enum MergeScope {
     /// Both.
     Both,
     /// Both, the one after first: the one before must then fit that, as if the range had its anon_vma

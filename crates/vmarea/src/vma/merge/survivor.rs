@@ -1,15 +1,15 @@
-//! What a merged VMA takes over: whose anon_vma, on which line of page offsets, at what cost.
+//! What a merged VMA takes over: whose anon_vma, which page offsets, at what cost.
 //!
 //! The parts of a merge are the neighbours and the range between them. A part without anon_vma has no
 //! anonymous page and goes along with anything. Pages of the others must change unless they have the
-//! surviving anon_vma and lie on the surviving line already; whether they may is asked as
+//! surviving anon_vma and page offset base already; whether they may is asked as
 //! [`Evidence`](super::Evidence).
 //!
 //! # Picture
 //! ```text
-//! address     0 1 2 3 4 5        a VMA's line is its page offset less its address, in pages:
-//! P: pgoff    0 1 2              line 0
-//! N: pgoff          7 8 9        line 4; on P's line its pages would have the offsets 3 4 5
+//! address     0 1 2 3 4 5        a VMA's page offset base is its page offset less its address, in pages:
+//! P: pgoff    0 1 2              base 0
+//! N: pgoff          7 8 9        base 4; with P's base its pages would have the offsets 3 4 5
 //! ```
 
 use super::{Evidence, Proposal, Sharing};
@@ -17,20 +17,20 @@ use crate::values::policy::SharingCheck;
 use crate::values::{Pgoff, Policy, VmRange, VmaId};
 use crate::vma::VmaView;
 
-/// A line of page offsets: what is to be added to an address in pages.
+/// Page offset base: what is to be added to an address, in pages, for the page offset there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Line(u64);
+pub(super) struct PgoffBase(u64);
 
-impl Line {
+impl PgoffBase {
     /// Page offsets are addresses.
-    const ADDRESS: Line = Line(0);
+    const ADDRESS: PgoffBase = PgoffBase(0);
 
-    pub(super) fn of(pgoff: Pgoff, addr: u64) -> Line {
-        Line(pgoff.0.wrapping_sub(Pgoff::of_addr(addr).0))
+    pub(super) fn of(pgoff: Pgoff, addr: u64) -> PgoffBase {
+        PgoffBase(pgoff.0.wrapping_sub(Pgoff::of_addr(addr).0))
     }
 
-    fn of_vma(vma: &VmaView) -> Line {
-        Line::of(vma.pgoff, vma.range.start)
+    fn of_vma(vma: &VmaView) -> PgoffBase {
+        PgoffBase::of(vma.pgoff, vma.range.start)
     }
 
     pub(super) fn at(self, addr: u64) -> Pgoff {
@@ -43,12 +43,12 @@ impl Line {
     }
 }
 
-/// The anon_vma and line that survive a merge.
+/// The anon_vma and page offset base that survive a merge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Survivor {
     /// Whose anon_vma it is now; none where nobody has one.
     pub(super) holder: Option<VmaId>,
-    pub(super) line: Line,
+    pub(super) base: PgoffBase,
     /// Shared pages of the others, which have to be copied.
     pub(super) copies: u64,
 }
@@ -59,8 +59,8 @@ struct Part<'a> {
     vma: &'a VmaView,
     /// Where they are now.
     range: VmRange,
-    /// Their line in the merged VMA if their page offsets stay.
-    line: Line,
+    /// Their page offset base in the merged VMA if their page offsets stay.
+    base: PgoffBase,
 }
 
 impl<'a> Part<'a> {
@@ -68,19 +68,19 @@ impl<'a> Part<'a> {
         Part {
             vma,
             range: vma.range,
-            line: Line::of_vma(vma),
+            base: PgoffBase::of_vma(vma),
         }
     }
 
     /// Pages of the proposal itself, if it has any.
     fn of(p: &'a Proposal) -> Option<Self> {
-        let line = Line::of(p.pgoff, p.range.start);
+        let base = PgoffBase::of(p.pgoff, p.range.start);
         let (vma, range) = match (&p.middle, &p.copied_from) {
             (Some(vma), _) => (vma, p.range),
             (None, Some(vma)) => (vma, vma.range),
             (None, None) => return None,
         };
-        Some(Part { vma, range, line })
+        Some(Part { vma, range, base })
     }
 
     fn is_faulted(&self) -> bool {
@@ -133,7 +133,7 @@ impl<'a> Chooser<'a> {
         prev: Option<&VmaView>,
         next: Option<&VmaView>,
     ) -> Option<Survivor> {
-        let target = Line::of_vma(prev.or(next)?);
+        let target = PgoffBase::of_vma(prev.or(next)?);
         let parts = [prev.map(Part::whole), next.map(Part::whole), Part::of(p)];
         let merged = VmRange::new(
             prev.map_or(p.range.start, |v| v.range.start),
@@ -141,14 +141,14 @@ impl<'a> Chooser<'a> {
         );
         let faulted = || parts.iter().flatten().filter(|part| part.is_faulted());
         let Some(first) = faulted().next() else {
-            let line = if target.holds(merged) {
+            let base = if target.holds(merged) {
                 target
             } else {
-                Line::ADDRESS
+                PgoffBase::ADDRESS
             };
             return Some(Survivor {
                 holder: None,
-                line,
+                base,
                 copies: 0,
             });
         };
@@ -158,18 +158,18 @@ impl<'a> Chooser<'a> {
             if holder.vma.id != first.vma.id && !merging.either_survives {
                 break;
             }
-            for line in [target, holder.line] {
-                let other = line != target;
-                if other && !merging.renumber_in_place || !line.holds(merged) {
+            for base in [target, holder.base] {
+                let other = base != target;
+                if other && !merging.renumber_in_place || !base.holds(merged) {
                     continue;
                 }
-                if let Some(copies) = self.copies(&parts, (holder, line), pins)
+                if let Some(copies) = self.copies(&parts, (holder, base), pins)
                     && best.is_none_or(|b| copies < b.copies)
                 {
                     let holder = Some(holder.vma.id);
                     best = Some(Survivor {
                         holder,
-                        line,
+                        base,
                         copies,
                     });
                 }
@@ -181,16 +181,16 @@ impl<'a> Chooser<'a> {
         best
     }
 
-    /// Shared pages that change if everything gets `holder`'s anon_vma on `line`. `None` if some
+    /// Shared pages that change if everything gets `holder`'s anon_vma and `base`. `None` if some
     /// must not change, or too many.
     fn copies(
         &mut self,
         parts: &[Option<Part<'_>>; 3],
-        (holder, line): (&Part<'_>, Line),
+        (holder, base): (&Part<'_>, PgoffBase),
         pins: Pins,
     ) -> Option<u64> {
         let fits = |part: &&Part<'_>| {
-            !part.is_faulted() || part.vma.anon_vma == holder.vma.anon_vma && part.line == line
+            !part.is_faulted() || part.vma.anon_vma == holder.vma.anon_vma && part.base == base
         };
         let mut copies = 0;
         for part in parts.iter().flatten().filter(|part| !fits(part)) {

@@ -16,8 +16,9 @@ use thiserror::Error;
 use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::Pte;
-use vmarea::values::policy::AdjustLock;
-use vmarea::values::{Errno, MmId, NoBytes, Policy, WithVmaLock};
+use vmarea::policy::AdjustLock;
+use vmarea::policy::Policy;
+use vmarea::types::{Errno, MmId, NoBytes, WithVmaLock};
 use vmarea::vma::lock::{
     AlignedRwLock, BoxedRwLock, FlaggedVmaLock, MmapLockOnly, VmaLock, VmaLockKind,
 };

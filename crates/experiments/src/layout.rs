@@ -5,11 +5,12 @@
 
 use serde::Serialize;
 use thiserror::Error;
-use vmarea::call::mmap::MmapRequest;
 use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, Prot};
-use vmarea::values::{Errno, File, FileId, FileKind, NoBytes, Policy, WithVmaLock};
+use vmarea::policy::Policy;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::types::call_flags::{MapFlags, Prot};
+use vmarea::types::{Errno, File, FileId, FileKind, NoBytes, WithVmaLock};
 use vmarea::vma::layout::{self, Object, VmaBytes};
 use vmarea::vma::lock::{
     AlignedRwLock, BoxedRwLock, FlaggedVmaLock, MmapLockOnly, VmaLock, VmaLockKind,

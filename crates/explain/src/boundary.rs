@@ -11,7 +11,8 @@
 use super::fix::{self, Fix, plain};
 use super::sight::Pair;
 use super::subject::Seen;
-use vmarea::values::{Policy, VmFlags};
+use vmarea::policy::Policy;
+use vmarea::types::VmFlags;
 use vmarea::vma::VmaView;
 use vmarea::vma::explain::{Explanation, explain};
 use vmarea::vma::merge::Refusal;

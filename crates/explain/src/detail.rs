@@ -3,7 +3,7 @@
 use super::boundary::Reason;
 use super::subject::Seen;
 use std::collections::HashMap;
-use vmarea::values::VmFlags;
+use vmarea::types::VmFlags;
 use vmarea::vma::merge::Refusal;
 use vmarea_process::maps::{MapName, Mapping, letters_of};
 use vmarea_trace::event::Perms;

@@ -9,7 +9,7 @@ use super::boundary::Boundary;
 use super::fix::Fix;
 use super::subject::Subject;
 use serde::Serialize;
-use vmarea::values::PAGE_SIZE;
+use vmarea::types::PAGE_SIZE;
 
 /// Nanoseconds for a page and direction.
 const PAGE_NS: u64 = 60;

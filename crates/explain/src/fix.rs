@@ -8,7 +8,8 @@
 use super::boundary::{Boundary, Certainty, Reason, Side, guard};
 use super::sight::Pair;
 use super::subject::Seen;
-use vmarea::values::{FileKind, Policy, VmFlags};
+use vmarea::policy::Policy;
+use vmarea::types::{FileKind, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::vma::explain::{Explanation, Hidden, explain};
 use vmarea::vma::merge::Refusal;
@@ -16,7 +17,7 @@ use vmarea_process::maps::MapName;
 use vmarea_repair::{CAN_BE_GIVEN, MOST_GUARD_PAGES};
 
 /// A range without access is made a marker up to this size.
-const MARKED_BYTES: u64 = MOST_GUARD_PAGES * vmarea::values::PAGE_SIZE;
+const MARKED_BYTES: u64 = MOST_GUARD_PAGES * vmarea::types::PAGE_SIZE;
 
 /// What would take a boundary away.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -6,7 +6,7 @@
 //! read may still differ.
 
 use super::subject::{Inside, Seen};
-use vmarea::values::{AnonVmaId, FileId, FileKind, Pgoff, VmFlags, VmRange, VmaId};
+use vmarea::types::{AnonVmaId, FileId, FileKind, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea::vma::explain::Hidden;
 use vmarea::vma::{MappedFile, VmaBody, VmaView};
 use vmarea_process::maps::{MapName, Mapping};
@@ -117,7 +117,7 @@ fn view(seen: &Seen) -> VmaView {
     let flags = seen.flags.unwrap_or_else(|| visible_flags(mapping));
     let inside = seen.inside.unwrap_or(Inside {
         pgoff: if has_file(seen) {
-            mapping.offset >> vmarea::values::PAGE_SHIFT
+            mapping.offset >> vmarea::types::PAGE_SHIFT
         } else {
             Pgoff::of_addr(mapping.start).0
         },

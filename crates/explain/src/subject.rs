@@ -7,7 +7,8 @@
 
 use std::fmt;
 use std::io;
-use vmarea::values::{Policy, VmFlags, VmRange};
+use vmarea::policy::Policy;
+use vmarea::types::{VmFlags, VmRange};
 use vmarea_process::maps::{self, MapName, Mapping, SmapsEntry};
 use vmarea_process::processes;
 use vmarea_process::view::{KernelView, View, ViewError, ViewVma};

@@ -7,7 +7,7 @@
 
 use std::io;
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use super::homes::Homes;
 use super::plan::PAGE;

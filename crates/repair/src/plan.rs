@@ -13,7 +13,8 @@
 use std::io;
 use std::ops::Range;
 
-use vmarea::values::{AnonVmaId, Pgoff, Policy, VmFlags, VmRange, VmaId};
+use vmarea::policy::Policy;
+use vmarea::types::{AnonVmaId, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea::vma::merge::{Refusal, why_apart};
 use vmarea::vma::{VmaBody, VmaView};
 
@@ -22,9 +23,9 @@ use vmarea_process::maps::{self, MapName, Mapping, SmapsEntry};
 use vmarea_process::view::{KernelView, View, ViewVma};
 
 /// Bytes of a huge page.
-pub(super) const HUGE: u64 = vmarea::values::PMD_SIZE;
+pub(super) const HUGE: u64 = vmarea::types::PMD_SIZE;
 /// Bytes of a page: moving is only done where Linux has small ones.
-pub(super) const PAGE: u64 = vmarea::values::PAGE_SIZE;
+pub(super) const PAGE: u64 = vmarea::types::PAGE_SIZE;
 
 /// Flags that a fresh mapping can be given by `mmap` and `madvise`.
 pub const CAN_BE_GIVEN: VmFlags = VmFlags::READ

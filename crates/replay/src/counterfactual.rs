@@ -7,7 +7,8 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use vmarea::values::{Policy, VmFlags};
+use vmarea::policy::Policy;
+use vmarea::types::VmFlags;
 use vmarea::vma::merge::{Attempt, Decision, MergeScope, Observer, Refusal};
 
 /// Counts of one replay.

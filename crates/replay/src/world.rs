@@ -6,12 +6,13 @@ use super::report::PolicyReport;
 use std::collections::HashMap;
 use vmarea::Space;
 use vmarea::System;
-use vmarea::call::Syscall;
-use vmarea::call::mmap::Placement;
 use vmarea::fault;
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, MremapFlags};
-use vmarea::values::{Errno, MmId, PAGE_SIZE, Policy};
+use vmarea::policy::Policy;
+use vmarea::syscall::Syscall;
+use vmarea::syscall::mmap::Placement;
+use vmarea::types::call_flags::{MapFlags, MremapFlags};
+use vmarea::types::{Errno, MmId, PAGE_SIZE};
 use vmarea_trace::event::{Access, Call, Fault, MmId as TraceMm, Touch as Touched};
 
 /// The address spaces of one policy.

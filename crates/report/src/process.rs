@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
-use vmarea::values::VmFlags;
+use vmarea::types::VmFlags;
 use vmarea_explain::subject::{
     AskKernel, AskResident, Inside, Seen, Source, Subject, SubjectError,
 };

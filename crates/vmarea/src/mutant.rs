@@ -129,7 +129,7 @@ impl Mutant {
 #[cfg(feature = "mutants")]
 mod switch {
     use super::Mutant;
-    use crate::values::Errno;
+    use crate::types::Errno;
     use core::sync::atomic::{AtomicU32, Ordering};
 
     static ACTIVE: AtomicU32 = AtomicU32::new(0);
@@ -175,7 +175,7 @@ mod switch {
 
     /// Asked before each allocation of the core: it may be made.
     #[inline(always)]
-    pub(crate) const fn allocate() -> Result<(), crate::values::Errno> {
+    pub(crate) const fn allocate() -> Result<(), crate::types::Errno> {
         Ok(())
     }
 

@@ -4,7 +4,6 @@
 //! objects and VMAs live in common tables and know each other by ids. What the machine is like is
 //! in [`System`], how it merges in [`Policy`].
 
-use crate::call::mempolicy::MemPolicy;
 use crate::lookup;
 use crate::mm::Mm;
 use crate::mutant::{self, Mutant};
@@ -12,9 +11,11 @@ use crate::page::Frame;
 use crate::page::ksm::Ksm;
 use crate::page::swap::Swap;
 use crate::page::thp::HugeCounters;
+use crate::policy::Policy;
 use crate::rmap::AnonVma;
-use crate::values::platform::{Environment, Standard};
-use crate::values::{FileId, FileKind, NoBytes, Platform, Policy};
+use crate::types::mempolicy::MemPolicy;
+use crate::types::platform::{Environment, Standard};
+use crate::types::{FileId, FileKind, NoBytes, Platform};
 use crate::vma::merge::Observer;
 use crate::vma::{MappedFile, Vma};
 use alloc::boxed::Box;

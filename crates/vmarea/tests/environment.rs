@@ -1,12 +1,13 @@
 //! An environment of the embedder's own: static calls of its platform, and threads that yield while they wait.
 
 use std::thread;
-use vmarea::call::mmap::MmapRequest;
 use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, Prot};
-use vmarea::values::platform::{Environment, Wait};
-use vmarea::values::{MmId, NoBytes, PAGE_SIZE, Policy};
+use vmarea::policy::Policy;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::types::call_flags::{MapFlags, Prot};
+use vmarea::types::platform::{Environment, Wait};
+use vmarea::types::{MmId, NoBytes, PAGE_SIZE};
 use vmarea::vma::lock::VmaLock;
 use vmarea::{Space, System};
 

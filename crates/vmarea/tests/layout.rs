@@ -1,10 +1,11 @@
 //! What a VMA costs, field by field and byte by byte.
 
-use vmarea::call::mmap::MmapRequest;
 use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, Prot};
-use vmarea::values::{MmId, Policy};
+use vmarea::policy::Policy;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::types::MmId;
+use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea::vma::layout::{self, Object};
 use vmarea::{HugePages, Space, System};
 use vmarea_sync::{AlignedRwLock, BoxedRwLock, FlaggedVmaLock, MmapLockOnly, VmaLock, VmaLockKind};

@@ -1,13 +1,14 @@
 //! The swap map as the page checks of the thesis read it: a count, its continuation, and the cache's flag.
 
 use vmarea::System;
-use vmarea::call::mmap::MmapRequest;
 use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::{Pte, SwapMap};
+use vmarea::policy::Policy;
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::{MapFlags, Prot};
-use vmarea::values::{MmId, Policy};
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::types::MmId;
+use vmarea::types::call_flags::{MapFlags, Prot};
 
 const PAGE: u64 = 4096;
 const ARENA: u64 = 0x10_0000_0000;

@@ -6,15 +6,16 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
-use vmarea::call::madvise::Advice;
-use vmarea::call::mmap::MmapRequest;
-use vmarea::call::mremap::MremapRequest;
 use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{FellBack, Layout, Limits};
 use vmarea::page::Pte;
+use vmarea::policy::Policy;
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::values::{Errno, FrameId, MmId, Platform, Policy};
+use vmarea::syscall::madvise::Advice;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
+use vmarea::types::{Errno, FrameId, MmId, Platform};
 use vmarea::{HugePages, Space, System};
 
 const PAGE: u64 = 4096;

@@ -5,16 +5,15 @@ mod bare;
 
 use bare::{BASE, PRIVATE, RW, TOP, file, machine, map_at, process, vmas};
 use vmarea::Space;
-use vmarea::call::madvise::Advice;
-use vmarea::call::mmap::MmapRequest;
-use vmarea::call::mremap::MremapRequest;
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::mm::{Layout, Limits, Mdwe};
+use vmarea::policy::Policy;
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::{MapFlags, MbindFlags, MlockFlags, MremapFlags, Prot};
-use vmarea::values::{
-    Errno, FileId, FileKind, MmId, PAGE_SIZE, PMD_SIZE, Pgoff, Policy, VmFlags, VmRange,
-};
+use vmarea::syscall::madvise::Advice;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::call_flags::{MapFlags, MbindFlags, MlockFlags, MremapFlags, Prot};
+use vmarea::types::{Errno, FileId, FileKind, MmId, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange};
 use vmarea::vma::{MappedFile, VmaBody};
 
 #[test]

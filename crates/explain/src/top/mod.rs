@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 use vmarea_process::processes::{self, Stat};
 use vmarea_process::{maps, maps::MapName};
 

@@ -9,7 +9,7 @@ use leash::Leashed;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 /// The compiled program, in a folder that goes with it.
 pub struct Program {

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use super::bench::{Bench, may_repair};
 use super::session::finish_guard;

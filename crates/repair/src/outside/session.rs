@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use super::copied::copy_piece;
 use super::home::{bring_home, is_writable, must_stand};

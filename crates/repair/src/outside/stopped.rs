@@ -3,7 +3,7 @@
 //! Nobody touches the memory meanwhile. A call that is refused is answered by bringing home what is
 //! out ([`home`](super::home)): before the swap the piece is as it was then, after it it is joined.
 
-use vmarea::values::{VmFlags, VmRange};
+use vmarea::types::{VmFlags, VmRange};
 
 use super::home::{Next, Progress, bring_home};
 use super::pages::{Filled, Pages};

@@ -13,7 +13,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use super::tools::{MOST_BYTES, TABLE_BYTES};
 use crate::MOST_GUARD_PAGES;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use vmarea::values::{VmFlags, VmRange};
+use vmarea::types::{VmFlags, VmRange};
 
 use super::home::{PATIENCE, bring_all, insist, move_run, next_step};
 use super::unwatch::Watched;

@@ -7,7 +7,7 @@
 //! family.
 
 use super::{AnonVma, Av, Graph, Links, Numbering, Process, Source, Vma};
-use vmarea::values::VmFlags;
+use vmarea::types::VmFlags;
 
 /// What the kernel says of a VMA.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

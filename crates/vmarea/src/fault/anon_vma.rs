@@ -8,8 +8,8 @@
 
 use super::FaultContext;
 use crate::mutant::{self, Mutant};
-use crate::values::platform::Environment;
-use crate::values::{AnonVmaId, Errno, PAGE_SHIFT, VmFlags};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, Errno, PAGE_SHIFT, VmFlags};
 use crate::vma::VmaView;
 
 impl<E: Environment> FaultContext<'_, E> {

@@ -10,8 +10,8 @@ use crate::mutant::{self, Mutant};
 use crate::page::thp::{Huge, HugeEvent, huge_page_addr, huge_start};
 use crate::page::{Pte, SlotKind};
 use crate::space::HugePages;
-use crate::values::platform::{Environment, Platform};
-use crate::values::{AnonVmaId, Errno, PMD_SIZE, VmFlags, VmRange};
+use crate::types::platform::{Environment, Platform};
+use crate::types::{AnonVmaId, Errno, PMD_SIZE, VmFlags, VmRange};
 use crate::vma::VmaView;
 
 impl<E: Environment> FaultContext<'_, E> {
@@ -180,7 +180,7 @@ impl<E: Environment> FaultContext<'_, E> {
                 Pte::Anon { writable: w, .. } => writable += usize::from(w),
                 Pte::None | Pte::Zero | Pte::Ksm { .. } => {}
             }
-            at += crate::values::PAGE_SIZE;
+            at += crate::types::PAGE_SIZE;
         }
         Ok(writable)
     }

@@ -8,8 +8,8 @@
 
 use super::{FaultContext, Faulted};
 use crate::mm::MmapWriteGuard;
-use crate::values::platform::Environment;
-use crate::values::{Errno, VmFlags, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{Errno, VmFlags, VmRange};
 use crate::vma::VmaView;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;

@@ -28,8 +28,8 @@ use crate::mm::{MmapReadGuard, MmapWriteGuard, ThpDisabled};
 use crate::mutant::{self, Mutant};
 use crate::page::{FaultPath, Pte};
 use crate::space::Space;
-use crate::values::platform::{Environment, Platform, Standard};
-use crate::values::{AnonVmaId, Errno, FrameId, MmId, PAGE_MASK, VmFlags};
+use crate::types::platform::{Environment, Platform, Standard};
+use crate::types::{AnonVmaId, Errno, FrameId, MmId, PAGE_MASK, VmFlags};
 use crate::vma::VmaView;
 use vmarea_sync::VmaLockKind;
 
@@ -139,7 +139,7 @@ impl<E: Environment> Neighbours for MmapReadGuard<'_, E> {
         self.mm
             .tree
             .find(vma.range.end)
-            .and_then(|e| crate::values::VmaId::from_bits(e.value))
+            .and_then(|e| crate::types::VmaId::from_bits(e.value))
             .map(|id| self.view(id))
     }
     fn thp_disabled(&self) -> ThpDisabled {

@@ -6,8 +6,8 @@
 use super::{Access, Faulted};
 use crate::page::PagePin;
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{Errno, MmId};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId};
 
 /// Faults that may come between before a page is pinned.
 const ATTEMPTS: usize = 64;

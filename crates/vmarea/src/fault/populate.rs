@@ -7,9 +7,10 @@
 use super::{Access, FaultContext, Faulted, Neighbours};
 use crate::mm::{MmapReadGuard, MmapWriteGuard};
 use crate::page::PageTable;
+use crate::policy::Rules;
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{Errno, MmId, PAGE_SIZE, PkeyRights, Rules, VmFlags, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, PAGE_SIZE, PkeyRights, VmFlags, VmRange};
 use crate::vma::VmaView;
 
 impl<E: Environment> Space<E> {

@@ -5,8 +5,8 @@
 
 use super::FaultContext;
 use crate::mm::MmapWriteGuard;
-use crate::values::platform::Environment;
-use crate::values::{AnonVmaId, Errno, PAGE_MASK, PAGE_SHIFT, Pgoff, VmFlags, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, Errno, PAGE_MASK, PAGE_SHIFT, Pgoff, VmFlags, VmRange};
 use crate::vma::VmaView;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {

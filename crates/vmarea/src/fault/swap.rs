@@ -10,8 +10,8 @@ use super::{Access, FaultContext, Faulted};
 use crate::mutant::{self, Mutant};
 use crate::page::Pte;
 use crate::page::swap::{Cached, Left};
-use crate::values::platform::{Environment, Platform};
-use crate::values::{AnonVmaId, FrameId, SwapId, VmFlags};
+use crate::types::platform::{Environment, Platform};
+use crate::types::{AnonVmaId, FrameId, SwapId, VmFlags};
 use crate::vma::VmaView;
 
 impl<E: Environment> FaultContext<'_, E> {

@@ -28,8 +28,8 @@ use super::{Access, FaultContext, Faulted, Neighbours, is_forbidden};
 use crate::mm::{FellBack, Mm, ThpDisabled};
 use crate::page::FaultPath;
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{MmId, PAGE_MASK, VmFlags, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{MmId, PAGE_MASK, VmFlags, VmaId};
 use crate::vma::VmaView;
 use vmarea_range_tree::Entry;
 use vmarea_sync::Refused;
@@ -175,11 +175,12 @@ impl Neighbours for Alone {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::call::mmap::MmapRequest;
     use crate::mm::{Layout, Limits};
+    use crate::policy::Policy;
     use crate::space::System;
-    use crate::values::call_flags::{MapFlags, Prot};
-    use crate::values::{PAGE_SIZE, Policy};
+    use crate::syscall::mmap::MmapRequest;
+    use crate::types::PAGE_SIZE;
+    use crate::types::call_flags::{MapFlags, Prot};
 
     /// As many read a VMA as can be counted: one more takes `mmap_lock`, and gets its page.
     #[test]

@@ -38,8 +38,8 @@ pub use {vmarea_range_tree as range_tree, vmarea_sync::Key, vmarea_sync::Slots};
 
 use crate::mm::{Mm, MmapReadGuard, MmapWriteGuard};
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{MmId, VmRange, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{MmId, VmRange, VmaId};
 
 /// One address space, as far as a lookup is concerned.
 pub trait Vmas {

@@ -1,8 +1,8 @@
 //! Whoever is told of lookups and of what they depend on: the way in for measurements.
 
 use super::{Vmas, VmasOf};
-use crate::values::VmaId;
-use crate::values::platform::Environment;
+use crate::types::VmaId;
+use crate::types::platform::Environment;
 
 /// A change of the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,8 +6,8 @@
 
 use super::MmapWriteGuard;
 use crate::space::Overcommit;
-use crate::values::platform::Environment;
-use crate::values::{Errno, PAGE_SHIFT, VmFlags};
+use crate::types::platform::Environment;
+use crate::types::{Errno, PAGE_SHIFT, VmFlags};
 
 /// Limits and rights of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,8 +4,8 @@
 //! different parts of an address space share no counter; the others meet at `mmap_lock` as well.
 
 use crate::space::Space;
-use crate::values::MmId;
-use crate::values::platform::Environment;
+use crate::types::MmId;
+use crate::types::platform::Environment;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Why a fault took `mmap_lock`.

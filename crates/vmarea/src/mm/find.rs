@@ -6,8 +6,8 @@
 use super::{Mm, MmapReadGuard, MmapWriteGuard};
 use crate::lookup::VmasOf;
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{VmRange, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{VmRange, VmaId};
 use crate::vma::VmaView;
 use core::sync::atomic::Ordering;
 use vmarea_range_tree::Entry;

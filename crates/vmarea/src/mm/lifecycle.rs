@@ -3,8 +3,8 @@
 use super::{Layout, Limits, MmState, MmapWriteGuard};
 use crate::page::range::Zap;
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{AnonVmaId, Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::VmaBody;
 use core::sync::atomic::Ordering;
 
@@ -110,7 +110,7 @@ impl<E: Environment> Space<E> {
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
     pub(crate) fn unmap_everything(&mut self) {
-        let all = VmRange::new(0, crate::values::PAGE_MASK);
+        let all = VmRange::new(0, crate::types::PAGE_MASK);
         for id in self.vmas_in(all) {
             self.start_write(id);
         }

@@ -5,8 +5,8 @@
 use super::MmapReadGuard;
 use crate::page::Pte;
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{MmId, PAGE_SIZE, PMD_SIZE, VmFlags, VmRange, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{MmId, PAGE_SIZE, PMD_SIZE, VmFlags, VmRange, VmaId};
 use crate::vma::VmaView;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -72,7 +72,7 @@ impl<E: Environment> Space<E> {
         }
         let mut children: BTreeMap<u64, u32> = BTreeMap::new();
         for key in self.anon_vmas.keys() {
-            let id = crate::values::AnonVmaId(key);
+            let id = crate::types::AnonVmaId(key);
             let av = self.anon_vma(id);
             let guard = self.anon_vma(self.anon_vma_root(id)).lock.read();
             let inner = av.inner.get(&guard);
@@ -99,7 +99,7 @@ impl<E: Environment> Space<E> {
             "A1: a VMA hangs on an anon_vma that is gone"
         );
         for key in self.anon_vmas.keys() {
-            let id = crate::values::AnonVmaId(key);
+            let id = crate::types::AnonVmaId(key);
             let has = self.anon_vma_view(id).num_children;
             let want = children.get(&id.to_bits()).copied().unwrap_or(0);
             ensure!(has == want, "A3: {id:?} has {has} children, not {want}");

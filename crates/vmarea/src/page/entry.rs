@@ -9,8 +9,8 @@
 
 use super::table::PageTable;
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{FrameId, SwapId};
+use crate::types::platform::Environment;
+use crate::types::{FrameId, SwapId};
 
 /// A page-table entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

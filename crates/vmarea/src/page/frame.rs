@@ -14,8 +14,8 @@
 
 use super::table::scattered;
 use crate::space::Space;
-use crate::values::platform::{Environment, Platform};
-use crate::values::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff};
+use crate::types::platform::{Environment, Platform};
+use crate::types::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A slot for a frame. Changed under the page-table lock of an entry that maps it.

@@ -18,8 +18,8 @@ use super::swap::WALKS;
 use super::table::PageTable;
 use crate::rmap::walk::Mapping;
 use crate::space::Space;
-use crate::values::platform::{Environment, Platform};
-use crate::values::{Errno, FrameId};
+use crate::types::platform::{Environment, Platform};
+use crate::types::{Errno, FrameId};
 
 /// A page that is between two frames. It has to be given to [`Space::migrate_end`].
 #[derive(Debug)]

@@ -17,8 +17,8 @@ use super::slot::{ENTRIES, Slot, SlotKind, entry_of, part_of, slot_of, slot_star
 use super::table::PageTable;
 use super::thp::{HugeEvent, huge_page_addr};
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{AnonVmaId, PMD_SIZE, Pgoff, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, PMD_SIZE, Pgoff, VmRange};
 use alloc::vec::Vec;
 use smallvec::SmallVec;
 

@@ -17,8 +17,8 @@
 use super::entry::Pte;
 use super::table::PageTable;
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{Errno, FrameId, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{Errno, FrameId, VmRange};
 use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
 

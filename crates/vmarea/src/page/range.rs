@@ -15,8 +15,8 @@ use super::slot::{Cover, HugeFate, Visitor};
 use super::table::PageTable;
 use super::thp::Huge;
 use crate::space::Space;
-use crate::values::platform::{Environment, Platform};
-use crate::values::{AnonVmaId, FrameId, Pgoff, VmRange};
+use crate::types::platform::{Environment, Platform};
+use crate::types::{AnonVmaId, FrameId, Pgoff, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 

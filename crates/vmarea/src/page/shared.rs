@@ -16,10 +16,10 @@ use super::slot::{ENTRIES, HugeFate, SlotKind, slot_end};
 use super::table::PageTable;
 use super::thp::Huge;
 use super::walk::{PageWalk, WalkAction, WalkFlags, WalkOps, Walked};
+use crate::policy::SharingCheck;
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::policy::SharingCheck;
-use crate::values::{AnonVmaId, FrameId, MmId, SwapId, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, FrameId, MmId, SwapId, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 

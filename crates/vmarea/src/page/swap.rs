@@ -28,8 +28,8 @@
 use super::entry::Pte;
 use super::frame::{LockedFrame, Mark};
 use crate::space::Space;
-use crate::values::platform::{Environment, Platform};
-use crate::values::{Errno, FrameId, MmId, PAGE_MASK, SwapId, VmFlags};
+use crate::types::platform::{Environment, Platform};
+use crate::types::{Errno, FrameId, MmId, PAGE_MASK, SwapId, VmFlags};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use vmarea_sync::SpinLock;

@@ -19,7 +19,7 @@ use super::slot::{
     slot_start, slots_of, visit_table,
 };
 use super::thp::Huge;
-use crate::values::{MmId, PMD_SIZE, VmRange};
+use crate::types::{MmId, PMD_SIZE, VmRange};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;

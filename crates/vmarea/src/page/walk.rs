@@ -18,8 +18,8 @@ use super::entry::Pte;
 use super::slot::{SlotKind, slot_start};
 use super::table::PageTable;
 use crate::space::Space;
-use crate::values::platform::{Environment, Platform, Standard};
-use crate::values::{AnonVmaId, PMD_SIZE, VmRange};
+use crate::types::platform::{Environment, Platform, Standard};
+use crate::types::{AnonVmaId, PMD_SIZE, VmRange};
 use core::ops::ControlFlow;
 use vmarea_sync::ReadGuard;
 

@@ -12,7 +12,9 @@
 //! | `thesis`     | 5.10       | also where unshared        | where unshared            |
 //! | `vmarea`     | 6.18       | always where it can        | where it can              |
 
-use super::rules::{OneSided, Rules};
+pub mod rules;
+
+pub use rules::{OneSided, Rules};
 
 /// Switches that go past mainline; each stands for itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +28,7 @@ pub struct Merging {
     pub different_anon_vmas: bool,
     /// Either anon_vma may survive a merge, not only that of the VMA that grows.
     pub either_survives: bool,
-    /// A range whose page offset does not fit takes its neighbour's line, pages and all.
+    /// A range whose page offset does not fit takes its neighbour's page offset base, pages and all.
     pub renumber_in_place: bool,
     /// Shared pages that a merge may copy so that they can be changed.
     pub copy_budget: u64,

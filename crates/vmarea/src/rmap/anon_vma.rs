@@ -16,8 +16,8 @@
 
 use super::interval::IntervalTree;
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{AnonVmaId, Errno};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, Errno};
 use core::sync::atomic::{AtomicU32, Ordering};
 use vmarea_sync::{Guarded, Lock, Rank, Spin, Wait, WriteGuard};
 

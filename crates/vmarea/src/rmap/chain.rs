@@ -17,8 +17,8 @@ use super::root_locks::AnonVmaRootLocks;
 use super::span::RmapSpan;
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{AnonVmaId, Errno, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, Errno, VmaId};
 use crate::vma::Vma;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -334,7 +334,7 @@ impl<E: Environment> Space<E> {
     fn rmap_span_of(&self, vma: &Vma<E>) -> RmapSpan {
         let (start, end) = (vma.start(), vma.end());
         let mut limit = end;
-        if self.policy.adjust_lock == crate::values::policy::AdjustLock::WhenNeeded
+        if self.policy.adjust_lock == crate::policy::AdjustLock::WhenNeeded
             && let Some(mm) = vma.mm_index().and_then(|index| self.mms.key_at(index))
             && let Some(mm) = self.mms.get(mm)
         {
@@ -342,7 +342,7 @@ impl<E: Environment> Space<E> {
             // Where the VMA itself, or what it is cut from, still lies at its end, that is the limit.
             limit = next.unwrap_or(self.system.task_size).max(end);
         }
-        RmapSpan::at_least(crate::values::VmRange::new(start, limit).pages())
+        RmapSpan::at_least(crate::types::VmRange::new(start, limit).pages())
     }
 }
 

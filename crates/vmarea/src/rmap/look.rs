@@ -5,8 +5,8 @@
 
 use crate::mm::MmapReadGuard;
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{AnonVmaId, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, VmaId};
 use alloc::vec::Vec;
 
 impl<E: Environment> MmapReadGuard<'_, E> {

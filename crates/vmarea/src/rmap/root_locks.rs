@@ -4,8 +4,8 @@
 //! A change that needs several names them all at once; they are taken in the order of their ids.
 
 use crate::space::Space;
-use crate::values::AnonVmaId;
-use crate::values::platform::Environment;
+use crate::types::AnonVmaId;
+use crate::types::platform::Environment;
 use smallvec::SmallVec;
 use vmarea_sync::WriteGuard;
 

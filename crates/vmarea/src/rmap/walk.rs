@@ -12,8 +12,8 @@
 
 use crate::page::{PageTable, Pte};
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{AnonVmaId, FrameId, MmId, PAGE_SHIFT, Pgoff, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, FrameId, MmId, PAGE_SHIFT, Pgoff, VmaId};
 use vmarea_sync::{LockGuard, ReadGuard};
 
 /// One mapping of a frame.

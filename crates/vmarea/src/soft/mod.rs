@@ -13,11 +13,12 @@ mod memory;
 
 pub use memory::Memory;
 
-use crate::call::file_change::Copies;
 use crate::fault::{Access, Faulted};
 use crate::page::Pte;
+use crate::policy::Policy;
 use crate::space::{Space, System};
-use crate::values::{Errno, MmId, PAGE_MASK, PAGE_SIZE, Platform, Policy};
+use crate::syscall::file_change::Copies;
+use crate::types::{Errno, MmId, PAGE_MASK, PAGE_SIZE, Platform};
 use crate::vma::VmaView;
 use crate::vma::merge::Observer;
 use alloc::boxed::Box;

@@ -11,8 +11,8 @@ use super::unmapped_area::fits_fixed;
 use crate::mm::{Layout, MmapWriteGuard};
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{Errno, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, page_align};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, page_align};
 use crate::vma::VmaBody;
 use crate::vma::merge::{CallKind, MergeScope, Proposal};
 
@@ -152,13 +152,14 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 
 #[cfg(test)]
 mod tests {
-    use crate::call::mmap::MmapRequest;
     use crate::fault::Access;
     use crate::mm::{Layout, Limits};
+    use crate::policy::AdjustLock;
+    use crate::policy::Policy;
     use crate::space::{Space, System};
-    use crate::values::call_flags::{MapFlags, Prot};
-    use crate::values::policy::AdjustLock;
-    use crate::values::{PAGE_SIZE, Policy};
+    use crate::syscall::mmap::MmapRequest;
+    use crate::types::PAGE_SIZE;
+    use crate::types::call_flags::{MapFlags, Prot};
 
     /// How often the lock of the heap's anon_vma is taken while the break goes up. The counter
     /// is the lock's own.

@@ -13,8 +13,8 @@
 
 use crate::mm::MmapWriteGuard;
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{Errno, MmId, VmFlags};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, VmFlags};
 use crate::vma::merge::{CallKind, MergeScope, Proposal, Refusal};
 
 /// Borders that are noted at the most; what comes later is not collected.

@@ -11,8 +11,8 @@
 use crate::mm::MmapReadGuard;
 use crate::page::range::Zap;
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{MmId, PAGE_SHIFT, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{MmId, PAGE_SHIFT, VmRange};
 use crate::vma::VmaView;
 use alloc::vec::Vec;
 

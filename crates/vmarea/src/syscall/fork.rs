@@ -11,8 +11,8 @@
 use crate::mm::{MmState, MmapWriteGuard, Stats};
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{Errno, MmId, VmFlags, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, VmFlags, VmaId};
 use crate::vma::VmaBody;
 
 impl<E: Environment> Space<E> {

@@ -2,8 +2,8 @@
 
 use crate::mm::{Layout, Limits, MmapReadGuard, MmapWriteGuard};
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
 use crate::vma::VmaBody;
 
 impl<E: Environment> Space<E> {

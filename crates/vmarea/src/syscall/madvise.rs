@@ -17,10 +17,10 @@ use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::page::Pte;
 use crate::page::range::Zap;
+use crate::policy::rules::AdviceRules;
 use crate::space::Space;
-use crate::values::platform::{Environment, Platform};
-use crate::values::rules::AdviceRules;
-use crate::values::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange};
+use crate::types::platform::{Environment, Platform};
+use crate::types::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
 use smallvec::SmallVec;
@@ -376,7 +376,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let mut at = range.start;
         while at < range.end {
             self.mm.pages.update(at, |entry| *entry = Pte::Guard);
-            at += crate::values::PAGE_SIZE;
+            at += crate::types::PAGE_SIZE;
         }
         Ok(())
     }

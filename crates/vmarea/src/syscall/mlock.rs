@@ -10,9 +10,9 @@
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
-use crate::values::call_flags::{MclFlags, MlockFlags};
-use crate::values::platform::Environment;
-use crate::values::{Errno, MmId, PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, VmFlags, VmRange, page_align};
+use crate::types::call_flags::{MclFlags, MlockFlags};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, VmFlags, VmRange, page_align};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
 

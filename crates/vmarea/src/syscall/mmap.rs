@@ -18,12 +18,12 @@ use super::munmap::{Gathered, Pages};
 use super::unmapped_area::{Room, pages_of};
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
+use crate::policy::rules::MmapLimits;
 use crate::space::{Overcommit, Space};
-use crate::values::VmaId;
-use crate::values::call_flags::{MapFlags, MapType, Prot};
-use crate::values::platform::Environment;
-use crate::values::rules::MmapLimits;
-use crate::values::{
+use crate::types::VmaId;
+use crate::types::call_flags::{MapFlags, MapType, Prot};
+use crate::types::platform::Environment;
+use crate::types::{
     Errno, File, FileKind, MmId, PAGE_MASK, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange, align_up,
     page_align,
 };

@@ -12,8 +12,9 @@
 use super::mmap::MmapRequest;
 use super::unmapped_area::pages_of;
 use crate::mutant::{self, Mutant};
-use crate::values::call_flags::{MapFlags, MapType, Prot};
-use crate::values::{Errno, File, FileKind, Pgoff, Rules, VmFlags};
+use crate::policy::Rules;
+use crate::types::call_flags::{MapFlags, MapType, Prot};
+use crate::types::{Errno, File, FileKind, Pgoff, VmFlags};
 
 /// Flags that every kind of mapping understands (`LEGACY_MAP_MASK`, with the type's bits).
 const KNOWN_FLAGS: u32 = 0x7c07_f9ff;

@@ -12,9 +12,9 @@
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
-use crate::values::call_flags::{Pkey, Prot};
-use crate::values::platform::Environment;
-use crate::values::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
+use crate::types::call_flags::{Pkey, Prot};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
 

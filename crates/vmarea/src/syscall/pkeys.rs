@@ -4,7 +4,7 @@
 //! core does not know: it keeps those that calls have given, as they are in a process of one thread, for
 //! what the kernel does on its behalf (populating). Whether an access by the processor is allowed is the
 //! embedder's to ask
-//! ([`PkeyRights`](crate::values::PkeyRights)); faults are not refused for a key.
+//! ([`PkeyRights`](crate::types::PkeyRights)); faults are not refused for a key.
 //!
 //! # Errors
 //! EINVAL for unknown flags or rights, and for a key that is not handed out; ENOSPC where none is left.
@@ -17,10 +17,10 @@
 
 use crate::mm::{MmState, MmapWriteGuard};
 use crate::space::Space;
-use crate::values::call_flags::{Pkey, Prot};
-use crate::values::pkeys::{PKEY_DISABLE_ACCESS, PKEY_DISABLE_WRITE, PKEYS};
-use crate::values::platform::Environment;
-use crate::values::{Errno, MmId, VmFlags};
+use crate::types::call_flags::{Pkey, Prot};
+use crate::types::pkeys::{PKEY_DISABLE_ACCESS, PKEY_DISABLE_WRITE, PKEYS};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, VmFlags};
 use crate::vma::VmaView;
 
 impl<E: Environment> Space<E> {

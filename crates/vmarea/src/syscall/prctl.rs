@@ -14,8 +14,8 @@ use super::mmap::is_ksm_compatible;
 use crate::mm::{Mdwe, MmapWriteGuard, ThpDisabled};
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{Errno, MmId, VmFlags};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, VmFlags};
 use crate::vma::VmaBody;
 
 /// Options by Linux's numbers.

@@ -9,10 +9,10 @@
 //! and is returned as a number of bytes.
 
 use super::madvise::Advice;
+use crate::policy::rules::AdviceRules;
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::rules::AdviceRules;
-use crate::values::{Errno, MmId, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, VmRange};
 use smallvec::SmallVec;
 
 /// Whose address space the advice is about.

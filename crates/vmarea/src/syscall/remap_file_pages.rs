@@ -10,9 +10,9 @@
 use super::mmap::MmapRequest;
 use crate::mm::MmapWriteGuard;
 use crate::space::Space;
-use crate::values::call_flags::{MapFlags, Prot};
-use crate::values::platform::Environment;
-use crate::values::{Errno, File, MmId, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};
+use crate::types::call_flags::{MapFlags, Prot};
+use crate::types::platform::Environment;
+use crate::types::{Errno, File, MmId, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::{MappedFile, VmaView};
 
 impl<E: Environment> Space<E> {

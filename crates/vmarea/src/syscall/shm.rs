@@ -1,7 +1,7 @@
 //! `shmat` and `shmdt`: System V shared memory, of which the embedder keeps the segments.
 //!
-//! A segment is a file of kind [`SysvShm`](crate::values::FileKind::SysvShm). Each attachment opens it
-//! anew, with a [`FileId`](crate::values::FileId) of its own, and so never merges with another.
+//! A segment is a file of kind [`SysvShm`](crate::types::FileKind::SysvShm). Each attachment opens it
+//! anew, with a [`FileId`](crate::types::FileId) of its own, and so never merges with another.
 //!
 //! # Errors
 //! `shmat`: EINVAL for a misaligned address without `SHM_RND`, `SHM_REMAP` without an address, and
@@ -15,9 +15,9 @@
 use super::mmap::{MmapRequest, Placement};
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
-use crate::values::call_flags::{MapFlags, Prot};
-use crate::values::platform::Environment;
-use crate::values::{Errno, File, FileKind, MmId, PAGE_MASK, PAGE_SIZE, VmRange, page_align};
+use crate::types::call_flags::{MapFlags, Prot};
+use crate::types::platform::Environment;
+use crate::types::{Errno, File, FileKind, MmId, PAGE_MASK, PAGE_SIZE, VmRange, page_align};
 use crate::vma::{MappedFile, VmaView};
 
 bitflags::bitflags! {

@@ -14,9 +14,9 @@ use super::process_madvise::Advised;
 use super::shm::ShmatRequest;
 use super::userfaultfd::WatchMode;
 use crate::space::Space;
-use crate::values::call_flags::{MapFlags, MbindFlags, MclFlags, MlockFlags, Pkey, Prot};
-use crate::values::platform::Environment;
-use crate::values::{Errno, MmId};
+use crate::types::call_flags::{MapFlags, MbindFlags, MclFlags, MlockFlags, Pkey, Prot};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 

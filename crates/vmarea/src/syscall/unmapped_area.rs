@@ -14,11 +14,11 @@
 
 use crate::mm::{MmapReadGuard, MmapWriteGuard};
 use crate::mutant::{self, Mutant};
+use crate::policy::rules::HugetlbPlacement;
 use crate::space::Space;
-use crate::values::call_flags::MapFlags;
-use crate::values::platform::Environment;
-use crate::values::rules::HugetlbPlacement;
-use crate::values::{
+use crate::types::call_flags::MapFlags;
+use crate::types::platform::Environment;
+use crate::types::{
     Errno, FileKind, MmId, PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, VmFlags, VmRange, VmaId,
     align_up, page_align,
 };

@@ -16,9 +16,10 @@
 
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
+use crate::policy::Rules;
 use crate::space::Space;
-use crate::values::platform::Environment;
-use crate::values::{Errno, FileKind, MmId, PAGE_MASK, Rules, VmFlags, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{Errno, FileKind, MmId, PAGE_MASK, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
 use core::num::NonZeroU32;

@@ -5,8 +5,8 @@
 //! that steer placement, permission and merging.
 
 use super::addr::PMD_SIZE;
-use super::rules::Rules;
 use crate::mutant::{self, Mutant};
+use crate::policy::Rules;
 
 /// Identity of an open file description (`struct file`), chosen by the embedder; not 0, and below
 /// [`FileId::NAMELESS`].

@@ -9,10 +9,9 @@ pub mod error;
 pub mod file;
 pub mod flags;
 pub mod ids;
+pub mod mempolicy;
 pub mod pkeys;
 pub mod platform;
-pub mod policy;
-pub mod rules;
 
 pub use addr::{PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, Pgoff, VmRange, align_up, page_align};
 pub use error::Errno;
@@ -21,5 +20,3 @@ pub use flags::VmFlags;
 pub use ids::{AnonVmaId, FrameId, MmId, SwapId, VmaId};
 pub use pkeys::PkeyRights;
 pub use platform::{Environment, NoBytes, Platform, Standard, WithVmaLock};
-pub use policy::{Merging, Policy};
-pub use rules::{OneSided, Rules};

@@ -4,7 +4,7 @@
 //! back, filled or copied. Replay needs no bytes at all ([`NoBytes`]); the software platform keeps
 //! real ones, so that data can be checked.
 
-use crate::values::{FrameId, SwapId};
+use crate::types::{FrameId, SwapId};
 use alloc::boxed::Box;
 use core::fmt;
 use core::marker::PhantomData;
@@ -77,7 +77,7 @@ pub trait Platform: Send + Sync {
         false
     }
     /// The nameless file of a shared anonymous mapping comes into being with this size; the core numbers
-    /// it, from [`FileId::NAMELESS`](crate::values::FileId::NAMELESS) on.
+    /// it, from [`FileId::NAMELESS`](crate::types::FileId::NAMELESS) on.
     fn shared_anon(&self, inode: u64, pages: u64) {
         let _ = (inode, pages);
     }

@@ -8,7 +8,8 @@
 
 use super::VmaView;
 use super::merge::{AssumeShared, Decision, MergeScope, Proposal, Refusal, why_apart};
-use crate::values::{AnonVmaId, FileId, Pgoff, Policy, VmFlags};
+use crate::policy::Policy;
+use crate::types::{AnonVmaId, FileId, Pgoff, VmFlags};
 use bitflags::bitflags;
 
 bitflags! {
@@ -173,7 +174,7 @@ fn altered(view: &VmaView, part: Hidden) -> VmaView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::values::{FileKind, VmRange, VmaId};
+    use crate::types::{FileKind, VmRange, VmaId};
     use crate::vma::{MappedFile, VmaBody};
 
     fn view(start: u64, pages: u64) -> VmaView {

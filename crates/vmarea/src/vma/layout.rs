@@ -7,8 +7,8 @@
 use super::{MappedFile, Vma, VmaBody};
 use crate::rmap::AnonVma;
 use crate::space::Space;
-use crate::values::platform::{Environment, WithVmaLock};
-use crate::values::{MmId, PAGE_SIZE, VmaId};
+use crate::types::platform::{Environment, WithVmaLock};
+use crate::types::{MmId, PAGE_SIZE, VmaId};
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;

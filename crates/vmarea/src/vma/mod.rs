@@ -23,13 +23,12 @@ pub mod merge;
 pub mod modify;
 pub mod split;
 
+use crate::policy::Rules;
 use crate::rmap::chain::Chain;
 use crate::rmap::span::RmapSpan;
 use crate::space::Space;
-use crate::values::platform::{Environment, Standard};
-use crate::values::{
-    AnonVmaId, File, FileId, FileKind, MmId, Pgoff, Rules, VmFlags, VmRange, VmaId,
-};
+use crate::types::platform::{Environment, Standard};
+use crate::types::{AnonVmaId, File, FileId, FileKind, MmId, Pgoff, VmFlags, VmRange, VmaId};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vmarea_sync::{LockGuard, SpinLock, VmaCell};
 
@@ -136,7 +135,7 @@ impl VmaView {
         let gap = if self.body.flags.contains(VmFlags::GROWSDOWN) {
             stack_guard_gap
         } else if self.body.flags.contains(VmFlags::SHADOW_STACK) {
-            crate::values::PAGE_SIZE
+            crate::types::PAGE_SIZE
         } else {
             0
         };

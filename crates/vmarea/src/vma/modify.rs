@@ -9,8 +9,8 @@ use super::split::NewHalf;
 use super::{VmaBody, VmaView};
 use crate::mm::MmapWriteGuard;
 use crate::space::Overcommit;
-use crate::values::platform::Environment;
-use crate::values::{Errno, VmFlags, VmRange, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{Errno, VmFlags, VmRange, VmaId};
 
 impl<E: Environment> Evidence for MmapWriteGuard<'_, E> {
     fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing {

@@ -8,8 +8,8 @@ use super::{VmaBody, VmaView};
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::rmap::root_locks::AnonVmaRootLocks;
-use crate::values::platform::Environment;
-use crate::values::{Errno, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
 
 /// Which half becomes the new VMA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,7 +6,8 @@
 
 use crate::world::World;
 use std::sync::{Arc, Mutex};
-use vmarea::values::{AnonVmaId, Pgoff, Policy, VmaId};
+use vmarea::policy::Policy;
+use vmarea::types::{AnonVmaId, Pgoff, VmaId};
 use vmarea::vma::VmaView;
 use vmarea::vma::merge::{
     Attempt, Decision, Evidence, MergeScope, Observer, Proposal, Refusal, Verdict,

@@ -1,9 +1,9 @@
 //! What one `mremap` is about, as it goes from stage to stage.
 
-use crate::call::mmap::Placement;
-use crate::call::mremap::MremapRequest;
-use crate::values::call_flags::MremapFlags;
-use crate::values::{Errno, PAGE_MASK, PMD_SIZE, align_up, page_align};
+use crate::syscall::mmap::Placement;
+use crate::syscall::mremap::MremapRequest;
+use crate::types::call_flags::MremapFlags;
+use crate::types::{Errno, PAGE_MASK, PMD_SIZE, align_up, page_align};
 
 /// The call, with lengths in whole pages.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! What `MREMAP_DONTUNMAP` leaves behind.
 //!
 //! The pages have moved to a copy; the old mapping stays, empty and unlocked. Kernels differ in how much
-//! of it they touch ([`DontunmapRules`](crate::values::rules::DontunmapRules)).
+//! of it they touch ([`DontunmapRules`](crate::policy::rules::DontunmapRules)).
 //!
 //! # Linux
 //! `mm/mremap.c`: `dontunmap_complete` of 6.18, `move_vma` before.
@@ -10,8 +10,8 @@ use super::context::Remap;
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::rmap::root_locks::AnonVmaRootLocks;
-use crate::values::platform::Environment;
-use crate::values::{Errno, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::split::NewHalf;
 use crate::vma::{VmaBody, VmaView};
 

@@ -13,11 +13,11 @@
 //! names both as extensions.
 
 use super::context::Remap;
-use crate::call::unmapped_area::{Room, pages_of};
 use crate::mm::MmapWriteGuard;
-use crate::values::call_flags::{MapFlags, MremapFlags};
-use crate::values::platform::Environment;
-use crate::values::{Errno, VmFlags, VmRange};
+use crate::syscall::unmapped_area::{Room, pages_of};
+use crate::types::call_flags::{MapFlags, MremapFlags};
+use crate::types::platform::Environment;
+use crate::types::{Errno, VmFlags, VmRange};
 use crate::vma::VmaView;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {

@@ -15,9 +15,9 @@
 use super::context::{Remap, Resize};
 use super::{Populate, check_seal_and_align};
 use crate::mm::MmapWriteGuard;
-use crate::values::Errno;
-use crate::values::platform::Environment;
-use crate::values::rules::MremapChecks;
+use crate::policy::rules::MremapChecks;
+use crate::types::Errno;
+use crate::types::platform::Environment;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
     /// The new address.

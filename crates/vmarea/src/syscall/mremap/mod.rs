@@ -38,11 +38,11 @@ mod resize;
 
 use super::mmap::Placement;
 use crate::mm::MmapWriteGuard;
+use crate::policy::rules::MremapChecks;
 use crate::space::Space;
-use crate::values::call_flags::MremapFlags;
-use crate::values::platform::Environment;
-use crate::values::rules::MremapChecks;
-use crate::values::{Errno, MmId, PAGE_SHIFT, VmFlags, VmRange};
+use crate::types::call_flags::MremapFlags;
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::VmaView;
 use context::{Remap, Resize};
 

@@ -17,16 +17,17 @@
 //! `mm/mremap.c` `move_vma`, `mm/vma.c` `copy_vma`, 6.18.
 
 use super::context::Remap;
-use crate::call::mmap::Placement;
-use crate::call::munmap::Pages;
-use crate::call::userfaultfd::unwatched;
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
 use crate::page::moving::PageOwner;
+use crate::policy::Merging;
 use crate::rmap::root_locks::AnonVmaRootLocks;
-use crate::values::call_flags::MremapFlags;
-use crate::values::platform::Environment;
-use crate::values::{Errno, Merging, PAGE_SHIFT, Pgoff, VmFlags, VmRange, VmaId};
+use crate::syscall::mmap::Placement;
+use crate::syscall::munmap::Pages;
+use crate::syscall::userfaultfd::unwatched;
+use crate::types::call_flags::MremapFlags;
+use crate::types::platform::Environment;
+use crate::types::{Errno, PAGE_SHIFT, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::VmaView;
 use crate::vma::merge::{CallKind, MergeScope, Plan, Proposal};
 

@@ -15,12 +15,12 @@
 //! `mm/mremap.c` `mremap_to`, `remap_move`, `vrm_set_new_addr`, 6.18.
 
 use super::context::{Remap, Resize};
-use crate::call::mmap::Placement;
-use crate::call::unmapped_area::Room;
 use crate::mm::MmapWriteGuard;
-use crate::values::call_flags::{MapFlags, MremapFlags};
-use crate::values::platform::Environment;
-use crate::values::{Errno, FileKind, PAGE_SHIFT, VmFlags, VmRange};
+use crate::syscall::mmap::Placement;
+use crate::syscall::unmapped_area::Room;
+use crate::types::call_flags::{MapFlags, MremapFlags};
+use crate::types::platform::Environment;
+use crate::types::{Errno, FileKind, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::VmaView;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {

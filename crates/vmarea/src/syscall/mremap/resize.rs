@@ -11,12 +11,12 @@
 //! `mm/mremap.c` `mremap_at`, `expand_vma_in_place`, `mm/vma.c` `vma_merge_extend`, 6.18.
 
 use super::context::{Remap, Resize};
-use crate::call::unmapped_area::fits_fixed;
 use crate::mm::MmapWriteGuard;
-use crate::values::call_flags::MremapFlags;
-use crate::values::platform::Environment;
-use crate::values::rules::CloseHook;
-use crate::values::{Errno, PAGE_SHIFT, VmFlags, VmRange};
+use crate::policy::rules::CloseHook;
+use crate::syscall::unmapped_area::fits_fixed;
+use crate::types::call_flags::MremapFlags;
+use crate::types::platform::Environment;
+use crate::types::{Errno, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::VmaView;
 use crate::vma::merge::{CallKind, MergeScope, Proposal};
 

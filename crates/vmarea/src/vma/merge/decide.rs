@@ -4,8 +4,9 @@ use super::plan;
 use super::survivor::{Chooser, PgoffBase, Pins, Survivor};
 use super::{AssumeShared, Evidence, MergeScope, Proposal, Refusal, Verdict};
 use crate::mutant::{self, Mutant};
-use crate::values::rules::{CloseHook, OneSided};
-use crate::values::{FileId, Pgoff, Policy, VmFlags};
+use crate::policy::Policy;
+use crate::policy::rules::{CloseHook, OneSided};
+use crate::types::{FileId, Pgoff, VmFlags};
 use crate::vma::{MappedFile, VmaBody, VmaView};
 
 /// Decides under one policy.

@@ -2,7 +2,7 @@
 
 use super::Proposal;
 use super::survivor::Survivor;
-use crate::values::{Pgoff, VmRange, VmaId};
+use crate::types::{Pgoff, VmRange, VmaId};
 use crate::vma::VmaView;
 use smallvec::SmallVec;
 

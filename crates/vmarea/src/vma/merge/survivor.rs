@@ -13,8 +13,9 @@
 //! ```
 
 use super::{Evidence, Proposal, Sharing};
-use crate::values::policy::SharingCheck;
-use crate::values::{Pgoff, Policy, VmRange, VmaId};
+use crate::policy::Policy;
+use crate::policy::SharingCheck;
+use crate::types::{Pgoff, VmRange, VmaId};
 use crate::vma::VmaView;
 
 /// Page offset base: what is to be added to an address, in pages, for the page offset there.

@@ -51,9 +51,9 @@ UNSAFE = ("crates/sync/", "crates/range-tree/", "crates/linux-sys/", "crates/pre
 
 # Strata of crates/vmarea/src from the ground; what is not named here (lib.rs) may use everything.
 STRATA = [
-    {"values", "platform"},
-    {"page", "rmap", "vma", "mm", "lookup"},
-    {"call", "fault", "collect"},
+    {"types", "policy", "mutant"},
+    {"space", "page", "rmap", "vma", "mm", "lookup"},
+    {"syscall", "fault"},
     {"soft"},
 ]
 

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::process::Command;
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 use vmarea_process::{AskKernel, Process, Remedy, Smaps, boundaries};
 use vmarea_repair::{Options, Remote};
 use vmarea_test_support::boundaries::Program;

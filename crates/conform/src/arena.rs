@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use vmarea::values::{self, FileId, FileKind, PAGE_SIZE, PMD_SIZE};
+use vmarea::types::{self, FileId, FileKind, PAGE_SIZE, PMD_SIZE};
 
 /// First address.
 pub const START: u64 = 0x10_0000_0000;
@@ -187,8 +187,8 @@ pub fn inode(kind: Kind) -> u64 {
 }
 
 /// A nameless file of huge pages from the machine's pool.
-pub fn hugetlb(id: u64) -> values::File {
-    values::File {
+pub fn hugetlb(id: u64) -> types::File {
+    types::File {
         inode: id,
         kind: FileKind::Hugetlb,
         ..segment(0, id)
@@ -196,8 +196,8 @@ pub fn hugetlb(id: u64) -> values::File {
 }
 
 /// A segment, opened as `id`.
-pub fn segment(number: usize, id: u64) -> values::File {
-    values::File {
+pub fn segment(number: usize, id: u64) -> types::File {
+    types::File {
         id: FileId(id),
         inode: segment_inode(number),
         kind: FileKind::SysvShm,
@@ -221,9 +221,9 @@ pub fn segment_len(inode: u64) -> Option<u64> {
 }
 
 /// The file of a number, as the core takes it.
-pub fn file(number: u64) -> Option<values::File> {
+pub fn file(number: u64) -> Option<types::File> {
     let kind = *KINDS.get(usize::try_from(number).ok()?)?;
-    Some(values::File {
+    Some(types::File {
         id: FileId(number + 1),
         inode: inode(kind),
         kind: match kind {

@@ -11,7 +11,7 @@ use super::op::{Call, Op, Step, Work, file_argument, pointer_argument, segment_a
 use super::outcome::Outcome;
 use super::sequence::Difference;
 use std::fmt::Write;
-use vmarea::values::{PAGE_MASK, PAGE_SIZE, VmFlags};
+use vmarea::types::{PAGE_MASK, PAGE_SIZE, VmFlags};
 use vmarea_trace::sysno;
 
 const HEAD: &str = include_str!("c_program/head.c");

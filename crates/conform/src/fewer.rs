@@ -18,7 +18,8 @@ use super::outcome::Outcome;
 use super::state::{Pairings, SpaceState, StateDifference, VmaState, counters_difference};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use vmarea::values::{Merging, OneSided, PAGE_SHIFT, Policy, Rules, VmFlags, page_align};
+use vmarea::policy::{Merging, OneSided, Policy, Rules};
+use vmarea::types::{PAGE_SHIFT, VmFlags, page_align};
 use vmarea_trace::sysno;
 
 /// How the two sides are compared.

@@ -5,7 +5,7 @@
 
 use super::arena::FILL;
 use super::op::Call;
-use vmarea::values::PAGE_SIZE;
+use vmarea::types::PAGE_SIZE;
 use vmarea_trace::sysno;
 
 /// More VMAs than this take too long to make and to look at.

@@ -2,7 +2,7 @@
 
 use super::generate::Generator;
 use super::model::Model;
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 
 /// Steps of one string of bytes, at most.
 const STEPS: usize = 400;

@@ -9,7 +9,7 @@ use super::surroundings::Surroundings;
 use rustix::process::{Resource, getrlimit};
 use vmarea::System;
 use vmarea::mm::Limits;
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 use vmarea_process::view::KernelView;
 
 /// What every sequence begins with.

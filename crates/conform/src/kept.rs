@@ -8,7 +8,7 @@ use super::op::Step;
 use super::outcome::Outcome;
 use super::sequence::Pair;
 use serde::{Deserialize, Serialize};
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 use vmarea_oracle::OracleError;
 
 /// A sequence with Linux's answers.

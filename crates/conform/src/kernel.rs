@@ -7,7 +7,7 @@ use super::op::{Call, Op, Places, Step, Work, file_argument, pointer_argument, s
 use super::outcome::Outcome;
 use super::state::{SpaceState, VmaState};
 use std::time::Duration;
-use vmarea::values::{PAGE_MASK, PAGE_SIZE, VmFlags};
+use vmarea::types::{PAGE_MASK, PAGE_SIZE, VmFlags};
 use vmarea_oracle::{Access, Oracle, OracleError, Series};
 use vmarea_process::view::{KernelView, View, ViewError};
 use vmarea_trace::sysno;

@@ -2,7 +2,7 @@
 
 use super::op::Places;
 use std::fmt;
-use vmarea::values::Errno;
+use vmarea::types::Errno;
 use vmarea_trace::names::errno_name;
 
 /// Result, error or signal.

@@ -10,7 +10,7 @@ use super::outcome::Outcome;
 use super::state::{Pairings, SpaceState, compare};
 use serde::Serialize;
 use std::fmt;
-use vmarea::values::{PAGE_SHIFT, PAGE_SIZE};
+use vmarea::types::{PAGE_SHIFT, PAGE_SIZE};
 use vmarea_oracle::PROCESSES;
 use vmarea_trace::sysno;
 

@@ -8,7 +8,7 @@ use super::arena;
 use super::op::Places;
 use std::collections::HashMap;
 use std::fmt;
-use vmarea::values::PAGE_SHIFT;
+use vmarea::types::PAGE_SHIFT;
 
 /// A VMA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

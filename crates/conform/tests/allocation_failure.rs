@@ -8,7 +8,7 @@
 use vmarea::System;
 use vmarea::mm::Limits;
 use vmarea::mutant;
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 use vmarea_conform::arena;
 use vmarea_conform::generate::{Facts, Generator};
 use vmarea_conform::model::Model;

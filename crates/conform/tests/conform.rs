@@ -5,7 +5,7 @@
 //! `kernels_*` are the same steps, answered by each of the kernels that there are rules for.
 
 use std::path::Path;
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 use vmarea_conform::kept::Kept;
 use vmarea_replay::machine::version;
 

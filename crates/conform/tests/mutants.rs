@@ -3,7 +3,7 @@
 //! Runs where a kernel may be asked; `ci/mutants.sh` shows how many steps each took.
 
 use vmarea::mutant::{self, Mutant};
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 use vmarea_conform::fewer::Comparison;
 use vmarea_conform::ground::Ground;
 use vmarea_conform::run::{Settings, Shrinking, run};

@@ -6,7 +6,7 @@
 
 use std::process::Command;
 use vmarea::mutant::{self, Mutant};
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 use vmarea_conform::fewer::Comparison;
 use vmarea_conform::ground::Ground;
 use vmarea_conform::kept::Kept;

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::process::ExitCode;
 use std::time::Instant;
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 use vmarea_experiments::Ratio;
 use vmarea_experiments::spacing::{self, AnonVmas, Setup};
 use vmarea_replay::action::{Action, Files};

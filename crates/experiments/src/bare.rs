@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use vmarea::lookup::range_tree::{Entry, OutOfMemory, RangeTree};
 use vmarea::lookup::{Key, Slots, Vmas};
-use vmarea::values::{MmId, VmRange, VmaId};
+use vmarea::types::{MmId, VmRange, VmaId};
 
 /// A VMA.
 #[derive(Debug, Default)]

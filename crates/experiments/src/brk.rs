@@ -13,11 +13,12 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 use std::thread;
 use thiserror::Error;
-use vmarea::fault::Touch;
+use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::Pte;
-use vmarea::values::policy::AdjustLock;
-use vmarea::values::{Errno, MmId, NoBytes, Policy};
+use vmarea::policy::AdjustLock;
+use vmarea::policy::Policy;
+use vmarea::types::{Errno, MmId, NoBytes, WithVmaLock};
 use vmarea::vma::lock::{
     AlignedRwLock, BoxedRwLock, FlaggedVmaLock, MmapLockOnly, VmaLock, VmaLockKind,
 };
@@ -114,7 +115,10 @@ struct Core<K>(PhantomData<fn() -> K>);
 
 impl<K: VmaLockKind> Core<K> {
     /// Children of a parent whose heap has a page.
-    fn family(lock: AdjustLock, children: u64) -> Result<(Space<K>, Vec<MmId>), Errno> {
+    fn family(
+        lock: AdjustLock,
+        children: u64,
+    ) -> Result<(Space<WithVmaLock<K>>, Vec<MmId>), Errno> {
         let policy = Policy {
             adjust_lock: lock,
             ..Policy::LINUX
@@ -123,7 +127,7 @@ impl<K: VmaLockKind> Core<K> {
             huge_pages: HugePages::Never,
             ..System::default()
         };
-        let space = Space::with_lock_kind(policy, system, Box::new(NoBytes));
+        let space = Space::<WithVmaLock<K>>::in_environment(policy, system, Box::new(NoBytes));
         let layout = Layout {
             mmap_base: 0x7f00_0000_0000,
             start_brk: HEAP,
@@ -132,11 +136,11 @@ impl<K: VmaLockKind> Core<K> {
         };
         let parent = space.mm_create(layout, Limits::default())?;
         space.brk(parent, HEAP + PAGE)?;
-        space.fault(parent, HEAP, Touch::Write)?;
+        space.fault(parent, HEAP, Access::Write)?;
         let child = |_| {
             let child = space.fork(parent)?;
             space.brk(child, FIRST)?;
-            space.fault(child, FIRST - PAGE, Touch::Write)?;
+            space.fault(child, FIRST - PAGE, Access::Write)?;
             Ok::<MmId, Errno>(child)
         };
         let mms = (0..children).map(child).collect::<Result<_, _>>()?;

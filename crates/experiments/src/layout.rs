@@ -5,11 +5,12 @@
 
 use serde::Serialize;
 use thiserror::Error;
-use vmarea::call::mmap::MmapRequest;
-use vmarea::fault::Touch;
+use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, Prot};
-use vmarea::values::{Errno, File, FileId, FileKind, NoBytes, Policy};
+use vmarea::policy::Policy;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::types::call_flags::{MapFlags, Prot};
+use vmarea::types::{Errno, File, FileId, FileKind, NoBytes, WithVmaLock};
 use vmarea::vma::layout::{self, Object, VmaBytes};
 use vmarea::vma::lock::{
     AlignedRwLock, BoxedRwLock, FlaggedVmaLock, MmapLockOnly, VmaLock, VmaLockKind,
@@ -155,7 +156,7 @@ fn each<K: VmaLockKind>(kind: Kind, vmas: u64) -> Result<Each, Errno> {
         max_map_count: MOST_VMAS as u32 + 8,
         ..System::default()
     };
-    let space = Space::<K>::with_lock_kind(Policy::LINUX, system, Box::new(NoBytes));
+    let space = Space::<WithVmaLock<K>>::in_environment(Policy::LINUX, system, Box::new(NoBytes));
     let layout = Layout {
         mmap_base: 0x7f00_0000_0000,
         ..Layout::default()
@@ -188,7 +189,7 @@ fn each<K: VmaLockKind>(kind: Kind, vmas: u64) -> Result<Each, Errno> {
         };
         let at = space.mmap(mm, &request)?;
         if kind != Kind::Unfaulted {
-            space.fault(mm, at, Touch::Write)?;
+            space.fault(mm, at, Access::Write)?;
         }
     }
     let bytes = space.vma_bytes(mm).unwrap_or_default();

@@ -14,12 +14,13 @@ use super::ratio::{Ratio, median};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use vmarea::call::mmap::MmapRequest;
-use vmarea::call::mremap::MremapRequest;
-use vmarea::fault::Touch;
+use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits, Stats};
-use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::values::{Errno, MmId, Policy};
+use vmarea::policy::Policy;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
+use vmarea::types::{Errno, MmId};
 use vmarea::vma::merge::{CallKind, MergeOutcome};
 use vmarea::{Space, System};
 
@@ -266,7 +267,7 @@ fn make(space: &Space, mm: MmId, setup: &Setup) -> Result<(), Errno> {
     }
     for n in 0..setup.mappings {
         for page in 0..setup.pages {
-            space.fault(mm, BASE + n * stride + page * PAGE, Touch::Write)?;
+            space.fault(mm, BASE + n * stride + page * PAGE, Access::Write)?;
         }
     }
     if setup.anon_vmas == AnonVmas::Same {

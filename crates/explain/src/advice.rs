@@ -85,7 +85,7 @@ impl Situation<'_> {
             command += &format!(" --fix {}", fixes.join(","));
         }
         if let Some(copy) = self.savings.iter().find(|saving| saving.fix == "copy") {
-            let pages = copy.bytes_at_most / vmarea::values::PAGE_SIZE;
+            let pages = copy.bytes_at_most / vmarea::types::PAGE_SIZE;
             command += &format!(" --copy {}", pages.max(1));
         }
         Advice {

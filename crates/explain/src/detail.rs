@@ -1,7 +1,7 @@
 //! The most frequent kind of a reason: which flags differ, which permissions, which files.
 
 use std::collections::HashMap;
-use vmarea::values::VmFlags;
+use vmarea::types::VmFlags;
 use vmarea::vma::merge::Refusal;
 use vmarea_process::maps::{MapName, MapsEntry, letters_of};
 use vmarea_process::{Mapping, Reason};

@@ -6,7 +6,7 @@
 //! process, bound it from above.
 
 use serde::Serialize;
-use vmarea::values::PAGE_SIZE;
+use vmarea::types::PAGE_SIZE;
 use vmarea_process::{Boundary, Process, Remedy};
 
 /// Nanoseconds for a page and direction.

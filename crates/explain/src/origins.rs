@@ -10,7 +10,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use vmarea::Space;
-use vmarea::values::{MmId, Policy};
+use vmarea::policy::Policy;
+use vmarea::types::MmId;
 use vmarea::vma::VmaView;
 use vmarea_process::{Boundary, Mapping, Reason};
 use vmarea_trace::event::Call;

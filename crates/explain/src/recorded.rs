@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
 use vmarea::Space;
 use vmarea::mm::Layout;
-use vmarea::values::{MmId as OurMm, VmFlags};
+use vmarea::types::{MmId as OurMm, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea_process::maps::{MapName, MapsEntry};
 use vmarea_process::processes;

@@ -12,7 +12,8 @@ use crate::mapping::Mapping;
 use crate::pair::Pair;
 use crate::reason::{Certainty, Reason};
 use crate::remedy::{self, Remedy};
-use vmarea::values::{Policy, VmFlags};
+use vmarea::policy::Policy;
+use vmarea::types::VmFlags;
 use vmarea::vma::explain::{Explanation, explain};
 use vmarea::vma::merge::Refusal;
 

@@ -6,7 +6,7 @@
 
 use crate::maps::{self, MapName, MapsEntry, SmapsEntry};
 use crate::view::ViewVma;
-use vmarea::values::{VmFlags, VmRange};
+use vmarea::types::{VmFlags, VmRange};
 
 /// What of a mapping is in memory, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

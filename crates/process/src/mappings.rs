@@ -7,7 +7,7 @@ use crate::mapping::Mapping;
 use crate::maps;
 use crate::view::{KernelView, View, ViewError, ViewVma};
 use std::io;
-use vmarea::values::VmFlags;
+use vmarea::types::VmFlags;
 
 /// How often the list and the view are read until they agree.
 const ATTEMPTS: usize = 4;

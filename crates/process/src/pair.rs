@@ -6,7 +6,7 @@
 
 use crate::mapping::Mapping;
 use crate::maps::{self, MapName, MapsEntry};
-use vmarea::values::{AnonVmaId, FileId, FileKind, Pgoff, VmFlags, VmaId};
+use vmarea::types::{AnonVmaId, FileId, FileKind, Pgoff, VmFlags, VmaId};
 use vmarea::vma::explain::Hidden;
 use vmarea::vma::{MappedFile, VmaBody, VmaView};
 
@@ -157,7 +157,7 @@ fn view(mapping: &Mapping) -> VmaView {
     let entry = &mapping.entry;
     let flags = mapping.flags();
     let visible_pgoff = if mapping.has_file() {
-        Pgoff(entry.offset >> vmarea::values::PAGE_SHIFT)
+        Pgoff(entry.offset >> vmarea::types::PAGE_SHIFT)
     } else {
         Pgoff::of_addr(entry.start)
     };

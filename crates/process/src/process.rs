@@ -10,7 +10,8 @@ use crate::view::KernelView;
 use crate::{maps, processes};
 use std::fmt;
 use std::io;
-use vmarea::values::{Policy, VmRange};
+use vmarea::policy::Policy;
+use vmarea::types::VmRange;
 
 /// A process and what was seen of it.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::io;
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 
 /// What Linux allows where nobody changed it.
 pub const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;

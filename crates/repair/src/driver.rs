@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use super::pace::Pace;
 use super::plan::{Piece, Run};

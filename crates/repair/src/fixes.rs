@@ -20,7 +20,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use super::plan::PAGE;
 use vmarea_linux_sys::calls::Call;

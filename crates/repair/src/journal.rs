@@ -32,7 +32,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use files::Folder;
 pub(super) use folders::Journals;

@@ -22,7 +22,7 @@
 //! I3  Out taken back (its moves, from the last to the first, with source and target exchanged)
 //!     leaves what was there before
 
-use vmarea::values::{VmFlags, VmRange};
+use vmarea::types::{VmFlags, VmRange};
 
 use super::plan::{HUGE, PAGE, Piece};
 use vmarea_linux_sys::calls::Call;

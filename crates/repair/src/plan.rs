@@ -13,7 +13,8 @@
 
 use std::ops::Range;
 
-use vmarea::values::{Pgoff, Policy, VmFlags, VmRange};
+use vmarea::policy::Policy;
+use vmarea::types::{Pgoff, VmFlags, VmRange};
 use vmarea::vma::merge::Refusal;
 
 use super::{Kept, Reason};
@@ -22,9 +23,9 @@ use vmarea_process::remedy::{self, Remedy, Unmovable};
 use vmarea_process::{Boundary, Mapping};
 
 /// Bytes of a huge page.
-pub(super) const HUGE: u64 = vmarea::values::PMD_SIZE;
+pub(super) const HUGE: u64 = vmarea::types::PMD_SIZE;
 /// Bytes of a page: moving is only done where Linux has small ones.
-pub(super) const PAGE: u64 = vmarea::values::PAGE_SIZE;
+pub(super) const PAGE: u64 = vmarea::types::PAGE_SIZE;
 
 /// A mapping as it is planned with.
 #[derive(Clone, Copy, Debug)]

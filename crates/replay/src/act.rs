@@ -6,12 +6,12 @@
 use super::action::Action;
 use super::world::World;
 use vmarea::Space;
-use vmarea::call::Syscall;
-use vmarea::call::mmap::{MmapRequest, Placement};
-use vmarea::call::mremap::MremapRequest;
-use vmarea::call::shm::ShmatRequest;
-use vmarea::values::call_flags::{MapFlags, MremapFlags};
-use vmarea::values::{Errno, File, FileKind, MmId};
+use vmarea::syscall::Syscall;
+use vmarea::syscall::mmap::{MmapRequest, Placement};
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::syscall::shm::ShmatRequest;
+use vmarea::types::call_flags::{MapFlags, MremapFlags};
+use vmarea::types::{Errno, File, FileKind, MmId};
 use vmarea_trace::event::Call;
 
 /// What an action came to.
@@ -122,7 +122,7 @@ fn mmap(
     }
     let mut learnt = false;
     if !base_known && request.addr == 0 {
-        let len = vmarea::values::page_align(request.len);
+        let len = vmarea::types::page_align(request.len);
         let top = there.saturating_add(len.unwrap_or(0));
         let top = end_of_mapped(space, mm, top);
         // It cannot fail: the address space exists.
@@ -132,7 +132,7 @@ fn mmap(
     let predicted = space.predict_mmap(mm, request);
     let done = space.mmap(mm, request);
     // Where the wish is not followed Linux begins its search at random: nothing to compare.
-    let wish = vmarea::values::page_align(request.addr).unwrap_or(0);
+    let wish = vmarea::types::page_align(request.addr).unwrap_or(0);
     let random = flags.contains(MapFlags::BIT32) && there != wish && predicted != Ok(wish);
     let result = match (done, predicted) {
         (Ok(_), _) if random => Some(ret),

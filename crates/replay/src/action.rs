@@ -2,9 +2,9 @@
 //! How it follows from the recorded numbers is in [`super::meaning`].
 
 use super::uncertain::Uncertain;
-use vmarea::call::Syscall;
-use vmarea::call::mremap::MremapRequest;
-use vmarea::values::Errno;
+use vmarea::syscall::Syscall;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::Errno;
 use vmarea_trace::event::{MmId, Tid};
 
 pub use super::files::Files;

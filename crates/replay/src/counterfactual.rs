@@ -7,8 +7,9 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use vmarea::values::{Policy, VmFlags};
-use vmarea::vma::merge::{Attempt, Decision, Observer, Reach, Refusal};
+use vmarea::policy::Policy;
+use vmarea::types::VmFlags;
+use vmarea::vma::merge::{Attempt, Decision, MergeScope, Observer, Refusal};
 
 /// Counts of one replay.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -82,7 +83,12 @@ impl Observer for Asking {
                 policy,
                 evidence: attempt.evidence,
             };
-            let other = decision.decide(attempt.proposal, attempt.prev, attempt.next, Reach::Both);
+            let other = decision.decide(
+                attempt.proposal,
+                attempt.prev,
+                attempt.next,
+                MergeScope::Both,
+            );
             let made = counts.policies.entry(policy.name.to_owned()).or_default();
             for (was, now) in sides.into_iter().zip([other.left, other.right]) {
                 match (was, now) {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use vmarea::values::{Errno, File, FileId, FileKind, PMD_SIZE};
+use vmarea::types::{Errno, File, FileId, FileKind, PMD_SIZE};
 use vmarea_trace::event::{FileId as TraceFile, FileRef, Inode, InodeId, InodeKind, MmId, Tid};
 
 /// Bytes of a huge page where a call does not say.

@@ -8,7 +8,7 @@ use super::world::World;
 use std::collections::HashMap;
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::mm::{Layout, Limits, ThpDisabled};
-use vmarea::values::{FileId, FileKind, Pgoff, VmFlags, VmRange, VmaId};
+use vmarea::types::{FileId, FileKind, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea::vma::{MappedFile, VmaBody};
 use vmarea_trace::event::{InodeId, InodeKind, MmInfo, SnapKind, SnapVma, Snapshot};
 

@@ -38,8 +38,8 @@ use std::fmt;
 use std::str::FromStr;
 use tasks::Tasks;
 use uncertain::Uncertain;
-use vmarea::call::Syscall;
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
+use vmarea::syscall::Syscall;
 use vmarea_trace::event::{Call, Event, FaultSource, Header, MmId, Order, Origin, Snapshot, Tid};
 use world::World;
 

@@ -1,6 +1,6 @@
 //! What a trace says of the machine that it was recorded on.
 
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 use vmarea::{HugePages, Overcommit, System};
 use vmarea_trace::event::Header;
 

@@ -8,8 +8,8 @@
 use super::Replayer;
 use super::act::place;
 use super::action::Action;
-use vmarea::call::Syscall;
-use vmarea::call::mmap::Placement;
+use vmarea::syscall::Syscall;
+use vmarea::syscall::mmap::Placement;
 use vmarea_trace::event::{Call, MmId, Tid};
 
 type Waiting = (Action, Call);

@@ -1,9 +1,9 @@
 //! Calls whose arguments are all numbers, from their registers.
 
-use vmarea::call::Syscall;
-use vmarea::call::madvise::Advice;
-use vmarea::call::mremap::MremapRequest;
-use vmarea::values::call_flags::{
+use vmarea::syscall::Syscall;
+use vmarea::syscall::madvise::Advice;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::call_flags::{
     MapFlags, MclFlags, MlockFlags, MremapFlags, Pkey, Prot, from_register,
 };
 use vmarea_trace::sysno;

@@ -7,11 +7,11 @@
 use super::Replayer;
 use super::action::{Action, Opaque};
 use std::collections::BTreeMap;
-use vmarea::call::Syscall;
-use vmarea::call::mmap::MmapRequest;
-use vmarea::call::mremap::MremapRequest;
-use vmarea::call::shm::ShmatRequest;
-use vmarea::values::page_align;
+use vmarea::syscall::Syscall;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::syscall::shm::ShmatRequest;
+use vmarea::types::page_align;
 use vmarea_trace::event::{Call, FileId, MmId};
 
 /// Ranges of one address space.

@@ -13,9 +13,9 @@ use super::action::{Action, Files};
 use super::report::Difference;
 use super::world::World;
 use std::collections::HashMap;
-use vmarea::call::Syscall;
-use vmarea::call::madvise::Advice;
-use vmarea::values::{FileKind, VmFlags};
+use vmarea::syscall::Syscall;
+use vmarea::syscall::madvise::Advice;
+use vmarea::types::{FileKind, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::vma::merge::why_apart;
 use vmarea_trace::dump::call_text;
@@ -89,7 +89,7 @@ pub(crate) fn of_result(call: &Call, ours: i64, known: &Known) -> Difference {
 /// The name of the error that a result is, if it is one.
 fn errno(result: i64) -> Option<String> {
     let number = (-4095..0).contains(&result).then_some(-result)?;
-    let known = vmarea::values::Errno::from_number(number as i32);
+    let known = vmarea::types::Errno::from_number(number as i32);
     Some(known.map_or_else(|| format!("error {number}"), |e| e.name().to_owned()))
 }
 
@@ -255,7 +255,7 @@ impl Comparison<'_> {
     }
 
     /// A stretch that is cut differently.
-    fn stretch(&mut self, ours: &[VmaView], theirs: &[SnapVma], policy: &vmarea::values::Policy) {
+    fn stretch(&mut self, ours: &[VmaView], theirs: &[SnapVma], policy: &vmarea::policy::Policy) {
         let mut cuts: Vec<u64> = ours
             .iter()
             .flat_map(|v| [v.range.start, v.range.end])

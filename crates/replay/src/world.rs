@@ -6,12 +6,13 @@ use super::report::PolicyReport;
 use std::collections::HashMap;
 use vmarea::Space;
 use vmarea::System;
-use vmarea::call::Syscall;
-use vmarea::call::mmap::Placement;
-use vmarea::fault::Touch;
+use vmarea::fault;
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, MremapFlags};
-use vmarea::values::{Errno, MmId, PAGE_SIZE, Policy};
+use vmarea::policy::Policy;
+use vmarea::syscall::Syscall;
+use vmarea::syscall::mmap::Placement;
+use vmarea::types::call_flags::{MapFlags, MremapFlags};
+use vmarea::types::{Errno, MmId, PAGE_SIZE};
 use vmarea_trace::event::{Access, Call, Fault, MmId as TraceMm, Touch as Touched};
 
 /// The address spaces of one policy.
@@ -199,9 +200,9 @@ impl World {
     #[inline]
     pub fn fault(&mut self, fault: &Fault) {
         let Some(mm) = self.mm(fault.mm) else { return };
-        let touch = touch_of(fault.access);
+        let access = access_of(fault.access);
         // The address space exists, and what the fault comes to shows in the pages.
-        let _ = self.space.fault(mm, fault.addr, touch);
+        let _ = self.space.fault(mm, fault.addr, access);
     }
 
     /// Access by other means than a fault.
@@ -209,12 +210,12 @@ impl World {
         let Some(mm) = self.mm(touched.mm) else {
             return;
         };
-        let touch = touch_of(touched.access);
+        let access = access_of(touched.access);
         let end = touched.addr.saturating_add(touched.len);
         let mut at = touched.addr;
         while at < end {
             if !matches!(
-                self.space.fault(mm, at, touch),
+                self.space.fault(mm, at, access),
                 Ok(vmarea::fault::Faulted::Done | vmarea::fault::Faulted::Spurious)
             ) {
                 break;
@@ -248,11 +249,11 @@ impl World {
     }
 }
 
-fn touch_of(access: Access) -> Touch {
+fn access_of(access: Access) -> fault::Access {
     match access {
-        Access::Read => Touch::Read,
-        Access::Exec => Touch::Exec,
+        Access::Read => fault::Access::Read,
+        Access::Exec => fault::Access::Exec,
         // Most faults are writes; where that is wrong it shows as undecided.
-        Access::Write | Access::Unknown => Touch::Write,
+        Access::Write | Access::Unknown => fault::Access::Write,
     }
 }

@@ -1,7 +1,7 @@
 //! Flags of a VMA by their names.
 
 use serde::{Serialize, Serializer};
-use vmarea::values::VmFlags;
+use vmarea::types::VmFlags;
 
 /// `rwxp` as in `/proc/PID/maps`.
 pub fn letters(flags: VmFlags) -> String {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
-use vmarea::values::VmFlags;
+use vmarea::types::VmFlags;
 use vmarea_process::maps::{MapName, MapsEntry};
 use vmarea_process::system;
 use vmarea_process::view::{KernelView, View, ViewVma};

@@ -5,12 +5,13 @@
 //! `cargo run -p vmarea --example embed`.
 
 use std::sync::{Arc, Mutex};
-use vmarea::call::mmap::MmapRequest;
-use vmarea::call::mremap::MremapRequest;
-use vmarea::fault::{Faulted, Touch};
+use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::values::{Errno, FrameId, MmId, PAGE_SIZE, Platform, Policy};
+use vmarea::policy::Policy;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
+use vmarea::types::{Errno, FrameId, MmId, PAGE_SIZE, Platform};
 use vmarea::{Space, System};
 
 /// Physical memory: the bytes of each frame that is in use.
@@ -54,7 +55,7 @@ impl Platform for Memory {
 
 /// A store by a program: a trap as long as the page table does not allow it, then the write.
 fn store(space: &Space, frames: &Frames, mm: MmId, addr: u64, byte: u8) -> Result<(), Errno> {
-    match space.fault(mm, addr, Touch::Write)? {
+    match space.fault(mm, addr, Access::Write)? {
         Faulted::Done | Faulted::Spurious => {}
         signal => panic!("a kernel would send a signal here: {signal:?}"),
     }

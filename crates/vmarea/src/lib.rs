@@ -2,13 +2,13 @@
 //!
 //! A [`Space`] is one machine: address spaces that fork from each other and share pages. Its methods
 //! are the system calls that shape them, with Linux's semantics, errors included; how neighbours
-//! merge is a [`Policy`](values::Policy). Nothing here talks to an operating system: frames and their
-//! bytes are the embedder's ([`Platform`](values::Platform)).
+//! merge is a [`Policy`](policy::Policy). Nothing here talks to an operating system: frames and their
+//! bytes are the embedder's ([`Platform`](types::Platform)).
 //!
 //! ```
-//! use vmarea::call::mmap::MmapRequest;
+//! use vmarea::syscall::mmap::MmapRequest;
 //! use vmarea::mm::{Layout, Limits};
-//! use vmarea::values::{Policy, call_flags::{MapFlags, Prot}};
+//! use vmarea::types::{Policy, call_flags::{MapFlags, Prot}};
 //! use vmarea::{Space, System};
 //!
 //! let space = Space::new(Policy::LINUX, System::default());
@@ -21,7 +21,7 @@
 //! let second = space.mmap(mm, &request(0x4000))?;
 //! assert_eq!(second + 0x4000, first);
 //! assert_eq!(space.mmap_read_lock(mm).unwrap().vmas().count(), 1, "neighbours became one");
-//! # Ok::<(), vmarea::values::Errno>(())
+//! # Ok::<(), vmarea::types::Errno>(())
 //! ```
 //!
 //! # Locking
@@ -40,17 +40,18 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
-pub mod call;
 pub mod fault;
 pub mod lookup;
 pub mod mm;
 #[doc(hidden)]
 pub mod mutant;
 pub mod page;
+pub mod policy;
 pub mod rmap;
 pub mod soft;
 mod space;
-pub mod values;
+pub mod syscall;
+pub mod types;
 pub mod vma;
 
 pub use space::{HugePages, Overcommit, Space, System};

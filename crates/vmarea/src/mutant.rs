@@ -130,7 +130,7 @@ mod switch {
     extern crate std;
 
     use super::Mutant;
-    use crate::values::Errno;
+    use crate::types::Errno;
     use core::cell::Cell;
 
     std::thread_local! {
@@ -184,7 +184,7 @@ mod switch {
 
     /// Asked before each allocation of the core: it may be made.
     #[inline(always)]
-    pub(crate) const fn allocate() -> Result<(), crate::values::Errno> {
+    pub(crate) const fn allocate() -> Result<(), crate::types::Errno> {
         Ok(())
     }
 

@@ -4,7 +4,6 @@
 //! objects and VMAs live in common tables and know each other by ids. What the machine is like is
 //! in [`System`], how it merges in [`Policy`].
 
-use crate::call::mempolicy::MemPolicy;
 use crate::lookup;
 use crate::mm::Mm;
 use crate::mutant::{self, Mutant};
@@ -12,28 +11,31 @@ use crate::page::Frame;
 use crate::page::ksm::Ksm;
 use crate::page::swap::Swap;
 use crate::page::thp::HugeCounters;
+use crate::policy::Policy;
 use crate::rmap::AnonVma;
-use crate::values::{FileId, FileKind, NoBytes, Platform, Policy};
+use crate::types::mempolicy::MemPolicy;
+use crate::types::platform::{Environment, Standard};
+use crate::types::{FileId, FileKind, NoBytes, Platform};
 use crate::vma::merge::Observer;
 use crate::vma::{MappedFile, Vma};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
-use vmarea_sync::{Slots, SpinLock, VmaLock, VmaLockKind};
+use vmarea_sync::{Slots, SpinLock};
 
 /// A machine with its address spaces.
-pub struct Space<K: VmaLockKind = VmaLock> {
-    pub(crate) mms: Slots<Mm>,
-    pub(crate) vmas: Slots<Vma<K>>,
-    pub(crate) anon_vmas: Slots<AnonVma>,
+pub struct Space<E: Environment = Standard> {
+    pub(crate) mms: Slots<Mm<E::Wait>>,
+    pub(crate) vmas: Slots<Vma<E>>,
+    pub(crate) anon_vmas: Slots<AnonVma<E::Wait>>,
     pub(crate) frames: Slots<Frame>,
     pub(crate) swap: Swap,
     pub(crate) ksm: Ksm,
     pub(crate) huge: HugeCounters,
     /// Pins of pages that are held.
     pub(crate) pins: AtomicU64,
-    pub(crate) platform: Box<dyn Platform>,
+    pub(crate) platform: E::Platform,
     pub(crate) policy: Policy,
     pub(crate) system: System,
     pub(crate) observer: Option<Box<dyn Observer>>,
@@ -127,7 +129,7 @@ impl System {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// A file for a shared anonymous mapping of so many pages: shmem without a name, which nothing else has.
     #[doc(alias = "shmem_zero_setup")]
     pub(crate) fn nameless_file(&self, pages: u64) -> MappedFile {
@@ -150,14 +152,13 @@ impl Space {
 
     /// A machine whose pages live on `platform`.
     pub fn with_platform(policy: Policy, system: System, platform: Box<dyn Platform>) -> Self {
-        Self::with_lock_kind(policy, system, platform)
+        Self::in_environment(policy, system, platform)
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
-    /// A machine whose VMAs have locks of the kind `K`; the others have the one that is embedded
-    /// and atomic.
-    pub fn with_lock_kind(policy: Policy, system: System, platform: Box<dyn Platform>) -> Self {
+impl<E: Environment> Space<E> {
+    /// A machine in an environment of the embedder's choice.
+    pub fn in_environment(policy: Policy, system: System, platform: E::Platform) -> Self {
         Self {
             mms: Slots::new(),
             vmas: Slots::new(),
@@ -205,7 +206,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> fmt::Debug for Space<K> {
+impl<E: Environment> fmt::Debug for Space<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Space")
             .field("policy", &self.policy.name)

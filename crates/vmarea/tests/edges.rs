@@ -3,17 +3,18 @@
 mod bare;
 
 use bare::{BASE, HEAP, PRIVATE, TASK_SIZE, file, machine, map_at, process, vmas};
-use vmarea::call::madvise::Advice;
-use vmarea::call::mmap::{MmapRequest, Placement};
-use vmarea::call::mremap::MremapRequest;
-use vmarea::call::process_madvise::Advised;
-use vmarea::call::shm::{ShmFlags, ShmatRequest};
-use vmarea::call::userfaultfd::WatchMode;
+use vmarea::policy::Policy;
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::{
+use vmarea::syscall::madvise::Advice;
+use vmarea::syscall::mmap::{MmapRequest, Placement};
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::syscall::process_madvise::Advised;
+use vmarea::syscall::shm::{ShmFlags, ShmatRequest};
+use vmarea::syscall::userfaultfd::WatchMode;
+use vmarea::types::call_flags::{
     MapFlags, MbindFlags, MlockFlags, MremapFlags, Prot, from_register,
 };
-use vmarea::values::{Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE, Policy};
+use vmarea::types::{Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE};
 use vmarea::{Space, System};
 
 #[test]

@@ -26,7 +26,7 @@ mod build;
 mod reasons;
 
 use arrange::Arrangement;
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 
 /// Without the environment variable one case in so many is run.
 const SHARE: usize = 41;

@@ -1,10 +1,11 @@
 //! What a VMA costs, field by field and byte by byte.
 
-use vmarea::call::mmap::MmapRequest;
-use vmarea::fault::{Faulted, Touch};
+use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, Prot};
-use vmarea::values::{MmId, Policy};
+use vmarea::policy::Policy;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::types::MmId;
+use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea::vma::layout::{self, Object};
 use vmarea::{HugePages, Space, System};
 use vmarea_sync::{AlignedRwLock, BoxedRwLock, FlaggedVmaLock, MmapLockOnly, VmaLock, VmaLockKind};
@@ -36,7 +37,7 @@ fn a_vma_with_its_lock_is_two_cache_lines_without_a_hole() {
         "pgoff",
         "anon_vma",
         "mm",
-        "reach",
+        "rmap_span",
         "lock",
     ] {
         assert_eq!(line(&vma, name), 0, "{name}");
@@ -86,7 +87,7 @@ fn a_faulted_vma_takes_256_bytes_with_everything_at_65_000() {
             ..MmapRequest::default()
         };
         let at = space.mmap(mm, &request).unwrap();
-        assert_eq!(space.fault(mm, at, Touch::Write), Ok(Faulted::Done));
+        assert_eq!(space.fault(mm, at, Access::Write), Ok(Faulted::Done));
     }
     let bytes = space.vma_bytes(mm).unwrap();
     let each = |bytes_of: usize| bytes_of as f64 / bytes.vmas as f64;

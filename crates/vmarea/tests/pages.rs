@@ -7,15 +7,16 @@ mod rng;
 
 use rng::Rng;
 use std::collections::BTreeMap;
-use vmarea::call::madvise::Advice;
-use vmarea::call::mmap::MmapRequest;
-use vmarea::call::mremap::MremapRequest;
 use vmarea::fault::Faulted;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::migrate::Migrating;
+use vmarea::policy::Policy;
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::values::{Errno, FrameId, MmId, Policy, VmRange};
+use vmarea::syscall::madvise::Advice;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
+use vmarea::types::{Errno, FrameId, MmId, VmRange};
 use vmarea::{HugePages, System};
 
 const PAGE: u64 = 4096;

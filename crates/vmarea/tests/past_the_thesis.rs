@@ -1,13 +1,14 @@
 //! What the thesis left open, under the policy `vmarea`: each extension beside the kernel's rules.
 
-use vmarea::call::collect::Budget;
-use vmarea::call::mmap::MmapRequest;
-use vmarea::call::mremap::MremapRequest;
-use vmarea::fault::Touch;
+use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::Pte;
-use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::values::{Errno, FrameId, MmId, PAGE_SIZE, Policy};
+use vmarea::policy::Policy;
+use vmarea::syscall::collect::Budget;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
+use vmarea::types::{Errno, FrameId, MmId, PAGE_SIZE};
 use vmarea::{Overcommit, Space, System};
 
 const BASE: u64 = 0x10_0000_0000;
@@ -51,7 +52,7 @@ impl World {
     fn write(&self, mm: MmId, page: u64, pages: u64) {
         for p in page..page + pages {
             self.space
-                .fault(mm, BASE + p * PAGE_SIZE, Touch::Write)
+                .fault(mm, BASE + p * PAGE_SIZE, Access::Write)
                 .unwrap();
         }
         self.check();
@@ -271,7 +272,7 @@ fn a_collector_may_run_while_the_address_space_goes() {
 #[test]
 fn shared_pages_are_copied_within_the_budget_and_not_beyond() {
     let with_budget = |copy_budget| {
-        let merging = vmarea::values::Merging {
+        let merging = vmarea::policy::Merging {
             copy_budget,
             ..Policy::VMAREA.merging
         };

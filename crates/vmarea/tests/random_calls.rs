@@ -3,13 +3,14 @@
 mod rng;
 
 use rng::Rng;
-use vmarea::call::madvise::Advice;
-use vmarea::call::mmap::MmapRequest;
-use vmarea::call::mremap::MremapRequest;
-use vmarea::fault::Touch;
+use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, MlockFlags, MremapFlags, Prot};
-use vmarea::values::{File, FileId, FileKind, MmId, Policy};
+use vmarea::policy::Policy;
+use vmarea::syscall::madvise::Advice;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::call_flags::{MapFlags, MlockFlags, MremapFlags, Prot};
+use vmarea::types::{File, FileId, FileKind, MmId};
 use vmarea::{Space, System};
 
 const ARENA: u64 = 0x10_0000_0000;
@@ -81,7 +82,7 @@ fn step(space: &Space, rng: &mut Rng, mms: &mut Vec<MmId>) {
             for _ in 0..4 {
                 let addr = ARENA + rng.below(PAGES * 4096);
                 space
-                    .fault(mm, addr, rng.pick(&[Touch::Read, Touch::Write]))
+                    .fault(mm, addr, rng.pick(&[Access::Read, Access::Write]))
                     .unwrap();
             }
         }

@@ -4,12 +4,13 @@
 mod world;
 
 use core::num::NonZeroU32;
-use vmarea::call::collect::Budget;
-use vmarea::call::mmap::MmapRequest;
-use vmarea::call::userfaultfd::WatchMode;
 use vmarea::page::{PagePin, Pte};
-use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::values::{Errno, File, FileId, FileKind, MmId, Policy, VmRange};
+use vmarea::policy::Policy;
+use vmarea::syscall::collect::Budget;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::userfaultfd::WatchMode;
+use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
+use vmarea::types::{Errno, File, FileId, FileKind, MmId, VmRange};
 use vmarea::vma::merge::Refusal;
 use vmarea::{HugePages, System};
 use world::{BASE, PAGE, RW, World, at};

@@ -4,12 +4,13 @@
 //! take the other's anon_vma, and the one that they had ends.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vmarea::call::mmap::MmapRequest;
-use vmarea::call::mremap::MremapRequest;
-use vmarea::fault::Touch;
+use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::values::{AnonVmaId, FrameId, MmId, Policy};
+use vmarea::policy::Policy;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
+use vmarea::types::{AnonVmaId, FrameId, MmId};
 use vmarea::{Space, System};
 
 const PAGE: u64 = 4096;
@@ -61,7 +62,7 @@ impl Neighbours {
         };
         self.space.mmap(self.mm, &request).unwrap();
         for page in 0..pages {
-            let faulted = self.space.fault(self.mm, addr + page * PAGE, Touch::Write);
+            let faulted = self.space.fault(self.mm, addr + page * PAGE, Access::Write);
             faulted.unwrap();
         }
     }

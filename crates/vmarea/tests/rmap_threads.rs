@@ -10,12 +10,13 @@ mod rng;
 use rng::Rng;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vmarea::call::mmap::MmapRequest;
-use vmarea::call::mremap::MremapRequest;
-use vmarea::fault::Touch;
+use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::values::{FrameId, MmId, Policy, VmRange};
+use vmarea::policy::Policy;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
+use vmarea::types::{FrameId, MmId, VmRange};
 use vmarea::vma::merge::MergeKind;
 use vmarea::{Space, System};
 
@@ -61,7 +62,7 @@ impl Stage {
         stage.space.fork(mm).unwrap();
         // Shared no longer: the parent has pages of its own here, under the old anon_vma.
         for page in 0..8 {
-            stage.space.fault(mm, at(page), Touch::Write).unwrap();
+            stage.space.fault(mm, at(page), Access::Write).unwrap();
         }
         for piece in 6..11 {
             stage.piece(piece * 8);
@@ -79,7 +80,7 @@ impl Stage {
         };
         self.space.mmap(self.mm, &request).unwrap();
         for page in first..first + 4 {
-            self.space.fault(self.mm, at(page), Touch::Write).unwrap();
+            self.space.fault(self.mm, at(page), Access::Write).unwrap();
             self.live[page as usize] = true;
         }
     }

@@ -1,13 +1,14 @@
 //! The swap map as the page checks of the thesis read it: a count, its continuation, and the cache's flag.
 
 use vmarea::System;
-use vmarea::call::mmap::MmapRequest;
-use vmarea::fault::Touch;
+use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::{Pte, SwapMap};
+use vmarea::policy::Policy;
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::{MapFlags, Prot};
-use vmarea::values::{MmId, Policy};
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::types::MmId;
+use vmarea::types::call_flags::{MapFlags, Prot};
 
 const PAGE: u64 = 4096;
 const ARENA: u64 = 0x10_0000_0000;
@@ -46,7 +47,7 @@ fn a_cell_of_the_swap_map_has_a_count_and_flags() {
         space.mm_exit(*child).unwrap();
     }
     assert_eq!(space.swap_map(slot), SwapMap(11));
-    space.fault(parent, ARENA, Touch::Read).unwrap();
+    space.fault(parent, ARENA, Access::Read).unwrap();
     assert_eq!(space.swap_map(slot), SwapMap(10 | SwapMap::HAS_CACHE));
     let mut bytes = [0; 4];
     machine.load(children[60], ARENA, &mut bytes).unwrap();

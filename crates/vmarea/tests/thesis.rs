@@ -14,7 +14,8 @@ mod merge;
 #[path = "thesis/other.rs"]
 mod other;
 
-use vmarea::values::{MmId, Policy};
+use vmarea::policy::Policy;
+use vmarea::types::MmId;
 use world::World;
 
 /// In the order of the tables.

@@ -6,15 +6,16 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
-use vmarea::call::madvise::Advice;
-use vmarea::call::mmap::MmapRequest;
-use vmarea::call::mremap::MremapRequest;
-use vmarea::fault::{Faulted, Touch};
+use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{FellBack, Layout, Limits};
 use vmarea::page::Pte;
+use vmarea::policy::Policy;
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::values::{Errno, FrameId, MmId, Platform, Policy};
+use vmarea::syscall::madvise::Advice;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
+use vmarea::types::{Errno, FrameId, MmId, Platform};
 use vmarea::{HugePages, Space, System};
 
 const PAGE: u64 = 4096;
@@ -76,7 +77,7 @@ impl Drop for Ends<'_> {
 fn change(space: &Space, mm: MmId, at: u64, round: u64) {
     map(space, mm, at, 16).unwrap();
     for page in [0, 5, 15] {
-        let faulted = space.fault(mm, at + page * PAGE, Touch::Write).unwrap();
+        let faulted = space.fault(mm, at + page * PAGE, Access::Write).unwrap();
         // Spurious where another thread was first.
         assert!(matches!(faulted, Faulted::Done | Faulted::Spurious));
     }
@@ -160,7 +161,7 @@ fn faults_in_what_another_thread_changes_end_well() {
                 while !done.load(Ordering::Relaxed) {
                     random = random.wrapping_mul(6364136223846793005).wrapping_add(7);
                     let addr = BASE + (random >> 33) % 96 * PAGE;
-                    let touch = [Touch::Read, Touch::Write][(random >> 63) as usize];
+                    let touch = [Access::Read, Access::Write][(random >> 63) as usize];
                     match space.fault(mm, addr, touch).unwrap() {
                         Faulted::Done | Faulted::Spurious => {}
                         Faulted::NoMapping | Faulted::NoAccess => {}
@@ -197,7 +198,7 @@ fn an_address_space_ends_under_its_threads() {
         let mm = space.mm_create(layout(), Limits::default()).unwrap();
         map(&space, mm, BASE, 64).unwrap();
         // With its anon_vma, so that later faults need no lock.
-        space.fault(mm, BASE, Touch::Write).unwrap();
+        space.fault(mm, BASE, Access::Write).unwrap();
         let begun = Barrier::new(3);
         thread::scope(|scope| {
             for thread in 0..2 {
@@ -206,7 +207,7 @@ fn an_address_space_ends_under_its_threads() {
                     begun.wait();
                     let mut page = thread;
                     let gone = loop {
-                        match space.fault(mm, BASE + page % 64 * PAGE, Touch::Write) {
+                        match space.fault(mm, BASE + page % 64 * PAGE, Access::Write) {
                             Ok(_) => page += 2,
                             Err(gone) => break gone,
                         }
@@ -240,7 +241,7 @@ fn two_first_writes_make_one_anon_vma() {
         let begun = Barrier::new(2);
         let write = |addr| {
             begun.wait();
-            space.fault(mm, addr, Touch::Write).unwrap()
+            space.fault(mm, addr, Access::Write).unwrap()
         };
         thread::scope(|scope| {
             let other = scope.spawn(|| write(at + PAGE));
@@ -292,12 +293,12 @@ fn a_reader_that_stays_holds_up_only_who_unmaps_its_vma() {
     let (held, free) = (BASE, BASE + APART + (1 << 21));
     for at in [held, free] {
         map(&space, mm, at, 64).unwrap();
-        space.fault(mm, at, Touch::Write).unwrap();
+        space.fault(mm, at, Access::Write).unwrap();
     }
     let unmapped = AtomicBool::new(false);
     thread::scope(|scope| {
         gate.closed.store(true, Ordering::Release);
-        scope.spawn(|| space.fault(mm, held + PAGE, Touch::Write).unwrap());
+        scope.spawn(|| space.fault(mm, held + PAGE, Access::Write).unwrap());
         while gate.waiting.load(Ordering::Acquire) == 0 {
             thread::yield_now();
         }
@@ -307,7 +308,7 @@ fn a_reader_that_stays_holds_up_only_who_unmaps_its_vma() {
         });
         // Reads of the page of zeros need no frame.
         for page in 1..64 {
-            let faulted = space.fault(mm, free + page * PAGE, Touch::Read).unwrap();
+            let faulted = space.fault(mm, free + page * PAGE, Access::Read).unwrap();
             assert_eq!(faulted, Faulted::Done);
         }
         assert!(
@@ -317,7 +318,7 @@ fn a_reader_that_stays_holds_up_only_who_unmaps_its_vma() {
         gate.closed.store(false, Ordering::Release);
     });
     assert!(unmapped.load(Ordering::Acquire));
-    assert_eq!(space.fault(mm, held, Touch::Read), Ok(Faulted::NoMapping));
+    assert_eq!(space.fault(mm, held, Access::Read), Ok(Faulted::NoMapping));
     space.validate_all().unwrap();
     assert!(space.fault_counts(mm).unlocked >= 63);
 }
@@ -340,7 +341,7 @@ fn the_break_moves_without_the_lock_of_the_reverse_map() {
     };
     let touch = |page: u64| {
         let addr = start + page * PAGE;
-        assert_eq!(space.fault(mm, addr, Touch::Write), Ok(Faulted::Done));
+        assert_eq!(space.fault(mm, addr, Access::Write), Ok(Faulted::Done));
         let entry = space.mmap_read_lock(mm).unwrap().pages().get(addr);
         let Pte::Anon { frame, .. } = entry else {
             panic!("{entry:?} after a write");

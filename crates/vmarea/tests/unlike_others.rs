@@ -5,17 +5,16 @@ mod bare;
 
 use bare::{BASE, PRIVATE, RW, TOP, file, machine, map_at, process, vmas};
 use vmarea::Space;
-use vmarea::call::madvise::Advice;
-use vmarea::call::mmap::{MmapRequest, Placement};
-use vmarea::call::mremap::MremapRequest;
-use vmarea::call::shm::{ShmFlags, ShmatRequest};
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::mm::{Layout, Limits, Mdwe};
+use vmarea::policy::Policy;
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::{MapFlags, MbindFlags, MlockFlags, MremapFlags, Prot};
-use vmarea::values::{
-    Errno, FileId, FileKind, MmId, PAGE_SIZE, PMD_SIZE, Pgoff, Policy, VmFlags, VmRange,
-};
+use vmarea::syscall::madvise::Advice;
+use vmarea::syscall::mmap::{MmapRequest, Placement};
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::syscall::shm::{ShmFlags, ShmatRequest};
+use vmarea::types::call_flags::{MapFlags, MbindFlags, MlockFlags, MremapFlags, Prot};
+use vmarea::types::{Errno, FileId, FileKind, MmId, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange};
 use vmarea::vma::{MappedFile, VmaBody};
 
 #[test]
@@ -60,7 +59,7 @@ fn a_segment_of_huge_pages_is_attached_and_detached_whole() {
     let space = machine.space();
     let size = |inode| (inode == SEGMENT).then_some(2 * PMD_SIZE);
     let attach = |id, addr, flags| {
-        let segment = vmarea::values::File {
+        let segment = vmarea::types::File {
             id: FileId(id),
             inode: SEGMENT,
             ..file(FileKind::Hugetlb)

@@ -9,7 +9,7 @@ use clap::Args;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 use vmarea_conform::fewer::{Comparison, Fewer, on_kernel};
 use vmarea_conform::ground::Ground;
 use vmarea_conform::kept::{self, Kept};

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 use vmarea_explain::recorded::{CallStacks, at_peak};
 use vmarea_explain::rows::Table;
 use vmarea_explain::stacks::StackTable;

@@ -4,7 +4,7 @@ use super::super::arena::{DEEP, FILE_PAGES, PLAIN_KINDS, START};
 use super::super::op::{Call, Op};
 use super::Choice;
 use super::theme::Theme;
-use vmarea::values::PAGE_SIZE;
+use vmarea::types::PAGE_SIZE;
 use vmarea_trace::sysno;
 
 const MAP_SHARED: u64 = 1;

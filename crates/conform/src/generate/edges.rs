@@ -8,7 +8,7 @@ use super::super::model::Mapped;
 use super::super::op::{Call, Op};
 use super::{Choice, calls, process};
 use std::ops::Range;
-use vmarea::values::{PAGE_SIZE, PMD_SIZE, VmRange};
+use vmarea::types::{PAGE_SIZE, PMD_SIZE, VmRange};
 use vmarea_trace::sysno;
 
 const TASK_SIZE: u64 = 0x7fff_ffff_f000;

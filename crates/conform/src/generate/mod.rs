@@ -16,7 +16,7 @@ use super::model::{Mapped, Model};
 use super::op::{Call, Op, Step};
 use super::rng::Rng;
 use theme::Theme;
-use vmarea::values::{PAGE_SIZE, PMD_SIZE};
+use vmarea::types::{PAGE_SIZE, PMD_SIZE};
 use vmarea_oracle::PROCESSES;
 
 const PROT_READ: u64 = 1;

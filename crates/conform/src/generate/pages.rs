@@ -5,7 +5,7 @@ use super::super::model::Mapped;
 use super::super::op::{Call, Op, Work};
 use super::process::{read, touched};
 use super::{Choice, Theme};
-use vmarea::values::{PAGE_SIZE, PMD_SIZE};
+use vmarea::types::{PAGE_SIZE, PMD_SIZE};
 use vmarea_trace::sysno;
 
 const MAP_PRIVATE: u64 = 2;

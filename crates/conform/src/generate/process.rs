@@ -7,7 +7,7 @@ use super::super::op::{Call, Op, UFFDIO_REGISTER, UFFDIO_UNREGISTER};
 use super::Choice;
 use super::calls::mmap;
 use super::theme::Theme;
-use vmarea::values::PAGE_SIZE;
+use vmarea::types::PAGE_SIZE;
 use vmarea_trace::sysno;
 
 const MAP_NONBLOCK: u64 = 0x1_0000;

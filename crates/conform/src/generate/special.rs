@@ -8,7 +8,7 @@ use super::super::model::Mapped;
 use super::super::op::{Call, Op};
 use super::Choice;
 use super::calls::{extra_flags, mmap, munmap};
-use vmarea::values::{FileKind, PAGE_SIZE, PMD_SIZE};
+use vmarea::types::{FileKind, PAGE_SIZE, PMD_SIZE};
 use vmarea_trace::sysno;
 
 const MAP_SHARED: u64 = 1;

@@ -8,7 +8,7 @@ use super::Model;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use vmarea::page::Pte;
-use vmarea::values::{MmId, PAGE_MASK, VmFlags};
+use vmarea::types::{MmId, PAGE_MASK, VmFlags};
 
 /// The address of a page.
 type Page = (MmId, u64);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::mm::{Layout, Limits};
 use vmarea::soft::Machine;
-use vmarea::values::{Errno, FileId, FileKind, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, VmaId};
+use vmarea::types::{Errno, FileId, FileKind, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea::vma::{MappedFile, VmaBody};
 use vmarea_process::view::{View, ViewVma};
 

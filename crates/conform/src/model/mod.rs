@@ -13,10 +13,9 @@ use vmarea::System;
 use vmarea::fault::Faulted;
 use vmarea::mm::Limits;
 use vmarea::page::Pte;
+use vmarea::policy::Policy;
 use vmarea::soft::Machine;
-use vmarea::values::{
-    Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE, PkeyRights, Policy, VmFlags, VmRange,
-};
+use vmarea::types::{Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE, PkeyRights, VmFlags, VmRange};
 use vmarea::vma::VmaView;
 use vmarea_oracle::PROCESSES;
 use vmarea_process::view::View;

@@ -15,7 +15,7 @@ use vmarea::lookup::range_tree::RangeTree;
 use vmarea::lookup::{
     Cache, Checked, LastUsed, LastUsedAndLargest, Lookup, NoCache, Slots, VmaCache, find_vma,
 };
-use vmarea::values::{VmRange, VmaId};
+use vmarea::types::{VmRange, VmaId};
 
 /// What one cache costs.
 #[derive(Clone, Copy, Debug)]

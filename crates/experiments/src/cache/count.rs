@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vmarea::lookup::{
     Cache, Change, Checked, LastUsed, LastUsedAndLargest, NoCache, Observer, VmaCache, Vmas,
 };
-use vmarea::values::{MmId, VmaId};
+use vmarea::types::{MmId, VmaId};
 use vmarea_replay::{Options, Replayer};
 use vmarea_trace::event::{Event, Tid};
 use vmarea_trace::{Error as TraceError, Reader};

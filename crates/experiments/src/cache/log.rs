@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use vmarea::lookup::{Change, Vmas};
-use vmarea::values::{MmId, VmRange, VmaId};
+use vmarea::types::{MmId, VmRange, VmaId};
 
 /// One step. Address spaces, threads and VMAs are numbered from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,7 +14,7 @@ use super::together::{Ratios, Speed};
 use serde::Serialize;
 use subject::{Core, Kernel, Page, Subject};
 use thiserror::Error;
-use vmarea::values::Errno;
+use vmarea::types::Errno;
 use vmarea::vma::lock::{
     AlignedRwLock, BoxedRwLock, FlaggedVmaLock, MmapLockOnly, VmaLock, VmaLockKind,
 };

@@ -5,11 +5,12 @@ use crate::together::{Speed, together};
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::marker::PhantomData;
-use vmarea::call::mmap::MmapRequest;
-use vmarea::fault::{Faulted, Touch};
+use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, Prot};
-use vmarea::values::{Errno, FrameId, MmId, Platform, Policy};
+use vmarea::policy::Policy;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::types::call_flags::{MapFlags, Prot};
+use vmarea::types::{Errno, FrameId, MmId, Platform, WithVmaLock};
 use vmarea::vma::lock::VmaLockKind;
 use vmarea::{HugePages, Space, System};
 use vmarea_linux_sys::touch::{Untouched, map_and_unmap};
@@ -77,13 +78,13 @@ impl Platform for Pages {
 }
 
 impl<K: VmaLockKind> Core<K> {
-    fn space(&self) -> Result<(Space<K>, MmId), Errno> {
+    fn space(&self) -> Result<(Space<WithVmaLock<K>>, MmId), Errno> {
         let system = System {
             huge_pages: HugePages::Never,
             ..System::default()
         };
         let platform = Box::new(Pages(self.page));
-        let space = Space::<K>::with_lock_kind(Policy::LINUX, system, platform);
+        let space = Space::<WithVmaLock<K>>::in_environment(Policy::LINUX, system, platform);
         let layout = Layout {
             mmap_base: 0x7f00_0000_0000,
             ..Layout::default()
@@ -93,7 +94,12 @@ impl<K: VmaLockKind> Core<K> {
     }
 }
 
-fn map<K: VmaLockKind>(space: &Space<K>, mm: MmId, addr: u64, pages: u64) -> Result<(), Errno> {
+fn map<K: VmaLockKind>(
+    space: &Space<WithVmaLock<K>>,
+    mm: MmId,
+    addr: u64,
+    pages: u64,
+) -> Result<(), Errno> {
     let request = MmapRequest {
         addr,
         len: pages * PAGE,
@@ -118,13 +124,17 @@ pub(super) fn once<K: VmaLockKind>(pages: u64) -> Result<(), FaultError> {
 
 /// Not inlined, so that a counter finds it by its name.
 #[inline(never)]
-fn touch_all<K: VmaLockKind>(space: &Space<K>, mm: MmId, pages: u64) -> Result<(), Errno> {
+fn touch_all<K: VmaLockKind>(
+    space: &Space<WithVmaLock<K>>,
+    mm: MmId,
+    pages: u64,
+) -> Result<(), Errno> {
     (0..pages).try_for_each(|page| touch(space, mm, BASE + page * PAGE))
 }
 
 #[inline]
-fn touch<K: VmaLockKind>(space: &Space<K>, mm: MmId, addr: u64) -> Result<(), Errno> {
-    match space.fault(mm, addr, Touch::Write)? {
+fn touch<K: VmaLockKind>(space: &Space<WithVmaLock<K>>, mm: MmId, addr: u64) -> Result<(), Errno> {
+    match space.fault(mm, addr, Access::Write)? {
         Faulted::Done => Ok(()),
         _ => Err(Errno::EFAULT),
     }
@@ -170,7 +180,7 @@ impl<K: VmaLockKind> Subject for Core<K> {
     }
 }
 
-fn fell_back<K: VmaLockKind>(space: &Space<K>, mm: MmId) -> u64 {
+fn fell_back<K: VmaLockKind>(space: &Space<WithVmaLock<K>>, mm: MmId) -> u64 {
     space.fault_counts(mm).fell_back().map(|(_, n)| n).sum()
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use vmarea::lookup::Slots;
 use vmarea::lookup::range_tree::RangeTree;
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 pub(super) const PAGE: u64 = 4096;
 /// Addresses of a pattern, a power of two.

@@ -6,7 +6,7 @@ use crate::Ratio;
 use crate::ratio::median;
 use serde::Serialize;
 use std::hint::black_box;
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 /// Places of a hole in the gap search.
 pub(super) const HOLES: usize = 21;

@@ -20,7 +20,7 @@ use std::hint::black_box;
 use std::time::Instant;
 use vmarea::lookup::range_tree::Entry;
 use vmarea::lookup::{Cache, Checked, NoCache, find_range};
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 /// VMAs, at the most.
 pub const MOST_VMAS: u64 = 4_000_000;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 use vmarea_process::boundaries;
 use vmarea_process::mappings::{Mappings, Smaps};
 use vmarea_process::processes::{self, Stat};

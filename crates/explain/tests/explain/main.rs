@@ -9,7 +9,7 @@ mod recorded;
 
 use std::collections::BTreeMap;
 use std::process::Command;
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 use vmarea::vma::merge::Refusal;
 use vmarea_explain::findings::Kind;
 use vmarea_explain::{List, explain};

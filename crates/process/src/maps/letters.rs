@@ -4,7 +4,7 @@
 //! `show_smap_vma_flags` in `fs/proc/task_mmu.c`, 6.18 on x86-64. Protection keys have a line of
 //! their own there; here they are shown as `pk` and a number. `gu` is of 6.19.
 
-use vmarea::values::VmFlags;
+use vmarea::types::VmFlags;
 
 use super::VmFlag;
 

@@ -9,7 +9,7 @@
 //! # Invariants
 //! M1  a page that waits is dropped only where its place holds another page or is not watched any more
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use super::watch::Shared;
 use crate::piece::{What, unshare};

@@ -7,7 +7,7 @@
 
 use std::io;
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use super::page_locations::PageLocations;
 use super::watch::Shared;

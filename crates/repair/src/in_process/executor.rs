@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use vmarea::values::{VmFlags, VmRange};
+use vmarea::types::{VmFlags, VmRange};
 
 use super::fork_gate::{self, Passage};
 use super::page_locations::MOST_PAGES;

@@ -10,7 +10,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{Arena, Plain};

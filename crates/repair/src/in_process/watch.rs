@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use super::children;
 use super::fork_gate;

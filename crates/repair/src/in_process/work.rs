@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use vmarea::values::{VmFlags, VmRange};
+use vmarea::types::{VmFlags, VmRange};
 
 use super::bring_home::{PATIENCE, bring_all, insist, move_run, next_step};
 use super::fork_gate;

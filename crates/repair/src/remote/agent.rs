@@ -3,7 +3,7 @@
 //! A page with the agent's code, a table of calls in shared memory, address space for the pages of a
 //! piece, and a userfaultfd of the process's own: the kernel moves and copies pages for nobody else.
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use super::descriptor;
 use super::injector::Injector;

@@ -22,7 +22,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 use vmarea_trace::event::Perms;
 
 use super::agent::MOST_CALLS;

@@ -19,7 +19,7 @@
 //! C2  a temporary range without a fresh mapping beside it says that the swap was done; with one, but
 //!     with nothing where the piece was, that it was done by half
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use super::agent::MOST_CALLS;
 use super::bring_home::{Next, Progress, bring_home};

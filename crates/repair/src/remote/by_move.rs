@@ -3,7 +3,7 @@
 //! Nobody touches the memory meanwhile. A call that is refused is answered by bringing home what is
 //! out ([`bring_home`](super::bring_home)): before the swap the piece is as it was then, after it it is joined.
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use super::agent::MOST_CALLS;
 use super::bring_home::{Next, Progress, bring_home};

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use vmarea::values::{VmFlags, VmRange};
+use vmarea::types::{VmFlags, VmRange};
 
 use super::agent::see_to_descriptor;
 use super::bring_home::{bring_home, must_stand};

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::ops::Range;
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use super::bring_home::is_writable;
 use super::injector::{Injector, StoppedProcess};

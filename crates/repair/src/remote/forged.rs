@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use super::bench::while_it_stands;
 use super::fix::finish_guard;

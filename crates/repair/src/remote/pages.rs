@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use crate::RepairError;
 use crate::plan::PAGE;

@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use vmarea::values::VmRange;
+use vmarea::types::VmRange;
 
 use super::agent::{MOST_BYTES, TABLE_BYTES};
 use super::descriptor;

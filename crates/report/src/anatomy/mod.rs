@@ -27,7 +27,7 @@ use elf::{Image, Symbol};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
-use vmarea::values::VmFlags;
+use vmarea::types::VmFlags;
 use vmarea_process::Mapping;
 use vmarea_process::maps::{MapName, MapsEntry};
 

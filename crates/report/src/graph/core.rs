@@ -3,7 +3,7 @@
 use super::{AnonVma, Graph, Links, Numbering, Process, Source, Vma};
 use vmarea::Space;
 use vmarea::mm::Layout;
-use vmarea::values::{AnonVmaId, MmId, VmRange};
+use vmarea::types::{AnonVmaId, MmId, VmRange};
 use vmarea::vma::VmaView;
 
 /// A process to show.

@@ -16,11 +16,12 @@ use super::isomorphism::{self, Verdict};
 use super::kernel::NamedVma;
 use super::{Graph, core, kernel};
 use serde::Serialize;
-use vmarea::call::mmap::MmapRequest;
-use vmarea::fault::Touch;
+use vmarea::fault;
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, Prot};
-use vmarea::values::{Errno, MmId, PAGE_SHIFT, PAGE_SIZE, Policy, VmRange};
+use vmarea::policy::Policy;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::types::call_flags::{MapFlags, Prot};
+use vmarea::types::{Errno, MmId, PAGE_SHIFT, PAGE_SIZE, VmRange};
 use vmarea::vma::VmaView;
 use vmarea::{Space, System};
 use vmarea_oracle::{Access, Oracle, OracleError};
@@ -195,7 +196,9 @@ fn core_step(space: &Space, mms: &mut Vec<MmId>, step: Step) -> Result<(), Errno
             };
             space.mmap(mms[process], &request).map(|_| ())
         }
-        Step::Write(process, addr) => space.fault(mms[process], addr, Touch::Write).map(|_| ()),
+        Step::Write(process, addr) => space
+            .fault(mms[process], addr, fault::Access::Write)
+            .map(|_| ()),
         Step::Protect(process, addr) => {
             space.mprotect(mms[process], addr, 2 * PAGE_SIZE, Prot::READ, None)
         }

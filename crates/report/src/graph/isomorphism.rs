@@ -8,7 +8,7 @@
 use super::{AnonVma, Av, Graph, Links, Vma};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use vmarea::values::VmFlags;
+use vmarea::types::VmFlags;
 
 /// The verdict.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]

@@ -7,7 +7,7 @@
 //! family.
 
 use super::{AnonVma, Av, Graph, Links, Numbering, Process, Source, Vma};
-use vmarea::values::VmFlags;
+use vmarea::types::VmFlags;
 use vmarea_process::view::ViewVma;
 
 /// A VMA of the kernel's view with the name that it is shown by.

@@ -30,7 +30,7 @@ pub use select::{Extent, LeftOut, Unattached};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
-use vmarea::values::{PAGE_SHIFT, VmFlags};
+use vmarea::types::{PAGE_SHIFT, VmFlags};
 
 /// An anon_vma of a graph: its place in [`Graph::anon_vmas`]. Printed as `A1` for the first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -9,7 +9,7 @@ use super::core::{self, Member};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use vmarea::mm::Layout;
-use vmarea::values::{VmFlags, VmRange};
+use vmarea::types::{VmFlags, VmRange};
 use vmarea::vma::VmaView;
 use vmarea_replay::{Error, Options, Replayer};
 use vmarea_trace::event::{Event, FaultSource, Header, InodeId, MmId, Origin, Tid};

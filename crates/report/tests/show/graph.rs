@@ -1,6 +1,6 @@
 //! The graph of the demonstration, and when two graphs are the same.
 
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 use vmarea_process::view::{KernelView, ViewError, ViewVma};
 use vmarea_report::graph::demo::{in_core, in_kernel};
 use vmarea_report::graph::isomorphism::compare;

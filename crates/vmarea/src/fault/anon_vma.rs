@@ -6,13 +6,13 @@
 //! # Linux
 //! `mm/rmap.c` `__anon_vma_prepare`, `mm/vma.c` `find_mergeable_anon_vma`, 6.18.
 
-use super::Bring;
+use super::FaultContext;
 use crate::mutant::{self, Mutant};
-use crate::values::{AnonVmaId, Errno, PAGE_SHIFT, VmFlags};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, Errno, PAGE_SHIFT, VmFlags};
 use crate::vma::VmaView;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> Bring<'_, K> {
+impl<E: Environment> FaultContext<'_, E> {
     /// The VMA's anon_vma: its own, a mergeable neighbour's, or a new one.
     #[doc(alias = "__anon_vma_prepare")]
     pub(crate) fn anon_vma_prepare(&self, vma: &VmaView) -> Result<AnonVmaId, Errno> {

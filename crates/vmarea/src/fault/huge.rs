@@ -4,17 +4,17 @@
 //! `mm/huge_memory.c` `do_huge_pmd_anonymous_page`, `do_huge_pmd_wp_page`; `mm/khugepaged.c`
 //! `madvise_collapse`, 6.18. Where no memory can be had the fault falls back to a small page.
 
-use super::{Bring, Faulted, Touch};
+use super::{Access, FaultContext, Faulted};
 use crate::mm::ThpDisabled;
 use crate::mutant::{self, Mutant};
 use crate::page::thp::{Huge, HugeEvent, huge_page_addr, huge_start};
 use crate::page::{Pte, SlotKind};
 use crate::space::HugePages;
-use crate::values::{AnonVmaId, Errno, PMD_SIZE, VmFlags, VmRange};
+use crate::types::platform::{Environment, Platform};
+use crate::types::{AnonVmaId, Errno, PMD_SIZE, VmFlags, VmRange};
 use crate::vma::VmaView;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> Bring<'_, K> {
+impl<E: Environment> FaultContext<'_, E> {
     /// Would Linux try a huge page here?
     pub(super) fn tries_huge(&self, vma: &VmaView, addr: u64) -> bool {
         self.wants_huge(vma, addr) && self.pages.slot_kind(addr) == SlotKind::Empty
@@ -38,8 +38,8 @@ impl<K: VmaLockKind> Bring<'_, K> {
 
     /// A huge page where nothing is. `None` where a small one has to do.
     #[doc(alias = "do_huge_pmd_anonymous_page")]
-    pub(super) fn huge_missing(&self, vma: &VmaView, addr: u64, touch: Touch) -> Option<Faulted> {
-        let forgets = mutant::is_on(Mutant::HugeReadMakesNoAnonVma) && touch == Touch::Read;
+    pub(super) fn huge_missing(&self, vma: &VmaView, addr: u64, access: Access) -> Option<Faulted> {
+        let forgets = mutant::is_on(Mutant::HugeReadMakesNoAnonVma) && access == Access::Read;
         if forgets {
             return self
                 .pages
@@ -54,7 +54,7 @@ impl<K: VmaLockKind> Bring<'_, K> {
             return Some(Faulted::Userfault);
         }
         let start = huge_start(addr);
-        let (huge, event) = if touch == Touch::Write {
+        let (huge, event) = if access == Access::Write {
             (self.huge_zeroed(vma, start, anon_vma)?, HugeEvent::Made)
         } else {
             (Huge::ZERO, HugeEvent::Zero)
@@ -109,7 +109,7 @@ impl<K: VmaLockKind> Bring<'_, K> {
         match reused {
             Some(true) => Faulted::Done,
             // Now it is small: the same again.
-            _ => self.again().page(vma, addr, Touch::Write),
+            _ => self.again().page(vma, addr, Access::Write),
         }
     }
 
@@ -169,7 +169,7 @@ impl<K: VmaLockKind> Bring<'_, K> {
             match self.pages.get(at) {
                 Pte::Guard | Pte::File { .. } => return Err(Errno::EINVAL),
                 Pte::Migration { .. } => return Err(Errno::EAGAIN),
-                Pte::Swap { .. } => match self.page(vma, at, Touch::Read) {
+                Pte::Swap { .. } => match self.page(vma, at, Access::Read) {
                     Faulted::OutOfMemory => return Err(Errno::ENOMEM),
                     Faulted::MustWait => return Err(Errno::EAGAIN),
                     _ => {}
@@ -180,7 +180,7 @@ impl<K: VmaLockKind> Bring<'_, K> {
                 Pte::Anon { writable: w, .. } => writable += usize::from(w),
                 Pte::None | Pte::Zero | Pte::Ksm { .. } => {}
             }
-            at += crate::values::PAGE_SIZE;
+            at += crate::types::PAGE_SIZE;
         }
         Ok(writable)
     }

@@ -6,15 +6,15 @@
 //! # Linux
 //! `mm/ksm.c` `unmerge_ksm_pages`, 6.18.
 
-use super::{Bring, Faulted};
+use super::{FaultContext, Faulted};
 use crate::mm::MmapWriteGuard;
-use crate::values::{Errno, VmFlags, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{Errno, VmFlags, VmRange};
 use crate::vma::VmaView;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Gives every KSM page of `range`, which lies in `vma`, a frame of its own again.
     ///
     /// # Errors
@@ -31,9 +31,9 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             }
             ControlFlow::Continue(())
         });
-        let bring = Bring::of(self.space, &self.mm.pages, self);
+        let context = FaultContext::of(self.space, &self.mm.pages, self);
         for addr in merged {
-            match bring.unshare(vma, addr) {
+            match context.unshare(vma, addr) {
                 Faulted::OutOfMemory => return Err(Errno::ENOMEM),
                 Faulted::MustWait => return Err(Errno::EAGAIN),
                 _ => {}

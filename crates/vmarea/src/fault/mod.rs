@@ -26,15 +26,16 @@ mod unlocked;
 
 use crate::mm::{MmapReadGuard, MmapWriteGuard, ThpDisabled};
 use crate::mutant::{self, Mutant};
-use crate::page::{Came, Pte};
+use crate::page::{FaultPath, Pte};
 use crate::space::Space;
-use crate::values::{AnonVmaId, Errno, FrameId, MmId, PAGE_MASK, VmFlags};
+use crate::types::platform::{Environment, Platform, Standard};
+use crate::types::{AnonVmaId, Errno, FrameId, MmId, PAGE_MASK, VmFlags};
 use crate::vma::VmaView;
-use vmarea_sync::{VmaLock, VmaLockKind};
+use vmarea_sync::VmaLockKind;
 
 /// What an access wants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Touch {
+pub enum Access {
     /// A load.
     Read,
     /// A store.
@@ -65,25 +66,25 @@ pub enum Faulted {
     MustWait,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// An access to `addr` in user mode, or by the kernel on its behalf.
-    pub fn fault(&self, mm: MmId, addr: u64, touch: Touch) -> Result<Faulted, Errno> {
-        if K::HAS_READERS {
+    pub fn fault(&self, mm: MmId, addr: u64, access: Access) -> Result<Faulted, Errno> {
+        if E::VmaLock::HAS_READERS {
             let there = self.mms.get(mm.0).ok_or(Errno::ESRCH)?;
-            match self.fault_unlocked((mm, there), addr, touch) {
+            match self.fault_unlocked((mm, there), addr, access) {
                 Ok(faulted) => return Ok(faulted),
                 Err(why) => there.fault_counters.fell_back(why),
             }
         }
-        self.fault_locked(mm, addr, touch)
+        self.fault_locked(mm, addr, access)
     }
 
     /// As [`fault`](Self::fault), under `mmap_lock`.
-    fn fault_locked(&self, mm: MmId, addr: u64, touch: Touch) -> Result<Faulted, Errno> {
+    fn fault_locked(&self, mm: MmId, addr: u64, access: Access) -> Result<Faulted, Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
         match r.find_vma(addr) {
             None => Ok(Faulted::NoMapping),
-            Some(vma) if vma.range.start <= addr => Ok(r.handle(&vma, addr, touch)),
+            Some(vma) if vma.range.start <= addr => Ok(r.handle(&vma, addr, access)),
             Some(vma) if !vma.body.flags.contains(VmFlags::GROWSDOWN) => Ok(Faulted::NoMapping),
             Some(_) => {
                 drop(r);
@@ -94,7 +95,7 @@ impl<K: VmaLockKind> Space<K> {
                 drop(w);
                 let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
                 Ok(r.vma_lookup(addr)
-                    .map_or(Faulted::NoMapping, |vma| r.handle(&vma, addr, touch)))
+                    .map_or(Faulted::NoMapping, |vma| r.handle(&vma, addr, access)))
             }
         }
     }
@@ -102,21 +103,21 @@ impl<K: VmaLockKind> Space<K> {
 
 /// Does the mapping forbid it?
 #[doc(alias = "access_error")]
-fn is_forbidden(flags: VmFlags, touch: Touch) -> bool {
-    match touch {
-        Touch::Write => !flags.contains(VmFlags::WRITE),
-        Touch::Exec => !flags.contains(VmFlags::EXEC),
-        Touch::Read => !flags.is_accessible(),
+fn is_forbidden(flags: VmFlags, access: Access) -> bool {
+    match access {
+        Access::Write => !flags.contains(VmFlags::WRITE),
+        Access::Exec => !flags.contains(VmFlags::EXEC),
+        Access::Read => !flags.is_accessible(),
     }
 }
 
-impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+impl<E: Environment> MmapReadGuard<'_, E> {
     #[doc(alias = "handle_mm_fault")]
-    fn handle(&self, vma: &VmaView, addr: u64, touch: Touch) -> Faulted {
-        if is_forbidden(vma.body.flags, touch) {
+    fn handle(&self, vma: &VmaView, addr: u64, access: Access) -> Faulted {
+        if is_forbidden(vma.body.flags, access) {
             return Faulted::NoAccess;
         }
-        Bring::of(self.space, &self.mm.pages, self).page(vma, addr & PAGE_MASK, touch)
+        FaultContext::of(self.space, &self.mm.pages, self).page(vma, addr & PAGE_MASK, access)
     }
 }
 
@@ -130,7 +131,7 @@ pub(crate) trait Neighbours {
     fn thp_disabled(&self) -> ThpDisabled;
 }
 
-impl<K: VmaLockKind> Neighbours for MmapReadGuard<'_, K> {
+impl<E: Environment> Neighbours for MmapReadGuard<'_, E> {
     fn prev_of(&self, vma: &VmaView) -> Option<VmaView> {
         self.prev(vma.range.start)
     }
@@ -138,7 +139,7 @@ impl<K: VmaLockKind> Neighbours for MmapReadGuard<'_, K> {
         self.mm
             .tree
             .find(vma.range.end)
-            .and_then(|e| crate::values::VmaId::from_bits(e.value))
+            .and_then(|e| crate::types::VmaId::from_bits(e.value))
             .map(|id| self.view(id))
     }
     fn thp_disabled(&self) -> ThpDisabled {
@@ -146,7 +147,7 @@ impl<K: VmaLockKind> Neighbours for MmapReadGuard<'_, K> {
     }
 }
 
-impl<K: VmaLockKind> Neighbours for MmapWriteGuard<'_, K> {
+impl<E: Environment> Neighbours for MmapWriteGuard<'_, E> {
     fn prev_of(&self, vma: &VmaView) -> Option<VmaView> {
         self.prev(vma.range.start)
     }
@@ -158,12 +159,14 @@ impl<K: VmaLockKind> Neighbours for MmapWriteGuard<'_, K> {
     }
 }
 
-/// Brings pages, with the mm's lock held by `tree`, or the VMA's for who `came` without it.
-pub(crate) struct Bring<'a, K: VmaLockKind = VmaLock> {
-    pub(crate) space: &'a Space<K>,
+/// What a fault works with: the address space, its page table, and the VMAs that a held lock protects.
+///
+/// The lock is `mmap_lock`, held by `tree`, or that of the VMA, where the fault came without `mmap_lock`.
+pub(crate) struct FaultContext<'a, E: Environment = Standard> {
+    pub(crate) space: &'a Space<E>,
     pub(crate) pages: &'a crate::page::PageTable,
     pub(crate) tree: &'a dyn Neighbours,
-    came: Came,
+    path: FaultPath,
 }
 
 /// What comes where nothing is, if it is decided without a look at the page table.
@@ -175,44 +178,44 @@ enum Small {
     Page(AnonVmaId),
 }
 
-impl<'a, K: VmaLockKind> Bring<'a, K> {
+impl<'a, E: Environment> FaultContext<'a, E> {
     /// With the mm's lock held.
     pub(crate) fn of(
-        space: &'a Space<K>,
+        space: &'a Space<E>,
         pages: &'a crate::page::PageTable,
         tree: &'a dyn Neighbours,
     ) -> Self {
-        let came = Came::Locked;
-        Bring {
+        let path = FaultPath::Locked;
+        FaultContext {
             space,
             pages,
             tree,
-            came,
+            path,
         }
     }
 }
 
-impl<K: VmaLockKind> Bring<'_, K> {
+impl<E: Environment> FaultContext<'_, E> {
     /// The page at `addr`, for an access that the VMA allows.
-    pub(crate) fn page(&self, vma: &VmaView, addr: u64, touch: Touch) -> Faulted {
+    pub(crate) fn page(&self, vma: &VmaView, addr: u64, access: Access) -> Faulted {
         if vma.body.flags.intersects(VmFlags::PFNMAP | VmFlags::IO) {
-            self.pages.count_fault(self.came, addr);
+            self.pages.count_fault(self.path, addr);
             return Faulted::Done;
         }
-        match self.first_look(vma, addr, touch) {
+        match self.first_look(vma, addr, access) {
             Ok(faulted) => faulted,
-            Err(entry) => self.there(vma, addr, entry, touch),
+            Err(entry) => self.there(vma, addr, entry, access),
         }
     }
 
     /// Brings what most faults are for: a small page where nothing is, with the page table locked once.
     /// Else gives the entry.
     #[inline]
-    fn first_look(&self, vma: &VmaView, addr: u64, touch: Touch) -> Result<Faulted, Pte> {
-        let Some(small) = self.small(vma, addr, touch) else {
-            return Err(self.pages.get_for(self.came, addr));
+    fn first_look(&self, vma: &VmaView, addr: u64, access: Access) -> Result<Faulted, Pte> {
+        let Some(small) = self.small(vma, addr, access) else {
+            return Err(self.pages.get_for(self.path, addr));
         };
-        let looked = self.pages.update_for(self.came, addr, |entry| {
+        let looked = self.pages.update_for(self.path, addr, |entry| {
             if *entry != Pte::None {
                 return Err(*entry);
             }
@@ -233,12 +236,12 @@ impl<K: VmaLockKind> Bring<'_, K> {
     }
 
     #[inline]
-    fn small(&self, vma: &VmaView, addr: u64, touch: Touch) -> Option<Small> {
+    fn small(&self, vma: &VmaView, addr: u64, access: Access) -> Option<Small> {
         let watched = vma.body.flags.contains(VmFlags::UFFD_MISSING);
         if !vma.is_anonymous() || watched || self.wants_huge(vma, addr) {
             return None;
         }
-        if touch != Touch::Write {
+        if access != Access::Write {
             return Some(Small::Zero);
         }
         let own = || self.space.vma(vma.id).anon_vma();
@@ -247,14 +250,14 @@ impl<K: VmaLockKind> Bring<'_, K> {
 
     /// The same fault once more, which is not counted again.
     pub(super) fn again(&self) -> Self {
-        let came = Came::Locked;
-        Bring { came, ..*self }
+        let path = FaultPath::Locked;
+        FaultContext { path, ..*self }
     }
 
     /// What an access to `entry` does.
-    fn there(&self, vma: &VmaView, addr: u64, entry: Pte, touch: Touch) -> Faulted {
-        match (entry, touch) {
-            (Pte::None, _) => self.missing(vma, addr, touch),
+    fn there(&self, vma: &VmaView, addr: u64, entry: Pte, access: Access) -> Faulted {
+        match (entry, access) {
+            (Pte::None, _) => self.missing(vma, addr, access),
             (Pte::Guard, _) => Faulted::NoMapping,
             (
                 Pte::Anon {
@@ -263,10 +266,10 @@ impl<K: VmaLockKind> Bring<'_, K> {
                 | Pte::Zero
                 | Pte::File { writable: false }
                 | Pte::Ksm { .. },
-                Touch::Write,
+                Access::Write,
             ) => self.write_protected(vma, addr, entry),
-            (Pte::Swap { slot }, _) => self.swapped(vma, addr, slot, touch),
-            (Pte::Migration { frame, .. }, _) => self.migrating(vma, addr, frame, touch),
+            (Pte::Swap { slot }, _) => self.swapped(vma, addr, slot, access),
+            (Pte::Migration { frame, .. }, _) => self.migrating(vma, addr, frame, access),
             _ => Faulted::Spurious,
         }
     }
@@ -274,24 +277,24 @@ impl<K: VmaLockKind> Bring<'_, K> {
     /// Waits for a migration, and tries again.
     #[cold]
     #[doc(alias = "migration_entry_wait")]
-    fn migrating(&self, vma: &VmaView, addr: u64, frame: FrameId, touch: Touch) -> Faulted {
+    fn migrating(&self, vma: &VmaView, addr: u64, frame: FrameId, access: Access) -> Faulted {
         if self.space.platform.wait_on_migration(frame) {
-            self.again().page(vma, addr, touch)
+            self.again().page(vma, addr, access)
         } else {
             Faulted::MustWait
         }
     }
 
     #[doc(alias = "do_pte_missing")]
-    fn missing(&self, vma: &VmaView, addr: u64, touch: Touch) -> Faulted {
-        let write = touch == Touch::Write;
+    fn missing(&self, vma: &VmaView, addr: u64, access: Access) -> Faulted {
+        let write = access == Access::Write;
         let shared = vma
             .body
             .flags
             .intersects(VmFlags::SHARED | VmFlags::MAYSHARE);
         if vma.is_anonymous() {
             if self.tries_huge(vma, addr)
-                && let Some(faulted) = self.huge_missing(vma, addr, touch)
+                && let Some(faulted) = self.huge_missing(vma, addr, access)
             {
                 return faulted;
             }

@@ -3,16 +3,16 @@
 //! # Linux
 //! `mm/gup.c`: `pin_user_pages` with `FOLL_WRITE | FOLL_LONGTERM`, 6.18.
 
-use super::{Faulted, Touch};
+use super::{Access, Faulted};
 use crate::page::PagePin;
 use crate::space::Space;
-use crate::values::{Errno, MmId};
-use vmarea_sync::VmaLockKind;
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId};
 
 /// Faults that may come between before a page is pinned.
 const ATTEMPTS: usize = 64;
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Pins the anonymous page at `addr`.
     ///
     /// # Errors
@@ -21,7 +21,7 @@ impl<K: VmaLockKind> Space<K> {
     #[doc(alias = "pin_user_pages")]
     pub fn pin_page(&self, mm: MmId, addr: u64) -> Result<PagePin, Errno> {
         for _ in 0..ATTEMPTS {
-            match self.fault(mm, addr, Touch::Write)? {
+            match self.fault(mm, addr, Access::Write)? {
                 Faulted::Done | Faulted::Spurious => {}
                 Faulted::OutOfMemory => return Err(Errno::ENOMEM),
                 Faulted::MustWait => continue,

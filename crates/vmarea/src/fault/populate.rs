@@ -4,15 +4,16 @@
 //! `mm/gup.c` `__mm_populate`, `populate_vma_page_range`, `faultin_page_range`, 6.18: private writable
 //! mappings are written to, everything else is read.
 
-use super::{Bring, Faulted, Neighbours, Touch};
+use super::{Access, FaultContext, Faulted, Neighbours};
 use crate::mm::{MmapReadGuard, MmapWriteGuard};
 use crate::page::PageTable;
+use crate::policy::Rules;
 use crate::space::Space;
-use crate::values::{Errno, MmId, PAGE_SIZE, PkeyRights, Rules, VmFlags, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, PAGE_SIZE, PkeyRights, VmFlags, VmRange};
 use crate::vma::VmaView;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Brings the pages of `range`, as far as that can be; failures are nobody's concern.
     pub(crate) fn mm_populate(&self, mm: MmId, range: VmRange) {
         let Some(r) = self.mmap_read_lock(mm) else {
@@ -52,7 +53,7 @@ impl<K: VmaLockKind> Space<K> {
         &self,
         mm: MmId,
         range: VmRange,
-        touch: Touch,
+        access: Access,
     ) -> Result<(), Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
         let mut at = range.start;
@@ -70,17 +71,17 @@ impl<K: VmaLockKind> Space<K> {
             }
             let flags = vma.body.flags;
             let special = flags.intersects(VmFlags::IO | VmFlags::PFNMAP) || vma.body.is_secret();
-            let allowed = if touch == Touch::Write {
+            let allowed = if access == Access::Write {
                 VmFlags::WRITE
             } else {
                 VmFlags::READ
             };
-            let permitted = key_permits(r.state().pkey_rights, flags, touch);
+            let permitted = key_permits(r.state().pkey_rights, flags, access);
             if special || !flags.contains(allowed) || !permitted {
                 return Err(Errno::EINVAL);
             }
             let part = VmRange::new(at, vma.range.end.min(range.end));
-            touch_pages(&r, r.space, &r.mm.pages, &vma, part, touch)?;
+            touch_pages(&r, r.space, &r.mm.pages, &vma, part, access)?;
             at = part.end;
         }
         hole
@@ -92,7 +93,7 @@ fn populate_touch(
     vma: &VmaView,
     rules: &Rules,
     rights: PkeyRights,
-) -> Result<Option<Touch>, Errno> {
+) -> Result<Option<Access>, Errno> {
     let flags = vma.body.flags;
     if rules.onfault_asks_access && !flags.is_accessible() {
         return Err(Errno::EFAULT);
@@ -104,39 +105,39 @@ fn populate_touch(
         return Err(Errno::EFAULT);
     }
     let private_writable = flags & (VmFlags::WRITE | VmFlags::SHARED) == VmFlags::WRITE;
-    let touch = if private_writable {
-        Touch::Write
+    let access = if private_writable {
+        Access::Write
     } else {
-        Touch::Read
+        Access::Read
     };
-    if !key_permits(rights, flags, touch) {
+    if !key_permits(rights, flags, access) {
         return Err(Errno::EFAULT);
     }
-    Ok(Some(touch))
+    Ok(Some(access))
 }
 
 /// May the kernel touch a mapping of this key for the program?
 #[doc(alias = "arch_vma_access_permitted")]
-fn key_permits(rights: PkeyRights, flags: VmFlags, touch: Touch) -> bool {
-    match touch {
-        Touch::Read => rights.allows_read(flags.pkey()),
-        Touch::Write => rights.allows_write(flags.pkey()),
-        Touch::Exec => true,
+fn key_permits(rights: PkeyRights, flags: VmFlags, access: Access) -> bool {
+    match access {
+        Access::Read => rights.allows_read(flags.pkey()),
+        Access::Write => rights.allows_write(flags.pkey()),
+        Access::Exec => true,
     }
 }
 
-fn touch_pages<K: VmaLockKind>(
+fn touch_pages<E: Environment>(
     tree: &dyn Neighbours,
-    space: &Space<K>,
+    space: &Space<E>,
     pages: &PageTable,
     vma: &VmaView,
     range: VmRange,
-    touch: Touch,
+    access: Access,
 ) -> Result<(), Errno> {
-    let bring = Bring::of(space, pages, tree);
+    let context = FaultContext::of(space, pages, tree);
     let mut at = range.start;
     while at < range.end {
-        match bring.page(vma, at, touch) {
+        match context.page(vma, at, access) {
             Faulted::Done | Faulted::Spurious => {}
             Faulted::OutOfMemory => return Err(Errno::ENOMEM),
             Faulted::MustWait => return Err(Errno::EAGAIN),
@@ -149,24 +150,24 @@ fn touch_pages<K: VmaLockKind>(
     Ok(())
 }
 
-impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+impl<E: Environment> MmapReadGuard<'_, E> {
     #[doc(alias = "populate_vma_page_range")]
     fn populate_vma(&self, vma: &VmaView, range: VmRange) -> Result<(), Errno> {
         match populate_touch(vma, &self.space.policy.rules, self.state().pkey_rights)? {
-            Some(touch) => touch_pages(self, self.space, &self.mm.pages, vma, range, touch),
+            Some(access) => touch_pages(self, self.space, &self.mm.pages, vma, range, access),
             None => Ok(()),
         }
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// As `mm_populate`, for one VMA, with the lock held.
     pub(crate) fn populate_vma(&mut self, vma: &VmaView, range: VmRange) {
-        if let Ok(Some(touch)) =
+        if let Ok(Some(access)) =
             populate_touch(vma, &self.space.policy.rules, self.state().pkey_rights)
         {
             // What cannot be had now comes by a fault later.
-            let _ = touch_pages(&*self, self.space, &self.mm.pages, vma, range, touch);
+            let _ = touch_pages(&*self, self.space, &self.mm.pages, vma, range, access);
         }
     }
 }

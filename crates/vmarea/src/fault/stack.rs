@@ -3,13 +3,13 @@
 //! # Linux
 //! `mm/vma.c` `expand_downwards`, `acct_stack_growth`, 6.18.
 
-use super::Bring;
+use super::FaultContext;
 use crate::mm::MmapWriteGuard;
-use crate::values::{AnonVmaId, Errno, PAGE_MASK, PAGE_SHIFT, Pgoff, VmFlags, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, Errno, PAGE_MASK, PAGE_SHIFT, Pgoff, VmFlags, VmRange};
 use crate::vma::VmaView;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// The VMA above `addr` grows down to it.
     pub(crate) fn expand_stack(&mut self, addr: u64) -> Result<(), Errno> {
         let vma = self.find(addr).ok_or(Errno::EFAULT)?;
@@ -68,8 +68,8 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         }
     }
 
-    /// See [`Bring::anon_vma_prepare`].
+    /// See [`FaultContext::anon_vma_prepare`].
     pub(crate) fn anon_vma_prepare(&self, vma: &VmaView) -> Result<AnonVmaId, Errno> {
-        Bring::of(self.space, &self.mm.pages, self).anon_vma_prepare(vma)
+        FaultContext::of(self.space, &self.mm.pages, self).anon_vma_prepare(vma)
     }
 }

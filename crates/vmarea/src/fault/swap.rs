@@ -6,19 +6,25 @@
 //! # Linux
 //! `mm/memory.c` `do_swap_page`, `mm/ksm.c` `ksm_might_need_to_copy`, `__folio_set_anon`, 6.18.
 
-use super::{Bring, Faulted, Touch};
+use super::{Access, FaultContext, Faulted};
 use crate::mutant::{self, Mutant};
 use crate::page::Pte;
 use crate::page::swap::{Cached, Left};
-use crate::values::{AnonVmaId, FrameId, SwapId, VmFlags};
+use crate::types::platform::{Environment, Platform};
+use crate::types::{AnonVmaId, FrameId, SwapId, VmFlags};
 use crate::vma::VmaView;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> Bring<'_, K> {
+impl<E: Environment> FaultContext<'_, E> {
     /// The page that was swapped out to `slot`.
     #[cold]
     #[doc(alias = "do_swap_page")]
-    pub(super) fn swapped(&self, vma: &VmaView, addr: u64, slot: SwapId, touch: Touch) -> Faulted {
+    pub(super) fn swapped(
+        &self,
+        vma: &VmaView,
+        addr: u64,
+        slot: SwapId,
+        access: Access,
+    ) -> Faulted {
         let Ok(anon_vma) = self.anon_vma_prepare(vma) else {
             return Faulted::OutOfMemory;
         };
@@ -39,10 +45,12 @@ impl<K: VmaLockKind> Bring<'_, K> {
         };
         match faulted {
             // It may have come without the right to write.
-            Faulted::Done if touch == Touch::Write => match self.again().page(vma, addr, touch) {
-                Faulted::Spurious => Faulted::Done,
-                other => other,
-            },
+            Faulted::Done if access == Access::Write => {
+                match self.again().page(vma, addr, access) {
+                    Faulted::Spurious => Faulted::Done,
+                    other => other,
+                }
+            }
             other => other,
         }
     }

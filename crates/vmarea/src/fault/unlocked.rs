@@ -24,14 +24,15 @@
 //! `mm/mmap_lock.c` `lock_vma_under_rcu`, `arch/x86/mm/fault.c` `do_user_addr_fault`, 6.18. There a fault
 //! that needs an anon_vma tries `mmap_lock` while it holds the VMA's lock; here it falls back at once.
 
-use super::{Bring, Faulted, Neighbours, Touch, is_forbidden};
+use super::{Access, FaultContext, Faulted, Neighbours, is_forbidden};
 use crate::mm::{FellBack, Mm, ThpDisabled};
-use crate::page::Came;
+use crate::page::FaultPath;
 use crate::space::Space;
-use crate::values::{MmId, PAGE_MASK, VmFlags, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{MmId, PAGE_MASK, VmFlags, VmaId};
 use crate::vma::VmaView;
 use vmarea_range_tree::Entry;
-use vmarea_sync::{Refused, VmaLockKind};
+use vmarea_sync::Refused;
 
 /// How often a fault looks again before it takes `mmap_lock`.
 const TRIES: u32 = 4;
@@ -44,7 +45,7 @@ enum Missed {
     FallBack(FellBack),
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// As [`fault`](Self::fault), without `mmap_lock`.
     ///
     /// # Errors
@@ -52,20 +53,20 @@ impl<K: VmaLockKind> Space<K> {
     #[inline]
     pub(super) fn fault_unlocked(
         &self,
-        (id, mm): (MmId, &Mm),
+        (id, mm): (MmId, &Mm<E::Wait>),
         addr: u64,
-        touch: Touch,
+        access: Access,
     ) -> Result<Faulted, FellBack> {
         // A hint that has become useless is no change under the search: the search comes then.
         if let Some(near) = mm.pages.near(addr).at(addr) {
-            match self.try_vma((id, mm), near, addr, touch) {
+            match self.try_vma((id, mm), near, addr, access) {
                 Ok(faulted) => return Ok(faulted),
                 Err(Missed::Again) => {}
                 Err(Missed::FallBack(why)) => return Err(why),
             }
         }
         for _ in 0..TRIES {
-            match self.try_unlocked((id, mm), addr, touch) {
+            match self.try_unlocked((id, mm), addr, access) {
                 Ok(faulted) => return Ok(faulted),
                 Err(Missed::Again) => mm.fault_counters.retried(),
                 Err(Missed::FallBack(why)) => return Err(why),
@@ -77,26 +78,26 @@ impl<K: VmaLockKind> Space<K> {
     #[inline]
     fn try_unlocked(
         &self,
-        (id, mm): (MmId, &Mm),
+        (id, mm): (MmId, &Mm<E::Wait>),
         addr: u64,
-        touch: Touch,
+        access: Access,
     ) -> Result<Faulted, Missed> {
         let found = mm.tree.try_find(addr).map_err(|_| Missed::Again)?;
         let vma = found
             .filter(|entry| entry.start <= addr)
             .and_then(|entry| VmaId::from_bits(entry.value))
             .ok_or(Missed::FallBack(FellBack::NoVma))?;
-        self.try_vma((id, mm), vma, addr, touch)
+        self.try_vma((id, mm), vma, addr, access)
     }
 
     /// In this VMA, if it still holds the address.
     #[inline]
     fn try_vma(
         &self,
-        (id, mm): (MmId, &Mm),
+        (id, mm): (MmId, &Mm<E::Wait>),
         vma_id: VmaId,
         addr: u64,
-        touch: Touch,
+        access: Access,
     ) -> Result<Faulted, Missed> {
         let vma = self.vmas.get(vma_id.0).ok_or(Missed::Again)?;
         let body = vma
@@ -113,15 +114,15 @@ impl<K: VmaLockKind> Space<K> {
             return Err(Missed::Again);
         }
         let view = vma.view_without_chain(vma_id, &body);
-        let bring = Bring {
-            came: Came::Unlocked,
-            ..Bring::of(self, &mm.pages, &Alone)
+        let context = FaultContext {
+            path: FaultPath::Unlocked,
+            ..FaultContext::of(self, &mm.pages, &Alone)
         };
-        let forbidden = is_forbidden(view.body.flags, touch);
-        if !forbidden && bring.tries_huge(&view, addr) {
+        let forbidden = is_forbidden(view.body.flags, access);
+        if !forbidden && context.tries_huge(&view, addr) {
             return Err(Missed::FallBack(FellBack::HugePage));
         }
-        if !forbidden && view.anon_vma.is_none() && needs_anon_vma(&view, touch) {
+        if !forbidden && view.anon_vma.is_none() && needs_anon_vma(&view, access) {
             return Err(Missed::FallBack(FellBack::NoAnonVma));
         }
         // A fault that falls back is a lookup there, and not twice.
@@ -136,21 +137,21 @@ impl<K: VmaLockKind> Space<K> {
             near.remember(vma_id, view.range);
         }
         if forbidden {
-            mm.pages.count_fault(Came::Unlocked, addr);
+            mm.pages.count_fault(FaultPath::Unlocked, addr);
             return Ok(Faulted::NoAccess);
         }
-        Ok(bring.page(&view, addr & PAGE_MASK, touch))
+        Ok(context.page(&view, addr & PAGE_MASK, access))
     }
 }
 
 /// May this access, which brings no huge page, need the VMA to have an anon_vma?
-fn needs_anon_vma(vma: &VmaView, touch: Touch) -> bool {
+fn needs_anon_vma(vma: &VmaView, access: Access) -> bool {
     let private = !vma
         .body
         .flags
         .intersects(VmFlags::SHARED | VmFlags::MAYSHARE);
     // What hugetlbfs gives to a private mapping is anonymous from the first.
-    private && (touch == Touch::Write || vma.body.flags.contains(VmFlags::HUGETLB))
+    private && (access == Access::Write || vma.body.flags.contains(VmFlags::HUGETLB))
 }
 
 /// No neighbour can be seen. Whoever has this has a VMA with an anon_vma, or needs none.
@@ -174,11 +175,12 @@ impl Neighbours for Alone {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::call::mmap::MmapRequest;
     use crate::mm::{Layout, Limits};
+    use crate::policy::Policy;
     use crate::space::System;
-    use crate::values::call_flags::{MapFlags, Prot};
-    use crate::values::{PAGE_SIZE, Policy};
+    use crate::syscall::mmap::MmapRequest;
+    use crate::types::PAGE_SIZE;
+    use crate::types::call_flags::{MapFlags, Prot};
 
     /// As many read a VMA as can be counted: one more takes `mmap_lock`, and gets its page.
     #[test]
@@ -196,7 +198,7 @@ mod tests {
             ..MmapRequest::default()
         };
         let at = space.mmap(mm, &request).unwrap();
-        assert_eq!(space.fault(mm, at, Touch::Write), Ok(Faulted::Done));
+        assert_eq!(space.fault(mm, at, Access::Write), Ok(Faulted::Done));
         let r = space.mmap_read_lock(mm).unwrap();
         let vma = space.vma(r.vma_lookup(at).unwrap().id);
         let mut readers = 0u32;
@@ -208,7 +210,7 @@ mod tests {
         drop(r);
         // Another thread's: who reads a VMA may not wait for `mmap_lock`.
         let faulted = std::thread::scope(|scope| {
-            let one_more = scope.spawn(|| space.fault(mm, at + PAGE_SIZE, Touch::Write));
+            let one_more = scope.spawn(|| space.fault(mm, at + PAGE_SIZE, Access::Write));
             one_more.join().unwrap()
         });
         assert_eq!(faulted, Ok(Faulted::Done));

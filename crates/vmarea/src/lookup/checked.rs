@@ -19,7 +19,7 @@
 //! K2  an answer is a VMA that is there and holds the address, whatever the entries say: they are hints
 
 use super::{Cache, Vmas};
-use crate::values::{MmId, VmRange, VmaId};
+use crate::types::{MmId, VmRange, VmaId};
 
 /// A cache of `N` VMAs a thread, at the most 64.
 #[derive(Debug)]

@@ -9,7 +9,7 @@
 //! 2013, which was refused; the largest found so far, until it goes.
 
 use super::{Cache, Vmas};
-use crate::values::{VmRange, VmaId};
+use crate::types::{VmRange, VmaId};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// No cache: every lookup asks the index.

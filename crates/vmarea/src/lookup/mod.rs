@@ -38,8 +38,8 @@ pub use {vmarea_range_tree as range_tree, vmarea_sync::Key, vmarea_sync::Slots};
 
 use crate::mm::{Mm, MmapReadGuard, MmapWriteGuard};
 use crate::space::Space;
-use crate::values::{MmId, VmRange, VmaId};
-use vmarea_sync::VmaLockKind;
+use crate::types::platform::Environment;
+use crate::types::{MmId, VmRange, VmaId};
 
 /// One address space, as far as a lookup is concerned.
 pub trait Vmas {
@@ -202,21 +202,21 @@ fn ask_index<C: Cache, V: Vmas + ?Sized>(
 }
 
 /// The VMAs of one mm of a space. The caller holds its lock, or treats answers as proposals.
-pub(crate) struct VmasOf<'a, K: VmaLockKind> {
-    pub(crate) space: &'a Space<K>,
-    pub(crate) mm: &'a Mm,
+pub(crate) struct VmasOf<'a, E: Environment> {
+    pub(crate) space: &'a Space<E>,
+    pub(crate) mm: &'a Mm<E::Wait>,
     pub(crate) id: MmId,
 }
 
-impl<'a, K: VmaLockKind> VmasOf<'a, K> {
+impl<'a, E: Environment> VmasOf<'a, E> {
     /// Of an address space that has an id.
-    pub(crate) fn new(space: &'a Space<K>, mm: &'a Mm) -> Option<Self> {
+    pub(crate) fn new(space: &'a Space<E>, mm: &'a Mm<E::Wait>) -> Option<Self> {
         let id = mm.pages.owner()?;
         Some(VmasOf { space, mm, id })
     }
 }
 
-impl<K: VmaLockKind> Vmas for VmasOf<'_, K> {
+impl<E: Environment> Vmas for VmasOf<'_, E> {
     #[inline]
     fn mm(&self) -> MmId {
         self.id
@@ -241,9 +241,9 @@ impl<K: VmaLockKind> Vmas for VmasOf<'_, K> {
 
 macro_rules! of_guard {
     ($guard:ident) => {
-        impl<K: VmaLockKind> $guard<'_, K> {
+        impl<E: Environment> $guard<'_, E> {
             #[inline]
-            pub(crate) fn lookups(&self) -> VmasOf<'_, K> {
+            pub(crate) fn lookups(&self) -> VmasOf<'_, E> {
                 VmasOf {
                     space: self.space,
                     mm: self.mm,
@@ -252,7 +252,7 @@ macro_rules! of_guard {
             }
         }
 
-        impl<K: VmaLockKind> Vmas for $guard<'_, K> {
+        impl<E: Environment> Vmas for $guard<'_, E> {
             #[inline]
             fn mm(&self) -> MmId {
                 self.id

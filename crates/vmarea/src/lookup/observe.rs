@@ -1,8 +1,8 @@
 //! Whoever is told of lookups and of what they depend on: the way in for measurements.
 
 use super::{Vmas, VmasOf};
-use crate::values::VmaId;
-use vmarea_sync::VmaLockKind;
+use crate::types::VmaId;
+use crate::types::platform::Environment;
 
 /// A change of the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +38,7 @@ pub trait Observer: Send + Sync {
     fn changed(&self, vmas: &dyn Vmas, change: Change);
 }
 
-impl<K: VmaLockKind> VmasOf<'_, K> {
+impl<E: Environment> VmasOf<'_, E> {
     /// Tells the observer of a change.
     #[inline]
     pub(crate) fn note_change(&self, change: impl FnOnce() -> Change) {

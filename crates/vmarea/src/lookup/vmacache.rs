@@ -24,7 +24,7 @@
 //! outlive their VMAs (CVE-2018-17182).
 
 use super::{Cache, Vmas};
-use crate::values::{MmId, PAGE_SHIFT, VmRange, VmaId};
+use crate::types::{MmId, PAGE_SHIFT, VmRange, VmaId};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

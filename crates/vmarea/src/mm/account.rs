@@ -6,8 +6,8 @@
 
 use super::MmapWriteGuard;
 use crate::space::Overcommit;
-use crate::values::{Errno, PAGE_SHIFT, VmFlags};
-use vmarea_sync::VmaLockKind;
+use crate::types::platform::Environment;
+use crate::types::{Errno, PAGE_SHIFT, VmFlags};
 
 /// Limits and rights of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +48,7 @@ impl Default for Limits {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// May `pages` more be mapped with these flags?
     #[doc(alias = "may_expand_vm")]
     pub(crate) fn may_expand(&self, flags: VmFlags, pages: u64) -> bool {

@@ -4,9 +4,9 @@
 //! different parts of an address space share no counter; the others meet at `mmap_lock` as well.
 
 use crate::space::Space;
-use crate::values::MmId;
+use crate::types::MmId;
+use crate::types::platform::Environment;
 use core::sync::atomic::{AtomicU64, Ordering};
-use vmarea_sync::VmaLockKind;
 
 /// Why a fault took `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,7 +89,7 @@ impl FaultCounters {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// How the faults of an address space came to their VMAs; nothing where it has gone.
     pub fn fault_counts(&self, mm: MmId) -> FaultCounts {
         self.mms

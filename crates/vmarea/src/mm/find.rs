@@ -6,17 +6,18 @@
 use super::{Mm, MmapReadGuard, MmapWriteGuard};
 use crate::lookup::VmasOf;
 use crate::space::Space;
-use crate::values::{VmRange, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{VmRange, VmaId};
 use crate::vma::VmaView;
 use core::sync::atomic::Ordering;
 use vmarea_range_tree::Entry;
-use vmarea_sync::VmaLockKind;
+use vmarea_sync::Wait;
 
 fn id(entry: Entry) -> Option<VmaId> {
     VmaId::from_bits(entry.value)
 }
 
-impl Mm {
+impl<W: Wait> Mm<W> {
     /// Counts a lookup, and whether a cache of the last VMA used would have answered it.
     fn count_lookup(&self, found: Option<Entry>, addr: u64) {
         let value = found.filter(|e| e.start <= addr).map_or(0, |e| e.value);
@@ -32,10 +33,10 @@ impl Mm {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Counts a lookup, where they are counted, and tells of it, where somebody wants to know.
     #[inline]
-    pub(crate) fn note_lookup(&self, mm: &Mm, found: Option<Entry>, addr: u64) {
+    pub(crate) fn note_lookup(&self, mm: &Mm<E::Wait>, found: Option<Entry>, addr: u64) {
         if self.count_lookups {
             mm.count_lookup(found, addr);
         }
@@ -47,7 +48,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// The first VMA that ends after `addr`.
     #[doc(alias = "find_vma")]
     pub(crate) fn find(&self, addr: u64) -> Option<VmaView> {
@@ -80,7 +81,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     }
 }
 
-impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+impl<E: Environment> MmapReadGuard<'_, E> {
     /// The first VMA that ends after `addr`.
     pub fn find_vma(&self, addr: u64) -> Option<VmaView> {
         let found = self.mm.tree.find(addr);

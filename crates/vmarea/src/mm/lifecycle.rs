@@ -3,10 +3,10 @@
 use super::{Layout, Limits, MmState, MmapWriteGuard};
 use crate::page::range::Zap;
 use crate::space::Space;
-use crate::values::{AnonVmaId, Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::VmaBody;
 use core::sync::atomic::Ordering;
-use vmarea_sync::VmaLockKind;
 
 /// A VMA that is taken over as it is: from an `execve`, or from a running process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ pub enum ImportedAnon {
     SameAs(VmaId),
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// An empty address space.
     pub fn mm_create(&self, layout: Layout, limits: Limits) -> Result<MmId, Errno> {
         crate::mutant::allocate()?;
@@ -108,9 +108,9 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     pub(crate) fn unmap_everything(&mut self) {
-        let all = VmRange::new(0, crate::values::PAGE_MASK);
+        let all = VmRange::new(0, crate::types::PAGE_MASK);
         for id in self.vmas_in(all) {
             self.start_write(id);
         }

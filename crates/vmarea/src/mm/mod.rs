@@ -22,12 +22,13 @@ pub use stats::Stats;
 use crate::mutant::{self, Mutant};
 use crate::page::PageTable;
 use crate::space::Space;
-use crate::values::{AnonVmaId, MmId, PkeyRights, VmFlags, VmRange, VmaId};
+use crate::types::platform::{Environment, Standard};
+use crate::types::{AnonVmaId, MmId, PkeyRights, VmFlags, VmRange, VmaId};
 use crate::vma::merge::{CallKind, Sharing};
 use crate::vma::{VmaBody, VmaView};
 use core::sync::atomic::AtomicU64;
 use vmarea_range_tree::RangeTree;
-use vmarea_sync::{CachePaddedLock, Guarded, Rank, ReadGuard, VmaLock, VmaLockKind, WriteGuard};
+use vmarea_sync::{CachePaddedLock, Guarded, Rank, ReadGuard, Spin, Wait, WriteGuard};
 
 /// Above it come the VMAs' locks, and then those of families of anon_vmas.
 const MMAP_LOCK: Rank = Rank(32);
@@ -35,8 +36,8 @@ const MMAP_LOCK: Rank = Rank(32);
 /// A slot for an address space.
 #[derive(Debug)]
 #[doc(alias = "mm_struct")]
-pub struct Mm {
-    pub(crate) mmap_lock: CachePaddedLock,
+pub struct Mm<W: Wait = Spin> {
+    pub(crate) mmap_lock: CachePaddedLock<W>,
     pub(crate) tree: RangeTree,
     pub(crate) pages: PageTable,
     pub(crate) state: Guarded<MmState>,
@@ -47,7 +48,7 @@ pub struct Mm {
     pub(crate) fault_counters: FaultCounters,
 }
 
-impl Default for Mm {
+impl<W: Wait> Default for Mm<W> {
     fn default() -> Self {
         Mm {
             mmap_lock: CachePaddedLock::with_rank(MMAP_LOCK),
@@ -195,40 +196,40 @@ pub enum ThpDisabled {
 
 /// `mmap_lock` of one mm, held for writing.
 #[derive(Debug)]
-pub struct MmapWriteGuard<'s, K: VmaLockKind = VmaLock> {
-    pub(crate) space: &'s Space<K>,
-    pub(crate) mm: &'s Mm,
+pub struct MmapWriteGuard<'s, E: Environment = Standard> {
+    pub(crate) space: &'s Space<E>,
+    pub(crate) mm: &'s Mm<E::Wait>,
     pub(crate) id: MmId,
     /// For whom merges are counted.
     pub(crate) call: CallKind,
-    pub(crate) token: WriteGuard<'s>,
+    pub(crate) token: WriteGuard<'s, E::Wait>,
 }
 
 /// `mmap_lock` of one mm, held for reading.
 #[derive(Debug)]
-pub struct MmapReadGuard<'s, K: VmaLockKind = VmaLock> {
-    pub(crate) space: &'s Space<K>,
-    pub(crate) mm: &'s Mm,
+pub struct MmapReadGuard<'s, E: Environment = Standard> {
+    pub(crate) space: &'s Space<E>,
+    pub(crate) mm: &'s Mm<E::Wait>,
     pub(crate) id: MmId,
-    pub(crate) token: ReadGuard<'s>,
+    pub(crate) token: ReadGuard<'s, E::Wait>,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Waits for the right to change an address space. `None` if it is gone.
-    pub fn mmap_write_lock(&self, id: MmId) -> Option<MmapWriteGuard<'_, K>> {
+    pub fn mmap_write_lock(&self, id: MmId) -> Option<MmapWriteGuard<'_, E>> {
         self.write_by(id, |lock| lock.write())
     }
 
     /// As [`mmap_write_lock`](Self::mmap_write_lock), of a fork's child.
-    pub(crate) fn mmap_write_lock_nested(&self, id: MmId) -> Option<MmapWriteGuard<'_, K>> {
+    pub(crate) fn mmap_write_lock_nested(&self, id: MmId) -> Option<MmapWriteGuard<'_, E>> {
         self.write_by(id, |lock| lock.write_nested())
     }
 
     fn write_by<'s>(
         &'s self,
         id: MmId,
-        take: impl FnOnce(&'s CachePaddedLock) -> WriteGuard<'s>,
-    ) -> Option<MmapWriteGuard<'s, K>> {
+        take: impl FnOnce(&'s CachePaddedLock<E::Wait>) -> WriteGuard<'s, E::Wait>,
+    ) -> Option<MmapWriteGuard<'s, E>> {
         let mm = self.mms.get(id.0)?;
         let guard = MmapWriteGuard {
             space: self,
@@ -242,20 +243,20 @@ impl<K: VmaLockKind> Space<K> {
     }
 
     /// Waits for the right to look at an address space. `None` if it is gone.
-    pub fn mmap_read_lock(&self, id: MmId) -> Option<MmapReadGuard<'_, K>> {
+    pub fn mmap_read_lock(&self, id: MmId) -> Option<MmapReadGuard<'_, E>> {
         self.read_by(id, |lock| lock.read())
     }
 
     /// As [`mmap_read_lock`](Self::mmap_read_lock), of two the one with the higher id.
-    pub(crate) fn mmap_read_lock_nested(&self, id: MmId) -> Option<MmapReadGuard<'_, K>> {
+    pub(crate) fn mmap_read_lock_nested(&self, id: MmId) -> Option<MmapReadGuard<'_, E>> {
         self.read_by(id, |lock| lock.read_nested())
     }
 
     fn read_by<'s>(
         &'s self,
         id: MmId,
-        take: impl FnOnce(&'s CachePaddedLock) -> ReadGuard<'s>,
-    ) -> Option<MmapReadGuard<'s, K>> {
+        take: impl FnOnce(&'s CachePaddedLock<E::Wait>) -> ReadGuard<'s, E::Wait>,
+    ) -> Option<MmapReadGuard<'s, E>> {
         let mm = self.mms.get(id.0)?;
         let guard = MmapReadGuard {
             space: self,
@@ -267,7 +268,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
+impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Counters, layout and limits.
     pub fn state(&self) -> &MmState {
         self.mm.state.get(&self.token)
@@ -343,7 +344,7 @@ impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
     }
 }
 
-impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+impl<E: Environment> MmapReadGuard<'_, E> {
     /// Counters, layout and limits.
     pub fn state(&self) -> &MmState {
         self.mm.state.get(&self.token)

@@ -5,13 +5,13 @@
 use super::MmapReadGuard;
 use crate::page::Pte;
 use crate::space::Space;
-use crate::values::{MmId, PAGE_SIZE, PMD_SIZE, VmFlags, VmRange, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{MmId, PAGE_SIZE, PMD_SIZE, VmFlags, VmRange, VmaId};
 use crate::vma::VmaView;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::{format, vec::Vec};
 use core::ops::ControlFlow;
-use vmarea_sync::VmaLockKind;
 
 /// An invariant does not hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Checks one address space.
     #[doc(alias = "validate_mm")]
     pub fn validate(&self, mm: MmId) -> Result<(), Violation> {
@@ -74,7 +74,7 @@ impl<K: VmaLockKind> Space<K> {
         }
         let mut children: BTreeMap<u64, u32> = BTreeMap::new();
         for key in self.anon_vmas.keys() {
-            let id = crate::values::AnonVmaId(key);
+            let id = crate::types::AnonVmaId(key);
             let av = self.anon_vma(id);
             let guard = self.anon_vma(self.anon_vma_root(id)).lock.read();
             let inner = av.inner.get(&guard);
@@ -101,7 +101,7 @@ impl<K: VmaLockKind> Space<K> {
             "A1: a VMA hangs on an anon_vma that is gone"
         );
         for key in self.anon_vmas.keys() {
-            let id = crate::values::AnonVmaId(key);
+            let id = crate::types::AnonVmaId(key);
             let has = self.anon_vma_view(id).num_children;
             let want = children.get(&id.to_bits()).copied().unwrap_or(0);
             ensure!(has == want, "A3: {id:?} has {has} children, not {want}");
@@ -110,7 +110,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+impl<E: Environment> MmapReadGuard<'_, E> {
     /// The invariants of the tree itself, by the names that `RangeTree` gives them.
     fn check_tree(&self) -> Result<(), Violation> {
         let tree = self.mm.tree.validate();
@@ -158,7 +158,7 @@ impl<K: VmaLockKind> MmapReadGuard<'_, K> {
             return Ok(());
         }
         ensure!(
-            vma.reach().pages() >= v.range.pages(),
+            vma.rmap_span().pages() >= v.range.pages(),
             "R1: {v:x?} stands too short in its interval trees"
         );
         let (first, last) = vma.interval();
@@ -254,8 +254,8 @@ impl<K: VmaLockKind> MmapReadGuard<'_, K> {
 #[cfg(all(test, feature = "mutants"))]
 mod tests {
     use crate::mm::{Layout, Limits};
+    use crate::policy::Policy;
     use crate::space::{Space, System};
-    use crate::values::Policy;
 
     #[test]
     fn a_wrong_tree_of_an_address_space_is_seen() {

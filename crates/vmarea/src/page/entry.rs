@@ -9,8 +9,8 @@
 
 use super::table::PageTable;
 use crate::space::Space;
-use crate::values::{FrameId, SwapId};
-use vmarea_sync::VmaLockKind;
+use crate::types::platform::Environment;
+use crate::types::{FrameId, SwapId};
 
 /// A page-table entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -110,7 +110,7 @@ impl Pte {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// The entry at `addr` of `table` is overwritten: what it held is given back. Under its lock.
     #[inline]
     pub(crate) fn entry_drop(&self, table: &PageTable, addr: u64, entry: Pte) {

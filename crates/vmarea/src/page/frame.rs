@@ -14,9 +14,9 @@
 
 use super::table::scattered;
 use crate::space::Space;
-use crate::values::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff};
+use crate::types::platform::{Environment, Platform};
+use crate::types::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use vmarea_sync::VmaLockKind;
 
 /// A slot for a frame. Changed under the page-table lock of an entry that maps it.
 #[derive(Debug, Default)]
@@ -182,7 +182,7 @@ fn lane(index: Pgoff) -> usize {
     scattered(index.0 >> (PMD_SIZE / PAGE_SIZE).trailing_zeros())
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// The frame that an entry names.
     pub(crate) fn frame(&self, id: FrameId) -> &Frame {
         self.frames.get(id.0).expect("frame in use")

@@ -21,11 +21,12 @@ use super::frame::{LockedFrame, Mark};
 use super::table::PageTable;
 use crate::mm::MmapReadGuard;
 use crate::space::Space;
-use crate::values::{Errno, FrameId, MmId, PAGE_MASK, VmFlags};
+use crate::types::platform::{Environment, Platform};
+use crate::types::{Errno, FrameId, MmId, PAGE_MASK, VmFlags};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use vmarea_sync::{SpinLock, VmaLockKind};
+use vmarea_sync::SpinLock;
 
 /// Where a KSM page is mapped: whose, and at which address.
 type Item = (MmId, u64);
@@ -97,7 +98,7 @@ struct Candidate<'a> {
     locked: LockedFrame,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Makes one page of two equal ones, in `MADV_MERGEABLE` mappings. Gives the frame that both map.
     ///
     /// # Errors
@@ -139,7 +140,7 @@ impl<K: VmaLockKind> Space<K> {
     /// The page at `addr`, held and write-protected.
     fn ksm_candidate<'a>(
         &self,
-        r: &'a MmapReadGuard<'_, K>,
+        r: &'a MmapReadGuard<'_, E>,
         addr: u64,
     ) -> Result<Candidate<'a>, Errno> {
         let vma = r.vma_lookup(addr).ok_or(Errno::EINVAL)?;

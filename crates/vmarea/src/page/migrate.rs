@@ -18,8 +18,8 @@ use super::swap::WALKS;
 use super::table::PageTable;
 use crate::rmap::walk::Mapping;
 use crate::space::Space;
-use crate::values::{Errno, FrameId};
-use vmarea_sync::VmaLockKind;
+use crate::types::platform::{Environment, Platform};
+use crate::types::{Errno, FrameId};
 
 /// A page that is between two frames. It has to be given to [`Space::migrate_end`].
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Migrating {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Begins the migration of the page in `frame`: every mapping of it becomes a migration entry.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ pub use pin::PagePin;
 pub use shared::{SharedPage, SharedPages, Why};
 pub use slot::SlotKind;
 pub use swap::SwapMap;
-pub(crate) use table::Came;
+pub(crate) use table::FaultPath;
 pub use table::PageTable;
 pub use thp::HugeCounts;
 pub use walk::{PageWalk, WalkAction, WalkFlags, WalkOps};

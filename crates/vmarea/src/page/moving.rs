@@ -17,14 +17,14 @@ use super::slot::{ENTRIES, Slot, SlotKind, entry_of, part_of, slot_of, slot_star
 use super::table::PageTable;
 use super::thp::{HugeEvent, huge_page_addr};
 use crate::space::Space;
-use crate::values::{AnonVmaId, PMD_SIZE, Pgoff, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, PMD_SIZE, Pgoff, VmRange};
 use alloc::vec::Vec;
 use smallvec::SmallVec;
-use vmarea_sync::VmaLockKind;
 
 /// The owner that moved pages get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reown {
+pub enum PageOwner {
     /// They keep anon_vma and index.
     Keep,
     /// They take this anon_vma, and the index that the first page of the new range has, counted on.
@@ -32,15 +32,15 @@ pub enum Reown {
 }
 
 /// A move under way.
-struct Move<'a, K: VmaLockKind> {
-    space: &'a Space<K>,
+struct Move<'a, E: Environment> {
+    space: &'a Space<E>,
     table: &'a PageTable,
     range: VmRange,
     new_start: u64,
     owner: Option<NewOwner<'a>>,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Moves the entries of `range`, which lie in one VMA, to `new_start`. The two may overlap.
     /// `was` is the anon_vma of that VMA. Pages that get another owner must not be shared.
     pub(crate) fn move_page_tables(
@@ -48,12 +48,12 @@ impl<K: VmaLockKind> Space<K> {
         table: &PageTable,
         range: VmRange,
         new_start: u64,
-        (was, reown): (Option<AnonVmaId>, Reown),
+        (was, owner): (Option<AnonVmaId>, PageOwner),
     ) {
         let mut spare = Vec::new();
-        let owner = match reown {
-            Reown::Keep => None,
-            Reown::Take(anon_vma, first) => Some(NewOwner {
+        let owner = match owner {
+            PageOwner::Keep => None,
+            PageOwner::Take(anon_vma, first) => Some(NewOwner {
                 anon_vma,
                 first: (range.start, first),
                 spare: &mut spare,
@@ -61,7 +61,7 @@ impl<K: VmaLockKind> Space<K> {
         };
         let new = owner.as_ref().map(|to| to.anon_vma);
         let new = new.filter(|new| was != Some(*new));
-        let _locks = self.lock_families(was.into_iter().chain(new));
+        let _locks = self.lock_anon_vma_roots(was.into_iter().chain(new));
         let mut one = Move {
             space: self,
             table,
@@ -84,7 +84,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-impl<K: VmaLockKind> Move<'_, K> {
+impl<E: Environment> Move<'_, E> {
     fn new_addr(&self, addr: u64) -> u64 {
         addr - self.range.start + self.new_start
     }

@@ -12,7 +12,7 @@
 //! # Linux
 //! No counterpart: `vmacache` kept four a thread until 6.1.
 
-use crate::values::{VmRange, VmaId};
+use crate::types::{VmRange, VmaId};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// See the module.

@@ -17,10 +17,10 @@
 use super::entry::Pte;
 use super::table::PageTable;
 use crate::space::Space;
-use crate::values::{Errno, FrameId, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{Errno, FrameId, VmRange};
 use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
-use vmarea_sync::VmaLockKind;
 
 /// A pinned page. To be given back by [`Space::unpin_page`]; one that is dropped stays pinned for ever.
 #[derive(PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ impl PagePin {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Pins the page that lies at `addr`, where it is the process's own; EFAULT where it is a file's.
     pub(crate) fn pin_present(
         &self,

@@ -15,10 +15,10 @@ use super::slot::{Cover, HugeFate, Visitor};
 use super::table::PageTable;
 use super::thp::Huge;
 use crate::space::Space;
-use crate::values::{AnonVmaId, FrameId, Pgoff, VmRange};
+use crate::types::platform::{Environment, Platform};
+use crate::types::{AnonVmaId, FrameId, Pgoff, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
-use vmarea_sync::VmaLockKind;
 
 /// Which entries a zap takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,13 +33,13 @@ pub enum Zap {
     FilePages,
 }
 
-struct Zapper<'a, K: VmaLockKind> {
-    space: &'a Space<K>,
+struct Zapper<'a, E: Environment> {
+    space: &'a Space<E>,
     table: &'a PageTable,
     zap: Zap,
 }
 
-impl<K: VmaLockKind> Visitor for Zapper<'_, K> {
+impl<E: Environment> Visitor for Zapper<'_, E> {
     #[inline]
     fn page(&mut self, addr: u64, entry: &mut Pte) {
         let take = match self.zap {
@@ -66,9 +66,9 @@ impl<K: VmaLockKind> Visitor for Zapper<'_, K> {
     }
 }
 
-struct WriteProtector<'a, K: VmaLockKind>(&'a Space<K>);
+struct WriteProtector<'a, E: Environment>(&'a Space<E>);
 
-impl<K: VmaLockKind> Visitor for WriteProtector<'_, K> {
+impl<E: Environment> Visitor for WriteProtector<'_, E> {
     fn page(&mut self, _: u64, entry: &mut Pte) {
         *entry = entry.write_protected();
     }
@@ -82,14 +82,14 @@ impl<K: VmaLockKind> Visitor for WriteProtector<'_, K> {
     }
 }
 
-struct Copier<'a, K: VmaLockKind> {
-    space: &'a Space<K>,
+struct Copier<'a, E: Environment> {
+    space: &'a Space<E>,
     to: &'a PageTable,
     /// For the pinned pages, a frame each.
     copies: Vec<FrameId>,
 }
 
-impl<K: VmaLockKind> Copier<'_, K> {
+impl<E: Environment> Copier<'_, E> {
     /// The copy of a pinned page, which stays its owner's alone.
     fn copy_pinned(&mut self, entry: Pte) -> Option<Pte> {
         let frame = entry.anon_frame().filter(|_| !self.copies.is_empty())?;
@@ -105,7 +105,7 @@ impl<K: VmaLockKind> Copier<'_, K> {
     }
 }
 
-impl<K: VmaLockKind> Visitor for Copier<'_, K> {
+impl<E: Environment> Visitor for Copier<'_, E> {
     /// An empty one is copied as well: where there is a table no huge page comes by a fault.
     fn table(&mut self, index: u64) {
         self.to.with_table(index, |_| ());
@@ -150,7 +150,7 @@ impl NewOwner<'_> {
     /// The page at `addr` takes the new owner, or a copy of it does and the page is left to the others: to
     /// who maps it as well, or holds it for a moment to swap or migrate it and may come to map it.
     /// Swapped and KSM pages have no owner: they get theirs from the VMA when they come back.
-    pub(super) fn page<K: VmaLockKind>(&mut self, space: &Space<K>, addr: u64, entry: &mut Pte) {
+    pub(super) fn page<E: Environment>(&mut self, space: &Space<E>, addr: u64, entry: &mut Pte) {
         let Some(frame) = entry.anon_frame() else {
             return;
         };
@@ -175,15 +175,15 @@ impl NewOwner<'_> {
 
     /// A frame for a copy: one for each page that was shared when that was looked at, and more where
     /// another came to it since.
-    fn frame_for<K: VmaLockKind>(&mut self, space: &Space<K>, index: Pgoff) -> Option<FrameId> {
+    fn frame_for<E: Environment>(&mut self, space: &Space<E>, index: Pgoff) -> Option<FrameId> {
         let spare = self.spare.pop();
         spare.or_else(|| space.frame_alloc(self.anon_vma, index).ok())
     }
 
     /// True where the pages at `addr` have the new owner; false where some are others' as well.
-    pub(super) fn huge<K: VmaLockKind>(
+    pub(super) fn huge<E: Environment>(
         &mut self,
-        space: &Space<K>,
+        space: &Space<E>,
         addr: u64,
         huge: &Huge,
     ) -> bool {
@@ -195,12 +195,12 @@ impl NewOwner<'_> {
     }
 }
 
-struct Reowner<'a, K: VmaLockKind> {
-    space: &'a Space<K>,
+struct Reowner<'a, E: Environment> {
+    space: &'a Space<E>,
     to: NewOwner<'a>,
 }
 
-impl<K: VmaLockKind> Visitor for Reowner<'_, K> {
+impl<E: Environment> Visitor for Reowner<'_, E> {
     fn page(&mut self, addr: u64, entry: &mut Pte) {
         self.to.page(self.space, addr, entry);
     }
@@ -214,7 +214,7 @@ impl<K: VmaLockKind> Visitor for Reowner<'_, K> {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Empties the entries of `range`.
     pub(crate) fn zap_range(&self, table: &PageTable, range: VmRange, zap: Zap) {
         let space = self;
@@ -255,7 +255,7 @@ impl<K: VmaLockKind> Space<K> {
         spare: &mut Vec<FrameId>,
     ) {
         let old = self.family_of_pages(table, range);
-        let _locks = self.lock_families(old.into_iter().chain([anon_vma]));
+        let _locks = self.lock_anon_vma_roots(old.into_iter().chain([anon_vma]));
         self.reown_range_locked(table, range, (anon_vma, first), spare);
     }
 

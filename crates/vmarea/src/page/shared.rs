@@ -16,12 +16,12 @@ use super::slot::{ENTRIES, HugeFate, SlotKind, slot_end};
 use super::table::PageTable;
 use super::thp::Huge;
 use super::walk::{PageWalk, WalkAction, WalkFlags, WalkOps, Walked};
+use crate::policy::SharingCheck;
 use crate::space::Space;
-use crate::values::policy::SharingCheck;
-use crate::values::{AnonVmaId, FrameId, MmId, SwapId, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, FrameId, MmId, SwapId, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
-use vmarea_sync::VmaLockKind;
 
 /// Why a page counts as shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +60,7 @@ impl SharedPages {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// The shared pages of `range`, a part of one VMA with this anon_vma. The mm's lock keeps forks out,
     /// so that the answer stays true until it is let go.
     pub fn shared_pages(
@@ -109,8 +109,8 @@ impl<K: VmaLockKind> Space<K> {
     }
 }
 
-struct Check<'a, K: VmaLockKind> {
-    space: &'a Space<K>,
+struct Check<'a, E: Environment> {
+    space: &'a Space<E>,
     table: &'a PageTable,
     range: VmRange,
     check: SharingCheck,
@@ -119,7 +119,7 @@ struct Check<'a, K: VmaLockKind> {
     doubtful: Vec<(u64, FrameId)>,
 }
 
-impl<K: VmaLockKind> Check<'_, K> {
+impl<E: Environment> Check<'_, E> {
     /// To the letter the counts are taken as they are.
     fn found(&mut self, addr: u64, why: Why) -> ControlFlow<()> {
         self.found.add(addr, why, 1);
@@ -160,7 +160,7 @@ impl<K: VmaLockKind> Check<'_, K> {
     }
 }
 
-impl<K: VmaLockKind> WalkOps for Check<'_, K> {
+impl<E: Environment> WalkOps for Check<'_, E> {
     fn slot(&mut self, addr: u64, kind: SlotKind) -> WalkAction {
         if kind != SlotKind::Huge {
             return WalkAction::Subtree;

@@ -5,7 +5,7 @@
 
 use super::entry::Pte;
 use super::thp::Huge;
-use crate::values::{PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, VmRange};
+use crate::types::{PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, VmRange};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;

@@ -28,10 +28,11 @@
 use super::entry::Pte;
 use super::frame::{LockedFrame, Mark};
 use crate::space::Space;
-use crate::values::{Errno, FrameId, MmId, PAGE_MASK, SwapId, VmFlags};
+use crate::types::platform::{Environment, Platform};
+use crate::types::{Errno, FrameId, MmId, PAGE_MASK, SwapId, VmFlags};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use vmarea_sync::{SpinLock, VmaLockKind};
+use vmarea_sync::SpinLock;
 
 /// Attempts at unmapping a page that a fork copies at the same time.
 pub(super) const WALKS: u32 = 64;
@@ -129,12 +130,12 @@ impl Swap {
     }
 
     /// One entry less names a slot; the last frees it.
-    pub(crate) fn put<K: VmaLockKind>(&self, space: &Space<K>, id: SwapId) -> Left {
+    pub(crate) fn put<E: Environment>(&self, space: &Space<E>, id: SwapId) -> Left {
         let mut map = self.map.lock();
         Self::put_locked(&mut map, space, id)
     }
 
-    fn put_locked<K: VmaLockKind>(map: &mut Map, space: &Space<K>, id: SwapId) -> Left {
+    fn put_locked<E: Environment>(map: &mut Map, space: &Space<E>, id: SwapId) -> Left {
         let slot = map.slot(id);
         slot.count -= 1;
         if slot.count != 0 {
@@ -150,7 +151,7 @@ impl Swap {
     }
 
     /// The frame that has the page of a slot, if one has.
-    pub(crate) fn lookup<K: VmaLockKind>(&self, space: &Space<K>, id: SwapId) -> Cached {
+    pub(crate) fn lookup<E: Environment>(&self, space: &Space<E>, id: SwapId) -> Cached {
         let mut map = self.map.lock();
         let Some(frame) = map.slot(id).cache else {
             return Cached::No;
@@ -167,9 +168,9 @@ impl Swap {
 
     /// `frame`, new and mapped once, takes the bytes of a slot in place of one entry. `None`, and
     /// nothing done, where another frame has them already.
-    pub(crate) fn fill<K: VmaLockKind>(
+    pub(crate) fn fill<E: Environment>(
         &self,
-        space: &Space<K>,
+        space: &Space<E>,
         id: SwapId,
         frame: FrameId,
     ) -> Option<Left> {
@@ -188,7 +189,7 @@ impl Swap {
         Some(Self::put_locked(&mut map, space, id))
     }
 
-    fn cache<K: VmaLockKind>(map: &mut Map, space: &Space<K>, id: SwapId, frame: FrameId) {
+    fn cache<E: Environment>(map: &mut Map, space: &Space<E>, id: SwapId, frame: FrameId) {
         map.slot(id).cache = Some(frame);
         map.cached.insert(frame, id);
         space.frame(frame).mark(Mark::SwapCache);
@@ -196,7 +197,7 @@ impl Swap {
 
     /// A marked frame is no longer mapped.
     #[cold]
-    pub(super) fn forget_frame<K: VmaLockKind>(&self, space: &Space<K>, frame: FrameId) {
+    pub(super) fn forget_frame<E: Environment>(&self, space: &Space<E>, frame: FrameId) {
         if !space.frame(frame).is_swap_cache() {
             return;
         }
@@ -227,7 +228,7 @@ impl Swap {
     }
 
     /// A slot for `frame`, with one count for who writes it: the one that it has, or a new one.
-    fn take<K: VmaLockKind>(&self, space: &Space<K>, frame: FrameId) -> Result<SwapId, Errno> {
+    fn take<E: Environment>(&self, space: &Space<E>, frame: FrameId) -> Result<SwapId, Errno> {
         let mut map = self.map.lock();
         let id = match map.cached.get(&frame).copied() {
             Some(id) => id,
@@ -242,9 +243,9 @@ impl Swap {
     }
 
     /// The cache lets go of a frame that nothing but its pin maps.
-    fn uncache_unmapped<K: VmaLockKind>(
+    fn uncache_unmapped<E: Environment>(
         &self,
-        space: &Space<K>,
+        space: &Space<E>,
         id: SwapId,
         frame: FrameId,
     ) -> bool {
@@ -259,7 +260,7 @@ impl Swap {
     }
 
     /// The page of a cached frame is in another frame from now on.
-    pub(super) fn migrate<K: VmaLockKind>(&self, space: &Space<K>, from: FrameId, to: FrameId) {
+    pub(super) fn migrate<E: Environment>(&self, space: &Space<E>, from: FrameId, to: FrameId) {
         let mut map = self.map.lock();
         if let Some(id) = map.cached.remove(&from) {
             space.frame(from).unmark(Mark::SwapCache);
@@ -277,7 +278,7 @@ impl Swap {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// The cell of the swap map for a slot that an entry names.
     pub fn swap_map(&self, id: SwapId) -> SwapMap {
         let (count, cache) = self.swap.look(id);

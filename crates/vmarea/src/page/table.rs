@@ -19,7 +19,7 @@ use super::slot::{
     slot_start, slots_of, visit_table,
 };
 use super::thp::Huge;
-use crate::values::{MmId, PMD_SIZE, VmRange};
+use crate::types::{MmId, PMD_SIZE, VmRange};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
@@ -41,8 +41,8 @@ struct Shard {
 impl Shard {
     /// Counts a fault.
     #[inline]
-    fn count(&mut self, came: Came) {
-        self.unlocked += u64::from(came == Came::Unlocked);
+    fn count(&mut self, path: FaultPath) {
+        self.unlocked += u64::from(path == FaultPath::Unlocked);
     }
 
     /// The table at `index`, made where nothing lies there. `None` where a huge page does.
@@ -81,9 +81,9 @@ pub(super) fn scattered(slot: u64) -> usize {
     (slot.wrapping_mul(GOLDEN) >> 48) as usize
 }
 
-/// How a fault came to the page table.
+/// The path by which a fault came to the page table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Came {
+pub(crate) enum FaultPath {
     /// Without `mmap_lock`: it is counted.
     Unlocked,
     /// With it, or it was counted before.
@@ -124,8 +124,8 @@ impl PageTable {
 
     /// Counts a fault that looks at no entry.
     #[cold]
-    pub(crate) fn count_fault(&self, came: Came, addr: u64) {
-        self.shard(slot_of(addr)).lock().count(came);
+    pub(crate) fn count_fault(&self, path: FaultPath, addr: u64) {
+        self.shard(slot_of(addr)).lock().count(path);
     }
 
     /// Faults that came without `mmap_lock`.
@@ -153,9 +153,9 @@ impl PageTable {
     }
 
     /// As [`get`](Self::get), for a fault.
-    pub(crate) fn get_for(&self, came: Came, addr: u64) -> Pte {
+    pub(crate) fn get_for(&self, path: FaultPath, addr: u64) -> Pte {
         let mut shard = self.shard(slot_of(addr)).lock();
-        shard.count(came);
+        shard.count(path);
         shard.get(addr)
     }
 
@@ -188,20 +188,20 @@ impl PageTable {
     /// Changes the entry for `addr` under its lock. `None`, and nothing done, where it lies within a
     /// huge page.
     pub(crate) fn update<R>(&self, addr: u64, f: impl FnOnce(&mut Pte) -> R) -> Option<R> {
-        self.update_for(Came::Locked, addr, f)
+        self.update_for(FaultPath::Locked, addr, f)
     }
 
     /// As [`update`](Self::update), for a fault.
     #[inline]
     pub(crate) fn update_for<R>(
         &self,
-        came: Came,
+        path: FaultPath,
         addr: u64,
         f: impl FnOnce(&mut Pte) -> R,
     ) -> Option<R> {
         let index = slot_of(addr);
         let mut shard = self.shard(index).lock();
-        shard.count(came);
+        shard.count(path);
         let table = shard.table(index)?;
         Some(table.change(entry_of(addr), f))
     }

@@ -24,11 +24,11 @@ use super::entry::Pte;
 use super::slot::{ENTRIES, HugeFate};
 use super::table::PageTable;
 use crate::space::Space;
-use crate::values::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use vmarea_sync::VmaLockKind;
 
 /// 512 frames that are mapped together.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl HugeCounters {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// What happened to huge pages so far.
     pub fn huge_counts(&self) -> HugeCounts {
         // ORDERING: Relaxed; statistics.

@@ -6,11 +6,11 @@ use super::table::PageTable;
 use super::thp::{Huge, compound_key};
 use crate::mm::validate::{Violation, ensure};
 use crate::space::Space;
-use crate::values::{FrameId, MmId, SwapId, VmRange};
+use crate::types::platform::Environment;
+use crate::types::{FrameId, MmId, SwapId, VmRange};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
-use vmarea_sync::VmaLockKind;
 
 /// What all page tables say together.
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl Visitor for Census {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// F1, F2, H2, K1, M1, S1, S2.
     pub(crate) fn check_all_pages(&self) -> Result<(), Violation> {
         let mut census = Census::default();

@@ -18,9 +18,10 @@ use super::entry::Pte;
 use super::slot::{SlotKind, slot_start};
 use super::table::PageTable;
 use crate::space::Space;
-use crate::values::{AnonVmaId, PMD_SIZE, VmRange};
+use crate::types::platform::{Environment, Platform, Standard};
+use crate::types::{AnonVmaId, PMD_SIZE, VmRange};
 use core::ops::ControlFlow;
-use vmarea_sync::{ReadGuard, VmaLock, VmaLockKind};
+use vmarea_sync::ReadGuard;
 
 bitflags::bitflags! {
     /// What a walk does by itself.
@@ -75,8 +76,8 @@ const AGAIN_LIMIT: u32 = 1 << 12;
 
 /// A walk over a part of one VMA.
 #[derive(Clone, Copy, Debug)]
-pub struct PageWalk<'a, K: VmaLockKind = VmaLock> {
-    pub(crate) space: &'a Space<K>,
+pub struct PageWalk<'a, E: Environment = Standard> {
+    pub(crate) space: &'a Space<E>,
     /// The page table.
     pub table: &'a PageTable,
     /// The VMA's anon_vma, whose family [`WalkFlags::LOCK_RMAP`] locks.
@@ -85,8 +86,8 @@ pub struct PageWalk<'a, K: VmaLockKind = VmaLock> {
     pub flags: WalkFlags,
 }
 
-impl<'a, K: VmaLockKind> PageWalk<'a, K> {
-    fn lock(&self) -> Option<ReadGuard<'a>> {
+impl<'a, E: Environment> PageWalk<'a, E> {
+    fn lock(&self) -> Option<ReadGuard<'a, E::Wait>> {
         let anon_vma = self
             .anon_vma
             .filter(|_| self.flags.contains(WalkFlags::LOCK_RMAP))?;

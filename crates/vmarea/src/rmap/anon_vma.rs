@@ -16,9 +16,10 @@
 
 use super::interval::IntervalTree;
 use crate::space::Space;
-use crate::values::{AnonVmaId, Errno};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, Errno};
 use core::sync::atomic::{AtomicU32, Ordering};
-use vmarea_sync::{Guarded, Lock, Rank, VmaLockKind, WriteGuard};
+use vmarea_sync::{Guarded, Lock, Rank, Spin, Wait, WriteGuard};
 
 /// After `mmap_lock` and the VMAs' locks.
 const FAMILY: Rank = Rank(96);
@@ -26,19 +27,19 @@ const FAMILY: Rank = Rank(96);
 /// A slot for an anonymous object.
 #[derive(Debug)]
 #[doc(alias = "anon_vma")]
-pub struct AnonVma {
+pub struct AnonVma<W: Wait = Spin> {
     /// Index of the root's slot, its own for a root. Roots outlive their families.
     root: AtomicU32,
     /// Index of the slot that it was forked from, its own for a root. Whatever hangs on a child hangs on
     /// its parent as well, so the parent is there.
     parent: AtomicU32,
     /// The family's lock, where this is the root.
-    pub(crate) lock: Lock,
+    pub(crate) lock: Lock<W>,
     /// Guarded by the root's lock.
     pub(crate) inner: Guarded<Inner>,
 }
 
-impl Default for AnonVma {
+impl<W: Wait> Default for AnonVma<W> {
     fn default() -> Self {
         AnonVma {
             root: AtomicU32::default(),
@@ -75,10 +76,10 @@ pub struct AnonVmaView {
     pub num_active_vmas: u32,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// The anon_vma of an id that a VMA or frame holds.
     #[inline]
-    pub(crate) fn anon_vma(&self, id: AnonVmaId) -> &AnonVma {
+    pub(crate) fn anon_vma(&self, id: AnonVmaId) -> &AnonVma<E::Wait> {
         self.anon_vmas.get(id.0).expect("anon_vma in use")
     }
 
@@ -106,7 +107,7 @@ impl<K: VmaLockKind> Space<K> {
 
     /// Locks the family that `id` belongs to.
     #[doc(alias = "anon_vma_lock_write")]
-    pub(crate) fn anon_vma_lock(&self, id: AnonVmaId) -> WriteGuard<'_> {
+    pub(crate) fn anon_vma_lock(&self, id: AnonVmaId) -> WriteGuard<'_, E::Wait> {
         self.anon_vma(self.anon_vma_root(id)).lock.write()
     }
 
@@ -144,7 +145,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 
     /// The last VMA has left `id`: ends it, and its root if it was the last of the family.
-    pub(crate) fn anon_vma_put(&self, id: AnonVmaId, guard: &mut WriteGuard<'_>) {
+    pub(crate) fn anon_vma_put(&self, id: AnonVmaId, guard: &mut WriteGuard<'_, E::Wait>) {
         let root = self.anon_vma_root(id);
         if id != root {
             let av = self.anon_vma(id);

@@ -13,17 +13,18 @@
 //! `mm/rmap.c` 6.18: `__anon_vma_prepare`, `anon_vma_clone`, `anon_vma_fork`, `unlink_anon_vmas`.
 //! Linux's list has the newest first; ours has the newest last.
 
-use super::family::Families;
-use super::reach::Reach;
+use super::root_locks::AnonVmaRootLocks;
+use super::span::RmapSpan;
 use crate::mutant::{self, Mutant};
 use crate::space::Space;
-use crate::values::{AnonVmaId, Errno, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, Errno, VmaId};
 use crate::vma::Vma;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
-use vmarea_sync::{VmaLockKind, WriteGuard};
+use vmarea_sync::WriteGuard;
 
 /// One entry of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,16 +117,16 @@ enum Reuse {
     Orphaned,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Hangs `vma` on `anon_vma`, as its own, where it has none yet; gives the one that it has then.
     /// Another fault, which holds the mm's lock for reading as well, may have been first.
     pub(crate) fn anon_vma_link(
         &self,
         id: VmaId,
-        vma: &Vma<K>,
+        vma: &Vma<E>,
         anon_vma: AnonVmaId,
     ) -> Result<AnonVmaId, Errno> {
-        let reach = self.reach_of(vma);
+        let rmap_span = self.rmap_span_of(vma);
         let mut guard = self.anon_vma_lock(anon_vma);
         let inner = self.anon_vma(anon_vma).inner.get_mut(&mut guard);
         let mut chain = vma.chain.lock();
@@ -135,7 +136,7 @@ impl<K: VmaLockKind> Space<K> {
         mutant::allocate()?;
         chain.reserve(1)?;
         inner.tree.reserve()?;
-        vma.set_reach(reach);
+        vma.set_rmap_span(rmap_span);
         let (first, last) = vma.interval();
         let node = inner.tree.insert(first, last, id);
         inner.num_active_vmas += 1;
@@ -147,16 +148,16 @@ impl<K: VmaLockKind> Space<K> {
     /// `dst`, with its range set and `anon_vma` as given, takes a copy of `src`'s chain.
     pub(crate) fn anon_vma_clone<'s>(
         &'s self,
-        (dst_id, dst): (VmaId, &Vma<K>),
-        src: &Vma<K>,
+        (dst_id, dst): (VmaId, &Vma<E>),
+        src: &Vma<E>,
         anon_vma: AnonVmaId,
-        families: &mut Families<'s>,
+        root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) -> Result<(), Errno> {
         dst.set_anon_vma(Some(anon_vma));
-        if dst.reach() == Reach::default() {
-            dst.set_reach(self.reach_of(dst));
+        if dst.rmap_span() == RmapSpan::default() {
+            dst.set_rmap_span(self.rmap_span_of(dst));
         }
-        let guard = families.of(self, anon_vma);
+        let guard = root_locks.of(self, anon_vma);
         self.clone_chain((dst_id, dst), src, Reuse::No, guard)
     }
 
@@ -165,15 +166,15 @@ impl<K: VmaLockKind> Space<K> {
     /// map that finds it ended does not wait for the lock.
     pub(crate) fn anon_vma_adopt<'s>(
         &'s self,
-        (dst_id, dst): (VmaId, &Vma<K>),
-        src: &Vma<K>,
+        (dst_id, dst): (VmaId, &Vma<E>),
+        src: &Vma<E>,
         anon_vma: AnonVmaId,
-        families: &mut Families<'s>,
+        root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) -> Result<Left, Errno> {
         let own = dst.anon_vma();
         let chain = core::mem::take(&mut *dst.chain.lock());
         dst.set_anon_vma(Some(anon_vma));
-        let guard = families.of(self, anon_vma);
+        let guard = root_locks.of(self, anon_vma);
         if let Err(error) = self.clone_chain((dst_id, dst), src, Reuse::No, guard) {
             *dst.chain.lock() = chain;
             dst.set_anon_vma(own);
@@ -183,16 +184,16 @@ impl<K: VmaLockKind> Space<K> {
     }
 
     /// Takes away what [`anon_vma_adopt`](Self::anon_vma_adopt) has left.
-    pub(crate) fn unlink_left<'s>(&'s self, left: &Left, families: &mut Families<'s>) {
-        self.unlink_chain(&left.chain, left.own, families);
+    pub(crate) fn unlink_left<'s>(&'s self, left: &Left, root_locks: &mut AnonVmaRootLocks<'s, E>) {
+        self.unlink_chain(&left.chain, left.own, root_locks);
     }
 
     fn clone_chain(
         &self,
-        (dst_id, dst): (VmaId, &Vma<K>),
-        src: &Vma<K>,
+        (dst_id, dst): (VmaId, &Vma<E>),
+        src: &Vma<E>,
         reuse: Reuse,
-        guard: &mut WriteGuard<'_>,
+        guard: &mut WriteGuard<'_, E::Wait>,
     ) -> Result<(), Errno> {
         let links = src.chain.lock().clone();
         {
@@ -234,14 +235,14 @@ impl<K: VmaLockKind> Space<K> {
     /// that nobody uses any more, or a new one.
     pub(crate) fn anon_vma_fork(
         &self,
-        (dst_id, dst): (VmaId, &Vma<K>),
-        src: &Vma<K>,
+        (dst_id, dst): (VmaId, &Vma<E>),
+        src: &Vma<E>,
     ) -> Result<(), Errno> {
         let Some(parent) = src.anon_vma() else {
             return Ok(());
         };
         // What will follow it is not there yet, but will lie where it lies in the parent.
-        dst.set_reach(src.reach());
+        dst.set_rmap_span(src.rmap_span());
         let mut guard = self.anon_vma_lock(parent);
         self.clone_chain((dst_id, dst), src, Reuse::Orphaned, &mut guard)?;
         drop(guard);
@@ -252,11 +253,11 @@ impl<K: VmaLockKind> Space<K> {
             self.anon_vma_link_own((dst_id, dst), own)
                 .inspect_err(|_| self.abandon(own))
         });
-        linked.inspect_err(|_| self.unlink_anon_vmas(dst, &mut Families::none()))
+        linked.inspect_err(|_| self.unlink_anon_vmas(dst, &mut AnonVmaRootLocks::none()))
     }
 
-    /// As [`anon_vma_link`](Self::anon_vma_link), of a VMA that has links and its reach.
-    fn anon_vma_link_own(&self, (id, vma): (VmaId, &Vma<K>), own: AnonVmaId) -> Result<(), Errno> {
+    /// As [`anon_vma_link`](Self::anon_vma_link), of a VMA that has links and its span.
+    fn anon_vma_link_own(&self, (id, vma): (VmaId, &Vma<E>), own: AnonVmaId) -> Result<(), Errno> {
         let mut guard = self.anon_vma_lock(own);
         let inner = self.anon_vma(own).inner.get_mut(&mut guard);
         let mut chain = vma.chain.lock();
@@ -283,12 +284,16 @@ impl<K: VmaLockKind> Space<K> {
     }
 
     /// `vma` lets go of every anon_vma; those without a VMA end.
-    pub(crate) fn unlink_anon_vmas<'s>(&'s self, vma: &Vma<K>, families: &mut Families<'s>) {
+    pub(crate) fn unlink_anon_vmas<'s>(
+        &'s self,
+        vma: &Vma<E>,
+        root_locks: &mut AnonVmaRootLocks<'s, E>,
+    ) {
         let chain = core::mem::take(&mut *vma.chain.lock());
         let own = vma.anon_vma();
         vma.set_anon_vma(None);
-        self.unlink_chain(&chain, own, families);
-        vma.set_reach(Reach::default());
+        self.unlink_chain(&chain, own, root_locks);
+        vma.set_rmap_span(RmapSpan::default());
     }
 
     /// Takes links out of their trees, newest first.
@@ -296,10 +301,10 @@ impl<K: VmaLockKind> Space<K> {
         &'s self,
         chain: &Chain,
         own: Option<AnonVmaId>,
-        families: &mut Families<'s>,
+        root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) {
         let Some(last) = chain.last() else { return };
-        let guard = families.of(self, last.anon_vma);
+        let guard = root_locks.of(self, last.anon_vma);
         if let Some(own) = own {
             self.anon_vma(own).inner.get_mut(guard).num_active_vmas -= 1;
         }
@@ -316,8 +321,8 @@ impl<K: VmaLockKind> Space<K> {
 
     /// Brings the interval trees up to date after the range or page offset of `vma` has changed, under
     /// the lock under which it did.
-    pub(crate) fn anon_vma_moved(&self, vma: &Vma<K>, guard: &mut WriteGuard<'_>) {
-        vma.set_reach(self.reach_of(vma));
+    pub(crate) fn anon_vma_moved(&self, vma: &Vma<E>, guard: &mut WriteGuard<'_, E::Wait>) {
+        vma.set_rmap_span(self.rmap_span_of(vma));
         let (first, last) = vma.interval();
         for link in vma.chain.lock().iter() {
             let av = self.anon_vma(link.anon_vma);
@@ -326,10 +331,10 @@ impl<K: VmaLockKind> Space<K> {
     }
 
     /// How far a VMA should stand in the interval trees.
-    fn reach_of(&self, vma: &Vma<K>) -> Reach {
+    fn rmap_span_of(&self, vma: &Vma<E>) -> RmapSpan {
         let (start, end) = (vma.start(), vma.end());
         let mut limit = end;
-        if self.policy.adjust_lock == crate::values::policy::AdjustLock::WhenNeeded
+        if self.policy.adjust_lock == crate::policy::AdjustLock::WhenNeeded
             && let Some(mm) = vma.mm_index().and_then(|index| self.mms.key_at(index))
             && let Some(mm) = self.mms.get(mm)
         {
@@ -337,11 +342,11 @@ impl<K: VmaLockKind> Space<K> {
             // Where the VMA itself, or what it is cut from, still lies at its end, that is the limit.
             limit = next.unwrap_or(self.system.task_size).max(end);
         }
-        Reach::at_least(crate::values::VmRange::new(start, limit).pages())
+        RmapSpan::at_least(crate::types::VmRange::new(start, limit).pages())
     }
 }
 
-impl<K: VmaLockKind> Vma<K> {
+impl<E: Environment> Vma<E> {
     pub(crate) fn set_anon_vma(&self, to: Option<AnonVmaId>) {
         // ORDERING: Release, pairs with the Acquire in `Vma::anon_vma`: who sees the anon_vma sees
         // it filled in.

@@ -7,7 +7,7 @@
 //! T1  in order by (first page, position)
 //! T2  `max_last` is the highest `last` of the node and all below it
 
-use crate::values::{Errno, VmaId};
+use crate::types::{Errno, VmaId};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use smallvec::SmallVec;

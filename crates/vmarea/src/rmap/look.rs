@@ -5,11 +5,11 @@
 
 use crate::mm::MmapReadGuard;
 use crate::space::Space;
-use crate::values::{AnonVmaId, VmaId};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, VmaId};
 use alloc::vec::Vec;
-use vmarea_sync::VmaLockKind;
 
-impl<K: VmaLockKind> MmapReadGuard<'_, K> {
+impl<E: Environment> MmapReadGuard<'_, E> {
     /// The anon_vmas on which a VMA of this address space hangs, oldest first: the root of the
     /// family begins. None for a VMA of another address space, or one that is gone.
     #[doc(alias = "anon_vma_chain")]
@@ -22,7 +22,7 @@ impl<K: VmaLockKind> MmapReadGuard<'_, K> {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// The anon_vma from which `id` was forked, itself for a root; `None` where it has ended.
     pub fn anon_vma_parent(&self, id: AnonVmaId) -> Option<AnonVmaId> {
         let there = self.anon_vmas.get(id.0).is_some();

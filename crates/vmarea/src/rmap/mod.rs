@@ -18,10 +18,10 @@
 
 pub mod anon_vma;
 pub mod chain;
-pub(crate) mod family;
 pub mod interval;
 pub mod look;
-pub(crate) mod reach;
+pub(crate) mod root_locks;
+pub(crate) mod span;
 pub mod walk;
 
 pub use anon_vma::{AnonVma, AnonVmaView};

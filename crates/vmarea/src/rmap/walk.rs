@@ -12,8 +12,9 @@
 
 use crate::page::{PageTable, Pte};
 use crate::space::Space;
-use crate::values::{AnonVmaId, FrameId, MmId, PAGE_SHIFT, Pgoff, VmaId};
-use vmarea_sync::{LockGuard, ReadGuard, VmaLockKind};
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, FrameId, MmId, PAGE_SHIFT, Pgoff, VmaId};
+use vmarea_sync::{LockGuard, ReadGuard};
 
 /// One mapping of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -26,7 +27,7 @@ pub struct Mapping {
     pub addr: u64,
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// Calls `f` with every mapping of `frame`, under the lock of its anon_vma's family; migration
     /// entries count as mappings.
     pub fn rmap_walk(&self, frame: FrameId, mut f: impl FnMut(Mapping)) {
@@ -82,7 +83,7 @@ impl<K: VmaLockKind> Space<K> {
     }
 
     /// Locks the family of an anon_vma that may have ended.
-    pub(crate) fn anon_vma_read_lock(&self, id: AnonVmaId) -> Option<ReadGuard<'_>> {
+    pub(crate) fn anon_vma_read_lock(&self, id: AnonVmaId) -> Option<ReadGuard<'_, E::Wait>> {
         let root = self.anon_vma_root_of(id)?;
         let guard = self.anon_vmas.get(root.0)?.lock.read();
         // It may have ended, and its slot begun another life, while we waited.

@@ -1,7 +1,7 @@
 //! Frames and the page cache of the software platform.
 
 use super::files::Files;
-use crate::values::{FrameId, PAGE_SIZE, Platform, SwapId};
+use crate::types::{FrameId, PAGE_SIZE, Platform, SwapId};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;

@@ -13,11 +13,12 @@ mod memory;
 
 pub use memory::Memory;
 
-use crate::call::file_change::Copies;
-use crate::fault::{Faulted, Touch};
+use crate::fault::{Access, Faulted};
 use crate::page::Pte;
+use crate::policy::Policy;
 use crate::space::{Space, System};
-use crate::values::{Errno, MmId, PAGE_MASK, PAGE_SIZE, Platform, Policy};
+use crate::syscall::file_change::Copies;
+use crate::types::{Errno, MmId, PAGE_MASK, PAGE_SIZE, Platform};
 use crate::vma::VmaView;
 use crate::vma::merge::Observer;
 use alloc::boxed::Box;
@@ -62,7 +63,7 @@ impl Machine {
     /// # Errors
     /// ESRCH where there is no such address space.
     pub fn load(&self, mm: MmId, addr: u64, to: &mut [u8]) -> Result<Faulted, Errno> {
-        self.access(mm, addr, Touch::Read, |page| copy_out(page, addr, to))
+        self.access(mm, addr, Access::Read, |page| copy_out(page, addr, to))
     }
 
     /// A store of `from`, which lies within one page.
@@ -70,7 +71,7 @@ impl Machine {
     /// # Errors
     /// ESRCH where there is no such address space.
     pub fn store(&self, mm: MmId, addr: u64, from: &[u8]) -> Result<Faulted, Errno> {
-        self.access(mm, addr, Touch::Write, |page| {
+        self.access(mm, addr, Access::Write, |page| {
             if let Where::Frame(bytes) = page {
                 let at = (addr & !PAGE_MASK) as usize;
                 bytes[at..at + from.len()].copy_from_slice(from);
@@ -83,17 +84,17 @@ impl Machine {
         &self,
         mm: MmId,
         addr: u64,
-        touch: Touch,
+        access: Access,
         f: impl FnOnce(Where<'_>),
     ) -> Result<Faulted, Errno> {
         let mut f = Some(f);
         loop {
-            let faulted = self.space.fault(mm, addr, touch)?;
+            let faulted = self.space.fault(mm, addr, access)?;
             if !matches!(faulted, Faulted::Done | Faulted::Spurious) {
                 return Ok(faulted);
             }
             let accessed = self.with_page(mm, addr, |entry, page| {
-                let allowed = allows(entry, touch);
+                let allowed = allows(entry, access);
                 if allowed && let Some(f) = f.take() {
                     f(page);
                 }
@@ -149,11 +150,11 @@ impl Machine {
 }
 
 /// Would the processor go on with this entry? Device memory has none.
-fn allows(entry: Pte, touch: Touch) -> bool {
+fn allows(entry: Pte, access: Access) -> bool {
     match entry {
         Pte::None => true,
-        Pte::Anon { writable, .. } | Pte::File { writable } => writable || touch != Touch::Write,
-        Pte::Zero | Pte::Ksm { .. } => touch != Touch::Write,
+        Pte::Anon { writable, .. } | Pte::File { writable } => writable || access != Access::Write,
+        Pte::Zero | Pte::Ksm { .. } => access != Access::Write,
         Pte::Guard | Pte::Swap { .. } | Pte::Migration { .. } => false,
     }
 }

@@ -10,17 +10,17 @@ use super::merge::{CallKind, Plan};
 use crate::lookup::Change;
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
+use crate::policy::AdjustLock;
 use crate::rmap::chain::Left;
-use crate::rmap::family::Families;
-use crate::values::policy::AdjustLock;
-use crate::values::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange, VmaId};
+use crate::rmap::root_locks::AnonVmaRootLocks;
+use crate::types::platform::Environment;
+use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::{Vma, VmaView};
 use alloc::vec::Vec;
 use smallvec::SmallVec;
 use vmarea_range_tree::Entry;
-use vmarea_sync::VmaLockKind;
 
-impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
+impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Does what the plan says. The target takes the flags `flags`, with what was sticky in any that
     /// goes into it.
     pub(crate) fn commit(&mut self, plan: &Plan, mut flags: VmFlags) -> Result<VmaId, Errno> {
@@ -35,10 +35,10 @@ impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
         let survivor = plan.anon_from.and_then(|id| space.vma(id).anon_vma());
         let mut spare = self.spare_frames(survivor, plan.copies)?;
         // Held to the end, so that a walk of the reverse map finds every page before or after.
-        let mut families = self.families_of(plan, &givers);
+        let mut root_locks = self.root_locks_of(plan, &givers);
         // As they are: when the target changes its own anon_vma its pages must follow.
         let changes = self.changes(plan);
-        let left = match self.give_anon_vma(plan, &mut families) {
+        let left = match self.give_anon_vma(plan, &mut root_locks) {
             Ok(left) => left,
             Err(error) => {
                 self.give_back(spare);
@@ -49,7 +49,7 @@ impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
             space.reown_range_locked(&self.mm.pages, range, owner, &mut spare);
         }
         if let Some(left) = left {
-            space.unlink_left(&left, &mut families);
+            space.unlink_left(&left, &mut root_locks);
         }
         self.give_back(spare);
         let sticky = |id| space.vma(id).body.get(&self.token).flags & VmFlags::STICKY;
@@ -58,29 +58,29 @@ impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
             flags |= sticky(*id);
         }
         if let Some((id, range, pgoff)) = plan.shrink {
-            self.set_range_held(id, (range, pgoff), &mut families);
+            self.set_range_held(id, (range, pgoff), &mut root_locks);
         }
         for id in plan.remove.into_iter().flatten() {
-            self.forget_held(id, &mut families);
+            self.forget_held(id, &mut root_locks);
         }
-        self.set_range_held(plan.target, (plan.range, plan.pgoff), &mut families);
+        self.set_range_held(plan.target, (plan.range, plan.pgoff), &mut root_locks);
         self.body_mut(plan.target).flags = flags;
         self.state_mut().stats.merged(plan.kind);
         Ok(plan.target)
     }
 
-    /// The families that a plan concerns, locked. None where only the end of one VMA moves: that is
+    /// The anon_vma roots that a plan concerns, locked. None where only the end of one VMA moves: that is
     /// decided where it is moved.
-    fn families_of(&self, plan: &Plan, givers: &[VmaId]) -> Families<'s> {
+    fn root_locks_of(&self, plan: &Plan, givers: &[VmaId]) -> AnonVmaRootLocks<'s, E> {
         let space = self.space;
         let holder = plan.anon_from.filter(|id| *id != plan.target);
         let target = space.vma(plan.target);
         let stays = target.start() == plan.range.start && target.pgoff() == plan.pgoff;
         if stays && holder.is_none() && givers.is_empty() {
-            return Families::none();
+            return AnonVmaRootLocks::none();
         }
         let all = givers.iter().copied().chain(holder).chain([plan.target]);
-        space.lock_families(all.filter_map(|id| space.vma(id).anon_vma()))
+        space.lock_anon_vma_roots(all.filter_map(|id| space.vma(id).anon_vma()))
     }
 
     /// The target hangs on the anon_vma that survives, and on whatever its holder hangs on. Gives what it
@@ -89,7 +89,7 @@ impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
     fn give_anon_vma(
         &mut self,
         plan: &Plan,
-        families: &mut Families<'s>,
+        root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) -> Result<Option<Left>, Errno> {
         let space = self.space;
         let Some(holder) = plan.anon_from.map(|id| space.vma(id)) else {
@@ -104,11 +104,11 @@ impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
             None if moves && mutant::is_on(Mutant::MoveBringsNoAnonVma) => Ok(None),
             Some(own) if own == survivor => Ok(None),
             None => space
-                .anon_vma_clone((plan.target, target), holder, survivor, families)
+                .anon_vma_clone((plan.target, target), holder, survivor, root_locks)
                 .map(|()| None),
             // Its own pages change as well.
             Some(_) => space
-                .anon_vma_adopt((plan.target, target), holder, survivor, families)
+                .anon_vma_adopt((plan.target, target), holder, survivor, root_locks)
                 .map(Some),
         }
     }
@@ -182,17 +182,17 @@ impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
 
     /// Bounds of a VMA change; tree and reverse map follow.
     pub(crate) fn set_range(&mut self, id: VmaId, range: VmRange, pgoff: Pgoff) {
-        self.set_range_held(id, (range, pgoff), &mut Families::none());
+        self.set_range_held(id, (range, pgoff), &mut AnonVmaRootLocks::none());
     }
 
-    /// As [`set_range`](Self::set_range), with families locked. Where none is, its own is locked, but not
+    /// As [`set_range`](Self::set_range), with anon_vma roots locked. Where none is, its own is locked, but not
     /// where the end alone moves and the reverse map has been told how far it may.
     #[doc(alias = "vma_adjust")]
     pub(crate) fn set_range_held(
         &mut self,
         id: VmaId,
         (range, pgoff): (VmRange, Pgoff),
-        families: &mut Families<'s>,
+        root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) {
         self.start_write(id);
         let vma = self.space.vma(id);
@@ -202,11 +202,11 @@ impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
         self.space.split_huge_across(&self.mm.pages, range.end);
         let end_alone = old_start == range.start
             && vma.pgoff() == pgoff
-            && range.pages() <= vma.reach().pages()
+            && range.pages() <= vma.rmap_span().pages()
             && self.space.policy.adjust_lock == AdjustLock::WhenNeeded;
-        let locks = !end_alone || !families.is_empty();
+        let locks = !end_alone || !root_locks.is_empty();
         let guard = match vma.anon_vma() {
-            Some(anon_vma) if locks => Some(families.of(self.space, anon_vma)),
+            Some(anon_vma) if locks => Some(root_locks.of(self.space, anon_vma)),
             _ => None,
         };
         vma.set_range(range, pgoff);
@@ -247,10 +247,10 @@ impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
 
     /// Takes a VMA out of the map and ends it. Its pages are the caller's affair.
     pub(crate) fn forget(&mut self, id: VmaId) {
-        self.forget_held(id, &mut Families::none());
+        self.forget_held(id, &mut AnonVmaRootLocks::none());
     }
 
-    fn forget_held(&mut self, id: VmaId, families: &mut Families<'s>) {
+    fn forget_held(&mut self, id: VmaId, root_locks: &mut AnonVmaRootLocks<'s, E>) {
         let vma = self.space.vma(id);
         self.lookups().note_change(|| Change::Unlinked {
             vma: id,
@@ -259,17 +259,17 @@ impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
         vma.body.detach(&mut self.token);
         self.mm.tree.write().remove(vma.start());
         self.state_mut().map_count -= 1;
-        self.release_vma_held(id, families);
+        self.release_vma_held(id, root_locks);
     }
 
     /// Ends a VMA that is not, or no longer, in the map.
     pub(crate) fn release_vma(&mut self, id: VmaId) {
-        self.release_vma_held(id, &mut Families::none());
+        self.release_vma_held(id, &mut AnonVmaRootLocks::none());
     }
 
-    fn release_vma_held(&mut self, id: VmaId, families: &mut Families<'s>) {
+    fn release_vma_held(&mut self, id: VmaId, root_locks: &mut AnonVmaRootLocks<'s, E>) {
         let vma = self.space.vma(id);
-        self.space.unlink_anon_vmas(vma, families);
+        self.space.unlink_anon_vmas(vma, root_locks);
         vma.body.release(&mut self.token);
         vma.set_mm(None);
         self.space.vmas.remove(id.0);

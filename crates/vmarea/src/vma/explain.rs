@@ -7,8 +7,9 @@
 //! which hidden part it probably is (that takes experience, not rules).
 
 use super::VmaView;
-use super::merge::{AssumeShared, Decision, Proposal, Reach, Refusal, why_apart};
-use crate::values::{AnonVmaId, FileId, Pgoff, Policy, VmFlags};
+use super::merge::{AssumeShared, Decision, MergeScope, Proposal, Refusal, why_apart};
+use crate::policy::Policy;
+use crate::types::{AnonVmaId, FileId, Pgoff, VmFlags};
 use bitflags::bitflags;
 
 bitflags! {
@@ -101,7 +102,9 @@ fn both_ways(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
         policy,
         evidence: &AssumeShared,
     };
-    let other_way = decision.decide(&proposal, None, Some(b), Reach::Both).right;
+    let other_way = decision
+        .decide(&proposal, None, Some(b), MergeScope::Both)
+        .right;
     other_way.map(|other| other.min(refusal))
 }
 
@@ -171,7 +174,7 @@ fn altered(view: &VmaView, part: Hidden) -> VmaView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::values::{FileKind, VmRange, VmaId};
+    use crate::types::{FileKind, VmRange, VmaId};
     use crate::vma::{MappedFile, VmaBody};
 
     fn view(start: u64, pages: u64) -> VmaView {

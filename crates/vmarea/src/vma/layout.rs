@@ -7,7 +7,8 @@
 use super::{MappedFile, Vma, VmaBody};
 use crate::rmap::AnonVma;
 use crate::space::Space;
-use crate::values::{MmId, PAGE_SIZE, VmaId};
+use crate::types::platform::{Environment, WithVmaLock};
+use crate::types::{MmId, PAGE_SIZE, VmaId};
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -79,21 +80,22 @@ impl Object {
     }
 }
 
-/// A VMA with the lock `K`, in its slot.
-pub fn vma<K: VmaLockKind>() -> Object {
-    let base = Slots::<Vma<K>>::VALUE_OFFSET;
-    let cell = base + offset_of!(Vma<K>, body);
-    let body = cell + VmaCell::<VmaBody, K>::BODY_OFFSET;
+/// A VMA with the lock `L`, in its slot.
+pub fn vma<L: VmaLockKind>() -> Object {
+    type Of<L> = Vma<WithVmaLock<L>>;
+    let base = Slots::<Of<L>>::VALUE_OFFSET;
+    let cell = base + offset_of!(Of<L>, body);
+    let body = cell + VmaCell::<VmaBody, L>::BODY_OFFSET;
     let field = |name, offset, size| Field { name, offset, size };
     let mut fields = vec![
         field("generation, next free", 0, 8),
-        field("start", base + offset_of!(Vma<K>, start), 8),
-        field("end", base + offset_of!(Vma<K>, end), 8),
-        field("pgoff", base + offset_of!(Vma<K>, pgoff), 8),
-        field("anon_vma", base + offset_of!(Vma<K>, anon_vma), 8),
-        field("mm", base + offset_of!(Vma<K>, mm), 4),
-        field("reach", base + offset_of!(Vma<K>, reach), 4),
-        field("lock", cell, size_of::<K>()),
+        field("start", base + offset_of!(Of<L>, start), 8),
+        field("end", base + offset_of!(Of<L>, end), 8),
+        field("pgoff", base + offset_of!(Of<L>, pgoff), 8),
+        field("anon_vma", base + offset_of!(Of<L>, anon_vma), 8),
+        field("mm", base + offset_of!(Of<L>, mm), 4),
+        field("rmap_span", base + offset_of!(Of<L>, rmap_span), 4),
+        field("lock", cell, size_of::<L>()),
         field("flags", body + offset_of!(VmaBody, flags), 8),
         field(
             "file",
@@ -105,14 +107,14 @@ pub fn vma<K: VmaLockKind>() -> Object {
         field("uffd", body + offset_of!(VmaBody, uffd), 4),
         field(
             "chain",
-            base + offset_of!(Vma<K>, chain),
-            size_of_val(&Vma::<K>::default().chain),
+            base + offset_of!(Of<L>, chain),
+            size_of_val(&Of::<L>::default().chain),
         ),
     ];
     fields.sort_by_key(|field| field.offset);
     Object {
-        size: Slots::<Vma<K>>::SLOT_BYTES,
-        align: align_of::<Vma<K>>(),
+        size: Slots::<Of<L>>::SLOT_BYTES,
+        align: align_of::<Of<L>>(),
         fields,
     }
 }
@@ -143,7 +145,7 @@ impl VmaBytes {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
+impl<E: Environment> Space<E> {
     /// What the VMAs of an address space take. An anon_vma that two address spaces share counts for
     /// each. `None` where there is no such address space.
     pub fn vma_bytes(&self, mm: MmId) -> Option<VmaBytes> {
@@ -158,15 +160,15 @@ impl<K: VmaLockKind> Space<K> {
                 continue;
             };
             bytes.vmas += 1;
-            bytes.slots += Slots::<Vma<K>>::SLOT_BYTES;
-            bytes.locks += K::SIDE_BYTES;
+            bytes.slots += Slots::<Vma<E>>::SLOT_BYTES;
+            bytes.locks += E::VmaLock::SIDE_BYTES;
             let chain = self.vma(vma).chain.lock().clone();
             bytes.chains += chain.bytes();
             anon_vmas.extend(chain.iter().map(|link| link.anon_vma));
         }
         for anon_vma in anon_vmas {
             let guard = self.anon_vma(self.anon_vma_root(anon_vma)).lock.read();
-            bytes.anon_vmas += Slots::<AnonVma>::SLOT_BYTES;
+            bytes.anon_vmas += Slots::<AnonVma<E::Wait>>::SLOT_BYTES;
             bytes.rmap += self.anon_vma(anon_vma).inner.get(&guard).tree.bytes();
         }
         Some(bytes)

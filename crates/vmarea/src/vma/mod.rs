@@ -23,14 +23,14 @@ pub mod merge;
 pub mod modify;
 pub mod split;
 
+use crate::policy::Rules;
 use crate::rmap::chain::Chain;
-use crate::rmap::reach::Reach;
+use crate::rmap::span::RmapSpan;
 use crate::space::Space;
-use crate::values::{
-    AnonVmaId, File, FileId, FileKind, MmId, Pgoff, Rules, VmFlags, VmRange, VmaId,
-};
+use crate::types::platform::{Environment, Standard};
+use crate::types::{AnonVmaId, File, FileId, FileKind, MmId, Pgoff, VmFlags, VmRange, VmaId};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use vmarea_sync::{LockGuard, SpinLock, VmaCell, VmaLock, VmaLockKind};
+use vmarea_sync::{LockGuard, SpinLock, VmaCell};
 
 /// A slot for a VMA.
 ///
@@ -39,16 +39,16 @@ use vmarea_sync::{LockGuard, SpinLock, VmaCell, VmaLock, VmaLockKind};
 #[derive(Debug, Default)]
 #[doc(alias = "vm_area_struct")]
 #[repr(C)]
-pub struct Vma<K: VmaLockKind = VmaLock> {
+pub struct Vma<E: Environment = Standard> {
     start: AtomicU64,
     end: AtomicU64,
     pgoff: AtomicU64,
     pub(crate) anon_vma: AtomicU64,
     /// Index of the slot of its mm, plus one.
     mm: AtomicU32,
-    /// A [`Reach`]: changed with the chain.
-    reach: AtomicU32,
-    pub(crate) body: VmaCell<VmaBody, K>,
+    /// A [`RmapSpan`]: changed with the chain.
+    rmap_span: AtomicU32,
+    pub(crate) body: VmaCell<VmaBody, E::VmaLock>,
     pub(crate) chain: SpinLock<Chain>,
 }
 
@@ -135,7 +135,7 @@ impl VmaView {
         let gap = if self.body.flags.contains(VmFlags::GROWSDOWN) {
             stack_guard_gap
         } else if self.body.flags.contains(VmFlags::SHADOW_STACK) {
-            crate::values::PAGE_SIZE
+            crate::types::PAGE_SIZE
         } else {
             0
         };
@@ -169,7 +169,7 @@ impl VmaBody {
     }
 }
 
-impl<K: VmaLockKind> Vma<K> {
+impl<E: Environment> Vma<E> {
     /// First address.
     #[inline]
     pub fn start(&self) -> u64 {
@@ -217,20 +217,20 @@ impl<K: VmaLockKind> Vma<K> {
     }
 
     /// How far it stands in the interval trees.
-    pub(crate) fn reach(&self) -> Reach {
+    pub(crate) fn rmap_span(&self) -> RmapSpan {
         // ORDERING: Relaxed; changed under the family's lock, or with the mm's held for writing.
-        Reach::from_bits(self.reach.load(Ordering::Relaxed))
+        RmapSpan::from_bits(self.rmap_span.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set_reach(&self, reach: Reach) {
-        // ORDERING: Relaxed; see `reach`.
-        self.reach.store(reach.to_bits(), Ordering::Relaxed);
+    pub(crate) fn set_rmap_span(&self, rmap_span: RmapSpan) {
+        // ORDERING: Relaxed; see `rmap_span`.
+        self.rmap_span.store(rmap_span.to_bits(), Ordering::Relaxed);
     }
 
     /// What it is in the interval trees: first and last page offset.
     pub(crate) fn interval(&self) -> (u64, u64) {
         let first = self.pgoff().0;
-        (first, first.saturating_add(self.reach().pages() - 1))
+        (first, first.saturating_add(self.rmap_span().pages() - 1))
     }
 
     /// The VMA as it is now, for who may see its body.
@@ -266,8 +266,8 @@ impl<K: VmaLockKind> Vma<K> {
     }
 }
 
-impl<K: VmaLockKind> Space<K> {
-    pub(crate) fn vma(&self, id: VmaId) -> &Vma<K> {
+impl<E: Environment> Space<E> {
+    pub(crate) fn vma(&self, id: VmaId) -> &Vma<E> {
         self.vmas.get(id.0).expect("VMA in use")
     }
 

@@ -4,15 +4,15 @@
 //! `mm/vma.c` 6.18: `vma_modify`, `vma_merge_new_range`, `vma_merge_existing_range`. Up to 6.1 the
 //! callers (`mprotect_fixup`, `mlock_fixup`, ...) did the same by themselves.
 
-use super::merge::{Attempt, Decision, Evidence, Plan, Proposal, Reach, Sharing, Verdict};
+use super::merge::{Attempt, Decision, Evidence, MergeScope, Plan, Proposal, Sharing, Verdict};
 use super::split::NewHalf;
 use super::{VmaBody, VmaView};
 use crate::mm::MmapWriteGuard;
 use crate::space::Overcommit;
-use crate::values::{Errno, VmFlags, VmRange, VmaId};
-use vmarea_sync::VmaLockKind;
+use crate::types::platform::Environment;
+use crate::types::{Errno, VmFlags, VmRange, VmaId};
 
-impl<K: VmaLockKind> Evidence for MmapWriteGuard<'_, K> {
+impl<E: Environment> Evidence for MmapWriteGuard<'_, E> {
     fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing {
         MmapWriteGuard::sharing(self, vma, range)
     }
@@ -46,7 +46,7 @@ impl Decided {
     }
 }
 
-impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
+impl<E: Environment> MmapWriteGuard<'_, E> {
     /// The range `range` of `vma` is to have `body`. Gives the VMA that holds it afterwards; its
     /// body is set. ENOMEM at the map limit.
     pub(crate) fn modify(
@@ -63,7 +63,7 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
             middle: Some(*vma),
             copied_from: None,
         };
-        if let Some(id) = self.merge(&proposal, Reach::Both)? {
+        if let Some(id) = self.merge(&proposal, MergeScope::Both)? {
             return Ok(id);
         }
         if vma.range.start < range.start {
@@ -80,9 +80,9 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     pub(crate) fn merge(
         &mut self,
         proposal: &Proposal,
-        reach: Reach,
+        scope: MergeScope,
     ) -> Result<Option<VmaId>, Errno> {
-        let decided = self.decide(proposal, reach);
+        let decided = self.decide(proposal, scope);
         self.carry_out(proposal, &decided)
     }
 
@@ -140,16 +140,16 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
     }
 
     /// The decision alone.
-    pub(crate) fn decide(&self, proposal: &Proposal, reach: Reach) -> Decided {
+    pub(crate) fn decide(&self, proposal: &Proposal, scope: MergeScope) -> Decided {
         let [prev, next] = self.touching(proposal.range);
-        self.decide_between(proposal, prev, next, reach)
+        self.decide_between(proposal, prev, next, scope)
     }
 
     /// The decision as if one neighbour were not there.
     pub(crate) fn decide_without(&self, proposal: &Proposal, left_out: VmaId) -> Decided {
         let other = |v: &VmaView| v.id != left_out;
         let [prev, next] = self.touching(proposal.range).map(|v| v.filter(other));
-        self.decide_between(proposal, prev, next, Reach::Both)
+        self.decide_between(proposal, prev, next, MergeScope::Both)
     }
 
     /// The VMAs that touch a range below and above. Others are not looked at: threads that fault there
@@ -166,13 +166,13 @@ impl<K: VmaLockKind> MmapWriteGuard<'_, K> {
         proposal: &Proposal,
         prev: Option<VmaView>,
         next: Option<VmaView>,
-        reach: Reach,
+        scope: MergeScope,
     ) -> Decided {
         let decision = Decision {
             policy: &self.space.policy,
             evidence: self,
         };
-        let verdict = decision.decide(proposal, prev.as_ref(), next.as_ref(), reach);
+        let verdict = decision.decide(proposal, prev.as_ref(), next.as_ref(), scope);
         Decided {
             prev,
             next,

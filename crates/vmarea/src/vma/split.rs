@@ -7,9 +7,9 @@
 use super::{VmaBody, VmaView};
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
-use crate::rmap::family::Families;
-use crate::values::{Errno, Pgoff, VmFlags, VmRange, VmaId};
-use vmarea_sync::VmaLockKind;
+use crate::rmap::root_locks::AnonVmaRootLocks;
+use crate::types::platform::Environment;
+use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
 
 /// Which half becomes the new VMA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ pub(crate) enum Upper {
     Goes,
 }
 
-impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
+impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Cuts `id` at `addr`, which lies strictly within. ENOMEM at the map limit.
     #[doc(alias = "split_vma")]
     pub(crate) fn split(&mut self, id: VmaId, addr: u64, new: NewHalf) -> Result<VmaId, Errno> {
@@ -69,26 +69,26 @@ impl<'s, K: VmaLockKind> MmapWriteGuard<'s, K> {
         mutant::allocate()?;
         self.mm.tree.write().reserve(2)?;
         let new_id = self.new_vma(cut.0, cut.1, old.body)?;
-        let mut families = Families::none();
+        let mut root_locks = AnonVmaRootLocks::none();
         if let Some(anon_vma) = old.anon_vma {
             let (space, new) = (self.space, self.space.vma(new_id));
             if (upper, cut.0.start) == (Upper::Goes, old.range.start) {
-                new.set_reach(space.vma(id).reach());
+                new.set_rmap_span(space.vma(id).rmap_span());
             }
             let cloned =
-                space.anon_vma_clone((new_id, new), space.vma(id), anon_vma, &mut families);
+                space.anon_vma_clone((new_id, new), space.vma(id), anon_vma, &mut root_locks);
             if let Err(error) = cloned {
-                drop(families);
+                drop(root_locks);
                 self.release_vma(new_id);
                 return Err(error);
             }
         }
         self.space.split_huge_across(&self.mm.pages, addr);
-        self.set_range_held(id, kept, &mut families);
+        self.set_range_held(id, kept, &mut root_locks);
         self.link(new_id);
         if let Some(anon_vma) = old.anon_vma.filter(|_| upper == Upper::Stays) {
             // Now something follows the lower half.
-            let (space, guard) = (self.space, families.of(self.space, anon_vma));
+            let (space, guard) = (self.space, root_locks.of(self.space, anon_vma));
             space.anon_vma_moved(space.vma(id), guard);
         }
         self.state_mut().stats.splits += 1;

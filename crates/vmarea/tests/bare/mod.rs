@@ -1,11 +1,12 @@
 //! A machine with an empty process, and no model of what it should hold.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use vmarea::call::mmap::MmapRequest;
 use vmarea::mm::{Layout, Limits};
+use vmarea::policy::Policy;
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::{MapFlags, Prot};
-use vmarea::values::{File, FileId, FileKind, MmId, PAGE_SIZE, Policy};
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::types::call_flags::{MapFlags, Prot};
+use vmarea::types::{File, FileId, FileKind, MmId, PAGE_SIZE};
 use vmarea::vma::VmaView;
 use vmarea::{Space, System};
 

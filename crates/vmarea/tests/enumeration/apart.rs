@@ -4,8 +4,8 @@ use crate::arrange::{Arrangement, Call};
 use crate::build::Scene;
 use crate::world::{PAGE, World, at};
 use vmarea::page::Pte;
-use vmarea::values::rules::OneSided;
-use vmarea::values::{MmId, VmRange};
+use vmarea::policy::rules::OneSided;
+use vmarea::types::{MmId, VmRange};
 use vmarea::vma::VmaView;
 
 /// Checks the borders of the range that the call was about. Gives the number of VMAs in the scene.

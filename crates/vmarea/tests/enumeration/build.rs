@@ -6,9 +6,10 @@
 
 use crate::arrange::{Arrangement, Call, Family, Pages, Unit};
 use crate::world::{PAGE, RW, World, at};
-use vmarea::call::madvise::Advice;
-use vmarea::values::call_flags::{MbindFlags, MlockFlags, MremapFlags, Prot};
-use vmarea::values::{MmId, Policy, VmFlags};
+use vmarea::policy::Policy;
+use vmarea::syscall::madvise::Advice;
+use vmarea::types::call_flags::{MbindFlags, MlockFlags, MremapFlags, Prot};
+use vmarea::types::{MmId, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::{HugePages, System};
 

@@ -6,10 +6,11 @@
 
 use crate::world::World;
 use std::sync::{Arc, Mutex};
-use vmarea::values::{AnonVmaId, Pgoff, Policy, VmaId};
+use vmarea::policy::Policy;
+use vmarea::types::{AnonVmaId, Pgoff, VmaId};
 use vmarea::vma::VmaView;
 use vmarea::vma::merge::{
-    Attempt, Decision, Evidence, Observer, Proposal, Reach, Refusal, Verdict,
+    Attempt, Decision, Evidence, MergeScope, Observer, Proposal, Refusal, Verdict,
 };
 
 /// What was found wrong.
@@ -94,7 +95,7 @@ impl<'a> Peel<'a> {
                 evidence: self.evidence,
             };
             let (prev, next) = (self.prev.as_ref(), self.next.as_ref());
-            let verdict = decision.decide(&self.proposal, prev, next, Reach::Both);
+            let verdict = decision.decide(&self.proposal, prev, next, MergeScope::Both);
             let now = if self.left {
                 verdict.left
             } else {

@@ -6,8 +6,8 @@
 
 use crate::fleet::{Fleet, spaced};
 use vmarea::lookup::{Cache, Checked, LastUsed, LastUsedAndLargest, Lookup, NoCache, VmaCache};
-use vmarea::values::MmId;
-use vmarea::values::call_flags::Prot;
+use vmarea::types::MmId;
+use vmarea::types::call_flags::Prot;
 
 const MAPPINGS: u64 = 8;
 

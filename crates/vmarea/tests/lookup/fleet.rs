@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use vmarea::call::mmap::MmapRequest;
 use vmarea::lookup::{Cache, Change, Lookup, Observer, Vmas, find_vma};
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, Prot};
-use vmarea::values::{MmId, Policy, VmaId};
+use vmarea::policy::Policy;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::types::call_flags::{MapFlags, Prot};
+use vmarea::types::{MmId, VmaId};
 use vmarea::{Space, System};
 
 pub const PAGE: u64 = 4096;

@@ -10,13 +10,14 @@ mod fleet;
 use fleet::{Fleet, NONE, PAGE, at, spaced};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vmarea::call::mmap::MmapRequest;
 use vmarea::lookup::{
     Cache, Checked, LastUsed, LastUsedAndLargest, Lookup, NoCache, VmaCache, Vmas, find_vma,
 };
 use vmarea::mm::{Layout, Limits};
-use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::values::{MmId, Policy};
+use vmarea::policy::Policy;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::types::MmId;
+use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::{Space, System};
 
 #[derive(Clone, Debug)]
@@ -124,7 +125,7 @@ fn walk<C: Cache + 'static>(steps: &[Step]) {
                 to,
                 pages,
             } => {
-                let request = vmarea::call::mremap::MremapRequest {
+                let request = vmarea::syscall::mremap::MremapRequest {
                     addr: at(from),
                     old_len: pages * PAGE,
                     new_len: pages * PAGE,

@@ -6,8 +6,8 @@
 
 use crate::POLICIES;
 use crate::world::{RW, World, at};
-use vmarea::values::call_flags::{MremapFlags, Prot};
-use vmarea::values::{AnonVmaId, MmId};
+use vmarea::types::call_flags::{MremapFlags, Prot};
+use vmarea::types::{AnonVmaId, MmId};
 
 /// Where the VMAs end, under which anon_vmas, and how they were merged.
 struct Came {

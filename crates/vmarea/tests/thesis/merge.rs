@@ -2,8 +2,8 @@
 
 use crate::ends_with;
 use crate::world::{RW, World};
-use vmarea::values::MmId;
-use vmarea::values::call_flags::{MremapFlags, Prot};
+use vmarea::types::MmId;
+use vmarea::types::call_flags::{MremapFlags, Prot};
 
 const NOTHING: MremapFlags = MremapFlags::empty();
 

@@ -2,8 +2,8 @@
 
 use crate::world::{RW, World, at};
 use crate::{POLICIES, ends_with};
-use vmarea::values::MmId;
-use vmarea::values::call_flags::{MremapFlags, Prot};
+use vmarea::types::MmId;
+use vmarea::types::call_flags::{MremapFlags, Prot};
 
 const NOTHING: MremapFlags = MremapFlags::empty();
 
@@ -122,7 +122,7 @@ fn gap(w: &mut World, mm: MmId, shared: bool) {
 #[test]
 fn a_budget_of_copies() {
     for (budget, left) in [(0, 2), (1, 2), (2, 1), (100, 1)] {
-        let mut policy = vmarea::values::Policy::VMAREA;
+        let mut policy = vmarea::policy::Policy::VMAREA;
         policy.merging.copy_budget = budget;
         for to_shared in [true, false] {
             let (mut w, mm) = World::new(policy);

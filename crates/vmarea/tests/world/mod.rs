@@ -7,13 +7,14 @@
 
 use std::collections::BTreeMap;
 use vmarea::System;
-use vmarea::call::mmap::MmapRequest;
-use vmarea::call::mremap::MremapRequest;
 use vmarea::fault::Faulted;
 use vmarea::mm::{Layout, Limits};
+use vmarea::policy::Policy;
 use vmarea::soft::Machine;
-use vmarea::values::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::values::{Errno, MmId, Policy, VmFlags};
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
+use vmarea::types::{Errno, MmId, VmFlags};
 use vmarea::vma::VmaView;
 
 /// Bytes of a page.

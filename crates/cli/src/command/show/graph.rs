@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use vmarea::values::Policy;
+use vmarea::policy::Policy;
 use vmarea_process::view::{KernelView, ViewError};
 use vmarea_process::{AskKernel, Mapping, Process, Smaps};
 use vmarea_report::graph::demo::{Demo, DemoError};

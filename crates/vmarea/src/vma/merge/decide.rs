@@ -1,11 +1,12 @@
 //! The checks, in Linux's order.
 
 use super::plan;
-use super::survivor::{Chooser, Line, Survivor};
-use super::{AssumeShared, Evidence, Proposal, Reach, Refusal, Verdict};
+use super::survivor::{Chooser, PgoffBase, Pins, Survivor};
+use super::{AssumeShared, Evidence, MergeScope, Proposal, Refusal, Verdict};
 use crate::mutant::{self, Mutant};
-use crate::values::rules::{CloseHook, OneSided};
-use crate::values::{AnonVmaId, FileId, Pgoff, Policy, VmFlags};
+use crate::policy::Policy;
+use crate::policy::rules::{CloseHook, OneSided};
+use crate::types::{FileId, Pgoff, VmFlags};
 use crate::vma::{MappedFile, VmaBody, VmaView};
 
 /// Decides under one policy.
@@ -31,7 +32,7 @@ pub fn why_apart(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
         policy,
         evidence: &AssumeShared,
     }
-    .decide(&proposal, Some(a), None, Reach::Both)
+    .decide(&proposal, Some(a), None, MergeScope::Both)
     .left
 }
 
@@ -44,28 +45,31 @@ impl Decision<'_> {
         p: &Proposal,
         prev: Option<&VmaView>,
         next: Option<&VmaView>,
-        reach: Reach,
+        scope: MergeScope,
     ) -> Verdict {
-        let chooser = Chooser::new(self.policy, self.evidence);
-        let pgoff = self.pgoff(p, &chooser);
-        let case = Case {
+        let mut chooser = Chooser::new(self.policy, self.evidence);
+        let pgoff = self.pgoff(p, &mut chooser, Pins::Respected);
+        let unpinned = chooser.without_pins(|chooser| self.pgoff(p, chooser, Pins::Ignored));
+        let mut case = Case {
             policy: self.policy,
-            chooser: &chooser,
+            chooser,
             p,
             pgoff,
-            grows: reach == Reach::Itself,
-            unpinned: chooser.without_pins(|| self.pgoff(p, &chooser)),
+            grows: scope == MergeScope::Itself,
+            unpinned,
         };
         let at_start = p.middle.is_none_or(|m| m.range.start == p.range.start);
         let at_end = p.middle.is_none_or(|m| m.range.end == p.range.end);
         let prev = prev.filter(|v| at_start && v.range.end == p.range.start);
-        let only_prev = matches!(reach, Reach::PrevOnly | Reach::Itself);
+        let only_prev = matches!(scope, MergeScope::PrevOnly | MergeScope::Itself);
         let next = next.filter(|v| at_end && v.range.start == p.range.end && !only_prev);
         let mut left = prev.map(|v| case.one_side(v).map(|s| (v, s)));
         let mut right = next.map(|v| case.one_side(v).map(|s| (v, s)));
+        // P and N are the neighbours, and `*` the range that may join them.
         let plan = match (left, right) {
+            // PPP***NNN ▶ PPPNNNNNN: N comes first, and P has another anon_vma
             (Some(Ok((l, _))), Some(Ok((r, alone))))
-                if reach == Reach::NextFirst
+                if scope == MergeScope::NextFirst
                     && r.anon_vma.is_some()
                     && l.anon_vma != r.anon_vma =>
             {
@@ -73,15 +77,19 @@ impl Decision<'_> {
                 Some(plan::plan(p, None, Some(r), alone))
             }
             (Some(Ok((l, alone))), Some(Ok((r, _)))) => match case.both(l, r, alone) {
+                // PPP***NNN ▶ PPPPPPPPP: N goes, and what is under `*` as well
                 Ok(survivor) => Some(plan::plan(p, Some(l), Some(r), survivor)),
                 Err(refusal) => {
-                    // Both agree with the range, but not with each other: the one before comes first.
+                    // PPP***NNN ▶ PPPPPPNNN: both agree with `*`, but not with each other; P comes first
                     right = Some(Err(refusal));
                     Some(plan::plan(p, Some(l), None, alone))
                 }
             },
+            // PPP***xxx ▶ PPPPPPxxx: nothing is behind, or it disagrees
             (Some(Ok((l, alone))), _) => Some(plan::plan(p, Some(l), None, alone)),
+            // xxx***NNN ▶ xxxNNNNNN: N begins earlier
             (_, Some(Ok((r, alone)))) => Some(plan::plan(p, None, Some(r), alone)),
+            // xxx***xxx: it stays alone
             _ => None,
         };
         Verdict {
@@ -94,12 +102,12 @@ impl Decision<'_> {
 
     /// The page offset that the range gets where it stays alone: unfaulted memory follows a move, and
     /// pages follow where the policy lets them and none is shared.
-    fn pgoff(&self, p: &Proposal, chooser: &Chooser<'_>) -> Pgoff {
+    fn pgoff(&self, p: &Proposal, chooser: &mut Chooser<'_>, pins: Pins) -> Pgoff {
         let Some(from) = p.copied_from.as_ref().filter(|v| v.is_anonymous()) else {
             return p.pgoff;
         };
         let moves = p.pgoff != Pgoff::of_addr(p.range.start);
-        let follows = || chooser.may_change(from, from.range) == Some(0);
+        let mut follows = || chooser.may_change(from, from.range, pins) == Some(0);
         if mutant::is_on(Mutant::MoveKeepsPageOffset) {
             return p.pgoff;
         }
@@ -114,10 +122,10 @@ impl Decision<'_> {
 /// One proposal under examination.
 struct Case<'a> {
     policy: &'a Policy,
-    chooser: &'a Chooser<'a>,
+    chooser: Chooser<'a>,
     p: &'a Proposal,
     pgoff: Pgoff,
-    /// The range continues the VMA before it, see [`Reach::Itself`].
+    /// The range continues the VMA before it, see [`MergeScope::Itself`].
     grows: bool,
     /// The page offset if no page were pinned, where some are.
     unpinned: Option<Pgoff>,
@@ -125,7 +133,7 @@ struct Case<'a> {
 
 impl Case<'_> {
     /// With one neighbour alone.
-    fn one_side(&self, other: &VmaView) -> Result<Survivor, Refusal> {
+    fn one_side(&mut self, other: &VmaView) -> Result<Survivor, Refusal> {
         let p = self.p;
         if p.body.flags.intersects(VmFlags::SPECIAL) {
             let hugetlb = p.body.flags.contains(VmFlags::HUGETLB);
@@ -152,27 +160,31 @@ impl Case<'_> {
         }
         same_body(&p.body, &theirs)?;
         self.same_anon_vma(other)?;
-        self.same_line(other)?;
-        let choose = || {
-            if other.range.end == p.range.start {
-                self.chooser.survivor(p, Some(other), None)
-            } else {
-                self.chooser.survivor(p, None, Some(other))
-            }
+        self.same_pgoff_base(other)?;
+        let (prev, next) = if other.range.end == p.range.start {
+            (Some(other), None)
+        } else {
+            (None, Some(other))
         };
-        choose().ok_or_else(|| self.no_survivor(p.anon_vma, other, choose))
+        self.survivor(prev, next)
+            .ok_or_else(|| self.no_survivor(prev, next, p.anon_vma == other.anon_vma))
     }
 
-    /// Why pages with the anon_vma `ours` cannot become one VMA with `other`.
+    fn survivor(&mut self, prev: Option<&VmaView>, next: Option<&VmaView>) -> Option<Survivor> {
+        self.chooser.survivor(Pins::Respected, self.p, prev, next)
+    }
+
+    /// Why they cannot become one VMA, whose anon_vmas are the same or not.
     fn no_survivor(
-        &self,
-        ours: Option<AnonVmaId>,
-        other: &VmaView,
-        again: impl FnOnce() -> Option<Survivor>,
+        &mut self,
+        prev: Option<&VmaView>,
+        next: Option<&VmaView>,
+        same_anon_vma: bool,
     ) -> Refusal {
+        let again = |chooser: &mut Chooser<'_>| chooser.survivor(Pins::Ignored, self.p, prev, next);
         if self.chooser.without_pins(again).flatten().is_some() {
             Refusal::Pinned
-        } else if ours == other.anon_vma {
+        } else if same_anon_vma {
             Refusal::PageOffset
         } else {
             Refusal::AnonVma
@@ -180,19 +192,23 @@ impl Case<'_> {
     }
 
     /// With both, which agree with the range each for itself; with `prev` alone `alone` would survive.
-    fn both(&self, prev: &VmaView, next: &VmaView, alone: Survivor) -> Result<Survivor, Refusal> {
+    fn both(
+        &mut self,
+        prev: &VmaView,
+        next: &VmaView,
+        alone: Survivor,
+    ) -> Result<Survivor, Refusal> {
         if next.body.has_close() || mutant::is_on(Mutant::MergeNeverJoinsThree) {
             return Err(Refusal::CloseHook);
         }
-        let choose = || self.chooser.survivor(self.p, Some(prev), Some(next));
-        choose().ok_or_else(|| {
+        self.survivor(Some(prev), Some(next)).ok_or_else(|| {
             // The one after is refused by what the others are when they have joined.
             let joined = if alone.holder == Some(prev.id) {
                 prev.anon_vma
             } else {
                 self.p.anon_vma
             };
-            self.no_survivor(joined, next, choose)
+            self.no_survivor(Some(prev), Some(next), joined == next.anon_vma)
         })
     }
 
@@ -222,16 +238,16 @@ impl Case<'_> {
         if joins { Ok(()) } else { Err(Refusal::AnonVma) }
     }
 
-    fn same_line(&self, other: &VmaView) -> Result<(), Refusal> {
-        let theirs = Line::of(other.pgoff, other.range.start);
-        let runs_on = |pgoff: Pgoff| Line::of(pgoff, self.p.range.start) == theirs;
+    fn same_pgoff_base(&self, other: &VmaView) -> Result<(), Refusal> {
+        let theirs = PgoffBase::of(other.pgoff, other.range.start);
+        let runs_on = |pgoff: Pgoff| PgoffBase::of(pgoff, self.p.range.start) == theirs;
         let same = runs_on(self.pgoff);
         if same || mutant::is_on(Mutant::MergeIgnoresPageOffset) {
             Ok(())
         } else if !self.p.body.is_anonymous() {
             Err(Refusal::FileOffset)
         } else if self.policy.merging.renumber_in_place {
-            // One takes the line of the other; whether that can be is told with the anon_vma.
+            // One takes the page offset base of the other; whether that can be is told with the anon_vma.
             Ok(())
         } else if self.unpinned.is_some_and(runs_on) {
             Err(Refusal::Pinned)

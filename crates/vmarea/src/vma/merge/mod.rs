@@ -19,7 +19,7 @@
 //! # Linux
 //! `mm/vma.c` 6.18: `is_mergeable_vma`, `is_mergeable_anon_vma`, `can_vma_merge_before`, `_after`,
 //! `_left`, `_right`, `vma_merge_new_range`, `vma_merge_existing_range`. 6.12 and older differ where
-//! only one side has an anon_vma ([`OneSided`](crate::values::rules::OneSided)).
+//! only one side has an anon_vma ([`OneSided`](crate::policy::rules::OneSided)).
 
 mod decide;
 mod outcome;
@@ -33,7 +33,7 @@ pub use plan::{MergeKind, Plan};
 pub use refusal::Refusal;
 
 use super::{VmaBody, VmaView};
-use crate::values::{AnonVmaId, Pgoff, VmRange};
+use crate::types::{AnonVmaId, Pgoff, VmRange};
 
 /// The range that would join its neighbours, as it is meant to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +54,7 @@ pub struct Proposal {
 
 /// Which neighbours may be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reach {
+pub enum MergeScope {
     /// Both.
     Both,
     /// Both, the one after first: the one before must then fit that, as if the range had its anon_vma

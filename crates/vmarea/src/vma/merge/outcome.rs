@@ -5,7 +5,7 @@
 //! `AV_MERGE_NULL`.
 
 use super::{Evidence, Proposal, Refusal, Verdict};
-use crate::values::{AnonVmaId, MmId};
+use crate::types::{AnonVmaId, MmId};
 use crate::vma::VmaView;
 
 /// Outcome of an attempt with one neighbour.

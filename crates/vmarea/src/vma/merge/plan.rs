@@ -2,7 +2,7 @@
 
 use super::Proposal;
 use super::survivor::Survivor;
-use crate::values::{Pgoff, VmRange, VmaId};
+use crate::types::{Pgoff, VmRange, VmaId};
 use crate::vma::VmaView;
 use smallvec::SmallVec;
 
@@ -121,7 +121,7 @@ pub(super) fn plan(
         kind,
         target: target.id,
         range: VmRange::new(start, end),
-        pgoff: survivor.line.at(start),
+        pgoff: survivor.base.at(start),
         remove: [middle.filter(|_| whole).map(|m| m.id), swallowed],
         shrink: middle
             .filter(|_| !whole)

@@ -1,37 +1,37 @@
-//! What a merged VMA takes over: whose anon_vma, on which line of page offsets, at what cost.
+//! What a merged VMA takes over: whose anon_vma, which page offsets, at what cost.
 //!
 //! The parts of a merge are the neighbours and the range between them. A part without anon_vma has no
 //! anonymous page and goes along with anything. Pages of the others must change unless they have the
-//! surviving anon_vma and lie on the surviving line already; whether they may is asked as
+//! surviving anon_vma and page offset base already; whether they may is asked as
 //! [`Evidence`](super::Evidence).
 //!
 //! # Picture
 //! ```text
-//! address     0 1 2 3 4 5        a VMA's line is its page offset less its address, in pages:
-//! P: pgoff    0 1 2              line 0
-//! N: pgoff          7 8 9        line 4; on P's line its pages would have the offsets 3 4 5
+//! address     0 1 2 3 4 5        a VMA's page offset base is its page offset less its address, in pages:
+//! P: pgoff    0 1 2              base 0
+//! N: pgoff          7 8 9        base 4; with P's base its pages would have the offsets 3 4 5
 //! ```
 
 use super::{Evidence, Proposal, Sharing};
-use crate::values::policy::SharingCheck;
-use crate::values::{Pgoff, Policy, VmRange, VmaId};
+use crate::policy::Policy;
+use crate::policy::SharingCheck;
+use crate::types::{Pgoff, VmRange, VmaId};
 use crate::vma::VmaView;
-use core::cell::Cell;
 
-/// A line of page offsets: what is to be added to an address in pages.
+/// Page offset base: what is to be added to an address, in pages, for the page offset there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Line(u64);
+pub(super) struct PgoffBase(u64);
 
-impl Line {
+impl PgoffBase {
     /// Page offsets are addresses.
-    const ADDRESS: Line = Line(0);
+    const ADDRESS: PgoffBase = PgoffBase(0);
 
-    pub(super) fn of(pgoff: Pgoff, addr: u64) -> Line {
-        Line(pgoff.0.wrapping_sub(Pgoff::of_addr(addr).0))
+    pub(super) fn of(pgoff: Pgoff, addr: u64) -> PgoffBase {
+        PgoffBase(pgoff.0.wrapping_sub(Pgoff::of_addr(addr).0))
     }
 
-    fn of_vma(vma: &VmaView) -> Line {
-        Line::of(vma.pgoff, vma.range.start)
+    fn of_vma(vma: &VmaView) -> PgoffBase {
+        PgoffBase::of(vma.pgoff, vma.range.start)
     }
 
     pub(super) fn at(self, addr: u64) -> Pgoff {
@@ -44,12 +44,12 @@ impl Line {
     }
 }
 
-/// The anon_vma and line that survive a merge.
+/// The anon_vma and page offset base that survive a merge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Survivor {
     /// Whose anon_vma it is now; none where nobody has one.
     pub(super) holder: Option<VmaId>,
-    pub(super) line: Line,
+    pub(super) base: PgoffBase,
     /// Shared pages of the others, which have to be copied.
     pub(super) copies: u64,
 }
@@ -60,8 +60,8 @@ struct Part<'a> {
     vma: &'a VmaView,
     /// Where they are now.
     range: VmRange,
-    /// Their line in the merged VMA if their page offsets stay.
-    line: Line,
+    /// Their page offset base in the merged VMA if their page offsets stay.
+    base: PgoffBase,
 }
 
 impl<'a> Part<'a> {
@@ -69,19 +69,19 @@ impl<'a> Part<'a> {
         Part {
             vma,
             range: vma.range,
-            line: Line::of_vma(vma),
+            base: PgoffBase::of_vma(vma),
         }
     }
 
     /// Pages of the proposal itself, if it has any.
     fn of(p: &'a Proposal) -> Option<Self> {
-        let line = Line::of(p.pgoff, p.range.start);
+        let base = PgoffBase::of(p.pgoff, p.range.start);
         let (vma, range) = match (&p.middle, &p.copied_from) {
             (Some(vma), _) => (vma, p.range),
             (None, Some(vma)) => (vma, vma.range),
             (None, None) => return None,
         };
-        Some(Part { vma, range, line })
+        Some(Part { vma, range, base })
     }
 
     fn is_faulted(&self) -> bool {
@@ -92,14 +92,12 @@ impl<'a> Part<'a> {
 /// Pages that were asked about, and what was said.
 type Asked = (VmaId, VmRange, Sharing);
 
-/// What pins of pages have to do with an answer.
+/// What is made of pinned pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pins {
-    /// Nobody has met one.
-    Unmet,
-    /// Some pages could not change because of them.
-    Met,
-    /// They are taken as not there, to see whether they alone are in the way.
+pub(super) enum Pins {
+    /// They must stay as they are.
+    Respected,
+    /// They are taken as not pinned, to see whether that alone is in the way.
     Ignored,
 }
 
@@ -108,8 +106,9 @@ pub(super) struct Chooser<'a> {
     policy: &'a Policy,
     evidence: &'a dyn Evidence,
     /// The last answer: mostly the same is asked again.
-    asked: Cell<Option<Asked>>,
-    pins: Cell<Pins>,
+    asked: Option<Asked>,
+    /// Some pages could not change because they are pinned.
+    met_pin: bool,
 }
 
 impl<'a> Chooser<'a> {
@@ -117,30 +116,25 @@ impl<'a> Chooser<'a> {
         Chooser {
             policy,
             evidence,
-            asked: Cell::new(None),
-            pins: Cell::new(Pins::Unmet),
+            asked: None,
+            met_pin: false,
         }
     }
 
     /// What would be answered if no page were pinned; `None` where none is, as far as was asked.
-    pub(super) fn without_pins<R>(&self, ask: impl FnOnce() -> R) -> Option<R> {
-        if self.pins.get() != Pins::Met {
-            return None;
-        }
-        self.pins.set(Pins::Ignored);
-        let answer = ask();
-        self.pins.set(Pins::Met);
-        Some(answer)
+    pub(super) fn without_pins<R>(&mut self, ask: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        self.met_pin.then(|| ask(self))
     }
 
     /// What the range and the neighbours given can all have. `None` if there is nothing.
     pub(super) fn survivor(
-        &self,
+        &mut self,
+        pins: Pins,
         p: &Proposal,
         prev: Option<&VmaView>,
         next: Option<&VmaView>,
     ) -> Option<Survivor> {
-        let target = Line::of_vma(prev.or(next)?);
+        let target = PgoffBase::of_vma(prev.or(next)?);
         let parts = [prev.map(Part::whole), next.map(Part::whole), Part::of(p)];
         let merged = VmRange::new(
             prev.map_or(p.range.start, |v| v.range.start),
@@ -148,14 +142,14 @@ impl<'a> Chooser<'a> {
         );
         let faulted = || parts.iter().flatten().filter(|part| part.is_faulted());
         let Some(first) = faulted().next() else {
-            let line = if target.holds(merged) {
+            let base = if target.holds(merged) {
                 target
             } else {
-                Line::ADDRESS
+                PgoffBase::ADDRESS
             };
             return Some(Survivor {
                 holder: None,
-                line,
+                base,
                 copies: 0,
             });
         };
@@ -165,18 +159,18 @@ impl<'a> Chooser<'a> {
             if holder.vma.id != first.vma.id && !merging.either_survives {
                 break;
             }
-            for line in [target, holder.line] {
-                let other = line != target;
-                if other && !merging.renumber_in_place || !line.holds(merged) {
+            for base in [target, holder.base] {
+                let other = base != target;
+                if other && !merging.renumber_in_place || !base.holds(merged) {
                     continue;
                 }
-                if let Some(copies) = self.copies(&parts, holder, line)
+                if let Some(copies) = self.copies(&parts, (holder, base), pins)
                     && best.is_none_or(|b| copies < b.copies)
                 {
                     let holder = Some(holder.vma.id);
                     best = Some(Survivor {
                         holder,
-                        line,
+                        base,
                         copies,
                     });
                 }
@@ -188,29 +182,34 @@ impl<'a> Chooser<'a> {
         best
     }
 
-    /// Shared pages that change if everything gets `holder`'s anon_vma on `line`. `None` if some
+    /// Shared pages that change if everything gets `holder`'s anon_vma and `base`. `None` if some
     /// must not change, or too many.
-    fn copies(&self, parts: &[Option<Part<'_>>; 3], holder: &Part<'_>, line: Line) -> Option<u64> {
+    fn copies(
+        &mut self,
+        parts: &[Option<Part<'_>>; 3],
+        (holder, base): (&Part<'_>, PgoffBase),
+        pins: Pins,
+    ) -> Option<u64> {
         let fits = |part: &&Part<'_>| {
-            !part.is_faulted() || part.vma.anon_vma == holder.vma.anon_vma && part.line == line
+            !part.is_faulted() || part.vma.anon_vma == holder.vma.anon_vma && part.base == base
         };
         let mut copies = 0;
         for part in parts.iter().flatten().filter(|part| !fits(part)) {
-            copies += self.may_change(part.vma, part.range)?;
+            copies += self.may_change(part.vma, part.range, pins)?;
         }
         (copies <= self.policy.merging.copy_budget).then_some(copies)
     }
 
     /// May pages of a VMA get another anon_vma or page offset? The number that would have to be
     /// copied for it, or `None`.
-    pub(super) fn may_change(&self, vma: &VmaView, range: VmRange) -> Option<u64> {
+    pub(super) fn may_change(&mut self, vma: &VmaView, range: VmRange, pins: Pins) -> Option<u64> {
         let merging = &self.policy.merging;
         if !merging.different_anon_vmas && !merging.update_pgoff {
             return None;
         }
         let sharing = self.sharing(vma, range);
-        if sharing.pinned > 0 && self.pins.get() != Pins::Ignored {
-            self.pins.set(Pins::Met);
+        if sharing.pinned > 0 && pins == Pins::Respected {
+            self.met_pin = true;
             return None;
         }
         match merging.sharing {
@@ -219,14 +218,14 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing {
-        if let Some((id, part, answer)) = self.asked.get()
+    fn sharing(&mut self, vma: &VmaView, range: VmRange) -> Sharing {
+        if let Some((id, part, answer)) = self.asked
             && (id, part) == (vma.id, range)
         {
             return answer;
         }
         let sharing = self.evidence.sharing(vma, range);
-        self.asked.set(Some((vma.id, range, sharing)));
+        self.asked = Some((vma.id, range, sharing));
         sharing
     }
 }

@@ -1,0 +1,233 @@
+//! `brk`: the end of the heap.
+//!
+//! # Errors
+//! None: where the break cannot be moved the old one is returned, as Linux does.
+//!
+//! # Linux
+//! `mm/mmap.c` `brk`, `mm/vma.c` `do_brk_flags`, 6.18. The heap grows into the VMA before it and never
+//! joins the one after it.
+
+use super::unmapped_area::fits_fixed;
+use crate::mm::{Layout, MmapWriteGuard};
+use crate::mutant::{self, Mutant};
+use crate::space::Space;
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, page_align};
+use crate::vma::VmaBody;
+use crate::vma::merge::{CallKind, MergeScope, Proposal};
+
+impl<E: Environment> Space<E> {
+    /// Moves the break to `brk`; gives the break as it is afterwards.
+    pub fn brk(&self, mm: MmId, brk: u64) -> Result<u64, Errno> {
+        let (now, populate) = {
+            let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+            w.brk(brk)
+        };
+        if let Some(range) = populate {
+            self.mm_populate(mm, range);
+        }
+        Ok(now)
+    }
+}
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    fn brk(&mut self, brk: u64) -> (u64, Option<VmRange>) {
+        let layout = self.state().layout;
+        let same = (layout.brk, None);
+        if brk < layout.start_brk || self.data_limit_exceeded(&layout, brk) {
+            return same;
+        }
+        // Which of the two it is Linux tells by the breaks as they are: one in the last page of the 64
+        // bits grows the heap, by more than there is.
+        let old = page_align(layout.brk);
+        let new = page_align(brk).or(mutant::is_on(Mutant::BrkWraps).then_some(0));
+        let (Some(new), Some(old)) = (new, old) else {
+            return same;
+        };
+        if new < old {
+            let heap = VmRange::new(new, old);
+            let finds = self.space.policy.rules.brk_finds_heap;
+            if finds && self.intersection(heap).is_none() || self.unmap_range(heap).is_err() {
+                return same;
+            }
+        } else if new > old {
+            let added = VmRange::new(old, new);
+            if self.grow_heap(added).is_err() {
+                return same;
+            }
+            self.state_mut().layout.brk = brk;
+            let locked = self.state().def_flags.contains(VmFlags::LOCKED);
+            return (brk, locked.then_some(added));
+        }
+        self.state_mut().layout.brk = brk;
+        (brk, None)
+    }
+
+    #[doc(alias = "check_data_rlimit")]
+    pub(crate) fn data_limit_exceeded(&self, layout: &Layout, brk: u64) -> bool {
+        let limit = self.state().limits.data;
+        limit != u64::MAX
+            && brk
+                .wrapping_sub(layout.start_brk)
+                .saturating_add(layout.end_data.wrapping_sub(layout.start_data))
+                > limit
+    }
+
+    fn grow_heap(&mut self, added: VmRange) -> Result<(), Errno> {
+        if !fits_fixed(self, added) {
+            return Err(Errno::ENOMEM);
+        }
+        let def_flags = self.state().def_flags;
+        if !self.mlock_future_ok(def_flags, added.len_bytes()) {
+            return Err(Errno::EAGAIN);
+        }
+        let gap = self.space.system.stack_guard_gap;
+        // Above the address space nothing is mapped.
+        let free = added.end.saturating_add(PAGE_SIZE);
+        let watched = VmRange::new(added.start, free.saturating_add(gap));
+        if self
+            .intersection(watched)
+            .is_some_and(|next| free > next.start_gap(gap))
+        {
+            return Err(Errno::ENOMEM);
+        }
+        self.brk_flags(added)
+    }
+
+    #[doc(alias = "do_brk_flags")]
+    fn brk_flags(&mut self, range: VmRange) -> Result<(), Errno> {
+        let layout = self.state().layout;
+        let mut flags = VmFlags::READ
+            | VmFlags::WRITE
+            | VmFlags::MAYRWX
+            | VmFlags::ACCOUNT
+            | self.state().def_flags;
+        if layout.read_implies_exec {
+            flags |= VmFlags::EXEC;
+        }
+        let marked_first = self.space.policy.rules.ksm_flag_first;
+        if marked_first && layout.merge_any && super::mmap::is_ksm_compatible(flags) {
+            flags |= VmFlags::MERGEABLE;
+        }
+        let pages = range.pages();
+        if !self.may_expand(flags, pages)
+            || self.state().map_count > self.space.system.max_map_count
+        {
+            return Err(Errno::ENOMEM);
+        }
+        self.charge(pages)?;
+        let body = VmaBody {
+            flags,
+            ..VmaBody::default()
+        };
+        let pgoff = Pgoff::of_addr(range.start);
+        let proposal = Proposal {
+            range,
+            pgoff,
+            body,
+            anon_vma: None,
+            middle: None,
+            copied_from: None,
+        };
+        let scope = if self.space.policy.rules.brk_joins_next {
+            MergeScope::Both
+        } else {
+            MergeScope::PrevOnly
+        };
+        self.call = CallKind::Brk;
+        // What ends where the heap begins is not the heap.
+        let finds = self.space.policy.rules.brk_finds_heap;
+        let first = finds && Some(range.start) == page_align(layout.start_brk);
+        if first || self.merge(&proposal, scope)?.is_none() {
+            mutant::allocate()?;
+            self.mm.tree.write().reserve(1)?;
+            let id = self.new_vma(range, pgoff, body)?;
+            self.link(id);
+            self.add_to_ksm(id);
+        }
+        self.account_new(range, &body);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fault::Access;
+    use crate::mm::{Layout, Limits};
+    use crate::policy::AdjustLock;
+    use crate::policy::Policy;
+    use crate::space::{Space, System};
+    use crate::syscall::mmap::MmapRequest;
+    use crate::types::PAGE_SIZE;
+    use crate::types::call_flags::{MapFlags, Prot};
+
+    /// How often the lock of the heap's anon_vma is taken while the break goes up. The counter
+    /// is the lock's own.
+    fn locked_by_brk(adjust_lock: AdjustLock) -> bool {
+        let policy = Policy {
+            adjust_lock,
+            ..Policy::LINUX
+        };
+        let space = Space::new(policy, System::default());
+        let start = 0x10_0000_0000;
+        let layout = Layout {
+            mmap_base: 0x7f00_0000_0000,
+            start_brk: start,
+            brk: start,
+            ..Layout::default()
+        };
+        let mm = space.mm_create(layout, Limits::default()).unwrap();
+        space.brk(mm, start + PAGE_SIZE).unwrap();
+        space.fault(mm, start, Access::Write).unwrap();
+        let heap = space.mmap_read_lock(mm).unwrap().vma_lookup(start).unwrap();
+        let lock = &space.anon_vma(heap.anon_vma.unwrap()).lock;
+        let before = lock.speculate().unwrap();
+        for pages in 2..100 {
+            let brk = start + pages * PAGE_SIZE;
+            assert_eq!(space.brk(mm, brk), Ok(brk));
+        }
+        space.validate_all().unwrap();
+        !lock.unchanged(before)
+    }
+
+    #[test]
+    fn brk_takes_the_lock_only_where_it_always_does() {
+        assert!(locked_by_brk(AdjustLock::Always));
+        assert!(!locked_by_brk(AdjustLock::WhenNeeded));
+    }
+
+    /// What follows goes, and the VMA grows past where that was: then the trees must be told.
+    #[test]
+    fn a_vma_that_outgrows_its_reach_takes_the_lock() {
+        let space = Space::new(Policy::VMAREA, System::default());
+        let mm = space
+            .mm_create(Layout::default(), Limits::default())
+            .unwrap();
+        let at = 0x10_0000_0000;
+        let map = |page: u64, pages: u64| {
+            let request = MmapRequest {
+                addr: at + page * PAGE_SIZE,
+                len: pages * PAGE_SIZE,
+                prot: Prot::READ | Prot::WRITE,
+                flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
+                ..MmapRequest::default()
+            };
+            space.mmap(mm, &request).unwrap()
+        };
+        map(0, 1);
+        map(4, 1);
+        space.fault(mm, at, Access::Write).unwrap();
+        let locked = || {
+            let stats = space.mmap_read_lock(mm).unwrap().state().stats.clone();
+            (stats.adjusts_locked, stats.adjusts_unlocked)
+        };
+        let (was, free) = locked();
+        map(1, 2);
+        assert_eq!(locked(), (was, free + 1));
+        space.munmap(mm, at + 4 * PAGE_SIZE, PAGE_SIZE).unwrap();
+        map(3, 3);
+        assert_eq!(locked(), (was + 1, free + 1));
+        space.fault(mm, at + 5 * PAGE_SIZE, Access::Write).unwrap();
+        space.validate_all().unwrap();
+    }
+}

@@ -1,0 +1,101 @@
+//! `fork`: a copy of an address space.
+//!
+//! # Errors
+//! ENOMEM for the commit limit or memory; nothing is left of the copy then.
+//!
+//! # Linux
+//! `kernel/fork.c` (`mm/mmap.c` since 6.17) `dup_mmap`, 6.18. DONTFORK mappings are left out, WIPEONFORK
+//! ones are empty, locks are not inherited, nothing merges. Pages are copied only where the VMA has an
+//! anon_vma; file pages come back by faults. Pinned pages are copied at once.
+
+use crate::mm::{MmState, MmapWriteGuard, Stats};
+use crate::mutant::{self, Mutant};
+use crate::space::Space;
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, VmFlags, VmaId};
+use crate::vma::VmaBody;
+
+impl<E: Environment> Space<E> {
+    /// A copy of `parent`, copy-on-write.
+    #[doc(alias = "dup_mm")]
+    pub fn fork(&self, parent: MmId) -> Result<MmId, Errno> {
+        let mut p = self.mmap_write_lock(parent).ok_or(Errno::ESRCH)?;
+        let old = p.state().clone();
+        let child = self.mm_create(old.layout, old.limits)?;
+        let mut c = self.mmap_write_lock_nested(child).expect("just made");
+        *c.state_mut() = MmState {
+            map_count: 0,
+            locked_vm: 0,
+            committed: 0,
+            def_flags: old.def_flags & VmFlags::NOHUGEPAGE,
+            stats: Stats::default(),
+            peak_map_count: 0,
+            noted: alloc::collections::VecDeque::new(),
+            ..old
+        };
+        c.state_mut().layout.inherit(&old.layout);
+        let copied = c.dup_mmap(&mut p);
+        let state = c.state_mut();
+        state.peak_map_count = state.map_count;
+        drop(c);
+        match copied {
+            Ok(()) => Ok(child),
+            Err(error) => {
+                drop(p);
+                self.mm_exit(child)?;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    fn dup_mmap(&mut self, parent: &mut MmapWriteGuard<'_, E>) -> Result<(), Errno> {
+        let mut at = 0;
+        while let Some(vma) = parent.find(at) {
+            at = vma.range.end;
+            let flags = vma.body.flags;
+            if flags.contains(VmFlags::DONTCOPY) {
+                self.stat_account(flags, -(vma.range.pages() as i64));
+                continue;
+            }
+            if flags.contains(VmFlags::ACCOUNT) {
+                self.charge(vma.range.pages())?;
+            }
+            self.dup_vma(parent, vma.id)?;
+        }
+        Ok(())
+    }
+
+    fn dup_vma(&mut self, parent: &mut MmapWriteGuard<'_, E>, id: VmaId) -> Result<(), Errno> {
+        parent.start_write(id);
+        let vma = parent.view(id);
+        let space = self.space;
+        // A userfaultfd context is inherited only where its owner asked for fork events.
+        let mut flags = vma.body.flags - VmFlags::LOCKED_MASK - VmFlags::UFFD_ANY;
+        if mutant::is_on(Mutant::ForkKeepsLocks) {
+            flags |= vma.body.flags & VmFlags::LOCKED;
+        }
+        let body = VmaBody {
+            flags,
+            uffd: 0,
+            ..vma.body
+        };
+        mutant::allocate()?;
+        self.mm.tree.write().reserve(1)?;
+        let new = self.new_vma(vma.range, vma.pgoff, body)?;
+        let wiped = flags.contains(VmFlags::WIPEONFORK) && !mutant::is_on(Mutant::ForkWipesNothing);
+        if !wiped && let Err(error) = space.anon_vma_fork((new, space.vma(new)), space.vma(id)) {
+            self.release_vma(new);
+            return Err(error);
+        }
+        self.link(new);
+        if !wiped && (vma.anon_vma.is_some() || flags.contains(VmFlags::MAYBE_GUARD)) {
+            let own = space.vma(new).anon_vma();
+            let pinned = space.pinned_pages(&parent.mm.pages, vma.range);
+            let copies = self.spare_frames(own, pinned)?;
+            space.copy_range(&parent.mm.pages, &self.mm.pages, vma.range, copies);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! Settings of a process that shape later calls: limits, layout, personality, sealing.
+
+use crate::mm::{Layout, Limits, MmapReadGuard, MmapWriteGuard};
+use crate::space::Space;
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
+use crate::vma::VmaBody;
+
+impl<E: Environment> Space<E> {
+    /// Changes limits and rights.
+    pub fn set_limits(&self, mm: MmId, change: impl FnOnce(&mut Limits)) -> Result<(), Errno> {
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        change(&mut w.state_mut().limits);
+        Ok(())
+    }
+
+    /// Changes where the parts of the program lie.
+    pub fn set_layout(&self, mm: MmId, change: impl FnOnce(&mut Layout)) -> Result<(), Errno> {
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        change(&mut w.state_mut().layout);
+        Ok(())
+    }
+
+    /// Sets the flags that new mappings get.
+    pub fn set_def_flags(&self, mm: MmId, flags: VmFlags) -> Result<(), Errno> {
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        w.state_mut().def_flags = flags;
+        Ok(())
+    }
+
+    /// Seals `[addr, addr + len)` against change. ENOMEM for a hole; nothing is sealed then.
+    #[doc(alias = "do_mseal")]
+    pub fn mseal(&self, mm: MmId, addr: u64, len: u64, flags: u64) -> Result<(), Errno> {
+        if !self.policy.rules.mseal {
+            return Err(Errno::ENOSYS);
+        }
+        if flags != 0 || addr & !PAGE_MASK != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let range = VmRange::of_pages(addr, len).ok_or(Errno::EINVAL)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        w.mseal(range)
+    }
+}
+
+impl<E: Environment> MmapReadGuard<'_, E> {
+    /// True where `range` is mapped without a hole.
+    pub fn is_covered(&self, range: VmRange) -> bool {
+        let mut at = range.start;
+        while at < range.end {
+            match self.vma_lookup(at) {
+                Some(v) => at = v.range.end,
+                None => return false,
+            }
+        }
+        true
+    }
+}
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    pub(crate) fn is_covered(&self, range: VmRange) -> bool {
+        let mut at = range.start;
+        while at < range.end {
+            match self.lookup(at) {
+                Some(v) => at = v.range.end,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn mseal(&mut self, range: VmRange) -> Result<(), Errno> {
+        if !self.is_covered(range) {
+            return Err(Errno::ENOMEM);
+        }
+        let mut at = range.start;
+        while let Some(vma) = self.find(at).filter(|v| v.range.start < range.end) {
+            let part = vma.range.clip(range);
+            if !vma.body.flags.contains(VmFlags::SEALED) {
+                let flags = vma.body.flags | VmFlags::SEALED;
+                self.modify(&vma, part, VmaBody { flags, ..vma.body })?;
+            }
+            at = self.find(part.end - 1).map_or(part.end, |v| v.range.end);
+        }
+        Ok(())
+    }
+}

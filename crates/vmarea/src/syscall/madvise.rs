@@ -1,0 +1,452 @@
+//! `madvise`: advice that changes flags, and advice that changes pages.
+//!
+//! # Errors
+//! EINVAL for unknown advice, misalignment, a length that wraps, or a mapping that it does not suit;
+//! ENOMEM where part of the range is not mapped (the rest is done); EAGAIN at the map limit; EPERM
+//! for throwing away a sealed mapping; EFAULT for populating what cannot be touched.
+//!
+//! # Linux
+//! `mm/madvise.c` 6.18. By halves: each VMA on its own; a hole is reported at the end, a refusal at
+//! once.
+
+use super::file_change::Copies;
+use super::mmap::is_ksm_compatible;
+use crate::fault::huge::may_collapse;
+use crate::fault::{Access, FaultContext};
+use crate::mm::MmapWriteGuard;
+use crate::mutant::{self, Mutant};
+use crate::page::Pte;
+use crate::page::range::Zap;
+use crate::policy::rules::AdviceRules;
+use crate::space::Space;
+use crate::types::platform::{Environment, Platform};
+use crate::types::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange};
+use crate::vma::merge::CallKind;
+use crate::vma::{VmaBody, VmaView};
+use smallvec::SmallVec;
+
+/// Advice by the names of `madvise(2)`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[expect(missing_docs, reason = "the names are those of madvise(2)")]
+pub enum Advice {
+    Normal,
+    Random,
+    Sequential,
+    WillNeed,
+    DontNeed,
+    Free,
+    Remove,
+    DontFork,
+    DoFork,
+    Mergeable,
+    Unmergeable,
+    HugePage,
+    NoHugePage,
+    DontDump,
+    DoDump,
+    WipeOnFork,
+    KeepOnFork,
+    Cold,
+    PageOut,
+    PopulateRead,
+    PopulateWrite,
+    DontNeedLocked,
+    Collapse,
+    GuardInstall,
+    GuardRemove,
+    /// A number that no kernel knows.
+    Unknown(i32),
+}
+
+impl Advice {
+    /// The advice with Linux's number.
+    pub fn from_number(number: i32) -> Advice {
+        use Advice::*;
+        match number {
+            0 => Normal,
+            1 => Random,
+            2 => Sequential,
+            3 => WillNeed,
+            4 => DontNeed,
+            8 => Free,
+            9 => Remove,
+            10 => DontFork,
+            11 => DoFork,
+            12 => Mergeable,
+            13 => Unmergeable,
+            14 => HugePage,
+            15 => NoHugePage,
+            16 => DontDump,
+            17 => DoDump,
+            18 => WipeOnFork,
+            19 => KeepOnFork,
+            20 => Cold,
+            21 => PageOut,
+            22 => PopulateRead,
+            23 => PopulateWrite,
+            24 => DontNeedLocked,
+            25 => Collapse,
+            102 => GuardInstall,
+            103 => GuardRemove,
+            _ => Unknown(number),
+        }
+    }
+
+    /// Does a kernel know it?
+    #[doc(alias = "madvise_behavior_valid")]
+    fn is_known(self, rules: &AdviceRules) -> bool {
+        use Advice::*;
+        match self {
+            PopulateRead | PopulateWrite => rules.populate,
+            DontNeedLocked => rules.dontneed_locked,
+            Collapse => rules.collapse,
+            GuardInstall | GuardRemove => rules.guard_regions,
+            Unknown(_) => false,
+            _ => true,
+        }
+    }
+
+    /// What it is about.
+    fn kind(self) -> Kind {
+        use Advice::*;
+        match self {
+            Normal | Random | Sequential | DontFork | DoFork | Mergeable | Unmergeable
+            | HugePage | NoHugePage | DontDump | DoDump | WipeOnFork | KeepOnFork => Kind::Flags,
+            PopulateRead => Kind::Populate(Access::Read),
+            PopulateWrite => Kind::Populate(Access::Write),
+            WillNeed | DontNeed | DontNeedLocked | Free | Remove | Cold | PageOut | Collapse
+            | GuardInstall | GuardRemove | Unknown(_) => Kind::Pages,
+        }
+    }
+}
+
+/// A range of pages that goes out of a file.
+struct Hole {
+    inode: u64,
+    first: u64,
+    end: u64,
+}
+
+enum Kind {
+    Flags,
+    Pages,
+    Populate(Access),
+}
+
+impl<E: Environment> Space<E> {
+    /// Gives advice about `[addr, addr + len)`.
+    #[doc(alias = "do_madvise")]
+    pub fn madvise(&self, mm: MmId, addr: u64, len: u64, advice: Advice) -> Result<(), Errno> {
+        if !advice.is_known(&self.policy.rules.advice) || addr & !PAGE_MASK != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let range = VmRange::of_pages(addr, len).ok_or(Errno::EINVAL)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        if let Kind::Populate(access) = advice.kind() {
+            return self.populate_advised(mm, range, access);
+        }
+        let mut holes = SmallVec::new();
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        let result = w.madvise_walk(range, advice, &mut holes);
+        let state = w.state_mut();
+        state.peak_map_count = state.peak_map_count.max(state.map_count);
+        drop(w);
+        for hole in holes {
+            self.platform.punch_hole(hole.inode, hole.first, hole.end);
+            self.unmap_mapping(hole.inode, hole.first, hole.end, Copies::Stay);
+        }
+        result
+    }
+}
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    #[doc(alias = "madvise_walk_vmas")]
+    fn madvise_walk(
+        &mut self,
+        range: VmRange,
+        advice: Advice,
+        holes: &mut SmallVec<[Hole; 1]>,
+    ) -> Result<(), Errno> {
+        let mut hole = Ok(());
+        let mut at = range.start;
+        while at < range.end {
+            let vma = self.find_vma(at).ok_or(Errno::ENOMEM)?;
+            if vma.range.start > at {
+                if mutant::is_on(Mutant::MadviseStopsAtHole) {
+                    return Err(Errno::ENOMEM);
+                }
+                hole = Err(Errno::ENOMEM);
+                at = vma.range.start;
+                continue;
+            }
+            let part = VmRange::new(at, vma.range.end.min(range.end));
+            if self.is_sealed_against(&vma, advice) {
+                return Err(Errno::EPERM);
+            }
+            match advice.kind() {
+                Kind::Flags => self.advise_flags(&vma, part, advice)?,
+                Kind::Pages | Kind::Populate(_) => {
+                    holes.extend(self.advise_pages(&vma, part, advice)?);
+                }
+            }
+            // A merge with what follows has been given the advice already.
+            at = self
+                .find(part.end - 1)
+                .map_or(part.end, |v| v.range.end.max(part.end));
+            if !matches!(advice.kind(), Kind::Flags) {
+                at = part.end;
+            }
+        }
+        hole
+    }
+
+    fn advise_flags(&mut self, vma: &VmaView, range: VmRange, advice: Advice) -> Result<(), Errno> {
+        let flags = advised_flags(vma, advice)?;
+        if flags == vma.body.flags {
+            return Ok(());
+        }
+        if advice == Advice::Unmergeable {
+            self.unmerge_range(vma, range)?;
+        }
+        self.call = CallKind::Madvise;
+        let modified = self.modify(vma, range, VmaBody { flags, ..vma.body });
+        modified.map_err(|e| if e == Errno::ENOMEM { Errno::EAGAIN } else { e })?;
+        Ok(())
+    }
+
+    fn advise_pages(
+        &mut self,
+        vma: &VmaView,
+        range: VmRange,
+        advice: Advice,
+    ) -> Result<Option<Hole>, Errno> {
+        let flags = vma.body.flags;
+        let pinned = VmFlags::PFNMAP | VmFlags::HUGETLB;
+        match advice {
+            Advice::DontNeed | Advice::DontNeedLocked => {
+                // In 5.18, with DONTNEED_LOCKED: whole huge pages of hugetlbfs go as well.
+                let rules = &self.space.policy.rules.advice;
+                if flags.contains(VmFlags::HUGETLB) && rules.dontneed_locked {
+                    return self.drop_hugetlb(range).map(|()| None);
+                }
+                let refused = if advice == Advice::DontNeed {
+                    pinned | VmFlags::LOCKED
+                } else {
+                    pinned
+                };
+                if flags.intersects(refused) {
+                    return Err(Errno::EINVAL);
+                }
+                let zap = match mutant::is_on(Mutant::DontneedTakesGuards) {
+                    true => Zap::All,
+                    false => Zap::KeepGuards,
+                };
+                self.space.zap_range(&self.mm.pages, range, zap);
+                if rules.dontneed_frees_tables {
+                    self.mm.pages.free_tables(range);
+                }
+            }
+            Advice::Free => {
+                if !vma.is_anonymous() || flags.intersects(pinned | VmFlags::LOCKED) {
+                    return Err(Errno::EINVAL);
+                }
+            }
+            Advice::Remove => return self.advise_remove(vma, range),
+            Advice::Cold | Advice::PageOut => {
+                if flags.intersects(pinned | VmFlags::LOCKED) {
+                    return Err(Errno::EINVAL);
+                }
+                if advice == Advice::PageOut {
+                    self.page_out(range);
+                }
+            }
+            Advice::GuardInstall | Advice::GuardRemove => {
+                self.advise_guard(vma, range, advice)?;
+            }
+            Advice::Collapse => self.advise_collapse(vma, range)?,
+            Advice::WillNeed => {}
+            _ => return Err(Errno::EINVAL),
+        }
+        Ok(None)
+    }
+
+    /// The last huge page stays where only a part of it is meant.
+    #[doc(alias = "madvise_dontneed_free_valid_vma")]
+    fn drop_hugetlb(&mut self, range: VmRange) -> Result<(), Errno> {
+        if !range.start.is_multiple_of(PMD_SIZE) {
+            return Err(Errno::EINVAL);
+        }
+        let whole = VmRange::new(range.start, range.end & !(PMD_SIZE - 1));
+        self.space.zap_range(&self.mm.pages, whole, Zap::All);
+        Ok(())
+    }
+
+    /// Swaps out the pages that no other process maps, as far as that can be.
+    #[doc(alias = "madvise_pageout")]
+    fn page_out(&mut self, range: VmRange) {
+        if !self.space.system.swap {
+            return;
+        }
+        let mut pages = alloc::vec::Vec::new();
+        self.mm.pages.for_each_ordered(range, |_, entry| {
+            pages.extend(match entry {
+                Pte::Anon { frame, .. } if self.space.frame(frame).mapcount() == 1 => Some(frame),
+                _ => None,
+            });
+        });
+        for frame in pages {
+            // A page that somebody works with stays.
+            let _ = self.space.swap_out_frame(frame);
+        }
+    }
+
+    /// Each aligned 2 MiB of the range becomes a huge page, also where the system makes none by itself.
+    #[doc(alias = "madvise_collapse")]
+    fn advise_collapse(&mut self, vma: &VmaView, range: VmRange) -> Result<(), Errno> {
+        if !may_collapse(vma, self.state().layout.thp_disabled) {
+            return Err(Errno::EINVAL);
+        }
+        let first = range.start.next_multiple_of(PMD_SIZE);
+        let end = range.end & !(PMD_SIZE - 1);
+        if first > end {
+            return Err(Errno::EINVAL);
+        }
+        self.start_write(vma.id);
+        let context = FaultContext::of(self.space, &self.mm.pages, self);
+        let mut result = Ok(());
+        for start in (first..end).step_by(PMD_SIZE as usize) {
+            match context.collapse(vma, start) {
+                Err(error @ (Errno::ENOMEM | Errno::EBUSY)) => return Err(error),
+                Err(error) => result = Err(error),
+                Ok(()) => {}
+            }
+        }
+        result
+    }
+
+    /// The hole is in the file, and so in every mapping of it: the caller makes it without the lock.
+    fn advise_remove(&mut self, vma: &VmaView, range: VmRange) -> Result<Option<Hole>, Errno> {
+        if vma.body.flags.contains(VmFlags::LOCKED) {
+            return Err(Errno::EINVAL);
+        }
+        let file = vma.body.file.ok_or(Errno::EINVAL)?;
+        let asked = match self.space.policy.rules.advice.remove_asks_write {
+            true => VmFlags::WRITE,
+            false => VmFlags::MAYWRITE,
+        };
+        if !vma.body.flags.contains(VmFlags::SHARED | asked) {
+            return Err(Errno::EACCES);
+        }
+        // Its file system cannot make holes.
+        if vma.body.is_secret() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        Ok(Some(Hole {
+            inode: file.inode,
+            first: vma.pgoff_at(range.start).0,
+            end: vma.pgoff_at(range.end).0,
+        }))
+    }
+
+    /// Guards need an anon_vma or a flag, so that fork copies them.
+    fn advise_guard(&mut self, vma: &VmaView, range: VmRange, advice: Advice) -> Result<(), Errno> {
+        let mut refused = VmFlags::SPECIAL | VmFlags::HUGETLB;
+        if advice == Advice::GuardInstall {
+            refused |= VmFlags::LOCKED;
+        }
+        if vma.body.flags.intersects(refused) {
+            return Err(Errno::EINVAL);
+        }
+        self.start_write(vma.id);
+        if advice == Advice::GuardRemove {
+            self.space.zap_range(&self.mm.pages, range, Zap::GuardsOnly);
+            return Ok(());
+        }
+        let flagged = self.space.policy.rules.advice.guard_flag;
+        if vma.is_anonymous() || !flagged {
+            self.anon_vma_prepare(vma)?;
+        }
+        if flagged {
+            let flags = vma.body.flags | VmFlags::MAYBE_GUARD;
+            self.set_body(vma.id, VmaBody { flags, ..vma.body });
+        }
+        self.space.zap_range(&self.mm.pages, range, Zap::All);
+        let mut at = range.start;
+        while at < range.end {
+            self.mm.pages.update(at, |entry| *entry = Pte::Guard);
+            at += crate::types::PAGE_SIZE;
+        }
+        Ok(())
+    }
+
+    /// Discarding is refused where the caller could not have overwritten the pages instead.
+    #[doc(alias = "can_madvise_modify")]
+    fn is_sealed_against(&self, vma: &VmaView, advice: Advice) -> bool {
+        let flags = vma.body.flags;
+        if vma.body.file.is_some() && !self.space.policy.rules.seal_guards_dev_zero {
+            return false;
+        }
+        let writable =
+            flags.contains(VmFlags::WRITE) && self.state().pkey_rights.allows_write(flags.pkey());
+        flags.contains(VmFlags::SEALED) && discards(advice) && vma.is_anonymous() && !writable
+    }
+}
+
+#[doc(alias = "is_discard")]
+fn discards(advice: Advice) -> bool {
+    matches!(
+        advice,
+        Advice::DontNeed
+            | Advice::Free
+            | Advice::DontNeedLocked
+            | Advice::Remove
+            | Advice::DontFork
+            | Advice::WipeOnFork
+            | Advice::GuardInstall
+    )
+}
+
+#[doc(alias = "madvise_vma_behavior")]
+fn advised_flags(vma: &VmaView, advice: Advice) -> Result<VmFlags, Errno> {
+    let flags = vma.body.flags;
+    let reading = VmFlags::RAND_READ | VmFlags::SEQ_READ;
+    Ok(match advice {
+        Advice::Normal => flags - reading,
+        Advice::Sequential => (flags - reading) | VmFlags::SEQ_READ,
+        Advice::Random => (flags - reading) | VmFlags::RAND_READ,
+        Advice::DontFork => flags | VmFlags::DONTCOPY,
+        Advice::DoFork => {
+            if flags.contains(VmFlags::IO) {
+                return Err(Errno::EINVAL);
+            }
+            flags - VmFlags::DONTCOPY
+        }
+        Advice::WipeOnFork => {
+            if vma.body.file.is_some() || flags.contains(VmFlags::SHARED) {
+                return Err(Errno::EINVAL);
+            }
+            flags | VmFlags::WIPEONFORK
+        }
+        Advice::KeepOnFork => {
+            if flags.contains(VmFlags::DROPPABLE) {
+                return Err(Errno::EINVAL);
+            }
+            flags - VmFlags::WIPEONFORK
+        }
+        Advice::DontDump => flags | VmFlags::DONTDUMP,
+        Advice::DoDump => {
+            let special = !flags.contains(VmFlags::HUGETLB) && flags.intersects(VmFlags::SPECIAL);
+            if special || flags.contains(VmFlags::DROPPABLE) {
+                return Err(Errno::EINVAL);
+            }
+            flags - VmFlags::DONTDUMP
+        }
+        Advice::Mergeable if is_ksm_compatible(flags) => flags | VmFlags::MERGEABLE,
+        Advice::Unmergeable => flags - VmFlags::MERGEABLE,
+        Advice::HugePage => (flags - VmFlags::NOHUGEPAGE) | VmFlags::HUGEPAGE,
+        Advice::NoHugePage => (flags - VmFlags::HUGEPAGE) | VmFlags::NOHUGEPAGE,
+        _ => flags,
+    })
+}

@@ -1,0 +1,99 @@
+//! `mbind` and `set_mempolicy`: on which memory nodes pages come.
+//!
+//! Pages have no node here; what counts is that mappings with different policies do not merge. A
+//! policy is kept by its content, so that equal ones are the same number.
+//!
+//! # Errors
+//! EINVAL for unknown modes and flags, contradictory nodes, misalignment or an end that wraps;
+//! EFAULT for a hole (but not for the default policy); EPERM for MOVE_ALL without the right to;
+//! ENOMEM at the map limit.
+//!
+//! # Linux
+//! `mm/mempolicy.c` 6.18: `kernel_mbind`, `do_mbind`, `mpol_new`, `mpol_set_nodemask`. By halves: VMAs
+//! before the one that fails have the new policy.
+
+use crate::mm::MmapWriteGuard;
+use crate::space::Space;
+use crate::types::call_flags::MbindFlags;
+use crate::types::mempolicy::MemPolicy;
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, PAGE_MASK, VmRange, page_align};
+use crate::vma::VmaBody;
+
+impl<E: Environment> Space<E> {
+    /// Gives `[addr, addr + len)` a policy. `mode` holds its flags as well, `nodes` a bit for each
+    /// node.
+    pub fn mbind(
+        &self,
+        mm: MmId,
+        addr: u64,
+        len: u64,
+        (mode, nodes): (u32, u64),
+        flags: MbindFlags,
+    ) -> Result<(), Errno> {
+        MemPolicy::check_mode(mode, &self.policy.rules)?;
+        let known = MbindFlags::STRICT | MbindFlags::MOVE | MbindFlags::MOVE_ALL;
+        if !(flags - known).is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        if flags.contains(MbindFlags::MOVE_ALL) && !w.state().limits.sys_nice {
+            return Err(Errno::EPERM);
+        }
+        if addr & !PAGE_MASK != 0 {
+            return Err(Errno::EINVAL);
+        }
+        // A length that wraps is none to Linux, and that is no error.
+        let range = VmRange::of_len(addr, page_align(len).unwrap_or(0)).ok_or(Errno::EINVAL)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        let policy = MemPolicy::new(mode, nodes, (&self.policy.rules, self.system.nodes))?;
+        let policy = policy.map_or(Ok(0), |p| self.intern(p))?;
+        w.mbind(range, policy)
+    }
+
+    /// The policy of the task: says whether it would be accepted, and shapes nothing.
+    pub fn set_mempolicy(&self, mode: u32, nodes: u64) -> Result<(), Errno> {
+        MemPolicy::new(mode, nodes, (&self.policy.rules, self.system.nodes)).map(|_| ())
+    }
+
+    /// The number of a policy; the same for equal ones.
+    fn intern(&self, policy: MemPolicy) -> Result<u32, Errno> {
+        let mut known = self.policies.lock();
+        if let Some(at) = known.iter().position(|p| *p == policy) {
+            return Ok(at as u32 + 1);
+        }
+        crate::mutant::allocate()?;
+        known.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        known.push(policy);
+        Ok(known.len() as u32)
+    }
+}
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    fn mbind(&mut self, range: VmRange, policy: u32) -> Result<(), Errno> {
+        let Some(first) = self.intersection(range) else {
+            return Err(Errno::EFAULT);
+        };
+        if policy != 0 && (first.range.start > range.start || !self.is_covered(range)) {
+            return Err(Errno::EFAULT);
+        }
+        let mut at = range.start;
+        while at < range.end
+            && let Some(vma) = self.find(at).filter(|v| v.range.start < range.end)
+        {
+            let part = vma.range.clip(range);
+            let mut end = part.end;
+            if vma.body.policy != policy {
+                let body = VmaBody { policy, ..vma.body };
+                let id = self.modify(&vma, part, body)?;
+                end = self.view(id).range.end.max(end);
+            }
+            at = end;
+        }
+        let state = self.state_mut();
+        state.peak_map_count = state.peak_map_count.max(state.map_count);
+        Ok(())
+    }
+}

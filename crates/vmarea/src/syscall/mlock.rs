@@ -1,0 +1,185 @@
+//! `mlock`, `mlock2`, `munlock`, `mlockall`, `munlockall`.
+//!
+//! # Errors
+//! EPERM without right; ENOMEM for a hole, the limit, the map limit, or pages that cannot be had;
+//! EINVAL for unknown flags or an end that wraps; EAGAIN where pages could not be had for now.
+//!
+//! # Linux
+//! `mm/mlock.c` 6.18. By halves: VMAs before a hole have been changed; `mlockall` ignores refusals.
+
+use crate::mm::MmapWriteGuard;
+use crate::mutant::{self, Mutant};
+use crate::space::Space;
+use crate::types::call_flags::{MclFlags, MlockFlags};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, VmFlags, VmRange, page_align};
+use crate::vma::merge::CallKind;
+use crate::vma::{VmaBody, VmaView};
+
+impl<E: Environment> Space<E> {
+    /// Locks `[addr, addr + len)`: `mlock2`, which is `mlock` where no flag is set.
+    #[doc(alias = "do_mlock")]
+    pub fn mlock(&self, mm: MmId, addr: u64, len: u64, how: MlockFlags) -> Result<(), Errno> {
+        if !(how - MlockFlags::ONFAULT).is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        let mut flags = VmFlags::LOCKED;
+        if how.contains(MlockFlags::ONFAULT) {
+            flags |= VmFlags::LOCKONFAULT;
+        }
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        if !w.can_mlock() {
+            return Err(Errno::EPERM);
+        }
+        let (start, len) = whole_pages(addr, len);
+        let limits = w.state().limits;
+        if !limits.ipc_lock {
+            let limit = limits.memlock >> PAGE_SHIFT;
+            let mut locked = (len >> PAGE_SHIFT) + w.state().locked_vm;
+            if locked > limit {
+                let end = start.checked_add(len).unwrap_or(PAGE_MASK);
+                // As Linux counts: more may be locked here than is accounted.
+                locked = locked.wrapping_sub(w.locked_pages_in(VmRange::new(start, end)));
+            }
+            if locked > limit {
+                return Err(Errno::ENOMEM);
+            }
+        }
+        let range = w.apply_lock_flags(start, len, flags)?;
+        drop(w);
+        self.populate_locked(mm, range)
+    }
+
+    /// Unlocks `[addr, addr + len)`.
+    pub fn munlock(&self, mm: MmId, addr: u64, len: u64) -> Result<(), Errno> {
+        let (start, len) = whole_pages(addr, len);
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        w.apply_lock_flags(start, len, VmFlags::empty()).map(drop)
+    }
+
+    /// Locks what is mapped now, what will be mapped, or both.
+    pub fn mlockall(&self, mm: MmId, flags: MclFlags) -> Result<(), Errno> {
+        let known = MclFlags::CURRENT | MclFlags::FUTURE | MclFlags::ONFAULT;
+        if flags.is_empty() || !(flags - known).is_empty() || flags == MclFlags::ONFAULT {
+            return Err(Errno::EINVAL);
+        }
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        if !w.can_mlock() {
+            return Err(Errno::EPERM);
+        }
+        let state = w.state();
+        let fits = state.total_vm <= state.limits.memlock >> PAGE_SHIFT || state.limits.ipc_lock;
+        if flags.contains(MclFlags::CURRENT) && !fits {
+            return Err(Errno::ENOMEM);
+        }
+        w.apply_mlockall(flags);
+        drop(w);
+        if flags.contains(MclFlags::CURRENT) {
+            self.mm_populate(mm, VmRange::new(0, self.system.task_size));
+        }
+        Ok(())
+    }
+
+    /// Unlocks everything.
+    pub fn munlockall(&self, mm: MmId) -> Result<(), Errno> {
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        w.apply_mlockall(MclFlags::empty());
+        Ok(())
+    }
+}
+
+/// The page of `addr`, and the bytes of the pages from there on that hold `len` bytes from `addr` on. Linux
+/// lets both the sum and the rounding wrap, and takes what comes out for the length.
+fn whole_pages(addr: u64, len: u64) -> (u64, u64) {
+    let from_page = len.wrapping_add(addr & (PAGE_SIZE - 1));
+    (addr & PAGE_MASK, page_align(from_page).unwrap_or(0))
+}
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    /// Pages of a range that are locked already.
+    #[doc(alias = "count_mm_mlocked_page_nr")]
+    fn locked_pages_in(&self, range: VmRange) -> u64 {
+        let vmas = self.vmas_in(range).into_iter().map(|id| self.view(id));
+        vmas.filter(|v| v.body.flags.contains(VmFlags::LOCKED))
+            .map(|v| v.range.clip(range).pages())
+            .sum()
+    }
+
+    /// Gives the range.
+    #[doc(alias = "apply_vma_lock_flags")]
+    fn apply_lock_flags(&mut self, start: u64, len: u64, flags: VmFlags) -> Result<VmRange, Errno> {
+        let range = VmRange::of_len(start, len).ok_or(Errno::EINVAL)?;
+        if range.is_empty() {
+            return Ok(range);
+        }
+        let end = range.end;
+        self.lookup(start).ok_or(Errno::ENOMEM)?;
+        let mut at = start;
+        while at < end {
+            let Some(vma) = self.find(at).filter(|v| v.range.start <= at) else {
+                return Err(Errno::ENOMEM);
+            };
+            let upto = vma.range.end.min(end);
+            self.mlock_fixup(
+                &vma,
+                VmRange::new(at, upto),
+                (vma.body.flags - VmFlags::LOCKED_MASK) | flags,
+            )?;
+            at = self.find(upto - 1).map_or(upto, |v| v.range.end);
+        }
+        Ok(range)
+    }
+
+    fn apply_mlockall(&mut self, flags: MclFlags) {
+        let mut add = VmFlags::empty();
+        if flags.intersects(MclFlags::CURRENT | MclFlags::FUTURE) {
+            add |= VmFlags::LOCKED;
+            if flags.contains(MclFlags::ONFAULT) {
+                add |= VmFlags::LOCKONFAULT;
+            }
+        }
+        let state = self.state_mut();
+        state.def_flags -= VmFlags::LOCKED_MASK;
+        if flags.contains(MclFlags::FUTURE) {
+            state.def_flags |= add;
+            if !flags.contains(MclFlags::CURRENT) {
+                return;
+            }
+        }
+        if !flags.contains(MclFlags::CURRENT) {
+            add = VmFlags::empty();
+        }
+        let mut at = 0;
+        while let Some(vma) = self.find(at) {
+            let wanted = (vma.body.flags - VmFlags::LOCKED_MASK) | add;
+            // Linux goes on whatever one VMA says.
+            let _ = self.mlock_fixup(&vma, vma.range, wanted);
+            at = self
+                .find(vma.range.end - 1)
+                .map_or(vma.range.end, |v| v.range.end);
+        }
+    }
+
+    fn mlock_fixup(&mut self, vma: &VmaView, range: VmRange, flags: VmFlags) -> Result<(), Errno> {
+        let old = vma.body.flags;
+        let never = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::DROPPABLE;
+        if flags == old || old.intersects(never) || vma.body.is_secret() {
+            return Ok(());
+        }
+        self.call = CallKind::Mlock;
+        self.modify(vma, range, VmaBody { flags, ..vma.body })?;
+        let pages = range.pages();
+        let state = self.state_mut();
+        match (
+            old.contains(VmFlags::LOCKED),
+            flags.contains(VmFlags::LOCKED),
+        ) {
+            (false, true) => state.locked_vm += pages,
+            (true, true) if mutant::is_on(Mutant::MlockCountsTwice) => state.locked_vm += pages,
+            (true, false) => state.locked_vm -= pages,
+            _ => {}
+        }
+        state.peak_map_count = state.peak_map_count.max(state.map_count);
+        Ok(())
+    }
+}

@@ -1,0 +1,449 @@
+//! `mmap`.
+//!
+//! # Errors
+//! EINVAL for a length of 0, a wrong type, a growing file mapping; ENOMEM for no room, the map limit,
+//! RLIMIT_AS, RLIMIT_DATA or the commit limit; EOVERFLOW when the offset runs over; EEXIST for
+//! FIXED_NOREPLACE on a mapping; EPERM for LOCKED without right, an address below `mmap_min_addr`, a
+//! sealed VMA in the way, execution from `noexec`, a write-sealed memfd; EAGAIN beyond RLIMIT_MEMLOCK;
+//! EACCES where the file was not opened for it, or `PR_SET_MDWE` denies it; ENODEV where it cannot be mapped; EOPNOTSUPP for
+//! unknown flags of SHARED_VALIDATE.
+//!
+//! # Linux
+//! `mm/mmap.c` `do_mmap`, `mm/vma.c` `__mmap_region`, 6.18. By halves: a fixed mapping that is refused
+//! for a limit or a seal has cut the VMAs at the edges of its range; one that its file refuses (SYNC
+//! on a file system without it) has unmapped what was there.
+
+use super::mmap_flags::{anonymous_flags, file_flags};
+use super::munmap::{Gathered, Pages};
+use super::unmapped_area::{Room, pages_of};
+use crate::mm::MmapWriteGuard;
+use crate::mutant::{self, Mutant};
+use crate::policy::rules::MmapLimits;
+use crate::space::{Overcommit, Space};
+use crate::types::VmaId;
+use crate::types::call_flags::{MapFlags, MapType, Prot};
+use crate::types::platform::Environment;
+use crate::types::{
+    Errno, File, FileKind, MmId, PAGE_MASK, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange, align_up,
+    page_align,
+};
+use crate::vma::merge::{CallKind, MergeScope, Proposal};
+use crate::vma::{MappedFile, VmaBody};
+
+/// Mappings that cannot be locked lose the flag.
+const NEVER_LOCKED: VmFlags = VmFlags::SPECIAL
+    .union(VmFlags::HUGETLB)
+    .union(VmFlags::DROPPABLE);
+
+/// Where a mapping without FIXED goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Placement {
+    /// Where the search finds room.
+    #[default]
+    Search,
+    /// Where it was elsewhere, as if the search had found this (replay under another policy).
+    At(u64),
+}
+
+/// The arguments of `mmap`.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct MmapRequest {
+    /// Wished or fixed address.
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// What may be done with it.
+    pub prot: Prot,
+    /// Its type, and how it is mapped.
+    pub flags: MapFlags,
+    /// The file; none for `MAP_ANONYMOUS`.
+    pub file: Option<File>,
+    /// Offset in the file, bytes.
+    pub offset: u64,
+    /// See [`Placement`].
+    pub placement: Placement,
+    /// What the file itself answers where it cannot be mapped (its `mmap` operation); an embedder
+    /// whose files always map leaves it empty.
+    pub refused: Option<Errno>,
+}
+
+impl MmapRequest {
+    /// Of a hugetlb file, whole pages of it; `mmap` alone rounds so. One that wraps is none.
+    #[doc(alias = "ksys_mmap_pgoff")]
+    fn in_pages_of_file(&self) -> Self {
+        match self.file.map(|f| f.kind) {
+            Some(FileKind::Hugetlb) => MmapRequest {
+                len: align_up(self.len, PMD_SIZE).unwrap_or(0),
+                ..*self
+            },
+            _ => *self,
+        }
+    }
+
+    /// The bytes that it maps: whole pages. EINVAL for none, for an offset within a page, and for huge pages
+    /// of a file that has none; ENOMEM where the length wraps.
+    fn mapped_len(&self) -> Result<u64, Errno> {
+        let small = self.file.is_some_and(|f| f.kind != FileKind::Hugetlb);
+        let huge = self.flags.contains(MapFlags::HUGETLB);
+        if self.len == 0 || self.offset & !PAGE_MASK != 0 || small && huge {
+            return Err(Errno::EINVAL);
+        }
+        page_align(self.len).ok_or(Errno::ENOMEM)
+    }
+}
+
+impl<E: Environment> Space<E> {
+    /// Maps; gives the address.
+    #[doc(alias = "do_mmap")]
+    pub fn mmap(&self, mm: MmId, request: &MmapRequest) -> Result<u64, Errno> {
+        let (range, populate) = {
+            let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+            w.mmap(&request.in_pages_of_file())?
+        };
+        if populate {
+            self.mm_populate(mm, range);
+        }
+        Ok(range.start)
+    }
+}
+
+impl<E: Environment> Space<E> {
+    /// Where a mapping without FIXED would be placed now, without doing anything.
+    pub fn predict_mmap(&self, mm: MmId, request: &MmapRequest) -> Result<u64, Errno> {
+        let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+        let request = request.in_pages_of_file();
+        let place = (self.round_hint(request.addr), request.mapped_len()?);
+        r.unmapped_area(&room(&request, request.flags, place))
+    }
+
+    /// A wish below the lowest address that may be mapped is raised to it.
+    #[doc(alias = "round_hint_to_min")]
+    fn round_hint(&self, hint: u64) -> u64 {
+        let hint = hint & PAGE_MASK;
+        let min = self.system.lowest_addr();
+        if hint != 0 && hint < min {
+            page_align(min).unwrap_or(0)
+        } else {
+            hint
+        }
+    }
+}
+
+fn room(request: &MmapRequest, flags: MapFlags, (hint, len): (u64, u64)) -> Room {
+    let kind = request.flags.map_type();
+    let shared = matches!(kind, Some(MapType::Shared | MapType::SharedValidate));
+    Room {
+        file: request.file.map(|f| match f.kind {
+            // It becomes a nameless file.
+            FileKind::DevZero if shared => FileKind::SharedAnon,
+            kind => kind,
+        }),
+        shared_anon: request.file.is_none() && kind == Some(MapType::Shared),
+        hint,
+        len,
+        offset: request.offset,
+        flags,
+        vm_flags: VmFlags::empty(),
+    }
+}
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    /// As `mmap`, with the offset in the file in pages.
+    pub(crate) fn mmap_at_page(
+        &mut self,
+        request: &MmapRequest,
+        pgoff: u64,
+    ) -> Result<(VmRange, bool), Errno> {
+        let offset = pgoff.checked_mul(PAGE_SIZE).ok_or(Errno::EOVERFLOW)?;
+        self.mmap(&MmapRequest { offset, ..*request })
+    }
+
+    /// The range, and whether its pages are to be brought.
+    fn mmap(&mut self, request: &MmapRequest) -> Result<(VmRange, bool), Errno> {
+        let mut flags = request.flags;
+        let len = request.mapped_len()?;
+        let no_replace = flags.contains(MapFlags::FIXED_NOREPLACE);
+        if no_replace {
+            flags |= MapFlags::FIXED;
+        }
+        let mut hint = request.addr;
+        if !flags.contains(MapFlags::FIXED) {
+            hint = self.space.round_hint(hint);
+        }
+        if pages_of(request.offset)
+            .checked_add(pages_of(len))
+            .is_none()
+        {
+            return Err(Errno::EOVERFLOW);
+        }
+        if self.state().map_count > self.space.system.max_map_count {
+            return Err(Errno::ENOMEM);
+        }
+        let vm_flags = self.first_flags(request, flags)?;
+        let room = room(request, flags, (hint, len));
+        let addr = match request.placement {
+            Placement::At(addr) if !flags.contains(MapFlags::FIXED) => addr,
+            _ => self.unmapped_area(&room)?,
+        };
+        let range = VmRange::of_len(addr, len).ok_or(Errno::ENOMEM)?;
+        if no_replace && self.intersection(range).is_some() {
+            return Err(Errno::EEXIST);
+        }
+        if flags.contains(MapFlags::LOCKED) && !self.can_mlock() {
+            return Err(Errno::EPERM);
+        }
+        if !self.mlock_future_ok(vm_flags, len) {
+            return Err(Errno::EAGAIN);
+        }
+        let rules = &self.space.policy.rules;
+        let (mut vm_flags, pgoff) = match request.file {
+            Some(file) => (
+                file_flags(&file, (request, len), vm_flags, rules)?,
+                Pgoff(pages_of(request.offset)),
+            ),
+            None if flags.map_type() == Some(MapType::Droppable) && !rules.map_droppable => {
+                return Err(Errno::EINVAL);
+            }
+            None => anonymous_flags(flags, vm_flags, addr)?,
+        };
+        if flags.contains(MapFlags::NORESERVE) {
+            let hugetlb = request.file.is_some_and(|f| f.kind == FileKind::Hugetlb);
+            if hugetlb || !matches!(self.space.system.overcommit, Overcommit::Never(_)) {
+                vm_flags |= VmFlags::NORESERVE;
+            }
+        }
+        self.mmap_region(range, vm_flags, pgoff, request)?;
+        let wanted = flags & (MapFlags::POPULATE | MapFlags::NONBLOCK) == MapFlags::POPULATE;
+        Ok((range, wanted || vm_flags.contains(VmFlags::LOCKED)))
+    }
+
+    /// Protection, call flags and defaults as VMA flags.
+    fn first_flags(&mut self, request: &MmapRequest, flags: MapFlags) -> Result<VmFlags, Errno> {
+        let mut bits = request.prot;
+        let noexec = request.file.is_some_and(|f| f.is_noexec());
+        if bits.contains(Prot::READ) && self.state().layout.read_implies_exec && !noexec {
+            bits |= Prot::EXEC;
+        }
+        let pkey = if bits == Prot::EXEC {
+            self.execute_only_pkey()
+        } else {
+            0
+        };
+        let mut vm_flags =
+            VmFlags::from_prot(bits, pkey) | VmFlags::MAYRWX | self.state().def_flags;
+        let rules = &self.space.policy.rules;
+        for (when, then) in [
+            (flags.contains(MapFlags::GROWSDOWN), VmFlags::GROWSDOWN),
+            (flags.contains(MapFlags::LOCKED), VmFlags::LOCKED),
+            (flags.contains(MapFlags::SYNC), VmFlags::SYNC),
+            (
+                flags.contains(MapFlags::STACK) && rules.map_stack_nohuge,
+                VmFlags::NOHUGEPAGE,
+            ),
+        ] {
+            if when {
+                vm_flags |= then;
+            }
+        }
+        Ok(vm_flags)
+    }
+
+    /// Maps a range whose place, flags and page offset are settled.
+    #[doc(alias = "__mmap_region")]
+    fn mmap_region(
+        &mut self,
+        range: VmRange,
+        mut flags: VmFlags,
+        pgoff: Pgoff,
+        request: &MmapRequest,
+    ) -> Result<(), Errno> {
+        if self.state().layout.mdwe.denies(flags, flags) {
+            return Err(Errno::EACCES);
+        }
+        if request.file.is_some_and(|f| f.write_sealed)
+            && flags.contains(VmFlags::SHARED | VmFlags::MAYWRITE)
+        {
+            return Err(Errno::EPERM);
+        }
+        let gathered = match self.space.policy.rules.mmap_limits {
+            MmapLimits::BeforeCutting => {
+                self.check_limits(range, flags, self.mapped_pages(range))?;
+                self.unmap_range(range).map_err(|_| Errno::ENOMEM)?;
+                Gathered::default()
+            }
+            MmapLimits::AfterCutting => {
+                let gathered = self.gather(range)?;
+                self.check_limits(range, flags, gathered.pages)?;
+                gathered
+            }
+        };
+        let hugetlb = request.file.is_some_and(|f| f.kind == FileKind::Hugetlb);
+        let accountable = !hugetlb && flags.is_accountable();
+        if accountable {
+            self.charge(range.pages().saturating_sub(gathered.accounted))?;
+            flags |= VmFlags::ACCOUNT;
+        } else {
+            self.uncharge(gathered.accounted);
+        }
+        self.complete(range, gathered, Pages::Drop);
+        if let Err(error) = self.ask_file(&mut flags, (range, pgoff), request) {
+            if accountable {
+                self.uncharge(range.pages());
+            }
+            return Err(error);
+        }
+        let body = self.new_body(flags, range, request);
+        let proposal = Proposal {
+            range,
+            pgoff,
+            body,
+            anon_vma: None,
+            middle: None,
+            copied_from: None,
+        };
+        self.call = CallKind::Mmap;
+        let scope = match self.space.policy.rules.mmap_asks_next_first {
+            true => MergeScope::NextFirst,
+            false => MergeScope::Both,
+        };
+        if self.merge(&proposal, scope)?.is_none() {
+            mutant::allocate()?;
+            self.mm.tree.write().reserve(1)?;
+            let id = self.new_vma(range, pgoff, body)?;
+            self.link(id);
+            self.add_to_ksm(id);
+        }
+        self.account_new(range, &body);
+        Ok(())
+    }
+
+    /// What the file itself says to a mapping, when what was in the way has gone.
+    #[doc(alias = "mmap_file")]
+    fn ask_file(
+        &self,
+        flags: &mut VmFlags,
+        (range, pgoff): (VmRange, Pgoff),
+        request: &MmapRequest,
+    ) -> Result<(), Errno> {
+        match request.file.map(|f| f.kind) {
+            Some(FileKind::RegularHugeAligned) if flags.contains(VmFlags::SYNC) => {
+                Err(Errno::EOPNOTSUPP)
+            }
+            Some(FileKind::Hugetlb) if !pgoff.0.is_multiple_of(PMD_SIZE / PAGE_SIZE) => {
+                Err(Errno::EINVAL)
+            }
+            Some(FileKind::Secret) if !mutant::is_on(Mutant::SecretIsOrdinary) => {
+                let shared = VmFlags::SHARED | VmFlags::MAYSHARE;
+                let locked = match self.space.policy.rules.secret_locked {
+                    true => VmFlags::LOCKED,
+                    false => VmFlags::empty(),
+                };
+                if !flags.intersects(shared) {
+                    return Err(Errno::EINVAL);
+                }
+                if !self.mlock_future_ok(*flags | locked, range.len_bytes()) {
+                    return Err(Errno::EAGAIN);
+                }
+                *flags |= locked | VmFlags::DONTDUMP;
+                Ok(())
+            }
+            _ => request.refused.map_or(Ok(()), Err),
+        }
+    }
+
+    /// Do the limits allow `range`, of which so many pages are mapped already?
+    fn check_limits(&self, range: VmRange, flags: VmFlags, mapped: u64) -> Result<(), Errno> {
+        if self.may_expand(flags, range.pages().wrapping_sub(mapped)) {
+            Ok(())
+        } else {
+            Err(Errno::ENOMEM)
+        }
+    }
+
+    /// How many pages of `range` are mapped.
+    #[doc(alias = "count_vma_pages_range")]
+    fn mapped_pages(&self, range: VmRange) -> u64 {
+        let mut pages = 0;
+        let mut at = range.start;
+        while let Some(vma) = self.find(at).filter(|v| v.range.start < range.end) {
+            pages += vma.range.clip(range).pages();
+            at = vma.range.end;
+        }
+        pages
+    }
+
+    /// Kernels that mark mappings for KSM late mark those that stayed alone.
+    #[doc(alias = "ksm_add_vma")]
+    pub(crate) fn add_to_ksm(&mut self, id: VmaId) {
+        if self.state().layout.merge_any {
+            let body = self.view(id).body;
+            if is_ksm_compatible(body.flags) && !self.is_marked_first(body.file) {
+                let flags = body.flags | VmFlags::MERGEABLE;
+                self.set_body(id, VmaBody { flags, ..body });
+            }
+        }
+    }
+
+    /// File and flags as the VMA will have them: KSM may be on for the whole process, and a mapping
+    /// that cannot be locked does not keep the flag.
+    fn new_body(&self, mut flags: VmFlags, range: VmRange, request: &MmapRequest) -> VmaBody {
+        let shared = flags.contains(VmFlags::SHARED);
+        let file = match request.file {
+            Some(file) if file.kind != FileKind::DevZero || !shared => {
+                Some(MappedFile::from(&file))
+            }
+            _ if shared => Some(self.space.nameless_file(range.pages())),
+            _ => None,
+        };
+        if file.is_some_and(|f| f.kind == FileKind::Hugetlb) {
+            flags |= VmFlags::HUGETLB | VmFlags::DONTEXPAND;
+        }
+        let merge_any = self.state().layout.merge_any && self.is_marked_first(file);
+        if merge_any && is_ksm_compatible(flags) {
+            flags |= VmFlags::MERGEABLE;
+        }
+        VmaBody {
+            flags,
+            file,
+            policy: 0,
+            name: 0,
+            uffd: 0,
+        }
+    }
+
+    /// Is a mapping marked for KSM before it is asked whether it merges? Not where a driver that may
+    /// still change it is asked in between.
+    #[doc(alias = "can_set_ksm_flags_early")]
+    fn is_marked_first(&self, file: Option<MappedFile>) -> bool {
+        self.space.policy.rules.ksm_flag_first && file.is_none_or(|f| f.kind != FileKind::DevZero)
+    }
+
+    /// Counts a new mapping.
+    #[doc(alias = "__mmap_complete")]
+    pub(crate) fn account_new(&mut self, range: VmRange, body: &VmaBody) {
+        self.stat_account(body.flags, range.pages() as i64);
+        if body.flags.contains(VmFlags::LOCKED) {
+            if body.flags.intersects(NEVER_LOCKED) {
+                if let Some(v) = self.lookup(range.start) {
+                    let flags = v.body.flags - VmFlags::LOCKED_MASK;
+                    self.set_body(v.id, VmaBody { flags, ..v.body });
+                }
+            } else {
+                self.state_mut().locked_vm += range.pages();
+            }
+        }
+        let state = self.state_mut();
+        state.peak_map_count = state.peak_map_count.max(state.map_count);
+    }
+}
+
+/// May KSM look at such a mapping?
+#[doc(alias = "vma_ksm_compatible")]
+pub(crate) fn is_ksm_compatible(flags: VmFlags) -> bool {
+    let never = VmFlags::SHARED
+        | VmFlags::MAYSHARE
+        | VmFlags::SPECIAL
+        | VmFlags::HUGETLB
+        | VmFlags::DROPPABLE;
+    !flags.intersects(never)
+}

@@ -1,0 +1,115 @@
+//! What `mmap` asks for, as flags of the VMA: which combinations are refused, and what file and type bring
+//! along.
+//!
+//! # Errors
+//! EINVAL for a type that is unknown or does not go with a flag; EOPNOTSUPP for an unknown flag, where they are
+//! to be validated; EACCES and EPERM for what the file or its mount forbids; ENODEV for a file that cannot be
+//! mapped; EOVERFLOW beyond the last page of a file.
+//!
+//! # Linux
+//! The middle of `do_mmap` in `mm/mmap.c`, 6.18.
+
+use super::mmap::MmapRequest;
+use super::unmapped_area::pages_of;
+use crate::mutant::{self, Mutant};
+use crate::policy::Rules;
+use crate::types::call_flags::{MapFlags, MapType, Prot};
+use crate::types::{Errno, File, FileKind, Pgoff, VmFlags};
+
+/// Flags that every kind of mapping understands (`LEGACY_MAP_MASK`, with the type's bits).
+const KNOWN_FLAGS: u32 = 0x7c07_f9ff;
+
+/// `MAP_ABOVE4G`.
+const ABOVE_4G: u32 = 0x80;
+
+/// Of a mapping of `len` bytes, whole pages, of a file.
+pub(super) fn file_flags(
+    file: &File,
+    (request, len): (&MmapRequest, u64),
+    mut vm_flags: VmFlags,
+    rules: &Rules,
+) -> Result<VmFlags, Errno> {
+    let one_too_far = u64::from(mutant::is_on(Mutant::OffsetOneTooFar));
+    let last = file.kind.max_bytes().checked_sub(len).map(pages_of);
+    if last.is_none_or(|last| pages_of(request.offset) > last + one_too_far) {
+        return Err(Errno::EOVERFLOW);
+    }
+    let flags = request.flags;
+    match flags.map_type() {
+        Some(kind @ (MapType::Shared | MapType::SharedValidate)) => {
+            let mut known = KNOWN_FLAGS;
+            if file.kind == FileKind::RegularHugeAligned {
+                known |= MapFlags::SYNC.bits();
+            }
+            if !rules.map_above_4g {
+                known &= !ABOVE_4G;
+            }
+            if kind == MapType::SharedValidate && flags.bits() & !known != 0 {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            if request.prot.contains(Prot::WRITE) && !file.writable
+                || file.append_only && file.writable
+            {
+                return Err(Errno::EACCES);
+            }
+            vm_flags |= VmFlags::SHARED | VmFlags::MAYSHARE;
+            if !file.writable {
+                vm_flags -= VmFlags::MAYWRITE | VmFlags::SHARED;
+            }
+        }
+        Some(MapType::Private) => {}
+        _ => return Err(Errno::EINVAL),
+    }
+    if !file.readable {
+        return Err(Errno::EACCES);
+    }
+    if file.is_noexec() {
+        if vm_flags.contains(VmFlags::EXEC) {
+            return Err(Errno::EPERM);
+        }
+        vm_flags -= VmFlags::MAYEXEC;
+    }
+    // A file without an `mmap` operation.
+    if request.refused == Some(Errno::ENODEV) {
+        return Err(Errno::ENODEV);
+    }
+    if flags.contains(MapFlags::GROWSDOWN) {
+        return Err(Errno::EINVAL);
+    }
+    if file.write_sealed && vm_flags.contains(VmFlags::SHARED) {
+        if vm_flags.contains(VmFlags::WRITE) {
+            return Err(Errno::EPERM);
+        }
+        vm_flags -= VmFlags::MAYWRITE;
+    }
+    Ok(vm_flags)
+}
+
+/// Of anonymous memory; and its page offset.
+pub(super) fn anonymous_flags(
+    flags: MapFlags,
+    mut vm_flags: VmFlags,
+    addr: u64,
+) -> Result<(VmFlags, Pgoff), Errno> {
+    match flags.map_type() {
+        Some(MapType::Shared) => {
+            if vm_flags.contains(VmFlags::GROWSDOWN) {
+                return Err(Errno::EINVAL);
+            }
+            vm_flags |= VmFlags::SHARED | VmFlags::MAYSHARE;
+            Ok((vm_flags, Pgoff(0)))
+        }
+        Some(MapType::Droppable) => {
+            if flags.intersects(MapFlags::LOCKED | MapFlags::HUGETLB)
+                || vm_flags.contains(VmFlags::GROWSDOWN)
+            {
+                return Err(Errno::EINVAL);
+            }
+            vm_flags |=
+                VmFlags::DROPPABLE | VmFlags::NORESERVE | VmFlags::WIPEONFORK | VmFlags::DONTDUMP;
+            Ok((vm_flags, Pgoff::of_addr(addr)))
+        }
+        Some(MapType::Private) => Ok((vm_flags, Pgoff::of_addr(addr))),
+        _ => Err(Errno::EINVAL),
+    }
+}

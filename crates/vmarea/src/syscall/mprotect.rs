@@ -1,0 +1,169 @@
+//! `mprotect` and `pkey_mprotect`.
+//!
+//! # Errors
+//! EINVAL for misaligned, contradictory or unknown bits, or a key that is not allocated; ENOMEM for
+//! a hole, an end that wraps, the map limit or the commit limit; EACCES beyond what the mapping
+//! or `PR_SET_MDWE` allows; EPERM for a sealed VMA.
+//!
+//! # Linux
+//! `mm/mprotect.c` 6.18: `do_mprotect_pkey`, `mprotect_fixup`. By halves: what lies before the VMA
+//! that refuses, or before a hole, has been changed.
+
+use crate::mm::MmapWriteGuard;
+use crate::mutant::{self, Mutant};
+use crate::space::Space;
+use crate::types::call_flags::{Pkey, Prot};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
+use crate::vma::merge::CallKind;
+use crate::vma::{VmaBody, VmaView};
+
+const NEW_WRITE_CHARGE: VmFlags = VmFlags::ACCOUNT
+    .union(VmFlags::WRITE)
+    .union(VmFlags::HUGETLB)
+    .union(VmFlags::SHARED)
+    .union(VmFlags::NORESERVE);
+
+impl<E: Environment> Space<E> {
+    /// Changes the protection of `[addr, addr + len)`; without `pkey` each VMA keeps its key.
+    #[doc(alias = "do_mprotect_pkey")]
+    pub fn mprotect(
+        &self,
+        mm: MmId,
+        addr: u64,
+        len: u64,
+        prot: Prot,
+        pkey: Option<Pkey>,
+    ) -> Result<(), Errno> {
+        let both = Prot::GROWSDOWN | Prot::GROWSUP;
+        let (grows, prot) = (prot & both, prot - both);
+        if grows == both || addr & !PAGE_MASK != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        let range = VmRange::of_pages(addr, len).ok_or(Errno::ENOMEM)?;
+        if !(prot - (Prot::READ | Prot::WRITE | Prot::EXEC | Prot::SEM)).is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        if pkey.is_some_and(|key| !w.state().pkey_is_allocated(key)) {
+            return Err(Errno::EINVAL);
+        }
+        w.mprotect(range, prot, grows, pkey)
+    }
+}
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    fn mprotect(
+        &mut self,
+        mut range: VmRange,
+        prot: Prot,
+        grows: Prot,
+        pkey: Option<Pkey>,
+    ) -> Result<(), Errno> {
+        let first = self.intersection(range).ok_or(Errno::ENOMEM)?;
+        if grows == Prot::GROWSDOWN {
+            if first.range.start >= range.end {
+                return Err(Errno::ENOMEM);
+            }
+            range.start = first.range.start;
+            if !first.body.flags.contains(VmFlags::GROWSDOWN) {
+                return Err(Errno::EINVAL);
+            }
+        } else if first.range.start > range.start {
+            return Err(Errno::ENOMEM);
+        } else if grows == Prot::GROWSUP {
+            return Err(Errno::EINVAL);
+        }
+        if mutant::is_on(Mutant::MprotectLooksAhead) && !self.is_covered(range) {
+            return Err(Errno::ENOMEM);
+        }
+        let rier = self.state().layout.read_implies_exec && prot.contains(Prot::READ);
+        let mut at = range.start;
+        while at < range.end {
+            let Some(vma) = self.find(at).filter(|v| v.range.start <= at) else {
+                return Err(Errno::ENOMEM);
+            };
+            let mut wanted = prot;
+            if rier && vma.body.flags.contains(VmFlags::MAYEXEC) {
+                wanted |= Prot::EXEC;
+            }
+            let key = self.override_pkey(&vma, wanted, pkey);
+            let flags = VmFlags::from_prot(wanted, key)
+                | (vma.body.flags - VmFlags::ACCESS - VmFlags::PKEY);
+            let may = VmFlags::from_bits_retain(flags.bits() >> 4);
+            if (flags - may).intersects(VmFlags::ACCESS) {
+                return Err(Errno::EACCES);
+            }
+            if self.state().layout.mdwe.denies(vma.body.flags, flags) {
+                return Err(Errno::EACCES);
+            }
+            let end = vma.range.end.min(range.end);
+            self.mprotect_fixup(&vma, VmRange::new(at, end), flags)?;
+            // The changed part may have joined what follows: go on behind the VMA as it is now.
+            at = self.find(end - 1).map_or(end, |v| v.range.end);
+        }
+        Ok(())
+    }
+
+    fn mprotect_fixup(
+        &mut self,
+        vma: &VmaView,
+        range: VmRange,
+        mut flags: VmFlags,
+    ) -> Result<(), Errno> {
+        let old = vma.body.flags;
+        if old.contains(VmFlags::SEALED) {
+            return Err(Errno::EPERM);
+        }
+        if flags == old {
+            return Ok(());
+        }
+        let pages = range.pages();
+        let mut charged = 0;
+        if flags.contains(VmFlags::WRITE) {
+            if !self.may_expand(flags, pages) && self.may_expand(old, pages) {
+                return Err(Errno::ENOMEM);
+            }
+            if !old.intersects(NEW_WRITE_CHARGE) && !mutant::is_on(Mutant::MprotectForgetsCharge) {
+                self.charge(pages)?;
+                charged = pages;
+                flags |= VmFlags::ACCOUNT;
+            }
+        } else if self.space.policy.rules.mprotect_uncharges
+            && old.contains(VmFlags::ACCOUNT)
+            && vma.is_anonymous()
+            && vma.anon_vma.is_none()
+        {
+            flags -= VmFlags::ACCOUNT;
+        }
+        let body = VmaBody { flags, ..vma.body };
+        self.call = CallKind::Mprotect;
+        let id = match self.modify(vma, range, body) {
+            Ok(id) => id,
+            Err(error) => {
+                self.uncharge(charged);
+                return Err(error);
+            }
+        };
+        if old.contains(VmFlags::WRITE) && !flags.contains(VmFlags::WRITE) {
+            self.space.write_protect_range(&self.mm.pages, range);
+        }
+        if old.contains(VmFlags::ACCOUNT) && !flags.contains(VmFlags::ACCOUNT) {
+            self.uncharge(pages);
+        }
+        let locked_private =
+            old & (VmFlags::WRITE | VmFlags::SHARED | VmFlags::LOCKED) == VmFlags::LOCKED;
+        if locked_private && flags.contains(VmFlags::WRITE) {
+            let vma = self.view(id);
+            self.populate_vma(&vma, range);
+        }
+        self.stat_account(old, -(pages as i64));
+        self.stat_account(flags, pages as i64);
+        let state = self.state_mut();
+        state.peak_map_count = state.peak_map_count.max(state.map_count);
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! What one `mremap` is about, as it goes from stage to stage.
+
+use crate::syscall::mmap::Placement;
+use crate::syscall::mremap::MremapRequest;
+use crate::types::call_flags::MremapFlags;
+use crate::types::{Errno, PAGE_MASK, PMD_SIZE, align_up, page_align};
+
+/// The call, with lengths in whole pages.
+#[derive(Clone, Copy, Debug)]
+#[doc(alias = "vma_remap_struct")]
+pub(super) struct Remap {
+    /// Where the old range begins.
+    pub(super) addr: u64,
+    /// Its bytes. No more than `new_len` once the tail of a move has been unmapped; 0 doubles a shared
+    /// mapping.
+    pub(super) old_len: u64,
+    /// The bytes that it shall have.
+    pub(super) new_len: u64,
+    pub(super) flags: MremapFlags,
+    /// Where the caller wants it, for FIXED and DONTUNMAP; where it goes, as soon as that is settled.
+    pub(super) new_addr: u64,
+    /// Where another kernel put it, in a replay.
+    pub(super) placement: Placement,
+}
+
+/// What becomes of the length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(alias = "mremap_type")]
+pub(super) enum Resize {
+    Keep,
+    Shrink,
+    Grow,
+}
+
+impl Remap {
+    /// Rounds the lengths of a request to pages. One that wraps is 0 to Linux: no new length, or an old one
+    /// that doubles.
+    pub(super) fn new(request: &MremapRequest) -> Remap {
+        let whole_pages = |len| page_align(len).unwrap_or(0);
+        Remap {
+            addr: request.addr,
+            old_len: whole_pages(request.old_len),
+            new_len: whole_pages(request.new_len),
+            flags: request.flags,
+            new_addr: request.new_addr,
+            placement: request.placement,
+        }
+    }
+
+    pub(super) fn resize(&self) -> Resize {
+        match self.old_len.cmp(&self.new_len) {
+            core::cmp::Ordering::Equal => Resize::Keep,
+            core::cmp::Ordering::Greater => Resize::Shrink,
+            core::cmp::Ordering::Less => Resize::Grow,
+        }
+    }
+
+    /// It moves, whether it would fit or not.
+    #[doc(alias = "vrm_implies_new_addr")]
+    pub(super) fn implies_new_addr(&self) -> bool {
+        self.flags
+            .intersects(MremapFlags::FIXED | MremapFlags::DONTUNMAP)
+    }
+
+    /// It moves to a given place and keeps its length, so that several VMAs may move at once.
+    #[doc(alias = "vrm_move_only")]
+    pub(super) fn move_only(&self) -> bool {
+        self.flags.contains(MremapFlags::FIXED) && self.resize() == Resize::Keep
+    }
+
+    /// Old and new place share addresses.
+    #[doc(alias = "vrm_overlaps")]
+    pub(super) fn overlaps(&self) -> bool {
+        self.addr.wrapping_add(self.old_len) > self.new_addr
+            && self.new_addr.wrapping_add(self.new_len) > self.addr
+    }
+
+    /// EINVAL for what no kernel takes, whatever is mapped.
+    pub(super) fn check_arguments(&self) -> Result<(), Errno> {
+        let known = MremapFlags::MAYMOVE | MremapFlags::FIXED | MremapFlags::DONTUNMAP;
+        let silly = !(self.flags - known).is_empty()
+            || self.addr & !PAGE_MASK != 0
+            || self.new_len == 0
+            || self.implies_new_addr() && !self.flags.contains(MremapFlags::MAYMOVE);
+        if silly { Err(Errno::EINVAL) } else { Ok(()) }
+    }
+
+    /// EINVAL for a new place that is not whole pages of the address space.
+    pub(super) fn check_new_addr(&self, task_size: u64) -> Result<(), Errno> {
+        let bad = self.new_addr & !PAGE_MASK != 0
+            || self.new_len > task_size
+            || self.new_addr > task_size - self.new_len;
+        if bad { Err(Errno::EINVAL) } else { Ok(()) }
+    }
+
+    /// Rounds to huge pages, which may not become more.
+    pub(super) fn align_hugetlb(&mut self) -> Result<(), Errno> {
+        let up = |len: u64| align_up(len, PMD_SIZE).ok_or(Errno::EINVAL);
+        (self.old_len, self.new_len) = (up(self.old_len)?, up(self.new_len)?);
+        let odd = (self.addr | self.new_addr) & (PMD_SIZE - 1) != 0;
+        if odd || self.resize() == Resize::Grow {
+            return Err(Errno::EINVAL);
+        }
+        Ok(())
+    }
+}

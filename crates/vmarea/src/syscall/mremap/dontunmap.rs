@@ -1,0 +1,66 @@
+//! What `MREMAP_DONTUNMAP` leaves behind.
+//!
+//! The pages have moved to a copy; the old mapping stays, empty and unlocked. Kernels differ in how much
+//! of it they touch ([`DontunmapRules`](crate::policy::rules::DontunmapRules)).
+//!
+//! # Linux
+//! `mm/mremap.c`: `dontunmap_complete` of 6.18, `move_vma` before.
+
+use super::context::Remap;
+use crate::mm::MmapWriteGuard;
+use crate::mutant::{self, Mutant};
+use crate::rmap::root_locks::AnonVmaRootLocks;
+use crate::types::platform::Environment;
+use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
+use crate::vma::split::NewHalf;
+use crate::vma::{VmaBody, VmaView};
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    /// A locked VMA is cut, so that what stays behind can lose the lock for itself.
+    pub(super) fn cut_locked(&mut self, r: &Remap, vma: VmaView) -> Result<VmaView, Errno> {
+        let end = r.addr + r.old_len;
+        if !vma.body.flags.contains(VmFlags::LOCKED) {
+            return Ok(vma);
+        }
+        if vma.range.start != r.addr {
+            self.split(vma.id, r.addr, NewHalf::Below)?;
+        }
+        if vma.range.end != end {
+            self.split(vma.id, end, NewHalf::Above)?;
+        }
+        Ok(self.view(vma.id))
+    }
+
+    /// 5.10 takes what follows the source for its rest, unless the copy has taken the source in.
+    pub(super) fn charge_next(&mut self, source: VmRange, new_id: VmaId) {
+        let Some(old) = self.lookup(source.start).filter(|old| old.id != new_id) else {
+            return;
+        };
+        let inside = old.range.start < source.start && source.end < old.range.end;
+        if let Some(next) = self.find(old.range.end).filter(|_| inside) {
+            let flags = next.body.flags | VmFlags::ACCOUNT;
+            let body = VmaBody { flags, ..next.body };
+            self.set_body(next.id, body);
+        }
+    }
+
+    /// DONTUNMAP: the old mapping stays, without pages and unlocked.
+    #[doc(alias = "dontunmap_complete")]
+    pub(super) fn leave_empty(&mut self, source: VmRange, new_id: VmaId) {
+        let Some(old) = self.lookup(source.start) else {
+            return;
+        };
+        let flags = old.body.flags - VmFlags::LOCKED_MASK;
+        self.set_body(old.id, VmaBody { flags, ..old.body });
+        let keeps = !self.space.policy.rules.dontunmap.loses_anon_vma
+            || mutant::is_on(Mutant::DontunmapKeepsAnonVma);
+        if old.id != new_id && old.range == source && !keeps {
+            self.space
+                .unlink_anon_vmas(self.space.vma(old.id), &mut AnonVmaRootLocks::none());
+            let nameless = old.is_anonymous() && old.body.file.is_none();
+            if self.space.policy.rules.dontunmap.resets_pgoff && nameless {
+                self.set_range(old.id, old.range, Pgoff::of_addr(old.range.start));
+            }
+        }
+    }
+}

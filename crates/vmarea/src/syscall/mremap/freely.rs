@@ -1,0 +1,145 @@
+//! `mremap` past Linux: several VMAs without FIXED, and places that overlap the old one.
+//!
+//! # Picture
+//! ```text
+//! spanning     AAAA..BBBB          grows behind B if there is room, else all of it moves:
+//!                                  AAAA..BBBB++++ elsewhere, gaps kept
+//! overlapping  AAAABBBB            to a place of its own first, then where it is wanted:
+//!                ↓ 2 pages up        ........AAAABBBB ▶ ..AAAABBBB
+//! ```
+//!
+//! # Linux
+//! Not there: FIXED moves of equal length over several VMAs are since 6.17 (`remap_move`); the thesis
+//! names both as extensions.
+
+use super::context::Remap;
+use crate::mm::MmapWriteGuard;
+use crate::syscall::unmapped_area::{Room, pages_of};
+use crate::types::call_flags::{MapFlags, MremapFlags};
+use crate::types::platform::Environment;
+use crate::types::{Errno, VmFlags, VmRange};
+use crate::vma::VmaView;
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    /// The old range goes beyond the first VMA, and is to grow.
+    pub(super) fn spans_several(&self, r: &Remap, first: &VmaView) -> bool {
+        !r.flags
+            .intersects(MremapFlags::FIXED | MremapFlags::DONTUNMAP)
+            && r.new_len > r.old_len
+            && r.old_len > first.range.end - r.addr
+    }
+
+    /// Grows a range of several VMAs: its last one in place, or all of it elsewhere.
+    pub(super) fn remap_spanning(&mut self, r: Remap) -> Result<u64, Errno> {
+        let end = r.addr.checked_add(r.old_len).ok_or(Errno::EINVAL)?;
+        let grow = r.new_len - r.old_len;
+        let last = self.lookup(end - 1).ok_or(Errno::EFAULT)?;
+        self.check_growth(&last, grow)?;
+        if last.range.end == end && self.is_expandable(&last, grow) {
+            self.expand_in_place(&last, grow)?;
+            return Ok(r.addr);
+        }
+        if !r.flags.contains(MremapFlags::MAYMOVE) {
+            return Err(Errno::ENOMEM);
+        }
+        let to = self.free_place(r.new_len)?;
+        self.move_all(&r, r.addr, to, r.old_len)?;
+        let moved = self.lookup(to + r.old_len - 1).ok_or(Errno::EFAULT)?;
+        self.expand_in_place(&moved, grow)?;
+        Ok(to)
+    }
+
+    fn check_growth(&self, last: &VmaView, grow: u64) -> Result<(), Errno> {
+        let flags = last.body.flags;
+        if flags.intersects(VmFlags::DONTEXPAND | VmFlags::PFNMAP) {
+            return Err(Errno::EFAULT);
+        }
+        if flags.contains(VmFlags::SEALED) {
+            return Err(Errno::EPERM);
+        }
+        if !self.mlock_future_ok(flags, grow) {
+            return Err(Errno::EAGAIN);
+        }
+        if !self.may_expand(flags, pages_of(grow)) {
+            return Err(Errno::ENOMEM);
+        }
+        Ok(())
+    }
+
+    /// Moves a range to a place that shares addresses with it.
+    pub(super) fn remap_overlapping(&mut self, r: Remap) -> Result<u64, Errno> {
+        if r.flags.contains(MremapFlags::DONTUNMAP) || r.old_len == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let old = VmRange::new(r.addr, r.addr.checked_add(r.old_len).ok_or(Errno::EINVAL)?);
+        self.check_movable(old)?;
+        let kept = r.old_len.min(r.new_len);
+        let between = self.free_place(kept)?;
+        if kept < r.old_len {
+            self.unmap_range(VmRange::new(old.start + kept, old.end))?;
+        }
+        self.move_all(&r, old.start, between, kept)?;
+        let wanted = VmRange::new(r.new_addr, r.new_addr + r.new_len);
+        if let Err(error) = self.unmap_range(wanted) {
+            self.move_all(&r, between, old.start, kept)?;
+            return Err(error);
+        }
+        self.move_all(&r, between, r.new_addr, kept)?;
+        if r.new_len > kept {
+            let last = self.lookup(r.new_addr + kept - 1).ok_or(Errno::EFAULT)?;
+            self.expand_in_place(&last, r.new_len - kept)?;
+        }
+        Ok(r.new_addr)
+    }
+
+    /// Nothing in the range may refuse half-way: every VMA can move, and the map limit is far enough.
+    fn check_movable(&self, range: VmRange) -> Result<(), Errno> {
+        let ids = self.vmas_in(range);
+        if ids
+            .first()
+            .is_none_or(|&id| self.view(id).range.start > range.start)
+        {
+            return Err(Errno::EFAULT);
+        }
+        for &id in &ids {
+            let flags = self.view(id).body.flags;
+            if flags.contains(VmFlags::SEALED) {
+                return Err(Errno::EPERM);
+            }
+            if flags.intersects(VmFlags::UFFD_ANY | VmFlags::PFNMAP | VmFlags::HUGETLB) {
+                return Err(Errno::EFAULT);
+            }
+        }
+        let room = u64::from(self.state().map_count) + 2 * ids.len() as u64 + 8;
+        if room > u64::from(self.space.system.max_map_count) {
+            Err(Errno::ENOMEM)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn move_all(&mut self, r: &Remap, from: u64, to: u64, len: u64) -> Result<(), Errno> {
+        let flags = MremapFlags::MAYMOVE | MremapFlags::FIXED;
+        let all = Remap {
+            addr: from,
+            old_len: len,
+            new_len: len,
+            flags,
+            new_addr: to,
+            ..*r
+        };
+        self.remap_move(all).map(drop)
+    }
+
+    fn free_place(&self, len: u64) -> Result<u64, Errno> {
+        self.unmapped_area(&Room {
+            file: None,
+            shared_anon: false,
+            hint: 0,
+            len,
+            offset: 0,
+            flags: MapFlags::empty(),
+            vm_flags: VmFlags::empty(),
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! `mremap` as kernels before 6.17 order it: what is in the way goes first, checks come after.
+//!
+//! The stages are the same; only their order differs, and with it what a refused call leaves behind: a
+//! destination that is unmapped, a source without its tail.
+//!
+//! # Picture
+//! ```text
+//! since 6.17   check ─▶ clear the way ─▶ move
+//! before       clear the way ─▶ check ─▶ move
+//! ```
+//!
+//! # Linux
+//! `mm/mremap.c` `mremap_to`, `vma_to_resize`, 5.10, 6.1 and 6.12.
+
+use super::context::{Remap, Resize};
+use super::{Populate, check_seal_and_align};
+use crate::mm::MmapWriteGuard;
+use crate::policy::rules::MremapChecks;
+use crate::types::Errno;
+use crate::types::platform::Environment;
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    /// The new address.
+    pub(super) fn mremap_legacy(&mut self, mut r: Remap) -> Result<(u64, Populate), Errno> {
+        if self.space.policy.rules.mremap_checks == MremapChecks::AfterUnmapping {
+            let vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
+            check_seal_and_align(&mut r, &vma)?;
+        }
+        if r.implies_new_addr() {
+            r.check_new_addr(self.space.system.task_size)?;
+            if r.overlaps() {
+                return Err(Errno::EINVAL);
+            }
+            self.check_map_count()?;
+            self.unmap_destination(&r)?;
+            self.drop_tail(&mut r)?;
+        } else if r.resize() != Resize::Grow {
+            return self.remap_at(r).map(|addr| (addr, Populate::No));
+        }
+        let vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
+        let populate = self.check_resize(&r, &vma)?;
+        let addr = match r.implies_new_addr() {
+            true => self.relocate_named(r, &vma)?,
+            false => self.remap_at(r)?,
+        };
+        Ok((addr, populate))
+    }
+}

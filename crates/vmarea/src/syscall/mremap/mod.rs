@@ -1,0 +1,233 @@
+//! `mremap`: resize in place, or move.
+//!
+//! A call goes through stages, each in a file: its arguments become a `Remap` (`context`), a
+//! VMA is checked (here), resized in place (`resize`), or moved: the way is cleared and a place is found
+//! (`relocate`), a VMA is made there and the pages change to it (`move_vma`), and what DONTUNMAP leaves is
+//! tidied (`dontunmap`). `legacy` is the order of these stages in kernels before 6.17, `freely` what no kernel
+//! does.
+//!
+//! # Picture
+//! ```text
+//!                     FIXED or DONTUNMAP?
+//!                   no │               │ yes
+//!        shrink, keep, grow            │
+//!           │     │     │ room behind? │
+//!           │     │ yes │          no  │
+//!           ▼     ▼     ▼          ▼   ▼
+//!           in place (resize)      move (relocate ─▶ move_vma ─▶ dontunmap)
+//! ```
+//!
+//! # Errors
+//! EINVAL for bad flags, misalignment, a new length of 0, overlapping ranges, a private mapping to be
+//! doubled; EFAULT for a hole, a range over several VMAs where that is not allowed, a mapping that must
+//! not grow; ENOMEM for no room, limits, the map limit; EAGAIN beyond RLIMIT_MEMLOCK; EPERM for a
+//! sealed VMA.
+//!
+//! # Linux
+//! `mm/mremap.c` and `copy_vma` in `mm/vma.c`, 6.18. By halves: with FIXED the destination is unmapped,
+//! and the tail of a shrinking source, before the move can still be refused; of several VMAs those
+//! before the one that refuses have moved.
+
+mod context;
+mod dontunmap;
+mod freely;
+mod legacy;
+mod move_vma;
+mod relocate;
+mod resize;
+
+use super::mmap::Placement;
+use crate::mm::MmapWriteGuard;
+use crate::policy::rules::MremapChecks;
+use crate::space::Space;
+use crate::types::call_flags::MremapFlags;
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, PAGE_SHIFT, VmFlags, VmRange};
+use crate::vma::VmaView;
+use context::{Remap, Resize};
+
+/// The arguments of `mremap`.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct MremapRequest {
+    /// Start of the old range.
+    pub addr: u64,
+    /// Its length in bytes.
+    pub old_len: u64,
+    /// The new length in bytes.
+    pub new_len: u64,
+    /// MAYMOVE, FIXED, DONTUNMAP.
+    pub flags: MremapFlags,
+    /// Where to, for FIXED; a wish, for DONTUNMAP.
+    pub new_addr: u64,
+    /// See [`Placement`].
+    pub placement: Placement,
+}
+
+/// New pages of what has grown have to be faulted in, because it is locked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Populate {
+    No,
+    Yes,
+}
+
+impl<E: Environment> Space<E> {
+    /// Resizes or moves; gives the new address.
+    #[doc(alias = "do_mremap")]
+    pub fn mremap(&self, mm: MmId, request: &MremapRequest) -> Result<u64, Errno> {
+        let r = Remap::new(request);
+        let first = self.policy.rules.mremap_checks == MremapChecks::First;
+        r.check_arguments()?;
+        if first {
+            self.check_places(&r)?;
+        } else if r.flags.contains(MremapFlags::DONTUNMAP) && request.old_len != request.new_len {
+            // Compared before they are rounded to pages.
+            return Err(Errno::EINVAL);
+        }
+        let (addr, populate) = {
+            let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+            let moved = match first {
+                true => w.mremap(r),
+                false => w.mremap_legacy(r),
+            };
+            let state = w.state_mut();
+            state.peak_map_count = state.peak_map_count.max(state.map_count);
+            moved?
+        };
+        if populate == Populate::Yes && r.resize() == Resize::Grow {
+            self.mm_populate(mm, VmRange::new(addr + r.old_len, addr + r.new_len));
+        }
+        Ok(addr)
+    }
+
+    /// Where a move without FIXED would go now, without doing anything.
+    pub fn predict_mremap(&self, mm: MmId, request: &MremapRequest) -> Result<u64, Errno> {
+        let r = Remap {
+            placement: Placement::Search,
+            ..Remap::new(request)
+        };
+        let w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        let vma = w.lookup(r.addr).ok_or(Errno::EFAULT)?;
+        w.new_place(&r, &vma)
+    }
+
+    /// EINVAL for lengths and places that cannot be, before any address space is looked at.
+    #[doc(alias = "check_mremap_params")]
+    fn check_places(&self, r: &Remap) -> Result<(), Errno> {
+        let task_size = self.system.task_size;
+        if r.new_len > task_size {
+            return Err(Errno::EINVAL);
+        }
+        if !r.implies_new_addr() {
+            return Ok(());
+        }
+        r.check_new_addr(task_size)?;
+        let resized = r.flags.contains(MremapFlags::DONTUNMAP) && r.resize() != Resize::Keep;
+        let refused = r.overlaps() && !self.policy.merging.remap_freely;
+        if resized || refused {
+            Err(Errno::EINVAL)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    /// The new address: everything that can be checked is, before anything is changed.
+    #[doc(alias = "mremap_to", alias = "mremap_at")]
+    fn mremap(&mut self, mut r: Remap) -> Result<(u64, Populate), Errno> {
+        if r.implies_new_addr() {
+            self.check_map_count()?;
+            if r.overlaps() {
+                return self.remap_overlapping(r).map(|addr| (addr, Populate::No));
+            }
+        }
+        if r.move_only() && self.space.policy.rules.mremap_many {
+            return self.remap_move(r).map(|addr| (addr, Populate::No));
+        }
+        let vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
+        if self.space.policy.merging.remap_freely && self.spans_several(&r, &vma) {
+            return self.remap_spanning(r).map(|addr| (addr, Populate::No));
+        }
+        let populate = self.check_vma(&mut r, &vma)?;
+        let addr = match r.implies_new_addr() {
+            true => self.remap_to(r, &vma)?,
+            false => self.remap_at(r)?,
+        };
+        Ok((addr, populate))
+    }
+
+    /// ENOMEM where a move, which may cut at both ends of source and destination, could reach the limit.
+    fn check_map_count(&self) -> Result<(), Errno> {
+        let limit = self.space.system.max_map_count;
+        match self.state().map_count + 2 >= limit.saturating_sub(3) {
+            true => Err(Errno::ENOMEM),
+            false => Ok(()),
+        }
+    }
+
+    /// May this VMA be resized or moved so?
+    #[doc(alias = "check_prep_vma")]
+    fn check_vma(&self, r: &mut Remap, vma: &VmaView) -> Result<Populate, Errno> {
+        check_seal_and_align(r, vma)?;
+        if r.resize() != Resize::Grow && !r.implies_new_addr() {
+            return Ok(Populate::No);
+        }
+        self.check_resize(r, vma)
+    }
+
+    /// May it have the new length? A tail that goes is not looked at.
+    #[doc(alias = "vma_to_resize")]
+    fn check_resize(&self, r: &Remap, vma: &VmaView) -> Result<Populate, Errno> {
+        let flags = vma.body.flags;
+        if r.old_len == 0 && !flags.intersects(VmFlags::SHARED | VmFlags::MAYSHARE) {
+            return Err(Errno::EINVAL);
+        }
+        let rigid = flags.intersects(VmFlags::DONTEXPAND | VmFlags::PFNMAP);
+        let late = self.space.policy.rules.mremap_checks == MremapChecks::Late;
+        let never_emptied = match late {
+            true => !vma.is_anonymous() || flags.contains(VmFlags::SHARED),
+            false => rigid,
+        };
+        if r.flags.contains(MremapFlags::DONTUNMAP) && never_emptied
+            || late && flags.contains(VmFlags::HUGETLB)
+        {
+            return Err(Errno::EINVAL);
+        }
+        let old_len = r.old_len.min(r.new_len);
+        if old_len > vma.range.end - r.addr {
+            return Err(Errno::EFAULT);
+        }
+        if r.new_len == old_len {
+            return Ok(Populate::No);
+        }
+        let pgoff = vma.pgoff_at(r.addr);
+        if pgoff.0.checked_add(r.new_len >> PAGE_SHIFT).is_none() {
+            return Err(Errno::EINVAL);
+        }
+        if rigid {
+            return Err(Errno::EFAULT);
+        }
+        let delta = r.new_len - r.old_len;
+        if !self.mlock_future_ok(flags, delta) {
+            return Err(Errno::EAGAIN);
+        }
+        if !self.may_expand(flags, delta >> PAGE_SHIFT) {
+            return Err(Errno::ENOMEM);
+        }
+        Ok(match flags.contains(VmFlags::LOCKED) {
+            true => Populate::Yes,
+            false => Populate::No,
+        })
+    }
+}
+
+/// EPERM for a sealed VMA; huge pages stay whole.
+fn check_seal_and_align(r: &mut Remap, vma: &VmaView) -> Result<(), Errno> {
+    if vma.body.flags.contains(VmFlags::SEALED) {
+        return Err(Errno::EPERM);
+    }
+    if vma.body.flags.contains(VmFlags::HUGETLB) {
+        r.align_hugetlb()?;
+    }
+    Ok(())
+}

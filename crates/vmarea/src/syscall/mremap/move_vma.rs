@@ -1,0 +1,232 @@
+//! Moving one VMA to a place that is free: the part of `mremap` in which pages change theirs.
+//!
+//! A neighbour of the new place grows over it, or a VMA is made there; then the pages move, with the anon_vma
+//! and page offset that they have there, and the old range goes or stays behind empty.
+//!
+//! # Picture
+//! ```text
+//!              source    destination
+//!              AAVVVVBB  NN......
+//! copy_vma     AAVVVVBB  NN____..    a VMA without pages, or NN that grows
+//! move pages   AA____BB  NNVVVV..    an unfaulted VMA takes the page offset of its new place, a faulted
+//!                                    one keeps it
+//! unmap        AA....BB  NNVVVV..    the source goes; with DONTUNMAP it stays, empty and unlocked
+//! ```
+//!
+//! # Linux
+//! `mm/mremap.c` `move_vma`, `mm/vma.c` `copy_vma`, 6.18.
+
+use super::context::Remap;
+use crate::mm::MmapWriteGuard;
+use crate::mutant::{self, Mutant};
+use crate::page::moving::PageOwner;
+use crate::policy::Merging;
+use crate::rmap::root_locks::AnonVmaRootLocks;
+use crate::syscall::mmap::Placement;
+use crate::syscall::munmap::Pages;
+use crate::syscall::userfaultfd::unwatched;
+use crate::types::call_flags::MremapFlags;
+use crate::types::platform::Environment;
+use crate::types::{Errno, PAGE_SHIFT, Pgoff, VmFlags, VmRange, VmaId};
+use crate::vma::VmaView;
+use crate::vma::merge::{CallKind, MergeScope, Plan, Proposal};
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    pub(super) fn move_vma(&mut self, r: &Remap, vma: &VmaView) -> Result<u64, Errno> {
+        if self.state().map_count >= self.space.system.max_map_count.saturating_sub(3) {
+            return Err(Errno::ENOMEM);
+        }
+        let mut vma = match r.placement {
+            Placement::At(_) => self.clear_place(r)?,
+            Placement::Search => *vma,
+        };
+        if !self.may_be_cut_out(r, &vma) {
+            return Err(Errno::EINVAL);
+        }
+        let flags = vma.body.flags;
+        let keep = r.flags.contains(MremapFlags::DONTUNMAP);
+        let charge = if keep {
+            r.new_len
+        } else {
+            r.new_len - r.old_len
+        } >> PAGE_SHIFT;
+        if keep && self.space.policy.rules.dontunmap.cuts_locked {
+            vma = self.cut_locked(r, vma)?;
+        }
+        let accounted = flags.contains(VmFlags::ACCOUNT);
+        if accounted {
+            self.charge(charge)?;
+        }
+        let new_id = match self.copy_vma_and_pages(r, &vma) {
+            Ok(id) => id,
+            Err(error) => {
+                if accounted {
+                    self.uncharge(charge);
+                }
+                return Err(error);
+            }
+        };
+        let rules = self.space.policy.rules.dontunmap;
+        let counted = match keep && !rules.counts_locked {
+            true => flags - VmFlags::LOCKED,
+            false => flags,
+        };
+        self.count_more(counted, r.new_len >> PAGE_SHIFT);
+        let source = VmRange::new(r.addr, r.addr + r.old_len);
+        if keep {
+            if rules.charges_next && accounted {
+                self.charge_next(source, new_id);
+            }
+            self.leave_empty(source, new_id);
+        } else if source.start < source.end {
+            // Its charge went along with the pages, so nothing is given back.
+            let as_it_was = self.space.vmas.get(vma.id.0).is_some_and(|now| {
+                vma.range == source && now.start() == source.start && now.end() == source.end
+            });
+            let gathered = if as_it_was {
+                self.gather_whole(&vma)?
+            } else {
+                self.gather(source)?
+            };
+            self.complete(source, gathered, Pages::Moved);
+        }
+        Ok(r.new_addr)
+    }
+
+    /// May what moves be cut out of its VMA?
+    fn may_be_cut_out(&self, r: &Remap, vma: &VmaView) -> bool {
+        let rules = &self.space.policy.rules;
+        let ends = [
+            (vma.range.start, r.addr),
+            (vma.range.end, r.addr + r.old_len),
+        ];
+        ends.iter()
+            .all(|&(edge, at)| edge == at || vma.body.may_split(at, rules))
+    }
+
+    /// Where the place was chosen elsewhere, this address space may have something there. Gives the
+    /// source, which may have been cut. ENOMEM if the place is the source itself.
+    fn clear_place(&mut self, r: &Remap) -> Result<VmaView, Errno> {
+        let place = VmRange::new(r.new_addr, r.new_addr + r.new_len);
+        if place.overlaps(VmRange::new(r.addr, r.addr + r.old_len)) {
+            return Err(Errno::ENOMEM);
+        }
+        self.unmap_range(place)?;
+        self.lookup(r.addr).ok_or(Errno::EFAULT)
+    }
+
+    /// A VMA at the new place, or a neighbour that grows over it, with the pages moved there.
+    #[doc(alias = "copy_vma")]
+    fn copy_vma_and_pages(&mut self, r: &Remap, vma: &VmaView) -> Result<VmaId, Errno> {
+        let to = VmRange::new(r.new_addr, r.new_addr + r.new_len);
+        let from = VmRange::new(r.addr, r.addr + r.old_len);
+        self.start_write(vma.id);
+        let mut source = VmaView {
+            range: from,
+            pgoff: vma.pgoff_at(from.start),
+            ..*vma
+        };
+        // The copy is not watched. Linux joins it with a watched neighbour first and then watches
+        // neither; where more is joined that would come over memory that Linux goes on watching.
+        let body = match self.space.policy.merging.update_pgoff {
+            true => unwatched(vma.body),
+            false => vma.body,
+        };
+        let proposal = Proposal {
+            range: to,
+            pgoff: source.pgoff,
+            body,
+            anon_vma: vma.anon_vma,
+            middle: None,
+            copied_from: Some(source),
+        };
+        self.call = CallKind::MremapMove;
+        self.unmerge_range(vma, from)?;
+        let keep = r.flags.contains(MremapFlags::DONTUNMAP);
+        let apart = keep && self.space.policy.rules.dontunmap.stays_apart;
+        let mut decided = if apart && vma.is_anonymous() && vma.anon_vma.is_none() {
+            self.decide_without(&proposal, vma.id)
+        } else {
+            self.decide(&proposal, MergeScope::Both)
+        };
+        if self.must_stay_apart(r, vma, decided.verdict.plan) {
+            (decided.verdict.plan, decided.verdict.pgoff) = (None, source.pgoff);
+        }
+        let verdict = decided.verdict;
+        if verdict
+            .plan
+            .is_some_and(|plan| self.needs_copies(&plan, &proposal))
+        {
+            self.unshare(&source)?;
+        }
+        let (id, pgoff) = match self.carry_out(&proposal, &decided)? {
+            Some(id) => {
+                if verdict.plan.is_some_and(|plan| plan.takes(vma.id)) {
+                    // It is a neighbour as well, and its pages may have changed where they lie.
+                    let now = self.lookup(from.start).ok_or(Errno::EFAULT)?;
+                    source.pgoff = now.pgoff_at(from.start);
+                    source.anon_vma = now.anon_vma;
+                }
+                let target = self.space.vma(id);
+                (id, target.pgoff().plus_bytes(to.start - target.start()))
+            }
+            None => (self.copy_vma_new(vma, to, verdict.pgoff)?, verdict.pgoff),
+        };
+        if pgoff != proposal.pgoff && vma.anon_vma.is_some() {
+            self.state_mut().stats.pgoff_updates += 1;
+        }
+        let owner = match self.space.vma(id).anon_vma() {
+            Some(av) if pgoff != source.pgoff || Some(av) != source.anon_vma => {
+                PageOwner::Take(av, pgoff)
+            }
+            _ => PageOwner::Keep,
+        };
+        self.space
+            .move_page_tables(&self.mm.pages, from, to.start, (source.anon_vma, owner));
+        // Whoever watches is not told of the move, and does not watch there; also not what was there.
+        let body = self.view(id).body;
+        if body.uffd != 0 && !mutant::is_on(Mutant::MoveKeepsContext) {
+            self.set_body(id, unwatched(body));
+        }
+        Ok(id)
+    }
+
+    /// Must shared pages that move be copied, as they take another anon_vma or page offset?
+    fn needs_copies(&self, plan: &Plan, proposal: &Proposal) -> bool {
+        let survivor = plan.anon_from.and_then(|id| self.view(id).anon_vma);
+        let lies = proposal.range.start - plan.range.start;
+        let changes =
+            survivor != proposal.anon_vma || plan.pgoff.plus_bytes(lies) != proposal.pgoff;
+        plan.copies > 0 && changes
+    }
+
+    /// What DONTUNMAP leaves is unlocked, and what it moves is not: the two cannot be one. Linux, which
+    /// joins only what has no pages yet, does it all the same.
+    fn must_stay_apart(&self, r: &Remap, vma: &VmaView, plan: Option<Plan>) -> bool {
+        self.space.policy.merging != Merging::MAINLINE
+            && r.flags.contains(MremapFlags::DONTUNMAP)
+            && vma.body.flags.contains(VmFlags::LOCKED)
+            && vma.anon_vma.is_some()
+            && plan.is_some_and(|plan| plan.takes(vma.id))
+    }
+
+    fn copy_vma_new(&mut self, vma: &VmaView, to: VmRange, pgoff: Pgoff) -> Result<VmaId, Errno> {
+        mutant::allocate()?;
+        self.mm.tree.write().reserve(1)?;
+        let id = self.new_vma(to, pgoff, vma.body)?;
+        if let Some(anon_vma) = vma.anon_vma {
+            let space = self.space;
+            let mut root_locks = AnonVmaRootLocks::none();
+            let new = (id, space.vma(id));
+            if let Err(error) =
+                space.anon_vma_clone(new, space.vma(vma.id), anon_vma, &mut root_locks)
+            {
+                drop(root_locks);
+                self.release_vma(id);
+                return Err(error);
+            }
+        }
+        self.link(id);
+        Ok(id)
+    }
+}

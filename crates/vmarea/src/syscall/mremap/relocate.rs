@@ -1,0 +1,138 @@
+//! `mremap` to another place: what is in the way goes, a place is found, and each VMA moves there.
+//!
+//! # Picture
+//! ```text
+//!                  source      destination
+//! one VMA          VVVVVV      XXXX........
+//! clear the way    VVVV..      ............    what FIXED names, and the tail of what shrinks
+//! move             ....        VVVV++......    with new pages behind those that moved
+//!
+//! several (6.17)   AAAA..BB    XXXX..XX....    FIXED, of equal length: one after the other,
+//!                  ....  ..    AAAA..BB....    gaps kept
+//! ```
+//!
+//! # Linux
+//! `mm/mremap.c` `mremap_to`, `remap_move`, `vrm_set_new_addr`, 6.18.
+
+use super::context::{Remap, Resize};
+use crate::mm::MmapWriteGuard;
+use crate::syscall::mmap::Placement;
+use crate::syscall::unmapped_area::Room;
+use crate::types::call_flags::{MapFlags, MremapFlags};
+use crate::types::platform::Environment;
+use crate::types::{Errno, FileKind, PAGE_SHIFT, VmFlags, VmRange};
+use crate::vma::VmaView;
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    /// Moves what lies at the old address, which is `vma`, to the place that the caller named.
+    #[doc(alias = "mremap_to")]
+    pub(super) fn remap_to(&mut self, mut r: Remap, vma: &VmaView) -> Result<u64, Errno> {
+        let mut vma = *vma;
+        if self.unmap_destination(&r)? {
+            // An old length that wraps lets the destination lie upon the source.
+            vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
+        }
+        if self.drop_tail(&mut r)? {
+            vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
+        }
+        self.relocate_named(r, &vma)
+    }
+
+    /// Unmaps what lies where FIXED points to. True where anything was there.
+    pub(super) fn unmap_destination(&mut self, r: &Remap) -> Result<bool, Errno> {
+        Ok(r.flags.contains(MremapFlags::FIXED) && self.munmap(r.new_addr, r.new_len)?)
+    }
+
+    /// Unmaps the tail of a source that shrinks. True where there was one.
+    pub(super) fn drop_tail(&mut self, r: &mut Remap) -> Result<bool, Errno> {
+        if r.resize() != Resize::Shrink {
+            return Ok(false);
+        }
+        self.unmap_tail(r)?;
+        r.old_len = r.new_len;
+        Ok(true)
+    }
+
+    /// Moves to the place that the caller named, which is free.
+    pub(super) fn relocate_named(&mut self, r: Remap, vma: &VmaView) -> Result<u64, Errno> {
+        if r.flags.contains(MremapFlags::DONTUNMAP)
+            && !self.may_expand(vma.body.flags, r.old_len >> PAGE_SHIFT)
+        {
+            return Err(Errno::ENOMEM);
+        }
+        self.relocate(r, vma)
+    }
+
+    /// Finds the place, and moves there.
+    pub(super) fn relocate(&mut self, mut r: Remap, vma: &VmaView) -> Result<u64, Errno> {
+        r.new_addr = self.new_place(&r, vma)?;
+        self.move_vma(&r, vma)
+    }
+
+    #[doc(alias = "vrm_set_new_addr")]
+    pub(super) fn new_place(&self, r: &Remap, vma: &VmaView) -> Result<u64, Errno> {
+        let fixed = r.flags.contains(MremapFlags::FIXED);
+        if let (Placement::At(addr), false) = (r.placement, fixed) {
+            return Ok(addr);
+        }
+        self.unmapped_area(&Room {
+            file: vma.body.file.map(|f| f.kind),
+            shared_anon: false,
+            hint: if r.implies_new_addr() { r.new_addr } else { 0 },
+            len: r.new_len,
+            offset: vma.pgoff_at(r.addr).0 << PAGE_SHIFT,
+            flags: if fixed {
+                MapFlags::FIXED
+            } else {
+                MapFlags::empty()
+            },
+            vm_flags: vma.body.flags,
+        })
+    }
+
+    /// Several VMAs move at once, gaps between them kept.
+    pub(super) fn remap_move(&mut self, r: Remap) -> Result<u64, Errno> {
+        let end = r.addr.checked_add(r.old_len).ok_or(Errno::EFAULT)?;
+        let mut result = Err(Errno::EFAULT);
+        let mut at = r.addr;
+        while at < end
+            && let Some(vma) = self.find_vma(at).filter(|v| v.range.start < end)
+        {
+            let first = result.is_err();
+            let part = vma.range.clip(VmRange::new(r.addr, end));
+            if first && vma.range.start > r.addr {
+                return Err(Errno::EFAULT);
+            }
+            let movable_with_others = !vma.body.flags.intersects(VmFlags::UFFD_ANY)
+                && vma.body.file.is_none_or(|f| !places_itself(f.kind));
+            if !movable_with_others && (!first || vma.range.end < end) {
+                return Err(Errno::EFAULT);
+            }
+            let to = r.new_addr + (part.start - r.addr);
+            let len = part.len_bytes();
+            let mut one = Remap {
+                addr: part.start,
+                old_len: len,
+                new_len: len,
+                new_addr: to,
+                ..r
+            };
+            self.check_vma(&mut one, &vma)?;
+            let moved = self.remap_to(one, &vma)?;
+            if first {
+                result = Ok(moved);
+            }
+            at = part.end;
+        }
+        result
+    }
+}
+
+/// Has the file a say in where it is mapped, so that a fixed place might not be obeyed?
+#[doc(alias = "vma_multi_allowed")]
+fn places_itself(kind: FileKind) -> bool {
+    matches!(
+        kind,
+        FileKind::Device | FileKind::DevZero | FileKind::SysvShm
+    )
+}

@@ -1,0 +1,104 @@
+//! `mremap` in place: the VMA ends elsewhere, and no page moves.
+//!
+//! # Picture
+//! ```text
+//! shrink   VVVVVV      VVVV..      the tail is unmapped
+//! grow     VVVV..NN    VVVV++NN    into free room, and joins what it then touches
+//!          VVVVNN      moves, as MAYMOVE allows: something lies behind
+//! ```
+//!
+//! # Linux
+//! `mm/mremap.c` `mremap_at`, `expand_vma_in_place`, `mm/vma.c` `vma_merge_extend`, 6.18.
+
+use super::context::{Remap, Resize};
+use crate::mm::MmapWriteGuard;
+use crate::policy::rules::CloseHook;
+use crate::syscall::unmapped_area::fits_fixed;
+use crate::types::call_flags::MremapFlags;
+use crate::types::platform::Environment;
+use crate::types::{Errno, PAGE_SHIFT, VmFlags, VmRange};
+use crate::vma::VmaView;
+use crate::vma::merge::{CallKind, MergeScope, Proposal};
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    /// Resizes where it is, or moves what does not fit.
+    #[doc(alias = "mremap_at")]
+    pub(super) fn remap_at(&mut self, r: Remap) -> Result<u64, Errno> {
+        match r.resize() {
+            Resize::Keep => return Ok(r.addr),
+            Resize::Shrink => {
+                self.unmap_tail(&r)?;
+                return Ok(r.addr);
+            }
+            Resize::Grow => {}
+        }
+        let vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
+        let delta = r.new_len - r.old_len;
+        if vma.range.end - r.addr == r.old_len && self.is_expandable(&vma, delta) {
+            self.expand_in_place(&vma, delta)?;
+            return Ok(r.addr);
+        }
+        if !r.flags.contains(MremapFlags::MAYMOVE) {
+            return Err(Errno::ENOMEM);
+        }
+        self.relocate(r, &vma)
+    }
+
+    /// Unmaps what the old range has beyond the new length.
+    #[doc(alias = "shrink_vma")]
+    pub(super) fn unmap_tail(&mut self, r: &Remap) -> Result<(), Errno> {
+        let tail = r.addr.wrapping_add(r.new_len);
+        self.munmap(tail, r.old_len - r.new_len).map(drop)
+    }
+
+    #[doc(alias = "vma_expandable")]
+    pub(super) fn is_expandable(&self, vma: &VmaView, delta: u64) -> bool {
+        let Some(end) = vma.range.end.checked_add(delta) else {
+            return false;
+        };
+        self.intersection(VmRange::new(vma.range.end, end))
+            .is_none()
+            && fits_fixed(self, VmRange::new(vma.range.start, end))
+    }
+
+    #[doc(alias = "vma_merge_extend")]
+    pub(super) fn expand_in_place(&mut self, vma: &VmaView, delta: u64) -> Result<(), Errno> {
+        let pages = delta >> PAGE_SHIFT;
+        let accounted = vma.body.flags.contains(VmFlags::ACCOUNT);
+        if accounted {
+            self.charge(pages)?;
+        }
+        let proposal = Proposal {
+            range: VmRange::new(vma.range.end, vma.range.end + delta),
+            pgoff: vma.pgoff_end(),
+            body: vma.body,
+            anon_vma: vma.anon_vma,
+            middle: None,
+            copied_from: None,
+        };
+        self.call = CallKind::MremapExpand;
+        let rules = &self.space.policy.rules;
+        let hook = rules.close_hook == CloseHook::NeverMerges && vma.body.has_close();
+        let scope = if rules.expand_joins_next && !hook {
+            MergeScope::Both
+        } else {
+            MergeScope::Itself
+        };
+        if self.merge(&proposal, scope)?.is_none() {
+            if accounted {
+                self.uncharge(pages);
+            }
+            return Err(Errno::ENOMEM);
+        }
+        self.count_more(vma.body.flags, pages);
+        Ok(())
+    }
+
+    #[doc(alias = "vrm_stat_account")]
+    pub(super) fn count_more(&mut self, flags: VmFlags, pages: u64) {
+        self.stat_account(flags, pages as i64);
+        if flags.contains(VmFlags::LOCKED) {
+            self.state_mut().locked_vm += pages;
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Protection keys: `pkey_alloc`, `pkey_free`, and the key of mappings that may only be executed.
+//!
+//! Which keys are handed out belongs to the address space. Rights to them belong to threads, which the
+//! core does not know: it keeps those that calls have given, as they are in a process of one thread, for
+//! what the kernel does on its behalf (populating). Whether an access by the processor is allowed is the
+//! embedder's to ask
+//! ([`PkeyRights`](crate::types::PkeyRights)); faults are not refused for a key.
+//!
+//! # Errors
+//! EINVAL for unknown flags or rights, and for a key that is not handed out; ENOSPC where none is left.
+//! Where the processor has none: EINVAL the first time in an address space, which is charged for it with
+//! the one key that it cannot have, and ENOSPC from then on.
+//!
+//! # Linux
+//! `mm/mprotect.c`, `arch/x86/mm/pkeys.c`, `arch/x86/include/asm/pkeys.h`, 6.18. A key is given back also
+//! where mappings still have it.
+
+use crate::mm::{MmState, MmapWriteGuard};
+use crate::space::Space;
+use crate::types::call_flags::{Pkey, Prot};
+use crate::types::pkeys::{PKEY_DISABLE_ACCESS, PKEY_DISABLE_WRITE, PKEYS};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, VmFlags};
+use crate::vma::VmaView;
+
+impl<E: Environment> Space<E> {
+    /// Hands out the lowest free key; the caller gets the rights to it that `denied` leaves.
+    pub fn pkey_alloc(&self, mm: MmId, flags: u64, denied: u64) -> Result<Pkey, Errno> {
+        let known = PKEY_DISABLE_ACCESS | PKEY_DISABLE_WRITE;
+        if flags != 0 || denied & !u64::from(known) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        if !self.system.protection_keys
+            && !self.policy.rules.no_keys_is_none_left
+            && w.state().pkeys == 0
+        {
+            // Key 0 is taken, refused and not given back, for it is not the program's to give back.
+            w.state_mut().pkeys = 1;
+            return Err(Errno::EINVAL);
+        }
+        let key = w.take_pkey().ok_or(Errno::ENOSPC)?;
+        let state = w.state_mut();
+        state.pkey_rights = state.pkey_rights.with(key, denied as u32);
+        Ok(Pkey(key as i32))
+    }
+
+    /// Takes a key back.
+    pub fn pkey_free(&self, mm: MmId, key: Pkey) -> Result<(), Errno> {
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        if !w.state().pkey_is_allocated(key) {
+            return Err(Errno::EINVAL);
+        }
+        w.state_mut().pkeys &= !(1 << key.0);
+        Ok(())
+    }
+}
+
+impl MmState {
+    /// Is it handed out to the program?
+    #[doc(alias = "mm_pkey_is_allocated")]
+    pub(crate) fn pkey_is_allocated(&self, key: Pkey) -> bool {
+        let Ok(key) = u32::try_from(key.0) else {
+            return false;
+        };
+        key < PKEYS && Some(key) != self.execute_only_pkey && self.pkeys >> key & 1 == 1
+    }
+}
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    #[doc(alias = "mm_pkey_alloc")]
+    fn take_pkey(&mut self) -> Option<u32> {
+        let free = (!self.state().pkeys).trailing_zeros();
+        if !self.space.system.protection_keys || free >= PKEYS {
+            return None;
+        }
+        self.state_mut().pkeys |= 1 << free;
+        Some(free)
+    }
+
+    /// The key of mappings that may only be executed; 0 where there is none to be had.
+    pub(crate) fn execute_only_pkey(&mut self) -> u32 {
+        if !self.space.system.protection_keys {
+            return 0;
+        }
+        let had = self.state().execute_only_pkey;
+        let Some(key) = had.or_else(|| self.take_pkey()) else {
+            return 0;
+        };
+        let state = self.state_mut();
+        if had.is_none() || state.pkey_rights.allows_read(key) {
+            state.pkey_rights = state.pkey_rights.with(key, PKEY_DISABLE_ACCESS);
+        }
+        state.execute_only_pkey = Some(key);
+        key
+    }
+
+    /// The key of what `mprotect` changes to `prot`.
+    #[doc(alias = "arch_override_mprotect_pkey")]
+    pub(crate) fn override_pkey(&mut self, vma: &VmaView, prot: Prot, asked: Option<Pkey>) -> u32 {
+        if let Some(Pkey(key)) = asked {
+            return key as u32;
+        }
+        let old = vma.body.flags;
+        if prot == Prot::EXEC {
+            let key = self.execute_only_pkey();
+            if key > 0 {
+                return key;
+            }
+        } else if old & VmFlags::ACCESS == VmFlags::EXEC
+            && Some(old.pkey()) == self.state().execute_only_pkey
+        {
+            return 0;
+        }
+        old.pkey()
+    }
+}

@@ -1,0 +1,198 @@
+//! `prctl` and `personality`, as far as they shape an address space.
+//!
+//! # Errors
+//! EINVAL for an option that this does not know, arguments that must be 0, or addresses out of
+//! order or range; EPERM for moving the parts of a process without the right to, and for taking
+//! `PR_SET_MDWE` back; ENOMEM for the copies of pages that KSM has to part.
+//!
+//! # Linux
+//! `kernel/sys.c` `prctl_set_mm`, `mm/ksm.c` `ksm_enable_merge_any`, 6.18. Of `PR_SET_MM` the heap and
+//! the data segment are kept, and of the rest what says whether a part may be moved; the auxiliary
+//! vector is not.
+
+use super::mmap::is_ksm_compatible;
+use crate::mm::{Mdwe, MmapWriteGuard, ThpDisabled};
+use crate::mutant::{self, Mutant};
+use crate::space::Space;
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, VmFlags};
+use crate::vma::VmaBody;
+
+/// Options by Linux's numbers.
+mod option {
+    pub(super) const SET_MM: u64 = 35;
+    pub(super) const SET_THP_DISABLE: u64 = 41;
+    pub(super) const SET_MDWE: u64 = 65;
+    pub(super) const GET_MDWE: u64 = 66;
+    pub(super) const SET_MEMORY_MERGE: u64 = 67;
+}
+
+/// Parts of `PR_SET_MM`, by Linux's numbers.
+mod part {
+    pub(super) const START_CODE: u64 = 1;
+    pub(super) const END_CODE: u64 = 2;
+    pub(super) const START_DATA: u64 = 3;
+    pub(super) const END_DATA: u64 = 4;
+    pub(super) const START_STACK: u64 = 5;
+    pub(super) const START_BRK: u64 = 6;
+    pub(super) const BRK: u64 = 7;
+    pub(super) const ARG_START: u64 = 8;
+    pub(super) const ARG_END: u64 = 9;
+    pub(super) const ENV_START: u64 = 10;
+    pub(super) const ENV_END: u64 = 11;
+    pub(super) const AUXV: u64 = 12;
+}
+
+/// Bit of `personality`: what may be read may be executed.
+const READ_IMPLIES_EXEC: u32 = 0x40_0000;
+/// Bit of `personality`: mappings are placed bottom-up.
+const ADDR_COMPAT_LAYOUT: u32 = 0x20_0000;
+/// `PR_THP_DISABLE_EXCEPT_ADVISED`.
+const EXCEPT_ADVISED: u64 = 2;
+
+impl<E: Environment> Space<E> {
+    /// `prctl` with its five arguments, the option first.
+    pub fn prctl(&self, mm: MmId, args: [u64; 5]) -> Result<u64, Errno> {
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        let [option, a, b, c, d] = args;
+        match option {
+            option::SET_MM => w.set_part(a, b, c, d)?,
+            option::SET_THP_DISABLE => {
+                let rules = &self.policy.rules;
+                let known = match a != 0 && rules.thp_disable_except_advised {
+                    true => EXCEPT_ADVISED,
+                    false => 0,
+                };
+                if b & !known != 0 || c != 0 || d != 0 {
+                    return Err(Errno::EINVAL);
+                }
+                w.state_mut().layout.thp_disabled = match (a, b) {
+                    (0, _) => ThpDisabled::No,
+                    (_, 0) => ThpDisabled::Completely,
+                    (_, _) => ThpDisabled::ExceptAdvised,
+                };
+            }
+            option::SET_MEMORY_MERGE => {
+                if !self.policy.rules.memory_merge || b != 0 || c != 0 || d != 0 {
+                    return Err(Errno::EINVAL);
+                }
+                w.merge_any(a != 0)?;
+            }
+            option::SET_MDWE if self.policy.rules.mdwe => {
+                let wanted = match [a, b, c, d] {
+                    [0, 0, 0, 0] => Mdwe::Allowed,
+                    [1, 0, 0, 0] => Mdwe::Refused,
+                    [3, 0, 0, 0] => Mdwe::RefusedHere,
+                    _ => return Err(Errno::EINVAL),
+                };
+                let mdwe = &mut w.state_mut().layout.mdwe;
+                if *mdwe != Mdwe::Allowed && *mdwe != wanted {
+                    return Err(Errno::EPERM);
+                }
+                *mdwe = wanted;
+            }
+            option::GET_MDWE if self.policy.rules.mdwe => {
+                return match [a, b, c, d] {
+                    [0, 0, 0, 0] => Ok(w.state().layout.mdwe.bits()),
+                    _ => Err(Errno::EINVAL),
+                };
+            }
+            _ => return Err(Errno::EINVAL),
+        }
+        Ok(0)
+    }
+
+    /// `personality`; gives nothing, because what else is in it is the embedder's. Layout takes
+    /// effect with the next `execve`, which is the embedder's as well.
+    pub fn personality(&self, mm: MmId, bits: u32) -> Result<u64, Errno> {
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        let layout = &mut w.state_mut().layout;
+        let mut old = 0;
+        if layout.read_implies_exec {
+            old |= READ_IMPLIES_EXEC;
+        }
+        if layout.bottom_up {
+            old |= ADDR_COMPAT_LAYOUT;
+        }
+        layout.read_implies_exec = bits & READ_IMPLIES_EXEC != 0;
+        Ok(old.into())
+    }
+}
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    #[doc(alias = "prctl_set_mm")]
+    fn set_part(&mut self, which: u64, addr: u64, c: u64, d: u64) -> Result<(), Errno> {
+        if c != 0 || d != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if !self.state().limits.sys_resource {
+            return Err(Errno::EPERM);
+        }
+        if which == part::AUXV {
+            // Of length 0, because `c` is: it stays as it is.
+            return Ok(());
+        }
+        let system = &self.space.system;
+        let allowed = system.lowest_addr()..system.task_size;
+        if !allowed.contains(&addr) {
+            return Err(Errno::EINVAL);
+        }
+        let mut layout = self.state().layout;
+        match which {
+            part::START_DATA => layout.start_data = addr,
+            part::END_DATA => layout.end_data = addr,
+            part::START_STACK => layout.start_stack = addr,
+            part::START_BRK => layout.start_brk = addr,
+            part::BRK => layout.brk = addr,
+            part::START_CODE => layout.code[0] = addr,
+            part::END_CODE => layout.code[1] = addr,
+            part::ARG_START => layout.args[0] = addr,
+            part::ARG_END => layout.args[1] = addr,
+            part::ENV_START => layout.env[0] = addr,
+            part::ENV_END => layout.env[1] = addr,
+            _ => return Err(Errno::EINVAL),
+        }
+        let [code, code_end] = layout.code;
+        let ordered = layout.start_data <= layout.end_data
+            && layout.start_brk <= layout.brk
+            && (code < code_end || code_end == 0)
+            && [layout.args, layout.env]
+                .iter()
+                .all(|[a, b]| a <= b || *b == 0);
+        if !ordered || self.data_limit_exceeded(&layout, layout.brk) {
+            return Err(Errno::EINVAL);
+        }
+        let lies_in_memory = matches!(which, part::START_STACK | part::ARG_START..=part::ENV_END);
+        if lies_in_memory && self.find(addr).is_none() {
+            return Err(Errno::EFAULT);
+        }
+        self.state_mut().layout = layout;
+        Ok(())
+    }
+
+    /// KSM may look at every mapping that is compatible with it, or at none.
+    #[doc(alias = "ksm_enable_merge_any")]
+    fn merge_any(&mut self, on: bool) -> Result<(), Errno> {
+        if self.state().layout.merge_any == on {
+            return Ok(());
+        }
+        self.state_mut().layout.merge_any = on;
+        if mutant::is_on(Mutant::MergeAnyLooksAhead) {
+            return Ok(());
+        }
+        let mut at = 0;
+        while let Some(vma) = self.find(at) {
+            at = vma.range.end;
+            let flags = match on {
+                true if is_ksm_compatible(vma.body.flags) => vma.body.flags | VmFlags::MERGEABLE,
+                true => vma.body.flags,
+                false => vma.body.flags - VmFlags::MERGEABLE,
+            };
+            if !on && vma.body.flags.contains(VmFlags::MERGEABLE) {
+                self.unmerge_range(&vma, vma.range)?;
+            }
+            self.set_body(vma.id, VmaBody { flags, ..vma.body });
+        }
+        Ok(())
+    }
+}

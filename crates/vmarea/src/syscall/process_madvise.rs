@@ -1,0 +1,97 @@
+//! `process_madvise`: advice about several ranges at once.
+//!
+//! # Errors
+//! Those of `madvise` where the first range is refused; EINVAL for advice that only the process
+//! itself may give, and a negative length; EFAULT for a range outside of the address space.
+//!
+//! # Linux
+//! `mm/madvise.c` `vector_madvise`, 6.18. By halves: what was done before a refusal counts as success
+//! and is returned as a number of bytes.
+
+use super::madvise::Advice;
+use crate::policy::rules::AdviceRules;
+use crate::space::Space;
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, VmRange};
+use smallvec::SmallVec;
+
+/// Whose address space the advice is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Advised {
+    /// The caller's own: any advice.
+    Own,
+    /// Another's.
+    Other,
+}
+
+impl<E: Environment> Space<E> {
+    /// Gives advice about ranges `(addr, len)`; gives the bytes that were advised.
+    pub fn process_madvise(
+        &self,
+        mm: MmId,
+        ranges: &[(u64, u64)],
+        advice: Advice,
+        advised: Advised,
+    ) -> Result<u64, Errno> {
+        let ranges = imported(ranges, self.system.task_size)?;
+        if ranges.iter().all(|&(_, len)| len == 0) {
+            return Ok(0);
+        }
+        let rules = &self.policy.rules.advice;
+        let any = advised == Advised::Own && rules.process_own;
+        if !any && !is_for_others(advice, rules) {
+            return Err(Errno::EINVAL);
+        }
+        // On others it is for the caller to know, whose rights are not looked at here.
+        if advised == Advised::Own && !rules.process_own_free {
+            let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+            if !r.state().limits.sys_nice {
+                return Err(Errno::EPERM);
+            }
+        }
+        let mut done = 0;
+        for (addr, len) in ranges {
+            match self.madvise(mm, addr, len, advice) {
+                Ok(()) => done += len,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// The list as it is taken over from the caller: EINVAL for a negative length, EFAULT for a range that does
+/// not lie in the address space; from 2 GiB in all on the rest is left out.
+#[doc(alias = "import_iovec")]
+fn imported(ranges: &[(u64, u64)], task_size: u64) -> Result<SmallVec<[(u64, u64); 4]>, Errno> {
+    const MOST: u64 = 0x7fff_f000;
+    if ranges.iter().any(|&(_, len)| (len as i64) < 0) {
+        return Err(Errno::EINVAL);
+    }
+    let single = ranges.len() == 1;
+    let mut left = MOST;
+    let mut taken = SmallVec::new();
+    for &(addr, len) in ranges {
+        let cut = len.min(left);
+        let looked_at = if single { cut } else { len };
+        let range = VmRange::of_len(addr, looked_at);
+        if range.is_none_or(|range| range.end > task_size) {
+            return Err(Errno::EFAULT);
+        }
+        left -= cut;
+        taken.push((addr, cut));
+    }
+    Ok(taken)
+}
+
+#[doc(alias = "process_madvise_remote_valid")]
+fn is_for_others(advice: Advice, rules: &AdviceRules) -> bool {
+    match advice {
+        Advice::Cold | Advice::PageOut => true,
+        Advice::WillNeed => rules.process_willneed,
+        Advice::Collapse => rules.collapse,
+        Advice::GuardInstall | Advice::GuardRemove => rules.guard_regions,
+        _ => false,
+    }
+}

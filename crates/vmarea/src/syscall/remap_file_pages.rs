@@ -1,0 +1,110 @@
+//! `remap_file_pages`: other pages of the file at a place, by a new mapping there.
+//!
+//! # Errors
+//! EINVAL for a protection, a range that is empty or wraps, one that is not mapped whole and shared
+//! from one file; those of `mmap`.
+//!
+//! # Linux
+//! `mm/mmap.c` `remap_file_pages`, 6.18: since 4.0 it is a `mmap` over the range.
+
+use super::mmap::MmapRequest;
+use crate::mm::MmapWriteGuard;
+use crate::space::Space;
+use crate::types::call_flags::{MapFlags, Prot};
+use crate::types::platform::Environment;
+use crate::types::{Errno, File, MmId, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};
+use crate::vma::{MappedFile, VmaView};
+
+impl<E: Environment> Space<E> {
+    /// Maps the pages of the file from `pgoff` on at `[addr, addr + len)`.
+    pub fn remap_file_pages(
+        &self,
+        mm: MmId,
+        addr: u64,
+        len: u64,
+        prot: Prot,
+        pgoff: u64,
+        flags: MapFlags,
+    ) -> Result<(), Errno> {
+        let (start, len) = (addr & PAGE_MASK, len & PAGE_MASK);
+        let range = VmRange::of_len(start, len).filter(|r| !r.is_empty());
+        let range = range.ok_or(Errno::EINVAL)?;
+        let wraps = pgoff.checked_add(len >> PAGE_SHIFT).is_none();
+        if !prot.is_empty() || wraps {
+            return Err(Errno::EINVAL);
+        }
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        let (vma, file) = w.shared_file_at(range)?;
+        let request = MmapRequest {
+            addr: start,
+            len,
+            prot: protection(vma.body.flags),
+            flags: again(vma.body.flags, flags),
+            file: Some(file),
+            ..MmapRequest::default()
+        };
+        let (range, populate) = w.mmap_at_page(&request, pgoff)?;
+        drop(w);
+        if populate {
+            self.mm_populate(mm, range);
+        }
+        Ok(())
+    }
+}
+
+impl<E: Environment> MmapWriteGuard<'_, E> {
+    /// The first VMA of a range that is mapped shared, whole and from one file, with that file.
+    fn shared_file_at(&self, range: VmRange) -> Result<(VmaView, File), Errno> {
+        let first = self.lookup(range.start).ok_or(Errno::EINVAL)?;
+        let file = first.body.file.ok_or(Errno::EINVAL)?;
+        if !first.body.flags.contains(VmFlags::SHARED) {
+            return Err(Errno::EINVAL);
+        }
+        let mut last = first;
+        while last.range.end < range.end {
+            let next = self.find(last.range.end).ok_or(Errno::EINVAL)?;
+            let goes_on = next.range.start == last.range.end
+                && next.body.file.map(|f| f.id) == Some(file.id)
+                && next.body.flags == first.body.flags;
+            if !goes_on {
+                return Err(Errno::EINVAL);
+            }
+            last = next;
+        }
+        Ok((first, opened(file, first.body.flags)))
+    }
+}
+
+/// The open file behind a shared mapping, as far as the mapping tells.
+fn opened(file: MappedFile, flags: VmFlags) -> File {
+    File {
+        id: file.id,
+        inode: file.inode,
+        kind: file.kind,
+        readable: true,
+        writable: true,
+        noexec: !flags.contains(VmFlags::MAYEXEC),
+        append_only: false,
+        write_sealed: false,
+    }
+}
+
+fn protection(flags: VmFlags) -> Prot {
+    [
+        (VmFlags::READ, Prot::READ),
+        (VmFlags::WRITE, Prot::WRITE),
+        (VmFlags::EXEC, Prot::EXEC),
+    ]
+    .into_iter()
+    .filter(|(flag, _)| flags.contains(*flag))
+    .fold(Prot::empty(), |all, (_, bit)| all | bit)
+}
+
+fn again(vma: VmFlags, asked: MapFlags) -> MapFlags {
+    let mut flags = asked & MapFlags::NONBLOCK;
+    flags |= MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
+    if vma.contains(VmFlags::LOCKED) {
+        flags |= MapFlags::LOCKED;
+    }
+    flags
+}

@@ -1,0 +1,162 @@
+//! `shmat` and `shmdt`: System V shared memory, of which the embedder keeps the segments.
+//!
+//! A segment is a file of kind [`SysvShm`](crate::types::FileKind::SysvShm), or of kind
+//! [`Hugetlb`](crate::types::FileKind::Hugetlb) for `SHM_HUGETLB`. Each attachment opens it anew, with a [`FileId`](crate::types::FileId) of its own, and so never merges with another.
+//!
+//! # Errors
+//! `shmat`: EINVAL for a misaligned address without `SHM_RND`, `SHM_REMAP` without an address, and
+//! where something is mapped already; otherwise those of `mmap`. `shmdt`: EINVAL where no segment
+//! was attached at the address.
+//!
+//! # Linux
+//! `ipc/shm.c` `do_shmat`, `ksys_shmdt`, 6.18. `shmdt` knows an attachment by its page offset: pieces
+//! that were moved elsewhere stay, sealed ones stay as well, and neither is an error.
+
+use super::mmap::{MmapRequest, Placement};
+use crate::mutant::{self, Mutant};
+use crate::space::Space;
+use crate::types::call_flags::{MapFlags, Prot};
+use crate::types::platform::Environment;
+use crate::types::{Errno, File, FileKind, MmId, PAGE_MASK, PAGE_SIZE, VmRange, page_align};
+use crate::vma::{MappedFile, VmaView};
+
+bitflags::bitflags! {
+    /// Flags of `shmat`.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct ShmFlags: u32 {
+        /// For reading alone.
+        const RDONLY = 0o10000;
+        /// The address is rounded down.
+        const RND = 0o20000;
+        /// What is there is replaced.
+        const REMAP = 0o40000;
+        /// Its pages may be executed.
+        const EXEC = 0o100000;
+    }
+}
+
+/// The arguments of `shmat`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ShmatRequest {
+    /// The segment, newly opened; it is taken as readable alone for [`ShmFlags::RDONLY`].
+    pub segment: File,
+    /// Its size in bytes.
+    pub len: u64,
+    /// Where it is to be attached; 0 for anywhere.
+    pub addr: u64,
+    /// How.
+    pub flags: ShmFlags,
+    /// Where it goes without an address: see [`Placement`].
+    pub placement: Placement,
+}
+
+impl<E: Environment> Space<E> {
+    /// Attaches a segment; gives its address.
+    #[doc(alias = "do_shmat")]
+    pub fn shmat(&self, mm: MmId, request: &ShmatRequest) -> Result<u64, Errno> {
+        let ShmatRequest {
+            segment,
+            len,
+            mut addr,
+            flags,
+            placement,
+        } = *request;
+        let replaces = flags.contains(ShmFlags::REMAP);
+        if addr & !PAGE_MASK != 0 {
+            if !flags.contains(ShmFlags::RND) {
+                return Err(Errno::EINVAL);
+            }
+            addr &= PAGE_MASK;
+        }
+        // Rounding down to nothing counts as no address only where nothing is replaced.
+        if addr == 0 && replaces {
+            return Err(Errno::EINVAL);
+        }
+        let mut bits = Prot::READ;
+        if !flags.contains(ShmFlags::RDONLY) {
+            bits |= Prot::WRITE;
+        }
+        if flags.contains(ShmFlags::EXEC) {
+            bits |= Prot::EXEC;
+        }
+        let fixed = if request.addr == 0 {
+            MapFlags::empty()
+        } else {
+            MapFlags::FIXED
+        };
+        let file = File {
+            writable: !flags.contains(ShmFlags::RDONLY),
+            ..segment
+        };
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        if addr != 0 && !replaces {
+            let range = VmRange::of_len(addr, len).ok_or(Errno::EINVAL)?;
+            if w.intersection(range).is_some() {
+                return Err(Errno::EINVAL);
+            }
+        }
+        let mapping = MmapRequest {
+            addr,
+            len,
+            prot: bits,
+            flags: MapFlags::SHARED | fixed,
+            file: Some(file),
+            placement,
+            ..MmapRequest::default()
+        };
+        let (range, populate) = w.mmap_at_page(&mapping, 0)?;
+        drop(w);
+        if populate {
+            self.mm_populate(mm, range);
+        }
+        Ok(range.start)
+    }
+
+    /// Detaches the segment that was attached at `addr`, as far as it is still there. `size` gives the
+    /// bytes of a segment by its inode, and none for a file that is no segment.
+    #[doc(alias = "ksys_shmdt")]
+    pub fn shmdt(
+        &self,
+        mm: MmId,
+        addr: u64,
+        size: impl Fn(u64) -> Option<u64>,
+    ) -> Result<(), Errno> {
+        if addr & !PAGE_MASK != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let segment_of = |vma: &VmaView| {
+            let file = attached_at(vma, addr)?;
+            Some((file, size(file.inode)?))
+        };
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        let mut at = addr;
+        let ((file, size), first) = loop {
+            let vma = w.find_vma(at).ok_or(Errno::EINVAL)?;
+            match segment_of(&vma) {
+                Some(segment) => break (segment, vma.range),
+                None => at = vma.range.end,
+            }
+        };
+        // A sealed one stays.
+        let _ = w.unmap_range(first);
+        at = first.end;
+        let size = page_align(size).unwrap_or(u64::MAX);
+        while let Some(vma) = w.find_vma(at).filter(|v| v.range.end - addr <= size) {
+            at = vma.range.end;
+            if segment_of(&vma).is_some_and(|(f, _)| { f.id } == { file.id }) {
+                let _ = w.unmap_range(vma.range);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The file that may be a segment, if `vma` lies where it would had it been attached at `addr`.
+fn attached_at(vma: &VmaView, addr: u64) -> Option<MappedFile> {
+    let anywhere = mutant::is_on(Mutant::ShmdtIgnoresPageOffset);
+    let page = vma.range.start.wrapping_sub(addr) / PAGE_SIZE;
+    let may_be = |kind| matches!(kind, FileKind::SysvShm | FileKind::Hugetlb);
+    vma.body
+        .file
+        .filter(|f| may_be(f.kind) && (anywhere || page == vma.pgoff.0))
+}

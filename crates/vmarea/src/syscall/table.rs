@@ -1,0 +1,174 @@
+//! The system calls as values, with typed arguments.
+//!
+//! What drives the core from a list of calls (a replay, a comparison with a kernel, a fuzzer) converts its
+//! own form of a call to a [`Syscall`] and gives it to [`Space::syscall`]. `fork` and `exit` are not here:
+//! they make and end address spaces ([`Space::fork`], [`Space::mm_exit`]).
+//!
+//! # Errors
+//! Those of the call; each is documented in the module of its name.
+
+use super::madvise::Advice;
+use super::mmap::MmapRequest;
+use super::mremap::MremapRequest;
+use super::process_madvise::Advised;
+use super::shm::ShmatRequest;
+use super::userfaultfd::WatchMode;
+use crate::space::Space;
+use crate::types::call_flags::{MapFlags, MbindFlags, MclFlags, MlockFlags, Pkey, Prot};
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId};
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+/// A system call with its arguments, under the names of the manual pages.
+///
+/// `addr` and `len` are bytes. What a program may say and Linux refuses can be said here as well.
+#[derive(Clone, PartialEq, Debug)]
+#[expect(missing_docs, reason = "the names are those of the manual pages")]
+pub enum Syscall {
+    /// `brk`; gives the break as it is afterwards.
+    Brk { addr: u64 },
+    /// `madvise`.
+    Madvise { addr: u64, len: u64, advice: Advice },
+    /// `mbind`; `mode` holds its flags as well, and a node is a bit.
+    Mbind {
+        addr: u64,
+        len: u64,
+        mode: u32,
+        nodes: u64,
+        flags: MbindFlags,
+    },
+    /// `mlock2`, and `mlock`, which has no flags.
+    Mlock {
+        addr: u64,
+        len: u64,
+        flags: MlockFlags,
+    },
+    /// `mlockall`.
+    Mlockall { flags: MclFlags },
+    /// `mmap`; gives the address.
+    Mmap(MmapRequest),
+    /// `pkey_mprotect`, and `mprotect`, which has no key.
+    Mprotect {
+        addr: u64,
+        len: u64,
+        prot: Prot,
+        pkey: Option<Pkey>,
+    },
+    /// `mremap`; gives the new address.
+    Mremap(MremapRequest),
+    /// `mseal`, whose flags must be 0.
+    Mseal { addr: u64, len: u64, flags: u64 },
+    /// `munlock`.
+    Munlock { addr: u64, len: u64 },
+    /// `munlockall`.
+    Munlockall,
+    /// `munmap`.
+    Munmap { addr: u64, len: u64 },
+    /// `personality`; gives the bits that shape an address space, as they were.
+    Personality { bits: u32 },
+    /// `pkey_alloc`, whose flags must be 0, with the rights that are denied; gives the key.
+    PkeyAlloc { flags: u64, denied: u64 },
+    /// `pkey_free`.
+    PkeyFree { pkey: Pkey },
+    /// `prctl`: the option and its arguments.
+    Prctl { args: [u64; 5] },
+    /// `process_madvise` of ranges `(addr, len)`; gives the bytes that were advised.
+    ProcessMadvise {
+        ranges: Vec<(u64, u64)>,
+        advice: Advice,
+        advised: Advised,
+    },
+    /// `remap_file_pages`.
+    RemapFilePages {
+        addr: u64,
+        len: u64,
+        prot: Prot,
+        pgoff: u64,
+        flags: MapFlags,
+    },
+    /// `set_mempolicy`; `mode` holds its flags as well, and a node is a bit.
+    SetMempolicy { mode: u32, nodes: u64 },
+    /// `shmat`; gives the address.
+    Shmat(ShmatRequest),
+    /// `shmdt`, with the sizes of all segments in bytes, by inode.
+    Shmdt { addr: u64, sizes: Vec<(u64, u64)> },
+    /// `UFFDIO_REGISTER`.
+    UserfaultfdRegister {
+        context: NonZeroU32,
+        addr: u64,
+        len: u64,
+        mode: WatchMode,
+    },
+    /// `UFFDIO_UNREGISTER`.
+    UserfaultfdUnregister {
+        context: NonZeroU32,
+        addr: u64,
+        len: u64,
+    },
+}
+
+impl<E: Environment> Space<E> {
+    /// Carries out a call; gives what it returns, which is 0 unless the variant says what it gives.
+    pub fn syscall(&self, mm: MmId, call: &Syscall) -> Result<u64, Errno> {
+        let done = match *call {
+            Syscall::Brk { addr } => return self.brk(mm, addr),
+            Syscall::Mmap(ref request) => return self.mmap(mm, request),
+            Syscall::Mremap(ref request) => return self.mremap(mm, request),
+            Syscall::Shmat(ref request) => return self.shmat(mm, request),
+            Syscall::Personality { bits } => return self.personality(mm, bits),
+            Syscall::PkeyAlloc { flags, denied } => {
+                return self.pkey_alloc(mm, flags, denied).map(|key| key.0 as u64);
+            }
+            Syscall::Prctl { args } => return self.prctl(mm, args),
+            Syscall::ProcessMadvise {
+                ref ranges,
+                advice,
+                advised,
+            } => return self.process_madvise(mm, ranges, advice, advised),
+            Syscall::Madvise { addr, len, advice } => self.madvise(mm, addr, len, advice),
+            Syscall::Mbind {
+                addr,
+                len,
+                mode,
+                nodes,
+                flags,
+            } => self.mbind(mm, addr, len, (mode, nodes), flags),
+            Syscall::Mlock { addr, len, flags } => self.mlock(mm, addr, len, flags),
+            Syscall::Mlockall { flags } => self.mlockall(mm, flags),
+            Syscall::Mprotect {
+                addr,
+                len,
+                prot,
+                pkey,
+            } => self.mprotect(mm, addr, len, prot, pkey),
+            Syscall::Mseal { addr, len, flags } => self.mseal(mm, addr, len, flags),
+            Syscall::Munlock { addr, len } => self.munlock(mm, addr, len),
+            Syscall::Munlockall => self.munlockall(mm),
+            Syscall::Munmap { addr, len } => self.munmap(mm, addr, len),
+            Syscall::PkeyFree { pkey } => self.pkey_free(mm, pkey),
+            Syscall::RemapFilePages {
+                addr,
+                len,
+                prot,
+                pgoff,
+                flags,
+            } => self.remap_file_pages(mm, addr, len, prot, pgoff, flags),
+            Syscall::SetMempolicy { mode, nodes } => self.set_mempolicy(mode, nodes),
+            Syscall::Shmdt { addr, ref sizes } => {
+                let size = |inode| Some(sizes.iter().find(|s| s.0 == inode)?.1);
+                self.shmdt(mm, addr, size)
+            }
+            Syscall::UserfaultfdRegister {
+                context,
+                addr,
+                len,
+                mode,
+            } => self.userfaultfd_register(mm, context, (addr, len), mode),
+            Syscall::UserfaultfdUnregister { context, addr, len } => {
+                self.userfaultfd_unregister(mm, context, (addr, len))
+            }
+        };
+        done.map(|()| 0)
+    }
+}

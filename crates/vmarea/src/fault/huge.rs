@@ -146,7 +146,8 @@ impl<E: Environment> FaultContext<'_, E> {
             huge.write_protect();
         }
         self.space
-            .zap_range(self.pages, range, crate::page::range::Zap::All);
+            .page_tables(self.pages)
+            .zap(range, crate::page::range::Zap::All);
         self.pages.free_tables(range);
         match self.pages.insert_huge(start, huge) {
             Ok(()) => {

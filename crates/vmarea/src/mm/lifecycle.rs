@@ -114,7 +114,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         for id in self.vmas_in(all) {
             self.start_write(id);
         }
-        self.space.zap_range(&self.mm.pages, all, Zap::All);
+        self.page_tables().zap(all, Zap::All);
         self.mm.pages.free_tables(all);
         for id in self.vmas_in(all) {
             self.forget(id);

@@ -320,7 +320,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         };
         let av = self.space.anon_vma_view(anon_vma);
         let alone = av.root == av.id && av.num_children <= 1;
-        let pinned = self.space.pinned_pages(&self.mm.pages, range);
+        let pinned = self.page_tables().pinned_pages(range);
         if alone && vma.chain_singular {
             return Sharing {
                 pinned,
@@ -338,8 +338,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Pages of a range that count as shared.
     pub(crate) fn shared_pages(&self, anon_vma: AnonVmaId, range: VmRange) -> u64 {
         let check = self.space.policy.merging.sharing;
-        self.space
-            .shared_pages(&self.mm.pages, Some(anon_vma), range, check)
+        self.page_tables()
+            .shared_pages(Some(anon_vma), range, check)
             .count
     }
 }

@@ -148,7 +148,7 @@ impl<E: Environment> Space<E> {
             return Err(Errno::EINVAL);
         }
         let table = r.pages();
-        self.split_huge_at(table, addr);
+        self.page_tables(table).split_huge_at(addr);
         let frame = match table.get(addr) {
             Pte::Anon { frame, .. } | Pte::Ksm { frame } => frame,
             Pte::Migration { .. } => return Err(Errno::EBUSY),

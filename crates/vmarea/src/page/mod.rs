@@ -7,7 +7,8 @@
 //!                ├─ Migration ─▶ frame, on its way to another             `migrate`
 //!                └─ Swap ──────▶ slot, its count, perhaps a frame         `swap`
 //!         huge ─────────────────▶ 512 frames at once                      `thp`
-//! `range`  what calls do to a range: zap, protect, copy, reown    `moving`  what mremap does
+//! `tables` one table as calls see it, by ranges
+//! `range`  what they do to a range: zap, protect, copy, reown    `moving`  what mremap does
 //! `walk`   visiting a range with the reverse map held and migrations waited for
 //! `shared` is a page of this range also another process's?    `pin` pages that must stay as they are
 //! ```
@@ -24,6 +25,7 @@ pub mod shared;
 mod slot;
 pub mod swap;
 pub mod table;
+mod tables;
 pub mod thp;
 mod validate;
 pub mod walk;
@@ -36,5 +38,6 @@ pub use slot::SlotKind;
 pub use swap::SwapMap;
 pub(crate) use table::FaultPath;
 pub use table::PageTable;
+pub use tables::PageTables;
 pub use thp::HugeCounts;
 pub use walk::{PageWalk, WalkAction, WalkFlags, WalkOps};

@@ -15,6 +15,7 @@ use super::entry::{Pte, Was};
 use super::range::NewOwner;
 use super::slot::{ENTRIES, Slot, SlotKind, entry_of, part_of, slot_of, slot_start};
 use super::table::PageTable;
+use super::tables::PageTables;
 use super::thp::{HugeEvent, huge_page_addr};
 use crate::space::Space;
 use crate::types::platform::Environment;
@@ -40,16 +41,16 @@ struct Move<'a, E: Environment> {
     owner: Option<NewOwner<'a>>,
 }
 
-impl<E: Environment> Space<E> {
+impl<E: Environment> PageTables<'_, E> {
     /// Moves the entries of `range`, which lie in one VMA, to `new_start`. The two may overlap.
     /// `was` is the anon_vma of that VMA. Pages that get another owner must not be shared.
-    pub(crate) fn move_page_tables(
+    pub(crate) fn move_to(
         &self,
-        table: &PageTable,
         range: VmRange,
         new_start: u64,
         (was, owner): (Option<AnonVmaId>, PageOwner),
     ) {
+        let PageTables { space, table } = *self;
         let mut spare = Vec::new();
         let owner = match owner {
             PageOwner::Keep => None,
@@ -61,9 +62,9 @@ impl<E: Environment> Space<E> {
         };
         let new = owner.as_ref().map(|to| to.anon_vma);
         let new = new.filter(|new| was != Some(*new));
-        let _locks = self.lock_anon_vma_roots(was.into_iter().chain(new));
+        let _locks = space.lock_anon_vma_roots(was.into_iter().chain(new));
         let mut one = Move {
-            space: self,
+            space,
             table,
             range,
             new_start,
@@ -99,7 +100,7 @@ impl<E: Environment> Move<'_, E> {
         if aligned && whole && self.whole(index) {
             return;
         }
-        self.space.split_huge_at(self.table, start);
+        self.space.page_tables(self.table).split_huge_at(start);
         self.entries(index);
     }
 

@@ -16,6 +16,7 @@
 
 use super::entry::Pte;
 use super::table::PageTable;
+use super::tables::PageTables;
 use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, FrameId, VmRange};
@@ -64,16 +65,19 @@ impl<E: Environment> Space<E> {
         }
         self.pins.fetch_sub(1, Ordering::Relaxed);
     }
+}
 
+impl<E: Environment> PageTables<'_, E> {
     /// Pinned pages of a range. The mm's lock, held for writing, keeps it true.
-    pub(crate) fn pinned_pages(&self, table: &PageTable, range: VmRange) -> u64 {
+    pub(crate) fn pinned_pages(&self, range: VmRange) -> u64 {
+        let space = self.space;
         // ORDERING: Relaxed; see `pin_present`.
-        if self.pins.load(Ordering::Relaxed) == 0 {
+        if space.pins.load(Ordering::Relaxed) == 0 {
             return 0;
         }
         let mut count = 0;
-        table.for_each(range, |_, entry| {
-            let pinned = entry.anon_frame().map(|f| self.frame(f).is_pinned());
+        self.table.for_each(range, |_, entry| {
+            let pinned = entry.anon_frame().map(|f| space.frame(f).is_pinned());
             count += u64::from(pinned == Some(true));
             ControlFlow::Continue(())
         });

@@ -4,7 +4,7 @@
 //! first.
 //!
 //! # Locking
-//! [`reown_range`](Space::reown_range) holds the locks of both families, so that a walk of the reverse
+//! [`reown`](PageTables::reown) holds the locks of both anon_vma roots, so that a walk of the reverse
 //! map finds a page by the old way or by the new.
 //!
 //! # Linux
@@ -13,6 +13,7 @@
 use super::entry::Pte;
 use super::slot::{Cover, HugeFate, Visitor};
 use super::table::PageTable;
+use super::tables::PageTables;
 use super::thp::Huge;
 use crate::space::Space;
 use crate::types::platform::{Environment, Platform};
@@ -214,55 +215,49 @@ impl<E: Environment> Visitor for Reowner<'_, E> {
     }
 }
 
-impl<E: Environment> Space<E> {
+impl<E: Environment> PageTables<'_, E> {
     /// Empties the entries of `range`.
-    pub(crate) fn zap_range(&self, table: &PageTable, range: VmRange, zap: Zap) {
-        let space = self;
+    pub(crate) fn zap(&self, range: VmRange, zap: Zap) {
+        let PageTables { space, table } = *self;
         table.visit(range, &mut Zapper { space, table, zap });
     }
 
     /// Takes the right to write from every entry of `range`; a fault gives it back.
     #[doc(alias = "change_protection")]
-    pub(crate) fn write_protect_range(&self, table: &PageTable, range: VmRange) {
-        table.visit(range, &mut WriteProtector(self));
+    pub(crate) fn write_protect(&self, range: VmRange) {
+        self.table.visit(range, &mut WriteProtector(self.space));
     }
 
-    /// Gives `to` the entries of `from` in `range`, both sides read-only. Pinned pages stay as they are:
+    /// Gives `to` the entries of `range`, both sides read-only. Pinned pages stay as they are:
     /// `to` gets `copies` of them, which are frames of its own anon_vma.
     #[doc(alias = "copy_page_range")]
-    pub(crate) fn copy_range(
-        &self,
-        from: &PageTable,
-        to: &PageTable,
-        range: VmRange,
-        copies: Vec<FrameId>,
-    ) {
-        let space = self;
+    pub(crate) fn copy_to(&self, to: &PageTable, range: VmRange, copies: Vec<FrameId>) {
+        let space = self.space;
         let mut copier = Copier { space, to, copies };
-        from.visit(range, &mut copier);
+        self.table.visit(range, &mut copier);
         let unused = copier.copies.into_iter();
-        unused.for_each(|frame| self.frame_abandon(frame));
+        unused.for_each(|frame| space.frame_abandon(frame));
     }
 
     /// The pages of `range`, which lie in one VMA, take another anon_vma where they lie; their index
     /// counts on from `first`. A page that another process maps as well is left to it: a copy from
     /// `spare` takes its place.
-    pub(crate) fn reown_range(
+    pub(crate) fn reown(
         &self,
-        table: &PageTable,
         range: VmRange,
         (anon_vma, first): (AnonVmaId, Pgoff),
         spare: &mut Vec<FrameId>,
     ) {
-        let old = self.family_of_pages(table, range);
-        let _locks = self.lock_anon_vma_roots(old.into_iter().chain([anon_vma]));
-        self.reown_range_locked(table, range, (anon_vma, first), spare);
+        let old = self.anon_vma_root(range);
+        let _locks = self
+            .space
+            .lock_anon_vma_roots(old.into_iter().chain([anon_vma]));
+        self.reown_locked(range, (anon_vma, first), spare);
     }
 
-    /// As [`reown_range`](Self::reown_range), for who has locked both families.
-    pub(crate) fn reown_range_locked(
+    /// As [`reown`](Self::reown), where the caller has locked both anon_vma roots.
+    pub(crate) fn reown_locked(
         &self,
-        table: &PageTable,
         range: VmRange,
         (anon_vma, first): (AnonVmaId, Pgoff),
         spare: &mut Vec<FrameId>,
@@ -272,21 +267,23 @@ impl<E: Environment> Space<E> {
             first: (range.start, first),
             spare,
         };
-        table.visit(range, &mut Reowner { space: self, to });
+        let space = self.space;
+        self.table.visit(range, &mut Reowner { space, to });
     }
 
-    /// The root of the anon_vma that the pages of a range belong to; one family, as long as the range
+    /// The root of the anon_vma that the pages of a range belong to; one, as long as the range
     /// lies in one VMA.
-    pub(super) fn family_of_pages(&self, table: &PageTable, range: VmRange) -> Option<AnonVmaId> {
-        let mut family = None;
-        table.for_each(range, |_, entry| {
-            let mapping = entry.anon_frame().and_then(|f| self.frame(f).mapping());
-            family = mapping.and_then(|anon_vma| self.anon_vma_root_of(anon_vma));
-            match family {
+    fn anon_vma_root(&self, range: VmRange) -> Option<AnonVmaId> {
+        let space = self.space;
+        let mut root = None;
+        self.table.for_each(range, |_, entry| {
+            let mapping = entry.anon_frame().and_then(|f| space.frame(f).mapping());
+            root = mapping.and_then(|anon_vma| space.anon_vma_root_of(anon_vma));
+            match root {
                 Some(_) => ControlFlow::Break(()),
                 None => ControlFlow::Continue(()),
             }
         });
-        family
+        root
     }
 }

@@ -14,6 +14,7 @@ use super::entry::{Pte, Was};
 use super::frame::Mark;
 use super::slot::{ENTRIES, HugeFate, SlotKind, slot_end};
 use super::table::PageTable;
+use super::tables::PageTables;
 use super::thp::Huge;
 use super::walk::{PageWalk, WalkAction, WalkFlags, WalkOps, Walked};
 use crate::policy::SharingCheck;
@@ -60,24 +61,24 @@ impl SharedPages {
     }
 }
 
-impl<E: Environment> Space<E> {
+impl<E: Environment> PageTables<'_, E> {
     /// The shared pages of `range`, a part of one VMA with this anon_vma. The mm's lock keeps forks out,
     /// so that the answer stays true until it is let go.
     pub fn shared_pages(
         &self,
-        table: &PageTable,
         anon_vma: Option<AnonVmaId>,
         range: VmRange,
         check: SharingCheck,
     ) -> SharedPages {
+        let PageTables { space, table } = *self;
         let walk = PageWalk {
-            space: self,
+            space,
             table,
             anon_vma,
             flags: WalkFlags::LOCK_RMAP | WalkFlags::MIGRATION,
         };
         let mut visitor = Check {
-            space: self,
+            space,
             table,
             range,
             check,
@@ -94,13 +95,15 @@ impl<E: Environment> Space<E> {
             found.add(addr, Why::Migrating, u64::MAX);
         }
         for (addr, frame) in doubtful {
-            if self.mapped_by_another(frame, table.owner()) {
+            if space.mapped_by_another(frame, table.owner()) {
                 found.add(addr, Why::Mapped, 1);
             }
         }
         found
     }
+}
 
+impl<E: Environment> Space<E> {
     /// Does another address space map the page? Without a page-table lock held.
     fn mapped_by_another(&self, frame: FrameId, owner: Option<MmId>) -> bool {
         let mut another = false;

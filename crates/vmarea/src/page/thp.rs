@@ -23,6 +23,7 @@
 use super::entry::Pte;
 use super::slot::{ENTRIES, HugeFate};
 use super::table::PageTable;
+use super::tables::PageTables;
 use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff};
@@ -243,22 +244,6 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Cuts the huge page that holds `addr`, if there is one.
-    #[doc(alias = "split_huge_pmd")]
-    pub(crate) fn split_huge_at(&self, table: &PageTable, addr: u64) {
-        if table.huge_pages() != 0 {
-            table.update_huge(addr, |huge| ((), self.huge_split(huge)));
-        }
-    }
-
-    /// A VMA begins or ends at `addr`: no huge page may lie across.
-    #[doc(alias = "vma_adjust_trans_huge")]
-    pub(crate) fn split_huge_across(&self, table: &PageTable, addr: u64) {
-        if !addr.is_multiple_of(PMD_SIZE) {
-            self.split_huge_at(table, addr);
-        }
-    }
-
     /// A write to a huge page that may only be read: true where the VMA has it alone, and may write to
     /// it from now on as a page of `anon_vma`; else it is cut. `None` where none lies there.
     #[doc(alias = "do_huge_pmd_wp_page")]
@@ -298,6 +283,25 @@ impl<E: Environment> Space<E> {
             ((), HugeFate::Keep)
         });
         new.map_or(Ok(()), Err)
+    }
+}
+
+impl<E: Environment> PageTables<'_, E> {
+    /// Cuts the huge page that holds `addr`, if there is one.
+    #[doc(alias = "split_huge_pmd")]
+    pub(crate) fn split_huge_at(&self, addr: u64) {
+        if self.table.huge_pages() != 0 {
+            self.table
+                .update_huge(addr, |huge| ((), self.space.huge_split(huge)));
+        }
+    }
+
+    /// A VMA begins or ends at `addr`: no huge page may lie across.
+    #[doc(alias = "vma_adjust_trans_huge")]
+    pub(crate) fn split_huge_across(&self, addr: u64) {
+        if !addr.is_multiple_of(PMD_SIZE) {
+            self.split_huge_at(addr);
+        }
     }
 }
 

@@ -48,7 +48,7 @@ impl<E: Environment> Space<E> {
             if table.get(mapping.addr).frame() != Some(frame) {
                 return;
             }
-            self.split_huge_at(table, mapping.addr);
+            self.page_tables(table).split_huge_at(mapping.addr);
             table.update(mapping.addr, |entry| {
                 if entry.frame() == Some(frame) {
                     f(table, mapping, entry);

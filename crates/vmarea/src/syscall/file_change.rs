@@ -46,7 +46,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
         let maps = |v: &VmaView| v.body.file.is_some_and(|f| f.inode == inode);
         for vma in self.vmas().filter(|v| maps(v) && !v.is_anonymous()) {
             if let Some(range) = part(&vma, first, end) {
-                self.space.zap_range(&self.mm.pages, range, zap);
+                self.page_tables().zap(range, zap);
             }
         }
     }

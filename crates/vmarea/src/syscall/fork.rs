@@ -92,9 +92,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.link(new);
         if !wiped && (vma.anon_vma.is_some() || flags.contains(VmFlags::MAYBE_GUARD)) {
             let own = space.vma(new).anon_vma();
-            let pinned = space.pinned_pages(&parent.mm.pages, vma.range);
+            let pinned = parent.page_tables().pinned_pages(vma.range);
             let copies = self.spare_frames(own, pinned)?;
-            space.copy_range(&parent.mm.pages, &self.mm.pages, vma.range, copies);
+            parent
+                .page_tables()
+                .copy_to(&self.mm.pages, vma.range, copies);
         }
         Ok(())
     }

@@ -243,7 +243,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                     true => Zap::All,
                     false => Zap::KeepGuards,
                 };
-                self.space.zap_range(&self.mm.pages, range, zap);
+                self.page_tables().zap(range, zap);
                 if rules.dontneed_frees_tables {
                     self.mm.pages.free_tables(range);
                 }
@@ -279,7 +279,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             return Err(Errno::EINVAL);
         }
         let whole = VmRange::new(range.start, range.end & !(PMD_SIZE - 1));
-        self.space.zap_range(&self.mm.pages, whole, Zap::All);
+        self.page_tables().zap(whole, Zap::All);
         Ok(())
     }
 
@@ -361,7 +361,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
         self.start_write(vma.id);
         if advice == Advice::GuardRemove {
-            self.space.zap_range(&self.mm.pages, range, Zap::GuardsOnly);
+            self.page_tables().zap(range, Zap::GuardsOnly);
             return Ok(());
         }
         let flagged = self.space.policy.rules.advice.guard_flag;
@@ -372,7 +372,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             let flags = vma.body.flags | VmFlags::MAYBE_GUARD;
             self.set_body(vma.id, VmaBody { flags, ..vma.body });
         }
-        self.space.zap_range(&self.mm.pages, range, Zap::All);
+        self.page_tables().zap(range, Zap::All);
         let mut at = range.start;
         while at < range.end {
             self.mm.pages.update(at, |entry| *entry = Pte::Guard);

@@ -149,7 +149,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             }
         };
         if old.contains(VmFlags::WRITE) && !flags.contains(VmFlags::WRITE) {
-            self.space.write_protect_range(&self.mm.pages, range);
+            self.page_tables().write_protect(range);
         }
         if old.contains(VmFlags::ACCOUNT) && !flags.contains(VmFlags::ACCOUNT) {
             self.uncharge(pages);

@@ -136,7 +136,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             return;
         }
         match pages {
-            Pages::Drop => self.space.zap_range(&self.mm.pages, range, Zap::All),
+            Pages::Drop => self.page_tables().zap(range, Zap::All),
             Pages::Moved => {}
         }
         for id in gathered.vmas {

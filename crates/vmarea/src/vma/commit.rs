@@ -46,7 +46,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             }
         };
         for (range, owner) in changes {
-            space.reown_range_locked(&self.mm.pages, range, owner, &mut spare);
+            self.page_tables().reown_locked(range, owner, &mut spare);
         }
         if let Some(left) = left {
             space.unlink_left(&left, &mut root_locks);
@@ -153,8 +153,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         let count = self.shared_pages(own, vma.range);
         let mut spare = self.spare_frames(Some(own), count)?;
         let owner = (own, vma.pgoff);
-        self.space
-            .reown_range(&self.mm.pages, vma.range, owner, &mut spare);
+        self.page_tables().reown(vma.range, owner, &mut spare);
         self.give_back(spare);
         Ok(())
     }
@@ -198,8 +197,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         let vma = self.space.vma(id);
         let old_start = vma.start();
         let unchanged = old_start == range.start && vma.end() == range.end;
-        self.space.split_huge_across(&self.mm.pages, range.start);
-        self.space.split_huge_across(&self.mm.pages, range.end);
+        self.page_tables().split_huge_across(range.start);
+        self.page_tables().split_huge_across(range.end);
         let end_alone = old_start == range.start
             && vma.pgoff() == pgoff
             && range.pages() <= vma.rmap_span().pages()

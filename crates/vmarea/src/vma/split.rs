@@ -83,7 +83,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
                 return Err(error);
             }
         }
-        self.space.split_huge_across(&self.mm.pages, addr);
+        self.page_tables().split_huge_across(addr);
         self.set_range_held(id, kept, &mut root_locks);
         self.link(new_id);
         if let Some(anon_vma) = old.anon_vma.filter(|_| upper == Upper::Stays) {

@@ -181,8 +181,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             }
             _ => PageOwner::Keep,
         };
-        self.space
-            .move_page_tables(&self.mm.pages, from, to.start, (source.anon_vma, owner));
+        self.page_tables()
+            .move_to(from, to.start, (source.anon_vma, owner));
         // Whoever watches is not told of the move, and does not watch there; also not what was there.
         let body = self.view(id).body;
         if body.uffd != 0 && !mutant::is_on(Mutant::MoveKeepsContext) {

@@ -3,7 +3,7 @@
 //! The process is stopped ([`stop`](self::stop)) for each piece and runs in between. While it stands
 //! nobody touches its memory, so pages simply go out and come back; an agent in the process makes
 //! the calls, because the kernel moves pages only for their own process. What is done is written
-//! into a [`Journal`] first: where we end, [`Outside::resume`] finishes.
+//! into a [`Journal`] first: where we end, [`Remote::resume`] finishes.
 //!
 //! # Invariants
 //! O1  pages are out only between the line `piece` and the line `whole` of the journal, and only
@@ -212,7 +212,7 @@ impl Remote {
     /// left as it is.
     ///
     /// # Errors
-    /// As [`Outside::merge`].
+    /// As [`Remote::merge`].
     pub fn fix(&self, range: &Range<u64>, fixes: &[Fix]) -> Result<Vec<Fixed>, RepairError> {
         let would = self.survey_fixes(range, fixes)?;
         if would.iter().all(|fixed| fixed.places == 0) {

@@ -343,6 +343,7 @@ fn namespace() -> Option<u64> {
     Some(fs::metadata("/proc/self/ns/pid").ok()?.ino())
 }
 
+/// Brings `state` up to date with one line of a journal; `None` where that is none of ours.
 fn read_line(state: &mut State, line: &str) -> Option<()> {
     let mut words = line.split(' ');
     let kind = words.next()?;
@@ -353,46 +354,8 @@ fn read_line(state: &mut State, line: &str) -> Option<()> {
             state.syscall = hex()?;
         }
         "restored" => state.saved = None,
-        "stopped" => {
-            let mut words = line.split(' ').skip(1);
-            let tid = words.next()?.parse().ok()?;
-            let mask = u64::from_str_radix(words.next()?, 16).ok()?;
-            let mut registers = Registers {
-                words: [0; 34],
-                count: 0,
-            };
-            for word in words {
-                *registers.words.get_mut(registers.count)? = u64::from_str_radix(word, 16).ok()?;
-                registers.count += 1;
-            }
-            state.saved = Some(Saved {
-                tid,
-                mask,
-                registers,
-            });
-        }
-        "tools" => {
-            let (code, table, start, end) = (hex()?, hex()?, hex()?, hex()?);
-            let fd = hex()?;
-            let way = match hex() {
-                Some(1) => Way::Copy,
-                _ => Way::Move,
-            };
-            let room = (start <= end).then(|| VmRange::new(start, end))?;
-            state.agent = Some(Agent {
-                code,
-                table,
-                room,
-                // All ones for none: it is written as a number without a sign.
-                fd: if fd == u64::from(u32::MAX) {
-                    -1
-                } else {
-                    i32::try_from(fd).ok()?
-                },
-                inode: hex().filter(|&inode| inode != 0),
-                way,
-            });
-        }
+        "stopped" => state.saved = Some(read_saved(line)?),
+        "tools" => state.agent = Some(read_agent(&mut hex)?),
         "piece" => {
             let (start, end) = (hex()?, hex()?);
             state.piece = Some((start <= end).then(|| VmRange::new(start, end))?);
@@ -415,6 +378,50 @@ fn read_line(state: &mut State, line: &str) -> Option<()> {
         _ => return None,
     }
     Some(())
+}
+
+/// What a line `stopped` says.
+fn read_saved(line: &str) -> Option<Saved> {
+    let mut words = line.split(' ').skip(1);
+    let tid = words.next()?.parse().ok()?;
+    let mask = u64::from_str_radix(words.next()?, 16).ok()?;
+    let mut registers = Registers {
+        words: [0; 34],
+        count: 0,
+    };
+    for word in words {
+        *registers.words.get_mut(registers.count)? = u64::from_str_radix(word, 16).ok()?;
+        registers.count += 1;
+    }
+    Some(Saved {
+        tid,
+        mask,
+        registers,
+    })
+}
+
+/// What a line `tools` says, from its numbers.
+fn read_agent(hex: &mut impl FnMut() -> Option<u64>) -> Option<Agent> {
+    let (code, table, start, end) = (hex()?, hex()?, hex()?, hex()?);
+    let fd = hex()?;
+    let way = match hex() {
+        Some(1) => Way::Copy,
+        _ => Way::Move,
+    };
+    let room = (start <= end).then(|| VmRange::new(start, end))?;
+    Some(Agent {
+        code,
+        table,
+        room,
+        // All ones for none: it is written as a number without a sign.
+        fd: if fd == u64::from(u32::MAX) {
+            -1
+        } else {
+            i32::try_from(fd).ok()?
+        },
+        inode: hex().filter(|&inode| inode != 0),
+        way,
+    })
 }
 
 /// The error of a journal that could not be written, read or removed.

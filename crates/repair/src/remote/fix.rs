@@ -32,10 +32,10 @@ pub(super) fn steps(
     fix: Fix,
 ) -> Result<Steps, RepairError> {
     let failed = RepairError::maps(pid);
-    let text = std::fs::read(format!("/proc/{}/smaps", pid)).map_err(&failed)?;
+    let text = std::fs::read(format!("/proc/{pid}/smaps")).map_err(&failed)?;
     let mut entries = maps::parse_smaps(&text).map_err(|error| failed(error.into()))?;
     entries.retain(|e| e.mapping.start >= range.start && e.mapping.end <= range.end);
-    let pagemap = File::open(format!("/proc/{}/pagemap", pid)).map_err(&failed)?;
+    let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(&failed)?;
     let mut view = View::default();
     let wanted = [Fix::Priming, Fix::Guards].contains(&fix);
     let kernel = kernel.filter(|_| wanted);
@@ -43,9 +43,10 @@ pub(super) fn steps(
     Ok(fixes::steps(fix, &entries, &pagemap, view))
 }
 
-/// One of the other repairs. The process stands while it is decided what to do and while it is
-/// done, so that what looked empty is empty; it is looked at beforehand to know whether there is
-/// anything. How many mappings fewer there are is counted.
+/// Makes one repair, and counts how many mappings fewer there are.
+///
+/// The process stands while it is decided what to do and while it is done, so that what looked empty is
+/// empty; it is looked at beforehand to know whether there is anything to do.
 pub(super) fn make(
     session: &mut Session,
     kernel: Option<&KernelView>,

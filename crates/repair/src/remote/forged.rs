@@ -13,7 +13,14 @@ use crate::fixes;
 use crate::journal::{Agent, State};
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::Call;
-use vmarea_process::maps;
+use vmarea_process::maps::{self, Mapping};
+
+/// A mapping of a program's own code.
+fn code_of(pid: i32) -> Mapping {
+    let mappings = maps::read(pid).expect("its mappings");
+    let mut code = mappings.into_iter().filter(|m| m.perms.exec && m.ino != 0);
+    code.next().expect("code")
+}
 
 /// What a journal says, changed by somebody who means us harm.
 #[test]
@@ -35,11 +42,7 @@ fn what_a_journal_names_must_be_what_a_repair_has_put_there() {
         };
         assert_eq!(check(&|_, _| ()), Ok(()));
         let area = heap.area;
-        let code = maps::read(pid).expect("its mappings");
-        let code = code
-            .iter()
-            .find(|m| m.perms.exec && m.ino != 0)
-            .expect("code");
+        let code = code_of(pid);
         let at = |start, end| Some(VmRange::new(start, end));
         type Forgery<'a> = &'a dyn Fn(&mut State, &mut Agent);
         let forged: [Forgery<'_>; 19] = [

@@ -13,10 +13,10 @@ use crate::fixes;
 use crate::journal::{Agent, State};
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::Call;
-use vmarea_process::maps::{self, Mapping};
+use vmarea_process::maps::{self, MapsEntry};
 
 /// A mapping of a program's own code.
-fn code_of(pid: i32) -> Mapping {
+fn code_of(pid: i32) -> MapsEntry {
     let mappings = maps::read(pid).expect("its mappings");
     let mut code = mappings.into_iter().filter(|m| m.perms.exec && m.ino != 0);
     code.next().expect("code")

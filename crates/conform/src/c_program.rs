@@ -6,9 +6,9 @@
 //! otherwise, and its status is then 1: so it can serve as a kernel selftest as it is.
 
 use super::arena;
-use super::kept::Kept;
 use super::op::{Call, Op, Step, Work, file_argument, pointer_argument, segment_argument};
 use super::outcome::Outcome;
+use super::regression::Regression;
 use super::sequence::Difference;
 use std::fmt::Write;
 use vmarea::types::{PAGE_MASK, PAGE_SIZE, VmFlags};
@@ -18,7 +18,11 @@ const HEAD: &str = include_str!("c_program/head.c");
 const TAIL: &str = include_str!("c_program/tail.c");
 
 /// The program; `difference` says what it should show, `kept` what the kernel answered.
-pub fn c_program(steps: &[Step], difference: Option<&Difference>, kept: Option<&Kept>) -> String {
+pub fn c_program(
+    steps: &[Step],
+    difference: Option<&Difference>,
+    kept: Option<&Regression>,
+) -> String {
     let mut text = String::new();
     if let Some(difference) = difference {
         text.push_str("/*\n");
@@ -104,7 +108,7 @@ fn expectation(op: &Op, gave: Outcome) -> Option<String> {
 }
 
 /// The mappings of the arena that the process has at the end.
-fn mapped(kept: Option<&Kept>, process: u8) -> String {
+fn mapped(kept: Option<&Regression>, process: u8) -> String {
     let lines = kept.and_then(|k| k.mapped.iter().find(|(of, _)| *of == process));
     let Some((_, lines)) = lines else {
         return "#define MAPPED -1\nstatic const struct range mapped[1];\n\n".to_owned();

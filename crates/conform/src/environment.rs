@@ -1,10 +1,10 @@
 //! What every sequence begins with: rules, machine, limits, files, and what can be asked of the kernel.
 
 use super::arena::{Files, HUGE_FILE, SECRET};
-use super::fewer::Comparison;
 use super::generate::Facts;
 use super::kernel::Kernel;
 use super::run::RunError;
+use super::superset::Comparison;
 use super::surroundings::Surroundings;
 use rustix::process::{Resource, getrlimit};
 use vmarea::System;
@@ -14,7 +14,7 @@ use vmarea_process::view::KernelView;
 
 /// What every sequence begins with.
 #[derive(Debug)]
-pub struct Ground {
+pub struct Environment {
     /// The rules of our side.
     pub policy: Policy,
     /// What may differ.
@@ -39,7 +39,7 @@ pub struct Ground {
 const CAP_SYS_NICE: u32 = 23;
 const CAP_SYS_RESOURCE: u32 = 24;
 
-impl Ground {
+impl Environment {
     /// What sequences begin with on this machine.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Ground {
     pub fn new(
         (policy, comparison): (Policy, Comparison),
         surroundings: Surroundings,
-    ) -> Result<Ground, RunError> {
+    ) -> Result<Environment, RunError> {
         let system = vmarea_replay::machine::system(&vmarea_process::system::header());
         let eye = KernelView::open()?;
         let files = Files::create().map_err(RunError::Files)?;
@@ -70,7 +70,7 @@ impl Ground {
             merges_huge: !policy.rules.advice.collapse_asks_write,
         };
         let not_compared = not_compared(&system, &facts, &surroundings);
-        Ok(Ground {
+        Ok(Environment {
             policy,
             comparison,
             // Our side swaps, whether Linux does or not: nobody may notice.

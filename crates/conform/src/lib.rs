@@ -14,20 +14,20 @@
 
 pub mod arena;
 pub mod c_program;
-pub mod fewer;
+pub mod environment;
 pub mod fill;
 pub mod fuzz;
 pub mod generate;
-pub mod ground;
-pub mod kept;
 pub mod kernel;
 pub mod model;
 pub mod op;
 pub mod outcome;
+pub mod regression;
 pub mod report;
 pub mod rng;
 pub mod run;
 pub mod sequence;
 pub mod shrink;
 pub mod state;
+pub mod superset;
 pub mod surroundings;

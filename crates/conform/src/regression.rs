@@ -1,7 +1,7 @@
 //! A sequence that once differed, kept with what Linux said, so that it can be played again: with
 //! the kernel where one may be asked, and without.
 
-use super::ground::Ground;
+use super::environment::Environment;
 use super::kernel::KernelError;
 use super::model::Model;
 use super::op::Step;
@@ -13,7 +13,7 @@ use vmarea_oracle::OracleError;
 
 /// A sequence with Linux's answers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Kept {
+pub struct Regression {
     /// What it is about, in a sentence.
     pub about: String,
     /// The kernel that answered.
@@ -23,7 +23,7 @@ pub struct Kept {
     #[serde(default)]
     pub keys: bool,
     /// The steps.
-    pub steps: Vec<KeptStep>,
+    pub steps: Vec<RegressionStep>,
     /// What each process has mapped at the end: `start-end flags pgoff`, in hexadecimal.
     #[serde(default)]
     pub mapped: Vec<(u8, Vec<String>)>,
@@ -34,7 +34,7 @@ pub struct Kept {
 
 /// A step with Linux's answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct KeptStep {
+pub struct RegressionStep {
     /// The step.
     #[serde(flatten)]
     pub step: Step,
@@ -50,14 +50,18 @@ pub struct KeptStep {
 ///
 /// # Errors
 /// Where the kernel's side fails.
-pub fn record(ground: &Ground, about: &str, steps: &[Step]) -> Result<Kept, KernelError> {
-    let reset = ground.files.reset();
+pub fn record(
+    environment: &Environment,
+    about: &str,
+    steps: &[Step],
+) -> Result<Regression, KernelError> {
+    let reset = environment.files.reset();
     reset.map_err(|e| KernelError::Oracle(OracleError::Start(e)))?;
-    let mut pair = Pair::start(ground)?;
+    let mut pair = Pair::start(environment)?;
     let mut kept = Vec::new();
     for step in steps {
         let outcome = pair.ask(step)?.named(pair.model.places());
-        kept.push(KeptStep {
+        kept.push(RegressionStep {
             step: step.clone(),
             gives: outcome.to_string(),
             outcome: Some(outcome),
@@ -67,17 +71,17 @@ pub fn record(ground: &Ground, about: &str, steps: &[Step]) -> Result<Kept, Kern
         .release()
         .to_string_lossy()
         .into_owned();
-    Ok(Kept {
+    Ok(Regression {
         about: about.to_owned(),
         kernel: release,
-        keys: ground.system.protection_keys,
+        keys: environment.system.protection_keys,
         steps: kept,
         mapped: pair.mapped()?,
         anon_vmas: pair.anon_vmas()?,
     })
 }
 
-impl Kept {
+impl Regression {
     /// As a file: JSON with a line for each step.
     pub fn text(&self) -> String {
         let list = |lines: Vec<String>| {

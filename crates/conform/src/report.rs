@@ -1,13 +1,13 @@
 //! What a run came to, for people and as JSON.
 
 use super::c_program::c_program;
-use super::fewer::{Comparison, Fewer};
-use super::ground::Ground;
-use super::kept::Kept;
+use super::environment::Environment;
 use super::op::{Op, Step};
 use super::outcome::Outcome;
+use super::regression::Regression;
 use super::run::Settings;
 use super::sequence::Difference;
+use super::superset::{Comparison, FewerVmas};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub struct Report {
     /// Differences, each of another kind.
     pub differences: Vec<Found>,
     /// Where ours had fewer VMAs, under a policy that merges more than Linux.
-    pub fewer_vmas: Option<Fewer>,
+    pub fewer_vmas: Option<FewerVmas>,
     /// What the kernel did with pages meanwhile, on the whole machine: counts of `/proc/vmstat`.
     pub kernel_work: BTreeMap<&'static str, u64>,
     /// Time for comparing, without shrinking.
@@ -68,7 +68,7 @@ pub struct Found {
     /// The steps as a C program.
     pub c_program: String,
     /// The steps with Linux's answers, to be kept as a test.
-    pub kept: Option<Kept>,
+    pub kept: Option<Regression>,
 }
 
 impl Report {
@@ -91,7 +91,7 @@ impl Report {
     }
 
     /// Nothing done yet.
-    pub fn begin(ground: &Ground, settings: &Settings) -> Report {
+    pub fn begin(environment: &Environment, settings: &Settings) -> Report {
         let release = rustix::system::uname()
             .release()
             .to_string_lossy()
@@ -99,7 +99,7 @@ impl Report {
         Report {
             schema: SCHEMA,
             kernel: release,
-            profile: ground.policy.name,
+            profile: environment.policy.name,
             seed: settings.seed,
             compared: 0,
             calls: 0,
@@ -107,10 +107,10 @@ impl Report {
             sequences: 0,
             too_large: 0,
             differences: Vec::new(),
-            fewer_vmas: (ground.comparison == Comparison::FewerVmas).then(Fewer::default),
+            fewer_vmas: (environment.comparison == Comparison::FewerVmas).then(FewerVmas::default),
             kernel_work: BTreeMap::new(),
             seconds: 0.0,
-            not_compared: ground.not_compared.clone(),
+            not_compared: environment.not_compared.clone(),
         }
     }
 
@@ -122,7 +122,12 @@ impl Report {
 
 impl Found {
     /// A difference with what people may want of it.
-    pub fn new(seed: u64, steps: Vec<Step>, difference: Difference, kept: Option<Kept>) -> Found {
+    pub fn new(
+        seed: u64,
+        steps: Vec<Step>,
+        difference: Difference,
+        kept: Option<Regression>,
+    ) -> Found {
         Found {
             c_program: c_program(&steps, Some(&difference), kept.as_ref()),
             seed,

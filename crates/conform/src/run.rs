@@ -1,16 +1,16 @@
 //! A whole run: sequences one after the other until enough calls were compared.
 
-use super::fewer::Fewer;
+use super::environment::Environment;
 use super::generate::Generator;
-use super::ground::Ground;
-use super::kept;
 use super::kernel::KernelError;
 use super::op::{Op, Step};
 use super::outcome::Outcome;
+use super::regression;
 use super::report::{Found, Report};
 use super::rng::Rng;
 use super::sequence::{Difference, Pair};
 use super::shrink::shrink;
+use super::superset::FewerVmas;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use vmarea_process::view::ViewError;
@@ -59,11 +59,11 @@ pub enum RunError {
 /// # Errors
 /// Where the kernel's side fails.
 pub fn run(
-    ground: &Ground,
+    environment: &Environment,
     settings: &Settings,
     mut told: impl FnMut(&Report),
 ) -> Result<Report, RunError> {
-    let mut report = Report::begin(ground, settings);
+    let mut report = Report::begin(environment, settings);
     let mut cut_short = BTreeMap::new();
     let mut seeds = Rng::new(settings.seed);
     let begun = Instant::now();
@@ -78,7 +78,7 @@ pub fn run(
             difference,
             fewer,
             too_large,
-        } = sequence(ground, seed)?;
+        } = sequence(environment, seed)?;
         report.seconds += clock.elapsed().as_secs_f64();
         report.count(&steps);
         report.too_large += u64::from(too_large);
@@ -96,12 +96,12 @@ pub fn run(
             && report.is_new(&difference)
         {
             let steps = steps.into_iter().map(|(step, _)| step).collect();
-            let found = found(ground, settings, seed, steps, difference)?;
+            let found = found(environment, settings, seed, steps, difference)?;
             report.differences.push(found);
         }
         told(&report);
     }
-    report.kernel_work = ground.surroundings.work();
+    report.kernel_work = environment.surroundings.work();
     let cut_short: BTreeMap<String, u64> = cut_short;
     let said = |(how, times)| format!("the rest of {times} sequences: {how}");
     report.not_compared.extend(cut_short.into_iter().map(said));
@@ -110,19 +110,19 @@ pub fn run(
 
 /// A difference with the shortest steps that show it.
 fn found(
-    ground: &Ground,
+    environment: &Environment,
     settings: &Settings,
     seed: u64,
     steps: Vec<Step>,
     difference: Difference,
 ) -> Result<Found, RunError> {
     let (steps, difference) = match settings.shrinking {
-        Shrinking::Shortest => shrink(ground, &steps, &difference)?,
+        Shrinking::Shortest => shrink(environment, &steps, &difference)?,
         Shrinking::None => (steps, difference),
     };
     let steps = with_witness(steps, &difference);
     // A sequence that makes the kernel's side fail is shown without its answers.
-    let kept = kept::record(ground, &difference.kind, &steps).ok();
+    let kept = regression::record(environment, &difference.kind, &steps).ok();
     Ok(Found::new(seed, steps, difference, kept))
 }
 
@@ -144,7 +144,7 @@ pub struct Played {
     /// Where the sides part.
     pub difference: Option<Difference>,
     /// Where ours had fewer VMAs.
-    pub fewer: Fewer,
+    pub fewer: FewerVmas,
     /// It ended early, because the kernel's side had more VMAs than can be listed there.
     pub too_large: bool,
 }
@@ -153,10 +153,10 @@ pub struct Played {
 ///
 /// # Errors
 /// Where the kernel's side fails.
-pub fn sequence(ground: &Ground, seed: u64) -> Result<Played, RunError> {
-    ground.files.reset().map_err(RunError::Files)?;
-    let mut pair = Pair::start(ground)?;
-    let mut generator = Generator::new(seed, ground.facts);
+pub fn sequence(environment: &Environment, seed: u64) -> Result<Played, RunError> {
+    environment.files.reset().map_err(RunError::Files)?;
+    let mut pair = Pair::start(environment)?;
+    let mut generator = Generator::new(seed, environment.facts);
     let most = generator.steps();
     let mut steps = Vec::with_capacity(most);
     while steps.len() < most {

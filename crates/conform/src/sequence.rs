@@ -1,13 +1,13 @@
 //! One sequence, played on both sides in step.
 
 use super::arena;
-use super::fewer::{self, Before, Comparison, Fewer};
-use super::ground::Ground;
+use super::environment::Environment;
 use super::kernel::{Kernel, KernelError};
 use super::model::{Look, Model};
 use super::op::{Op, Step};
 use super::outcome::Outcome;
 use super::state::{Pairings, SpaceState, compare};
+use super::superset::{self, Before, Comparison, FewerVmas};
 use serde::Serialize;
 use std::fmt;
 use vmarea::types::{PAGE_SHIFT, PAGE_SIZE};
@@ -72,14 +72,14 @@ fn maps_a_file(op: &Op, kernel: Outcome) -> bool {
 
 /// Both sides in the same state.
 pub struct Pair<'a> {
-    ground: &'a Ground,
+    environment: &'a Environment,
     kernel: Kernel<'a>,
     /// Our side, for who chooses the next step.
     pub model: Model,
     seen: [SpaceState; PROCESSES],
     steps: usize,
     outcome: Outcome,
-    fewer: Fewer,
+    fewer: FewerVmas,
     parted: bool,
     /// There was a file where huge pages have room.
     maps_files: bool,
@@ -90,19 +90,24 @@ impl<'a> Pair<'a> {
     ///
     /// # Errors
     /// Where Linux's side cannot be had.
-    pub fn start(ground: &'a Ground) -> Result<Pair<'a>, KernelError> {
-        let mut kernel = Kernel::start(&ground.eye, &ground.files)?;
+    pub fn start(environment: &'a Environment) -> Result<Pair<'a>, KernelError> {
+        let mut kernel = Kernel::start(&environment.eye, &environment.files)?;
         let view = kernel.view(0)?;
-        let model = Model::new(ground.policy, ground.system, view, ground.limits)
-            .expect("a kernel's list of VMAs is in order");
+        let model = Model::new(
+            environment.policy,
+            environment.system,
+            view,
+            environment.limits,
+        )
+        .expect("a kernel's list of VMAs is in order");
         Ok(Pair {
-            ground,
+            environment,
             kernel,
             model,
             seen: Default::default(),
             steps: 0,
             outcome: Outcome::Impossible,
-            fewer: Fewer::default(),
+            fewer: FewerVmas::default(),
             parted: false,
             maps_files: false,
         })
@@ -116,7 +121,7 @@ impl<'a> Pair<'a> {
         let number = self.steps;
         self.steps += 1;
         let acting = usize::from(step.process);
-        let before = (self.ground.comparison == Comparison::FewerVmas)
+        let before = (self.environment.comparison == Comparison::FewerVmas)
             .then(|| (self.seen[acting].clone(), self.model.state(acting)));
         let kernel = self.kernel.apply(step)?;
         self.outcome = kernel;
@@ -161,9 +166,9 @@ impl<'a> Pair<'a> {
         Before {
             kernel,
             ours,
-            limit: self.ground.system.max_map_count.into(),
+            limit: self.environment.system.max_map_count.into(),
             places: self.model.places(),
-            policy: &self.ground.policy,
+            policy: &self.environment.policy,
         }
     }
 
@@ -184,9 +189,9 @@ impl<'a> Pair<'a> {
         }
         let (kernel_before, ours_before) = before?;
         let before = self.before((kernel_before, ours_before));
-        fewer::reaches_further(step, kernel, &before).or_else(|| {
+        superset::reaches_further(step, kernel, &before).or_else(|| {
             let differ = kernel != ours;
-            differ.then(|| fewer::explanation(step, kernel, ours, &before))?
+            differ.then(|| superset::explanation(step, kernel, ours, &before))?
         })
     }
 
@@ -202,7 +207,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Where ours had fewer VMAs.
-    pub fn fewer(&self) -> &Fewer {
+    pub fn fewer(&self) -> &FewerVmas {
         &self.fewer
     }
 
@@ -298,12 +303,12 @@ impl<'a> Pair<'a> {
                     (vma.num_children, vma.num_active_vmas) = (None, None);
                 }
             }
-            let compared = match self.ground.comparison {
+            let compared = match self.environment.comparison {
                 Comparison::Exact => compare(&kernel, &ours, &mut pairings, |addr| {
                     self.model.is_initial(addr)
                 }),
                 Comparison::FewerVmas => {
-                    fewer::compare(&kernel, &ours, &mut pairings, &mut self.fewer)
+                    superset::compare(&kernel, &ours, &mut pairings, &mut self.fewer)
                 }
             };
             if let Err(difference) = compared {
@@ -371,12 +376,12 @@ impl<'a> Pair<'a> {
 ///
 /// # Errors
 /// Where Linux's side fails.
-pub fn play(ground: &Ground, steps: &[Step]) -> Result<Option<Difference>, KernelError> {
-    ground
+pub fn play(environment: &Environment, steps: &[Step]) -> Result<Option<Difference>, KernelError> {
+    environment
         .files
         .reset()
         .map_err(|e| KernelError::Oracle(vmarea_oracle::OracleError::Start(e)))?;
-    let mut pair = Pair::start(ground)?;
+    let mut pair = Pair::start(environment)?;
     for step in steps {
         if let Some(difference) = pair.step(step)? {
             return Ok(Some(difference));

@@ -3,7 +3,7 @@
 //! Steps are left out, large pieces first, then singly until nothing more can go. A sequence in
 //! which a process is never made simply skips that process's steps.
 
-use super::ground::Ground;
+use super::environment::Environment;
 use super::kernel::KernelError;
 use super::op::{Op, Step};
 use super::sequence::{Difference, play};
@@ -13,7 +13,7 @@ use super::sequence::{Difference, play};
 /// # Errors
 /// Where Linux's side fails.
 pub fn shrink(
-    ground: &Ground,
+    environment: &Environment,
     steps: &[Step],
     found: &Difference,
 ) -> Result<(Vec<Step>, Difference), KernelError> {
@@ -26,7 +26,7 @@ pub fn shrink(
         while at < best.len() {
             let mut tried = best.clone();
             tried.drain(at..(at + piece).min(best.len()));
-            match differs(ground, &tried, found)? {
+            match differs(environment, &tried, found)? {
                 Some(again) => {
                     tried.truncate(again.step + 1);
                     (best, difference, went) = (tried, again, true);
@@ -39,13 +39,13 @@ pub fn shrink(
         }
         piece = piece.div_ceil(2);
     }
-    simplify(ground, &mut best, &mut difference, found)?;
+    simplify(environment, &mut best, &mut difference, found)?;
     Ok((best, difference))
 }
 
 /// Makes single steps simpler: process numbers, values, lengths.
 fn simplify(
-    ground: &Ground,
+    environment: &Environment,
     best: &mut [Step],
     difference: &mut Difference,
     found: &Difference,
@@ -56,7 +56,7 @@ fn simplify(
             continue;
         };
         *value = at as u64 + 1;
-        if let Some(again) = differs(ground, &tried, found)? {
+        if let Some(again) = differs(environment, &tried, found)? {
             best.clone_from_slice(&tried);
             *difference = again;
         }
@@ -65,9 +65,9 @@ fn simplify(
 }
 
 fn differs(
-    ground: &Ground,
+    environment: &Environment,
     steps: &[Step],
     found: &Difference,
 ) -> Result<Option<Difference>, KernelError> {
-    Ok(play(ground, steps)?.filter(|d| d.kind == found.kind))
+    Ok(play(environment, steps)?.filter(|d| d.kind == found.kind))
 }

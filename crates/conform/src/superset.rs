@@ -33,7 +33,7 @@ pub enum Comparison {
 
 /// Where ours had fewer VMAs, and what that changed.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Fewer {
+pub struct FewerVmas {
     /// Address spaces that were compared.
     pub compared: u64,
     /// Of these had fewer VMAs.
@@ -54,10 +54,10 @@ pub struct Fewer {
     pub results: BTreeMap<String, u64>,
 }
 
-impl Fewer {
+impl FewerVmas {
     /// Counts what another sequence had.
-    pub fn add(&mut self, other: &Fewer) {
-        let Fewer {
+    pub fn add(&mut self, other: &FewerVmas) {
+        let FewerVmas {
             compared,
             with_fewer,
             with_more,
@@ -111,7 +111,7 @@ pub fn compare(
     kernel: &SpaceState,
     ours: &SpaceState,
     pairings: &mut Pairings,
-    fewer: &mut Fewer,
+    fewer: &mut FewerVmas,
 ) -> Result<(), StateDifference> {
     let (mut linux, mut own) = (kernel.vmas.as_slice(), ours.vmas.as_slice());
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Kept sequences: what once differed from Linux must not differ again.
+//! Regression sequences: what once differed from Linux must not differ again.
 //!
 //! Each file of `tests/conform` holds steps with the answers of a real kernel; here they are played
 //! on the core alone, by the rules of that kernel, so that they count on machines that may not ask one.
@@ -6,7 +6,7 @@
 
 use std::path::Path;
 use vmarea::policy::Policy;
-use vmarea_conform::kept::Kept;
+use vmarea_conform::regression::Regression;
 use vmarea_replay::machine::version;
 
 #[test]
@@ -17,7 +17,8 @@ fn kept_sequences_give_what_linux_gave() {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
-        let kept: Kept = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+        let kept: Regression =
+            serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path:?}: {e}"));
         let policy = version(&kept.kernel).map_or(Policy::LINUX, Policy::for_kernel);
         if let Err(error) = kept.play(policy) {
             failures.push(format!("{}: {}\n  {error}", path.display(), kept.about));

@@ -4,9 +4,9 @@
 
 use vmarea::mutant::{self, Mutant};
 use vmarea::policy::Policy;
-use vmarea_conform::fewer::Comparison;
-use vmarea_conform::ground::Ground;
+use vmarea_conform::environment::Environment;
 use vmarea_conform::run::{Settings, Shrinking, run};
+use vmarea_conform::superset::Comparison;
 use vmarea_conform::surroundings::Surroundings;
 
 /// Within so many steps each has to be found; most are after a few thousand.
@@ -14,13 +14,14 @@ const STEPS: u64 = 1_000_000;
 
 #[test]
 fn every_mutant_is_found() {
-    let ground = match Ground::new((Policy::LINUX, Comparison::Exact), Surroundings::leave()) {
-        Ok(ground) => ground,
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            return;
-        }
-    };
+    let environment =
+        match Environment::new((Policy::LINUX, Comparison::Exact), Surroundings::leave()) {
+            Ok(environment) => environment,
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return;
+            }
+        };
     let mut missed = Vec::new();
     for mutant in Mutant::ALL {
         let settings = Settings {
@@ -30,7 +31,7 @@ fn every_mutant_is_found() {
             most_differences: 1,
             shrinking: Shrinking::None,
         };
-        let report = mutant::with(mutant, || run(&ground, &settings, |_| {}).unwrap());
+        let report = mutant::with(mutant, || run(&environment, &settings, |_| {}).unwrap());
         match report.differences.first() {
             Some(found) => println!(
                 "{mutant:?}: after {} steps, {}",

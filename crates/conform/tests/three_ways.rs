@@ -7,19 +7,19 @@
 use std::process::Command;
 use vmarea::mutant::{self, Mutant};
 use vmarea::policy::Policy;
-use vmarea_conform::fewer::Comparison;
-use vmarea_conform::ground::Ground;
-use vmarea_conform::kept::Kept;
+use vmarea_conform::environment::Environment;
 use vmarea_conform::op::Step;
+use vmarea_conform::regression::Regression;
 use vmarea_conform::report::Found;
 use vmarea_conform::run::{Settings, Shrinking, run};
 use vmarea_conform::sequence::play;
+use vmarea_conform::superset::Comparison;
 use vmarea_conform::surroundings::Surroundings;
 use vmarea_replay::machine;
 
 /// The first difference under a fault that is not about anon_vmas alone, which a kept test does not
 /// hold; as short as it can be.
-fn found(ground: &Ground, mutant: Mutant) -> Found {
+fn found(environment: &Environment, mutant: Mutant) -> Found {
     let settings = Settings {
         ops: 20_000,
         seed: 3,
@@ -27,10 +27,10 @@ fn found(ground: &Ground, mutant: Mutant) -> Found {
         most_differences: 5,
         shrinking: Shrinking::Shortest,
     };
-    let report = mutant::with(mutant, || run(ground, &settings, |_| {}).unwrap());
+    let report = mutant::with(mutant, || run(environment, &settings, |_| {}).unwrap());
     let held = |found: &Found| {
         let kept = found.kept.as_ref();
-        kept.is_some_and(|kept| mutant::with(mutant, || kept.play(ground.policy)).is_err())
+        kept.is_some_and(|kept| mutant::with(mutant, || kept.play(environment.policy)).is_err())
     };
     report.differences.into_iter().find(held).expect("one")
 }
@@ -52,21 +52,21 @@ fn run_c(source: &str) -> Option<(String, Option<i32>)> {
 }
 
 /// The calls: few, and they show the same again.
-fn check_calls(ground: &Ground, mutant: Mutant, found: &Found, call: &str) {
+fn check_calls(environment: &Environment, mutant: Mutant, found: &Found, call: &str) {
     let calls: Vec<String> = found.steps.iter().map(Step::to_string).collect();
     assert!(calls.len() <= 12, "not short: {calls:#?}");
     assert!(calls.iter().any(|c| c.contains(call)), "{calls:#?}");
-    let again = mutant::with(mutant, || play(ground, &found.steps).unwrap());
+    let again = mutant::with(mutant, || play(environment, &found.steps).unwrap());
     let again = again.expect("the calls show the difference again");
     assert_eq!(again.kind, found.difference.kind);
-    let whole = play(ground, &found.steps).unwrap();
+    let whole = play(environment, &found.steps).unwrap();
     assert!(whole.is_none(), "it differs without the fault: {whole:?}");
 }
 
 /// The test to keep, by its text: right without the fault, wrong with it.
 fn check_kept(policy: Policy, mutant: Mutant, found: &Found) {
     let text = found.kept.as_ref().expect("the kernel answers").text();
-    let kept: Kept = serde_json::from_str(&text).unwrap();
+    let kept: Regression = serde_json::from_str(&text).unwrap();
     kept.play(policy).unwrap();
     let again = mutant::with(mutant, || kept.play(policy));
     assert!(again.is_err(), "it does not see the fault:\n{text}");
@@ -95,8 +95,8 @@ fn check_c_program(found: &Found) {
 #[test]
 fn calls_c_program_and_kept_test_say_what_linux_does() {
     let (policy, _) = machine::policy(&vmarea_process::system::header());
-    let ground = match Ground::new((policy, Comparison::Exact), Surroundings::leave()) {
-        Ok(ground) => ground,
+    let environment = match Environment::new((policy, Comparison::Exact), Surroundings::leave()) {
+        Ok(environment) => environment,
         Err(error) => return eprintln!("skipped: {error}"),
     };
     for (mutant, call) in [
@@ -104,8 +104,8 @@ fn calls_c_program_and_kept_test_say_what_linux_does() {
         (Mutant::WriteGoesToBoth, "fork"),
         (Mutant::MoveKeepsPageOffset, "mremap("),
     ] {
-        let found = found(&ground, mutant);
-        check_calls(&ground, mutant, &found, call);
+        let found = found(&environment, mutant);
+        check_calls(&environment, mutant, &found, call);
         check_kept(policy, mutant, &found);
         check_c_program(&found);
     }

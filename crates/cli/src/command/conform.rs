@@ -10,13 +10,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use vmarea::policy::Policy;
-use vmarea_conform::fewer::{Comparison, Fewer, on_kernel};
-use vmarea_conform::ground::Ground;
-use vmarea_conform::kept::{self, Kept};
+use vmarea_conform::environment::Environment;
 use vmarea_conform::op::Step;
+use vmarea_conform::regression::{self, Regression};
 use vmarea_conform::report::{Found, Report};
 use vmarea_conform::run::{RunError, Settings, Shrinking, run};
 use vmarea_conform::sequence::play;
+use vmarea_conform::superset::{Comparison, FewerVmas, on_kernel};
 use vmarea_conform::surroundings::Surroundings;
 use vmarea_process::view::ViewError;
 use vmarea_replay::machine;
@@ -70,9 +70,10 @@ impl Conform {
     pub(super) fn run(&self, console: &Console) -> Result {
         let (policy, comparison) = self.policy(console)?;
         let outputs = self.json.open()?;
-        let ground = Ground::new((policy, comparison), Surroundings::make()).map_err(failure)?;
+        let environment =
+            Environment::new((policy, comparison), Surroundings::make()).map_err(failure)?;
         if let Some(path) = &self.play {
-            return Self::play(console, &ground, path);
+            return Self::play(console, &environment, path);
         }
         let seed = self.seed.unwrap_or_else(fresh_seed);
         console.note(&format!("seed {seed}"));
@@ -91,7 +92,7 @@ impl Conform {
                 format!("{} steps", count(report.compared))
             });
         };
-        let report = run(&ground, &settings, told).map_err(failure)?;
+        let report = run(&environment, &settings, told).map_err(failure)?;
         drop(meter);
         outputs.write(console, &report, |out| write(out, &report))?;
         Ok(if report.differences.is_empty() {
@@ -102,16 +103,16 @@ impl Conform {
     }
 
     /// One sequence, which somebody kept.
-    fn play(console: &Console, ground: &Ground, path: &Path) -> Result {
+    fn play(console: &Console, environment: &Environment, path: &Path) -> Result {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
-        let kept: Kept = serde_json::from_str(&text)
+        let kept: Regression = serde_json::from_str(&text)
             .with_context(|| format!("{} is no kept test", path.display()))?;
         let steps: Vec<Step> = kept.steps.into_iter().map(|s| s.step).collect();
-        let difference = play(ground, &steps)
+        let difference = play(environment, &steps)
             .map_err(RunError::from)
             .map_err(failure)?;
-        let again = kept::record(ground, &kept.about, &steps);
+        let again = regression::record(environment, &kept.about, &steps);
         let again = again.map_err(RunError::from).map_err(failure)?;
         write!(console.data(), "{}", again.text())?;
         let Some(difference) = difference else {
@@ -205,7 +206,7 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
 }
 
 /// What a policy that merges more than Linux came to.
-fn write_fewer(out: &mut dyn Write, fewer: &Fewer) -> std::io::Result<()> {
+fn write_fewer(out: &mut dyn Write, fewer: &FewerVmas) -> std::io::Result<()> {
     writeln!(
         out,
         "fewer VMAs in {} of {} looks at an address space, more in {}: {} of ours for {} of Linux, \

@@ -5,17 +5,17 @@
 //! let in beside it, because it may be waiting for just that thread; one that is seen to run, or to
 //! wait for a processor, waits for no thread and has more time.
 
-use super::extent::Extent;
+use super::call_range::Extent;
+use super::call_table::{self, Role};
+use super::clone_untraced::CLONE_UNTRACED;
 use super::files::{MappedAt, Opened, place_of};
 use super::filter::OUR_ARCH;
-use super::look::{self, Still, Subject};
-use super::mapped::{is_error, mapping_at};
+use super::mapping_calls::{is_error, mapping_at};
 use super::memory;
-use super::table::{self, Role};
+use super::snapshot::{self, Still, Subject};
 use super::tasks::{Inside, Mode, Pending, UNRECORDED};
 use super::timeline::{Alone, Ended, Flight};
 use super::tracer::{Tracer, clock};
-use super::untraced::CLONE_UNTRACED;
 use super::{CallStack, Stacks};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use std::collections::hash_map::Entry;
@@ -135,7 +135,7 @@ impl Tracer<'_> {
 
     /// Notes a read or write that goes past the page cache.
     fn before_file_call(&mut self, tid: i32, nr: u64, args: [u64; 6], now: Nanos) {
-        let Some(row) = table::file_row(nr) else {
+        let Some(row) = call_table::file_row(nr) else {
             return;
         };
         let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else {
@@ -306,7 +306,7 @@ impl Tracer<'_> {
             return None;
         }
         let mapping = mapping_at(tid, ret as u64)?;
-        let inode = look::inode(tid, &mapping, &mut self.files)?;
+        let inode = snapshot::inode(tid, &mapping, &mut self.files)?;
         Some(self.files.of_segment(inode, &mapping))
     }
 

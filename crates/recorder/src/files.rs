@@ -10,7 +10,7 @@
 //! System V segment has its own number in the place of an inode number, on the device of all
 //! nameless shared memory, so it is told from that by its name.
 
-use super::held::{Held, Range};
+use super::mapped_files::{Held, Range};
 use rustix::fs::{AtFlags, FileType, OFlags, Stat, StatxFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;

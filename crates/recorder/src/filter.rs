@@ -5,7 +5,7 @@
 //! row names are allowed whatever their arguments, so the kernel answers them from its bitmap
 //! of always-allowed calls and never runs the program.
 //!
-//! The program may have filters that answer `TRACE` as well ([`super::sandbox`]). The values that
+//! The program may have filters that answer `TRACE` as well ([`super::program_filters`]). The values that
 //! ours leaves begin at [`FIRST`], far from 0, which others use; and a stop counts as ours only
 //! where our filter leaves just that value for just that call ([`is_ours`]).
 //!
@@ -16,8 +16,8 @@
 //!   nr == row 1 ? condition ? --> TRACE(FIRST + 1)   ...   ALLOW
 //! ```
 
-use super::sandbox::{CallData, Filter};
-use super::table::{ROWS, Row, Test};
+use super::call_table::{ROWS, Row, Test};
+use super::program_filters::{CallData, Filter};
 use libc::sock_filter;
 use std::sync::LazyLock;
 

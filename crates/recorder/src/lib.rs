@@ -26,32 +26,32 @@
 //! of AddressSanitizer, which traces its own threads), for a task has one tracer.
 #![forbid(unsafe_code)]
 
-mod births;
+mod call_range;
+mod call_table;
 mod calls;
+mod clone_untraced;
 mod command;
 mod emitter;
-mod extent;
 mod files;
 mod filter;
-mod filtered;
-mod held;
-mod lives;
-mod look;
-mod mapped;
+mod filter_stop;
+mod kernel_access;
+mod lifecycle;
+mod mapped_files;
+mod mapping_calls;
 mod memory;
+mod pid_namespace;
+mod program_filters;
+mod resample;
+mod residence;
 pub mod samples;
-mod sandbox;
-mod set_user_id;
 mod signals;
+mod snapshot;
 mod sources;
 mod stops;
-mod table;
-mod targets;
 mod tasks;
 mod timeline;
-mod touches;
 mod tracer;
-mod untraced;
 
 use std::ffi::OsString;
 use std::io;

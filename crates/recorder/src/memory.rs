@@ -3,7 +3,7 @@
 //! The pointers are the program's and may lead anywhere; what cannot be read is taken as empty,
 //! as the call itself will fail on it. All lengths are bounded.
 
-use super::table::{Data, number};
+use super::call_table::{Data, number};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use std::io::IoSliceMut;

@@ -5,13 +5,13 @@
 //! another thread of their address space is inside of one wait in its queue. Nothing here talks
 //! to the kernel.
 
-use super::table::Row;
+use super::call_table::Row;
 use std::collections::VecDeque;
 use vmarea_trace::event::{MmId, Nanos, Snapshot};
 
+use super::clone_untraced::Untraced;
 use super::files::Opened;
 use super::timeline::Alone;
-use super::untraced::Untraced;
 
 /// The address space of what is not recorded: the child before its first program, and 32-bit
 /// programs.

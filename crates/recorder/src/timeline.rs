@@ -24,8 +24,8 @@
 
 mod overlap;
 
-use super::extent::Extent;
-use super::lives::{Lives, Place};
+use super::call_range::Extent;
+use super::residence::{Lives, Place};
 use crate::samples::Sample;
 use overlap::{Window, mark_overlapping};
 use std::collections::{BTreeMap, HashMap, VecDeque};

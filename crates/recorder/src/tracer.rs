@@ -3,14 +3,14 @@
 //!
 //! One thread does all of it, for `ptrace` answers only the thread that traces. It sleeps in
 //! `poll` until `SIGCHLD`, a ring that fills, or a deadline. What happens at calls is in
-//! [`super::calls`], what happens to tasks in [`super::births`].
+//! [`super::calls`], what happens to tasks in [`super::lifecycle`].
 
 use super::command::Command;
 use super::emitter::Emitter;
 use super::files::Files;
-use super::look::Looks;
-use super::sandbox::Sandboxes;
+use super::program_filters::Sandboxes;
 use super::signals::{Signals, Wish};
+use super::snapshot::Looks;
 use super::sources::{header, open_samples, open_view};
 use super::stops::{Stop, Stops, Tree};
 use super::tasks::{Mode, Space, Task, UNRECORDED};
@@ -150,7 +150,7 @@ impl<'a> Tracer<'a> {
         tracer
             .timeline
             .lives
-            .moves(root, 0, super::lives::Place::Nowhere);
+            .moves(root, 0, super::residence::Place::Nowhere);
         for note in notes {
             tracer.note(note);
         }

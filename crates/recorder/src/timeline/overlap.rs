@@ -4,7 +4,7 @@
 //! flight for so long that the stream goes on without it may come before or after all that passes
 //! it.
 
-use super::super::extent::Extent;
+use super::super::call_range::Extent;
 use super::{Flight, Timeline};
 use vmarea_trace::event::{Event, Fault, MmId, Nanos, Order, Tid};
 

@@ -4,10 +4,10 @@
 //! fails as it would without any. For all others the call is let in ([`super::calls`]), or waits
 //! until no other of the address space is inside.
 
+use super::call_table::Role;
 use super::filter;
 use super::memory;
-use super::sandbox::CallData;
-use super::table::Role;
+use super::program_filters::CallData;
 use super::tasks::{Inside, Pending, UNRECORDED};
 use super::timeline::Alone;
 use super::tracer::Tracer;

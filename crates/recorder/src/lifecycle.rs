@@ -13,10 +13,10 @@
 //! ```
 
 use super::RecordError;
+use super::call_table::Role;
 use super::command::is_setuid;
 use super::filter::OUR_ARCH;
-use super::lives::Place;
-use super::table::Role;
+use super::residence::Place;
 use super::tasks::{Mode, Pending, Task, UNRECORDED};
 use super::timeline::{Alone, Ended};
 use super::tracer::{Tracer, clock};

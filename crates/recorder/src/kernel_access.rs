@@ -4,8 +4,8 @@
 //! and output past the page cache all reach pages inside of the kernel. What was reached is read
 //! from the arguments after the call, cut to what was done.
 
+use super::call_table::{Buffer, Reach};
 use super::memory::{self, Range};
-use super::table::{Buffer, Reach};
 use super::tasks::{Pending, UNRECORDED};
 use super::tracer::Tracer;
 use vmarea_trace::event::{Access, Event, MmId, Nanos, Order, Tid, Touch};

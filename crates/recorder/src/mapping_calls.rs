@@ -1,9 +1,9 @@
-//! Which descriptions a call maps and unmaps: what [`Held`](super::held::Held) is told.
+//! Which descriptions a call maps and unmaps: what [`Held`](super::mapped_files::Held) is told.
 //!
 //! A call that succeeded says by its arguments what it did. Of one that failed after it may have
 //! begun, or that ran beside another, the list of mappings is asked.
 
-use super::held::Range;
+use super::mapped_files::Range;
 use super::tasks::Pending;
 use super::timeline::Alone;
 use super::tracer::Tracer;

@@ -1,33 +1,34 @@
-//! Where each thread was at what time.
+//! Which address space each thread used at what time.
 //!
-//! Samples arrive after the fact: by the time a page fault is looked at, its thread may have
-//! moved on by `execve`, or have gone, and its number may name another thread. So the places of
-//! a thread are kept with their times until the stream has passed them.
+//! Samples arrive late. By the time the recorder handles a page fault, its thread may have
+//! executed another program or exited, and its number may name another thread. So each thread's
+//! places are kept with their times until the stream has passed them.
 
 use std::collections::{HashMap, VecDeque};
 use vmarea_trace::event::{MmId, Nanos};
 
-/// Where a thread is, as far as the recording goes.
+/// The address space that a thread uses, as far as the recording knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// In an address space that is recorded.
+    /// A recorded address space.
     In(MmId),
-    /// Inside of `execve`, away from an address space that others use on: what the kernel reads
-    /// (the arguments) is in that one still, what it writes is in the next.
+    /// Inside `execve`, leaving an address space that other tasks still use.
+    ///
+    /// The kernel reads the arguments from the old address space and writes to the new one.
     Leaving(MmId),
-    /// In none: before its first program, between two, after its end, or not recorded.
+    /// None: before its first program, between two programs, after its exit, or not recorded.
     Nowhere,
 }
 
-/// The places of all threads.
+/// The places of all threads over time.
 #[derive(Debug, Default)]
-pub(crate) struct Lives {
+pub(crate) struct Residence {
     places: HashMap<i32, Vec<(Nanos, Place)>>,
     ended: VecDeque<(Nanos, i32)>,
 }
 
-impl Lives {
-    /// From `since` on `tid` is at `place`. A time before an earlier change counts as that.
+impl Residence {
+    /// Notes that `tid` is at `place` from `since` on, or from its last change if that is later.
     pub(crate) fn moves(&mut self, tid: i32, since: Nanos, place: Place) {
         let places = self.places.entry(tid).or_default();
         let since = places.last().map_or(since, |last| since.max(last.0));
@@ -44,7 +45,7 @@ impl Lives {
         Some(places.get(after.checked_sub(1)?)?.1)
     }
 
-    /// Forgets what no sample after `t` can ask for.
+    /// Forgets what no sample after `t` needs.
     pub(crate) fn forget_before(&mut self, t: Nanos) {
         while let Some(&(since, tid)) = self.ended.front() {
             if since >= t {
@@ -68,25 +69,25 @@ mod tests {
 
     #[test]
     fn a_number_that_is_used_again_names_the_thread_of_that_time() {
-        let mut lives = Lives::default();
-        lives.moves(7, 100, Place::In(MmId(1)));
-        lives.moves(7, 200, Place::Nowhere);
-        lives.moves(7, 300, Place::In(MmId(2)));
-        assert_eq!(lives.at(7, 99), None);
-        assert_eq!(lives.at(7, 150), Some(Place::In(MmId(1))));
-        assert_eq!(lives.at(7, 250), Some(Place::Nowhere));
-        assert_eq!(lives.at(7, 300), Some(Place::In(MmId(2))));
-        lives.forget_before(310);
-        assert_eq!(lives.at(7, 320), Some(Place::In(MmId(2))));
-        assert_eq!(lives.at(7, 150), None);
+        let mut residence = Residence::default();
+        residence.moves(7, 100, Place::In(MmId(1)));
+        residence.moves(7, 200, Place::Nowhere);
+        residence.moves(7, 300, Place::In(MmId(2)));
+        assert_eq!(residence.at(7, 99), None);
+        assert_eq!(residence.at(7, 150), Some(Place::In(MmId(1))));
+        assert_eq!(residence.at(7, 250), Some(Place::Nowhere));
+        assert_eq!(residence.at(7, 300), Some(Place::In(MmId(2))));
+        residence.forget_before(310);
+        assert_eq!(residence.at(7, 320), Some(Place::In(MmId(2))));
+        assert_eq!(residence.at(7, 150), None);
     }
 
     #[test]
     fn the_dead_are_forgotten() {
-        let mut lives = Lives::default();
-        lives.moves(7, 100, Place::In(MmId(1)));
-        lives.moves(7, 200, Place::Nowhere);
-        lives.forget_before(201);
-        assert!(lives.places.is_empty());
+        let mut residence = Residence::default();
+        residence.moves(7, 100, Place::In(MmId(1)));
+        residence.moves(7, 200, Place::Nowhere);
+        residence.forget_before(201);
+        assert!(residence.places.is_empty());
     }
 }

@@ -50,9 +50,7 @@ const MEMORY_SHARE: u64 = 16;
 /// One report of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sample {
-    /// A page fault at a user-space address.
-    ///
-    /// The kernel reports it when it is taken, even if it ends in a signal or is retried.
+    /// A page fault at a user-space address, reported even if it ends in a signal or is retried.
     Fault {
         /// When.
         t: Nanos,
@@ -66,9 +64,7 @@ pub enum Sample {
         write: Option<bool>,
         /// An instruction fetch. False if the source does not say.
         exec: bool,
-        /// A page was present but did not permit the access (copy-on-write, protection).
-        ///
-        /// False if the source does not say.
+        /// A page was present but did not permit the access. False if the source does not say.
         present: bool,
         /// Taken in kernel mode, while copying to or from user memory.
         kernel: bool,
@@ -326,7 +322,7 @@ impl Samples {
     /// Returns a watermark: every sample of a later call has at least that time.
     pub fn drain(&mut self, out: &mut Vec<Sample>) -> Nanos {
         // Read before the rings: a sample that they still lack was stamped at most SETTLE earlier.
-        let watermark = monotonic_now().saturating_sub(SETTLE.as_nanos() as u64);
+        let watermark = crate::tracer::clock().saturating_sub(SETTLE.as_nanos() as u64);
         self.collect();
         self.watermark = self.watermark.max(watermark);
         self.give(self.watermark, out);
@@ -457,11 +453,6 @@ fn explain(error: io::Error, tid: i32, needed: usize, cpus: usize) -> SamplesErr
 
 fn wakeup_bytes(ring_bytes: usize) -> u32 {
     u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX)
-}
-
-fn monotonic_now() -> Nanos {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// A size at which all rings together do not put the machine under memory pressure.

@@ -1,5 +1,7 @@
-//! Any bytes as the content of a block whose frame is right: what the checksum cannot keep out.
-//! What is read is written and read again, and must be the same.
+//! Feeds arbitrary bytes as the content of a block with a valid frame.
+//!
+//! A checksum does not exclude such content. Events that are read are written and read again, and
+//! must be equal.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any bytes as a trace file: events, then at most one error.
+//! Feeds arbitrary bytes as a trace file, which yields events, then at most one error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any text for any importer: events that a writer takes, then at most one error.
+//! Feeds arbitrary text to each importer, which yields valid events, then at most one error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,7 @@
-//! Records a command and prints what came of it: `record [-v] [-n N] COMMAND ARGS...`.
+//! Records a command and prints the result: `record [-v] [-n N] COMMAND ARGS...`.
 //!
-//! With `-v` every event is printed as it comes, with `-n N` address spaces are looked at after
-//! every N calls. Meant for looking at the recorder itself; the program `vmarea` writes files.
+//! `-v` prints every event as it arrives; `-n N` takes a snapshot of an address space after every
+//! N calls. The example serves to inspect the recorder itself; the program `vmarea` writes files.
 
 use std::ffi::OsString;
 use std::io;

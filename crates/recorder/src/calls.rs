@@ -1,21 +1,21 @@
-//! Calls: stopped before, let in, and written down after.
+//! System calls: delays each until it may run, lets it run, and records it at its exit.
 //!
-//! Calls that change one address space are let in one after another, so that the order of their
-//! effects is the order of their exits. Where a call lasts longer than [`Tracer::turn`], the next is
-//! let in beside it, because it may be waiting for just that thread; one that is seen to run, or to
-//! wait for a processor, waits for no thread and has more time.
+//! Calls that change one address space run one after another, so the order of their exits is the
+//! order of their effects. If a call lasts longer than [`Tracer::turn`], the next one runs beside
+//! it, because the first may be waiting for exactly that thread. A call whose thread is running,
+//! or waiting for a processor, waits for no other thread and gets more time.
 
-use super::extent::Extent;
-use super::files::{MappedAt, Opened, place_of};
+use super::call_range::CallRange;
+use super::call_table::{self, Role};
+use super::clone_untraced::CLONE_UNTRACED;
+use super::files::{MappedAt, Opened, inode_key};
 use super::filter::OUR_ARCH;
-use super::look::{self, Still, Subject};
-use super::mapped::{is_error, mapping_at};
+use super::mapping_calls::{is_error, mapping_at};
 use super::memory;
-use super::table::{self, Role};
+use super::snapshot::{self, AllStopped, Subject};
 use super::tasks::{Inside, Mode, Pending, UNRECORDED};
 use super::timeline::{Alone, Ended, Flight};
 use super::tracer::{Tracer, clock};
-use super::untraced::CLONE_UNTRACED;
 use super::{CallStack, Stacks};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use std::collections::hash_map::Entry;
@@ -24,11 +24,11 @@ use vmarea_linux_sys::ptrace::{self, SyscallStop};
 use vmarea_process::system;
 use vmarea_trace::event::{Call, Event, FileRef, MmId, Nanos, Order, Reason, Snapshot, Tid};
 
-/// `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and begins anew.
+/// `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and restarts.
 const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
 
 impl Tracer<'_> {
-    /// Lets a thread go into the call before which it stands.
+    /// Lets a thread enter the call at which it is stopped.
     pub(super) fn let_in(&mut self, tid: i32, alone: Alone) {
         let Some(task) = self.tasks.get(&tid) else {
             return;
@@ -37,38 +37,38 @@ impl Tracer<'_> {
         let Some(call) = &task.call else {
             return self.resume(tid, 0);
         };
-        let (row, args, clone_flags) = (call.row, call.args, call.clone_flags());
+        let (rule, args, clone_flags) = (call.rule, call.args, call.clone_flags());
         let recorded = mm != UNRECORDED;
-        let file = match mapped_descriptor(row.nr, &args).filter(|_| recorded) {
+        let file = match mapped_descriptor(rule.nr, &args).filter(|_| recorded) {
             Some(fd) => self.duplicate(pid, tid, fd),
             None => None,
         };
-        let mut data = memory::data(tid, row.data, &args);
-        if i64::from(row.nr) == libc::SYS_prlimit64 {
-            let target = self.limited_process(tid, args[0] as i32);
+        let mut data = memory::data(tid, rule.data, &args);
+        if i64::from(rule.nr) == libc::SYS_prlimit64 {
+            let target = self.prlimit_target(tid, args[0] as i32);
             data.extend(u64::from(target.unwrap_or(0).cast_unsigned()).to_le_bytes());
         }
         let now = clock();
-        let mut last_look = None;
-        match row.role {
+        let mut last_snapshot = None;
+        match rule.role {
             Role::Executes => {
                 if recorded && self.users(mm) == 1 {
-                    last_look = self.look(tid, mm, Reason::Exit, now);
+                    last_snapshot = self.snapshot(tid, mm, Reason::Exit, now);
                 }
                 self.timeline.call_begins(tid, now, Flight::MovesTask);
             }
             Role::Clones => self.timeline.call_begins(tid, now, Flight::MovesTask),
-            Role::Shapes if self.users(mm) > 1 => {
-                let extent = Extent::of_begun(row.nr, &args);
+            Role::ChangesMappings if self.users(mm) > 1 => {
+                let range = CallRange::of_entered(rule.nr, &args);
                 self.timeline
-                    .call_begins(tid, now, Flight::Shapes(mm, extent));
+                    .call_begins(tid, now, Flight::ChangesMappings(mm, range));
             }
-            Role::OpensDirect if mode == Mode::Filtered => self.stop_everywhere(pid, tid),
+            Role::OpensDirect if mode == Mode::Filtered => self.stop_at_every_call(pid, tid),
             _ => {}
         }
-        self.before_unmap(mm, row.nr, &args);
-        let untraced = match row.role {
-            Role::Clones if clone_flags & CLONE_UNTRACED != 0 => self.hide_untraced(tid, row.nr),
+        self.before_unmap(mm, rule.nr, &args);
+        let untraced = match rule.role {
+            Role::Clones if clone_flags & CLONE_UNTRACED != 0 => self.hide_untraced(tid, rule.nr),
             _ => None,
         };
         if let Some(call) = self.tasks.get_mut(&tid).and_then(|t| t.call.as_mut()) {
@@ -77,7 +77,7 @@ impl Tracer<'_> {
             call.file = file;
             call.alone = alone;
             call.entry = now;
-            call.last_look = last_look;
+            call.last_snapshot = last_snapshot;
         }
         self.resume(tid, 0);
     }
@@ -86,7 +86,7 @@ impl Tracer<'_> {
         self.spaces.get(&mm).map_or(0, |space| space.users)
     }
 
-    /// Lets in whoever is next, now that a thread has left its call.
+    /// Lets the next thread of the queue enter its call, now that another has left one.
     pub(super) fn let_in_next(&mut self, mm: MmId) {
         let Some(space) = self.spaces.get_mut(&mm) else {
             return;
@@ -99,8 +99,10 @@ impl Tracer<'_> {
         }
     }
 
-    /// Lets in those that may be what the calls inside wait for. Nobody knows then in which order
-    /// their calls and those inside take effect, unless the locks tell.
+    /// Lets threads enter their calls if the calls inside may be waiting for them.
+    ///
+    /// The order in which these calls and those inside take effect is then unknown, unless the
+    /// lock tracepoints show it.
     pub(super) fn let_in_overdue(&mut self, now: Nanos) {
         let turn = self.turn();
         let mut overdue = Vec::new();
@@ -120,8 +122,10 @@ impl Tracer<'_> {
         }
     }
 
-    /// A thread stands at a system call as such: after one that was let in, or, where it stops at
-    /// every call, before or after any.
+    /// Handles a system-call stop.
+    ///
+    /// It is the exit of a call that was let in. A thread that stops at every call reports the
+    /// entries and exits of all its calls here.
     pub(super) fn at_syscall(&mut self, tid: i32, now: Nanos) {
         match ptrace::syscall_stop(tid) {
             Ok((_, SyscallStop::Exit { ret })) => self.finish_call(tid, ret, now),
@@ -133,9 +137,9 @@ impl Tracer<'_> {
         self.resume(tid, 0);
     }
 
-    /// Notes a read or write that goes past the page cache.
+    /// Notes a read or write that bypasses the page cache.
     fn before_file_call(&mut self, tid: i32, nr: u64, args: [u64; 6], now: Nanos) {
-        let Some(row) = table::file_row(nr) else {
+        let Some(rule) = call_table::direct_io_rule(nr) else {
             return;
         };
         let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else {
@@ -144,23 +148,23 @@ impl Tracer<'_> {
         let fd = args[0] as RawFd;
         let direct = self.duplicate(pid, tid, fd).is_some_and(|f| f.is_direct());
         if direct && let Some(task) = self.tasks.get_mut(&tid) {
-            let mut call = Pending::new(row, row.nr, args);
+            let mut call = Pending::new(rule, rule.nr, args);
             call.entry = now;
             task.call = Some(call);
         }
     }
 
-    /// From now on the threads of a process stop at every call.
-    fn stop_everywhere(&mut self, pid: i32, tid: i32) {
+    /// Makes the threads of a process stop at every call from now on.
+    fn stop_at_every_call(&mut self, pid: i32, tid: i32) {
         let all = self.tasks.values_mut().filter(|task| task.pid == pid);
         all.for_each(|task| task.mode = Mode::EverySyscall);
         self.note(format!(
-            "process {pid} (thread {tid}) opens a file with O_DIRECT: it is stopped at every \
+            "process {pid} (thread {tid}) opens a file with O_DIRECT: it stops at every \
              system call from here on"
         ));
     }
 
-    /// Writes down a call that has come to its end with `ret`.
+    /// Records a call that has ended with `ret`.
     pub(super) fn finish_call(&mut self, tid: i32, ret: i64, now: Nanos) {
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
@@ -177,16 +181,16 @@ impl Tracer<'_> {
             .get_mut(&mm)
             .is_some_and(|space| space.leave_call(tid));
         if mm == UNRECORDED || RESTARTS.contains(&ret) {
-            self.timeline.call_dropped(tid);
+            self.timeline.call_discarded(tid);
         } else {
-            self.write_down(tid, pid, mm, call, ret, now);
+            self.record_call(tid, pid, mm, call, ret, now);
         }
         if was_inside {
             self.let_in_next(mm);
         }
     }
 
-    fn write_down(
+    fn record_call(
         &mut self,
         tid: i32,
         pid: i32,
@@ -196,27 +200,27 @@ impl Tracer<'_> {
         now: Nanos,
     ) {
         let alone = call.alone;
-        let events = match call.row.role {
+        let events = match call.rule.role {
             Role::Executes => {
-                // It stays where it is; the look is one like any other.
-                self.timeline.call_dropped(tid);
-                if let Some(mut look) = call.last_look.take() {
-                    look.reason = Reason::Checkpoint;
-                    self.push(look.t, vec![Event::Snapshot(look)]);
+                // It failed and stays in this address space, so this is an ordinary snapshot.
+                self.timeline.call_discarded(tid);
+                if let Some(mut snapshot) = call.last_snapshot.take() {
+                    snapshot.reason = Reason::Checkpoint;
+                    self.push(snapshot.t, vec![Event::Snapshot(snapshot)]);
                 }
                 return;
             }
             Role::OpensDirect => return,
             Role::Traces => return self.note_tracing(pid, ret),
             Role::SetsFilter => return self.has_set_filter(tid, pid, &call, ret),
-            Role::Touches(reach) => self.touches(tid, mm, reach, &call, ret, now),
+            Role::AccessesMemory(kind) => self.kernel_accesses(tid, mm, kind, &call, ret, now),
             Role::SetsCapabilities if ret < 0 => return,
             Role::SetsCapabilities => {
                 let mask = system::capabilities(tid);
                 call.data = mask.map_or_else(Vec::new, |mask| mask.to_le_bytes().to_vec());
                 vec![self.call_event(tid, mm, call, ret, now)]
             }
-            Role::Shapes | Role::Sets | Role::Clones => {
+            Role::ChangesMappings | Role::Sets | Role::Clones => {
                 vec![self.call_event(tid, mm, call, ret, now)]
             }
         };
@@ -235,7 +239,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// The event of a call.
+    /// The event of a finished call.
     pub(super) fn call_event(
         &mut self,
         tid: i32,
@@ -253,7 +257,7 @@ impl Tracer<'_> {
             _ => None,
         };
         self.follow_mappings(tid, mm, &call, ret);
-        let mm = match i64::from(call.row.nr) {
+        let mm = match i64::from(call.rule.nr) {
             libc::SYS_process_madvise => self.advised(tid, mm, &call.args),
             _ => mm,
         };
@@ -270,7 +274,7 @@ impl Tracer<'_> {
         })
     }
 
-    /// Hands the stack of a thread to the sink; an empty one where it cannot be read.
+    /// Passes the stack of a thread to the sink; an empty one if it cannot be read.
     fn copy_stack(&mut self, tid: i32, mm: MmId) {
         const BYTES: u64 = 16 << 10;
         let [ip, sp, bp] = ptrace::stack_registers(tid).unwrap_or_default();
@@ -283,7 +287,7 @@ impl Tracer<'_> {
             bp,
             bytes: memory::bytes(tid, sp, BYTES),
         };
-        self.hand_over(&stack);
+        self.emit_stack(&stack);
     }
 
     fn file_of(&mut self, tid: i32, mm: MmId, opened: Opened, call: &Pending, ret: i64) -> FileRef {
@@ -297,7 +301,7 @@ impl Tracer<'_> {
             shared: !private,
         });
         self.files
-            .of_call(opened, at, || place_of(&mapping_at(tid, addr)?))
+            .of_call(opened, at, || inode_key(&mapping_at(tid, addr)?))
     }
 
     /// The segment that `shmat` has attached.
@@ -306,11 +310,11 @@ impl Tracer<'_> {
             return None;
         }
         let mapping = mapping_at(tid, ret as u64)?;
-        let inode = look::inode(tid, &mapping, &mut self.files)?;
+        let inode = snapshot::inode(tid, &mapping, &mut self.files)?;
         Some(self.files.of_segment(inode, &mapping))
     }
 
-    /// Whose address space `process_madvise` advises.
+    /// The address space that `process_madvise` advises.
     fn advised(&self, tid: i32, own: MmId, args: &[u64; 6]) -> MmId {
         let path = format!("/proc/{tid}/fdinfo/{}", args[0] as RawFd);
         let info = std::fs::read_to_string(path).unwrap_or_default();
@@ -330,13 +334,13 @@ impl Tracer<'_> {
         let due = self
             .checkpoint
             .is_some_and(|every| space.calls % every == 0);
-        if due && let Some(look) = self.look_at(tid, pid, mm, Reason::Checkpoint, now) {
-            self.push(now, vec![Event::Snapshot(look)]);
+        if due && let Some(snapshot) = self.snapshot_of(tid, pid, mm, Reason::Checkpoint, now) {
+            self.push(now, vec![Event::Snapshot(snapshot)]);
         }
     }
 
-    /// Looks at the address space of a stopped thread.
-    pub(super) fn look(
+    /// Takes a snapshot of a stopped thread's address space.
+    pub(super) fn snapshot(
         &mut self,
         tid: i32,
         mm: MmId,
@@ -344,10 +348,10 @@ impl Tracer<'_> {
         t: Nanos,
     ) -> Option<Snapshot> {
         let pid = self.tasks.get(&tid)?.pid;
-        self.look_at(tid, pid, mm, reason, t)
+        self.snapshot_of(tid, pid, mm, reason, t)
     }
 
-    fn look_at(
+    fn snapshot_of(
         &mut self,
         tid: i32,
         pid: i32,
@@ -355,38 +359,40 @@ impl Tracer<'_> {
         reason: Reason,
         t: Nanos,
     ) -> Option<Snapshot> {
-        let still = match self.users(mm) {
-            0 | 1 => Still::Yes,
-            _ => Still::No,
+        let all_stopped = match self.users(mm) {
+            0 | 1 => AllStopped::Yes,
+            _ => AllStopped::No,
         };
         let subject = Subject {
             tid,
             pid,
             mm,
             reason,
-            still,
+            all_stopped,
         };
-        match self.looks.take(subject, t, &mut self.files) {
+        match self.snapshotter.take(subject, t, &mut self.files) {
             Ok(snapshot) => Some(snapshot),
             Err(error) => {
-                self.note(format!("no look at thread {tid} ({reason:?}): {error}"));
+                self.note(format!(
+                    "cannot read the mappings of thread {tid} ({reason:?}): {error}"
+                ));
                 None
             }
         }
     }
 
-    /// A duplicate of a descriptor of a traced process.
+    /// Duplicates a descriptor of a traced process.
     fn duplicate(&mut self, pid: i32, tid: i32, fd: RawFd) -> Option<Opened> {
         let duplicate = self
             .process_descriptor(pid)
             .and_then(|process| getfd(process, fd))
-            // The leader may have gone, or the thread have descriptors of its own.
+            // The leader may have exited, or the thread may have descriptors of its own.
             .or_else(|| {
                 let thread = PidfdFlags::from_bits_retain(libc::PIDFD_THREAD);
                 let thread = rustix::process::pidfd_open(Pid::from_raw(tid)?, thread).ok()?;
                 getfd(&thread, fd)
             })?;
-        Opened::look(duplicate)
+        Opened::inspect(duplicate)
     }
 
     fn process_descriptor(&mut self, pid: i32) -> Option<&OwnedFd> {
@@ -402,7 +408,7 @@ impl Tracer<'_> {
 }
 
 impl Pending {
-    /// What a call that makes a task shares with it.
+    /// Clone flags of a call that creates a task.
     pub(super) fn clone_flags(&self) -> u64 {
         match i64::from(self.nr) {
             libc::SYS_clone => self.args[0],
@@ -413,8 +419,9 @@ impl Pending {
     }
 }
 
-/// True where a thread inside of a call runs, waits for a processor, or stands at the end of the call
-/// already: it waits for no other thread.
+/// True if a thread inside a call waits for no other thread.
+///
+/// It is running, waiting for a processor, or already stopped at the end of the call.
 fn is_running(tid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
     let state = stat

@@ -1,8 +1,7 @@
-//! The command: found in `PATH`, checked, and started so that it can be traced from its first
-//! instruction.
+//! Finds the command in `PATH`, checks it, and starts it under the tracer.
 //!
-//! What would only come out as an errno of a forked child is asked beforehand, so that the
-//! message can name what to do.
+//! The checks come before the fork: afterwards a failure would be only an errno from the child,
+//! and the message could not say what to do.
 
 use super::RecordError;
 use super::filter;
@@ -22,12 +21,12 @@ use vmarea_linux_sys::spawn::{self, Privileges, Waiting};
 const SYS_ADMIN: u32 = 21;
 const SETUID_OR_SETGID: u32 = 0o6000;
 
-/// Where the program is, and as whom it will run.
+/// The program's path, arguments and privileges.
 #[derive(Debug)]
 pub(crate) struct Command {
     /// The program's file.
     pub path: PathBuf,
-    /// Whether set-user-ID programs work.
+    /// Whether set-user-ID programs gain privileges.
     pub privileges: Privileges,
     argv: Vec<CString>,
 }
@@ -60,7 +59,7 @@ impl Command {
         })
     }
 
-    /// Forks the child and seizes it; it waits to be let go.
+    /// Forks the child and seizes it. The child waits before its `execve`.
     ///
     /// # Errors
     /// [`RecordError::Start`], [`RecordError::TracingForbidden`].
@@ -88,11 +87,11 @@ impl Command {
 }
 
 impl Command {
-    /// Why the child never became the command.
+    /// The reason why the child did not execute the command.
     pub(crate) fn explain(&self, failure: Option<io::Error>) -> RecordError {
         let path = self.path.clone();
         match failure {
-            // The file is there, for it was found; what is missing is its interpreter.
+            // The program exists, so its interpreter does not.
             Some(cause) if cause.kind() == io::ErrorKind::NotFound => RecordError::NotExecutable {
                 path,
                 cause: io::Error::other("its interpreter does not exist"),
@@ -108,10 +107,10 @@ impl Command {
     }
 }
 
-/// Ends a child that is not to become the command.
+/// Ends a child before it executes the command.
 pub(crate) fn abandon(waiting: Waiting) {
     let child = rustix::process::Pid::from_raw(waiting.pid());
-    // The end of its pipe makes it exit, past the stop that it makes when it is seized.
+    // The end of its pipe makes it exit, after the stop of the seizure.
     drop(waiting);
     while let Ok(Some((pid, status))) = rustix::process::waitpid(child, WaitOptions::empty()) {
         if !status.stopped() {
@@ -121,7 +120,7 @@ pub(crate) fn abandon(waiting: Waiting) {
     }
 }
 
-/// True where a file gives those who execute it another identity.
+/// True if a file is set-user-ID or set-group-ID.
 pub(crate) fn is_setuid(path: &Path) -> bool {
     path.metadata()
         .is_ok_and(|meta| meta.mode() & SETUID_OR_SETGID != 0)
@@ -141,7 +140,7 @@ fn find_program(name: &OsStr) -> Result<PathBuf, RecordError> {
     let search = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let mut refused = None;
     for folder in std::env::split_paths(&search) {
-        // An empty folder means this one.
+        // An empty entry stands for the current folder.
         let path = Path::new(".").join(folder).join(name);
         match executable(&path) {
             Ok(()) => return Ok(path),

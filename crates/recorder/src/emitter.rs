@@ -1,19 +1,19 @@
-//! The last station before the sink: announces inodes, counts, and survives a sink that fails.
+//! Last step before the sink: announces inodes, counts events, and tolerates a sink that fails.
 //!
-//! The order of the stream is not known before it leaves, so that an inode stands before its
-//! first use can only be seen to here. A sink that fails once is not asked again: the command
-//! must run on, for it cannot do without its tracer.
+//! An inode must be announced before its first use, and the order of events is known only here.
+//! After the sink fails once, the emitter no longer calls it: the command must run on, because it
+//! depends on its tracer.
 
 use super::files::Files;
 use super::{CallStack, Counts, Sink};
 use std::io;
 use vmarea_trace::event::{Event, InodeId};
 
-/// See the module.
+/// Passes events to the sink; see the module.
 pub(crate) struct Emitter<'a> {
     sink: &'a mut dyn Sink,
     announced: Vec<bool>,
-    /// What has left.
+    /// Counters of the events emitted.
     pub counts: Counts,
     failure: Option<io::Error>,
 }
@@ -28,7 +28,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Sends an event, and before it what it names.
+    /// Emits an event, after the inodes that it names.
     pub(crate) fn emit(&mut self, event: &Event, files: &Files) {
         match event {
             Event::Call(call) => {
@@ -51,7 +51,7 @@ impl<'a> Emitter<'a> {
         self.send(event);
     }
 
-    /// Gives the sink an occasion to pass on what it keeps back.
+    /// Lets the sink flush what it buffers.
     pub(crate) fn tick(&mut self) {
         if self.failure.is_none()
             && let Err(error) = self.sink.tick()
@@ -60,19 +60,19 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Hands over the stack of a call whose event comes later.
+    /// Passes on the stack of a call whose event follows later.
     pub(crate) fn stack(&mut self, stack: &CallStack) {
         if self.failure.is_none() {
             self.sink.stack(stack);
         }
     }
 
-    /// What the sink failed with.
+    /// Takes the error with which the sink failed.
     pub(crate) fn failure(&mut self) -> Option<io::Error> {
         self.failure.take()
     }
 
-    /// True where the sink has failed.
+    /// True if the sink has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.failure.is_some()
     }

@@ -1,16 +1,16 @@
-//! Inodes and open file descriptions, numbered as they are met.
+//! Inodes and open file descriptions, numbered in the order in which they appear.
 //!
-//! An inode is known by its device, its number and the time at which it was made: a file system
-//! gives the number of a deleted file to another one, and nothing is held here that would keep it
-//! from that. Which calls map the same open description is found out with [`Held`].
+//! An inode is identified by its device, its number and its creation time: a file system reuses
+//! the number of a deleted file, and the recorder holds nothing open that would prevent it.
+//! [`MappedFiles`] finds out which calls map the same open file description.
 //!
 //! # Linux
-//! `pidfd_getfd(2)`, `kcmp(2)`, `statx(2)`. `/proc/PID/maps` shows the device of the superblock; on
-//! btrfs and overlayfs `stat` answers another one, so there the maps are asked after the call. A
-//! System V segment has its own number in the place of an inode number, on the device of all
-//! nameless shared memory, so it is told from that by its name.
+//! `pidfd_getfd(2)`, `kcmp(2)`, `statx(2)`. `/proc/PID/maps` shows the device of the superblock.
+//! On btrfs and overlayfs `stat` returns another device, so there the recorder reads the maps
+//! after the call. A System V segment shows its own identifier as the inode number, on the device
+//! that all unnamed shared memory uses, so its name tells it apart.
 
-use super::held::{Held, Range};
+use super::mapped_files::{MappedFiles, Range};
 use rustix::fs::{AtFlags, FileType, OFlags, Stat, StatxFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
@@ -20,25 +20,26 @@ use vmarea_linux_sys::ptrace::same_description;
 use vmarea_process::maps::MapsEntry;
 use vmarea_trace::event::{FileId, FileRef, Inode, InodeId, InodeKind, MmId};
 
-/// Descriptors that are left to other purposes.
+/// Descriptors reserved for other purposes.
 const SPARE: u64 = 64;
 
 const TMPFS: u64 = 0x0102_1994;
 const HUGETLBFS: u64 = 0x9584_58f6;
-/// File systems whose `stat` gives another device than their superblock has: btrfs, overlayfs,
-/// bcachefs.
+/// File systems whose `stat` returns another device than that of the superblock.
+///
+/// btrfs, overlayfs, bcachefs.
 const OTHER_DEVICE: [u64; 3] = [0x9123_683e, 0x794c_7630, 0xca45_1a4e];
-/// `ST_VALID`, which says that the flags were filled in.
+/// `ST_VALID`, which says that the kernel filled in the flags.
 const ST_VALID: u64 = 0x20;
 
-/// A device and an inode number.
-pub(crate) type Place = (u64, u64);
+/// Device and inode number.
+pub(crate) type InodeKey = (u64, u64);
 
-/// Set in the device of System V segments.
+/// Set in the device number of System V segments.
 const SEGMENTS: u64 = 1 << 63;
 
-/// The place of a mapping's file; none for anonymous memory.
-pub(crate) fn place_of(mapping: &MapsEntry) -> Option<Place> {
+/// The inode key of a mapping's file; none for anonymous memory.
+pub(crate) fn inode_key(mapping: &MapsEntry) -> Option<InodeKey> {
     if mapping.ino == 0 && mapping.dev == 0 {
         return None;
     }
@@ -47,30 +48,30 @@ pub(crate) fn place_of(mapping: &MapsEntry) -> Option<Place> {
     Some((dev, mapping.ino))
 }
 
-/// When an inode was made, where its file system remembers that: seconds and nanoseconds.
-type Born = Option<(i64, u32)>;
+/// Creation time of an inode in seconds and nanoseconds, if its file system records it.
+type BirthTime = Option<(i64, u32)>;
 
-fn born(fd: impl AsFd) -> Born {
+fn birth_time(fd: impl AsFd) -> BirthTime {
     let statx = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
     let known = statx.stx_mask & StatxFlags::BTIME.bits() != 0;
     known.then_some((statx.stx_btime.tv_sec, statx.stx_btime.tv_nsec))
 }
 
-/// An inode that was met at a place.
+/// An inode already numbered under a key.
 #[derive(Clone, Copy, Debug)]
-struct Met {
+struct KnownInode {
     id: InodeId,
-    born: Born,
+    born: BirthTime,
 }
 
-impl Met {
-    /// False where the place has been given to another inode meanwhile.
-    fn is(&self, born: Born) -> bool {
+impl KnownInode {
+    /// False if the key now belongs to another inode.
+    fn is(&self, born: BirthTime) -> bool {
         self.born.is_none() || born.is_none() || self.born == born
     }
 }
 
-/// A descriptor of a call, looked at before the call.
+/// A duplicate of a call's descriptor, examined before the call.
 #[derive(Debug)]
 pub(crate) struct Opened {
     fd: OwnedFd,
@@ -79,55 +80,55 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Looks at a duplicate.
-    pub(crate) fn look(fd: OwnedFd) -> Option<Opened> {
+    /// Examines a duplicate.
+    pub(crate) fn inspect(fd: OwnedFd) -> Option<Opened> {
         let stat = rustix::fs::fstat(&fd).ok()?;
         let flags = rustix::fs::fcntl_getfl(&fd).ok()?;
         Some(Opened { fd, stat, flags })
     }
 
-    /// True where it was opened for input and output past the page cache.
+    /// True if it was opened for I/O that bypasses the page cache.
     pub(crate) fn is_direct(&self) -> bool {
         self.flags.contains(OFlags::DIRECT)
     }
 
-    fn stat_place(&self) -> Place {
+    fn stat_key(&self) -> InodeKey {
         (maps_dev(self.stat.st_dev), self.stat.st_ino)
     }
 }
 
-/// A device number as [`Inode::dev`] has it.
+/// Converts a device number to the form of [`Inode::dev`].
 fn maps_dev(dev: u64) -> u64 {
     u64::from(rustix::fs::major(dev)) << 20 | u64::from(rustix::fs::minor(dev))
 }
 
-/// The range that a call has mapped a descriptor at.
+/// Where a call mapped a descriptor.
 #[derive(Clone, Debug)]
 pub(crate) struct MappedAt {
     pub mm: MmId,
     pub addr: u64,
-    /// In bytes, as the call has it.
+    /// In bytes, from the call's argument.
     pub len: u64,
     pub shared: bool,
 }
 
-/// All inodes, and the descriptions that are mapped.
+/// All inodes, and the open file descriptions that are mapped.
 #[derive(Debug)]
 pub(crate) struct Files {
     inodes: Vec<Inode>,
-    by_maps: HashMap<Place, Met>,
-    by_stat: HashMap<Place, Met>,
+    by_maps: HashMap<InodeKey, KnownInode>,
+    by_stat: HashMap<InodeKey, KnownInode>,
     /// Descriptions that are mapped now.
-    pub held: Held,
-    /// Those of each inode, and some that are mapped no more.
-    descriptions: HashMap<Place, Vec<FileId>>,
+    pub mapped: MappedFiles,
+    /// Descriptions of each inode; some are no longer mapped.
+    descriptions: HashMap<InodeKey, Vec<FileId>>,
     next_file: u32,
-    /// Descriptions that are held at most.
+    /// Most duplicates to keep open.
     most: usize,
 }
 
 impl Files {
-    /// None yet. This process may have as many descriptors from now on as it is allowed to.
+    /// An empty set. Raises this process's limit of open files to the hard limit.
     pub(crate) fn new() -> Files {
         let mut limit = getrlimit(Resource::Nofile);
         let wanted = Rlimit {
@@ -142,27 +143,28 @@ impl Files {
             inodes: Vec::new(),
             by_maps: HashMap::new(),
             by_stat: HashMap::new(),
-            held: Held::default(),
+            mapped: MappedFiles::default(),
             descriptions: HashMap::new(),
             next_file: 0,
             most: usize::try_from(most).unwrap_or(usize::MAX),
         }
     }
 
-    /// What was said of an inode.
+    /// The data of an inode.
     pub(crate) fn inode(&self, id: InodeId) -> Option<&Inode> {
         self.inodes.get(id.0 as usize - 1)
     }
 
-    /// The inode at a place of `/proc/PID/maps`, where it has this path; `describe` tells more of
-    /// it where it is new, or has changed its path.
+    /// The inode with this key in `/proc/PID/maps` and this path.
+    ///
+    /// A new inode, or one whose path has changed, is described by `describe`.
     pub(crate) fn of_maps(
         &mut self,
-        place: Place,
+        key: InodeKey,
         path: &str,
         describe: impl FnOnce() -> Description,
     ) -> InodeId {
-        let met = self.by_maps.get(&place).copied();
+        let met = self.by_maps.get(&key).copied();
         if let Some(met) = met
             && self.inode(met.id).is_some_and(|i| same_path(&i.path, path))
         {
@@ -171,25 +173,26 @@ impl Files {
         let description = describe();
         match met.filter(|met| met.is(description.born)) {
             Some(met) => met.id,
-            None => self.meet(place, description).id,
+            None => self.number(key, description).id,
         }
     }
 
-    fn meet(&mut self, place: Place, description: Description) -> Met {
+    fn number(&mut self, key: InodeKey, description: Description) -> KnownInode {
         let born = description.born;
-        let id = self.add(place, description);
-        let met = Met { id, born };
-        self.by_maps.insert(place, met);
+        let id = self.add(key, description);
+        let met = KnownInode { id, born };
+        self.by_maps.insert(key, met);
         met
     }
 
-    /// The file of a call that is over, and where it was mapped. `in_maps` answers the place that
-    /// the maps show for it.
+    /// The file of a finished call, and where the call mapped it.
+    ///
+    /// `in_maps` returns the key that the maps show.
     pub(crate) fn of_call(
         &mut self,
         opened: Opened,
         at: Option<MappedAt>,
-        in_maps: impl FnOnce() -> Option<Place>,
+        in_maps: impl FnOnce() -> Option<InodeKey>,
     ) -> FileRef {
         let seals = rustix::fs::fcntl_get_seals(&opened.fd).map_or(0, |s| s.bits());
         let size = u64::try_from(opened.stat.st_size).unwrap_or(0);
@@ -205,13 +208,13 @@ impl Files {
         }
     }
 
-    /// The segment of a mapping that `shmat` has made: it was opened for just this.
+    /// The segment that `shmat` attached; each attachment has a description of its own.
     pub(crate) fn of_segment(&mut self, inode: InodeId, mapping: &MapsEntry) -> FileRef {
         let size = mapping.end - mapping.start;
         if let Some(known) = self.inodes.get_mut(inode.0 as usize - 1)
             && known.size == 0
         {
-            // Only root may look at it; its pages are all mapped.
+            // Only root may `stat` it; all of its pages are mapped.
             known.size = size;
         }
         FileRef {
@@ -223,16 +226,16 @@ impl Files {
         }
     }
 
-    fn inode_of(&mut self, opened: &Opened, in_maps: impl FnOnce() -> Option<Place>) -> InodeId {
-        let seen = opened.stat_place();
-        let born = born(&opened.fd);
+    fn inode_of(&mut self, opened: &Opened, in_maps: impl FnOnce() -> Option<InodeKey>) -> InodeId {
+        let seen = opened.stat_key();
+        let born = birth_time(&opened.fd);
         let link = || {
             let link = format!("/proc/self/fd/{}", opened.fd.as_raw_fd());
             let path = std::fs::read_link(link).unwrap_or_default();
             path.to_string_lossy().into_owned()
         };
         if let Some(met) = self.by_stat.get(&seen).filter(|met| met.is(born)) {
-            // Where no time of birth is known the path tells, but for a file that was renamed.
+            // Without creation times the paths decide, which fails for a renamed file.
             let known = met.born.is_some() && born.is_some();
             if known
                 || self
@@ -244,44 +247,45 @@ impl Files {
         }
         let description = Description::of_stat(&opened.fd, &opened.stat, link());
         let other = OTHER_DEVICE.contains(&description.fs_magic);
-        let place = if other { in_maps() } else { None }.unwrap_or(seen);
-        let known = self.by_maps.get(&place).copied();
+        let key = if other { in_maps() } else { None }.unwrap_or(seen);
+        let known = self.by_maps.get(&key).copied();
         let known = known.filter(|met| {
             let path = self.inode(met.id).map(|inode| inode.path.as_str());
             met.is(born) && path.is_some_and(|path| same_path(path, &description.path))
         });
-        let met = known.unwrap_or_else(|| self.meet(place, description));
-        self.by_stat.insert(seen, Met { born, ..met });
+        let met = known.unwrap_or_else(|| self.number(key, description));
+        self.by_stat.insert(seen, KnownInode { born, ..met });
         met.id
     }
 
-    /// The number of a description, which is held from now on where the call has mapped it. It is
-    /// [`FileId::UNKNOWN`] where it may be one whose duplicate had to be given up.
+    /// The number of a description, whose duplicate stays open if the call has mapped it.
+    ///
+    /// It is [`FileId::UNKNOWN`] if it may be one whose duplicate had to be closed.
     fn description_of(&mut self, opened: Opened, inode: InodeId, at: Option<MappedAt>) -> FileId {
-        let place = opened.stat_place();
-        let held = &self.held;
-        let of_place = self.descriptions.entry(place).or_default();
-        of_place.retain(|file| held.is_mapped(*file));
+        let key = opened.stat_key();
+        let mapped = &self.mapped;
+        let of_key = self.descriptions.entry(key).or_default();
+        of_key.retain(|file| mapped.is_mapped(*file));
         let same = |file: &FileId| {
-            let other = held.duplicate(*file).map(AsFd::as_fd);
+            let other = mapped.duplicate(*file).map(AsFd::as_fd);
             other.is_some_and(|fd| same_description(fd, opened.fd.as_fd()).unwrap_or(false))
         };
-        let known = of_place.iter().copied().find(same);
+        let known = of_key.iter().copied().find(same);
         let Some(at) = at else {
             return known.unwrap_or_else(|| self.new_file());
         };
-        let lost = |file: &FileId| held.is_lost_in(at.mm, *file);
-        let unknown = known.is_none() && of_place.iter().any(lost);
+        let lost = |file: &FileId| mapped.is_lost_in(at.mm, *file);
+        let unknown = known.is_none() && of_key.iter().any(lost);
         let kind = self.inode(inode).map(|i| i.kind);
         let range = mapped_range(&at, kind, &opened.stat);
-        // What a driver maps need not be the file that it was asked to map.
+        // A driver may map something other than the file that it was asked to map.
         let itself = match kind {
             Some(InodeKind::Device | InodeKind::Other) => false,
             Some(InodeKind::DevZero) => !at.shared,
             _ => true,
         };
         if unknown || !itself {
-            self.held.unmap(at.mm, &range);
+            self.mapped.unmap(at.mm, &range);
             return if unknown {
                 FileId::UNKNOWN
             } else {
@@ -290,12 +294,12 @@ impl Files {
         }
         let file = known.unwrap_or_else(|| {
             let file = self.new_file();
-            self.held.make_room(self.most);
-            self.descriptions.entry(place).or_default().push(file);
+            self.mapped.make_room(self.most);
+            self.descriptions.entry(key).or_default().push(file);
             file
         });
         let ino = opened.stat.st_ino;
-        self.held.map(at.mm, range, file, || (opened.fd, ino));
+        self.mapped.map(at.mm, range, file, || (opened.fd, ino));
         file
     }
 
@@ -304,7 +308,7 @@ impl Files {
         FileId(self.next_file)
     }
 
-    fn add(&mut self, (dev, ino): Place, d: Description) -> InodeId {
+    fn add(&mut self, (dev, ino): InodeKey, d: Description) -> InodeId {
         let id = InodeId(u32::try_from(self.inodes.len() + 1).unwrap_or(u32::MAX));
         self.inodes.push(Inode {
             id,
@@ -320,7 +324,7 @@ impl Files {
     }
 }
 
-/// Where a mapping lies, in whole pages of its file.
+/// The range of a mapping in whole pages of its file.
 fn mapped_range(at: &MappedAt, kind: Option<InodeKind>, stat: &Stat) -> Range {
     let page = match kind {
         Some(InodeKind::Hugetlb) => u64::try_from(stat.st_blksize).unwrap_or(PAGE).max(PAGE),
@@ -330,13 +334,13 @@ fn mapped_range(at: &MappedAt, kind: Option<InodeKind>, stat: &Stat) -> Range {
     at.addr..at.addr.saturating_add(len)
 }
 
-/// True for two paths of one file, of which one may have been deleted since.
+/// True for two paths of one file, which may have been deleted in between.
 fn same_path(a: &str, b: &str) -> bool {
     const DELETED: &str = " (deleted)";
     a.strip_suffix(DELETED).unwrap_or(a) == b.strip_suffix(DELETED).unwrap_or(b)
 }
 
-/// What an inode is like.
+/// Properties of an inode.
 #[derive(Debug)]
 pub(crate) struct Description {
     pub kind: InodeKind,
@@ -344,11 +348,11 @@ pub(crate) struct Description {
     pub mount_flags: u64,
     pub size: u64,
     pub path: String,
-    born: Born,
+    born: BirthTime,
 }
 
 impl Description {
-    /// Of a file that is open.
+    /// Properties of an open file.
     pub(crate) fn of_stat(fd: impl AsFd, stat: &Stat, path: String) -> Description {
         let fs = rustix::fs::fstatfs(&fd).ok();
         let fs_magic = fs.map_or(0, |fs| fs.f_type as u64 & 0xffff_ffff);
@@ -358,12 +362,14 @@ impl Description {
             mount_flags: fs.map_or(0, |fs| fs.f_flags as u64 & !ST_VALID),
             size: u64::try_from(stat.st_size).unwrap_or(0),
             path,
-            born: born(&fd),
+            born: birth_time(&fd),
         }
     }
 
-    /// Of a file that is mapped: `link` leads to it (`/proc/PID/map_files/...` or its path), and
-    /// is believed where it leads to inode `ino`.
+    /// Properties of a mapped file.
+    ///
+    /// `link` (`/proc/PID/map_files/...` or the file's path) counts only if it leads to inode
+    /// `ino`.
     pub(crate) fn of_mapped(link: &str, ino: u64, path: &str) -> Description {
         let shared_anon = path == "/dev/zero (deleted)"
             || path.starts_with("/SYSV") && path.ends_with(" (deleted)");
@@ -405,7 +411,7 @@ fn kind(stat: &Stat, fs_magic: u64) -> InodeKind {
     }
 }
 
-/// A guess for a file that may not be looked at.
+/// Guesses the kind of a file that may not be opened.
 fn kind_of_path(path: &str) -> InodeKind {
     if path.starts_with("/memfd:") {
         InodeKind::Shmem

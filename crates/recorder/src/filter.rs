@@ -1,41 +1,42 @@
-//! The seccomp program that stops a task at the calls of the table and at no other.
+//! The seccomp program that stops a task at the calls of the table and at no others.
 //!
-//! Assembled by hand rather than by a library, because those kill a task that makes a system
-//! call of another architecture, and a recorder must never end what it watches. Calls that no
-//! row names are allowed whatever their arguments, so the kernel answers them from its bitmap
-//! of always-allowed calls and never runs the program.
+//! The recorder assembles it by hand, because libraries generate programs that kill a task at a
+//! system call of another architecture, and a recorder must never end what it watches. The program
+//! allows every call that has no rule, whatever its arguments, so the kernel answers such calls
+//! from its bitmap of always-allowed calls without running the program.
 //!
-//! The program may have filters that answer `TRACE` as well ([`super::sandbox`]). The values that
-//! ours leaves begin at [`FIRST`], far from 0, which others use; and a stop counts as ours only
-//! where our filter leaves just that value for just that call ([`is_ours`]).
+//! The traced program may have filters of its own that return `TRACE`
+//! ([`super::program_filters`]). The recorder's values start at [`FIRST`], far from 0, which
+//! others use. A stop counts as the recorder's only if its filter returns exactly that value for
+//! exactly that call ([`is_ours`]).
 //!
 //! # Picture
 //! ```text
-//!   arch ours? --no--> TRACE(FOREIGN)
-//!   nr == row 0 ? condition ? --> TRACE(FIRST)
-//!   nr == row 1 ? condition ? --> TRACE(FIRST + 1)   ...   ALLOW
+//!   arch is ours? --no--> TRACE(FOREIGN)
+//!   nr of rule 0? conditions hold? --> TRACE(FIRST)
+//!   nr of rule 1? conditions hold? --> TRACE(FIRST + 1)   ...   ALLOW
 //! ```
 
-use super::sandbox::{CallData, Filter};
-use super::table::{ROWS, Row, Test};
+use super::call_table::{CallRule, RULES, Test};
+use super::program_filters::{CallData, Filter};
 use libc::sock_filter;
 use std::sync::LazyLock;
 
-/// What the filter leaves with a call of the first row.
+/// Value that the filter returns for the first rule.
 const FIRST: u32 = 0xa5c1;
-/// What the filter leaves with a call of another architecture.
+/// Value that the filter returns for a call of another architecture.
 const FOREIGN: u32 = FIRST - 1;
 
 static OURS: LazyLock<Filter> = LazyLock::new(|| Filter::new(program()));
 
-/// True where our filter leaves `value` with this call.
+/// True if the recorder's filter returns `value` for this call.
 pub(crate) fn is_ours(call: &CallData, value: u32) -> bool {
     OURS.answer(call) == Some(libc::SECCOMP_RET_TRACE | value)
 }
 
-/// The row of a call with which our filter left `value`; `None` for one of another architecture.
-pub(crate) fn row_of(value: u32) -> Option<&'static Row> {
-    ROWS.get(value.checked_sub(FIRST)? as usize)
+/// The rule that returned `value`; `None` for a call of another architecture.
+pub(crate) fn rule_of(value: u32) -> Option<&'static CallRule> {
+    RULES.get(value.checked_sub(FIRST)? as usize)
 }
 
 /// `AUDIT_ARCH_X86_64`: the machine `EM_X86_64`, 64 bits, little endian.
@@ -50,7 +51,7 @@ const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 const NR_AT: u32 = 0;
 const ARCH_AT: u32 = 4;
 
-/// Where the low half of argument `n` lies in `struct seccomp_data`.
+/// Offset of the low half of argument `n` in `struct seccomp_data`.
 fn low_half_at(n: u8) -> u32 {
     16 + 8 * u32::from(n)
 }
@@ -63,29 +64,30 @@ fn stop(data: u32) -> sock_filter {
     step(RETURN, libc::SECCOMP_RET_TRACE | data, 0, 0)
 }
 
-/// The program for the rows of the table.
+/// Assembles the program for all rules.
 pub(crate) fn program() -> Vec<sock_filter> {
     let mut out = vec![
         step(LOAD, ARCH_AT, 0, 0),
         step(IF_EQUAL, OUR_ARCH, 1, 0),
         stop(FOREIGN),
     ];
-    for (row, data) in ROWS.iter().zip(FIRST..) {
-        let body = condition(row.when, data);
-        // A row is far below the 255 steps that a jump can skip.
+    for (rule, data) in RULES.iter().zip(FIRST..) {
+        let body = condition(rule.when, data);
+        // A rule's code is far shorter than the 255 steps that a jump can skip.
         let skip = u8::try_from(body.len()).unwrap_or(u8::MAX);
-        // The number is loaded anew: a condition before may have replaced it.
+        // Reload the number: an earlier condition may have overwritten the accumulator.
         out.push(step(LOAD, NR_AT, 0, 0));
-        out.push(step(IF_EQUAL, row.nr, 0, skip));
+        out.push(step(IF_EQUAL, rule.nr, 0, skip));
         out.extend(body);
     }
     out.push(step(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0));
     out
 }
 
-/// Steps that return `TRACE(data)` where every test holds and fall through where one does not.
-/// Only low halves of arguments are looked at: each test is on an `int`, a flag of the low half,
-/// or on whether a pointer is null, whose low half is never 0 for any other in practice.
+/// Assembles steps that return `TRACE(data)` if every test holds and fall through otherwise.
+///
+/// The steps read only the low halves of arguments. Each test is on an `int`, on a flag in the low
+/// half, or on whether a pointer is null; in practice no other pointer has a low half of 0.
 fn condition(tests: &[Test], data: u32) -> Vec<sock_filter> {
     let mut body = vec![stop(data)];
     for test in tests.iter().rev() {
@@ -103,7 +105,7 @@ fn condition(tests: &[Test], data: u32) -> Vec<sock_filter> {
             Test::OneOf { arg, values } => {
                 let mut out = vec![step(LOAD, low_half_at(arg), 0, 0)];
                 for (value, left) in values.iter().zip((1..=values.len()).rev()) {
-                    // Over the comparisons that are left, and over the jump.
+                    // Skip the remaining comparisons and the jump.
                     let over = u8::try_from(left).unwrap_or(u8::MAX);
                     out.push(step(IF_EQUAL, *value, over, 0));
                 }
@@ -130,7 +132,7 @@ mod tests {
     fn stops_at(nr: i64, args: [u64; 6]) -> Option<u32> {
         match verdict(OUR_ARCH, nr as u32, args) {
             libc::SECCOMP_RET_ALLOW => None,
-            v => Some(row_of(v & 0xffff).expect("a row").nr),
+            v => Some(rule_of(v & 0xffff).expect("a rule").nr),
         }
     }
 
@@ -169,7 +171,7 @@ mod tests {
     fn a_call_of_another_architecture_is_reported_not_killed() {
         let v = verdict(0x4000_0003, 90, [0; 6]);
         assert_eq!(v, libc::SECCOMP_RET_TRACE | FOREIGN);
-        assert!(row_of(FOREIGN).is_none());
+        assert!(rule_of(FOREIGN).is_none());
     }
 
     #[test]

@@ -1,57 +1,59 @@
-//! The recorder: what a command and everything that it starts does to its address spaces.
+//! Records what a command and its descendants do to their address spaces.
 //!
-//! A seccomp filter stops the threads of the command at the calls that change an address space and
-//! nowhere else; `ptrace` reads arguments and results; page faults and lock acquisitions come from
-//! perf rings; `/proc` and a BPF iterator show the resulting mappings. The recorder orders all of it
-//! into one stream of [`Event`]s and hands it to the caller's [`Sink`]. `replay` interprets it.
+//! A seccomp filter stops the command's threads only at calls that change an address space.
+//! `ptrace` reads arguments and results. Perf rings deliver page faults and lock acquisitions.
+//! `/proc` and a BPF iterator show the resulting mappings. The recorder orders all of this into
+//! one stream of [`Event`]s and passes it to the caller's [`Sink`]. `vmarea-replay` interprets the
+//! stream.
 //!
 //! # Picture
 //! ```text
-//!   filter (table) -> stops -> tracer --- calls, tasks, looks --\
-//!                                                                timeline -> Sink
-//!   perf rings ---------------------- faults, locks taken ------/
+//!   filter (table) -> stops -> tracer --- calls, tasks, snapshots --\
+//!                                                                    timeline -> Sink
+//!   perf rings ----------------------- faults, locks taken ---------/
 //! ```
 //!
 //! # Invariants
-//! The command does not notice: signals, job control, exit status and standard streams pass
-//! untouched. A filter cannot be taken off, and without a tracer every call in it fails with
-//! `ENOSYS`; so a program is never left behind untraced. The recording goes on until the last
-//! task of the tree has gone, and if the recorder itself is killed the tree goes with it
-//! (`PTRACE_O_EXITKILL`) rather than run on in pieces.
+//! The command does not notice the recorder: signals, job control, exit status and standard
+//! streams pass through unchanged. A seccomp filter cannot be removed, and without a tracer every
+//! call that it stops fails with `ENOSYS`, so the recorder never leaves a program untraced. The
+//! recording lasts until the last task of the tree has exited. If the recorder itself is killed,
+//! the kernel kills the tree as well (`PTRACE_O_EXITKILL`).
 //!
 //! # Linux
-//! Not seen: writes to `/proc/PID/mem`, direct input by `io_uring`, calls that a supervisor of
-//! `SECCOMP_RET_USER_NOTIF` lets continue, memory calls of 32-bit code, pages that a userfaultfd
-//! fills. What cannot be done while recorded: tracing others (a debugger, `strace`, the leak check
-//! of AddressSanitizer, which traces its own threads), for a task has one tracer.
+//! The recorder does not see writes to `/proc/PID/mem`, direct I/O through `io_uring`, calls that
+//! a `SECCOMP_RET_USER_NOTIF` supervisor lets continue, memory calls of 32-bit code, or pages that
+//! a userfaultfd fills. A recorded process cannot trace others, because a task has only one
+//! tracer. This rules out debuggers, `strace` and AddressSanitizer's leak check, which traces its
+//! own threads.
 #![forbid(unsafe_code)]
 
-mod births;
+mod call_range;
+mod call_table;
 mod calls;
+mod clone_untraced;
 mod command;
 mod emitter;
-mod extent;
 mod files;
 mod filter;
-mod filtered;
-mod held;
-mod lives;
-mod look;
-mod mapped;
+mod filter_stop;
+mod kernel_access;
+mod lifecycle;
+mod mapped_files;
+mod mapping_calls;
 mod memory;
+mod pid_namespace;
+mod program_filters;
+mod resample;
+mod residence;
 pub mod samples;
-mod sandbox;
-mod set_user_id;
 mod signals;
+mod snapshot;
 mod sources;
 mod stops;
-mod table;
-mod targets;
 mod tasks;
 mod timeline;
-mod touches;
 mod tracer;
-mod untraced;
 
 use std::ffi::OsString;
 use std::io;
@@ -59,27 +61,26 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use vmarea_trace::event::{Event, Header};
 
-/// Where events go.
+/// Receiver of a recording's events.
 pub trait Sink {
-    /// Takes what is known before the first event. Called once, first.
+    /// Receives what is known before the first event. The recorder calls this once, before all
+    /// else.
     ///
     /// # Errors
-    /// Whatever keeps it from being taken; the recording then ends with
-    /// [`RecordError::Sink`].
+    /// Any failure to store the header. The recording then ends with [`RecordError::Sink`].
     fn header(&mut self, header: &Header) -> io::Result<()> {
         let _ = header;
         Ok(())
     }
 
-    /// Takes the next event.
+    /// Receives the next event.
     ///
     /// # Errors
-    /// Whatever keeps it from being taken, for example a full disk. The command runs on
-    /// unrecorded, and the recording then ends with [`RecordError::Sink`].
+    /// Any failure to store the event, for example a full disk. The command then runs on
+    /// unrecorded, and the recording ends with [`RecordError::Sink`].
     fn event(&mut self, event: &Event) -> io::Result<()>;
 
-    /// Called some times a second while the command runs, whether there are events or not: for a
-    /// sink that keeps some back.
+    /// Lets a sink that buffers flush. Runs several times a second, with or without events.
     ///
     /// # Errors
     /// As [`Sink::event`].
@@ -87,9 +88,11 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Takes the stack of a thread at a call, where [`Options::stacks`] asks for it: once for each
-    /// call that becomes an event, in the order of the thread's calls, while the thread stands at
-    /// the end of it. The event comes later.
+    /// Receives the stack of a thread at a call, if [`Options::stacks`] asks for it.
+    ///
+    /// The recorder calls this once for each call that becomes an event, in the order of the
+    /// thread's calls, while the thread is stopped at the end of the call. The event follows
+    /// later.
     fn stack(&mut self, stack: &CallStack) {
         let _ = stack;
     }
@@ -102,7 +105,7 @@ pub struct CallStack {
     pub tid: i32,
     /// Its thread group.
     pub pid: i32,
-    /// Number of its address space, as events have it.
+    /// Number of its address space, as used in events.
     pub mm: u32,
     /// Instruction pointer.
     pub ip: u64,
@@ -110,7 +113,7 @@ pub struct CallStack {
     pub sp: u64,
     /// Frame pointer, if the program keeps one there.
     pub bp: u64,
-    /// The memory from the stack pointer upwards, as much as was copied.
+    /// Memory from the stack pointer upwards, as much as could be copied.
     pub bytes: Vec<u8>,
 }
 
@@ -126,64 +129,63 @@ impl Sink for Vec<Event> {
 pub struct Options {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Look at an address space after every so many calls of it.
+    /// Take a snapshot of an address space after every this many of its calls.
     pub checkpoint: Option<NonZeroU64>,
-    /// Page faults.
+    /// Whether to record page faults.
     pub faults: Faults,
-    /// The kernel's own view of address spaces.
+    /// Whether to read the kernel's own view of address spaces.
     pub kernel_view: InKernel,
-    /// Stacks at calls.
+    /// Whether to copy stacks at calls.
     pub stacks: Stacks,
 }
 
-/// Whether the stack is copied at each call that is recorded.
+/// Whether the recorder copies the stack at each recorded call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Stacks {
-    /// Not at all.
+    /// No stacks.
     #[default]
     Skip,
-    /// Up to 16 KiB of it, for [`Sink::stack`].
+    /// Up to 16 KiB per call, for [`Sink::stack`].
     Copy,
 }
 
-/// Whether page faults are recorded.
+/// Whether the recorder records page faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Faults {
-    /// With the best source that is permitted; without any a note says so.
+    /// Use the best source that is permitted; if none is, a note says so.
     #[default]
     Record,
-    /// Not at all.
+    /// No page faults.
     Skip,
 }
 
-/// Whether the kernel's own view is read with the maps.
+/// Whether snapshots include the kernel's own view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum InKernel {
-    /// Where it is permitted; otherwise a note says so.
+    /// Read it if that is permitted; otherwise a note says so.
     #[default]
     Read,
-    /// Not at all.
+    /// Do not read it.
     Skip,
 }
 
-/// How far a recording is.
+/// Progress of a recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// Now and then.
+    /// Counters, reported at intervals.
     Counts(Counts),
-    /// A remark for people, which is in the trace as well.
+    /// A remark for the user, which the trace contains as well.
     Note(String),
-    /// The command has ended with this wait status, and left these processes running, for which
-    /// the recording waits.
+    /// The command has exited. The recording waits for the processes that it left running.
     CommandEnded {
-        /// As `wait4` gives it.
+        /// Wait status from `wait4`.
         status: i32,
-        /// Processes that run on.
+        /// Processes that still run.
         left: Vec<i32>,
     },
 }
 
-/// What was recorded so far.
+/// Counters of a recording so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Events of all kinds.
@@ -192,32 +194,32 @@ pub struct Counts {
     pub calls: u64,
     /// Page faults.
     pub faults: u64,
-    /// Accesses without a fault.
+    /// Accesses that cause no page fault.
     pub touches: u64,
     /// Samples that were lost.
     pub lost: u64,
     /// Address spaces.
     pub address_spaces: u64,
-    /// Threads that are followed now.
+    /// Threads being followed now.
     pub tasks: u64,
 }
 
-/// A recording that is whole.
+/// A complete recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// Wait status of the command as `wait4` gives it.
     pub status: i32,
-    /// What was recorded.
+    /// Final counters.
     pub counts: Counts,
-    /// Remarks for people, in order.
+    /// Remarks for the user, in order.
     pub notes: Vec<String>,
 }
 
-/// Why there is no recording, or only a part of one.
+/// Why there is no recording, or only part of one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// There is no command.
+    /// The caller gave no command.
     #[error("no command to record: give one after --")]
     NoCommand,
     /// The program does not exist.
@@ -226,44 +228,44 @@ pub enum RecordError {
     /// The program cannot be executed.
     #[error("{path}: cannot be executed: {cause}")]
     NotExecutable {
-        /// Which.
+        /// Path of the program.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         cause: io::Error,
     },
-    /// The program is set-user-ID or set-group-ID, which does nothing when recorded by an
-    /// ordinary user.
-    #[error("{0}: set-user-ID programs can be recorded by root only: run vmarea as root")]
+    /// The program is set-user-ID or set-group-ID, which has no effect under an ordinary user's
+    /// tracer.
+    #[error("{0}: only root can record set-user-ID programs: run vmarea as root")]
     Setuid(PathBuf),
     /// The program is not 64-bit.
     #[error("{0}: a 32-bit program cannot be recorded: use a 64-bit build of it")]
     ThirtyTwoBit(PathBuf),
-    /// `ptrace` is forbidden.
+    /// `ptrace` is not permitted.
     #[error(
-        "tracing is not permitted: {0} (is vmarea itself being traced, or in a container \
+        "tracing is not permitted: {0} (is vmarea itself being traced, or running in a container \
          without CAP_SYS_PTRACE?)"
     )]
     TracingForbidden(io::Error),
     /// The command cannot be started.
     #[error("cannot start the command: {0}")]
     Start(io::Error),
-    /// The recorder's own machinery failed.
-    #[error("following the command: {0}")]
+    /// The recorder itself failed.
+    #[error("cannot follow the command: {0}")]
     Follow(io::Error),
-    /// The sink took no more events.
-    #[error("writing the trace: {0}")]
+    /// The sink accepts no more events.
+    #[error("cannot write the trace: {0}")]
     Sink(io::Error),
 }
 
-/// Runs a command, records it and all that it starts, and hands the events to `sink`.
+/// Runs a command, records it and its descendants, and passes the events to `sink`.
 ///
-/// Returns when the last of them has ended. Use it from one thread at a time or from several:
-/// each recording follows its own children only. While it runs, `SIGINT`, `SIGQUIT`, `SIGHUP`
-/// and `SIGTERM` are the command's: what only this process gets is passed on. An interrupt twice
-/// within a second, or a second `SIGTERM`, kills the tree, and the recording is whole nevertheless.
+/// Returns when the last descendant has exited. Several threads may record at once: each recording
+/// follows only its own children. During the recording `SIGINT`, `SIGQUIT`, `SIGHUP` and `SIGTERM`
+/// belong to the command: a signal that only this process receives is forwarded. Two interrupts
+/// within a second, or a second `SIGTERM`, kill the tree; the recording is complete nevertheless.
 ///
 /// # Errors
-/// See [`RecordError`]. With [`RecordError::Sink`] the command has run to its end.
+/// See [`RecordError`]. After [`RecordError::Sink`] the command has run to its end.
 pub fn record(
     options: &Options,
     sink: &mut dyn Sink,

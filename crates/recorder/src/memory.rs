@@ -1,18 +1,18 @@
-//! Reads the memory of a stopped thread: what pointer arguments lead to.
+//! Reads what pointer arguments lead to in the memory of a stopped thread.
 //!
-//! The pointers are the program's and may lead anywhere; what cannot be read is taken as empty,
-//! as the call itself will fail on it. All lengths are bounded.
+//! The pointers come from the program and may lead anywhere. Memory that cannot be read counts as
+//! empty, as the call itself will fail on it. All lengths are bounded.
 
-use super::table::{Data, number};
+use super::call_table::{Data, number};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use std::io::IoSliceMut;
 
 /// `UIO_MAXIOV`
 const IOVECS: u64 = 1024;
-/// A node mask of the largest kernels, bytes.
+/// Bytes of a node mask on the largest kernels.
 const NODE_MASK: u64 = 4096;
-/// `BPF_MAXINSNS`, steps of 8 bytes.
+/// `BPF_MAXINSNS`: instructions of 8 bytes.
 const FILTER_STEPS: u64 = 4096;
 /// `ANON_VMA_NAME_MAX_LEN`
 const NAME: u64 = 80;
@@ -24,7 +24,7 @@ pub(crate) struct Range {
     pub len: u64,
 }
 
-/// Up to `len` bytes at `addr` of a stopped thread; fewer where memory ends.
+/// Reads up to `len` bytes at `addr` of a stopped thread; fewer where memory ends.
 pub(crate) fn bytes(tid: i32, addr: u64, len: u64) -> Vec<u8> {
     let (Ok(base), Ok(len)) = (usize::try_from(addr), usize::try_from(len)) else {
         return Vec::new();
@@ -44,7 +44,7 @@ pub(crate) fn bytes(tid: i32, addr: u64, len: u64) -> Vec<u8> {
     bytes
 }
 
-/// Numbers of 64 bits at `addr`.
+/// Reads 64-bit words at `addr`.
 pub(crate) fn words(tid: i32, addr: u64, count: u64) -> Vec<u64> {
     let bytes = bytes(tid, addr, count.saturating_mul(8));
     let words = bytes.chunks_exact(8);
@@ -69,9 +69,9 @@ pub(crate) fn iovecs(tid: i32, addr: u64, count: u64, total: u64) -> Vec<Range> 
     ranges
 }
 
-/// A string of at most `len` bytes that ends with 0, without it.
+/// Reads a null-terminated string of at most `len` bytes, without the terminator.
 pub(crate) fn string(tid: i32, addr: u64, len: u64) -> Vec<u8> {
-    // Not over the end of a page, which may be the end of memory.
+    // Read page by page: the next page may not exist.
     let to_page_end = 4096 - addr % 4096;
     let mut text = bytes(tid, addr, len.min(to_page_end));
     if !text.contains(&0) && len > to_page_end {
@@ -83,14 +83,14 @@ pub(crate) fn string(tid: i32, addr: u64, len: u64) -> Vec<u8> {
     text
 }
 
-/// What the pointers of a call lead to, as [`vmarea_trace::event::Call::data`] has it.
+/// Reads what the pointers of a call lead to, in the form of [`vmarea_trace::event::Call::data`].
 pub(crate) fn data(tid: i32, kind: Data, args: &[u64; 6]) -> Vec<u8> {
     let arg = |n: u8| args[usize::from(n)];
     match kind {
         Data::None => Vec::new(),
         Data::Iovecs { at, count } => bytes(tid, arg(at), arg(count).min(IOVECS) * 16),
         Data::NodeMask { at, bits } => {
-            // Linux counts one bit too many here, and reads whole words.
+            // Linux subtracts one from the number of bits here, and reads whole words.
             let len = arg(bits).saturating_sub(1).div_ceil(64) * 8;
             bytes(tid, arg(at), len.min(NODE_MASK))
         }

@@ -1,13 +1,14 @@
-//! The recorder's own signals while a command runs.
+//! Signals to the recorder while a command runs.
 //!
-//! The command is in the recorder's process group, so a Ctrl-C reaches both: it is the command's
-//! to answer, and the recorder only writes down what it does. What somebody sends to the recorder
-//! alone (`kill -INT`) is meant for the command and passed on. Nothing says whether a signal was
-//! sent to the recorder alone or to its whole group, so the recorder waits a moment: if the command
-//! gets the same signal by itself, that is enough. A second interrupt within a second, or a second
-//! `SIGTERM`, ends the tree. `SIGCHLD` wakes the loop. When the recording is over the signals do
-//! what they do by default.
+//! The command is in the recorder's process group, so Ctrl-C reaches both. The command decides how
+//! to react, and the recorder only records that. A signal that someone sends to the recorder alone
+//! (`kill -INT`) is meant for the command, and the recorder forwards it. Nothing shows whether a
+//! signal went to the recorder alone or to its whole group, so the recorder waits a moment: if the
+//! command receives the same signal itself, nothing is forwarded. A second interrupt within a
+//! second, or a second `SIGTERM`, kills the tree. `SIGCHLD` wakes the tracer's loop. After the
+//! recording the signals have their default actions again.
 
+use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithRawSiginfo;
@@ -19,30 +20,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use vmarea_trace::event::Nanos;
 
-/// Signals that ask a program to end.
+/// Signals that ask a program to exit.
 const REQUESTS: [i32; 4] = [SIGINT, SIGQUIT, SIGHUP, SIGTERM];
 
 /// Two interrupts within this time end the recording.
 const TWICE: Nanos = 1_000_000_000;
 
-/// What comes within this time is one signal: sent to a process and to its group, for example, or
-/// to the recorder and the command.
+/// Repetitions within this time count as one signal.
+///
+/// A sender may signal a process and its group, for example, or the recorder and the command.
 const ONE: Nanos = 200_000_000;
 
-/// What the user wants.
+/// What the tracer should do about the signals received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wish {
+pub(crate) enum SignalAction {
     /// Nothing new.
     None,
-    /// One signal from the terminal, which the command got as well.
+    /// Note a signal from the terminal, which the command received as well.
     Interrupt,
-    /// The command is to get this signal, which the recorder got alone.
+    /// Forward this signal, which only the recorder received, to the command.
     Pass(i32),
-    /// The recording is to end now.
+    /// End the recording now.
     End,
 }
 
-/// Signals that are caught, for as long as this lives.
+/// Signal handlers of one recording, installed while this value lives.
 #[derive(Debug)]
 pub(crate) struct Signals {
     child: UnixStream,
@@ -52,10 +54,10 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Begins to catch them. Those that are ignored stay ignored, also by the command.
+    /// Installs the handlers. Ignored signals stay ignored, also in the command.
     ///
     /// # Errors
-    /// When there are no descriptors left.
+    /// Fails if no descriptors are left.
     pub(crate) fn catch() -> io::Result<Signals> {
         let (child, write) = UnixStream::pair()?;
         child.set_nonblocking(true)?;
@@ -72,56 +74,57 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Descriptors that become readable when one came.
+    /// Descriptors that become readable when a signal arrives.
     pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.child.as_fd(), self.caught.get_read().as_fd()]
     }
 
-    /// Takes what came until `now`. To be called before stops are collected: a signal that comes
-    /// after this ends the sleep.
+    /// Takes the signals received until `now`.
+    ///
+    /// Call this before collecting stops: a later signal ends the sleep.
     pub(crate) fn take(&mut self, now: Nanos) {
         drain(&mut self.child);
         for info in self.caught.pending() {
-            // Codes above 0 are the kernel's: the terminal sends to its whole foreground group.
+            // Codes above 0 come from the kernel: the terminal signals its whole foreground group.
             self.requests.came(info.si_signo, info.si_code > 0, now);
         }
     }
 
-    /// What is to be done at `now`, after the stops that were there.
-    pub(crate) fn wish(&mut self, now: Nanos) -> Wish {
+    /// What to do at `now`, after the collected stops are handled.
+    pub(crate) fn action(&mut self, now: Nanos) -> SignalAction {
         self.requests.next(now)
     }
 
-    /// The command got a signal by itself.
+    /// Notes that the command received a signal itself.
     pub(crate) fn command_got(&mut self, signal: i32, now: Nanos) {
         self.requests.command_got(signal, now);
     }
 
-    /// Asks again a little later whether this signal is to be passed on.
+    /// Delays the decision whether to forward this signal.
     pub(crate) fn postpone(&mut self, signal: i32, now: Nanos) {
         self.requests.waiting = Some((signal, now + ONE / 20));
     }
 
-    /// When [`Signals::wish`] is to be asked again at the latest.
+    /// When to call [`Signals::wish`] again at the latest.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.requests.waiting.map(|(_, due)| due)
     }
 }
 
-/// What was asked for, and what of it is still to be done.
+/// Signals received, and what remains to do about them.
 #[derive(Debug, Default)]
 struct Requests {
-    /// The last signal that came, and when.
+    /// The last signal received, and when.
     last: Option<(i32, Nanos)>,
-    /// The last one that the command got by itself, and when.
+    /// The last signal that the command received itself, and when.
     own: Option<(i32, Nanos)>,
-    /// To be passed on at this time, unless the command gets it by itself.
+    /// The signal to forward at this time, unless the command receives it itself.
     waiting: Option<(i32, Nanos)>,
-    /// A `SIGTERM` came.
+    /// A `SIGTERM` was received.
     terminated: bool,
-    /// One from the terminal came.
+    /// A signal from the terminal was received.
     interrupted: bool,
-    /// The tree is to end.
+    /// The tree must end.
     end: bool,
 }
 
@@ -144,29 +147,29 @@ impl Requests {
     }
 
     fn command_got(&mut self, signal: i32, now: Nanos) {
-        // Others come in between: the end of a child, for example.
+        // Other signals arrive in between, for example `SIGCHLD`.
         if REQUESTS.contains(&signal) {
             self.own = Some((signal, now));
         }
     }
 
-    fn next(&mut self, now: Nanos) -> Wish {
+    fn next(&mut self, now: Nanos) -> SignalAction {
         if self.end {
-            return Wish::End;
+            return SignalAction::End;
         }
         if let Some((signal, due)) = self.waiting {
-            // Its own may have come before ours.
+            // The command may have received its signal before the recorder.
             let from = due.saturating_sub(2 * ONE);
             if self.own.is_some_and(|(own, t)| own == signal && t >= from) {
                 self.waiting = None;
             } else if now >= due {
                 self.waiting = None;
-                return Wish::Pass(signal);
+                return SignalAction::Pass(signal);
             }
         }
         match std::mem::take(&mut self.interrupted) {
-            true => Wish::Interrupt,
-            false => Wish::None,
+            true => SignalAction::Interrupt,
+            false => SignalAction::None,
         }
     }
 }
@@ -187,8 +190,10 @@ impl Drop for Signals {
     }
 }
 
-/// Recordings that run in this process. A handler cannot be taken away again, so the one that
-/// stands for the default is installed once and asks whether there are any.
+/// Recordings that run in this process.
+///
+/// `signal-hook` cannot remove a handler. So the handler that performs the default action is
+/// installed once, and checks whether a recording is running.
 #[derive(Debug)]
 struct Recordings {
     count: usize,
@@ -222,7 +227,7 @@ fn drain(from: &mut UnixStream) {
     while let Ok(1..) = from.read(&mut bytes) {}
 }
 
-/// True where this process ignores a signal.
+/// True if this process ignores a signal.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status
@@ -230,6 +235,40 @@ fn is_ignored(signal: i32) -> bool {
         .find_map(|line| line.strip_prefix("SigIgn:"))
         .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+/// True for the signals that stop a process.
+pub(super) fn is_stop_signal(signal: i32) -> bool {
+    matches!(
+        signal,
+        libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU
+    )
+}
+
+/// True if a process is in a ptrace stop.
+pub(super) fn is_traced_stop(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:\tt"))
+}
+
+/// True if a signal is pending for a process.
+pub(super) fn has_pending(pid: i32, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let masks = status.lines().filter_map(|line| {
+        line.strip_prefix("SigPnd:")
+            .or(line.strip_prefix("ShdPnd:"))
+    });
+    masks
+        .filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .any(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+/// Sends a signal to a process.
+pub(super) fn send(pid: i32, signal: i32) {
+    if let (Some(pid), Some(signal)) = (Pid::from_raw(pid), Signal::from_named_raw(signal)) {
+        // It may have exited, or run under another user by now.
+        let _: io::Result<()> = rustix::process::kill_process(pid, signal).map_err(Into::into);
+    }
 }
 
 #[cfg(test)]
@@ -243,9 +282,9 @@ mod tests {
         for signal in REQUESTS {
             let mut requests = Requests::default();
             requests.came(signal, false, T);
-            assert_eq!(requests.next(T), Wish::None);
-            assert_eq!(requests.next(T + ONE), Wish::Pass(signal));
-            assert_eq!(requests.next(T + 2 * ONE), Wish::None);
+            assert_eq!(requests.next(T), SignalAction::None);
+            assert_eq!(requests.next(T + ONE), SignalAction::Pass(signal));
+            assert_eq!(requests.next(T + 2 * ONE), SignalAction::None);
         }
     }
 
@@ -255,17 +294,17 @@ mod tests {
             let mut requests = Requests::default();
             requests.command_got(SIGINT, theirs);
             requests.came(SIGINT, false, ours);
-            assert_eq!(requests.next(ours + ONE), Wish::None);
+            assert_eq!(requests.next(ours + ONE), SignalAction::None);
         }
         let mut requests = Requests::default();
         requests.came(SIGHUP, false, T);
         requests.command_got(SIGHUP, T);
         requests.command_got(SIGCHLD, T);
-        assert_eq!(requests.next(T + ONE), Wish::None);
+        assert_eq!(requests.next(T + ONE), SignalAction::None);
         let mut requests = Requests::default();
         requests.came(SIGINT, true, T);
-        assert_eq!(requests.next(T), Wish::Interrupt);
-        assert_eq!(requests.next(T + ONE), Wish::None);
+        assert_eq!(requests.next(T), SignalAction::Interrupt);
+        assert_eq!(requests.next(T + ONE), SignalAction::None);
     }
 
     #[test]
@@ -277,10 +316,10 @@ mod tests {
             requests.next(T + between)
         };
         for signal in REQUESTS {
-            assert_eq!(twice(signal, ONE / 2), Wish::None);
-            assert_eq!(twice(signal, TWICE / 2), Wish::End);
+            assert_eq!(twice(signal, ONE / 2), SignalAction::None);
+            assert_eq!(twice(signal, TWICE / 2), SignalAction::End);
         }
-        assert_eq!(twice(SIGTERM, 2 * TWICE), Wish::End);
-        assert_ne!(twice(SIGINT, 2 * TWICE), Wish::End);
+        assert_eq!(twice(SIGTERM, 2 * TWICE), SignalAction::End);
+        assert_ne!(twice(SIGINT, 2 * TWICE), SignalAction::End);
     }
 }

@@ -1,4 +1,4 @@
-//! What a recording draws on besides `ptrace`: samples and the kernel's own view, where permitted.
+//! Opens the data sources besides `ptrace`: samples and the kernel's view, if permitted.
 
 use super::{Faults, InKernel, Options};
 use crate::samples::{Samples, Start};
@@ -6,7 +6,7 @@ use vmarea_process::system;
 use vmarea_process::view::KernelView;
 use vmarea_trace::event::Header;
 
-/// What is known before the first event.
+/// The trace's header: what is known before the first event.
 pub(super) fn header(options: &Options, samples: Option<&Samples>, kernel_view: bool) -> Header {
     let words = options.command.iter();
     Header {
@@ -18,17 +18,17 @@ pub(super) fn header(options: &Options, samples: Option<&Samples>, kernel_view: 
     }
 }
 
-/// Opens the kernel's own view, or notes why there is none.
+/// Opens the kernel's own view, or notes why it is missing.
 pub(super) fn open_view(choice: InKernel, notes: &mut Vec<String>) -> Option<KernelView> {
     if choice == InKernel::Skip {
         return None;
     }
     KernelView::open()
-        .map_err(|error| notes.push(format!("without the kernel's own view: {error}")))
+        .map_err(|error| notes.push(format!("recorded without the kernel's own view: {error}")))
         .ok()
 }
 
-/// Opens the rings for faults of a child before its `execve`, or notes why there are none.
+/// Opens the fault rings of a child before its `execve`, or notes why they are missing.
 pub(super) fn open_samples(choice: Faults, pid: i32, notes: &mut Vec<String>) -> Option<Samples> {
     if choice == Faults::Skip {
         return None;
@@ -39,7 +39,7 @@ pub(super) fn open_samples(choice: Faults, pid: i32, notes: &mut Vec<String>) ->
             Some(samples)
         }
         Err(error) => {
-            notes.push(format!("without page faults: {error}"));
+            notes.push(format!("recorded without page faults: {error}"));
             None
         }
     }

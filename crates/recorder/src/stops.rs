@@ -1,10 +1,10 @@
-//! Stops that the kernel has reported and that are still to be handled.
+//! Stops that the kernel has reported and the tracer has not handled yet.
 //!
-//! `wait` looks through the traced threads in a fixed order and reports the first that has
-//! something to say. Where each report is handled before the next is asked for, a few threads that
-//! stop all the time keep the others from being heard, for seconds. So everything that is there is
-//! collected first, and handled in that order: no thread is heard twice before another is heard
-//! once.
+//! `wait` scans the traced threads in a fixed order and reports the first one with an event. If
+//! the tracer handled each report before asking for the next, a few threads that stop constantly
+//! could starve the others for seconds. So the tracer first collects all pending reports and
+//! handles them in that order: no thread is handled twice before every other waiting thread is
+//! handled once.
 
 use rustix::io::Errno;
 use rustix::process::WaitOptions;
@@ -14,26 +14,26 @@ use vmarea_trace::event::Nanos;
 /// `__WALL | __WNOTHREAD`: every kind of child, of this thread only.
 const OWN_CHILDREN: u32 = 0x4000_0000 | 0x2000_0000;
 
-/// What `wait` said of a thread.
+/// A report of `wait` about a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stop {
     /// The thread.
     pub tid: i32,
     /// Its wait status.
     pub status: i32,
-    /// When it was collected: the thread has stood there since then at the latest.
+    /// When it was collected; the thread stopped no later than this.
     pub t: Nanos,
 }
 
-/// See the module.
+/// The queue of reports; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Stops {
     queue: VecDeque<Stop>,
-    /// How many of them each thread has.
+    /// Number of queued reports of each thread.
     of: HashMap<i32, u32>,
 }
 
-/// What is left of the traced tree.
+/// Whether traced threads remain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tree {
     /// There are threads, stopped or running.
@@ -43,10 +43,10 @@ pub(crate) enum Tree {
 }
 
 impl Stops {
-    /// Takes all that the kernel has to report.
+    /// Collects all reports that are pending in the kernel.
     ///
     /// # Errors
-    /// Those of `wait`, but `ECHILD` and `EINTR`.
+    /// Those of `wait` except `ECHILD` and `EINTR`.
     pub(crate) fn collect(&mut self, clock: impl Fn() -> Nanos) -> Result<Tree, Errno> {
         let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(OWN_CHILDREN);
         loop {
@@ -69,7 +69,7 @@ impl Stops {
         self.queue.push_back(stop);
     }
 
-    /// The next to be handled.
+    /// Takes the next report to handle.
     pub(crate) fn next(&mut self) -> Option<Stop> {
         let stop = self.queue.pop_front()?;
         if let Some(count) = self.of.get_mut(&stop.tid) {
@@ -81,7 +81,7 @@ impl Stops {
         Some(stop)
     }
 
-    /// True where a later report of the thread waits: it was killed, and stands elsewhere by now.
+    /// True if a later report of the thread is queued: it was killed and has left its stop.
     pub(crate) fn waits(&self, tid: i32) -> bool {
         self.of.contains_key(&tid)
     }

@@ -1,23 +1,22 @@
-//! The threads that are followed and the address spaces that they use.
+//! The threads that the tracer follows and the address spaces that they use.
 //!
-//! A thread uses one address space from its birth until its exit stop or the next `execve`; the
-//! last user that leaves is the moment of the last look. Threads that stand before a call while
-//! another thread of their address space is inside of one wait in its queue. Nothing here talks
-//! to the kernel.
+//! A thread uses one address space from its creation until its exit stop or the next `execve`. The
+//! final snapshot is taken when the last user leaves. While one thread is inside a call that
+//! changes the address space, others that are stopped before such a call wait in a queue. This
+//! module makes no system calls.
 
-use super::table::Row;
+use super::call_table::CallRule;
 use std::collections::VecDeque;
 use vmarea_trace::event::{MmId, Nanos, Snapshot};
 
+use super::clone_untraced::Untraced;
 use super::files::Opened;
 use super::timeline::Alone;
-use super::untraced::Untraced;
 
-/// The address space of what is not recorded: the child before its first program, and 32-bit
-/// programs.
+/// Stands for what is not recorded: the child before its first program, and 32-bit programs.
 pub(crate) const UNRECORDED: MmId = MmId(0);
 
-/// How many turns a call may last while its thread is seen to run.
+/// How many turns a call may last while its thread is seen running.
 const TURNS: u64 = 20;
 
 /// How a thread is resumed.
@@ -25,24 +24,24 @@ const TURNS: u64 = 20;
 pub(crate) enum Mode {
     /// It stops where the filter says.
     Filtered,
-    /// It stops at every system call: it has a file open that bypasses the page cache.
+    /// It stops at every system call, because it has a file open that bypasses the page cache.
     EverySyscall,
 }
 
-/// A thread that is traced.
+/// A traced thread.
 #[derive(Debug)]
 pub(crate) struct Task {
     /// Thread group.
     pub pid: i32,
-    /// What it uses; see [`Task::leaving`].
+    /// The address space that it uses; see [`Task::leaving`].
     pub mm: MmId,
     /// How it is resumed.
     pub mode: Mode,
-    /// The call in which it is.
+    /// The call that it is in.
     pub call: Option<Pending>,
-    /// It has passed its exit stop and counts as a user no more.
+    /// It has passed its exit stop and no longer counts as a user.
     pub leaving: bool,
-    /// What is to be put back where it stops first.
+    /// What to restore at its first stop.
     pub untraced: Option<Untraced>,
 }
 
@@ -62,30 +61,30 @@ impl Task {
 /// A call between its entry and its exit.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// What the table says of it.
-    pub row: &'static Row,
-    /// The number as it is recorded: `clone` for `clone3`.
+    /// The call's entry in the table.
+    pub rule: &'static CallRule,
+    /// The recorded number: `clone` for `clone3`.
     pub nr: u32,
-    /// The arguments as they are recorded.
+    /// The recorded arguments.
     pub args: [u64; 6],
-    /// What its pointers led to.
+    /// The data that its pointers lead to.
     pub data: Vec<u8>,
     /// The file of its descriptor.
     pub file: Option<Opened>,
-    /// Whether another call of the address space ran at the same time.
+    /// Whether no other call of the address space ran at the same time.
     pub alone: Alone,
     /// When it was let in; 0 while it waits.
     pub entry: Nanos,
     /// What was changed so that its child is traced.
     pub untraced: Option<Untraced>,
-    /// Before `execve`: the last look at the address space that it leaves.
-    pub last_look: Option<Snapshot>,
+    /// Before `execve`: the final snapshot of the address space that the thread leaves.
+    pub last_snapshot: Option<Snapshot>,
 }
 
 impl Pending {
-    pub(crate) fn new(row: &'static Row, nr: u32, args: [u64; 6]) -> Pending {
+    pub(crate) fn new(rule: &'static CallRule, nr: u32, args: [u64; 6]) -> Pending {
         Pending {
-            row,
+            rule,
             nr,
             args,
             data: Vec::new(),
@@ -93,18 +92,18 @@ impl Pending {
             alone: Alone::Yes,
             entry: 0,
             untraced: None,
-            last_look: None,
+            last_snapshot: None,
         }
     }
 }
 
-/// A thread inside of a call that changes its address space.
+/// A thread inside a call that changes its address space.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inside {
     pub tid: i32,
     /// When it was let in.
     begun: Nanos,
-    /// When its turn began: then, or when it was last seen to run.
+    /// Start of its current turn: its entry, or the last time it was seen running.
     since: Nanos,
 }
 
@@ -123,31 +122,34 @@ impl Inside {
 pub(crate) struct Space {
     /// Threads that use it.
     pub users: u32,
-    /// Calls that were recorded.
+    /// Number of recorded calls.
     pub calls: u64,
-    /// Threads inside of a call that changes it.
+    /// Threads inside a call that changes it.
     pub inside: Vec<Inside>,
-    /// Threads that stand before one, and since when.
+    /// Threads stopped before such a call, and since when.
     pub queue: VecDeque<(i32, Nanos)>,
-    /// A remark on it was made that is to be made once.
+    /// The note about it, which is made only once, was made.
     pub noted: bool,
-    /// The look to take where none can be had when the last user has gone.
-    pub spare_look: Option<Snapshot>,
+    /// Snapshot to use if none can be taken after the last user has exited.
+    pub fallback_snapshot: Option<Snapshot>,
 }
 
 impl Space {
-    /// When the first in the queue is let in although others are inside: once each of those has been
-    /// for a whole `turn`, and so may be waiting for just this thread. As long as calls come to an
-    /// end nobody is overdue, however many wait.
+    /// When the first thread of the queue may enter although others are inside.
+    ///
+    /// That is when each of those has been inside for a whole `turn`, and so may be waiting for
+    /// exactly this thread. While calls keep ending, no thread is overdue, however many wait.
     pub(crate) fn next_due(&self, turn: Nanos) -> Option<Nanos> {
         self.queue.front()?;
         let last = self.inside.iter().map(|i| i.since).max();
         Some(last.map_or(0, |since| since + turn))
     }
 
-    /// Takes those out of the queue that are to be let in at `now`: the first that is due, and with
-    /// it all that have waited as long, for any of them may be the one that is waited for. Where all
-    /// inside run, by `runs`, they wait for none of them, and have a turn more, up to [`TURNS`].
+    /// Takes the threads out of the queue that may enter at `now`.
+    ///
+    /// These are the first one that is due and all that have waited as long, since a call inside
+    /// may be waiting for any of them. If all threads inside are running (`runs`), they wait for
+    /// none of these and get another turn, up to [`TURNS`].
     pub(crate) fn take_overdue(
         &mut self,
         now: Nanos,
@@ -167,7 +169,7 @@ impl Space {
         self.queue.drain(..count).map(|(tid, _)| tid).collect()
     }
 
-    /// Takes a thread out of the calls and the queue. Answers whether it was inside.
+    /// Takes a thread out of the calls and the queue. Returns whether it was inside.
     pub(crate) fn leave_call(&mut self, tid: i32) -> bool {
         self.queue.retain(|(t, _)| *t != tid);
         let before = self.inside.len();
@@ -207,7 +209,7 @@ mod tests {
         assert_eq!(space.next_due(10), Some(120));
         // Each of those inside may be the one that waits.
         assert_eq!(space.take_overdue(120, 10, |tid| tid == 1), [3]);
-        // One that runs for ever keeps nobody out for ever.
+        // A call that runs forever does not block the others forever.
         space.queue.push_back((4, 125));
         assert_eq!(space.take_overdue(100 + TURNS * 10 - 1, 10, |_| true), []);
         assert_eq!(space.take_overdue(200 + TURNS * 10, 10, |_| true), [4]);

@@ -1,74 +1,77 @@
-//! The order of the stream: what was seen at stops and what was sampled, merged by the time at
-//! which it took effect.
+//! Orders the stream: merges stops and samples by the time at which they took effect.
 //!
-//! A stop is seen late: a call took effect somewhere between its entry and its exit. Where the
-//! samples show that the calling thread took `mmap_lock` in between, that is the moment; the same
-//! holds for a page fault. Without such evidence a call counts at its exit, and where another
-//! thread of the address space did something in between both are marked as overlapping.
-//! Everything waits here until nothing that is still to come can belong before it.
+//! A stop is seen late: a call took effect somewhere between its entry and its exit. If a sample
+//! shows that the calling thread took `mmap_lock` in between, the call is placed at that moment.
+//! The same holds for a page fault. Without such evidence a call is placed at its exit. If another
+//! thread of the address space did something in between, both are marked as overlapping.
+//! Everything waits here until no earlier event can arrive any more.
 //!
 //! # Picture
 //! ```text
 //!   thread 1  ---[entry ......... L ........ exit]---      L: lock taken, the call is at L
 //!   thread 2  ------- f1 ---- f2 -------- f3 L -----      f3 is at its own L
-//!                                ^ ready: nothing before a call in flight or the rings' watermark
+//!                                ^ emitted up to here: before any call in flight and the watermark
 //! ```
 //!
 //! # Invariants
 //! T1  Keys that leave never decrease.
-//! T2  The events of one item stay together: a fork and the birth of its child.
-//! T3  A call in flight holds back only what is after its entry, and for [`PATIENCE`] at most;
-//!     making a task and changing the program are waited for however long they take.
-//! T4  Only what stands at the time that the evidence names counts as evident. What comes too late
-//!     for its place stands where the stream is, and both it and what went past it overlap.
+//! T2  The events of one item stay together, for example a fork and its child's start.
+//! T3  A call in flight holds back only events after its entry, and for at most [`PATIENCE`]. The
+//!     timeline waits without limit for calls that create a task or change its program.
+//! T4  An item counts as evident only if it stands at the time of its evidence. An item that
+//!     arrives too late stands at the stream's current position, and it and the items that went past
+//!     it are marked as overlapping.
 
 mod overlap;
 
-use super::extent::Extent;
-use super::lives::{Lives, Place};
+use super::call_range::CallRange;
+use super::residence::{Place, Residence};
 use crate::samples::Sample;
 use overlap::{Window, mark_overlapping};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use vmarea_trace::event::{Access, Event, Fault, MmId, Nanos, Order, Tid};
 
-/// How long a call in flight may hold back the stream. A call that blocks for longer (it fills
-/// gigabytes, or waits for a user-space fault handler) is placed at its end.
+/// How long a call in flight may hold back the stream.
+///
+/// A call that blocks for longer (it fills gigabytes, or waits for a user-space fault handler) is
+/// placed at its exit.
 const PATIENCE: Nanos = 5_000_000_000;
-/// How long a fault waits for the lock that its thread may be about to take: the lock may be held
-/// by a thread that waits for a processor.
+/// How long a fault waits for the lock that its thread may be about to take.
+///
+/// The lock may be held by a thread that waits for a processor.
 const GRACE: Nanos = 100_000_000;
 
-/// Why a call is in flight.
+/// Why the timeline waits for a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flight {
-    /// It changes an address space that others may use meanwhile, as far as is known beforehand
-    /// only there.
-    Shapes(MmId, Extent),
-    /// It makes or moves a task, whose samples make no sense before that.
+    /// It changes an address space that others may use meanwhile, as far as is known only in this
+    /// range.
+    ChangesMappings(MmId, CallRange),
+    /// It creates a task or changes its program; the task's samples make no sense before that.
     MovesTask,
 }
 
-/// Whether something else of the address space was let in while the call ran.
+/// Whether other calls of the address space ran during the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Alone {
     /// No other call of the address space was in flight.
     Yes,
-    /// Another was.
+    /// Another call was in flight.
     No,
 }
 
-/// A call that is over, to be placed.
+/// A finished call that has no place in the stream yet.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// The address space that it changed.
     pub mm: MmId,
-    /// When its exit was seen.
+    /// When the tracer saw its exit.
     pub exit: Nanos,
     /// Whether others were let in.
     pub alone: Alone,
-    /// The task that it made: its first sample is after the call.
+    /// The task that it created, whose first sample comes after the call.
     pub child: Option<i32>,
-    /// The call, and what goes with it.
+    /// The call's event and those that belong to it.
     pub events: Vec<Event>,
 }
 
@@ -79,7 +82,7 @@ struct InFlight {
     since: Nanos,
     flight: Flight,
     lock: Option<Lock>,
-    /// The stream has gone past it with something that may belong after it.
+    /// The stream has emitted something that may belong after this call.
     passed: bool,
 }
 
@@ -87,7 +90,7 @@ struct InFlight {
 struct Lock {
     t: Nanos,
     write: bool,
-    /// The sample came too late: it was taken some time before `t`.
+    /// The sample arrived too late: the lock was taken some time before `t`.
     late: bool,
 }
 
@@ -106,29 +109,29 @@ enum Item {
     Events(Vec<Event>),
 }
 
-/// See the module.
+/// Orders the stream; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     sequence: u64,
     items: BTreeMap<Key, Item>,
     in_flight: HashMap<i32, InFlight>,
     unplaced: HashMap<i32, VecDeque<Unplaced>>,
-    births: HashMap<i32, i32>,
+    parents: HashMap<i32, i32>,
     samples: VecDeque<Sample>,
     watermark: Nanos,
-    /// Who is where; the recorder says so as it learns it.
-    pub lives: Lives,
-    /// Address spaces that several tasks use or used, and when they ended.
+    /// The address space of each thread; the recorder reports changes as it sees them.
+    pub residence: Residence,
+    /// Address spaces that several tasks use or have used, and when they ended.
     shared: HashMap<MmId, Nanos>,
     windows: HashMap<MmId, Vec<Window>>,
     last_fault: HashMap<i32, Key>,
-    left_until: Nanos,
+    emitted_until: Nanos,
     locks_are_seen: bool,
-    strays: u64,
+    unknown_threads: u64,
 }
 
 impl InFlight {
-    /// True while what is after its begin waits for it.
+    /// True while later events wait for this call.
     fn holds(&self, now: Nanos) -> bool {
         self.flight == Flight::MovesTask || now.saturating_sub(self.since) < PATIENCE
     }
@@ -142,30 +145,30 @@ impl Timeline {
         }
     }
 
-    /// Notes that the lock tracepoints show who takes `mmap_lock`.
+    /// Notes that the lock tracepoints are recorded.
     pub(crate) fn expect_locks(&mut self) {
         self.locks_are_seen = true;
     }
 
-    /// True where the lock tracepoints show who takes `mmap_lock`.
+    /// True if the lock tracepoints are recorded.
     pub(crate) fn sees_locks(&self) -> bool {
         self.locks_are_seen
     }
 
-    /// Says that from now on several tasks use `mm`.
+    /// Notes that several tasks use `mm` from now on.
     pub(crate) fn share(&mut self, mm: MmId) {
         self.shared.insert(mm, Nanos::MAX);
     }
 
-    /// Says that `mm` ended at `t`.
+    /// Notes that `mm` ended at `t`.
     pub(crate) fn mm_ended(&mut self, mm: MmId, t: Nanos) {
         self.shared.entry(mm).and_modify(|ended| *ended = t);
     }
 
-    /// A call is let in.
+    /// Notes that a call begins to run.
     pub(crate) fn call_begins(&mut self, tid: i32, since: Nanos, flight: Flight) {
         let call = InFlight {
-            since: since.max(self.left_until),
+            since: since.max(self.emitted_until),
             flight,
             lock: None,
             passed: false,
@@ -173,21 +176,21 @@ impl Timeline {
         self.in_flight.insert(tid, call);
     }
 
-    /// A call that was let in has had no effect, or its effect is recorded otherwise.
-    pub(crate) fn call_dropped(&mut self, tid: i32) {
+    /// Forgets a call in flight that had no effect, or whose effect is recorded otherwise.
+    pub(crate) fn call_discarded(&mut self, tid: i32) {
         self.in_flight.remove(&tid);
     }
 
-    /// A call that was let in is over.
+    /// Places a finished call as soon as its evidence is complete.
     pub(crate) fn call_ends(&mut self, tid: i32, call: Ended) {
         let Some(begun) = self.in_flight.remove(&tid) else {
             return self.push(call.exit, call.events);
         };
         if let Some(child) = call.child {
-            self.births.insert(child, tid);
+            self.parents.insert(child, tid);
         }
         let unplaced = Unplaced {
-            entry: begun.since.max(self.left_until),
+            entry: begun.since.max(self.emitted_until),
             lock: begun.lock,
             not_after: call.exit,
             passed: begun.passed,
@@ -196,18 +199,18 @@ impl Timeline {
         self.unplaced.entry(tid).or_default().push_back(unplaced);
     }
 
-    /// Takes samples, in order of time, after which none before `watermark` can come.
+    /// Takes samples in order of time; none before `watermark` can follow.
     pub(crate) fn samples(&mut self, samples: &mut Vec<Sample>, watermark: Nanos) {
         self.samples.extend(samples.drain(..));
         self.watermark = self.watermark.max(watermark);
     }
 
-    /// Samples of threads that were never announced.
-    pub(crate) fn strays(&self) -> u64 {
-        self.strays
+    /// Number of samples from threads that were never announced.
+    pub(crate) fn unknown_threads(&self) -> u64 {
+        self.unknown_threads
     }
 
-    /// Lets out what is settled at time `now`.
+    /// Emits what is settled at time `now`.
     pub(crate) fn advance(&mut self, now: Nanos, out: &mut dyn FnMut(Event)) {
         let flights = self.in_flight.values();
         let held = flights.filter(|f| f.holds(now)).map(|f| f.since).min();
@@ -219,22 +222,22 @@ impl Timeline {
         if !self.shared.is_empty() {
             until = until.saturating_sub(GRACE);
         }
-        self.let_out(until, out);
+        self.emit_until(until, out);
     }
 
-    /// Lets out everything: nothing more will come.
+    /// Emits everything: nothing more will arrive.
     pub(crate) fn finish(&mut self, out: &mut dyn FnMut(Event)) {
         self.in_flight.clear();
         self.take_samples(Nanos::MAX);
         self.place_calls(Nanos::MAX);
-        self.let_out(Nanos::MAX, out);
+        self.emit_until(Nanos::MAX, out);
     }
 
     fn place(&mut self, t: Nanos, mut item: Item) -> Key {
         self.sequence += 1;
-        let key = (t.max(self.left_until), self.sequence);
+        let key = (t.max(self.emitted_until), self.sequence);
         if key.0 > t {
-            // It comes too late, and stands where the stream is.
+            // It arrives too late and stands at the stream's current position.
             match &mut item {
                 Item::Fault { fault, .. } => fault.t = key.0,
                 Item::Events(events) => events.iter_mut().for_each(|e| set_time(e, key.0)),
@@ -282,7 +285,7 @@ impl Timeline {
 
     fn fault(&mut self, t: Nanos, tid: i32, addr: u64, access: Access, kernel: bool) {
         self.place_calls_of(tid, t);
-        if let Some(parent) = self.births.get(&tid)
+        if let Some(parent) = self.parents.get(&tid)
             && let Some(call) = self
                 .unplaced
                 .get_mut(parent)
@@ -290,12 +293,12 @@ impl Timeline {
         {
             call.not_after = call.not_after.min(t - 1);
         }
-        let mm = match self.lives.at(tid, t) {
+        let mm = match self.residence.at(tid, t) {
             Some(Place::In(mm)) => mm,
             Some(Place::Leaving(mm)) if access == Access::Read => mm,
             Some(Place::Leaving(_) | Place::Nowhere) => return,
             None => {
-                self.strays += 1;
+                self.unknown_threads += 1;
                 return;
             }
         };
@@ -315,7 +318,7 @@ impl Timeline {
         }
     }
 
-    /// Evidence for the call in which the thread is, or else for its last fault.
+    /// Takes a lock acquisition as evidence for the thread's current call, or else its last fault.
     fn lock_taken(&mut self, tid: i32, lock: Lock) {
         self.place_calls_of(tid, lock.t);
         let ended = self.unplaced.get_mut(&tid).and_then(VecDeque::front_mut);
@@ -336,8 +339,8 @@ impl Timeline {
         let Some(key) = self.last_fault.remove(&tid) else {
             return;
         };
-        // The lock that a thread takes on its way out is not its last fault's.
-        let place = self.lives.at(tid, lock.t);
+        // A lock that a thread takes while it exits does not belong to its last fault.
+        let place = self.residence.at(tid, lock.t);
         if lock.late {
             return;
         }
@@ -351,7 +354,7 @@ impl Timeline {
         }
     }
 
-    /// Places the calls of one thread that were over before `t`.
+    /// Places the calls of one thread that ended before `t`.
     fn place_calls_of(&mut self, tid: i32, t: Nanos) {
         let Some(calls) = self.unplaced.get_mut(&tid) else {
             return;
@@ -382,10 +385,10 @@ impl Timeline {
             mut call,
         } = unplaced;
         if let Some(child) = call.child {
-            self.births.remove(&child);
+            self.parents.remove(&child);
         }
-        // A time at which the stream is no more says nothing of what has left since.
-        let lock = lock.filter(|lock| !lock.late && lock.t >= entry.max(self.left_until));
+        // A time that the stream has already passed says nothing about events emitted since.
+        let lock = lock.filter(|lock| !lock.late && lock.t >= entry.max(self.emitted_until));
         let t = lock.map_or(not_after, |lock| lock.t).max(entry);
         let evidence = lock.is_some();
         for event in &mut call.events {
@@ -395,12 +398,12 @@ impl Timeline {
             mark_overlapping(&mut call.events);
         }
         let (mm, to) = (call.mm, call.exit);
-        // Only a fault that takes the lock changes more than pages; one that took none matters in
-        // its own place only. Where locks are not seen, not even all faults are, and what hangs on
-        // them is taken for undecided anyway.
-        let extent = match call.events.first() {
-            Some(Event::Call(call)) => Extent::of(call),
-            _ => Extent::Anywhere,
+        // Only a fault that takes the lock changes more than pages. One without the lock matters
+        // only at its own address. Without lock tracepoints, not even all faults are recorded, and
+        // replay treats whatever depends on them as undecided.
+        let range = match call.events.first() {
+            Some(Event::Call(call)) => CallRange::of(call),
+            _ => CallRange::Anywhere,
         };
         let (_, sequence) = self.place(t, Item::Events(call.events));
         if self.shared.contains_key(&mm) {
@@ -412,13 +415,13 @@ impl Timeline {
                 tid,
                 sequence,
                 evidence,
-                extent,
+                range,
                 hit,
             });
         }
     }
 
-    fn let_out(&mut self, until: Nanos, out: &mut dyn FnMut(Event)) {
+    fn emit_until(&mut self, until: Nanos, out: &mut dyn FnMut(Event)) {
         while let Some(first) = self.items.first_entry() {
             let (t, sequence) = *first.key();
             if t > until {
@@ -426,7 +429,7 @@ impl Timeline {
             }
             match first.remove() {
                 Item::Fault { mut fault, locked } => {
-                    let matters = |extent: &Extent| locked || extent.holds(fault.addr);
+                    let matters = |range: &CallRange| locked || range.contains(fault.addr);
                     let passes = self.passes((fault.mm, fault.tid), t, matters);
                     if self.overlaps(&fault, locked) || passes {
                         fault.order = Order::Overlapping;
@@ -440,17 +443,17 @@ impl Timeline {
                     events.into_iter().for_each(&mut *out);
                 }
             }
-            self.left_until = t;
+            self.emitted_until = t;
         }
         if until != Nanos::MAX {
-            self.left_until = self.left_until.max(until);
+            self.emitted_until = self.emitted_until.max(until);
         }
         self.windows.retain(|_, windows| {
             windows.retain(|w| w.to >= until);
             !windows.is_empty()
         });
         self.shared.retain(|_, ended| *ended >= until);
-        self.lives.forget_before(until);
+        self.residence.forget_before(until);
     }
 }
 

@@ -1,16 +1,16 @@
-//! The loop: waits for stops of the traced tree, hands each to its handler, and keeps the stream
-//! flowing.
+//! The tracer's loop: collects stops, dispatches each to its handler, and advances the stream.
 //!
-//! One thread does all of it, for `ptrace` answers only the thread that traces. It sleeps in
-//! `poll` until `SIGCHLD`, a ring that fills, or a deadline. What happens at calls is in
-//! [`super::calls`], what happens to tasks in [`super::births`].
+//! One thread does all of this, because `ptrace` accepts requests only from the tracing thread. It
+//! sleeps in `poll` until `SIGCHLD`, until a ring fills, or until a deadline. [`super::calls`]
+//! handles calls, [`super::lifecycle`] tasks.
 
 use super::command::Command;
 use super::emitter::Emitter;
 use super::files::Files;
-use super::look::Looks;
-use super::sandbox::Sandboxes;
-use super::signals::{Signals, Wish};
+use super::program_filters::ProgramFilters;
+use super::residence::Place;
+use super::signals::{SignalAction, Signals, has_pending, is_stop_signal, is_traced_stop, send};
+use super::snapshot::Snapshotter;
 use super::sources::{header, open_samples, open_view};
 use super::stops::{Stop, Stops, Tree};
 use super::tasks::{Mode, Space, Task, UNRECORDED};
@@ -18,54 +18,54 @@ use super::timeline::Timeline;
 use super::{CallStack, Options, Outcome, Progress, RecordError, Sink, Stacks};
 use crate::samples::Samples;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, Signal};
 use std::collections::HashMap;
-use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use vmarea_linux_sys::ptrace::{self, Resume};
 use vmarea_linux_sys::spawn::{Privileges, Started};
 use vmarea_trace::event::{Event, FaultSource, MmId, Nanos};
 
-/// How long a thread waits for others that stay inside of a call, where the locks tell in which
-/// order calls take effect, and where nothing else does.
+/// How long a thread waits for calls of others, if lock tracepoints show the order of effects.
 const TURN: Nanos = 20_000_000;
-const TURN_UNTOLD: Nanos = 100_000_000;
-/// How often the rings are emptied and the stream moved on, at least while something happens.
+/// How long a thread waits for calls of others, if only the exits of calls show the order.
+const TURN_WITHOUT_LOCKS: Nanos = 100_000_000;
+/// How often the tracer empties the rings and advances the stream while events arrive.
 const PUMP: Nanos = 10_000_000;
-/// How often the caller hears of progress.
+/// How often the caller receives progress.
 const REPORT: Nanos = 100_000_000;
-/// Longest sleep; with rings that report nothing any more, the shorter one.
+/// Longest sleep.
 const SLEEP: Nanos = 200_000_000;
-const SLEEP_UNTOLD: Nanos = 20_000_000;
+/// Longest sleep if the rings do not wake the tracer any more.
+const SLEEP_WITHOUT_RINGS: Nanos = 20_000_000;
 
-/// How long the next stop is awaited awake: most calls are over sooner than a thread that sleeps
-/// comes to its feet.
+/// How long the tracer polls for the next stop before it sleeps.
+///
+/// Most calls end sooner than it could wake up.
 const SPIN: Nanos = 50_000;
 
-/// A recording that runs.
+/// A running recording.
 pub(crate) struct Tracer<'a> {
     pub(super) tasks: HashMap<i32, Task>,
     pub(super) spaces: HashMap<MmId, Space>,
     pub(super) timeline: Timeline,
     pub(super) files: Files,
-    pub(super) looks: Looks,
+    pub(super) snapshotter: Snapshotter,
     pub(super) command: Command,
     pub(super) checkpoint: Option<NonZeroU64>,
     pub(super) stacks: Stacks,
-    pub(super) sandboxes: Sandboxes,
-    /// Tasks that were to be made with `CLONE_UNTRACED`.
+    pub(super) program_filters: ProgramFilters,
+    /// Tasks whose creators asked for `CLONE_UNTRACED`.
     pub(super) untraced: u64,
-    /// It was said that only the recorder traces.
+    /// The note that only the recorder may trace was made.
     pub(super) tracing_noted: bool,
     pub(super) pidfds: HashMap<i32, OwnedFd>,
-    /// First stops of tasks whose parents have not told of them yet.
-    pub(super) early: HashMap<i32, i32>,
+    /// First stops of tasks whose parents' events have not arrived yet.
+    pub(super) early_stops: HashMap<i32, i32>,
     /// The process that became the command.
     pub(super) root: i32,
     pub(super) root_status: Option<i32>,
     pub(super) last_mm: MmId,
-    /// Why the recording is to fail although it was followed to its end.
+    /// Why the recording fails although the tracer followed it to its end.
     pub(super) failure: Option<RecordError>,
     pub(super) samples: Option<Samples>,
     rings_silent: bool,
@@ -79,6 +79,19 @@ pub(crate) struct Tracer<'a> {
     reported: Nanos,
 }
 
+/// What a recording has opened before its command runs.
+struct Setup<'a, 'o> {
+    options: &'o Options,
+    command: Command,
+    root: i32,
+    started: Started,
+    signals: Signals,
+    samples: Option<Samples>,
+    snapshotter: Snapshotter,
+    emitter: Emitter<'a>,
+    progress: &'a mut dyn FnMut(Progress),
+}
+
 /// `CLOCK_MONOTONIC`, which the samples use as well.
 pub(crate) fn clock() -> Nanos {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -86,10 +99,10 @@ pub(crate) fn clock() -> Nanos {
 }
 
 impl<'a> Tracer<'a> {
-    /// Starts the command; it has not run yet when an error comes back.
+    /// Starts the command. After an error it has not run.
     ///
     /// # Errors
-    /// Those of [`Command`], and of a sink that does not take the header.
+    /// Those of [`Command`], and of a sink that does not accept the header.
     pub(crate) fn start(
         options: &Options,
         sink: &'a mut dyn Sink,
@@ -100,7 +113,7 @@ impl<'a> Tracer<'a> {
         let mut notes = Vec::new();
         if command.privileges == Privileges::NoNew {
             notes.push(
-                "not root: no_new_privs is set, so set-user-ID programs run without privileges"
+                "not root: no_new_privs is set, so set-user-ID programs run without extra privileges"
                     .to_owned(),
             );
         }
@@ -114,47 +127,61 @@ impl<'a> Tracer<'a> {
             return Err(RecordError::Sink(error));
         }
         let started = waiting.go().map_err(RecordError::Start)?;
-        let task = Task::new(root, UNRECORDED, Mode::Filtered);
-        let mut tracer = Tracer {
-            tasks: HashMap::from([(root, task)]),
-            spaces: HashMap::from([(UNRECORDED, Space::default())]),
-            timeline: Timeline::default(),
-            files: Files::new(),
-            looks: Looks::new(kernel),
+        let mut tracer = Tracer::with(Setup {
+            options,
             command,
-            checkpoint: options.checkpoint,
-            stacks: options.stacks,
-            sandboxes: Sandboxes::default(),
-            untraced: 0,
-            tracing_noted: false,
-            pidfds: HashMap::new(),
-            early: HashMap::new(),
             root,
-            root_status: None,
-            last_mm: UNRECORDED,
-            failure: None,
-            rings_silent: samples.is_none(),
+            started,
+            signals,
             samples,
+            snapshotter: Snapshotter::new(kernel),
             emitter: Emitter::new(sink),
             progress,
-            signals,
-            stops: Stops::default(),
-            started,
-            notes: Vec::new(),
-            pumped: 0,
-            reported: clock(),
-        };
+        });
         if header.faults == FaultSource::Tracepoints {
             tracer.timeline.expect_locks();
         }
-        tracer
-            .timeline
-            .lives
-            .moves(root, 0, super::lives::Place::Nowhere);
         for note in notes {
             tracer.note(note);
         }
         Ok(tracer)
+    }
+
+    /// A tracer that has seen no stop of its command yet.
+    fn with(setup: Setup<'a, '_>) -> Tracer<'a> {
+        let root = setup.root;
+        let mut timeline = Timeline::default();
+        timeline.residence.moves(root, 0, Place::Nowhere);
+        let task = Task::new(root, UNRECORDED, Mode::Filtered);
+        Tracer {
+            tasks: HashMap::from([(root, task)]),
+            spaces: HashMap::from([(UNRECORDED, Space::default())]),
+            timeline,
+            files: Files::new(),
+            snapshotter: setup.snapshotter,
+            command: setup.command,
+            checkpoint: setup.options.checkpoint,
+            stacks: setup.options.stacks,
+            program_filters: ProgramFilters::default(),
+            untraced: 0,
+            tracing_noted: false,
+            pidfds: HashMap::new(),
+            early_stops: HashMap::new(),
+            root,
+            root_status: None,
+            last_mm: UNRECORDED,
+            failure: None,
+            rings_silent: setup.samples.is_none(),
+            samples: setup.samples,
+            emitter: setup.emitter,
+            progress: setup.progress,
+            signals: setup.signals,
+            stops: Stops::default(),
+            started: setup.started,
+            notes: Vec::new(),
+            pumped: 0,
+            reported: clock(),
+        }
     }
 
     /// Follows the command to its end.
@@ -167,7 +194,7 @@ impl<'a> Tracer<'a> {
             if !self.take_stops()? {
                 break;
             }
-            self.heed_signals();
+            self.handle_signals();
             self.adopt_orphans();
             let now = clock();
             self.let_in_overdue(now);
@@ -179,23 +206,23 @@ impl<'a> Tracer<'a> {
         self.finish()
     }
 
-    fn heed_signals(&mut self) {
-        match self.signals.wish(clock()) {
-            Wish::None => {}
-            Wish::Interrupt if self.root_status.is_none() => {}
-            Wish::Interrupt => self.pass_on(libc::SIGTERM),
-            // It got it by itself, and has not come to it yet.
-            Wish::Pass(signal) if has_pending(self.root, signal) => {}
-            // It stands where that was not asked yet: at this signal, perhaps.
-            Wish::Pass(signal) if is_traced_stop(self.root) => {
+    fn handle_signals(&mut self) {
+        match self.signals.action(clock()) {
+            SignalAction::None => {}
+            SignalAction::Interrupt if self.root_status.is_none() => {}
+            SignalAction::Interrupt => self.pass_on(libc::SIGTERM),
+            // The command received the signal itself and has not handled it yet.
+            SignalAction::Pass(signal) if has_pending(self.root, signal) => {}
+            // The command is stopped, perhaps at this very signal: ask again later.
+            SignalAction::Pass(signal) if is_traced_stop(self.root) => {
                 self.signals.postpone(signal, clock())
             }
-            Wish::Pass(signal) => self.pass_on(signal),
-            Wish::End => self.kill_all(),
+            SignalAction::Pass(signal) => self.pass_on(signal),
+            SignalAction::End => self.kill_all(),
         }
     }
 
-    /// Handles every stop that waits. Answers false when nothing is left to be traced.
+    /// Handles every waiting stop. Returns false when nothing is left to trace.
     fn take_stops(&mut self) -> Result<bool, RecordError> {
         let mut handled = None;
         loop {
@@ -212,10 +239,10 @@ impl<'a> Tracer<'a> {
                     self.signals.take(now);
                 }
             }
-            // Not between stops: one that waits may tell that the command got a signal. And there may be no
-            // end of stops.
-            self.heed_signals();
-            // What has come to its end meanwhile is not collected yet.
+            // Not between stops: a waiting stop may show that the command received a signal. The
+            // stops may also never end.
+            self.handle_signals();
+            // Calls that ended meanwhile are not collected yet.
             self.let_in_overdue(begun);
             if any {
                 handled = Some(clock());
@@ -224,7 +251,7 @@ impl<'a> Tracer<'a> {
             } else if handled.is_some_and(|at| clock() - at < SPIN) {
                 std::thread::yield_now();
             } else {
-                return Ok(!self.tasks.is_empty() || !self.early.is_empty());
+                return Ok(!self.tasks.is_empty() || !self.early_stops.is_empty());
             }
         }
     }
@@ -235,8 +262,8 @@ impl<'a> Tracer<'a> {
         } else if self.tasks.contains_key(&tid) {
             self.stopped(tid, status, now);
         } else {
-            // Its parent's event comes next, and says who it is.
-            self.early.insert(tid, status);
+            // Its parent's event follows and identifies it.
+            self.early_stops.insert(tid, status);
         }
     }
 
@@ -261,20 +288,22 @@ impl<'a> Tracer<'a> {
             }
             libc::PTRACE_EVENT_SECCOMP => self.at_filter(tid, now),
             libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
-                self.has_child(tid, now);
+                self.at_clone_event(tid, now);
             }
-            libc::PTRACE_EVENT_EXEC => self.has_executed(tid, now),
-            libc::PTRACE_EVENT_EXIT => self.leaves(tid, now),
+            libc::PTRACE_EVENT_EXEC => self.at_exec_event(tid, now),
+            libc::PTRACE_EVENT_EXIT => self.at_exit_event(tid, now),
             libc::PTRACE_EVENT_STOP if is_stop_signal(signal) => {
-                // Stopped as by job control: it stays so until SIGCONT, which is reported.
+                // Group-stop of job control: it stays stopped until SIGCONT, which is reported.
                 let _ = ptrace::resume(tid, Resume::Listen, 0);
             }
             _ => self.resume(tid, 0),
         }
     }
 
-    /// Lets a stopped task run on to where it stops next. One that was killed meanwhile has gone on
-    /// by itself and stands at its end: that stop is taken next, and must not be passed over.
+    /// Resumes a stopped task until its next stop.
+    ///
+    /// A task that was killed meanwhile has left its stop and is now at its exit stop. The tracer
+    /// handles that stop next and must not resume past it.
     pub(super) fn resume(&self, tid: i32, signal: i32) {
         let Some(task) = self.tasks.get(&tid) else {
             return;
@@ -288,16 +317,16 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// How long a thread waits for others that stay inside of a call.
+    /// How long a thread waits for calls of others.
     pub(super) fn turn(&self) -> Nanos {
         match self.timeline.sees_locks() {
             true => TURN,
-            false => TURN_UNTOLD,
+            false => TURN_WITHOUT_LOCKS,
         }
     }
 
-    /// Gives the sink the stack of a call.
-    pub(super) fn hand_over(&mut self, stack: &CallStack) {
+    /// Passes the stack of a call to the sink.
+    pub(super) fn emit_stack(&mut self, stack: &CallStack) {
         self.emitter.stack(stack);
     }
 
@@ -306,14 +335,14 @@ impl<'a> Tracer<'a> {
         self.timeline.push(t, events);
     }
 
-    /// Makes a remark, in the trace and to the caller.
+    /// Adds a note to the trace and reports it to the caller.
     pub(super) fn note(&mut self, text: String) {
         self.push(clock(), vec![Event::Note(text.clone())]);
         (self.progress)(Progress::Note(text.clone()));
         self.notes.push(text);
     }
 
-    pub(super) fn tell_command_ended(&mut self, status: i32) {
+    pub(super) fn report_command_ended(&mut self, status: i32) {
         let mut left: Vec<i32> = self.tasks.values().map(|task| task.pid).collect();
         left.sort_unstable();
         left.dedup();
@@ -322,7 +351,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Moves the stream on.
+    /// Empties the rings, advances the stream and reports progress.
     fn pump(&mut self, now: Nanos) {
         self.pumped = now;
         let mut taken = Vec::new();
@@ -339,7 +368,7 @@ impl<'a> Tracer<'a> {
             emitter.tick();
         }
         if self.emitter.has_failed() && !failed_before {
-            let text = "the trace cannot be written any more: the command runs on unrecorded";
+            let text = "the trace cannot be written any more: the command continues unrecorded";
             (self.progress)(Progress::Note(text.to_owned()));
         }
         if now - self.reported >= REPORT {
@@ -351,7 +380,7 @@ impl<'a> Tracer<'a> {
 
     fn sleep(&mut self, now: Nanos) -> Result<(), RecordError> {
         let longest = if self.rings_silent {
-            SLEEP_UNTOLD
+            SLEEP_WITHOUT_RINGS
         } else {
             SLEEP
         };
@@ -379,13 +408,13 @@ impl<'a> Tracer<'a> {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(RecordError::Follow(error.into())),
         }
-        // The task on which they were opened has gone; its children still fill them.
+        // The task on which they were opened has exited; its children still fill them.
         let silent = fds.iter().any(|fd| fd.revents().contains(PollFlags::HUP));
         self.rings_silent |= silent;
         Ok(())
     }
 
-    /// Passes a wish to end on to the command, or asks what it left behind to end.
+    /// Forwards a request to exit to the command, or to the processes that it left behind.
     fn pass_on(&self, signal: i32) {
         match self.root_status {
             None => send(self.root, signal),
@@ -393,7 +422,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Ends the tree. A program whose filter has lost its tracer cannot run on.
+    /// Kills the tree. A program whose filter has lost its tracer cannot run on.
     pub(super) fn kill_all(&self) {
         self.processes().for_each(|pid| send(pid, libc::SIGKILL));
     }
@@ -406,9 +435,11 @@ impl<'a> Tracer<'a> {
     fn finish(mut self) -> Result<Outcome, RecordError> {
         match self.untraced {
             0 => {}
-            1 => self.note("1 task was made with CLONE_UNTRACED: recorded nevertheless".to_owned()),
+            1 => self.note(
+                "1 task was made with CLONE_UNTRACED: it was recorded nevertheless".to_owned(),
+            ),
             n => self.note(format!(
-                "{n} tasks were made with CLONE_UNTRACED: recorded nevertheless"
+                "{n} tasks were made with CLONE_UNTRACED: they were recorded nevertheless"
             )),
         }
         self.finish_samples();
@@ -437,59 +468,30 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Takes the last samples, and says what of them is in doubt.
+    /// Takes the last samples, and notes what is uncertain about them.
     fn finish_samples(&mut self) {
         let Some(mut samples) = self.samples.take() else {
             return;
         };
         let mut taken = Vec::new();
         if let Err(error) = samples.finish(&mut taken) {
-            self.note(format!(
-                "it is not known whether samples were lost: {error}"
-            ));
+            self.note(format!("cannot tell whether samples were lost: {error}"));
         }
         self.timeline.samples(&mut taken, Nanos::MAX);
         let (emitter, files) = (&mut self.emitter, &self.files);
         self.timeline
             .finish(&mut |event| emitter.emit(&event, files));
         if samples.late() != 0 {
-            self.note(format!("{} samples came too late", samples.late()));
+            self.note(format!(
+                "{} samples arrived too late to be ordered",
+                samples.late()
+            ));
         }
-        let strays = self.timeline.strays();
-        if strays != 0 {
-            self.note(format!("{strays} samples of threads that are not known"));
+        let unknown_threads = self.timeline.unknown_threads();
+        if unknown_threads != 0 {
+            self.note(format!(
+                "{unknown_threads} samples came from unknown threads"
+            ));
         }
-    }
-}
-
-fn is_stop_signal(signal: i32) -> bool {
-    matches!(
-        signal,
-        libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU
-    )
-}
-
-/// True where a process stands in a stop of its tracer.
-fn is_traced_stop(pid: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    status.lines().any(|line| line.starts_with("State:\tt"))
-}
-
-/// True where a signal has been sent to a process and not been taken.
-fn has_pending(pid: i32, signal: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let masks = status.lines().filter_map(|line| {
-        line.strip_prefix("SigPnd:")
-            .or(line.strip_prefix("ShdPnd:"))
-    });
-    masks
-        .filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .any(|mask| mask >> (signal - 1) & 1 == 1)
-}
-
-fn send(pid: i32, signal: i32) {
-    if let (Some(pid), Some(signal)) = (Pid::from_raw(pid), Signal::from_named_raw(signal)) {
-        // It may have gone, or run under another user by now.
-        let _: io::Result<()> = rustix::process::kill_process(pid, signal).map_err(Into::into);
     }
 }

@@ -1,5 +1,7 @@
-//! Writes the first inputs of the fuzz targets into `fuzz/corpus`: small traces, the raw content
-//! of their blocks, and what `strace` and `perf` printed for the tests.
+//! Writes the initial inputs of the fuzz targets to `fuzz/corpus`.
+//!
+//! They are small traces, the raw content of their blocks, and the `strace` and `perf` output of
+//! the tests.
 
 use std::fs;
 use std::io;

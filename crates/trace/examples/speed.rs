@@ -1,4 +1,4 @@
-//! How fast a trace file is read, and how many bytes an event takes: `speed FILE`.
+//! Measures how fast a trace file is read, and the bytes per event: `speed FILE`.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -28,7 +28,7 @@ fn speed(path: &str) -> Result<(), Error> {
     for _ in 0..10 {
         let begin = Instant::now();
         (events, faults) = (0, 0);
-        // The addresses are added up so that reading them is not left out.
+        // The sum keeps the compiler from removing the reads.
         let mut sum = 0u64;
         for event in Reader::new(&file[..])? {
             events += 1;

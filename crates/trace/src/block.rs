@@ -1,8 +1,8 @@
-//! The frame of a trace file: its first bytes, the head of a block, and their checksums.
+//! Framing of a trace file: prologue, block heads and checksums.
 //!
 //! A file is a prologue, the header, and blocks; all integers are little-endian. A block's head
-//! says how long the block is before anything is allocated for it, and its checksum covers the
-//! head as well as the stored bytes. What is in a block is `encode`'s and `decode`'s affair.
+//! gives the block's length before anything is allocated for it, and the checksum covers the head
+//! as well as the stored bytes. `encode` and `decode` handle the content of a block.
 //!
 //! # Picture
 //! ```text
@@ -14,11 +14,12 @@
 
 use twox_hash::XxHash3_64;
 
-/// First bytes of every trace. The first is no text, the last shows a transfer that changed
-/// line ends.
+/// First bytes of every trace.
+///
+/// The first byte is not text, and the last reveals a transfer that changed line ends.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89vmarea\n";
 
-/// The version that is written, and the newest that is read.
+/// The version that the writer writes, and the newest that the reader accepts.
 pub(crate) const VERSION: u32 = 1;
 
 /// Bytes before the header.
@@ -30,33 +31,33 @@ pub(crate) const HEAD_LEN: usize = 24;
 /// Largest header: arguments and settings are small.
 pub(crate) const MAX_HEADER: usize = 16 << 20;
 
-/// Raw bytes at which a writer closes a block.
+/// Raw size at which a writer closes a block.
 pub(crate) const FULL_BLOCK: usize = 256 << 10;
 
-/// Most raw bytes of one block: the largest event that can be written.
+/// Largest raw size of a block, and so of an event.
 pub(crate) const MAX_RAW: usize = 64 << 20;
 
-/// Most stored bytes of one block; zstd never makes data longer by more than this allows.
+/// Largest stored size of a block; zstd never makes data longer than this allows.
 pub(crate) const MAX_STORED: usize = MAX_RAW + (MAX_RAW >> 7) + 512;
 
-/// Events in a block, at most: the smallest takes this many raw bytes.
+/// Smallest raw size of an event, which bounds the events of a block.
 pub(crate) const MIN_EVENT: usize = 2;
 
 /// The head of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
-    /// Bytes of the zstd frame.
+    /// Size of the zstd frame in bytes.
     pub(crate) stored: u32,
-    /// Bytes that it holds.
+    /// Size of its content in bytes.
     pub(crate) raw: u32,
-    /// Events that those are.
+    /// Number of events in it.
     pub(crate) events: u32,
-    /// Place in the file from 1, modulo 2^32: a block that is missing or doubled is noticed.
+    /// Position in the file from 1, modulo 2^32, to detect missing or repeated blocks.
     pub(crate) number: u32,
 }
 
 impl Head {
-    /// The head as bytes, with the checksum of itself and `stored`.
+    /// The head as bytes, with the checksum of the head and `stored`.
     pub(crate) fn to_bytes(self, stored: &[u8]) -> [u8; HEAD_LEN] {
         let mut bytes = [0; HEAD_LEN];
         for (place, field) in
@@ -71,8 +72,9 @@ impl Head {
         bytes
     }
 
-    /// The head that stands in `bytes`, and its checksum; or what does not fit. Lengths are
-    /// within bounds afterwards, the checksum is not yet compared.
+    /// Parses a head and its checksum, or says what is wrong.
+    ///
+    /// The returned lengths are within bounds; the checksum is not compared yet.
     pub(crate) fn from_bytes(bytes: &[u8; HEAD_LEN]) -> Result<(Self, u64), &'static str> {
         let head = Self {
             stored: le32(bytes, 0),
@@ -89,13 +91,13 @@ impl Head {
         Ok((head, le64(bytes, 16)))
     }
 
-    /// The checksum that belongs to this head and `stored`.
+    /// The checksum of this head and `stored`.
     pub(crate) fn checksum(bytes: &[u8; HEAD_LEN], stored: &[u8]) -> u64 {
         checksum(&bytes[..16], stored)
     }
 }
 
-/// The prologue for a header of these bytes.
+/// The prologue for these header bytes.
 pub(crate) fn prologue(header: &[u8]) -> [u8; PROLOGUE_LEN] {
     let mut bytes = [0; PROLOGUE_LEN];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -106,7 +108,7 @@ pub(crate) fn prologue(header: &[u8]) -> [u8; PROLOGUE_LEN] {
     bytes
 }
 
-/// XXH3 of `head`, used as the seed for that of `body`.
+/// XXH3 of `body`, seeded with the XXH3 of `head`.
 pub(crate) fn checksum(head: &[u8], body: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot(head), body)
 }

@@ -1,8 +1,8 @@
-//! The raw bytes of one block to events; the layout is [`crate::record`]'s.
+//! Decodes the raw bytes of one block to events; [`crate::record`] defines the layout.
 //!
-//! Bytes may be hostile although their checksum fits. Every step takes at least one byte, every
-//! length is compared with what is left before memory is taken for it, and every place in a
-//! table is checked; so a block costs time and memory in proportion to its length.
+//! Bytes may be hostile although their checksum matches. Every step consumes at least one byte,
+//! every length is compared with the remaining bytes before memory is allocated, and every table
+//! index is checked. So a block costs time and memory in proportion to its length.
 
 use crate::event::{Call, Event, Fault, FileId, FileRef, InodeId, MmId, Tid, Touch};
 use crate::rare::Rare;
@@ -13,20 +13,20 @@ use crate::record::{
 use crate::snapshot;
 use crate::varint::{Cursor, Malformed};
 
-/// State of a block that is being read.
+/// Decoding state of a block.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    /// Where in the block's bytes the next event begins.
+    /// Offset of the next event in the block.
     at: usize,
     time: u64,
     threads: Vec<Thread>,
-    /// Place in `threads`; past its end at first.
+    /// Index in `threads`; past its end at first.
     current: usize,
     calls: Vec<LastCall>,
 }
 
 impl Decoder {
-    /// Forgets everything, for the next block.
+    /// Resets everything for the next block.
     pub(crate) fn clear(&mut self) {
         self.at = 0;
         self.time = 0;
@@ -35,12 +35,12 @@ impl Decoder {
         self.calls.clear();
     }
 
-    /// True where all bytes of `raw` were read.
+    /// True if all bytes of `raw` were read.
     pub(crate) fn is_at_end(&self, raw: &[u8]) -> bool {
         self.at == raw.len()
     }
 
-    /// The next event of `raw`, which must be the same bytes until [`Self::clear`].
+    /// Decodes the next event of `raw`, which must be the same bytes until [`Self::clear`].
     #[inline]
     pub(crate) fn next(&mut self, raw: &[u8]) -> Result<Event, Malformed> {
         let mut cursor = Cursor::new(raw.get(self.at..).unwrap_or_default());
@@ -114,7 +114,7 @@ impl Decoder {
         })
     }
 
-    /// The thread of an event, with its mm brought up to date.
+    /// Decodes an event's thread, and updates the thread's mm.
     #[inline]
     fn who(&mut self, tag: u8, cursor: &mut Cursor<'_>) -> Result<&mut Thread, Malformed> {
         if tag & OTHER_TID != 0 {
@@ -144,7 +144,7 @@ impl Decoder {
         Ok(self.time)
     }
 
-    /// Number, arguments and result of a call.
+    /// Decodes number, arguments and result of a call.
     fn arguments(&mut self, cursor: &mut Cursor<'_>) -> Result<&LastCall, Malformed> {
         let place = match cursor.varint()?.checked_sub(1) {
             Some(place) => usize::try_from(place).unwrap_or(usize::MAX),
@@ -173,7 +173,7 @@ impl Decoder {
     }
 }
 
-/// An event that is not hot.
+/// Decodes a rare event or a snapshot.
 #[cold]
 fn rare(tag: u8, cursor: &mut Cursor<'_>) -> Result<Event, Malformed> {
     match tag {

@@ -1,8 +1,8 @@
 //! Events as text, one line each, for people and for `grep`.
 //!
-//! The form is stable: columns are separated by spaces, a column that an event does not have is
-//! `-`, and nothing that a traced program can choose (names, paths) breaks a line. A snapshot is
-//! a line of its own and one more for each mapping, in the manner of `/proc/PID/maps`.
+//! The form is stable: spaces separate the columns, `-` stands for a column that an event does not
+//! have, and nothing that a traced program chooses (names, paths) can break a line. A snapshot is
+//! one line and one more for each mapping, in the style of `/proc/PID/maps`.
 //!
 //! # Picture
 //! ```text
@@ -30,7 +30,7 @@ use std::io::{self, Read, Write};
 /// Prints the header and all events of a trace.
 ///
 /// # Errors
-/// [`Error::Print`] where `out` fails, and as [`Reader`] after the events before the damage.
+/// [`Error::Print`] if `out` fails, and those of [`Reader`], after the events before the damage.
 pub fn dump<R: Read>(reader: Reader<R>, out: impl Write) -> Result<(), Error> {
     let mut printer = Printer::new(out);
     printer.header(reader.header()).map_err(Error::Print)?;
@@ -42,7 +42,7 @@ pub fn dump<R: Read>(reader: Reader<R>, out: impl Write) -> Result<(), Error> {
 
 /// Prints events one by one.
 ///
-/// It remembers the first time and the paths of inodes, so one printer belongs to one trace.
+/// It remembers the first time and the paths of inodes, so each trace needs its own printer.
 pub struct Printer<W: Write> {
     out: W,
     line: String,
@@ -51,7 +51,7 @@ pub struct Printer<W: Write> {
     inodes: HashMap<InodeId, MapsFile>,
 }
 
-/// What a line of maps says of a file.
+/// The file columns of a line in `/proc/PID/maps`.
 struct MapsFile {
     dev: u64,
     ino: u64,
@@ -70,7 +70,7 @@ impl<W: Write> Printer<W> {
         }
     }
 
-    /// Prints what is known of the recording, each line begun with `#`.
+    /// Prints the header, each line prefixed with `#`.
     ///
     /// # Errors
     /// Those of the output.
@@ -151,7 +151,7 @@ impl<W: Write> Printer<W> {
         }
     }
 
-    /// One line. The time of the first one that has a time is 0.
+    /// Prints one line. Times count from the first event that has a time.
     fn put(
         &mut self,
         t: Nanos,
@@ -164,7 +164,7 @@ impl<W: Write> Printer<W> {
         self.last = t;
         let first = match self.first {
             Some(first) => first,
-            // Notes and inodes have no time of their own and may stand before it.
+            // Notes and inodes have no time of their own and may come before that event.
             None if t == 0 => 0,
             None => *self.first.insert(t),
         };
@@ -291,7 +291,7 @@ impl<W: Write> Printer<W> {
     }
 }
 
-/// Appends what is known of the mm itself.
+/// Appends the known fields of the mm itself.
 fn show_info(text: &mut String, info: &MmInfo) {
     let MmInfo {
         mmap_base,
@@ -408,7 +408,7 @@ impl fmt::Display for Dev {
     }
 }
 
-/// Text without characters that break lines or move a terminal's cursor.
+/// Replaces characters that break lines or move a terminal's cursor.
 fn clean(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for c in text.chars() {
@@ -421,7 +421,7 @@ fn clean(text: &str) -> String {
     clean
 }
 
-/// A call in the manner of `strace`, as [`dump`] prints it.
+/// A call in the style of `strace`, as [`dump`] prints it.
 pub fn call_text(call: &Call) -> String {
     call::Text(call).to_string()
 }

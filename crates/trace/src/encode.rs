@@ -1,7 +1,7 @@
-//! Events to the raw bytes of one block; the layout is [`crate::record`]'s.
+//! Encodes events as the raw bytes of one block; [`crate::record`] defines the layout.
 //!
-//! An [`Encoder`] is filled until [`Encoder::bytes`] is long enough, written by the writer and
-//! cleared. It compresses nothing and does no I/O.
+//! The writer fills an [`Encoder`] until [`Encoder::bytes`] is long enough, writes it and clears
+//! it. The encoder neither compresses nor does I/O.
 
 use crate::Error;
 use crate::block::{FULL_BLOCK, MAX_RAW};
@@ -16,10 +16,10 @@ use crate::varint::{put, put_diff};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Most bytes of one event: it may follow a block that is nearly full.
+/// Largest size of an event: it may follow in a block that is nearly full.
 const MAX_EVENT: usize = MAX_RAW - FULL_BLOCK;
 
-/// Raw bytes of a block in the making.
+/// Raw bytes of the current block.
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
     bytes: Vec<u8>,
@@ -33,17 +33,17 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    /// The events so far, raw.
+    /// The encoded events so far.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// How many those are.
+    /// Number of events so far.
     pub(crate) fn events(&self) -> u32 {
         self.events
     }
 
-    /// Forgets everything, for the next block.
+    /// Resets everything for the next block.
     pub(crate) fn clear(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
@@ -53,13 +53,13 @@ impl Encoder {
         };
     }
 
-    /// Appends an event. After an error nothing has changed.
+    /// Appends an event. An error leaves the block unchanged.
     pub(crate) fn push(&mut self, event: &Event) -> Result<(), Error> {
         match event {
             Event::Fault(fault) => self.fault(fault),
             Event::Touch(touch) => self.touch(touch),
             Event::Call(call) => {
-                // Checked first, because differences cannot be taken back.
+                // Checked first, because the state of differences cannot be rolled back.
                 fits(call.data.len())?;
                 self.call(call);
             }
@@ -92,7 +92,7 @@ impl Encoder {
         })
     }
 
-    /// Appends what `write` writes, if it is not too large.
+    /// Appends what `write` writes, unless it is too large.
     fn stateless(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Error> {
         let before = self.bytes.len();
         write(&mut self.bytes);
@@ -138,7 +138,7 @@ impl Encoder {
         }
     }
 
-    /// Tag, thread and mm. Returns the thread's place.
+    /// Appends tag, thread and mm. Returns the thread's index.
     #[inline]
     fn who(&mut self, mut tag: u8, tid: Tid, mm: MmId) -> usize {
         if let Some(place) = self.current {
@@ -190,7 +190,7 @@ impl Encoder {
         self.time = time;
     }
 
-    /// The number of a system call. Returns its place.
+    /// Appends the number of a system call. Returns its index.
     fn number(&mut self, nr: u32) -> usize {
         let next = self.calls.len();
         let place = *self.call_places.entry(nr).or_insert(next);
@@ -207,7 +207,7 @@ impl Encoder {
         place
     }
 
-    /// Arguments and result, as far as they differ from the last call at `place`.
+    /// Appends the arguments and the result that differ from the last call at `place`.
     fn arguments(&mut self, place: usize, call: &Call) {
         let last = &mut self.calls[place];
         let ret = call.ret as u64;
@@ -234,9 +234,9 @@ impl Encoder {
     }
 }
 
-/// An error where an event of `bytes` cannot be written.
+/// Fails if an event of `bytes` is too large.
 fn fits(bytes: usize) -> Result<(), Error> {
-    // What a call has beside its data takes less than a KiB.
+    // Everything in a call except its data takes less than 1 KiB.
     let limit = MAX_EVENT - 1024;
     if bytes <= limit {
         return Ok(());

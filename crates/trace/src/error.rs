@@ -1,57 +1,57 @@
-//! What can go wrong with a trace file, each as one line that says what to do.
+//! Errors of reading and writing traces; each message says what to do.
 //!
-//! No path is named here, because a [`Reader`](crate::Reader) need not read a file: a caller who
-//! knows the path puts it before the message. Offsets count bytes from the start of the file;
-//! block 0 is the header.
+//! Messages name no path, because a [`Reader`](crate::Reader) need not read a file; a caller that
+//! knows the path adds it in front. Offsets count bytes from the start of the file; block 0 is the
+//! header.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a trace could not be written or read on.
+/// Why a trace could not be written, or not be read further.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The trace file could not be created.
     #[error("cannot create {}: {source}", path.display())]
     Create {
-        /// The path that was asked for.
+        /// The requested path.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The trace file could not be opened.
     #[error("cannot open {}: {source}", path.display())]
     Open {
-        /// The path that was asked for.
+        /// The requested path.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file system or quota is full. What was written before is readable.
+    /// The file system or quota is full. The blocks already written are readable.
     #[error(
         "no space left for the trace after {written} bytes: free some, or write it to another file system"
     )]
     Full {
-        /// Bytes that were written in whole blocks.
+        /// Bytes written in complete blocks.
         written: u64,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// Writing failed for another reason. What was written before is readable.
+    /// Writing failed for another reason. The blocks already written are readable.
     #[error("cannot write the trace after {written} bytes: {source}")]
     Write {
-        /// Bytes that were written in whole blocks.
+        /// Bytes written in complete blocks.
         written: u64,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The writer was used again after an error.
-    #[error("the trace was given up after an earlier write error")]
+    /// The caller used the writer again after an error.
+    #[error("the trace was abandoned after an earlier write error")]
     GivenUp,
-    /// An event was written after [`Event::End`](crate::event::Event::End).
+    /// The caller wrote an event after [`Event::End`](crate::event::Event::End).
     #[error("an event was written after the end of the trace")]
     AfterEnd,
-    /// One event or the header is larger than a block may be.
+    /// An event or the header exceeds the size of a block.
     #[error("{what} takes {bytes} bytes, more than the trace format allows ({limit})")]
     TooLarge {
         /// `an event`, `a snapshot` or `the header`.
@@ -64,43 +64,47 @@ pub enum Error {
     /// Reading failed.
     #[error("cannot read the trace in block {block} at byte {offset}: {source}")]
     Read {
-        /// The block that was being read.
+        /// The block being read.
         block: u64,
-        /// Where it begins.
+        /// Offset of the block.
         offset: u64,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file does not begin as a trace does.
+    /// The file does not begin like a trace.
     #[error("this is not a vmarea trace (record one with `vmarea record`, or import a text log)")]
     NotATrace,
-    /// The file was written by a newer program.
-    #[error("the trace has format version {found}, this program knows {known}: use a newer vmarea")]
+    /// A newer program wrote the file.
+    #[error(
+        "the trace has format version {found}, this program reads up to {known}: use a newer vmarea"
+    )]
     Newer {
         /// Version in the file.
         found: u32,
         /// The newest version that this reader knows.
         known: u32,
     },
-    /// Bytes are not what a writer wrote. All events of earlier blocks were given.
+    /// The bytes are not what a writer wrote. All events of earlier blocks were returned.
     #[error(
-        "the trace is damaged in block {block} at byte {offset} ({what}): only what stands before is usable"
+        "the trace is damaged in block {block} at byte {offset} ({what}): only the events before it are usable"
     )]
     Damaged {
         /// The damaged block.
         block: u64,
-        /// Where it begins.
+        /// Offset of the block.
         offset: u64,
-        /// What does not fit.
+        /// What is wrong.
         what: &'static str,
     },
-    /// The file ends before [`Event::End`](crate::event::Event::End): recording was interrupted,
-    /// or the file was truncated. All events before that place were given.
+    /// The file ends before [`Event::End`](crate::event::Event::End).
+    ///
+    /// The recording was interrupted, or the file was truncated. All events before that point were
+    /// returned.
     #[error(
-        "the trace is cut off in block {block} at byte {offset}: only what stands before is usable"
+        "the trace is cut off in block {block} at byte {offset}: only the events before it are usable"
     )]
     CutOff {
-        /// The block that is missing or not whole.
+        /// The block that is missing or incomplete.
         block: u64,
         /// Where the file ends.
         offset: u64,
@@ -108,26 +112,26 @@ pub enum Error {
     /// Text to import could not be read.
     #[error("cannot read line {line} of the text: {source}")]
     ReadText {
-        /// The line, from 1.
+        /// Line number, from 1.
         line: u64,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// Text to import is not what it should be.
+    /// Text to import does not have the expected form.
     #[error("line {line} of the text: {what}")]
     Import {
-        /// The line, from 1.
+        /// Line number, from 1.
         line: u64,
-        /// What does not fit, and what to do.
+        /// What is wrong, and what to do.
         what: &'static str,
     },
-    /// Text could not be printed.
+    /// The output could not be written.
     #[error("cannot print the trace: {0}")]
     Print(#[source] io::Error),
 }
 
 impl Error {
-    /// The error of a failed write after `written` bytes of whole blocks.
+    /// The error of a failed write after `written` bytes of complete blocks.
     pub(crate) fn from_write(source: io::Error, written: u64) -> Self {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

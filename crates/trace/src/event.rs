@@ -1,16 +1,15 @@
-//! The events of a trace: what happened to address spaces, in the order in which it took effect.
+//! Events of a trace: what happened to address spaces, in the order in which it took effect.
 //!
-//! A trace is one [`Header`] and a stream of [`Event`]s. Everything is written as Linux said it
-//! (system call number and raw arguments, result or negative errno, addresses in bytes); what it
-//! means is for the reader. Nothing here reads or writes files: see [`crate::reader`] and
-//! [`crate::writer`].
+//! A trace is one [`Header`] and a stream of [`Event`]s. Events hold what Linux reports (system
+//! call number and raw arguments, result or negative errno, addresses in bytes); the reader
+//! interprets it. [`crate::reader`] and [`crate::writer`] do the file I/O.
 //!
 //! # Invariants
-//! E1  Events of one mm stand in the order in which they took effect; where the recorder could not
-//!     know that order it says so ([`Order`]).
+//! E1  Events of one mm are in the order in which they took effect; [`Order`] marks those whose
+//!     order the recorder could not know.
 //! E2  An id is announced before it is used: an [`Inode`] before the first event that names it, an
 //!     mm by [`MmStart`], a task by [`Event::TaskStart`].
-//! E3  A whole trace ends with [`Event::End`]; one without it was cut off.
+//! E3  A complete trace ends with [`Event::End`]; one without it was cut off.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -26,22 +25,22 @@ pub struct MmId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct InodeId(pub u32);
 
-/// An open file description (`struct file`), numbered by the recorder from 1. Two opens of one
-/// path are two descriptions, and their mappings never merge.
+/// An open file description (`struct file`), numbered by the recorder from 1.
+///
+/// Two opens of one path are two descriptions, and their mappings never merge.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct FileId(pub u32);
 
 impl FileId {
-    /// Which description it is was not found out.
+    /// An unknown description.
     pub const UNKNOWN: FileId = FileId(0);
 }
 
-/// Thread id as the kernel gave it, in the recorder's pid namespace. May be reused after
-/// [`Event::TaskEnd`].
+/// Thread id in the recorder's pid namespace. May be reused after [`Event::TaskEnd`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Tid(pub i32);
 
-/// What is known of the machine and the recording before the first event.
+/// Facts about the machine and the recording, known before the first event.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Header {
     /// `uname -r`, for example `6.18.44-amd64`.
@@ -50,36 +49,39 @@ pub struct Header {
     pub machine: String,
     /// Bytes in a base page.
     pub page_size: u32,
-    /// Settings that shape an address space, by the name of their file:
+    /// Settings that affect address spaces, by the names of their files.
+    ///
     /// `vm.max_map_count`, `vm.overcommit_memory`, `vm.mmap_min_addr`, `vm.legacy_va_layout`,
-    /// `kernel.randomize_va_space`, `thp.enabled`, `thp.shmem_enabled`, `ksm.run`, `swap` (`0`/`1`),
-    /// `stack_guard_gap` (pages), `mm.lowest_addr` (the lowest address that the kernel gives out by
-    /// itself), ...
+    /// `kernel.randomize_va_space`, `thp.enabled`, `thp.shmem_enabled`, `ksm.run`, `swap`
+    /// (`0`/`1`), `stack_guard_gap` (pages), `mm.lowest_addr` (the lowest address that the kernel
+    /// chooses by itself), ...
     pub settings: BTreeMap<String, String>,
     /// The command that was recorded, with its arguments.
     pub command: Vec<String>,
-    /// Where the page faults come from.
+    /// Source of the page faults.
     pub faults: FaultSource,
-    /// True where the kernel's own view (`task_vma` iterator) was read with the maps.
+    /// True if the recorder read the kernel's own view (`task_vma` iterator) with the maps.
     pub kernel_view: bool,
     /// Program and version that wrote the trace.
     pub writer: String,
 }
 
-/// Where the recorder learnt of page faults.
+/// Source of a trace's page faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum FaultSource {
     /// No faults in this trace (an import, or no permission).
     #[default]
     None,
-    /// `exceptions:page_fault_user` and `_kernel`: every fault, read told from write.
+    /// `exceptions:page_fault_user` and `_kernel`: every fault, with reads and writes
+    /// distinguished.
     Tracepoints,
-    /// Perf software events of user mode: faults that the kernel takes are missing, and reads are
-    /// not told from writes.
+    /// Perf software events in user mode.
+    ///
+    /// Faults that the kernel takes are missing, and reads are not distinguished from writes.
     SoftwareUser,
 }
 
-/// One thing that happened.
+/// One event of a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Event {
     /// A file that later events name.
@@ -88,12 +90,12 @@ pub enum Event {
     MmStart(MmStart),
     /// The last user of an address space has left it.
     MmEnd {
-        /// Which one.
+        /// The address space.
         mm: MmId,
         /// When.
         t: Nanos,
     },
-    /// A thread or process begins in `mm`, or moves to it by `execve`.
+    /// A thread or process starts in `mm`, or moves to it by `execve`.
     TaskStart {
         /// The thread.
         tid: Tid,
@@ -104,43 +106,43 @@ pub enum Event {
         /// When.
         t: Nanos,
     },
-    /// A thread ends.
+    /// A thread exits.
     TaskEnd {
         /// The thread.
         tid: Tid,
-        /// Wait status as `wait4` gives it.
+        /// Wait status from `wait4`.
         status: i32,
         /// When.
         t: Nanos,
     },
-    /// A system call that shapes an address space, with its result.
+    /// A system call that affects an address space, with its result.
     Call(Call),
     /// A page fault.
     Fault(Fault),
-    /// An access that page-fault recording cannot see (`O_DIRECT`, `vmsplice`, `process_vm_writev`,
-    /// `/proc/PID/mem`, ...).
+    /// An access that causes no recorded page fault (`O_DIRECT`, `vmsplice`, `process_vm_writev`,
+    /// ...).
     Touch(Touch),
-    /// The kernel's own list of VMAs, read at this point.
+    /// The kernel's own list of VMAs at this point.
     Snapshot(Snapshot),
-    /// Samples that were lost before this point; what follows of this mm is to be trusted less.
+    /// Samples were lost before this point; later faults of this mm are less reliable.
     Lost {
-        /// How many.
+        /// Number of lost samples.
         count: u64,
         /// When it was noticed.
         t: Nanos,
     },
-    /// A remark for people: a mode that was changed, a thing that could not be recorded.
+    /// A remark for the user: a mode that changed, or something that could not be recorded.
     Note(String),
-    /// The recording is whole.
+    /// The recording is complete.
     End {
-        /// Wait status of the command as `wait4` gives it.
+        /// Wait status of the command from `wait4`.
         status: i32,
         /// When.
         t: Nanos,
     },
 }
 
-/// A file, as far as mappings depend on it.
+/// The properties of a file on which mappings depend.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Inode {
     /// Its number in this trace.
@@ -149,11 +151,11 @@ pub struct Inode {
     pub dev: u64,
     /// Inode number.
     pub ino: u64,
-    /// What it is.
+    /// Kind of inode.
     pub kind: InodeKind,
-    /// File-system magic of `statfs`, 0 where unknown.
+    /// File-system magic from `statfs`, 0 if unknown.
     pub fs_magic: u64,
-    /// Mount flags of `statvfs` (`ST_NOEXEC` ...), 0 where unknown.
+    /// Mount flags from `statvfs` (`ST_NOEXEC` ...), 0 if unknown.
     pub mount_flags: u64,
     /// Size in bytes when first seen.
     pub size: u64,
@@ -161,76 +163,80 @@ pub struct Inode {
     pub path: String,
 }
 
-/// Kinds of inode that map differently.
+/// Kinds of inode that behave differently when mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum InodeKind {
     /// A regular file.
     Regular,
-    /// A file of tmpfs, memfd included.
+    /// A file of tmpfs, including memfd.
     Shmem,
-    /// The nameless shmem file behind a shared anonymous mapping or System V segment.
+    /// The unnamed shmem file behind a shared anonymous mapping or System V segment.
     SharedAnon,
     /// hugetlbfs.
     Hugetlb,
     /// `/dev/zero`.
     DevZero,
-    /// Any other character device: what its mapping does is the driver's.
+    /// Any other character device: its driver decides what a mapping does.
     Device,
     /// Anything else.
     Other,
 }
 
-/// A mapped file of a call: the inode and the open description.
+/// The mapped file of a call: the inode and the open file description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileRef {
     /// The file.
     pub inode: InodeId,
-    /// The description through which it is mapped.
+    /// The open file description of the mapping.
     pub file: FileId,
     /// `F_GETFL` of the description (`O_ACCMODE` and others).
     pub open_flags: u32,
-    /// `F_GET_SEALS`, 0 where it has none.
+    /// `F_GET_SEALS`, 0 if it has none.
     pub seals: u32,
     /// Size of the file in bytes at the call.
     pub size: u64,
 }
 
-/// How sure the place of a call or fault in the stream is.
+/// Certainty of an event's position in the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Order {
-    /// Known: nothing else of this mm ran, or the lock was seen to be taken here.
+    /// Known: nothing else of this mm ran, or a sample shows the lock acquisition.
     #[default]
     Exact,
-    /// It overlapped another event of this mm and no evidence decides between them.
+    /// It overlapped another event of this mm, and no evidence orders the two.
     Overlapping,
 }
 
-/// A system call that shapes an address space.
+/// A system call that affects an address space, with its result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Call {
     /// The calling thread.
     pub tid: Tid,
     /// Its address space at entry.
     pub mm: MmId,
-    /// System call number of [`Header::machine`]. `clone3` is written as `clone` with
-    /// `args = [flags | exit_signal, stack, 0, 0, 0, 0]`; the `vm.` calls are as Linux has them.
+    /// System call number of [`Header::machine`].
+    ///
+    /// `clone3` is recorded as `clone` with `args = [flags | exit_signal, stack, 0, 0, 0, 0]`.
     pub nr: u32,
-    /// Raw arguments. Pointers to structures are followed by the recorder and put in `data`.
+    /// Raw arguments. `data` holds what pointers to structures lead to.
     pub args: [u64; 6],
     /// Result, or negative errno.
     pub ret: i64,
-    /// When it took effect (the lock was taken), as near as is known.
+    /// When it took effect (took the lock), as precisely as is known.
     pub t: Nanos,
-    /// Place in the stream.
+    /// Certainty of its position in the stream.
     pub order: Order,
-    /// For calls with a file descriptor that names a mappable file.
+    /// The file, for a call whose descriptor names a mappable file.
     pub file: Option<FileRef>,
-    /// What a pointer argument pointed to, as far as the call needs it (`process_madvise`: the
-    /// iovecs as pairs of u64; `mbind`/`set_mempolicy`: the node mask; `prlimit64`/`setrlimit`: new
-    /// limit as two u64, and for `prlimit64` a third: the process, as [`Event::TaskStart::pid`] has
-    /// it, 0 for one that is not in the trace; `setuid` and its kin, `capset`, `unshare`, `setns`:
-    /// the effective capabilities in the first user namespace after it as one u64;
-    /// `prctl(PR_SET_VMA)`: the name; `io_uring`: see its note).
+    /// Memory that a pointer argument leads to, as far as the call's effect depends on it.
+    ///
+    /// - `process_madvise`: the iovecs as pairs of u64.
+    /// - `mbind`, `set_mempolicy`: the node mask.
+    /// - `setrlimit`, `prlimit64`: the new limit as two u64; for `prlimit64` also the process as a
+    ///   third, numbered as in [`Event::TaskStart::pid`], or 0 if it is not in the trace.
+    /// - `setuid` and its variants, `capset`, `unshare`, `setns`: the effective capabilities after
+    ///   the call, in the first user namespace, as one u64.
+    /// - `prctl(PR_SET_VMA)`: the name.
     pub data: Vec<u8>,
 }
 
@@ -241,15 +247,15 @@ pub struct Fault {
     pub tid: Tid,
     /// Its address space.
     pub mm: MmId,
-    /// The address that was touched.
+    /// The faulting address.
     pub addr: u64,
-    /// What kind of access it was.
+    /// Kind of access.
     pub access: Access,
-    /// Page-fault taken in kernel mode (a copy to or from user memory).
+    /// True if taken in kernel mode (a copy to or from user memory).
     pub kernel: bool,
     /// When it took effect.
     pub t: Nanos,
-    /// Place in the stream.
+    /// Certainty of its position in the stream.
     pub order: Order,
 }
 
@@ -262,16 +268,16 @@ pub enum Access {
     Write,
     /// An instruction fetch.
     Exec,
-    /// The source does not tell ([`FaultSource::SoftwareUser`]).
+    /// The source does not say ([`FaultSource::SoftwareUser`]).
     Unknown,
 }
 
-/// Access to a range of an address space by other means than a fault.
+/// An access to a range of an address space without a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Touch {
-    /// Who did it.
+    /// The thread that made the access.
     pub tid: Tid,
-    /// Whose memory was touched.
+    /// The address space that was accessed.
     pub mm: MmId,
     /// First byte.
     pub addr: u64,
@@ -281,49 +287,49 @@ pub struct Touch {
     pub access: Access,
     /// When.
     pub t: Nanos,
-    /// Place in the stream.
+    /// Certainty of its position in the stream.
     pub order: Order,
 }
 
-/// The birth of an address space.
+/// The start of an address space.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MmStart {
-    /// The new one.
+    /// The new address space.
     pub mm: MmId,
-    /// From what.
+    /// How it came into being.
     pub origin: Origin,
     /// When.
     pub t: Nanos,
 }
 
-/// From what an address space came.
+/// How an address space came into being.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Origin {
-    /// `execve`: a [`Snapshot`] with [`Reason::Exec`] follows and is its content.
+    /// `execve`: a [`Snapshot`] with [`Reason::Exec`] follows and gives its content.
     Exec,
-    /// `fork`, or `clone` without `CLONE_VM`: a copy of `parent` as it is at this point.
+    /// `fork`, or `clone` without `CLONE_VM`: a copy of `parent` at this point.
     Fork {
-        /// Whose copy.
+        /// The copied address space.
         parent: MmId,
     },
-    /// It was running when the recording began: a [`Snapshot`] with [`Reason::Attach`] follows.
+    /// It existed when the recording began: a [`Snapshot`] with [`Reason::Attach`] follows.
     Attach,
 }
 
 /// The kernel's own list of the VMAs of one mm.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Whose.
+    /// The address space.
     pub mm: MmId,
-    /// Why it was read.
+    /// Reason for the snapshot.
     pub reason: Reason,
     /// When.
     pub t: Nanos,
-    /// False where other threads of this mm ran while it was read.
+    /// False if other threads of this mm ran during the snapshot.
     pub exact: bool,
-    /// What stands in the mm itself, where it was read.
+    /// Fields of the mm itself, if they could be read.
     pub info: Option<MmInfo>,
-    /// The mappings by address, `[vsyscall]` left out.
+    /// The mappings by address, without `[vsyscall]`.
     pub vmas: Vec<SnapVma>,
 }
 
@@ -334,13 +340,13 @@ pub enum Reason {
     Exec,
     /// First content of a process that was already running.
     Attach,
-    /// Every N calls, or at a place where a look is cheap.
+    /// Every N calls, or at a point where a snapshot is cheap.
     Checkpoint,
-    /// The last user is about to leave.
+    /// The last user is about to exit.
     Exit,
 }
 
-/// Fields of `mm_struct` and of the task that shape later calls. Unknown ones are `None`.
+/// Fields of `mm_struct` and of the task that affect later calls. Unknown ones are `None`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct MmInfo {
     /// `mm->mmap_base`.
@@ -363,7 +369,7 @@ pub struct MmInfo {
     pub locked_vm: Option<u64>,
     /// `personality(2)`.
     pub personality: Option<u64>,
-    /// Soft limits in bytes, `u64::MAX` for none: `RLIMIT_AS`.
+    /// Soft limits in bytes, `u64::MAX` if unlimited: `RLIMIT_AS`.
     pub rlimit_as: Option<u64>,
     /// `RLIMIT_DATA`.
     pub rlimit_data: Option<u64>,
@@ -388,11 +394,11 @@ pub struct SnapVma {
     pub perms: Perms,
     /// Offset in bytes as `/proc/PID/maps` prints it (0 for anonymous mappings).
     pub offset: u64,
-    /// The file, where there is one.
+    /// The file, if there is one.
     pub inode: Option<InodeId>,
-    /// What the last column says where it is not a file.
+    /// Content of the last column if it is not a file.
     pub kind: SnapKind,
-    /// What the kernel itself says, where it could be read.
+    /// The kernel's own data, if it could be read.
     pub kernel: Option<KernelVma>,
 }
 
@@ -409,7 +415,7 @@ pub struct Perms {
     pub shared: bool,
 }
 
-/// What a mapping is called when it is not a file.
+/// Names of mappings that are not files.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum SnapKind {
     /// Anonymous, or a file.
@@ -419,7 +425,7 @@ pub enum SnapKind {
     Heap,
     /// `[stack]`
     Stack,
-    /// `[vdso]`, `[vvar]`, `[vvar_vclock]` and their kin: made by the kernel.
+    /// `[vdso]`, `[vvar]`, `[vvar_vclock]` and other mappings that the kernel creates.
     Special(String),
     /// `[anon:NAME]` or `[anon_shmem:NAME]`.
     Named(String),
@@ -432,15 +438,17 @@ pub struct KernelVma {
     pub pgoff: u64,
     /// `vm_flags` of the recorded kernel.
     pub flags: u64,
-    /// `anon_vma`: 0 for none, else a number that is the same wherever in this trace the kernel's
-    /// pointer is the same. The kernel may use a pointer again after its anon_vma is gone.
+    /// `anon_vma`: 0 for none.
+    ///
+    /// Otherwise a number that is equal within this trace if the kernel's pointer is equal. The
+    /// kernel may reuse a pointer after its anon_vma has been freed.
     pub anon_vma: u64,
-    /// `anon_vma->root`, numbered alike.
+    /// `anon_vma->root`, numbered like `anon_vma`.
     pub root: u64,
-    /// True where the VMA hangs on one anon_vma only (or none).
+    /// True if the VMA is linked to at most one anon_vma.
     pub chain_singular: bool,
-    /// `vm_file`: 0 for none, else numbered like `anon_vma`.
+    /// `vm_file`: 0 for none, otherwise numbered like `anon_vma`.
     pub file: u64,
-    /// True where the VMA has a memory policy of its own.
+    /// True if the VMA has its own memory policy.
     pub policy: bool,
 }

@@ -1,9 +1,8 @@
-//! The event format of recorded address spaces: what is recorded, how it lies in a file, and how
-//! other tools' records become it.
+//! The event format of traces: events, files that hold them, and importers of other tools' output.
 //!
-//! A recorder gives [`event::Event`]s to a [`Writer`]; a replayer takes them from a [`Reader`].
-//! [`dump`] prints them for people, [`import`] makes them of `strace` and `perf` text. What the
-//! events *mean* for an address space is deliberately absent: that is the replayer's work.
+//! A recorder passes [`event::Event`]s to a [`Writer`]; a replayer takes them from a [`Reader`].
+//! [`dump`] prints them as text, and [`import`] converts `strace` and `perf` output to them. This
+//! crate does not interpret events; the replayer does.
 //!
 //! # Picture
 //! ```text
@@ -34,7 +33,7 @@ pub use error::Error;
 pub use reader::Reader;
 pub use writer::Writer;
 
-/// The example of the README is compiled with the tests.
+/// Compiles the README's example with the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,8 +1,7 @@
-//! Names of flags, modes and errors in system call arguments: number to name for `dump`, name
-//! to number for the importers.
+//! Names of flags, modes and errors in system call arguments, for `dump` and the importers.
 //!
-//! A [`Names`] is what one argument may hold: at most one choice among values under a mask, and
-//! bits that combine. Bits without a name are shown in hexadecimal, so that nothing is hidden.
+//! A [`Names`] describes one argument: at most one choice among the values under a mask, and bits
+//! that combine. Bits without a name are shown in hexadecimal, so nothing is hidden.
 //!
 //! # Linux
 //! include/uapi of 6.18 for x86-64.
@@ -12,11 +11,11 @@ use std::fmt;
 /// The names of one argument.
 #[derive(Debug)]
 pub struct Names {
-    /// Bits in which the choice stands; 0 where there is none.
+    /// Bits that hold the choice; 0 if there is none.
     mask: u64,
-    /// Values under `mask`, of which one holds.
+    /// Values under `mask`; one of them applies.
     choices: &'static [(u64, &'static str)],
-    /// Flags that combine; one that holds another stands before it.
+    /// Flags that combine; a flag that contains another comes first.
     bits: &'static [(u64, &'static str)],
 }
 
@@ -26,7 +25,7 @@ impl Names {
         Shown { names: self, value }
     }
 
-    /// The number behind a name that may lack its prefix (`READ` for `PROT_READ`).
+    /// The value of a name that may lack its prefix (`READ` for `PROT_READ`).
     pub(crate) fn find(&self, name: &str) -> Option<u64> {
         let without = |known: &str| {
             let prefix = known.strip_suffix(name);
@@ -37,7 +36,7 @@ impl Names {
         found.map(|(value, _)| value)
     }
 
-    /// The number behind a name, as far as this set has it.
+    /// The value of a name, if this set contains it.
     fn value(&self, name: &str) -> Option<u64> {
         let known = self.choices.iter().chain(self.bits);
         known.copied().find(|(_, n)| *n == name).map(|(v, _)| v)
@@ -57,7 +56,7 @@ impl fmt::Display for Shown {
         let mut bar = "";
         let choice = left & self.names.mask;
         if let Some((value, name)) = self.names.choices.iter().find(|(v, _)| *v == choice) {
-            // The choice that is 0 is a name for nothing: shown only where it stands alone.
+            // The choice 0 means none of the others: shown only on its own.
             if *value != 0 || left == 0 {
                 f.write_str(name)?;
                 bar = "|";
@@ -79,7 +78,7 @@ impl fmt::Display for Shown {
     }
 }
 
-/// Every value of this argument is one choice.
+/// An argument that is one choice.
 const fn choices(choices: &'static [(u64, &'static str)]) -> Names {
     Names {
         mask: u64::MAX,
@@ -88,7 +87,7 @@ const fn choices(choices: &'static [(u64, &'static str)]) -> Names {
     }
 }
 
-/// All bits combine; nothing at all has the name `zero`.
+/// An argument whose bits combine; `zero` names the value 0.
 const fn bits(zero: &'static [(u64, &'static str)], bits: &'static [(u64, &'static str)]) -> Names {
     Names {
         mask: 0,
@@ -323,7 +322,7 @@ pub const CLONE: Names = Names {
     ],
 };
 
-/// Flags of `open` that decide what a mapping may do, and of the calls that make descriptors.
+/// Flags of `open` that affect mappings, and of the calls that create descriptors.
 pub const OPEN: Names = Names {
     mask: 3,
     choices: &[(0, "O_RDONLY"), (1, "O_WRONLY"), (2, "O_RDWR")],
@@ -358,10 +357,10 @@ pub const MFD: Names = bits(
     ],
 );
 
-/// Operations of `fcntl` that make descriptors.
+/// Operations of `fcntl` that create descriptors.
 pub const FCNTL: Names = choices(&[(0, "F_DUPFD"), (1030, "F_DUPFD_CLOEXEC")]);
 
-/// Numbers that stand for themselves in the text of other tools.
+/// Constants that other tools print as arguments by themselves.
 const ALONE: Names = choices(&[
     (0, "NULL"),
     (u64::MAX, "RLIM64_INFINITY"),
@@ -369,7 +368,7 @@ const ALONE: Names = choices(&[
     (26, "MAP_HUGE_SHIFT"),
 ]);
 
-/// Every set: a name means the same wherever it stands.
+/// All sets. A name has the same value in each.
 static ALL: &[&Names] = &[
     &PROT,
     &MAP,
@@ -392,7 +391,7 @@ static ALL: &[&Names] = &[
     &ALONE,
 ];
 
-/// The number behind a name of any set.
+/// The value of a name in any set.
 pub fn value(name: &str) -> Option<u64> {
     ALL.iter().find_map(|names| names.value(name))
 }

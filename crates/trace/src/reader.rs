@@ -1,13 +1,14 @@
-//! The reader of trace files: an iterator of events that ends with one error where it must.
+//! Reader of trace files: an iterator of events that ends with at most one error.
 //!
-//! One block is held at a time. Everything before damage is given; then one [`Error`] names the
-//! block and its place, and the iterator ends. A trace without [`Event::End`] ends with
-//! [`Error::CutOff`]. Whether the ids in events make sense is not looked at here.
+//! The reader holds one block at a time. It returns every event before a damaged place; then one
+//! [`Error`] names the block and its offset, and the iterator ends. A trace without [`Event::End`]
+//! ends with [`Error::CutOff`]. The reader does not check whether the ids in events are
+//! consistent.
 //!
 //! # Invariants
-//! R1  Nothing is allocated for a length that was not bounded first (`block`), and for stored
-//!     bytes only as they arrive.
-//! R2  After [`Event::End`] and after an error there is nothing.
+//! R1  Every length is bounded before memory is allocated for it (`block`); memory for stored bytes
+//!     grows only as they arrive.
+//! R2  Nothing follows [`Event::End`] or an error.
 
 use crate::Error;
 use crate::block::{self, HEAD_LEN, Head, MAGIC, MAX_HEADER, PROLOGUE_LEN, VERSION};
@@ -27,24 +28,24 @@ pub struct Reader<R: Read = File> {
     stored: Vec<u8>,
     raw: Vec<u8>,
     decoder: Decoder,
-    /// Events of the block that were not given yet.
+    /// Events of the block that were not returned yet.
     left: u32,
     /// The block in `raw`; 0 is the header.
     block: u64,
-    /// Where it begins.
+    /// Offset of that block.
     offset: u64,
-    /// Where the next one begins.
+    /// Offset of the next block.
     next_offset: u64,
     stage: Stage,
 }
 
-/// How far a trace is.
+/// State of the iterator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Open,
-    /// [`Event::End`] was given.
+    /// [`Event::End`] was returned.
     Ended,
-    /// There is nothing more.
+    /// Nothing more follows.
     Over,
 }
 
@@ -52,7 +53,7 @@ impl Reader<File> {
     /// Opens the trace at `path` and reads its header.
     ///
     /// # Errors
-    /// [`Error::Open`], and as [`Reader::new`].
+    /// [`Error::Open`], and those of [`Reader::new`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|source| Error::Open {
@@ -64,7 +65,7 @@ impl Reader<File> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the header of a trace. Reads are large: no buffer is needed.
+    /// Reads the header of a trace. Reads are large, so the source needs no buffer.
     ///
     /// # Errors
     /// [`Error::NotATrace`], [`Error::Newer`], [`Error::CutOff`], [`Error::Damaged`] with block
@@ -91,17 +92,17 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// What is known of the recording.
+    /// The trace's header.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Number of the block that the last event came from; 0 before the first.
+    /// Number of the block of the last event; 0 before the first event.
     pub fn block(&self) -> u64 {
         self.block
     }
 
-    /// The next event, from the next block where this one is used up.
+    /// The next event, from the next block if this one is used up.
     #[inline]
     fn read(&mut self) -> Result<Option<Event>, Error> {
         if self.left == 0 {
@@ -127,7 +128,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(event))
     }
 
-    /// Reads and checks the next block, or finds that there is none and should be none.
+    /// Reads and checks the next block, or finds the end of the trace.
     #[cold]
     fn next_block(&mut self) -> Result<(), Error> {
         self.block += 1;
@@ -175,7 +176,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// Brings the stored bytes to `raw`.
+    /// Decompresses the stored bytes into `raw`.
     fn expand(&mut self, raw: u32) -> Result<(), Error> {
         self.raw.clear();
         self.raw.reserve_exact(raw as usize);
@@ -236,7 +237,7 @@ impl<R: Read> Iterator for Reader<R> {
 
 impl<R: Read> FusedIterator for Reader<R> {}
 
-/// The header, and how many bytes it took with the prologue.
+/// Reads the header. Returns it and its length with the prologue.
 fn read_header(source: &mut impl Read) -> Result<(Header, u64), Error> {
     let unreadable = |source| Error::Read {
         block: 0,

@@ -1,9 +1,9 @@
-//! How one event lies in a block: tag bits, and the state that differences are taken against.
+//! Layout of one event in a block: tag bits, and the state behind differences.
 //!
-//! Faults are nearly all of a trace, so a fault is a tag and two differences, five bytes as a
-//! rule: its address against the last address of the same thread, its time against the last
-//! time of the block. Calls are differences against the last call with the same number. Each
-//! block begins with fresh state and so decodes alone. Rare events are left to postcard.
+//! Nearly all events of a trace are faults. A fault is a tag and two differences, usually five
+//! bytes: its address against the thread's last address, and its time against the block's last
+//! time. Calls are differences against the last call with the same number. Each block starts with
+//! fresh state and so decodes alone. Rare events use postcard.
 //!
 //! # Picture
 //! ```text
@@ -13,17 +13,17 @@
 //! snapshot  tag │ see `snapshot`
 //! rare      tag │ postcard of `rare::Rare`
 //!
-//! thread    0 and the tid, for the first time in this block; else its place (from 1) by first use
+//! thread    0 and the tid at its first use in this block; else its index (from 1) by first use
 //! number    likewise for system call numbers
-//! mask      bit i: argument i differs from the last call with this number; bit 6: so does the result
+//! mask      bit i: argument i differs from the last call with this number; bit 6: the result differs
 //! ```
 //! Differences are zigzag varints modulo 2^64, all other integers varints.
 
 use crate::event::{Access, MmId, Order, Tid};
 
-/// What the two low bits of a tag say.
+/// Mask of a tag's two low bits, which give the event's kind.
 pub(crate) const KIND: u8 = 0b11;
-/// Neither of the others: the rest of the tag is [`RARE`] or [`SNAPSHOT`].
+/// None of the kinds below: the rest of the tag is [`RARE`] or [`SNAPSHOT`].
 pub(crate) const OTHER: u8 = 0;
 /// `Event::Fault`.
 pub(crate) const FAULT: u8 = 1;
@@ -37,34 +37,34 @@ pub(crate) const RARE: u8 = OTHER;
 /// A whole tag: `Event::Snapshot`.
 pub(crate) const SNAPSHOT: u8 = OTHER | 1 << 2;
 
-/// The thread is not that of the event before (of those that have one), and follows.
+/// The thread differs from that of the previous event that has one, and follows.
 pub(crate) const OTHER_TID: u8 = 1 << 7;
-/// The mm is not the one that this thread was last seen in, and follows.
+/// The mm differs from the thread's last one, and follows.
 pub(crate) const OTHER_MM: u8 = 1 << 6;
 /// `Order::Overlapping`.
 pub(crate) const OVERLAPPING: u8 = 1 << 5;
 /// Fault: taken in kernel mode.
 pub(crate) const KERNEL: u8 = 1 << 4;
-/// Fault and touch: two bits of [`Access`] begin here.
+/// Fault and touch: shift of the two bits of [`Access`].
 pub(crate) const ACCESS_SHIFT: u32 = 2;
 /// Call: a `FileRef` follows.
 pub(crate) const FILE: u8 = 1 << 4;
 /// Call: `data` is not empty and follows.
 pub(crate) const DATA: u8 = 1 << 3;
-/// Call: in the mask, the result differs.
+/// Call: the bit of the mask that says that the result differs.
 pub(crate) const RESULT: u8 = 1 << 6;
 
-/// What is known of a thread within a block.
+/// State of a thread within a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Thread {
     pub(crate) tid: Tid,
     pub(crate) mm: MmId,
-    /// The last address that it touched.
+    /// Address of its last access.
     pub(crate) addr: u64,
 }
 
 impl Thread {
-    /// A thread that was not seen before in this block.
+    /// A thread at its first use in this block.
     pub(crate) fn new(tid: Tid) -> Self {
         Self {
             tid,
@@ -94,7 +94,7 @@ pub(crate) fn access_bits(access: Access) -> u8 {
     bits << ACCESS_SHIFT
 }
 
-/// The access that a tag tells.
+/// The access in a tag.
 #[inline]
 pub(crate) fn access_of(tag: u8) -> Access {
     match tag >> ACCESS_SHIFT & 3 {
@@ -105,7 +105,7 @@ pub(crate) fn access_of(tag: u8) -> Access {
     }
 }
 
-/// The bit of an order.
+/// The bit for an order.
 #[inline]
 pub(crate) fn order_bit(order: Order) -> u8 {
     match order {
@@ -114,7 +114,7 @@ pub(crate) fn order_bit(order: Order) -> u8 {
     }
 }
 
-/// The order that a tag tells.
+/// The order in a tag.
 #[inline]
 pub(crate) fn order_of(tag: u8) -> Order {
     if tag & OVERLAPPING == 0 {

@@ -1,17 +1,17 @@
-//! A snapshot in a block: thousands of VMAs in few bytes each.
+//! Encoding of a snapshot in a block: thousands of VMAs in few bytes each.
 //!
-//! Snapshots stand at every checkpoint, so they decide the size of some traces. Each VMA is
-//! written against the one before it; two snapshots of one mm are then nearly the same bytes,
-//! which zstd finds. Nothing of the block's state is used.
+//! Every checkpoint contains a snapshot, so snapshots dominate the size of some traces. Each VMA
+//! is encoded against the previous one. Two snapshots of one mm then have nearly the same bytes,
+//! which zstd exploits. The encoding does not use the block's state.
 //!
 //! # Picture
 //! ```text
 //! snapshot  mm │ flags: reason 2 bits, EXACT, INFO │ time │ postcard of MmInfo? │ VMAs │ vma...
-//! vma       form │ extra │ Δstart (last end) │ length │ Δoffset (where the file went on) │ inode?
-//!           │ name? │ kernel?
+//! vma       form │ extra │ Δstart (from the last end) │ length │ Δoffset (from the file's next byte)
+//!           │ inode? │ name? │ kernel?
 //! form      perms 4 bits │ kind << 4
-//! kernel    Δpgoff (from the offset, or from the start where there is no file) │ flags
-//!           │ Δanon_vma (last one) │ Δroot (anon_vma) │ Δfile (last one)
+//! kernel    Δpgoff (from the offset, or from the start without a file) │ flags
+//!           │ Δanon_vma (from the last one) │ Δroot (from anon_vma) │ Δfile (from the last one)
 //! ```
 
 use crate::Error;
@@ -28,16 +28,16 @@ const KERNEL: u8 = 1 << 1;
 const CHAIN_SINGULAR: u8 = 1 << 2;
 const POLICY: u8 = 1 << 3;
 
-/// A guess of the page shift: a wrong one costs bytes, nothing else.
+/// Assumed page shift; a wrong one costs only space.
 const PAGE_SHIFT: u32 = 12;
 
-/// Most VMAs of a snapshot; their memory is some 50 times their shortest bytes.
+/// Most VMAs of a snapshot; in memory each takes about 50 times its shortest encoding.
 const MAX_VMAS: usize = 2 << 20;
 
-/// Bytes of the shortest VMA.
+/// Size of the shortest VMA in bytes.
 const MIN_VMA: usize = 5;
 
-/// An error where readers would refuse the snapshot.
+/// Fails if readers would reject the snapshot.
 pub(crate) fn check(snapshot: &Snapshot) -> Result<(), Error> {
     if snapshot.vmas.len() <= MAX_VMAS {
         return Ok(());
@@ -49,12 +49,12 @@ pub(crate) fn check(snapshot: &Snapshot) -> Result<(), Error> {
     })
 }
 
-/// What a VMA is written against.
+/// State against which a VMA is encoded.
 #[derive(Default)]
 struct Last {
     end: u64,
     inode: Option<InodeId>,
-    /// Where the file of the last VMA would go on.
+    /// Offset at which the file of the last VMA would continue.
     offset: u64,
     anon_vma: u64,
     file: u64,
@@ -169,7 +169,7 @@ fn encode_vma(out: &mut Vec<u8>, last: &Last, vma: &SnapVma) {
     }
 }
 
-/// The snapshot that stands at `cursor`.
+/// Decodes the snapshot at `cursor`.
 pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Snapshot, Malformed> {
     let mm = MmId(cursor.varint32()?);
     let flags = cursor.byte()?;
@@ -210,7 +210,7 @@ fn decode_vma(cursor: &mut Cursor<'_>, last: &Last) -> Result<SnapVma, Malformed
     let extra = cursor.byte()?;
     let start = cursor.diff(last.end)?;
     let end = start.wrapping_add(cursor.varint()?);
-    // The offset stands before the inode that its expectation depends on.
+    // The offset comes before the inode on which its prediction depends.
     let offset_diff = cursor.diff(0)?;
     let inode = match extra & INODE {
         0 => None,

@@ -1,12 +1,12 @@
-//! System call numbers of x86-64, as far as they shape an address space or name what is mapped.
+//! System call numbers of x86-64 that affect an address space or name a mapped file.
 //!
-//! Traces hold raw numbers; this is the one place that gives them names. Calls that neither
-//! change an address space, nor decide what a later call maps, are absent.
+//! Traces hold raw numbers; only this module gives them names. Calls that neither change an
+//! address space nor decide what a later call maps are absent.
 //!
 //! # Linux
 //! arch/x86/entry/syscalls/syscall_64.tbl, 6.18.
 
-/// Constants, and the two look-ups over them.
+/// Defines the constants and the two lookups over them.
 macro_rules! numbers {
     ($($(#[$doc:meta])* $constant:ident = $number:literal, $name:literal;)*) => {
         $($(#[$doc])* #[doc = concat!("`", $name, "`")] pub const $constant: u32 = $number;)*
@@ -114,7 +114,7 @@ numbers! {
 mod tests {
     use super::*;
 
-    /// Compared with the C headers of the machine, through libc's own table of names.
+    /// Compares with the machine's C headers, through libc's own table of names.
     #[test]
     fn names_and_numbers_belong_together() {
         let mut known = 0;

@@ -1,13 +1,13 @@
-//! Integers of few bytes where the value is small: LEB128, and zigzag for signed differences.
+//! Variable-length integers: LEB128, with zigzag for signed differences.
 //!
-//! [`put`] appends, [`Cursor`] reads. A cursor never reads past its slice and refuses an integer
-//! that does not fit 64 bits, so that every value has a bounded length (at most [`MAX_LEN`]).
-//! Differences are taken modulo 2^64: any two values have one.
+//! [`put`] appends, [`Cursor`] reads. A cursor never reads past its slice and rejects an integer
+//! that does not fit into 64 bits, so every value has a bounded length (at most [`MAX_LEN`]).
+//! Differences are modulo 2^64, so any two values have one.
 
-/// Bytes of the longest integer.
+/// Length of the longest integer in bytes.
 pub(crate) const MAX_LEN: usize = 10;
 
-/// Bytes are missing, or are not an encoding.
+/// Bytes that are missing or no valid encoding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
@@ -27,7 +27,7 @@ pub(crate) fn put_diff(out: &mut Vec<u8>, from: u64, to: u64) {
     put(out, zigzag(to.wrapping_sub(from) as i64));
 }
 
-/// Small for values near 0 on both sides.
+/// Maps values near 0 on both sides to small ones.
 #[inline]
 fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
@@ -39,7 +39,7 @@ fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// A place in a slice of bytes.
+/// A position in a slice of bytes.
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
 }
@@ -51,13 +51,13 @@ impl<'a> Cursor<'a> {
         Self { bytes }
     }
 
-    /// Bytes that are left.
+    /// Number of remaining bytes.
     #[inline]
     pub(crate) fn left(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The next byte.
+    /// Reads the next byte.
     #[inline]
     pub(crate) fn byte(&mut self) -> Result<u8, Malformed> {
         let (&first, rest) = self
@@ -68,7 +68,7 @@ impl<'a> Cursor<'a> {
         Ok(first)
     }
 
-    /// The next `len` bytes.
+    /// Reads the next `len` bytes.
     #[inline]
     pub(crate) fn take(&mut self, len: u64) -> Result<&'a [u8], Malformed> {
         let len = usize::try_from(len).map_err(|_| Malformed("a length is too large"))?;
@@ -80,7 +80,7 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    /// The next integer.
+    /// Reads the next integer.
     #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64, Malformed> {
         let first = self.byte()?;
@@ -90,7 +90,7 @@ impl<'a> Cursor<'a> {
         let mut value = u64::from(first & 0x7f);
         for place in 1..MAX_LEN {
             let byte = self.byte()?;
-            // The tenth byte holds the last bit of 64.
+            // The tenth byte holds the last of the 64 bits.
             if place == MAX_LEN - 1 && byte > 1 {
                 break;
             }
@@ -102,13 +102,13 @@ impl<'a> Cursor<'a> {
         Err(Malformed("an integer is too long"))
     }
 
-    /// The next integer where only 32 bits are valid.
+    /// Reads the next integer, which must fit into 32 bits.
     #[inline]
     pub(crate) fn varint32(&mut self) -> Result<u32, Malformed> {
         u32::try_from(self.varint()?).map_err(|_| Malformed("an id is too large"))
     }
 
-    /// The next value in postcard.
+    /// Reads the next postcard value.
     pub(crate) fn postcard<T: serde::Deserialize<'a>>(&mut self) -> Result<T, Malformed> {
         let (value, rest) = postcard::take_from_bytes(self.bytes)
             .map_err(|_| Malformed("an event has an impossible field"))?;
@@ -116,7 +116,7 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
-    /// `from` plus the next difference.
+    /// Reads the next difference and adds it to `from`.
     #[inline]
     pub(crate) fn diff(&mut self, from: u64) -> Result<u64, Malformed> {
         Ok(from.wrapping_add(unzigzag(self.varint()?) as u64))

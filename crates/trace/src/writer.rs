@@ -1,12 +1,13 @@
-//! The writer of trace files: events in, compressed blocks out.
+//! Writer of trace files: events in, compressed blocks out.
 //!
-//! Events gather in one block, which goes out when it is full, on [`Writer::flush`], and at the
-//! end. Each block is written whole by one call and decodes alone, so whatever interrupts a
-//! recording costs at most the block in the making. A file says that it is whole by
-//! [`Event::End`] alone; nothing is renamed or patched afterwards, so a pipe will do.
+//! The writer collects events in a block and writes the block when it is full, on
+//! [`Writer::flush`], and at the end. One call writes a whole block, and each block decodes alone,
+//! so an interrupted recording loses at most the current block. Only [`Event::End`] marks a
+//! complete file. The writer neither renames nor patches anything afterwards, so it can write to a
+//! pipe.
 //!
 //! # Invariants
-//! W1  Nothing follows a block that was not written whole: after an error the writer gives up.
+//! W1  Nothing follows an incomplete block: after an error the writer refuses all further events.
 //! W2  Nothing follows [`Event::End`].
 
 use crate::Error;
@@ -18,12 +19,12 @@ use std::io::Write;
 use std::path::Path;
 use zstd::bulk::Compressor;
 
-/// Fast, and near the best for these bytes: differences leave little to find.
+/// Fast, and nearly the best ratio: differences leave little to compress.
 const LEVEL: i32 = 3;
 
 /// Writes a trace.
 ///
-/// Dropping a writer writes what is pending and ignores errors; [`Writer::finish`] tells them.
+/// Dropping a writer writes the pending block and ignores errors; [`Writer::finish`] returns them.
 pub struct Writer<W: Write = File> {
     /// `None` only within [`Writer::finish`].
     out: Option<W>,
@@ -36,7 +37,7 @@ pub struct Writer<W: Write = File> {
     stage: Stage,
 }
 
-/// How far a trace is.
+/// State of the trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Open,
@@ -45,7 +46,7 @@ enum Stage {
 }
 
 impl Writer<File> {
-    /// Begins a trace in a new file, or in place of the file at `path`.
+    /// Begins a trace in a new file, or replaces the file at `path`.
     ///
     /// # Errors
     /// [`Error::Create`], [`Error::Full`], [`Error::Write`], [`Error::TooLarge`] for the header.
@@ -60,7 +61,7 @@ impl Writer<File> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a trace on anything that takes bytes. Writes are large: no buffer is needed.
+    /// Begins a trace on any output. Writes are large, so the output needs no buffer.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Write`], [`Error::TooLarge`] for the header.
@@ -88,12 +89,11 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Appends an event; a full block goes out with it.
+    /// Appends an event, and writes the block if it is full.
     ///
     /// # Errors
-    /// [`Error::Full`] and [`Error::Write`], after which the writer only says
-    /// [`Error::GivenUp`]. [`Error::TooLarge`] and [`Error::AfterEnd`], after which it is as
-    /// before.
+    /// [`Error::Full`] and [`Error::Write`]; the writer then returns only [`Error::GivenUp`].
+    /// [`Error::TooLarge`] and [`Error::AfterEnd`] leave the writer unchanged.
     #[inline]
     pub fn write(&mut self, event: &Event) -> Result<(), Error> {
         match self.stage {
@@ -112,10 +112,10 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes the block in the making, so that a reader finds everything so far.
+    /// Writes the current block, so that a reader finds everything so far.
     ///
     /// # Errors
-    /// As [`Writer::write`].
+    /// Those of [`Writer::write`].
     pub fn flush(&mut self) -> Result<(), Error> {
         if self.stage == Stage::GivenUp {
             return Err(Error::GivenUp);
@@ -126,22 +126,23 @@ impl<W: Write> Writer<W> {
         flushed.map_err(|source| self.give_up(source, written))
     }
 
-    /// Writes what is pending and gives back what was written to. Without [`Event::End`] before
-    /// it, the trace remains one that was cut off.
+    /// Writes the pending block and returns the output.
+    ///
+    /// Without an earlier [`Event::End`], the trace counts as cut off.
     ///
     /// # Errors
-    /// As [`Writer::write`].
+    /// Those of [`Writer::write`].
     pub fn finish(mut self) -> Result<W, Error> {
         self.flush()?;
         Ok(self.out.take().expect("only finish takes it, and once"))
     }
 
-    /// Events that were accepted.
+    /// Number of accepted events.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Bytes that were written; the block in the making is not among them.
+    /// Bytes written so far, without the current block.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -170,7 +171,7 @@ impl<W: Write> Writer<W> {
         result
     }
 
-    /// Writes two pieces as one.
+    /// Writes head and body as one block.
     fn put(&mut self, head: &[u8], body: &[u8]) -> Result<(), Error> {
         let whole = [head, body].concat();
         let written = self.bytes;
@@ -193,7 +194,7 @@ impl<W: Write> Writer<W> {
 impl<W: Write> Drop for Writer<W> {
     fn drop(&mut self) {
         if self.out.is_some() && self.stage != Stage::GivenUp {
-            // There is nobody to tell; the trace is recognisably cut off.
+            // A destructor cannot report the error; readers see that the trace is cut off.
             let _ = self.flush();
         }
     }

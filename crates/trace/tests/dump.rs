@@ -32,7 +32,7 @@ fn lines(events: &[Event]) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// What stands behind the columns.
+/// The text after the columns.
 fn text_of(call: Call) -> String {
     let line = lines(&[Event::Call(call)]).remove(0);
     line["    0.000000      mm1     693  ".len()..].to_owned()

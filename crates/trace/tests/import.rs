@@ -1,6 +1,6 @@
-//! Importers, on what `strace` and `perf` really print of `data/program.c` (`data/capture.sh`).
+//! Importers on captured `strace` and `perf` output for `data/program.c` (`data/capture.sh`).
 //!
-//! The same program was recorded by several tools, so their texts must come to the same calls.
+//! Several tools recorded the same program, so their texts must yield the same calls.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -50,7 +50,7 @@ fn notes(events: &[Event]) -> Vec<&str> {
     notes.collect()
 }
 
-/// What does not depend on where things lie: number, lengths and flags, and whether it worked.
+/// The parts of a call that do not depend on addresses: number, lengths, flags, and success.
 fn shape(call: &Call) -> (u32, [u64; 3], bool) {
     let [_, b, c, d, ..] = call.args;
     let flags = match call.nr {
@@ -66,7 +66,7 @@ fn shape(call: &Call) -> (u32, [u64; 3], bool) {
     (call.nr, flags, call.ret >= 0)
 }
 
-/// The calls of the first process, its threads left out, but for those that make tasks.
+/// The calls of the first process, without its threads' calls except those that create tasks.
 fn story(events: &[Event]) -> Vec<(u32, [u64; 3], bool)> {
     let first = events.iter().find_map(|event| match event {
         Event::TaskStart { tid, .. } => Some(*tid),

@@ -1,26 +1,26 @@
-//! Page faults and lock acquisitions of a process and its children, as the kernel saw them.
+//! Page faults and lock acquisitions of a process and its descendants, as the kernel reports them.
 //!
-//! Each CPU has a ring into which the kernel writes samples of the task and of everything that it
-//! begets; [`Samples::drain`] empties the rings and puts the samples in order of time. As root
-//! they come from tracepoints, which tell reads from writes and show faults that the kernel takes
-//! on the process's behalf, and who took `mmap_lock` when; otherwise from the software event
-//! `page-faults` of user mode. Nothing is lost in silence: see [`Sample::Lost`]. Deliberately
-//! absent: which mapping a fault hit (that is the reader's work).
+//! Each CPU has a ring into which the kernel writes samples of the task and all its descendants.
+//! [`Samples::drain`] empties the rings and orders the samples by time. For root they come from
+//! tracepoints, which distinguish reads from writes, include faults that the kernel takes on the
+//! process's behalf, and show which thread took `mmap_lock` and when. Otherwise they come from the
+//! software event `page-faults` in user mode. Lost samples are always reported: see
+//! [`Sample::Lost`]. Which mapping a fault hit is left to the reader.
 //!
 //! # Picture
 //! ```text
 //! events of CPU 0 -> ring 0 --\
-//! events of CPU 1 -> ring 1 ---+-> held, sorted by time -> older than the watermark -> out
+//! events of CPU 1 -> ring 1 ---+-> pending, sorted by time -> older than the watermark -> out
 //! events of CPU n -> ring n --/
 //! ```
-//! A sample is stamped a moment before it stands in its ring, so one CPU may show at time 5 what
-//! another still writes with time 4. What is younger than [`SETTLE`] is held back; a sample that
-//! needs longer still is moved up to the watermark and counted by [`Samples::late`].
+//! A sample gets its time stamp a moment before it appears in its ring, so one CPU may show time 5
+//! before another has written time 4. Samples younger than [`SETTLE`] are held back. A sample that
+//! takes even longer is moved up to the watermark and counted by [`Samples::late`].
 //!
 //! # Linux
-//! `perf_event_open(2)`. An inherited event may only be mapped when it is bound to a CPU, hence a
-//! ring for each. Not seen by any source: `MAP_POPULATE`, `mlock`, `MADV_POPULATE_*`, `O_DIRECT`,
-//! `vmsplice`, `process_vm_writev`, `/proc/PID/mem`.
+//! `perf_event_open(2)`. An inherited event can be mapped only if it is bound to a CPU, hence one
+//! ring per CPU. No source shows `MAP_POPULATE`, `mlock`, `MADV_POPULATE_*`, `O_DIRECT`,
+//! `vmsplice`, `process_vm_writev` or `/proc/PID/mem`.
 
 mod record;
 mod tracepoint;
@@ -37,21 +37,20 @@ use vmarea_linux_sys::perf::{Begin, Event, What};
 use vmarea_linux_sys::ring::Ring;
 use vmarea_process::rights::{self, Capability};
 
-/// How long a sample may be on its way from its time stamp into its ring.
+/// Longest time between a sample's time stamp and its arrival in the ring.
 pub const SETTLE: Duration = Duration::from_millis(10);
 
-/// Largest ring of a CPU, bytes.
+/// Largest ring of a CPU in bytes.
 const RING_BYTES: usize = 8 << 20;
-/// Smallest ring that is still of use.
+/// Smallest ring that is still useful.
 const MIN_RING_BYTES: usize = 64 << 10;
-/// Rings together take at most this part of the memory that is available.
+/// All rings together take at most this fraction of the available memory.
 const MEMORY_SHARE: u64 = 16;
 
-/// One thing that the kernel reported.
+/// One report of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sample {
-    /// A page fault at an address of user space. It is reported when it is taken, also if it
-    /// ends in a signal or is taken again.
+    /// A page fault at a user-space address, reported even if it ends in a signal or is retried.
     Fault {
         /// When.
         t: Nanos,
@@ -59,19 +58,18 @@ pub enum Sample {
         pid: i32,
         /// Thread.
         tid: i32,
-        /// Address that was touched.
+        /// Faulting address.
         addr: u64,
-        /// Write or read; `None` where the source does not tell.
+        /// Write or read; `None` if the source does not say.
         write: Option<bool>,
-        /// An instruction fetch. False where the source does not tell.
+        /// An instruction fetch. False if the source does not say.
         exec: bool,
-        /// A page was there but did not permit the access (copy-on-write, protection). False where
-        /// the source does not tell.
+        /// A page was present but did not permit the access. False if the source does not say.
         present: bool,
-        /// Taken in kernel mode, copying to or from user memory.
+        /// Taken in kernel mode, while copying to or from user memory.
         kernel: bool,
     },
-    /// A thread got `mmap_lock`.
+    /// A thread took `mmap_lock`.
     LockTaken {
         /// When.
         t: Nanos,
@@ -86,7 +84,7 @@ pub enum Sample {
         /// It was taken some time before `t`: see [`Samples::late`].
         late: bool,
     },
-    /// Samples that did not fit into a ring, some time before this.
+    /// Samples that did not fit into a ring some time before this.
     Lost {
         /// When it was noticed.
         t: Nanos,
@@ -110,7 +108,7 @@ impl Sample {
     }
 }
 
-/// From when on samples are taken.
+/// When sampling starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
     /// At once.
@@ -122,21 +120,21 @@ pub enum Start {
 /// Why there are no samples.
 #[derive(Debug, thiserror::Error)]
 pub enum SamplesError {
-    /// Not permitted.
+    /// No permission.
     #[error(
         "no permission to record page faults (kernel.perf_event_paranoid is {paranoid}): \
          needs CAP_PERFMON ({}), or a value of 2 or less",
         rights::remedy(&[Capability::Perfmon])
     )]
     Permission {
-        /// What `kernel.perf_event_paranoid` says, or `unknown`.
+        /// Value of `kernel.perf_event_paranoid`, or `unknown`.
         paranoid: String,
     },
-    /// The task has gone.
+    /// The task has exited.
     #[error("no process {0}")]
     NoSuchTask(i32),
     /// Too many events for the limit of open files.
-    #[error("too many open files: {needed} are needed for {cpus} CPUs (ulimit -n)")]
+    #[error("too many open files: {cpus} CPUs need {needed} (raise it with ulimit -n)")]
     TooManyFiles {
         /// Descriptors that the rings need.
         needed: usize,
@@ -147,11 +145,11 @@ pub enum SamplesError {
     #[error("this kernel has no perf events")]
     Unsupported,
     /// Anything else.
-    #[error("recording page faults: {0}")]
+    #[error("cannot record page faults: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Where samples come from; decides how they are opened and read.
+/// Source of the samples, which decides how they are opened and read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
     Tracepoints(Tracepoints),
@@ -167,7 +165,7 @@ impl Source {
     }
 }
 
-/// The ring of one CPU with the events that fill it; the first of them owns it.
+/// The ring of one CPU with the events that fill it; the first event owns it.
 #[derive(Debug)]
 struct Cpu {
     number: u32,
@@ -175,14 +173,14 @@ struct Cpu {
     events: Vec<Event>,
 }
 
-/// Open rings on a process and what it begets.
+/// Open rings on a process and its descendants.
 #[derive(Debug)]
 pub struct Samples {
     source: Source,
     cpus: Vec<Cpu>,
     ring_bytes: usize,
     decoder: Decoder,
-    /// What was read and is still too young to be given out.
+    /// Samples that were read and are still too young to be returned.
     held: Vec<Sample>,
     bytes: Vec<u8>,
     watermark: Nanos,
@@ -191,8 +189,9 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Opens rings on task `pid` and its later children, beginning now. Threads and children that
-    /// it already has are not included: see [`Samples::add`].
+    /// Opens rings on task `pid` and its later children, starting now.
+    ///
+    /// Threads and children that it already has are not included: see [`Samples::add`].
     ///
     /// # Errors
     /// As [`Samples::open_at`].
@@ -203,8 +202,9 @@ impl Samples {
     /// Opens rings that begin at `start`, with the best source that is permitted.
     ///
     /// # Errors
-    /// [`SamplesError::Permission`] when not even faults of user mode may be seen,
-    /// [`SamplesError::NoSuchTask`], [`SamplesError::TooManyFiles`], [`SamplesError::Unsupported`].
+    /// [`SamplesError::Permission`] if not even user-mode faults may be recorded,
+    /// [`SamplesError::NoSuchTask`], [`SamplesError::TooManyFiles`],
+    /// [`SamplesError::Unsupported`].
     pub fn open_at(pid: i32, start: Start) -> Result<Samples, SamplesError> {
         let why = match Tracepoints::find() {
             Ok(points) => {
@@ -219,12 +219,13 @@ impl Samples {
         let mut samples =
             Samples::open_source(pid, start, Source::SoftwareUser, default_ring_bytes()?)?;
         samples.notes.push(format!(
-            "page faults of user mode only, reads not told from writes ({why})"
+            "only page faults of user mode are recorded, without telling reads from writes ({why})"
         ));
         Ok(samples)
     }
 
-    /// Opens rings of at most `ring_bytes` each, smaller ones where that much is not permitted.
+    /// Opens rings of at most `ring_bytes` each, smaller ones if the limit does not permit that
+    /// much.
     fn open_source(
         pid: i32,
         start: Start,
@@ -249,7 +250,7 @@ impl Samples {
         let mut notes = Vec::new();
         if bytes < ring_bytes {
             notes.push(format!(
-                "rings of {} KiB instead of {} KiB (kernel.perf_event_mlock_kb, ulimit -l)",
+                "the sample rings have {} KiB instead of {} KiB (kernel.perf_event_mlock_kb, ulimit -l)",
                 bytes >> 10,
                 ring_bytes >> 10
             ));
@@ -267,9 +268,11 @@ impl Samples {
         })
     }
 
-    /// Adds another task, with what it begets from now on. For a process that is already running:
-    /// stop all its threads, open with one of them, add the others, let them go on. A task that
-    /// was begotten by one that is already included must not be added: it would count twice.
+    /// Adds another task and its later children.
+    ///
+    /// For a process that is already running: stop all its threads, open with one of them, add the
+    /// others, and let them continue. Do not add a task that a member created after it was
+    /// included: it would count twice.
     ///
     /// # Errors
     /// As [`Samples::open_at`]. The task may then be included on some CPUs only.
@@ -288,7 +291,7 @@ impl Samples {
         Ok(())
     }
 
-    /// Where the samples come from.
+    /// Source of the samples.
     pub fn source(&self) -> FaultSource {
         match self.source {
             Source::Tracepoints(_) => FaultSource::Tracepoints,
@@ -296,45 +299,50 @@ impl Samples {
         }
     }
 
-    /// Remarks for people: what could not be had, and why.
+    /// Remarks for the user: what is missing, and why.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Descriptors that become readable when a ring is a quarter full, for `poll(2)`. One that
-    /// answers `POLLHUP` has nobody left who could write to it; its ring may still hold samples.
+    /// Descriptors for `poll(2)` that become readable when a ring is a quarter full.
+    ///
+    /// `POLLHUP` says that no task is left that could write to the ring; it may still hold
+    /// samples.
     pub fn poll_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.cpus.iter().map(|cpu| cpu.events[0].as_fd())
     }
 
-    /// Samples that came so late that their time was moved up to a watermark already given.
+    /// Number of samples whose time was moved up to a watermark already returned.
     pub fn late(&self) -> u64 {
         self.late
     }
 
-    /// Takes what is in the rings and appends what is settled to `out`, ordered by time over all
-    /// CPUs. Answers a watermark: every sample of a later call has at least that time.
+    /// Empties the rings and appends what is settled to `out`, ordered by time over all CPUs.
+    ///
+    /// Returns a watermark: every sample of a later call has at least that time.
     pub fn drain(&mut self, out: &mut Vec<Sample>) -> Nanos {
-        // Read before the rings: whatever they lack was stamped at most SETTLE before it.
-        let watermark = monotonic_now().saturating_sub(SETTLE.as_nanos() as u64);
+        // Read before the rings: a sample that they still lack was stamped at most SETTLE earlier.
+        let watermark = crate::tracer::clock().saturating_sub(SETTLE.as_nanos() as u64);
         self.collect();
         self.watermark = self.watermark.max(watermark);
         self.give(self.watermark, out);
         self.watermark
     }
 
-    /// Ends the recording and takes everything, settled or not. Tasks that still run may do so; what
-    /// the kernel counted and the rings do not hold is reported as lost.
+    /// Ends the sampling and takes everything, settled or not.
+    ///
+    /// Tasks may still run. Samples that the kernel counted and the rings do not hold are reported
+    /// as lost.
     ///
     /// # Errors
-    /// When the kernel does not stop or does not tell its counters; `out` is whole as far as the
-    /// rings went.
+    /// Fails if the kernel does not stop sampling or does not return its counters; `out` then
+    /// holds what the rings held.
     pub fn finish(&mut self, out: &mut Vec<Sample>) -> io::Result<()> {
         let events = || self.cpus.iter().flat_map(|cpu| &cpu.events);
         let stopped = events().try_for_each(Event::disable);
         let counted = events().map(Event::count).sum::<io::Result<u64>>();
         self.collect();
-        // A thread on another processor may have been between counting and writing its sample.
+        // A thread on another processor may be between counting and writing its sample.
         let unwritten = |decoder: &Decoder| counted.as_ref().is_ok_and(|n| decoder.awaits(*n));
         for _ in 0..SETTLE.as_millis() {
             if !unwritten(&self.decoder) {
@@ -352,7 +360,7 @@ impl Samples {
         Ok(())
     }
 
-    /// Empties the rings into `held`.
+    /// Moves the contents of the rings to `held`.
     fn collect(&mut self) {
         for cpu in &mut self.cpus {
             self.bytes.clear();
@@ -374,7 +382,7 @@ impl Samples {
 
     /// Appends what is older than `until` to `out`.
     fn give(&mut self, until: Nanos, out: &mut Vec<Sample>) {
-        // The rings are runs in order already, which the stable sort makes use of.
+        // Each ring is a sorted run, which the stable sort exploits.
         self.held.sort_by_key(Sample::t);
         let ready = self.held.partition_point(|sample| sample.t() < until);
         out.extend(self.held.drain(..ready));
@@ -405,7 +413,7 @@ fn open_cpus(
         for what in source.events() {
             match open(what) {
                 Ok(event) => events.push(event),
-                // It went offline since we looked.
+                // It went offline in the meantime.
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => break,
                 Err(e) => return Err(OpenError::Event(e)),
             }
@@ -447,12 +455,7 @@ fn wakeup_bytes(ring_bytes: usize) -> u32 {
     u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX)
 }
 
-fn monotonic_now() -> Nanos {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// A size that all rings together can have without pressing the machine.
+/// A size at which all rings together do not put the machine under memory pressure.
 fn default_ring_bytes() -> io::Result<usize> {
     let info = std::fs::read_to_string("/proc/meminfo")?;
     let available = info
@@ -467,15 +470,15 @@ fn default_ring_bytes() -> io::Result<usize> {
     Ok(1 << each.ilog2())
 }
 
-/// Numbers of the CPUs that are online.
+/// Numbers of the online CPUs.
 fn online_cpus() -> io::Result<Vec<u32>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
     parse_cpu_list(text.trim())
         .filter(|cpus| !cpus.is_empty())
-        .ok_or_else(|| io::Error::other("/sys/devices/system/cpu/online cannot be understood"))
+        .ok_or_else(|| io::Error::other("/sys/devices/system/cpu/online has an unknown format"))
 }
 
-/// `0-2,5` as numbers.
+/// Parses a list such as `0-2,5`.
 fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
     const MOST: u32 = 1 << 16;
     let mut cpus = Vec::new();

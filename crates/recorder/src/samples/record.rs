@@ -1,26 +1,27 @@
-//! The records of a ring, decoded.
+//! Decodes the records of a ring.
 //!
-//! A record is a head of eight bytes (kind, mode, length) and a body whose fields were chosen when
-//! the event was opened. What the kernel says it dropped, and what we cannot read, is counted.
+//! A record is a header of eight bytes (kind, mode, length) and a body whose fields were chosen
+//! when the event was opened. Samples that the kernel dropped, and records that cannot be decoded,
+//! are counted as lost.
 
 use vmarea_linux_sys::perf::{RECORD_LOST, RECORD_LOST_SAMPLES, RECORD_SAMPLE, RECORD_THROTTLE};
 
-use super::tracepoint::{Misfit, is_kernel_address};
+use super::tracepoint::{FormatMismatch, is_kernel_address};
 use super::{Sample, Source};
 
 const HEAD: usize = 8;
-/// Thread and time, which end every record that is not a sample.
+/// Thread and time, at the end of every record that is not a sample.
 const TRAILER: usize = 16;
 
-/// Decodes the records of one set of rings, and keeps the accounts.
+/// Decodes the records of one set of rings, and counts what was seen and lost.
 #[derive(Debug)]
 pub(super) struct Decoder {
     source: Source,
-    /// Samples read from the rings, of interest or not.
+    /// Samples read from the rings, whether used or not.
     seen: u64,
     /// Samples reported as lost so far.
     lost: u64,
-    /// Time of the record before.
+    /// Time of the previous record.
     last: u64,
 }
 
@@ -34,7 +35,7 @@ impl Decoder {
         }
     }
 
-    /// True where some of `counted` occurrences were neither read nor reported as lost.
+    /// True if some of `counted` occurrences were neither read nor reported as lost.
     pub(super) fn awaits(&self, counted: u64) -> bool {
         counted > self.seen + self.lost
     }
@@ -46,11 +47,11 @@ impl Decoder {
         (missing != 0).then_some(missing)
     }
 
-    /// Decodes whole records and appends what they say.
+    /// Decodes whole records and appends the samples.
     pub(super) fn decode(&mut self, mut bytes: &[u8], out: &mut Vec<Sample>) {
         while !bytes.is_empty() {
             let Some((kind, body, rest)) = split_record(bytes) else {
-                // The lengths do not add up any more: the rest cannot be read.
+                // The lengths are inconsistent: the rest cannot be read.
                 self.report_lost(1, out);
                 return;
             };
@@ -78,14 +79,14 @@ impl Decoder {
         }
     }
 
-    fn sample(&mut self, body: &[u8]) -> Result<Option<Sample>, Misfit> {
-        let pid = u32_at(body, 0).ok_or(Misfit)? as i32;
-        let tid = u32_at(body, 4).ok_or(Misfit)? as i32;
-        let t = u64_at(body, 8).ok_or(Misfit)?;
+    fn sample(&mut self, body: &[u8]) -> Result<Option<Sample>, FormatMismatch> {
+        let pid = u32_at(body, 0).ok_or(FormatMismatch)? as i32;
+        let tid = u32_at(body, 4).ok_or(FormatMismatch)? as i32;
+        let t = u64_at(body, 8).ok_or(FormatMismatch)?;
         self.last = t;
         match self.source {
             Source::SoftwareUser => {
-                let addr = u64_at(body, 16).ok_or(Misfit)?;
+                let addr = u64_at(body, 16).ok_or(FormatMismatch)?;
                 Ok((!is_kernel_address(addr)).then_some(Sample::Fault {
                     t,
                     pid,
@@ -98,18 +99,24 @@ impl Decoder {
                 }))
             }
             Source::Tracepoints(ref points) => {
-                let len = u32_at(body, 16).ok_or(Misfit)? as usize;
+                let len = u32_at(body, 16).ok_or(FormatMismatch)? as usize;
                 let raw = body.get(20..).and_then(|raw| raw.get(..len));
-                points.decode(t, pid, tid, raw.ok_or(Misfit)?)
+                points.decode(t, pid, tid, raw.ok_or(FormatMismatch)?)
             }
         }
     }
 
-    /// A record of the kernel that says how many samples it dropped, `at` bytes into its body.
-    fn lost(&mut self, body: &[u8], at: usize, out: &mut Vec<Sample>) -> Result<(), Misfit> {
-        let count = u64_at(body, at).ok_or(Misfit)?;
-        let time_at = body.len().checked_sub(TRAILER).ok_or(Misfit)? + 8;
-        self.last = u64_at(body, time_at).ok_or(Misfit)?;
+    /// Handles a record in which the kernel says how many samples it dropped, `at` bytes into the
+    /// body.
+    fn lost(
+        &mut self,
+        body: &[u8],
+        at: usize,
+        out: &mut Vec<Sample>,
+    ) -> Result<(), FormatMismatch> {
+        let count = u64_at(body, at).ok_or(FormatMismatch)?;
+        let time_at = body.len().checked_sub(TRAILER).ok_or(FormatMismatch)? + 8;
+        self.last = u64_at(body, time_at).ok_or(FormatMismatch)?;
         self.report_lost(count, out);
         Ok(())
     }
@@ -123,7 +130,7 @@ impl Decoder {
     }
 }
 
-/// Kind and body of the first record, and what follows it.
+/// Splits off the first record: its kind, its body, and the rest.
 fn split_record(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let kind = u32_at(bytes, 0)?;
     let len = u16::from_ne_bytes(bytes.get(6..8)?.try_into().ok()?);

@@ -1,9 +1,8 @@
-//! The tracepoints that are recorded: where tracefs describes them, and what their records say.
+//! The recorded tracepoints: finds their formats in tracefs and decodes their records.
 //!
-//! A tracepoint's number and the places of its fields differ between kernels, so they are read
-//! from its `format` file. tracefs is taken where it is mounted; where it is not, a private mount
-//! that no path leads to is made for as long as the files are read. Deliberately absent: opening
-//! the events (see [`super`]).
+//! A tracepoint's number and the offsets of its fields differ between kernels, so this module
+//! reads them from the tracepoint's `format` file. It uses tracefs where it is mounted. Otherwise
+//! it creates a private mount without a path while it reads the files. [`super`] opens the events.
 //!
 //! # Linux
 //! `arch/x86/include/asm/trace/exceptions.h` and `include/trace/events/mmap_lock.h`. The fault
@@ -51,7 +50,7 @@ struct Lock {
     success: Field,
 }
 
-/// Where a number stands in a raw record.
+/// Offset and size of a number in a raw record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Field {
     offset: usize,
@@ -71,10 +70,10 @@ impl Field {
 }
 
 impl Tracepoints {
-    /// Reads the descriptions of all three. The error says in a few words why they cannot be used.
+    /// Reads the formats of all three. The error briefly says why they cannot be used.
     pub(super) fn find() -> Result<Tracepoints, String> {
         if !cfg!(target_arch = "x86_64") {
-            return Err("page-fault tracepoints are known on x86-64 only".to_owned());
+            return Err("page-fault tracepoints are supported only on x86-64".to_owned());
         }
         let tracefs = open_tracefs().map_err(|e| format!("tracefs cannot be read: {e}"))?;
         let format = |name: &str| -> Result<Format, String> {
@@ -97,26 +96,27 @@ impl Tracepoints {
         })
     }
 
-    /// Their numbers, for opening.
+    /// Numbers for opening the events.
     pub(super) fn ids(&self) -> [u64; 3] {
         [self.user.id, self.kernel.id, self.lock.id]
     }
 
-    /// What a raw record says: `Ok(None)` for one that is of no interest (a lock that was not
-    /// taken, a fault at a kernel address), an error for one that does not fit its description.
+    /// Decodes a raw record.
+    ///
+    /// `Ok(None)` is one that is not used: a failed lock attempt, or a fault at a kernel address.
     pub(super) fn decode(
         &self,
         t: u64,
         pid: i32,
         tid: i32,
         raw: &[u8],
-    ) -> Result<Option<Sample>, Misfit> {
-        let id = self.common_type.of(raw).ok_or(Misfit)?;
+    ) -> Result<Option<Sample>, FormatMismatch> {
+        let id = self.common_type.of(raw).ok_or(FormatMismatch)?;
         if id == self.lock.id {
             let lock = &self.lock;
-            let taken = lock.success.of(raw).ok_or(Misfit)? != 0;
-            let mm = lock.mm.of(raw).ok_or(Misfit)?;
-            let write = lock.write.of(raw).ok_or(Misfit)? != 0;
+            let taken = lock.success.of(raw).ok_or(FormatMismatch)? != 0;
+            let mm = lock.mm.of(raw).ok_or(FormatMismatch)?;
+            let write = lock.write.of(raw).ok_or(FormatMismatch)? != 0;
             return Ok(taken.then_some(Sample::LockTaken {
                 t,
                 pid,
@@ -129,10 +129,10 @@ impl Tracepoints {
         let (fault, kernel) = match id {
             _ if id == self.user.id => (&self.user, false),
             _ if id == self.kernel.id => (&self.kernel, true),
-            _ => return Err(Misfit),
+            _ => return Err(FormatMismatch),
         };
-        let addr = fault.address.of(raw).ok_or(Misfit)?;
-        let error = fault.error_code.of(raw).ok_or(Misfit)?;
+        let addr = fault.address.of(raw).ok_or(FormatMismatch)?;
+        let error = fault.error_code.of(raw).ok_or(FormatMismatch)?;
         Ok((!is_kernel_address(addr)).then_some(Sample::Fault {
             t,
             pid,
@@ -146,11 +146,11 @@ impl Tracepoints {
     }
 }
 
-/// A record that does not fit its description.
+/// A record that does not match its format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Misfit;
+pub(super) struct FormatMismatch;
 
-/// True for addresses of the kernel's half.
+/// True for addresses in the kernel's half.
 pub(super) fn is_kernel_address(addr: u64) -> bool {
     addr >> 63 == 1
 }
@@ -178,7 +178,7 @@ impl Format {
             .lines()
             .find_map(|line| line.strip_prefix("ID:"))
             .and_then(|id| id.trim().parse().ok())
-            .ok_or_else(|| format!("{name}: its format has no ID"))?;
+            .ok_or_else(|| format!("{name}: the format has no ID"))?;
         Ok(Format {
             name: name.to_owned(),
             id,
@@ -186,8 +186,9 @@ impl Format {
         })
     }
 
-    /// The place of a field. A line reads
-    /// `field:unsigned long address; offset:8; size:8; signed:0;`, tabs between.
+    /// Finds a field.
+    ///
+    /// A line reads `field:unsigned long address; offset:8; size:8; signed:0;`, separated by tabs.
     fn field(&self, name: &str) -> Result<Field, String> {
         let number = |line: &str, key: &str| -> Option<usize> {
             let value = line
@@ -207,11 +208,11 @@ impl Format {
                 let size = number(line, "size:")?;
                 matches!(size, 1 | 2 | 4 | 8).then_some(Field { offset, size })
             })
-            .ok_or_else(|| format!("{}: its format has no number {name}", self.name))
+            .ok_or_else(|| format!("{}: the format has no number {name}", self.name))
     }
 }
 
-/// A directory in which `events` is.
+/// A directory that contains `events`.
 fn open_tracefs() -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut refused = None;
@@ -234,7 +235,7 @@ fn open_tracefs() -> io::Result<OwnedFd> {
     mount_tracefs()
 }
 
-/// tracefs, mounted at no path: it goes away with the descriptor.
+/// Mounts tracefs without a path; the mount ends with the descriptor.
 fn mount_tracefs() -> io::Result<OwnedFd> {
     let context = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(&context)?;
@@ -316,12 +317,12 @@ mod tests {
             }))
         );
         for len in 0..raw.len() {
-            assert_eq!(points.decode(5, 6, 7, &raw[..len]), Err(Misfit));
+            assert_eq!(points.decode(5, 6, 7, &raw[..len]), Err(FormatMismatch));
         }
         raw[15] = 0xff;
         assert_eq!(points.decode(5, 6, 7, &raw), Ok(None));
         raw[..2].copy_from_slice(&9u16.to_ne_bytes());
-        assert_eq!(points.decode(5, 6, 7, &raw), Err(Misfit));
+        assert_eq!(points.decode(5, 6, 7, &raw), Err(FormatMismatch));
     }
 
     #[test]

@@ -1,10 +1,9 @@
-//! What happened at the same time as something else, so that its order is not known.
+//! Finds operations that ran at the same time, so that their order is unknown.
 //!
-//! A call that is placed leaves a [`Window`] for the faults of other threads. A call that is in
-//! flight for so long that the stream goes on without it may come before or after all that passes
-//! it.
+//! A placed call leaves a [`Window`] for the faults of other threads. A call may be in flight for
+//! longer than the stream waits; it may then belong before or after everything that passes it.
 
-use super::super::extent::Extent;
+use super::super::call_range::CallRange;
 use super::{Flight, Timeline};
 use vmarea_trace::event::{Event, Fault, MmId, Nanos, Order, Tid};
 
@@ -15,14 +14,14 @@ pub(super) struct Window {
     pub(super) to: Nanos,
     pub(super) tid: i32,
     pub(super) sequence: u64,
-    /// The call was seen to take the lock.
+    /// A sample shows that the call took the lock.
     pub(super) evidence: bool,
-    pub(super) extent: Extent,
+    pub(super) range: CallRange,
     pub(super) hit: bool,
 }
 
 impl Timeline {
-    /// True where a call of another thread may have taken effect before or after this fault.
+    /// True if a call of another thread may have taken effect before or after this fault.
     pub(super) fn overlaps(&mut self, fault: &Fault, locked: bool) -> bool {
         let Some(windows) = self.windows.get_mut(&fault.mm) else {
             return false;
@@ -30,10 +29,10 @@ impl Timeline {
         let mut overlaps = false;
         for w in windows.iter_mut() {
             let meanwhile = w.from <= fault.t && fault.t <= w.to && w.tid != fault.tid.0;
-            // A fault that took the lock may have changed what a call elsewhere looks at.
-            let matters = match w.extent {
-                Extent::Ranges([(0, 0), (0, 0)]) => false,
-                extent => locked || extent.holds(fault.addr),
+            // A fault that took the lock may have changed what a call elsewhere reads.
+            let matters = match w.range {
+                CallRange::Ranges([(0, 0), (0, 0)]) => false,
+                range => locked || range.contains(fault.addr),
             };
             if meanwhile && matters && !(w.evidence && locked) {
                 w.hit = true;
@@ -43,20 +42,21 @@ impl Timeline {
         overlaps
     }
 
-    /// True where something that leaves at `t` goes past a call in flight that it `matters` to. That
-    /// call is marked as well.
+    /// True if an event emitted at `t` passes a call in flight to which it `matters`.
+    ///
+    /// Marks that call as well.
     pub(super) fn passes(
         &mut self,
         (mm, tid): (MmId, Tid),
         t: Nanos,
-        matters: impl Fn(&Extent) -> bool,
+        matters: impl Fn(&CallRange) -> bool,
     ) -> bool {
         let mut passes = false;
         for (_, call) in self.in_flight.iter_mut().filter(|(by, _)| **by != tid.0) {
-            if let Flight::Shapes(of, extent) = call.flight
+            if let Flight::ChangesMappings(of, range) = call.flight
                 && of == mm
                 && call.since <= t
-                && matters(&extent)
+                && matters(&range)
             {
                 call.passed = true;
                 passes = true;
@@ -69,7 +69,7 @@ impl Timeline {
         let Some(Event::Call(call)) = events.first() else {
             return false;
         };
-        // Two calls have more in common than their ranges: where the next mapping goes.
+        // Two calls share more than their ranges: one affects where the next mapping goes.
         let (mm, tid) = (call.mm, call.tid);
         self.passes((mm, tid), t, |_| true)
     }
@@ -84,7 +84,7 @@ impl Timeline {
     }
 }
 
-/// Says of all events of an item that their order is not known.
+/// Marks all events of an item as overlapping.
 pub(super) fn mark_overlapping(events: &mut [Event]) {
     for event in events {
         match event {

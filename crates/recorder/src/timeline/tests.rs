@@ -1,19 +1,19 @@
-//! The order of the stream, from samples and stops made up for the purpose.
+//! Tests the order of the stream with synthetic samples and stops.
 
 use super::*;
 use vmarea_trace::event::{Call, MmStart, Origin};
 
 const MM: MmId = MmId(1);
 /// A call that changes the page at 0x1000.
-const SHAPES: Flight = Flight::Shapes(MM, Extent::Ranges([(0x1000, 0x2000), (0, 0)]));
+const SHAPES: Flight = Flight::ChangesMappings(MM, CallRange::Ranges([(0x1000, 0x2000), (0, 0)]));
 
 /// A timeline of one address space that threads 1 and 2 share, where locks are seen.
 fn shared() -> Timeline {
     let mut timeline = Timeline::default();
     timeline.expect_locks();
     timeline.share(MM);
-    timeline.lives.moves(1, 0, Place::In(MM));
-    timeline.lives.moves(2, 0, Place::In(MM));
+    timeline.residence.moves(1, 0, Place::In(MM));
+    timeline.residence.moves(2, 0, Place::In(MM));
     timeline
 }
 
@@ -111,7 +111,7 @@ fn a_call_counts_when_it_took_the_lock() {
             ('f', 2, 150, exact),
             // Where it took the lock itself.
             ('f', 2, 190, exact),
-            // In the range that is unmapped, and nothing tells.
+            // In the range that is unmapped, without evidence.
             ('f', 2, 195, overlapping),
             ('f', 2, 300, exact),
         ]
@@ -122,7 +122,7 @@ fn a_call_counts_when_it_took_the_lock() {
 fn without_evidence_both_are_marked() {
     let mut timeline = Timeline::default();
     timeline.share(MM);
-    timeline.lives.moves(2, 0, Place::In(MM));
+    timeline.residence.moves(2, 0, Place::In(MM));
     timeline.call_begins(1, 100, SHAPES);
     timeline.call_ends(1, ended(200, vec![unmap(1)]));
     let mut samples = vec![
@@ -146,13 +146,13 @@ fn without_evidence_both_are_marked() {
 #[test]
 fn a_child_touches_nothing_before_it_is_born() {
     let mut timeline = Timeline::default();
-    timeline.lives.moves(1, 0, Place::In(MM));
+    timeline.residence.moves(1, 0, Place::In(MM));
     timeline.call_begins(1, 100, Flight::MovesTask);
     timeline.samples(&mut vec![fault(150, 7, 0x8000)], 500);
-    let mut early = Vec::new();
-    timeline.advance(500, &mut |event| early.push(event));
-    assert!(early.is_empty());
-    timeline.lives.moves(7, 100, Place::In(MmId(2)));
+    let mut early_stops = Vec::new();
+    timeline.advance(500, &mut |event| early_stops.push(event));
+    assert!(early_stops.is_empty());
+    timeline.residence.moves(7, 100, Place::In(MmId(2)));
     let origin = Origin::Fork { parent: MM };
     let start = MmStart {
         mm: MmId(2),
@@ -173,7 +173,7 @@ fn a_child_touches_nothing_before_it_is_born() {
 #[test]
 fn the_lock_taken_at_the_end_of_a_thread_is_not_its_last_faults() {
     let mut timeline = shared();
-    timeline.lives.moves(2, 150, Place::Nowhere);
+    timeline.residence.moves(2, 150, Place::Nowhere);
     timeline.samples(&mut vec![fault(110, 2, 0x1000), lock(160, 2, true)], 400);
     assert_eq!(summary(&all(timeline)), [('f', 2, 110, Order::Exact)]);
 }
@@ -200,7 +200,7 @@ fn a_lock_from_before_the_stream_is_no_evidence() {
     timeline.call_begins(1, 100, SHAPES);
     timeline.call_begins(2, 300, SHAPES);
     timeline.call_ends(2, ended(400, vec![unmap(2)]));
-    // Elsewhere, in its range, and where it does not matter any more.
+    // Outside its range, in its range, and after the call.
     let faults = [
         fault(500, 2, 0x8000),
         fault(600, 2, 0x1000),

@@ -1,5 +1,6 @@
-//! The recorder on real programs: every stream is checked as a whole, and against what the
-//! program says of itself.
+//! The recorder on real programs.
+//!
+//! Each test checks the stream as a whole, and against what the program prints.
 
 mod stream;
 mod support;
@@ -153,7 +154,7 @@ fn a_thread_that_is_not_the_leader_executes_a_program() {
     let r = run(&[program.to_str().unwrap()]);
     assert_eq!(r.exit_code(), 0);
     stream::check(&r.events);
-    // Shell, program, true: each begins with a look and ends with one.
+    // Shell, program, true: each begins and ends with a snapshot.
     assert_eq!(looks(&r.events, Reason::Exec).len(), 3);
     assert_eq!(looks(&r.events, Reason::Exit).len(), 3);
 }
@@ -167,7 +168,7 @@ fn the_leader_may_end_before_the_last_thread() {
     let ends = looks(&r.events, Reason::Exit);
     let begins = looks(&r.events, Reason::Exec);
     assert_eq!((ends.len(), begins.len()), (2, 2));
-    // Where the kernel lets itself be looked into, it does so at the end as at the beginning.
+    // If the kernel's view can be read, it can be read at the end as at the beginning.
     let seen = |look: &Snapshot| look.vmas.iter().filter(|vma| vma.kernel.is_some()).count();
     for (begin, end) in begins.iter().zip(&ends) {
         assert_eq!(seen(begin) == 0, seen(end) == 0);
@@ -181,7 +182,7 @@ fn threads_that_leave_while_their_process_ends() {
     let r = run(&[program.to_str().unwrap()]);
     assert_eq!(r.exit_code(), 0);
     stream::check(&r.events);
-    // The program, the shell before it, and 40 children: each ends with a look.
+    // The program, the shell before it, and 40 children: each ends with a snapshot.
     let ends = looks(&r.events, Reason::Exit);
     assert_eq!(ends.len(), 42);
     assert!(ends.iter().all(|look| look.exact && !look.vmas.is_empty()));
@@ -276,7 +277,7 @@ fn signals_pass_and_stops_last() {
 
 #[test]
 fn a_killed_tree_is_whole() {
-    // In a process group of its own, of which nobody is left.
+    // In a process group of its own that has no members left.
     let tree = "(sleep 100 & sleep 100 & wait) & sleep 0.1; kill -9 0";
     let r = run(&["setsid", "-w", "sh", "-c", tree]);
     stream::check(&r.events);

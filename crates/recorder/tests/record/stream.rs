@@ -1,4 +1,4 @@
-//! What holds of every recording, checked event by event, and a model of pages beside it.
+//! Checks the invariants of every recording event by event, beside a model of pages.
 //!
 //! The model knows only which pages are mapped with which permissions. That is little, but enough
 //! to tell a wrong order: a mapping that lands on a page still in use, an unmapping that came too
@@ -31,8 +31,9 @@ struct Space {
     ended: bool,
 }
 
-/// Checks the invariants of the event format, and each exact look against the model. Answers how
-/// many looks were compared.
+/// Checks the invariants of the event format, and each exact snapshot against the model.
+///
+/// Returns how many snapshots were compared.
 pub fn check(events: &[Event]) -> usize {
     let mut checker = Checker::default();
     let (last, before) = events.split_last().expect("events");

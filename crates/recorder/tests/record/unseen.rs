@@ -1,5 +1,7 @@
-//! What a program must not notice: other filters' stops, children that are not to be traced, and
-//! that the recorder has only two hands.
+//! What a program must not notice of the recorder.
+//!
+//! Other filters' stops, children created with `CLONE_UNTRACED`, and that one thread handles all
+//! stops.
 
 use super::support::{Recorded, compile, record_into, run};
 use super::{calls, said, stream};
@@ -9,7 +11,7 @@ use std::process::Command;
 use vmarea_recorder::Options;
 use vmarea_trace::event::Event;
 
-/// What a program says without a recorder.
+/// Output of a program without a recorder.
 fn natively(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -23,7 +25,7 @@ fn no_thread_is_heard_again_and_again_before_the_others() {
     assert_eq!(r.exit_code(), 0);
     stream::check(&r.events);
     let (most, least) = (said(&r.output, "most"), said(&r.output, "least"));
-    // A factor of some thousands where it goes wrong; what the kernel's scheduler does is within this.
+    // A starved thread differs by a factor of thousands; the scheduler's variation is smaller.
     assert!(least * 10 > most, "{}", r.output);
 }
 

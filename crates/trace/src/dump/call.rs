@@ -1,7 +1,7 @@
-//! One system call as text, in the manner of `strace`.
+//! One system call as text, in the style of `strace`.
 //!
-//! Arguments are named by `signature` and `names`; what a recorder added (file, data, order)
-//! follows the result. A call without a known signature is shown with six plain numbers.
+//! `signature` and `names` supply the names of arguments. The recorder's additions (file, data,
+//! order) follow the result. A call without a known signature is shown with six plain numbers.
 
 use super::signature::{self, Arg};
 use super::{clean, show_order};
@@ -11,7 +11,7 @@ use crate::names::{OPEN, errno_name};
 use crate::sysno;
 use std::fmt::{self, Write as _};
 
-/// A call in the manner of `strace`.
+/// A call in the style of `strace`.
 pub(super) struct Text<'a>(pub(super) &'a Call);
 
 impl fmt::Display for Text<'_> {
@@ -70,7 +70,7 @@ fn show_file(f: &mut fmt::Formatter<'_>, file: &FileRef) -> fmt::Result {
     Ok(())
 }
 
-/// A name as text, pairs of numbers as numbers, anything else as bytes.
+/// Prints a name as text, words as numbers, and anything else as bytes.
 fn show_data(f: &mut fmt::Formatter<'_>, call: &Call) -> fmt::Result {
     f.write_str(" data=")?;
     if call.nr == sysno::PRCTL {

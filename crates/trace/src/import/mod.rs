@@ -1,75 +1,77 @@
-//! Importers: what `strace` and `perf` print becomes events.
+//! Importers that convert `strace` and `perf` output to events.
 //!
-//! Such text knows less than a recording: no list of mappings, no kernel release, no settings,
-//! and often not which file is mapped. What is unknown is left empty, and a [`Event::Note`] says
-//! so; nothing is guessed in silence. A process begins with an empty address space.
+//! Such text contains less than a recording: no list of mappings, no kernel release, no settings,
+//! and often no file of a mapping. The importers leave unknown fields empty and say so in an
+//! [`Event::Note`]; they never guess silently. A process begins with an empty address space.
 //!
-//! Lines that say nothing of memory are passed over. Lines that do and cannot be read are
-//! counted, and named at the end by [`Event::Lost`] and a note. Text in which no line at all
-//! could be read is an error.
+//! Lines that do not concern memory are skipped. Lines that do but cannot be parsed are counted
+//! and reported at the end by [`Event::Lost`] and a note. Text without a single valid line is an
+//! error.
 
+mod classify;
 mod perf_script;
 mod perf_trace;
-mod shaping;
+mod state;
 mod strace;
 mod text;
-mod world;
 
 use crate::Error;
 use crate::event::{Event, FaultSource, Header};
 use perf_script::PerfScript;
 use perf_trace::PerfTrace;
+use state::ImportState;
 use std::io::{BufRead, Read};
 use std::iter::FusedIterator;
 use strace::Strace;
-use world::World;
 
-/// Bytes of the longest line that is looked at.
+/// Length of the longest line that is parsed.
 const MAX_LINE: u64 = 1 << 20;
 
-/// Events that are held back at most until the first fault tells where faults come from.
+/// Most events held back until the first fault shows the source of faults.
 const LOOK_AHEAD: usize = 10_000;
 
-/// Who wrote the text.
+/// The program that wrote the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// `strace -f`, with or without `-o`, `-t`, `-tt`, `-ttt`, `-r`, `-T`, `-y`. With `-y` paths
-    /// are whole; without `-f` children are missing.
+    /// `strace -f`, with or without `-o`, `-t`, `-tt`, `-ttt`, `-r`, `-T`, `-y`.
+    ///
+    /// With `-y` paths are complete; without `-f` children are missing.
     Strace,
-    /// `perf script`, of page faults and of system calls. Best with
-    /// `-F comm,pid,tid,time,event,trace,addr --show-task-events --show-mmap-events` of a
-    /// recording made with `perf record -c 1 -d`.
+    /// `perf script`, with page faults and system calls.
+    ///
+    /// Best with `-F comm,pid,tid,time,event,trace,addr --show-task-events --show-mmap-events` on
+    /// a recording by `perf record -c 1 -d`.
     PerfScript,
     /// `perf trace`, with `-F all` for faults.
     PerfTrace,
 }
 
-/// What one line was.
+/// Result of parsing one line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Line {
-    /// It was read.
+    /// It was parsed.
     Read,
-    /// It has the right form and is not about memory.
+    /// It has the right form and does not concern memory.
     Other,
-    /// It does not have the form at all.
+    /// It does not have the form of this text.
     Foreign,
-    /// It is about memory, and could not be read.
+    /// It concerns memory and could not be parsed.
     Unreadable,
     /// No line of this kind can be used; the text says what to do.
     Unusable(&'static str),
 }
 
-/// One of the importers.
+/// Parser of one format.
 trait Parse {
-    /// Takes a line, without its end, and makes events of it.
-    fn line(&mut self, text: &str, world: &mut World) -> Line;
+    /// Parses a line without its end, and adds its events.
+    fn line(&mut self, text: &str, state: &mut ImportState) -> Line;
 }
 
-/// A text that is being imported: its header, and an iterator over its events.
+/// An import in progress: its header, and an iterator over its events.
 pub struct Import<R> {
     text: R,
     parser: Box<dyn Parse + Send>,
-    world: World,
+    state: ImportState,
     header: Header,
     line: Vec<u8>,
     line_number: u64,
@@ -79,7 +81,7 @@ pub struct Import<R> {
     stage: Stage,
 }
 
-/// How far an import is.
+/// State of an import.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Text,
@@ -88,10 +90,10 @@ enum Stage {
 }
 
 impl<R: BufRead> Import<R> {
-    /// Begins to import `text`. So much of it is read that the header can be told.
+    /// Begins to import `text`. Reads ahead until the header is known.
     ///
     /// # Errors
-    /// [`Error::ReadText`], and [`Error::Import`] where the text is not what `format` says.
+    /// [`Error::ReadText`], and [`Error::Import`] if the text does not have the format `format`.
     pub fn new(format: Format, text: R) -> Result<Self, Error> {
         let (parser, name): (Box<dyn Parse + Send>, _) = match format {
             Format::Strace => (Box::<Strace>::default(), "strace"),
@@ -101,7 +103,7 @@ impl<R: BufRead> Import<R> {
         let mut import = Self {
             text,
             parser,
-            world: World::default(),
+            state: ImportState::default(),
             header: Header::default(),
             line: Vec::new(),
             line_number: 0,
@@ -110,42 +112,42 @@ impl<R: BufRead> Import<R> {
             first_unreadable: 0,
             stage: Stage::Text,
         };
-        import.world.note(format!(
-            "imported from {name} text: no mappings, kernel release and settings are known"
+        import.state.note(format!(
+            "imported from {name} text: mappings, kernel release and settings are unknown"
         ));
         import.look_ahead(format)?;
         import.header = Header {
             machine: "x86_64".to_owned(),
             page_size: 4096,
-            command: import.world.command.clone(),
-            faults: import.world.faults,
+            command: import.state.command.clone(),
+            faults: import.state.faults,
             writer: format!("vmarea-trace {} from {name}", env!("CARGO_PKG_VERSION")),
             ..Header::default()
         };
         Ok(import)
     }
 
-    /// What is known of the recording: little.
+    /// The header, most of which is unknown.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Reads until the header's fields are known, or are likely to stay unknown.
+    /// Reads until the header's fields are known, or likely to stay unknown.
     fn look_ahead(&mut self, format: Format) -> Result<(), Error> {
-        let known = |world: &World| match format {
-            Format::Strace => !world.command.is_empty(),
-            Format::PerfScript | Format::PerfTrace => world.faults != FaultSource::None,
+        let known = |state: &ImportState| match format {
+            Format::Strace => !state.command.is_empty(),
+            Format::PerfScript | Format::PerfTrace => state.faults != FaultSource::None,
         };
         while self.stage == Stage::Text
-            && !known(&self.world)
-            && self.world.queue.len() < LOOK_AHEAD
+            && !known(&self.state)
+            && self.state.queue.len() < LOOK_AHEAD
         {
             self.next_line()?;
         }
         Ok(())
     }
 
-    /// Reads one line, or finds that there is none.
+    /// Reads one line, or finds the end of the text.
     fn next_line(&mut self) -> Result<(), Error> {
         self.line.clear();
         self.line_number += 1;
@@ -160,7 +162,7 @@ impl<R: BufRead> Import<R> {
             return self.end();
         }
         let text = String::from_utf8_lossy(&self.line);
-        match self.parser.line(text.trim_end(), &mut self.world) {
+        match self.parser.line(text.trim_end(), &mut self.state) {
             Line::Read => self.read += 1,
             Line::Other | Line::Foreign => {}
             Line::Unreadable => {
@@ -183,20 +185,20 @@ impl<R: BufRead> Import<R> {
         if self.read == 0 {
             return Err(Error::Import {
                 line: self.line_number,
-                what: "no line of the text has the form that was asked for",
+                what: "no line of the text has the requested format",
             });
         }
         if self.unreadable > 0 {
-            self.world.queue.push_back(Event::Lost {
+            self.state.queue.push_back(Event::Lost {
                 count: self.unreadable,
-                t: self.world.now,
+                t: self.state.now,
             });
-            self.world.note(format!(
+            self.state.note(format!(
                 "{} lines about memory could not be read, the first is line {}",
                 self.unreadable, self.first_unreadable
             ));
         }
-        self.world.end();
+        self.state.end();
         self.stage = Stage::Ended;
         Ok(())
     }
@@ -207,7 +209,7 @@ impl<R: BufRead> Iterator for Import<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(event) = self.world.queue.pop_front() {
+            if let Some(event) = self.state.queue.pop_front() {
                 return Some(Ok(event));
             }
             if self.stage != Stage::Text {

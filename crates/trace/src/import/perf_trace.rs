@@ -1,13 +1,14 @@
-//! `perf trace` text: calls with named arguments, zeros left out, and faults with `-F`.
+//! Importer for `perf trace`: calls with named arguments, and faults with `-F`.
 //!
-//! A fault on a mapped file is printed as a place in that file and not as an address; such
-//! faults cannot be used and are counted as lost. Which files are mapped is not told.
+//! `perf trace` leaves out arguments that are 0. It prints a fault on a mapped file as a place in
+//! that file and not as an address; such faults cannot be used and count as lost. The text does
+//! not say which files are mapped.
 
-use super::shaping::{
-    MAP_ANONYMOUS, flags_of_kin, is_exec, is_fork, kin_of_flags, only_asks, shapes_memory,
+use super::classify::{
+    MAP_ANONYMOUS, flags_for_sharing, is_exec, is_fork, only_asks, shapes_memory, sharing_of_flags,
 };
+use super::state::{Begun, ImportState, Sharing, Task};
 use super::text::{hex, id, number, seconds, signed};
-use super::world::{Begun, Kin, Task, World};
 use super::{Line, Parse};
 use crate::dump::signature::{self, Arg};
 use crate::event::{Access, Call, Fault, FaultSource, Order, Tid};
@@ -22,9 +23,9 @@ use winnow::token::take_until;
 /// State between lines.
 #[derive(Default)]
 pub(super) struct PerfTrace {
-    /// Calls that have not returned.
+    /// Calls that have not returned yet.
     entered: HashMap<Tid, Entered>,
-    /// A call was seen. Before it, `execve` is the start of the program that is traced.
+    /// A call was read. Until then, `execve` starts the traced program.
     has_begun: bool,
 }
 
@@ -36,7 +37,7 @@ struct Entered {
 }
 
 impl Parse for PerfTrace {
-    fn line(&mut self, text: &str, world: &mut World) -> Line {
+    fn line(&mut self, text: &str, state: &mut ImportState) -> Line {
         let rest = &mut &*text;
         let Ok(time) = head(rest) else {
             return Line::Foreign;
@@ -45,18 +46,18 @@ impl Parse for PerfTrace {
             return Line::Foreign;
         };
         if let Some(time) = time {
-            world.now = time;
+            state.now = time;
         }
-        if world.is_over(tid) {
+        if state.is_over(tid) {
             return Line::Other;
         }
         let line = match what.trim_start() {
             fault if fault.starts_with("minfault ") || fault.starts_with("majfault ") => {
-                page_fault(tid, fault, world)
+                page_fault(tid, fault, state)
             }
             call => match call.strip_prefix("... [continued]: ") {
-                Some(call) => self.continued(tid, call, world),
-                None => self.call(tid, call, world),
+                Some(call) => self.continued(tid, call, state),
+                None => self.call(tid, call, state),
             },
         };
         line.unwrap_or(Line::Unreadable)
@@ -64,13 +65,14 @@ impl Parse for PerfTrace {
 }
 
 impl PerfTrace {
-    /// `name(a: 1, b: 2) = RESULT`, or `name(a: 1, b: 2) ...` where it has not returned.
-    fn call(&mut self, tid: Tid, text: &str, world: &mut World) -> Option<Line> {
+    /// Reads `name(a: 1, b: 2) = RESULT`, or `name(a: 1, b: 2) ...` for a call that has not
+    /// returned.
+    fn call(&mut self, tid: Tid, text: &str, state: &mut ImportState) -> Option<Line> {
         let (name, rest) = text.split_once('(')?;
         let nr = match sysno::number(name) {
             Some(nr) if shapes_memory(nr) => nr,
             Some(sysno::EXIT) => {
-                world.exit(tid, 0);
+                state.exit(tid, 0);
                 return Some(Line::Read);
             }
             Some(sysno::EXIT_GROUP) => {
@@ -78,7 +80,7 @@ impl PerfTrace {
                     .split_once("error_code: ")
                     .map_or("0", |(_, code)| code);
                 let code = number.parse_next(&mut &*code).ok()?;
-                world.exit_process(tid, (code as i32 & 0xff) << 8);
+                state.exit_process(tid, (code as i32 & 0xff) << 8);
                 return Some(Line::Read);
             }
             _ => return Some(Line::Other),
@@ -93,28 +95,28 @@ impl PerfTrace {
             return Some(Line::Other);
         }
         self.has_begun = true;
-        let task = world.task(tid, None);
+        let task = state.task(tid, None);
         let entered = Entered {
             task,
             nr,
             args,
-            begun: world.begin_call(task),
+            begun: state.begin_call(task),
         };
         match result {
-            Some(result) => return self.finish(tid, entered, result, world),
-            None => self.suspend(tid, entered, world),
+            Some(result) => return self.finish(tid, entered, result, state),
+            None => self.suspend(tid, entered, state),
         }
         Some(Line::Read)
     }
 
-    fn suspend(&mut self, tid: Tid, entered: Entered, world: &mut World) {
+    fn suspend(&mut self, tid: Tid, entered: Entered, state: &mut ImportState) {
         if let Some(old) = self.entered.insert(tid, entered) {
-            world.end_call(old.begun);
+            state.end_call(old.begun);
         }
     }
 
-    /// `name()) = RESULT`: of a call that was suspended, or that began before the text did.
-    fn continued(&mut self, tid: Tid, text: &str, world: &mut World) -> Option<Line> {
+    /// Reads `name()) = RESULT`: the end of a call that was suspended or began before the text.
+    fn continued(&mut self, tid: Tid, text: &str, state: &mut ImportState) -> Option<Line> {
         let (name, _) = text.split_once('(')?;
         let nr = sysno::number(name);
         let (_, result) = text.rsplit_once(" =")?;
@@ -124,30 +126,30 @@ impl PerfTrace {
             .is_some_and(|entered| Some(entered.nr) == nr)
         {
             let entered = self.entered.remove(&tid)?;
-            return self.finish(tid, entered, result, world);
+            return self.finish(tid, entered, result, state);
         }
         let ok = result.trim().is_empty() || result.trim() == "0";
         match nr {
-            Some(nr) if is_exec(nr) && ok && self.has_begun && world.knows(tid) => {
-                world.exec(tid);
+            Some(nr) if is_exec(nr) && ok && self.has_begun && state.knows(tid) => {
+                state.exec(tid);
             }
-            // The program that is traced, or a child's side of the call that made it.
+            // The traced program, or the child's side of the call that created it.
             Some(nr) if is_exec(nr) || is_fork(nr) => {
-                self.child(tid, world);
+                self.child(tid, state);
             }
             _ => return Some(Line::Other),
         }
         Some(Line::Read)
     }
 
-    /// A new task speaks, perhaps before the call that made it returns.
-    fn child(&mut self, tid: Tid, world: &mut World) {
+    /// Adds a task that appears, perhaps before the call that created it returns.
+    fn child(&mut self, tid: Tid, state: &mut ImportState) {
         let parent = self.entered.iter().filter(|(_, call)| is_fork(call.nr));
         let parent = parent.min_by_key(|(tid, _)| **tid);
         if let Some((parent, call)) = parent {
-            world.fork(*parent, tid, kin(call.nr, call.args[0]));
+            state.fork(*parent, tid, sharing(call.nr, call.args[0]));
         }
-        world.task(tid, None);
+        state.task(tid, None);
     }
 
     fn finish(
@@ -155,7 +157,7 @@ impl PerfTrace {
         tid: Tid,
         entered: Entered,
         result: &str,
-        world: &mut World,
+        state: &mut ImportState,
     ) -> Option<Line> {
         const EBADF: i64 = 9;
         let Entered {
@@ -164,7 +166,7 @@ impl PerfTrace {
             mut args,
             begun,
         } = entered;
-        let order = world.end_call(begun);
+        let order = state.end_call(begun);
         let input = &mut result.trim();
         let ret = match signed.parse_next(input).ok()? {
             -1 => match input.trim_start().split(' ').next().and_then(names::errno) {
@@ -173,35 +175,35 @@ impl PerfTrace {
             },
             ret => ret,
         };
-        let kin = kin(nr, args[0]);
+        let sharing = sharing(nr, args[0]);
         if nr == sysno::CLONE3 {
-            // Its flags are behind a pointer.
-            (nr, args) = (sysno::CLONE, [flags_of_kin(kin), 0, 0, 0, 0, 0]);
+            // Its flags are in memory that the text does not show.
+            (nr, args) = (sysno::CLONE, [flags_for_sharing(sharing), 0, 0, 0, 0, 0]);
         }
         let of_file = nr == sysno::MMAP && args[3] & MAP_ANONYMOUS == 0 && ret != -EBADF;
-        let file = of_file.then(|| world.unknown_file());
-        world.call(Call {
+        let file = of_file.then(|| state.unknown_file());
+        state.call(Call {
             tid,
             mm: task.mm,
             nr,
             args,
             ret,
-            t: world.now,
+            t: state.now,
             order,
             file,
             data: Vec::new(),
         });
         if is_fork(nr) && ret > 0 {
-            world.fork(tid, Tid(i32::try_from(ret).ok()?), kin);
+            state.fork(tid, Tid(i32::try_from(ret).ok()?), sharing);
         }
         if is_exec(nr) && ret == 0 {
-            world.exec(tid);
+            state.exec(tid);
         }
         Some(Line::Read)
     }
 }
 
-/// `0.448 ( 0.015 ms):`, in milliseconds; `?` where the begin is not known.
+/// Reads `0.448 ( 0.015 ms):` in milliseconds; `?` stands for an unknown start.
 fn head(input: &mut &str) -> ModalResult<Option<u64>> {
     let millis = alt((seconds.map(|t| Some(t / 1000)), "?".map(|_| None)));
     let time = delimited(space0, millis, space0).parse_next(input)?;
@@ -209,7 +211,7 @@ fn head(input: &mut &str) -> ModalResult<Option<u64>> {
     Ok(time)
 }
 
-/// `COMM/TID what`
+/// Reads `COMM/TID what`.
 fn speaker(text: &str) -> Option<(Tid, &str)> {
     text.match_indices('/').find_map(|(at, _)| {
         let rest = &mut text.get(at + 1..)?;
@@ -218,8 +220,8 @@ fn speaker(text: &str) -> Option<(Tid, &str)> {
     })
 }
 
-/// `minfault [ip] => //anon@0x7f... (d.)`: an address where it is not one of a file.
-fn page_fault(tid: Tid, text: &str, world: &mut World) -> Option<Line> {
+/// Reads `minfault [ip] => //anon@0x7f... (d.)`: an address, unless it is a place in a file.
+fn page_fault(tid: Tid, text: &str, state: &mut ImportState) -> Option<Line> {
     let (_, place) = text.split_once(" => ")?;
     let place = place.rsplit_once(" (")?.0;
     let address = match place.rsplit_once('@') {
@@ -231,27 +233,27 @@ fn page_fault(tid: Tid, text: &str, world: &mut World) -> Option<Line> {
     let addr = hex.parse_next(input).ok()?;
     let fault = Fault {
         tid,
-        mm: world.task(tid, None).mm,
+        mm: state.task(tid, None).mm,
         addr,
         access: Access::Unknown,
         kernel: false,
-        t: world.now,
+        t: state.now,
         order: Order::Exact,
     };
-    world.fault(fault, FaultSource::SoftwareUser);
+    state.fault(fault, FaultSource::SoftwareUser);
     Some(Line::Read)
 }
 
-fn kin(nr: u32, flags: u64) -> Kin {
+fn sharing(nr: u32, flags: u64) -> Sharing {
     match nr {
-        sysno::CLONE => kin_of_flags(flags),
-        sysno::CLONE3 => Kin::Thread,
-        sysno::VFORK => Kin::SharesMemory,
-        _ => Kin::Copy,
+        sysno::CLONE => sharing_of_flags(flags),
+        sysno::CLONE3 => Sharing::Thread,
+        sysno::VFORK => Sharing::SharesMemory,
+        _ => Sharing::Copy,
     }
 }
 
-/// Names of arguments in their order, as the tracepoints have them.
+/// Names of arguments in the order of the tracepoints.
 fn argument_names(nr: u32) -> &'static [&'static str] {
     match nr {
         sysno::MMAP => &["addr", "len", "prot", "flags", "fd", "off"],
@@ -285,7 +287,7 @@ fn argument_names(nr: u32) -> &'static [&'static str] {
     }
 }
 
-/// Arguments by their names; those that are left out are 0, but for the descriptor of a mapping.
+/// Reads arguments by name; absent ones are 0, except the descriptor of a mapping.
 fn arguments(nr: u32, list: &str) -> Option<[u64; 6]> {
     let known = argument_names(nr);
     let kinds = signature::arguments(nr).unwrap_or(&[]);
@@ -298,7 +300,7 @@ fn arguments(nr: u32, list: &str) -> Option<[u64; 6]> {
         };
         args[place] = match value(kinds.get(place), text.trim()) {
             Some(value) => value,
-            // Options that have nothing to do with memory are not known by name.
+            // Options that do not concern memory have no known names.
             None if nr == sysno::PRCTL || is_exec(nr) => 0,
             None => return None,
         };
@@ -310,7 +312,7 @@ fn arguments(nr: u32, list: &str) -> Option<[u64; 6]> {
     Some(args)
 }
 
-/// A number, or names with or without the prefix of their kind.
+/// Reads a number, or names with or without the prefix of their kind.
 fn value(kind: Option<&Arg>, text: &str) -> Option<u64> {
     let mut bits = 0;
     for part in text.split('|') {

@@ -1,24 +1,24 @@
-//! `strace` text: who says each line, calls that are split over two lines, and tasks.
+//! Importer for `strace`: threads of lines, calls split over two lines, and tasks.
 //!
-//! A line is an optional thread, an optional time, and a body ([`line`]). A call that another
-//! line interrupts (`<unfinished ...>`) is kept until it goes on (`<... resumed>`). A child may
-//! speak before the call that made it returns; it is then taken for the child of the oldest
-//! call of that kind that has not returned. What a call means is in [`calls`], which file a
-//! descriptor is in [`files`].
+//! A line is an optional thread, an optional time, and a body ([`line`]). A call that another line
+//! interrupts (`<unfinished ...>`) is kept until it resumes (`<... resumed>`). A child's first
+//! line may come before the call that created it returns; the child then belongs to the oldest
+//! such call that has not returned. [`calls`] interprets calls, and [`files`] finds the file
+//! behind a descriptor.
 
 mod calls;
 mod files;
 mod line;
 
-use super::world::{Begun, Kin, Task, World};
+use super::state::{Begun, ImportState, Sharing, Task};
 use super::{Line, Parse};
 use crate::event::{Order, Tid};
-use calls::{Finished, is_fork, kin_of};
+use calls::{Finished, is_fork, sharing_of};
 use files::Files;
 use line::{Body, Clock, Parsed};
 use std::collections::{BTreeMap, HashMap};
 
-/// Stands for the first process until a line tells its id. No traced program is process 1.
+/// Stands for the first process until a line shows its id. No traced program is process 1.
 const FIRST: Tid = Tid(1);
 
 /// State between lines.
@@ -29,11 +29,11 @@ pub(super) struct Strace {
     /// Forks among the pending calls, by age.
     forks: BTreeMap<u64, Tid>,
     age: u64,
-    /// Threads that strace said it attached to, and that have not spoken.
+    /// Threads that strace attached to and that have no line yet.
     attached: Vec<Tid>,
-    /// The id of the process that is called [`FIRST`].
+    /// The id of the process that is named [`FIRST`].
     first: Option<Tid>,
-    /// Begin of a line that strace broke by a message of its own.
+    /// Start of a line that one of strace's messages interrupted.
     broken: String,
     clock: Clock,
 }
@@ -50,29 +50,29 @@ struct Pending {
 #[derive(Clone, Copy)]
 struct Entry {
     task: Task,
-    /// Only calls that shape memory can overlap.
+    /// Only calls that affect memory can overlap.
     begun: Option<Begun>,
 }
 
 impl Entry {
-    fn new(name: &str, task: Task, world: &mut World) -> Self {
-        let begun = calls::shapes_memory(name).then(|| world.begin_call(task));
+    fn new(name: &str, task: Task, state: &mut ImportState) -> Self {
+        let begun = calls::shapes_memory(name).then(|| state.begin_call(task));
         Self { task, begun }
     }
 
-    fn leave(self, world: &mut World) -> Order {
+    fn leave(self, state: &mut ImportState) -> Order {
         match self.begun {
-            Some(begun) => world.end_call(begun),
+            Some(begun) => state.end_call(begun),
             None => Order::Exact,
         }
     }
 }
 
-/// Most threads that are remembered as attached; strace tells of each, few stay silent.
+/// Most attached threads to remember; strace reports each, and few have no lines.
 const MAX_ATTACHED: usize = 100_000;
 
 impl Parse for Strace {
-    fn line(&mut self, text: &str, world: &mut World) -> Line {
+    fn line(&mut self, text: &str, state: &mut ImportState) -> Line {
         // "strace: Process 12 attached" may stand in the middle of another line.
         if let Some((before, message)) = text.split_once("strace: Process ") {
             self.attach(message);
@@ -80,10 +80,10 @@ impl Parse for Strace {
             return Line::Other;
         }
         if self.broken.is_empty() {
-            return self.whole_line(text, world);
+            return self.whole_line(text, state);
         }
         let whole = std::mem::take(&mut self.broken) + text;
-        self.whole_line(&whole, world)
+        self.whole_line(&whole, state)
     }
 }
 
@@ -95,88 +95,89 @@ impl Strace {
         }
     }
 
-    fn whole_line(&mut self, text: &str, world: &mut World) -> Line {
+    fn whole_line(&mut self, text: &str, state: &mut ImportState) -> Line {
         let Some(Parsed { tid, time, body }) = line::parse(text) else {
             return Line::Foreign;
         };
-        world.now = self.clock.at(time);
+        state.now = self.clock.at(time);
         if let Body::Call { name, args, result } = body
-            && let Some(line) = self.first_exec(tid, name, args, result, world)
+            && let Some(line) = self.first_exec(tid, name, args, result, state)
         {
             return line;
         }
-        let tid = self.speaker(tid, world);
+        let tid = self.speaker(tid, state);
         match body {
             Body::Call { name, args, result } => {
-                let entry = Entry::new(name, world.task(tid, None), world);
+                let entry = Entry::new(name, state.task(tid, None), state);
                 let call = Finished::new(tid, name, args, result);
-                self.finish(&call, entry, world)
+                self.finish(&call, entry, state)
             }
             Body::Unfinished { name, args } => {
-                self.suspend(tid, name, args, world);
+                self.suspend(tid, name, args, state);
                 Line::Read
             }
-            Body::Resumed { name, rest } => self.resume(tid, name, rest, world),
+            Body::Resumed { name, rest } => self.resume(tid, name, rest, state),
             Body::Ended { status } => {
-                self.abandon(tid, world);
+                self.abandon(tid, state);
                 self.files.end(tid);
-                world.exit(tid, status);
+                state.exit(tid, status);
                 Line::Read
             }
             Body::Superseded => {
-                self.abandon(tid, world);
+                self.abandon(tid, state);
                 Line::Read
             }
             Body::Other => Line::Other,
         }
     }
 
-    /// The `execve` with which strace starts its program: no event, for nothing was there before.
+    /// Handles the `execve` that starts the traced program. It is no event, as nothing precedes
+    /// it.
     fn first_exec(
         &mut self,
         tid: Option<Tid>,
         name: &str,
         args: &str,
         result: &str,
-        world: &mut World,
+        state: &mut ImportState,
     ) -> Option<Line> {
-        if name != "execve" || !world.command.is_empty() || world.has_tasks() {
+        if name != "execve" || !state.command.is_empty() || state.has_tasks() {
             return None;
         }
         let call = Finished::new(tid.unwrap_or(FIRST), name, args, result);
         if call.result() != Some(0) {
             return None;
         }
-        world.command = call.command();
-        self.speaker(tid, world);
+        state.command = call.command();
+        self.speaker(tid, state);
         Some(Line::Read)
     }
 
-    /// The thread of a line, known to the world afterwards.
-    fn speaker(&mut self, tid: Option<Tid>, world: &mut World) -> Tid {
+    /// The thread of a line, which is known afterwards.
+    fn speaker(&mut self, tid: Option<Tid>, state: &mut ImportState) -> Tid {
         let tid = match tid {
-            // Threads are named only while there are several.
-            None => world.only_task().unwrap_or(FIRST),
+            // strace names threads only while there are several.
+            None => state.only_task().unwrap_or(FIRST),
             Some(tid) if self.first == Some(tid) => FIRST,
-            Some(tid) if world.knows(tid) => return tid,
-            Some(tid) => self.newcomer(tid, world),
+            Some(tid) if state.knows(tid) => return tid,
+            Some(tid) => self.newcomer(tid, state),
         };
-        if tid == FIRST && !world.knows(FIRST) && self.first.is_none() {
-            world.note("the text does not tell the id of the first process: it is called 1".into());
+        if tid == FIRST && !state.knows(FIRST) && self.first.is_none() {
+            state.note("the text does not name the first process: it gets the id 1".into());
         }
-        world.task(tid, None);
+        state.task(tid, None);
         tid
     }
 
-    /// A thread that speaks for the first time.
-    fn newcomer(&mut self, tid: Tid, world: &mut World) -> Tid {
+    /// Adds a thread at its first line.
+    fn newcomer(&mut self, tid: Tid, state: &mut ImportState) -> Tid {
         let announced = self.attached.iter().position(|other| *other == tid);
         match announced {
             Some(place) => {
                 self.attached.swap_remove(place);
             }
-            // Nobody made it, so it is the one that had no name until now.
-            None if self.first.is_none() && world.knows(FIRST) && self.forks.is_empty() => {
+            // No task created it, so it is the process that had no name until now.
+            None if self.first.is_none() && state.knows(FIRST) && self.forks.is_empty() => {
                 self.first = Some(tid);
                 return FIRST;
             }
@@ -186,16 +187,16 @@ impl Strace {
             return tid;
         };
         if let Some(call) = self.pending.get(&parent) {
-            let kin = kin_of(&call.name, &call.args);
-            self.fork(parent, tid, kin, world);
+            let sharing = sharing_of(&call.name, &call.args);
+            self.fork(parent, tid, sharing, state);
         }
         tid
     }
 
-    /// A call of which the rest comes later.
-    fn suspend(&mut self, tid: Tid, name: &str, args: &str, world: &mut World) {
-        self.abandon(tid, world);
-        let task = world.task(tid, None);
+    /// Keeps a call that resumes later.
+    fn suspend(&mut self, tid: Tid, name: &str, args: &str, state: &mut ImportState) {
+        self.abandon(tid, state);
+        let task = state.task(tid, None);
         self.age += 1;
         if is_fork(name) {
             self.forks.insert(self.age, tid);
@@ -203,15 +204,15 @@ impl Strace {
         let call = Pending {
             name: name.to_owned(),
             args: args.to_owned(),
-            entry: Entry::new(name, task, world),
+            entry: Entry::new(name, task, state),
             age: self.age,
         };
         self.pending.insert(tid, call);
     }
 
-    fn resume(&mut self, tid: Tid, name: &str, rest: &str, world: &mut World) -> Line {
+    fn resume(&mut self, tid: Tid, name: &str, rest: &str, state: &mut ImportState) -> Line {
         let Some(call) = self.take_pending(tid) else {
-            // It began before the text did.
+            // It began before the text.
             return match calls::shapes_memory(name) {
                 true => Line::Unreadable,
                 false => Line::Other,
@@ -220,19 +221,19 @@ impl Strace {
         let whole = call.args + rest;
         match line::split_call(&whole) {
             Some((args, result)) if call.name == name => {
-                self.finish(&Finished::new(tid, name, args, result), call.entry, world)
+                self.finish(&Finished::new(tid, name, args, result), call.entry, state)
             }
             _ => {
-                call.entry.leave(world);
+                call.entry.leave(state);
                 Line::Unreadable
             }
         }
     }
 
-    /// A pending call of `tid` will not return.
-    fn abandon(&mut self, tid: Tid, world: &mut World) {
+    /// Drops a pending call of `tid` that will not return.
+    fn abandon(&mut self, tid: Tid, state: &mut ImportState) {
         if let Some(call) = self.take_pending(tid) {
-            call.entry.leave(world);
+            call.entry.leave(state);
         }
     }
 
@@ -242,33 +243,33 @@ impl Strace {
         Some(call)
     }
 
-    /// A call is whole.
-    fn finish(&mut self, call: &Finished<'_>, entry: Entry, world: &mut World) -> Line {
-        let order = entry.leave(world);
-        let line = call.tell(entry.task, order, &mut self.files, world);
+    /// Handles a complete call.
+    fn finish(&mut self, call: &Finished<'_>, entry: Entry, state: &mut ImportState) -> Line {
+        let order = entry.leave(state);
+        let line = call.tell(entry.task, order, &mut self.files, state);
         let Some(ret) = call.result().filter(|ret| *ret >= 0) else {
             return line;
         };
         match call.name {
             "execve" | "execveat" => {
                 self.files.exec(entry.task.pid);
-                world.exec(call.tid);
+                state.exec(call.tid);
             }
             name if is_fork(name) && ret > 0 => {
                 let child = Tid(i32::try_from(ret).unwrap_or(i32::MAX));
                 self.attached.retain(|other| *other != child);
-                self.fork(call.tid, child, kin_of(name, call.args), world);
+                self.fork(call.tid, child, sharing_of(name, call.args), state);
             }
             _ => {}
         }
         line
     }
 
-    fn fork(&mut self, parent: Tid, child: Tid, kin: Kin, world: &mut World) {
-        if !world.knows(child) {
-            let parent_pid = world.task(parent, None).pid;
-            world.fork(parent, child, kin);
-            self.files.fork(parent_pid, child, kin);
+    fn fork(&mut self, parent: Tid, child: Tid, sharing: Sharing, state: &mut ImportState) {
+        if !state.knows(child) {
+            let parent_pid = state.task(parent, None).pid;
+            state.fork(parent, child, sharing);
+            self.files.fork(parent_pid, child, sharing);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Pieces of text that several importers meet: numbers, times, names with their flags.
+//! Parsers that several importers share: numbers, times, names with their flags.
 
 use crate::event::Nanos;
 use crate::names;
@@ -7,7 +7,7 @@ use winnow::combinator::{alt, opt, preceded, separated, terminated};
 use winnow::prelude::*;
 use winnow::token::take_while;
 
-/// `0x1f`, `0755`, `12` or `-1`. A negative number is that of a C `int`.
+/// Reads `0x1f`, `0755`, `12` or `-1`. A negative number is a C `int`.
 pub(super) fn number(input: &mut &str) -> ModalResult<u64> {
     alt((
         preceded("0x", hex),
@@ -21,7 +21,7 @@ pub(super) fn number(input: &mut &str) -> ModalResult<u64> {
     .parse_next(input)
 }
 
-/// Hexadecimal digits, at most 64 bits.
+/// Reads hexadecimal digits, at most 64 bits.
 pub(super) fn hex(input: &mut &str) -> ModalResult<u64> {
     hex_digit1
         .try_map(|digits| u64::from_str_radix(digits, 16))
@@ -34,17 +34,17 @@ fn octal(input: &mut &str) -> ModalResult<u64> {
         .parse_next(input)
 }
 
-/// A thread id.
+/// Reads a thread id.
 pub(super) fn id(input: &mut &str) -> ModalResult<i32> {
     dec_int.verify(|id: &i32| *id >= 0).parse_next(input)
 }
 
-/// An integer that may be negative: a result.
+/// Reads an integer that may be negative, such as a result.
 pub(super) fn signed(input: &mut &str) -> ModalResult<i64> {
     alt((preceded("0x", hex).map(|bits| bits as i64), dec_int)).parse_next(input)
 }
 
-/// `A|B|0x10`, `21<<MAP_HUGE_SHIFT`, `8192*1024`.
+/// Reads `A|B|0x10`, `21<<MAP_HUGE_SHIFT`, `8192*1024`.
 pub(super) fn expression(input: &mut &str) -> ModalResult<u64> {
     let sum: Vec<u64> = separated(1.., product, "|").parse_next(input)?;
     Ok(sum.into_iter().fold(0, |bits, more| bits | more))
@@ -65,12 +65,12 @@ fn factor(input: &mut &str) -> ModalResult<u64> {
     alt((number, word.verify_map(names::value))).parse_next(input)
 }
 
-/// A C identifier.
+/// Reads a C identifier.
 pub(super) fn word<'a>(input: &mut &'a str) -> ModalResult<&'a str> {
     take_while(1.., |c: char| c.is_ascii_alphanumeric() || c == '_').parse_next(input)
 }
 
-/// `12.000345`: seconds with any number of places after the point, in nanoseconds.
+/// Reads seconds such as `12.000345` with any number of decimal places, in nanoseconds.
 pub(super) fn seconds(input: &mut &str) -> ModalResult<Nanos> {
     let whole: u64 = terminated(dec_uint, ".").parse_next(input)?;
     Ok(whole
@@ -78,7 +78,7 @@ pub(super) fn seconds(input: &mut &str) -> ModalResult<Nanos> {
         .saturating_add(fraction(input)?))
 }
 
-/// The places after a point, in billionths.
+/// Reads the decimal places after a point, in billionths.
 pub(super) fn fraction(input: &mut &str) -> ModalResult<u64> {
     let digits = digit1.parse_next(input)?;
     let billionths = digits.bytes().chain(std::iter::repeat(b'0')).take(9);

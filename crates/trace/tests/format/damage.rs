@@ -103,7 +103,7 @@ fn the_message_names_block_and_byte() {
         error.unwrap().to_string(),
         format!(
             "the trace is damaged in block 2 at byte {first} (its checksum does not fit): \
-             only what stands before is usable"
+             only the events before it are usable"
         )
     );
 }

@@ -1,5 +1,6 @@
-//! Arbitrary headers and events for property tests, with values near each other as real ones
-//! are, and at the edges of their types.
+//! Arbitrary headers and events for property tests.
+//!
+//! Values lie near each other, as in real traces, and at the limits of their types.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -42,7 +43,7 @@ pub fn headers() -> impl Strategy<Value = Header> {
         )
 }
 
-/// A stream of a few threads that ends as a whole trace does.
+/// A stream of a few threads that ends like a complete trace.
 pub fn traces(len: usize) -> impl Strategy<Value = Vec<Event>> {
     (vec(events(), 0..len), any::<i32>(), numbers()).prop_map(|(mut events, status, t)| {
         events.push(Event::End { status, t });

@@ -3,7 +3,7 @@
 use vmarea_trace::event::{Access, Event, Fault, Header, MmId, Order, Tid};
 use vmarea_trace::{Error, Reader, Writer};
 
-/// The file that a writer makes of `events`, with a flush after every `per_block` of them.
+/// The file that a writer produces for `events`, with a flush after every `per_block` of them.
 pub fn file(header: &Header, events: &[Event], per_block: usize) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), header).unwrap();
     for chunk in events.chunks(per_block) {

@@ -1,5 +1,7 @@
-//! Files whose checksums fit and whose content was made to harm. They are put together from the
-//! documented format alone, without the crate's own writer, which checks the documentation too.
+//! Files with valid checksums and malicious content.
+//!
+//! The tests build them from the documented format alone, without the crate's own writer, which
+//! checks the documentation as well.
 
 use crate::files::read;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The file format: what is written comes back, and damage of any kind is told.
+//! The file format: written events read back unchanged, and damage of any kind is reported.
 
 mod damage;
 mod events;

@@ -1,4 +1,4 @@
-//! What is written comes back.
+//! Written events read back unchanged.
 
 use crate::events::{headers, traces};
 use crate::files::{file, read, walk};
@@ -109,7 +109,7 @@ fn nothing_is_written_after_the_end() {
     assert_eq!(read(&writer.finish().unwrap()).0, events[1..]);
 }
 
-/// A disk on which so many bytes are left.
+/// A disk with this many free bytes.
 struct SmallDisk {
     left: usize,
     bytes: Vec<u8>,

@@ -1,28 +1,29 @@
-//! The form of `perf script` lines: head, perf's records, numbers.
+//! Parses `perf script` lines: head, perf's records, numbers.
 
 use crate::event::{Nanos, Tid};
+use crate::import::state::FileKey;
 use crate::import::text::{hex, id, number, seconds};
-use crate::import::world::FileKey;
 use winnow::ascii::{digit1, space0, space1};
 use winnow::combinator::{delimited, opt, preceded, terminated};
 use winnow::prelude::*;
 
-/// A file mapping as perf recorded it.
+/// A file mapping from perf's record.
 pub(super) struct Mapping {
     pub(super) start: u64,
     pub(super) key: FileKey,
     pub(super) path: String,
 }
 
-/// Who a line is about, and when.
+/// Task and time of a line.
 pub(super) struct Head {
     pub(super) pid: Option<Tid>,
     pub(super) tid: Tid,
     pub(super) time: Nanos,
 }
 
-/// `COMM PID/TID [CPU] TIME: REST`, where a command may hold spaces and all but `TID` and `TIME`
-/// may be absent.
+/// Splits `COMM PID/TID [CPU] TIME: REST`.
+///
+/// A command may contain spaces, and everything except `TID` and `TIME` may be absent.
 pub(super) fn split(text: &str) -> Option<(Head, &str)> {
     let text = text.trim_start();
     let starts = (text.match_indices(' ')).map(|(at, _)| &text[at..]);
@@ -52,7 +53,7 @@ fn head(input: &mut &str) -> ModalResult<Head> {
     })
 }
 
-/// `PID:TID):(PID:TID)`
+/// Reads `PID:TID):(PID:TID)`.
 pub(super) fn pairs(text: &str) -> Option<((Tid, Tid), (Tid, Tid))> {
     let ids: Option<Vec<Tid>> = (text.split([':', '(', ')']))
         .filter(|part| !part.is_empty())
@@ -64,8 +65,9 @@ pub(super) fn pairs(text: &str) -> Option<((Tid, Tid), (Tid, Tid))> {
     }
 }
 
-/// `PID/TID: [START(LEN) @ OFFSET MAJOR:MINOR INODE GENERATION]: PERMS PATH`. Nothing inside
-/// where it is no file.
+/// Reads `PID/TID: [START(LEN) @ OFFSET MAJOR:MINOR INODE GENERATION]: PERMS PATH`.
+///
+/// The inner option is empty if the mapping has no file.
 pub(super) fn parse_mapping(text: &str) -> Option<Option<Mapping>> {
     let (_, rest) = text.split_once('[')?;
     let (range, rest) = rest.split_once(" @ ")?;
@@ -98,7 +100,7 @@ pub(super) fn is_software_fault(event: &str) -> bool {
     )
 }
 
-/// The instruction that stands behind an address: directly, or after its symbol and file.
+/// Finds the instruction behind an address: directly, or after its symbol and file.
 pub(super) fn instruction(text: &str) -> Option<u64> {
     let address = |text: &str| {
         let input = &mut &*text;

@@ -1,21 +1,21 @@
-//! What a finished call of `strace` text means: an event, a change of descriptors, or nothing.
+//! Interprets a finished call of `strace`: an event, a change of descriptors, or nothing.
 //!
-//! Arguments that are printed as numbers or names keep their value. One that is printed as what
-//! a pointer points to (a string, a structure, a list) has lost its address and becomes 1, or 0
-//! for `NULL`; where the call needs the content it goes into [`Call::data`].
+//! Arguments printed as numbers or names keep their values. `strace` prints some pointer arguments
+//! as the content that they point to (a string, a structure, a list), so their address is lost and
+//! becomes 1, or 0 for `NULL`. Content that the call's effect depends on goes into [`Call::data`].
 
 use super::files::Files;
 use super::line::split_args;
 use crate::event::{Call, FileRef, Order, Tid};
 use crate::import::Line;
-use crate::import::shaping::{self, MAP_ANONYMOUS, kin_of_flags, only_asks};
+use crate::import::classify::{self, MAP_ANONYMOUS, only_asks, sharing_of_flags};
+use crate::import::state::{ImportState, Sharing, Task};
 use crate::import::text::{expression, number, signed};
-use crate::import::world::{Kin, Task, World};
 use crate::names;
 use crate::sysno;
 use winnow::prelude::*;
 
-/// A call with its result, as text.
+/// A call and its result as text.
 pub(super) struct Finished<'a> {
     pub(super) tid: Tid,
     pub(super) name: &'a str,
@@ -25,24 +25,24 @@ pub(super) struct Finished<'a> {
 
 /// True for calls that become events.
 pub(super) fn shapes_memory(name: &str) -> bool {
-    sysno::number(name).is_some_and(shaping::shapes_memory)
+    sysno::number(name).is_some_and(classify::shapes_memory)
 }
 
-/// True for calls that make tasks.
+/// True for calls that create tasks.
 pub(super) fn is_fork(name: &str) -> bool {
-    sysno::number(name).is_some_and(shaping::is_fork)
+    sysno::number(name).is_some_and(classify::is_fork)
 }
 
-/// What the child of such a call has in common with its parent.
-pub(super) fn kin_of(name: &str, args: &str) -> Kin {
+/// What the child of such a call shares with its parent.
+pub(super) fn sharing_of(name: &str, args: &str) -> Sharing {
     match name {
-        "fork" => Kin::Copy,
-        "vfork" => Kin::SharesMemory,
-        _ => kin_of_flags(clone_flags(args)),
+        "fork" => Sharing::Copy,
+        "vfork" => Sharing::SharesMemory,
+        _ => sharing_of_flags(clone_flags(args)),
     }
 }
 
-/// `flags=` of `clone` and `clone3`, with the exit signal. Names that are not known count as 0.
+/// The value of `flags=` in `clone` and `clone3`, with the exit signal. Unknown names count as 0.
 fn clone_flags(args: &str) -> u64 {
     let flags = field(args, "flags").unwrap_or_default();
     let signal = field(args, "exit_signal").unwrap_or_default();
@@ -76,7 +76,7 @@ impl<'a> Finished<'a> {
         }
     }
 
-    /// The result or negative errno; nothing where the call did not return (`?`).
+    /// The result or negative errno; `None` if the call did not return (`?`).
     pub(super) fn result(&self) -> Option<i64> {
         let rest = &mut &*self.result;
         let value = signed.parse_next(rest).ok()?;
@@ -95,31 +95,31 @@ impl<'a> Finished<'a> {
         split_args(list).into_iter().filter_map(string).collect()
     }
 
-    /// Makes events of the call, or notes what it does to descriptors.
+    /// Creates the call's event, or notes what it does to descriptors.
     pub(super) fn tell(
         &self,
         task: Task,
         order: Order,
         files: &mut Files,
-        world: &mut World,
+        state: &mut ImportState,
     ) -> Line {
         if !shapes_memory(self.name) {
-            return match self.descriptors(task.pid, files, world) {
+            return match self.descriptors(task.pid, files, state) {
                 Some(()) => Line::Read,
                 None => Line::Other,
             };
         }
         let Some(ret) = self.result() else {
-            // It was interrupted by the end of its thread.
+            // The end of its thread interrupted it.
             return Line::Other;
         };
-        match self.event(task, order, ret, files, world) {
-            Told::Call(call) => {
-                world.call(*call);
+        match self.event(task, order, ret, files, state) {
+            Interpreted::Call(call) => {
+                state.call(*call);
                 Line::Read
             }
-            Told::Nothing => Line::Other,
-            Told::Unreadable => Line::Unreadable,
+            Interpreted::Nothing => Line::Other,
+            Interpreted::Unreadable => Line::Unreadable,
         }
     }
 
@@ -129,8 +129,8 @@ impl<'a> Finished<'a> {
         order: Order,
         ret: i64,
         files: &mut Files,
-        world: &mut World,
-    ) -> Told {
+        state: &mut ImportState,
+    ) -> Interpreted {
         let texts = split_args(self.args);
         let mut call = Call {
             tid: self.tid,
@@ -138,7 +138,7 @@ impl<'a> Finished<'a> {
             nr: sysno::number(self.name).unwrap_or_default(),
             args: [0; 6],
             ret,
-            t: world.now,
+            t: state.now,
             order,
             file: None,
             data: Vec::new(),
@@ -148,27 +148,27 @@ impl<'a> Finished<'a> {
                 call.nr = sysno::CLONE;
             }
             call.args[0] = clone_flags(self.args);
-            return Told::Call(Box::new(call));
+            return Interpreted::Call(Box::new(call));
         }
         for (place, text) in call.args.iter_mut().zip(&texts) {
             match value(text) {
                 Some(value) => *place = value,
-                // Options that have nothing to do with memory are not known by name.
-                None if call.nr == sysno::PRCTL => return Told::Nothing,
-                None if call.nr == sysno::PERSONALITY => return Told::Nothing,
-                None => return Told::Unreadable,
+                // Options that do not concern memory have no known names.
+                None if call.nr == sysno::PRCTL => return Interpreted::Nothing,
+                None if call.nr == sysno::PERSONALITY => return Interpreted::Nothing,
+                None => return Interpreted::Unreadable,
             }
         }
         if only_asks(call.nr, &call.args) {
-            return Told::Nothing;
+            return Interpreted::Nothing;
         }
         call.data = data(call.nr, &texts);
-        call.file = mapped(&call, task.pid, &texts, files, world);
-        Told::Call(Box::new(call))
+        call.file = mapped(&call, task.pid, &texts, files, state);
+        Interpreted::Call(Box::new(call))
     }
 
-    /// What the call does to descriptors and sizes. Nothing where it has none to do with them.
-    fn descriptors(&self, pid: Tid, files: &mut Files, world: &mut World) -> Option<()> {
+    /// Applies what the call does to descriptors and sizes. `None` if it does nothing to them.
+    fn descriptors(&self, pid: Tid, files: &mut Files, state: &mut ImportState) -> Option<()> {
         let args = split_args(self.args);
         let arg = |i: usize| args.get(i).copied();
         let ret = self.result()?;
@@ -179,16 +179,16 @@ impl<'a> Finished<'a> {
         match self.name {
             "open" | "creat" => {
                 let flags = arg(1).and_then(value).unwrap_or(0);
-                files.open(pid, fd, self.path(arg(0)?)?, flags, world);
+                files.open(pid, fd, self.path(arg(0)?)?, flags, state);
             }
             "openat" | "openat2" => {
                 let flags = arg(2).map(|flags| field(flags, "flags").unwrap_or(flags));
                 let flags = flags.and_then(value).unwrap_or(0);
-                files.open(pid, fd, self.path(arg(1)?)?, flags, world);
+                files.open(pid, fd, self.path(arg(1)?)?, flags, state);
             }
             "memfd_create" => {
                 let flags = arg(1).and_then(value).unwrap_or(0);
-                files.memfd(pid, fd, &string(arg(0)?)?, flags, world);
+                files.memfd(pid, fd, &string(arg(0)?)?, flags, state);
             }
             "dup" => files.duplicate(pid, descriptor(arg(0)?)?, fd, 0),
             "dup2" | "dup3" => {
@@ -212,7 +212,7 @@ impl<'a> Finished<'a> {
         Some(())
     }
 
-    /// The path that a call opens: the one that `-y` shows, else the argument.
+    /// The path that a call opens: the one that `-y` shows, or else the argument.
     fn path(&self, arg: &str) -> Option<String> {
         match shown_path(self.result).filter(|path| path.starts_with('/')) {
             Some(path) => Some(path.to_owned()),
@@ -221,8 +221,8 @@ impl<'a> Finished<'a> {
     }
 }
 
-/// What a call of the text comes to.
-enum Told {
+/// Result of interpreting a call.
+enum Interpreted {
     Call(Box<Call>),
     /// It changes nothing.
     Nothing,
@@ -231,7 +231,7 @@ enum Told {
 
 /// The value of an argument.
 fn value(text: &str) -> Option<u64> {
-    // Descriptors may have a path behind them, pointers a comment.
+    // A path may follow a descriptor, and a comment a pointer.
     let bare = match text.split_once([' ', '<']) {
         Some((bare, rest)) if !rest.starts_with('<') => bare,
         _ => text,
@@ -242,7 +242,7 @@ fn value(text: &str) -> Option<u64> {
     }
 }
 
-/// What a pointer argument points to, where the call needs it.
+/// The content behind a pointer argument, if the call's effect depends on it.
 fn data(nr: u32, texts: &[&str]) -> Vec<u8> {
     let text = |i: usize| texts.get(i).copied().unwrap_or_default();
     let words: Vec<u64> = match nr {
@@ -266,7 +266,7 @@ fn limit(text: &str) -> Vec<u64> {
     }
 }
 
-/// `[0x3, 0x1]`: a node mask.
+/// Reads a node mask such as `[0x3, 0x1]`.
 fn mask(text: &str) -> Vec<u64> {
     let list = text.trim_start_matches('[').trim_end_matches(']');
     if list.len() == text.len() {
@@ -275,7 +275,7 @@ fn mask(text: &str) -> Vec<u64> {
     split_args(list).into_iter().filter_map(value).collect()
 }
 
-/// `[{iov_base=0x1000, iov_len=4096}, ...]`
+/// Reads `[{iov_base=0x1000, iov_len=4096}, ...]`.
 fn ranges(text: &str) -> Vec<u64> {
     let list = text.trim_start_matches('[').trim_end_matches(']');
     let pair = |text| {
@@ -290,38 +290,38 @@ fn ranges(text: &str) -> Vec<u64> {
         .collect()
 }
 
-/// The file that a call maps, if it maps one.
+/// The file that a call maps, if any.
 fn mapped(
     call: &Call,
     pid: Tid,
     texts: &[&str],
     files: &mut Files,
-    world: &mut World,
+    state: &mut ImportState,
 ) -> Option<FileRef> {
     match call.nr {
         sysno::MMAP if call.args[3] & MAP_ANONYMOUS == 0 && call.ret != -9 => {
             let text = texts.get(4)?;
             let fd = descriptor(text)?;
-            (fd >= 0).then(|| files.mapped(pid, fd, shown_path(text), world))
+            (fd >= 0).then(|| files.mapped(pid, fd, shown_path(text), state))
         }
-        sysno::SHMAT if call.ret >= 0 => Some(files.attached(call.args[0] as i64, world)),
+        sysno::SHMAT if call.ret >= 0 => Some(files.attached(call.args[0] as i64, state)),
         _ => None,
     }
 }
 
-/// The number of `3` or `3</path>`.
+/// The number in `3` or `3</path>`.
 fn descriptor(text: &str) -> Option<i32> {
     Some(value(text)? as i32)
 }
 
-/// The path of `3</path>`, as `/proc/PID/maps` would show it.
+/// The path in `3</path>`, as `/proc/PID/maps` would show it.
 fn shown_path(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('<')?;
     let (path, _) = rest.split_once(['<', '>'])?;
     Some(path)
 }
 
-/// The content of a string. Escapes stay as they are, but for quotes.
+/// The content of a string. Escapes other than quotes stay as they are.
 fn string(text: &str) -> Option<String> {
     let inner = text.strip_prefix('"')?;
     let end = inner.rfind('"')?;

@@ -1,15 +1,15 @@
-//! Which file a descriptor is, as far as the text tells.
+//! Finds the file behind a descriptor, as far as the text shows it.
 //!
-//! Files are known by the path with which they were opened, or better by the path that `-y`
-//! prints behind each descriptor. Sizes come from `fstat` and `ftruncate` lines, where there are
-//! any. A descriptor of which nothing is known is a file of its own each time.
+//! A file is identified by the path with which it was opened, or better by the path that `-y`
+//! prints behind each descriptor. Sizes come from `fstat` and `ftruncate` lines, if there are any.
+//! Each use of an unknown descriptor counts as a file of its own.
 
 use crate::event::{FileId, FileRef, InodeKind, Tid};
-use crate::import::shaping::kind_of_path;
-use crate::import::world::{FileKey, Kin, World};
+use crate::import::classify::kind_of_path;
+use crate::import::state::{FileKey, ImportState, Sharing};
 use std::collections::HashMap;
 
-/// An open description.
+/// An open file description.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
     key: FileKey,
@@ -32,28 +32,42 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// `open` and its kin have given `fd`.
-    pub(super) fn open(&mut self, pid: Tid, fd: i32, path: String, flags: u64, world: &mut World) {
+    /// Notes that `open` or a variant returned `fd`.
+    pub(super) fn open(
+        &mut self,
+        pid: Tid,
+        fd: i32,
+        path: String,
+        flags: u64,
+        state: &mut ImportState,
+    ) {
         let kind = kind_of_path(&path);
         let open = Open {
             key: FileKey::Path(path.clone()),
             kind,
             path,
-            file: world.open(),
+            file: state.open(),
             flags: flags & !O_CLOEXEC,
             close_on_exec: flags & O_CLOEXEC != 0,
         };
         self.put(pid, fd, open);
     }
 
-    /// `memfd_create` has given `fd`.
-    pub(super) fn memfd(&mut self, pid: Tid, fd: i32, name: &str, flags: u64, world: &mut World) {
+    /// Notes that `memfd_create` returned `fd`.
+    pub(super) fn memfd(
+        &mut self,
+        pid: Tid,
+        fd: i32,
+        name: &str,
+        flags: u64,
+        state: &mut ImportState,
+    ) {
         const O_RDWR: u64 = 2;
         let open = Open {
-            key: world.nameless(),
+            key: state.nameless(),
             kind: InodeKind::Shmem,
             path: format!("/memfd:{name} (deleted)"),
-            file: world.open(),
+            file: state.open(),
             flags: O_RDWR,
             close_on_exec: flags & MFD_CLOEXEC != 0,
         };
@@ -61,7 +75,7 @@ impl Files {
         self.put(pid, fd, open);
     }
 
-    /// `to` is now the description of `from`.
+    /// Notes that `to` is now the description of `from`.
     pub(super) fn duplicate(&mut self, pid: Tid, from: i32, to: i32, flags: u64) {
         let Some(mut open) = self.get(pid, from).cloned() else {
             self.close(pid, to);
@@ -71,21 +85,21 @@ impl Files {
         self.put(pid, to, open);
     }
 
-    /// `fd` is no longer open.
+    /// Notes that `fd` was closed.
     pub(super) fn close(&mut self, pid: Tid, fd: i32) {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.remove(&fd);
         }
     }
 
-    /// The size of the file behind `fd` was told or set.
+    /// Notes the size of the file behind `fd`, which a call returned or set.
     pub(super) fn size(&mut self, pid: Tid, fd: i32, size: u64) {
         if let Some(key) = self.get(pid, fd).map(|open| open.key.clone()) {
             self.sizes.insert(key, size);
         }
     }
 
-    /// `shmget` has given a segment.
+    /// Notes a segment that `shmget` returned.
     pub(super) fn segment(&mut self, id: i64, size: u64) {
         self.sizes.insert(FileKey::Segment(id), size);
     }
@@ -96,7 +110,7 @@ impl Files {
         pid: Tid,
         fd: i32,
         shown: Option<&str>,
-        world: &mut World,
+        state: &mut ImportState,
     ) -> FileRef {
         let shown = shown
             .filter(|path| path.starts_with('/'))
@@ -107,18 +121,18 @@ impl Files {
             (Some(_), None) => false,
         };
         match shown {
-            Some(path) if stale => self.open(pid, fd, path, 0, world),
-            None if stale => return world.unknown_file(),
+            Some(path) if stale => self.open(pid, fd, path, 0, state),
+            None if stale => return state.unknown_file(),
             _ => {}
         }
         let open = self.get(pid, fd).cloned();
         let open = open.expect("a descriptor that was not known was opened above");
-        self.reference(&open, world)
+        self.reference(&open, state)
     }
 
-    /// The file that `shmat` maps.
-    pub(super) fn attached(&mut self, id: i64, world: &mut World) -> FileRef {
-        let file = *self.segments.entry(id).or_insert_with(|| world.open());
+    /// The segment that `shmat` maps.
+    pub(super) fn attached(&mut self, id: i64, state: &mut ImportState) -> FileRef {
+        let file = *self.segments.entry(id).or_insert_with(|| state.open());
         let open = Open {
             key: FileKey::Segment(id),
             kind: InodeKind::SharedAnon,
@@ -127,33 +141,33 @@ impl Files {
             flags: 2,
             close_on_exec: false,
         };
-        self.reference(&open, world)
+        self.reference(&open, state)
     }
 
-    /// `child` has the descriptors of `parent`; a thread shares them.
-    pub(super) fn fork(&mut self, parent: Tid, child: Tid, kin: Kin) {
-        if kin != Kin::Thread {
+    /// Gives `child` the descriptors of `parent`; a thread shares them.
+    pub(super) fn fork(&mut self, parent: Tid, child: Tid, sharing: Sharing) {
+        if sharing != Sharing::Thread {
             let copy = self.processes.get(&parent).cloned().unwrap_or_default();
             self.processes.insert(child, copy);
         }
     }
 
-    /// `execve` closes what was marked so.
+    /// Closes the descriptors that are marked close-on-exec.
     pub(super) fn exec(&mut self, pid: Tid) {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.retain(|_, open| !open.close_on_exec);
         }
     }
 
-    /// The process is gone.
+    /// Forgets a process that has exited.
     pub(super) fn end(&mut self, pid: Tid) {
         self.processes.remove(&pid);
     }
 
-    fn reference(&self, open: &Open, world: &mut World) -> FileRef {
+    fn reference(&self, open: &Open, state: &mut ImportState) -> FileRef {
         let size = self.sizes.get(&open.key).copied().unwrap_or(0);
         FileRef {
-            inode: world.inode(&open.key, open.kind, &open.path, size),
+            inode: state.inode(&open.key, open.kind, &open.path, size),
             file: open.file,
             open_flags: open.flags as u32,
             seals: 0,

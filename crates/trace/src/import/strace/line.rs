@@ -1,7 +1,7 @@
-//! The form of one line of `strace`: thread, time, body, and how a call ends.
+//! Parses one line of `strace`: thread, time, body, and how a call ends.
 //!
-//! Arguments are not looked into here; only where they end is found, past strings, brackets and
-//! the paths that `-y` adds to descriptors.
+//! This module does not interpret arguments. It only finds where they end, past strings, brackets
+//! and the paths that `-y` adds to descriptors.
 
 use crate::event::{Nanos, Tid};
 use crate::import::text::{fraction, id, seconds, word};
@@ -9,23 +9,23 @@ use winnow::ascii::{dec_uint, space0, space1};
 use winnow::combinator::{alt, delimited, opt, preceded, terminated};
 use winnow::prelude::*;
 
-/// A line in its parts.
+/// A line, split into its parts.
 pub(super) struct Parsed<'a> {
     pub(super) tid: Option<Tid>,
     pub(super) time: Option<Time>,
     pub(super) body: Body<'a>,
 }
 
-/// The time of a line, by the option that printed it.
+/// The time of a line; its kind depends on the option that printed it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Time {
-    /// `-t`, `-tt`: of the day, without a date.
+    /// `-t`, `-tt`: time of day without a date.
     OfDay(Nanos),
-    /// `-ttt`: since 1970; `-r`: since the line before. Both are plain seconds.
+    /// `-ttt`: since 1970; `-r`: since the previous line. Both are plain seconds.
     Seconds(Nanos),
 }
 
-/// What a line says.
+/// The body of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Body<'a> {
     Call {
@@ -33,19 +33,19 @@ pub(super) enum Body<'a> {
         args: &'a str,
         result: &'a str,
     },
-    /// Up to where it was interrupted; `args` has no end.
+    /// A call up to its interruption; `args` has no end.
     Unfinished { name: &'a str, args: &'a str },
-    /// From where it was interrupted.
+    /// A call from its interruption on.
     Resumed { name: &'a str, rest: &'a str },
-    /// A thread has ended, with a wait status.
+    /// A thread exited with this wait status.
     Ended { status: i32 },
-    /// A thread was ended by the `execve` of another.
+    /// The `execve` of another thread ended this one.
     Superseded,
-    /// A signal or a remark.
+    /// A signal or a message.
     Other,
 }
 
-/// The parts of `text`, if it has the form of a line.
+/// Splits `text`, if it has the form of a line.
 pub(super) fn parse(text: &str) -> Option<Parsed<'_>> {
     let rest = &mut &*text;
     let tid = opt(thread).parse_next(rest).ok()?;
@@ -116,7 +116,7 @@ fn ending(message: &str) -> Option<Body<'_>> {
     }
 }
 
-/// The signals that end processes; one without a name here counts as `SIGKILL`.
+/// Number of a signal that ends processes; one without a name here counts as `SIGKILL`.
 fn signal_number(name: &str) -> i32 {
     let names = [
         "SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE",
@@ -128,14 +128,14 @@ fn signal_number(name: &str) -> i32 {
     }
 }
 
-/// `ARGS) = RESULT` in its two parts.
+/// Splits `ARGS) = RESULT`.
 pub(super) fn split_call(text: &str) -> Option<(&str, &str)> {
     let (args, rest) = text.split_at_checked(end_of(text, ')')?)?;
     let result = rest.strip_prefix(')')?.trim_start().strip_prefix("= ")?;
     Some((args, result.trim()))
 }
 
-/// Arguments by the commas that part them.
+/// Splits arguments at commas.
 pub(super) fn split_args(mut text: &str) -> Vec<&str> {
     let mut args = Vec::new();
     while let Some((arg, rest)) = end_of(text, ',').and_then(|at| text.split_at_checked(at)) {
@@ -148,7 +148,7 @@ pub(super) fn split_args(mut text: &str) -> Vec<&str> {
     args
 }
 
-/// Where `mark` stands outside of strings, brackets, comments and descriptors' paths.
+/// Finds `mark` outside strings, brackets, comments and descriptors' paths.
 fn end_of(text: &str, mark: char) -> Option<usize> {
     let mut depth = 0usize;
     let mut chars = text.char_indices();
@@ -182,11 +182,11 @@ fn skip_string(chars: &mut std::str::CharIndices<'_>) {
     }
 }
 
-/// Times of lines as one clock that never goes back by a day or starts anew.
+/// Converts the times of lines to one clock that is not reset at midnight.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     now: Nanos,
-    /// Days that have passed since the first line.
+    /// Days since the first line.
     days: u64,
     last_of_day: Nanos,
     lines: u64,
@@ -195,17 +195,17 @@ pub(super) struct Clock {
 
 const DAY: Nanos = 24 * 3600 * 1_000_000_000;
 
-/// Seconds that are less than this count from the line before.
+/// Times below this count from the previous line.
 const EPOCH: Nanos = 100_000_000 * 1_000_000_000;
 
 impl Clock {
-    /// The time of a line. Without times, lines are a microsecond apart.
+    /// The time of a line. Lines without times are a microsecond apart.
     pub(super) fn at(&mut self, time: Option<Time>) -> Nanos {
         self.lines += 1;
         self.now = match time {
             None => self.now.saturating_add(1000),
             Some(Time::OfDay(t)) => {
-                // Midnight; threads may be a little out of order.
+                // Midnight; threads may be slightly out of order.
                 if t + DAY / 2 < self.last_of_day {
                     self.days += 1;
                 }
@@ -249,7 +249,7 @@ mod tests {
             head("     0.000123 brk(NULL) = 0x1"),
             Some((None, Some(Time::Seconds(123_000))))
         );
-        assert_eq!(head("hello world"), None);
+        assert_eq!(head("hello state"), None);
         assert_eq!(head(""), None);
     }
 

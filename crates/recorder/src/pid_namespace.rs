@@ -1,26 +1,27 @@
-//! Which process a call on another process means.
+//! Translates process numbers from the pid namespace of a recorded process.
 //!
-//! A process names others by the numbers of its own pid namespace, which are not those of the
-//! recorder where it runs in a container.
+//! A process names others by the numbers of its own pid namespace. In a container these differ
+//! from the numbers that the recorder sees.
 
 use super::tracer::Tracer;
 use std::fs;
 use std::path::PathBuf;
 
 impl Tracer<'_> {
-    /// The process whose limits `prlimit64` sets with `pid`, if it is one of the recorded: by the
-    /// number of its leader, as events have it.
-    pub(super) fn limited_process(&self, tid: i32, pid: i32) -> Option<i32> {
+    /// The recorded process whose limits `prlimit64` sets for `pid`.
+    ///
+    /// Returns the number of its leader, as events use it; `None` if the process is not recorded.
+    pub(super) fn prlimit_target(&self, tid: i32, pid: i32) -> Option<i32> {
         let target = match pid {
             0 => tid,
             _ if namespace(tid) == namespace_of_recorder() => pid,
-            _ => self.named_elsewhere(tid, pid)?,
+            _ => self.find_in_namespace(tid, pid)?,
         };
         self.tasks.get(&target).map(|task| task.pid)
     }
 
     /// The task that has this number in the pid namespace of `tid`.
-    fn named_elsewhere(&self, tid: i32, pid: i32) -> Option<i32> {
+    fn find_in_namespace(&self, tid: i32, pid: i32) -> Option<i32> {
         let own = namespace(tid)?;
         let mut tasks = self.tasks.keys();
         let found = tasks.find(|other| {

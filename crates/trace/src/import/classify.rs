@@ -1,12 +1,12 @@
-//! Which system calls an import turns into events, and what they say of tasks and files.
+//! Decides which system calls an import turns into events, and what they do to tasks and files.
 //!
-//! The same for every text: only the numbers and flags count here.
+//! This applies to every text: only numbers and flags matter here.
 
-use super::world::Kin;
+use super::state::Sharing;
 use crate::event::InodeKind;
 use crate::sysno;
 
-/// Bytes are not of a file.
+/// A mapping that is not of a file.
 pub(super) const MAP_ANONYMOUS: u64 = 0x20;
 
 const CLONE_VM: u64 = 0x100;
@@ -49,7 +49,7 @@ pub(super) fn shapes_memory(nr: u32) -> bool {
         )
 }
 
-/// True for calls that make tasks.
+/// True for calls that create tasks.
 pub(super) fn is_fork(nr: u32) -> bool {
     matches!(
         nr,
@@ -57,12 +57,12 @@ pub(super) fn is_fork(nr: u32) -> bool {
     )
 }
 
-/// True for `execve` and its twin.
+/// True for `execve` and `execveat`.
 pub(super) fn is_exec(nr: u32) -> bool {
     matches!(nr, sysno::EXECVE | sysno::EXECVEAT)
 }
 
-/// True where a `prctl` with this option can change an address space.
+/// True if a `prctl` with this option can change an address space.
 pub(super) fn is_option_of_memory(option: u64) -> bool {
     const SET_MM: u64 = 35;
     const SET_THP_DISABLE: u64 = 41;
@@ -85,27 +85,27 @@ pub(super) fn only_asks(nr: u32, args: &[u64; 6]) -> bool {
     }
 }
 
-/// What the child of `clone` with these flags has in common with its parent.
-pub(super) fn kin_of_flags(flags: u64) -> Kin {
+/// What the child of `clone` with these flags shares with its parent.
+pub(super) fn sharing_of_flags(flags: u64) -> Sharing {
     if flags & CLONE_THREAD != 0 {
-        Kin::Thread
+        Sharing::Thread
     } else if flags & CLONE_VM != 0 {
-        Kin::SharesMemory
+        Sharing::SharesMemory
     } else {
-        Kin::Copy
+        Sharing::Copy
     }
 }
 
-/// Flags of a `clone` that makes such a child, where the text does not tell them.
-pub(super) fn flags_of_kin(kin: Kin) -> u64 {
-    match kin {
-        Kin::Thread => CLONE_VM | CLONE_THREAD,
-        Kin::SharesMemory => CLONE_VM | CLONE_VFORK,
-        Kin::Copy => 0,
+/// Flags of a `clone` that creates such a child, if the text does not show them.
+pub(super) fn flags_for_sharing(sharing: Sharing) -> u64 {
+    match sharing {
+        Sharing::Thread => CLONE_VM | CLONE_THREAD,
+        Sharing::SharesMemory => CLONE_VM | CLONE_VFORK,
+        Sharing::Copy => 0,
     }
 }
 
-/// What a path says of the file.
+/// Guesses the kind of a file from its path.
 pub(super) fn kind_of_path(path: &str) -> InodeKind {
     match path {
         "/dev/zero" => InodeKind::DevZero,

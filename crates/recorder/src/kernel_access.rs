@@ -1,22 +1,22 @@
-//! Touches: accesses to memory that page faults do not show, told from the calls that made them.
+//! Memory accesses that cause no recorded page fault, derived from the calls that make them.
 //!
-//! Another process's hand (`process_vm_writev`), pages handed to a pipe (`vmsplice`), and input
-//! and output past the page cache all reach pages inside of the kernel. What was reached is read
-//! from the arguments after the call, cut to what was done.
+//! `process_vm_writev` from another process, `vmsplice`, and I/O that bypasses the page cache all
+//! access pages inside the kernel. The recorder reads the addresses from the arguments after the
+//! call, limited to the bytes that the call transferred.
 
+use super::call_table::{Buffer, KernelAccess};
 use super::memory::{self, Range};
-use super::table::{Buffer, Reach};
 use super::tasks::{Pending, UNRECORDED};
 use super::tracer::Tracer;
 use vmarea_trace::event::{Access, Event, MmId, Nanos, Order, Tid, Touch};
 
 impl Tracer<'_> {
-    /// What a call has touched that no fault shows.
-    pub(super) fn touches(
+    /// The accesses of a call that no fault shows.
+    pub(super) fn kernel_accesses(
         &self,
         tid: i32,
         mm: MmId,
-        reach: Reach,
+        kind: KernelAccess,
         call: &Pending,
         ret: i64,
         t: Nanos,
@@ -26,31 +26,37 @@ impl Tracer<'_> {
         };
         let a = &call.args;
         let other = || self.tasks.get(&(a[0] as i32)).map(|task| task.mm);
-        let (mm, access, ranges) = match reach {
-            Reach::ReadsOther => (other(), Access::Read, memory::iovecs(tid, a[3], a[4], done)),
-            Reach::WritesOther => (
+        let (mm, access, ranges) = match kind {
+            KernelAccess::ReadsOther => {
+                (other(), Access::Read, memory::iovecs(tid, a[3], a[4], done))
+            }
+            KernelAccess::WritesOther => (
                 other(),
                 Access::Write,
                 memory::iovecs(tid, a[3], a[4], done),
             ),
-            Reach::ReadsOwn => (
+            KernelAccess::ReadsOwn => (
                 Some(mm),
                 Access::Read,
                 memory::iovecs(tid, a[1], a[2], done),
             ),
-            Reach::PinsOwn => (Some(mm), Access::Write, pinned(tid, a)),
-            Reach::FromFile(buffer) => (Some(mm), Access::Write, in_buffer(tid, buffer, a, done)),
-            Reach::ToFile(buffer) => (Some(mm), Access::Read, in_buffer(tid, buffer, a, done)),
-            Reach::Blocks => return self.block_touches(tid, mm, a, done, t),
+            KernelAccess::PinsOwn => (Some(mm), Access::Write, pinned(tid, a)),
+            KernelAccess::FromFile(buffer) => {
+                (Some(mm), Access::Write, in_buffer(tid, buffer, a, done))
+            }
+            KernelAccess::ToFile(buffer) => {
+                (Some(mm), Access::Read, in_buffer(tid, buffer, a, done))
+            }
+            KernelAccess::Blocks => return self.control_block_accesses(tid, mm, a, done, t),
         };
         match mm.filter(|mm| *mm != UNRECORDED) {
-            Some(mm) => touch_events(tid, mm, access, &ranges, t),
+            Some(mm) => access_events(tid, mm, access, &ranges, t),
             None => Vec::new(),
         }
     }
 
-    /// The control blocks of `io_submit`, as many as were taken.
-    fn block_touches(
+    /// The accesses of the control blocks that `io_submit` accepted.
+    fn control_block_accesses(
         &self,
         tid: i32,
         mm: MmId,
@@ -76,7 +82,7 @@ impl Tracer<'_> {
                 true => memory::iovecs(tid, addr, len, u64::MAX),
                 false => vec![Range { addr, len }],
             };
-            events.extend(touch_events(tid, mm, access, &ranges, t));
+            events.extend(access_events(tid, mm, access, &ranges, t));
         }
         events
     }
@@ -107,7 +113,7 @@ fn pinned(tid: i32, args: &[u64; 6]) -> Vec<Range> {
     }
 }
 
-fn touch_events(tid: i32, mm: MmId, access: Access, ranges: &[Range], t: Nanos) -> Vec<Event> {
+fn access_events(tid: i32, mm: MmId, access: Access, ranges: &[Range], t: Nanos) -> Vec<Event> {
     let touch = |range: &Range| {
         Event::Touch(Touch {
             tid: Tid(tid),

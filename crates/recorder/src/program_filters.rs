@@ -1,16 +1,16 @@
-//! Seccomp filters of the program itself.
+//! Seccomp filters of the traced program.
 //!
-//! A filter that answers `SECCOMP_RET_TRACE` makes a call fail with `ENOSYS` where no tracer is.
-//! The program has no tracer but the recorder, which is not the one that its filter means: the
-//! call must fail with `ENOSYS` here as well. Such a stop is told from one of the recorder's own
-//! filter by the value that it leaves ([`super::filter`]); where the program's filter leaves the
-//! same value, its filter is evaluated. So the filters that can answer `TRACE` are kept for each
-//! thread, as they are set and inherited.
+//! A filter that returns `SECCOMP_RET_TRACE` makes a call fail with `ENOSYS` if there is no
+//! tracer. The program's filter does not mean the recorder, so under the recorder the call must
+//! fail with `ENOSYS` as well. The value that a filter returns tells such a stop from one of the
+//! recorder's filter ([`super::filter`]). If the program's filter returns the same value, the
+//! recorder evaluates it. For this, the recorder keeps each thread's filters that can return
+//! `TRACE`, as they are installed and inherited.
 //!
 //! # Linux
-//! `seccomp(2)`. Of several filters with the same action the one that was set last decides the
-//! value, and that is never the recorder's. A filter set before the recorder began is not known;
-//! it answers for calls at which the recorder does not stop.
+//! `seccomp(2)`. Of several filters that return the same action, the one installed last decides
+//! the value, which is never the recorder's. A filter installed before the recording is unknown,
+//! but its value also decides only at calls where the recorder's filter does not stop.
 
 use libc::sock_filter;
 use std::collections::HashMap;
@@ -20,19 +20,19 @@ use std::rc::Rc;
 const DATA_LEN: usize = 64;
 /// `BPF_MEMWORDS`
 const MEMORY: usize = 16;
-/// Bytes of one step.
+/// Bytes of one instruction.
 const STEP: usize = 8;
 
-/// What a filter looks at: `struct seccomp_data`.
+/// Input of a filter: `struct seccomp_data`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CallData {
     /// System call number.
     pub nr: u32,
     /// `AUDIT_ARCH_*`
     pub arch: u32,
-    /// Where the call was made.
+    /// Instruction pointer of the call.
     pub ip: u64,
-    /// Its arguments.
+    /// Arguments of the call.
     pub args: [u64; 6],
 }
 
@@ -49,17 +49,17 @@ impl CallData {
     }
 }
 
-/// A filter: a program of classic BPF.
+/// A classic BPF program.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter(Vec<sock_filter>);
 
 impl Filter {
-    /// A filter of these steps.
+    /// A filter of these instructions.
     pub(crate) fn new(steps: Vec<sock_filter>) -> Filter {
         Filter(steps)
     }
 
-    /// A filter as it lies in memory.
+    /// A filter from its bytes in memory.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Filter {
         let step = |b: &[u8]| sock_filter {
             code: u16::from_ne_bytes([b[0], b[1]]),
@@ -70,7 +70,7 @@ impl Filter {
         Filter(bytes.chunks_exact(STEP).map(step).collect())
     }
 
-    /// True where some answer may be `TRACE`.
+    /// True if the filter may return `TRACE`.
     fn may_trace(&self) -> bool {
         let (k, a) = (libc::BPF_RET | libc::BPF_K, libc::BPF_RET | libc::BPF_A);
         self.0.iter().any(|s| match u32::from(s.code) {
@@ -79,7 +79,7 @@ impl Filter {
         })
     }
 
-    /// What it answers; `None` for a program that the kernel would not have taken.
+    /// The filter's return value; `None` for a program that the kernel would reject.
     pub(crate) fn answer(&self, data: &CallData) -> Option<u32> {
         let data = data.to_bytes();
         let word = |at: u32| {
@@ -160,19 +160,19 @@ fn compared(operation: u32, a: u32, operand: u32) -> Option<bool> {
     })
 }
 
-/// True for an answer whose action is `SECCOMP_RET_TRACE`.
+/// True for a return value whose action is `SECCOMP_RET_TRACE`.
 fn is_trace(answer: u32) -> bool {
     answer & libc::SECCOMP_RET_ACTION_FULL == libc::SECCOMP_RET_TRACE
 }
 
-/// The filters of all threads that may answer `TRACE`.
+/// The filters of all threads that may return `TRACE`.
 #[derive(Debug, Default)]
-pub(crate) struct Sandboxes {
+pub(crate) struct ProgramFilters {
     of: HashMap<i32, Vec<Rc<Filter>>>,
 }
 
-impl Sandboxes {
-    /// Threads have set a filter: one, or all of its process.
+impl ProgramFilters {
+    /// Adds a filter to the threads that installed it: one, or all of a process.
     pub(crate) fn set(&mut self, bytes: &[u8], tids: impl Iterator<Item = i32>) {
         let filter = Rc::new(Filter::from_bytes(bytes));
         if filter.may_trace() {
@@ -182,7 +182,7 @@ impl Sandboxes {
         }
     }
 
-    /// A thread was made by another.
+    /// Gives a new thread the filters of its creator.
     pub(crate) fn inherit(&mut self, parent: i32, child: i32) {
         match self.of.get(&parent).cloned() {
             Some(filters) => self.of.insert(child, filters),
@@ -190,7 +190,7 @@ impl Sandboxes {
         };
     }
 
-    /// A thread goes on under another number.
+    /// Moves the filters of a thread that continues under another number.
     pub(crate) fn rename(&mut self, from: i32, to: i32) {
         match self.of.remove(&from) {
             Some(filters) => self.of.insert(to, filters),
@@ -198,12 +198,12 @@ impl Sandboxes {
         };
     }
 
-    /// A thread has gone.
+    /// Forgets a thread that has exited.
     pub(crate) fn gone(&mut self, tid: i32) {
         self.of.remove(&tid);
     }
 
-    /// True where a filter of the thread answers `TRACE` to a call.
+    /// True if a filter of the thread returns `TRACE` for a call.
     pub(crate) fn trace(&self, tid: i32, data: &CallData) -> bool {
         let filters = self.of.get(&tid);
         filters.is_some_and(|filters| {
@@ -212,7 +212,7 @@ impl Sandboxes {
         })
     }
 
-    /// True where the thread has filters that may answer `TRACE`.
+    /// True if the thread has filters that may return `TRACE`.
     pub(crate) fn has(&self, tid: i32) -> bool {
         self.of.contains_key(&tid)
     }
@@ -277,7 +277,7 @@ mod tests {
                 bytes
             })
             .collect();
-        let mut all = Sandboxes::default();
+        let mut all = ProgramFilters::default();
         all.set(&bytes, [7].into_iter());
         all.inherit(7, 8);
         all.inherit(1, 9);

@@ -1,22 +1,21 @@
-//! Tasks: born, turned into other programs, gone; and the address spaces that begin and end with
-//! them.
+//! Tasks that start, execute programs and exit, and the address spaces that they create and end.
 //!
-//! A child is known by its parent's event; its own first stop may come before that and then
-//! waits. An address space ends with its last user: that is the moment of the last look, at the
-//! user's exit stop or before it executes another program.
+//! The parent's event announces a child. The child's own first stop may come earlier; it then
+//! waits. An address space ends with its last user. The final snapshot is taken just before that,
+//! at the user's exit stop or before it executes another program.
 //!
 //! # Picture
 //! ```text
-//!   fork:   Call, MmStart{Fork}, TaskStart          one item: nothing comes between
+//!   fork:   Call, MmStart{Fork}, TaskStart          one item: nothing comes in between
 //!   exec:   Snapshot{Exit}, MmEnd | MmStart{Exec}, TaskStart, Snapshot{Exec}
 //!   exit:   Snapshot{Exit}, MmEnd | TaskEnd
 //! ```
 
 use super::RecordError;
+use super::call_table::Role;
 use super::command::is_setuid;
 use super::filter::OUR_ARCH;
-use super::lives::Place;
-use super::table::Role;
+use super::residence::Place;
 use super::tasks::{Mode, Pending, Task, UNRECORDED};
 use super::timeline::{Alone, Ended};
 use super::tracer::{Tracer, clock};
@@ -30,20 +29,20 @@ const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
 const ENOSYS: i64 = -(libc::ENOSYS as i64);
 
 impl Tracer<'_> {
-    /// A thread has made another task.
-    pub(super) fn has_child(&mut self, tid: i32, now: Nanos) {
+    /// Handles the event of a thread that has created a task.
+    pub(super) fn at_clone_event(&mut self, tid: i32, now: Nanos) {
         if let Ok(child) = ptrace::event_message(tid) {
-            self.born(tid, child as i32, now);
+            self.add_child(tid, child as i32, now);
         }
         self.resume(tid, 0);
     }
 
-    fn born(&mut self, parent: i32, child: i32, now: Nanos) {
+    fn add_child(&mut self, parent: i32, child: i32, now: Nanos) {
         let Some(task) = self.tasks.get_mut(&parent) else {
             return;
         };
         let (pid, mm, mode) = (task.pid, task.mm, task.mode);
-        let call = task.call.take_if(|call| call.row.role == Role::Clones);
+        let call = task.call.take_if(|call| call.rule.role == Role::Clones);
         let flags = match &call {
             Some(call) => call.clone_flags(),
             None => seen_flags(parent, child),
@@ -59,7 +58,7 @@ impl Tracer<'_> {
             _ => self.new_mm(),
         };
         if child_mm != mm {
-            self.files.held.fork(mm, child_mm);
+            self.files.mapped.fork(mm, child_mm);
         }
         let since = call.as_ref().map_or(0, |call| call.entry);
         let mut task = Task::new(child_pid, child_mm, mode);
@@ -69,14 +68,14 @@ impl Tracer<'_> {
             self.untraced += 1;
         }
         self.add_task(child, task, since);
-        self.sandboxes.inherit(parent, child);
-        self.write_birth(parent, (child, child_pid, child_mm), call, now);
+        self.program_filters.inherit(parent, child);
+        self.record_clone(parent, (child, child_pid, child_mm), call, now);
         if let Some(space) = self.spaces.get_mut(&mm)
             && space.leave_call(parent)
         {
             self.let_in_next(mm);
         }
-        if let Some(status) = self.early.remove(&child) {
+        if let Some(status) = self.early_stops.remove(&child) {
             self.stopped(child, status, now);
         }
     }
@@ -86,17 +85,17 @@ impl Tracer<'_> {
         let space = self.spaces.entry(mm).or_default();
         space.users += 1;
         if mm == UNRECORDED {
-            self.timeline.lives.moves(tid, since, Place::Nowhere);
+            self.timeline.residence.moves(tid, since, Place::Nowhere);
         } else {
             if space.users == 2 {
                 self.timeline.share(mm);
             }
-            self.timeline.lives.moves(tid, since, Place::In(mm));
+            self.timeline.residence.moves(tid, since, Place::In(mm));
         }
         self.tasks.insert(tid, task);
     }
 
-    fn write_birth(
+    fn record_clone(
         &mut self,
         parent: i32,
         (child, child_pid, child_mm): (i32, i32, MmId),
@@ -105,7 +104,7 @@ impl Tracer<'_> {
     ) {
         let mm = self.tasks.get(&parent).map_or(UNRECORDED, |task| task.mm);
         if mm == UNRECORDED {
-            return self.timeline.call_dropped(parent);
+            return self.timeline.call_discarded(parent);
         }
         let alone = call.as_ref().map_or(Alone::Yes, |call| call.alone);
         let mut events = Vec::with_capacity(3);
@@ -136,11 +135,11 @@ impl Tracer<'_> {
         self.last_mm
     }
 
-    /// A thread has become another program.
-    pub(super) fn has_executed(&mut self, tid: i32, now: Nanos) {
+    /// Handles the event of a thread that has executed a program.
+    pub(super) fn at_exec_event(&mut self, tid: i32, now: Nanos) {
         let former = ptrace::event_message(tid).map_or(tid, |former| former as i32);
         if former != tid {
-            self.take_leaders_place(tid, former, now);
+            self.replace_leader(tid, former, now);
         }
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
@@ -148,39 +147,40 @@ impl Tracer<'_> {
         let (old, mode) = (task.mm, task.mode);
         let call = task.call.take();
         let entry = call.as_ref().map_or(now, |call| call.entry);
-        self.timeline.call_dropped(tid);
-        self.leave_space(tid, old, call.and_then(|call| call.last_look), now);
-        // What was touched in between was partly in the old one and partly in the new one. The
-        // looks before and after have it all, unless the old one lives on.
+        self.timeline.call_discarded(tid);
+        self.leave_space(tid, old, call.and_then(|call| call.last_snapshot), now);
+        // An access between entry and exit was partly to the old address space and partly to the
+        // new one. The snapshots before and after cover it, unless other tasks still use the old
+        // one.
         let place = match self.spaces.contains_key(&old) && old != UNRECORDED {
             true => Place::Leaving(old),
             false => Place::Nowhere,
         };
-        self.timeline.lives.moves(tid, entry, place);
+        self.timeline.residence.moves(tid, entry, place);
         match ptrace::syscall_stop(tid) {
-            Ok((arch, _)) if arch != OUR_ARCH => self.is_foreign(tid, old, mode, now),
-            _ => self.is_new_program(tid, mode, now),
+            Ok((arch, _)) if arch != OUR_ARCH => self.start_foreign_program(tid, old, mode, now),
+            _ => self.start_program(tid, mode, now),
         }
         self.sample_again(tid, now);
         self.resume(tid, 0);
     }
 
-    /// A thread that was not the leader goes on under the leader's number.
-    fn take_leaders_place(&mut self, leader: i32, former: i32, now: Nanos) {
+    /// Gives the thread that executed a program the number of its group's leader.
+    fn replace_leader(&mut self, leader: i32, former: i32, now: Nanos) {
         if let Some(task) = self.tasks.remove(&leader) {
             self.end_task(leader, &task, 0, now);
         }
         if let Some(task) = self.tasks.remove(&former) {
-            self.timeline.call_dropped(former);
+            self.timeline.call_discarded(former);
             let entry = task.call.as_ref().map_or(now, |call| call.entry);
-            self.timeline.lives.moves(former, entry, Place::Nowhere);
+            self.timeline.residence.moves(former, entry, Place::Nowhere);
             self.write_task_end(former, task.mm, 0, now);
-            self.sandboxes.rename(former, leader);
+            self.program_filters.rename(former, leader);
             self.tasks.insert(leader, task);
         }
     }
 
-    fn is_new_program(&mut self, tid: i32, mode: Mode, now: Nanos) {
+    fn start_program(&mut self, tid: i32, mode: Mode, now: Nanos) {
         let mm = self.new_mm();
         self.add_task(tid, Task::new(tid, mm, mode), now);
         let start = MmStart {
@@ -189,14 +189,14 @@ impl Tracer<'_> {
             t: now,
         };
         let mut events = vec![Event::MmStart(start), task_start(tid, tid, mm, now)];
-        let look = self.look(tid, mm, Reason::Exec, now);
-        events.extend(look.map(Event::Snapshot));
+        let snapshot = self.snapshot(tid, mm, Reason::Exec, now);
+        events.extend(snapshot.map(Event::Snapshot));
         self.push(now, events);
         self.note_setuid(tid);
     }
 
-    /// A 32-bit program: it is let run, but nothing of it is recorded.
-    fn is_foreign(&mut self, tid: i32, old: MmId, mode: Mode, now: Nanos) {
+    /// Lets a 32-bit program run without recording it.
+    fn start_foreign_program(&mut self, tid: i32, old: MmId, mode: Mode, now: Nanos) {
         self.add_task(tid, Task::new(tid, UNRECORDED, mode), now);
         let program = program_of(tid);
         if self.last_mm == UNRECORDED {
@@ -224,53 +224,55 @@ impl Tracer<'_> {
         }
     }
 
-    /// A thread is about to end, at its own wish or by a signal.
-    pub(super) fn leaves(&mut self, tid: i32, now: Nanos) {
+    /// Handles the exit stop of a thread, which it reaches by itself or through a signal.
+    pub(super) fn at_exit_event(&mut self, tid: i32, now: Nanos) {
         self.end_call(tid, now);
         if let Some(task) = self.tasks.get_mut(&tid)
             && !std::mem::replace(&mut task.leaving, true)
         {
             let mm = task.mm;
-            self.timeline.lives.moves(tid, now, Place::Nowhere);
-            let look = self.last_look(tid, mm, now);
-            self.leave_space(tid, mm, look, now);
+            self.timeline.residence.moves(tid, now, Place::Nowhere);
+            let snapshot = self.last_snapshot(tid, mm, now);
+            self.leave_space(tid, mm, snapshot, now);
         }
         self.resume(tid, 0);
     }
 
-    /// The call inside of which a thread was killed may have had its effect.
+    /// Ends the call in which a thread was killed: it may have had its effect.
     fn end_call(&mut self, tid: i32, now: Nanos) {
         let Some(call) = self.tasks.get(&tid).and_then(|task| task.call.as_ref()) else {
             return;
         };
-        let (role, entered) = (call.row.role, call.entry != 0);
+        let (role, entered) = (call.rule.role, call.entry != 0);
         let result = ptrace::result_register(tid).unwrap_or(ENOSYS);
         if entered && role == Role::Clones && result > 0 {
-            self.born(tid, result as i32, now);
+            self.add_child(tid, result as i32, now);
         } else if entered && result != ENOSYS && role != Role::Executes {
             self.finish_call(tid, result, now);
         } else {
-            self.timeline.call_dropped(tid);
+            self.timeline.call_discarded(tid);
             if let Some(task) = self.tasks.get_mut(&tid) {
                 task.call = None;
             }
         }
     }
 
-    /// The last look at an address space, if this thread is the last that can change it. Others
-    /// that still use it are about to leave it by `execve`, and keep the look for that moment; or
-    /// they are being killed with this one.
-    fn last_look(&mut self, tid: i32, mm: MmId, now: Nanos) -> Option<Snapshot> {
+    /// Takes the final snapshot of an address space, if this thread is the last that can change
+    /// it.
+    ///
+    /// Other users may be about to leave by `execve` and then keep the snapshot for that moment,
+    /// or they are being killed together with this thread.
+    fn last_snapshot(&mut self, tid: i32, mm: MmId, now: Nanos) -> Option<Snapshot> {
         if mm == UNRECORDED {
             return None;
         }
         let users = self.spaces.get(&mm).map_or(0, |space| space.users);
         if users == 1 {
-            return self.look(tid, mm, Reason::Exit, now);
+            return self.snapshot(tid, mm, Reason::Exit, now);
         }
         let executing = |task: &Task| {
             let call = task.call.as_ref();
-            call.is_some_and(|call| call.row.role == Role::Executes && call.entry != 0)
+            call.is_some_and(|call| call.rule.role == Role::Executes && call.entry != 0)
         };
         let others = self
             .tasks
@@ -282,64 +284,69 @@ impl Tracer<'_> {
         if users == 2
             && let Some(other) = executing.next()
         {
-            let look = self.look_at_rest(tid, mm, now);
+            let snapshot = self.exact_snapshot(tid, mm, now);
             let task = self.tasks.get_mut(&other);
             if let Some(call) = task.and_then(|task| task.call.as_mut()) {
-                call.last_look = look;
+                call.last_snapshot = snapshot;
             }
-        } else if self.all_are_dying(tid, mm) {
-            self.spare_look(tid, mm, now);
+        } else if self.all_users_exit(tid, mm) {
+            self.fallback_snapshot(tid, mm, now);
         }
         None
     }
 
-    /// A look while others use the address space of whom it is known that they do not change it.
-    fn look_at_rest(&mut self, tid: i32, mm: MmId, now: Nanos) -> Option<Snapshot> {
-        let mut look = self.look(tid, mm, Reason::Exit, now)?;
-        look.exact = true;
-        Some(look)
+    /// Takes a snapshot that is exact although other tasks use the address space, as none changes
+    /// it.
+    fn exact_snapshot(&mut self, tid: i32, mm: MmId, now: Nanos) -> Option<Snapshot> {
+        let mut snapshot = self.snapshot(tid, mm, Reason::Exit, now)?;
+        snapshot.exact = true;
+        Some(snapshot)
     }
 
-    /// True where no thread will change the address space any more: all of them are threads of
-    /// one process that ends or is replaced, and none is inside of a call but `execve`.
-    fn all_are_dying(&self, tid: i32, mm: MmId) -> bool {
+    /// True if no thread will change the address space any more.
+    ///
+    /// That holds if all users are threads of one process that exits or is replaced, and none is
+    /// inside a call other than `execve`.
+    fn all_users_exit(&self, tid: i32, mm: MmId) -> bool {
         let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else {
             return false;
         };
         let mut users = self.tasks.values().filter(|task| task.mm == mm);
-        // A thread that leaves alone is inside of its own `exit`; whoever ends by anything else
-        // takes the whole process along, or goes with all others for one that executes a program.
+        // A thread that exits alone is inside its own `exit`. Every other cause ends the whole
+        // process, or all other threads of one that executes a program.
         let alone = ptrace::call_number(tid).is_ok_and(|nr| nr == libc::SYS_exit);
         let rests = |task: &Task| {
             let call = task.call.as_ref();
-            call.is_none_or(|call| call.entry == 0 || call.row.role == Role::Executes)
+            call.is_none_or(|call| call.entry == 0 || call.rule.role == Role::Executes)
         };
         !alone && users.all(|task| task.pid == pid && rests(task))
     }
 
-    /// Looks once at what is about to end with its whole process. The kill wakes a thread out of
-    /// its exit stop, so that it can be gone, and the mappings with it, before it is looked at.
-    fn spare_look(&mut self, tid: i32, mm: MmId, now: Nanos) {
+    /// Takes one snapshot of an address space whose whole process is about to end.
+    ///
+    /// A kill wakes a thread from its exit stop. The thread and its mappings may then be gone
+    /// before the final snapshot.
+    fn fallback_snapshot(&mut self, tid: i32, mm: MmId, now: Nanos) {
         if self
             .spaces
             .get(&mm)
-            .is_none_or(|space| space.spare_look.is_some())
+            .is_none_or(|space| space.fallback_snapshot.is_some())
         {
             return;
         }
-        let Some(mut look) = self.look_at_rest(tid, mm, now) else {
+        let Some(mut snapshot) = self.exact_snapshot(tid, mm, now) else {
             return;
         };
-        // The others still run to where they notice, and may fault: that no fault changes which
-        // mappings there are is sure, but it may bring an anon_vma.
-        look.vmas.iter_mut().for_each(|vma| vma.kernel = None);
+        // The other threads run until they notice the kill, and may fault. No fault changes which
+        // mappings exist, but it may attach an anon_vma.
+        snapshot.vmas.iter_mut().for_each(|vma| vma.kernel = None);
         if let Some(space) = self.spaces.get_mut(&mm) {
-            space.spare_look = Some(look);
+            space.fallback_snapshot = Some(snapshot);
         }
     }
 
-    /// One user less; with the last the address space ends.
-    fn leave_space(&mut self, tid: i32, mm: MmId, look: Option<Snapshot>, now: Nanos) {
+    /// Removes one user; the address space ends with its last user.
+    fn leave_space(&mut self, tid: i32, mm: MmId, snapshot: Option<Snapshot>, now: Nanos) {
         let Some(space) = self.spaces.get_mut(&mm) else {
             return;
         };
@@ -351,36 +358,39 @@ impl Tracer<'_> {
             }
             return;
         }
-        let spare = self.spaces.remove(&mm).and_then(|space| space.spare_look);
-        self.files.held.ended(mm);
+        let spare = self
+            .spaces
+            .remove(&mm)
+            .and_then(|space| space.fallback_snapshot);
+        self.files.mapped.ended(mm);
         self.timeline.mm_ended(mm, now);
-        if let Some(look) = look.or(spare) {
-            self.push(look.t, vec![Event::Snapshot(look)]);
+        if let Some(snapshot) = snapshot.or(spare) {
+            self.push(snapshot.t, vec![Event::Snapshot(snapshot)]);
         }
         self.push(now, vec![Event::MmEnd { mm, t: now }]);
     }
 
-    /// A task has gone, and its number with it.
+    /// Handles the end of a task, whose number becomes free.
     pub(super) fn gone(&mut self, tid: i32, status: i32, now: Nanos) {
-        self.early.remove(&tid);
+        self.early_stops.remove(&tid);
         let Some(task) = self.tasks.remove(&tid) else {
             return;
         };
-        self.timeline.call_dropped(tid);
-        self.sandboxes.gone(tid);
+        self.timeline.call_discarded(tid);
+        self.program_filters.gone(tid);
         self.end_task(tid, &task, status, now);
         if tid == task.pid {
             self.pidfds.remove(&tid);
         }
         if tid == self.root {
             self.root_status = Some(status);
-            self.tell_command_ended(status);
+            self.report_command_ended(status);
         }
     }
 
     fn end_task(&mut self, tid: i32, task: &Task, status: i32, now: Nanos) {
         if !task.leaving {
-            self.timeline.lives.moves(tid, now, Place::Nowhere);
+            self.timeline.residence.moves(tid, now, Place::Nowhere);
             self.leave_space(tid, task.mm, None, now);
         }
         self.write_task_end(tid, task.mm, status, now);
@@ -400,17 +410,17 @@ impl Tracer<'_> {
         }
     }
 
-    /// Takes in tasks whose parents were killed before they could tell of them.
+    /// Adds tasks whose parents were killed before their clone events arrived.
     pub(super) fn adopt_orphans(&mut self) {
         let cloning = |task: &Task| {
             let call = task.call.as_ref();
-            call.is_some_and(|call| call.row.role == Role::Clones && call.entry != 0)
+            call.is_some_and(|call| call.rule.role == Role::Clones && call.entry != 0)
         };
-        if self.early.is_empty() || self.tasks.values().any(cloning) {
+        if self.early_stops.is_empty() || self.tasks.values().any(cloning) {
             return;
         }
         let now = clock();
-        for (tid, status) in std::mem::take(&mut self.early) {
+        for (tid, status) in std::mem::take(&mut self.early_stops) {
             let pid = thread_group(tid).unwrap_or(tid);
             let relative = self.tasks.iter().find(|(other, task)| {
                 !task.leaving && ptrace::same_mm(tid, **other).unwrap_or(false)
@@ -428,8 +438,8 @@ impl Tracer<'_> {
                     t: now,
                 };
                 let mut events = vec![Event::MmStart(start), task_start(tid, pid, mm, now)];
-                let look = self.look(tid, mm, Reason::Attach, now);
-                events.extend(look.map(Event::Snapshot));
+                let snapshot = self.snapshot(tid, mm, Reason::Attach, now);
+                events.extend(snapshot.map(Event::Snapshot));
                 self.push(now, events);
             }
             self.stopped(tid, status, now);
@@ -446,7 +456,7 @@ fn task_start(tid: i32, pid: i32, mm: MmId, t: Nanos) -> Event {
     }
 }
 
-/// What a child shares with its parent, where no call told.
+/// What a child shares with its parent, if no recorded call says so.
 fn seen_flags(parent: i32, child: i32) -> u64 {
     let mut flags = 0;
     if thread_group(child).is_some_and(|group| group != child) {

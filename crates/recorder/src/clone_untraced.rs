@@ -1,12 +1,12 @@
-//! Tasks that are made with `CLONE_UNTRACED`.
+//! Traces tasks that are created with `CLONE_UNTRACED`.
 //!
-//! The kernel leaves such a task without a tracer, but with the recorder's filter, and under a
-//! filter that answers `TRACE` every call of the table fails where no tracer is. So the flag is
-//! taken out of the call while the kernel looks at it, and put back before any instruction of the
-//! parent or the child runs: in the register of `clone`, in the structure of `clone3`.
+//! The kernel gives such a task the recorder's filter but no tracer, so every call that the filter
+//! stops would fail. The recorder therefore clears the flag while the kernel reads the arguments,
+//! and restores it before the parent or the child executes another instruction. For `clone` the
+//! flag is in a register, for `clone3` in a structure in memory.
 //!
-//! Another thread that writes the structure of `clone3` at just that time can undo this; so it can
-//! undo the call itself.
+//! Another thread that writes to the structure of `clone3` at that moment can undo this; it could
+//! undo the call itself in the same way.
 
 use super::memory;
 use super::tracer::Tracer;
@@ -14,18 +14,19 @@ use vmarea_linux_sys::ptrace;
 
 pub(super) const CLONE_UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
 
-/// A flag word that was changed, and what it was.
+/// A flag word that was changed, with its original value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Untraced {
-    /// In the first argument.
+    /// The first argument register.
     Register(u64),
-    /// In memory.
+    /// A word in memory.
     Memory { addr: u64, word: u64 },
 }
 
 impl Untraced {
-    /// Puts back what was there, in the parent or in the child. A task that was killed meanwhile
-    /// needs it no more.
+    /// Restores the original value in the parent or in the child.
+    ///
+    /// For a task that was killed meanwhile this fails, which does not matter.
     pub(crate) fn restore(self, tid: i32) {
         let _ = self.write(tid, |word| word);
     }
@@ -39,7 +40,7 @@ impl Untraced {
 }
 
 impl Tracer<'_> {
-    /// Takes the flag out of a call of number `nr` before which a thread stands.
+    /// Clears the flag in call `nr`, at whose entry the thread is stopped.
     pub(super) fn hide_untraced(&self, tid: i32, nr: u32) -> Option<Untraced> {
         let first = ptrace::first_argument(tid).ok()?;
         let place = match i64::from(nr) {

@@ -1,13 +1,13 @@
-//! Stops of a filter: of the recorder's, before the calls of the table, or of the program's own.
+//! Handles seccomp stops: those of the recorder's filter and those of the program's own filters.
 //!
-//! A stop that the program's filter makes means a tracer that the program does not have: the call
-//! fails as it would without any. For all others the call is let in ([`super::calls`]), or waits
-//! until no other of the address space is inside.
+//! A stop that the program's own filter causes is meant for a tracer that the program does not
+//! have, so the call fails as it would without a tracer. Any other call proceeds
+//! ([`super::calls`]), or waits until no other thread of the address space is inside a call.
 
+use super::call_table::Role;
 use super::filter;
 use super::memory;
-use super::sandbox::CallData;
-use super::table::Role;
+use super::program_filters::CallData;
 use super::tasks::{Inside, Pending, UNRECORDED};
 use super::timeline::Alone;
 use super::tracer::Tracer;
@@ -17,30 +17,30 @@ use vmarea_trace::event::Nanos;
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
 
 impl Tracer<'_> {
-    /// A thread stands where the filter stopped it.
+    /// Handles a thread that the filter stopped.
     pub(super) fn at_filter(&mut self, tid: i32, now: Nanos) {
         let Ok((arch, SyscallStop::Seccomp { nr, args, data })) = ptrace::syscall_stop(tid) else {
             return self.resume(tid, 0);
         };
         if self.is_for_another_tracer(tid, (arch, nr, args), data) {
-            // As where there is no tracer.
+            // Without a tracer the call would fail, too.
             let _ = ptrace::refuse_call(tid);
             return self.resume(tid, 0);
         }
-        let Some(row) = filter::row_of(data) else {
+        let Some(rule) = filter::rule_of(data) else {
             self.note_foreign_call(tid);
             return self.resume(tid, 0);
         };
         let (nr, args) = match nr as i64 {
             libc::SYS_clone3 => (libc::SYS_clone as u32, clone3_args(tid, &args)),
-            _ => (row.nr, args),
+            _ => (rule.nr, args),
         };
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
-        let call = task.call.insert(Pending::new(row, nr, args));
-        let serial = row.role == Role::Shapes
-            || row.role == Role::Clones && call.clone_flags() & CLONE_VM == 0;
+        let call = task.call.insert(Pending::new(rule, nr, args));
+        let serial = rule.role == Role::ChangesMappings
+            || rule.role == Role::Clones && call.clone_flags() & CLONE_VM == 0;
         let mm = task.mm;
         if let Some(space) = self.spaces.get_mut(&mm)
             && serial
@@ -55,7 +55,7 @@ impl Tracer<'_> {
         self.let_in(tid, Alone::Yes);
     }
 
-    /// True where a filter of the program made the stop, or would have without ours.
+    /// True if one of the program's filters caused the stop, or would have without the recorder's.
     fn is_for_another_tracer(
         &self,
         tid: i32,
@@ -71,19 +71,20 @@ impl Tracer<'_> {
         if !filter::is_ours(&call, value) {
             return true;
         }
-        self.sandboxes.has(tid) && {
+        self.program_filters.has(tid) && {
             call.ip = ptrace::stack_registers(tid).map_or(0, |[ip, ..]| ip);
-            self.sandboxes.trace(tid, &call)
+            self.program_filters.trace(tid, &call)
         }
     }
 
-    /// Threads have a filter of their own from here on, if the call has succeeded.
+    /// Notes the filter that a successful call installed for one thread or for its whole process.
     pub(super) fn has_set_filter(&mut self, tid: i32, pid: i32, call: &Pending, ret: i64) {
         let flags = match i64::from(call.nr) {
             libc::SYS_seccomp => call.args[1],
             _ => 0,
         };
-        // A positive result is a descriptor, or a thread that cannot follow.
+        // A positive result is the listener's descriptor, or the thread that could not be
+        // synchronised.
         let listens = flags & libc::SECCOMP_FILTER_FLAG_NEW_LISTENER != 0;
         if ret != 0 && !(ret > 0 && listens) {
             return;
@@ -91,15 +92,16 @@ impl Tracer<'_> {
         let all = flags & libc::SECCOMP_FILTER_FLAG_TSYNC != 0;
         let threads = self.tasks.iter();
         let tids = threads.filter(|(other, task)| **other == tid || all && task.pid == pid);
-        self.sandboxes.set(&call.data, tids.map(|(tid, _)| *tid));
+        self.program_filters
+            .set(&call.data, tids.map(|(tid, _)| *tid));
     }
 
-    /// Says once why a debugger, or the leak check of AddressSanitizer, does not work.
+    /// Says once why a debugger, or AddressSanitizer's leak check, does not work.
     pub(super) fn note_tracing(&mut self, pid: i32, ret: i64) {
         let refused = ret == -i64::from(libc::EPERM);
         if refused && !std::mem::replace(&mut self.tracing_noted, true) {
             self.note(format!(
-                "process {pid} may not trace while it is recorded (a debugger? for the leak check \
+                "process {pid} cannot trace others while it is recorded (a debugger? for the leak check \
                  of AddressSanitizer set ASAN_OPTIONS=detect_leaks=0)"
             ));
         }
@@ -118,7 +120,7 @@ impl Tracer<'_> {
     }
 }
 
-/// The arguments of `clone3` as `clone` would have them.
+/// Converts the arguments of `clone3` to those of `clone`.
 fn clone3_args(tid: i32, args: &[u64; 6]) -> [u64; 6] {
     // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size
     let words = memory::words(tid, args[0], 7);

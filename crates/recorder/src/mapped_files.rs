@@ -1,83 +1,83 @@
-//! Open file descriptions that are mapped, and the ranges of memory that map them.
+//! Mapped open file descriptions, and the ranges of memory that map them.
 //!
-//! Whether two mappings are of one description decides whether they merge, and no number of the
-//! kernel names a description: a duplicate of its descriptor has to be compared. A duplicate
-//! keeps the description alive, with its locks and leases, the space of a deleted file and the
-//! mount that it lies on; but so does a mapping. So each duplicate is held only as long as a
-//! mapping of the description exists, which is also as long as its identity matters.
+//! Two mappings merge only if they map the same open file description. The kernel gives a
+//! description no number, so the recorder compares duplicates of descriptors (`kcmp`). A duplicate
+//! keeps the description alive, together with its locks, its leases, the space of a deleted file
+//! and the mount; a mapping does the same. The recorder therefore keeps each duplicate only while
+//! a mapping of the description exists, which is also as long as its identity matters.
 //!
-//! Descriptors are few, so that the oldest duplicates are given up where there are too many. The
-//! pieces stay noted: in an address space that maps such a description it is not known whether the
-//! next one of the same file is the same.
+//! Descriptors are limited, so the recorder closes the oldest duplicates when there are too many.
+//! It keeps their ranges: in an address space that maps such a description, the recorder cannot
+//! know whether the next description of the same file is the same one.
 //!
-//! What is mapped is followed from the calls. A call that takes away the last piece lets the
-//! duplicate go before it is let in, so that the program and not the tracer does the work of a
-//! last close. Whatever cannot be followed (a call that failed after it had begun) is asked of
-//! the list of mappings: the caller of [`Held::keep_only`] does that.
+//! The recorder derives from the calls what is mapped. Before a call removes the last range of a
+//! description, the duplicate is closed, so that the program and not the tracer does the work of
+//! the last close. After a call with an uncertain effect (one that failed midway), the caller asks
+//! the list of mappings and passes the answer to [`MappedFiles::keep_only`].
 //!
 //! # Linux
-//! A mapping on overlayfs keeps the file below alive and not the description that was mapped, so
-//! there a lock of a description that was closed while mapped is held until it is unmapped.
+//! A mapping on overlayfs keeps the lower file alive, not the description that was mapped. So a
+//! lock of a description that was closed while mapped lasts until it is unmapped.
 //!
 //! # Invariants
-//! H1  A duplicate is held only while one piece at least is noted for it.
-//! H2  Pieces of one address space do not overlap, and none is empty.
+//! H1  A duplicate exists only while at least one range is noted for its description.
+//! H2  Ranges of one address space do not overlap, and none is empty.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use vmarea_trace::event::{FileId, MmId};
 
-/// Bytes from the first up to the one after the last.
+/// Half-open range of addresses in bytes.
 pub(crate) type Range = std::ops::Range<u64>;
 
-/// A piece of memory that maps a description.
+/// A range of memory that maps a description, without its first address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
     pub end: u64,
     pub file: FileId,
-    /// A child does not get it (`MADV_DONTFORK`).
+    /// A child does not inherit it (`MADV_DONTFORK`).
     pub stays: bool,
 }
 
 #[derive(Debug)]
 struct Description {
-    /// None where it was given up.
+    /// None if it was closed early.
     duplicate: Option<OwnedFd>,
     pieces: u64,
-    /// Its inode number, which the list of mappings shows.
+    /// Its inode number, as the list of mappings shows it.
     ino: u64,
 }
 
-/// See the module.
+/// The mapped descriptions of all address spaces; see the module.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct MappedFiles {
     descriptions: HashMap<FileId, Description>,
     mapped: HashMap<MmId, BTreeMap<u64, Piece>>,
-    /// How many duplicates there are.
+    /// Number of open duplicates.
     duplicates: usize,
-    /// The descriptions by age, some of which have gone.
+    /// Descriptions by age; some are no longer mapped.
     by_age: VecDeque<FileId>,
 }
 
-impl Held {
-    /// The duplicate of a description that is mapped, unless it was given up.
+impl MappedFiles {
+    /// The duplicate of a mapped description, unless it was closed early.
     pub(crate) fn duplicate(&self, file: FileId) -> Option<&OwnedFd> {
         self.descriptions.get(&file)?.duplicate.as_ref()
     }
 
-    /// True while a description is mapped somewhere.
+    /// True while some address space maps the description.
     pub(crate) fn is_mapped(&self, file: FileId) -> bool {
         self.descriptions.contains_key(&file)
     }
 
-    /// True where an address space maps a description whose duplicate was given up.
+    /// True if an address space maps a description whose duplicate was closed early.
     pub(crate) fn is_lost_in(&self, mm: MmId, file: FileId) -> bool {
         let lost = self.is_mapped(file) && self.duplicate(file).is_none();
         let pieces = || self.mapped.get(&mm).into_iter().flat_map(BTreeMap::values);
         lost && pieces().any(|piece| piece.file == file)
     }
 
-    /// Gives the oldest duplicates up until there are fewer than `most`.
+    /// Closes the oldest duplicates until there are fewer than `most`.
     pub(crate) fn make_room(&mut self, most: usize) {
         while self.duplicates >= most
             && let Some(oldest) = self.by_age.pop_front()
@@ -89,8 +89,9 @@ impl Held {
         }
     }
 
-    /// A description is mapped at `range`, in the place of what was there. `duplicate` is taken
-    /// where it is new.
+    /// Notes that a description is mapped at `range` in place of what was there.
+    ///
+    /// A new description takes `duplicate`.
     pub(crate) fn map(
         &mut self,
         mm: MmId,
@@ -122,12 +123,12 @@ impl Held {
         self.insert(mm, range.start, Piece { end, file, stays });
     }
 
-    /// Nothing of what was noted is at `range` any more.
+    /// Forgets everything noted at `range`.
     pub(crate) fn unmap(&mut self, mm: MmId, range: &Range) {
         self.unmap_but(mm, range, None);
     }
 
-    /// Lets go of what an unmapping of `range` is going to take away altogether.
+    /// Forgets the descriptions of which an unmapping of `range` will remove every range.
     pub(crate) fn before_unmap(&mut self, mm: MmId, range: &Range) {
         let mut losses: HashMap<FileId, u64> = HashMap::new();
         for (start, piece) in self.pieces_in(mm, range) {
@@ -146,11 +147,12 @@ impl Held {
         }
     }
 
-    /// What was at `from` has moved to `to`, or is there as well where it `remains`. A longer
-    /// target continues the last piece.
+    /// Moves what was at `from` to `to`, or copies it if it `remains`.
+    ///
+    /// A longer target extends the last range.
     pub(crate) fn remap(&mut self, mm: MmId, from: &Range, to: &Range, remains: bool) {
         let pieces = self.pieces_in(mm, from);
-        // Until the new pieces are there, the old ones hold the duplicates.
+        // The old ranges keep the duplicates open until the new ones exist.
         let mut moved = Vec::with_capacity(pieces.len());
         for (start, piece) in pieces {
             let first = start.max(from.start);
@@ -177,7 +179,7 @@ impl Held {
         }
     }
 
-    /// Says whether children get what is at `range`.
+    /// Sets whether children inherit what is at `range`.
     pub(crate) fn set_stays(&mut self, mm: MmId, range: &Range, stays: bool) {
         for (start, piece) in self.pieces_in(mm, range) {
             let part = start.max(range.start)..piece.end.min(range.end);
@@ -197,7 +199,7 @@ impl Held {
         }
     }
 
-    /// `child` is a copy of `parent`.
+    /// Copies the ranges of `parent` to `child`.
     pub(crate) fn fork(&mut self, parent: MmId, child: MmId) {
         let Some(pieces) = self.mapped.get(&parent) else {
             return;
@@ -213,15 +215,16 @@ impl Held {
         self.mapped.insert(child, copied);
     }
 
-    /// Nobody uses an address space any more.
+    /// Forgets an address space that has no users left.
     pub(crate) fn ended(&mut self, mm: MmId) {
         for piece in self.mapped.remove(&mm).unwrap_or_default().into_values() {
             self.count(piece.file, -1);
         }
     }
 
-    /// Asks of each piece that touches `range` whether it is still there, by its first address
-    /// and the inode number of its file.
+    /// Forgets the ranges that overlap `range` and are gone according to `is_there`.
+    ///
+    /// `is_there` receives the first address of each and its file's inode number.
     pub(crate) fn keep_only(
         &mut self,
         mm: MmId,
@@ -236,7 +239,7 @@ impl Held {
         }
     }
 
-    /// The pieces that touch a range; of an empty one, the piece at its first byte.
+    /// The ranges that overlap `range`; for an empty one, the range at its first byte.
     pub(crate) fn pieces_in(&self, mm: MmId, range: &Range) -> Vec<(u64, Piece)> {
         let Some(pieces) = self.mapped.get(&mm) else {
             return Vec::new();
@@ -274,7 +277,7 @@ impl Held {
         self.count(piece.file, 1 + joined);
     }
 
-    /// Cuts `range` out. The description `but` is not let go of, as a piece of it follows.
+    /// Cuts `range` out. The description `but` stays known, because a range of it follows.
     fn unmap_but(&mut self, mm: MmId, range: &Range, but: Option<FileId>) {
         if range.is_empty() {
             return;
@@ -304,7 +307,7 @@ impl Held {
         }
     }
 
-    /// So many pieces more; the duplicate goes with the last.
+    /// Adds to a description's number of ranges; its duplicate closes with the last one.
     fn count(&mut self, file: FileId, more: i64) {
         if let Some(d) = self.descriptions.get_mut(&file) {
             d.pieces = d.pieces.saturating_add_signed(more);
@@ -330,15 +333,15 @@ mod tests {
         (File::open("/dev/null").unwrap().into(), 7)
     }
 
-    fn held_with(pieces: &[(Range, FileId)]) -> Held {
-        let mut held = Held::default();
+    fn held_with(pieces: &[(Range, FileId)]) -> MappedFiles {
+        let mut held = MappedFiles::default();
         for (range, file) in pieces {
             held.map(MM, range.clone(), *file, null);
         }
         held
     }
 
-    fn holds(held: &Held) -> Vec<u32> {
+    fn holds(held: &MappedFiles) -> Vec<u32> {
         let mut files: Vec<u32> = held.descriptions.keys().map(|f| f.0).collect();
         files.sort_unstable();
         for (file, d) in &held.descriptions {
@@ -390,7 +393,7 @@ mod tests {
     fn a_move_takes_its_pieces_along() {
         let mut held = held_with(&[(0..10, A), (10..20, B)]);
         held.remap(MM, &(5..15), &(105..115), false);
-        let all = |held: &Held| -> Vec<(u64, u64, u32)> {
+        let all = |held: &MappedFiles| -> Vec<(u64, u64, u32)> {
             let pieces = held.pieces_in(MM, &(0..1000));
             pieces.iter().map(|(s, p)| (*s, p.end, p.file.0)).collect()
         };

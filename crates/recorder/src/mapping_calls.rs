@@ -1,9 +1,9 @@
-//! Which descriptions a call maps and unmaps: what [`Held`](super::held::Held) is told.
+//! Derives from each call which open file descriptions it maps and unmaps.
 //!
-//! A call that succeeded says by its arguments what it did. Of one that failed after it may have
-//! begun, or that ran beside another, the list of mappings is asked.
+//! The arguments of a successful call say what it did. After a call that may have failed midway,
+//! or that ran beside another, the recorder asks the list of mappings.
 
-use super::held::Range;
+use super::mapped_files::Range;
 use super::tasks::Pending;
 use super::timeline::Alone;
 use super::tracer::Tracer;
@@ -14,7 +14,7 @@ use vmarea_trace::event::MmId;
 const DONTUNMAP: u64 = libc::MREMAP_DONTUNMAP as u64;
 const ENOMEM: i64 = -(libc::ENOMEM as i64);
 
-/// True where a result is a negative errno.
+/// True if a result is a negative errno.
 pub(super) fn is_error(ret: i64) -> bool {
     (-4095..0).contains(&ret)
 }
@@ -29,39 +29,39 @@ pub(super) fn mapping_at(tid: i32, addr: u64) -> Option<MapsEntry> {
     }
 }
 
-/// The pages of a range in bytes.
+/// The page-aligned range that covers `len` bytes at `addr`.
 fn pages(addr: u64, len: u64) -> Range {
     let end = addr.saturating_add(len);
     addr & !(PAGE - 1)..end.checked_next_multiple_of(PAGE).unwrap_or(end)
 }
 
 impl Tracer<'_> {
-    /// Before an unmapping is let in: the last close of a file is then the program's own.
+    /// Closes duplicates before an unmapping, so that the program itself does the last close.
     pub(super) fn before_unmap(&mut self, mm: MmId, nr: u32, args: &[u64; 6]) {
         let [addr, len, ..] = *args;
         if i64::from(nr) == libc::SYS_munmap && addr.is_multiple_of(PAGE) && len != 0 {
-            self.files.held.before_unmap(mm, &pages(addr, len));
+            self.files.mapped.before_unmap(mm, &pages(addr, len));
         }
     }
 
-    /// After a call; the file that it has mapped itself is noted already.
+    /// Follows a finished call; the file that it mapped is noted already.
     pub(super) fn follow_mappings(&mut self, tid: i32, mm: MmId, call: &Pending, ret: i64) {
         let [addr, len, new_len, flags, target, _] = call.args;
         let failed = is_error(ret);
         let source = pages(addr, len);
         let there = pages(ret as u64, len);
-        let held = &mut self.files.held;
+        let mapped = &mut self.files.mapped;
         let unsure: [Option<Range>; 2] = match i64::from(call.nr) {
             libc::SYS_mmap if failed => [Some(source), None],
             libc::SYS_mmap => {
                 if flags & libc::MAP_ANONYMOUS as u64 != 0 {
-                    held.unmap(mm, &there);
+                    mapped.unmap(mm, &there);
                 }
                 [Some(there), None]
             }
             libc::SYS_munmap => {
                 if !failed {
-                    held.unmap(mm, &source);
+                    mapped.unmap(mm, &source);
                 }
                 [Some(source), None]
             }
@@ -70,22 +70,22 @@ impl Tracer<'_> {
                 let to = pages(to, new_len);
                 if !failed {
                     let remains = len == 0 || flags & DONTUNMAP != 0;
-                    held.remap(mm, &source, &to, remains);
+                    mapped.remap(mm, &source, &to, remains);
                 }
                 [Some(source), Some(to)]
             }
             libc::SYS_madvise if ret == 0 || ret == ENOMEM => {
                 match new_len as i32 {
-                    libc::MADV_DONTFORK => held.set_stays(mm, &source, true),
-                    libc::MADV_DOFORK => held.set_stays(mm, &source, false),
+                    libc::MADV_DONTFORK => mapped.set_stays(mm, &source, true),
+                    libc::MADV_DOFORK => mapped.set_stays(mm, &source, false),
                     _ => {}
                 }
                 [None, None]
             }
             libc::SYS_shmat if !failed => {
-                // How long it is only the list of mappings says.
+                // Only the list of mappings gives its length.
                 if let Some(segment) = mapping_at(tid, ret as u64) {
-                    held.unmap(mm, &(segment.start..segment.end));
+                    mapped.unmap(mm, &(segment.start..segment.end));
                 }
                 [None, None]
             }
@@ -94,17 +94,17 @@ impl Tracer<'_> {
         };
         if failed || call.alone == Alone::No {
             for range in unsure.into_iter().flatten() {
-                self.ask_mappings(tid, mm, &range);
+                self.check_mappings(tid, mm, &range);
             }
         }
     }
 
-    /// Forgets what the list of mappings does not show any more.
-    fn ask_mappings(&mut self, tid: i32, mm: MmId, range: &Range) {
-        if self.files.held.pieces_in(mm, range).is_empty() {
+    /// Forgets what the list of mappings no longer shows.
+    fn check_mappings(&mut self, tid: i32, mm: MmId, range: &Range) {
+        if self.files.mapped.pieces_in(mm, range).is_empty() {
             return;
         }
-        self.files.held.keep_only(mm, range, |start, ino| {
+        self.files.mapped.keep_only(mm, range, |start, ino| {
             mapping_at(tid, start).is_some_and(|mapping| mapping.ino == ino)
         });
     }

@@ -1,9 +1,9 @@
-//! Programs that the kernel does not sample any more once they are executed.
+//! Samples threads again after an `execve` at which the kernel stops sampling them.
 //!
 //! # Linux
-//! `begin_new_exec` takes all perf events from a task whose new program may not be dumped: one with
-//! another effective than real user or group, one with capabilities of its file, or one that its user may
-//! not read. Who may trace such a program may sample it anew.
+//! `begin_new_exec` removes all perf events from a task whose new program is not dumpable: its
+//! effective user or group differs from the real one, its file has capabilities, or its user may
+//! not read the file. A tracer that may trace such a program may also sample it again.
 
 use super::tracer::Tracer;
 use std::fs;
@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use vmarea_trace::event::{Event, Nanos};
 
 impl Tracer<'_> {
-    /// Samples a thread again that stands at the end of its `execve`, where the kernel has ceased to.
+    /// Samples a thread again if the kernel stopped sampling it at the `execve` that it now ends.
     pub(super) fn sample_again(&mut self, tid: i32, now: Nanos) {
         let Some(samples) = &mut self.samples else {
             return;
@@ -21,14 +21,14 @@ impl Tracer<'_> {
         }
         if let Err(error) = samples.add(tid) {
             self.note(format!(
-                "the page faults of thread {tid} are not seen after it has changed its user: {error}"
+                "the page faults of thread {tid} are not recorded after an execve that raised its privileges: {error}"
             ));
             self.push(now, vec![Event::Lost { count: 1, t: now }]);
         }
     }
 }
 
-/// True where a stopped task whose `execve` is at its end may be dumped, or is not there any more.
+/// True if a task stopped at the end of its `execve` is dumpable, or has exited.
 fn may_be_dumped(tid: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     let ids = |name| {
@@ -39,7 +39,7 @@ fn may_be_dumped(tid: i32) -> bool {
     let (Some((uid, euid)), Some((gid, egid))) = (ids("Uid:"), ids("Gid:")) else {
         return true;
     };
-    // What may not be dumped belongs to root, by its files in `/proc`.
+    // The files in `/proc` of a task that is not dumpable belong to root.
     let owner = fs::metadata(format!("/proc/{tid}/maps")).map_or(euid, |file| file.uid());
     if uid == euid && gid == egid {
         return owner == euid;

@@ -1,10 +1,10 @@
-//! Looks at an address space while its task is stopped: `/proc/PID/maps` and the kernel's view.
+//! Snapshots of a stopped task's address space: `/proc/PID/maps` and the kernel's view.
 //!
-//! Both are read one after the other and matched by range; where other threads run meanwhile they
-//! may differ, and a mapping that only one of them shows keeps no kernel part. Pointers of the
-//! kernel become numbers that mean nothing but equality.
+//! The two are read one after the other and matched by range. They may differ while other threads
+//! run; a mapping that only one of them shows gets no kernel part. Kernel pointers become small
+//! numbers that can only be compared for equality.
 
-use super::files::{Description, Files, place_of};
+use super::files::{Description, Files, inode_key};
 use std::collections::HashMap;
 use std::io;
 use vmarea_process::maps::{self, MapsEntry};
@@ -14,16 +14,16 @@ use vmarea_trace::event::{
     InodeId, KernelVma, MmId, MmInfo, Nanos, Reason, SnapKind, SnapVma, Snapshot,
 };
 
-/// What looks are taken with.
+/// Takes snapshots and numbers the kernel objects in them.
 #[derive(Debug, Default)]
-pub(crate) struct Looks {
+pub(crate) struct Snapshotter {
     kernel: Option<KernelView>,
     view: View,
     anon_vmas: Numbers,
     files: Numbers,
 }
 
-/// Small numbers for pointers.
+/// Small numbers that stand for kernel pointers.
 #[derive(Debug, Default)]
 struct Numbers(HashMap<u64, u64>);
 
@@ -37,40 +37,40 @@ impl Numbers {
     }
 }
 
-/// Whether other threads may change what is looked at.
+/// Whether other threads may change the address space during a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Still {
+pub(crate) enum AllStopped {
     /// All users of the address space are stopped.
     Yes,
-    /// Some may run.
+    /// Some users may run.
     No,
 }
 
-/// What to look at, and why.
+/// The address space of a snapshot, and the reason for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject {
-    /// A stopped thread that uses it.
+    /// A stopped thread that uses the address space.
     pub tid: i32,
-    /// Its thread group.
+    /// The thread's group.
     pub pid: i32,
-    /// Its number in the trace.
+    /// The address space's number in the trace.
     pub mm: MmId,
-    /// Why.
+    /// Reason for the snapshot.
     pub reason: Reason,
-    /// Whether it holds still.
-    pub still: Still,
+    /// Whether all users are stopped.
+    pub all_stopped: AllStopped,
 }
 
-impl Looks {
-    /// Looks with the kernel's view, or without it.
-    pub(crate) fn new(kernel: Option<KernelView>) -> Looks {
-        Looks {
+impl Snapshotter {
+    /// A snapshotter that reads the kernel's view through `kernel`, or does not read it.
+    pub(crate) fn new(kernel: Option<KernelView>) -> Snapshotter {
+        Snapshotter {
             kernel,
-            ..Looks::default()
+            ..Snapshotter::default()
         }
     }
 
-    /// Takes a look at time `t`.
+    /// Takes a snapshot at time `t`.
     ///
     /// # Errors
     /// Those of [`maps::read`]; `NotFound` where the thread has no mappings left.
@@ -98,7 +98,7 @@ impl Looks {
             mm,
             reason: subject.reason,
             t,
-            exact: subject.still == Still::Yes,
+            exact: subject.all_stopped == AllStopped::Yes,
             info: Some(info).filter(|info| *info != MmInfo::default()),
             vmas,
         })
@@ -143,17 +143,17 @@ impl Looks {
 
 /// The inode of a mapping.
 pub(super) fn inode(tid: i32, mapping: &MapsEntry, files: &mut Files) -> Option<InodeId> {
-    let place = place_of(mapping)?;
+    let key = inode_key(mapping)?;
     let (start, end) = (mapping.start, mapping.end);
     let path = mapping.name.text();
-    Some(files.of_maps(place, &path, || {
+    Some(files.of_maps(key, &path, || {
         let link = format!("/proc/{tid}/map_files/{start:x}-{end:x}");
         let named = matches!(mapping.name.kind(), SnapKind::Named(_));
         let described = Description::of_mapped(&link, mapping.ino, &path);
         if described.fs_magic != 0 || named {
             return described;
         }
-        // Only root may follow the link; anybody may look at a path.
+        // Only root may follow the link; anyone may `stat` a path.
         let path_there = mapping.name.path().unwrap_or_default();
         let link = format!("/proc/{tid}/root{}", path_there.to_string_lossy());
         Description::of_mapped(&link, mapping.ino, &path)

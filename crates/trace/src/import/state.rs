@@ -1,11 +1,11 @@
-//! Tasks, address spaces and files of a text that is being imported, and the events they make.
+//! Tasks, address spaces and files of the text being imported, and the resulting events.
 //!
-//! The importers say what a line says (`fork`, `exec`, a call, a fault); this keeps the ids that
-//! events need and announces each before its first use. No content of an address space is
-//! known: one begins empty, as if by `execve`.
+//! The importers report what a line means (`fork`, `exec`, a call, a fault). This module keeps the
+//! ids that events need, and announces each before its first use. The content of an address space
+//! is unknown: it begins empty, as if by `execve`.
 //!
 //! # Invariants
-//! O1  A task that is named is known: one that no line announced begins as a process of its own.
+//! O1  Every named task is known: a task that no line announced begins as a process of its own.
 //! O2  An mm ends with its last task.
 //! O3  A call that ran while another call of its mm ran is [`Order::Overlapping`].
 
@@ -22,9 +22,9 @@ pub(super) struct Task {
     pub(super) mm: MmId,
 }
 
-/// What a new task has in common with the one that made it.
+/// What a new task shares with its creator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kin {
+pub(super) enum Sharing {
     /// A thread of the same process.
     Thread,
     /// A process that shares memory until it calls `execve` (`vfork`, `posix_spawn`).
@@ -33,7 +33,7 @@ pub(super) enum Kin {
     Copy,
 }
 
-/// What is counted of an mm.
+/// Counters of an mm.
 #[derive(Debug, Default)]
 struct Mm {
     tasks: usize,
@@ -51,23 +51,23 @@ pub(super) struct Begun {
     ended: u64,
 }
 
-/// What tells one file from another.
+/// Identity of a file.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum FileKey {
-    /// A path, where nothing better is known.
+    /// A path, if nothing better is known.
     Path(String),
     /// Device and inode number.
     Number(u64, u64),
     /// A System V segment.
     Segment(i64),
-    /// The n-th file that has no name in the file system, or whose name is not known.
+    /// The n-th file without a known name in the file system.
     Nameless(u32),
 }
 
-/// Everything that lines share.
+/// State shared by all lines.
 #[derive(Debug, Default)]
-pub(super) struct World {
-    /// Events that were not given yet.
+pub(super) struct ImportState {
+    /// Events that were not returned yet.
     pub(super) queue: VecDeque<Event>,
     /// Command of the first `execve`.
     pub(super) command: Vec<String>,
@@ -76,20 +76,20 @@ pub(super) struct World {
     /// Time of the last line.
     pub(super) now: Nanos,
     tasks: HashMap<Tid, Task>,
-    /// Tasks that have ended.
+    /// Tasks that have exited.
     over: HashSet<Tid>,
     mms: HashMap<MmId, Mm>,
     last_mm: u32,
     inodes: HashMap<FileKey, InodeId>,
     last_file: u32,
     nameless: u32,
-    /// The first task, and the status with which it ended.
+    /// The first task, and its exit status.
     first: Option<Tid>,
     pub(super) status: Option<i32>,
 }
 
-impl World {
-    /// The task, which is known afterwards. `pid` is its process, where the text tells.
+impl ImportState {
+    /// The task, which is added if it is new. `pid` is its process, if the text names it.
     pub(super) fn task(&mut self, tid: Tid, pid: Option<Tid>) -> Task {
         if let Some(task) = self.tasks.get(&tid) {
             return *task;
@@ -99,7 +99,7 @@ impl World {
         }
         if self.first.is_some() {
             self.note(format!(
-                "task {} appears without a fork: its memory is taken as empty",
+                "task {} appears without a fork: its address space is assumed to be empty",
                 tid.0
             ));
         }
@@ -107,17 +107,17 @@ impl World {
         self.begin_task(tid, pid.unwrap_or(tid), mm)
     }
 
-    /// True where a line has named this task and none has ended it.
+    /// True if a line has named this task and none has ended it.
     pub(super) fn knows(&self, tid: Tid) -> bool {
         self.tasks.contains_key(&tid)
     }
 
-    /// True where the task has ended: what the text still says of it comes too late.
+    /// True if the task has exited: later lines about it are ignored.
     pub(super) fn is_over(&self, tid: Tid) -> bool {
         self.over.contains(&tid)
     }
 
-    /// True where a task is alive.
+    /// True if a task is alive.
     pub(super) fn has_tasks(&self) -> bool {
         !self.tasks.is_empty()
     }
@@ -130,23 +130,23 @@ impl World {
         }
     }
 
-    /// `parent` made `child`. Nothing happens if that is known already.
-    pub(super) fn fork(&mut self, parent: Tid, child: Tid, kin: Kin) {
+    /// Adds `child` of `parent`. Does nothing if the child is already known.
+    pub(super) fn fork(&mut self, parent: Tid, child: Tid, sharing: Sharing) {
         if self.knows(child) {
             return;
         }
         let Task { pid, mm } = self.task(parent, None);
-        match kin {
-            Kin::Thread => self.begin_task(child, pid, mm),
-            Kin::SharesMemory => self.begin_task(child, child, mm),
-            Kin::Copy => {
+        match sharing {
+            Sharing::Thread => self.begin_task(child, pid, mm),
+            Sharing::SharesMemory => self.begin_task(child, child, mm),
+            Sharing::Copy => {
                 let copy = self.begin_mm(Origin::Fork { parent: mm });
                 self.begin_task(child, child, copy)
             }
         };
     }
 
-    /// `execve` of `tid` has succeeded: it alone remains of its process, with a new mm.
+    /// Handles a successful `execve`: only `tid` remains of its process, with a new mm.
     pub(super) fn exec(&mut self, tid: Tid) {
         let Task { pid, .. } = self.task(tid, None);
         for other in self.threads(pid) {
@@ -164,7 +164,7 @@ impl World {
         }
     }
 
-    /// `tid` has ended with this wait status.
+    /// Ends `tid` with this wait status.
     pub(super) fn exit(&mut self, tid: Tid, status: i32) {
         let Some(task) = self.tasks.remove(&tid) else {
             return;
@@ -178,7 +178,7 @@ impl World {
         self.leave(task.mm);
     }
 
-    /// The whole process of `tid` has ended.
+    /// Ends the whole process of `tid`.
     pub(super) fn exit_process(&mut self, tid: Tid, status: i32) {
         let Task { pid, .. } = self.task(tid, None);
         for thread in self.threads(pid) {
@@ -194,7 +194,7 @@ impl World {
         threads
     }
 
-    /// A call of `tid` begins.
+    /// Begins a call of `tid`.
     pub(super) fn begin_call(&mut self, task: Task) -> Begun {
         let mm = self.mms.entry(task.mm).or_default();
         mm.running += 1;
@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    /// It ends. Returns how sure its place is.
+    /// Ends a call. Returns the certainty of its position.
     pub(super) fn end_call(&mut self, begun: Begun) -> Order {
         let Some(mm) = self.mms.get_mut(&begun.mm) else {
             return Order::Exact;
@@ -220,12 +220,12 @@ impl World {
         }
     }
 
-    /// A call with its result.
+    /// Adds a call with its result.
     pub(super) fn call(&mut self, call: Call) {
         self.queue.push_back(Event::Call(call));
     }
 
-    /// A page fault, from this kind of source.
+    /// Adds a page fault from this kind of source.
     pub(super) fn fault(&mut self, fault: Fault, source: FaultSource) {
         if self.faults == FaultSource::None {
             self.faults = source;
@@ -233,18 +233,18 @@ impl World {
         self.queue.push_back(Event::Fault(fault));
     }
 
-    /// Samples are missing here.
+    /// Notes that samples are missing here.
     pub(super) fn lost(&mut self, count: u64) {
         let t = self.now;
         self.queue.push_back(Event::Lost { count, t });
     }
 
-    /// A remark for people.
+    /// Adds a remark for the user.
     pub(super) fn note(&mut self, text: String) {
         self.queue.push_back(Event::Note(text));
     }
 
-    /// The inode behind `key`, announced with these fields when it is new.
+    /// The inode behind `key`, announced with these fields if it is new.
     pub(super) fn inode(
         &mut self,
         key: &FileKey,
@@ -274,7 +274,7 @@ impl World {
         id
     }
 
-    /// A new open description.
+    /// A new open file description.
     pub(super) fn open(&mut self) -> FileId {
         self.last_file += 1;
         FileId(self.last_file)
@@ -286,7 +286,7 @@ impl World {
         FileKey::Nameless(self.nameless)
     }
 
-    /// A file of which nothing is known.
+    /// A file about which nothing is known.
     pub(super) fn unknown_file(&mut self) -> FileRef {
         let key = self.nameless();
         FileRef {
@@ -298,7 +298,7 @@ impl World {
         }
     }
 
-    /// The text is over.
+    /// Handles the end of the text.
     pub(super) fn end(&mut self) {
         if self.status.is_none() {
             self.note("the text ends before the end of the first process".to_owned());

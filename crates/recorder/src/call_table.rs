@@ -1,0 +1,387 @@
+//! The table of calls at which the recorder stops, and what it does at each.
+//!
+//! The recorder generates its filter from this table and handles each stop by it, so a call that
+//! is not listed never stops. A call has several rules if its arguments decide how it is handled;
+//! the first rule that matches applies. Some operations are absent, because no filter can
+//! recognise them or because they do not affect an address space's mappings: writes to
+//! `/proc/PID/mem`, `io_uring_enter`, truncation of a mapped file.
+//!
+//! # Linux
+//! Numbers of x86-64, kernel 6.18.
+
+/// Rule for a system call under some conditions.
+#[derive(Debug)]
+pub(crate) struct CallRule {
+    /// System call number.
+    pub nr: u32,
+    /// Conditions on the arguments, which must all hold.
+    pub when: &'static [Test],
+    /// How the recorder handles the call.
+    pub role: Role,
+    /// What its pointer arguments lead to.
+    pub data: Data,
+}
+
+/// A test of the low 32 bits of one argument.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Test {
+    /// `args[arg] & mask == value`.
+    Masked { arg: u8, mask: u32, value: u32 },
+    /// `args[arg] != value`.
+    Not { arg: u8, value: u32 },
+    /// `args[arg]` is one of these values.
+    OneOf { arg: u8, values: &'static [u32] },
+}
+
+/// How the recorder handles a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// Changes the caller's address space. Such calls of one address space run one after another.
+    ChangesMappings,
+    /// Changes the effect of later calls (limits, policies, personality), or only pages.
+    Sets,
+    /// Creates a task.
+    Clones,
+    /// Replaces the address space with another.
+    Executes,
+    /// Accesses memory without a recorded fault.
+    AccessesMemory(KernelAccess),
+    /// Opens a file for direct I/O, which accesses memory without faults.
+    OpensDirect,
+    /// Installs a seccomp filter of the program.
+    SetsFilter,
+    /// May change the capabilities of the thread.
+    SetsCapabilities,
+    /// Attempts to trace, which only the recorder can do.
+    Traces,
+}
+
+/// The memory that a call accesses, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum KernelAccess {
+    /// `process_vm_readv`: reads the memory of another process.
+    ReadsOther,
+    /// `process_vm_writev`: writes to the memory of another process.
+    WritesOther,
+    /// `vmsplice`: reads the caller's memory.
+    ReadsOwn,
+    /// `io_submit`: its control blocks name the accesses.
+    Blocks,
+    /// `io_uring_register` with buffers: pins them for writing.
+    PinsOwn,
+    /// `read` and its variants from a file that bypasses the page cache.
+    FromFile(Buffer),
+    /// `write` and its variants to such a file.
+    ToFile(Buffer),
+}
+
+/// How a call describes its memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Buffer {
+    /// Address and length in the second and third argument.
+    Plain,
+    /// An array of `struct iovec` and its length in the same arguments.
+    Iovecs,
+}
+
+/// The data that the pointer arguments of a call lead to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Data {
+    /// Nothing that matters.
+    None,
+    /// An array of `struct iovec`.
+    Iovecs { at: u8, count: u8 },
+    /// A node mask; argument `bits` is its number of bits plus one.
+    NodeMask { at: u8, bits: u8 },
+    /// A `struct rlimit`.
+    Limit { at: u8 },
+    /// The name of `PR_SET_VMA_ANON_NAME`.
+    VmaName,
+    /// The structure of an `ioctl`; the command contains its size.
+    Ioctl,
+    /// `struct prctl_mm_map` of `PR_SET_MM_MAP`.
+    MmMap,
+    /// The instructions of a `struct sock_fprog`.
+    Filter { at: u8 },
+}
+
+/// Numbers that libc lacks, or defines with another type.
+pub(crate) mod number {
+    /// `map_shadow_stack`
+    pub(crate) const MAP_SHADOW_STACK: i64 = 453;
+    /// `PR_SET_VMA`
+    pub(crate) const PR_SET_VMA: u32 = 0x5356_4d41;
+    /// `PR_SET_MM`
+    pub(crate) const PR_SET_MM: u32 = 35;
+    /// `PR_SET_MM_MAP`
+    pub(crate) const PR_SET_MM_MAP: u64 = 14;
+    /// `PR_SET_THP_DISABLE`, `PR_SET_MDWE`, `PR_SET_MEMORY_MERGE`
+    pub(crate) const PR_OF_THE_MM: &[u32] = &[41, 65, 67];
+}
+
+/// Requests that start tracing.
+const TRACING: &[u32] = &[
+    libc::PTRACE_TRACEME,
+    libc::PTRACE_ATTACH,
+    libc::PTRACE_SEIZE,
+];
+const NEW_USER: u32 = libc::CLONE_NEWUSER as u32;
+const DIRECT: u32 = libc::O_DIRECT as u32;
+/// The limits that calls on address spaces check.
+const LIMITS: &[u32] = &[
+    libc::RLIMIT_DATA,
+    libc::RLIMIT_STACK,
+    libc::RLIMIT_MEMLOCK,
+    libc::RLIMIT_AS,
+];
+
+const fn rule(nr: i64, when: &'static [Test], role: Role, data: Data) -> CallRule {
+    CallRule {
+        nr: nr as u32,
+        when,
+        role,
+        data,
+    }
+}
+
+const fn changes_mappings(nr: i64) -> CallRule {
+    rule(nr, &[], Role::ChangesMappings, Data::None)
+}
+
+const fn sets(nr: i64) -> CallRule {
+    rule(nr, &[], Role::Sets, Data::None)
+}
+
+/// A call that may change the effective capabilities.
+///
+/// The user's other ids affect only capabilities on files, and group ids affect none. What `prctl`
+/// changes (bounding and ambient set, secure bits) takes effect at the next `execve` or `setuid`.
+const fn capabilities(nr: i64, when: &'static [Test]) -> CallRule {
+    rule(nr, when, Role::SetsCapabilities, Data::None)
+}
+
+const fn accesses(nr: i64, kind: KernelAccess) -> CallRule {
+    rule(nr, &[], Role::AccessesMemory(kind), Data::None)
+}
+
+/// A test of a whole 32-bit argument.
+const fn is(arg: u8, value: u32) -> Test {
+    masked(arg, u32::MAX, value)
+}
+
+const fn masked(arg: u8, mask: u32, value: u32) -> Test {
+    Test::Masked { arg, mask, value }
+}
+
+const fn not(arg: u8, value: u32) -> Test {
+    Test::Not { arg, value }
+}
+
+const fn one_of(arg: u8, values: &'static [u32]) -> Test {
+    Test::OneOf { arg, values }
+}
+
+/// All rules. The filter returns the index of a rule.
+pub(crate) static RULES: &[CallRule] = &[
+    changes_mappings(libc::SYS_mmap),
+    changes_mappings(libc::SYS_munmap),
+    changes_mappings(libc::SYS_mprotect),
+    changes_mappings(libc::SYS_pkey_mprotect),
+    sets(libc::SYS_pkey_alloc),
+    sets(libc::SYS_pkey_free),
+    changes_mappings(libc::SYS_mremap),
+    changes_mappings(libc::SYS_brk),
+    changes_mappings(libc::SYS_madvise),
+    rule(
+        libc::SYS_process_madvise,
+        &[],
+        Role::ChangesMappings,
+        Data::Iovecs { at: 1, count: 2 },
+    ),
+    changes_mappings(libc::SYS_mlock),
+    changes_mappings(libc::SYS_mlock2),
+    changes_mappings(libc::SYS_munlock),
+    changes_mappings(libc::SYS_mlockall),
+    changes_mappings(libc::SYS_munlockall),
+    changes_mappings(libc::SYS_shmat),
+    changes_mappings(libc::SYS_shmdt),
+    changes_mappings(libc::SYS_remap_file_pages),
+    changes_mappings(libc::SYS_mseal),
+    changes_mappings(number::MAP_SHADOW_STACK),
+    rule(
+        libc::SYS_mbind,
+        &[],
+        Role::ChangesMappings,
+        Data::NodeMask { at: 3, bits: 4 },
+    ),
+    changes_mappings(libc::SYS_set_mempolicy_home_node),
+    rule(
+        libc::SYS_set_mempolicy,
+        &[],
+        Role::Sets,
+        Data::NodeMask { at: 1, bits: 2 },
+    ),
+    sets(libc::SYS_migrate_pages),
+    sets(libc::SYS_move_pages),
+    rule(libc::SYS_clone, &[], Role::Clones, Data::None),
+    rule(libc::SYS_clone3, &[], Role::Clones, Data::None),
+    // Only older architectures have these calls.
+    #[cfg(target_arch = "x86_64")]
+    rule(libc::SYS_fork, &[], Role::Clones, Data::None),
+    #[cfg(target_arch = "x86_64")]
+    rule(libc::SYS_vfork, &[], Role::Clones, Data::None),
+    rule(libc::SYS_execve, &[], Role::Executes, Data::None),
+    rule(libc::SYS_execveat, &[], Role::Executes, Data::None),
+    rule(
+        libc::SYS_prctl,
+        &[is(0, number::PR_SET_VMA)],
+        Role::ChangesMappings,
+        Data::VmaName,
+    ),
+    rule(
+        libc::SYS_prctl,
+        &[is(0, number::PR_SET_MM)],
+        Role::ChangesMappings,
+        Data::MmMap,
+    ),
+    rule(
+        libc::SYS_prctl,
+        &[one_of(0, number::PR_OF_THE_MM)],
+        Role::ChangesMappings,
+        Data::None,
+    ),
+    // ARCH_MAP_VDSO_X32, _32 and _64; ARCH_SHSTK_ENABLE and _DISABLE map and unmap a stack.
+    #[cfg(target_arch = "x86_64")]
+    rule(
+        libc::SYS_arch_prctl,
+        &[one_of(0, &[0x2001, 0x2002, 0x2003, 0x5001, 0x5002])],
+        Role::ChangesMappings,
+        Data::None,
+    ),
+    // 0xffffffff only queries.
+    rule(
+        libc::SYS_personality,
+        &[not(0, u32::MAX)],
+        Role::Sets,
+        Data::None,
+    ),
+    rule(
+        libc::SYS_setrlimit,
+        &[one_of(0, LIMITS)],
+        Role::Sets,
+        Data::Limit { at: 1 },
+    ),
+    // Without a new limit it only queries.
+    rule(
+        libc::SYS_prlimit64,
+        &[one_of(1, LIMITS), not(2, 0)],
+        Role::Sets,
+        Data::Limit { at: 2 },
+    ),
+    sets(libc::SYS_userfaultfd),
+    // UFFDIO_REGISTER and _UNREGISTER change mappings, and UFFDIO_API says which faults will wait.
+    // The other commands of that family fill, move, protect or poison pages, often hundreds of
+    // thousands of times and while the thread that waits for them is inside a call, so the
+    // recorder does not stop them. They change only one thing about a mapping: COPY, ZEROPAGE,
+    // MOVE and POISON into private memory may attach an anon_vma. So from its registration on it
+    // is unknown whether a mapping has one.
+    rule(
+        libc::SYS_ioctl,
+        &[masked(1, 0xffff, 0xaa00)],
+        Role::ChangesMappings,
+        Data::Ioctl,
+    ),
+    rule(
+        libc::SYS_ioctl,
+        &[masked(1, 0xffff, 0xaa01)],
+        Role::ChangesMappings,
+        Data::Ioctl,
+    ),
+    rule(
+        libc::SYS_ioctl,
+        &[masked(1, 0xffff, 0xaa3f)],
+        Role::Sets,
+        Data::Ioctl,
+    ),
+    sets(libc::SYS_io_uring_setup),
+    // IORING_REGISTER_BUFFERS and _BUFFERS2.
+    rule(
+        libc::SYS_io_uring_register,
+        &[one_of(1, &[0, 15])],
+        Role::AccessesMemory(KernelAccess::PinsOwn),
+        Data::None,
+    ),
+    accesses(libc::SYS_process_vm_readv, KernelAccess::ReadsOther),
+    accesses(libc::SYS_process_vm_writev, KernelAccess::WritesOther),
+    accesses(libc::SYS_vmsplice, KernelAccess::ReadsOwn),
+    accesses(libc::SYS_io_submit, KernelAccess::Blocks),
+    #[cfg(target_arch = "x86_64")]
+    rule(
+        libc::SYS_open,
+        &[masked(1, DIRECT, DIRECT)],
+        Role::OpensDirect,
+        Data::None,
+    ),
+    rule(
+        libc::SYS_openat,
+        &[masked(2, DIRECT, DIRECT)],
+        Role::OpensDirect,
+        Data::None,
+    ),
+    rule(libc::SYS_openat2, &[], Role::OpensDirect, Data::None),
+    capabilities(libc::SYS_setuid, &[]),
+    capabilities(libc::SYS_setreuid, &[]),
+    capabilities(libc::SYS_setresuid, &[]),
+    capabilities(libc::SYS_capset, &[]),
+    capabilities(libc::SYS_unshare, &[masked(0, NEW_USER, NEW_USER)]),
+    // Without a flag, the descriptor decides which namespace it is.
+    capabilities(libc::SYS_setns, &[one_of(1, &[0, NEW_USER])]),
+    rule(
+        libc::SYS_ptrace,
+        &[one_of(0, TRACING)],
+        Role::Traces,
+        Data::None,
+    ),
+    rule(
+        libc::SYS_seccomp,
+        &[is(0, libc::SECCOMP_SET_MODE_FILTER)],
+        Role::SetsFilter,
+        Data::Filter { at: 2 },
+    ),
+    rule(
+        libc::SYS_prctl,
+        &[
+            is(0, libc::PR_SET_SECCOMP as u32),
+            is(1, libc::SECCOMP_MODE_FILTER),
+        ],
+        Role::SetsFilter,
+        Data::Filter { at: 2 },
+    ),
+    rule(
+        libc::SYS_fcntl,
+        &[is(1, libc::F_SETFL as u32), masked(2, DIRECT, DIRECT)],
+        Role::OpensDirect,
+        Data::None,
+    ),
+];
+
+/// Calls on files that bypass the page cache.
+///
+/// The filter does not contain them: a process with such a file open stops at every call.
+static DIRECT_CALLS: &[CallRule] = &[
+    accesses(libc::SYS_read, KernelAccess::FromFile(Buffer::Plain)),
+    accesses(libc::SYS_pread64, KernelAccess::FromFile(Buffer::Plain)),
+    accesses(libc::SYS_readv, KernelAccess::FromFile(Buffer::Iovecs)),
+    accesses(libc::SYS_preadv, KernelAccess::FromFile(Buffer::Iovecs)),
+    accesses(libc::SYS_preadv2, KernelAccess::FromFile(Buffer::Iovecs)),
+    accesses(libc::SYS_write, KernelAccess::ToFile(Buffer::Plain)),
+    accesses(libc::SYS_pwrite64, KernelAccess::ToFile(Buffer::Plain)),
+    accesses(libc::SYS_writev, KernelAccess::ToFile(Buffer::Iovecs)),
+    accesses(libc::SYS_pwritev, KernelAccess::ToFile(Buffer::Iovecs)),
+    accesses(libc::SYS_pwritev2, KernelAccess::ToFile(Buffer::Iovecs)),
+];
+
+/// The rule of a call that reads or writes a file.
+pub(crate) fn direct_io_rule(nr: u64) -> Option<&'static CallRule> {
+    DIRECT_CALLS.iter().find(|rule| u64::from(rule.nr) == nr)
+}

@@ -18,7 +18,6 @@ pub fn syscall(nr: u32, args: [u64; 6]) -> Option<Syscall> {
         prot: Prot::from_bits_retain(from_register(c)),
         pkey,
     };
-    // An `int`.
     let mlock = |flags| Syscall::Mlock {
         addr,
         len,
@@ -32,7 +31,7 @@ pub fn syscall(nr: u32, args: [u64; 6]) -> Option<Syscall> {
             advice: Advice::from_number(c as i32),
         },
         sysno::MLOCK => mlock(0),
-        sysno::MLOCK2 => mlock(c as u32),
+        sysno::MLOCK2 => mlock(c as u32), // an `int`
         sysno::MLOCKALL => Syscall::Mlockall {
             flags: MclFlags::from_bits_retain(addr as u32),
         },

@@ -6,9 +6,10 @@
 //! bytes are the embedder's ([`Platform`](types::Platform)).
 //!
 //! ```
-//! use vmarea::syscall::mmap::MmapRequest;
 //! use vmarea::mm::{Layout, Limits};
-//! use vmarea::types::{Policy, call_flags::{MapFlags, Prot}};
+//! use vmarea::policy::Policy;
+//! use vmarea::syscall::mmap::MmapRequest;
+//! use vmarea::types::call_flags::{MapFlags, Prot};
 //! use vmarea::{Space, System};
 //!
 //! let space = Space::new(Policy::LINUX, System::default());

@@ -1,16 +1,16 @@
-//! The terminal, or what stands in its place: colours, units, notes and complaints.
+//! Terminal output: colours, units, notes and errors.
 
 use clap::{Args, ValueEnum};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
-/// The heading of the options that every command has.
+/// Heading of the options that every command has.
 const EVERYWHERE: &str = "Options of every command";
 
 /// Options that every command has.
 #[derive(Debug, Default, Args)]
 pub struct ConsoleArgs {
-    /// When to colour the output; NO_COLOR is honoured under `auto`
+    /// When to colour the output; `auto` honours NO_COLOR
     #[arg(long, value_name = "WHEN", default_value = "auto", global = true, help_heading = EVERYWHERE)]
     color: When,
 
@@ -18,20 +18,21 @@ pub struct ConsoleArgs {
     #[arg(long, global = true, help_heading = EVERYWHERE)]
     bytes: bool,
 
-    /// When to draw progress on standard error; `auto` draws only where no program of yours writes
+    /// When to draw progress on standard error; `auto` draws only if no recorded program may use
+    /// the terminal
     #[arg(long, value_name = "WHEN", default_value = "auto", global = true, help_heading = EVERYWHERE)]
     progress: When,
 }
 
-/// When to do what depends on a terminal.
+/// When to use features of a terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub enum When {
-    /// Where the output is a terminal
+    /// If the output is a terminal
     #[default]
     Auto,
-    /// In any case
+    /// Always
     Always,
-    /// In no case
+    /// Never
     Never,
 }
 
@@ -42,7 +43,7 @@ enum Units {
     Bytes,
 }
 
-/// Where people and scripts are spoken to.
+/// Prints data, notes and errors.
 #[derive(Debug)]
 pub struct Console {
     units: Units,
@@ -50,7 +51,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// A console as the options ask for it. Colour is decided once, for the whole process.
+    /// A console with these options. Sets the colour choice for the whole process.
     pub fn new(arguments: &ConsoleArgs) -> Self {
         match arguments.color {
             When::Auto => anstream::ColorChoice::Auto,
@@ -68,23 +69,23 @@ impl Console {
         }
     }
 
-    /// Standard output for data; escape sequences are taken out where they are not wanted.
+    /// Standard output for data, without escape sequences if colour is off.
     pub fn data(&self) -> impl Write {
         anstream::stdout()
     }
 
-    /// Says something that is not data.
+    /// Prints a note on standard error.
     pub fn note(&self, text: &str) {
-        // There is nobody left to tell if standard error is gone.
+        // If standard error is closed, nobody can read the note.
         let _ = writeln!(anstream::stderr(), "vmarea: {text}");
     }
 
-    /// Says why a command failed.
+    /// Prints the error of a failed command.
     pub fn complain(&self, text: &str) {
         let _ = writeln!(anstream::stderr(), "\x1b[1;31mvmarea:\x1b[0m {text}");
     }
 
-    /// Whether to draw while only we use the terminal.
+    /// Whether to draw progress while no other program uses the terminal.
     pub fn draws_alone(&self) -> bool {
         match self.progress {
             When::Auto => io::stderr().is_terminal(),
@@ -93,14 +94,16 @@ impl Console {
         }
     }
 
-    /// Whether to draw while a program of the user's runs. It has the same standard error, so we
-    /// draw only where it seems to have no eyes on the terminal, or where we were asked to.
+    /// Whether to draw progress while the user's program runs.
+    ///
+    /// The program has the same standard error, so `auto` draws only if the program's standard
+    /// input and output are no terminals.
     pub fn draws_beside_program(&self) -> bool {
         let program_may_draw = io::stdin().is_terminal() || io::stdout().is_terminal();
         self.draws_alone() && (self.progress == When::Always || !program_may_draw)
     }
 
-    /// A size for people, or in bytes under `--bytes`.
+    /// A readable size, or bytes under `--bytes`.
     pub fn size(&self, bytes: u64) -> impl Display + use<> {
         match self.units {
             Units::Bytes => bytes.to_string(),
@@ -126,7 +129,7 @@ fn binary_size(bytes: u64) -> String {
     }
 }
 
-/// A count with its thousands apart.
+/// A count with thousands separators.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

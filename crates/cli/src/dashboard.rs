@@ -1,6 +1,6 @@
-//! The terminal interface of `top`: a table that is drawn anew after each look.
+//! The terminal interface of `top`: a table that is redrawn after each sample.
 //!
-//! Between two looks nothing is read and nothing drawn unless a key is pressed.
+//! Between two samples nothing is read, and only a key causes a redraw.
 
 use crate::command::top_summary;
 use crate::console::{Console, count};
@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 use vmarea_explain::top::{Look, ProcessRow, Sampler};
 
-/// By what the processes are ordered.
+/// Sort order of the processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
     Mappings,
@@ -53,10 +53,10 @@ impl Order {
     }
 }
 
-/// Shows the processes until the user has seen enough.
+/// Shows the processes until the user quits.
 ///
 /// # Errors
-/// Where the terminal cannot be drawn on or the processes cannot be listed.
+/// The terminal cannot be drawn on, or the processes cannot be listed.
 pub fn show(sampler: &mut Sampler, interval: Duration, console: &Console) -> Result<()> {
     let look = sampler.look().context("cannot list the processes")?;
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
@@ -78,7 +78,7 @@ struct Dashboard<'a> {
     console: &'a Console,
 }
 
-/// What a key asks for.
+/// What a key requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wish {
     GoOn,
@@ -194,7 +194,7 @@ fn cells(row: &ProcessRow, console: &Console) -> TableRow<'static> {
     ])
 }
 
-/// A bar of 20 characters for a share in percent.
+/// A bar of 20 characters for a percentage.
 fn bar(percent: f64) -> String {
     let full = (percent / 5.0).round().clamp(0.0, 20.0) as usize;
     "█".repeat(full) + &"·".repeat(20 - full)

@@ -1,7 +1,7 @@
-//! Exit statuses, and failures that know theirs.
+//! Exit statuses, and failures that carry one.
 //!
-//! A failure is a chain of causes, printed as one line, with the status that it ends in. Which
-//! status that is comes from where the failure arose; most are plain errors.
+//! A failure is a chain of causes, printed as one line, with an exit status. Most failures are
+//! plain errors.
 
 use crate::console::Console;
 use std::fmt;
@@ -18,18 +18,18 @@ Exit status:
   4  there is nothing to do
   5  a permission is missing; the message names it
 
-`run` and `record` end with the status of the program itself, 128 + N where signal N ended it,
-unless one of 1 to 5 has to be said. In that case a line on standard error that begins with
-`vmarea:` says it.";
+`run` and `record` end with the status of the program itself (128 + N if signal N ended it),
+unless one of 1 to 5 applies. Then a line on standard error that begins with
+`vmarea:` says why.";
 
-/// How a command that did its work ends.
+/// How a command ends after doing its work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
     /// All is well.
     Ok,
     /// A comparison differs.
     Differs,
-    /// As the recorded program ended.
+    /// The status of the recorded program.
     Program(u8),
 }
 
@@ -48,7 +48,7 @@ impl From<Exit> for ExitCode {
 pub enum Status {
     /// An error.
     Error = 1,
-    /// Wrong usage that only shows when arguments are seen together.
+    /// Wrong usage that only the combination of arguments shows.
     Usage = 2,
     /// Nothing to do.
     NothingToDo = 4,
@@ -62,11 +62,11 @@ pub struct Failure {
     cause: anyhow::Error,
 }
 
-/// What commands return.
+/// Result of a command.
 pub type Result<T = Exit> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// A failure with its status.
+    /// A failure with this status.
     pub fn new(status: Status, cause: impl Into<anyhow::Error>) -> Self {
         Self {
             status,
@@ -82,9 +82,9 @@ impl Failure {
         }
     }
 
-    /// Says what happened and gives the status to end with.
+    /// Prints the failure and returns its status.
     ///
-    /// A reader of our output that went away (`vmarea ... | head`) is no failure.
+    /// A closed output pipe (`vmarea ... | head`) is not a failure.
     pub fn report(&self, console: &Console) -> ExitCode {
         if self.cause.chain().any(is_broken_pipe) {
             return ExitCode::SUCCESS;
@@ -95,7 +95,7 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// One line: the causes, the outermost first, what repeats its predecessor left out.
+    /// One line: the causes from the outermost on, without those that repeat the previous one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = String::new();
         for cause in self.cause.chain() {
@@ -131,7 +131,7 @@ fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
         .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// The status of a program that ended with the wait status `status`, as shells count it.
+/// The exit status for the wait status `status`, as shells compute it.
 pub fn of_program(status: i32) -> Exit {
     let signal = status & 0x7f;
     let code = if signal == 0 {

@@ -1,9 +1,9 @@
-//! Output files that are either whole or not there, and traces, which grow at their place.
+//! Output files that are either complete or absent, and traces, which grow in place.
 //!
-//! A file is written under a temporary name beside its place and renamed when it is whole. A trace
-//! is renamed as soon as there is something in it ([`Draft::appear`]): it tells by itself whether it
-//! is whole, and whatever ends the recording, what was written is there. What is not a regular
-//! file (a pipe, `/dev/null`) has no such place and is written to as it stands.
+//! A file is written under a temporary name in its folder and renamed when it is complete. A trace
+//! is renamed as soon as it has content ([`Draft::appear`]): its format shows whether it is
+//! complete, and it survives an interrupted recording. Anything else (a pipe, `/dev/null`) is
+//! written directly.
 
 use crate::console::Console;
 use crate::exit::Result;
@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempPath;
 
-/// A file in the making.
+/// An output file that is not complete yet.
 #[derive(Debug)]
 pub struct Draft {
     path: PathBuf,
@@ -23,16 +23,16 @@ pub struct Draft {
 
 #[derive(Debug)]
 enum Place {
-    /// Under a temporary name, until that is taken away.
+    /// Under a temporary name until the file appears.
     Beside(File, Option<TempPath>),
     Direct(File),
 }
 
 impl Draft {
-    /// Begins the file that is to stand at `path`.
+    /// Creates the file that will be at `path`.
     ///
     /// # Errors
-    /// Where nothing can be created there.
+    /// The file cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot create {}", path.display());
         let place = match path.metadata() {
@@ -57,11 +57,12 @@ impl Draft {
         })
     }
 
-    /// Publishes the file if `done` is a success. After a failure one that had appeared before
-    /// stays, and this is said; any other is gone.
+    /// Publishes the file if `done` is a success.
+    ///
+    /// After a failure, a file that has appeared stays, and a note says so; any other is removed.
     ///
     /// # Errors
-    /// The failure in `done`, or where the file cannot be renamed.
+    /// The failure in `done`, or a failure to rename the file.
     pub fn keep<T>(self, console: &Console, done: Result<T>) -> Result<T> {
         match (done, &self.place) {
             (Ok(value), _) => {
@@ -70,29 +71,29 @@ impl Draft {
             }
             (Err(failure), Place::Beside(_, None)) => {
                 let path = self.path.display();
-                console.note(&format!("what there is was kept as {path}"));
+                console.note(&format!("the incomplete file was kept as {path}"));
                 Err(failure)
             }
             (Err(failure), _) => Err(failure),
         }
     }
 
-    /// Where it is to stand.
+    /// The final path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What to write to.
+    /// The file to write to.
     pub fn file(&mut self) -> &mut File {
         match &mut self.place {
             Place::Beside(file, _) | Place::Direct(file) => file,
         }
     }
 
-    /// The file stands at its place from here on, whole or not.
+    /// Renames the file to its final path, complete or not.
     ///
     /// # Errors
-    /// Where it cannot be renamed; it is gone then.
+    /// The file cannot be renamed; it is then removed.
     pub fn appear(&mut self) -> io::Result<()> {
         if let Place::Beside(_, name) = &mut self.place
             && let Some(name) = name.take()
@@ -102,10 +103,10 @@ impl Draft {
         Ok(())
     }
 
-    /// The file is whole: it appears at its place.
+    /// Publishes a complete file.
     ///
     /// # Errors
-    /// Where it cannot be renamed; it is gone then.
+    /// The file cannot be renamed; it is then removed.
     pub fn publish(mut self) -> Result<()> {
         self.appear()
             .with_context(|| format!("cannot create {}", self.path.display()))?;
@@ -113,10 +114,10 @@ impl Draft {
     }
 }
 
-/// A file in `folder` that has no name of its own yet.
+/// Creates a file with a temporary name in `folder`.
 ///
 /// # Errors
-/// As the kernel says it: what `tempfile` gives names the temporary path as well.
+/// The kernel's own error; that of `tempfile` would name the temporary path.
 fn beside(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
     let mut said = None;
     let create = |path: &Path| {

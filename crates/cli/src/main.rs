@@ -1,8 +1,9 @@
 //! The `vmarea` command: parses arguments, runs one command, returns an exit status.
 //!
-//! Results go to standard output, everything else to standard error; a failure is one line that says
-//! what to do. `command` has one file per subcommand. The libraries do the work; this crate holds
-//! what a terminal needs: colour, progress, tables, and output files that are either whole or absent.
+//! Results go to standard output, everything else to standard error. A failure is one line that
+//! says what to do. `command` has one file per subcommand. The libraries do the work; this crate
+//! handles the terminal: colour, progress, tables, and output files that are either complete or
+//! absent.
 #![forbid(unsafe_code)]
 
 mod command;
@@ -24,11 +25,11 @@ use clap::Parser;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Linux's virtual memory areas, outside of Linux.
+/// Linux's virtual memory areas, outside Linux.
 ///
-/// Says why the mappings of a running process stay apart, and joins those that need not be. Records
-/// what a program does to its address spaces, replays it through vmarea's own VMA layer under
-/// several policies, and holds the result against the kernel's.
+/// Explains why the mappings of a running process stay apart, and merges those that need not.
+/// Records what a program does to its address spaces, replays it through vmarea's own VMA layer
+/// under several policies, and compares the result with the kernel's.
 #[derive(Debug, Parser)]
 #[command(name = "vmarea", version, about, after_help = exit::HELP, propagate_version = true)]
 struct Arguments {
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints help, the version, or what is wrong with the arguments.
+/// Prints help, the version, or an argument error.
 fn say(answer: &clap::Error) -> ExitCode {
     let said = answer.print().and_then(|()| io::stdout().flush());
     match said {

@@ -1,7 +1,7 @@
-//! Where a result goes: text to standard output, other forms of it to files or in the text's place.
+//! Destinations of results: standard output, or files.
 //!
-//! A place is opened before the work begins, so that one that cannot be written is known at once.
-//! How a file comes to be whole or not at all is `files`.
+//! A command opens its destinations before it begins its work, so a destination that cannot be
+//! written fails at once. `files` ensures that a file is complete or absent.
 
 use crate::console::Console;
 use crate::exit::{Failure, Result, Status};
@@ -14,7 +14,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What an option such as `--json` names: a file, or standard output for `-`.
+/// The destination that an option such as `--json` names: a file, or standard output for `-`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// Standard output.
@@ -34,8 +34,9 @@ impl FromStr for Target {
     }
 }
 
-/// `--json`, which every command takes in this one form: with its file always, so that no other argument
-/// can be mistaken for it.
+/// The `--json` option, which has the same form in every command.
+///
+/// It always takes a file name, so that no other argument can be mistaken for one.
 #[derive(Debug, Args)]
 pub struct JsonArg {
     /// Write the result as JSON to FILE, or with `-` to standard output in place of the text
@@ -44,16 +45,16 @@ pub struct JsonArg {
 }
 
 impl JsonArg {
-    /// Opens what it names.
+    /// Opens the destination.
     ///
     /// # Errors
-    /// Where nothing can be created there.
+    /// The file cannot be created.
     pub fn open(&self) -> Result<Outputs> {
         Outputs::open(self.json.as_ref())
     }
 }
 
-/// A place that can be written to.
+/// An open destination.
 #[derive(Debug)]
 pub enum Output {
     /// Standard output.
@@ -66,7 +67,7 @@ impl Output {
     /// Opens a target.
     ///
     /// # Errors
-    /// Where nothing can be created there.
+    /// The file cannot be created.
     pub fn open(target: &Target) -> Result<Output> {
         Ok(match target {
             Target::Stdout => Output::Stdout,
@@ -74,10 +75,10 @@ impl Output {
         })
     }
 
-    /// Writes a text, whole or not at all.
+    /// Writes a complete text.
     ///
     /// # Errors
-    /// Where the target takes no more.
+    /// The destination cannot be written.
     pub fn write(self, console: &Console, text: &[u8]) -> Result<()> {
         match self {
             Output::Stdout => to_stdout(console, |out| out.write_all(text)),
@@ -89,10 +90,10 @@ impl Output {
         }
     }
 
-    /// Writes a value as one line of JSON, whole or not at all.
+    /// Writes a value as one line of JSON.
     ///
     /// # Errors
-    /// Where the target takes no more.
+    /// The destination cannot be written.
     pub fn write_json(self, console: &Console, value: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_vec(value)?;
         text.push(b'\n');
@@ -100,7 +101,7 @@ impl Output {
     }
 }
 
-/// Where a result goes that can be had as JSON and as text.
+/// Destinations of a result that exists as JSON and as text.
 #[derive(Debug)]
 pub struct Outputs {
     json: Option<Output>,
@@ -108,18 +109,18 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Opens what `--json` names; where that is standard output, it takes the place of the text.
+    /// Opens the destination of `--json`; on standard output it replaces the text.
     ///
     /// # Errors
-    /// Where nothing can be created there.
+    /// The file cannot be created.
     pub fn open(json: Option<&Target>) -> Result<Outputs> {
         Outputs::open_beside(json, &[])
     }
 
-    /// The same where there are still other forms, any of which may take the place of the text.
+    /// Like [`Outputs::open`], with further forms that may replace the text.
     ///
     /// # Errors
-    /// Two forms that go to standard output; where nothing can be created.
+    /// Two forms go to standard output, or a file cannot be created.
     pub fn open_beside(json: Option<&Target>, others: &[Option<&Target>]) -> Result<Outputs> {
         let on_stdout = |target: &&Option<&Target>| **target == Some(&Target::Stdout);
         let in_place_of_text = [json].iter().chain(others).filter(on_stdout).count();
@@ -134,10 +135,10 @@ impl Outputs {
         })
     }
 
-    /// Writes both forms, as far as they are wanted.
+    /// Writes the requested forms.
     ///
     /// # Errors
-    /// Where a target takes no more.
+    /// A destination cannot be written.
     pub fn write(
         self,
         console: &Console,
@@ -157,7 +158,7 @@ impl Outputs {
 /// Writes data to standard output.
 ///
 /// # Errors
-/// Where it takes no more.
+/// Standard output cannot be written.
 pub fn to_stdout(
     console: &Console,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,

@@ -1,4 +1,4 @@
-//! The table at the end of `run` and `replay`: what was compared, then one row per policy.
+//! The result of `run` and `replay` as text: a table of policies, and what was compared.
 
 use crate::console::{address_spaces, count};
 use crate::table::ruled;
@@ -18,10 +18,10 @@ const HEADINGS: [&str; 8] = [
     "last used\nanswers",
 ];
 
-/// Writes the whole result for people.
+/// Writes the whole result as text.
 ///
 /// # Errors
-/// Where `out` takes no more.
+/// `out` cannot be written.
 pub fn write(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     writeln!(out, "{}", policies(report))?;
     counterfactual(out, report)?;
@@ -47,7 +47,7 @@ pub fn write(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     if verify.vmas_compared + verify.results_compared == 0 {
         writeln!(
             out,
-            "nothing was compared: the trace shows no list of mappings to begin with"
+            "nothing was compared: the trace contains no initial list of mappings"
         )
     } else if verify.differences == 0 {
         writeln!(out, "{GOOD}equal to the kernel{PLAIN}: 0 differences")
@@ -56,7 +56,7 @@ pub fn write(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     }
 }
 
-/// The differences by their causes, those that appeared first first.
+/// Writes the differences by cause, in the order of their first occurrence.
 fn differences(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     for group in &report.differences {
         writeln!(out, "{} × {}", count(group.count), group.cause)?;
@@ -84,12 +84,12 @@ fn plural(n: u64) -> &'static str {
     if n == 1 { "" } else { "s" }
 }
 
-// Taken out by the stream where colour is not wanted.
+// The stream removes these if colour is off.
 const GOOD: &str = "\x1b[1;32m";
 const BAD: &str = "\x1b[1;31m";
 const PLAIN: &str = "\x1b[0m";
 
-/// What the other policies would have made of merges that the kernel's rules refuse.
+/// Writes what the other policies would do with merges that the kernel's rules refuse.
 fn counterfactual(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     let asked = &report.counterfactual;
     let refused = asked.refused_total();

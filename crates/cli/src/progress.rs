@@ -1,13 +1,13 @@
-//! Progress on standard error: a bar where it may be drawn, now and then a line elsewhere.
+//! Progress on standard error: a bar on a terminal, otherwise a line every ten seconds.
 
 use crate::console::Console;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
 
-/// Time between two lines where no bar is drawn.
+/// Time between two lines if no bar is drawn.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// How far a phase of the work is. Gone without a trace when dropped.
+/// Progress of one phase of the work. Dropping it removes the bar.
 #[derive(Debug)]
 pub struct Meter<'a> {
     console: &'a Console,
@@ -24,7 +24,7 @@ enum Drawn {
 }
 
 impl<'a> Meter<'a> {
-    /// A phase whose end is not known: a program of the user's runs.
+    /// A phase of unknown length, while the user's program runs.
     pub fn beside_program(console: &'a Console, what: &'static str) -> Self {
         let drawn = if console.draws_beside_program() {
             Drawn::Bar
@@ -35,7 +35,7 @@ impl<'a> Meter<'a> {
         Self::new(console, what, drawn, ProgressBar::no_length(), style)
     }
 
-    /// A phase that works through `total` bytes.
+    /// A phase that processes `total` bytes.
     pub fn of_bytes(console: &'a Console, what: &'static str, total: u64) -> Self {
         let drawn = if console.draws_alone() {
             Drawn::Bar
@@ -68,7 +68,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Moves to `position` (bytes, where the phase has a length) and says what was reached.
+    /// Moves to `position` (bytes, if the phase has a length) and shows what was reached.
     pub fn at(&mut self, position: u64, reached: impl FnOnce() -> String) {
         match self.drawn {
             Drawn::Bar => {

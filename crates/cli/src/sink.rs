@@ -1,7 +1,7 @@
-//! The recorder's events on their way into a trace file.
+//! Writes the recorder's events to a trace file.
 //!
-//! Blocks go out as they fill, and once a second whatever there is: a trace can be read while the
-//! program runs, and what was written stays whatever becomes of the recorder.
+//! The sink writes blocks as they fill, and once a second whatever is pending. So a trace can be
+//! read while the program runs, and it survives the end of the recorder.
 
 use crate::files::Draft;
 use std::fs::File;
@@ -11,18 +11,18 @@ use vmarea_recorder::Sink;
 use vmarea_trace::event::{Event, Header};
 use vmarea_trace::{Error, Writer};
 
-/// How long an event may stay unwritten.
+/// Longest time before an event is written.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Where a trace goes.
+/// Destination of a trace.
 enum Place<'a> {
     /// A file without a name.
     Nameless(&'a mut File),
-    /// One that appears with the first events in it.
+    /// A file that appears with its first events.
     Named(&'a mut Draft),
 }
 
-/// Writes what the recorder gives it as a trace.
+/// Writes the recorder's events as a trace.
 pub struct TraceSink<'a> {
     place: Place<'a>,
     writer: Option<Writer<File>>,
@@ -30,7 +30,7 @@ pub struct TraceSink<'a> {
 }
 
 impl<'a> TraceSink<'a> {
-    /// A sink for one recording that nobody else is to read.
+    /// A sink for a recording that only this process reads.
     pub fn nameless(file: &'a mut File) -> Self {
         Self::new(Place::Nameless(file))
     }
@@ -51,7 +51,7 @@ impl<'a> TraceSink<'a> {
     /// Writes what is pending and returns the size of the trace in bytes.
     ///
     /// # Errors
-    /// Where the rest cannot be written.
+    /// The rest cannot be written.
     pub fn finish(self) -> Result<u64, Error> {
         match self.writer {
             Some(mut writer) => {

@@ -1,9 +1,10 @@
-//! Tables for people: a rule below the headings, numbers to the right.
+//! Tables in text output: a rule below the headings, numbers right-aligned.
 
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-/// An empty table whose columns from `numbers` on stand to the right. Headings may have several lines.
+/// An empty table whose columns from `numbers` on are right-aligned. Headings may have several
+/// lines.
 pub fn ruled<const N: usize>(headings: [&str; N], numbers: usize) -> Table {
     let mut table = Table::new();
     table

@@ -1,5 +1,4 @@
-//! What `explain` advises, done: the command that it prints takes away what it said it would, and
-//! its count is that of the plan of a merge.
+//! Follows the advice of `explain`: the command that it prints removes the reported boundaries.
 #![forbid(unsafe_code)]
 
 use std::process::Command;
@@ -39,7 +38,7 @@ fn run(command: &str) -> std::process::Output {
     leash::output(&mut shell).unwrap()
 }
 
-/// Without the kernel's view nothing is promised: the truth is among what is hidden.
+/// Without the kernel's view `explain` promises nothing, because the reason may be hidden.
 fn is_all_seen() -> bool {
     let view = vmarea_process::view::KernelView::open();
     view.inspect_err(|error| eprintln!("skipped: {error}"))

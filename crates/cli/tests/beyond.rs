@@ -30,12 +30,12 @@ fn program() -> &'static Path {
     })
 }
 
-/// Runs a mode by itself and recorded. None where it cannot be run here.
+/// Runs a mode by itself and recorded. None if it cannot be run here.
 fn recorded(mode: &str) -> Option<Value> {
     recorded_with(mode, "")
 }
 
-/// The same, where the recorder may have so many descriptors at most.
+/// The same, with a limit on the recorder's descriptors.
 fn recorded_with(mode: &str, descriptors: &str) -> Option<Value> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

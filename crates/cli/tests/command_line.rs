@@ -1,6 +1,6 @@
 //! The binary as a script meets it: exit statuses, one-line errors, nothing left behind.
 //!
-//! What it computes is tested where it is computed; here are only the conventions.
+//! Other tests check the results; these check only the conventions.
 #![forbid(unsafe_code)]
 
 mod support;

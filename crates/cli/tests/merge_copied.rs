@@ -1,5 +1,6 @@
-//! `vmarea merge --by copy`, as on kernels that cannot move pages: what is copied, what stays away,
-//! and what is left as it is.
+//! `vmarea merge --by copy`, as on kernels that cannot move pages.
+//!
+//! The tests check which memory it copies, which it leaves apart, and which it does not touch.
 //!
 //! That writers lose nothing and that a killed merge is finished, is tested for both ways in
 //! `merge_running.rs`.

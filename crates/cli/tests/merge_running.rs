@@ -247,7 +247,7 @@ fn the_other_repairs_change_what_they_are_named_for() {
     }
 }
 
-/// Guard markers in the memory of a process, where the kernel shows them (6.15).
+/// Guard markers in the memory of a process, if the kernel shows them (6.15).
 fn guard_markers(pid: &str, at: u64, pages: u64) -> usize {
     const IS_MARKER: u64 = 1 << 58;
     let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap")).expect("its pages");
@@ -292,7 +292,7 @@ fn a_primed_reservation_is_committed_in_any_order() {
     assert_eq!(target.end()["after"], 1.0);
 }
 
-/// Kills the command before its `step`th call of these; false where it came to its end before.
+/// Kills the command before its `step`th call of these; false if it came to its end before.
 fn killed_at(target: &Target, way: &[&str], calls: &str, step: u32) -> bool {
     let mut strace = Command::new("strace");
     strace
@@ -304,7 +304,7 @@ fn killed_at(target: &Target, way: &[&str], calls: &str, step: u32) -> bool {
     !leash::output(&mut strace).expect("strace").status.success()
 }
 
-/// Finishes what a killed command has left, and waits for a good end of the target.
+/// Finishes the merge of a killed command, and waits for a successful exit of the target.
 fn resume(mut target: Target, at: &str) {
     let resumed = vmarea(&target.merge(&["--resume"]));
     // It may have been joined by then, and have come to its end.

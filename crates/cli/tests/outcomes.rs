@@ -1,5 +1,4 @@
-//! Programs that `vmarea run` and `record` must not change, and what is left where vmarea itself is
-//! told to end.
+//! Programs that `vmarea run` and `record` must not change, and the state left after vmarea is killed.
 #![forbid(unsafe_code)]
 
 mod support;

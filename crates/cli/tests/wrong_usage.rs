@@ -9,7 +9,7 @@ use support::vmarea;
 
 const VMAREA: &str = env!("CARGO_BIN_EXE_vmarea");
 
-/// What was said on standard error, where the status is the one that is expected.
+/// Standard error of a command that ends with the expected status.
 fn said(output: &Output, status: i32) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(status), "{text}");
@@ -23,7 +23,7 @@ fn shell(script: &str) -> Output {
     shell.expect("sh")
 }
 
-/// True for root, who alone can take away what root has.
+/// True for root, whose privileges only root can drop.
 fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output().expect("id");
     id.stdout == b"0\n"
@@ -204,7 +204,7 @@ fn the_processes_that_are_waited_for_are_named_with_the_way_to_end_them() {
     let left = left.lines().next().unwrap_or_default().to_owned();
     let text = said(&output, 0);
     assert!(
-        text.contains(&format!("waiting for process {left} that it left")),
+        text.contains(&format!("waiting for process {left} that it started")),
         "{text}"
     );
     assert!(text.contains("SIGTERM to vmarea (kill "), "{text}");

@@ -1,8 +1,9 @@
 //! BPF programs assembled by hand: instructions, loading, iterators.
 //!
-//! Only what an iterator over a task's VMAs needs: loads, moves, few kinds of jump, two helper
-//! calls, and a map of one number. There is no relocation and no compiler; the caller knows the
-//! offsets from `btf`. The verifier in the kernel proves each program safe before it runs.
+//! This module supports only what an iterator over a task's VMAs needs: loads, moves, a few kinds
+//! of jump, two helper calls, and a map of one number. There is no relocation and no compiler; the
+//! caller takes the offsets from `btf`. The kernel's verifier proves each program safe before it
+//! runs.
 //!
 //! # Linux
 //! `bpf(2)` with `BPF_PROG_LOAD`, `BPF_LINK_CREATE`, `BPF_ITER_CREATE`, and `BPF_MAP_CREATE` and
@@ -27,7 +28,7 @@ const MAP_TYPE_ARRAY: u32 = 2;
 const HELPER_MAP_LOOKUP: i32 = 1;
 /// `bpf_seq_write(seq, data, len)`.
 const HELPER_SEQ_WRITE: i32 = 127;
-/// The verifier's text that is kept for an error.
+/// Most bytes of the verifier's log to keep for an error.
 const LOG_BYTES: usize = 1 << 16;
 
 /// A register.
@@ -67,7 +68,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// The width that loads `bytes` in one go.
+    /// The width that loads `bytes` at once.
     pub fn of(bytes: u32) -> Option<Width> {
         match bytes {
             1 => Some(Width::Byte),
@@ -83,7 +84,7 @@ impl Width {
 #[must_use]
 pub struct Jump(usize);
 
-/// Instructions in the making.
+/// A program under construction.
 #[derive(Default)]
 pub struct Assembler {
     insns: Vec<u64>,
@@ -149,7 +150,7 @@ impl Assembler {
         Jump(self.insns.len() - 1)
     }
 
-    /// The next instruction's place, for [`back_unless_zero`](Self::back_unless_zero).
+    /// The index of the next instruction, for [`back_unless_zero`](Self::back_unless_zero).
     pub fn here(&self) -> usize {
         self.insns.len()
     }
@@ -160,8 +161,9 @@ impl Assembler {
         self.push(0x55, reg, Reg::R0, distance as i16, 0);
     }
 
-    /// `R0` = pointer to the number, or null for the verifier's sake. R1 to R3 and the uppermost
-    /// word of the stack are overwritten.
+    /// `R0` = pointer to the number, or null for the verifier's sake.
+    ///
+    /// R1 to R3 and the uppermost word of the stack are overwritten.
     pub fn find(&mut self, number: &Number) {
         const PSEUDO_MAP_FD: u8 = 1;
         self.set(Reg::R1, 0);
@@ -175,13 +177,14 @@ impl Assembler {
         self.push(0x85, Reg::R0, Reg::R0, 0, HELPER_MAP_LOOKUP);
     }
 
-    /// Lets a jump arrive at the next instruction.
+    /// Makes a jump land at the next instruction.
     pub fn land(&mut self, jump: Jump) {
         let distance = (self.insns.len() - jump.0 - 1) as u16;
         self.insns[jump.0] |= u64::from(distance) << 16;
     }
 
     /// Writes `len` bytes of the stack from `Frame + offset` on to the reader of the iterator.
+    ///
     /// `seq` must hold the `seq_file`; R0 to R3 are overwritten.
     pub fn write_to_reader(&mut self, seq: Reg, offset: i32, len: i32) {
         self.copy(Reg::R1, seq);
@@ -191,7 +194,7 @@ impl Assembler {
         self.push(0x85, Reg::R0, Reg::R0, 0, HELPER_SEQ_WRITE);
     }
 
-    /// Ends the program: the iterator goes on to the next object.
+    /// Ends the program: the iterator continues with the next object.
     pub fn exit(&mut self) {
         self.set(Reg::R0, 0);
         self.push(0x95, Reg::R0, Reg::R0, 0, 0);
@@ -201,9 +204,9 @@ impl Assembler {
 /// Why a program was not loaded.
 #[derive(Debug)]
 pub struct LoadError {
-    /// What `bpf(2)` answered.
+    /// The error of `bpf(2)`.
     pub cause: io::Error,
-    /// The last line that the verifier said, if it said anything.
+    /// The last line of the verifier's log, if any.
     pub verdict: String,
 }
 
@@ -313,10 +316,10 @@ impl Number {
         Ok(Number { fd })
     }
 
-    /// Sets it.
+    /// Sets the number.
     ///
     /// # Errors
-    /// None that a sound descriptor gives.
+    /// None for a valid descriptor.
     pub fn set(&self, value: u64) -> io::Result<()> {
         let key = 0u32;
         let attr = ElementAttr {
@@ -345,7 +348,7 @@ impl Program {
     /// Loads an iterator program that attaches to the kernel function `target`.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_BPF` and `CAP_PERFMON`, `EACCES` or `EINVAL` when the verifier
+    /// `EPERM` without `CAP_BPF` and `CAP_PERFMON`, `EACCES` or `EINVAL` if the verifier
     /// refuses, `ENOSYS` without BPF.
     pub fn load(
         code: &Assembler,
@@ -353,7 +356,7 @@ impl Program {
         license: &CStr,
         target: TypeId,
     ) -> Result<Program, LoadError> {
-        // The verifier gives up, with EAGAIN, where a signal comes.
+        // The verifier stops with EAGAIN if a signal arrives.
         let _quiet = NoSignals::begin();
         let mut attr = LoadAttr {
             prog_type: PROG_TYPE_TRACING,
@@ -372,7 +375,7 @@ impl Program {
         if let Ok(fd) = unsafe { bpf(CMD_PROG_LOAD, &mut attr) } {
             return Ok(Program { fd });
         }
-        // Once more, now asking why: the verifier's text costs time, so not at first.
+        // Repeats the call with the verifier's log, which costs time and so is off at first.
         let mut log = vec![0u8; LOG_BYTES];
         attr.log_level = 1;
         attr.log_size = log.len() as u32;
@@ -388,7 +391,7 @@ impl Program {
     /// Opens an iterator of this program over one thread group; reading it runs the program.
     ///
     /// # Errors
-    /// `ESRCH` when there is no such thread group, `EINVAL` where the kernel cannot restrict an
+    /// `ESRCH` if there is no such thread group, `EINVAL` if the kernel cannot restrict an
     /// iterator to one, `EMFILE`.
     pub fn iterate(&self, tgid: u32) -> io::Result<OwnedFd> {
         let task = IterTask {
@@ -409,7 +412,7 @@ impl Program {
     /// Opens an iterator of this program over all tasks; reading it runs the program.
     ///
     /// # Errors
-    /// `EINVAL` where the program is of another kind, `EMFILE`.
+    /// `EINVAL` if the program is of another kind, `EMFILE`.
     pub fn iterate_all(&self) -> io::Result<OwnedFd> {
         let mut attr = LinkAttr {
             prog_fd: self.fd.as_raw_fd() as u32,
@@ -436,7 +439,7 @@ unsafe fn open(link: &mut LinkAttr) -> io::Result<OwnedFd> {
     unsafe { bpf(CMD_ITER_CREATE, &mut attr) }
 }
 
-/// `bpf(2)` for commands that answer with a descriptor.
+/// `bpf(2)` for commands that return a descriptor.
 ///
 /// # Safety
 /// `attr` must be what `cmd` reads, its pointers valid for what the kernel does with them.
@@ -450,7 +453,7 @@ unsafe fn bpf<T>(cmd: libc::c_int, attr: &mut T) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// The last line of the verifier's text that is not its statistics.
+/// The last line of the verifier's log that is not statistics.
 fn last_line(log: &[u8]) -> String {
     let end = log.iter().position(|&b| b == 0).unwrap_or(log.len());
     String::from_utf8_lossy(&log[..end])

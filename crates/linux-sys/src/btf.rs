@@ -1,11 +1,11 @@
-//! The kernel's description of its own types (BTF), as far as places of members go.
+//! The kernel's description of its own types (BTF), for offsets of members.
 //!
-//! `/sys/kernel/btf/vmlinux` is some megabytes: a table of type records, each naming others by
-//! number, and a table of strings. One pass notes where each record begins; questions are
-//! answered from the bytes. Every number read from the file is checked before it is used, and
-//! chains and nesting are followed for a bounded number of steps, so a damaged file gives an
-//! error or "not there" and never a panic or a loop. Deliberately absent: bit-fields, functions'
-//! parameters, split BTF of modules.
+//! `/sys/kernel/btf/vmlinux` has some megabytes: a table of type records, which refer to each
+//! other by number, and a table of strings. One pass notes the offset of each record; lookups read
+//! the bytes. Every number from the file is checked before use, and chains and nesting are
+//! followed for a bounded number of steps, so a damaged file gives an error or `None` and never a
+//! panic or an endless loop. Bit-fields, parameters of functions and split BTF of modules are not
+//! supported.
 //!
 //! # Linux
 //! `Documentation/bpf/btf.rst`; kinds up to 19 (`ENUM64`, Linux 6.0).
@@ -14,10 +14,10 @@ use std::fmt;
 
 const MAGIC: u16 = 0xeb9f;
 const RECORD: usize = 12;
-/// Typedefs and qualifiers in a row, or structs inside each other, that are followed.
+/// Most typedefs and qualifiers in a row, or nested structs, to follow.
 const MAX_DEPTH: u32 = 32;
 
-/// A kind of type record that can be asked for by name.
+/// A kind of type record that can be looked up by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// `struct`.
@@ -39,14 +39,14 @@ const KIND_RESTRICT: u8 = 11;
 const KIND_TYPE_TAG: u8 = 18;
 const KIND_ENUM64: u8 = 19;
 
-/// What is wrong with a BTF file.
+/// Errors in a BTF file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BtfError {
     /// Not BTF of this machine's byte order.
     Magic,
     /// A table or record reaches beyond the end of the file.
     Truncated,
-    /// A kind of record that this parser does not know, so it cannot tell its length.
+    /// A record of an unknown kind, whose length is therefore unknown.
     UnknownKind(u8),
 }
 
@@ -66,7 +66,7 @@ impl std::error::Error for BtfError {}
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TypeId(pub u32);
 
-/// Where a member stands in its struct.
+/// Offset and size of a member in its struct.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
     /// Bytes from the beginning of the struct.
@@ -78,13 +78,13 @@ pub struct Member {
 /// A parsed BTF file.
 pub struct Btf {
     bytes: Vec<u8>,
-    /// Where each type's record begins in `bytes`; entry 0 stands for `void`.
+    /// Offset of each type's record in `bytes`; entry 0 stands for `void`.
     records: Vec<u32>,
-    /// The string table's place in `bytes`.
+    /// Range of the string table in `bytes`.
     strings: std::ops::Range<usize>,
 }
 
-/// The head of one type record.
+/// The head of a type record.
 #[derive(Clone, Copy)]
 struct Record {
     at: usize,
@@ -143,9 +143,10 @@ impl Btf {
         })
     }
 
-    /// The place of a member, given as a path of names with dots; members of nameless structs and
-    /// unions count as the outer struct's own. `None` where there is no such member, or it is a
-    /// bit-field.
+    /// The offset of a member, given as a path of names with dots.
+    ///
+    /// Members of unnamed structs and unions belong to the outer struct. `None` if there is no
+    /// such member, or it is a bit-field.
     pub fn member(&self, of: TypeId, path: &str) -> Option<Member> {
         self.member_within(of, path, MAX_DEPTH)
     }
@@ -206,7 +207,7 @@ impl Btf {
         }
     }
 
-    /// The type behind typedefs and qualifiers.
+    /// Resolves typedefs and qualifiers.
     fn strip(&self, mut id: TypeId) -> Option<TypeId> {
         for _ in 0..MAX_DEPTH {
             let record = self.record(id)?;
@@ -250,7 +251,7 @@ impl Record {
         })
     }
 
-    /// Bytes that follow the head of this record.
+    /// Number of bytes after the head of this record.
     fn tail_len(&self) -> Result<usize, BtfError> {
         Ok(match self.kind {
             // int, variable, declaration tag

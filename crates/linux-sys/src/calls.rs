@@ -1,10 +1,9 @@
-//! A table of system calls in memory, made by whoever runs it: this thread, or an agent in another
-//! process.
+//! A table of system calls in memory, which this thread or an agent in another process executes.
 //!
-//! A repair is a fixed sequence of calls that must not be interrupted by anything of ours: no
-//! allocation, no lock, no memory that may be on its way. So the sequence is written down first, in
-//! an [`Arena`] that is shared memory and therefore never part of what is repaired; then it is run.
-//! Structures that `ioctl` wants lie in the entry itself.
+//! A repair is a fixed sequence of calls that nothing of vmarea may interrupt: no allocation, no
+//! lock, no access to memory being moved. So the caller first writes the sequence to an [`Arena`],
+//! which is shared memory and therefore never part of the repaired memory, and then executes it.
+//! Structures for `ioctl` are part of the entry.
 //!
 //! # Picture
 //! ```text
@@ -15,11 +14,11 @@
 use std::io;
 use std::ptr::{self, NonNull};
 
-/// Words of an `ioctl` structure at most.
+/// Most words of an `ioctl` structure.
 pub const PAYLOAD_WORDS: usize = 5;
-/// Bytes of one entry; the agent's code knows it.
+/// Size of an entry in bytes, which the agent's code knows.
 pub const ENTRY_BYTES: u64 = 128;
-/// Where in an entry the result lies; the agent's code knows it.
+/// Offset of the result in an entry, which the agent's code knows.
 #[cfg(any(test, feature = "testing"))]
 pub const RESULT_OFFSET: usize = 56;
 const PAYLOAD_OFFSET: u64 = 64;
@@ -32,11 +31,11 @@ pub struct Call {
     pub nr: i64,
     /// Its arguments.
     pub args: [u64; 6],
-    /// What it answered, `-errno` for an error.
+    /// Its result, `-errno` for an error.
     pub result: i64,
-    /// The structure that its third argument points to, where it does.
+    /// The structure that its third argument points to, if any.
     pub payload: [u64; PAYLOAD_WORDS],
-    /// What it is for, as the maker of the table counts it.
+    /// Its purpose, as a number chosen by the creator of the table.
     pub what: u64,
     unused: [u64; 2],
 }
@@ -67,7 +66,7 @@ impl Call {
         self.nr == libc::SYS_ioctl
     }
 
-    /// The call as it must stand at `address`.
+    /// The call in the form that it must have at `address`.
     pub fn at(mut self, address: u64) -> Call {
         if self.points_at_itself() {
             self.args[2] = address + PAYLOAD_OFFSET;
@@ -75,7 +74,7 @@ impl Call {
         self
     }
 
-    /// The errno that it ended with, 0 for success.
+    /// The errno of its result, 0 for success.
     pub fn errno(&self) -> i32 {
         if (-4095..0).contains(&self.result) {
             -self.result as i32
@@ -85,7 +84,7 @@ impl Call {
     }
 }
 
-/// Makes the call that stands at `call`, and stores the result there.
+/// Makes the call at `call`, and stores the result there.
 pub fn run(call: &mut Call) {
     if call.points_at_itself() {
         call.args[2] = ptr::from_mut(&mut call.payload) as u64;
@@ -101,10 +100,10 @@ use direct as make;
 #[cfg(any(test, feature = "testing"))]
 use refusals::make;
 
-/// Makes a call by its number; what it answered, `-errno` for an error.
+/// Makes a call by its number. Returns its result, `-errno` for an error.
 ///
 /// # Safety
-/// As the call itself.
+/// Those of the call itself.
 unsafe fn direct(nr: i64, args: [u64; 6]) -> i64 {
     let [a, b, c, d, e, f] = args;
     // SAFETY: the caller's.
@@ -116,8 +115,9 @@ unsafe fn direct(nr: i64, args: [u64; 6]) -> i64 {
     answer
 }
 
-/// Makes a call that writes to `buffer`, the address of which is the second argument; what it
-/// answered, `-errno` for an error.
+/// Makes a call that writes to `buffer`, whose address is the second argument.
+///
+/// Returns its result, `-errno` for an error.
 pub fn read_into(nr: i64, fd: i32, buffer: &mut [u64], offset: u64) -> i64 {
     let args = [
         fd as u64,
@@ -131,7 +131,7 @@ pub fn read_into(nr: i64, fd: i32, buffer: &mut [u64], offset: u64) -> i64 {
     unsafe { make(nr, args) }
 }
 
-/// Makes an `ioctl` whose structure is `argument`; what it answered, `-errno` for an error.
+/// Makes an `ioctl` whose structure is `argument`. Returns its result, `-errno` for an error.
 ///
 /// # Safety
 /// The request fits the structure.
@@ -141,7 +141,7 @@ pub unsafe fn request<T>(fd: i32, number: u64, argument: &mut T) -> i64 {
     unsafe { make(libc::SYS_ioctl, [fd as u64, number, argument, 0, 0, 0]) }
 }
 
-/// Shared anonymous memory with `T`s in it, zeroed: never a candidate for merging, never moved.
+/// Zeroed shared anonymous memory for `T`s: never a candidate for merging, never moved.
 #[derive(Debug)]
 pub struct Arena<T> {
     base: NonNull<T>,
@@ -151,7 +151,7 @@ pub struct Arena<T> {
 // SAFETY: an arena owns its memory as a box does.
 unsafe impl<T: Send> Send for Arena<T> {}
 
-/// What may lie in an arena: zeroes are a value.
+/// Types for which zeroed memory is a valid value.
 #[allow(dead_code, reason = "a bound, with nothing to call")]
 pub trait Plain {}
 
@@ -163,7 +163,7 @@ macro_rules! plain_atomics {
 plain_atomics!(AtomicI32, AtomicU32, AtomicU64);
 
 impl<T: Plain> Arena<T> {
-    /// Room for `len` values.
+    /// Allocates `len` values.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -183,7 +183,7 @@ impl<T: Plain> Arena<T> {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // A child of a fork would share it, and shall not.
+        // A forked child would share it, and must not.
         // SAFETY: the mapping was just made.
         unsafe {
             libc::madvise(

@@ -102,7 +102,7 @@ impl Inside {
 }
 
 impl Child {
-    /// Forks a child that does `body`.
+    /// Forks a child that runs `body`.
     pub fn start(body: impl FnOnce(&mut Inside)) -> Child {
         let (from, to) = pipe();
         let (wait_on, go_on) = pipe();
@@ -137,7 +137,7 @@ impl Child {
         self.pid
     }
 
-    /// The next number that it says.
+    /// Receives the next number that it sends.
     pub fn hear(&mut self) -> u64 {
         let mut number = [0; 8];
         self.from
@@ -146,12 +146,12 @@ impl Child {
         u64::from_ne_bytes(number)
     }
 
-    /// Lets it go on from one [`Inside::wait`].
+    /// Lets it continue after one [`Inside::wait`].
     pub fn go_on(&mut self) {
         self.go_on.write_all(&[1]).expect("the child has gone");
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until it exits by itself.
     pub fn wait(&mut self) {
         // SAFETY: plain numbers and a null pointer, which is allowed; it is our child.
         unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
@@ -161,7 +161,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Closing the pipes would not do: other children, forked later, have them too.
+        // Closing the pipes would not suffice: children forked later have copies of them.
         if self.running {
             // SAFETY: plain numbers; it is our child and was not waited for yet.
             unsafe { libc::kill(self.pid, libc::SIGKILL) };
@@ -170,8 +170,9 @@ impl Drop for Child {
     }
 }
 
-/// Runs `body` in a process of its own, which may allocate and start threads; the code that it ends with.
-/// None where it does not end in time, or is ended by a signal.
+/// Runs `body` in a process of its own and returns its exit code.
+///
+/// The process may allocate and start threads. `None` if it does not exit in time, or a signal ends it.
 pub fn apart(time: Duration, body: fn() -> i32) -> Option<i32> {
     // SAFETY: the child uses its own copy of the memory, and its C library lets it start threads.
     let child = unsafe { libc::fork() };
@@ -186,7 +187,7 @@ pub fn apart(time: Duration, body: fn() -> i32) -> Option<i32> {
     libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
 }
 
-/// Waits for a child's end; none where it does not come in time (then it is ended).
+/// Waits for a child to exit; `None` after the timeout, which kills the child.
 fn status_within(child: i32, time: Duration) -> Option<i32> {
     let until = Instant::now() + time;
     let mut status = 0;
@@ -207,7 +208,7 @@ fn status_within(child: i32, time: Duration) -> Option<i32> {
     }
 }
 
-/// Ends this process with a code, whatever its other threads do.
+/// Ends this process, including its other threads, with an exit code.
 pub fn end(code: i32) -> ! {
     // SAFETY: takes a number.
     unsafe { libc::_exit(code) }

@@ -1,10 +1,10 @@
 //! System calls made by a stopped thread of another process.
 //!
-//! Two ways. One call at a time, through a `syscall` instruction that the process has anyway, is
-//! slow and needs nothing. A table of calls ([`Call`]) is worked off by an *agent*: a few
-//! instructions on a page of their own, which use no stack, stop at the first error, and end by
-//! stopping their process. Whoever uses this restores registers and signal mask at a signal stop,
-//! where the kernel still knows how to restart the call that was interrupted.
+//! There are two ways. One call at a time, through a `syscall` instruction that the process
+//! contains anyway, is slow and needs no preparation. A table of calls ([`Call`]) is executed by
+//! an *agent*: a few instructions on a page of their own that use no stack, stop at the first
+//! error, and finally stop their process. The caller restores registers and signal mask at a
+//! signal stop, where the kernel can still restart the interrupted call.
 //!
 //! # Linux
 //! `ptrace(2)`: `PTRACE_SEIZE`, `PTRACE_GETREGSET`, `PTRACE_SETSIGMASK`. x86-64 and aarch64.
@@ -60,7 +60,7 @@ mod arch {
         words[CS] == CS_64
     }
 
-    /// Restarts a call that a stop made fail with `EINTR`; true where it does.
+    /// Restarts a call that a stop made fail with `EINTR`; true if it does.
     pub fn make_again(words: &mut [u64]) -> bool {
         let args = ARGS.map(|at| words[at]);
         let result = restarted(words[ORIG_RAX].cast_signed(), args, words[RESULT]);
@@ -116,14 +116,14 @@ mod arch {
     /// x19 to x22.
     pub const AGENT: [usize; 4] = [19, 20, 21, 22];
 
-    /// The kernel has prepared the restart before it shows the registers.
+    /// The kernel has prepared the restart before a tracer reads the registers.
     pub fn forget_call(_: &mut [u64]) {}
 
     pub fn is_64_bit(words: &[u64]) -> bool {
         words.len() == super::MOST_WORDS
     }
 
-    /// Whether to make a call again is decided before the registers are shown.
+    /// The kernel decides whether to restart a call before a tracer reads the registers.
     pub fn make_again(_: &mut [u64]) -> bool {
         false
     }
@@ -176,22 +176,22 @@ pub fn syscall_instruction() -> &'static [u8] {
 }
 
 impl Registers {
-    /// True where the thread runs 64-bit code.
+    /// True if the thread runs 64-bit code.
     pub fn is_64_bit(&self) -> bool {
         arch::is_64_bit(&self.words[..self.count])
     }
 
-    /// Has the kernel make a call again that fails for nothing but a stop. True where there was one.
+    /// Makes the kernel repeat a call that failed only because of a stop. True if there was one.
     pub fn make_again(&mut self) -> bool {
         arch::make_again(&mut self.words)
     }
 
-    /// Where it will run on.
+    /// The address at which the thread continues.
     pub fn pc(&self) -> u64 {
         self.words[arch::PC]
     }
 
-    /// The number of the call in which the thread is, or was last.
+    /// The number of the thread's current or last call.
     pub fn call_number(&self) -> i64 {
         self.words[arch::CALL].cast_signed()
     }
@@ -201,7 +201,7 @@ impl Registers {
         [arch::PC, arch::SP, arch::FP].map(|register| self.words[register])
     }
 
-    /// These registers, about to make one call with the instruction at `place`.
+    /// These registers, set up for one call with the instruction at `place`.
     pub fn calling(mut self, place: u64, call: &Call) -> Registers {
         arch::forget_call(&mut self.words);
         self.words[arch::NR] = call.nr as u64;
@@ -212,14 +212,14 @@ impl Registers {
         self
     }
 
-    /// These registers of a thread before a call, which is not to be done and has this result.
+    /// These registers before a call, changed so that the call is skipped and has this result.
     pub fn without_call(mut self, result: i64) -> Registers {
         arch::forget_call(&mut self.words);
         self.words[arch::RESULT] = result.cast_unsigned();
         self
     }
 
-    /// The first argument of the call before which a thread stands.
+    /// The first argument of the call at whose entry the thread is stopped.
     pub fn first_argument(&self) -> u64 {
         self.words[arch::ARGS[0]]
     }
@@ -230,12 +230,12 @@ impl Registers {
         self
     }
 
-    /// What the call answered.
+    /// The result of the call.
     pub fn result(&self) -> i64 {
         self.words[arch::RESULT].cast_signed()
     }
 
-    /// These registers, about to work off a table as the agent at `code`.
+    /// These registers, set up to execute a table with the agent at `code`.
     pub fn agent(mut self, code: u64, table: (u64, u64), ids: (i32, i32)) -> Registers {
         arch::forget_call(&mut self.words);
         let values = [table.0, table.1, ids.0 as u64, ids.1 as u64];
@@ -255,10 +255,10 @@ fn request(request: libc::c_uint, tid: i32, addr: usize, data: usize) -> io::Res
     }
 }
 
-/// Whether filters of the thread are in the way.
+/// Whether seccomp filters of the thread are active.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seccomp {
-    /// It has none.
+    /// The thread has none.
     None,
     /// They are suspended while the thread is traced; needs `CAP_SYS_ADMIN`.
     Suspend,
@@ -267,7 +267,7 @@ pub enum Seccomp {
 /// Begins to trace a thread, without stopping it.
 ///
 /// # Errors
-/// `EPERM` where it is not permitted, or traced already; `ESRCH`.
+/// `EPERM` if it is not permitted, or the thread is traced already; `ESRCH`.
 pub fn seize(tid: i32, seccomp: Seccomp) -> io::Result<()> {
     let options = match seccomp {
         Seccomp::None => 0,
@@ -284,8 +284,7 @@ pub fn interrupt(tid: i32) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)
 }
 
-/// Lets a stopped thread go for good. A call that our stop has interrupted and that would fail for it is
-/// made again.
+/// Detaches from a stopped thread. Repeats a call that the stop interrupted and made fail.
 ///
 /// # Errors
 /// `ESRCH`.
@@ -301,19 +300,19 @@ pub fn detach(tid: i32) -> io::Result<()> {
 /// A stop of a traced thread, or its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// It stands because we asked it to.
+    /// Stopped on the tracer's request.
     Trap,
-    /// It takes part in the stop of its process.
+    /// In the group-stop of its process.
     GroupStop,
-    /// It stands before a signal.
+    /// Stopped before a signal.
     Signal(i32),
-    /// It stands at a system call.
+    /// Stopped at a system call.
     Syscall,
-    /// It has ended.
+    /// Exited.
     Ended,
 }
 
-/// Waits for the next stop of a thread; `None` where none comes in time.
+/// Waits for the next stop of a thread; `None` after the timeout.
 pub fn wait(tid: i32, patience: Duration) -> Option<Wait> {
     let until = Instant::now() + patience;
     let mut rounds = 0u32;
@@ -365,7 +364,7 @@ pub fn registers(tid: i32) -> io::Result<Registers> {
     })
 }
 
-/// Gives a stopped thread registers.
+/// Sets the registers of a stopped thread.
 ///
 /// # Errors
 /// `ESRCH`.

@@ -1,10 +1,10 @@
 //! Raw Linux system calls, each behind a function that a caller cannot misuse.
 //!
-//! This crate and the C interface of `preload` hold all `unsafe` code above the core. Each file is
-//! one interface of the kernel: `bpf` loads and runs an iterator program, `btf` reads the kernel's
-//! type information, `perf` opens events, `ring` reads their samples, `procmap` queries one mapping,
-//! `inject` makes calls in another process. They know the numbers and layouts of the kernel's ABI;
-//! what the answers mean is decided in the crates above.
+//! This crate and the C interface of `preload` hold all `unsafe` code above the core. Each file
+//! covers one interface of the kernel: `bpf` loads and runs an iterator program, `btf` reads the
+//! kernel's type information, `perf` opens events, `ring` reads their samples, `procmap` queries
+//! one mapping, `inject` makes calls in another process. They know the numbers and layouts of the
+//! kernel's ABI; the crates above interpret the results.
 
 /// Bytes of a page: addresses and lengths of the calls here are multiples of it.
 pub const PAGE: u64 = 4096;

@@ -1,8 +1,9 @@
-//! What a thread that repairs its own process needs to know of itself.
+//! What a thread that repairs its own process needs to know about itself.
 //!
-//! While pages are on their way the repairing thread may touch none of them, or it waits for itself
-//! for ever: not its heap, not its stack, not its thread-local memory. These functions find such
-//! places, so that they are left out, and keep signal handlers (which would touch anything) away.
+//! While pages are being moved, the repairing thread must not touch any of them, or it waits for
+//! itself forever. This includes its heap, its stack and its thread-local memory. These functions
+//! find such places, so that the repair leaves them out, and block signal handlers, which could
+//! touch anything.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{PAGE, calls};
 
-/// Addresses that the calling thread uses whatever it does: its stack and its thread-local memory.
+/// Addresses that the calling thread always uses: its stack and its thread-local memory.
 pub fn places() -> [u64; 2] {
     let local = 0u8;
     // SAFETY: the function returns the address of this thread's errno.
@@ -47,15 +48,16 @@ impl Drop for NoSignals {
     }
 }
 
-/// The calling thread goes before all ordinary ones, until dropped: others stand and wait for it. Where
-/// that is not permitted, it is as it was.
+/// Gives the calling thread priority over all ordinary threads, until dropped.
+///
+/// Other threads are stopped and wait for it. Without permission the priority stays unchanged.
 #[derive(Debug)]
 pub struct Prompt {
     before: Option<(i32, libc::sched_param)>,
 }
 
 impl Prompt {
-    /// Begins.
+    /// Raises the priority.
     pub fn begin() -> Prompt {
         // SAFETY: the parameters are plain data and live across the calls.
         unsafe {
@@ -84,7 +86,7 @@ impl Drop for Prompt {
     }
 }
 
-/// Address space that nobody uses, of `len` bytes.
+/// Reserves `len` bytes of unused address space.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -106,7 +108,7 @@ pub fn reserve(len: u64) -> io::Result<u64> {
     Ok(base as u64)
 }
 
-/// Where the kernel puts a page that is wished at address `hint`; nothing stays mapped.
+/// Where the kernel places a page requested at address `hint`; nothing stays mapped.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -131,16 +133,16 @@ pub fn placed_at(hint: u64) -> io::Result<u64> {
     }
 }
 
-/// Gives back what [`reserve`] gave.
+/// Releases a reservation of [`reserve`].
 pub fn release(start: u64, len: u64) {
     // SAFETY: only ranges from `reserve` are passed, in which nothing is kept any more.
     unsafe { libc::munmap(start as *mut _, len as usize) };
 }
 
-/// Reads from a file at a place without any memory but `words`; how many were read.
+/// Reads from a file at an offset, using no memory but `words`. Returns the words read.
 ///
 /// # Errors
-/// Those of `pread`, as a number; `EIO` where there was nothing to read.
+/// Those of `pread`, as a number; `EIO` if there was nothing to read.
 pub fn read_words(file: RawFd, words: &mut [u64], offset: u64) -> Result<usize, i32> {
     match calls::read_into(libc::SYS_pread64, file, words, offset) {
         got @ 8.. => Ok(got as usize / 8),
@@ -149,7 +151,7 @@ pub fn read_words(file: RawFd, words: &mut [u64], offset: u64) -> Result<usize, 
     }
 }
 
-/// True where no page of `len` bytes from `start` on is without a mapping.
+/// True if every page of `len` bytes from `start` on is mapped.
 pub fn is_mapped(start: u64, len: u64) -> bool {
     let mut residence = [0u8; 1024];
     let most = residence.len() as u64 * PAGE;
@@ -166,30 +168,33 @@ pub fn is_mapped(start: u64, len: u64) -> bool {
     true
 }
 
-/// Closes a descriptor that came as a number.
+/// Closes a descriptor given by number.
 pub fn close(fd: RawFd) {
     // SAFETY: the descriptor came from an event or from `duplicate` and belongs to nobody else.
     unsafe { libc::close(fd) };
 }
 
-/// Another descriptor of the same file, where the process may have one more.
+/// Duplicates a descriptor, if the process may have one more.
 pub fn duplicate(fd: RawFd) -> Option<RawFd> {
     // SAFETY: takes numbers.
     let other = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     (other >= 0).then_some(other)
 }
 
-/// The number `to`, which is in use, names the file of `fd` from now on; true where that could be done.
+/// Makes the number `to`, which is in use, refer to the file of `fd`. Returns whether that
+/// succeeded.
 pub fn duplicate_to(fd: RawFd, to: RawFd) -> bool {
     // SAFETY: takes numbers; what `to` named is the caller's to close.
     unsafe { libc::dup3(fd, to, libc::O_CLOEXEC) == to }
 }
 
-/// Gives the calling thread descriptors of its own, which the threads that it starts share: what the program
-/// closes or replaces is not theirs. None of the program's files is kept open by it.
+/// Gives the calling thread a descriptor table of its own, which threads that it starts share.
+///
+/// What the program closes or replaces does not affect this table, and the table keeps none of the
+/// program's files open.
 ///
 /// # Errors
-/// `EPERM` or `ENOSYS` where a sandbox forbids it, `ENOMEM`. The descriptors are the program's then.
+/// `EPERM` or `ENOSYS` if a sandbox forbids it, `ENOMEM`. The thread then keeps the program's table.
 pub fn separate_descriptors() -> io::Result<()> {
     // SAFETY: the table is this thread's alone from this call on, and nothing of it is in use by the
     // thread, which has just begun.
@@ -212,7 +217,7 @@ pub fn separate_descriptors() -> io::Result<()> {
 /// A file of the program by its number, for a thread with descriptors of its own.
 ///
 /// # Errors
-/// `EBADF` where the program has closed it, those of `pidfd_getfd`.
+/// `EBADF` if the program has closed it, those of `pidfd_getfd`.
 pub fn file_of_program(fd: RawFd) -> io::Result<File> {
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
     let process = pidfd_open(getpid(), PidfdFlags::empty())?;
@@ -243,7 +248,7 @@ pub fn thread_id() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// What is done around each fork that goes through the C library.
+/// Registers handlers that run around each fork through the C library.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -255,10 +260,11 @@ pub fn around_fork(before: extern "C" fn(), after: extern "C" fn()) -> io::Resul
     }
 }
 
-/// A thread whose stack and thread-local memory have no neighbours: they are never moved.
+/// A thread whose stack and thread-local memory have no neighbours, so they are never moved.
 ///
-/// The stack is private memory. The C library clears the records of threads that a forked child does
-/// not have, and they lie there: in shared memory it would clear the parent's.
+/// The stack is private memory. In a forked child the C library clears the records of threads that
+/// the child does not have. These records are on the stack: in shared memory this would clear the
+/// parent's.
 #[derive(Debug)]
 pub struct Aside {
     thread: libc::pthread_t,
@@ -270,15 +276,16 @@ unsafe impl Send for Aside {}
 // SAFETY: as above; nothing is reached through a shared one.
 unsafe impl Sync for Aside {}
 
-/// With a page that nobody may touch on either side.
+/// With an inaccessible page on either side.
 const STACK_BYTES: u64 = 256 << 10;
 const GUARD_BYTES: u64 = 64 << 10;
-/// How often a thread is tried to be started: for a tenth of a second.
+/// Number of attempts to start a thread: for a tenth of a second.
 const PATIENCE: u32 = 3_000;
 
 impl Aside {
-    /// Starts `entry` on `shared`, which must be there until [`Aside::join`] has returned. All
-    /// signals are blocked in it.
+    /// Starts `entry` on `shared`, which must be there until [`Aside::join`] has returned.
+    ///
+    /// All signals are blocked in it.
     ///
     /// # Errors
     /// `EAGAIN`, `ENOMEM`.
@@ -319,7 +326,8 @@ impl Aside {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the middle of the reservation that was just made.
         let permitted = unsafe { libc::mprotect(bottom, STACK_BYTES as usize, access) };
-        // At the limit of mappings there is no stack, and a thread that began there would end all.
+        // At the limit of mappings there is no stack, and a thread starting there would end the
+        // process.
         let started = if permitted == 0 {
             let argument = ptr::from_ref(&start).cast_mut().cast();
             Self::begin_on(bottom, begin::<T>, argument)
@@ -364,7 +372,7 @@ impl Aside {
         }
     }
 
-    /// Waits until it has ended.
+    /// Waits until the thread has exited.
     pub fn join(&mut self) {
         // SAFETY: it was started by us and is joined once, because the owner drops it then.
         unsafe { libc::pthread_join(self.thread, ptr::null_mut()) };

@@ -1,9 +1,8 @@
-//! Perf events: opening them, joining them to one ring, reading their counters.
+//! Perf events: opening them, sharing one ring, reading their counters.
 //!
-//! The attribute block is written out here for the few fields that the recorder sets; everything
-//! that could fail for want of a newer kernel is decided by the caller from the error.
-//! Deliberately absent: the samples themselves (see `ring`) and their meaning (see
-//! [`vmarea_recorder::samples`]).
+//! This module defines the attribute block for the few fields that the recorder sets. The caller
+//! decides from the error what an older kernel lacks. `ring` reads the samples, and
+//! [`vmarea_recorder::samples`] interprets them.
 //!
 //! # Linux
 //! `perf_event_open(2)`; the attribute block has the 112 bytes of version 5 (Linux 4.1), which
@@ -57,7 +56,7 @@ pub enum What {
     UserPageFaults,
 }
 
-/// From when on an event counts.
+/// When an event starts to count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begin {
     /// At once.
@@ -98,13 +97,15 @@ pub struct Event {
 }
 
 impl Event {
-    /// Opens an event whose every occurrence is sampled with thread, time of `CLOCK_MONOTONIC`
-    /// and what [`What`] says. A reader of its ring is woken when `wakeup_bytes` wait in it.
+    /// Opens an event that samples every occurrence.
+    ///
+    /// A sample holds the thread, the time of `CLOCK_MONOTONIC` and what [`What`] says. A reader
+    /// of its ring wakes when `wakeup_bytes` are pending.
     ///
     /// # Errors
     /// Those of `perf_event_open(2)`: `EACCES` and `EPERM` without permission, `ESRCH` for no
     /// such task, `ENODEV` for a CPU that is not online, `ENOENT` for an unknown tracepoint,
-    /// `EMFILE` when there are too many CPUs for the limit of open files.
+    /// `EMFILE` if there are too many CPUs for the limit of open files.
     pub fn open(
         what: What,
         tid: i32,
@@ -162,8 +163,7 @@ impl Event {
         Ok(Event { fd })
     }
 
-    /// Sends this event's samples into the ring that is mapped on `owner`, which must be an event
-    /// of the same CPU.
+    /// Redirects this event's samples to the ring mapped on `owner`, an event of the same CPU.
     pub fn output_to(&self, owner: &impl AsFd) -> io::Result<()> {
         let owner = owner.as_fd();
         // SAFETY: both descriptors are open; the request takes the second one as a number.
@@ -175,7 +175,7 @@ impl Event {
         Ok(())
     }
 
-    /// Stops the event, in its task and in what it has begotten.
+    /// Stops the event, in its task and the task's descendants.
     pub fn disable(&self) -> io::Result<()> {
         // SAFETY: the descriptor is open; the request takes a plain number.
         let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_DISABLE as _, 0) };
@@ -185,7 +185,7 @@ impl Event {
         Ok(())
     }
 
-    /// How often the event occurred so far, in the task and what it has begotten.
+    /// How often the event has occurred, in the task and its descendants.
     pub fn count(&self) -> io::Result<u64> {
         let mut value = [0u8; 8];
         let got = rustix::io::read(&self.fd, &mut value)?;

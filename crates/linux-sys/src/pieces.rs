@@ -5,8 +5,10 @@ use std::ptr;
 
 use super::PAGE;
 
-/// Pages that were committed every other one first, so that they are in many mappings, between two that
-/// nobody may touch. Some hold nothing. Unmapped when dropped.
+/// Pages in many mappings, between two inaccessible pages.
+///
+/// Every other page was committed first, which splits the mappings. Some pages are empty. Unmapped
+/// when dropped.
 #[derive(Debug)]
 pub struct Pieces {
     base: u64,
@@ -14,7 +16,7 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// `pages` pages; the first word of each that is filled is its number.
+    /// Allocates `pages` pages; the first word of each filled page is its number.
     pub fn new(pages: u64) -> Pieces {
         let len = (pages + 2) * PAGE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -38,12 +40,12 @@ impl Pieces {
         pieces
     }
 
-    /// Where they are.
+    /// Address of the first page.
     pub fn range(&self) -> Range<u64> {
         self.base..self.base + self.pages * PAGE
     }
 
-    /// Whether a page holds nothing at first.
+    /// Whether a page is empty at first.
     pub fn is_hole(page: u64) -> bool {
         page % 5 == 4
     }

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use super::calls;
 
-/// Room for the longest name.
+/// Size of the longest name.
 pub const NAME_BYTES: usize = libc::PATH_MAX as usize;
 
 /// `PROCMAP_QUERY_VMA_READABLE`.
@@ -46,7 +46,7 @@ struct Request {
     build_id_addr: u64,
 }
 
-/// What the kernel says of one mapping.
+/// The kernel's data about one mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// First address.
@@ -63,20 +63,20 @@ pub struct Answer {
     pub dev_major: u32,
     /// Minor number of the file's device.
     pub dev_minor: u32,
-    /// How many bytes of the name buffer are the name.
+    /// Length of the name in the name buffer.
     pub name_len: usize,
 }
 
-/// Asks for the mapping that covers `addr`, or else the next one.
+/// Queries the mapping that covers `addr`, or else the next one.
 ///
 /// # Errors
-/// `ENOENT` after the last mapping, `ENOTTY` on older kernels, `ESRCH` when the process has no
-/// address space any more, `ENAMETOOLONG` when the name does not fit.
+/// `ENOENT` after the last mapping, `ENOTTY` on older kernels, `ESRCH` if the process has no
+/// address space any more, `ENAMETOOLONG` if the name does not fit.
 pub fn query(maps: &File, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
     query_fd(maps.as_raw_fd(), addr, name)
 }
 
-/// The same by the number of a descriptor, for those who may touch nothing but their stack.
+/// Like [`query`], by descriptor number, for code that may only use its stack.
 ///
 /// # Errors
 /// As [`query`].
@@ -86,7 +86,7 @@ pub fn query_fd(maps: RawFd, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
         query_flags: COVERING_OR_NEXT,
         query_addr: addr,
         vma_name_size: name.len() as u32,
-        // The kernel wants both of a name's room or neither.
+        // The kernel requires the name's address and size together, or neither.
         vma_name_addr: if name.is_empty() {
             0
         } else {
@@ -99,7 +99,7 @@ pub fn query_fd(maps: RawFd, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
     if done < 0 {
         return Err(io::Error::from_raw_os_error(-done as i32));
     }
-    // The size that comes back counts the final zero; no name is size 0.
+    // The returned size includes the terminating zero; no name has size 0.
     let name_len = (request.vma_name_size as usize).saturating_sub(1);
     Ok(Answer {
         start: request.vma_start,

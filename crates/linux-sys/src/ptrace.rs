@@ -1,8 +1,8 @@
-//! `ptrace` requests and comparisons that no library wraps without loss.
+//! `ptrace` requests and comparisons that other libraries do not wrap completely.
 //!
-//! `nix` knows no real-time signals and hides what a system-call stop says in a union; here a
+//! `nix` has no real-time signals and hides the data of a system-call stop in a union. Here a
 //! signal is a plain number and a stop is an enum. Seizing and event messages come from `nix`
-//! as they are.
+//! unchanged.
 
 use super::inject;
 use nix::unistd::Pid;
@@ -10,7 +10,7 @@ use rustix::process::{WaitId, WaitIdOptions};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// How a stopped task runs on.
+/// How a stopped task continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resume {
     /// Until the next event or signal.
@@ -21,7 +21,7 @@ pub enum Resume {
     Listen,
 }
 
-/// What a task that stands at a system call is about to do, or has done.
+/// What a task stopped at a system call is about to do, or has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SyscallStop {
     /// Not at a system call.
@@ -44,15 +44,15 @@ pub enum SyscallStop {
     },
     /// After the call.
     Exit {
-        /// What it returns, `-errno` where it was refused.
+        /// Its result, `-errno` for an error.
         ret: i64,
     },
 }
 
-/// Lets a stopped task run on, with `signal` delivered to it (0 for none).
+/// Resumes a stopped task, with `signal` delivered to it (0 for none).
 ///
 /// # Errors
-/// `ESRCH` where the task was killed meanwhile or is not stopped.
+/// `ESRCH` if the task was killed meanwhile or is not stopped.
 pub fn resume(tid: i32, how: Resume, signal: i32) -> io::Result<()> {
     let request = match how {
         Resume::Continue => libc::PTRACE_CONT,
@@ -67,7 +67,7 @@ pub fn resume(tid: i32, how: Resume, signal: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// True where `wait` has something to say of a task, which stays to be said.
+/// True if `wait` has a pending report for a task; the report stays pending.
 pub fn is_reported(tid: i32) -> bool {
     let Some(task) = rustix::process::Pid::from_raw(tid) else {
         return false;
@@ -80,7 +80,7 @@ pub fn is_reported(tid: i32) -> bool {
 /// The `AUDIT_ARCH_*` of a stopped task and what its system-call stop says.
 ///
 /// # Errors
-/// `ESRCH` where the task was killed meanwhile.
+/// `ESRCH` if the task was killed meanwhile.
 pub fn syscall_stop(tid: i32) -> io::Result<(u32, SyscallStop)> {
     let info = nix::sys::ptrace::syscall_info(Pid::from_raw(tid))?;
     let stop = match info.op {
@@ -111,7 +111,7 @@ pub fn syscall_stop(tid: i32) -> io::Result<(u32, SyscallStop)> {
     Ok((info.arch, stop))
 }
 
-/// True where two descriptors of this process name one open file description.
+/// True if two descriptors of this process refer to one open file description.
 ///
 /// # Errors
 /// `ENOSYS` on a kernel without `kcmp`.
@@ -135,10 +135,10 @@ pub fn same_description(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> io::Result<bool
     }
 }
 
-/// True where two tasks share one address space.
+/// True if two tasks share one address space.
 ///
 /// # Errors
-/// `ESRCH` where one has gone, `EPERM` where it may not be looked at.
+/// `ESRCH` if one has exited, `EPERM` if it may not be inspected.
 pub fn same_mm(a: i32, b: i32) -> io::Result<bool> {
     const KCMP_VM: libc::c_int = 1;
     // SAFETY: kcmp takes numbers only.
@@ -148,46 +148,47 @@ pub fn same_mm(a: i32, b: i32) -> io::Result<bool> {
     }
 }
 
-/// The register in which a call leaves its result. At the exit stop of a task that was killed
-/// inside of a call it still says what came of that call; `-ENOSYS` where it never began.
+/// The register in which a call leaves its result.
+///
+/// At the exit stop of a task that was killed inside a call it holds that call's result, or
+/// `-ENOSYS` if the call never began.
 ///
 /// # Errors
-/// `ESRCH` where the task has gone.
+/// `ESRCH` if the task has gone.
 pub fn result_register(tid: i32) -> io::Result<i64> {
     Ok(inject::registers(tid)?.result())
 }
 
-/// Makes the call before which a task stands fail with `ENOSYS` without being done.
+/// Makes the call at whose entry a task is stopped fail with `ENOSYS` without executing it.
 ///
 /// # Errors
-/// `ESRCH` where the task was killed meanwhile.
+/// `ESRCH` if the task was killed meanwhile.
 pub fn refuse_call(tid: i32) -> io::Result<()> {
     let registers = inject::registers(tid)?;
     inject::set_registers(tid, &registers.without_call(-i64::from(libc::ENOSYS)))
 }
 
-/// The first argument of the call before which a task stands.
+/// The first argument of the call at whose entry a task is stopped.
 ///
 /// # Errors
-/// `ESRCH` where the task was killed meanwhile.
+/// `ESRCH` if the task was killed meanwhile.
 pub fn first_argument(tid: i32) -> io::Result<u64> {
     Ok(inject::registers(tid)?.first_argument())
 }
 
-/// Replaces the first argument of the call in which a task stands.
+/// Replaces the first argument of the call that a task is in.
 ///
 /// # Errors
-/// `ESRCH` where the task was killed meanwhile.
+/// `ESRCH` if the task was killed meanwhile.
 pub fn set_first_argument(tid: i32, value: u64) -> io::Result<()> {
     let registers = inject::registers(tid)?;
     inject::set_registers(tid, &registers.with_first_argument(value))
 }
 
-/// Writes a word into the memory of a stopped task, as a debugger does: also where the task itself
-/// may not write.
+/// Writes a word to the memory of a stopped task, even where the task itself may not write.
 ///
 /// # Errors
-/// `EIO` where there is no memory; `ESRCH` where the task was killed meanwhile.
+/// `EIO` if there is no memory; `ESRCH` if the task was killed meanwhile.
 pub fn poke(tid: i32, addr: u64, word: u64) -> io::Result<()> {
     // SAFETY: changes memory of the traced task only.
     let answer = unsafe { libc::ptrace(libc::PTRACE_POKEDATA, tid, addr, word) };
@@ -200,7 +201,7 @@ pub fn poke(tid: i32, addr: u64, word: u64) -> io::Result<()> {
 /// The number of the call in which a task stands at its exit stop, or was last.
 ///
 /// # Errors
-/// `ESRCH` where the task has gone.
+/// `ESRCH` if the task has gone.
 pub fn call_number(tid: i32) -> io::Result<i64> {
     Ok(inject::registers(tid)?.call_number())
 }
@@ -208,16 +209,17 @@ pub fn call_number(tid: i32) -> io::Result<i64> {
 /// Instruction, stack and frame pointer of a stopped task.
 ///
 /// # Errors
-/// `ESRCH` where the task has gone.
+/// `ESRCH` if the task has gone.
 pub fn stack_registers(tid: i32) -> io::Result<[u64; 3]> {
     Ok(inject::registers(tid)?.of_stack())
 }
 
-/// The message of the event at which a task stands: the new task, the former thread id, the wait
-/// status of its end.
+/// The message of the event at which a task is stopped.
+///
+/// It is the new task, the former thread id, or the wait status.
 ///
 /// # Errors
-/// `ESRCH` where the task was killed meanwhile.
+/// `ESRCH` if the task was killed meanwhile.
 pub fn event_message(tid: i32) -> io::Result<i64> {
     Ok(nix::sys::ptrace::getevent(Pid::from_raw(tid))?)
 }

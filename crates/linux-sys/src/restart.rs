@@ -1,13 +1,14 @@
-//! Calls that a ptrace stop makes fail with `EINTR`, and how they are restarted.
+//! Restarts calls that fail with `EINTR` because of a ptrace stop.
 //!
-//! The kernel restarts most waits after a stop by itself. A few calls answer `EINTR` instead, as after a signal
-//! (`signal(7)` lists them), and not every program expects that. Where such a call waits without a time limit,
-//! its result is replaced by `ERESTARTNOHAND`: the kernel then makes the call again when the thread goes on, or
-//! answers `EINTR` where a signal handler runs first. A call with a time limit would wait for all of it
-//! again, so it keeps its `EINTR`.
+//! The kernel restarts most waits after a stop by itself. A few calls fail with `EINTR` instead,
+//! as after a signal (`signal(7)` lists them), and not every program expects that. If such a call
+//! waits without a time limit, its result is replaced by `ERESTARTNOHAND`: the kernel then repeats
+//! the call when the thread continues, or returns `EINTR` if a signal handler runs first. A call
+//! with a time limit would wait for the whole time again, so it keeps its `EINTR`.
 //!
 //! # Linux
-//! `arch_do_signal_or_restart` in `arch/x86/kernel/signal.c`. x86-64 only: elsewhere the first argument is gone.
+//! `arch_do_signal_or_restart` in `arch/x86/kernel/signal.c`. x86-64 only: other architectures do
+//! not preserve the first argument.
 
 /// `ERESTARTNOHAND`, as a register holds it.
 const ERESTARTNOHAND: u64 = (-514i64) as u64;
@@ -17,7 +18,7 @@ const ENTER_EXT_ARG: u64 = 8;
 /// Absent from `libc` on this target.
 const SYS_IO_PGETEVENTS: i64 = 333;
 
-/// The result to give to a thread stopped after the call `nr`, if that call is to be made again.
+/// The new result for a thread stopped after the call `nr`, if that call is to be repeated.
 pub fn restarted(nr: i64, args: [u64; 6], result: u64) -> Option<u64> {
     (result == EINTR && waits_without_limit(nr, args)).then_some(ERESTARTNOHAND)
 }

@@ -1,8 +1,8 @@
 //! The ring of samples that an event shares with the kernel.
 //!
-//! The kernel writes at the head, we read from the tail; both numbers stand in the first page
-//! and only grow. Everything that waits is copied out at once and its place given back, so that
-//! parsing happens on memory of our own. Deliberately absent: what the records mean.
+//! The kernel writes at the head, and this process reads from the tail. Both positions are in the
+//! first page and only grow. Reading copies everything pending and frees its space at once, so
+//! that parsing works on private memory. This module does not interpret the records.
 //!
 //! # Picture
 //! ```text
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-// Places in `struct perf_event_mmap_page`.
+// Offsets in `struct perf_event_mmap_page`.
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
@@ -35,7 +35,7 @@ impl Ring {
     /// Maps a ring of `data_bytes`, a power of two of at least a page, on an event.
     ///
     /// # Errors
-    /// `EPERM` when `perf_event_mlock_kb` and `RLIMIT_MEMLOCK` do not allow that much, `ENOMEM`
+    /// `EPERM` if `perf_event_mlock_kb` and `RLIMIT_MEMLOCK` do not allow that much, `ENOMEM`
     /// when memory does not, `InvalidInput` for another size.
     pub fn map(event: &impl AsFd, data_bytes: usize) -> io::Result<Ring> {
         let page_bytes = rustix::param::page_size();
@@ -67,8 +67,7 @@ impl Ring {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(place).cast::<u64>()) }
     }
 
-    /// Appends every whole record that waits in the ring to `out`, and gives its place back to
-    /// the kernel.
+    /// Appends every complete record in the ring to `out`, and frees its space.
     pub fn take(&mut self, out: &mut Vec<u8>) {
         // ORDERING: Acquire, pairs with the kernel's write barrier before it publishes the head;
         // the records up to there are seen whole.
@@ -76,13 +75,13 @@ impl Ring {
         // ORDERING: Relaxed, only this side writes the tail.
         let tail = self.counter(DATA_TAIL).load(Ordering::Relaxed);
         let len = usize::try_from(head.wrapping_sub(tail)).unwrap_or(usize::MAX);
-        // More than the ring holds can only be a broken kernel; its newest lap is all there is.
+        // More than the ring holds can only come from a kernel bug; only its newest lap is valid.
         let len = len.min(self.data_bytes);
         let from = (tail % self.data_bytes as u64) as usize;
         let first = len.min(self.data_bytes - from);
         out.reserve(len);
         let at = out.len();
-        // SAFETY: both pieces lie inside of the data part (`from + first <= data_bytes`,
+        // SAFETY: both pieces lie inside the data part (`from + first <= data_bytes`,
         // `len - first <= from`), the kernel writes nothing between tail and head, and `out` has
         // room for `len` more bytes, all of which are written before its length grows.
         unsafe {

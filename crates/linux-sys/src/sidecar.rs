@@ -1,8 +1,9 @@
-//! A short-lived process that shares our memory and stops all of our threads but a few.
+//! A short-lived process that shares this process's memory and stops all but a few of its threads.
 //!
-//! A process cannot trace itself. A child that shares its memory can, needs no copy of anything,
-//! and lets all threads go when it ends, however it ends. The thread that starts it is suspended
-//! meanwhile, as after `vfork`, and lends it its thread-local memory.
+//! A process cannot trace itself, but a child that shares its memory can trace it. The child needs
+//! no copy of the memory, and all threads continue when it exits, however it exits. The thread
+//! that starts the child is suspended meanwhile, as after `vfork`, and the child uses that
+//! thread's thread-local memory.
 //!
 //! # Linux
 //! `clone(2)` with `CLONE_VM | CLONE_VFORK`; the exit signal is 0, so that the program's own `wait`
@@ -19,12 +20,13 @@ use resume::resume_call;
 
 mod resume;
 
-/// Threads that can be stopped at once.
+/// Most threads that can be stopped at once.
 const MOST_THREADS: usize = 4_096;
 
-/// How long a thread may be asleep where no stop reaches it. One that waits in `vfork`, or within a
-/// call for memory that is on its way, sleeps like that for as long as we wait; one that waits for
-/// a disk has more luck the next time.
+/// How long to wait for a thread in a sleep that no stop interrupts.
+///
+/// A thread in `vfork`, or in a call that waits for memory being moved, sleeps like that for the
+/// whole wait. For a thread that waits for a disk, the next attempt may succeed.
 const DEEP_SLEEP: Duration = Duration::from_millis(500);
 
 /// The child's stack and its list of threads.
@@ -38,34 +40,35 @@ pub struct Memory {
 
 impl Plain for Memory {}
 
-/// What the child is to do.
+/// The child's work.
 struct Job<'a> {
     parent: i32,
-    /// Zero as soon as the thread that started us has ended; null where that cannot be had.
+    /// Zero as soon as the starting thread has exited; null if that word is unavailable.
     starter: *const AtomicI32,
     tasks: RawFd,
     keep: [i32; 2],
     patience: Duration,
     work: &'a mut dyn FnMut() -> i32,
     memory: *mut Memory,
-    /// What came of it. Not the exit status: a thread that waits for children of every kind may take that.
+    /// Result of the work. Not the exit status, which a thread waiting for any child may consume.
     answer: i32,
 }
 
 const CANNOT_STOP: i32 = 120;
 const FORBIDDEN: i32 = 121;
-/// It was ended before it came to an end.
+/// The child was killed before it finished.
 const INTERRUPTED: i32 = 122;
 
-/// Runs `work` in a child while all threads listed in `tasks` (an open `/proc/self/task`), but
-/// those in `keep` and the calling one, are stopped; returns what `work` returned (0 to 100).
-/// `work` makes system calls and touches memory that stays where it is, nothing else. All of them
-/// have stopped within `patience` or are let go: one that waits in `vfork` does not stop, which is
-/// seen sooner.
+/// Runs `work` in a child while other threads are stopped. Returns its result (0 to 100).
+///
+/// Stops all threads listed in `tasks` (an open `/proc/self/task`) except those in `keep` and the
+/// calling one. `work` may only make system calls and access memory that is not being moved. If a
+/// thread does not stop within `patience`, all threads continue; a thread in `vfork` does not stop,
+/// which is detected sooner.
 ///
 /// # Errors
-/// `EPERM` where the threads may not be traced (one of them already is), `EBUSY` where one does
-/// not stop in time or there are too many, `EINTR` where the child was ended, those of `clone`.
+/// `EPERM` if the threads may not be traced (or one is traced already), `EBUSY` if one does not
+/// stop in time or there are too many, `EINTR` if the child was killed, those of `clone`.
 pub fn with_others_stopped(
     memory: &mut Arena<Memory>,
     tasks: RawFd,
@@ -98,7 +101,8 @@ pub fn with_others_stopped(
         if pid < 0 {
             return Err(failed);
         }
-        // It has ended by now, or we would not run. Where it is gone, somebody has waited for it.
+        // The child has exited, or this thread would not run. If it is gone, another thread has
+        // waited for it.
         while libc::waitpid(pid, ptr::null_mut(), libc::__WALL) != pid {
             if *libc::__errno_location() != libc::EINTR {
                 break;
@@ -132,7 +136,7 @@ extern "C" fn child(job: *mut libc::c_void) -> i32 {
         }
     };
     0
-    // The end of this process lets all of them go.
+    // The exit of this process lets all of them continue.
 }
 
 /// Tells whether the thread that started us had ended before its end became our signal.
@@ -149,8 +153,10 @@ fn is_orphaned(job: &Job<'_>) -> bool {
     parent != job.parent || word.is_some_and(|word| word.load(Ordering::SeqCst) == 0)
 }
 
-/// The word that the kernel clears at the end of this thread, for those who join it. Null for a
-/// thread without one, and where the kernel does not tell (no `CONFIG_CHECKPOINT_RESTORE`).
+/// The word that the kernel clears when this thread exits, for those who join it.
+///
+/// Null for a thread without one, and if the kernel does not show it (no
+/// `CONFIG_CHECKPOINT_RESTORE`).
 fn end_word() -> *const AtomicI32 {
     let mut word = ptr::null();
     // SAFETY: writes one pointer, or nothing.
@@ -158,7 +164,7 @@ fn end_word() -> *const AtomicI32 {
     word
 }
 
-/// Stops threads until a look at the list finds no new one.
+/// Stops threads until a scan of the list finds no new one.
 fn stop_all(job: &Job<'_>) -> Result<(), i32> {
     // SAFETY: only this child uses the memory, one part at a time.
     let (names, stopped) = unsafe {
@@ -205,7 +211,7 @@ fn stop_all(job: &Job<'_>) -> Result<(), i32> {
     }
 }
 
-/// The numbers among the names of a `getdents64` answer.
+/// Parses the thread numbers in the result of `getdents64`.
 struct Tids<'a>(&'a [u8]);
 
 impl Iterator for Tids<'_> {
@@ -229,7 +235,7 @@ impl Iterator for Tids<'_> {
     }
 }
 
-/// Stops one thread, which may take until then; false where it has ended.
+/// Stops one thread, with a deadline; false if it has exited.
 fn stop(tid: i32, tasks: RawFd, until: Instant) -> Result<bool, i32> {
     const EVENT_STOP: i32 = 128;
     // SAFETY: these requests read no memory of ours.
@@ -243,7 +249,7 @@ fn stop(tid: i32, tasks: RawFd, until: Instant) -> Result<bool, i32> {
         }
         libc::ptrace(libc::PTRACE_INTERRUPT, tid, 0usize, 0usize);
         let mut status = 0;
-        // Most stop at once, and are not looked at.
+        // Most threads stop at once and are not inspected.
         let mut awake = Instant::now();
         let mut next_look = awake + DEEP_SLEEP / 10;
         loop {
@@ -256,7 +262,7 @@ fn stop(tid: i32, tasks: RawFd, until: Instant) -> Result<bool, i32> {
                     resume_call(tid);
                     return Ok(true);
                 }
-                // A signal came first: it is delivered, and the stop follows.
+                // A signal arrived first: it is delivered, and the stop follows.
                 let signal = if status >> 16 == 0 {
                     libc::WSTOPSIG(status)
                 } else {
@@ -281,17 +287,16 @@ fn stop(tid: i32, tasks: RawFd, until: Instant) -> Result<bool, i32> {
     }
 }
 
-/// True for a thread in a sleep that only its cause or its end can end; `tasks` is where threads are
-/// listed.
+/// True for a thread in uninterruptible sleep; `tasks` is the list of threads.
 fn sleeps_deeply(tasks: RawFd, tid: i32) -> bool {
     let mut text = [0u8; 128];
     let got = read_of_thread(tid, tasks, b"/stat", &mut text);
-    // The name before the state may hold anything, but not more than that.
+    // The name before the state may contain anything, but is bounded in length.
     let name_ends = text[..got].iter().rposition(|&byte| byte == b')');
     name_ends.is_some_and(|at| text.get(at + 2) == Some(&b'D'))
 }
 
-/// Reads what `/proc` says of a thread in the file `name` (with a slash); how many bytes.
+/// Reads the file `name` (with a slash) of a thread in `/proc`. Returns the number of bytes.
 fn read_of_thread(tid: i32, tasks: RawFd, name: &[u8], text: &mut [u8]) -> usize {
     let mut path = [0u8; 24];
     let mut digits = [0u8; 10];
@@ -317,7 +322,7 @@ fn read_of_thread(tid: i32, tasks: RawFd, name: &[u8], text: &mut [u8]) -> usize
     }
 }
 
-/// True for a thread that only waits to be forgotten: it cannot be traced and need not be.
+/// True for a zombie thread: it cannot be traced and need not be.
 fn has_ended(tid: i32) -> bool {
     // SAFETY: signal 0 only asks.
     unsafe { libc::syscall(libc::SYS_tkill, tid, 0) != 0 }

@@ -1,9 +1,9 @@
-//! A child process that waits before it becomes another program.
+//! A child process that waits before it executes another program.
 //!
-//! Between `fork` and `execve` the child of a process with threads may only make plain system
+//! Between `fork` and `execve` the child of a multithreaded process may only make plain system
 //! calls, so everything is prepared before the fork. The child waits until its tracer has seized
-//! it, puts the seccomp filter on, and turns into the command; what goes wrong comes back as an
-//! errno through a pipe that a successful `execve` closes.
+//! it, installs the seccomp filter, and executes the command. Errors come back as an errno through
+//! a pipe that a successful `execve` closes.
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -12,16 +12,16 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 
-/// Whether the child may gain privileges by `execve`.
+/// Whether the child may gain privileges through `execve`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Privileges {
-    /// Set-user-ID programs work as ever; needs `CAP_SYS_ADMIN`.
+    /// Set-user-ID programs work as usual; needs `CAP_SYS_ADMIN`.
     Kept,
-    /// `no_new_privs` is set, without which an ordinary user may set no filter.
+    /// Sets `no_new_privs`, without which an ordinary user may not install a filter.
     NoNew,
 }
 
-/// A forked child that has not yet become the command.
+/// A forked child that has not executed the command yet.
 #[derive(Debug)]
 pub struct Waiting {
     pid: i32,
@@ -74,7 +74,7 @@ pub fn fork_waiting(
     }
 }
 
-/// The child's part; comes back only with an errno.
+/// Runs in the child; returns only with an errno.
 ///
 /// # Safety
 /// To be called in a freshly forked child; `argv` ends with null.
@@ -89,7 +89,7 @@ unsafe fn become_command(
     let mut byte = 0u8;
     // SAFETY: plain system calls on descriptors and memory that the caller vouches for.
     unsafe {
-        // With our copy of the other end open, a dead tracer would never be noticed.
+        // If this copy of the other end stayed open, the child would never notice a dead tracer.
         libc::close(go_write);
         loop {
             match libc::read(go_read, (&raw mut byte).cast(), 1) {
@@ -98,7 +98,7 @@ unsafe fn become_command(
                 _ => libc::_exit(127),
             }
         }
-        // The Rust runtime ignores SIGPIPE, and an ignored signal outlives execve.
+        // The Rust runtime ignores SIGPIPE, and an ignored signal survives execve.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         if privileges == Privileges::NoNew
             && libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == -1
@@ -122,10 +122,10 @@ impl Waiting {
         self.pid
     }
 
-    /// Lets it go on to `execve`.
+    /// Lets the child continue to `execve`.
     ///
     /// # Errors
-    /// `EPIPE` where it was killed meanwhile.
+    /// `EPIPE` if it was killed meanwhile.
     pub fn go(self) -> io::Result<Started> {
         rustix::io::write(&self.go, &[1])?;
         Ok(Started {
@@ -135,7 +135,7 @@ impl Waiting {
 }
 
 impl Started {
-    /// The errno that kept the command from starting, once the child has gone.
+    /// The errno that kept the command from starting, once the child has exited.
     pub fn failure(&self) -> Option<io::Error> {
         let mut bytes = [0; 4];
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.failure, &mut bytes)) {

@@ -1,12 +1,13 @@
-//! Memory of our own that nobody has touched, to be touched by several threads.
+//! Fresh memory of this process, for several threads to touch.
 
 use std::io;
 use std::ptr;
 
 const PAGE: usize = super::PAGE as usize;
 
-/// Private anonymous memory without huge pages, with nothing mapped before and after it that it could
-/// merge with. Unmapped when dropped.
+/// Private anonymous memory without huge pages and without neighbours that it could merge with.
+///
+/// Unmapped when dropped.
 #[derive(Debug)]
 pub struct Untouched {
     base: usize,
@@ -44,7 +45,7 @@ impl Untouched {
         }
     }
 
-    /// Writes a byte to page `n`; a page beyond the end is left alone.
+    /// Writes a byte to page `n`; ignores a page beyond the end.
     #[inline]
     pub fn touch(&self, n: usize) {
         if n < self.pages {

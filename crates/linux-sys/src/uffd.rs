@@ -1,8 +1,8 @@
 //! userfaultfd: opening, features, and the requests that move pages.
 //!
-//! Only what repairs need: watching for missing pages, moving pages between mappings, and the
-//! events by which the kernel tells of forks and changed mappings. The requests are plain tables of
-//! numbers ([`Call`]), because the same ones are made here and inside of other processes; the
+//! This module covers only what repairs need: watching for missing pages, moving pages between
+//! mappings, and the events that report forks and changed mappings. The requests are plain tables
+//! of numbers ([`Call`]), because this process and other processes execute the same ones. The
 //! descriptor of this process is a [`Uffd`].
 //!
 //! # Linux
@@ -50,17 +50,17 @@ pub fn register(what: u64, fd: i32, start: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_REGISTER, &[start, len, MODE_MISSING])
 }
 
-/// Stops watching and wakes who waits there.
+/// Stops watching and wakes the threads that wait there.
 pub fn unregister(what: u64, fd: i32, start: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_UNREGISTER, &[start, len])
 }
 
-/// Wakes who waits in a range.
+/// Wakes the threads that wait in a range.
 pub fn wake(what: u64, fd: i32, start: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_WAKE, &[start, len])
 }
 
-/// Moves what pages there are from `from` to `to`; holes stay holes, nobody is woken.
+/// Moves the present pages from `from` to `to`. Holes stay holes; no thread is woken.
 pub fn move_pages(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
     Call::ioctl(
         what,
@@ -70,25 +70,25 @@ pub fn move_pages(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
     )
 }
 
-/// Copies bytes of this process into an empty place of the watched one; nobody is woken.
+/// Copies bytes of this process to an empty page of the watched one. No thread is woken.
 pub fn copy(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_COPY, &[to, from, len, DONT_WAKE])
 }
 
-/// True while a change of what `fd` watches is under way that has not been read of. The mappings may
-/// have changed by then, so that a place that is not there may only have moved.
+/// True while a change of what `fd` watches is in progress whose event was not read yet.
+///
+/// The mappings may have changed, so a missing mapping may only have moved.
 pub fn is_changing(fd: i32) -> bool {
-    // A move of nothing: refused as such, unless a change is under way.
+    // Moves nothing: refused as such, unless a change is in progress.
     let mut probe = move_pages(0, fd, 0, 0, 0);
     calls::run(&mut probe);
     probe.errno() == libc::EAGAIN
 }
 
-/// Whether the mapping at `page` is watched by `fd` and permits what that at `empty` does, where
-/// nothing waits.
+/// Whether `fd` watches the mapping at `page`, with the permissions of the one at `empty`.
 ///
 /// # Errors
-/// `EAGAIN` where a change of what `fd` watches is under way; others where the kernel had no answer.
+/// `EAGAIN` if a change of what `fd` watches is under way; others if the kernel could not tell.
 pub fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
     // To move nothing there is refused unless it is watched, or because there is a page.
     let mut probe = move_pages(0, fd, page, empty, super::PAGE);
@@ -101,7 +101,8 @@ pub fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
 }
 
 /// After a move or copy that ended early: leaves only what is still to be done.
-/// Returns false where nothing had been done at all.
+///
+/// Returns false if nothing had been done at all.
 pub fn advance(call: &mut Call) -> bool {
     let done = call.payload[4].cast_signed();
     if done <= 0 {
@@ -115,18 +116,18 @@ pub fn advance(call: &mut Call) -> bool {
     true
 }
 
-/// What the kernel tells.
+/// An event of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A thread waits for a page.
     Fault,
-    /// The process forks; the descriptor watches over the child and is the reader's to close.
+    /// The process forks. The descriptor watches the child, and the reader must close it.
     Fork(i32),
     /// A watched range has moved.
     Remap {
-        /// Where it was.
+        /// Its old address.
         from: u64,
-        /// Where it is now.
+        /// Its new address.
         to: u64,
         /// Its length in bytes.
         len: u64,
@@ -147,17 +148,17 @@ pub enum Event {
     },
 }
 
-/// A descriptor that watches over this process.
+/// A userfaultfd of this process.
 #[derive(Debug)]
 pub struct Uffd {
     fd: OwnedFd,
 }
 
 impl Uffd {
-    /// Opens one that also stops faults of the kernel on our behalf, with `features`.
+    /// Opens one with `features` that also stops faults of the kernel on the process's behalf.
     ///
     /// # Errors
-    /// `EPERM` without the right to it; `EINVAL` where the kernel lacks a feature; `ENOSYS`.
+    /// `EPERM` without permission; `EINVAL` if the kernel lacks a feature; `ENOSYS`.
     pub fn open(features: u64) -> io::Result<Uffd> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: the call takes a number only.
@@ -206,10 +207,10 @@ pub fn wait(fd: RawFd, other: RawFd) -> bool {
     }
 }
 
-/// The next event of `fd`. Reading it lets its cause go on, but for a fault.
+/// Reads the next event of `fd`. This lets its cause continue, except for a fault.
 ///
 /// # Errors
-/// `EAGAIN` where there is none; `EMFILE` where a fork is to be told, and this process has no room for
+/// `EAGAIN` if there is none; `EMFILE` if a fork is to be told, and this process has no room for
 /// its descriptor: the event stays.
 pub fn event(fd: RawFd) -> Result<Event, i32> {
     let mut words = [0u64; MESSAGE_BYTES / 8];

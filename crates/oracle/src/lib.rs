@@ -1,14 +1,14 @@
 //! Child processes that make real system calls and memory accesses on command.
 //!
-//! An [`Oracle`] is a group of up to [`PROCESSES`] processes, each with its own address space. They
-//! carry out commands and report the result, the error or the signal, so that tests and experiments
-//! can compare the core with the running kernel. They start as copies of this process without its
-//! heap. Which calls are worth making, and what they should return, is decided by the caller.
+//! An [`Oracle`] is a group of up to [`PROCESSES`] processes, each with its own address space.
+//! They execute commands and report the result, the error or the signal, so that tests and
+//! experiments can compare the core with the running kernel. They start as copies of this process
+//! without its heap. The caller decides which calls to make and what they should return.
 //!
 //! # Picture
 //! ```text
 //! tester ──slot 0──▶ process 0 ──fork──┐
-//!        ──slot 1──▶ process 1 ◀───────┘   all of them children of the tester
+//!        ──slot 1──▶ process 1 ◀───────┘   all are children of the tester
 //! ```
 #![forbid(unsafe_code)]
 
@@ -26,14 +26,14 @@ use vmarea_linux_sys::oracle::channel::{self, CHILD, Channel, Slot, TESTER, comm
 use vmarea_linux_sys::oracle::{executor, read_remote};
 use vmarea_process::maps::MapName;
 
-/// Processes at one time.
+/// Most processes at one time.
 pub const PROCESSES: usize = channel::SLOTS;
-/// Anonymous mappings from this size on are unmapped from the copy, as its heap is.
+/// Anonymous mappings of at least this size are unmapped from the copy, like its heap.
 const LARGE: u64 = 1 << 20;
-/// How long a command may take.
+/// Longest time that a command may take.
 const PATIENCE_S: i64 = 20;
 
-/// How an access to memory ended.
+/// Result of an access to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// The eight bytes that were read; 0 for a write.
@@ -47,74 +47,74 @@ pub enum Access {
     },
 }
 
-/// Something that is done again and again, its arguments moving on by fixed steps.
+/// A series of calls or writes whose arguments change by fixed steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Series {
-    /// Arguments of the first.
+    /// Arguments of the first call.
     pub first: [u64; 6],
-    /// What is added to each from one to the next, wrapping.
+    /// Added to each argument from one call to the next, wrapping.
     pub step: [u64; 6],
-    /// How many.
+    /// Number of calls.
     pub times: u64,
 }
 
-/// How a series went.
+/// Result of a series.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Went {
-    /// How many were done.
+    /// Number of calls made.
     pub times: u64,
-    /// How long all of them took.
+    /// Total duration.
     pub time: Duration,
-    /// What ended it early: a negative error number, or `signal << 8 | code`.
+    /// What ended it early: a negative errno, or `signal << 8 | code`.
     pub stopped: Option<i64>,
 }
 
-/// Why there is no answer.
+/// Why a process did not return a result.
 #[derive(Debug, thiserror::Error)]
 pub enum OracleError {
-    /// The family could not be started.
+    /// The processes could not be started.
     #[error("cannot start a process that makes the calls: {0}")]
     Start(#[source] io::Error),
     /// A process ended.
     #[error("process {process} of the oracle ended ({how}) at {what}")]
     Ended {
-        /// Which.
+        /// Number of the process.
         process: usize,
-        /// How.
+        /// How it ended.
         how: String,
-        /// What it was told.
+        /// The command that it was executing.
         what: String,
     },
-    /// A process does not answer.
+    /// A process does not respond.
     #[error("process {process} of the oracle does not answer to {what}")]
     Stuck {
-        /// Which.
+        /// Number of the process.
         process: usize,
-        /// What it was told.
+        /// The command that it was executing.
         what: String,
     },
-    /// No process, or one too many.
+    /// The process does not exist, or exists already.
     #[error("process {0} of the oracle is not there, or there already")]
     NoProcess(usize),
     /// The memory of a process cannot be read.
     #[error("reading the memory of process {process} of the oracle: {cause}")]
     Memory {
-        /// Whose.
+        /// Number of the process.
         process: usize,
-        /// Why.
+        /// Cause.
         cause: io::Error,
     },
 }
 
-/// A file of `memfd_secret`, closed by `execve`.
+/// Creates a file with `memfd_secret` that `execve` closes.
 ///
 /// # Errors
-/// `ENOSYS` where the kernel has none, or does not allow it.
+/// `ENOSYS` if the kernel lacks it or does not permit it.
 pub fn memfd_secret() -> io::Result<OwnedFd> {
     vmarea_linux_sys::oracle::memfd_secret()
 }
 
-/// A family of processes that obey.
+/// A group of processes that execute commands.
 pub struct Oracle {
     channel: Channel,
     pids: [Option<Pid>; PROCESSES],
@@ -124,7 +124,7 @@ impl Oracle {
     /// Starts process 0.
     ///
     /// # Errors
-    /// [`OracleError::Start`] where no process can be made.
+    /// [`OracleError::Start`] if no process can be created.
     pub fn start() -> Result<Oracle, OracleError> {
         let channel = Channel::new().map_err(OracleError::Start)?;
         let (unneeded, heap) = unneeded().map_err(OracleError::Start)?;
@@ -136,15 +136,15 @@ impl Oracle {
         Ok(oracle)
     }
 
-    /// The process id, where the process is there.
+    /// The process id, if the process exists.
     pub fn pid(&self, process: usize) -> Option<i32> {
         self.pids.get(process)?.map(Pid::as_raw)
     }
 
-    /// Makes a system call in a process: its result, or its error number.
+    /// Makes a system call in a process. Returns its result, or its errno.
     ///
     /// # Errors
-    /// [`OracleError`] where the process is not there or ended by it.
+    /// [`OracleError`] if the process does not exist or the call ended it.
     pub fn call(
         &mut self,
         process: usize,
@@ -166,11 +166,12 @@ impl Oracle {
         })
     }
 
-    /// Makes a system call `series.times` times in a process and measures the time; stops at the first
-    /// that is refused. The scratch memory is used for it.
+    /// Makes a system call `series.times` times in a process and measures the time.
+    ///
+    /// Stops at the first call that is refused. Uses the scratch memory.
     ///
     /// # Errors
-    /// [`OracleError`] where the process is not there, ended by it or took too long.
+    /// [`OracleError`] if the process does not exist, the call ended it, or it took too long.
     pub fn calls(
         &mut self,
         process: usize,
@@ -184,10 +185,11 @@ impl Oracle {
         self.series(process, command::CALLS, series, &what)
     }
 
-    /// Writes eight bytes again and again in a process: the second argument at the first.
+    /// Writes eight bytes repeatedly in a process: the second argument at the address in the
+    /// first.
     ///
     /// # Errors
-    /// As for [`calls`](Self::calls).
+    /// Those of [`calls`](Self::calls).
     pub fn writes(&mut self, process: usize, series: &Series) -> Result<Went, OracleError> {
         let what = format_args!("{} writes", series.times);
         self.series(process, command::WRITES, series, &what)
@@ -215,7 +217,7 @@ impl Oracle {
         })
     }
 
-    /// Puts words where calls of the process can find them; gives their address there.
+    /// Stores words where calls of the process can find them. Returns their address there.
     pub fn scratch(&mut self, process: usize, words: &[u64]) -> Result<u64, OracleError> {
         let slot = self.slot(process)?;
         for (to, &from) in slot.scratch.iter().zip(words) {
@@ -254,7 +256,7 @@ impl Oracle {
         })
     }
 
-    /// `process` forks, and the copy becomes `child`. Gives the error number where Linux refuses.
+    /// Makes `process` fork; the copy becomes `child`. Returns the errno if Linux refuses.
     pub fn fork(&mut self, process: usize, child: usize) -> Result<Result<(), i32>, OracleError> {
         if self.pids.get(child) != Some(&None) {
             return Err(OracleError::NoProcess(child));
@@ -272,7 +274,7 @@ impl Oracle {
         Ok(Ok(()))
     }
 
-    /// Ends a process and waits until it is gone.
+    /// Ends a process and waits for its exit.
     pub fn exit(&mut self, process: usize) -> Result<(), OracleError> {
         self.slot(process)?;
         if let Some(pid) = self.pids[process].take() {
@@ -281,8 +283,9 @@ impl Oracle {
         Ok(())
     }
 
-    /// Copies `len` bytes from each of `addresses` in a process, as far as they can be read; gives
-    /// how many bytes that was.
+    /// Copies `len` bytes from each of `addresses` in a process, as far as they can be read.
+    ///
+    /// Returns the number of bytes copied.
     pub fn memory(
         &self,
         process: usize,
@@ -350,13 +353,13 @@ impl fmt::Debug for Oracle {
 }
 
 fn end(pid: Pid) {
-    // It may have ended by itself; then there is only something to wait for.
+    // It may have exited by itself; then only the wait remains.
     let _ = nix::sys::signal::kill(pid, Signal::SIGKILL);
     let _ = waitpid(pid, None);
 }
 
-/// Memory of this process that the copy has no use for, as start and length, and where its heap
-/// begins (0 if there is none).
+/// Memory of this process that the copy does not need, as start and length, and the start of its
+/// heap (0 if there is none).
 fn unneeded() -> io::Result<(Vec<(u64, u64)>, u64)> {
     let text = std::fs::read("/proc/self/maps")?;
     let here = &raw const text as u64;

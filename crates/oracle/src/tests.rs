@@ -1,4 +1,4 @@
-//! The oracle against known answers.
+//! Tests the oracle against known results.
 
 use super::{Access, Oracle};
 

@@ -128,7 +128,7 @@ impl MappedFiles {
         self.unmap_but(mm, range, None);
     }
 
-    /// Forgets the descriptions of which an unmapping of `range` will remove every range.
+    /// Forgets the descriptions whose ranges will all go when `range` is unmapped.
     pub(crate) fn before_unmap(&mut self, mm: MmId, range: &Range) {
         let mut losses: HashMap<FileId, u64> = HashMap::new();
         for (start, piece) in self.pieces_in(mm, range) {

@@ -73,7 +73,7 @@ impl Snapshotter {
     /// Takes a snapshot at time `t`.
     ///
     /// # Errors
-    /// Those of [`maps::read`]; `NotFound` where the thread has no mappings left.
+    /// Those of [`maps::read`]; `NotFound` if the thread has no mappings left.
     pub(crate) fn take(
         &mut self,
         subject: Subject,

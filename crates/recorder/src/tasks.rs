@@ -22,7 +22,7 @@ const TURNS: u64 = 20;
 /// How a thread is resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
-    /// It stops where the filter says.
+    /// It stops only at calls that the filter selects.
     Filtered,
     /// It stops at every system call, because it has a file open that bypasses the page cache.
     EverySyscall,

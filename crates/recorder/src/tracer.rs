@@ -187,7 +187,7 @@ impl<'a> Tracer<'a> {
     /// Follows the command to its end.
     ///
     /// # Errors
-    /// [`RecordError`], where the command could not be executed or the sink failed.
+    /// [`RecordError`] if the command could not be executed or the sink failed.
     pub(crate) fn follow(mut self) -> Result<Outcome, RecordError> {
         loop {
             self.signals.take(clock());

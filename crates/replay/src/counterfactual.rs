@@ -1,8 +1,9 @@
-//! What other policies would have made of the merges that the kernel's rules refuse.
+//! What other policies would do with the merges that the kernel's rules refuse.
 //!
-//! At every attempt of the replay under the kernel's rules the pure decision of the other policies is
-//! asked in the very same state. Counted are private anonymous neighbours that were refused for page
-//! offset or anon_vma: how many of them another policy would have joined, and why not the rest.
+//! The replay runs under the kernel's rules. At every merge attempt it also asks the pure decision
+//! of the other policies, in the same state. It counts private anonymous neighbours that were
+//! refused for page offset or anon_vma: how many of them another policy would merge, and why not
+//! the rest.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -11,32 +12,32 @@ use vmarea::policy::Policy;
 use vmarea::types::VmFlags;
 use vmarea::vma::merge::{Attempt, Decision, MergeScope, Observer, Refusal};
 
-/// Counts of one replay.
+/// Counters of one replay.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counterfactual {
     /// Refused for page offset or anon_vma under the kernel's rules, by reason.
     pub refused: BTreeMap<String, u64>,
-    /// What each other policy would have made of them.
+    /// Result of each other policy on them.
     pub policies: BTreeMap<String, Made>,
 }
 
-/// What one policy would have made of the refused merges.
+/// Result of one policy on the refused merges.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Made {
-    /// Joined.
+    /// Merged.
     pub merged: u64,
-    /// Refused as well, by reason.
+    /// Also refused, by reason.
     pub refused: BTreeMap<String, u64>,
 }
 
 impl Counterfactual {
-    /// Merges that were refused, whatever the reason.
+    /// Number of refused merges, for any reason.
     pub fn refused_total(&self) -> u64 {
         self.refused.values().sum()
     }
 }
 
-/// The counts, shared with the observer that fills them.
+/// The counters, shared with the observer that updates them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared(Arc<Mutex<Counterfactual>>);
 

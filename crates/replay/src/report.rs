@@ -1,4 +1,4 @@
-//! The result of a replay, as it is printed and as it is written to JSON.
+//! The result of a replay, for text output and JSON.
 
 use super::counterfactual::Counterfactual;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// The whole result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Version of this form.
+    /// Schema number.
     pub schema: u32,
     /// Events in the trace.
     pub events: u64,
@@ -17,23 +17,23 @@ pub struct Report {
     pub calls: u64,
     /// Page faults among them.
     pub faults: u64,
-    /// Samples that the recorder lost.
+    /// Samples lost by the recorder.
     pub lost: u64,
     /// Calls that the core does not model; their mappings are kept apart.
     pub opaque: u64,
-    /// The same by what they were.
+    /// The same calls by kind.
     pub opaque_by_kind: BTreeMap<String, u64>,
-    /// Commands of userfaultfd that brought or took pages: what depends on them is undecided.
+    /// Userfaultfd commands that brought or took pages; what depends on those pages is undecided.
     pub userfault: u64,
     /// Comparison with the kernel.
     pub verify: Verify,
-    /// What each policy made of it.
+    /// Result of each policy.
     pub policies: BTreeMap<String, PolicyReport>,
-    /// What the other policies would have made of merges that the kernel's rules refuse.
+    /// What the other policies would do with merges that the kernel's rules refuse.
     pub counterfactual: Counterfactual,
-    /// The first difference, with what led to it.
+    /// The first difference, with the calls before it.
     pub first_difference: Option<Difference>,
-    /// All differences by their causes, in the order in which the causes appeared first.
+    /// All differences by cause, in the order of each cause's first occurrence.
     pub differences: Vec<Group>,
     /// Remarks of the recorder and of the replay.
     pub notes: Vec<String>,
@@ -44,19 +44,19 @@ pub struct Report {
 pub struct Verify {
     /// Address spaces.
     pub processes: u64,
-    /// VMAs of the kernel that were looked at.
+    /// VMAs of the kernel that were compared.
     pub vmas_compared: u64,
     /// Results of calls that were compared.
     pub results_compared: u64,
     /// Results and VMAs that differ.
     pub differences: u64,
-    /// Boundaries whose truth hangs on something that was not visible.
+    /// Boundaries that depend on something that the recording does not show.
     pub undecided: u64,
-    /// Times our side was set to what the kernel showed after they had parted.
+    /// How often the replay took over the kernel's list after the two had diverged.
     pub resyncs: u64,
 }
 
-/// What one policy made of a trace.
+/// Result of one policy on a trace.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PolicyReport {
     /// Most VMAs alive at once, over all address spaces.
@@ -65,37 +65,37 @@ pub struct PolicyReport {
     pub vmas_exit: u64,
     /// Merges by kind.
     pub merges: BTreeMap<String, u64>,
-    /// Touching neighbours that did not join, by reason.
+    /// Adjacent VMAs that were not merged, by reason.
     pub refusals: BTreeMap<String, u64>,
-    /// Attempts by call and outcome, in the thesis's words (table 2.2).
+    /// Attempts by call and outcome, with the terms of Matěna's thesis (table 2.2).
     pub attempts: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Moves whose faulted pages took the page offset of their new place.
+    /// Moves whose faulted pages took the page offset of their new address.
     pub pgoff_updates: u64,
-    /// VMAs cut in two.
+    /// VMAs that were split.
     pub splits: u64,
-    /// One per fault and per call that finds a VMA.
+    /// One per fault, and one per call that looks up a VMA.
     pub lookups: u64,
     /// Lookups that a cache of the last VMA used would have answered.
     pub last_used_hits: u64,
 }
 
-/// Differences of one cause.
+/// Differences with the same cause.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Group {
     /// What differs, in words that are the same for all of them.
     pub cause: String,
-    /// How many there are.
+    /// Number of differences.
     pub count: u64,
     /// The first of them, as many as [`Shown`] allows.
     pub shown: Vec<Difference>,
 }
 
-/// How many differences of each cause a report keeps; all of them are counted.
+/// How many differences of each cause a report keeps; it counts all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shown {
-    /// At most so many.
+    /// At most this many.
     First(usize),
-    /// Each of them.
+    /// All of them.
     All,
 }
 
@@ -120,7 +120,7 @@ impl FromStr for Shown {
 /// One difference.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Difference {
-    /// The event of the trace that shows it, from 1.
+    /// Number of the trace's event that shows it, from 1.
     pub event: u64,
     /// Address space, as the trace numbers it.
     pub mm: u32,
@@ -130,14 +130,15 @@ pub struct Difference {
     pub call: Option<String>,
     /// The call of this address space before that one.
     pub call_before: Option<String>,
-    /// Where lists of VMAs differ: the last call of this address space before the kernel's list was read.
-    /// Any event since the list before may be to blame.
+    /// For lists of VMAs: the last call of this address space before the kernel's list was read.
+    ///
+    /// Any event since the previous list may be the cause.
     pub list_read_after: Option<String>,
-    /// What the kernel said.
+    /// The kernel's result.
     pub kernel: String,
-    /// What our side said.
+    /// The core's result.
     pub ours: String,
-    /// Why ours thinks so, where it can say.
+    /// The core's reason for its result, if it has one.
     pub reason: Option<String>,
 }
 
@@ -185,7 +186,7 @@ impl Default for Report {
 }
 
 impl Report {
-    /// Counts a difference and keeps it where `shown` has room for it.
+    /// Counts a difference, and keeps it if `shown` allows.
     pub(crate) fn differs(&mut self, difference: Difference, shown: Shown) {
         self.verify.differences += 1;
         let same = |group: &Group| group.cause == difference.cause;

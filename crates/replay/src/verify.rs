@@ -1,11 +1,11 @@
-//! Our list of VMAs beside the kernel's.
+//! Compares the core's list of VMAs with the kernel's.
 //!
 //! # Picture
 //! ```text
-//! kernel  AAAA BBBBBBBB CC        equal ranges are compared whole; where the cuts lie differently
-//! ours    AAAA BBB BBBB CC        the stretch up to the next common cut is looked at piece by piece
+//! kernel  AAAA BBBBBBBB CC        equal ranges are compared whole; between different boundaries
+//! ours    AAAA BBB BBBB CC        the stretch up to the next common one is compared by pieces
 //! ```
-//! A cut that only one side has is a difference, or *undecided* where the truth hangs on something
+//! A boundary that only one side has is a difference, or *undecided* if it depends on something
 //! that the recording could not see.
 
 use super::Known;
@@ -21,16 +21,16 @@ use vmarea::vma::merge::why_apart;
 use vmarea_trace::dump::call_text;
 use vmarea_trace::event::{Call, InodeId, Perms, SnapVma, Snapshot};
 
-/// How far a snapshot and what led to it can be trusted.
+/// How far a snapshot and the events before it can be trusted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trust {
     /// Every fault was seen, in order, from the start.
     pub(crate) complete: bool,
-    /// Nothing ran while it was read.
+    /// No thread ran while it was read.
     pub(crate) exact: bool,
 }
 
-/// What a comparison came to.
+/// Result of a comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) compared: u64,
@@ -38,8 +38,9 @@ pub(crate) struct Outcome {
     pub(crate) differences: Vec<Difference>,
 }
 
-/// Are the results of this call worth comparing? Not where they depend on what is outside of the
-/// address space.
+/// True if the results of this call are comparable.
+///
+/// They are not if they depend on something outside the address space.
 pub(crate) fn comparable(action: &Action, call: &Call, known: &Known) -> bool {
     const EINTR: i64 = -4;
     const EAGAIN: i64 = -11;
@@ -47,7 +48,7 @@ pub(crate) fn comparable(action: &Action, call: &Call, known: &Known) -> bool {
         return false;
     }
     match action {
-        // How many pages are there, or can be had, is not the address space's affair.
+        // The number of present or available pages does not depend on the address space.
         Action::Call(Syscall::Madvise { advice, .. } | Syscall::ProcessMadvise { advice, .. }) => {
             use Advice::*;
             let poisons = matches!(advice, Unknown(100 | 101));
@@ -59,7 +60,7 @@ pub(crate) fn comparable(action: &Action, call: &Call, known: &Known) -> bool {
     }
 }
 
-/// A result that differs.
+/// The difference for a result.
 pub(crate) fn of_result(call: &Call, ours: i64, known: &Known) -> Difference {
     let text = call_text(call);
     let kernel = text.rsplit_once(" = ").map_or(&*text, |(_, result)| result);
@@ -70,7 +71,7 @@ pub(crate) fn of_result(call: &Call, ours: i64, known: &Known) -> Difference {
         (None, Some(mine)) => format!("{name}: success in the kernel, {mine} in ours"),
         (Some(theirs), Some(mine)) => format!("{name}: {theirs} in the kernel, {mine} in ours"),
     };
-    // Where the call waited for others, the last one is another thread's.
+    // If the call waited for others, the last call is another thread's.
     let before = match &known.last_call {
         Some(last) if last == call => &known.call_before,
         last => last,
@@ -93,7 +94,7 @@ fn errno(result: i64) -> Option<String> {
     Some(known.map_or_else(|| format!("error {number}"), |e| e.name().to_owned()))
 }
 
-/// Compares one address space with what the kernel showed.
+/// Compares one address space with the kernel's list.
 pub(crate) fn compare(
     world: &mut World,
     files: &mut Files,
@@ -141,8 +142,8 @@ pub(crate) fn compare(
     outcome
 }
 
-/// How many of each list belong together: up to the next place where both end, or where one side has
-/// nothing.
+/// How many VMAs of each list belong together: up to the next common end, or the next gap of one
+/// side.
 fn stretch(ours: &[VmaView], theirs: &[SnapVma]) -> (usize, usize) {
     let (mut a, mut b) = (0, 0);
     let mut end = 0;
@@ -184,7 +185,7 @@ struct Bijection {
 }
 
 impl Bijection {
-    /// True where `ours` and `theirs` can be the same thing, given what was said before.
+    /// True if `ours` and `theirs` can be the same object, given the pairs so far.
     fn agree(&mut self, ours: u64, theirs: u64) -> bool {
         *self.there.entry(ours).or_insert(theirs) == theirs
             && *self.back.entry(theirs).or_insert(ours) == ours
@@ -194,7 +195,7 @@ impl Bijection {
 struct Comparison<'a> {
     files: &'a mut Files,
     trust: Trust,
-    /// The last one before the list was read.
+    /// The last call before the list was read.
     call: String,
     mm: u32,
     outcome: &'a mut Outcome,
@@ -219,7 +220,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// What only the kernel's own view shows.
+    /// Compares what only the kernel's own view shows.
     fn same_hidden(&mut self, ours: &VmaView, theirs: &SnapVma) {
         let Some(kernel) = &theirs.kernel else { return };
         let device = ours.body.file.is_some_and(|f| f.kind == FileKind::Device);
@@ -254,7 +255,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// A stretch that is cut differently.
+    /// Compares a stretch that the two sides split differently.
     fn stretch(&mut self, ours: &[VmaView], theirs: &[SnapVma], policy: &vmarea::policy::Policy) {
         let mut cuts: Vec<u64> = ours
             .iter()

@@ -31,7 +31,7 @@ impl Leashed {
         Leashed::start_for(LIMIT, command)
     }
 
-    /// Starts the program, for so long at most.
+    /// Starts the program, with a time limit.
     ///
     /// # Errors
     ///

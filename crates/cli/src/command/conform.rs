@@ -23,11 +23,11 @@ use vmarea_replay::machine;
 
 /// Make random memory calls on this kernel and in vmarea, and compare the two after each.
 ///
-/// Processes of our own play sequences of calls, accesses, forks and exits, valid and invalid, in a
-/// part of their address space; vmarea's core plays the same. After every step result or error,
-/// VMAs with their flags and page offsets, anon_vmas, counters and bytes must be the same. A
-/// difference is shrunk to the shortest sequence that still shows it and printed as our calls, as
-/// a C program and as a test to keep. Needs root, or CAP_BPF and CAP_PERFMON.
+/// Processes of this command execute sequences of calls, accesses, forks and exits, valid and
+/// invalid, in a part of their address space; vmarea's core executes the same. After every step
+/// the result or error, VMAs with their flags and page offsets, anon_vmas, counters and bytes must
+/// be equal. A difference is shrunk to the shortest sequence that still shows it and printed as
+/// calls, as a C program and as a test to keep. Needs root, or CAP_BPF and CAP_PERFMON.
 #[derive(Debug, Args)]
 pub struct Conform {
     /// Steps to compare
@@ -39,14 +39,14 @@ pub struct Conform {
     )]
     ops: u64,
 
-    /// Where the sequences come from: the same number gives the same calls; without one a fresh
-    /// number is taken and printed
+    /// Seed of the sequences: the same number gives the same calls; without it a random seed is
+    /// used and printed
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Rules of our side: `linux` takes those of the running kernel, or the nearest lower that are
-    /// known; or `linux-6.12`, `linux-6.1`, `linux-5.10`. With `vmarea` or `thesis` we may have fewer
-    /// VMAs than the kernel, and only that: it is counted
+    /// Rules of vmarea's side: `linux` uses those of the running kernel, or the nearest lower
+    /// known version; or `linux-6.12`, `linux-6.1`, `linux-5.10`. With `vmarea` or `thesis` vmarea
+    /// may have fewer VMAs than the kernel, which is counted, and no other difference
     #[arg(long, value_name = "POLICY", default_value = "linux")]
     profile: String,
 
@@ -54,7 +54,8 @@ pub struct Conform {
     #[arg(long, value_name = "M")]
     minutes: Option<u64>,
 
-    /// Play the kept test in FILE instead of random calls, and print it with this kernel's answers
+    /// Execute the kept test in FILE instead of random calls, and print it with this kernel's
+    /// results
     #[arg(long, value_name = "FILE")]
     play: Option<PathBuf>,
 
@@ -102,7 +103,7 @@ impl Conform {
         })
     }
 
-    /// One sequence, which somebody kept.
+    /// Runs one kept sequence.
     fn play(console: &Console, environment: &Environment, path: &Path) -> Result {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
@@ -122,7 +123,7 @@ impl Conform {
         Ok(Exit::Differs)
     }
 
-    /// Our side's rules, and what may differ under them.
+    /// The rules of vmarea's side, and what may differ under them.
     fn policy(&self, console: &Console) -> Result<(Policy, Comparison)> {
         let header = vmarea_process::system::header();
         let (kernel, note) = machine::policy(&header);
@@ -152,7 +153,7 @@ fn failure(error: RunError) -> Failure {
     Failure::new(status, error)
 }
 
-/// The policy with the repairs of the running kernel, where it is one of that version.
+/// The policy with the bug fixes of the running kernel, if it is of that version.
 fn repaired(policy: Policy) -> Policy {
     let kernel = vmarea_process::system::build();
     match machine::version(&kernel) {
@@ -164,7 +165,7 @@ fn repaired(policy: Policy) -> Policy {
     }
 }
 
-/// A number that nobody has chosen.
+/// A random seed.
 fn fresh_seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(1, |d| d.as_micros() as u64)
@@ -205,7 +206,7 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     )
 }
 
-/// What a policy that merges more than Linux came to.
+/// Reports a policy that merges more than Linux.
 fn write_fewer(out: &mut dyn Write, fewer: &FewerVmas) -> std::io::Result<()> {
     writeln!(
         out,

@@ -21,15 +21,15 @@ use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::{CallStack, Sink, Stacks};
 use vmarea_trace::event::{Event, Header};
 
-/// A pasted list of the largest process there can be has less.
+/// A pasted list of the largest possible process is smaller.
 const TEXT_BYTES: u64 = 1 << 30;
 
-/// Say for every boundary between two mappings why it is there.
+/// Explain every boundary between two mappings.
 ///
-/// Counts the mappings against the limit, ranks what keeps neighbours apart, says how many could be
-/// joined and by which means, and what to do. Reads what the kernel shows of a running process and
-/// changes nothing in it. With CAP_BPF and CAP_PERFMON (as root) the reasons are certain; without,
-/// those that /proc hides are likely.
+/// Counts the mappings against the limit, ranks what keeps neighbours apart, and says how many
+/// could be merged, by which means, and what to do. Reads what the kernel shows of a running
+/// process and changes nothing in it. With CAP_BPF and CAP_PERFMON (as root) the reasons are
+/// certain; without them, those that /proc hides are likely.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("process").required(true))]
 pub struct Explain {
@@ -45,25 +45,25 @@ pub struct Explain {
     #[arg(long)]
     all: bool,
 
-    /// Look only at mappings that have a byte between these addresses (hexadecimal)
+    /// Report only mappings that overlap this range of addresses (hexadecimal)
     #[arg(long, value_name = "LOW,HIGH", conflicts_with = "command")]
     range: Option<Range>,
 
-    /// Read smaps, which tells what is in memory; takes seconds for a big process and slows it
+    /// Read smaps, which shows what is in memory; takes seconds for a big process and slows it
     /// down meanwhile
     #[arg(long, conflicts_with_all = ["from", "command"])]
     rss: bool,
 
-    /// Do not ask the kernel for its own view by BPF
+    /// Do not read the kernel's own view by BPF
     #[arg(long)]
     no_bpf: bool,
 
-    /// End with status 3 if the process has more mappings than this: a part of its limit (70%), or
-    /// a number
+    /// Exit with status 3 if the process has more mappings than this: a part of its limit (70%),
+    /// or a number
     #[arg(long, value_name = "LIMIT")]
     fail_above: Option<Threshold>,
 
-    /// With a command: say from where in the program the calls came that made the boundaries
+    /// With a command: show from where in the program the calls came that created the boundaries
     #[arg(long, requires = "command")]
     stacks: bool,
 
@@ -78,12 +78,12 @@ pub struct Explain {
     #[arg(long, conflicts_with_all = ["json", "csv"])]
     markdown: bool,
 
-    /// Run a program, record it, and look at it when it has most mappings
+    /// Run and record a program, and explain it at the moment of its most mappings
     #[arg(last = true, value_name = "COMMAND", group = "process")]
     command: Vec<OsString>,
 }
 
-/// Addresses from one up to another.
+/// A range of addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Range(pub(super) VmRange);
 
@@ -107,7 +107,7 @@ impl FromStr for Range {
     }
 }
 
-/// How many mappings are too many.
+/// The number of mappings that is too many.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Threshold {
     Percent(f64),
@@ -182,7 +182,7 @@ impl Explain {
         if self.all { List::All } else { List::Summary }
     }
 
-    /// Runs the program to its end and explains what was recorded of it.
+    /// Runs the program to its end and explains the recording.
     fn of_command(&self, console: &Console) -> Result<Report> {
         let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
         let (calls, named) = self.record(console, &mut file)?;
@@ -206,7 +206,7 @@ impl Explain {
         Ok(explain_recorded(&recorded, &named, self.list()))
     }
 
-    /// Records into `file`, and gives what stacks were seen.
+    /// Records into `file`, and returns the stacks.
     fn record(&self, console: &Console, file: &mut File) -> Result<(CallStacks, Vec<Vec<String>>)> {
         let mut sink = StackSink {
             trace: TraceSink::nameless(file),
@@ -268,7 +268,7 @@ impl Explain {
     }
 }
 
-/// Writes the trace, and keeps the stacks that go with it.
+/// Writes the trace, and keeps the stacks of its calls.
 struct StackSink<'a> {
     trace: TraceSink<'a>,
     stacks: StackTable,
@@ -302,7 +302,7 @@ fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A process that cannot be looked at, with its status.
+/// The failure for a process that cannot be read, with its status.
 pub(super) fn failure(error: ProcessError) -> Failure {
     let status = match &error {
         ProcessError::Forbidden(_) => Status::Permission,

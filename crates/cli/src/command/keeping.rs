@@ -1,7 +1,7 @@
-//! Running a program whose mappings are kept merged: `vmarea run --keep-merged`.
+//! Runs a program whose mappings are kept merged: `vmarea run --keep-merged`.
 //!
-//! The program becomes this process, with an object loaded into it that does the work (see
-//! `vmarea-preload`); nothing of ours is left beside it.
+//! This process becomes the program, with a preloaded object that does the work (see
+//! `vmarea-preload`); no process of vmarea remains.
 
 use crate::exit::{Failure, Result, Status};
 use anyhow::{Context, anyhow};
@@ -15,7 +15,7 @@ use vmarea_process::executable;
 
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// Becomes `command`. Returns only where that fails.
+/// Executes `command`. Returns only on failure.
 pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Duration) -> Result {
     let object = vmarea_preload::find().ok_or_else(|| {
         anyhow!("{FILE_NAME} is neither beside this program nor in ../lib/vmarea: install it there")
@@ -27,7 +27,7 @@ pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Durat
         },
         max_pause,
     };
-    // A permission that is missing is said now, not when the program has its mappings.
+    // Report a missing permission now, not when the program has its mappings.
     vmarea_repair::can_repair_itself().map_err(|error| {
         let status = if error.is_permission() {
             Status::Permission
@@ -49,17 +49,17 @@ pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Durat
     Err(anyhow!(failed).context(format!("cannot run {name}")).into())
 }
 
-/// Says so where the program does not load the object. It is run all the same: what it starts may load it.
+/// Warns if the program does not load the object. It runs nevertheless: its children may load it.
 fn warn_where_in_vain(program: &OsStr) {
     let found = executable::find(program);
-    // A file that may not be read, or is not there, is for the kernel to refuse.
+    // The kernel reports a file that is missing or cannot be read.
     let reason = found.and_then(|path| executable::takes_none(&path).ok()?);
     if let Some(reason) = reason {
         eprintln!("vmarea: --keep-merged does nothing for this program: {reason}");
     }
 }
 
-/// The object, before whatever is loaded so already.
+/// The object, in front of objects that are already preloaded.
 fn with_others(object: &Path) -> OsString {
     let mut value = object.as_os_str().to_owned();
     if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {

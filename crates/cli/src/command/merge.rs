@@ -1,4 +1,4 @@
-//! `vmarea merge`: join mappings of a running process that need not be apart.
+//! `vmarea merge`: merge mappings of a running process that need not be apart.
 
 use super::explain::Range;
 use crate::console::{Console, count};
@@ -13,59 +13,59 @@ use std::path::PathBuf;
 use std::time::Duration;
 use vmarea_repair::{Fix, Fixed, Kept, Options, Remote, RepairError, Report, Survey, Way};
 
-/// Of the form of the JSON; a change that breaks readers raises it.
+/// Schema number of the JSON; a change that breaks readers increments it.
 const SCHEMA: u32 = 1;
 
 const WAYS: [(Way, &str); 2] = [(Way::Move, "move"), (Way::Copy, "copy")];
 
-/// Join mappings of a running process that need not be apart.
+/// Merge mappings of a running process that need not be apart.
 ///
-/// Without --apply it only says what it would do. With it, runs of equal anonymous neighbours are
-/// replaced by one mapping each: their pages are moved out, a fresh mapping is put in place, the
-/// pages are moved back (before Linux 6.8 they are copied). The process is stopped for each piece,
-/// so that it loses no more time at once than --max-pause. If this command is ended midway, the process waits,
-/// stopped, and --resume finishes it.
+/// Without --apply it only reports what it would do. With --apply it replaces each run of equal
+/// anonymous neighbours by one mapping: it moves their pages out, puts a fresh mapping in place,
+/// and moves the pages back (before Linux 6.8 it copies them). It stops the process for one piece
+/// at a time, for at most --max-pause. If this command is killed midway, the process stays
+/// stopped, and --resume finishes the merge.
 #[derive(Debug, Args)]
 pub struct Merge {
     /// The process
     #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pid: i32,
 
-    /// Do it
+    /// Carry the merge out
     #[arg(long)]
     apply: bool,
 
-    /// Finish what an earlier merge has left in the middle
+    /// Finish an earlier merge that was interrupted
     #[arg(long, conflicts_with_all = ["apply", "range", "copy", "fix"])]
     resume: bool,
 
-    /// Only between these addresses (hexadecimal)
+    /// Merge only between these addresses (hexadecimal)
     #[arg(long, value_name = "LOW,HIGH")]
     range: Option<Range>,
 
-    /// How long the process may be stopped at once: 5ms, 500us, 1s
+    /// Longest time that the process may be stopped at once: 5ms, 500us, 1s
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = time)]
     max_pause: Duration,
 
-    /// Copy up to so many pages that are shared (after a fork, or by KSM) and cannot be moved
+    /// Copy up to this many pages that are shared (after a fork, or by KSM) and cannot be moved
     #[arg(long, value_name = "PAGES", default_value_t = 0)]
     copy: u64,
 
-    /// How pages get into the fresh mapping (default: `move` where the kernel can, Linux 6.8). To
-    /// `copy` takes longer and makes huge pages small ones, and a process with memory that a device may
-    /// write to is left alone (pinned memory, io_uring, GPUs)
+    /// How pages get into the fresh mapping (default: `move` if the kernel can, Linux 6.8). `copy`
+    /// takes longer and splits huge pages, and refuses a process with memory that a device may
+    /// write to (pinned memory, io_uring, GPUs)
     #[arg(long, value_name = "WAY", value_parser = way)]
     by: Option<Way>,
 
     /// Other repairs to do first: `guards` (guard pages made with mprotect become guard markers,
-    /// Linux 6.13; not for a program that makes them writable later), `flags` (MADV_DONTFORK and
-    /// MADV_DONTDUMP are taken away where they alternate; a fork then copies that memory), `empties`
-    /// (reserved ranges without pages become one), `priming` (one page of each reservation is touched
-    /// and dropped, so that what is committed in it later can merge)
+    /// Linux 6.13; not for a program that makes them writable later), `flags` (clears
+    /// MADV_DONTFORK and MADV_DONTDUMP where they alternate; a fork then copies that memory),
+    /// `empties` (reserved ranges without pages become one), `priming` (touches and drops one page
+    /// of each reservation, so that memory committed in it later can merge)
     #[arg(long, value_name = "REPAIR", value_delimiter = ',', value_parser = fix)]
     fix: Vec<Fix>,
 
-    /// Where the journal is kept meanwhile (default: /var/tmp/vmarea-UID)
+    /// Folder of the journal (default: /var/tmp/vmarea-UID)
     #[arg(long, value_name = "FOLDER")]
     journal: Option<PathBuf>,
 
@@ -73,7 +73,7 @@ pub struct Merge {
     json: JsonArg,
 }
 
-/// What is said in JSON. Times are in microseconds, sizes in bytes.
+/// The result as JSON. Times are in microseconds, sizes in bytes.
 #[derive(Debug, Serialize)]
 struct Said {
     schema: u32,
@@ -92,7 +92,7 @@ struct Said {
     fixes: Vec<SaidFix>,
 }
 
-/// What came of one of the other repairs.
+/// Result of one of the other repairs.
 #[derive(Debug, Serialize)]
 struct SaidFix {
     fix: &'static str,
@@ -154,7 +154,7 @@ impl Merge {
         Ok(Exit::Ok)
     }
 
-    /// The other repairs: what they change, or would.
+    /// Reports the other repairs: what they change, or would change.
     fn fix(
         &self,
         console: &Console,
@@ -245,7 +245,7 @@ impl Merge {
         Ok(())
     }
 
-    /// What was tried or wanted and did not come to be.
+    /// Reports what was tried or requested and did not succeed.
     fn explain_kept(&self, console: &Console, kept: &Kept) {
         for (reason, n) in &kept.by_reason {
             if reason.is_obstacle() {
@@ -313,7 +313,7 @@ fn kept(kept: &Kept) -> BTreeMap<&'static str, u64> {
     named.collect()
 }
 
-/// A length of time: a number and us, ms or s.
+/// Parses a duration: a number and us, ms or s.
 pub(super) fn time(text: &str) -> anyhow::Result<Duration> {
     let wrong = || anyhow!("a time like 5ms, 500us or 1s is needed");
     let at = text

@@ -22,8 +22,9 @@ use anyhow::anyhow;
 use clap::Subcommand;
 use vmarea_process::processes;
 
-/// What to do. The help of a command is the doc of its arguments: one here would hide all but its
-/// first line.
+/// The commands.
+///
+/// Their arguments carry the help; a doc comment here would hide all but its first line.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Run(run::Run),
@@ -31,24 +32,24 @@ pub enum Command {
     Replay(replay::Replay),
     Conform(conform::Conform),
     Explain(explain::Explain),
-    /// Show what an address space looks like: its mappings, its anatomy, its graph of anon_vmas
+    /// Show an address space: its mappings, its anatomy, its graph of anon_vmas
     #[command(subcommand)]
     Show(show::Show),
     Merge(merge::Merge),
     Top(top::Top),
-    /// Measure the core, and the running kernel beside it
+    /// Measure the core, and the running kernel for comparison
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Look into trace files, or make them of other tools' logs
+    /// Inspect trace files, or convert other tools' logs to them
     #[command(subcommand)]
     Trace(trace::Trace),
 }
 
 impl Command {
-    /// Does it.
+    /// Runs the command.
     ///
     /// # Errors
-    /// Where it could not be done; the failure knows its exit status.
+    /// The command failed; the failure carries its exit status.
     pub fn run(&self, console: &Console) -> Result {
         if self.looks_at_processes() && !processes::are_shown() {
             let how = "mount it: mount -t proc proc /proc";

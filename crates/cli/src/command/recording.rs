@@ -1,4 +1,4 @@
-//! Recording a program: what `run` and `record` share.
+//! Recording of a program, shared by `run` and `record`.
 
 use crate::console::{Console, address_spaces, count};
 use crate::exit::{Failure, Result, Status};
@@ -8,11 +8,11 @@ use std::ffi::OsString;
 use std::num::NonZeroU64;
 use vmarea_recorder::{Counts, Options, Outcome, Progress, RecordError, Sink, Stacks};
 
-/// What to record, and how closely.
+/// What to record, and in how much detail.
 #[derive(Debug, Args)]
 pub struct RecordingArgs {
-    /// Read the kernel's list of mappings after every N calls of an address space as well (always:
-    /// after each exec and at the end)
+    /// Also read the kernel's list of mappings after every N calls of an address space (it is
+    /// always read after each exec and at the end)
     #[arg(long, value_name = "N")]
     checkpoint: Option<NonZeroU64>,
 
@@ -22,12 +22,12 @@ pub struct RecordingArgs {
 }
 
 impl RecordingArgs {
-    /// The program and its arguments; there is at least the program.
+    /// The program and its arguments; never empty.
     pub fn command(&self) -> &[OsString] {
         &self.command
     }
 
-    /// To record `command`, looking at address spaces when they begin and end.
+    /// Records `command`, with snapshots only at the start and end of address spaces.
     pub fn of(command: Vec<OsString>) -> Self {
         Self {
             checkpoint: None,
@@ -35,20 +35,19 @@ impl RecordingArgs {
         }
     }
 
-    /// Runs the program to its end and gives every event to `sink`.
+    /// Runs the program to its end and passes every event to `sink`.
     ///
     /// # Errors
-    /// Where the program could not be started or traced, a permission is missing, or the sink
-    /// takes no more.
+    /// The program cannot be started or traced, a permission is missing, or the sink fails.
     pub fn record(&self, console: &Console, sink: &mut dyn Sink) -> Result<Outcome> {
         record(console, &self.command, self.checkpoint, Stacks::Skip, sink)
     }
 }
 
-/// Runs a program to its end and gives every event to `sink`.
+/// Runs a program to its end and passes every event to `sink`.
 ///
 /// # Errors
-/// As [`RecordingArgs::record`].
+/// Those of [`RecordingArgs::record`].
 pub fn record(
     console: &Console,
     command: &[OsString],
@@ -66,7 +65,7 @@ pub fn record(
     let outcome = vmarea_recorder::record(&options, sink, &mut |progress| match progress {
         Progress::Counts(counts) => meter.at(counts.events, || in_words(&counts)),
         Progress::CommandEnded { left, .. } => console.note(&waiting(&left)),
-        // Remarks are said later, when they interrupt no program: the outcome has them as well.
+        // The outcome contains the notes, too. Printing them later does not interrupt the program.
         Progress::Note(_) => {}
     });
     drop(meter);
@@ -75,7 +74,7 @@ pub fn record(
     Ok(outcome)
 }
 
-/// Says for whom the recording waits, and how to end that.
+/// Names the processes that the recording waits for, and says how to end them.
 fn waiting(left: &[i32]) -> String {
     const NAMED: usize = 8;
     let named: Vec<_> = left.iter().take(NAMED).map(i32::to_string).collect();
@@ -89,7 +88,7 @@ fn waiting(left: &[i32]) -> String {
         "processes"
     };
     format!(
-        "the command has ended; waiting for {processes} {}{others} that it left: SIGTERM to vmarea \
+        "the command has ended; waiting for {processes} {}{others} that it started: SIGTERM to vmarea \
          (kill {}) is passed on to them",
         named.join(", "),
         std::process::id()

@@ -1,4 +1,4 @@
-//! `vmarea replay`: replay a trace file and hold the result against the kernel it came from.
+//! `vmarea replay`: replay a trace file and compare it with the kernel of the recording.
 
 use super::replaying::ReplayingArgs;
 use crate::console::Console;
@@ -8,10 +8,10 @@ use clap::Args;
 use std::fs::File;
 use std::path::PathBuf;
 
-/// Replay a trace file and compare it with the kernel that it was recorded on.
+/// Replay a trace file and compare it with the kernel of the recording.
 ///
-/// A trace that was cut off or damaged is replayed up to that place, and the output says so. The exit
-/// status is 3 if anything differs.
+/// A trace that was cut off or damaged is replayed up to that point, and the output says so. The
+/// exit status is 3 if anything differs.
 #[derive(Debug, Args)]
 pub struct Replay {
     /// The trace file

@@ -1,4 +1,4 @@
-//! Replaying a trace: what `run` and `replay` share.
+//! Replaying of a trace, shared by `run` and `replay`.
 
 use crate::console::{Console, count};
 use crate::exit::{Exit, Failure, Result, Status};
@@ -14,29 +14,29 @@ use std::rc::Rc;
 use vmarea_replay::{Options, PolicyName, Replayer, Report, Shown};
 use vmarea_trace::{Error as TraceError, Reader};
 
-/// Under which rules to replay, and where the result goes.
+/// The policies of a replay, and the destination of its result.
 #[derive(Debug, Args)]
 pub struct ReplayingArgs {
-    /// Replay under this policy; may be given several times. `linux`, the rules of the kernel that
-    /// was recorded on, is always among them and is the one that is compared with it
+    /// Replay under this policy; may be given several times. `linux`, the rules of the recorded
+    /// kernel, is always included and is the one compared with the kernel
     #[arg(long = "policy", value_name = "POLICY", default_values = ["linux", "linux-5.10", "thesis", "vmarea"])]
     policies: Vec<PolicyName>,
 
     #[command(flatten)]
     json: JsonArg,
 
-    /// Show N differences of each cause, or all of them, in the text and in the JSON. Each comes with
+    /// Show N differences of each cause, or all of them, in the text and in the JSON, each with
     /// the call before it
     #[arg(long, value_name = "N|all", default_value = "1")]
     differences: Shown,
 }
 
 impl ReplayingArgs {
-    /// Replays a trace and compares it with what the kernel said.
+    /// Replays a trace and compares it with the kernel's results.
     ///
     /// # Errors
-    /// Where the trace cannot be replayed. One that was cut off or damaged is replayed up to there,
-    /// and this is said.
+    /// The trace cannot be replayed. One that was cut off or damaged is replayed up to that point,
+    /// with a note.
     pub fn replay(&self, console: &Console, trace: File) -> Result<Report> {
         let total = trace.metadata()?.len();
         let position = Rc::new(Cell::new(0));
@@ -79,18 +79,18 @@ impl ReplayingArgs {
         Ok(report)
     }
 
-    /// Opens what `--json` asks for, so that a place that cannot be written is known at once.
+    /// Opens the destination of `--json`, so that one that cannot be written fails at once.
     ///
     /// # Errors
-    /// Where nothing can be created there.
+    /// The file cannot be created.
     pub fn outputs(&self) -> Result<Outputs> {
         self.json.open()
     }
 
-    /// Prints the report as it was asked for and gives the verdict.
+    /// Prints the report in the requested forms and returns the verdict.
     ///
     /// # Errors
-    /// Where the report cannot be written.
+    /// The report cannot be written.
     pub fn print(&self, console: &Console, outputs: Outputs, report: &Report) -> Result {
         outputs.write(console, report, |out| policy_table::write(out, report))?;
         if report.verify.differences > 0 {
@@ -101,7 +101,7 @@ impl ReplayingArgs {
     }
 }
 
-/// A source that tells how far it was read.
+/// A source that counts the bytes read.
 struct Counting(File, Rc<Cell<u64>>);
 
 impl Read for Counting {

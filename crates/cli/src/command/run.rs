@@ -1,7 +1,7 @@
-//! `vmarea run`: record a program, replay what it did, hold the result against the kernel.
+//! `vmarea run`: record a program, replay it, and compare the result with the kernel.
 //!
-//! The program runs first and undisturbed by the replay, which begins when it has ended; between
-//! the two lies a trace, nameless unless it is to be kept.
+//! The program runs first; the replay begins after it has exited and does not disturb it. A trace
+//! connects the two, in an unnamed file unless the user wants to keep it.
 
 use super::keeping;
 use super::recording::RecordingArgs;
@@ -19,25 +19,25 @@ use std::time::Duration;
 
 /// Record a program, replay it, and compare every step with the kernel.
 ///
-/// The program runs as if alone; its output, signals and exit status are its own. When it has
-/// ended, everything that it and its children did to their address spaces is replayed under several
-/// policies. Under `linux` each result and each list of mappings is compared with what the kernel
-/// said, and the first difference is shown with its reason.
+/// The program runs as usual; its output, signals and exit status are its own. After it has
+/// exited, everything that it and its children did to their address spaces is replayed under
+/// several policies. Under `linux` each result and each list of mappings is compared with the
+/// kernel's, and the first difference is shown with its reason.
 ///
-/// The exit status is 3 if anything differs, else the program's own.
+/// The exit status is 3 if anything differs, otherwise the program's own.
 #[derive(Debug, Args)]
 pub struct Run {
     /// Keep the trace in FILE, which grows while the program runs
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Do not record; keep the program's mappings merged while it runs, where it has more than N
-    /// (default: half of vm.max_map_count). Needs the right to userfaultfd and Linux 6.8
+    /// Do not record; keep the program's mappings merged while it runs and has more than N
+    /// (default: half of vm.max_map_count). Needs permission to use userfaultfd, and Linux 6.8
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
           conflicts_with_all = ["trace", "json", "checkpoint"])]
     keep_merged: Option<Option<u64>>,
 
-    /// With --keep-merged: how long a thread may be kept from its memory: 5ms, 500us
+    /// With --keep-merged: longest time that a thread may wait for its memory: 5ms, 500us
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = super::merge::time,
           requires = "keep_merged")]
     max_pause: Duration,
@@ -63,7 +63,7 @@ impl Run {
         }
     }
 
-    /// Records the program and returns the trace, ready to be read, with the wait status.
+    /// Records the program and returns the trace, rewound, with the wait status.
     fn trace(&self, console: &Console) -> Result<(File, i32)> {
         match &self.trace {
             Some(path) => {

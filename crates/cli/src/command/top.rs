@@ -1,4 +1,4 @@
-//! `vmarea top`: processes by their mappings against the limit.
+//! `vmarea top`: processes by their number of mappings against the limit.
 
 use crate::console::{Console, count};
 use crate::dashboard;
@@ -12,17 +12,17 @@ use vmarea_explain::rows::Table;
 use vmarea_explain::top::{Look, Sampler, openmetrics};
 use vmarea_process::rights::{self, Capability};
 
-/// Show processes by their mappings against the limit, again and again.
+/// Show processes by their number of mappings against the limit, continuously.
 ///
-/// Reads the lists of mappings of all processes that you may look into, never smaps. What could be
-/// joined is an estimate from these lists; `vmarea explain -p PID` tells more.
+/// Reads the lists of mappings of all processes that you may inspect, never smaps. The number of
+/// mergeable mappings is an estimate from these lists; `vmarea explain -p PID` gives details.
 #[derive(Debug, Args)]
 pub struct Top {
-    /// Look once and end; without it --json writes a line for each look
+    /// Take one sample and exit; without it --json writes a line for each sample
     #[arg(long)]
     once: bool,
 
-    /// Seconds between two looks
+    /// Seconds between two samples
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
     interval: Duration,
 
@@ -33,8 +33,8 @@ pub struct Top {
     #[command(flatten)]
     json: JsonArg,
 
-    /// Write OpenMetrics text to FILE at each look, for the textfile collector of Prometheus' node
-    /// exporter; the file is replaced as a whole
+    /// Write OpenMetrics text to FILE at each sample, for the textfile collector of Prometheus'
+    /// node exporter; the file is replaced atomically
     #[arg(long, value_name = "FILE|-", conflicts_with = "json")]
     openmetrics: Option<Target>,
 }
@@ -112,7 +112,7 @@ fn table(console: &Console, look: &Look) -> Table {
     }
 }
 
-/// One line about a look.
+/// One line that summarises a sample.
 pub(crate) fn summary(look: &Look) -> String {
     let mut text = format!(
         "{} processes with mappings; each may have {}",

@@ -1,4 +1,4 @@
-//! A program with mappings that could be one, to be merged: it does what it is told and checks its bytes.
+//! A target for merges: a program with mergeable mappings that obeys commands and checks its bytes.
 
 use super::leash::{self, Leashed};
 use super::{VMAREA, text};
@@ -151,7 +151,7 @@ impl Heap {
     }
 }
 
-/// True where a process may be merged; else says why not.
+/// True if a process may be merged; else says why not.
 pub fn may_merge() -> bool {
     let may = vmarea_repair::can_repair_itself();
     may.inspect_err(|error| eprintln!("skipped: {error}"))

@@ -1,20 +1,20 @@
-//! Calls that are refused, for tests: the kernel is not asked, or did only half.
+//! Injected failures of calls, for tests: the kernel is not called, or does only half of the work.
 //!
-//! A plan says which of the calls that pass here are answered with an errno. What passes is what a
-//! repair of the own process does: moves, copies, mappings, watches, and reading what there is.
+//! A plan says which of the calls made through this module fail with an errno. A repair of the own
+//! process makes these calls: moves, copies, mappings, watches, and reads of the current state.
 
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use crate::uffd;
 
-/// Calls before the first that is refused; below zero nothing is.
+/// Calls before the first refused one; below zero no call is refused.
 static BEFORE: AtomicI64 = AtomicI64::new(-1);
-/// How many are refused in a row.
+/// Number of consecutive refusals.
 static TIMES: AtomicU32 = AtomicU32::new(0);
 static ERRNO: AtomicI32 = AtomicI32::new(0);
-/// How many were.
+/// Number of refusals so far.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
-/// 1 where a call that is refused is done by half.
+/// 1 if a refused call does half of its work.
 static BY_HALF: AtomicU32 = AtomicU32::new(0);
 
 /// Which calls are refused, and how.
@@ -77,8 +77,9 @@ pub unsafe fn make(nr: i64, args: [u64; 6]) -> i64 {
     -i64::from(ERRNO.load(SeqCst))
 }
 
-/// What the kernel may have done of a call before it had no memory: a swap has unmapped its target, a
-/// move has moved a page and does not say so.
+/// Does the part of a call that the kernel may have done before it ran out of memory.
+///
+/// A swap has unmapped its target; a move has moved a page and does not report it.
 unsafe fn half(nr: i64, args: [u64; 6]) {
     if nr == libc::SYS_mremap {
         // SAFETY: as the call, which unmaps the same range first.

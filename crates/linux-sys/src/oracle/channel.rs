@@ -1,10 +1,10 @@
-//! The memory through which tester and children talk: one slot for each process.
+//! Memory shared by tester and children: one slot for each process.
 //!
 //! # Picture
 //! ```text
 //! tester: write command, turn = CHILD, wake ──▶ child: do it, write answer, turn = TESTER, wake
 //! ```
-//! Both sides may read and write everything, so all of it is atomics; nothing in it is trusted to
+//! Both sides may read and write everything, so all of it is atomic. Nothing in it is trusted to
 //! be sensible, only to be numbers.
 
 use std::io;
@@ -13,28 +13,28 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use super::raw_call;
 
-/// Processes at one time.
+/// Most processes at one time.
 pub const SLOTS: usize = 4;
 /// Words of memory that a command may point to.
 pub const SCRATCH_WORDS: usize = 64;
 
-/// Where the steps of a series lie in the scratch memory: one word for each argument.
+/// Index of a series' steps in the scratch memory: one word for each argument.
 pub const STEPS: usize = 0;
-/// How many times a series goes.
+/// Index of the requested number of calls.
 pub const TIMES: usize = 6;
-/// How many times it went.
+/// Index of the number of calls made.
 pub const WENT: usize = 7;
-/// How long that took, in nanoseconds.
+/// Index of the duration in nanoseconds.
 pub const TOOK: usize = 8;
-/// Where the clock is read to, two words.
+/// Index of the clock's two words.
 pub const CLOCK: usize = 9;
 
 /// The tester may write a command.
 pub const TESTER: u32 = 0;
-/// The child has a command to do.
+/// The child has a command to execute.
 pub const CHILD: u32 = 1;
 
-/// What a child is to do.
+/// Commands for a child.
 pub mod command {
     /// One system call.
     pub const CALL: u32 = 1;
@@ -44,9 +44,9 @@ pub mod command {
     pub const WRITE: u32 = 3;
     /// A fork; the child serves the slot whose index is the first argument.
     pub const FORK: u32 = 4;
-    /// A call again and again, its arguments moving on by fixed steps.
+    /// A series of calls whose arguments change by fixed steps.
     pub const CALLS: u32 = 5;
-    /// A write again and again, its address moving on.
+    /// A series of writes whose address changes by a fixed step.
     pub const WRITES: u32 = 6;
 }
 
@@ -121,13 +121,13 @@ impl Slot {
         self.scratch.as_ptr() as u64
     }
 
-    /// Marks the slot as busy without waking anybody: its process is not there yet.
+    /// Marks the slot as busy without waking a process: its process does not exist yet.
     pub fn expect_child(&self) {
         // ORDERING: Relaxed; the process that will answer is made after this by system calls.
         self.turn.store(CHILD, Ordering::Relaxed);
     }
 
-    /// Gives the turn to the other side, with everything written before.
+    /// Passes the turn to the other side, with everything written before.
     pub fn hand_over(&self, to: u32) {
         // ORDERING: Release, pairs with the Acquire in `has_turn`.
         self.turn.store(to, Ordering::Release);
@@ -143,13 +143,13 @@ impl Slot {
         unsafe { raw_call(libc::SYS_futex as u64, args) };
     }
 
-    /// True when it is the turn of `who`.
+    /// True if it is the turn of `who`.
     pub fn has_turn(&self, who: u32) -> bool {
         // ORDERING: Acquire, pairs with the Release in `hand_over`.
         self.turn.load(Ordering::Acquire) == who
     }
 
-    /// Sleeps until it is the turn of `who`, or until the time is over where one is given.
+    /// Sleeps until it is the turn of `who`, or until the timeout, if any.
     pub fn wait(&self, who: u32, timeout: Option<&libc::timespec>) -> bool {
         let other = if who == TESTER { CHILD } else { TESTER };
         let timeout_at = timeout.map_or(0, |t| ptr::from_ref(t) as u64);

@@ -1,7 +1,7 @@
-//! What runs in a child: takes commands from its slot until it is killed.
+//! The code of a child: executes commands from its slot until it is killed.
 //!
-//! No heap, no panics, no thread-local data: see the module above. Children of a child are made so
-//! that they are the tester's own, to be waited for and killed like the first.
+//! It uses no heap, no panics and no thread-local data: see the module above. Children of a child
+//! become children of the tester, which waits for them and kills them like the first.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -11,8 +11,10 @@ use super::{raw_call, touch};
 
 const CLONE_PARENT: u64 = 0x8000;
 
-/// Forks the first child, which takes its commands from slot 0. Before that it unmaps `unneeded`
-/// and shrinks its heap to nothing, which begins at `heap`. Gives its process id.
+/// Forks the first child, which takes its commands from slot 0.
+///
+/// Before that it unmaps `unneeded` and shrinks its heap to nothing, which begins at `heap`. Gives
+/// its process id.
 ///
 /// # Errors
 /// Those of `fork(2)`.
@@ -49,7 +51,7 @@ pub fn start(channel: &Channel, unneeded: &[(u64, u64)], heap: u64) -> io::Resul
     }
 }
 
-/// Does commands for ever.
+/// Executes commands forever.
 ///
 /// # Safety
 /// In a process of its own, after [`touch::catch_signals`].
@@ -83,7 +85,7 @@ enum Done {
     Become(usize),
 }
 
-/// Does one command. All loads and stores are Relaxed: the turn orders them.
+/// Executes one command. All loads and stores are Relaxed: the turn orders them.
 unsafe fn obey(slot: &Slot) -> Done {
     let arg = |n: usize| slot.args[n].load(Ordering::Relaxed);
     let number = slot.number.load(Ordering::Relaxed);
@@ -128,8 +130,7 @@ unsafe fn obey(slot: &Slot) -> Done {
     Done::Answered
 }
 
-/// Does `once` with arguments that move on from time to time, until it is done or stopped: 0, or what
-/// stopped it.
+/// Repeats `once` with changing arguments. Returns 0, or the error that stopped it.
 fn series(slot: &Slot, mut once: impl FnMut([u64; 6]) -> Option<i64>) -> i64 {
     let mut args = [0; 6];
     let mut steps = [0; 6];

@@ -1,11 +1,10 @@
-//! Child processes that do system calls and memory accesses on command.
+//! Child processes that make system calls and memory accesses on command.
 //!
-//! `channel` is the memory that tester and children share, `executor` what runs in a child,
-//! `touch` the accesses that may end in a signal. A child is a fork without `exec`: it uses no
+//! `channel` is the memory that tester and children share, `executor` is the code of a child, and
+//! `touch` makes accesses that may end in a signal. A child is a fork without `exec`. It uses no
 //! heap, no locks and no thread-local data of the program that it is a copy of, only its stack and
-//! plain system calls, so it may be forked from a program with many threads, and its address space
-//! holds nothing that moves by itself. What the children are told, and what it means, is decided
-//! in [`vmarea_oracle`].
+//! plain system calls. So a program with many threads may fork it, and nothing in its address
+//! space changes by itself. [`vmarea_oracle`] decides on the commands and interprets the results.
 
 pub mod channel;
 pub mod executor;
@@ -14,7 +13,7 @@ pub mod touch;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// One system call without the C library, which would keep `errno` in memory of the thread.
+/// Makes one system call without the C library, which would store `errno` in thread-local memory.
 ///
 /// # Safety
 /// As for the call itself.
@@ -52,8 +51,9 @@ pub fn memfd_secret() -> io::Result<OwnedFd> {
     }
 }
 
-/// Copies memory of process `pid` from each of `pages` to the buffer, `len` bytes each. Gives the
-/// number of bytes that were copied before one could not be read.
+/// Copies memory of process `pid` from each of `pages` to the buffer, `len` bytes each.
+///
+/// Gives the number of bytes that were copied before one could not be read.
 pub fn read_remote(pid: i32, pages: &[u64], len: usize, to: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     for (pages, to) in pages.chunks(1024).zip(to.chunks_mut(1024 * len)) {

@@ -1,15 +1,16 @@
-//! Accesses to memory that may end in SIGSEGV or SIGBUS, and the signals caught.
+//! Accesses to memory that may end in SIGSEGV or SIGBUS, and handlers for these signals.
 //!
-//! The access is one instruction at a known place. A signal there sends the thread on to the end of
-//! the function, with signal and code in a register; a signal anywhere else ends the process.
+//! The access is one instruction at a known address. After a signal there, the handler continues
+//! at the end of the function, with signal and code in a register; a signal anywhere else ends the
+//! process.
 
 use super::raw_call;
 
-/// What an access gave.
+/// Result of an access.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Touched {
-    /// What was read.
+    /// The value read.
     pub value: u64,
     /// `signal << 8 | code`, 0 for none.
     pub signal: u64,
@@ -55,10 +56,10 @@ struct KernelSigaction {
 
 const SA_RESTORER: u64 = 0x0400_0000;
 
-/// Catches the signals of accesses from now on.
+/// Installs the handlers.
 ///
 /// # Safety
-/// The process must be one that does nothing but `executor::run`.
+/// The process must do nothing but `executor::run`.
 pub unsafe fn catch_signals() {
     let action = KernelSigaction {
         handler: on_signal as *const () as u64,

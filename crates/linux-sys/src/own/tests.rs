@@ -1,4 +1,4 @@
-//! A thread of its own where the process has as many mappings as it may.
+//! Starts a separate thread in a process that has reached the limit of mappings.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Aside, file_of_program, separate_descriptors};
 use crate::child::apart;
 
-/// Uses up the mappings that a process may have; false where that cannot be done.
+/// Uses up the mappings that a process may have; false if that cannot be done.
 fn use_up_mappings() -> bool {
     const PAGE: usize = 4096;
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What becomes of the short-lived process when those around it end.
+//! Tests the short-lived process when the processes and threads around it end.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -136,7 +136,7 @@ fn threads_in_the_order_of_their_effects() {
     let program = compile("threads", &[]);
     let r = run(&[program.to_str().unwrap(), "150"]);
     assert_eq!(r.exit_code(), 0);
-    // The page model fails where two calls stand in the wrong order.
+    // The page model fails if two calls stand in the wrong order.
     assert!(stream::check(&r.events) >= 1);
     let starts = r
         .events

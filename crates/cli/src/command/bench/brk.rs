@@ -1,4 +1,4 @@
-//! `vmarea bench brk`: processes that move their break, with and without the lock of the reverse map.
+//! `vmarea bench brk`: processes that move their break, with and without the reverse map's lock.
 
 use super::{Document, ratio_cells, without_kernel};
 use crate::console::{Console, count};
@@ -9,14 +9,14 @@ use clap::Args;
 use std::io::Write;
 use vmarea_experiments::brk::{Report, Setup, run};
 
-/// Processes of one family raise their break, one alone and two at once.
+/// Measure processes of one family that raise their break, one alone and two at once.
 ///
-/// vmarea's core with each kind of VMA lock, taking the lock of the reverse map always (as Linux does
-/// now) or only when needed, and the kernel that this runs on, by real calls in child processes that are
-/// not of one family. The kernel's time has a trap for each call, ours has none.
+/// Measures vmarea's core with each kind of VMA lock, taking the reverse map's lock always (as
+/// Linux does now) or only when needed, and the running kernel, by real calls in child processes
+/// of different families. The kernel's time includes a trap for each call, vmarea's does not.
 #[derive(Debug, Args)]
 pub struct Brk {
-    /// Times that each process raises its break in a round
+    /// How often each process raises its break in a round
     #[arg(long, value_name = "N", default_value_t = 16_384)]
     calls: u64,
 

@@ -1,4 +1,4 @@
-//! `vmarea bench cache`: what lookup caches make of recorded programs.
+//! `vmarea bench cache`: lookup caches on recorded programs.
 
 use super::super::recording;
 use super::{Document, interval_cells};
@@ -18,13 +18,14 @@ use vmarea_experiments::cache::{self, Text, Workloads};
 use vmarea_recorder::Stacks;
 use vmarea_trace::Reader;
 
-/// Measure lookup caches on recorded programs: hit rates, and what a lookup costs.
+/// Measure lookup caches on recorded programs: hit rates, and the cost of a lookup.
 ///
-/// Records programs of the kinds that the texts about `vmacache` measured (many short programs, a
-/// parallel build, an analytical query, threads that allocate and search), or takes traces that are
-/// there. Every cache stands in front of the same lookups: one for each page fault, and those that
-/// calls make which shape an address space. Other lookups of a kernel are not recorded. `bound` is
-/// what a cache of a thread can reach at all: the first time that a thread comes to a VMA is a miss.
+/// Records programs of the kinds that the published measurements of `vmacache` used (many short
+/// programs, a parallel build, an analytical query, threads that allocate and search), or reads
+/// existing traces. Every cache gets the same lookups: one for each page fault, and those of calls
+/// that affect an address space. A recording does not contain a kernel's other lookups. `bound` is
+/// the best hit rate of a per-thread cache, in which a thread's first access to each VMA is a
+/// miss.
 #[derive(Debug, Args)]
 pub struct Cache {
     /// Traces to measure instead of recording programs
@@ -39,11 +40,11 @@ pub struct Cache {
     json: JsonArg,
 }
 
-/// What was measured, a table for each program.
+/// The results, a table for each program.
 #[derive(Serialize)]
 struct Tables {
     tables: Vec<cache::Table>,
-    /// Programs that are not there.
+    /// Programs that are missing.
     missing: Vec<String>,
 }
 
@@ -91,7 +92,7 @@ impl Cache {
     }
 }
 
-/// The trace of a command, ready to be read.
+/// Records a command and returns the trace, rewound.
 fn record(console: &Console, command: &[OsString]) -> Result<File> {
     let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
     let mut sink = TraceSink::nameless(&mut file);

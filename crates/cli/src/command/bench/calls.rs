@@ -1,4 +1,4 @@
-//! `vmarea bench calls`: the calls that shape an address space, in the core and in the kernel.
+//! `vmarea bench calls`: calls that affect an address space, in the core and in the kernel.
 
 use super::{Document, interval_cells, without_kernel};
 use crate::console::Console;
@@ -11,10 +11,10 @@ use vmarea_experiments::calls::{self, Report, Row};
 
 /// Measure mmap, munmap, mprotect, mremap and fork, in the core and in the running kernel.
 ///
-/// The same series of calls for both, on VMAs whose pages were never touched. The kernel's figures
-/// have a trap for each call and a page table for a processor, ours have neither; a fork of the
-/// kernel's is measured until the copy answers. So this says what the work costs at all, not which
-/// code is faster.
+/// Both execute the same series of calls on VMAs without pages. The kernel's figures include a
+/// trap for each call and a hardware page table, vmarea's include neither; a fork of the kernel is
+/// measured until the child responds. So the figures show the cost of the work, not which code is
+/// faster.
 #[derive(Debug, Args)]
 pub struct Calls {
     /// Rounds; each measures everything once

@@ -9,11 +9,11 @@ use clap::Args;
 use std::io::Write;
 use vmarea_experiments::fault::{Report, Setup, run};
 
-/// Threads touch pages, in a VMA each, in one VMA, and while another thread maps and unmaps.
+/// Measure threads that touch pages: in a VMA each, in one VMA, and while another thread maps.
 ///
-/// vmarea's core with each kind of VMA lock, and the kernel that this runs on, by threads of this
-/// process. The kernel's faults have a trap and real memory in them, ours have neither, so compare kinds
-/// of lock with each other, and each ratio with the kernel's.
+/// Measures vmarea's core with each kind of VMA lock, and the running kernel, by threads of this
+/// process. The kernel's faults include a trap and real memory, vmarea's include neither. So
+/// compare kinds of lock with each other, and each ratio with the kernel's.
 #[derive(Debug, Args)]
 pub struct Fault {
     /// Pages that each thread touches in a round (a sixteenth of them beside a thread that maps)

@@ -1,4 +1,4 @@
-//! `vmarea bench lookup`: the index beside what one would take otherwise.
+//! `vmarea bench lookup`: the index beside its alternatives.
 
 use super::{Document, interval_cells};
 use crate::console::{Console, count};
@@ -11,9 +11,10 @@ use vmarea_experiments::lookup::{self, Gaps, Section};
 
 /// Measure the index beside BTreeMap and two crates that hold ranges.
 ///
-/// Lookups of random and of near addresses, through the cache of a thread and not; a range replaced;
-/// the search for a gap. All in one run, in rounds, as ratios to a BTreeMap under parking_lot's
-/// RwLock, which is what a program would otherwise share between threads. One thread.
+/// Measures lookups of random and of nearby addresses, with and without a per-thread cache;
+/// replacing a range; and the search for a gap. Everything runs in rounds on one thread. Ratios
+/// are to a BTreeMap under parking_lot's RwLock, which a program would otherwise share between
+/// threads.
 #[derive(Debug, Args)]
 pub struct Lookup {
     /// Number of VMAs; may be given several times

@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use vmarea_experiments::Ratio;
 use vmarea_experiments::together::Ratios;
 
-/// Measure the core, and the running kernel beside it
+/// Measure the core, and the running kernel for comparison
 #[derive(Debug, Subcommand)]
 pub enum Bench {
     Brk(brk::Brk),
@@ -53,7 +53,7 @@ struct Document<T> {
 }
 
 impl<T> Document<T> {
-    /// With the rounds, where the result itself does not say them.
+    /// Adds the number of rounds to results that do not contain it.
     fn new(rounds: Option<u64>, result: T) -> Self {
         Self {
             schema: 1,
@@ -63,7 +63,7 @@ impl<T> Document<T> {
     }
 }
 
-/// By the clock and by the processor: median and interval below each other.
+/// Wall-clock and processor time: median and interval below each other.
 fn ratio_cells(ratios: &Ratios) -> [String; 2] {
     [ratios.clock, ratios.processor].map(|ratio| interval_cells(ratio).join("\n").trim().to_owned())
 }

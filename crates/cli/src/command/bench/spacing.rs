@@ -1,4 +1,5 @@
-//! `vmarea bench spacing`: tables 4.2 and 4.3 of the thesis, and the curve over the size of mappings.
+//! `vmarea bench spacing`: tables 4.2 and 4.3 of Matěna's thesis, and the curve over mapping
+//! sizes.
 
 use super::{Document, interval_cells, without_kernel};
 use crate::console::{Console, count};
@@ -10,12 +11,12 @@ use serde::Serialize;
 use std::io::Write;
 use vmarea_experiments::spacing::{AnonVmas, Report, Row, Setup, SpacingError, run};
 
-/// Move mappings together that have spaces between them, and count what merges.
+/// Move mappings together that have gaps between them, and count the merges.
 ///
-/// The spacing speed test of the thesis "VMA merging in Linux": vmarea's core under `linux-5.10`,
-/// `thesis` and `vmarea`, and the kernel that this runs on, by real calls in a child process. Only
-/// the moves are measured. The kernel's time has a trap into the kernel for each move and ours has
-/// none, so compare policies with each other, and the kernel with nothing but itself.
+/// The spacing speed test of Matěna's thesis "VMA merging in Linux": vmarea's core under
+/// `linux-5.10`, `thesis` and `vmarea`, and the running kernel, by real calls in a child process.
+/// Only the moves are measured. The kernel's time includes a trap for each move and vmarea's does
+/// not, so compare the policies with each other, and the kernel only with itself.
 #[derive(Debug, Args)]
 pub struct Spacing {
     /// Mappings to move together
@@ -30,7 +31,7 @@ pub struct Spacing {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pages: u64,
 
-    /// Measure mappings of 1, 16, 512 and 4,096 pages; larger ones are fewer
+    /// Measure mappings of 1, 16, 512 and 4,096 pages; fewer of the larger ones
     #[arg(long, conflicts_with = "pages")]
     curve: bool,
 

@@ -1,6 +1,6 @@
 //! `vmarea show anatomy`: where the parts of a process lie.
 
-use super::whose::WhoseArgs;
+use super::target::TargetArgs;
 use crate::console::Console;
 use crate::exit::{Exit, Result};
 use crate::outputs::{JsonArg, Output, Outputs, Target};
@@ -10,14 +10,14 @@ use vmarea_report::anatomy::{self, Fold};
 
 /// Draw where the parts of a process lie: binary image, variables, heap, mappings, stack.
 ///
-/// From high addresses to low ones, with sizes and gaps, and with addresses of functions, constants and
-/// variables of each kind as the file of the program names them.
+/// From high addresses to low ones, with sizes and gaps, and with addresses of functions,
+/// constants and variables of each kind by their names in the program's file.
 #[derive(Debug, Args)]
 pub struct Anatomy {
     #[command(flatten)]
-    pub(super) whose: WhoseArgs,
+    pub(super) target: TargetArgs,
 
-    /// Show each mapping, also where they are many
+    /// Show each mapping, even if there are many
     #[arg(long)]
     all: bool,
 
@@ -33,7 +33,7 @@ impl Anatomy {
     pub(super) fn run(&self, console: &Console) -> Result {
         let svg = self.svg.as_ref().map(Output::open).transpose()?;
         let outputs = Outputs::open_beside(self.json.json.as_ref(), &[self.svg.as_ref()])?;
-        let shown = self.whose.shown(console, Smaps::Never)?;
+        let shown = self.target.shown(console, Smaps::Never)?;
         let fold = if self.all { Fold::None } else { Fold::Small };
         let anatomy = anatomy::Anatomy::new(&shown, fold);
         let size = |bytes| console.size(bytes).to_string();

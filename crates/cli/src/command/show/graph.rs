@@ -1,6 +1,6 @@
 //! `vmarea show graph`: VMAs, anon_vmas and the chains between them.
 
-use super::whose::{Source, moment};
+use super::target::{Source, moment};
 use crate::command::explain;
 use crate::console::Console;
 use crate::exit::{Exit, Failure, Result, Status};
@@ -19,18 +19,18 @@ use vmarea_report::graph::isomorphism::Verdict;
 use vmarea_report::graph::recorded::{Moment, Recorded, Survey};
 use vmarea_report::graph::{Extent, Graph as Shown, LeftOut, Unattached, kernel, svg};
 
-/// Columns and rows of a drawing, if nobody asks for others.
+/// Default columns and rows of a drawing.
 const DRAWN_PROCESSES: usize = 8;
 const DRAWN_VMAS: usize = 12;
 
 /// Draw the graph of VMAs, anon_vmas and chains of processes that forked from each other.
 ///
-/// Which anon_vma is a VMA's own, on which others it hangs, parent and root of each anon_vma and its
-/// numbers, in the manner of the thesis "VMA merging in Linux" (its figures 2.8 and 2.9). For
-/// running processes the kernel tells a part of it (CAP_BPF and CAP_PERFMON, or root); a recording
-/// is replayed through vmarea's core, which knows all of it.
+/// Shows the anon_vma of each VMA, the other anon_vmas that it is linked to, and parent, root and
+/// numbers of each anon_vma, in the style of Matěna's thesis "VMA merging in Linux" (figures 2.8
+/// and 2.9). For running processes the kernel shows a part of this (with CAP_BPF and CAP_PERFMON,
+/// or as root); a recording is replayed through vmarea's core, which knows all of it.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("whose").required(true).args(["pids", "trace", "demo", "command"]))]
+#[command(group = ArgGroup::new("target").required(true).args(["pids", "trace", "demo", "command"]))]
 pub struct Graph {
     /// A running process; several for parent, child and so on, in this order
     #[arg(short, long = "pid", value_name = "PID", num_args = 1.., value_parser = clap::value_parser!(i32).range(1..))]
@@ -40,13 +40,13 @@ pub struct Graph {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Parent, child and grandchild, made for the purpose in vmarea's core and in the running kernel;
-    /// the status is 3 if the two graphs differ
+    /// Parent, child and grandchild that this command creates in vmarea's core and in the running
+    /// kernel; the exit status is 3 if the two graphs differ
     #[arg(long)]
     demo: bool,
 
-    /// Which moment of a recording: the last one with as many address spaces that forked from each
-    /// other as ever (`widest`), the end of the last one, or after event N
+    /// Moment of a recording: the last one with the largest number of address spaces forked from
+    /// each other (`widest`), the end of the last one, or after event N
     #[arg(long, value_name = "widest|end|N", default_value = "widest", value_parser = parse_moment, conflicts_with_all = ["pids", "demo"])]
     at: Moment,
 
@@ -58,7 +58,7 @@ pub struct Graph {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     limit: Option<u64>,
 
-    /// Write the language of Graphviz to FILE, or with `-` to standard output
+    /// Write Graphviz's DOT language to FILE, or with `-` to standard output
     #[arg(long, value_name = "FILE|-")]
     dot: Option<Target>,
 
@@ -69,7 +69,7 @@ pub struct Graph {
     #[command(flatten)]
     json: JsonArg,
 
-    /// A command that is run and recorded, after `--`
+    /// A command to run and record, after `--`
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -79,16 +79,16 @@ fn parse_moment(text: &str) -> std::result::Result<Moment, String> {
     moment(text, words, Moment::Event)
 }
 
-/// What is shown, whole.
+/// The complete result.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: u32,
     graph: Shown,
-    /// The same by the running kernel, for the demonstration.
+    /// The running kernel's graph, for the demonstration.
     kernel: Option<Shown>,
-    /// Whether the two are the same.
+    /// Whether the two graphs are equal.
     verdict: Option<Verdict>,
-    /// Why there is none.
+    /// Why the kernel's graph is missing.
     without_kernel: Option<String>,
 }
 
@@ -109,7 +109,7 @@ impl Graph {
         }
         if let Some(dot) = dot {
             let mut text = Vec::new();
-            // The first is the one that is whole; programs that read this take one graph a file.
+            // The first graph is the complete one; programs that read this file expect one graph.
             if let Some((graph, _)) = self.parts(&report, usize::MAX, usize::MAX).first() {
                 graph.write_dot(&mut text)?;
             }
@@ -208,7 +208,7 @@ impl Graph {
 }
 
 impl Report {
-    /// What comparing the two graphs gave.
+    /// Result of comparing the two graphs.
     fn remark(&self) -> Option<String> {
         if let Some(why) = &self.without_kernel {
             return Some(format!("the running kernel's graph is not there: {why}"));
@@ -219,7 +219,7 @@ impl Report {
 
 /// The graph of running processes.
 fn live(pids: &[i32]) -> Result<Shown> {
-    // Without it there is nothing to draw, and only here it is known why.
+    // Without the kernel's view there is nothing to draw, and only this place knows why.
     drop(KernelView::open().map_err(of_view)?);
     let mut processes: Vec<(String, Option<usize>, Vec<kernel::NamedVma>)> = Vec::new();
     let mut names = Vec::new();
@@ -248,7 +248,7 @@ fn live(pids: &[i32]) -> Result<Shown> {
     Ok(graph)
 }
 
-/// `None` where the mapping changed before the kernel was asked.
+/// `None` if the mapping changed before the kernel was asked.
 fn named(mapping: &Mapping) -> Option<kernel::NamedVma> {
     let vma = mapping.kernel?;
     let name = mapping.entry.name.text();

@@ -1,6 +1,6 @@
 //! `vmarea show maps`: the mappings of a process.
 
-use super::whose::WhoseArgs;
+use super::target::TargetArgs;
 use crate::console::Console;
 use crate::exit::{Exit, Result};
 use crate::outputs::JsonArg;
@@ -8,16 +8,16 @@ use clap::Args;
 use vmarea_process::mappings::Smaps;
 use vmarea_report::maps;
 
-/// List the mappings of a process, with what only the kernel knows of them.
+/// List the mappings of a process, with details that only the kernel knows.
 ///
-/// Beside what /proc shows: page offset, flags by name, and the anon_vma of each mapping as a number,
-/// where the kernel's own view may be read (CAP_BPF and CAP_PERFMON, or root) or a recording has it.
+/// In addition to /proc: page offset, flags by name, and the anon_vma of each mapping as a number,
+/// if the kernel's own view may be read (CAP_BPF and CAP_PERFMON, or root) or a recording has it.
 #[derive(Debug, Args)]
 pub struct Maps {
     #[command(flatten)]
-    pub(super) whose: WhoseArgs,
+    pub(super) target: TargetArgs,
 
-    /// Read smaps as well, which tells what is in memory; takes seconds for a big process
+    /// Also read smaps, which shows what is in memory; takes seconds for a big process
     #[arg(long, requires = "pid")]
     rss: bool,
 
@@ -33,7 +33,7 @@ impl Maps {
         } else {
             Smaps::Never
         };
-        let shown = self.whose.shown(console, smaps)?;
+        let shown = self.target.shown(console, smaps)?;
         let maps = maps::Maps::new(&shown);
         let size = |bytes| console.size(bytes).to_string();
         outputs.write(console, &maps, |out| maps.write_text(out, &size))?;

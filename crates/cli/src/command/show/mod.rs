@@ -1,9 +1,9 @@
-//! `vmarea show`: what an address space looks like.
+//! `vmarea show`: shows an address space.
 
 mod anatomy;
 mod graph;
 mod maps;
-mod whose;
+mod target;
 
 use crate::console::Console;
 use crate::exit::Result;
@@ -21,8 +21,8 @@ impl Show {
     /// A trace, which needs no running process.
     pub(super) fn reads_a_file(&self) -> bool {
         match self {
-            Self::Maps(maps) => maps.whose.reads_a_file(),
-            Self::Anatomy(anatomy) => anatomy.whose.reads_a_file(),
+            Self::Maps(maps) => maps.target.reads_a_file(),
+            Self::Anatomy(anatomy) => anatomy.target.reads_a_file(),
             Self::Graph(graph) => graph.reads_a_file(),
         }
     }

@@ -1,4 +1,4 @@
-//! `vmarea trace dump`: the events of a trace, one a line.
+//! `vmarea trace dump`: the events of a trace, one per line.
 
 use super::{failure, open};
 use crate::console::Console;
@@ -10,15 +10,15 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use vmarea_trace::{Reader, dump};
 
-/// Print the events of a trace, one a line.
+/// Print the events of a trace, one per line.
 #[derive(Debug, Args)]
 pub struct Dump {
     /// The trace file
     #[arg(value_name = "FILE")]
     trace: PathBuf,
 
-    /// Write JSON to FILE, or with `-` to standard output in place of the text: a line for each event, the
-    /// header first
+    /// Write JSON to FILE, or with `-` to standard output in place of the text: one line per
+    /// event, the header first
     #[arg(long, value_name = "FILE|-")]
     json: Option<Target>,
 }

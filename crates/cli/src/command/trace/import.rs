@@ -1,4 +1,4 @@
-//! `vmarea trace import`: a trace out of the log of another tool.
+//! `vmarea trace import`: converts another tool's log to a trace.
 
 use super::failure;
 use crate::console::{Console, count};
@@ -13,13 +13,13 @@ use vmarea_trace::Writer;
 use vmarea_trace::event::Event;
 use vmarea_trace::import::{Format, Import as Imported};
 
-/// Make a trace of the log of strace or perf.
+/// Convert a log of strace or perf to a trace.
 ///
-/// Such a log holds less than a recording: no lists of mappings to compare with, and with strace no
-/// page faults. What is missing is said.
+/// Such a log contains less than a recording: no lists of mappings to compare with, and with
+/// strace no page faults. Notes say what is missing.
 #[derive(Debug, Args)]
 pub struct Import {
-    /// What wrote the log
+    /// The tool that wrote the log
     #[arg(long, value_name = "TOOL")]
     from: Source,
 
@@ -32,12 +32,12 @@ pub struct Import {
     output: PathBuf,
 }
 
-/// Tools whose logs can be read.
+/// Tools whose logs can be imported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Source {
-    /// `strace -f`; with `-y` files are told apart
+    /// `strace -f`; with `-y` files can be distinguished
     Strace,
-    /// `perf script`, of page faults and system calls
+    /// `perf script`, with page faults and system calls
     PerfScript,
     /// `perf trace`, with `-F all` for faults
     PerfTrace,

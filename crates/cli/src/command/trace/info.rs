@@ -1,4 +1,4 @@
-//! `vmarea trace info`: what a trace holds.
+//! `vmarea trace info`: the content of a trace.
 
 use super::{failure, open};
 use crate::console::{Console, address_spaces, count};
@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use vmarea_trace::event::{Event, Header};
 
-/// Say what a trace holds and whether it is whole.
+/// Show what a trace contains and whether it is complete.
 #[derive(Debug, Args)]
 pub struct Info {
     /// The trace file
@@ -22,7 +22,7 @@ pub struct Info {
     json: JsonArg,
 }
 
-/// What was counted.
+/// Counters of a trace.
 #[derive(Debug, Serialize)]
 struct Summary {
     schema: u32,
@@ -33,7 +33,7 @@ struct Summary {
     lost: u64,
     /// Nanoseconds from the first event with a time to the end.
     span_ns: u64,
-    /// Wait status of the command, where the trace is whole.
+    /// Wait status of the command, if the trace is complete.
     status: Option<i32>,
     header: Header,
 }
@@ -136,7 +136,7 @@ impl Summary {
     }
 }
 
-/// Name of the event's kind, and its time where it has one.
+/// Name of the event's kind, and its time if it has one.
 fn describe(event: &Event) -> (&'static str, Option<u64>) {
     match event {
         Event::Inode(_) => ("inode", None),

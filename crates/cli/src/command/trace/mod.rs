@@ -1,4 +1,4 @@
-//! `vmarea trace`: the trace files themselves.
+//! `vmarea trace`: operations on trace files.
 
 mod dump;
 mod import;
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::path::Path;
 use vmarea_trace::{Error as TraceError, Reader};
 
-/// What to do with trace files.
+/// Operations on trace files.
 #[derive(Debug, Subcommand)]
 pub enum Trace {
     Dump(dump::Dump),
@@ -34,7 +34,7 @@ pub(super) fn open(path: &Path) -> Result<Reader<File>> {
     Reader::open(path).map_err(|error| failure(path, error))
 }
 
-/// A trace error with the path that belongs to it.
+/// A trace error with the path of its file.
 pub(super) fn failure(path: &Path, error: TraceError) -> Failure {
     let named = matches!(error, TraceError::Open { .. } | TraceError::Create { .. });
     let failure = Failure::from(error);

@@ -1,4 +1,4 @@
-//! Whose address space is shown: a running process, a recording, or a command that is recorded now.
+//! The address space to show: of a running process, a recording, or a command recorded now.
 
 use crate::command::explain;
 use crate::command::recording::RecordingArgs;
@@ -17,10 +17,10 @@ use vmarea_report::shown::{Choice, Finder, Moment, Shown};
 use vmarea_trace::event::{Event, Header, MmId};
 use vmarea_trace::{Error as TraceError, Reader};
 
-/// A process, however it is reached.
+/// Arguments that select a process.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("whose").required(true).args(["pid", "trace", "command"]))]
-pub struct WhoseArgs {
+#[command(group = ArgGroup::new("target").required(true).args(["pid", "trace", "command"]))]
+pub struct TargetArgs {
     /// A running process
     #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Option<i32>,
@@ -29,8 +29,8 @@ pub struct WhoseArgs {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Which moment of a recording: `exec`, `end`, or after event N as far as a list of mappings was
-    /// read there
+    /// Moment of a recording: `exec`, `end`, or after event N, at the last list of mappings before
+    /// it
     #[arg(
         long,
         value_name = "exec|end|N",
@@ -40,21 +40,21 @@ pub struct WhoseArgs {
     )]
     at: Moment,
 
-    /// Which address space of a recording, as `vmarea trace dump` numbers them [default: that of the
+    /// Address space of a recording, as `vmarea trace dump` numbers them [default: that of the
     /// command itself]
     #[arg(long, value_name = "N", conflicts_with = "pid", value_parser = parse_mm)]
     mm: Option<u32>,
 
-    /// Do not ask the kernel for its own view by BPF
+    /// Do not read the kernel's own view by BPF
     #[arg(long, requires = "pid")]
     no_bpf: bool,
 
-    /// A command that is run and recorded, after `--`
+    /// A command to run and record, after `--`
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-/// Which moment, as people write it: one of two words, or the number of an event.
+/// Parses a moment: one of two words, or the number of an event.
 pub(super) fn moment<M: Copy>(
     text: &str,
     words: [(&str, M); 2],
@@ -74,7 +74,7 @@ fn parse_moment(text: &str) -> std::result::Result<Moment, String> {
     moment(text, words, Moment::Event)
 }
 
-/// The number of an address space, with or without the `mm` that traces are printed with.
+/// Parses the number of an address space, with or without the prefix `mm`.
 fn parse_mm(text: &str) -> std::result::Result<u32, String> {
     let digits = text.strip_prefix("mm").unwrap_or(text);
     digits
@@ -82,16 +82,16 @@ fn parse_mm(text: &str) -> std::result::Result<u32, String> {
         .map_err(|_| format!("`{text}` is no number of an address space"))
 }
 
-impl WhoseArgs {
+impl TargetArgs {
     /// A trace is shown.
     pub(super) fn reads_a_file(&self) -> bool {
         self.trace.is_some()
     }
 
-    /// The process that is to be shown.
+    /// The process to show.
     ///
     /// # Errors
-    /// Where it cannot be looked at, or the recording does not have it.
+    /// It cannot be read, or the recording does not contain it.
     pub fn shown(&self, console: &Console, smaps: Smaps) -> Result<Shown> {
         if let Some(pid) = self.pid {
             let kernel = if self.no_bpf {
@@ -134,10 +134,10 @@ pub struct Source {
 }
 
 impl Source {
-    /// Opens a trace, or records a command into a nameless one.
+    /// Opens a trace, or records a command into an unnamed file.
     ///
     /// # Errors
-    /// Where that is not possible.
+    /// The trace cannot be opened, or the command cannot be recorded.
     pub fn open(console: &Console, trace: Option<&Path>, command: &[OsString]) -> Result<Source> {
         if let Some(path) = trace {
             let cannot = || format!("cannot open {}", path.display());
@@ -163,19 +163,20 @@ impl Source {
         Reader::new(file).map_err(|error| self.failure(error))
     }
 
-    /// What stands before the first event.
+    /// The header of the trace.
     ///
     /// # Errors
-    /// Where it is no trace.
+    /// The file is not a trace.
     pub fn header(&self) -> Result<Header> {
         Ok(self.reader()?.header().clone())
     }
 
-    /// Calls `f` with every event until it says false. Where the trace is cut off or damaged the
-    /// events end, and this is said.
+    /// Calls `f` with every event until it returns false.
+    ///
+    /// The events of a trace that is cut off or damaged end there, with a note.
     ///
     /// # Errors
-    /// Those of `f`, and where there is no event.
+    /// Those of `f`, and a trace without events.
     pub fn events(
         &self,
         console: &Console,

@@ -11,7 +11,7 @@
 
 use vmarea::types::VmRange;
 
-use super::watch::Shared;
+use super::shared::{Locked, Shared};
 use crate::piece::{What, unshare};
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{self, Call};
@@ -37,13 +37,13 @@ enum Try {
 /// may belong elsewhere then, each of its own. What it leaves is for [`bring_all`].
 pub(super) fn move_run(shared: &Shared, call: &mut Call) -> bool {
     for round in 0..PATIENCE {
-        let held = shared.lock();
-        if shared.is_disturbed() {
+        let locked = shared.lock();
+        if locked.is_disturbed() {
             return false;
         }
         calls::run(call);
         let errno = next_step(call);
-        drop(held);
+        drop(locked);
         if errno != libc::EAGAIN {
             return errno == 0;
         }
@@ -75,9 +75,9 @@ fn bring(shared: &Shared, off: u64) {
     let mut round = 0;
     loop {
         // Under the lock: where its home is does not change meanwhile.
-        let held = shared.lock();
-        let came = try_to_bring(shared, off);
-        drop(held);
+        let locked = shared.lock();
+        let came = try_to_bring(&locked, off);
+        drop(locked);
         if came == Try::Done {
             return;
         }
@@ -86,8 +86,8 @@ fn bring(shared: &Shared, off: u64) {
     }
 }
 
-fn try_to_bring(shared: &Shared, off: u64) -> Try {
-    let (fd, from) = (shared.home_fd(), shared.temporary() + off);
+fn try_to_bring(shared: &Locked<'_>, off: u64) -> Try {
+    let (fd, from) = (shared.descriptors.home, shared.temporary() + off);
     let Some(home) = shared.home_of(off) else {
         shared.drop_out(off);
         return Try::Done;
@@ -126,8 +126,8 @@ fn try_to_bring(shared: &Shared, off: u64) -> Try {
 }
 
 /// The kernel says that a page has no place any more: drops it where that is so.
-fn give_up(shared: &Shared, off: u64, home: u64) -> Try {
-    let watched = uffd::watches(shared.home_fd(), home, shared.bin());
+fn give_up(shared: &Locked<'_>, off: u64, home: u64) -> Try {
+    let watched = uffd::watches(shared.descriptors.home, home, shared.bin());
     let has_no_place = match watched {
         Ok(true) => shared.is_filled(home) == Some(true),
         Ok(false) => true,

@@ -10,7 +10,7 @@ use std::io;
 use vmarea::types::VmRange;
 
 use super::page_locations::PageLocations;
-use super::watch::Shared;
+use super::shared::Locked;
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{self, Arena};
 use vmarea_linux_sys::own;
@@ -21,16 +21,16 @@ const PATIENCE: u32 = 50_000;
 /// How deep forks of forks are completed while nothing else goes on.
 const GENERATIONS: u32 = 8;
 
-/// Gives the child behind `fd` what it lacks, and closes `fd`. `locations` is where pages belonged when
-/// it was made. Call it under the lock of the watcher.
+/// Gives the child behind `fd` what it lacks, and closes `fd`.
 ///
 /// Where no memory can be had to follow what the child does, it goes on waiting rather than read
 /// wrong bytes.
-pub(super) fn complete(shared: &Shared, fd: i32, locations: &PageLocations) {
-    complete_one(shared, fd, locations, GENERATIONS);
+pub(super) fn complete(shared: &Locked<'_>, fd: i32) {
+    complete_one(shared, fd, shared.locations(), GENERATIONS);
 }
 
-fn complete_one(shared: &Shared, fd: i32, locations: &PageLocations, generations: u32) {
+/// `locations` is where pages belonged when the child was made.
+fn complete_one(shared: &Locked<'_>, fd: i32, locations: &PageLocations, generations: u32) {
     let mut child = Child {
         shared,
         fd,
@@ -58,7 +58,7 @@ fn complete_one(shared: &Shared, fd: i32, locations: &PageLocations, generations
 
 /// A child on its way.
 struct Child<'a> {
-    shared: &'a Shared,
+    shared: &'a Locked<'a>,
     fd: i32,
     inherited: &'a PageLocations,
     /// Where its pages belong once it has gone its own way.

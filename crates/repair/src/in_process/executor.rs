@@ -11,8 +11,9 @@ use vmarea::types::{VmFlags, VmRange};
 
 use super::fork_gate::{self, Passage};
 use super::page_locations::MOST_PAGES;
+use super::shared::Site;
 use super::watch::Watcher;
-use super::work::{End, Work};
+use super::work::{Copies, End, Files, Sequence, Stopper, Work};
 use crate::driver::{Done, PieceExecutor};
 use crate::piece::{self, Room, Watch};
 use crate::plan::{PAGE, Piece, Run};
@@ -107,9 +108,7 @@ impl InProcess {
 
     /// Forks that were completed so far.
     pub(super) fn forks(&self) -> u64 {
-        // ORDERING: Relaxed, a count.
-        let forks = &self.watcher.shared().forks;
-        forks.load(std::sync::atomic::Ordering::Relaxed)
+        self.watcher.shared().forks()
     }
 
     /// Writes down the calls of a piece; how many of them there are, and how many come before the swap.
@@ -137,30 +136,41 @@ impl PieceExecutor for InProcess {
             silent: self.silent.raw(),
         };
         let (calls, before) = self.fill_table(piece, room, watch);
+        let keep = [own::thread_id(), self.watcher.thread_id()];
+        let patience = self.patience;
+        let stopper = self.sidecar.as_mut().map(|(memory, tasks)| Stopper {
+            memory,
+            tasks: tasks.as_raw_fd(),
+            keep,
+            patience,
+        });
         let mut work = Work {
-            calls: &mut self.table.all()[..calls],
-            before,
+            sequence: Sequence {
+                calls: &mut self.table.all()[..calls],
+                before,
+            },
             shared: self.watcher.shared(),
-            sidecar: self
-                .sidecar
-                .as_mut()
-                .map(|(memory, tasks)| (memory, tasks.as_raw_fd())),
-            keep: [own::thread_id(), self.watcher.thread_id()],
-            patience: self.patience,
+            stopper,
             watch,
-            room,
-            piece: piece.range,
-            left: piece.left,
-            pagemap: self.pagemap.as_raw_fd(),
-            maps: self.maps.as_raw_fd(),
-            flags: piece.flags,
+            site: Site {
+                piece: piece.range,
+                left: piece.left,
+                room,
+                wipes: piece.flags.contains(VmFlags::WIPEONFORK),
+            },
             access: access(piece.flags),
-            copies_left: copies,
-            copied: 0,
+            files: Files {
+                pagemap: self.pagemap.as_raw_fd(),
+                maps: self.maps.as_raw_fd(),
+            },
+            copies: Copies {
+                left: copies,
+                made: 0,
+            },
             room_is_lost: false,
         };
-        let (end, pause) = run(&mut work, piece.range.start);
-        let (copied, room_is_lost) = (work.copied, work.room_is_lost);
+        let (end, pause) = run(&mut work);
+        let (copied, room_is_lost) = (work.copies.made, work.room_is_lost);
         if room_is_lost {
             self.room = None;
         }
@@ -185,8 +195,8 @@ impl PieceExecutor for InProcess {
     }
 }
 
-/// Does the work with the gate before `fork` closed and without signals; how it ended, and how long that took.
-fn run(work: &mut Work<'_>, start: u64) -> (End, Duration) {
+/// Does the work while no fork and no signal comes; says how it ended and how long it took.
+fn run(work: &mut Work<'_>) -> (End, Duration) {
     let _passage = Passage::wait();
     let _quiet = NoSignals::begin();
     // Nothing is out meanwhile: it is no part of the pause.
@@ -194,7 +204,7 @@ fn run(work: &mut Work<'_>, start: u64) -> (End, Duration) {
     let begun = Instant::now();
     let end = match drops {
         Ok(()) => work.join(),
-        Err(reason) => End::Refused(reason, start),
+        Err(reason) => End::Refused(reason, work.site.piece.start),
     };
     (end, begun.elapsed())
 }

@@ -5,6 +5,17 @@
 //! stack, registers and shared memory: whatever else it touched could be on its way. A second one
 //! answers the kernel's events ([`watch`](self::watch)).
 //!
+//! # Order of events
+//! ```text
+//! executor     opens what a repair needs; for each piece writes down its calls
+//! fork_gate    keeps forks by the C library out until the piece is whole
+//! work         pages out, swap, pages back; moves are made under the lock of `shared`
+//!   watch        meanwhile answers events, by the table in `phase`: completes `children`, notes
+//!                where pages belong (`page_locations`)
+//! bring_home   each page that is out comes to where it belongs, joined or not
+//! unwatch      what the program has made of the piece is watched no more
+//! ```
+//!
 //! # Invariants
 //! W1  between `Shared::begin` and `Shared::end` no allocation, no lock of the program, no signal
 //! W2  a piece ends joined or as it was, and not before every page is home; what the program itself
@@ -17,6 +28,8 @@ mod executor;
 mod fork_gate;
 mod futex_lock;
 mod page_locations;
+mod phase;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod unwatch;

@@ -6,15 +6,14 @@
 
 use std::time::Duration;
 
-use vmarea::types::{VmFlags, VmRange};
+use vmarea::types::VmRange;
 
 use super::bring_home::{PATIENCE, bring_all, insist, move_run, next_step};
 use super::fork_gate;
-use super::futex_lock::Held;
+use super::shared::{Locked, Shared, Site};
 use super::unwatch::Watched;
-use super::watch::Shared;
 use crate::Reason;
-use crate::piece::{self, Room, Watch, What};
+use crate::piece::{self, Watch, What};
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{self, Arena, Call};
 use vmarea_linux_sys::own;
@@ -25,27 +24,53 @@ use vmarea_process::pagemap::{EXCLUSIVE, FILLED, GUARD};
 
 /// All that is used while pages are out; nothing of it lies on the heap.
 pub(super) struct Work<'a> {
+    pub(super) sequence: Sequence<'a>,
+    pub(super) shared: &'a Shared,
+    /// How the other threads are stopped; `None` where the caller owns the range, so that none of them
+    /// changes it.
+    pub(super) stopper: Option<Stopper<'a>>,
+    pub(super) watch: Watch,
+    pub(super) site: Site,
+    /// What the piece must permit, in the bits of [`procmap`].
+    pub(super) access: u64,
+    pub(super) files: Files,
+    pub(super) copies: Copies,
+    /// The room may have a hole that somebody else was given: it is not to be used again.
+    pub(super) room_is_lost: bool,
+}
+
+/// The calls of a piece, in shared memory.
+pub(super) struct Sequence<'a> {
     pub(super) calls: &'a mut [Call],
     /// How many of them come before the swap.
     pub(super) before: usize,
-    pub(super) shared: &'a Shared,
-    pub(super) sidecar: Option<(&'a mut Arena<sidecar::Memory>, i32)>,
+}
+
+/// What stops the other threads.
+pub(super) struct Stopper<'a> {
+    pub(super) memory: &'a mut Arena<sidecar::Memory>,
+    /// An open `/proc/self/task`.
+    pub(super) tasks: i32,
+    /// The threads that go on: this one and the watcher.
     pub(super) keep: [i32; 2],
-    /// How long the other threads may take to stop.
+    /// How long the others may take to stop.
     pub(super) patience: Duration,
-    pub(super) watch: Watch,
-    pub(super) room: Room,
-    pub(super) piece: VmRange,
-    pub(super) left: u64,
+}
+
+/// By what the process sees itself.
+#[derive(Clone, Copy)]
+pub(super) struct Files {
+    /// An open `/proc/self/pagemap`.
     pub(super) pagemap: i32,
-    pub(super) flags: VmFlags,
-    /// An open `/proc/self/maps`, and what the piece must permit, in its bits.
+    /// An open `/proc/self/maps`.
     pub(super) maps: i32,
-    pub(super) access: u64,
-    pub(super) copies_left: u64,
-    pub(super) copied: u64,
-    /// The room may have a hole that somebody else was given: it is not to be used again.
-    pub(super) room_is_lost: bool,
+}
+
+/// Copies of pages that others have as well.
+pub(super) struct Copies {
+    /// How many there may still be.
+    pub(super) left: u64,
+    pub(super) made: u64,
 }
 
 /// How a piece ended.
@@ -58,8 +83,7 @@ pub(super) enum End {
 impl Work<'_> {
     /// Does the piece. From here on nothing is touched but the stack and shared memory.
     pub(super) fn join(&mut self) -> End {
-        let wipes = self.flags.contains(VmFlags::WIPEONFORK);
-        self.shared.begin(self.piece, self.left, wipes, self.room);
+        self.shared.begin(self.site);
         let end = match self.pages_out() {
             Ok(()) => match self.swap() {
                 Ok(()) => {
@@ -68,7 +92,7 @@ impl Work<'_> {
                 }
                 Err(reason) => {
                     self.undo();
-                    End::Refused(reason, self.piece.start)
+                    End::Refused(reason, self.site.piece.start)
                 }
             },
             Err((reason, place)) => {
@@ -85,7 +109,7 @@ impl Work<'_> {
     /// Empties the room for the next piece. Before Linux 6.12 a refused `mmap` may have unmapped what was
     /// in its place, and another thread may have been given that: then the room is left as it is.
     fn give_room_back(&mut self) {
-        let range = self.room.range;
+        let range = self.site.room.range;
         if !self.room_is_lost {
             let mut call = piece::reserve(What::Release, range);
             for round in 0..PATIENCE {
@@ -105,10 +129,10 @@ impl Work<'_> {
     fn answer_all(&self) {
         let is_changing = || uffd::is_changing(self.watch.home());
         for round in 0..u32::MAX {
-            let held = self.shared.lock();
+            let locked = self.shared.lock();
             // Nothing that is not read of by now can have moved what was not watched any more.
-            let all = !is_changing() && (self.cease() || round > PATIENCE) && !is_changing();
-            drop(held);
+            let all = !is_changing() && (self.cease(&locked) || round > PATIENCE) && !is_changing();
+            drop(locked);
             if all {
                 return;
             }
@@ -118,16 +142,17 @@ impl Work<'_> {
 
     /// Ceases to watch what the program has made of the piece, where it may have made anything. False
     /// where the kernel could not now.
-    fn cease(&self) -> bool {
-        if self.sidecar.is_none() {
+    fn cease(&self, locked: &Locked<'_>) -> bool {
+        if self.stopper.is_none() {
             return true;
         }
-        let watched = self.watched();
+        let (watched, Site { piece, left, .. }) = (self.watched(), self.site);
         // The last mapping may have grown, of which nobody is told.
-        let mut all = watched.cease_at(self.piece.end);
-        if self.shared.is_disturbed() {
-            all &= watched.cease_between(self.piece.start - self.left, self.piece.end);
-            self.shared.moved_to(|home| all &= watched.cease_at(home));
+        let mut all = watched.cease_at(piece.end);
+        if locked.is_disturbed() {
+            all &= watched.cease_between(piece.start - left, piece.end);
+            let moved_to = |home| all &= watched.cease_at(home);
+            locked.locations().moved_to(locked.piece(), moved_to);
         }
         all
     }
@@ -135,8 +160,8 @@ impl Work<'_> {
     fn watched(&self) -> Watched {
         Watched {
             home: self.watch.home(),
-            maps: self.maps,
-            empty: self.room.bin(self.piece).start,
+            maps: self.files.maps,
+            empty: self.site.room.bin(self.site.piece).start,
         }
     }
 
@@ -148,7 +173,8 @@ impl Work<'_> {
             all &= insist(&call);
         }
         if !all {
-            let (start, end) = (self.piece.start - self.left, self.piece.end);
+            let Site { piece, left, .. } = self.site;
+            let (start, end) = (piece.start - left, piece.end);
             for round in 0..PATIENCE {
                 if self.watched().cease_between(start, end) {
                     break;
@@ -160,35 +186,31 @@ impl Work<'_> {
 
     fn pages_out(&mut self) -> Result<(), (Reason, u64)> {
         let is_out = |call: &Call| call.what == What::Out as u64;
-        let first = self.calls[..self.before]
-            .iter()
-            .position(is_out)
-            .unwrap_or(self.before);
-        for call in &mut self.calls[..first] {
+        let before = self.sequence.before;
+        let first = self.sequence.calls[..before].iter().position(is_out);
+        let first = first.unwrap_or(before);
+        for call in &mut self.sequence.calls[..first] {
             calls::run(call);
             let errno = call.errno();
             if errno != 0 {
-                let call = *call;
+                let (call, start) = (*call, self.site.piece.start);
                 if call.what == What::Map as u64 {
-                    let range = self.room.range;
+                    let range = self.site.room.range;
                     self.room_is_lost = !own::is_mapped(range.start, range.len_bytes());
                 }
-                return Err((
-                    self.reason(&call, errno, self.piece.start),
-                    self.piece.start,
-                ));
+                return Err((self.reason(&call, errno, start), start));
             }
         }
         let mut turn = Turn::take(self.shared);
-        let gone = (first..self.before).try_for_each(|n| match self.move_out(n, &mut turn) {
+        let gone = (first..before).try_for_each(|n| match self.move_out(n, &mut turn) {
             0 => Ok(()),
             errno => {
-                let call = &self.calls[n];
+                let call = &self.sequence.calls[n];
                 let place = call.payload[1];
                 Err((self.reason(call, errno, place), place))
             }
         });
-        self.shared.all_left();
+        turn.locked().all_left();
         gone
     }
 
@@ -198,11 +220,11 @@ impl Work<'_> {
     /// a hole that there was when the watch began is no change of which it would tell, so it is asked.
     fn move_out(&mut self, n: usize, turn: &mut Turn<'_>) -> i32 {
         let mut tried = u64::MAX;
-        let (shared, home, may_change) = (self.shared, self.watch.home(), self.sidecar.is_some());
+        let (home, may_change) = (self.watch.home(), self.stopper.is_some());
         loop {
-            let call = &mut self.calls[n];
-            let errno = turn.run(|| {
-                if shared.is_disturbed() {
+            let call = &mut self.sequence.calls[n];
+            let errno = turn.run(|locked| {
+                if locked.is_disturbed() {
                     return libc::ECANCELED;
                 }
                 if may_change {
@@ -216,29 +238,29 @@ impl Work<'_> {
                 calls::run(call);
                 next_step(call)
             });
-            let page = self.calls[n].payload[1];
+            let page = self.sequence.calls[n].payload[1];
             if errno != libc::EBUSY || tried == page {
                 return errno;
             }
             tried = page;
             if !self.is_exclusive(page) {
                 // Another process has it as well: it takes a copy.
-                if self.copies_left == 0 {
+                if self.copies.left == 0 {
                     return errno;
                 }
-                self.copies_left -= 1;
-                self.copied += 1;
+                self.copies.left -= 1;
+                self.copies.made += 1;
             }
             let mut call = piece::unshare(page);
             calls::run(&mut call);
-            self.calls[n].payload[4] = 0;
+            self.sequence.calls[n].payload[4] = 0;
         }
     }
 
     fn is_exclusive(&self, page: u64) -> bool {
         let mut word = [0];
         // What cannot be seen is taken for another's.
-        own::read_words(self.pagemap, &mut word, page / PAGE * 8)
+        own::read_words(self.files.pagemap, &mut word, page / PAGE * 8)
             .is_ok_and(|_| word[0] & EXCLUSIVE != 0)
     }
 
@@ -255,7 +277,7 @@ impl Work<'_> {
 
     /// Waits for drops of which was read during an earlier piece. Who stops is done with them.
     pub(super) fn let_drops_end(&mut self) -> Result<(), Reason> {
-        if self.sidecar.is_none() || !fork_gate::is_dropping() {
+        if self.stopper.is_none() || !fork_gate::is_dropping() {
             return Ok(());
         }
         self.with_others_stopped(&mut || 0).map(|_| ())
@@ -264,17 +286,17 @@ impl Work<'_> {
     /// The one step. Where anybody may change mappings, all others are stopped for it.
     fn swap(&mut self) -> Result<(), Reason> {
         let shared = self.shared;
-        let (mut call, piece) = (self.calls[self.before], self.piece);
+        let (mut call, piece) = (self.sequence.calls[self.sequence.before], self.site.piece);
         // Nobody else changes anything meanwhile: the events are of our own making.
         let mut swap = || {
-            shared.swapping(true);
+            shared.begin_swap();
             run_swap(&mut call, piece);
-            shared.swapping(false);
+            shared.end_swap();
         };
-        if self.sidecar.is_none() {
+        if self.stopper.is_none() {
             swap();
         } else {
-            let (maps, access, pagemap) = (self.maps, self.access, self.pagemap);
+            let (Files { maps, pagemap }, access) = (self.files, self.access);
             let mut step = || {
                 // A guard that was put in meanwhile is no change of which we were told.
                 let is_as_it_was = is_undisturbed(shared)
@@ -298,43 +320,52 @@ impl Work<'_> {
 
     /// Makes `step` while all other threads of the program are stopped, and returns what it returned.
     fn with_others_stopped(&mut self, step: &mut dyn FnMut() -> i32) -> Result<i32, Reason> {
-        let Some((memory, tasks)) = &mut self.sidecar else {
+        let Some(stopper) = &mut self.stopper else {
             return Err(Reason::CannotStop);
         };
         let mut step = || {
             fork_gate::all_dropped();
             step()
         };
-        sidecar::with_others_stopped(memory, *tasks, self.keep, self.patience, &mut step)
+        let Stopper {
+            memory,
+            tasks,
+            keep,
+            patience,
+        } = stopper;
+        sidecar::with_others_stopped(memory, *tasks, *keep, *patience, &mut step)
             .map_err(|_| Reason::CannotStop)
     }
 
     fn pages_back(&mut self) {
-        let after = self.before + 1;
+        let after = self.sequence.before + 1;
         let shared = self.shared;
-        for call in &mut self.calls[after..] {
+        for call in &mut self.sequence.calls[after..] {
             if call.what == What::Back as u64 && !move_run(shared, call) {
                 bring_all(shared);
             }
         }
-        let rest = self.calls[after..].iter().copied();
+        let rest = self.sequence.calls[after..].iter().copied();
         self.end_watch(rest.filter(|call| call.what != What::Back as u64));
     }
 
     /// Brings back what is out, and leaves the mappings as they were.
     fn undo(&mut self) {
-        let temporary = self.room.temporary(self.piece).start;
-        for call in self.calls[..self.before].iter().rev() {
+        let Site {
+            piece, left, room, ..
+        } = self.site;
+        let temporary = room.temporary(piece).start;
+        for call in self.sequence.calls[..self.sequence.before].iter().rev() {
             if call.what != What::Out as u64 {
                 continue;
             }
             let (start, len) = (call.args[3], call.args[4]);
-            let from = temporary + (start - self.piece.start);
+            let from = temporary + (start - piece.start);
             let mut home = uffd::move_pages(What::Back as u64, self.watch.home(), start, from, len);
             move_run(self.shared, &mut home);
         }
         bring_all(self.shared);
-        self.end_watch(piece::unwatch(self.piece, self.left, self.room, self.watch));
+        self.end_watch(piece::unwatch(piece, left, room, self.watch));
     }
 }
 
@@ -363,25 +394,29 @@ fn run_swap(swap: &mut Call, piece: VmRange) {
 /// watcher would wake for each thread that waits for a page.
 struct Turn<'a> {
     shared: &'a Shared,
-    held: Option<Held<'a>>,
+    locked: Option<Locked<'a>>,
 }
 
 impl<'a> Turn<'a> {
     fn take(shared: &'a Shared) -> Turn<'a> {
-        let held = Some(shared.lock());
-        Turn { shared, held }
+        let locked = Some(shared.lock());
+        Turn { shared, locked }
+    }
+
+    fn locked(&mut self) -> &Locked<'a> {
+        self.locked.get_or_insert_with(|| self.shared.lock())
     }
 
     /// Makes `step` until it answers something else than `EAGAIN`. The lock is held afterwards.
-    fn run(&mut self, mut step: impl FnMut() -> i32) -> i32 {
+    fn run(&mut self, mut step: impl FnMut(&Locked<'_>) -> i32) -> i32 {
         for round in 0..PATIENCE {
-            let errno = step();
+            let errno = step(self.locked());
             if errno != libc::EAGAIN {
                 return errno;
             }
-            self.held = None;
+            self.locked = None;
             own::rest(round);
-            self.held = Some(self.shared.lock());
+            self.locked = Some(self.shared.lock());
         }
         libc::EAGAIN
     }
@@ -421,10 +456,10 @@ fn is_empty(pagemap: i32, piece: VmRange) -> bool {
 /// True where nobody has changed the piece, nor is about to. All who could are stopped.
 fn is_undisturbed(shared: &Shared) -> bool {
     for round in 0..PATIENCE {
-        let held = shared.lock();
-        let changing = uffd::is_changing(shared.home_fd());
-        let disturbed = shared.is_disturbed();
-        drop(held);
+        let locked = shared.lock();
+        let changing = uffd::is_changing(shared.descriptors.home);
+        let disturbed = locked.is_disturbed();
+        drop(locked);
         if disturbed {
             return false;
         }

@@ -145,7 +145,7 @@ pub(super) fn may_repair() -> bool {
         .is_ok()
 }
 
-/// Calls `with` while a process stands with its heap made and an agent that moves in it, and takes that out again.
+/// Calls `with` while a process stands with its heap made and an agent that moves in it.
 pub(super) fn while_it_stands(with: impl FnOnce(&Heap, &StoppedProcess<'_>, Agent)) {
     if !may_repair() {
         return;

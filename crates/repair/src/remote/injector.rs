@@ -59,7 +59,9 @@ pub(super) trait Injector {
     fn run(&self, agent: &Agent, calls: &mut [Call], first: usize) -> Result<usize, RepairError>;
 }
 
-/// A stopped process with a borrowed thread. Dropping it without [`StoppedProcess::release`] leaves it stopped.
+/// A stopped process with a borrowed thread.
+///
+/// Dropping it without [`StoppedProcess::release`] leaves it stopped.
 #[derive(Debug)]
 pub(super) struct StoppedProcess<'a> {
     pub(super) target: &'a Target,

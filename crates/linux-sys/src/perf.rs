@@ -2,7 +2,7 @@
 //!
 //! This module defines the attribute block for the few fields that the recorder sets. The caller
 //! decides from the error what an older kernel lacks. `ring` reads the samples, and
-//! [`vmarea_recorder::samples`] interprets them.
+//! `vmarea_recorder::samples` interprets them.
 //!
 //! # Linux
 //! `perf_event_open(2)`; the attribute block has the 112 bytes of version 5 (Linux 4.1), which

@@ -4,7 +4,7 @@
 //! `touch` makes accesses that may end in a signal. A child is a fork without `exec`. It uses no
 //! heap, no locks and no thread-local data of the program that it is a copy of, only its stack and
 //! plain system calls. So a program with many threads may fork it, and nothing in its address
-//! space changes by itself. [`vmarea_oracle`] decides on the commands and interprets the results.
+//! space changes by itself. `vmarea_oracle` decides on the commands and interprets the results.
 
 pub mod channel;
 pub mod executor;
@@ -39,7 +39,7 @@ pub unsafe fn raw_call(number: u64, args: [u64; 6]) -> i64 {
     result
 }
 
-/// See [`vmarea_oracle::memfd_secret`].
+/// See `vmarea_oracle::memfd_secret`.
 pub fn memfd_secret() -> io::Result<OwnedFd> {
     // SAFETY: a new descriptor, of which nobody else knows.
     unsafe {

@@ -3,9 +3,9 @@
 use super::arena::{Files, HUGE_FILE, SECRET};
 use super::generate::Facts;
 use super::kernel::Kernel;
+use super::kernel_settings::Surroundings;
 use super::run::RunError;
 use super::superset::Comparison;
-use super::surroundings::Surroundings;
 use rustix::process::{Resource, getrlimit};
 use vmarea::System;
 use vmarea::mm::Limits;

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 /// The script.
-const SCRIPT: &str = include_str!("surroundings.sh");
+const SCRIPT: &str = include_str!("kernel_settings.sh");
 
 /// Counts of `/proc/vmstat` that show what the kernel did with pages.
 const COUNTS: [&str; 11] = [

@@ -1,7 +1,7 @@
 # What a run wants of the machine, and what is given back at its end: a swap file, ksmd at work, and
 # pages of 2 MiB. Says in a line each what could be had, then "ready", and waits for the end of
 # its input, which comes with the end of the run however that ends.
-# usage: sh surroundings.sh DIRECTORY, which is removed
+# usage: sh kernel_settings.sh DIRECTORY, which is removed
 trap '' HUP INT QUIT TERM
 exec 2>&1
 directory=$1

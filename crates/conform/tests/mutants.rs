@@ -5,9 +5,9 @@
 use vmarea::mutant::{self, Mutant};
 use vmarea::policy::Policy;
 use vmarea_conform::environment::Environment;
+use vmarea_conform::kernel_settings::Surroundings;
 use vmarea_conform::run::{Settings, Shrinking, run};
 use vmarea_conform::superset::Comparison;
-use vmarea_conform::surroundings::Surroundings;
 
 /// Within so many steps each has to be found; most are after a few thousand.
 const STEPS: u64 = 1_000_000;

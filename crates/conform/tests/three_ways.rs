@@ -8,13 +8,13 @@ use std::process::Command;
 use vmarea::mutant::{self, Mutant};
 use vmarea::policy::Policy;
 use vmarea_conform::environment::Environment;
+use vmarea_conform::kernel_settings::Surroundings;
 use vmarea_conform::op::Step;
 use vmarea_conform::regression::Regression;
 use vmarea_conform::report::Found;
 use vmarea_conform::run::{Settings, Shrinking, run};
 use vmarea_conform::sequence::play;
 use vmarea_conform::superset::Comparison;
-use vmarea_conform::surroundings::Surroundings;
 use vmarea_replay::machine;
 
 /// The first difference under a fault that is not about anon_vmas alone, which a kept test does not

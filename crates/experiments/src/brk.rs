@@ -6,8 +6,8 @@
 //! parent's), so processes do not meet there; who they do meet is a walk of the reverse map, and one
 //! process is measured beside a thread that does nothing else.
 
+use super::parallel::{Ratios, Speed, joined, together};
 use super::ratio::median;
-use super::together::{Ratios, Speed, joined, together};
 use serde::Serialize;
 use std::hint::black_box;
 use std::marker::PhantomData;

@@ -13,8 +13,8 @@ pub mod fault;
 pub mod kernel;
 pub mod layout;
 pub mod lookup;
+pub mod parallel;
 pub mod ratio;
 pub mod spacing;
-pub mod together;
 
 pub use ratio::Ratio;

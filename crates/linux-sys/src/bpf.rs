@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::btf::TypeId;
-use super::own::NoSignals;
+use super::own_process::NoSignals;
 
 const CMD_MAP_CREATE: libc::c_int = 0;
 const CMD_MAP_UPDATE_ELEM: libc::c_int = 2;

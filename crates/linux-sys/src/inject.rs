@@ -34,7 +34,7 @@ pub struct Registers {
 
 #[cfg(target_arch = "x86_64")]
 mod arch {
-    use crate::restart::restarted;
+    use crate::syscall_restart::restarted;
 
     /// `syscall`
     pub const SYSCALL: &[u8] = &[0x0f, 0x05];
@@ -337,7 +337,7 @@ pub fn wait(tid: i32, patience: Duration) -> Option<Wait> {
         }
         rounds += 1;
         if rounds < 200 {
-            super::own::breathe();
+            super::own_process::breathe();
         } else if Instant::now() > until {
             return None;
         } else {

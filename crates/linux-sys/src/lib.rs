@@ -16,12 +16,10 @@ pub mod calls;
 pub mod inject;
 #[cfg(target_arch = "x86_64")]
 pub mod oracle;
-pub mod own;
+pub mod own_process;
 pub mod perf;
 pub mod procmap;
 pub mod ptrace;
-#[cfg(target_arch = "x86_64")]
-mod restart;
 pub mod ring;
 #[allow(
     clippy::deref_addrof,
@@ -29,10 +27,12 @@ pub mod ring;
 )]
 pub mod sidecar;
 pub mod spawn;
+#[cfg(target_arch = "x86_64")]
+mod syscall_restart;
 pub mod touch;
 pub mod uffd;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod child;
 #[cfg(any(test, feature = "testing"))]
-pub mod pieces;
+pub mod test_memory;

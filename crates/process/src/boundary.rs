@@ -14,8 +14,8 @@ use crate::reason::{Certainty, Reason};
 use crate::remedy::{self, Remedy};
 use vmarea::policy::Policy;
 use vmarea::types::VmFlags;
-use vmarea::vma::explain::{Explanation, explain};
 use vmarea::vma::merge::Refusal;
+use vmarea::vma::partial_view::{Explanation, explain};
 
 /// The border between a mapping and the one before it.
 #[derive(Clone, PartialEq, Eq, Debug)]

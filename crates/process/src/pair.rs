@@ -7,7 +7,7 @@
 use crate::mapping::Mapping;
 use crate::maps::{self, MapName, MapsEntry};
 use vmarea::types::{AnonVmaId, FileId, FileKind, Pgoff, VmFlags, VmaId};
-use vmarea::vma::explain::Hidden;
+use vmarea::vma::partial_view::Hidden;
 use vmarea::vma::{MappedFile, VmaBody, VmaView};
 
 /// A range without access counts as a guard up to this size, and up to that of its neighbour.

@@ -14,8 +14,8 @@ use crate::reason::{Certainty, Reason};
 use vmarea::policy::Policy;
 use vmarea::types::VmFlags;
 use vmarea::vma::VmaView;
-use vmarea::vma::explain::{Explanation, Hidden, explain};
 use vmarea::vma::merge::Refusal;
+use vmarea::vma::partial_view::{Explanation, Hidden, explain};
 
 /// Pages that a guard may have at most to be made a marker; what is larger is a reservation.
 pub const MOST_GUARD_PAGES: u64 = 64;

@@ -18,7 +18,7 @@
 //!    close off             in_process/fork_gate.rs          remote/stop.rs stops all threads
 //!    make calls            piece.rs, by in_process/work.rs  piece.rs, by remote/by_move.rs, by_copy.rs
 //!    meanwhile             in_process/watch.rs answers      nobody runs
-//!    bring home            in_process/bring_home.rs         remote/bring_home.rs
+//!    bring home            in_process/move_back.rs          remote/move_back.rs
 //!    let run               the gate opens                   remote/injector.rs: registers back
 //! 5  clear up              drop of InProcess                remote/session.rs, agent.rs
 //! 6  after a crash         the process has ended with us    remote/mod.rs: resume from the journal,
@@ -54,4 +54,4 @@ pub use fixes::{Fix, Fixed};
 pub use in_process::{Merger, can_repair_itself, merge_range};
 pub use remote::{Remote, Survey};
 pub use report::{Hidden, Kept, Options, Owner, Reason, Report, Way};
-pub use vmarea_linux_sys::own::{NoSignals, file_of_program, separate_descriptors};
+pub use vmarea_linux_sys::own_process::{NoSignals, file_of_program, separate_descriptors};

@@ -1,5 +1,5 @@
 //! What a recorded call does: a [`Syscall`] of the core, or something that only the replayer knows.
-//! How it follows from the recorded numbers is in [`super::meaning`].
+//! How it follows from the recorded numbers is in [`super::decode`].
 
 use super::uncertain::Uncertain;
 use vmarea::syscall::Syscall;

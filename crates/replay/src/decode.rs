@@ -1,7 +1,7 @@
 //! What a recorded call means: numbers and raw arguments as an [`Action`].
 
-use super::act::place;
 use super::action::{Action, Opaque};
+use super::apply::place;
 use super::files::{Files, HUGE_PAGE};
 use super::registers;
 use vmarea::syscall::Syscall;

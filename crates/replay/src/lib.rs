@@ -13,13 +13,13 @@
 //! trace does not decide, a result counts as *undecided*.
 #![forbid(unsafe_code)]
 
-pub mod act;
 pub mod action;
+pub mod apply;
 pub mod counterfactual;
+mod decode;
 pub mod files;
 pub mod import;
 pub mod machine;
-mod meaning;
 mod overlapping;
 pub mod registers;
 pub mod report;

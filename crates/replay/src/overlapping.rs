@@ -6,8 +6,8 @@
 //! until its thread goes on.
 
 use super::Replayer;
-use super::act::place;
 use super::action::Action;
+use super::apply::place;
 use vmarea::syscall::Syscall;
 use vmarea::syscall::mmap::Placement;
 use vmarea_trace::event::{Call, MmId, Tid};

@@ -1,7 +1,7 @@
 //! One policy's side of a replay: the address spaces as it would have them.
 
-use super::act::{place, predict_shmat};
 use super::action::Action;
+use super::apply::{place, predict_shmat};
 use super::report::PolicyReport;
 use std::collections::HashMap;
 use vmarea::Space;

@@ -5,7 +5,7 @@
 //! index is checked. So a block costs time and memory in proportion to its length.
 
 use crate::event::{Call, Event, Fault, FileId, FileRef, InodeId, MmId, Tid, Touch};
-use crate::rare::Rare;
+use crate::rare_events::Rare;
 use crate::record::{
     CALL, DATA, FAULT, FILE, KERNEL, KIND, LastCall, OTHER_MM, OTHER_TID, RARE, RESULT, SNAPSHOT,
     TOUCH, Thread, access_of, order_of,

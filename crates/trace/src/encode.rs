@@ -6,7 +6,7 @@
 use crate::Error;
 use crate::block::{FULL_BLOCK, MAX_RAW};
 use crate::event::{Call, Event, Fault, FileRef, MmId, Tid, Touch};
-use crate::rare::Rare;
+use crate::rare_events::Rare;
 use crate::record::{
     CALL, DATA, FAULT, FILE, KERNEL, LastCall, OTHER_MM, OTHER_TID, RARE, RESULT, SNAPSHOT, TOUCH,
     Thread, access_bits, order_bit,

@@ -21,7 +21,7 @@ mod error;
 pub mod event;
 pub mod import;
 pub mod names;
-mod rare;
+mod rare_events;
 pub mod reader;
 mod record;
 mod snapshot;

@@ -4,7 +4,7 @@ use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::Pte;
 use vmarea::policy::Policy;
-use vmarea::syscall::collect::Budget;
+use vmarea::syscall::merge_collector::Budget;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};

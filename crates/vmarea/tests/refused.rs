@@ -6,7 +6,7 @@ mod world;
 use core::num::NonZeroU32;
 use vmarea::page::{PagePin, Pte};
 use vmarea::policy::Policy;
-use vmarea::syscall::collect::Budget;
+use vmarea::syscall::merge_collector::Budget;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::userfaultfd::WatchMode;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};

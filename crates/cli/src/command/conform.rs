@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use vmarea::policy::Policy;
 use vmarea_conform::environment::Environment;
+use vmarea_conform::kernel_settings::Surroundings;
 use vmarea_conform::op::Step;
 use vmarea_conform::regression::{self, Regression};
 use vmarea_conform::report::{Found, Report};
 use vmarea_conform::run::{RunError, Settings, Shrinking, run};
 use vmarea_conform::sequence::play;
 use vmarea_conform::superset::{Comparison, FewerVmas, on_kernel};
-use vmarea_conform::surroundings::Surroundings;
 use vmarea_process::view::ViewError;
 use vmarea_replay::machine;
 

@@ -3,7 +3,7 @@
 mod bench;
 mod conform;
 mod explain;
-mod keeping;
+mod keep_merged;
 mod merge;
 mod record;
 mod recording;

@@ -3,7 +3,7 @@
 //! The program runs first; the replay begins after it has exited and does not disturb it. A trace
 //! connects the two, in an unnamed file unless the user wants to keep it.
 
-use super::keeping;
+use super::keep_merged;
 use super::recording::RecordingArgs;
 use super::replaying::ReplayingArgs;
 use crate::console::Console;
@@ -52,7 +52,7 @@ pub struct Run {
 impl Run {
     pub(super) fn run(&self, console: &Console) -> Result {
         if let Some(threshold) = self.keep_merged {
-            return keeping::run(self.recording.command(), threshold, self.max_pause);
+            return keep_merged::run(self.recording.command(), threshold, self.max_pause);
         }
         let outputs = self.replaying.outputs()?;
         let (trace, status) = self.trace(console)?;

@@ -9,8 +9,8 @@
 
 mod subject;
 
+use super::parallel::{Ratios, Speed};
 use super::ratio::median;
-use super::together::{Ratios, Speed};
 use serde::Serialize;
 use subject::{Core, Kernel, Page, Subject};
 use thiserror::Error;

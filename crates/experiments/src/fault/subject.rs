@@ -1,7 +1,7 @@
 //! Who takes the faults: the core with one kind of VMA lock, or the kernel.
 
 use super::{Beside, FaultError, Place, Work};
-use crate::together::{Speed, together};
+use crate::parallel::{Speed, together};
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::marker::PhantomData;

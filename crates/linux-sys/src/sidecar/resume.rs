@@ -1,4 +1,4 @@
-//! Restarts what a stop interrupted in one thread: see [`restart`](crate::restart).
+//! Restarts what a stop interrupted in one thread: see [`restart`](crate::syscall_restart).
 
 /// Lets the thread `tid`, which has just stopped, make the call again that the stop interrupted.
 #[cfg(not(target_arch = "x86_64"))]
@@ -7,7 +7,7 @@ pub fn resume_call(_tid: i32) {}
 /// Lets the thread `tid`, which has just stopped, make the call again that the stop interrupted.
 #[cfg(target_arch = "x86_64")]
 pub fn resume_call(tid: i32) {
-    use crate::restart::restarted;
+    use crate::syscall_restart::restarted;
     use std::mem::MaybeUninit;
 
     let mut registers = MaybeUninit::<libc::user_regs_struct>::zeroed();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Memory, with_others_stopped};
 use crate::calls::Arena;
 use crate::child::apart;
-use crate::own;
+use crate::own_process;
 
 /// Milliseconds that the child waits before it ties its end to ours.
 static HESITATION: AtomicU32 = AtomicU32::new(0);
@@ -68,7 +68,7 @@ fn stop_beside_one_that_waits() -> i32 {
     let tasks = File::open("/proc/self/task").expect("a list of threads");
     let patience = Duration::from_secs(5);
     let mut answer = || {
-        let (tasks, keep) = (tasks.as_raw_fd(), [own::thread_id(), 0]);
+        let (tasks, keep) = (tasks.as_raw_fd(), [own_process::thread_id(), 0]);
         with_others_stopped(&mut memory, tasks, keep, patience, &mut || 7).ok()
     };
     (0..300).filter(|_| answer() != Some(7)).count() as i32
@@ -102,7 +102,13 @@ fn stop_one_that_waits_for_a_signal() -> i32 {
     for _ in 0..50 {
         std::thread::sleep(Duration::from_millis(2));
         let fd = tasks.as_raw_fd();
-        let _ = with_others_stopped(&mut memory, fd, [own::thread_id(), 0], patience, &mut || 0);
+        let _ = with_others_stopped(
+            &mut memory,
+            fd,
+            [own_process::thread_id(), 0],
+            patience,
+            &mut || 0,
+        );
     }
     std::thread::sleep(Duration::from_millis(20));
     let early = ANSWER.load(Ordering::SeqCst);

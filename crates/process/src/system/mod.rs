@@ -126,7 +126,8 @@ pub fn settings() -> BTreeMap<String, String> {
 fn lowest_addr() -> Option<u64> {
     /// No kernel is built with more.
     const MOST: u64 = 1 << 20;
-    let placed = vmarea_linux_sys::own::placed_at(rustix::param::page_size() as u64).ok()?;
+    let placed =
+        vmarea_linux_sys::own_process::placed_at(rustix::param::page_size() as u64).ok()?;
     (placed <= MOST).then_some(placed)
 }
 

@@ -381,7 +381,7 @@ mod tests {
         let done = AtomicBool::new(false);
         let (pid, tid) = (
             std::process::id() as i32,
-            vmarea_linux_sys::own::thread_id(),
+            vmarea_linux_sys::own_process::thread_id(),
         );
         std::thread::scope(|scope| {
             scope.spawn(|| {

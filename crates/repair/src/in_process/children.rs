@@ -13,7 +13,7 @@ use super::page_locations::PageLocations;
 use super::shared::Locked;
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{self, Arena};
-use vmarea_linux_sys::own;
+use vmarea_linux_sys::own_process;
 use vmarea_linux_sys::uffd::{self, Event};
 
 /// How often a copy is tried again for which there is no memory: for some seconds.
@@ -108,7 +108,7 @@ impl Child<'_> {
                 libc::ENOENT | libc::EEXIST => at += PAGE,
                 // No memory for a copy now, and the child waits.
                 libc::ENOMEM | libc::EINTR | libc::EBUSY if tries < PATIENCE => {
-                    own::rest(tries);
+                    own_process::rest(tries);
                     tries += 1;
                 }
                 // The child has ended.
@@ -122,7 +122,7 @@ impl Child<'_> {
     fn listen(&mut self) -> io::Result<()> {
         let piece = self.shared.piece();
         match self.shared.event(self.fd) {
-            None => own::breathe(),
+            None => own_process::breathe(),
             Some(Event::Fault) => {}
             Some(Event::Fork(_)) if self.generations == 0 => {
                 return Err(io::ErrorKind::OutOfMemory.into());

@@ -19,7 +19,7 @@ use crate::piece::{self, Room, Watch};
 use crate::plan::{PAGE, Piece, Run};
 use crate::{Kept, Options, Owner, Reason, RepairError};
 use vmarea_linux_sys::calls::{Arena, Call};
-use vmarea_linux_sys::own::{self, NoSignals};
+use vmarea_linux_sys::own_process::{self, NoSignals};
 use vmarea_linux_sys::procmap;
 use vmarea_linux_sys::sidecar;
 use vmarea_linux_sys::uffd::{self, Uffd};
@@ -136,7 +136,7 @@ impl PieceExecutor for InProcess {
             silent: self.silent.raw(),
         };
         let (calls, before) = self.fill_table(piece, room, watch);
-        let keep = [own::thread_id(), self.watcher.thread_id()];
+        let keep = [own_process::thread_id(), self.watcher.thread_id()];
         let patience = self.patience;
         let stopper = self.sidecar.as_mut().map(|(memory, tasks)| Stopper {
             memory,
@@ -244,7 +244,7 @@ fn reserve_room() -> Result<Room, RepairError> {
     let mut bytes = MOST_BYTES;
     loop {
         let len = Room::bytes_for(bytes);
-        match own::reserve(len) {
+        match own_process::reserve(len) {
             Ok(start) => {
                 return Ok(Room {
                     range: VmRange::new(start, start + len),
@@ -264,7 +264,7 @@ fn reserve_room() -> Result<Room, RepairError> {
 impl Drop for InProcess {
     fn drop(&mut self) {
         if let Some(Room { range }) = self.room {
-            own::release(range.start, range.len_bytes());
+            own_process::release(range.start, range.len_bytes());
         }
     }
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use vmarea_linux_sys::own;
+use vmarea_linux_sys::own_process;
 
 const OPEN: u32 = 0;
 const TAKEN: u32 = 1;
@@ -74,7 +74,7 @@ pub(super) fn guard_forks() -> io::Result<()> {
     static GUARDED: Mutex<bool> = Mutex::new(false);
     let mut guarded = GUARDED.lock().unwrap_or_else(PoisonError::into_inner);
     if !*guarded {
-        own::around_fork(close, open)?;
+        own_process::around_fork(close, open)?;
         *guarded = true;
     }
     Ok(())
@@ -87,7 +87,7 @@ extern "C" fn close() {
         .compare_exchange_weak(OPEN, TAKEN, Ordering::Acquire, Ordering::Relaxed)
         .is_err()
     {
-        own::breathe();
+        own_process::breathe();
     }
 }
 

@@ -12,7 +12,7 @@
 //! work         pages out, swap, pages back; moves are made under the lock of `shared`
 //!   watch        meanwhile answers events, by the table in `phase`: completes `children`, notes
 //!                where pages belong (`page_locations`)
-//! bring_home   each page that is out comes to where it belongs, joined or not
+//! move_back    each page that is out comes to where it belongs, joined or not
 //! unwatch      what the program has made of the piece is watched no more
 //! ```
 //!
@@ -22,11 +22,11 @@
 //!     dropped or moved meanwhile stays dropped or moved
 //! W3  the room is ours from its reservation to its release: where that is in doubt it is left as it is
 
-mod bring_home;
 mod children;
 mod executor;
 mod fork_gate;
 mod futex_lock;
+mod move_back;
 mod page_locations;
 mod phase;
 mod shared;
@@ -44,7 +44,7 @@ use super::pace::Pace;
 use super::plan::{self, Limits, PAGE};
 use super::report::count_mappings;
 use super::{Hidden, Options, RepairError, Report, Way};
-use vmarea_linux_sys::own;
+use vmarea_linux_sys::own_process;
 use vmarea_process::mappings::{Mappings, Smaps};
 use vmarea_process::processes::kernel_policy;
 use vmarea_process::view::KernelView;
@@ -117,7 +117,7 @@ impl Merger {
             Hidden::Read => Mappings::read(pid, self.kernel.as_ref(), Smaps::WithoutView),
         };
         let mappings = mappings.map_err(failed)?.list;
-        let [stack, local] = own::places();
+        let [stack, local] = own_process::places();
         let exclude = [stack, local, fork_gate::address()];
         let (runs, kept) = plan::runs(&kernel_policy(), &mappings, &range, &exclude);
         let mut report = Report {

@@ -15,7 +15,7 @@ use super::shared::{Locked, Shared};
 use crate::piece::{What, unshare};
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{self, Call};
-use vmarea_linux_sys::own;
+use vmarea_linux_sys::own_process;
 use vmarea_linux_sys::uffd;
 
 /// How often a call is made again that the kernel put off, before something else is tried: for minutes,
@@ -47,7 +47,7 @@ pub(super) fn move_run(shared: &Shared, call: &mut Call) -> bool {
         if errno != libc::EAGAIN {
             return errno == 0;
         }
-        own::rest(round);
+        own_process::rest(round);
     }
     false
 }
@@ -81,7 +81,7 @@ fn bring(shared: &Shared, off: u64) {
         if came == Try::Done {
             return;
         }
-        own::rest(round);
+        own_process::rest(round);
         round = round.saturating_add(1);
     }
 }
@@ -154,7 +154,7 @@ pub(super) fn insist(call: &Call) -> bool {
             libc::EINVAL | libc::ENOENT | libc::EBADF => doubts += 1,
             _ => {}
         }
-        own::rest(round);
+        own_process::rest(round);
     }
     false
 }

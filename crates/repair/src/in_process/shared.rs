@@ -18,7 +18,7 @@ use super::phase::{Phase, Progress};
 use crate::piece::{self, Room};
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{self, Plain};
-use vmarea_linux_sys::own;
+use vmarea_linux_sys::own_process;
 use vmarea_linux_sys::uffd::{self, Event};
 use vmarea_process::pagemap::FILLED;
 
@@ -112,7 +112,7 @@ impl Spare {
         match self.0.swap(0, UNDER_LOCK) {
             0 => false,
             number => {
-                own::close(number - 1);
+                own_process::close(number - 1);
                 true
             }
         }
@@ -224,9 +224,9 @@ impl Shared {
     /// may be there.
     fn read_pages(&self, start: u64, words: &mut [u64]) -> usize {
         for round in 0..PATIENCE {
-            match own::read_words(self.descriptors.pagemap, words, start / PAGE * 8) {
+            match own_process::read_words(self.descriptors.pagemap, words, start / PAGE * 8) {
                 Ok(got) => return got,
-                Err(_) => own::rest(round),
+                Err(_) => own_process::rest(round),
             }
         }
         words.fill(FILLED);
@@ -236,7 +236,7 @@ impl Shared {
     /// Whether there is a page at `at`; none where that cannot be seen now.
     pub(super) fn is_filled(&self, at: u64) -> Option<bool> {
         let mut word = [0];
-        let read = own::read_words(self.descriptors.pagemap, &mut word, at / PAGE * 8);
+        let read = own_process::read_words(self.descriptors.pagemap, &mut word, at / PAGE * 8);
         read.is_ok().then_some(word[0] & FILLED != 0)
     }
 
@@ -280,7 +280,8 @@ impl Shared {
     /// The watcher runs, in the calling thread.
     pub(super) fn set_thread_id(&self) {
         // ORDERING: Release, pairs with the Acquire in `thread_id`.
-        self.thread.store(own::thread_id(), Ordering::Release);
+        self.thread
+            .store(own_process::thread_id(), Ordering::Release);
     }
 
     /// Closes what the watcher has kept; it has ended.
@@ -339,7 +340,7 @@ impl Locked<'_> {
                 libc::EBUSY => calls::run(&mut piece::unshare(from)),
                 // What was dropped before is there yet.
                 libc::EEXIST => calls::run(&mut empty),
-                _ => own::rest(round),
+                _ => own_process::rest(round),
             }
         }
         calls::run(&mut empty);
@@ -362,17 +363,17 @@ impl Locked<'_> {
         self.cease_by(fd, piece.start - site.left, piece.len_bytes() + site.left);
         self.cease_by(fd, fresh, piece.len_bytes());
         // The spare one takes its number, so that nobody else does.
-        if !self.spare.is_there() && own::duplicate_to(self.descriptors.stop, fd) {
+        if !self.spare.is_there() && own_process::duplicate_to(self.descriptors.stop, fd) {
             self.spare.keep(fd);
         } else {
-            own::close(fd);
+            own_process::close(fd);
         }
     }
 
     /// Has a spare descriptor, where there can be one.
     fn keep_spare(&self) {
         if !self.spare.is_there()
-            && let Some(fd) = own::duplicate(self.descriptors.stop)
+            && let Some(fd) = own_process::duplicate(self.descriptors.stop)
         {
             self.spare.keep(fd);
         }
@@ -392,7 +393,7 @@ impl Locked<'_> {
             if !matches!(call.errno(), libc::ENOMEM | libc::EAGAIN | libc::EINTR) {
                 return;
             }
-            own::rest(round);
+            own_process::rest(round);
         }
     }
 }

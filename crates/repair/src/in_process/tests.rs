@@ -9,7 +9,7 @@ use super::{Merger, can_repair_itself};
 use crate::{Hidden, Options, Owner};
 use vmarea_linux_sys::calls::refusals::Refusals;
 use vmarea_linux_sys::child;
-use vmarea_linux_sys::pieces::Pieces;
+use vmarea_linux_sys::test_memory::Pieces;
 
 const PAGES: u64 = 14;
 /// What the kernel answers that has no time or no memory now.

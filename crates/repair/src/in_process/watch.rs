@@ -18,7 +18,7 @@ use super::phase::Meaning;
 use super::shared::{Descriptors, Locked, Shared};
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::Arena;
-use vmarea_linux_sys::own::{self, Aside};
+use vmarea_linux_sys::own_process::{self, Aside};
 use vmarea_linux_sys::uffd;
 
 /// What the thread does.
@@ -125,7 +125,7 @@ impl Watcher {
         };
         watcher.thread = Some(Aside::start(watch, watcher.shared())?);
         while watcher.thread_id() == 0 {
-            own::breathe();
+            own_process::breathe();
         }
         Ok(watcher)
     }

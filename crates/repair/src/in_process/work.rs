@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use vmarea::types::VmRange;
 
-use super::bring_home::{PATIENCE, bring_all, insist, move_run, next_step};
 use super::fork_gate;
+use super::move_back::{PATIENCE, bring_all, insist, move_run, next_step};
 use super::shared::{Locked, Shared, Site};
 use super::unwatch::Watched;
 use crate::Reason;
 use crate::piece::{self, Watch, What};
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{self, Arena, Call};
-use vmarea_linux_sys::own;
+use vmarea_linux_sys::own_process;
 use vmarea_linux_sys::procmap;
 use vmarea_linux_sys::sidecar;
 use vmarea_linux_sys::uffd;
@@ -114,10 +114,10 @@ impl Work<'_> {
             let mut call = piece::reserve(What::Release, range);
             for round in 0..PATIENCE {
                 calls::run(&mut call);
-                if call.errno() == 0 || !own::is_mapped(range.start, range.len_bytes()) {
+                if call.errno() == 0 || !own_process::is_mapped(range.start, range.len_bytes()) {
                     break;
                 }
-                own::rest(round);
+                own_process::rest(round);
             }
             self.room_is_lost = call.errno() != 0;
         }
@@ -136,7 +136,7 @@ impl Work<'_> {
             if all {
                 return;
             }
-            own::rest(round);
+            own_process::rest(round);
         }
     }
 
@@ -179,7 +179,7 @@ impl Work<'_> {
                 if self.watched().cease_between(start, end) {
                     break;
                 }
-                own::rest(round);
+                own_process::rest(round);
             }
         }
     }
@@ -196,7 +196,7 @@ impl Work<'_> {
                 let (call, start) = (*call, self.site.piece.start);
                 if call.what == What::Map as u64 {
                     let range = self.site.room.range;
-                    self.room_is_lost = !own::is_mapped(range.start, range.len_bytes());
+                    self.room_is_lost = !own_process::is_mapped(range.start, range.len_bytes());
                 }
                 return Err((self.reason(&call, errno, start), start));
             }
@@ -260,7 +260,7 @@ impl Work<'_> {
     fn is_exclusive(&self, page: u64) -> bool {
         let mut word = [0];
         // What cannot be seen is taken for another's.
-        own::read_words(self.files.pagemap, &mut word, page / PAGE * 8)
+        own_process::read_words(self.files.pagemap, &mut word, page / PAGE * 8)
             .is_ok_and(|_| word[0] & EXCLUSIVE != 0)
     }
 
@@ -386,7 +386,7 @@ fn run_swap(swap: &mut Call, piece: VmRange) {
         if !was_taken {
             return;
         }
-        own::rest(round);
+        own_process::rest(round);
     }
 }
 
@@ -415,7 +415,7 @@ impl<'a> Turn<'a> {
                 return errno;
             }
             self.locked = None;
-            own::rest(round);
+            own_process::rest(round);
             self.locked = Some(self.shared.lock());
         }
         libc::EAGAIN
@@ -442,7 +442,7 @@ fn is_empty(pagemap: i32, piece: VmRange) -> bool {
     let mut at = piece.start;
     while at < piece.end {
         let want = ((piece.end - at) / PAGE).min(256) as usize;
-        let Ok(got) = own::read_words(pagemap, &mut words[..want], at / PAGE * 8) else {
+        let Ok(got) = own_process::read_words(pagemap, &mut words[..want], at / PAGE * 8) else {
             return false;
         };
         if words[..got].iter().any(|word| word & (FILLED | GUARD) != 0) {
@@ -466,7 +466,7 @@ fn is_undisturbed(shared: &Shared) -> bool {
         if !changing {
             return true;
         }
-        own::rest(round);
+        own_process::rest(round);
     }
     false
 }

@@ -22,8 +22,8 @@
 use vmarea::types::VmRange;
 
 use super::agent::MOST_CALLS;
-use super::bring_home::{Next, Progress, bring_home};
 use super::injector::Injector;
+use super::move_back::{Next, Progress, bring_home};
 use super::pages::{self, Filled, Pages, reads_as_zeros};
 use crate::driver::Done;
 use crate::journal::Agent;

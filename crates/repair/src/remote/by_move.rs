@@ -1,13 +1,13 @@
 //! A piece in a process that stands, by moving: run, and brought to an end where a call is refused.
 //!
 //! Nobody touches the memory meanwhile. A call that is refused is answered by bringing home what is
-//! out ([`bring_home`](super::bring_home)): before the swap the piece is as it was then, after it it is joined.
+//! out ([`bring_home`](super::move_back)): before the swap the piece is as it was then, after it it is joined.
 
 use vmarea::types::VmRange;
 
 use super::agent::MOST_CALLS;
-use super::bring_home::{Next, Progress, bring_home};
 use super::injector::Injector;
+use super::move_back::{Next, Progress, bring_home};
 use super::pages::{Filled, Pages};
 use crate::driver::Done;
 use crate::journal::Agent;

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use vmarea::types::{VmFlags, VmRange};
 
 use super::agent::see_to_descriptor;
-use super::bring_home::{bring_home, must_stand};
 use super::by_copy::copy_piece;
 use super::by_move::run_piece;
 use super::injector::StoppedProcess;
+use super::move_back::{bring_home, must_stand};
 use super::obstacles;
 use super::pages::Pages;
 use super::session::Session;

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use vmarea::types::VmRange;
 
-use super::bring_home::is_writable;
 use super::injector::{Injector, StoppedProcess};
+use super::move_back::is_writable;
 use super::pages::Pages;
 use super::session::Session;
 use super::stop::stop_patiently;

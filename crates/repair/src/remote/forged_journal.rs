@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 
 use vmarea::types::VmRange;
 
-use super::bench::while_it_stands;
 use super::fix::finish_guard;
 use super::injector::Injector;
+use super::test_process::while_it_stands;
 use super::trust;
 use crate::fixes;
 use crate::journal::{Agent, State};

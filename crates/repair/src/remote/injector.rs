@@ -20,7 +20,7 @@ use crate::journal::{self, Agent, Journal, Saved};
 use crate::proc_status;
 use vmarea_linux_sys::calls::{Call, ENTRY_BYTES};
 use vmarea_linux_sys::inject::{self, Wait};
-use vmarea_linux_sys::own::Prompt;
+use vmarea_linux_sys::own_process::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
 
 /// How long the calls of a piece may take; it is the kernel that works then.

@@ -11,13 +11,13 @@
 //! O2  whether the swap was done shows in the process: the fresh mapping is at its first place or not
 
 mod agent;
-mod bring_home;
 mod by_copy;
 mod by_move;
 mod descriptor;
 mod executor;
 mod fix;
 mod injector;
+mod move_back;
 mod obstacles;
 mod pages;
 mod session;
@@ -44,8 +44,8 @@ use vmarea_process::processes::kernel_policy;
 use vmarea_process::view::KernelView;
 
 use agent::{clear_up, take_out};
-use bring_home::bring_home;
 use executor::{RemoteCopy, RemoteMove};
+use move_back::bring_home;
 use pages::Pages;
 use session::Session;
 
@@ -311,8 +311,8 @@ impl Remote {
 }
 
 #[cfg(test)]
-mod bench;
+mod forged_journal;
 #[cfg(test)]
-mod forged;
+mod test_process;
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ use crate::RepairError;
 use crate::journal::{self, Journal, Saved, State};
 use crate::proc_status::{self, has_ended, tasks};
 use vmarea_linux_sys::inject::{self, Seccomp, Wait};
-use vmarea_linux_sys::own::Prompt;
+use vmarea_linux_sys::own_process::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
 
 /// How often a thread that may not be seized is tried again.

@@ -8,11 +8,11 @@ use std::cell::Cell;
 use std::fs::File;
 
 use super::agent::{make_agent, take_out};
-use super::bench::{Bench, PARTS, may_repair};
-use super::bring_home::bring_home;
 use super::by_copy::copy_piece;
 use super::by_move::run_piece;
 use super::injector::{Injector, StoppedProcess};
+use super::move_back::bring_home;
+use super::test_process::{Bench, PARTS, may_repair};
 use crate::driver::Done;
 use crate::journal::Agent;
 use crate::plan::{PAGE, Piece};

@@ -18,7 +18,6 @@ pub mod frame;
 pub mod ksm;
 pub mod migrate;
 pub mod moving;
-mod near;
 pub mod pin;
 pub mod range;
 pub mod shared;
@@ -28,6 +27,7 @@ pub mod table;
 mod tables;
 pub mod thp;
 mod validate;
+mod vma_hint;
 pub mod walk;
 
 pub use entry::{Pte, Was};

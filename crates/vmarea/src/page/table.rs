@@ -13,12 +13,12 @@
 //! it for the one entry; a move takes source and destination one after the other.
 
 use super::entry::Pte;
-use super::near::Near;
 use super::slot::{
     Cover, ENTRIES, HugeFate, Slot, SlotKind, Table, Visitor, entry_of, read_slot, slot_of,
     slot_start, slots_of, visit_table,
 };
 use super::thp::Huge;
+use super::vma_hint::Near;
 use crate::types::{MmId, PMD_SIZE, VmRange};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

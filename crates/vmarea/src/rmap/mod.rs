@@ -19,8 +19,8 @@
 pub mod anon_vma;
 pub mod chain;
 pub mod interval;
-pub mod look;
 pub(crate) mod root_locks;
+pub mod snapshot;
 pub(crate) mod span;
 pub mod walk;
 

@@ -5,12 +5,12 @@
 //! [`Space`](crate::Space), and a variant of [`Syscall`] where calls are data.
 
 pub mod brk;
-pub mod collect;
 pub mod file_change;
 pub mod fork;
 pub mod limits;
 pub mod madvise;
 pub mod mempolicy;
+pub mod merge_collector;
 pub mod mlock;
 pub mod mmap;
 mod mmap_flags;

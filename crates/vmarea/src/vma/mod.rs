@@ -16,11 +16,11 @@
 //! V4  its chain's last link is its own anon_vma, or it has none and the chain is empty
 
 pub mod commit;
-pub mod explain;
 pub mod layout;
 pub mod lock;
 pub mod merge;
 pub mod modify;
+pub mod partial_view;
 pub mod split;
 
 use crate::policy::Rules;

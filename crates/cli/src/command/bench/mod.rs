@@ -14,7 +14,7 @@ use clap::Subcommand;
 use serde::Serialize;
 use std::io::{self, Write};
 use vmarea_experiments::Ratio;
-use vmarea_experiments::together::Ratios;
+use vmarea_experiments::parallel::Ratios;
 
 /// Measure the core, and the running kernel for comparison
 #[derive(Debug, Subcommand)]

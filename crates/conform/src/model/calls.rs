@@ -137,7 +137,11 @@ impl Model {
             file = Some(arena::hugetlb(NAMELESS + self.nameless));
         }
         if !anonymous && file.is_none() {
-            return Err(Errno::EBADF);
+            // Linux checks the offset before it looks up the descriptor.
+            return Err(match offset.is_multiple_of(PAGE_SIZE) {
+                true => Errno::EBADF,
+                false => Errno::EINVAL,
+            });
         }
         Ok(Syscall::Mmap(MmapRequest {
             addr,

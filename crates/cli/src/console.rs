@@ -36,7 +36,7 @@ pub enum When {
     Never,
 }
 
-/// How sizes are printed.
+/// Unit in which sizes are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Units {
     Binary,
@@ -51,7 +51,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// A console with these options. Sets the colour choice for the whole process.
+    /// Creates a console with these options. Sets the colour choice for the whole process.
     pub fn new(arguments: &ConsoleArgs) -> Self {
         match arguments.color {
             When::Auto => anstream::ColorChoice::Auto,
@@ -69,7 +69,7 @@ impl Console {
         }
     }
 
-    /// Standard output for data, without escape sequences if colour is off.
+    /// Returns standard output for data, without escape sequences if colour is off.
     pub fn data(&self) -> impl Write {
         anstream::stdout()
     }
@@ -85,7 +85,7 @@ impl Console {
         let _ = writeln!(anstream::stderr(), "\x1b[1;31mvmarea:\x1b[0m {text}");
     }
 
-    /// Whether to draw progress while no other program uses the terminal.
+    /// True if progress is drawn while no other program uses the terminal.
     pub fn draws_alone(&self) -> bool {
         match self.progress {
             When::Auto => io::stderr().is_terminal(),
@@ -94,7 +94,7 @@ impl Console {
         }
     }
 
-    /// Whether to draw progress while the user's program runs.
+    /// True if progress is drawn while the user's program runs.
     ///
     /// The program has the same standard error, so `auto` draws only if the program's standard
     /// input and output are no terminals.
@@ -103,7 +103,7 @@ impl Console {
         self.draws_alone() && (self.progress == When::Always || !program_may_draw)
     }
 
-    /// A readable size, or bytes under `--bytes`.
+    /// Formats a size in readable units, or in bytes under `--bytes`.
     pub fn size(&self, bytes: u64) -> impl Display + use<> {
         match self.units {
             Units::Bytes => bytes.to_string(),
@@ -129,7 +129,7 @@ fn binary_size(bytes: u64) -> String {
     }
 }
 
-/// A count with thousands separators.
+/// Formats a count with thousands separators.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -142,7 +142,7 @@ pub fn count(n: u64) -> String {
     text
 }
 
-/// `1 address space`, `2 address spaces`.
+/// Formats a number of address spaces: `1 address space`, `2 address spaces`.
 pub fn address_spaces(n: u64) -> String {
     format!(
         "{} address space{}",

@@ -56,7 +56,7 @@ impl Order {
 /// Shows the processes until the user quits.
 ///
 /// # Errors
-/// The terminal cannot be drawn on, or the processes cannot be listed.
+/// Fails if the terminal cannot be drawn on, or if the processes cannot be listed.
 pub fn show(sampler: &mut Sampler, interval: Duration, console: &Console) -> Result<()> {
     let look = sampler.look().context("cannot list the processes")?;
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
@@ -78,7 +78,7 @@ struct Dashboard<'a> {
     console: &'a Console,
 }
 
-/// What a key requests.
+/// Action that a key requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wish {
     GoOn,
@@ -194,7 +194,7 @@ fn cells(row: &ProcessRow, console: &Console) -> TableRow<'static> {
     ])
 }
 
-/// A bar of 20 characters for a percentage.
+/// Draws a bar of 20 characters for a percentage.
 fn bar(percent: f64) -> String {
     let full = (percent / 5.0).round().clamp(0.0, 20.0) as usize;
     "█".repeat(full) + &"·".repeat(20 - full)

@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-/// The statuses, as `--help` shows them.
+/// Exit statuses, as `--help` shows them.
 pub const HELP: &str = "\
 Exit status:
   0  all is well
@@ -22,14 +22,14 @@ Exit status:
 unless one of 1 to 5 applies. Then a line on standard error that begins with
 `vmarea:` says why.";
 
-/// How a command ends after doing its work.
+/// Outcome of a command that did its work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
-    /// All is well.
+    /// The command succeeded.
     Ok,
-    /// A comparison differs.
+    /// A comparison found a difference.
     Differs,
-    /// The status of the recorded program.
+    /// Exit status of the recorded program.
     Program(u8),
 }
 
@@ -43,20 +43,20 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Statuses of commands that could not do their work.
+/// Exit statuses of commands that could not do their work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// An error.
+    /// A general error.
     Error = 1,
     /// Wrong usage that only the combination of arguments shows.
     Usage = 2,
-    /// Nothing to do.
+    /// The command found nothing to do.
     NothingToDo = 4,
     /// A permission is missing.
     Permission = 5,
 }
 
-/// Why a command could not do its work.
+/// Reason that a command could not do its work, with an exit status.
 pub struct Failure {
     status: Status,
     cause: anyhow::Error,
@@ -66,7 +66,7 @@ pub struct Failure {
 pub type Result<T = Exit> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// A failure with this status.
+    /// Creates a failure with this status.
     pub fn new(status: Status, cause: impl Into<anyhow::Error>) -> Self {
         Self {
             status,
@@ -95,7 +95,7 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// One line: the causes from the outermost on, without those that repeat the previous one.
+    /// Formats the causes on one line, outermost first, without those that repeat the previous one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = String::new();
         for cause in self.cause.chain() {
@@ -131,7 +131,7 @@ fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
         .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// The exit status for the wait status `status`, as shells compute it.
+/// Returns the exit status for the wait status `status`, as shells compute it.
 pub fn of_program(status: i32) -> Exit {
     let signal = status & 0x7f;
     let code = if signal == 0 {

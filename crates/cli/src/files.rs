@@ -23,16 +23,16 @@ pub struct Draft {
 
 #[derive(Debug)]
 enum Place {
-    /// Under a temporary name until the file appears.
+    /// A file that has a temporary name until it appears at its final path.
     Beside(File, Option<TempPath>),
     Direct(File),
 }
 
 impl Draft {
-    /// Creates the file that will be at `path`.
+    /// Creates the file that will be published at `path`.
     ///
     /// # Errors
-    /// The file cannot be created.
+    /// Fails if the file cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot create {}", path.display());
         let place = match path.metadata() {
@@ -59,10 +59,11 @@ impl Draft {
 
     /// Publishes the file if `done` is a success.
     ///
-    /// After a failure, a file that has appeared stays, and a note says so; any other is removed.
+    /// After a failure, a file that has appeared is kept, and a note says so; any other file is
+    /// removed.
     ///
     /// # Errors
-    /// The failure in `done`, or a failure to rename the file.
+    /// Returns the failure in `done`, or fails if the file cannot be renamed.
     pub fn keep<T>(self, console: &Console, done: Result<T>) -> Result<T> {
         match (done, &self.place) {
             (Ok(value), _) => {
@@ -78,12 +79,12 @@ impl Draft {
         }
     }
 
-    /// The final path.
+    /// Returns the final path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file to write to.
+    /// Returns the file to write to.
     pub fn file(&mut self) -> &mut File {
         match &mut self.place {
             Place::Beside(file, _) | Place::Direct(file) => file,
@@ -93,7 +94,7 @@ impl Draft {
     /// Renames the file to its final path, complete or not.
     ///
     /// # Errors
-    /// The file cannot be renamed; it is then removed.
+    /// Fails if the file cannot be renamed; it is then removed.
     pub fn appear(&mut self) -> io::Result<()> {
         if let Place::Beside(_, name) = &mut self.place
             && let Some(name) = name.take()
@@ -106,7 +107,7 @@ impl Draft {
     /// Publishes a complete file.
     ///
     /// # Errors
-    /// The file cannot be renamed; it is then removed.
+    /// Fails if the file cannot be renamed; it is then removed.
     pub fn publish(mut self) -> Result<()> {
         self.appear()
             .with_context(|| format!("cannot create {}", self.path.display()))?;
@@ -117,7 +118,7 @@ impl Draft {
 /// Creates a file with a temporary name in `folder`.
 ///
 /// # Errors
-/// The kernel's own error; that of `tempfile` would name the temporary path.
+/// Returns the kernel's own error; that of `tempfile` would name the temporary path.
 fn beside(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
     let mut said = None;
     let create = |path: &Path| {

@@ -1,4 +1,4 @@
-//! Destinations of results: standard output, or files.
+//! Destinations of results: standard output or files.
 //!
 //! A command opens its destinations before it begins its work, so a destination that cannot be
 //! written fails at once. `files` ensures that a file is complete or absent.
@@ -48,7 +48,7 @@ impl JsonArg {
     /// Opens the destination.
     ///
     /// # Errors
-    /// The file cannot be created.
+    /// Fails if the file cannot be created.
     pub fn open(&self) -> Result<Outputs> {
         Outputs::open(self.json.as_ref())
     }
@@ -64,10 +64,10 @@ pub enum Output {
 }
 
 impl Output {
-    /// Opens a target.
+    /// Opens a destination.
     ///
     /// # Errors
-    /// The file cannot be created.
+    /// Fails if the file cannot be created.
     pub fn open(target: &Target) -> Result<Output> {
         Ok(match target {
             Target::Stdout => Output::Stdout,
@@ -78,7 +78,7 @@ impl Output {
     /// Writes a complete text.
     ///
     /// # Errors
-    /// The destination cannot be written.
+    /// Fails if the destination cannot be written.
     pub fn write(self, console: &Console, text: &[u8]) -> Result<()> {
         match self {
             Output::Stdout => to_stdout(console, |out| out.write_all(text)),
@@ -93,7 +93,7 @@ impl Output {
     /// Writes a value as one line of JSON.
     ///
     /// # Errors
-    /// The destination cannot be written.
+    /// Fails if the destination cannot be written.
     pub fn write_json(self, console: &Console, value: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_vec(value)?;
         text.push(b'\n');
@@ -112,15 +112,15 @@ impl Outputs {
     /// Opens the destination of `--json`; on standard output it replaces the text.
     ///
     /// # Errors
-    /// The file cannot be created.
+    /// Fails if the file cannot be created.
     pub fn open(json: Option<&Target>) -> Result<Outputs> {
         Outputs::open_beside(json, &[])
     }
 
-    /// Like [`Outputs::open`], with further forms that may replace the text.
+    /// Opens destinations like [`Outputs::open`], with further forms that may replace the text.
     ///
     /// # Errors
-    /// Two forms go to standard output, or a file cannot be created.
+    /// Fails if two forms go to standard output, or if a file cannot be created.
     pub fn open_beside(json: Option<&Target>, others: &[Option<&Target>]) -> Result<Outputs> {
         let on_stdout = |target: &&Option<&Target>| **target == Some(&Target::Stdout);
         let in_place_of_text = [json].iter().chain(others).filter(on_stdout).count();
@@ -138,7 +138,7 @@ impl Outputs {
     /// Writes the requested forms.
     ///
     /// # Errors
-    /// A destination cannot be written.
+    /// Fails if a destination cannot be written.
     pub fn write(
         self,
         console: &Console,
@@ -158,7 +158,7 @@ impl Outputs {
 /// Writes data to standard output.
 ///
 /// # Errors
-/// Standard output cannot be written.
+/// Fails if standard output cannot be written.
 pub fn to_stdout(
     console: &Console,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,

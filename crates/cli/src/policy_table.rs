@@ -1,4 +1,4 @@
-//! The result of `run` and `replay` as text: a table of policies, and what was compared.
+//! The result of `run` and `replay` as text: a table of policies, and the comparison's counts.
 
 use crate::console::{address_spaces, count};
 use crate::table::ruled;
@@ -18,10 +18,10 @@ const HEADINGS: [&str; 8] = [
     "last used\nanswers",
 ];
 
-/// Writes the whole result as text.
+/// Writes the complete result as text.
 ///
 /// # Errors
-/// `out` cannot be written.
+/// Fails if `out` cannot be written.
 pub fn write(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     writeln!(out, "{}", policies(report))?;
     counterfactual(out, report)?;
@@ -84,12 +84,12 @@ fn plural(n: u64) -> &'static str {
     if n == 1 { "" } else { "s" }
 }
 
-// The stream removes these if colour is off.
+// The stream removes these escape sequences if colour is off.
 const GOOD: &str = "\x1b[1;32m";
 const BAD: &str = "\x1b[1;31m";
 const PLAIN: &str = "\x1b[0m";
 
-/// Writes what the other policies would do with merges that the kernel's rules refuse.
+/// Writes the decisions of the other policies on merges that the kernel's rules refuse.
 fn counterfactual(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     let asked = &report.counterfactual;
     let refused = asked.refused_total();
@@ -143,7 +143,7 @@ fn row(name: &str, policy: &PolicyReport) -> Vec<String> {
     ]
 }
 
-/// One line per kind that occurred, the most frequent first.
+/// Formats one line per kind that occurred, the most frequent first.
 fn by_kind(counts: &BTreeMap<String, u64>) -> String {
     let mut kinds: Vec<_> = counts.iter().filter(|(_, n)| **n > 0).collect();
     kinds.sort_by_key(|(name, n)| (std::cmp::Reverse(**n), *name));

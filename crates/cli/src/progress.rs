@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Time between two lines if no bar is drawn.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Progress of one phase of the work. Dropping it removes the bar.
+/// Progress of one phase of the work; dropping it removes the bar.
 #[derive(Debug)]
 pub struct Meter<'a> {
     console: &'a Console,
@@ -24,7 +24,7 @@ enum Drawn {
 }
 
 impl<'a> Meter<'a> {
-    /// A phase of unknown length, while the user's program runs.
+    /// Starts a phase of unknown length, while the user's program runs.
     pub fn beside_program(console: &'a Console, what: &'static str) -> Self {
         let drawn = if console.draws_beside_program() {
             Drawn::Bar
@@ -35,7 +35,7 @@ impl<'a> Meter<'a> {
         Self::new(console, what, drawn, ProgressBar::no_length(), style)
     }
 
-    /// A phase that processes `total` bytes.
+    /// Starts a phase that processes `total` bytes.
     pub fn of_bytes(console: &'a Console, what: &'static str, total: u64) -> Self {
         let drawn = if console.draws_alone() {
             Drawn::Bar
@@ -68,7 +68,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Moves to `position` (bytes, if the phase has a length) and shows what was reached.
+    /// Moves to `position` (bytes, if the phase has a length) and shows the text from `reached`.
     pub fn at(&mut self, position: u64, reached: impl FnOnce() -> String) {
         match self.drawn {
             Drawn::Bar => {

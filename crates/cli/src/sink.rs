@@ -1,7 +1,7 @@
 //! Writes the recorder's events to a trace file.
 //!
-//! The sink writes blocks as they fill, and once a second whatever is pending. So a trace can be
-//! read while the program runs, and it survives the end of the recorder.
+//! The sink writes each block when it is full, and once a second any pending events. So a trace can
+//! be read while the program runs, and it survives the end of the recorder.
 
 use crate::files::Draft;
 use std::fs::File;
@@ -11,7 +11,7 @@ use vmarea_recorder::Sink;
 use vmarea_trace::event::{Event, Header};
 use vmarea_trace::{Error, Writer};
 
-/// Longest time before an event is written.
+/// Longest time that an event is pending before it is written.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Destination of a trace.
@@ -30,12 +30,12 @@ pub struct TraceSink<'a> {
 }
 
 impl<'a> TraceSink<'a> {
-    /// A sink for a recording that only this process reads.
+    /// Creates a sink for a recording that only this process reads.
     pub fn nameless(file: &'a mut File) -> Self {
         Self::new(Place::Nameless(file))
     }
 
-    /// A sink for one recording.
+    /// Creates a sink for a recording that becomes a named file.
     pub fn named(draft: &'a mut Draft) -> Self {
         Self::new(Place::Named(draft))
     }
@@ -48,10 +48,10 @@ impl<'a> TraceSink<'a> {
         }
     }
 
-    /// Writes what is pending and returns the size of the trace in bytes.
+    /// Writes pending events and returns the size of the trace in bytes.
     ///
     /// # Errors
-    /// The rest cannot be written.
+    /// Fails if the events cannot be written.
     pub fn finish(self) -> Result<u64, Error> {
         match self.writer {
             Some(mut writer) => {

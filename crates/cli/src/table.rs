@@ -3,8 +3,9 @@
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-/// An empty table whose columns from `numbers` on are right-aligned. Headings may have several
-/// lines.
+/// Creates an empty table whose columns from `numbers` on are right-aligned.
+///
+/// Headings may have several lines.
 pub fn ruled<const N: usize>(headings: [&str; N], numbers: usize) -> Table {
     let mut table = Table::new();
     table

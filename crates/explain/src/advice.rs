@@ -1,40 +1,41 @@
-//! The one thing to do next, with its exact command.
+//! Advice: one next step with its exact command.
 //!
-//! Joining is advised where it takes away a worthwhile part; a higher limit only where nothing
-//! else helps and the limit is near; and a leak is never answered with a repair.
+//! Merging is advised if it removes a worthwhile part of the mappings. A higher limit is advised
+//! only if nothing else helps and the limit is near. If a leak has more mappings than a repair
+//! would save, the advice is to stop the leak.
 
 use super::estimate::Saving;
 use super::findings::{Finding, Kind};
 use serde::Serialize;
 
-/// What to do.
+/// Recommended next step.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Advice {
-    /// A sentence for people.
+    /// Advice as a sentence.
     pub text: String,
-    /// The command, where there is one.
+    /// Command that carries out the advice, if there is one.
     pub command: Option<String>,
 }
 
-/// What advice depends on.
+/// Facts that the advice depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
-    /// The process, where there is one.
+    /// Process ID, if there is one.
     pub pid: Option<i32>,
-    /// The command that was started to be looked at, with its arguments, where that is so.
+    /// Command that was started in order to be examined, with its arguments, if there is one.
     pub command: Option<&'a [String]>,
-    /// Its mappings.
+    /// Number of mappings of the process.
     pub mappings: u64,
-    /// How many it may have.
+    /// Maximum number of mappings that the process may have.
     pub limit: u64,
-    /// What each means would save.
+    /// Savings per remedy.
     pub savings: &'a [Saving],
-    /// What was found.
+    /// Conspicuous patterns that were found.
     pub findings: &'a [Finding],
 }
 
 impl Situation<'_> {
-    /// The one thing to do next.
+    /// Returns the recommended next step.
     pub fn advice(&self) -> Advice {
         let joinable: u64 = self.savings.iter().map(|saving| saving.mappings).sum();
         let near = self.mappings.saturating_mul(2) >= self.limit;
@@ -42,7 +43,8 @@ impl Situation<'_> {
         if let Some(leak) = leak.filter(|leak| leak.mappings > joinable) {
             return self.of_leak(leak, near);
         }
-        // A repair is worth it where it takes away thousands, or a twentieth and it matters.
+        // A repair is worthwhile if it saves 1,000 mappings, or 5 % when a quarter of the limit is
+        // used.
         let matters = self.mappings.saturating_mul(4) >= self.limit;
         let worthwhile = joinable >= 1_000 || (matters && joinable * 20 >= self.mappings);
         if worthwhile {
@@ -112,7 +114,7 @@ impl Situation<'_> {
         }
     }
 
-    /// The next power of two that leaves room for four times as many.
+    /// Returns a command that raises the limit at least fourfold, to a power of two.
     fn raise(&self) -> String {
         let room = self.mappings.max(self.limit).saturating_mul(4);
         let number = room.checked_next_power_of_two().unwrap_or(1 << 31);
@@ -120,7 +122,7 @@ impl Situation<'_> {
     }
 }
 
-/// A program that can be started again need not be repaired while it runs.
+/// Advises to start the program again with merging enabled, which needs no repair.
 fn merged_from_the_start(text: String, words: &[String]) -> Advice {
     let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
     Advice {
@@ -132,7 +134,7 @@ fn merged_from_the_start(text: String, words: &[String]) -> Advice {
     }
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! The most frequent kind of a reason: which flags differ, which permissions, which files.
+//! Most frequent kind of a reason: which flags, permissions or files differ.
 
 use std::collections::HashMap;
 use vmarea::types::VmFlags;
@@ -7,8 +7,10 @@ use vmarea_process::maps::{MapName, MapsEntry, letters_of};
 use vmarea_process::{Mapping, Reason};
 use vmarea_trace::event::Perms;
 
-/// The most frequent kind among the boundaries `all` (each between `n` and `n + 1`), with how
-/// often it is there; empty where a reason has no kinds.
+/// Returns the most frequent kind among the boundaries `all`, with its count.
+///
+/// Boundary `n` is between the mappings `n` and `n + 1`. The result is empty if the reason has no
+/// kinds.
 pub fn of(reason: Reason, mappings: &[Mapping], all: &[usize]) -> String {
     let kind: fn(&Mapping, &Mapping) -> Option<String> = match reason {
         Reason::Rule(Refusal::Flags) => flags,
@@ -35,7 +37,7 @@ fn flags(a: &Mapping, b: &Mapping) -> Option<String> {
     Some(letters_of(differ))
 }
 
-/// The four letters of `/proc/PID/maps`.
+/// Returns the four permission letters of `/proc/PID/maps`.
 pub fn letters(perms: Perms) -> String {
     let letter = |set, yes, no| if set { yes } else { no };
     [

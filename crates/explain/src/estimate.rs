@@ -1,41 +1,41 @@
-//! What a repair would cost: estimates from measured rates, and said to be estimates.
+//! Estimated cost of a repair, computed from measured rates.
 //!
-//! Measured on one machine (Linux 6.18, 2 cores): 20,000 mappings of one page became 1 in 71 ms,
-//! and 8 GiB in 711 mappings in 268 ms, at 55 to 64 ns a page and direction. How many pages are in
-//! memory is not known without `smaps`; then the sizes, and the private memory of the whole
-//! process, bound it from above.
+//! Measured on one machine (Linux 6.18, 2 cores): merging 20,000 mappings of one page into 1 took
+//! 71 ms, and merging 8 GiB in 711 mappings took 268 ms, at 55 to 64 ns per page and direction.
+//! Without `smaps` the number of resident pages is unknown; it is then bounded by the sizes of the
+//! mappings and by the private memory of the whole process.
 
 use serde::Serialize;
 use vmarea::types::PAGE_SIZE;
 use vmarea_process::{Boundary, Process, Remedy};
 
-/// Nanoseconds for a page and direction.
+/// Nanoseconds per page and direction.
 const PAGE_NS: u64 = 60;
-/// Nanoseconds for a mapping of a run: its part in setting up, swapping and taking down.
+/// Nanoseconds per mapping of a run: its share of setup, swap and teardown.
 const MAPPING_NS: u64 = 3_400;
-/// Nanoseconds for a call that changes one mapping.
+/// Nanoseconds per call that changes one mapping.
 const CALL_NS: u64 = 6_000;
-/// The longest piece that `merge` allows itself where nothing else is asked.
+/// Longest pause that `merge` allows by default.
 const PIECE_NS: u64 = 5_000_000;
 
-/// What one means would take away, and its price.
+/// Mappings that one remedy would save, and the estimated cost.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Saving {
-    /// The means.
+    /// Name of the remedy.
     pub fix: &'static str,
-    /// Boundaries that go, each of them a mapping less.
+    /// Number of boundaries removed, each of which saves one mapping.
     pub mappings: u64,
-    /// Runs of neighbours that would become one each.
+    /// Number of runs of neighbouring mappings, each of which becomes one mapping.
     pub runs: u64,
-    /// Bytes to move, at the most.
+    /// Upper bound of the number of bytes to move.
     pub bytes_at_most: u64,
-    /// All of it, nanoseconds, estimated.
+    /// Estimated total time in nanoseconds.
     pub total_ns: u64,
-    /// The longest time that a thread of the process waits, nanoseconds, estimated.
+    /// Estimated maximum time that a thread of the process waits, in nanoseconds.
     pub pause_ns: u64,
 }
 
-/// What each means would save, the most first; those that save nothing are left out.
+/// Returns the savings of each remedy, largest first; remedies without savings are omitted.
 pub fn savings(process: &Process, boundaries: &[Boundary]) -> Vec<Saving> {
     let all = Remedy::ALL
         .iter()
@@ -92,8 +92,7 @@ fn saving(process: &Process, boundaries: &[Boundary], remedy: Remedy) -> Option<
     Some(saving)
 }
 
-/// Bytes of mapping `n` that belong to the process: what is in memory, or all where that is not
-/// known.
+/// Returns the resident private bytes of mapping `n`, or its size if they are unknown.
 fn movable_bytes(process: &Process, n: usize) -> u64 {
     let mapping = &process.mappings[n];
     let size = mapping.range().len_bytes();
@@ -107,7 +106,7 @@ mod tests {
     use super::*;
     use vmarea_process::boundaries;
 
-    /// `n` writable mappings of one page side by side.
+    /// Creates `n` adjacent writable mappings of one page.
     fn process(n: u64) -> Process {
         let line = |k: u64| {
             let start = 0x1000_0000 + k * 0x1000;

@@ -1,44 +1,43 @@
-//! What catches the eye in a list of mappings, whatever the rules say: leaks, and designs that
-//! need many mappings.
+//! Conspicuous patterns in a list of mappings: leaks, and designs that need many mappings.
 //!
-//! Thousands of mappings of deleted files are a leak: nobody can map such a file again by name, and
-//! somebody forgot to unmap it. A file that never had a name (memfd, shared anonymous memory) says
-//! the same of itself, and there only thousands of different ones are a leak.
+//! Thousands of mappings of deleted files are a leak: such a file can no longer be mapped by name,
+//! so the program forgot to unmap it. A file that never had a name (memfd, shared anonymous memory)
+//! also appears as deleted; there, only thousands of different files are a leak.
 
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use vmarea_process::maps::MapName;
 use vmarea_process::{Boundary, Mapping, Process, Reason};
 
-/// From here on it is thousands.
+/// Minimum number of mappings or files for a finding.
 const MANY: u64 = 1_000;
 
-/// What kind of thing was found.
+/// Kind of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Mappings that nobody seems to need any more.
+    /// Mappings that the program apparently no longer needs.
     Leak,
-    /// Thousands of mapped files that are still there: a leak or a design.
+    /// Thousands of mapped files that still exist: a leak or a design.
     ManyFiles,
     /// One file mapped in thousands of pieces.
     OneFileInPieces,
-    /// Most mappings stand alone.
+    /// Most mappings have free space before them.
     Gaps,
 }
 
-/// Something that was found.
+/// A conspicuous pattern in a list of mappings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
-    /// What kind of thing.
+    /// Kind of the finding.
     pub kind: Kind,
-    /// How many mappings it is.
+    /// Number of mappings concerned.
     pub mappings: u64,
-    /// A sentence for people.
+    /// Finding as a sentence.
     pub text: String,
 }
 
-/// Everything that was found, the largest first.
+/// Returns all findings, largest first.
 pub fn findings(process: &Process, boundaries: &[Boundary]) -> Vec<Finding> {
     let mut found: Vec<_> = leaks(&process.mappings).into_iter().collect();
     if found.is_empty() {
@@ -50,7 +49,7 @@ pub fn findings(process: &Process, boundaries: &[Boundary]) -> Vec<Finding> {
     found
 }
 
-/// Never had a name: ` (deleted)` means nothing.
+/// True for a file that never had a name: its ` (deleted)` means nothing.
 fn is_nameless(name: &str) -> bool {
     const NAMELESS: [&str; 5] = ["/memfd:", "/dev/zero", "/SYSV", "/anon_hugepage", "/[aio]"];
     NAMELESS.iter().any(|prefix| name.starts_with(prefix))

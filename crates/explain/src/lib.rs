@@ -1,9 +1,9 @@
-//! Why the mappings of a process stay apart, what that costs, and what can be done.
+//! Why the mappings of a process are separate, the cost of that, and possible remedies.
 //!
-//! `process` gives every boundary between two neighbours its reason, which is *likely* instead of
-//! *certain* where `/proc` hides a part of it, and its remedy. This crate counts them, estimates
-//! what the remedies cost, and gives advice; it changes nothing. [`top`] shows the same for all
-//! processes, with less detail.
+//! `process` assigns a reason and a remedy to each boundary between two neighbours. The reason is
+//! *likely* instead of *certain* if `/proc` hides a part of the evidence. This crate counts the
+//! reasons, estimates the cost of the remedies, and gives advice; it changes nothing. [`top`] shows
+//! the same data for all processes in less detail.
 //!
 //! # Picture
 //! ```text
@@ -12,7 +12,7 @@
 //!                        └─▶ findings ────────────────────┘
 //! ```
 //! # Invariants
-//! X1  the mappings of all reasons and the first mapping add up to the list
+//! X1  the counts of all reasons plus 1 (the first mapping) add up to the length of the list
 #![forbid(unsafe_code)]
 
 pub mod advice;
@@ -37,7 +37,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use vmarea_process::{Boundary, Certainty, Process, Reason, Source, boundaries};
 
-/// Whether each mapping is listed.
+/// Whether a report lists every mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum List {
     /// Counts only.
@@ -47,69 +47,69 @@ pub enum List {
     All,
 }
 
-/// What one reason costs.
+/// Number of mappings that one reason causes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ReasonCount {
-    /// Its short name.
+    /// Short name of the reason.
     pub reason: &'static str,
-    /// Boundaries that it makes: each costs a mapping.
+    /// Number of boundaries with the reason: each costs one mapping.
     pub mappings: u64,
-    /// How many of them are certain.
+    /// Number of boundaries for which the reason is certain.
     pub certain: u64,
-    /// How many can be taken away.
+    /// Number of boundaries with the reason that have a remedy.
     pub joinable: u64,
-    /// What it means, in a few words.
+    /// Meaning of the reason in a few words.
     pub words: &'static str,
-    /// The most frequent kind of it.
+    /// Most frequent kind of the reason, such as the flags that differ.
     pub detail: String,
-    /// Which calls made these boundaries, where that was recorded.
+    /// Calls that created the boundaries, if that was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub made_by: Vec<MadeBy>,
 }
 
-/// Everything that is said of a process.
+/// Complete report on a process.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
     /// Version of this structure.
     pub schema: u32,
-    /// The process, where there is one.
+    /// Process ID, if there is one.
     pub pid: Option<i32>,
-    /// What people call it.
+    /// Name of the program or of the pasted file, or the recorded command.
     pub name: String,
-    /// How it was seen.
+    /// Source of the mappings.
     pub source: Source,
-    /// Why the kernel's own view was not read, where it was to be.
+    /// Reason why the kernel view was not read, although it was requested.
     pub without_view: Option<String>,
-    /// All its mappings.
+    /// Number of mappings of the process.
     pub mappings: u64,
-    /// How many it may have.
+    /// Maximum number of mappings that the process may have.
     pub limit: u64,
-    /// Lines of the list that are no mappings that count (`[vsyscall]`).
+    /// Number of lines in the list that do not count as mappings (`[vsyscall]`).
     pub not_counted: u64,
-    /// Mappings that were looked at: all, or those within a range.
+    /// Number of mappings that were examined: all, or those within a range.
     pub looked_at: u64,
-    /// Mappings that changed while they were read.
+    /// Number of mappings that changed during the read.
     pub changed: u64,
-    /// Reasons, the costliest first; their mappings and 1 are `looked_at`.
+    /// Reasons, most mappings first; the sum of their mappings plus 1 is `looked_at`.
     pub reasons: Vec<ReasonCount>,
-    /// Mappings that could be joined.
+    /// Number of mappings that the remedies would save.
     pub joinable: u64,
-    /// By which means.
+    /// Savings per remedy.
     pub savings: Vec<Saving>,
-    /// What catches the eye.
+    /// Conspicuous patterns in the list of mappings.
     pub findings: Vec<Finding>,
-    /// What to do.
+    /// Recommended next step.
     pub advice: Advice,
-    /// From where in the program most boundaries were made, where that was recorded.
+    /// Places in the program that created most boundaries, if that was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub made_from: Vec<MadeFrom>,
-    /// Every mapping, where that was asked for.
+    /// Every mapping, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<Vec<MappingRow>>,
 }
 
 impl Report {
-    /// Mappings in percent of the limit.
+    /// Returns the number of mappings in percent of the limit.
     pub fn percent_of_limit(&self) -> f64 {
         self.mappings as f64 * 100.0 / self.limit.max(1) as f64
     }
@@ -121,8 +121,9 @@ pub fn explain(process: &Process, list: List) -> Report {
     report(process, &boundaries, None, list)
 }
 
-/// Explains all boundaries of a recorded program, and which calls made them; `stacks` are those of
-/// the calls, by their numbers.
+/// Explains all boundaries of a recorded program, and names the calls that created them.
+///
+/// `stacks` are the stacks of the calls, indexed by stack number.
 pub fn explain_recorded(recorded: &Recorded, stacks: &[Vec<String>], list: List) -> Report {
     let process = &recorded.process;
     let boundaries = boundaries(&process.policy, &process.mappings);

@@ -1,4 +1,4 @@
-//! Which calls made the boundaries of each reason, and from where in the program.
+//! Calls that created the boundaries of each reason, and their call sites in the program.
 
 use super::origins::Origin;
 use super::recorded::Recorded;
@@ -6,39 +6,39 @@ use serde::Serialize;
 use std::collections::HashMap;
 use vmarea_process::{Boundary, Reason};
 
-/// Stacks that are shown.
+/// Maximum number of stacks that are shown.
 const STACKS: usize = 5;
 
-/// A call and the boundaries that it made.
+/// A call and the number of boundaries that it created.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct MadeBy {
-    /// The call.
+    /// Name of the call.
     pub call: String,
-    /// Boundaries that it made and that were there at the moment.
+    /// Number of boundaries that the call created and that exist at the examined moment.
     pub mappings: u64,
 }
 
-/// A place in the program and the boundaries that calls from there made.
+/// A call site in the program and the number of boundaries that its calls created.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct MadeFrom {
-    /// Why the mappings stay apart.
+    /// Reason why the mappings are separate.
     pub reason: &'static str,
-    /// The call.
+    /// Name of the call.
     pub call: String,
-    /// Boundaries that it made from there.
+    /// Number of boundaries that the call created from the call site.
     pub mappings: u64,
     /// Frames, the innermost first.
     pub stack: Vec<String>,
 }
 
-/// The boundaries of a recorded program, each with where it comes from.
+/// The boundaries of a recorded program with their origins.
 #[derive(Clone, Copy, Debug)]
 pub struct Traced<'a> {
     /// The boundaries.
     pub boundaries: &'a [Boundary],
-    /// The recording that they are of.
+    /// Recording that the boundaries belong to.
     pub recorded: &'a Recorded,
-    /// Stacks by their numbers.
+    /// Stacks, indexed by stack number.
     pub stacks: &'a [Vec<String>],
 }
 
@@ -49,7 +49,7 @@ impl Traced<'_> {
         each.filter_map(|(boundary, origin)| Some((boundary.reason, origin.as_ref()?)))
     }
 
-    /// The calls that made the boundaries of one reason, those that made most first.
+    /// Returns the calls that created the boundaries of one reason, most boundaries first.
     pub fn calls(&self, reason: Reason) -> Vec<MadeBy> {
         let of_reason = self.each().filter(|(r, _)| *r == reason);
         let counted = most(of_reason.map(|(_, origin)| &origin.call));
@@ -60,7 +60,7 @@ impl Traced<'_> {
         made.collect()
     }
 
-    /// The places in the program from where most boundaries were made.
+    /// Returns the call sites in the program that created most boundaries.
     pub fn places(&self) -> Vec<MadeFrom> {
         let stacked = self.each().filter(|(_, origin)| origin.stack.is_some());
         let counted = most(stacked);
@@ -78,7 +78,7 @@ impl Traced<'_> {
     }
 }
 
-/// How often each thing is there, the most frequent first; of equal ones the one that came first.
+/// Counts equal items; sorts by count, largest first, then by first occurrence.
 fn most<T: std::hash::Hash + Eq + Copy>(things: impl Iterator<Item = T>) -> Vec<(T, u64)> {
     let mut counts: HashMap<T, (usize, u64)> = HashMap::new();
     for (n, thing) in things.enumerate() {

@@ -1,12 +1,12 @@
-//! Which call made each boundary: followed through a replay.
+//! Traces each boundary to the call that created it, during a replay.
 //!
-//! After each call the mappings that it can have touched are compared with what was there before:
-//! a boundary that is new, or stands for another reason now, is that call's. A fault may change
-//! the reason later (a first touch gives an anon_vma), which leaves the boundary with the call that
-//! made it.
+//! After each call, the mappings that the call can have changed are compared with the earlier ones.
+//! A boundary that is new or has a different reason is attributed to this call. A page fault may
+//! change the reason later (a first touch assigns an anon_vma); the boundary is still attributed to
+//! the call that created it.
 //!
 //! # Invariants
-//! O1  every mapping of a followed address space has an entry at its first byte
+//! O1  every mapping of a traced address space has an entry at its first byte
 
 use std::collections::{BTreeMap, HashMap};
 use vmarea::Space;
@@ -18,32 +18,32 @@ use vmarea_trace::event::Call;
 use vmarea_trace::names::{MADV, PROT};
 use vmarea_trace::sysno;
 
-/// From where a boundary comes: what was called, and from where in the program.
+/// Origin of a boundary: the call, and its call site in the program.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Origin {
-    /// The call, with what of its arguments matters.
+    /// Name of the call with its relevant arguments.
     pub call: String,
-    /// Number of the stack, where stacks were recorded.
+    /// Stack number, if stacks were recorded.
     pub stack: Option<u32>,
 }
 
-/// Number of an [`Origin`] in its table.
+/// Index of an [`Origin`] in its table.
 type Site = u32;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Where the mapping before ends, and why the two are apart; none for the first.
+    /// End of the mapping below and reason of the boundary; `None` for the first mapping.
     before: Option<(u64, Reason)>,
     site: Site,
 }
 
-/// The boundaries of one address space and where they come from.
+/// Boundaries of one address space with their origins.
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
     entries: BTreeMap<u64, Entry>,
 }
 
-/// The origins that occur.
+/// Table of all distinct origins.
 #[derive(Clone, Debug, Default)]
 pub struct Sites {
     table: Vec<Origin>,
@@ -51,7 +51,7 @@ pub struct Sites {
 }
 
 impl Sites {
-    /// The number of an origin.
+    /// Returns the index of an origin, which is added to the table if it is new.
     pub fn number(&mut self, origin: Origin) -> Site {
         if let Some(&number) = self.numbers.get(&origin) {
             return number;
@@ -62,31 +62,31 @@ impl Sites {
         number
     }
 
-    /// The origin behind a number.
+    /// Returns the origin with this index.
     pub fn get(&self, site: Site) -> Option<&Origin> {
         self.table.get(site as usize)
     }
 }
 
-/// How a VMA of the core is shown as a mapping of a process.
+/// Conversion of a VMA of the core to a mapping of a process.
 pub trait Show {
-    /// One mapping.
+    /// Converts one VMA.
     fn mapping(&self, view: &VmaView) -> Mapping;
 }
 
-/// What is looked at again after an event.
+/// Addresses that are compared again after an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
-    /// Everything.
+    /// The whole address space.
     All,
-    /// Two ranges, one of which may be empty.
+    /// Two address ranges, one of which may be empty.
     Ranges([(u64, u64); 2]),
-    /// Nothing.
+    /// No addresses.
     None,
 }
 
 impl Origins {
-    /// Looks again at `extent` of an address space: what has changed there is `site`'s.
+    /// Compares `extent` of an address space again and attributes every change to `site`.
     pub fn follow(
         &mut self,
         (space, mm): (&Space, MmId),
@@ -104,7 +104,8 @@ impl Origins {
             Extent::Ranges(ranges) => ranges,
         };
         for (low, high) in ranges.into_iter().filter(|(low, high)| low < high) {
-            // From the one that ends where the range begins to the first one behind it.
+            // From the mapping that ends at the start of the range to the first one after the
+            // range.
             let mut found = Vec::new();
             let mut at = guard.find_vma(low.saturating_sub(1));
             while let Some(view) = at {
@@ -123,7 +124,7 @@ impl Origins {
         }
     }
 
-    /// Takes out what begins no mapping any more, from `low` up to the last of `found`.
+    /// Removes entries from `low` to the last of `found` at which no mapping begins any longer.
     fn forget(&mut self, low: u64, found: &[VmaView]) {
         let last = found.last().map_or(u64::MAX, |view| view.range.start);
         let known = self.entries.range(low.min(last)..=last);
@@ -163,13 +164,13 @@ impl Origins {
         }
     }
 
-    /// Where the boundary below the mapping at `start` comes from.
+    /// Returns the origin of the boundary below the mapping at `start`.
     pub fn site(&self, start: u64) -> Option<Site> {
         self.entries.get(&start).map(|entry| entry.site)
     }
 }
 
-/// What a call can have touched; `heap` is where the heap begins.
+/// Returns the addresses that a call can have changed; `heap` is the start of the heap.
 pub fn extent(call: &Call, heap: u64) -> Extent {
     let [a, b, c, ..] = call.args;
     let range = |at: u64, len: u64| (at, at.saturating_add(len.max(1)));
@@ -196,7 +197,7 @@ pub fn extent(call: &Call, heap: u64) -> Extent {
     }
 }
 
-/// A call as people name it.
+/// Returns a readable name of a call.
 pub fn label(call: &Call) -> String {
     let name = sysno::name(call.nr).unwrap_or("a call");
     match call.nr {

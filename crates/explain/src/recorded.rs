@@ -1,9 +1,9 @@
 //! A recorded program at the moment when one of its address spaces had most mappings.
 //!
-//! The recording is replayed twice: once to find the moment, and once up to there with every
-//! boundary followed back to the call that made it. Under the rules of the recorded kernel the
-//! replay has the kernel's own mappings, so that everything about them is known; where faults were
-//! not recorded, what hangs on them is hidden.
+//! The recording is replayed twice: first to find that moment, then up to that moment while every
+//! boundary is traced to the call that created it. Under the rules of the recorded kernel, the
+//! replay has the kernel's own mappings with all their attributes. If faults were not recorded, the
+//! attributes that depend on faults are hidden.
 
 use super::origins::{Extent, Origin, Origins, Show, Sites, extent, label};
 use std::collections::{BTreeMap, HashMap};
@@ -24,27 +24,27 @@ use vmarea_trace::event::{
 };
 use vmarea_trace::{Error as TraceError, Reader};
 
-/// Why a recording cannot be explained.
+/// Reason why a recording cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordedError {
     /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// It cannot be replayed.
+    /// The trace cannot be replayed.
     #[error(transparent)]
     Replay(#[from] Error),
     /// The trace cannot be opened.
     #[error("reading the recording: {0}")]
     Open(#[from] io::Error),
-    /// Nothing was recorded.
+    /// The recording contains no mapping.
     #[error("the program has made no mapping that was recorded")]
     Empty,
 }
 
-/// The stacks that were seen at calls, in the order of each thread's calls in the trace.
+/// Stacks that were recorded at calls, in the order of each thread's calls in the trace.
 #[derive(Clone, Debug, Default)]
 pub struct CallStacks {
-    /// By thread: the number of the stack at each of its calls.
+    /// Per thread: the stack number of each of its calls.
     pub by_thread: HashMap<Tid, std::collections::VecDeque<u32>>,
 }
 
@@ -54,22 +54,22 @@ impl CallStacks {
     }
 }
 
-/// What was found.
+/// A recorded program at its moment of most mappings.
 #[derive(Debug)]
 pub struct Recorded {
-    /// The mappings at the moment.
+    /// The process with its mappings at the moment of most mappings.
     pub process: Process,
-    /// For each of them: where the boundary below it comes from.
+    /// For each mapping: the origin of the boundary below it.
     pub origins: Vec<Option<Origin>>,
-    /// The command that was recorded, with its arguments.
+    /// Recorded command with its arguments.
     pub command: Vec<String>,
-    /// Address spaces that were recorded.
+    /// Number of address spaces in the recording.
     pub address_spaces: u64,
-    /// Differences between replay and kernel up to the moment.
+    /// Number of differences between replay and kernel up to the moment of most mappings.
     pub differences: u64,
 }
 
-/// The moment of most mappings.
+/// The moment at which an address space has most mappings.
 #[derive(Clone, Copy, Debug)]
 struct Peak {
     event: u64,
@@ -77,10 +77,12 @@ struct Peak {
     mappings: u32,
 }
 
-/// Replays a trace, which `open` gives from its beginning, and explains it at its peak.
+/// Replays a trace up to the moment of most mappings and returns the process at that moment.
+///
+/// `open` must return the trace from its beginning each time it is called.
 ///
 /// # Errors
-/// [`RecordedError`]; a trace that is cut off counts up to there.
+/// [`RecordedError`]. A truncated trace is used up to the point of truncation.
 pub fn at_peak<R: Read>(
     mut open: impl FnMut() -> io::Result<R>,
     mut stacks: CallStacks,
@@ -98,7 +100,7 @@ pub fn at_peak<R: Read>(
     walk.end(&header, peak, spaces)
 }
 
-/// The events up to where the trace was cut off.
+/// Returns the events up to the point at which the trace is truncated or damaged.
 fn whole<R: Read>(reader: Reader<R>) -> impl Iterator<Item = Result<Event, TraceError>> {
     let cut = |e: &Result<Event, TraceError>| {
         matches!(
@@ -132,7 +134,7 @@ fn find_peak<R: Read>(
         let Some(id) = world.mm(mm) else { continue };
         let guard = world.space.mmap_read_lock(id);
         let mappings = guard.map_or(0, |guard| guard.state().map_count);
-        // The last of several equal moments: most is known then of what is touched.
+        // If the maximum occurs several times, use the last: more memory has been touched by then.
         if mappings > 0 && peak.is_none_or(|peak| mappings >= peak.mappings) {
             let event = n as u64 + 1;
             peak = Some(Peak {
@@ -145,7 +147,7 @@ fn find_peak<R: Read>(
     Ok(peak)
 }
 
-/// The second replay.
+/// State of the second replay.
 struct Walk {
     replayer: Replayer,
     sites: Sites,
@@ -153,7 +155,7 @@ struct Walk {
     faults_seen: bool,
 }
 
-/// What is followed of one address space.
+/// State that the second replay keeps per address space.
 #[derive(Clone, Debug, Default)]
 struct Followed {
     origins: Origins,
@@ -266,7 +268,7 @@ fn special(snapshot: &Snapshot) -> BTreeMap<u64, MapName> {
         SnapKind::Special(name) => Some((vma.start, MapName::Special(name.clone()))),
         _ => None,
     });
-    // Never empty, so that it is seen to be filled.
+    // Never empty: an empty map means that there was no snapshot yet.
     named.chain([(u64::MAX, MapName::None)]).collect()
 }
 
@@ -274,7 +276,7 @@ fn path(text: &str) -> MapName {
     MapName::Path(std::ffi::OsStr::new(text).into())
 }
 
-/// Shows mappings of the core as `/proc` would.
+/// Converts mappings of the core to the form in which `/proc` shows them.
 struct Shown<'a> {
     files: &'a Files,
     special: &'a BTreeMap<u64, MapName>,

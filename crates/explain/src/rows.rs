@@ -1,4 +1,4 @@
-//! Every mapping as a row, and tables as text, CSV and Markdown.
+//! Every mapping as a row; tables as text, CSV and Markdown.
 
 use super::detail::letters;
 use serde::Serialize;
@@ -8,38 +8,38 @@ use vmarea_process::mapping::Resident;
 use vmarea_process::maps::letters_of;
 use vmarea_process::{Boundary, Certainty, Mapping, Process};
 
-/// One mapping, and why it does not join the one before it.
+/// A mapping, and the reason why it is separate from the mapping below it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct MappingRow {
-    /// First byte, hexadecimal.
+    /// Address of the first byte, hexadecimal.
     pub address: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Bytes in memory, where that was asked for.
+    /// Resident bytes, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss: Option<u64>,
     /// `rwxp` as in `/proc/PID/maps`.
     pub perm: String,
-    /// Offset in the file, bytes; of anonymous mappings the page offset in bytes where it is known.
+    /// Offset in the file in bytes; for anonymous mappings the page offset in bytes, if known.
     pub offset: u64,
-    /// Inode number, 0 for none.
+    /// Inode number, 0 without a file.
     pub inode: u64,
-    /// Flags by the letters of `smaps`, where they are known.
+    /// Flags by the letters of `smaps`, if known.
     pub flags: Option<String>,
     /// The last column of `/proc/PID/maps`.
     pub mapping: String,
-    /// Why it stands apart from the mapping before it; none for the first one.
+    /// Reason why the mapping is separate from the one below; `None` for the first mapping.
     pub reason: Option<&'static str>,
-    /// Whether that is certain.
+    /// Certainty of the reason.
     pub certainty: Option<Certainty>,
-    /// Where it is not: what it can be.
+    /// If the reason is only likely: the names of all rules that are possible.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<&'static str>,
-    /// What would join the two.
+    /// Name of the remedy that would merge the two mappings.
     pub fix: Option<&'static str>,
 }
 
-/// All rows of a process, by address.
+/// Returns all rows of a process, ordered by address.
 pub fn rows(process: &Process, boundaries: &[Boundary]) -> Vec<MappingRow> {
     let first = std::iter::once(None);
     let before = first.chain(boundaries.iter().map(Some));
@@ -68,7 +68,7 @@ fn row(mapping: &Mapping, before: Option<&Boundary>) -> MappingRow {
     }
 }
 
-/// Columns that end at the right.
+/// Columns that are right-aligned.
 const NUMBERS: [&str; 8] = [
     "SIZE",
     "RSS",
@@ -80,17 +80,17 @@ const NUMBERS: [&str; 8] = [
     "JOINABLE?",
 ];
 
-/// A table that is yet to be written.
+/// A table to be written as text, CSV or Markdown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
-    /// Names of the columns.
+    /// Column names.
     pub headings: Vec<&'static str>,
-    /// Cells, as many a row as there are headings.
+    /// Cells: each row has as many cells as there are headings.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// The rows as a table; `size` prints a number of bytes.
+    /// Builds a table of the rows; `size` formats a number of bytes.
     pub fn of_rows(rows: &[MappingRow], size: &dyn Fn(u64) -> String) -> Table {
         let rss = rows.iter().any(|row| row.rss.is_some());
         let mut headings = vec![
@@ -128,10 +128,10 @@ impl Table {
         }
     }
 
-    /// Columns side by side, for a terminal.
+    /// Writes aligned columns for a terminal.
     ///
     /// # Errors
-    /// Where `out` takes no more.
+    /// Any error from writing to `out`.
     pub fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut widths: Vec<_> = self.headings.iter().map(|h| h.chars().count()).collect();
         for row in &self.rows {
@@ -155,10 +155,10 @@ impl Table {
         Ok(())
     }
 
-    /// Comma-separated values as RFC 4180 has them, with a line of names.
+    /// Writes comma-separated values as in RFC 4180, with a header line.
     ///
     /// # Errors
-    /// Where `out` takes no more.
+    /// Any error from writing to `out`.
     pub fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
         let headings: Vec<_> = self.headings.iter().map(|h| (*h).to_owned()).collect();
         for row in std::iter::once(&headings).chain(&self.rows) {
@@ -168,10 +168,10 @@ impl Table {
         Ok(())
     }
 
-    /// A table in Markdown.
+    /// Writes a table in Markdown.
     ///
     /// # Errors
-    /// Where `out` takes no more.
+    /// Any error from writing to `out`.
     pub fn write_markdown(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "| {} |", self.headings.join(" | "))?;
         writeln!(out, "|{}", " --- |".repeat(self.headings.len()))?;
@@ -183,7 +183,9 @@ impl Table {
     }
 }
 
-/// Names of mappings come from anybody: nothing in them reaches a terminal as a command.
+/// Replaces control characters by `?`.
+///
+/// Any user can choose the names of mappings: no escape sequence in them may reach a terminal.
 pub fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '?' } else { c })

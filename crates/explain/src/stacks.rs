@@ -1,8 +1,8 @@
-//! From where in the program a call came: stacks copied at calls, unwound and named.
+//! Stacks copied at system calls: unwinding, and names of their frames.
 //!
-//! Unwinding follows the tables that compilers write for exceptions, as debuggers do; programs
-//! without frame pointers are no problem, code made at run time is. The same stack is named once.
-//! Deliberately absent: lines of source, and names of code made at run time.
+//! Unwinding uses the compiler's exception tables, as debuggers do. Programs without frame pointers
+//! can be unwound; code generated at run time cannot. Each distinct stack is named only once.
+//! Deliberately absent: source lines, and names of code generated at run time.
 
 use super::recorded::CallStacks;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
@@ -16,12 +16,12 @@ use vmarea_process::maps::{self, MapsEntry};
 use vmarea_recorder::CallStack;
 use vmarea_trace::event::Tid;
 
-/// Frames of a stack, at most.
+/// Maximum number of frames per stack.
 const FRAMES: usize = 24;
-/// A program file of more than this is not read.
+/// Maximum size of a program file; a larger file is not read.
 const FILE_BYTES: u64 = 1 << 30;
 
-/// All stacks that were seen.
+/// Table of all distinct stacks.
 #[derive(Default)]
 pub struct StackTable {
     calls: CallStacks,
@@ -31,7 +31,7 @@ pub struct StackTable {
     files: HashMap<String, Option<Arc<Code>>>,
 }
 
-/// The program text of one address space.
+/// Executable code mapped in one address space.
 #[derive(Default)]
 struct CodeOfSpace {
     unwinder: UnwinderX86_64<Arc<[u8]>>,
@@ -39,13 +39,13 @@ struct CodeOfSpace {
     modules: Vec<(Range<u64>, u64, Arc<Code>)>,
 }
 
-/// A file of program text.
+/// An executable file or library.
 struct Code {
     name: String,
     sections: Sections,
-    /// Offset in the file, bytes, address as linked.
+    /// Per segment: file offset, length in bytes, and link-time address.
     segments: Vec<(u64, u64, u64)>,
-    /// Address as linked, length, name; by address.
+    /// Link-time address, length and name of each symbol, ordered by address.
     symbols: Vec<(u64, u64, String)>,
 }
 
@@ -59,7 +59,7 @@ struct Sections {
 }
 
 impl StackTable {
-    /// Takes the stack of a call; its thread still stands there.
+    /// Adds the stack of a call; its thread must still be stopped at the call.
     pub fn add(&mut self, stack: &CallStack) {
         let known = self.spaces.entry(stack.mm).or_default();
         if known.module(stack.ip).is_none() {
@@ -68,7 +68,7 @@ impl StackTable {
         }
         let mut frames = known.unwind(stack);
         if frames.iter().any(|&at| known.module(at).is_none()) {
-            // Something was loaded since.
+            // A library was loaded since the last read of the mappings.
             let list = maps::read(stack.tid).unwrap_or_default();
             known.add_modules(stack.pid, &list, &mut self.files);
             frames = known.unwind(stack);
@@ -88,8 +88,9 @@ impl StackTable {
         calls.push_back(number);
     }
 
-    /// Which stack each call had, and the stacks by their numbers: names of frames, the innermost
-    /// first.
+    /// Returns the stack number of each call, and the stacks indexed by number.
+    ///
+    /// A stack is a list of frame names, innermost first.
     pub fn into_parts(self) -> (CallStacks, Vec<Vec<String>>) {
         (self.calls, self.named)
     }
@@ -100,7 +101,7 @@ impl CodeOfSpace {
         self.modules.iter().find(|(range, ..)| range.contains(&at))
     }
 
-    /// Adds what is new in the list of mappings.
+    /// Adds executable mappings in the list that are not known yet.
     fn add_modules(
         &mut self,
         pid: i32,
@@ -117,7 +118,7 @@ impl CodeOfSpace {
             }
             let key = path.to_string_lossy().into_owned();
             let load = || {
-                // As the process itself sees its files.
+                // Open the file as the process itself sees it.
                 let inner = path.to_string_lossy();
                 let path = format!("/proc/{pid}/root{inner}");
                 Code::load(Path::new(&path), &inner).map(Arc::new)
@@ -138,8 +139,9 @@ impl CodeOfSpace {
         }
     }
 
-    /// Addresses of instructions, the innermost first; of callers the one before that to which
-    /// they return.
+    /// Returns the instruction address of each frame, innermost first.
+    ///
+    /// The address of a caller is the return address minus 1.
     fn unwind(&mut self, stack: &CallStack) -> Vec<u64> {
         let mut read = |addr: u64| -> Result<u64, ()> {
             let at = addr.checked_sub(stack.sp).ok_or(())?;
@@ -178,7 +180,7 @@ impl CodeOfSpace {
 }
 
 impl Code {
-    /// Reads a program file; `None` where it is none, or cannot be read.
+    /// Reads an object file; `None` if the file is of another kind or cannot be read.
     fn load(path: &Path, shown: &str) -> Option<Code> {
         if path.metadata().ok()?.len() > FILE_BYTES {
             return None;
@@ -216,7 +218,7 @@ impl Code {
         })
     }
 
-    /// What is to be added to an address as linked for its place in this mapping.
+    /// Returns the difference between run-time and link-time addresses for this mapping.
     fn base(&self, mapping: &MapsEntry) -> Option<u64> {
         const PAGE: u64 = !0xfff;
         let holds = |(offset, len, _): &&(u64, u64, u64)| {

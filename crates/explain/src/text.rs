@@ -1,27 +1,27 @@
-//! A report for people: at most 25 lines.
+//! Text summary of a report, at most 25 lines long.
 
 use super::rows::{Table, printable};
 use super::{ReasonCount, Report};
 use std::io::{self, Write};
 use vmarea_process::Source;
 
-/// Lines of a summary, at most.
+/// Maximum number of lines in a summary.
 pub const MAX_LINES: usize = 25;
-/// Reasons that get a line of their own.
+/// Maximum number of reasons with a separate line.
 const REASONS: usize = 7;
 const FINDINGS: usize = 2;
-/// Characters of a name.
+/// Maximum length of a name in characters.
 const NAME: usize = 60;
-/// Frames of a stack that are shown.
+/// Maximum number of frames shown per stack.
 const FRAMES: usize = 12;
-/// Characters of a line about what was found.
+/// Maximum length of a line about a finding, in characters.
 const WIDTH: usize = 160;
 
-// Taken out by the stream where colour is not wanted.
+// The output stream removes these sequences if colour is disabled.
 const STRONG: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";
 
-/// A count with its thousands apart.
+/// Formats a count with thousands separators.
 fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
@@ -52,10 +52,10 @@ fn milliseconds(ns: u64) -> String {
 }
 
 impl Report {
-    /// Writes the summary; `size` prints a number of bytes.
+    /// Writes the summary; `size` formats a number of bytes.
     ///
     /// # Errors
-    /// Where `out` takes no more.
+    /// Any error from writing to `out`.
     pub fn write_text(&self, out: &mut dyn Write, size: &dyn Fn(u64) -> String) -> io::Result<()> {
         let name = shorten(&printable(&self.name), NAME);
         let whose = match self.pid {
@@ -220,7 +220,7 @@ impl Report {
         text
     }
 
-    /// The reasons as a table.
+    /// Returns the reasons as a table.
     pub fn reasons_table(&self) -> Table {
         let row = |reason: &ReasonCount| {
             let numbers = [reason.mappings, reason.certain, reason.joinable];
@@ -239,7 +239,7 @@ impl Report {
     }
 }
 
-/// The beginning of a text that is too long.
+/// Shortens a text that is too long; keeps its beginning.
 fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -251,7 +251,7 @@ fn clip(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
-    // The end of a path tells more than its beginning.
+    // The end of a path is more informative than its beginning.
     let skip = text.chars().count() - width + 1;
     std::iter::once('…')
         .chain(text.chars().skip(skip))
@@ -265,7 +265,7 @@ mod tests {
     use crate::estimate::Saving;
     use vmarea_process::{Process, Remedy};
 
-    /// A list with every reason, means and finding that a list can have.
+    /// Builds a list that contains every reason, remedy and finding that a list can contain.
     fn everything() -> String {
         let mut text = String::new();
         let mut at = 0x1000_0000u64;
@@ -304,7 +304,7 @@ mod tests {
             "{:?}",
             report.reasons
         );
-        // Text alone shows no case for some of the means.
+        // A text list cannot produce every remedy.
         let one = report.savings[0].clone();
         report.savings = Remedy::ALL
             .map(|remedy| Saving {

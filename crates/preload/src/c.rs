@@ -1,4 +1,4 @@
-//! The C side: `vmarea_merge_range`, and what happens when the object is loaded.
+//! The C interface: `vmarea_merge_range`, and the code that runs when the object is loaded.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -13,12 +13,12 @@ use crate::{Settings, VARIABLE, collector};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CMergeOptions {
-    /// How long a thread may be kept from its memory, in microseconds; 0 for no bound.
+    /// Maximum time for which a thread may be blocked, in microseconds; 0 for no limit.
     pub max_pause_us: u64,
-    /// How many pages may be copied because they are shared.
+    /// Maximum number of shared pages that may be copied.
     pub copy_pages: u64,
-    /// Bit 0: no flag was ever set by `madvise` in the range. Bit 1: other threads may unmap,
-    /// move or protect parts of the range meanwhile.
+    /// Bit 0: no flag was ever set by `madvise` in the range. Bit 1: other threads may unmap, move
+    /// or protect parts of the range during the call.
     pub flags: u64,
 }
 
@@ -26,33 +26,33 @@ pub struct CMergeOptions {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CMergeReport {
-    /// Mappings in the range before.
+    /// Number of mappings in the range before the merge.
     pub before: u64,
-    /// Mappings in the range after.
+    /// Number of mappings in the range after the merge.
     pub after: u64,
     /// Bytes of address space that were replaced.
     pub bytes: u64,
-    /// Pages that were copied.
+    /// Number of pages copied.
     pub copied: u64,
-    /// Forks that were completed.
+    /// Number of forks during the merge whose children were given the missing pages.
     pub forks: u64,
-    /// The longest piece, nanoseconds.
+    /// Duration of the longest piece, in nanoseconds.
     pub longest_pause_ns: u64,
-    /// All of it, nanoseconds.
+    /// Duration of the whole merge, in nanoseconds.
     pub total_ns: u64,
 }
 
 const PLAIN: u64 = 1;
 const MAY_CHANGE: u64 = 2;
 
-/// Joins neighbours between `start` and `start + len` that need not be apart. `options` and
-/// `report` may be null. Returns 0 or a negative errno: `-EINVAL` for a range that is not made of
-/// pages, `-EPERM` without the right to userfaultfd, `-ENOSYS` before Linux 6.8, `-ETIME` where the
-/// pause is too short, else what the kernel answered to a call that should not fail (`-EIO` where it
-/// has no number). [`vmarea_last_error`] has it in words.
+/// Joins neighbouring mappings between `start` and `start + len` that could be one mapping.
+/// `options` and `report` may be null. Returns 0 or a negative errno: `-EINVAL` if the range is
+/// empty or not made of whole pages, `-EPERM` without permission to use userfaultfd, `-ENOSYS`
+/// before Linux 6.8, `-ETIME` if the pause is too short, else the errno of a system call that
+/// should not have failed (`-EIO` if there is none). [`vmarea_last_error`] returns the message.
 ///
 /// # Safety
-/// `options` and `report` are null or point to structures of their kinds.
+/// `options` and `report` are null or point to valid structures of their types.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_merge_range(
     start: usize,
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn vmarea_merge_range(
     options: *const CMergeOptions,
     report: *mut CMergeReport,
 ) -> c_int {
-    // SAFETY: null or valid, as the caller owes.
+    // SAFETY: null or valid, as the caller guarantees.
     let wanted = unsafe { options.as_ref() }.copied().unwrap_or_default();
     let Some(end) = start.checked_add(len) else {
         return -EINVAL;
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn vmarea_merge_range(
     };
     match vmarea_repair::merge_range(start as u64..end as u64, options) {
         Ok(done) => {
-            // SAFETY: null or valid, as the caller owes.
+            // SAFETY: null or valid, as the caller guarantees.
             if let Some(report) = unsafe { report.as_mut() } {
                 *report = CMergeReport {
                     before: done.before,
@@ -121,8 +121,8 @@ thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Why the last `vmarea_merge_range` of the calling thread that failed did so: one line that ends
-/// with a zero, valid until the next one that fails; empty where none has failed.
+/// Returns the message of the last `vmarea_merge_range` that failed in the calling thread: one line
+/// that ends with a zero byte, valid until the next failure; empty if no call has failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn vmarea_last_error() -> *const c_char {
     LAST_ERROR.with_borrow(|text| text.as_ptr())
@@ -157,7 +157,7 @@ mod tests {
     fn a_failure_has_a_number_and_words() {
         // SAFETY: both pointers may be null.
         let answer = unsafe { vmarea_merge_range(1, 2, ptr::null(), ptr::null_mut()) };
-        // SAFETY: no other call of this thread meanwhile.
+        // SAFETY: this thread makes no other call in between.
         let text = unsafe { CStr::from_ptr(vmarea_last_error()) };
         assert_eq!(answer, -EINVAL);
         assert!(text.to_str().unwrap().contains("not made of whole pages"));

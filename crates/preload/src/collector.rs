@@ -1,12 +1,13 @@
-//! The thread that acts above a threshold.
+//! The thread that merges mappings when their number exceeds a threshold.
 //!
-//! It counts the mappings now and then, so rarely that the counting costs a fiftieth of a processor
-//! at the most, and repairs the whole address space where there are too many. Where that did not
-//! help it waits longer and longer, or until there are many more: what cannot be joined is not tried
-//! again all the time. Where descriptors or memory are used up it looks again a moment later.
+//! The thread counts the mappings at intervals long enough that counting takes at most a fiftieth
+//! of one processor, and repairs the whole address space if there are too many. If a repair did not
+//! help, the thread waits longer and longer, or until there are many more mappings, so that it does
+//! not retry mappings that cannot be joined. If descriptors or memory ran out, it retries a moment
+//! later.
 //!
-//! Its descriptors are not those of the program, which may close all that it has not opened
-//! (`close_range`), and may be given the numbers again.
+//! The thread's descriptor table is separate from the program's: the program may close every
+//! descriptor that it did not open (`close_range`) and may get the same numbers again.
 
 use std::io::Write;
 use std::thread;
@@ -18,20 +19,20 @@ use crate::Settings;
 
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(60);
-/// Where something was used up.
+/// Minimum interval after descriptors or memory ran out.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The part of the time that may go into counting.
+/// Ratio of the counting interval to the time that counting takes.
 const COUNTING: u32 = 50;
-/// How often in a row the threads may not be stopped: one that waits in `vfork` does not stop, a
-/// traced one never will.
+/// Number of consecutive failures to stop the threads after which the collector gives up. A thread
+/// that waits in `vfork` does not stop for a while; a traced thread never does.
 const TRIES: u32 = 10;
-/// User addresses, as far as any machine has them.
+/// Covers the user addresses of every machine.
 const EVERYTHING: std::ops::Range<u64> = 0..1 << 56;
 
-/// Starts the thread, with all signals blocked: they are the program's.
+/// Starts the thread with all signals blocked: signals are for the program.
 pub(crate) fn start(settings: Settings) {
     let quiet = vmarea_repair::NoSignals::begin();
-    // Where no thread can be had, the program simply runs as it always did.
+    // If no thread can be started, the program simply runs without merging.
     let _ = thread::Builder::new()
         .name("vmarea".to_owned())
         .spawn(move || collect(settings));
@@ -39,7 +40,7 @@ pub(crate) fn start(settings: Settings) {
 }
 
 fn collect(settings: Settings) {
-    // Where a sandbox forbids it, they are the program's.
+    // If a sandbox forbids it, the thread shares the program's descriptors.
     let _ = vmarea_repair::separate_descriptors();
     let options = Options {
         max_pause: Some(settings.max_pause),
@@ -82,7 +83,7 @@ fn merge(merger: &mut Option<Merger>, options: Options) -> Result<Report, Repair
     merger.merge(EVERYTHING)
 }
 
-/// How long to leave it alone where it did not help.
+/// How long to wait after a repair that did not help.
 #[derive(Debug, Default)]
 struct Patience {
     wait: Duration,
@@ -91,14 +92,15 @@ struct Patience {
 }
 
 impl Patience {
-    /// True where enough time has passed, or where there are many new mappings.
+    /// True if enough time has passed, or if there are many new mappings.
     fn allows(&self, count: u64, now: Instant) -> bool {
         count > self.left + self.left / 8 || self.until.is_none_or(|until| now >= until)
     }
 
-    /// A repair that began at `begun` came to this.
+    /// Sets the wait after a repair that began at `begun` and returned `report`.
     fn learn(&mut self, report: &Report, begun: Instant) {
-        // A tenth less is worth to go on at the same pace.
+        // If the repair removed at least a tenth of the mappings, the thread continues at the same
+        // pace.
         self.wait = if report.after * 10 > report.before * 9 {
             (self.wait * 2).clamp(begun.elapsed() * 10, LONGEST.max(begun.elapsed() * 10))
         } else {
@@ -123,7 +125,7 @@ fn count() -> Result<u64, RepairError> {
 
 fn complain(text: &str) {
     const STANDARD_ERROR: i32 = 2;
-    // Where the program has none any more, nobody is told.
+    // If the program has closed its standard error, the message is lost.
     if let Ok(mut file) = vmarea_repair::file_of_program(STANDARD_ERROR) {
         let _ = writeln!(file, "vmarea: mappings are not kept merged: {text}");
     }

@@ -1,12 +1,13 @@
 //! A shared object that keeps the mappings of a running program merged.
 //!
-//! `vmarea run --keep-merged` loads it with `LD_PRELOAD`. It then starts a thread that merges
-//! mappings whenever there are more of them than a threshold. Allocators and runtimes can link it and
-//! call `vmarea_merge_range` from C. `vmarea_repair` does all the work; this crate holds the entry
-//! points and replaces no function of the program.
+//! `vmarea run --keep-merged` loads the shared object with `LD_PRELOAD`. It then starts a thread
+//! that merges mappings whenever their number exceeds a threshold. Allocators and runtimes can link
+//! the shared object and call `vmarea_merge_range` from C. `vmarea_repair` does all the work; this
+//! crate contains only the entry points and replaces no function of the program.
 //!
 //! # Linux
-//! A child of a fork has no such thread; after `execve` the object is loaded again and starts one.
+//! The child of a fork does not inherit the merging thread; after `execve` the object is loaded
+//! again and starts one.
 
 #[allow(unsafe_code)]
 mod c;
@@ -15,28 +16,28 @@ mod collector;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Name of the file.
+/// File name of the shared object.
 pub const FILE_NAME: &str = "libvmarea_preload.so";
 
-/// Environment variable by which the thread is asked for: see [`Settings`].
+/// Environment variable that configures the thread: see [`Settings`].
 pub const VARIABLE: &str = "VMAREA_KEEP_MERGED";
 
-/// When the thread acts, and how.
+/// Threshold and pause of the thread that merges mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// It acts where there are more mappings than this.
+    /// Number of mappings above which the thread merges.
     pub threshold: u64,
-    /// How long a thread of the program may be kept from its memory.
+    /// Maximum time for which a thread of the program may be blocked.
     pub max_pause: Duration,
 }
 
 impl Settings {
-    /// As the value of [`VARIABLE`]: `THRESHOLD,MICROSECONDS`.
+    /// Formats the settings as a value of [`VARIABLE`]: `THRESHOLD,MICROSECONDS`.
     pub fn to_value(self) -> String {
         format!("{},{}", self.threshold, self.max_pause.as_micros())
     }
 
-    /// From a value of [`VARIABLE`]; nothing where it is not one.
+    /// Parses a value of [`VARIABLE`]; `None` if the value is malformed.
     pub fn from_value(value: &str) -> Option<Settings> {
         let (threshold, micros) = value.split_once(',')?;
         Some(Settings {
@@ -46,8 +47,8 @@ impl Settings {
     }
 }
 
-/// Where the object lies for a program that was installed or built with it: beside the executable,
-/// in `deps` beside it (as cargo puts it), or in `../lib/vmarea`.
+/// Finds the shared object of the current executable: in the same folder, in `deps` or `../deps`
+/// (where cargo puts it), or in `../lib/vmarea`.
 pub fn find() -> Option<PathBuf> {
     let executable = std::env::current_exe().ok()?;
     let folder = executable.parent()?;

@@ -1,12 +1,12 @@
-//! Boundaries: for each pair of neighbours the one reason that keeps them apart.
+//! Boundaries: the one reason why two neighbouring mappings are separate, for each pair.
 //!
-//! The decision of the core names the rule of the kernel. Where a part of the pair is hidden it
-//! names all the rules that it may be, and experience says which of them is most likely. Two
-//! reasons are not rules: free space between two mappings, and a guard page, a difference of
-//! permission for which there is a remedy of its own.
+//! The core's merge decision names the kernel rule that keeps a pair apart. If part of the pair is
+//! hidden, the decision names every rule that is possible, and a heuristic picks the most likely
+//! one. Two reasons are not kernel rules: free space between two mappings, and a guard page. A
+//! guard page is a permission difference with a remedy of its own.
 //!
 //! # Invariants
-//! B1  there is one boundary less than mappings: with the first mapping, the reasons add up to the list
+//! B1  a list of N mappings has N - 1 boundaries: the counts of all reasons add up to N - 1
 
 use crate::mapping::Mapping;
 use crate::pair::Pair;
@@ -17,22 +17,24 @@ use vmarea::types::VmFlags;
 use vmarea::vma::merge::Refusal;
 use vmarea::vma::partial_view::{Explanation, explain};
 
-/// The border between a mapping and the one before it.
+/// Boundary between a mapping and the mapping below it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Boundary {
-    /// Why it is there.
+    /// Reason why the two mappings are separate.
     pub reason: Reason,
-    /// How sure that is.
+    /// Certainty of the reason.
     pub certainty: Certainty,
-    /// Where it is only likely: every rule that it can be, the reason included.
+    /// If the reason is only likely: every rule that is possible, the reason included.
     pub candidates: Vec<Refusal>,
-    /// What takes it away.
+    /// Remedy that removes the boundary.
     pub remedy: Option<Remedy>,
 }
 
 impl Boundary {
-    /// The border between two neighbours. For a guard, [`boundaries`] looks at the mapping on its
-    /// other side as well before it keeps [`Remedy::Guards`].
+    /// Explains the boundary between two neighbours.
+    ///
+    /// For a guard, [`boundaries`] also checks the mapping on the other side of the guard before it
+    /// keeps [`Remedy::Guards`].
     pub fn between(policy: &Policy, a: &Mapping, b: &Mapping) -> Boundary {
         if a.entry.end != b.entry.start {
             return Boundary::certain(Reason::Gap);
@@ -74,7 +76,7 @@ impl Boundary {
         }
     }
 
-    /// The name of the reason, with `?` where it is not certain.
+    /// Returns the name of the reason, followed by `?` if the reason is not certain.
     pub fn label(&self) -> String {
         let name = self.reason.name();
         match self.certainty {
@@ -84,7 +86,7 @@ impl Boundary {
     }
 }
 
-/// All boundaries of a list, by address.
+/// Returns all boundaries of a list of mappings, ordered by address.
 pub fn boundaries(policy: &Policy, mappings: &[Mapping]) -> Vec<Boundary> {
     let pairs = mappings.windows(2);
     let mut all: Vec<_> = pairs
@@ -94,8 +96,11 @@ pub fn boundaries(policy: &Policy, mappings: &[Mapping]) -> Vec<Boundary> {
     all
 }
 
-/// The reason behind a rule. One check compares permissions and all other flags, and what is
-/// writable is charged as well: where permissions differ, they are the reason.
+/// Returns the reason to report for a certain `refusal`.
+///
+/// The kernel compares permissions and all other flags in one check, and a writable mapping is also
+/// charged (`VM_ACCOUNT`). If the permissions differ, the reason is therefore the permission or a
+/// guard.
 fn named(pair: &Pair<'_>, refusal: Refusal) -> Reason {
     let differ = pair.a.body.flags ^ pair.b.body.flags;
     match refusal {
@@ -109,18 +114,18 @@ fn named(pair: &Pair<'_>, refusal: Refusal) -> Reason {
     }
 }
 
-/// The most frequent of what it can be.
+/// Returns the candidate that is most frequent in practice.
 fn likely(pair: &Pair<'_>, candidates: &[Refusal]) -> Refusal {
     let flags = pair.a.body.flags;
     let order = if pair.a.body.file.is_some() {
-        // A piece that was writable once stays charged; else it was opened twice.
+        // A file mapping that was writable once stays charged; otherwise the file was opened twice.
         if flags.contains(VmFlags::MAYSHARE) {
             [Refusal::File, Refusal::Flags, Refusal::AnonVma]
         } else {
             [Refusal::Flags, Refusal::File, Refusal::AnonVma]
         }
     } else if !flags.intersects(VmFlags::ACCESS) {
-        // Given back by an allocator: some of it was charged.
+        // Typical case: an allocator released a range of which a part was charged.
         [Refusal::Flags, Refusal::AnonVma, Refusal::PageOffset]
     } else {
         [Refusal::AnonVma, Refusal::PageOffset, Refusal::Flags]
@@ -129,16 +134,17 @@ fn likely(pair: &Pair<'_>, candidates: &[Refusal]) -> Refusal {
     known.unwrap_or(candidates[0])
 }
 
-/// Takes [`Remedy::Guards`] away where only one side of a guard would join: a guard is replaced
-/// where mappings of the same permissions lie on both of its sides. Where these hang on different
-/// anon_vmas it joins one of them.
+/// Removes [`Remedy::Guards`] from guards that would join with one side only.
+///
+/// A guard is replaced only if the mappings on both sides have the same permissions. If those two
+/// have different anon_vmas, the guard joins only one of them.
 fn keep_whole_guards(mappings: &[Mapping], boundaries: &mut [Boundary]) {
     for guard in 0..mappings.len() {
         let perms = mappings[guard].entry.perms;
         if perms.read || perms.write || perms.exec {
             continue;
         }
-        // Boundary n lies between the mappings n and n + 1.
+        // Boundary n is between the mappings n and n + 1.
         let own = [guard.checked_sub(1), Some(guard)];
         let is_taken_away = |n: &Option<usize>| {
             let boundary = n.and_then(|n| boundaries.get(n));

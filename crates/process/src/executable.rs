@@ -1,11 +1,13 @@
-//! Whether an executable takes an object by `LD_PRELOAD`.
+//! Checks whether an executable loads an object through `LD_PRELOAD`.
 //!
-//! The dynamic loader does that, and a program without one ignores the variable in silence; so does one
-//! that is given rights by its file, and one of another kind than the object. Read from the file alone:
-//! nothing is run. Deliberately absent: what a program starts, which may be of any kind.
+//! The dynamic loader handles `LD_PRELOAD`. Three kinds of program silently ignore the variable: a
+//! program without a dynamic loader, a program whose file raises its privileges, and a 32-bit
+//! program. Only the file is read; nothing is run. Deliberately absent: the programs that the
+//! executable starts, which may be of any kind.
 //!
 //! # Linux
-//! `execve(2)` and `ld.so(8)`; a script is as its interpreter is, up to the kernel's depth of them.
+//! `execve(2)` and `ld.so(8)`. A script is judged by its interpreter, up to the kernel's limit on
+//! nested interpreters.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -15,14 +17,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Why a program takes no object.
+/// Reason why a program ignores `LD_PRELOAD`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TakesNone {
     /// It is linked statically.
     Static(PathBuf),
     /// It is a 32-bit program.
     Bits32(PathBuf),
-    /// Its file gives it rights that its user has not (set-user-ID, set-group-ID, capabilities).
+    /// The program's file raises its privileges (set-user-ID, set-group-ID, capabilities).
     Privileged(PathBuf),
 }
 
@@ -40,15 +42,15 @@ impl fmt::Display for TakesNone {
     }
 }
 
-/// Scripts whose interpreters are scripts, as deep as the kernel follows them.
+/// Maximum depth of scripts whose interpreters are scripts, as in the kernel.
 const DEPTH: usize = 5;
-/// As much of a script's first line as the kernel reads.
+/// Maximum length of a script's first line that the kernel reads.
 const LINE_BYTES: usize = 256;
 const ELF_MAGIC: &[u8] = b"\x7fELF";
 const CLASS_32: u8 = 1;
 const PT_INTERP: u32 = 3;
 
-/// Where the shell would find `program`: as it is if it has a slash, else in the folders of `PATH`.
+/// Resolves `program` like a shell: as is if it has a slash, else in the folders of `PATH`.
 pub fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program));
@@ -62,11 +64,12 @@ pub fn find(program: &OsStr) -> Option<PathBuf> {
         .find(is_program)
 }
 
-/// Why the program in the file `path` takes no object; `None` where it takes one, or where its kind is
-/// not known.
+/// Returns the reason why the program in the file `path` ignores `LD_PRELOAD`.
+///
+/// The result is `None` if the program loads the object or if the kind of program is unknown.
 ///
 /// # Errors
-/// Those of reading the file.
+/// Any error from reading the file.
 pub fn takes_none(path: &Path) -> io::Result<Option<TakesNone>> {
     let mut path = path.to_owned();
     for _ in 0..DEPTH {
@@ -76,7 +79,7 @@ pub fn takes_none(path: &Path) -> io::Result<Option<TakesNone>> {
             .take(LINE_BYTES as u64)
             .read_to_end(&mut start)?;
         match interpreter(&start) {
-            // A script's own rights do not count.
+            // The kernel ignores the set-user-ID and set-group-ID bits of a script.
             Some(next) => path = next,
             None => return of_elf(&mut file, &start, path),
         }
@@ -84,7 +87,7 @@ pub fn takes_none(path: &Path) -> io::Result<Option<TakesNone>> {
     Ok(None)
 }
 
-/// The interpreter that a script names.
+/// Returns the interpreter that a script names.
 fn interpreter(start: &[u8]) -> Option<PathBuf> {
     let line = start
         .strip_prefix(b"#!")?
@@ -108,7 +111,7 @@ fn of_elf(file: &mut File, start: &[u8], path: PathBuf) -> io::Result<Option<Tak
     Ok(gives_rights(file, &path)?.then_some(TakesNone::Privileged(path)))
 }
 
-/// True where a 64-bit program names its dynamic loader.
+/// True if a 64-bit program names a dynamic loader.
 fn names_loader(file: &mut File, start: &[u8]) -> io::Result<bool> {
     let half = |at: usize| u16::from_le_bytes([start[at], start[at + 1]]);
     let mut word = [0; 8];
@@ -116,7 +119,8 @@ fn names_loader(file: &mut File, start: &[u8]) -> io::Result<bool> {
     let (headers, size, count) = (u64::from_le_bytes(word), half(54), half(56));
     for n in 0..u64::from(count) {
         let mut kind = [0; 4];
-        // An offset beyond the file is an error of reading; the kernel would not run it either.
+        // A header offset beyond the end of the file is a read error; the kernel refuses such a
+        // file too.
         file.seek(SeekFrom::Start(headers.saturating_add(n * u64::from(size))))?;
         file.read_exact(&mut kind)?;
         if u32::from_le_bytes(kind) == PT_INTERP {
@@ -126,10 +130,10 @@ fn names_loader(file: &mut File, start: &[u8]) -> io::Result<bool> {
     Ok(false)
 }
 
-/// True where the kernel gives the program rights that the caller has not.
+/// True if the kernel runs the program with privileges that the caller lacks.
 fn gives_rights(file: &File, path: &Path) -> io::Result<bool> {
     const SET_UID: u32 = 0o4000;
-    /// Without the permission to execute it, it means something else.
+    /// Set-group-ID plus group execute: without the latter, the bit has another meaning.
     const SET_GID: u32 = 0o2010;
     let (of_file, own) = (file.metadata()?, fs::metadata("/proc/self")?);
     let is_other_user = of_file.mode() & SET_UID != 0 && of_file.uid() != own.uid();
@@ -146,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// A 64-bit program with one header of this kind, or a 32-bit one.
+    /// Builds a 64-bit program with one program header of this type, or a 32-bit program.
     fn elf(class: u8, kind: u32) -> Vec<u8> {
         let mut bytes = vec![0; 64 + 56];
         bytes[..4].copy_from_slice(ELF_MAGIC);
@@ -200,7 +204,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = file(folder.path(), "loaded", &elf(2, PT_INTERP));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
-        // It is ours: nothing is gained.
+        // The file belongs to this user, so it raises no privileges.
         assert_eq!(takes_none(&path).unwrap(), None);
         if std::os::unix::fs::chown(&path, Some(12_345), None).is_ok() {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();

@@ -1,9 +1,10 @@
-//! A live Linux process as the rest of the workspace sees it, and what could be merged in it.
+//! Model of a live Linux process, and of its mappings that could be merged.
 //!
-//! It reads `/proc` (maps, smaps, pagemap, limits, credentials, the executable) and the kernel's own
-//! view of an address space, which a BPF iterator provides. One model of a process comes out, and
-//! one decision about each pair of neighbours: why they are two mappings, and what would make them
-//! one. `explain`, `top`, `show` and `repair` all ask it. Nothing here changes a process; `repair` does.
+//! This crate reads `/proc` (maps, smaps, pagemap, limits, credentials, the executable) and,
+//! through a BPF iterator, the kernel view: fields of `mm_struct` and `vm_area_struct`. It builds
+//! one model of the process and decides for each pair of neighbouring mappings why they are two
+//! mappings and which remedy would merge them. `explain`, `top`, `show` and `repair` all use that
+//! decision. This crate never changes a process; only `repair` does.
 //!
 //! # Picture
 //! ```text

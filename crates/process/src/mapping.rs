@@ -1,51 +1,52 @@
-//! A mapping of a process with everything that is known of it.
+//! A mapping of a process with everything that is known about it.
 //!
-//! The line of `/proc/PID/maps` is always there. Flags come from the kernel's own view or from
-//! `smaps`; anon_vma, page offset, memory policy and userfaultfd only from the kernel's own view.
-//! What was not read is `None`, never a guess.
+//! The line of `/proc/PID/maps` is always present. Flags come from the kernel view or from `smaps`;
+//! anon_vma, page offset, memory policy and userfaultfd come only from the kernel view. Anything
+//! that was not read is `None`, never a guess.
 
 use crate::maps::{self, MapName, MapsEntry, SmapsEntry};
 use crate::view::ViewVma;
 use vmarea::types::{VmFlags, VmRange};
 
-/// What of a mapping is in memory, in bytes.
+/// Resident memory of a mapping, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Resident {
-    /// All of it.
+    /// Resident set size (`Rss`).
     pub rss: u64,
-    /// What belongs to the process alone, swap included.
+    /// Memory that is private to the process (`Anonymous`), plus swap.
     pub anonymous: u64,
 }
 
-/// A mapping and what is known of it.
+/// A mapping and everything that is known about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mapping {
     /// The line of `/proc/PID/maps`.
     pub entry: MapsEntry,
-    /// `vm_flags`, where they are known.
+    /// `vm_flags`, if known.
     pub flags: Option<VmFlags>,
-    /// The VMA in the kernel's own view, where that was read. A replay has numbers of its own in
-    /// place of the kernel's addresses.
+    /// The VMA in the kernel view, if that was read.
+    ///
+    /// In a replay, numbers assigned by the replay replace the kernel's addresses.
     pub kernel: Option<ViewVma>,
-    /// What of it is in memory, where that was read.
+    /// Resident memory of the mapping, if that was read.
     pub resident: Option<Resident>,
 }
 
 impl Mapping {
-    /// A mapping whose owner knows that `madvise` and its kin never gave it a flag.
+    /// Creates a mapping for a caller who knows that no `madvise`-like call changed its flags.
     pub fn without_advice(entry: MapsEntry) -> Mapping {
         let mut mapping = Mapping::from(entry);
-        // What nearly every private anonymous mapping has besides its permissions.
+        // Flags that nearly every private anonymous mapping has besides its permissions.
         mapping.flags = Some(mapping.flags() | VmFlags::MAYRWX | VmFlags::ACCOUNT);
         mapping
     }
 
-    /// Its addresses.
+    /// Returns the address range of the mapping.
     pub fn range(&self) -> VmRange {
         VmRange::new(self.entry.start, self.entry.end)
     }
 
-    /// Its flags, or those that the permissions tell where the others are not known.
+    /// Returns the flags of the mapping, or if unknown only those that the permissions imply.
     pub fn flags(&self) -> VmFlags {
         self.flags.unwrap_or_else(|| {
             let perms = self.entry.perms;
@@ -58,7 +59,7 @@ impl Mapping {
         })
     }
 
-    /// True where a file is mapped, one that stands for shared memory included.
+    /// True if the mapping has a file, including the internal file behind shared memory.
     pub fn has_file(&self) -> bool {
         match self.kernel {
             Some(vma) => vma.file != 0,
@@ -71,7 +72,7 @@ impl Mapping {
         }
     }
 
-    /// True where other processes may share its pages since a fork.
+    /// True if other processes may share pages of the mapping since a fork.
     pub fn is_forked(&self) -> bool {
         self.kernel.is_some_and(|vma| vma.is_forked())
     }

@@ -1,7 +1,8 @@
-//! The mappings of a process as it runs: `/proc` and the kernel's own view, read until they agree.
+//! The mappings of a running process: `/proc` and the kernel view, read until they agree.
 //!
-//! A process that runs changes between the two readings. They are read again a few times; what
-//! still differs then keeps only what `/proc` says. Deliberately absent: stopping the process.
+//! A running process changes between the two reads. Both are repeated a few times; a mapping that
+//! still differs after the last attempt keeps only the data from `/proc`. Deliberately absent:
+//! stopping the process.
 
 use crate::mapping::Mapping;
 use crate::maps;
@@ -9,57 +10,59 @@ use crate::view::{KernelView, View, ViewError, ViewVma};
 use std::io;
 use vmarea::types::VmFlags;
 
-/// How often the list and the view are read until they agree.
+/// Maximum number of attempts to read a list and a view that agree.
 const ATTEMPTS: usize = 4;
 
-/// Where mappings were seen.
+/// Source of the mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The kernel's own view.
+    /// The kernel view ([`crate::view`]).
     Kernel,
     /// `/proc/PID/maps`, or a copy of it.
     #[default]
     Maps,
     /// `/proc/PID/smaps`, or a copy of it.
     Smaps,
-    /// A recording, replayed.
+    /// A replayed recording.
     Replay,
 }
 
-/// When `smaps` is read instead of `maps`: it takes seconds for a big process, and holds its
-/// `mmap_lock` meanwhile.
+/// Decides if `smaps` is read instead of `maps`.
+///
+/// Reading `smaps` takes seconds for a big process and holds its `mmap_lock` during the whole read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Smaps {
-    /// Never.
+    /// Never read `smaps`.
     Never,
-    /// Where the kernel's own view cannot be read: the flags are needed.
+    /// If the kernel view cannot be read: the flags are needed.
     WithoutView,
-    /// Always: what is in memory is needed.
+    /// Always: resident memory is needed.
     Always,
 }
 
-/// The mappings of a process, by address, without `[vsyscall]`, which does not count as one.
+/// Mappings of a process by address, without `[vsyscall]`, which is not a VMA of the process.
 #[derive(Clone, Debug, Default)]
 pub struct Mappings {
     /// The mappings.
     pub list: Vec<Mapping>,
-    /// Where they were seen.
+    /// Where the mappings were read from.
     pub source: Source,
-    /// Lines of the list that were left out.
+    /// Number of lines omitted from the list.
     pub not_counted: u64,
-    /// Mappings that changed while they were read, of which only the list is known.
+    /// Number of mappings that changed during the read, known only from the list.
     pub changed: u64,
-    /// Why the kernel's own view was not read, where it was to be.
+    /// Reason why the kernel view was not read, although it was requested.
     pub without_view: Option<String>,
 }
 
 impl Mappings {
-    /// Reads the mappings of process `pid`, with the kernel's own view where `kernel` is given.
+    /// Reads the mappings of process `pid`, with the kernel view if `kernel` is given.
+    ///
     /// The list is empty for a process that has no address space.
     ///
     /// # Errors
-    /// As [`maps::read`].
+    /// Same as [`maps::read`].
     pub fn read(pid: i32, kernel: Option<&KernelView>, smaps: Smaps) -> io::Result<Mappings> {
         let Some(kernel) = kernel else {
             return match smaps {
@@ -95,11 +98,12 @@ impl Mappings {
         }
     }
 
-    /// Reads the list of process `pid` alone, whose owner knows that `madvise` and its kin gave none
-    /// of its mappings a flag.
+    /// Reads only the list of process `pid`, whose mappings have no flags from `madvise`.
+    ///
+    /// The caller guarantees that `madvise` and similar calls set no flag on any of the mappings.
     ///
     /// # Errors
-    /// As [`maps::read`].
+    /// Same as [`maps::read`].
     pub fn without_advice(pid: i32) -> io::Result<Mappings> {
         let list = maps::read(pid)?.into_iter().map(Mapping::without_advice);
         Ok(Mappings::new(list.collect(), Source::Maps))
@@ -116,7 +120,7 @@ impl Mappings {
         Ok(Mappings::new(list.collect(), Source::Smaps))
     }
 
-    /// Takes a list, without what does not count.
+    /// Wraps a list and drops `[vsyscall]` from it.
     pub(crate) fn new(mut list: Vec<Mapping>, source: Source) -> Mappings {
         let all = list.len();
         list.retain(|mapping| !mapping.entry.is_vsyscall());
@@ -129,7 +133,7 @@ impl Mappings {
     }
 }
 
-/// Adds to each mapping what the view says of the same range; returns how many it does not have.
+/// Adds the VMA of the same range to each mapping; returns the number of mappings without a VMA.
 fn add_view(list: &mut [Mapping], view: &[ViewVma]) -> u64 {
     let mut view = view.iter().peekable();
     let mut missing = 0;

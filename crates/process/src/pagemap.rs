@@ -1,16 +1,16 @@
-//! The words of `/proc/PID/pagemap`: one for each page of the address space.
+//! Entries of `/proc/PID/pagemap`: one 64-bit word per page of the address space.
 //!
 //! # Linux
-//! `fs/proc/task_mmu.c`. Guard markers have a bit of their own since 6.15; before, they show as
+//! `fs/proc/task_mmu.c`. Guard markers have a separate bit since 6.15; before, they appear as
 //! swapped.
 
 /// The page is in memory.
 pub const PRESENT: u64 = 1 << 63;
-/// The page is in swap, or on its way.
+/// The page is in swap, or is being swapped out.
 pub const SWAPPED: u64 = 1 << 62;
-/// A guard marker is in the place of a page.
+/// A guard marker replaces the page.
 pub const GUARD: u64 = 1 << 58;
-/// The page is mapped nowhere else, where it is present.
+/// The page is present and mapped nowhere else.
 pub const EXCLUSIVE: u64 = 1 << 56;
 /// There is a page, in memory or in swap.
 pub const FILLED: u64 = PRESENT | SWAPPED;

@@ -1,8 +1,9 @@
-//! Two neighbours as the merge decision sees them, with what cannot be compared marked as hidden.
+//! Two neighbouring mappings as input to the merge decision, with unreadable attributes hidden.
 //!
 //! # Linux
-//! Names and policies are compared by content (`anon_vma_name_eq`, `mpol_equal`), userfaultfd contexts
-//! by identity. Not everything of a policy is read: two policies that read the same may still differ.
+//! Names and policies are compared by content (`anon_vma_name_eq`, `mpol_equal`), userfaultfd
+//! contexts by identity. Only a part of each policy is read: two policies that read the same may
+//! still differ.
 
 use crate::mapping::Mapping;
 use crate::maps::{self, MapName, MapsEntry};
@@ -10,10 +11,10 @@ use vmarea::types::{AnonVmaId, FileId, FileKind, Pgoff, VmFlags, VmaId};
 use vmarea::vma::partial_view::Hidden;
 use vmarea::vma::{MappedFile, VmaBody, VmaView};
 
-/// A range without access counts as a guard up to this size, and up to that of its neighbour.
+/// Maximum size of a guard: a range without access, no larger than its neighbour.
 const GUARD_BYTES: u64 = 1 << 20;
 
-/// One of two neighbours.
+/// Position of a mapping in a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     /// At lower addresses.
@@ -22,23 +23,23 @@ pub(crate) enum Side {
     Upper,
 }
 
-/// Two neighbours for the decision.
+/// Two neighbouring mappings as input to the merge decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'a> {
     /// The two mappings, the lower one first.
     pub mappings: [&'a Mapping; 2],
-    /// The lower one, as the decision sees it.
+    /// The lower mapping as input to the decision.
     pub a: VmaView,
-    /// The upper one, as the decision sees it.
+    /// The upper mapping as input to the decision.
     pub b: VmaView,
-    /// Which parts of them cannot be compared.
+    /// Attributes of the two mappings that cannot be compared.
     pub hidden: Hidden,
-    /// One of them is mapped by a driver, which mostly makes it special; its flags are hidden.
+    /// True if a driver made one mapping: it is probably special, and its flags are hidden.
     pub by_driver: bool,
 }
 
 impl<'a> Pair<'a> {
-    /// The pair as it can be seen.
+    /// Builds the pair from everything that is visible of the two mappings.
     pub fn of(a: &'a Mapping, b: &'a Mapping) -> Pair<'a> {
         let mappings = [a, b];
         let mut pair = Pair {
@@ -55,11 +56,11 @@ impl<'a> Pair<'a> {
         let flags = a.flags.zip(b.flags);
         let private = mappings.iter().any(|m| !m.entry.perms.shared);
         let anonymous = mappings.iter().any(|m| !m.has_file());
-        // Flags tell whether there is a context at all.
+        // The flags show if there is a userfaultfd context at all.
         let no_uffd = flags.is_some_and(|(a, b)| !(a | b).intersects(VmFlags::UFFD_ANY));
         let special = flags.is_none() && mappings.iter().any(|m| made_by_kernel(&m.entry));
         if special {
-            // Known by name, and whatever the other one is does not matter.
+            // The name identifies a special mapping, which never merges with any neighbour.
             let mut known = VmFlags::DONTEXPAND;
             let huge = mappings.iter().any(|m| of_hugetlbfs(&m.entry));
             known.set(VmFlags::HUGETLB, huge);
@@ -79,7 +80,7 @@ impl<'a> Pair<'a> {
         pair
     }
 
-    /// Which of the two is a guard beside the other.
+    /// Returns which of the two mappings is a guard for the other, if any.
     pub(crate) fn guard(&self) -> Option<Side> {
         let is_guard = |one: &VmaView, other: &VmaView| {
             let len = one.range.len_bytes();
@@ -97,7 +98,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// True where both are anonymous and private, and hold nothing that only the kernel may shape.
+    /// True if both mappings are anonymous and private, and have no flag that rules out a remedy.
     pub(crate) fn is_plain(&self) -> bool {
         is_plain(&self.a) && is_plain(&self.b)
     }
@@ -112,7 +113,7 @@ impl<'a> Pair<'a> {
         };
     }
 
-    /// True where both have a policy of their own and what was read of them is the same.
+    /// Sets both policies; returns true if they are distinct policies that read the same.
     fn set_policies(&mut self) -> bool {
         let [a, b] = self.mappings.map(|mapping| mapping.kernel);
         let Some((a, b)) = a.zip(b) else {
@@ -142,7 +143,7 @@ impl<'a> Pair<'a> {
             None => {
                 let (a, b) = (&a.entry, &b.entry);
                 let same_inode = (a.dev, a.ino) == (b.dev, b.ino);
-                // Another path to the same inode is another open file.
+                // A different path to the same inode means a different open file.
                 let maybe_same = same_inode && (a.name == b.name || self.a.body.name > 0);
                 file_a.id = FileId(1);
                 file_b.id = FileId(if maybe_same { 1 } else { 2 });
@@ -152,7 +153,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// The mapping alone; names, policies and the identity of files are set by pairs.
+/// Converts one mapping; names, policies and file identities are set per pair.
 fn view(mapping: &Mapping) -> VmaView {
     let entry = &mapping.entry;
     let flags = mapping.flags();
@@ -164,7 +165,7 @@ fn view(mapping: &Mapping) -> VmaView {
     let kernel = mapping.kernel;
     let uffd = kernel.and_then(|vma| vma.uffd).unwrap_or(0);
     VmaView {
-        // Never 0, and another for each mapping.
+        // Never 0, and different for each mapping.
         id: VmaId::from_bits(entry.start | 1).expect("not 0"),
         range: mapping.range(),
         pgoff: kernel.map_or(visible_pgoff, |vma| Pgoff(vma.pgoff)),
@@ -184,7 +185,7 @@ fn view(mapping: &Mapping) -> VmaView {
     }
 }
 
-/// Anonymous, private, and nothing that only the kernel may shape.
+/// True if the mapping is anonymous and private, and has no flag that rules out a remedy.
 fn is_plain(view: &VmaView) -> bool {
     const UNTOUCHABLE: VmFlags = VmFlags::SPECIAL
         .union(VmFlags::UFFD_ANY)
@@ -203,7 +204,7 @@ fn is_plain(view: &VmaView) -> bool {
     no_file && view.body.uffd == 0 && !view.body.flags.intersects(UNTOUCHABLE)
 }
 
-/// `[vdso]`, `[vvar]` and their kin, and huge pages of hugetlbfs: they merge with nothing.
+/// True for `[vdso]`, `[vvar]` and similar mappings, and for hugetlb pages: they never merge.
 fn made_by_kernel(entry: &MapsEntry) -> bool {
     matches!(entry.name, MapName::Special(_)) || of_hugetlbfs(entry)
 }
@@ -212,7 +213,7 @@ fn of_hugetlbfs(entry: &MapsEntry) -> bool {
     kind(entry, VmFlags::empty()) == FileKind::Hugetlb
 }
 
-/// A device, or a file that some part of the kernel made for itself.
+/// True for a device, or for a file that a part of the kernel created for internal use.
 fn of_driver(entry: &MapsEntry) -> bool {
     const MADE: [&str; 4] = ["anon_inode:", "socket:", "/proc/", "/sys/"];
     const MEMORY: [&str; 3] = ["/dev/zero", "/dev/shm/", "/dev/hugepages/"];

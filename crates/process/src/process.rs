@@ -1,8 +1,8 @@
-//! A process as it was seen: its mappings, its limit, and the rules of its kernel.
+//! Snapshot of a process: its mappings, its limit, and the rules of its kernel.
 //!
-//! One model for four sources: a running process with the kernel's own view or without it, a
-//! pasted list of mappings, and a moment of a replay (which `explain` and `report` fill in).
-//! Deliberately absent: any judgement ([`crate::boundary`], [`crate::remedy`]).
+//! One model covers four sources: a running process with or without the kernel view, a pasted list
+//! of mappings, and a moment of a replay (which `explain` and `report` fill in). Deliberately
+//! absent: any judgement ([`crate::boundary`], [`crate::remedy`]).
 
 use crate::mapping::Mapping;
 use crate::mappings::{Mappings, Smaps, Source};
@@ -13,59 +13,59 @@ use std::io;
 use vmarea::policy::Policy;
 use vmarea::types::VmRange;
 
-/// A process and what was seen of it.
+/// A process and everything that was read about it.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Its number; none for a pasted list or a recording.
+    /// Process ID; `None` for a pasted list or a recording.
     pub pid: Option<i32>,
-    /// Name of the program, of the pasted file, or the recorded command.
+    /// Name of the program or of the pasted file, or the recorded command.
     pub name: String,
-    /// How it was seen.
+    /// Source of the mappings.
     pub source: Source,
-    /// The rules of the kernel that it runs on.
+    /// Merge rules of the kernel that the process runs on.
     pub policy: Policy,
-    /// How many mappings it may have.
+    /// Maximum number of mappings that the process may have.
     pub limit: u64,
-    /// Its mappings by address, without `[vsyscall]`, which does not count as one.
+    /// Mappings by address, without `[vsyscall]`, which is not a VMA of the process.
     pub mappings: Vec<Mapping>,
-    /// How many it has, even after [`Process::narrow`].
+    /// Number of mappings of the whole process, even after [`Process::narrow`].
     pub total: u64,
-    /// Lines of the list that do not count as mappings.
+    /// Number of lines in the list that do not count as mappings.
     pub not_counted: u64,
-    /// Mappings that changed while they were read, of which only the list is known.
+    /// Number of mappings that changed during the read, known only from the list.
     pub changed: u64,
-    /// Private bytes of the whole process, where they are known.
+    /// Private bytes of the whole process, if known.
     pub anonymous_bytes: Option<u64>,
-    /// Why the kernel's own view was not read, where it was asked for.
+    /// Reason why the kernel view was not read, although it was requested.
     pub without_view: Option<String>,
 }
 
-/// Whether the kernel is asked for its own view.
+/// Whether to read the kernel view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AskKernel {
-    /// Where it is permitted.
+    /// Read the view if that is permitted.
     #[default]
     Try,
-    /// Not at all.
+    /// Never read the view.
     Never,
 }
 
-/// Why nothing is known of a process.
+/// Reason why a process cannot be read.
 #[derive(Debug)]
 pub enum ProcessError {
     /// There is no such process.
     NoProcess(i32),
-    /// It may not be looked into.
+    /// The caller may not inspect the process.
     Forbidden(i32),
-    /// It ended while it was looked at.
+    /// The process exited during the read.
     Ended(i32),
-    /// It has no mappings.
+    /// The process is a kernel thread, which has no mappings.
     KernelThread(i32),
-    /// The list cannot be read.
+    /// The list of mappings cannot be read.
     Unreadable(i32, io::Error),
-    /// The text is no list of mappings.
+    /// The text is not a list of mappings.
     Text(String),
-    /// The text holds none.
+    /// The text contains no mapping.
     Empty,
 }
 
@@ -100,10 +100,10 @@ impl fmt::Display for ProcessError {
 impl std::error::Error for ProcessError {}
 
 impl Process {
-    /// Looks at process `pid`.
+    /// Reads process `pid`.
     ///
     /// # Errors
-    /// All but [`ProcessError::Text`] and [`ProcessError::Empty`].
+    /// Any error except [`ProcessError::Text`] and [`ProcessError::Empty`].
     pub fn live(pid: i32, kernel: AskKernel, smaps: Smaps) -> Result<Process, ProcessError> {
         let facts = processes::facts(pid).map_err(|_| ProcessError::NoProcess(pid))?;
         if facts.has_ended() {
@@ -111,7 +111,7 @@ impl Process {
         }
         let view = match kernel {
             AskKernel::Never => Err(None),
-            // The kernel would be asked about another process.
+            // The iterator would read a different process with the same number.
             AskKernel::Try if !processes::numbers_are_ours() => {
                 Err(Some("/proc is that of another pid namespace".to_owned()))
             }
@@ -134,7 +134,7 @@ impl Process {
         })
     }
 
-    /// Reads a copy of `maps` or `smaps`.
+    /// Parses a copy of `maps` or `smaps`.
     ///
     /// # Errors
     /// [`ProcessError::Text`] and [`ProcessError::Empty`].
@@ -162,7 +162,7 @@ impl Process {
         Ok(process)
     }
 
-    /// A process of which these mappings are known and nothing else.
+    /// Creates a process model from `mappings` alone.
     pub fn of(name: String, mappings: Mappings) -> Process {
         Process {
             pid: None,
@@ -179,7 +179,7 @@ impl Process {
         }
     }
 
-    /// Leaves only mappings that have a byte in `range`.
+    /// Keeps only the mappings that overlap `range`.
     pub fn narrow(&mut self, range: VmRange) {
         self.mappings
             .retain(|mapping| mapping.range().overlaps(range));
@@ -189,14 +189,14 @@ impl Process {
 fn of_io(pid: i32, error: io::Error) -> ProcessError {
     match error.kind() {
         io::ErrorKind::PermissionDenied => ProcessError::Forbidden(pid),
-        // It was there a moment ago.
+        // The process existed a moment ago.
         io::ErrorKind::NotFound => ProcessError::Ended(pid),
         _ if error.raw_os_error() == Some(libc::ESRCH) => ProcessError::Ended(pid),
         _ => ProcessError::Unreadable(pid, error),
     }
 }
 
-/// A kernel thread never had mappings; any other process without them is about to end.
+/// Returns the error for a process without mappings: a kernel thread, or a process that is exiting.
 fn without_mappings(pid: i32) -> ProcessError {
     match processes::stat(pid) {
         Ok(stat) if stat.of_kernel => ProcessError::KernelThread(pid),
@@ -204,7 +204,7 @@ fn without_mappings(pid: i32) -> ProcessError {
     }
 }
 
-/// The text with the line ends of Linux: a copy may have come through another system's editor.
+/// Converts line ends to those of Linux: another system's editor may have saved the copy.
 fn without_carriage_returns(text: &[u8]) -> Vec<u8> {
     let text = text.trim_ascii();
     let mut plain = Vec::with_capacity(text.len() + 1);

@@ -1,31 +1,29 @@
-//! The processes of this machine, and the few cheap facts about one that tell how near it is to
-//! its limit of mappings.
+//! The processes of this machine, with cheap facts about their size and their limit of mappings.
 //!
-//! Everything here costs microseconds a process whatever its size: no page table is walked, so
-//! `smaps` and its kin are never read. Deliberately absent: the mappings themselves
+//! Every function takes microseconds per process regardless of its size: no page table is walked,
+//! so `smaps` and similar files are never read. Deliberately absent: the mappings themselves
 //! ([`crate::maps`]).
 
 use std::fs;
 use std::io;
 use vmarea::policy::Policy;
 
-/// What Linux allows where nobody changed it.
+/// Default of `vm.max_map_count` in Linux.
 pub const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;
 
-/// What `/proc/PID/status` says of a process.
+/// Facts about a process from `/proc/PID/status`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
-    /// The name of its first thread.
+    /// Name of the first thread.
     pub name: String,
-    /// The letter of its state: `Z` for one that has ended and was not waited for.
+    /// State letter: `Z` for a process that has exited but was not waited for.
     pub state: char,
-    /// Bytes of private memory that are in memory or in swap; `None` for one without an address
-    /// space.
+    /// Private bytes in memory or in swap; `None` for a process without an address space.
     pub anonymous_bytes: Option<u64>,
 }
 
 impl Facts {
-    /// True for a process that has ended.
+    /// True if the process has exited.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
@@ -34,7 +32,7 @@ impl Facts {
 /// Reads the facts about process `pid`.
 ///
 /// # Errors
-/// `NotFound` or `ESRCH` where there is no such process.
+/// `NotFound` or `ESRCH` if there is no such process.
 pub fn facts(pid: i32) -> io::Result<Facts> {
     let text = fs::read(format!("/proc/{pid}/status"))?;
     Ok(parse_status(&String::from_utf8_lossy(&text)))
@@ -68,23 +66,23 @@ fn bytes(value: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The line of `/proc/PID/stat`, as far as it is cheap news.
+/// Fields of `/proc/PID/stat` that are cheap to read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stat {
-    /// The name of the first thread.
+    /// Name of the first thread.
     pub name: String,
-    /// True for a thread of the kernel's own (`PF_KTHREAD`).
+    /// True for a kernel thread (`PF_KTHREAD`).
     pub of_kernel: bool,
-    /// When it began, in clock ticks since the machine did: with the number it names one process.
+    /// Start time in clock ticks since boot; together with the process ID it identifies a process.
     pub started: u64,
-    /// Bytes of address space; 0 for a kernel thread and for one that has ended.
+    /// Size of the address space in bytes; 0 for a kernel thread and for a process that has exited.
     pub virtual_bytes: u64,
 }
 
-/// Reads the line about process `pid`.
+/// Reads `/proc/PID/stat` of process `pid`.
 ///
 /// # Errors
-/// `NotFound` or `ESRCH` where there is no such process.
+/// `NotFound` or `ESRCH` if there is no such process.
 pub fn stat(pid: i32) -> io::Result<Stat> {
     let text = fs::read(format!("/proc/{pid}/stat"))?;
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
@@ -92,8 +90,7 @@ pub fn stat(pid: i32) -> io::Result<Stat> {
 }
 
 fn parse_stat(text: &str) -> Option<Stat> {
-    // The name in brackets may hold anything; fields are counted from behind it, where the third
-    // one stands.
+    // The name in parentheses may contain any character; fields are counted after it, from field 3.
     let (before, rest) = text.rsplit_once(") ")?;
     let (_, name) = before.split_once('(')?;
     const PF_KTHREAD: u64 = 0x0020_0000;
@@ -108,15 +105,15 @@ fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
-/// True where `/proc` shows processes: not where nothing is mounted there, or something else.
+/// True if `/proc` shows processes; false if nothing or another file system is mounted there.
 pub fn are_shown() -> bool {
     fs::metadata("/proc/self/status").is_ok()
 }
 
-/// Numbers of all processes (thread groups) in this pid namespace, unordered.
+/// Returns the IDs of all processes (thread groups) in this pid namespace, unordered.
 ///
 /// # Errors
-/// Where `/proc` cannot be listed.
+/// Any error from listing `/proc`.
 pub fn list() -> io::Result<Vec<i32>> {
     let mut pids = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -126,22 +123,24 @@ pub fn list() -> io::Result<Vec<i32>> {
     Ok(pids)
 }
 
-/// True where the numbers in `/proc` are those that system calls of this process take: `/proc` may
-/// have been mounted for another pid namespace, and the same number is another process then.
+/// True if the process IDs in `/proc` belong to this process's own pid namespace.
+///
+/// `/proc` may have been mounted for another pid namespace; the same ID then means another process.
 pub fn numbers_are_ours() -> bool {
     let own = fs::read_link("/proc/self").ok();
     own.is_some_and(|own| own.as_os_str() == std::process::id().to_string().as_str())
 }
 
-/// How many mappings a process may have (`vm.max_map_count`); the default of Linux where it
-/// cannot be read.
+/// Returns the maximum number of mappings per process (`vm.max_map_count`).
+///
+/// If the file cannot be read, the result is the default of Linux.
 pub fn max_map_count() -> u64 {
     let text = fs::read_to_string("/proc/sys/vm/max_map_count").ok();
     text.and_then(|text| text.trim().parse().ok())
         .unwrap_or(DEFAULT_MAX_MAP_COUNT)
 }
 
-/// Major and minor version of the running kernel; `None` where its name begins otherwise.
+/// Returns major and minor version of the running kernel; `None` if its release has another form.
 pub fn kernel_version() -> Option<(u32, u32)> {
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy().into_owned();
@@ -149,7 +148,7 @@ pub fn kernel_version() -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// The rules of the running kernel; those of the newest one known where its version is not.
+/// Returns the rules of the running kernel, or of the newest known one if the version is unknown.
 pub fn kernel_policy() -> Policy {
     kernel_version().map_or(Policy::LINUX, Policy::for_kernel)
 }

@@ -1,22 +1,22 @@
-//! Why two neighbours are two mappings, and how sure that is.
+//! Reasons why two neighbouring mappings are separate, and the certainty of a reason.
 
 use vmarea::vma::merge::Refusal;
 
-/// Why two neighbours are two mappings.
+/// Reason why two neighbouring mappings are separate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Reason {
-    /// Free space lies between them.
+    /// Free space between the two mappings.
     Gap,
-    /// One of them is a guard: a small range without access beside a larger one.
+    /// One of the two mappings is a guard: a small range without access next to a larger mapping.
     Guard,
-    /// A rule of the kernel.
+    /// A kernel rule.
     Rule(Refusal),
-    /// Nothing does: the next call that touches the border joins them.
+    /// Nothing keeps the mappings apart: the next call that touches the boundary merges them.
     Nothing,
 }
 
 impl Reason {
-    /// Short name, as in reports.
+    /// Returns the short name, as in reports.
     pub fn name(self) -> &'static str {
         match self {
             Reason::Gap => "gap",
@@ -26,7 +26,7 @@ impl Reason {
         }
     }
 
-    /// What it means, in a few words.
+    /// Returns the meaning of the reason in a few words.
     pub fn words(self) -> &'static str {
         match self {
             Reason::Gap => "free space between",
@@ -53,12 +53,12 @@ impl Reason {
     }
 }
 
-/// How sure a reason is.
+/// Certainty of a reason.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
-    /// It was seen, and is enough to keep the two apart.
+    /// The reason was observed and is sufficient to keep the two mappings apart.
     Certain,
-    /// Something that was not seen; this is the most frequent among what it can be.
+    /// The true reason is hidden; the reported one is the most frequent of all possible reasons.
     Likely,
 }

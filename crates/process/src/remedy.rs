@@ -1,11 +1,11 @@
-//! What takes a boundary away: the one decision that `explain`, `top` and `repair` share.
+//! Remedies that remove a boundary: the one decision that `explain`, `top` and `repair` share.
 //!
-//! Each [`Boundary`](crate::Boundary) has its remedy: the means by which the two neighbours can become
-//! one mapping. The core's decision is asked about the pair as the remedy would leave it.
-//! [`unmovable`] says why the pages of one mapping have to stay where they are. Both use only what
-//! is known of a process without stopping it; `repair` still refuses what shows when it tries
-//! (pinned or shared pages, guard markers). Deliberately absent: what a remedy costs, which
-//! `explain` estimates.
+//! The remedy of a [`Boundary`](crate::Boundary) is the method by which the two neighbours can
+//! become one mapping. To choose it, this module runs the core's merge decision on the pair in the
+//! state after the remedy. [`unmovable`] explains why the pages of one mapping cannot be moved.
+//! These decisions use only facts that are known without stopping the process; `repair` still
+//! refuses obstacles that appear only during the attempt (pinned or shared pages, guard markers).
+//! Deliberately absent: the cost of a remedy, which `explain` estimates.
 
 use crate::mapping::Mapping;
 use crate::maps::MapName;
@@ -17,10 +17,10 @@ use vmarea::vma::VmaView;
 use vmarea::vma::merge::Refusal;
 use vmarea::vma::partial_view::{Explanation, Hidden, explain};
 
-/// Pages that a guard may have at most to be made a marker; what is larger is a reservation.
+/// Maximum size in pages of a guard that can become a marker; a larger range is a reservation.
 pub const MOST_GUARD_PAGES: u64 = 64;
 
-/// Flags that a fresh mapping can be given by `mmap` and `madvise`.
+/// Flags that `mmap` and `madvise` can set on a fresh mapping.
 const CAN_BE_GIVEN: VmFlags = VmFlags::READ
     .union(VmFlags::WRITE)
     .union(VmFlags::EXEC)
@@ -36,30 +36,32 @@ const CAN_BE_GIVEN: VmFlags = VmFlags::READ
     .union(VmFlags::RAND_READ)
     .union(VmFlags::SOFTDIRTY);
 
-/// Flags that a remedy takes back. The other flags of `madvise` change what a fork or a reader of the
-/// memory sees, or what they are good for cannot be judged from outside.
+/// Flags that a remedy clears.
+///
+/// The other flags of `madvise` change the memory that a fork or a reader sees, or their purpose
+/// cannot be judged from outside.
 const REVERSIBLE: VmFlags = VmFlags::DONTCOPY.union(VmFlags::DONTDUMP);
 
-/// Flags that a fresh mapping in place of an empty one would lose.
+/// Flags that a fresh mapping would lose when it replaces an empty one.
 const NOT_EMPTIED: VmFlags = VmFlags::DONTCOPY.union(VmFlags::WIPEONFORK);
 
-/// What takes a boundary away.
+/// Method that removes a boundary.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Remedy {
-    /// Pages moved out and back, which gives them one anon_vma and page offset.
+    /// Move the pages out and back, which unifies their anon_vma and page offsets.
     Merge,
-    /// As [`Remedy::Merge`], but pages may be shared after a fork and then have to be copied.
+    /// Same as [`Remedy::Merge`], but pages may be shared after a fork and must then be copied.
     Copy,
-    /// Guards as entries of the page table instead of mappings (`MADV_GUARD_INSTALL`).
+    /// Replace guard mappings by page-table guard markers (`MADV_GUARD_INSTALL`).
     Guards,
-    /// Flags taken back (`MADV_DOFORK` and kin).
+    /// Clear flags (`MADV_DOFORK` and similar advice).
     Flags,
-    /// Empty ranges without access mapped anew as one.
+    /// Replace empty ranges without access by one fresh mapping.
     Empties,
 }
 
 impl Remedy {
-    /// All of them.
+    /// All remedies.
     pub const ALL: [Remedy; 5] = [
         Remedy::Merge,
         Remedy::Copy,
@@ -68,7 +70,7 @@ impl Remedy {
         Remedy::Empties,
     ];
 
-    /// Short name, as in reports and in `merge --fix`.
+    /// Returns the short name, as in reports and in `merge --fix`.
     pub fn name(self) -> &'static str {
         match self {
             Remedy::Merge => "merge",
@@ -79,32 +81,32 @@ impl Remedy {
         }
     }
 
-    /// True where pages go to a fresh mapping, moved or copied.
+    /// True if the remedy moves or copies pages to a fresh mapping.
     pub fn takes_pages(self) -> bool {
         matches!(self, Remedy::Merge | Remedy::Copy)
     }
 }
 
-/// Why the pages of a mapping cannot go to a fresh one.
+/// Reason why the pages of a mapping cannot be moved to a fresh mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unmovable {
-    /// It is not plain anonymous memory.
+    /// The mapping is not plain anonymous memory.
     NotAnonymous,
-    /// It has a name of its own (`PR_SET_VMA_ANON_NAME`).
+    /// The mapping has a name set with `PR_SET_VMA_ANON_NAME`.
     Named,
-    /// A userfaultfd of the program watches it.
+    /// The program registered the mapping with a userfaultfd.
     Userfaultfd,
-    /// It is locked.
+    /// The mapping is locked.
     Locked,
-    /// It may not be written, and the kernel moves pages of writable mappings only.
+    /// The mapping is not writable, and the kernel moves pages of writable mappings only.
     NotWritable,
-    /// It has a memory policy.
+    /// The mapping has a memory policy.
     Policy,
-    /// It has flags that a fresh mapping cannot be given.
+    /// The mapping has flags that cannot be set on a fresh mapping.
     Special,
 }
 
-/// Why the pages of a mapping cannot go to a fresh one; `None` where they can, as far as is known.
+/// Returns the reason why pages of a mapping cannot be moved; `None` if no obstacle is known.
 pub fn unmovable(mapping: &Mapping) -> Option<Unmovable> {
     let entry = &mapping.entry;
     let no_inode = entry.ino == 0 && entry.dev == 0;
@@ -131,7 +133,7 @@ pub fn unmovable(mapping: &Mapping) -> Option<Unmovable> {
     }
 }
 
-/// What takes the boundary of a pair away that is there for `reason`.
+/// Returns the remedy for the boundary of a pair that exists for `reason`.
 pub(crate) fn of(
     policy: &Policy,
     pair: &Pair<'_>,
@@ -148,7 +150,7 @@ pub(crate) fn of(
     let accessible = flags[0].is_accessible();
     match reason {
         Reason::Guard => (unnamed && joins_as_marker(policy, pair)).then_some(Remedy::Guards),
-        // No remedy takes other flags away.
+        // No other flag has a remedy.
         Reason::Rule(Refusal::Flags) if certainty == Certainty::Certain => {
             let differ = (flags[0] ^ flags[1]) - VmFlags::STICKY;
             if !accessible {
@@ -179,20 +181,20 @@ fn is_movable(pair: &Pair<'_>) -> bool {
     pair.mappings.iter().all(|m| unmovable(m).is_none())
 }
 
-/// True where the guard between the others is small enough, and they let the same be done.
+/// True if the guard is small enough, and its neighbours have equal permissions with write access.
 pub(crate) fn is_replaced(below: &Mapping, guard: &Mapping, above: &Mapping) -> bool {
     let perms = below.entry.perms;
     perms == above.entry.perms && perms.write && guard.range().pages() <= MOST_GUARD_PAGES
 }
 
-/// True where one mapping, in which the guard between them is a marker, can take both.
+/// True if one mapping can contain both neighbours after the guard between them became a marker.
 pub(crate) fn joins_both(below: &Mapping, above: &Mapping) -> bool {
     let anon_vma = |mapping: &Mapping| mapping.kernel.map_or(0, |vma| vma.anon_vma);
     let both = [anon_vma(below), anon_vma(above)];
     both[0] == both[1] || both.contains(&0)
 }
 
-/// True where the pair, without `flags`, would join, at the latest when its pages are moved.
+/// True if the pair would merge without `flags`, at the latest when its pages are moved.
 fn joins_without(policy: &Policy, pair: &Pair<'_>, flags: VmFlags) -> bool {
     let (mut a, mut b) = (pair.a, pair.b);
     a.body.flags -= flags;
@@ -200,7 +202,7 @@ fn joins_without(policy: &Policy, pair: &Pair<'_>, flags: VmFlags) -> bool {
     joins(policy, pair, &a, &b)
 }
 
-/// True where the pair, both with the flags of a fresh mapping in place of the lower one, would join.
+/// True if the pair would merge if the upper mapping had the flags of the lower one.
 fn joins_with_flags_of_lower(policy: &Policy, pair: &Pair<'_>) -> bool {
     let mut b = pair.b;
     b.body.flags = pair.a.body.flags;
@@ -219,17 +221,17 @@ fn joins(policy: &Policy, pair: &Pair<'_>, a: &VmaView, b: &VmaView) -> bool {
     }
 }
 
-/// True where the guard, as a marker in the page table, would be one mapping with its neighbour.
+/// True if the guard, as a marker in the page table, would merge with its neighbour.
 ///
-/// A marker gives its mapping an anon_vma: the neighbour's where all but their permissions is
-/// equal, else one of its own. And what has markers inside cannot be moved.
+/// Installing a marker assigns an anon_vma to the guard's mapping: the neighbour's if only the
+/// permissions differ, else a new one. A mapping that contains markers cannot be moved.
 fn joins_as_marker(policy: &Policy, pair: &Pair<'_>) -> bool {
     let guard = match pair.guard() {
         Some(Side::Lower) => &pair.a,
         _ => &pair.b,
     };
     let differ = (pair.a.body.flags ^ pair.b.body.flags) - VmFlags::ACCESS - VmFlags::STICKY;
-    // Whether a guard was ever writable, and so is charged, nothing else tells.
+    // Only the flags show if a guard was ever writable and is therefore charged.
     let takes_neighbours = guard.anon_vma.is_some() || differ.is_empty();
     if pair.hidden.contains(Hidden::FLAGS) || !takes_neighbours {
         return false;
@@ -238,7 +240,7 @@ fn joins_as_marker(policy: &Policy, pair: &Pair<'_>) -> bool {
     !matches!(explain(policy, &a, &b, pair.hidden), Explanation::Apart(_))
 }
 
-/// The guard with the permissions of its neighbour, and charged as that is.
+/// Returns the pair with the guard given the permissions and the charge of its neighbour.
 fn opened(pair: &Pair<'_>) -> (VmaView, VmaView) {
     const TAKEN: VmFlags = VmFlags::ACCESS.union(VmFlags::ACCOUNT);
     let (mut a, mut b) = (pair.a, pair.b);
@@ -256,8 +258,9 @@ mod tests {
     use super::*;
     use crate::{Process, boundaries};
 
-    /// The remedies of a list of one-page neighbours, each with its permissions, its name and the
-    /// letters of its flags.
+    /// Returns the remedies of a list of adjacent one-page mappings.
+    ///
+    /// Each mapping is given by its permissions, its name and the letters of its flags.
     fn remedies(mappings: &[(&str, &str, &str)]) -> Vec<Option<Remedy>> {
         let lines = mappings.iter().enumerate();
         let text = lines.map(|(n, (perms, name, letters))| {

@@ -1,23 +1,23 @@
-//! What to say to somebody who lacks a permission.
+//! Advice for a caller that lacks a permission.
 //!
-//! To most people "run as root" is the answer. To root it is none: what root lacks, a container or a
-//! security module has taken away.
+//! For most users the advice is "run as root". Root itself needs other advice: if root lacks a
+//! capability, a container or a security module has removed it.
 
 use std::fs;
 
-/// A capability that something of ours needs.
+/// A capability that a part of this project needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Capability {
-    /// To look into processes of others, and to trace them.
+    /// Inspect and trace processes of other users.
     SysPtrace = 19,
-    /// To open performance counters.
+    /// Open performance counters.
     Perfmon = 38,
-    /// To load BPF programs.
+    /// Load BPF programs.
     Bpf = 39,
 }
 
 impl Capability {
-    /// Its name.
+    /// Returns the name of the capability.
     pub fn name(self) -> &'static str {
         match self {
             Self::SysPtrace => "CAP_SYS_PTRACE",
@@ -27,7 +27,7 @@ impl Capability {
     }
 }
 
-/// What helps this process, which was refused something that needs these capabilities.
+/// Returns advice for this process after it was refused an operation that needs `needed`.
 pub fn remedy(needed: &[Capability]) -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name| status.lines().find_map(|line| line.strip_prefix(name));

@@ -1,15 +1,15 @@
-//! The one loop of every repair: piece after piece of each run, until all has been tried.
+//! The main loop of every repair: tries each run piece by piece until every piece was tried.
 //!
-//! [`Pace`] says how large the next piece may be, and a [`PieceExecutor`] joins it or leaves it as it
-//! was. The loop keeps the report and decides where to go on after a refusal. Deliberately absent:
-//! how pages get to the fresh mapping (`in_process`, `remote`).
+//! [`Pace`] limits the size of the next piece, and a [`PieceExecutor`] joins the piece or leaves it
+//! unchanged. The loop fills in the report and decides where to continue after a refusal. This
+//! module does not know how pages reach the fresh mapping (see `in_process` and `remote`).
 //!
 //! # Picture
 //! ```text
 //! run        |a|bb|cc|X|dd|e|      the mapping X refuses
-//! piece      |-----------|         refused at X: all of it is as it was
-//! before     |-------|             once more without X, and not again
-//! next                 |--...      behind X; nothing joins X
+//! piece      |-----------|         refused at X: the whole piece is unchanged
+//! before     |-------|             retried once without X
+//! next                 |--...      continues after X; nothing joins X
 //! ```
 
 use std::time::Duration;
@@ -20,24 +20,25 @@ use super::pace::Pace;
 use super::plan::{Piece, Run};
 use super::{Kept, Reason, RepairError, Report};
 
-/// After so many pieces in turn that were shared, what is shared behind them is passed over.
+/// Number of consecutive pieces refused as shared after which the executor skips shared mappings.
 const MOST_REFUSALS: u32 = 4;
 
-/// What came of a piece.
+/// The result of one piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Done {
-    /// Why it is as it was, and where that is so; `None` where it was joined.
+    /// Why the piece was left unchanged, and the address of the obstacle; `None` if the piece was
+    /// joined.
     pub(super) refused: Option<(Reason, u64)>,
-    /// Pages that were copied.
+    /// Number of pages copied.
     pub(super) copied: u64,
-    /// Those of them that were shared.
+    /// Number of copied pages that were shared.
     pub(super) shared: u64,
-    /// How long threads were kept from their memory.
+    /// Time for which threads were blocked.
     pub(super) pause: Duration,
 }
 
 impl Done {
-    /// A piece that is as it was, because of what is at `place`.
+    /// The result for a piece that was left unchanged because of the page or mapping at `place`.
     pub(super) fn refused(reason: Reason, place: u64) -> Done {
         Done {
             refused: Some((reason, place)),
@@ -46,31 +47,32 @@ impl Done {
     }
 }
 
-/// One way to replace a piece by a fresh mapping.
+/// A way to replace a piece with a fresh mapping.
 pub(super) trait PieceExecutor {
-    /// True where a single mapping is replaced although nothing was joined before it: the fresh one
-    /// may join a neighbour that stays.
+    /// True if a single mapping is replaced even when nothing before it was joined: the fresh
+    /// mapping may join a neighbour that is not replaced.
     const REPLACES_SINGLE: bool;
 
-    /// Joins a piece, in which `copies` shared pages may be copied, or leaves it as it was.
+    /// Joins a piece, in which up to `copies` shared pages may be copied, or leaves it unchanged.
     ///
     /// # Errors
-    /// What ends the repair. All pages are at home, unless the error says otherwise.
+    /// Any error ends the repair. All pages are at their addresses, unless the error says
+    /// otherwise.
     fn join(&mut self, piece: &Piece, copies: u64) -> Result<Done, RepairError>;
 
-    /// True where the mappings before the one that refused for `reason` may be tried without it.
+    /// True if the mappings before the one that refused for `reason` may be retried without it.
     fn retries_before(&self, reason: Reason) -> bool;
 
-    /// Where to go on behind mappings at `at` that would be refused as well; what is passed over goes
-    /// to `kept`. `copies` shared pages may still be copied.
+    /// Returns the address after the mappings at `at` that would be refused as well. The skipped
+    /// mappings are counted in `kept`. Up to `copies` shared pages may still be copied.
     fn pass_over(&self, run: &Run, at: u64, reason: Reason, copies: u64, kept: &mut Kept) -> u64;
 }
 
-/// Joins what can be joined of `runs`, and counts it in `report`. At most `copy_pages` pages are copied
-/// because they are shared.
+/// Joins as much of `runs` as possible and records the result in `report`. Copies at most
+/// `copy_pages` shared pages.
 ///
 /// # Errors
-/// [`RepairError::PauseTooShort`], and those of [`PieceExecutor::join`].
+/// [`RepairError::PauseTooShort`], and the errors of [`PieceExecutor::join`].
 pub(super) fn merge(
     executor: &mut impl PieceExecutor,
     runs: &[Run],
@@ -92,9 +94,9 @@ pub(super) fn merge(
 struct Driver<'a, E> {
     executor: &'a mut E,
     pace: Pace,
-    /// Shared pages that may still be copied.
+    /// Number of shared pages that may still be copied.
     copies: u64,
-    /// Pieces in turn that were refused because they are shared.
+    /// Number of consecutive pieces that were refused as shared.
     shared_in_turn: u32,
     report: &'a mut Report,
 }
@@ -128,7 +130,7 @@ impl<E: PieceExecutor> Driver<'_, E> {
         Ok(())
     }
 
-    /// Joins one piece and counts it; else says why not, and where.
+    /// Joins one piece and counts it; if the piece was refused, returns the reason and the address.
     fn join(&mut self, piece: &Piece) -> Result<Option<(Reason, u64)>, RepairError> {
         let done = self.executor.join(piece, self.copies)?;
         self.copies = self.copies.saturating_sub(done.shared);
@@ -148,8 +150,8 @@ impl<E: PieceExecutor> Driver<'_, E> {
         Ok(done.refused)
     }
 
-    /// Where to go on behind a mapping that refused. A child that will have gone soon is no reason to
-    /// leave all of the run.
+    /// Returns the address at which to continue after a refusal. A few refusals as shared do not
+    /// skip anything: the child that shares the pages may end soon.
     fn pass_over(&mut self, run: &Run, at: u64, reason: Reason) -> u64 {
         self.shared_in_turn += u32::from(reason == Reason::Shared);
         if self.shared_in_turn < MOST_REFUSALS && reason != Reason::Pinned {
@@ -161,7 +163,7 @@ impl<E: PieceExecutor> Driver<'_, E> {
     }
 }
 
-/// The mappings of `piece` before `end`, at which one of them begins.
+/// Returns the part of `piece` before `end`, which must be the start of one of its mappings.
 fn piece_before(piece: &Piece, end: u64) -> Piece {
     let parts = piece.parts.iter().filter(|part| part.end <= end);
     Piece {

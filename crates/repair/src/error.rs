@@ -1,4 +1,4 @@
-//! Why a repair could not be done.
+//! The error type of repairs.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub enum RepairError {
     /// The range is not made of whole pages, or is empty.
     #[error("the range {0:#x}-{1:#x} is not made of whole pages, or is empty")]
     BadRange(u64, u64),
-    /// No userfaultfd for us.
+    /// We have no permission to use userfaultfd.
     #[error(
         "no permission to use userfaultfd: needs CAP_SYS_PTRACE, vm.unprivileged_userfaultfd=1, \
          or access to /dev/userfaultfd"
@@ -23,166 +23,166 @@ pub enum RepairError {
          them on older ones"
     )]
     TooOld,
-    /// The pause is too short.
+    /// The allowed pause is too short.
     #[error("a pause of {asked:?} cannot be kept: the smallest piece takes about {needed:?}")]
     PauseTooShort {
-        /// What was allowed.
+        /// The allowed pause.
         asked: Duration,
-        /// What it takes.
+        /// The time that the smallest piece takes.
         needed: Duration,
     },
     /// The list of mappings cannot be read.
     #[error("reading the mappings of process {pid}: {cause}")]
     Maps {
-        /// Whose.
+        /// Id of the process.
         pid: i32,
-        /// Why.
+        /// The underlying error.
         cause: io::Error,
     },
-    /// Something failed that should not.
+    /// A system call failed that should not fail.
     #[error("{what}: {cause}")]
     System {
-        /// What was tried.
+        /// The failed operation.
         what: &'static str,
-        /// Why it failed.
+        /// The underlying error.
         cause: io::Error,
     },
     /// There is no such process.
     #[error("there is no process {0}")]
     NoProcess(i32),
-    /// The numbers that we are given are not those that our calls take.
+    /// `/proc` belongs to another pid namespace, so its process ids differ from ours.
     #[error(
         "/proc is that of another pid namespace, in which {0} may be another process than here: \
          mount a /proc of this namespace, or do it in the other one"
     )]
     ForeignNumbers(i32),
-    /// It has no memory.
+    /// The process has no memory (kernel thread).
     #[error("process {0} has no memory of its own (it is a kernel thread)")]
     NoMemory(i32),
-    /// It has ended meanwhile.
+    /// The process has ended.
     #[error("process {0} has ended")]
     Ended(i32),
-    /// It runs another program now.
+    /// The process runs another program now (`execve`).
     #[error("process {0} has become another program (execve); nothing is left in it of ours")]
     Replaced(i32),
-    /// Somebody traces it.
+    /// Another process traces the process.
     #[error("process {pid} is traced by process {tracer} already: end that first")]
     Traced {
-        /// Which.
+        /// Id of the process.
         pid: i32,
-        /// By whom.
+        /// Id of the tracer.
         tracer: i32,
     },
-    /// It may not be traced.
+    /// We may not trace the process.
     #[error(
         "no permission to trace process {}: needs CAP_SYS_PTRACE ({}), or the same user \
          where kernel.yama.ptrace_scope is 0",
         .0, rights::remedy(&[Capability::SysPtrace])
     )]
     Forbidden(i32),
-    /// A program of another kind.
+    /// The process is a 32-bit program.
     #[error("process {0} is a 32-bit program; only 64-bit ones can be repaired")]
     Bits32(i32),
-    /// Its filters would see our calls.
+    /// The process has a seccomp filter that would see our calls.
     #[error(
         "process {0} runs under a seccomp filter that may end it for our calls; to suspend the \
          filter needs CAP_SYS_ADMIN"
     )]
     Seccomp(i32),
-    /// Somebody else uses the same memory.
+    /// Another process uses the same memory.
     #[error("process {pid} shares its memory with process {other}: wait until one has ended")]
     SharedMemory {
-        /// Which.
+        /// Id of the process.
         pid: i32,
-        /// With whom.
+        /// Id of the process that shares its memory.
         other: i32,
     },
-    /// A thread does not stop.
+    /// A thread of the process does not stop.
     #[error("thread {tid} of process {pid} does not stop (it waits in vfork, or for a device)")]
     CannotStop {
-        /// Which.
+        /// Id of the process.
         pid: i32,
-        /// Which of its threads.
+        /// Id of the thread that does not stop.
         tid: i32,
     },
-    /// No instruction to use.
+    /// The process has no instruction that makes a system call.
     #[error("process {0} has no instruction that makes a system call")]
     NoSyscall(i32),
-    /// It may not have a userfaultfd.
+    /// The process may not use userfaultfd.
     #[error("process {0} may not use userfaultfd (a sandbox forbids it, or SELinux)")]
     TargetUserfaultfd(i32),
-    /// Its limits are reached.
+    /// The process has reached its limit on mappings or address space.
     #[error(
         "process {0} has no room for the few mappings that the work takes: raise vm.max_map_count \
          by 16, or its RLIMIT_AS"
     )]
     NoRoom(i32),
-    /// Somebody was here.
+    /// An earlier repair of the process was not finished.
     #[error(
         "an earlier repair of process {0} was left in the middle: vmarea merge --resume -p {0}"
     )]
     Unfinished(i32),
-    /// Somebody is at it.
+    /// Another repair of the process is running.
     #[error("another merge{} is at work on process {pid}", by.map_or(String::new(), |by| format!(", pid {by},")))]
     AtWork {
-        /// Which.
+        /// Id of the process.
         pid: i32,
-        /// By whom, where that can be seen.
+        /// Id of the process that runs the other repair, if known.
         by: Option<i32>,
     },
-    /// Somebody was here, and no journal says who.
+    /// The process contains the agent of another repair, whose journal was not found.
     #[error(
         "process {0} holds the tools of another merge, the journal of which is elsewhere: one is at work, or \
          was ended in the middle (vmarea merge --resume -p {0} --journal FOLDER)"
     )]
     AgentThere(i32),
-    /// A journal that cannot be what we wrote.
+    /// The journal contains something that no repair would have written.
     #[error("the journal {path} is not followed: {why}")]
     Journal {
-        /// Where it is.
+        /// Path of the journal.
         path: String,
-        /// Why.
+        /// The reason for rejecting the journal.
         why: String,
     },
-    /// It must not run as it is.
+    /// The process must not run in its current state.
     #[error(
         "process {pid} is left stopped: {what}: {cause}; vmarea merge --resume -p {pid} tries again"
     )]
     LeftStopped {
-        /// Which.
+        /// Id of the process.
         pid: i32,
-        /// Why, and where what of its memory is.
+        /// The failure, and the current location of the process's pages.
         what: String,
-        /// What the kernel answered.
+        /// The error that the kernel returned.
         cause: io::Error,
     },
-    /// It is whole and runs on, with something of ours in it.
+    /// The memory of the process is complete and it runs, but parts of the repair remain in it.
     #[error(
         "process {pid} is whole and runs on, but the kernel would not take out what the repair had put \
          into it: {cause}; vmarea merge --resume -p {pid} tries again"
     )]
     LeftBehind {
-        /// Which.
+        /// Id of the process.
         pid: i32,
-        /// What the kernel answered.
+        /// The error that the kernel returned.
         cause: io::Error,
     },
-    /// Pages could not be brought back; they are where it says.
+    /// Pages could not be moved back; the error gives their current location.
     #[error("pages of {start:#x}-{end:#x} could not be brought back from {temporary:#x}: {cause}")]
     Stranded {
-        /// Where they belong.
+        /// Start of the range to which the pages belong.
         start: u64,
-        /// Where they belong, end.
+        /// End of the range to which the pages belong.
         end: u64,
-        /// Where they are.
+        /// Start of the range that currently holds the pages.
         temporary: u64,
-        /// Why.
+        /// The underlying error.
         cause: io::Error,
     },
 }
 
 impl RepairError {
-    /// True where a permission is missing.
+    /// True if a permission is missing.
     pub fn is_permission(&self) -> bool {
         match self {
             RepairError::Userfaultfd
@@ -198,7 +198,7 @@ impl RepairError {
         }
     }
 
-    /// True where something was used up that may be had again: descriptors, memory.
+    /// True if a resource (descriptors or memory) ran out that may become available again.
     pub fn is_passing(&self) -> bool {
         let (RepairError::Maps { cause, .. } | RepairError::System { cause, .. }) = self else {
             return false;
@@ -209,7 +209,7 @@ impl RepairError {
         )
     }
 
-    /// The list of mappings could not be read, most likely because the process has ended.
+    /// Converts a failure to read the list of mappings: the process has usually ended.
     pub(crate) fn maps(pid: i32) -> impl Fn(io::Error) -> RepairError {
         move |cause| match cause.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => RepairError::Ended(pid),

@@ -1,21 +1,21 @@
-//! The other repairs of a process: guards, flags, empties, priming. Each is off unless named.
+//! The repairs that move no pages: guards, flags, empties, priming. Each must be requested by name.
 //!
-//! They move nothing. Guard pages that were made with `mprotect` become guard markers within the
-//! mapping around them; a flag that stands on every other mapping is taken away; reserved ranges
-//! without a page in them become one. The calls are made in the process while it is stopped; each kind
-//! changes only what the program cannot see, or what its user has asked for by name.
+//! Guard pages that were made with `mprotect` become guard markers within the surrounding mapping;
+//! a flag that is set on every second mapping is cleared; adjacent reserved ranges without pages
+//! become one. The calls are made in the process while it is stopped. Each repair changes only what
+//! the program cannot see, or what the user requested by name.
 //!
 //! # Picture
 //! ```text
 //! guards   |rw|--|rw|--|rw|  ▶  |rw..rw..rw|      .. faults as before
 //! flags    |rw|rw D|rw|rw D| ▶  |rw        |      D: DONTFORK, DONTDUMP
-//! empties  |--|--|--|--|     ▶  |--        |      nothing is in them
-//! priming  |--         |     ▶  |--       a|      a: one anon_vma for all that is to come
+//! empties  |--|--|--|--|     ▶  |--        |      no pages
+//! priming  |--         |     ▶  |--       a|      a: one anon_vma for all later commits
 //! ```
 //!
 //! # Linux
-//! `MADV_GUARD_INSTALL` since 6.13. A guard that the program later makes writable by `mprotect` stays
-//! a guard: that is why `guards` must be asked for.
+//! `MADV_GUARD_INSTALL` exists since 6.13. A guard marker that the program later makes writable by
+//! `mprotect` is still a guard: that is why `guards` must be requested.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -29,25 +29,25 @@ use vmarea_process::pagemap::FILLED;
 use vmarea_process::remedy::MOST_GUARD_PAGES;
 use vmarea_process::view::{View, ViewVma};
 
-/// A repair that moves nothing.
+/// A repair that moves no pages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Fix {
-    /// Guard pages made with `mprotect` become guard markers.
+    /// Replaces guard pages made with `mprotect` by guard markers.
     Guards,
-    /// `MADV_DONTFORK` and `MADV_DONTDUMP` are taken away where a neighbour has them not.
+    /// Clears `MADV_DONTFORK` and `MADV_DONTDUMP` if a neighbour does not have them.
     Flags,
-    /// Reserved ranges without pages become one.
+    /// Joins adjacent reserved ranges without pages.
     Empties,
-    /// Reservations without an anon_vma are given one, so that what is committed in them later, in
-    /// whatever order, shares it.
+    /// Gives each reservation an anon_vma that all memory committed in it later shares, in any
+    /// order.
     Priming,
 }
 
 impl Fix {
-    /// All of them.
+    /// All repairs that move no pages.
     pub const ALL: [Fix; 4] = [Fix::Guards, Fix::Flags, Fix::Empties, Fix::Priming];
 
-    /// As on the command line.
+    /// Returns the name used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Fix::Guards => "guards",
@@ -58,44 +58,44 @@ impl Fix {
     }
 }
 
-/// What came of a repair.
+/// The result of a repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fixed {
-    /// Which.
+    /// The repair.
     pub fix: Fix,
-    /// Places that it has changed, or would.
+    /// Number of places that the repair changed or would change.
     pub places: u64,
-    /// Guards that it leaves alone, because they would stay mappings of their own all the same: they were
-    /// used as memory once.
+    /// Number of guards left unchanged, because they would remain separate mappings: they were used
+    /// as memory before.
     pub apart: u64,
-    /// How many mappings fewer there are, counted; `None` where nothing was done. A repair for what is to come
-    /// (priming) may make more.
+    /// Measured decrease in the number of mappings; `None` if nothing was done. Priming prepares
+    /// for later commits and may increase the number.
     pub fewer: Option<i64>,
 }
 
 const MADV_GUARD_INSTALL: u64 = 102;
 
-/// What a reservation must have to be worth priming.
+/// Minimum size of a reservation that is primed.
 const LEAST_RESERVED: u64 = 1 << 20;
 
-/// One repair of one place.
+/// The repair of one place.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Step {
-    /// An empty page to be made first, by writing a zero from outside.
+    /// An empty page to create first, by writing a zero from outside.
     pub(super) touch: Option<u64>,
     /// The calls, to be made together.
     pub(super) calls: Vec<Call>,
-    /// What takes the first of them back where a later one is refused.
+    /// The call that reverts the first call if a later one is refused.
     pub(super) take_back: Option<Call>,
-    /// A guard page that is open for a moment, and must not stay so.
+    /// A guard page that is accessible between two calls, and must not remain so.
     pub(super) guard: Option<VmRange>,
 }
 
-/// What a repair would do.
+/// The steps of a repair.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Steps {
     pub(super) steps: Vec<Step>,
-    /// See [`Fixed::apart`].
+    /// Number of guards left unchanged: see [`Fixed::apart`].
     pub(super) apart: u64,
 }
 
@@ -108,8 +108,8 @@ impl Step {
     }
 }
 
-/// What `fix` would do to a process with these mappings. `pagemap` is the process's, to see whether
-/// a range is empty; `view` is the kernel's own, where that may be read.
+/// Returns the steps of `fix` for a process with these mappings. `pagemap`, a file of the process,
+/// shows whether a range is empty; `view` is the kernel's own data, if it can be read.
 pub(super) fn steps(
     fix: Fix,
     mappings: &[SmapsEntry],
@@ -138,7 +138,7 @@ fn touch(a: &MapsEntry, b: &MapsEntry) -> bool {
     a.end == b.start
 }
 
-/// True where no page of the range is in memory or in swap.
+/// True if no page of the range is in memory or in swap.
 fn is_empty(pagemap: &File, range: VmRange) -> bool {
     let mut bytes = vec![0; 64 << 10];
     let mut at = range.start;
@@ -153,7 +153,7 @@ fn is_empty(pagemap: &File, range: VmRange) -> bool {
                 }
                 at += words.len() as u64 * PAGE;
             }
-            // What cannot be seen is not taken for empty.
+            // A range that cannot be read is not considered empty.
             _ => return false,
         }
     }
@@ -188,8 +188,9 @@ fn guards(mappings: &[SmapsEntry], pagemap: &File, view: Option<&View>) -> Steps
             Call::plain(0, libc::SYS_mprotect, &arguments)
         };
         steps.steps.push(Step {
-            // To mark a mapping gives it an anon_vma of its own, with which it would never join: it
-            // has to join first. Nobody runs in between, and the journal knows.
+            // Marking a separate mapping would give it an anon_vma of its own, with which it would
+            // never join: it must join first. No thread runs in between, and the journal records
+            // the guard.
             calls: vec![protect(prot), mark(range)],
             take_back: Some(protect(libc::PROT_NONE as u64)),
             guard: Some(range),
@@ -199,13 +200,14 @@ fn guards(mappings: &[SmapsEntry], pagemap: &File, view: Option<&View>) -> Steps
     steps
 }
 
-/// Makes empty pages guards by a marker.
+/// Marks empty pages as guards.
 pub(super) fn mark(range: VmRange) -> Call {
     let arguments = [range.start, range.len_bytes(), MADV_GUARD_INSTALL];
     Call::plain(0, libc::SYS_madvise, &arguments)
 }
 
-/// True where a guard, made writable, becomes one with a neighbour: it has no anon_vma, or theirs.
+/// True if a guard that is made writable merges with a neighbour: it has no anon_vma, or the
+/// neighbour's.
 fn would_join(view: &View, before: &MapsEntry, guard: &MapsEntry, after: &MapsEntry) -> bool {
     let find = |mapping: &MapsEntry| {
         let at = view.vmas.partition_point(|vma| vma.start < mapping.start);
@@ -279,13 +281,13 @@ fn empties(mappings: &[SmapsEntry], pagemap: &File) -> Vec<Step> {
     steps
 }
 
-/// Flags that a fresh reservation would not have.
+/// True if the mapping has flags that a fresh reservation would not have.
 fn is_special(entry: &SmapsEntry) -> bool {
     let special = [b"lo", b"dc", b"wf", b"um", b"uw", b"sl", b"io", b"de"];
     special.iter().any(|letters| entry.has(letters))
 }
 
-/// One mapping in the place of several.
+/// Replaces several mappings with one.
 fn one_reservation(run: &[&SmapsEntry]) -> Option<Step> {
     let [first, .., last] = run else { return None };
     let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -298,7 +300,7 @@ fn one_reservation(run: &[&SmapsEntry]) -> Option<Step> {
     Some(Step::of(vec![Call::plain(0, libc::SYS_mmap, &arguments)]))
 }
 
-/// One page of each reservation is touched and dropped again: the anon_vma stays.
+/// Touches one page of each reservation and drops it again: the anon_vma remains.
 fn priming(mappings: &[SmapsEntry], pagemap: &File, view: Option<&View>) -> Vec<Step> {
     let has_one = |mapping: &MapsEntry| {
         view.is_some_and(|view| {

@@ -1,27 +1,28 @@
-//! The journal: what another run needs to know to finish a repair that ours could not.
+//! The journal: the information that a later run needs to finish an interrupted repair.
 //!
-//! One text file for each process under repair. A line is added before each step that must not be
-//! left half done, and is only counted where it is whole. The plan of a piece is on disk before the
-//! process is stopped; registers follow when it stands. What was done of a piece is not written
-//! down: the process itself shows it. A process that works with a journal holds its lock.
+//! There is one text file for each process under repair. A line is appended before each step that
+//! must not be left half done, and a line counts only if it is complete. The plan of a piece is on
+//! disk before the process is stopped; the registers follow once the process is stopped. The
+//! progress within a piece is not recorded: the state of the process shows it. A run that works
+//! with a journal holds its lock.
 //!
 //! # Picture
 //! ```text
 //! vmarea-journal 1 PID START_TIME .
-//! namespace INODE .                            the pid namespace of these numbers
-//! stopping WAS_STOPPED SYSCALL .               the process is about to be stopped
-//! stopped TID MASK REGISTERS... .              what its thread has to get back
-//! restored .                                   it has got it back
-//! tools CODE TABLE ROOM_START ROOM_END FD COPIES INODE .    the agent: what is in the process to work with
-//! piece START END .
-//! guard START END .                            a guard page is about to be opened and marked
-//! guarded .                                    it is marked, or as it was
-//! whole .                                      the piece is done, or as it was
-//! released .                                   the process runs as if nothing had been
-//! clearing .                                   the agent is only partly there: it is being put in or taken out, its
-//!                                              code page first and last
-//! made .                                       the agent is there
-//! cleared .                                    it is gone
+//! namespace INODE .                    the pid namespace of these ids
+//! stopping WAS_STOPPED SYSCALL .       the process is about to be stopped
+//! stopped TID MASK REGISTERS... .      the state to be restored to its thread
+//! restored .                           the state has been restored
+//! tools CODE TABLE ROOM_START ROOM_END FD COPIES INODE .    the agent in the process
+//! piece START END .                    a piece is about to be joined
+//! guard START END .                    a guard page is about to be opened and marked
+//! guarded .                            the guard page is marked, or unchanged
+//! whole .                              the piece is joined, or unchanged
+//! released .                           the process runs as before
+//! clearing .                           the agent is incomplete: it is being injected
+//!                                      (code page first) or removed (code page last)
+//! made .                               the agent is complete
+//! cleared .                            the agent is removed
 //! ```
 
 mod files;
@@ -40,24 +41,24 @@ pub(super) use folders::Journals;
 use super::{RepairError, Way, proc_status};
 use vmarea_linux_sys::inject::Registers;
 
-/// What is there in the process to work with.
+/// The resources of a repair within the process: code, table, scratch area and userfaultfd.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Agent {
-    /// The agent's page.
+    /// Address of the agent's code page.
     pub(super) code: u64,
-    /// Its table.
+    /// Address of the agent's table of calls.
     pub(super) table: u64,
-    /// Address space for pieces.
+    /// The scratch area for pieces.
     pub(super) room: VmRange,
-    /// The process's userfaultfd.
+    /// Number of the process's userfaultfd, or -1.
     pub(super) fd: i32,
-    /// The inode of that; `None` where it could not be seen.
+    /// Inode of the userfaultfd; `None` if it could not be read.
     pub(super) inode: Option<u64>,
-    /// What that can do.
+    /// Whether the userfaultfd moves or copies pages.
     pub(super) way: Way,
 }
 
-/// What a thread has to get back.
+/// The thread state that must be restored after our calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Saved {
     pub(super) tid: i32,
@@ -65,24 +66,24 @@ pub(super) struct Saved {
     pub(super) registers: Registers,
 }
 
-/// Where a repair stood.
+/// The state of a repair, as read from its journal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct State {
-    /// The process was being stopped; whether it had been before.
+    /// Set while the process is stopped: whether it was in a group-stop before.
     pub(super) stopping: Option<bool>,
-    /// An instruction of the process that makes a system call.
+    /// Address of an instruction of the process that makes a system call.
     pub(super) syscall: u64,
     pub(super) saved: Option<Saved>,
     pub(super) agent: Option<Agent>,
     pub(super) piece: Option<VmRange>,
-    /// A guard page was being made a marker: it may be without either for now.
+    /// The guard page that is being replaced by a marker: it may currently have neither protection.
     pub(super) guard: Option<VmRange>,
-    /// The agent was being put in or taken out: some or all of it may be gone.
+    /// True while the agent is being injected or removed: some or all of it may be missing.
     pub(super) clearing: bool,
 }
 
 impl State {
-    /// True for a place at which a thread stands only because of us.
+    /// True if a thread can be at `pc` only because of a repair.
     pub(super) fn is_ours(&self, pc: u64) -> bool {
         const CODE_BYTES: u64 = 4096;
         const AFTER_INSTRUCTION: u64 = 8;
@@ -93,7 +94,7 @@ impl State {
     }
 }
 
-/// An open journal, locked.
+/// An open, locked journal.
 #[derive(Debug)]
 pub(super) struct Journal {
     file: File,
@@ -101,22 +102,22 @@ pub(super) struct Journal {
     name: String,
 }
 
-/// A journal that was there.
+/// An existing journal.
 #[allow(clippy::large_enum_variant, reason = "one exists at a time")]
 #[derive(Debug)]
 pub(super) enum Found {
-    /// Somebody works with it; who, where that can be seen.
+    /// Another process works with the journal; its id, if known.
     AtWork(Option<i32>),
-    /// Nobody does any more.
+    /// No process works with the journal any more.
     Left(Journal, State),
 }
 
-/// Longer than what any repair writes.
+/// Maximum size of a journal; any repair writes less.
 const MOST_BYTES: u64 = 64 << 20;
 const MOST_LINE_BYTES: usize = 1 << 10;
 
 impl Journal {
-    /// Where journals of a user lie unless it is said otherwise: a folder of their own in `/var/tmp`.
+    /// Returns the default folder for the journals of a user: a folder of their own in `/var/tmp`.
     pub(super) fn usual_folder(user: u32) -> PathBuf {
         Folder::usual(user)
     }
@@ -145,11 +146,11 @@ impl Journal {
                     .ok()?;
                 let mut lines = whole_lines(&head);
                 let (first, second) = (lines.next()?, lines.next()?);
-                // Numbers of another namespace are not those that we see.
+                // Process ids of another namespace differ from those that we see.
                 let is_ours = second == format!("namespace {:x}", namespace()?);
                 let is_it = proc_status::start_time(pid)
                     .is_ok_and(|start| first == Journal::head(pid, start));
-                // One that has ended may wait to be asked how.
+                // A process that has ended may still be a zombie.
                 let threads = proc_status::tasks(pid).unwrap_or_default();
                 let runs = is_it && threads.iter().any(|&tid| !proc_status::has_ended(pid, tid));
                 Some(is_ours && !runs)
@@ -160,10 +161,10 @@ impl Journal {
         }
     }
 
-    /// Begins a journal; there must be none of this process.
+    /// Begins a journal for a process that has none.
     ///
     /// # Errors
-    /// `AlreadyExists`, and those of making files. A folder that is somebody else's is refused.
+    /// `AlreadyExists`, and the errors of creating files. A folder of another user is refused.
     pub(super) fn create(folder: &Path, pid: i32, start_time: u64) -> io::Result<Journal> {
         let (folder, name) = (Folder::make(folder)?, Journal::name(pid));
         let file = folder.create_file(&name)?;
@@ -176,11 +177,13 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Opens the journal of a process in a folder of ours or of one of `others`, and tells where it stood.
-    /// `None` where there is none, or where it is of an earlier process with this number.
+    /// Opens the journal of a process in a folder of ours or of one of `others`. Also returns the
+    /// state of the repair. `None` if there is no journal, or only that of an earlier process with
+    /// the same id.
     ///
     /// # Errors
-    /// Those of reading files; `PermissionDenied` where it is not to be trusted; `InvalidData`.
+    /// Errors from reading files; `PermissionDenied` if the journal cannot be trusted;
+    /// `InvalidData`.
     pub(super) fn open(
         folder: &Path,
         others: &[u32],
@@ -198,7 +201,7 @@ impl Journal {
             return Ok(Some(Found::AtWork(holder)));
         }
         if !folder.is_file(&name, &file)? {
-            // Who held it has come to the end, and removed it.
+            // The previous holder of the lock finished the repair and removed the journal.
             return Ok(None);
         }
         let mut text = String::new();
@@ -209,7 +212,7 @@ impl Journal {
         }
         let mut lines = whole_lines(&text);
         if lines.next() != Some(&Journal::head(pid, start_time)) {
-            // Of another process, or cut before anything was done.
+            // The journal is of another process, or was cut off before anything was done.
             journal.remove()?;
             return Ok(None);
         }
@@ -222,13 +225,13 @@ impl Journal {
             }
         }
         if !text.ends_with('\n') {
-            // What comes next must not make a whole line of a torn one.
+            // The next line must not complete a torn one.
             journal.file.write_all(b"!\n")?;
         }
         Ok(Some(Found::Left(journal, state)))
     }
 
-    /// Where the repair stands, from what was written.
+    /// Reads the state of the repair from the journal.
     #[cfg(test)]
     pub(super) fn read_again(&self) -> State {
         let text = fs::read_to_string(self.path()).unwrap();
@@ -239,12 +242,12 @@ impl Journal {
         state
     }
 
-    /// Whose it is.
+    /// Returns the user who owns the journal.
     pub(super) fn owner(&self) -> u32 {
         self.folder.owner()
     }
 
-    /// Where it lies.
+    /// Returns the path of the journal.
     pub(super) fn path(&self) -> PathBuf {
         self.folder.path_of(&self.name)
     }
@@ -286,7 +289,7 @@ impl Journal {
         ))
     }
 
-    /// The plan of a piece, on disk when this returns.
+    /// Records the plan of a piece; it is on disk when this returns.
     pub(super) fn piece(&mut self, piece: VmRange) -> io::Result<()> {
         self.line(&format!("piece {:x} {:x}", piece.start, piece.end))?;
         self.file.sync_data()
@@ -296,7 +299,7 @@ impl Journal {
         self.line("whole")
     }
 
-    /// A guard page is about to be opened and marked.
+    /// Records that a guard page is about to be opened and marked.
     pub(super) fn guard(&mut self, guard: VmRange) -> io::Result<()> {
         self.line(&format!("guard {:x} {:x}", guard.start, guard.end))
     }
@@ -313,7 +316,7 @@ impl Journal {
         self.line("clearing")
     }
 
-    /// The agent is complete.
+    /// Records that the agent is complete.
     pub(super) fn made(&mut self) -> io::Result<()> {
         self.line("made")
     }
@@ -322,7 +325,7 @@ impl Journal {
         self.line("cleared")
     }
 
-    /// All is done: the journal goes.
+    /// Removes the journal of a finished repair.
     pub(super) fn remove(self) -> io::Result<()> {
         self.folder.remove_file(&self.name)
     }
@@ -332,18 +335,18 @@ fn broken(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// The lines that were written to their end.
+/// Returns the complete lines.
 fn whole_lines(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive('\n')
         .filter_map(|line| line.strip_suffix(" .\n"))
 }
 
-/// The namespace whose numbers of processes are ours.
+/// Returns the pid namespace of this process.
 fn namespace() -> Option<u64> {
     Some(fs::metadata("/proc/self/ns/pid").ok()?.ino())
 }
 
-/// Brings `state` up to date with one line of a journal; `None` where that is none of ours.
+/// Updates `state` with one line of a journal; `None` if the line is malformed.
 fn read_line(state: &mut State, line: &str) -> Option<()> {
     let mut words = line.split(' ');
     let kind = words.next()?;
@@ -380,7 +383,7 @@ fn read_line(state: &mut State, line: &str) -> Option<()> {
     Some(())
 }
 
-/// What a line `stopped` says.
+/// Parses a `stopped` line.
 fn read_saved(line: &str) -> Option<Saved> {
     let mut words = line.split(' ').skip(1);
     let tid = words.next()?.parse().ok()?;
@@ -400,7 +403,7 @@ fn read_saved(line: &str) -> Option<Saved> {
     })
 }
 
-/// What a line `tools` says, from its numbers.
+/// Parses the numbers of a `tools` line.
 fn read_agent(hex: &mut impl FnMut() -> Option<u64>) -> Option<Agent> {
     let (code, table, start, end) = (hex()?, hex()?, hex()?, hex()?);
     let fd = hex()?;
@@ -413,7 +416,7 @@ fn read_agent(hex: &mut impl FnMut() -> Option<u64>) -> Option<Agent> {
         code,
         table,
         room,
-        // All ones for none: it is written as a number without a sign.
+        // The value for -1 has all bits set: the number is written unsigned.
         fd: if fd == u64::from(u32::MAX) {
             -1
         } else {
@@ -424,7 +427,7 @@ fn read_agent(hex: &mut impl FnMut() -> Option<u64>) -> Option<Agent> {
     })
 }
 
-/// The error of a journal that could not be written, read or removed.
+/// Converts an error from writing, reading or removing a journal.
 pub(super) fn failed(cause: io::Error) -> RepairError {
     RepairError::System {
         what: "the journal (--journal names another folder for it)",

@@ -1,37 +1,39 @@
-//! Repair of live address spaces: neighbouring mappings that could be one become one.
+//! Repairs a live address space: merges neighbouring mappings that could be one mapping.
 //!
-//! Linux never merges VMAs whose anon_vmas differ or whose page offsets are not contiguous. Since 6.8
-//! user space can move pages between mappings (`UFFDIO_MOVE`), which gives each page a new index and
-//! anon_vma. A repair therefore replaces a run of equal neighbours, piece by piece, with fresh
-//! mappings whose page offset follows from their address. Boundaries with a purpose (protection,
-//! files, gaps) stay. [`merge_range`] repairs the calling process, [`Remote`] another one.
+//! Linux never merges VMAs whose anon_vmas differ or whose page offsets are not contiguous. Since
+//! Linux 6.8, user space can move pages between mappings (`UFFDIO_MOVE`), which gives each page a
+//! new index and anon_vma. A repair therefore replaces a run of equal neighbours, piece by piece,
+//! with fresh mappings whose page offset follows from their address. Boundaries that serve a
+//! purpose (protection, files, gaps) are kept. [`merge_range`] repairs the calling process,
+//! [`Remote`] another process.
 //!
 //! # Order of events
 //! ```text
 //!                          the calling process              another process
-//! 1  enter                 in_process/mod.rs                remote/mod.rs
-//! 2  prepare               in_process/executor.rs:          remote/session.rs: journal.rs, put the
-//!                          descriptors, the watcher         agent into the process (remote/agent.rs)
-//! 3  plan                  plan.rs: runs of neighbours that the core would merge but for their pages
-//! 4  next piece            driver.rs, as large as pace.rs says, for a PieceExecutor:
+//! 1  entry points          in_process/mod.rs                remote/mod.rs
+//! 2  prepare               in_process/executor.rs:          remote/session.rs: journal.rs, injects
+//!                          descriptors, the watcher         the agent (remote/agent.rs)
+//! 3  plan                  plan.rs: runs of neighbours that only their pages keep from merging
+//! 4  next piece            driver.rs, sized by pace.rs, for a PieceExecutor:
 //!                          InProcess                        RemoteMove or RemoteCopy
-//!    close off             in_process/fork_gate.rs          remote/stop.rs stops all threads
-//!    make calls            piece.rs, by in_process/work.rs  piece.rs, by remote/by_move.rs, by_copy.rs
-//!    meanwhile             in_process/watch.rs answers      nobody runs
-//!    bring home            in_process/move_back.rs          remote/move_back.rs
-//!    let run               the gate opens                   remote/injector.rs: registers back
-//! 5  clear up              drop of InProcess                remote/session.rs, agent.rs
-//! 6  after a crash         the process has ended with us    remote/mod.rs: resume from the journal,
-//!                                                           which remote/trust.rs checks first
+//!    exclude others        in_process/fork_gate.rs          remote/stop.rs stops all threads
+//!    make the calls        piece.rs, in_process/work.rs     piece.rs, by_move.rs, by_copy.rs
+//!    during the calls      in_process/watch.rs: events      no thread runs
+//!    move pages back       in_process/move_back.rs         remote/move_back.rs
+//!    resume                the gate opens                   remote/injector.rs restores registers
+//! 5  clean up              drop of InProcess                remote/session.rs, agent.rs
+//! 6  after a crash         the process ended with us        remote/mod.rs: resume from the journal
+//!                                                           after checks in remote/trust.rs
 //! ```
-//! What the caller asks for and is told is in `report.rs` and `error.rs`; repairs that move nothing
-//! (guards, flags, empties, priming) are in `fixes.rs` and `remote/fix.rs`.
+//! The options and the results that the caller sees are defined in `report.rs` and `error.rs`. The
+//! repairs that move no pages (guards, flags, empties, priming) are in `fixes.rs` and
+//! `remote/fix.rs`.
 //!
 //! # Invariants
-//! R1  no byte that the program can read differs from what it would have read without us
-//! R2  a refusal leaves the mappings as they were, but for cuts at the ends of a piece, which
-//!     the kernel joins again
-//! R3  no memory that a repair works with is itself on its way: tables lie in shared memory
+//! R1  A repair changes no byte that the program can read.
+//! R2  A refused piece leaves the mappings unchanged, except for splits at the ends of the piece,
+//!     which the kernel merges again.
+//! R3  A repair never moves memory that it works with: its tables are in shared memory.
 //!
 //! # Linux
 //! `mm/userfaultfd.c`, `fs/userfaultfd.c` and `mm/mremap.c`, 6.8 and later.

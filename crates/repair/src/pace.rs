@@ -1,33 +1,34 @@
-//! How large a piece may be so that it is done within a pause.
+//! Limits the size of a piece so that it completes within the allowed pause.
 //!
-//! What a piece costs follows its mappings and its resident pages; how much, depends on the machine
-//! and on what else it does. So the first pieces are small, and each one's time is held against
-//! the estimate.
+//! The cost of a piece grows with its mappings and its resident pages; the factor depends on the
+//! machine and its load. The first pieces are therefore small, and the measured time of each piece
+//! corrects the estimate.
 
 use std::time::Duration;
 
 use super::plan::{Limits, PAGE};
 use super::{RepairError, Way};
 
-/// Nanoseconds for a mapping: out, and taken away by the swap.
+/// Estimated nanoseconds per mapping: moving its pages out, and removing it in the swap.
 const PART_NS: f64 = 4_000.0;
-/// Nanoseconds for a page that is moved: out and back, if it is there.
+/// Estimated nanoseconds per moved page, for both moves.
 const MOVED_NS: f64 = 160.0;
-/// Nanoseconds for a page that is copied: out and back, and both copies made and given up.
+/// Estimated nanoseconds per copied page: both copies are made and freed.
 const COPIED_NS: f64 = 2_400.0;
-/// Nanoseconds for a piece, however small.
+/// Estimated nanoseconds per piece, independent of its size.
 const PIECE_NS: f64 = 60_000.0;
-/// A piece is planned to take this part of the pause: other programs run as well.
+/// Share of the allowed pause that a piece is planned to take: other programs run as well.
 const SHARE: f64 = 0.5;
-/// The first pieces are taken to cost so much more than they should.
+/// Initial factor by which pieces are assumed to cost more than estimated.
 const DOUBT: f64 = 3.0;
-/// What pieces cost less than they should is not believed beyond this part: the next may have pages
-/// where these had none.
+/// Lower bound of the ratio of measured to estimated cost: the next piece may have resident pages
+/// where this one had none.
 const LEAST: f64 = 0.5;
-/// Where nobody set a bound: pieces of some milliseconds, so that nothing waits for very long.
+/// Maximum number of mappings in a piece, even if no pause was set: a piece then takes a few
+/// milliseconds.
 const MOST_PARTS: usize = 1_000;
 
-/// What pieces have cost so far.
+/// Running estimate of the cost of pieces.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     bound: Option<Duration>,
@@ -38,7 +39,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// A pace for pieces of `most` at the most.
+    /// Creates a pace for pieces of at most `most`.
     pub(super) fn new(bound: Option<Duration>, most: Limits, way: Way) -> Pace {
         Pace {
             bound,
@@ -55,15 +56,15 @@ impl Pace {
         }
     }
 
-    /// What an empty piece was seen to take.
+    /// Records the measured time of an empty piece.
     pub(super) fn set_base(&mut self, base: Duration) {
         self.base_ns = base.as_nanos() as f64;
     }
 
-    /// Whether the smallest piece is done within the bound.
+    /// Checks whether the smallest piece fits into the allowed pause.
     ///
     /// # Errors
-    /// [`RepairError::PauseTooShort`] where it is not.
+    /// [`RepairError::PauseTooShort`] if it does not fit.
     pub(super) fn check(&self) -> Result<(), RepairError> {
         let needed = Duration::from_nanos((self.base_ns + 2.0 * PART_NS) as u64);
         match self.bound {
@@ -72,7 +73,7 @@ impl Pace {
         }
     }
 
-    /// What the next piece may hold.
+    /// Returns the limits for the next piece.
     pub(super) fn limits(&self) -> Limits {
         let Some(bound) = self.bound else {
             return self.most;
@@ -85,11 +86,11 @@ impl Pace {
         }
     }
 
-    /// A piece has taken so long.
+    /// Records the time that a piece took.
     pub(super) fn took(&mut self, parts: usize, bytes: u64, time: Duration) {
         let planned = parts as f64 * PART_NS + (bytes / PAGE) as f64 * self.page_ns;
         let seen = ((time.as_nanos() as f64 - self.base_ns).max(0.0) / planned).clamp(LEAST, 8.0);
-        // Quickly more careful, slowly bolder.
+        // Shrinks at once and grows slowly.
         self.factor = if seen > self.factor {
             seen
         } else {

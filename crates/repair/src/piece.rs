@@ -1,26 +1,28 @@
-//! The calls that make one piece of a run one mapping.
+//! The system calls that replace one piece of a run with one mapping.
 //!
-//! The same sequence is made by a thread of the process itself and by an agent that works in a
-//! stopped one. It is written down whole before the first call: see [`vmarea_linux_sys::calls`].
+//! The same sequence is executed by a thread of the process itself or by an agent in a stopped
+//! process. The whole sequence is built before its first call: see [`vmarea_linux_sys::calls`].
 //!
 //! # Picture
 //! ```text
 //!             piece                temporary      fresh
 //! before    |a|bb|ccc|             ---------      ---------
-//! Out       | |  |   |             |abbccc |      |       |   pages go, in their order; watched
-//! Swap      |        |             |abbccc |      ---------   mremap of the fresh mapping: one step
-//! Back      |abbccc  |             ---------      ---------   pages come home; nobody is watched
+//! Out       | |  |   |             |abbccc |      |       |   pages move out, in order; watched
+//! Swap      |        |             |abbccc |      ---------   one mremap of the fresh mapping
+//! Back      |abbccc  |             ---------      ---------   pages move back; the watch ends
 //! ```
-//! The fresh mapping has no page when it is moved, so it takes the page offset of its new place.
-//! Where the range before the piece is done, the fresh mapping joins it. Where other threads run, its
-//! first place stays mapped (`MREMAP_DONTUNMAP`): `mmap` could give them the hole.
+//! The fresh mapping has no page when it is moved, so its page offset follows from its new address.
+//! If the range before the piece was already replaced, the fresh mapping joins it. If other threads
+//! run, the old address of the fresh mapping stays mapped (`MREMAP_DONTUNMAP`): `mmap` could give
+//! them the hole.
 //!
 //! # Invariants
-//! I1  between the first call of Out and the last of Back each page is in the piece or in the
-//!     temporary range, never in both or in none
-//! I2  the room is mapped from its reservation to its release, even while other threads run
-//! I3  Out taken back (its moves, from the last to the first, with source and target exchanged)
-//!     leaves what was there before
+//! I1  Between the first call of Out and the last of Back, each page is either in the piece or in
+//!     the temporary range, never in both or in neither.
+//! I2  The scratch area ([`Room`]) is mapped from its reservation to its release, even while other
+//!     threads run.
+//! I3  Reversing Out (its moves from the last to the first, with source and target exchanged)
+//!     restores the previous state.
 
 use vmarea::types::{VmFlags, VmRange};
 
@@ -28,50 +30,50 @@ use super::plan::{HUGE, PAGE, Piece};
 use vmarea_linux_sys::calls::Call;
 use vmarea_linux_sys::uffd;
 
-/// What a call of the sequence is for.
+/// The purpose of a call in the sequence.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u64)]
 pub(super) enum What {
-    /// Making the temporary or the fresh mapping.
+    /// Creates the temporary or the fresh mapping.
     Map,
-    /// Giving it its flags.
+    /// Gives a new mapping its flags.
     Advise,
-    /// Watching.
+    /// Registers a range with the userfaultfd.
     Watch,
-    /// Moving pages out.
+    /// Moves pages out.
     Out,
-    /// Putting the fresh mapping in place.
+    /// Puts the fresh mapping in place.
     Swap,
-    /// Moving pages back.
+    /// Moves pages back.
     Back,
-    /// Waking and ceasing to watch.
+    /// Wakes waiting threads and unregisters a range from the userfaultfd.
     Unwatch,
-    /// Giving up temporary places.
+    /// Releases the temporary mappings.
     Release,
 }
 
-/// The descriptors that watch, and whether other threads run meanwhile.
+/// The userfaultfds that watch, and whether other threads run during the piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Watch {
-    /// They run. `home` tells of forks and changes, and keeps watching a mapping that is moved. It
-    /// watches where pages belong and where they wait: so the kernel moves none of them, in either
-    /// direction, while there is a change that nobody has read of. `silent` tells of nothing; pages
-    /// that the program has dropped are moved there, for to drop them where they wait would be a
-    /// change as well.
+    /// Other threads run. `home` reports forks and changes, and keeps watching a mapping that is
+    /// moved. It watches both the piece and the temporary range, so the kernel moves none of their
+    /// pages, in either direction, while an event about a change is unread. `silent` reports
+    /// nothing: pages that the program has dropped are moved to its range, because dropping them
+    /// from the temporary range would raise an event too.
     Running { home: i32, silent: i32 },
-    /// They are stopped. A moved mapping is no longer watched.
+    /// Other threads are stopped. The kernel stops watching a mapping that is moved.
     Stopped(i32),
 }
 
 impl Watch {
-    /// What watches over the places where pages belong.
+    /// Returns the userfaultfd that watches the piece.
     pub(super) fn home(self) -> i32 {
         match self {
             Watch::Running { home, .. } | Watch::Stopped(home) => home,
         }
     }
 
-    /// How much before the piece is watched as well.
+    /// Returns how many bytes before the piece are watched as well.
     fn left(self, left: u64) -> u64 {
         match self {
             Watch::Running { .. } => left,
@@ -80,46 +82,47 @@ impl Watch {
     }
 }
 
-/// Address space that is kept for the mappings of a piece.
+/// The scratch area: address space reserved for the mappings of a piece.
 ///
 /// ```text
-/// | temporary, as far from a huge page as the piece is | one page | fresh | one page | bin, one page |
+/// | temporary, aligned in huge pages like the piece | page | fresh | page | bin (one page) |
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Room {
-    /// All of it.
+    /// Address range of the whole scratch area.
     pub(super) range: VmRange,
 }
 
-/// The bin and the pages between; one more keeps the bin away from what lies behind.
+/// Bytes for the bin and the pages in between; one more page separates the bin from whatever
+/// follows.
 const SMALL: u64 = 4 * PAGE;
 
 impl Room {
-    /// How much is needed for pieces of up to `bytes`.
+    /// Returns the size of a scratch area for pieces of up to `bytes`.
     pub(super) fn bytes_for(bytes: u64) -> u64 {
         2 * bytes + HUGE + SMALL
     }
 
-    /// The largest piece that fits.
+    /// Returns the size of the largest piece that fits.
     pub(super) fn piece_bytes(&self) -> u64 {
         (self.range.len_bytes() - HUGE - SMALL) / 2
     }
 
-    /// Where the pages of `piece` wait.
+    /// Returns the temporary range, which holds the pages of `piece` during the swap.
     pub(super) fn temporary(&self, piece: VmRange) -> VmRange {
         let off = piece.start.wrapping_sub(self.range.start) % HUGE;
         let start = self.range.start + off;
         VmRange::new(start, start + piece.len_bytes())
     }
 
-    /// Where the fresh mapping for `piece` is made. A page lies between it and the temporary one,
-    /// or they would become one themselves.
+    /// Returns the range where the fresh mapping for `piece` is made. A page separates it from the
+    /// temporary mapping, or the two would merge.
     pub(super) fn fresh(&self, piece: VmRange) -> VmRange {
         let start = self.temporary(piece).end + PAGE;
         VmRange::new(start, start + piece.len_bytes())
     }
 
-    /// Where a page is moved that nobody wants any more.
+    /// Returns the page to which a page is moved that is no longer needed.
     pub(super) fn bin(&self, piece: VmRange) -> VmRange {
         let start = self.fresh(piece).end + PAGE;
         VmRange::new(start, start + PAGE)
@@ -128,14 +131,15 @@ impl Room {
 
 const PRIVATE: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
 
-/// Makes the fresh and then the temporary mapping: where there is the second alone, the swap was done.
+/// Makes the fresh and then the temporary mapping: if only the second exists, the swap was done.
 pub(super) fn make(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let (temporary, fresh) = (room.temporary(piece.range), room.fresh(piece.range));
     let len = piece.range.len_bytes();
     calls.push(map(fresh, piece.flags));
     calls.extend(advice_of(piece.flags).map(|advice| advise(fresh, advice)));
     let register = |fd, start, len| uffd::register(What::Watch as u64, fd, start, len);
-    // A child of a fork does not get it, so that the pages in it stay this process's own.
+    // The children of a fork do not inherit this mapping, so its pages remain exclusive to this
+    // process.
     let apart = |range| {
         let flags = piece.flags | VmFlags::NORESERVE;
         [map(range, flags), advise(range, libc::MADV_DONTFORK)]
@@ -152,7 +156,7 @@ pub(super) fn make(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call
     }
 }
 
-/// Everything up to the moment when all pages are out.
+/// Appends the calls up to the point where all pages are moved out.
 pub(super) fn out(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     make(piece, room, watch, calls);
     let temporary = room.temporary(piece.range);
@@ -160,19 +164,20 @@ pub(super) fn out(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>
         let to = temporary.start + (part.start - piece.range.start);
         let len = part.len_bytes();
         let mut call = uffd::move_pages(What::Out as u64, watch.home(), to, part.start, len);
-        // The payload changes where a move is done by halves; this stays.
+        // The payload changes if a move is only partly done; these arguments do not.
         (call.args[3], call.args[4]) = (part.start, len);
         call
     }));
 }
 
-/// The one step.
+/// Appends the swap, a single call.
 pub(super) fn swap(piece: VmRange, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let (len, fresh) = (piece.len_bytes(), room.fresh(piece));
     let stays = match watch {
-        // Another thread could be given the place, and the release of the room would map over it.
+        // Another thread could be given the hole, and the release of the scratch area would map
+        // over it.
         Watch::Running { .. } => libc::MREMAP_DONTUNMAP,
-        // That the place is empty tells `finish_piece` that the swap was done.
+        // `bring_home` recognizes by the unmapped range that the swap was done.
         Watch::Stopped(_) => 0,
     };
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | stays) as u64;
@@ -183,7 +188,7 @@ pub(super) fn swap(piece: VmRange, room: Room, watch: Watch, calls: &mut Vec<Cal
     ));
 }
 
-/// Everything after it.
+/// Appends the calls after the swap.
 pub(super) fn back(piece: VmRange, left: u64, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let temporary = room.temporary(piece);
     let (home, start, len) = (watch.home(), piece.start, piece.len_bytes());
@@ -201,8 +206,8 @@ pub(super) fn back(piece: VmRange, left: u64, room: Room, watch: Watch, calls: &
     calls.extend(unwatch(piece, left, room, watch));
 }
 
-/// Ceases to watch: the end of a piece, be it done or undone. Where others are stopped it gives the
-/// room back as well.
+/// Returns the calls that end the watch at the end of a piece, whether joined or undone. If other
+/// threads are stopped, they also release the scratch area.
 pub(super) fn unwatch(
     piece: VmRange,
     left: u64,
@@ -214,9 +219,10 @@ pub(super) fn unwatch(
     let (start, all) = (piece.start - left, len + left);
     let then = match watch {
         Watch::Running { .. } => [
-            // Who waits where something else was mapped meanwhile is woken by nobody else.
+            // Nothing else wakes a thread that waits where another mapping was created during the
+            // piece.
             Some(uffd::wake(What::Unwatch as u64, home, start, all)),
-            // To give these up is no change that somebody would have to read of.
+            // Unregistering these ranges raises no event that would have to be read.
             Some(cease(room.temporary(piece).start, len)),
             Some(cease(room.fresh(piece).start, len)),
         ],
@@ -225,7 +231,7 @@ pub(super) fn unwatch(
     std::iter::once(cease(start, all)).chain(then.into_iter().flatten())
 }
 
-/// A place that nobody else gets and that costs nothing.
+/// Maps a range without access, so that no other mapping is placed there; it uses no memory.
 pub(super) fn reserve(what: What, range: VmRange) -> Call {
     Call::plain(
         what as u64,
@@ -241,7 +247,7 @@ pub(super) fn reserve(what: What, range: VmRange) -> Call {
     )
 }
 
-/// The same where there is nothing; `EEXIST` where there is something.
+/// Like [`reserve`], but fails with `EEXIST` if something is mapped in the range.
 pub(super) fn reserve_free(what: What, range: VmRange) -> Call {
     let mut call = reserve(what, range);
     call.args[3] = call.args[3] & !(libc::MAP_FIXED as u64) | libc::MAP_FIXED_NOREPLACE as u64;
@@ -270,12 +276,12 @@ fn advise(range: VmRange, advice: i32) -> Call {
     )
 }
 
-/// Gives up what pages there are.
+/// Drops the pages in a range.
 pub(super) fn drop_pages(range: VmRange) -> Call {
     advise(range, libc::MADV_DONTNEED)
 }
 
-/// The `madvise` values that give a fresh mapping its flags.
+/// Returns the `madvise` values that give a fresh mapping its flags.
 fn advice_of(flags: VmFlags) -> impl Iterator<Item = i32> {
     [
         (VmFlags::HUGEPAGE, libc::MADV_HUGEPAGE),
@@ -291,19 +297,19 @@ fn advice_of(flags: VmFlags) -> impl Iterator<Item = i32> {
     .map(|(_, advice)| advice)
 }
 
-/// Breaks the sharing of one page by a copy, without changing it.
+/// Copies one page if it is shared, without changing its contents.
 pub(super) fn unshare(page: u64) -> Call {
     own(VmRange::new(page, page + PAGE))
 }
 
-/// Makes filled pages the process's own, as writing to them would, without changing them. What nobody
-/// else has any more is not copied.
+/// Makes filled pages exclusive to the process, as writing to them would, without changing them.
+/// Pages that no other process maps any more are not copied.
 pub(super) fn own(range: VmRange) -> Call {
     const MADV_POPULATE_WRITE: i32 = 23;
     advise(range, MADV_POPULATE_WRITE)
 }
 
-/// Memory at a place where nothing is mapped.
+/// Maps memory with protection `prot` where nothing is mapped.
 pub(super) fn fill(range: VmRange, prot: u64) -> Call {
     let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
     Call::plain(

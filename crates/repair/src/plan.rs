@@ -1,13 +1,13 @@
-//! Plans: which neighbours could be one, and in which pieces they are joined.
+//! Plans a repair: which neighbours could be one mapping, and in which pieces they are joined.
 //!
-//! `vmarea_process` decides which neighbours could be one if their pages went to a fresh mapping
-//! ([`vmarea_process::remedy`]): these form a run. A run is cut into pieces that can be moved within the
-//! allowed pause. Deliberately absent: anything that changes a process, and what only shows when
-//! it is stopped (pinned and shared pages, registered rings).
+//! `vmarea_process` decides which neighbours could be one mapping if their pages were moved to a
+//! fresh one ([`vmarea_process::remedy`]): these form a run. A run is cut into pieces that can be
+//! moved within the allowed pause. Nothing here changes a process, or checks what is only visible
+//! while the process is stopped (pinned and shared pages, registered rings).
 //!
 //! # Picture
 //! ```text
-//! run     |aaaa|bb|cccccccccccccccc|dd|e|     parts: the VMAs of today
+//! run     |aaaa|bb|cccccccccccccccc|dd|e|     parts: the existing VMAs
 //! pieces  |---------|=========|-----------|   cut between parts, or at a huge page within one
 //! ```
 
@@ -22,56 +22,57 @@ use vmarea_process::reason::Reason as Why;
 use vmarea_process::remedy::{self, Remedy, Unmovable};
 use vmarea_process::{Boundary, Mapping};
 
-/// Bytes of a huge page.
+/// Bytes in a huge page.
 pub(super) const HUGE: u64 = vmarea::types::PMD_SIZE;
-/// Bytes of a page: moving is only done where Linux has small ones.
+/// Bytes in a page: repairs are only done where Linux uses small pages.
 pub(super) const PAGE: u64 = vmarea::types::PAGE_SIZE;
 
-/// A mapping as it is planned with.
+/// A mapping during planning.
 #[derive(Clone, Copy, Debug)]
 struct Part<'a> {
     mapping: &'a Mapping,
-    /// The repair itself works with it.
+    /// True if the repair itself uses the mapping.
     in_use: bool,
 }
 
-/// Neighbours that could be one.
+/// A run of neighbours that could be one mapping.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Run {
-    /// All of it.
+    /// Address range of the whole run.
     pub(super) range: VmRange,
-    /// Its mappings of today, without gaps.
+    /// The existing mappings of the run, without gaps.
     pub(super) parts: Vec<VmRange>,
-    /// How the fresh mapping is to be.
+    /// Flags of the fresh mapping.
     pub(super) flags: VmFlags,
-    /// The first part stays where it is, and what follows joins it.
+    /// True if the first part is not replaced, and what follows joins it.
     pub(super) anchored: bool,
 }
 
-/// Part of a run that is joined at once.
+/// The part of a run that is joined at once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Piece {
-    /// What is replaced.
+    /// Address range that is replaced.
     pub(super) range: VmRange,
-    /// Its mappings of today.
+    /// The existing mappings of the piece.
     pub(super) parts: Vec<VmRange>,
-    /// How the fresh mapping is to be.
+    /// Flags of the fresh mapping.
     pub(super) flags: VmFlags,
-    /// How many bytes before it belong to the same mapping once it is done, as far as that matters.
+    /// Number of bytes before the piece that belong to the same mapping once the piece is joined:
+    /// at most one huge page, and only as many as matter.
     pub(super) left: u64,
 }
 
-/// What a piece may hold.
+/// Limits on the size of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Limits {
     pub(super) parts: usize,
     pub(super) bytes: u64,
-    /// A part takes as long as so many bytes, besides its own.
+    /// Cost of a part, in addition to its own bytes, expressed in bytes.
     pub(super) part_bytes: u64,
 }
 
-/// The runs among `mappings` within `within`; what holds an address of `exclude` stays as it is.
-/// Also what is left apart, and why.
+/// Finds the runs among the `mappings` within `within`. Mappings that contain an address of
+/// `exclude` are left unchanged. Also returns the reasons why other neighbours cannot be joined.
 pub(super) fn runs(
     policy: &Policy,
     mappings: &[Mapping],
@@ -105,7 +106,7 @@ pub(super) fn runs(
     (runs, kept)
 }
 
-/// Why two that touch cannot become one; `None` where they can.
+/// Returns why two adjacent mappings cannot become one; `None` if they can.
 fn apart(policy: &Policy, a: &Part<'_>, b: &Part<'_>) -> Option<Reason> {
     let boundary = Boundary::between(policy, a.mapping, b.mapping);
     match boundary.reason {
@@ -120,7 +121,7 @@ fn apart(policy: &Policy, a: &Part<'_>, b: &Part<'_>) -> Option<Reason> {
 }
 
 impl Part<'_> {
-    /// Why its pages cannot go to a fresh mapping, whatever its neighbours are.
+    /// Returns why the mapping's pages cannot go to a fresh mapping, regardless of its neighbours.
     fn unfit(&self) -> Option<Reason> {
         if self.in_use {
             return Some(Reason::InUse);
@@ -139,7 +140,8 @@ impl Part<'_> {
         })
     }
 
-    /// True where its pages are where they will be: what follows can join it as it is.
+    /// True if the mapping's page offset already follows from its address: what follows can join
+    /// it.
     fn is_anchor(&self) -> bool {
         self.mapping.kernel.is_some_and(|vma| {
             vma.anon_vma != 0 && vma.chain_singular && Pgoff(vma.pgoff) == Pgoff::of_addr(vma.start)
@@ -169,7 +171,7 @@ fn finish(current: &mut Vec<Part<'_>>, within: &Range<u64>, runs: &mut Vec<Run>)
 }
 
 impl Run {
-    /// Where the first piece begins.
+    /// Returns the start of the first piece.
     pub(super) fn begin(&self) -> u64 {
         if self.anchored {
             self.parts[0].end
@@ -178,25 +180,26 @@ impl Run {
         }
     }
 
-    /// Where the part begins that `addr` lies in.
+    /// Returns the start of the part that contains `addr`.
     pub(super) fn part_start(&self, addr: u64) -> u64 {
         let at = self.parts.partition_point(|part| part.end <= addr);
         self.parts.get(at).map_or(self.range.end, |part| part.start)
     }
 
-    /// Where the part ends that `addr` lies in.
+    /// Returns the end of the part that contains `addr`.
     pub(super) fn part_end(&self, addr: u64) -> u64 {
         let at = self.parts.partition_point(|part| part.end <= addr);
         self.parts.get(at).map_or(self.range.end, |part| part.end)
     }
 
-    /// The piece at `from` under `limits`; `joined` is where the mapping that it will join begins.
+    /// Returns the piece at `from` within `limits`; `joined` is the start of the mapping that it
+    /// will join.
     pub(super) fn piece(&self, from: u64, joined: u64, limits: Limits) -> Piece {
         let first = self.parts.partition_point(|part| part.end <= from);
         let mut parts = Vec::new();
         let mut end = from;
         for part in &self.parts[first..] {
-            // The first one is free: something is always taken.
+            // The first part has no extra cost, so that the piece is never empty.
             let spent = end - from + parts.len() as u64 * limits.part_bytes;
             let room = limits.bytes.saturating_sub(spent) & !(PAGE - 1);
             if parts.len() >= limits.parts.max(1) || room == 0 {
@@ -228,8 +231,8 @@ impl Run {
     }
 }
 
-/// Where to end within a part: at its end if there is room, else between huge pages if there is
-/// one, else between pages. Something is always taken where it `must` be.
+/// Returns where to cut a part: at its end if it fits into `room`, else between huge pages if
+/// possible, else between small pages. If `must` is set, the result is never empty.
 fn cut(start: u64, end: u64, room: u64, must: bool) -> u64 {
     if end - start <= room {
         return end;
@@ -241,7 +244,7 @@ fn cut(start: u64, end: u64, room: u64, must: bool) -> u64 {
     } else if !whole {
         start + (room & !(PAGE - 1))
     } else if must {
-        // A huge page may lie across the bound: take it whole.
+        // A huge page may cross the limit: include all of it.
         ((start + HUGE) & !(HUGE - 1)).min(end)
     } else {
         start
@@ -263,7 +266,7 @@ mod tests {
         }
     }
 
-    /// Neighbours with all kinds of flags, as `smaps` lists them.
+    /// Neighbours with all kinds of flags, in the format of `smaps`.
     #[test]
     fn a_run_has_the_boundaries_that_pages_in_one_mapping_take_away() {
         const FLAGS: [&str; 8] = ["dc", "dd", "hg", "lo", "zz", "mg", "um", "sl"];

@@ -1,7 +1,7 @@
-//! What `/proc` says of a process that is to be repaired.
+//! Reads the state of a process under repair from `/proc`.
 //!
-//! Who traces it, whether filters see its calls, when it began, which threads it has and who else
-//! uses its memory. Nothing here changes or stops anything.
+//! The state includes the tracer, seccomp filters, the start time, the threads, and other processes
+//! that share the memory. Nothing here changes or stops anything.
 
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ use super::RepairError;
 use vmarea_linux_sys::ptrace;
 use vmarea_process::maps::{self, MapName};
 
-/// What `/proc/PID/status` says.
+/// Selected fields of `/proc/PID/status`.
 pub(super) struct Status {
     pub(super) tracer: i32,
     pub(super) seccomp: bool,
@@ -37,23 +37,23 @@ pub(super) fn read_status(pid: i32) -> Result<Status, RepairError> {
         tracer: number("TracerPid:").unwrap_or(0),
         seccomp: number("Seccomp:").unwrap_or(0) != 0,
         has_memory: text.contains("\nVmSize:"),
-        // On its way out a process has no memory before it shows as ended; kernel threads, which
-        // are children of number 2, never have any.
+        // A process that is exiting has no memory before it shows as ended; kernel threads, which
+        // are children of process 2, never have any.
         has_ended: !text.contains("\nVmSize:") && pid != 2 && number("PPid:") != Some(2),
     })
 }
 
-/// What a process may do, and as whom.
+/// The users and privileges of a process.
 pub(super) struct Rights {
-    /// Real, effective, saved and of files; and those of its folder in `/proc`, which is root's where it
-    /// may not be looked at by its user.
+    /// The real, effective, saved and file system user, and the owner of the `/proc` folder. The
+    /// folder is owned by root if the process is not dumpable.
     pub(super) users: [u32; 5],
-    /// It has a capability.
+    /// True if the process has a capability, unless all its users are root.
     pub(super) is_privileged: bool,
     pub(super) seccomp: bool,
 }
 
-/// What process `pid` may do; `None` where that cannot be read.
+/// Reads the rights of process `pid`; `None` if they cannot be read.
 pub(super) fn rights(pid: i32) -> Option<Rights> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
@@ -70,9 +70,10 @@ pub(super) fn rights(pid: i32) -> Option<Rights> {
     })
 }
 
-/// The stop signals that wait for a process that is stopped already; none where that cannot be read.
-/// `SIGCONT` would take them away. Not those that wait for one thread: we send such ourselves, and where
-/// we end before it has taken one, that is what is left.
+/// Returns the stop signals pending for a whole process that is already stopped; none if they
+/// cannot be read. `SIGCONT` would discard them. Signals pending for a single thread are not
+/// included: we send such signals ourselves, and one may be left over if we ended before the thread
+/// took it.
 pub(super) fn pending_stops(pid: i32) -> Vec<Signal> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
@@ -83,8 +84,8 @@ pub(super) fn pending_stops(pid: i32) -> Vec<Signal> {
     stops.into_iter().filter(is_pending).collect()
 }
 
-/// `error`, or that the process has ended, where that is what is behind it. The end of a process
-/// takes a while, and its threads and memory refuse us before it shows.
+/// Returns [`RepairError::Ended`] if the process has ended or ends soon, else `error`. A process
+/// takes a while to end, and access to its threads and memory fails before the end shows.
 pub(super) fn ended_or(pid: i32, error: RepairError) -> RepairError {
     for _ in 0..ENDING_MS {
         match read_status(pid) {
@@ -95,11 +96,11 @@ pub(super) fn ended_or(pid: i32, error: RepairError) -> RepairError {
     error
 }
 
-/// How long one may be about to end.
+/// Milliseconds to wait for a process that may be about to end.
 const ENDING_MS: u32 = 30;
 
-/// True for a process some pages of which a device or the kernel may write to behind its back. Which
-/// they are is told nobody.
+/// True if a device or the kernel may write to some pages of the process without a page fault. The
+/// kernel does not report which pages these are.
 pub(super) fn may_be_pinned(pid: i32) -> bool {
     const BY: [&str; 6] = [
         "anon_inode:[io_uring]",
@@ -127,9 +128,10 @@ pub(super) fn may_be_pinned(pid: i32) -> bool {
     links.into_iter().any(|link| is_such(&link)) || has_aio(pid)
 }
 
-/// True where requests of the older kind may be under way (`io_setup`).
+/// True if the process may have requests of the older kind of asynchronous I/O (`io_setup`) in
+/// flight.
 fn has_aio(pid: i32) -> bool {
-    // Where nobody has any, the list need not be read: it may be long.
+    // If no process has any, the list of mappings, which may be long, need not be read.
     let anybody = fs::read_to_string("/proc/sys/fs/aio-nr").is_ok_and(|count| count.trim() != "0");
     anybody
         && maps::read(pid).is_ok_and(|mappings| {
@@ -138,7 +140,7 @@ fn has_aio(pid: i32) -> bool {
         })
 }
 
-/// When a process began: with its number, its identity.
+/// Returns the start time of a process, which together with its id identifies the process.
 ///
 /// # Errors
 /// [`RepairError::NoProcess`].
@@ -176,8 +178,8 @@ pub(super) fn is_32_bit(pid: i32) -> bool {
         .is_ok_and(|()| head.starts_with(b"\x7fELF") && head[4] == ELFCLASS32)
 }
 
-/// Another process with the same memory (after `vfork`, or a `clone` with `CLONE_VM`): its threads
-/// would not be stopped.
+/// Finds another process that shares the memory (after `vfork`, or a `clone` with `CLONE_VM`): its
+/// threads would not be stopped.
 pub(super) fn shares_memory(pid: i32) -> Option<i32> {
     let folder = fs::read_dir("/proc").ok()?;
     folder
@@ -186,14 +188,14 @@ pub(super) fn shares_memory(pid: i32) -> Option<i32> {
         .find(|&other: &i32| other != pid && ptrace::same_mm(pid, other).unwrap_or(false))
 }
 
-/// How many processes are asked for by number, rather than those that there are.
+/// Maximum number of process ids to query one by one; for more, all existing processes are listed.
 const MANY: i32 = 1_000;
 
-/// The same among the processes and threads that began after number `before`, up to `last`; all that
-/// belong to the process are known to be its threads.
+/// Finds a process that shares the memory among those with ids above `before` and up to `last`.
+/// Threads of the process itself are skipped.
 pub(super) fn shares_memory_since(pid: i32, before: i32, last: i32) -> Option<i32> {
     if !(before..before.saturating_add(MANY)).contains(&last) {
-        // Many, or the numbers have begun anew.
+        // There are too many ids to query, or the ids have wrapped around.
         return shares_memory(pid);
     }
     let shares = |&other: &i32| {
@@ -203,14 +205,14 @@ pub(super) fn shares_memory_since(pid: i32, before: i32, last: i32) -> Option<i3
     (before + 1..=last).find(shares)
 }
 
-/// The number of the process or thread that began last; one that never was where it is not told.
+/// Returns the id of the process or thread created last; `i32::MAX` if it cannot be read.
 pub(super) fn last_process() -> i32 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let last = text.split_ascii_whitespace().next_back();
     last.and_then(|last| last.parse().ok()).unwrap_or(i32::MAX)
 }
 
-/// The ids of a process and a thread as the process itself knows them.
+/// Returns the ids of a process and a thread in the process's own pid namespace.
 pub(super) fn inner_ids(pid: i32, tid: i32) -> (i32, i32) {
     let read = |name: &str| -> Option<i32> {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;

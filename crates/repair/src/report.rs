@@ -1,4 +1,4 @@
-//! What a repair is asked for, and what it says of what it did.
+//! The options of a repair, and the report on what it did.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use vmarea::vma::merge::Refusal;
 use vmarea_process::maps;
 
-/// Why two neighbours stay apart, or a piece was left as it was.
+/// Why two neighbours stay separate, or a piece was left unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Reason {
     /// The mappings differ in something that matters.
@@ -22,26 +22,26 @@ pub enum Reason {
     Locked,
     /// A page is a guard page.
     Guard,
-    /// A userfaultfd of the program watches it.
+    /// A userfaultfd of the program watches the mapping.
     Userfaultfd,
-    /// It may not be written, and the kernel moves pages of writable mappings only.
+    /// The mapping is not writable, and the kernel moves pages of writable mappings only.
     NotWritable,
-    /// It is not plain anonymous memory.
+    /// The mapping is not plain anonymous memory.
     NotAnonymous,
-    /// It has flags that a fresh mapping cannot be given.
+    /// The mapping has flags that a fresh mapping cannot be given.
     Special,
-    /// We work with it ourselves.
+    /// The repair itself uses the mapping.
     InUse,
-    /// It changed while we looked.
+    /// The mapping changed during the repair.
     Changed,
     /// The other threads could not be stopped: one is traced already, or does not stop.
     CannotStop,
-    /// There is no room for the few mappings that the work itself takes.
+    /// The limit on mappings leaves no space for the few temporary mappings of a repair.
     NoRoom,
 }
 
 impl Reason {
-    /// Short name, as in reports.
+    /// Returns the short name that reports use.
     pub fn name(self) -> &'static str {
         match self {
             Reason::Differ(refusal) => refusal.name(),
@@ -60,8 +60,8 @@ impl Reason {
         }
     }
 
-    /// True for what came between us and a run of neighbours that could be one, rather than for what
-    /// rightly keeps mappings apart.
+    /// True for obstacles to joining a run of neighbours that could be one mapping; false for
+    /// differences that legitimately keep mappings separate.
     pub fn is_obstacle(self) -> bool {
         !matches!(
             self,
@@ -69,7 +69,7 @@ impl Reason {
         )
     }
 
-    /// What it means, for people.
+    /// Returns a description for users.
     pub fn text(self) -> &'static str {
         match self {
             Reason::Differ(_) => "the mappings differ",
@@ -97,12 +97,12 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What stayed apart, by reason.
+/// Number of boundaries and pieces that were not joined, by reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Kept {
-    /// Mappings that were looked at.
+    /// Number of mappings examined.
     pub(crate) mappings: u64,
-    /// Boundaries or pieces for each reason.
+    /// Number of boundaries or pieces for each reason.
     pub by_reason: BTreeMap<Reason, u64>,
 }
 
@@ -112,81 +112,82 @@ impl Kept {
     }
 }
 
-/// What the caller knows of the flags that the process gave its mappings by `madvise`.
+/// What the caller knows about the flags that the process set on its mappings by `madvise`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Hidden {
-    /// Nothing: they are read, by BPF where that is permitted, else from `smaps`.
+    /// Nothing: the flags are read, by BPF if permitted, else from `smaps`.
     #[default]
     Read,
-    /// There are none in the range, as its owner knows.
+    /// The owner of the range knows that no flag was set in it.
     Plain,
 }
 
-/// Whether the mappings may be changed by others while they are repaired.
+/// Whether other threads may change the mappings during the repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Owner {
-    /// The caller owns the range: until the repair has ended nobody unmaps, moves or protects any
-    /// of it. Reading, writing and forking are free.
+    /// The caller owns the range: until the repair has ended, no other thread unmaps, moves or
+    /// protects any of it. Reading, writing and forking are allowed.
     #[default]
     Caller,
-    /// Anybody may do anything at any time. The other threads are stopped for the one step that
-    /// puts a fresh mapping in place, by a short-lived process that traces them.
+    /// Any thread may change the mappings at any time. The other threads are stopped for the one
+    /// step that puts a fresh mapping in place, by a short-lived process that traces them.
     Anybody,
 }
 
-/// How pages come to another mapping.
+/// How pages get to another mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// They are moved, by the kernel (6.8 or later).
+    /// The kernel moves pages (6.8 or later).
     Move,
-    /// They are copied, within a process that stands.
+    /// Pages are copied within a stopped process.
     Copy,
 }
 
-/// How to repair.
+/// Options of a repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// How long a thread may be kept from its memory; no bound where it is `None`.
+    /// Maximum time for which a thread may be blocked; `None` for no limit.
     pub max_pause: Option<Duration>,
-    /// How many pages may be copied because they are shared.
+    /// Maximum number of shared pages that may be copied.
     pub copy_pages: u64,
-    /// See [`Hidden`].
+    /// Whether the flags set by `madvise` must be read.
     pub hidden: Hidden,
-    /// See [`Owner`].
+    /// Whether other threads may change the mappings.
     pub owner: Owner,
-    /// How pages get there; where it is `None`, as the kernel can. From within they are moved in any case.
+    /// How pages get to the fresh mapping; `None` for the best way that the kernel supports. A
+    /// process that repairs itself always moves pages.
     pub way: Option<Way>,
 }
 
-/// What a repair did.
+/// The result of a repair.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// Mappings in the range before.
+    /// Number of mappings in the range before the repair.
     pub before: u64,
-    /// Mappings in the range after, counted anew.
+    /// Number of mappings in the range after the repair, counted again.
     pub after: u64,
-    /// Runs of neighbours that could be one.
+    /// Number of runs of neighbours that could be one mapping.
     pub runs: u64,
-    /// Pieces that were joined.
+    /// Number of pieces that were joined.
     pub pieces: u64,
-    /// Bytes of address space in them.
+    /// Bytes of address space in the joined pieces.
     pub bytes: u64,
-    /// Pages that were copied: because they were shared, or all of them where none can be moved.
+    /// Number of pages copied: shared pages, or all pages if the kernel cannot move them.
     pub copied: u64,
-    /// How long the longest piece took.
+    /// Duration of the longest piece.
     pub longest_pause: Duration,
-    /// How long all of it took.
+    /// Duration of the whole repair.
     pub total: Duration,
-    /// Forks that came while pages were out and were completed.
+    /// Number of forks during the repair whose children were given the missing pages.
     pub forks: u64,
-    /// What stayed apart.
+    /// The boundaries and pieces that were not joined.
     pub kept: Kept,
 }
 
-/// Mappings of a process that touch `range`, without `[vsyscall]`.
+/// Counts the mappings of a process that overlap `range`, without `[vsyscall]`.
 ///
 /// # Errors
-/// Those of reading the list of mappings.
+/// Errors from reading the list of mappings.
 pub(crate) fn count_mappings(pid: i32, range: &Range<u64>) -> io::Result<u64> {
     let touches =
         |mapping: &&maps::MapsEntry| mapping.start < range.end && range.start < mapping.end;

@@ -1,5 +1,6 @@
-//! What a recorded call does: a [`Syscall`] of the core, or something that only the replayer knows.
-//! How it follows from the recorded numbers is in [`super::decode`].
+//! Effect of a recorded call: a [`Syscall`] of the core, or a change that only the replayer tracks.
+//!
+//! [`super::decode`] derives the effect from the recorded numbers.
 
 use super::uncertain::Uncertain;
 use vmarea::syscall::Syscall;
@@ -9,67 +10,66 @@ use vmarea_trace::event::{MmId, Tid};
 
 pub use super::files::Files;
 
-/// What to do.
+/// Effect of a recorded call on the replay.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// A call, in the address space of the caller.
+    /// A system call in the caller's address space.
     Call(Syscall),
-    /// A call in another address space: the one that a userfaultfd was made for.
+    /// A system call in another address space: the one that a userfaultfd was created for.
     CallOn(MmId, Syscall),
-    /// Refused before any address space is looked at.
+    /// The call fails before the kernel accesses any address space.
     Refuse(Errno),
-    /// `setrlimit`, `prlimit64`: a soft and a hard limit of a process: the caller's own, or that
-    /// of number `of`.
+    /// `setrlimit`, `prlimit64`: new soft and hard limits of the calling process or of process
+    /// `of`.
     Limit {
-        /// `RLIMIT_` number.
+        /// Number of the resource (`RLIMIT_*`).
         resource: u32,
         /// The soft limit.
         soft: u64,
         /// The hard limit.
         hard: u64,
-        /// The process, where it is not the caller.
+        /// The process whose limit changes, if it is not the caller.
         of: Option<Tid>,
     },
-    /// `setuid` and its kin, `capset`, `unshare`, `setns`: the capabilities of the calling thread
-    /// from here on.
+    /// `setuid` and its variants, `capset`, `unshare`, `setns`: new capabilities of the calling
+    /// thread.
     Capabilities {
-        /// A bit for each.
+        /// Mask with one bit per capability.
         mask: u64,
     },
-    /// `READ_IMPLIES_EXEC` of `personality`.
+    /// `personality` sets or clears `READ_IMPLIES_EXEC`.
     ReadImpliesExec(bool),
-    /// `PR_SET_MM_MAP`: begin and end of the data, begin and end of the heap, begin of the stack.
+    /// `PR_SET_MM_MAP`: start and end of the data, start and end of the heap, start of the stack.
     Parts([u64; 5]),
-    /// Nothing for an address space, or nothing that shows before another event.
+    /// The call has no effect on an address space, or none before a later event.
     Nothing,
-    /// Pages that a userfaultfd brings, takes or protects, or a registration whose context is not
-    /// known.
+    /// A userfaultfd command that adds, removes or protects pages, or has an unknown context.
     Userfault {
-        /// First byte.
+        /// Address of the first byte.
         start: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
-    /// Not modelled.
+    /// A call that is not modelled.
     Opaque(Opaque),
 }
 
 /// A call that is not modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opaque {
-    /// What it was.
+    /// Name of the call.
     pub what: &'static str,
-    /// Where it had its effect, first byte and the one after the last; none for anywhere.
+    /// Affected range: first byte and the byte after the last. `None` if it may be anywhere.
     pub range: Option<(u64, u64)>,
 }
 
 impl Action {
-    /// Does its result hang on memory of which something is not known?
+    /// True if the result of the call depends on a range that is uncertain.
     pub(super) fn touches(&self, uncertain: &Uncertain) -> bool {
         let touches = |addr: u64, len: u64| uncertain.touches((addr, addr.saturating_add(len)));
         let call = match self {
             Action::Call(call) => call,
-            // Whatever a context says of its own ranges: they are so already.
+            // A range registered with a userfaultfd is uncertain anyway.
             Action::CallOn(..) => return true,
             _ => return false,
         };

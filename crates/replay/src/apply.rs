@@ -1,7 +1,7 @@
-//! What a recorded call does in a world.
+//! Applies a recorded call in a world.
 //!
-//! A mapping goes where the kernel put it, so that both sides stay comparable; the result is what the
-//! core's own search would have said.
+//! A new mapping is placed at the kernel's address, so that the address spaces remain comparable;
+//! the result is the address that the core's own search returns.
 
 use super::action::Action;
 use super::world::World;
@@ -14,12 +14,12 @@ use vmarea::types::call_flags::{MapFlags, MremapFlags};
 use vmarea::types::{Errno, File, FileKind, MmId};
 use vmarea_trace::event::Call;
 
-/// What an action came to.
+/// Outcome of an action.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Done {
-    /// Result or negative errno; none where nothing was done.
+    /// Result or negative errno; `None` if there is nothing to compare.
     pub result: Option<i64>,
-    /// The base of the search was not known and follows from this result.
+    /// True if the unknown base of the mmap search was derived from this call's result.
     pub learnt_base: bool,
 }
 
@@ -31,8 +31,11 @@ fn raw(result: Result<u64, Errno>) -> Option<i64> {
 }
 
 impl World {
-    /// Does what a call asks for. A mapping that the kernel placed goes where the kernel put it; the
-    /// result is where our own search would have put it, unless `base_known` says it cannot know.
+    /// Applies an action of the trace in this world.
+    ///
+    /// A mapping is placed at the kernel's address; the result is the address that our own search
+    /// returns. If `base_known` is false, the base of that search is first derived from the
+    /// kernel's address.
     pub fn act(&mut self, action: &Action, call: &Call, base_known: bool) -> Done {
         let Some(mm) = self.mm(call.mm) else {
             return Done::default();
@@ -63,7 +66,7 @@ impl World {
                 });
                 None
             }
-            // The replayer knows whose they are: `rights`.
+            // `Rights` tracks these.
             Action::Limit { .. } | Action::Capabilities { .. } => None,
             Action::Nothing | Action::Userfault { .. } | Action::Opaque(_) => None,
         };
@@ -75,7 +78,7 @@ impl World {
     }
 }
 
-/// Any call but `mmap`.
+/// Applies any call except `mmap`.
 fn perform(space: &Space, mm: MmId, call: &Syscall, ret: i64) -> Option<i64> {
     match *call {
         Syscall::Mremap(ref request) => mremap(space, mm, request),
@@ -88,7 +91,8 @@ fn perform(space: &Space, mm: MmId, call: &Syscall, ret: i64) -> Option<i64> {
             }
         }
         Syscall::Prctl { .. } => match space.syscall(mm, call) {
-            // The kernel did it: the rules are those of an older one, which does not know it.
+            // The recorded kernel succeeded; these rules are those of an older one without this
+            // command.
             Err(Errno::EINVAL) => None,
             done => raw(done),
         },
@@ -96,7 +100,7 @@ fn perform(space: &Space, mm: MmId, call: &Syscall, ret: i64) -> Option<i64> {
     }
 }
 
-/// Where the kernel put a mapping, by the result of its call.
+/// Returns the placement of a mapping: the address in the call's result, or a search if it failed.
 pub(super) fn place(ret: i64) -> Placement {
     if (-4095..0).contains(&ret) {
         Placement::Search
@@ -125,13 +129,13 @@ fn mmap(
         let len = vmarea::types::page_align(request.len);
         let top = there.saturating_add(len.unwrap_or(0));
         let top = end_of_mapped(space, mm, top);
-        // It cannot fail: the address space exists.
+        // This cannot fail: the address space exists.
         let _ = space.set_layout(mm, |layout| layout.mmap_base = top);
         learnt = true;
     }
     let predicted = space.predict_mmap(mm, request);
     let done = space.mmap(mm, request);
-    // Where the wish is not followed Linux begins its search at random: nothing to compare.
+    // If the hint is not followed, Linux starts its search at random: there is nothing to compare.
     let wish = vmarea::types::page_align(request.addr).unwrap_or(0);
     let random = flags.contains(MapFlags::BIT32) && there != wish && predicted != Ok(wish);
     let result = match (done, predicted) {
@@ -156,8 +160,10 @@ fn mremap(space: &Space, mm: MmId, request: &MremapRequest) -> Option<i64> {
     }
 }
 
-/// The end of the mappings that lie without a gap from `start` on. What a search that begins at the top found
-/// nothing above is below `mmap_base`, and so is what `execve` had mapped there first.
+/// Returns the end of the contiguous mappings that begin at `start`.
+///
+/// If `start` is the end of the first top-down mapping, the result is `mmap_base`: the mapping is
+/// directly below `mmap_base`, or below mappings that `execve` made there before.
 fn end_of_mapped(space: &Space, mm: MmId, start: u64) -> u64 {
     let Some(r) = space.mmap_read_lock(mm) else {
         return start;
@@ -169,8 +175,10 @@ fn end_of_mapped(space: &Space, mm: MmId, start: u64) -> u64 {
     end
 }
 
-/// `remap_file_pages` of a segment that was to be removed: the mapping in the way was its last
-/// attachment, so that the segment ends before it can be mapped anew, and nothing is left there.
+/// Checks whether `remap_file_pages` destroyed the segment, and unmaps its range if so.
+///
+/// The segment was marked for removal and the replaced mapping was its last attachment. So the
+/// segment was destroyed before it could be mapped again, and its range is unmapped.
 fn segment_ended(space: &Space, mm: MmId, (addr, len): (u64, u64), ret: i64) -> bool {
     const EINVAL: i64 = -22;
     const EIDRM: i64 = -43;
@@ -181,7 +189,7 @@ fn segment_ended(space: &Space, mm: MmId, (addr, len): (u64, u64), ret: i64) -> 
     matches!(ret, EINVAL | EIDRM) && segment() == Some(true) && space.munmap(mm, addr, len).is_ok()
 }
 
-/// Attaches where the kernel did; the result is where our own search would have.
+/// Attaches a segment at the kernel's address; returns the address that our own search finds.
 fn shmat(space: &Space, mm: MmId, request: &ShmatRequest) -> Option<i64> {
     let predicted = match request.addr {
         0 => predict_shmat(space, mm, &request.segment, request.len).ok(),
@@ -193,7 +201,7 @@ fn shmat(space: &Space, mm: MmId, request: &ShmatRequest) -> Option<i64> {
     }
 }
 
-/// Where a segment without an address would be attached.
+/// Returns the address at which a segment would be attached without an address hint.
 pub(super) fn predict_shmat(
     space: &Space,
     mm: MmId,

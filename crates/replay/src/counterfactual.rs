@@ -1,9 +1,9 @@
-//! What other policies would do with the merges that the kernel's rules refuse.
+//! Merges that the kernel's rules refuse, as other policies would decide them.
 //!
-//! The replay runs under the kernel's rules. At every merge attempt it also asks the pure decision
-//! of the other policies, in the same state. It counts private anonymous neighbours that were
-//! refused for page offset or anon_vma: how many of them another policy would merge, and why not
-//! the rest.
+//! The replay runs under the kernel's rules. At every merge attempt, an observer also computes the
+//! decision of each other policy in the same state. It counts private anonymous neighbours that
+//! were refused because of page offset or anon_vma: the number that another policy would merge, and
+//! its reasons to refuse the others.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -12,26 +12,26 @@ use vmarea::policy::Policy;
 use vmarea::types::VmFlags;
 use vmarea::vma::merge::{Attempt, Decision, MergeScope, Observer, Refusal};
 
-/// Counters of one replay.
+/// Counts of refused merges in one replay.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counterfactual {
-    /// Refused for page offset or anon_vma under the kernel's rules, by reason.
+    /// Number of merges that the kernel's rules refuse for page offset or anon_vma, by reason.
     pub refused: BTreeMap<String, u64>,
-    /// Result of each other policy on them.
+    /// Decisions of each other policy on these merges.
     pub policies: BTreeMap<String, Made>,
 }
 
-/// Result of one policy on the refused merges.
+/// Decisions of one policy on the refused merges.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Made {
-    /// Merged.
+    /// Number of merges that this policy would make.
     pub merged: u64,
-    /// Also refused, by reason.
+    /// Number of merges that this policy would also refuse, by reason.
     pub refused: BTreeMap<String, u64>,
 }
 
 impl Counterfactual {
-    /// Number of refused merges, for any reason.
+    /// Returns the number of refused merges, for any reason.
     pub fn refused_total(&self) -> u64 {
         self.refused.values().sum()
     }
@@ -49,7 +49,7 @@ impl Shared {
             .clone()
     }
 
-    /// An observer that asks `policies`.
+    /// Returns an observer that evaluates `policies` at every merge attempt.
     pub(crate) fn observer(&self, policies: Vec<Policy>) -> Box<dyn Observer> {
         Box::new(Asking {
             policies,

@@ -1,4 +1,4 @@
-//! What a recorded call means: numbers and raw arguments as an [`Action`].
+//! Translates a recorded call, a number and raw arguments, into an [`Action`].
 
 use super::action::{Action, Opaque};
 use super::apply::place;
@@ -16,14 +16,14 @@ use vmarea::types::{Errno, FileKind};
 use vmarea_trace::event::{Call, Tid};
 use vmarea_trace::sysno;
 
-/// Descriptions that can only be named.
+/// Open flag of a description that only names a file.
 const O_PATH: u32 = 0o10_000_000;
 const PAGE_OFFSET: u64 = 4095;
-/// `_IOC_TYPE` of all commands of userfaultfd.
+/// `_IOC_TYPE` of all userfaultfd commands.
 const UFFD_TYPE: u64 = 0xaa;
 
 impl Files {
-    /// The meaning of a call.
+    /// Returns the effect of a call.
     pub fn action(&mut self, call: &Call) -> Action {
         let [a, b, ..] = call.args;
         match call.nr {
@@ -76,7 +76,7 @@ impl Files {
                 if call.ret < 0
                     && (size != HUGE_PAGE || len.checked_next_multiple_of(size).is_none())
                 {
-                    // Pages of this size there may not be.
+                    // The machine may have no huge pages of this size.
                     return Action::Nothing;
                 }
                 if size != HUGE_PAGE {
@@ -88,7 +88,7 @@ impl Files {
                 Some(self.nameless_huge())
             }
             _ if anonymous => None,
-            // Refused before any address space is looked at.
+            // The call failed before the kernel accessed any address space.
             None if call.ret < 0 => return Action::Nothing,
             None => {
                 let (what, range) = ("mmap of an unknown file", None);
@@ -120,8 +120,8 @@ impl Files {
     fn shmat(&mut self, call: &Call) -> Action {
         let [_, addr, flags, ..] = call.args;
         if call.ret < 0 {
-            // Why a segment cannot be attached does not depend on the address space, and most often
-            // it does not exist.
+            // The error of a failed attach does not depend on the address space; most often the
+            // segment does not exist.
             return Action::Nothing;
         }
         let Some(r) = &call.file else {
@@ -153,7 +153,7 @@ impl Files {
         let words = words(&call.data);
         let ranges: Vec<_> = words.chunks_exact(2).map(|r| (r[0], r[1])).collect();
         let refused = Errno::from_number(-call.ret as i32).filter(|_| call.ret < 0);
-        // Whose it is, and whether it may be advised, is asked first.
+        // The kernel checks the target process and the caller's permission first.
         let elsewhere = [Errno::EBADF, Errno::ESRCH, Errno::EPERM, Errno::EFAULT];
         let outside = refused.is_some_and(|errno| elsewhere.contains(&errno));
         if outside || flags != 0 || ranges.len() as u64 != count {
@@ -167,7 +167,7 @@ impl Files {
         })
     }
 
-    /// The commands of a userfaultfd: a registration shapes, all others bring pages.
+    /// Decodes a userfaultfd command: registrations change VMAs, all other commands change pages.
     fn userfaultfd(&mut self, call: &Call) -> Action {
         const NEW: u64 = 0xaa00;
         let [fd, command, ..] = call.args;
@@ -199,14 +199,14 @@ impl Files {
             (1, Some((context, owner)), _) => {
                 Action::CallOn(owner, Syscall::UserfaultfdUnregister { context, addr, len })
             }
-            // The API of the descriptor is settled.
+            // `UFFDIO_API` only sets up the descriptor.
             (0x3f, ..) => Action::Nothing,
             _ => Action::Userfault { start: addr, len },
         }
     }
 }
 
-/// Bytes of the huge pages that `MAP_HUGETLB` asks for.
+/// Returns the huge page size in bytes that the `MAP_HUGETLB` flags select.
 fn huge_page(flags: u64) -> u64 {
     match flags >> 26 & 0x3f {
         0 => HUGE_PAGE,
@@ -219,7 +219,7 @@ fn words(data: &[u8]) -> Vec<u64> {
     words.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// A call that is not modelled, if it succeeded, and changed only the range of its arguments.
+/// Returns the action of an unmodelled call that changes only the range in its arguments.
 fn opaque_at(call: &Call, what: &'static str, addr: u64, len: u64) -> Action {
     let range = Some((addr, addr.saturating_add(len)));
     match call.ret {
@@ -228,7 +228,7 @@ fn opaque_at(call: &Call, what: &'static str, addr: u64, len: u64) -> Action {
     }
 }
 
-/// A move goes where the kernel moved to.
+/// Decodes `mremap`; a mapping moves to the address to which the kernel moved it.
 fn mremap(call: &Call) -> Action {
     match registers::syscall(call.nr, call.args) {
         Some(Syscall::Mremap(request)) => Action::Call(Syscall::Mremap(MremapRequest {
@@ -242,13 +242,13 @@ fn mremap(call: &Call) -> Action {
 fn mbind(call: &Call) -> Action {
     let [addr, len, mode, pointer, bits, flags] = call.args;
     let refused = Errno::from_number(-call.ret as i32).filter(|_| call.ret < 0);
-    // One bit too many is counted.
+    // The argument is one larger than the number of bits in the mask.
     let bits = bits.saturating_sub(1);
     let asked = if pointer == 0 { 0 } else { bits };
     let words = words(&call.data);
     let unreadable = (words.len() as u64) < asked.div_ceil(64);
     match refused {
-        // Pages lie elsewhere than they should; whether the policy was set all the same depends.
+        // Some pages are on other nodes; whether the policy was set nevertheless is not known.
         Some(Errno::EIO) => {
             let range = Some((addr, addr.saturating_add(len)));
             let what = "mbind with pages elsewhere";
@@ -280,7 +280,7 @@ fn limit(call: &Call, resource: u32) -> Action {
     let (Some(soft), hard, target) = (words.next(), words.next(), words.next()) else {
         return Action::Nothing;
     };
-    // Without the third word (`setrlimit`, an import) all there is is the number that was named.
+    // Without the third word (`setrlimit`, an import), only the pid argument names the process.
     let named = if call.nr == sysno::PRLIMIT64 {
         call.args[0]
     } else {
@@ -318,7 +318,7 @@ fn prctl(call: &Call) -> Action {
     match (what, part) {
         (SET_MM, MM_EXE_FILE | MM_MAP_SIZE) => Action::Nothing,
         (SET_MM, MM_MAP) => match words(&call.data).as_slice() {
-            // struct prctl_mm_map: begin and end of code come first.
+            // In struct `prctl_mm_map` the start and end of the code come first.
             &[_, _, data, data_end, heap, heap_end, stack, ..] => {
                 Action::Parts([data, data_end, heap, heap_end, stack])
             }

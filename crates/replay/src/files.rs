@@ -1,38 +1,41 @@
-//! The files of a trace as the core sees them, and what else calls name by number: segments of
-//! System V shared memory, contexts of userfaultfd, the address spaces of threads.
+//! The files of a trace as the core sees them, and other objects that calls identify by number.
+//!
+//! These are System V shared memory segments, userfaultfd contexts and the address spaces of
+//! threads.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use vmarea::types::{Errno, File, FileId, FileKind, PMD_SIZE};
 use vmarea_trace::event::{FileId as TraceFile, FileRef, Inode, InodeId, InodeKind, MmId, Tid};
 
-/// Bytes of a huge page where a call does not say.
+/// Size of a huge page in bytes, if a call does not specify it.
 pub(super) const HUGE_PAGE: u64 = PMD_SIZE;
 
-/// See the module.
+/// Files, shared memory segments and userfaultfd contexts in a trace.
 #[derive(Debug, Default)]
 pub struct Files {
     inodes: HashMap<InodeId, Inode>,
-    /// Files that had to be numbered here: anonymous huge pages, and descriptions that are not known.
+    /// Number of files that the trace does not number: anonymous huge pages, unknown descriptions.
     nameless_files: u64,
-    /// Our numbers of nameless files, and the inode that the kernel showed for them.
+    /// Inode that the kernel showed for each nameless file, by our number.
     pub(crate) nameless: HashMap<u64, InodeId>,
-    /// Bytes of System V segments, by inode.
+    /// Size in bytes of each System V segment, by inode.
     pub(super) segments: HashMap<u64, u64>,
-    /// Contexts of userfaultfd by descriptor, with the address space that each was made for.
+    /// Userfaultfd contexts by descriptor, with the address space that each was created for.
     contexts: HashMap<(MmId, i32), (NonZeroU32, MmId)>,
     last_context: u32,
     tasks: HashMap<Tid, MmId>,
 }
 
-/// Numbers of nameless files begin here, beyond all of a trace.
+/// First number of nameless files, above all numbers in a trace.
 const NAMELESS: u64 = 1 << 48;
 
-/// The file system of `memfd_secret`.
+/// Magic number of the `memfd_secret` file system.
 const SECRETMEM: u64 = 0x5345_434d;
-/// File systems that place their files for huge pages: ext4, btrfs, xfs, bcachefs.
+/// File systems that align their mappings to huge pages: ext4, btrfs, xfs, bcachefs.
 const HUGE_ALIGNED: [u64; 4] = [0xef53, 0x9123_683e, 0x5846_5342, 0xca45_1a4e];
-/// Others whose regular files can all be mapped: tmpfs, overlayfs, f2fs, squashfs, iso9660, vfat.
+/// Other file systems whose regular files can be mapped: tmpfs, overlayfs, f2fs, squashfs, iso9660,
+/// vfat.
 const ORDINARY: [u64; 6] = [
     0x0102_1994,
     0x794c_7630,
@@ -41,7 +44,7 @@ const ORDINARY: [u64; 6] = [
     0x9660,
     0x4d44,
 ];
-/// File systems whose files are a driver's rather than data: proc, sysfs, debugfs, tracefs.
+/// File systems whose files belong to a driver: proc, sysfs, debugfs, tracefs.
 const DRIVERS: [u64; 4] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163];
 
 const ST_NOEXEC: u64 = 8;
@@ -50,22 +53,22 @@ const F_SEAL_WRITE: u32 = 8;
 const F_SEAL_FUTURE_WRITE: u32 = 16;
 
 impl Files {
-    /// Learns of a file.
+    /// Records a file.
     pub fn inode(&mut self, inode: &Inode) {
         self.inodes.insert(inode.id, inode.clone());
     }
 
-    /// What is known of a file.
+    /// Returns the recorded attributes of a file.
     pub fn get(&self, id: InodeId) -> Option<&Inode> {
         self.inodes.get(&id)
     }
 
-    /// True for a file without a name, numbered here or by the core.
+    /// True if the file has no name: its number was assigned here or by the core.
     pub fn is_nameless(inode: u64) -> bool {
         inode >= NAMELESS
     }
 
-    /// Learns where a thread is.
+    /// Records the address space of a thread.
     pub(super) fn task(&mut self, tid: Tid, mm: MmId) {
         self.tasks.insert(tid, mm);
     }
@@ -74,7 +77,7 @@ impl Files {
         self.tasks.get(&tid).copied()
     }
 
-    /// Descriptors are copied by a fork.
+    /// Copies the userfaultfd descriptors of `parent` to `child`, as fork does.
     pub(super) fn fork(&mut self, parent: MmId, child: MmId) {
         let of_parent = |((mm, fd), context): (&(MmId, i32), &(NonZeroU32, MmId))| {
             (*mm == parent).then_some(((child, *fd), *context))
@@ -83,7 +86,8 @@ impl Files {
         self.contexts.extend(copied);
     }
 
-    /// A userfaultfd is opened. Its number may have been another's, which was closed unseen.
+    /// Records a new userfaultfd. It replaces one of the same number whose closing was not
+    /// recorded.
     pub(super) fn new_context(&mut self, mm: MmId, fd: i32) {
         self.last_context += 1;
         if let Some(number) = NonZeroU32::new(self.last_context) {
@@ -91,13 +95,14 @@ impl Files {
         }
     }
 
-    /// The context of a descriptor, and the address space that it watches. None for one that came
-    /// by ways that are not recorded.
+    /// Returns the context of a userfaultfd and the address space that it watches.
+    ///
+    /// Returns `None` if the process got the descriptor in a way that is not recorded.
     pub(super) fn context(&self, mm: MmId, fd: i32) -> Option<(NonZeroU32, MmId)> {
         self.contexts.get(&(mm, fd)).copied()
     }
 
-    /// How the files of this inode map.
+    /// Returns how files of this inode are mapped.
     pub fn kind(&self, id: InodeId) -> FileKind {
         let Some(inode) = self.get(id) else {
             return FileKind::Regular;
@@ -118,7 +123,7 @@ impl Files {
         }
     }
 
-    /// The open file of a call.
+    /// Returns the open file that a call refers to.
     pub(super) fn file(&mut self, r: &FileRef) -> File {
         let mode = r.open_flags & O_ACCMODE;
         let noexec = self
@@ -140,7 +145,7 @@ impl Files {
         }
     }
 
-    /// A file of huge pages for one anonymous mapping.
+    /// Creates the hugetlb file of one anonymous mapping.
     pub(super) fn nameless_huge(&mut self) -> File {
         let id = self.next_nameless();
         File {
@@ -160,8 +165,9 @@ impl Files {
         FileId(NAMELESS + self.nameless_files)
     }
 
-    /// What a file answered that cannot be mapped, which only its driver knows; nothing for a file
-    /// that can.
+    /// Returns the call's error if only the file's driver determines whether it can be mapped.
+    ///
+    /// Returns `None` if files of this kind can always be mapped.
     pub(super) fn refused_by_file(&self, r: &FileRef, ret: i64) -> Option<Errno> {
         let inode = self.get(r.inode)?;
         match inode.kind {
@@ -176,7 +182,7 @@ impl Files {
         }
     }
 
-    /// ENOMEM where there may have been no huge pages left, which no recording shows.
+    /// Returns `ENOMEM` if the huge page pool may have been empty, which no recording shows.
     pub(super) fn refused_by_pool(&self, ret: i64) -> Option<Errno> {
         errno(ret).filter(|errno| *errno == Errno::ENOMEM)
     }

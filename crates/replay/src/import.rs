@@ -1,7 +1,8 @@
-//! Taking over an address space as the kernel showed it.
+//! Imports an address space from a snapshot of the kernel's mappings.
 //!
-//! With the kernel's own view everything is known. Without it flags follow from permissions, and
-//! which VMAs have an anon_vma is not known but for the stack: see `undecided` in the report.
+//! If the snapshot includes the kernel's own view, everything is known. Otherwise the flags are
+//! derived from the permissions, and only the stack is known to have an anon_vma: see `undecided`
+//! in the report.
 
 use super::action::Files;
 use super::world::World;
@@ -12,15 +13,15 @@ use vmarea::types::{FileId, FileKind, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea::vma::{MappedFile, VmaBody};
 use vmarea_trace::event::{InodeId, InodeKind, MmInfo, SnapKind, SnapVma, Snapshot};
 
-/// Files that the kernel's view numbers, and inodes without such a number, as open descriptions.
+/// First file number for files that the kernel's view numbers (`BY_INODE`: for all other inodes).
 const BY_VIEW: u64 = 1 << 40;
 const BY_INODE: u64 = 1 << 41;
-/// What stands for the file of the kernel's own mappings, which have none.
+/// File number for the kernel's own (special) mappings, which have no file.
 const SPECIAL: FileId = FileId(1 << 42);
-/// A memory policy of which it is only known that there is one.
+/// Placeholder for a memory policy whose content is not known.
 const UNKNOWN_POLICY: u32 = u32::MAX;
 
-/// Sets one address space of a world to what a snapshot shows.
+/// Sets one address space of a world to the state that a snapshot shows.
 pub fn import(world: &mut World, files: &mut Files, snapshot: &Snapshot) {
     let before = world.layout(snapshot.mm);
     world.mm_empty(snapshot.mm);
@@ -28,10 +29,10 @@ pub fn import(world: &mut World, files: &mut Files, snapshot: &Snapshot) {
         return;
     };
     let info = snapshot.info.clone().unwrap_or_default();
-    // The address space was just made.
+    // These calls cannot fail: the address space was just created.
     let _ = world.space.set_layout(mm, |l| {
         *l = Layout {
-            // No list of mappings shows these.
+            // A list of mappings does not show these settings.
             merge_any: before.merge_any,
             mdwe: before.mdwe,
             ..layout(&info, &snapshot.vmas)
@@ -60,7 +61,7 @@ pub fn import(world: &mut World, files: &mut Files, snapshot: &Snapshot) {
             body: body(files, vma),
             anon: side,
         };
-        // A list of VMAs that overlap, or are empty, is not the kernel's.
+        // A list with overlapping or empty VMAs is not the kernel's.
         if vma.start < vma.end
             && let Ok(id) = world.space.mm_import(mm, &imported)
             && number != 0
@@ -83,7 +84,7 @@ fn layout(info: &MmInfo, vmas: &[SnapVma]) -> Layout {
     let heap = vmas.iter().find(|v| v.kind == SnapKind::Heap);
     let stack = vmas.iter().find(|v| v.kind == SnapKind::Stack);
     let stack_start = stack.map_or(TASK_SIZE, |v| v.start);
-    // Below the stack the dynamic linker is the first that was placed.
+    // The dynamic linker is the first mapping that was placed below the stack.
     let below = vmas
         .iter()
         .filter(|v| v.end <= stack_start && v.start > 0x7000_0000_0000)
@@ -164,7 +165,7 @@ fn body(files: &mut Files, vma: &SnapVma) -> VmaBody {
     }
 }
 
-/// Our number for an inode: that of the nameless file that stands for it, if one does.
+/// Returns our number for an inode, or that of the nameless file that represents the inode.
 fn our_inode(files: &Files, inode: InodeId) -> u64 {
     let nameless = files
         .get(inode)

@@ -1,16 +1,16 @@
-//! Replay of a trace under one or more policies, the first of them compared with the kernel.
+//! Replays a trace under one or more policies and compares the first with the recorded kernel.
 //!
-//! The replayer decodes each call once ([`action`], `meaning`, [`registers`]) and applies it in every world
-//! ([`world`]), one per policy, each with its own core.
+//! The replayer decodes each call once ([`action`], `decode`, [`registers`]) and applies it in
+//! every world ([`world`]); there is one world per policy, each with its own core.
 //!
 //! # Picture
 //! ```text
 //! Event ─▶ Replayer ─┬─▶ World "linux"   ─▶ results and VMAs compared with the trace
-//!                    ├─▶ World "thesis"  ─▶ counted only: calls land where the kernel put them
+//!                    ├─▶ World "thesis"  ─▶ counted only; mappings have the kernel's addresses
 //!                    └─▶ …
 //! ```
-//! [`verify`] compares, [`import`] loads the mappings that the kernel shows after `execve`. Where the
-//! trace does not decide, a result counts as *undecided*.
+//! [`verify`] compares, [`import`] loads the mappings that the kernel shows after `execve`. If the
+//! trace does not determine a result, it counts as *undecided*.
 #![forbid(unsafe_code)]
 
 pub mod action;
@@ -64,7 +64,8 @@ impl FromStr for PolicyName {
 }
 
 impl PolicyName {
-    /// The policy of that name, with a remark where it is that of another version of Linux.
+    /// Returns the policy with this name, with a remark if its rules are those of another Linux
+    /// version.
     fn policy(&self) -> Option<(Policy, Option<String>)> {
         let preset = Policy::by_name(&self.0).map(|policy| (policy, None));
         preset.or_else(|| machine::policy_of_version(&self.0))
@@ -77,71 +78,71 @@ impl fmt::Display for PolicyName {
     }
 }
 
-/// How to replay.
+/// Options of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Policies beside that of the recorded kernel, which is always there and first.
+    /// Policies to replay in addition to the recorded kernel's, which is always replayed first.
     pub policies: Vec<PolicyName>,
-    /// Check every invariant of the core after each event (slow).
+    /// True to check every invariant of the core after each event (slow).
     pub validate: bool,
-    /// How many differences of each cause the report keeps.
+    /// Number of differences of each cause to keep in the report.
     pub shown: Shown,
 }
 
-/// Why a trace cannot be replayed.
+/// Reason that a trace cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Other pages than ours.
+    /// The trace was recorded with an unsupported page size.
     #[error(
         "the trace has pages of {0} bytes: replay it where pages are as large; only 4096 is known here"
     )]
     PageSize(u32),
-    /// System call numbers that we do not know.
+    /// The trace was recorded on another architecture, whose system call numbers are not known.
     #[error("the trace was recorded on {0}: only x86_64 is known here")]
     Machine(String),
-    /// An event that cannot follow what came before.
+    /// An event is impossible after the events before it.
     #[error("event {number}: {what}; the trace was not written by a recorder that works")]
     Broken {
-        /// Which event, from 1.
+        /// Number of the event, from 1.
         number: u64,
-        /// What is wrong.
+        /// Description of the error.
         what: String,
     },
-    /// An invariant of the core does not hold.
+    /// An invariant of the core was violated.
     #[error("event {number}: {what}; please report this with the trace")]
     Invalid {
-        /// Which event, from 1.
+        /// Number of the event, from 1.
         number: u64,
-        /// Which invariant.
+        /// Description of the violated invariant.
         what: String,
     },
 }
 
-/// What is known of one recorded address space, whatever the policy.
+/// State of knowledge about one recorded address space; it is the same for all policies.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// Its content was seen, so that it can be compared.
+    /// True if a snapshot showed the address space, so that results can be compared.
     pub(crate) seen: bool,
-    /// The kernel's own view was there at the start.
+    /// True if the first snapshot included the kernel's own view of the VMAs.
     pub(crate) kernel_view: bool,
-    /// Where the search begins is known.
+    /// True if the base of the mmap search is known.
     pub(crate) mmap_base: bool,
-    /// Events whose order is not known have happened since the last good comparison.
+    /// True if events of unknown order occurred since the last snapshot that agreed.
     pub(crate) doubtful: bool,
-    /// Calls overlapped, and no evidence told which came first; or something was mapped unseen.
+    /// True if calls overlapped without evidence of their order, or something was mapped unseen.
     pub(crate) unordered: bool,
-    /// Where something was done that the recording does not show.
+    /// Ranges that were changed by something that the recording does not show.
     pub(crate) uncertain: Uncertain,
-    /// Overlapping calls that wait for what shows their order.
+    /// Overlapping calls that are deferred until later events show their order.
     pub(crate) deferred: Vec<(Action, Call)>,
-    /// The last call, for reports.
+    /// The last call in this address space, for reports.
     pub(crate) last_call: Option<Call>,
-    /// The one before it.
+    /// The call before `last_call`.
     pub(crate) call_before: Option<Call>,
 }
 
 impl Known {
-    /// What is known of a child after a fork.
+    /// Returns the state of knowledge about a child of this address space after a fork.
     fn inherited(&self) -> Known {
         Known {
             seen: self.seen,
@@ -157,7 +158,7 @@ impl Known {
     }
 }
 
-/// Replays event by event.
+/// Replays a trace event by event.
 pub struct Replayer {
     worlds: Vec<World>,
     files: Files,
@@ -167,19 +168,19 @@ pub struct Replayer {
     report: Report,
     validate: bool,
     shown: Shown,
-    /// Samples have been lost somewhere.
+    /// True if the recorder lost samples.
     lossy: bool,
     counterfactual: counterfactual::Shared,
-    /// Calls that wait for others to come first, over all address spaces.
+    /// Number of deferred calls in all address spaces.
     waiting: usize,
     rights: Rights,
 }
 
 impl Replayer {
-    /// Prepares for a trace with this header.
+    /// Prepares the replay of a trace with this header.
     ///
     /// # Errors
-    /// Where the trace is from a machine of another kind.
+    /// Fails if the trace was recorded with another page size or on another architecture.
     pub fn new(header: &Header, options: &Options) -> Result<Self, Error> {
         if header.page_size != 4096 {
             return Err(Error::PageSize(header.page_size));
@@ -220,10 +221,11 @@ impl Replayer {
         })
     }
 
-    /// Takes the next event.
+    /// Replays the next event.
     ///
     /// # Errors
-    /// Where it makes no sense after those before it.
+    /// Fails if the event is impossible after those before it, or if validation is on and an
+    /// invariant does not hold.
     pub fn event(&mut self, event: &Event) -> Result<(), Error> {
         self.report.events += 1;
         match event {
@@ -289,17 +291,17 @@ impl Replayer {
         Ok(())
     }
 
-    /// The address spaces by the rules of the recorded kernel, and the files that they map.
+    /// Returns the world under the recorded kernel's rules, and the files mapped in it.
     pub fn recorded(&mut self) -> (&mut World, &Files) {
         (&mut self.worlds[0], &self.files)
     }
 
-    /// The world under the rules of the recorded kernel, as it is now.
+    /// Returns the current world under the recorded kernel's rules.
     pub fn recorded_kernel(&self) -> &World {
         &self.worlds[0]
     }
 
-    /// Ends what has not ended, and gives the result.
+    /// Ends all remaining address spaces and returns the report.
     pub fn finish(mut self) -> Report {
         for world in &mut self.worlds {
             world.finish();
@@ -329,7 +331,7 @@ impl Replayer {
         }
     }
 
-    /// What a thread may holds in the address space on which it acts.
+    /// Sets the limits and capabilities of thread `tid` in the address space on which it acts.
     fn give_rights(&mut self, tid: Tid, mm: MmId) {
         if let Some(limits) = self.rights.before(tid, mm) {
             for world in &mut self.worlds {
@@ -369,7 +371,7 @@ impl Replayer {
         Ok(())
     }
 
-    /// A thread that had an address space and has another has called `execve`, which keeps some settings.
+    /// Passes settings on across `execve`: a thread that changes its address space has called it.
     fn task_start(&mut self, tid: Tid, mm: MmId) {
         let world = &self.worlds[0];
         let Some(old) = self.tasks.starts(tid, mm, |mm| world.layout(mm)) else {
@@ -410,7 +412,7 @@ impl Replayer {
         self.retry(call.mm);
     }
 
-    /// Does a call in every world, and compares.
+    /// Applies a call in every world and compares the result of the first world with the trace.
     fn act(&mut self, action: &Action, call: &Call) {
         self.give_rights(call.tid, call.mm);
         let Some(known) = self.known.get_mut(&call.mm) else {
@@ -445,7 +447,7 @@ impl Replayer {
         if ours == call.ret {
             return;
         }
-        // A move over a boundary is refused, and whether there is one may not be known.
+        // `mremap` refuses a range that spans a VMA boundary, and the boundaries may not be known.
         let seen_all = self.faults == FaultSource::Tracepoints && !self.lossy && known.kernel_view;
         let boundary = matches!(action, Action::Call(Syscall::Mremap(_))) && !seen_all;
         if known.unordered || boundary || uncertain {

@@ -1,19 +1,19 @@
-//! What a trace says of the machine that it was recorded on.
+//! Settings and policy of the machine on which a trace was recorded.
 
 use vmarea::policy::Policy;
 use vmarea::{HugePages, Overcommit, System};
 use vmarea_trace::event::Header;
 
-/// The machine's settings.
+/// Returns the machine's settings from the trace header.
 pub fn system(header: &Header) -> System {
     let text = |name: &str| header.settings.get(name).map(String::as_str);
     let number = |name: &str| text(name).and_then(|s| s.trim().parse::<u64>().ok());
     let default = System::default();
-    // The setting of the one size that is modelled goes before that of all (6.8).
+    // The setting for the one modelled huge page size overrides the general one (since 6.8).
     let own_size = text("thp.2048kB").filter(|word| *word != "inherit");
     let overcommit = match number("vm.overcommit_memory") {
         Some(1) => Overcommit::Always,
-        // The limit of mode 2 counts all processes of the machine, which a trace does not show.
+        // The limit of mode 2 applies to all processes of the machine, which a trace does not show.
         Some(2) => Overcommit::Always,
         _ => Overcommit::Guess(number("mem.total_pages").unwrap_or(u64::MAX)),
     };
@@ -36,7 +36,7 @@ pub fn system(header: &Header) -> System {
     }
 }
 
-/// A list such as `0-1,3` as a bit each; numbers beyond 63 are left out.
+/// Returns a list such as `0-1,3` as a bit mask; numbers above 63 are ignored.
 fn nodes(list: &str) -> u64 {
     let number = |s: &str| s.trim().parse::<u32>().ok();
     let mut bits = 0;
@@ -49,7 +49,7 @@ fn nodes(list: &str) -> u64 {
     bits
 }
 
-/// The rules of the recorded kernel, with a remark where they are those of another version.
+/// Returns the recorded kernel's rules, with a remark if they are those of another version.
 pub fn policy(header: &Header) -> (Policy, Option<String>) {
     let Some(version) = version(&header.kernel_release) else {
         let note = format!(
@@ -72,8 +72,10 @@ pub fn policy(header: &Header) -> (Policy, Option<String>) {
     (policy, note)
 }
 
-/// The name of a policy with the rules of one version of Linux, such as `linux-6.6`: those rules, or
-/// where none were verified the nearest, with a remark. `None` where this is no such name.
+/// Returns the policy for a name such as `linux-6.6`, which includes a Linux version.
+///
+/// If no rules were verified for that version, returns the nearest ones with a remark. `None` if
+/// the name has another form.
 pub fn policy_of_version(name: &str) -> Option<(Policy, Option<String>)> {
     let version = name.strip_prefix("linux-").and_then(version)?;
     let policy = Policy::for_kernel(version);
@@ -92,16 +94,16 @@ pub fn policy_of_version(name: &str) -> Option<(Policy, Option<String>)> {
     Some((policy, note))
 }
 
-/// The rules of the newest version, beside those of the recorded kernel, which are `linux`.
+/// Name of the policy with the newest rules; `linux` names the recorded kernel's rules.
 const NEWEST: &str = "linux-6.18";
 
-/// Major and minor version of a release such as `6.18.44-amd64`.
+/// Returns the major and minor version of a release such as `6.18.44-amd64`.
 pub fn version(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// The third number of a release such as `6.12.107+deb13-amd64`; 0 where there is none.
+/// Returns the third number of a release such as `6.12.107+deb13-amd64`; 0 if it has none.
 pub fn patch(release: &str) -> u32 {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     parts.nth(2).and_then(|p| p.parse().ok()).unwrap_or(0)

@@ -1,9 +1,9 @@
-//! Calls whose order was not seen, put in one that the kernel's addresses allow.
+//! Puts calls of unknown order into an order that is consistent with the kernel's addresses.
 //!
-//! A mapping that was given an address shows what was free then: it came after the call that freed
-//! the address, and before one that freed a better place. So a mapping that does not fit yet waits
-//! for those that follow in the trace, and an unmapping waits until a mapping needs its range, or
-//! until its thread goes on.
+//! The address that the kernel chose for a mapping shows which ranges were free then: the mapping
+//! came after the call that freed the address, and before any call that freed a better place. So a
+//! mapping that does not fit yet is deferred until later calls in the trace make it fit. An
+//! unmapping is deferred until a mapping needs its range, or until the next event of its thread.
 
 use super::Replayer;
 use super::action::Action;
@@ -15,14 +15,15 @@ use vmarea_trace::event::{Call, MmId, Tid};
 type Waiting = (Action, Call);
 
 impl Replayer {
-    /// True for an overlapping call that has to wait, and does so from here on. What must have come
-    /// before it is done.
+    /// Checks whether an overlapping call has to wait, and defers it if so.
+    ///
+    /// Applies the deferred unmappings that must have come before the call.
     pub(super) fn waits(&mut self, action: &Action, call: &Call) -> bool {
         if let Some(placed) = placed(action, call) {
             self.act_deferred(call.mm, |(action, _)| meets(unmapped(action), placed));
         }
         let waits = match unmapped(action) {
-            // Some mapping that waits needs this range.
+            // The call waits unless a deferred mapping needs this range.
             range @ Some(_) if call.ret == 0 => !self.known.get(&call.mm).is_some_and(|known| {
                 let mut waiting = known.deferred.iter();
                 waiting.any(|(action, call)| placed(action, call).is_some_and(|p| meets(range, p)))
@@ -36,7 +37,7 @@ impl Replayer {
         waits
     }
 
-    /// Calls that waited for others to come first, if they fit now.
+    /// Applies the deferred mappings that fit now.
     pub(super) fn retry(&mut self, mm: MmId) {
         while self.waiting > 0 {
             let (Some(known), world) = (self.known.get_mut(&mm), &mut self.worlds[0]) else {
@@ -54,12 +55,12 @@ impl Replayer {
         }
     }
 
-    /// Performs the calls that are still waiting: all, or those of the thread that goes on.
+    /// Applies the calls that are still deferred: all, or only those of thread `of`.
     pub(super) fn settle(&mut self, mm: MmId, of: Option<Tid>) {
         self.act_deferred(mm, |(_, call)| of.is_none_or(|tid| call.tid == tid));
     }
 
-    /// Unmappings that waited are done now: what comes next came after them.
+    /// Applies all deferred unmappings: the next call came after them.
     pub(super) fn settle_unmaps(&mut self, mm: MmId) {
         self.act_deferred(mm, |(action, _)| unmapped(action).is_some());
     }
@@ -78,10 +79,10 @@ impl Replayer {
     }
 }
 
-/// First byte and first byte after.
+/// First byte and the byte after the last.
 type Range = (u64, u64);
 
-/// The range that a call frees.
+/// Returns the range that a call frees.
 fn unmapped(action: &Action) -> Option<Range> {
     match *action {
         Action::Call(Syscall::Munmap { addr, len }) => Some((addr, addr.saturating_add(len))),
@@ -89,7 +90,7 @@ fn unmapped(action: &Action) -> Option<Range> {
     }
 }
 
-/// The range that a mapping was given.
+/// Returns the range that the kernel chose for a mapping.
 fn placed(action: &Action, call: &Call) -> Option<Range> {
     let len = match *action {
         Action::Call(Syscall::Mmap(ref request)) => request.len,
@@ -146,7 +147,7 @@ mod tests {
         call(tid, sysno::MUNMAP, args, 0, order)
     }
 
-    /// Attaches the segment of huge pages, of two of them, at an address that is wished or 0.
+    /// Attaches the segment, which consists of two huge pages, at address hint `wish` (0 for none).
     fn attach((tid, file): (i32, u32), wish: u64, there: u64, order: Order) -> Event {
         let args = [9, wish, 0, 0, 0, 0];
         let mut event = call(tid, sysno::SHMAT, args, there, order);
@@ -269,7 +270,7 @@ mod tests {
             attach((1, 1), 0, first, exact),
             attach((1, 2), 0, second, exact),
             detach(1, first, 0, exact),
-            // It is there no more.
+            // The segment is no longer attached.
             detach(1, first, EINVAL, exact),
             attach((1, 3), first, first, exact),
             detach(1, second, 0, exact),

@@ -1,4 +1,4 @@
-//! Calls whose arguments are all numbers, from their registers.
+//! Decodes calls whose arguments are all numbers from their registers.
 
 use vmarea::syscall::Syscall;
 use vmarea::syscall::madvise::Advice;
@@ -8,8 +8,10 @@ use vmarea::types::call_flags::{
 };
 use vmarea_trace::sysno;
 
-/// The call with a number on x86-64; none for one that needs more than its registers to be told, or that
-/// shapes no address space.
+/// Returns the call with x86-64 number `nr`.
+///
+/// Returns `None` if the registers alone do not determine the call, or if the call does not change
+/// an address space.
 pub fn syscall(nr: u32, args: [u64; 6]) -> Option<Syscall> {
     let [addr, len, c, d, e, _] = args;
     let mprotect = |pkey| Syscall::Mprotect {

@@ -6,32 +6,33 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// The whole result.
+/// The complete result of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Schema number.
+    /// Version of the JSON schema.
     pub schema: u32,
-    /// Events in the trace.
+    /// Number of events in the trace.
     pub events: u64,
-    /// System calls among them.
+    /// Number of system calls in the trace.
     pub calls: u64,
-    /// Page faults among them.
+    /// Number of page faults in the trace.
     pub faults: u64,
-    /// Samples lost by the recorder.
+    /// Number of samples that the recorder lost.
     pub lost: u64,
-    /// Calls that the core does not model; their mappings are kept apart.
+    /// Number of calls that the core does not model.
     pub opaque: u64,
-    /// The same calls by kind.
+    /// Number of calls that the core does not model, by kind.
     pub opaque_by_kind: BTreeMap<String, u64>,
-    /// Userfaultfd commands that brought or took pages; what depends on those pages is undecided.
+    /// Number of userfaultfd commands that changed pages; results that depend on them are
+    /// undecided.
     pub userfault: u64,
     /// Comparison with the kernel.
     pub verify: Verify,
     /// Result of each policy.
     pub policies: BTreeMap<String, PolicyReport>,
-    /// What the other policies would do with merges that the kernel's rules refuse.
+    /// Decisions of the other policies on merges that the kernel's rules refuse.
     pub counterfactual: Counterfactual,
-    /// The first difference, with the calls before it.
+    /// The first difference, with the call before it.
     pub first_difference: Option<Difference>,
     /// All differences by cause, in the order of each cause's first occurrence.
     pub differences: Vec<Group>,
@@ -42,60 +43,60 @@ pub struct Report {
 /// Comparison with the kernel.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Verify {
-    /// Address spaces.
+    /// Number of address spaces.
     pub processes: u64,
-    /// VMAs of the kernel that were compared.
+    /// Number of kernel VMAs that were compared.
     pub vmas_compared: u64,
-    /// Results of calls that were compared.
+    /// Number of call results that were compared.
     pub results_compared: u64,
-    /// Results and VMAs that differ.
+    /// Number of results and VMAs that differ.
     pub differences: u64,
-    /// Boundaries that depend on something that the recording does not show.
+    /// Number of results and boundaries that depend on something that the recording does not show.
     pub undecided: u64,
-    /// How often the replay took over the kernel's list after the two had diverged.
+    /// Number of times the replay imported the kernel's list after the two had diverged.
     pub resyncs: u64,
 }
 
 /// Result of one policy on a trace.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PolicyReport {
-    /// Most VMAs alive at once, over all address spaces.
+    /// Highest number of VMAs alive at once in all address spaces together.
     pub vmas_peak: u64,
-    /// VMAs of all address spaces at their end.
+    /// Number of VMAs in the address spaces when they ended.
     pub vmas_exit: u64,
-    /// Merges by kind.
+    /// Number of merges, by kind.
     pub merges: BTreeMap<String, u64>,
-    /// Adjacent VMAs that were not merged, by reason.
+    /// Number of adjacent VMAs that were not merged, by reason.
     pub refusals: BTreeMap<String, u64>,
-    /// Attempts by call and outcome, with the terms of Matěna's thesis (table 2.2).
+    /// Number of merge attempts by call and outcome, in the terms of Matěna's thesis (table 2.2).
     pub attempts: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Moves whose faulted pages took the page offset of their new address.
+    /// Number of moves that gave faulted pages the page offset of their new address.
     pub pgoff_updates: u64,
-    /// VMAs that were split.
+    /// Number of splits.
     pub splits: u64,
-    /// One per fault, and one per call that looks up a VMA.
+    /// Number of VMA lookups: one per fault, and one per call that looks up a VMA.
     pub lookups: u64,
-    /// Lookups that a cache of the last VMA used would have answered.
+    /// Number of lookups that a cache of the last VMA used would have answered.
     pub last_used_hits: u64,
 }
 
 /// Differences with the same cause.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Group {
-    /// What differs, in words that are the same for all of them.
+    /// Description of the difference, identical for the whole group.
     pub cause: String,
     /// Number of differences.
     pub count: u64,
-    /// The first of them, as many as [`Shown`] allows.
+    /// The first differences, as many as [`Shown`] allows.
     pub shown: Vec<Difference>,
 }
 
-/// How many differences of each cause a report keeps; it counts all of them.
+/// Number of differences of each cause that a report keeps; it counts all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shown {
-    /// At most this many.
+    /// The report keeps at most this many.
     First(usize),
-    /// All of them.
+    /// The report keeps all of them.
     All,
 }
 
@@ -117,18 +118,18 @@ impl FromStr for Shown {
     }
 }
 
-/// One difference.
+/// One difference between the kernel and the core.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Difference {
-    /// Number of the trace's event that shows it, from 1.
+    /// Number of the event that shows the difference, from 1.
     pub event: u64,
-    /// Address space, as the trace numbers it.
+    /// The address space, as the trace numbers it.
     pub mm: u32,
-    /// What differs, in words that are the same for all of its kind.
+    /// Description of the difference, identical for all differences of its kind.
     pub cause: String,
     /// The call whose result differs.
     pub call: Option<String>,
-    /// The call of this address space before that one.
+    /// The call before `call` in this address space.
     pub call_before: Option<String>,
     /// For lists of VMAs: the last call of this address space before the kernel's list was read.
     ///

@@ -1,12 +1,13 @@
-//! What a thread may: the limits of its process and its own capabilities.
+//! Limits of each process and capabilities of each thread.
 //!
-//! The core keeps both with an address space, which may be used by several processes (after
-//! `vfork`) and by threads with different capabilities. So they are kept here for each process and
-//! thread, and handed to the address space before one of them acts on it.
+//! The core stores both, limits and capabilities, in the address space, which may be used by
+//! several processes (after `vfork`) and by threads with different capabilities. So the replayer
+//! tracks them per process and per thread, and copies them into the address space before one of its
+//! users acts on it.
 //!
 //! # Linux
-//! Limits stand in `signal_struct`, which the threads of a process share: `fork` copies them,
-//! `execve` keeps them. Capabilities are asked for in the first user namespace.
+//! Limits are stored in `signal_struct`, which the threads of a process share: `fork` copies them,
+//! `execve` keeps them. Capabilities are those in the initial user namespace.
 
 use std::collections::HashMap;
 use vmarea::mm::Limits;
@@ -23,28 +24,29 @@ const CLONE_NEWUSER: u64 = 0x1000_0000;
 struct Thread {
     pid: Tid,
     mm: MmId,
-    /// Where they were told for this thread alone.
+    /// Capability mask recorded for this thread alone; `None` if it has those in `limits`.
     capabilities: Option<u64>,
-    /// Those without which the kernel would have refused a call, since the last were told.
+    /// Capabilities proven by successful calls since the last recorded capability mask.
     shown: u64,
 }
 
-/// See the module.
+/// Limits of each process and capabilities of each thread in a trace.
 #[derive(Debug, Default)]
 pub(crate) struct Rights {
     threads: HashMap<Tid, Thread>,
-    /// Of processes whose limits are known. Capabilities in it are those at `execve`.
+    /// Limits of each process, if known. Their capability fields hold the values at `execve`.
     limits: HashMap<Tid, Limits>,
-    /// Threads that are made, and the capabilities that they inherit.
+    /// Creator and inherited capabilities of each task that was created and has not started.
     births: HashMap<Tid, (Tid, Option<u64>)>,
-    /// Who acted last on an address space.
+    /// The thread whose limits and capabilities each address space has now.
     given: HashMap<MmId, Tid>,
-    /// Somebody has changed something: before that all users of an address space may the same.
+    /// True once a limit or capability changed: until then all users of an address space have the
+    /// same.
     changed: bool,
 }
 
 impl Rights {
-    /// A call has made a task.
+    /// Records the task that a call created.
     pub(crate) fn is_born(&mut self, call: &Call) {
         let flags = match call.nr {
             sysno::CLONE => call.args[0],
@@ -61,7 +63,7 @@ impl Rights {
         self.births.insert(Tid(child), (call.tid, capabilities));
     }
 
-    /// A task begins, or goes on in another address space.
+    /// Records that a task started, or continues in another address space.
     pub(crate) fn starts(&mut self, tid: Tid, pid: Tid, mm: MmId) {
         let born = self.births.remove(&tid);
         let before = self.threads.get(&tid).map(|t| (t.capabilities, t.shown));
@@ -85,18 +87,17 @@ impl Rights {
         self.threads.insert(tid, thread);
     }
 
-    /// A task has ended.
+    /// Forgets a task that has ended.
     pub(crate) fn ends(&mut self, tid: Tid) {
         self.threads.remove(&tid);
-        // A leader may end before its last thread.
+        // The thread group leader may end before the last thread.
         let used = |pid| self.threads.values().any(|t| t.pid == pid);
         if self.limits.contains_key(&tid) && !used(tid) {
             self.limits.remove(&tid);
         }
     }
 
-    /// An address space was taken over with the limits that stand with it, which are those of its
-    /// users.
+    /// Records the limits of an imported address space as those of all its users.
     pub(crate) fn taken_over(&mut self, mm: MmId, limits: Limits) {
         self.given.remove(&mm);
         for thread in self.threads.values_mut().filter(|t| t.mm == mm) {
@@ -106,12 +107,12 @@ impl Rights {
         }
     }
 
-    /// The limits of an address space were set to something else.
+    /// Notes that an import replaced the limits of an address space.
     pub(crate) fn is_set(&mut self, mm: MmId) {
         self.given.remove(&mm);
     }
 
-    /// A process has other limits from here on: that of `of`, or that of the calling thread.
+    /// Sets a limit of process `of`, or of the calling thread's process.
     pub(crate) fn limit(
         &mut self,
         by: Tid,
@@ -139,7 +140,7 @@ impl Rights {
         self.change();
     }
 
-    /// A thread has other capabilities from here on.
+    /// Sets the capabilities of a thread.
     pub(crate) fn capabilities(&mut self, by: Tid, mask: u64) {
         if let Some(thread) = self.threads.get_mut(&by) {
             thread.capabilities = Some(mask);
@@ -148,7 +149,7 @@ impl Rights {
         }
     }
 
-    /// Learns of a capability that no look at a process tells, where the kernel did what needs it.
+    /// Learns from a successful call that its thread has a capability that no snapshot shows.
     pub(crate) fn has_shown(&mut self, call: &Call) {
         let Some(capability) = needed(call).filter(|_| call.ret >= 0) else {
             return;
@@ -166,8 +167,9 @@ impl Rights {
         self.given.clear();
     }
 
-    /// What is to be set in an address space before `tid` acts on it; `None` where it stands there
-    /// already, or nothing is known.
+    /// Returns the limits to set in an address space before `tid` acts on it.
+    ///
+    /// Returns `None` if the limits are already set, or not known.
     #[inline]
     pub(crate) fn before(&mut self, tid: Tid, mm: MmId) -> Option<Limits> {
         if !self.changed || self.given.get(&mm) == Some(&tid) {
@@ -189,7 +191,7 @@ impl Rights {
     }
 }
 
-/// The capability that a call asks for, of those that only its success tells.
+/// Returns the capability that a call requires, if only the call's success can prove it.
 fn needed(call: &Call) -> Option<u32> {
     const SET_MM: u64 = 35;
     const MM_MAP: u64 = 14;
@@ -227,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Process 1 with address space 1, where all is allowed.
+    /// Returns process 1 with address space 1 and `CAP_IPC_LOCK`.
     fn one() -> Rights {
         let mut rights = Rights::default();
         rights.starts(Tid(1), Tid(1), MmId(1));
@@ -269,7 +271,7 @@ mod tests {
         let second = rights.before(Tid(2), MmId(1)).unwrap();
         assert!(first.ipc_lock && !second.ipc_lock);
         assert_eq!((first.address_space, second.address_space), (5, 5));
-        // What it makes has what it has, and nothing in a user namespace of its own.
+        // A child inherits the capabilities, except in a new user namespace.
         rights.is_born(&birth(2, sysno::FORK, 0, 3));
         rights.starts(Tid(3), Tid(3), MmId(2));
         rights.is_born(&birth(1, sysno::CLONE, CLONE_NEWUSER, 4));

@@ -1,7 +1,7 @@
-//! Which address space each thread is in, so that `execve` can pass settings on.
+//! The address space of each thread, so that settings can be passed on across `execve`.
 //!
-//! `PR_SET_MDWE`, `PR_SET_MEMORY_MERGE` and `PR_SET_THP_DISABLE` outlive the address space that they were
-//! set in, and no list of mappings shows the first two.
+//! `PR_SET_MDWE`, `PR_SET_MEMORY_MERGE` and `PR_SET_THP_DISABLE` outlive the address space in which
+//! they were set, and no list of mappings shows the first two.
 
 use std::collections::HashMap;
 use vmarea::mm::Layout;
@@ -11,13 +11,14 @@ use vmarea_trace::event::{MmId, Tid};
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     mms: HashMap<Tid, MmId>,
-    /// Layouts of address spaces that have ended while threads were in them, as `execve` ends them.
+    /// Layouts of address spaces that ended while threads were in them, as `execve` ends them.
     ended: HashMap<MmId, Layout>,
 }
 
 impl Tasks {
-    /// A thread is in `mm` from now on. Gives the layout of the address space that it comes from, if it
-    /// comes from another; `living` knows those that are there.
+    /// Records that a thread is in `mm` and returns the layout of the one it was in, if another.
+    ///
+    /// `living` returns the layout of an address space that exists.
     pub(super) fn starts(
         &mut self,
         tid: Tid,
@@ -30,13 +31,13 @@ impl Tasks {
         Some(left.unwrap_or_else(|| living(old)))
     }
 
-    /// A thread has ended.
+    /// Forgets a thread that has ended.
     pub(super) fn ends(&mut self, tid: Tid) {
         self.mms.remove(&tid);
         self.forget_unused();
     }
 
-    /// An address space has ended.
+    /// Keeps the layout of an address space that ends while threads are in it.
     pub(super) fn mm_ends(&mut self, mm: MmId, layout: Layout) {
         if self.mms.values().any(|&of| of == mm) {
             self.ended.insert(mm, layout);
@@ -65,7 +66,7 @@ mod tests {
         tasks.mm_ends(MmId(1), on);
         assert_eq!(tasks.starts(Tid(1), MmId(2), none), Some(on));
         assert!(tasks.ended.is_empty());
-        // A child of vfork leaves its parent's, which goes on.
+        // A vfork child leaves the address space of its parent, which continues.
         assert_eq!(tasks.starts(Tid(2), MmId(2), none), None);
         assert_eq!(tasks.starts(Tid(2), MmId(3), |_| on), Some(on));
         tasks.ends(Tid(2));

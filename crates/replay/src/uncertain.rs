@@ -1,8 +1,8 @@
-//! Memory of which something was done that the recording does not show.
+//! Ranges of memory that were changed by something that the recording does not show.
 //!
-//! A userfaultfd's owner fills pages, a call is not modelled: afterwards it is not known whether a
-//! mapping there has an anon_vma, or where it was cut. The ranges are kept here, so that what
-//! differs there is *undecided* and what differs elsewhere still is a difference.
+//! After a userfaultfd's owner has filled pages, or after a call that is not modelled, it is not
+//! known whether a mapping there has an anon_vma, or where it was split. These ranges are recorded,
+//! so that a difference inside them is *undecided* and a difference elsewhere remains a difference.
 
 use super::Replayer;
 use super::action::{Action, Opaque};
@@ -14,15 +14,15 @@ use vmarea::syscall::shm::ShmatRequest;
 use vmarea::types::page_align;
 use vmarea_trace::event::{Call, FileId, MmId};
 
-/// Ranges of one address space.
+/// The uncertain ranges of one address space.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Uncertain {
-    /// First byte, and the one after the last; disjoint, and not touching.
+    /// First byte of each range and the byte after its last; ranges are disjoint and not adjacent.
     ranges: BTreeMap<u64, u64>,
 }
 
 impl Uncertain {
-    /// Something was done somewhere in a range.
+    /// Adds a range in which something unknown was changed.
     pub(crate) fn add(&mut self, (mut start, mut end): (u64, u64)) {
         if start >= end {
             return;
@@ -36,7 +36,7 @@ impl Uncertain {
         self.ranges.insert(start, end);
     }
 
-    /// A range holds something new, all of which is known.
+    /// Removes a range whose new content is fully known.
     pub(crate) fn remove(&mut self, (start, end): (u64, u64)) {
         while start < end
             && let Some((&s, &e)) = self.ranges.range(..end).next_back()
@@ -52,15 +52,16 @@ impl Uncertain {
         }
     }
 
-    /// What was in one range is in another, too.
+    /// Marks the destination range uncertain if the source range is.
     pub(crate) fn copy(&mut self, (start, end): (u64, u64), (to, to_end): (u64, u64)) {
         if self.touches((start, end)) {
             self.add((to, to_end));
         }
     }
 
-    /// True where a range overlaps one of these, or is its neighbour: whether two neighbours merge
-    /// hangs on both.
+    /// True if a range overlaps or adjoins an uncertain one.
+    ///
+    /// Adjacent ranges count, since a merge depends on both neighbours.
     pub(crate) fn touches(&self, (start, end): (u64, u64)) -> bool {
         let last = self.ranges.range(..=end).next_back();
         last.is_some_and(|(_, e)| *e >= start)
@@ -68,7 +69,7 @@ impl Uncertain {
 }
 
 impl Replayer {
-    /// Counts what is not modelled, and remembers where it was.
+    /// Counts an action that is not modelled, and records its range.
     pub(super) fn unseen(&mut self, action: &Action, mm: MmId) {
         let range = match *action {
             Action::Userfault { start, len } => {
@@ -97,7 +98,7 @@ impl Replayer {
         }
     }
 
-    /// What is not known of memory goes with it, and away with it.
+    /// Updates the uncertain ranges for a call that maps, moves or unmaps memory.
     pub(super) fn follow_uncertain(&mut self, action: &Action, call: &Call) {
         let mm = match *action {
             Action::CallOn(owner, _) => owner,
@@ -133,7 +134,7 @@ impl Replayer {
                 new_len,
                 ..
             }) => uncertain.copy(range(addr, old_len), range(call.ret as u64, new_len)),
-            // Pages come and go there unseen, and the registration goes with the descriptor.
+            // Pages change there unseen, and the registration ends with the descriptor.
             Syscall::UserfaultfdRegister { addr, len, .. }
             | Syscall::UserfaultfdUnregister { addr, len, .. } => uncertain.add(range(addr, len)),
             _ => {}

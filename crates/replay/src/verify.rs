@@ -5,8 +5,8 @@
 //! kernel  AAAA BBBBBBBB CC        equal ranges are compared whole; between different boundaries
 //! ours    AAAA BBB BBBB CC        the stretch up to the next common one is compared by pieces
 //! ```
-//! A boundary that only one side has is a difference, or *undecided* if it depends on something
-//! that the recording could not see.
+//! A boundary that only one side has is a difference, or *undecided* if it depends on an event that
+//! the recording does not show.
 
 use super::Known;
 use super::action::{Action, Files};
@@ -21,12 +21,12 @@ use vmarea::vma::merge::why_apart;
 use vmarea_trace::dump::call_text;
 use vmarea_trace::event::{Call, InodeId, Perms, SnapVma, Snapshot};
 
-/// How far a snapshot and the events before it can be trusted.
+/// Reliability of a snapshot and of the events before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trust {
-    /// Every fault was seen, in order, from the start.
+    /// True if every fault was recorded, in order, from the start.
     pub(crate) complete: bool,
-    /// No thread ran while it was read.
+    /// True if no thread ran while the snapshot was read.
     pub(crate) exact: bool,
 }
 
@@ -38,9 +38,9 @@ pub(crate) struct Outcome {
     pub(crate) differences: Vec<Difference>,
 }
 
-/// True if the results of this call are comparable.
+/// True if the result of this call can be compared.
 ///
-/// They are not if they depend on something outside the address space.
+/// A result that depends on something outside the address space cannot be compared.
 pub(crate) fn comparable(action: &Action, call: &Call, known: &Known) -> bool {
     const EINTR: i64 = -4;
     const EAGAIN: i64 = -11;
@@ -60,7 +60,7 @@ pub(crate) fn comparable(action: &Action, call: &Call, known: &Known) -> bool {
     }
 }
 
-/// The difference for a result.
+/// Returns the report entry for a call whose result differs.
 pub(crate) fn of_result(call: &Call, ours: i64, known: &Known) -> Difference {
     let text = call_text(call);
     let kernel = text.rsplit_once(" = ").map_or(&*text, |(_, result)| result);
@@ -71,7 +71,7 @@ pub(crate) fn of_result(call: &Call, ours: i64, known: &Known) -> Difference {
         (None, Some(mine)) => format!("{name}: success in the kernel, {mine} in ours"),
         (Some(theirs), Some(mine)) => format!("{name}: {theirs} in the kernel, {mine} in ours"),
     };
-    // If the call waited for others, the last call is another thread's.
+    // If the call was deferred, the last call may be another thread's.
     let before = match &known.last_call {
         Some(last) if last == call => &known.call_before,
         last => last,
@@ -87,7 +87,7 @@ pub(crate) fn of_result(call: &Call, ours: i64, known: &Known) -> Difference {
     }
 }
 
-/// The name of the error that a result is, if it is one.
+/// Returns the name of the error that a result represents, if any.
 fn errno(result: i64) -> Option<String> {
     let number = (-4095..0).contains(&result).then_some(-result)?;
     let known = vmarea::types::Errno::from_number(number as i32);
@@ -142,8 +142,7 @@ pub(crate) fn compare(
     outcome
 }
 
-/// How many VMAs of each list belong together: up to the next common end, or the next gap of one
-/// side.
+/// Returns the number of VMAs of each list up to the first address that no VMA of either spans.
 fn stretch(ours: &[VmaView], theirs: &[SnapVma]) -> (usize, usize) {
     let (mut a, mut b) = (0, 0);
     let mut end = 0;
@@ -168,7 +167,7 @@ fn stretch(ours: &[VmaView], theirs: &[SnapVma]) -> (usize, usize) {
     }
 }
 
-/// The range that a stretch covers on both sides.
+/// Returns the range that a stretch of both lists covers.
 fn span(ours: &[VmaView], theirs: &[SnapVma]) -> (u64, u64) {
     let starts = ours.first().map(|v| v.range.start);
     let starts = starts.into_iter().chain(theirs.first().map(|v| v.start));
@@ -177,7 +176,7 @@ fn span(ours: &[VmaView], theirs: &[SnapVma]) -> (u64, u64) {
     (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
 }
 
-/// One-to-one correspondence of two kinds of names.
+/// One-to-one correspondence between our numbers and the kernel's.
 #[derive(Default)]
 struct Bijection {
     there: HashMap<u64, u64>,
@@ -195,12 +194,12 @@ impl Bijection {
 struct Comparison<'a> {
     files: &'a mut Files,
     trust: Trust,
-    /// The last call before the list was read.
+    /// The last call before the kernel's list was read.
     call: String,
     mm: u32,
     outcome: &'a mut Outcome,
     anon: Bijection,
-    /// What is compared now was changed by nothing that the recording does not show.
+    /// True if no unrecorded event affected the VMAs that are compared now.
     certain: bool,
 }
 
@@ -220,7 +219,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Compares what only the kernel's own view shows.
+    /// Compares the attributes that only the kernel's own view of a VMA shows.
     fn same_hidden(&mut self, ours: &VmaView, theirs: &SnapVma) {
         let Some(kernel) = &theirs.kernel else { return };
         let device = ours.body.file.is_some_and(|f| f.kind == FileKind::Device);
@@ -229,7 +228,7 @@ impl Comparison<'_> {
             let values = format!("kernel {:#x}, ours {:#x}", kernel.pgoff, ours.pgoff.0);
             ("page offset differs".to_owned(), values)
         } else if !self.certain && (root == 0) == (kernel.anon_vma == 0) {
-            // Which one it is may be another's doing, and says nothing of the next.
+            // An unrecorded event may have chosen this anon_vma: do not pair it for later VMAs.
             return;
         } else if !self.certain || !self.anon.agree(root, kernel.anon_vma) {
             let values = format!("kernel {}, ours {:x?}", kernel.anon_vma, ours.anon_vma);
@@ -255,7 +254,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Compares a stretch that the two sides split differently.
+    /// Compares a stretch whose VMA boundaries differ between the two sides.
     fn stretch(&mut self, ours: &[VmaView], theirs: &[SnapVma], policy: &vmarea::policy::Policy) {
         let mut cuts: Vec<u64> = ours
             .iter()
@@ -325,7 +324,8 @@ impl Comparison<'_> {
             (None, None) => true,
             (Some(file), None) => file.kind == FileKind::Special,
             (Some(file), Some(inode)) => {
-                // Only the first page's offset is printed, and pieces begin anywhere.
+                // A list gives the offset of a VMA's first page, and a piece may begin at a later
+                // page.
                 let offset = ours.pgoff.0.wrapping_sub(ours.range.start >> 12);
                 let same_line = offset == (theirs.offset >> 12).wrapping_sub(theirs.start >> 12);
                 same_line && self.same_inode(file.inode, inode)

@@ -1,4 +1,4 @@
-//! One policy's side of a replay: the address spaces as it would have them.
+//! The address spaces of a trace as one policy shapes them.
 
 use super::action::Action;
 use super::apply::{place, predict_shmat};
@@ -15,27 +15,27 @@ use vmarea::types::call_flags::{MapFlags, MremapFlags};
 use vmarea::types::{Errno, MmId, PAGE_SIZE};
 use vmarea_trace::event::{Access, Call, Fault, MmId as TraceMm, Touch as Touched};
 
-/// The address spaces of one policy.
+/// The replayed address spaces under one policy.
 #[derive(Debug)]
 pub struct World {
-    /// Name for reports.
+    /// Name of the policy in reports.
     pub name: &'static str,
-    /// The machine.
+    /// The core: all address spaces and the machine's settings.
     pub space: Space,
-    /// Counts so far; those of living address spaces are added when they end.
+    /// Counts so far; those of a live address space are added when it ends.
     pub report: PolicyReport,
     mms: HashMap<TraceMm, MmId>,
-    /// The address space that was asked for last.
+    /// The last address space that was looked up.
     last: Option<(TraceMm, MmId)>,
-    /// VMAs of each living address space, and of all.
+    /// Number of VMAs in each live address space; `total_live` is their sum.
     live: HashMap<TraceMm, u64>,
     total_live: u64,
-    /// VMAs that the calls since the last check pay for.
+    /// Number of VMAs that may be checked, accumulated over the calls since the last check.
     check_paid: u64,
 }
 
 impl World {
-    /// An empty world.
+    /// Creates an empty world.
     pub fn new(name: &'static str, policy: Policy, system: System) -> Self {
         let mut space = Space::new(policy, system);
         space.count_lookups();
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// Our number for a recorded address space.
+    /// Returns our id of a recorded address space, and caches it.
     pub fn mm(&mut self, mm: TraceMm) -> Option<MmId> {
         match self.last {
             Some((last, id)) if last == mm => Some(id),
@@ -63,33 +63,33 @@ impl World {
         }
     }
 
-    /// Our number for a recorded address space that exists.
+    /// Returns our id of a recorded address space.
     pub fn existing(&self, mm: TraceMm) -> Option<MmId> {
         self.mms.get(&mm).copied()
     }
 
-    /// Layout and settings of an address space.
+    /// Returns the layout and settings of an address space.
     pub fn layout(&self, mm: TraceMm) -> Layout {
         let id = self.existing(mm);
         let r = id.and_then(|id| self.space.mmap_read_lock(id));
         r.map_or_else(Layout::default, |r| r.state().layout)
     }
 
-    /// An address space takes over what the process keeps across `execve`.
+    /// Sets in an address space the settings that the process keeps across `execve`.
     pub fn inherit(&mut self, mm: TraceMm, old: &Layout) {
         if let Some(id) = self.mm(mm) {
-            // It exists: it was in the table.
+            // This cannot fail: the address space was in the table.
             let _ = self.space.set_layout(id, |layout| layout.inherit(old));
         }
     }
 
-    /// A new address space without content.
+    /// Creates an empty address space.
     pub fn mm_empty(&mut self, mm: TraceMm) {
         let id = self.space.mm_create(Layout::default(), Limits::default());
         self.adopt(mm, id);
     }
 
-    /// A copy.
+    /// Creates an address space as a copy of `parent`.
     pub fn mm_fork(&mut self, mm: TraceMm, parent: TraceMm) {
         let Some(parent) = self.mm(parent) else {
             return;
@@ -98,10 +98,10 @@ impl World {
         self.adopt(mm, id);
     }
 
-    /// Sets what the next to act on an address space may.
+    /// Sets the limits and capabilities of the thread that acts next on an address space.
     pub fn set_limits(&mut self, mm: TraceMm, limits: Limits) {
         if let Some(mm) = self.mm(mm) {
-            // The address space exists.
+            // This cannot fail: the address space exists.
             let _ = self.space.set_limits(mm, |l| *l = limits);
         }
     }
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// The last user has gone.
+    /// Removes an address space that has no users any more.
     pub fn mm_end(&mut self, mm: TraceMm) {
         self.last = None;
         let Some(id) = self.mms.remove(&mm) else {
@@ -123,11 +123,11 @@ impl World {
         self.add_counts(id);
         self.report.vmas_exit += self.live.get(&mm).copied().unwrap_or(0);
         self.total_live -= self.live.remove(&mm).unwrap_or(0);
-        // It exists: it was in the table.
+        // This cannot fail: the address space was in the table.
         let _ = self.space.mm_exit(id);
     }
 
-    /// Ends whatever is left.
+    /// Removes all remaining address spaces.
     pub fn finish(&mut self) {
         for mm in self.mms.keys().copied().collect::<Vec<_>>() {
             self.mm_end(mm);
@@ -168,8 +168,10 @@ impl World {
         self.report.splits += stats.splits;
     }
 
-    /// The invariants of one address space hold, but for its pages (says on stderr which does not). A
-    /// check costs as much as there are VMAs, and so is made after the more calls the more there are.
+    /// Checks the invariants of one address space except its pages; prints a violation to stderr.
+    ///
+    /// The cost of a check is proportional to the number of VMAs. So checks are less frequent if
+    /// there are more VMAs.
     pub(crate) fn is_valid(&mut self, mm: TraceMm) -> bool {
         const VMAS_A_CALL: u64 = 256;
         self.check_paid = self.check_paid.saturating_add(VMAS_A_CALL);
@@ -185,7 +187,7 @@ impl World {
             .is_ok()
     }
 
-    /// Follows the number of VMAs.
+    /// Updates the counts with the current number of VMAs in an address space.
     pub fn count(&mut self, mm: TraceMm, id: MmId) {
         let Some(r) = self.space.mmap_read_lock(id) else {
             return;
@@ -196,16 +198,16 @@ impl World {
         self.report.vmas_peak = self.report.vmas_peak.max(self.total_live);
     }
 
-    /// A page fault.
+    /// Replays a page fault.
     #[inline]
     pub fn fault(&mut self, fault: &Fault) {
         let Some(mm) = self.mm(fault.mm) else { return };
         let access = access_of(fault.access);
-        // The address space exists, and what the fault comes to shows in the pages.
+        // The address space exists, and the pages show the outcome of the fault.
         let _ = self.space.fault(mm, fault.addr, access);
     }
 
-    /// Access by other means than a fault.
+    /// Replays an access to memory that is not a page fault.
     pub fn touch(&mut self, touched: &Touched) {
         let Some(mm) = self.mm(touched.mm) else {
             return;
@@ -224,8 +226,9 @@ impl World {
         }
     }
 
-    /// Could the call have had its result now? Judged by where the kernel put a mapping: nothing else
-    /// tells the order of calls so well.
+    /// Checks whether the call could have had its result now.
+    ///
+    /// The address of a new mapping decides: no other result shows the order of calls as well.
     pub fn is_plausible(&mut self, action: &Action, call: &Call) -> bool {
         let (Some(mm), Placement::At(there)) = (self.mm(call.mm), place(call.ret)) else {
             return true;
@@ -253,7 +256,7 @@ fn access_of(access: Access) -> fault::Access {
     match access {
         Access::Read => fault::Access::Read,
         Access::Exec => fault::Access::Exec,
-        // Most faults are writes; where that is wrong it shows as undecided.
+        // Most faults are writes; if this one is not, the consequence counts as undecided.
         Access::Write | Access::Unknown => fault::Access::Write,
     }
 }

@@ -1,9 +1,9 @@
-//! Flags of a VMA by their names.
+//! Names of VMA flags.
 
 use serde::{Serialize, Serializer};
 use vmarea::types::VmFlags;
 
-/// `rwxp` as in `/proc/PID/maps`.
+/// Formats as `rwxp`, as in `/proc/PID/maps`.
 pub fn letters(flags: VmFlags) -> String {
     [
         (VmFlags::READ, 'r', '-'),
@@ -16,7 +16,7 @@ pub fn letters(flags: VmFlags) -> String {
     .collect()
 }
 
-/// Every flag by Linux's name without `VM_`, in small letters; bits without a name as numbers.
+/// Returns all flags by Linux's names without `VM_`, in lower case; unnamed bits as numbers.
 pub fn names(flags: VmFlags) -> Vec<String> {
     let mut names = Vec::new();
     let mut named = VmFlags::empty();
@@ -41,8 +41,10 @@ pub fn names(flags: VmFlags) -> Vec<String> {
     names
 }
 
-/// The names for a column: what the four letters say is left out, and what `mprotect` may give is
-/// one word (`may:rwx`).
+/// Returns the flag names for a table column.
+///
+/// Flags that the four permission letters show are omitted; the permissions that `mprotect` may set
+/// are one word (`may:rwx`).
 pub fn brief(flags: VmFlags) -> String {
     let may = letters(VmFlags::from_bits_retain(
         (flags & VmFlags::MAYRWX).bits() >> 4,
@@ -53,7 +55,7 @@ pub fn brief(flags: VmFlags) -> String {
     words.join(" ")
 }
 
-/// A list of names.
+/// Serializes flags as a list of names.
 pub(super) fn serialize<S: Serializer>(flags: &VmFlags, serializer: S) -> Result<S::Ok, S::Error> {
     names(*flags).serialize(serializer)
 }

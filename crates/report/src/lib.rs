@@ -1,8 +1,8 @@
-//! Pictures of an address space: its mappings, its anatomy, and the graph of its VMAs.
+//! Reports on an address space: its mappings, its anatomy, and the graph of its VMAs.
 //!
-//! These are the analysis programs of "VMA merging in Linux" (section 3.2), for a live process, a
-//! recorded one, or one of the core. This crate holds models and ways to draw them; it judges nothing
-//! and changes nothing.
+//! These are the analysis programs of "VMA merging in Linux" (section 3.2), for a live process, for
+//! a recorded process, or for a process in the core. This crate contains the models and the code
+//! that draws them; it makes no judgement and changes nothing.
 #![forbid(unsafe_code)]
 
 pub mod anatomy;

@@ -1,8 +1,7 @@
-//! The mappings of a process: what `/proc` lists and, where it can be read, what the kernel knows
-//! besides.
+//! Mappings of a process: the `/proc` list plus the kernel view, if readable.
 //!
-//! Page offsets, flags by name, and anon_vmas by numbers: two mappings with the same number can
-//! become one, if all else is equal.
+//! The table shows page offsets, flag names and numbered anon_vmas. Two mappings with the same
+//! anon_vma number can merge if all other attributes match.
 
 use super::flags;
 use super::shown::Shown;
@@ -19,68 +18,68 @@ use vmarea_process::{Mapping, Source};
 pub struct Maps {
     /// Version of this structure.
     pub schema: u32,
-    /// The process, where there is one.
+    /// Process ID, if there is one.
     pub pid: Option<i32>,
-    /// What people call it.
+    /// Name of the program or the recorded command.
     pub name: String,
-    /// Which moment this is.
+    /// The moment that is shown.
     pub when: String,
-    /// How it was seen.
+    /// Source of the mappings.
     pub source: Source,
-    /// Why the kernel's own view is not there.
+    /// Reason why the kernel view is missing.
     pub without_view: Option<String>,
-    /// How many mappings it may have.
+    /// Maximum number of mappings that the process may have.
     pub limit: u64,
-    /// Mappings that changed while they were read, and of which the kernel's part is missing.
+    /// Number of mappings that changed during the read and lack the kernel's data.
     pub changed: u64,
-    /// By address.
+    /// Mappings by address.
     pub mappings: Vec<MapsRow>,
 }
 
 /// A mapping.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct MapsRow {
-    /// First byte, hexadecimal.
+    /// Address of the first byte, hexadecimal.
     pub start: String,
-    /// First byte after it, hexadecimal.
+    /// Address after the last byte, hexadecimal.
     pub end: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Bytes in memory, where that was asked for.
+    /// Resident bytes, if requested.
     pub rss: Option<u64>,
     /// `rwxp` as in `/proc/PID/maps`.
     pub perm: String,
-    /// Offset in the file, bytes.
+    /// Offset in the file in bytes.
     pub offset: u64,
     /// The last column of `/proc/PID/maps`.
     pub mapping: String,
-    /// Flags by name, where they are known.
+    /// Flags by name, if known.
     pub flags: Option<Vec<String>>,
-    /// What only the kernel knows.
+    /// Fields from the kernel view.
     pub kernel: Option<Kernel>,
     #[serde(skip)]
     brief: Option<String>,
 }
 
-/// What only the kernel knows of a mapping.
+/// Fields of a mapping that only the kernel view shows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Kernel {
     /// `vm_pgoff`, pages, hexadecimal.
     pub pgoff: String,
-    /// Its own anon_vma: numbers from 1 in the order of addresses.
+    /// Number of the mapping's own anon_vma, counted from 1 in address order.
     pub anon_vma: Option<u64>,
-    /// The number of the root of that.
+    /// Number of the root of the mapping's own anon_vma.
     pub root: Option<u64>,
-    /// It hangs on one anon_vma at the most.
+    /// True if the chain has at most one anon_vma.
     pub chain_singular: bool,
-    /// `num_children` of its anon_vma.
+    /// `num_children` of the mapping's own anon_vma.
     pub num_children: Option<u64>,
-    /// `num_active_vmas` of its anon_vma.
+    /// `num_active_vmas` of the mapping's own anon_vma.
     pub num_active_vmas: Option<u64>,
 }
 
 impl Maps {
-    /// Of a process.
+    /// Creates the report for a process.
     pub fn new(shown: &Shown) -> Maps {
         let process = &shown.process;
         let mut numbers = Numbers::default();
@@ -101,10 +100,10 @@ impl Maps {
         }
     }
 
-    /// Writes a table; `size` prints a number of bytes.
+    /// Writes a table; `size` formats a number of bytes.
     ///
     /// # Errors
-    /// Where `out` takes no more.
+    /// Any error from writing to `out`.
     pub fn write_text(&self, out: &mut dyn Write, size: &dyn Fn(u64) -> String) -> io::Result<()> {
         let whose = match self.pid {
             Some(pid) => format!("process {pid} ({}), {}", self.name, self.when),
@@ -165,7 +164,7 @@ impl Maps {
     }
 }
 
-/// `A3`, with the root where that is another, and `+` where the chain has more.
+/// Formats the anon_vma as `A3`; adds the root if it differs, and `+` if the chain has more links.
 fn anon_vma(kernel: &Kernel) -> String {
     let more = if kernel.chain_singular { "" } else { "+" };
     match (kernel.anon_vma, kernel.root) {

@@ -1,7 +1,8 @@
-//! A process to be shown: one that runs, or one as it was at a moment of a recording.
+//! A process to be shown: a running one, or a recorded one at a moment of its recording.
 //!
-//! Both become the same [`Shown`]: the process with what is known of its mappings, and the addresses
-//! that the kernel keeps of its parts. Deliberately absent: stopping the process, and memory itself.
+//! A [`Shown`] covers both cases: it contains the process with everything that is known about its
+//! mappings, and the addresses in its `mm_struct`. Deliberately absent: stopping the process, and
+//! the contents of memory.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -22,40 +23,40 @@ use vmarea_trace::event::{
 pub struct Shown {
     /// The process with its mappings.
     pub process: Process,
-    /// Addresses of its parts.
+    /// Addresses and limits of the address space.
     pub info: MmInfo,
-    /// Which moment this is.
+    /// The moment that is shown.
     pub when: String,
-    /// Where its program can be read, if anywhere.
+    /// File of the program, if it can be read.
     pub program: Option<PathBuf>,
 }
 
-/// Which moment of a recording.
+/// A moment of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Moment {
     /// The first list of mappings, after `execve`.
     Exec,
-    /// The last one.
+    /// The last list of mappings.
     #[default]
     End,
-    /// The last one at or before this event.
+    /// The last list of mappings at or before the event with this number, counted from 1.
     Event(u64),
 }
 
-/// What of a recording is to be shown.
+/// Selection of a part of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Choice {
-    /// Which moment.
+    /// The moment to show.
     pub moment: Moment,
-    /// Which address space; none for that of the command itself.
+    /// The address space to show; `None` for that of the recorded command.
     pub mm: Option<MmId>,
 }
 
 impl Shown {
-    /// Looks at process `pid`.
+    /// Reads process `pid`.
     ///
     /// # Errors
-    /// As [`Process::live`].
+    /// Same as [`Process::live`].
     pub fn live(pid: i32, kernel: AskKernel, smaps: Smaps) -> Result<Shown, ProcessError> {
         let process = Process::live(pid, kernel, smaps)?;
         let mut info = system::mm_info(pid);
@@ -79,7 +80,7 @@ impl Shown {
         })
     }
 
-    /// What people call it.
+    /// Returns a title for the process.
     pub fn title(&self) -> String {
         match self.process.pid {
             Some(pid) => format!("process {pid} ({}), {}", self.process.name, self.when),
@@ -95,13 +96,13 @@ pub struct Finder {
     header: Header,
     events: u64,
     inodes: HashMap<InodeId, Inode>,
-    /// The command's own process, and the address space that it is in.
+    /// Thread and address space of the recorded command.
     command: Option<(Tid, MmId)>,
     found: Option<(Snapshot, u64)>,
 }
 
 impl Finder {
-    /// Prepares for a trace with this header.
+    /// Creates a finder for a trace with this header.
     pub fn new(header: &Header, choice: Choice) -> Finder {
         Finder {
             choice,
@@ -113,7 +114,7 @@ impl Finder {
         }
     }
 
-    /// Takes the next event.
+    /// Processes the next event.
     pub fn event(&mut self, event: &Event) {
         self.events += 1;
         match event {
@@ -146,7 +147,7 @@ impl Finder {
         }
     }
 
-    /// The process, where the recording has it.
+    /// Returns the process, if the recording contains it at the chosen moment.
     pub fn finish(self) -> Option<Shown> {
         let (snapshot, event) = self.found?;
         let vmas = snapshot.vmas.iter().filter(|vma| vma.start < vma.end);
@@ -217,7 +218,7 @@ fn mapping(vma: &SnapVma, inodes: &HashMap<InodeId, Inode>) -> Mapping {
     }
 }
 
-/// The file of the program, if it is still the one that was recorded: the file that its data lie in.
+/// Returns the file mapped at `start_data`, which is the program, if that file is unchanged.
 fn program_of(snapshot: &Snapshot, inodes: &HashMap<InodeId, Inode>) -> Option<PathBuf> {
     let data = snapshot.info.as_ref()?.start_data?;
     let vma = snapshot

@@ -1,24 +1,24 @@
-//! Drawings in SVG: a few shapes, text that is escaped, and nothing else.
+//! Minimal SVG writer: a few shapes and escaped text.
 //!
-//! Everything is placed by the caller; the page grows with what is drawn. The letters are of one
-//! width, so that how much text fits is known without a font.
+//! The caller places every element; the page grows with its content. The font is monospaced, so the
+//! width of a text is known without reading a font.
 
 use std::fmt::{Display, Write};
 
-/// Width of a letter as a part of its size.
+/// Width of a letter relative to its size.
 const LETTER: f64 = 0.602;
 const FONT: &str = "DejaVu Sans Mono, Menlo, Consolas, Liberation Mono, monospace";
 
-/// Where a text is held.
+/// Alignment of a text relative to its position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Anchor {
-    /// At its beginning.
+    /// The text begins at its position.
     Start,
-    /// At its end.
+    /// The text ends at its position.
     End,
 }
 
-/// How a text looks.
+/// Style of a text.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Letters {
     /// Height in pixels.
@@ -27,12 +27,12 @@ pub(super) struct Letters {
     pub color: &'static str,
     /// `normal` or `bold`.
     pub weight: &'static str,
-    /// Where it is held.
+    /// Alignment relative to the position.
     pub anchor: Anchor,
 }
 
 impl Letters {
-    /// Plain, dark letters.
+    /// Creates plain, dark letters.
     pub const fn plain(size: f64) -> Letters {
         Letters {
             size,
@@ -60,12 +60,12 @@ impl Letters {
         }
     }
 
-    /// Pixels of a text.
+    /// Returns the width of a text in pixels.
     pub fn width(&self, text: &str) -> f64 {
         text.chars().count() as f64 * self.size * LETTER
     }
 
-    /// As much of a text as `width` pixels hold, with `…` where it goes on.
+    /// Cuts a text to `width` pixels and marks the cut with `…`.
     pub fn clip(&self, text: &str, width: f64) -> String {
         let room = self.room(width);
         if text.chars().count() <= room {
@@ -74,7 +74,7 @@ impl Letters {
         text.chars().take(room - 1).chain(['…']).collect()
     }
 
-    /// As [`Letters::clip`], but the end is kept: it tells more of a path.
+    /// Cuts a text like [`Letters::clip`], but keeps the end, the informative part of a path.
     pub fn clip_front(&self, text: &str, width: f64) -> String {
         let (room, all) = (self.room(width), text.chars().count());
         if all <= room {
@@ -98,7 +98,7 @@ pub(super) struct Rect {
     pub height: f64,
 }
 
-/// A drawing in the making.
+/// A drawing under construction.
 #[derive(Debug, Default)]
 pub(super) struct Svg {
     body: String,
@@ -117,7 +117,7 @@ impl Svg {
         let _ = writeln!(self.body, "{element}");
     }
 
-    /// A box; `more` are attributes like `rx="3"`.
+    /// Draws a box; `more` contains attributes like `rx="3"`.
     pub fn rect(&mut self, at: Rect, fill: &str, stroke: &str, more: &str) {
         let Rect {
             x,
@@ -131,7 +131,7 @@ impl Svg {
         ));
     }
 
-    /// A line through points; `more` are attributes like `stroke-dasharray="4 3"`.
+    /// Draws a line through points; `more` contains attributes like `stroke-dasharray="4 3"`.
     pub fn line(&mut self, points: &[(f64, f64)], stroke: &str, more: &str) {
         let mut path = String::new();
         for (n, &(x, y)) in points.iter().enumerate() {
@@ -144,7 +144,7 @@ impl Svg {
         ));
     }
 
-    /// The head of an arrow that points to the right, its tip at a point.
+    /// Draws an arrowhead that points to the right, with its tip at the given point.
     pub fn head(&mut self, x: f64, y: f64, fill: &str) {
         let back = x - 7.0;
         let (above, below) = (y - 3.5, y + 3.5);
@@ -153,7 +153,7 @@ impl Svg {
         ));
     }
 
-    /// A text whose letters stand on `y`.
+    /// Draws a text with its baseline at `y`.
     pub fn text(&mut self, x: f64, y: f64, text: &str, letters: Letters) {
         let Letters {
             size,
@@ -176,13 +176,13 @@ impl Svg {
         ));
     }
 
-    /// Everything drawn so far goes behind what `front` draws.
+    /// Inserts `back` behind all elements drawn so far.
     pub fn prepend(&mut self, back: Svg) {
         self.reach(back.width, back.height);
         self.body.insert_str(0, &back.body);
     }
 
-    /// Another drawing below this one.
+    /// Appends another drawing below this one.
     pub fn below(&mut self, other: Svg) {
         let down = if self.body.is_empty() {
             0.0
@@ -195,7 +195,7 @@ impl Svg {
         self.reach(other.width, other.height + down);
     }
 
-    /// The file.
+    /// Returns the complete SVG file.
     pub fn finish(self, title: &str) -> String {
         let (width, height) = (self.width + 16.0, self.height + 16.0);
         format!(
@@ -214,7 +214,7 @@ impl Svg {
     }
 }
 
-/// Text for an element: what XML would read as markup is escaped, what it does not allow is `?`.
+/// Escapes XML markup; characters that XML forbids become `?`.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

@@ -34,13 +34,13 @@ pub(crate) const MAX_HEADER: usize = 16 << 20;
 /// Raw size at which a writer closes a block.
 pub(crate) const FULL_BLOCK: usize = 256 << 10;
 
-/// Largest raw size of a block, and so of an event.
+/// Largest raw size of a block; no event can be larger.
 pub(crate) const MAX_RAW: usize = 64 << 20;
 
 /// Largest stored size of a block; zstd never makes data longer than this allows.
 pub(crate) const MAX_STORED: usize = MAX_RAW + (MAX_RAW >> 7) + 512;
 
-/// Smallest raw size of an event, which bounds the events of a block.
+/// Smallest raw size of an event, which bounds the number of events in a block.
 pub(crate) const MIN_EVENT: usize = 2;
 
 /// The head of a block.
@@ -48,16 +48,16 @@ pub(crate) const MIN_EVENT: usize = 2;
 pub(crate) struct Head {
     /// Size of the zstd frame in bytes.
     pub(crate) stored: u32,
-    /// Size of its content in bytes.
+    /// Size of the uncompressed content in bytes.
     pub(crate) raw: u32,
-    /// Number of events in it.
+    /// Number of events in the block.
     pub(crate) events: u32,
     /// Position in the file from 1, modulo 2^32, to detect missing or repeated blocks.
     pub(crate) number: u32,
 }
 
 impl Head {
-    /// The head as bytes, with the checksum of the head and `stored`.
+    /// Returns the head as bytes, with the checksum of the head and `stored`.
     pub(crate) fn to_bytes(self, stored: &[u8]) -> [u8; HEAD_LEN] {
         let mut bytes = [0; HEAD_LEN];
         for (place, field) in
@@ -72,7 +72,7 @@ impl Head {
         bytes
     }
 
-    /// Parses a head and its checksum, or says what is wrong.
+    /// Parses a head and its checksum, or returns a description of the error.
     ///
     /// The returned lengths are within bounds; the checksum is not compared yet.
     pub(crate) fn from_bytes(bytes: &[u8; HEAD_LEN]) -> Result<(Self, u64), &'static str> {
@@ -91,13 +91,13 @@ impl Head {
         Ok((head, le64(bytes, 16)))
     }
 
-    /// The checksum of this head and `stored`.
+    /// Computes the checksum of this head and `stored`.
     pub(crate) fn checksum(bytes: &[u8; HEAD_LEN], stored: &[u8]) -> u64 {
         checksum(&bytes[..16], stored)
     }
 }
 
-/// The prologue for these header bytes.
+/// Returns the prologue for these header bytes.
 pub(crate) fn prologue(header: &[u8]) -> [u8; PROLOGUE_LEN] {
     let mut bytes = [0; PROLOGUE_LEN];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -108,19 +108,19 @@ pub(crate) fn prologue(header: &[u8]) -> [u8; PROLOGUE_LEN] {
     bytes
 }
 
-/// XXH3 of `body`, seeded with the XXH3 of `head`.
+/// Computes the XXH3 of `body`, seeded with the XXH3 of `head`.
 pub(crate) fn checksum(head: &[u8], body: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot(head), body)
 }
 
-/// The 32-bit integer at `at`.
+/// Returns the 32-bit integer at offset `at`.
 pub(crate) fn le32(bytes: &[u8], at: usize) -> u32 {
     let mut field = [0; 4];
     field.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(field)
 }
 
-/// The 64-bit integer at `at`.
+/// Returns the 64-bit integer at offset `at`.
 pub(crate) fn le64(bytes: &[u8], at: usize) -> u64 {
     let mut field = [0; 8];
     field.copy_from_slice(&bytes[at..at + 8]);

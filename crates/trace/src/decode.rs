@@ -1,4 +1,4 @@
-//! Decodes the raw bytes of one block to events; [`crate::record`] defines the layout.
+//! Decodes the raw bytes of one block into events; [`crate::record`] defines the layout.
 //!
 //! Bytes may be hostile although their checksum matches. Every step consumes at least one byte,
 //! every length is compared with the remaining bytes before memory is allocated, and every table
@@ -20,7 +20,7 @@ pub(crate) struct Decoder {
     at: usize,
     time: u64,
     threads: Vec<Thread>,
-    /// Index in `threads`; past its end at first.
+    /// Index of the current thread in `threads`; at first it is out of bounds.
     current: usize,
     calls: Vec<LastCall>,
 }
@@ -40,7 +40,7 @@ impl Decoder {
         self.at == raw.len()
     }
 
-    /// Decodes the next event of `raw`, which must be the same bytes until [`Self::clear`].
+    /// Decodes the next event of `raw`, which must not change until [`Self::clear`].
     #[inline]
     pub(crate) fn next(&mut self, raw: &[u8]) -> Result<Event, Malformed> {
         let mut cursor = Cursor::new(raw.get(self.at..).unwrap_or_default());

@@ -1,8 +1,8 @@
 //! Events as text, one line each, for people and for `grep`.
 //!
-//! The form is stable: spaces separate the columns, `-` stands for a column that an event does not
-//! have, and nothing that a traced program chooses (names, paths) can break a line. A snapshot is
-//! one line and one more for each mapping, in the style of `/proc/PID/maps`.
+//! The format is stable: spaces separate the columns, `-` marks a column that an event does not
+//! have, and no text from a traced program (names, paths) can break a line. A snapshot is printed
+//! as one line and one more for each mapping, in the style of `/proc/PID/maps`.
 //!
 //! # Picture
 //! ```text
@@ -30,7 +30,8 @@ use std::io::{self, Read, Write};
 /// Prints the header and all events of a trace.
 ///
 /// # Errors
-/// [`Error::Print`] if `out` fails, and those of [`Reader`], after the events before the damage.
+/// [`Error::Print`] if `out` fails, and the errors of [`Reader`], after the events before the
+/// damage.
 pub fn dump<R: Read>(reader: Reader<R>, out: impl Write) -> Result<(), Error> {
     let mut printer = Printer::new(out);
     printer.header(reader.header()).map_err(Error::Print)?;
@@ -42,7 +43,7 @@ pub fn dump<R: Read>(reader: Reader<R>, out: impl Write) -> Result<(), Error> {
 
 /// Prints events one by one.
 ///
-/// It remembers the first time and the paths of inodes, so each trace needs its own printer.
+/// A printer remembers the first time and the paths of inodes, so each trace needs its own.
 pub struct Printer<W: Write> {
     out: W,
     line: String,
@@ -59,7 +60,7 @@ struct MapsFile {
 }
 
 impl<W: Write> Printer<W> {
-    /// A printer for one trace.
+    /// Creates a printer for one trace.
     pub fn new(out: W) -> Self {
         Self {
             out,
@@ -73,7 +74,7 @@ impl<W: Write> Printer<W> {
     /// Prints the header, each line prefixed with `#`.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Fails if the output cannot be written.
     pub fn header(&mut self, header: &Header) -> io::Result<()> {
         let Header {
             kernel_release,
@@ -110,7 +111,7 @@ impl<W: Write> Printer<W> {
     /// Prints one event.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Fails if the output cannot be written.
     pub fn event(&mut self, event: &Event) -> io::Result<()> {
         match event {
             Event::Inode(inode) => self.inode(inode),
@@ -164,7 +165,8 @@ impl<W: Write> Printer<W> {
         self.last = t;
         let first = match self.first {
             Some(first) => first,
-            // Notes and inodes have no time of their own and may come before that event.
+            // Notes and inodes have no time of their own and may precede the first event with a
+            // time.
             None if t == 0 => 0,
             None => *self.first.insert(t),
         };
@@ -387,7 +389,7 @@ fn access(access: Access) -> &'static str {
     }
 }
 
-/// A wait status.
+/// A wait status, to be printed.
 struct Status(i32);
 
 impl fmt::Display for Status {
@@ -399,7 +401,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// A device as `/proc/PID/maps` shows it.
+/// A device, to be printed as in `/proc/PID/maps`.
 struct Dev(u64);
 
 impl fmt::Display for Dev {
@@ -421,7 +423,7 @@ fn clean(text: &str) -> String {
     clean
 }
 
-/// A call in the style of `strace`, as [`dump`] prints it.
+/// Returns a call in the style of `strace`, as [`dump`] prints it.
 pub fn call_text(call: &Call) -> String {
     call::Text(call).to_string()
 }

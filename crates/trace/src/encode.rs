@@ -16,7 +16,7 @@ use crate::varint::{put, put_diff};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Largest size of an event: it may follow in a block that is nearly full.
+/// Largest size of an event, so that it fits even into a nearly full block.
 const MAX_EVENT: usize = MAX_RAW - FULL_BLOCK;
 
 /// Raw bytes of the current block.
@@ -33,12 +33,12 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    /// The encoded events so far.
+    /// Returns the encoded events so far.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Number of events so far.
+    /// Returns the number of events so far.
     pub(crate) fn events(&self) -> u32 {
         self.events
     }
@@ -92,7 +92,7 @@ impl Encoder {
         })
     }
 
-    /// Appends what `write` writes, unless it is too large.
+    /// Appends the output of `write`, unless it is too large.
     fn stateless(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Error> {
         let before = self.bytes.len();
         write(&mut self.bytes);

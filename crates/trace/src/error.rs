@@ -7,7 +7,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a trace could not be written, or not be read further.
+/// Reason that a trace cannot be written or read further.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -51,12 +51,12 @@ pub enum Error {
     /// The caller wrote an event after [`Event::End`](crate::event::Event::End).
     #[error("an event was written after the end of the trace")]
     AfterEnd,
-    /// An event or the header exceeds the size of a block.
+    /// An event or the header exceeds the size limit.
     #[error("{what} takes {bytes} bytes, more than the trace format allows ({limit})")]
     TooLarge {
         /// `an event`, `a snapshot` or `the header`.
         what: &'static str,
-        /// Its size.
+        /// Size of the item in bytes.
         bytes: usize,
         /// The largest size that readers accept.
         limit: usize,
@@ -84,7 +84,7 @@ pub enum Error {
         /// The newest version that this reader knows.
         known: u32,
     },
-    /// The bytes are not what a writer wrote. All events of earlier blocks were returned.
+    /// A block contains bytes that no writer produces. All events of earlier blocks were returned.
     #[error(
         "the trace is damaged in block {block} at byte {offset} ({what}): only the events before it are usable"
     )]
@@ -93,7 +93,7 @@ pub enum Error {
         block: u64,
         /// Offset of the block.
         offset: u64,
-        /// What is wrong.
+        /// Description of the damage.
         what: &'static str,
     },
     /// The file ends before [`Event::End`](crate::event::Event::End).
@@ -106,7 +106,7 @@ pub enum Error {
     CutOff {
         /// The block that is missing or incomplete.
         block: u64,
-        /// Where the file ends.
+        /// Offset of the end of the file.
         offset: u64,
     },
     /// Text to import could not be read.
@@ -122,7 +122,7 @@ pub enum Error {
     Import {
         /// Line number, from 1.
         line: u64,
-        /// What is wrong, and what to do.
+        /// Description of the problem and its solution.
         what: &'static str,
     },
     /// The output could not be written.
@@ -131,7 +131,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error of a failed write after `written` bytes of complete blocks.
+    /// Returns the error of a write that failed after `written` bytes of complete blocks.
     pub(crate) fn from_write(source: io::Error, written: u64) -> Self {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

@@ -36,7 +36,7 @@ impl FileId {
     pub const UNKNOWN: FileId = FileId(0);
 }
 
-/// Thread id in the recorder's pid namespace. May be reused after [`Event::TaskEnd`].
+/// Thread id in the recorder's pid namespace; it may be reused after [`Event::TaskEnd`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Tid(pub i32);
 
@@ -47,7 +47,7 @@ pub struct Header {
     pub kernel_release: String,
     /// `uname -m`; system call numbers in the trace are those of this machine.
     pub machine: String,
-    /// Bytes in a base page.
+    /// Size of a base page in bytes.
     pub page_size: u32,
     /// Settings that affect address spaces, by the names of their files.
     ///
@@ -69,7 +69,7 @@ pub struct Header {
 /// Source of a trace's page faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum FaultSource {
-    /// No faults in this trace (an import, or no permission).
+    /// The trace contains no faults (an import, or missing permission).
     #[default]
     None,
     /// `exceptions:page_fault_user` and `_kernel`: every fault, with reads and writes
@@ -77,7 +77,7 @@ pub enum FaultSource {
     Tracepoints,
     /// Perf software events in user mode.
     ///
-    /// Faults that the kernel takes are missing, and reads are not distinguished from writes.
+    /// Faults taken in kernel mode are missing, and reads are not distinguished from writes.
     SoftwareUser,
 }
 
@@ -88,22 +88,22 @@ pub enum Event {
     Inode(Inode),
     /// A new address space.
     MmStart(MmStart),
-    /// The last user of an address space has left it.
+    /// The last user of an address space exited or left it by `execve`.
     MmEnd {
         /// The address space.
         mm: MmId,
-        /// When.
+        /// Time of the event.
         t: Nanos,
     },
     /// A thread or process starts in `mm`, or moves to it by `execve`.
     TaskStart {
         /// The thread.
         tid: Tid,
-        /// Its thread group.
+        /// The thread's thread group.
         pid: Tid,
-        /// Its address space.
+        /// The thread's address space.
         mm: MmId,
-        /// When.
+        /// Time of the event.
         t: Nanos,
     },
     /// A thread exits.
@@ -112,7 +112,7 @@ pub enum Event {
         tid: Tid,
         /// Wait status from `wait4`.
         status: i32,
-        /// When.
+        /// Time of the event.
         t: Nanos,
     },
     /// A system call that affects an address space, with its result.
@@ -124,11 +124,11 @@ pub enum Event {
     Touch(Touch),
     /// The kernel's own list of VMAs at this point.
     Snapshot(Snapshot),
-    /// Samples were lost before this point; later faults of this mm are less reliable.
+    /// Samples were lost before this point, so later faults are less reliable.
     Lost {
         /// Number of lost samples.
         count: u64,
-        /// When it was noticed.
+        /// Time at which the recorder noticed the loss.
         t: Nanos,
     },
     /// A remark for the user: a mode that changed, or something that could not be recorded.
@@ -137,7 +137,7 @@ pub enum Event {
     End {
         /// Wait status of the command from `wait4`.
         status: i32,
-        /// When.
+        /// Time of the event.
         t: Nanos,
     },
 }
@@ -145,7 +145,7 @@ pub enum Event {
 /// The properties of a file on which mappings depend.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Inode {
-    /// Its number in this trace.
+    /// Number of the inode in this trace.
     pub id: InodeId,
     /// Device as `makedev` packs it for `/proc/PID/maps`: `major << 20 | minor`.
     pub dev: u64,
@@ -159,7 +159,7 @@ pub struct Inode {
     pub mount_flags: u64,
     /// Size in bytes when first seen.
     pub size: u64,
-    /// Path as `/proc/PID/maps` shows it, ` (deleted)` included.
+    /// Path as `/proc/PID/maps` shows it, including ` (deleted)`.
     pub path: String,
 }
 
@@ -172,7 +172,7 @@ pub enum InodeKind {
     Shmem,
     /// The unnamed shmem file behind a shared anonymous mapping or System V segment.
     SharedAnon,
-    /// hugetlbfs.
+    /// A hugetlbfs file.
     Hugetlb,
     /// `/dev/zero`.
     DevZero,
@@ -185,25 +185,25 @@ pub enum InodeKind {
 /// The mapped file of a call: the inode and the open file description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileRef {
-    /// The file.
+    /// The mapped inode.
     pub inode: InodeId,
     /// The open file description of the mapping.
     pub file: FileId,
-    /// `F_GETFL` of the description (`O_ACCMODE` and others).
+    /// Result of `F_GETFL` on the description (`O_ACCMODE` and other flags).
     pub open_flags: u32,
-    /// `F_GET_SEALS`, 0 if it has none.
+    /// Result of `F_GET_SEALS`, or 0 if the file has no seals.
     pub seals: u32,
-    /// Size of the file in bytes at the call.
+    /// Size of the file in bytes when the call was made.
     pub size: u64,
 }
 
 /// Certainty of an event's position in the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Order {
-    /// Known: nothing else of this mm ran, or a sample shows the lock acquisition.
+    /// The position is known: nothing else ran in this mm, or a sample shows the lock acquisition.
     #[default]
     Exact,
-    /// It overlapped another event of this mm, and no evidence orders the two.
+    /// The event overlapped another event of this mm, and no evidence orders the two.
     Overlapping,
 }
 
@@ -212,30 +212,30 @@ pub enum Order {
 pub struct Call {
     /// The calling thread.
     pub tid: Tid,
-    /// Its address space at entry.
+    /// The caller's address space when the call began.
     pub mm: MmId,
-    /// System call number of [`Header::machine`].
+    /// System call number on [`Header::machine`].
     ///
     /// `clone3` is recorded as `clone` with `args = [flags | exit_signal, stack, 0, 0, 0, 0]`.
     pub nr: u32,
-    /// Raw arguments. `data` holds what pointers to structures lead to.
+    /// Raw arguments; `data` holds the content of structures that they point to.
     pub args: [u64; 6],
     /// Result, or negative errno.
     pub ret: i64,
-    /// When it took effect (took the lock), as precisely as is known.
+    /// Time at which the call took effect (took the lock), as precisely as is known.
     pub t: Nanos,
-    /// Certainty of its position in the stream.
+    /// Certainty of the call's position in the stream.
     pub order: Order,
     /// The file, for a call whose descriptor names a mappable file.
     pub file: Option<FileRef>,
-    /// Memory that a pointer argument leads to, as far as the call's effect depends on it.
+    /// Content behind a pointer argument, if the call's effect depends on it.
     ///
     /// - `process_madvise`: the iovecs as pairs of u64.
     /// - `mbind`, `set_mempolicy`: the node mask.
     /// - `setrlimit`, `prlimit64`: the new limit as two u64; for `prlimit64` also the process as a
     ///   third, numbered as in [`Event::TaskStart::pid`], or 0 if it is not in the trace.
     /// - `setuid` and its variants, `capset`, `unshare`, `setns`: the effective capabilities after
-    ///   the call, in the first user namespace, as one u64.
+    ///   the call, in the initial user namespace, as one u64.
     /// - `prctl(PR_SET_VMA)`: the name.
     pub data: Vec<u8>,
 }
@@ -245,7 +245,7 @@ pub struct Call {
 pub struct Fault {
     /// The faulting thread.
     pub tid: Tid,
-    /// Its address space.
+    /// The thread's address space.
     pub mm: MmId,
     /// The faulting address.
     pub addr: u64,
@@ -253,13 +253,13 @@ pub struct Fault {
     pub access: Access,
     /// True if taken in kernel mode (a copy to or from user memory).
     pub kernel: bool,
-    /// When it took effect.
+    /// Time at which the fault took effect.
     pub t: Nanos,
-    /// Certainty of its position in the stream.
+    /// Certainty of the fault's position in the stream.
     pub order: Order,
 }
 
-/// Kind of access.
+/// Kind of memory access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Access {
     /// A load.
@@ -268,26 +268,26 @@ pub enum Access {
     Write,
     /// An instruction fetch.
     Exec,
-    /// The source does not say ([`FaultSource::SoftwareUser`]).
+    /// The source does not distinguish accesses ([`FaultSource::SoftwareUser`]).
     Unknown,
 }
 
-/// An access to a range of an address space without a fault.
+/// A range of memory that was accessed without a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Touch {
     /// The thread that made the access.
     pub tid: Tid,
     /// The address space that was accessed.
     pub mm: MmId,
-    /// First byte.
+    /// Address of the first byte.
     pub addr: u64,
     /// Length in bytes.
     pub len: u64,
-    /// Read or write.
+    /// Kind of access: read or write.
     pub access: Access,
-    /// When.
+    /// Time of the access.
     pub t: Nanos,
-    /// Certainty of its position in the stream.
+    /// Certainty of the access's position in the stream.
     pub order: Order,
 }
 
@@ -296,13 +296,13 @@ pub struct Touch {
 pub struct MmStart {
     /// The new address space.
     pub mm: MmId,
-    /// How it came into being.
+    /// The way in which the address space was created.
     pub origin: Origin,
-    /// When.
+    /// Time of creation.
     pub t: Nanos,
 }
 
-/// How an address space came into being.
+/// Ways in which an address space is created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Origin {
     /// `execve`: a [`Snapshot`] with [`Reason::Exec`] follows and gives its content.
@@ -312,7 +312,8 @@ pub enum Origin {
         /// The copied address space.
         parent: MmId,
     },
-    /// It existed when the recording began: a [`Snapshot`] with [`Reason::Attach`] follows.
+    /// The address space existed when the recording began: a [`Snapshot`] with [`Reason::Attach`]
+    /// follows.
     Attach,
 }
 
@@ -323,30 +324,30 @@ pub struct Snapshot {
     pub mm: MmId,
     /// Reason for the snapshot.
     pub reason: Reason,
-    /// When.
+    /// Time of the snapshot.
     pub t: Nanos,
     /// False if other threads of this mm ran during the snapshot.
     pub exact: bool,
     /// Fields of the mm itself, if they could be read.
     pub info: Option<MmInfo>,
-    /// The mappings by address, without `[vsyscall]`.
+    /// The mappings in address order, without `[vsyscall]`.
     pub vmas: Vec<SnapVma>,
 }
 
-/// Why a snapshot was taken.
+/// Reason for a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Reason {
-    /// First content after `execve`.
+    /// The snapshot shows the first content after `execve`.
     Exec,
-    /// First content of a process that was already running.
+    /// The snapshot shows the first content of a process that was already running.
     Attach,
-    /// Every N calls, or at a point where a snapshot is cheap.
+    /// The snapshot was taken after N calls, or at a point where it is cheap.
     Checkpoint,
-    /// The last user is about to exit.
+    /// The last user of the address space is about to exit.
     Exit,
 }
 
-/// Fields of `mm_struct` and of the task that affect later calls. Unknown ones are `None`.
+/// Fields of `mm_struct` and of the task that affect later calls; unknown ones are `None`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct MmInfo {
     /// `mm->mmap_base`.
@@ -363,40 +364,40 @@ pub struct MmInfo {
     pub start_stack: Option<u64>,
     /// `mm->def_flags`.
     pub def_flags: Option<u64>,
-    /// `mm->total_vm`, pages.
+    /// `mm->total_vm` in pages.
     pub total_vm: Option<u64>,
-    /// `mm->locked_vm`, pages.
+    /// `mm->locked_vm` in pages.
     pub locked_vm: Option<u64>,
     /// `personality(2)`.
     pub personality: Option<u64>,
-    /// Soft limits in bytes, `u64::MAX` if unlimited: `RLIMIT_AS`.
+    /// Soft limit `RLIMIT_AS` in bytes; `u64::MAX` if unlimited, as for the limits below.
     pub rlimit_as: Option<u64>,
-    /// `RLIMIT_DATA`.
+    /// Soft limit `RLIMIT_DATA`.
     pub rlimit_data: Option<u64>,
-    /// `RLIMIT_STACK`.
+    /// Soft limit `RLIMIT_STACK`.
     pub rlimit_stack: Option<u64>,
-    /// `RLIMIT_MEMLOCK`.
+    /// Soft limit `RLIMIT_MEMLOCK`.
     pub rlimit_memlock: Option<u64>,
-    /// The task has `CAP_IPC_LOCK`.
+    /// True if the task has `CAP_IPC_LOCK`.
     pub cap_ipc_lock: Option<bool>,
-    /// Transparent huge pages are off for this process.
+    /// True if transparent huge pages are disabled for this process.
     pub thp_disabled: Option<bool>,
 }
 
 /// One VMA of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SnapVma {
-    /// First byte.
+    /// Address of the first byte.
     pub start: u64,
-    /// First byte after it.
+    /// Address of the byte after the last.
     pub end: u64,
     /// Protection and sharing as in `/proc/PID/maps`.
     pub perms: Perms,
     /// Offset in bytes as `/proc/PID/maps` prints it (0 for anonymous mappings).
     pub offset: u64,
-    /// The file, if there is one.
+    /// The mapped file, if there is one.
     pub inode: Option<InodeId>,
-    /// Content of the last column if it is not a file.
+    /// Name in the last column of `/proc/PID/maps`, if it is not a file's.
     pub kind: SnapKind,
     /// The kernel's own data, if it could be read.
     pub kernel: Option<KernelVma>,
@@ -418,7 +419,7 @@ pub struct Perms {
 /// Names of mappings that are not files.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum SnapKind {
-    /// Anonymous, or a file.
+    /// Anonymous memory, or a file.
     #[default]
     Plain,
     /// `[heap]`
@@ -434,20 +435,20 @@ pub enum SnapKind {
 /// A VMA as the `task_vma` iterator reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct KernelVma {
-    /// `vm_pgoff`, pages.
+    /// `vm_pgoff` in pages.
     pub pgoff: u64,
     /// `vm_flags` of the recorded kernel.
     pub flags: u64,
-    /// `anon_vma`: 0 for none.
+    /// Number of the `anon_vma` pointer; 0 if the VMA has none.
     ///
-    /// Otherwise a number that is equal within this trace if the kernel's pointer is equal. The
-    /// kernel may reuse a pointer after its anon_vma has been freed.
+    /// Numbers are equal within this trace if the kernel's pointers are equal. The kernel may reuse
+    /// a pointer after its anon_vma has been freed.
     pub anon_vma: u64,
     /// `anon_vma->root`, numbered like `anon_vma`.
     pub root: u64,
     /// True if the VMA is linked to at most one anon_vma.
     pub chain_singular: bool,
-    /// `vm_file`: 0 for none, otherwise numbered like `anon_vma`.
+    /// Number of the `vm_file` pointer, like `anon_vma`; 0 if the VMA has no file.
     pub file: u64,
     /// True if the VMA has its own memory policy.
     pub policy: bool,

@@ -1,6 +1,6 @@
 //! The event format of traces: events, files that hold them, and importers of other tools' output.
 //!
-//! A recorder passes [`event::Event`]s to a [`Writer`]; a replayer takes them from a [`Reader`].
+//! A recorder passes [`event::Event`]s to a [`Writer`]; a replayer reads them from a [`Reader`].
 //! [`dump`] prints them as text, and [`import`] converts `strace` and `perf` output to them. This
 //! crate does not interpret events; the replayer does.
 //!

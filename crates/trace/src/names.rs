@@ -20,12 +20,12 @@ pub struct Names {
 }
 
 impl Names {
-    /// `value` as names joined by `|`.
+    /// Returns `value` as names joined by `|`.
     pub fn show(&'static self, value: u64) -> Shown {
         Shown { names: self, value }
     }
 
-    /// The value of a name that may lack its prefix (`READ` for `PROT_READ`).
+    /// Returns the value of a name, which may lack its prefix (`READ` for `PROT_READ`).
     pub(crate) fn find(&self, name: &str) -> Option<u64> {
         let without = |known: &str| {
             let prefix = known.strip_suffix(name);
@@ -36,7 +36,7 @@ impl Names {
         found.map(|(value, _)| value)
     }
 
-    /// The value of a name, if this set contains it.
+    /// Returns the value of a name, if this set contains it.
     fn value(&self, name: &str) -> Option<u64> {
         let known = self.choices.iter().chain(self.bits);
         known.copied().find(|(_, n)| *n == name).map(|(v, _)| v)
@@ -56,7 +56,7 @@ impl fmt::Display for Shown {
         let mut bar = "";
         let choice = left & self.names.mask;
         if let Some((value, name)) = self.names.choices.iter().find(|(v, _)| *v == choice) {
-            // The choice 0 means none of the others: shown only on its own.
+            // A choice of 0 is shown only if nothing else is.
             if *value != 0 || left == 0 {
                 f.write_str(name)?;
                 bar = "|";
@@ -78,7 +78,7 @@ impl fmt::Display for Shown {
     }
 }
 
-/// An argument that is one choice.
+/// Returns the names of an argument that is one choice.
 const fn choices(choices: &'static [(u64, &'static str)]) -> Names {
     Names {
         mask: u64::MAX,
@@ -87,7 +87,7 @@ const fn choices(choices: &'static [(u64, &'static str)]) -> Names {
     }
 }
 
-/// An argument whose bits combine; `zero` names the value 0.
+/// Returns the names of an argument whose bits combine; `zero` names the value 0.
 const fn bits(zero: &'static [(u64, &'static str)], bits: &'static [(u64, &'static str)]) -> Names {
     Names {
         mask: 0,
@@ -109,7 +109,7 @@ pub const PROT: Names = bits(
     ],
 );
 
-/// Flags of `mmap`. The size of huge pages in the high bits stays a number.
+/// Flags of `mmap`; the size of huge pages in the high bits is shown as a number.
 pub const MAP: Names = Names {
     mask: 0xf,
     choices: &[
@@ -360,7 +360,7 @@ pub const MFD: Names = bits(
 /// Operations of `fcntl` that create descriptors.
 pub const FCNTL: Names = choices(&[(0, "F_DUPFD"), (1030, "F_DUPFD_CLOEXEC")]);
 
-/// Constants that other tools print as arguments by themselves.
+/// Constants that other tools print as complete arguments.
 const ALONE: Names = choices(&[
     (0, "NULL"),
     (u64::MAX, "RLIM64_INFINITY"),
@@ -368,7 +368,7 @@ const ALONE: Names = choices(&[
     (26, "MAP_HUGE_SHIFT"),
 ]);
 
-/// All sets. A name has the same value in each.
+/// All sets. A name has the same value in every set that contains it.
 static ALL: &[&Names] = &[
     &PROT,
     &MAP,
@@ -391,12 +391,12 @@ static ALL: &[&Names] = &[
     &ALONE,
 ];
 
-/// The value of a name in any set.
+/// Returns the value of a name in any set.
 pub fn value(name: &str) -> Option<u64> {
     ALL.iter().find_map(|names| names.value(name))
 }
 
-/// Names of errors from 1; two numbers are unused.
+/// Names of the errors from number 1; two numbers are unused.
 #[rustfmt::skip]
 static ERRNO: [&str; 133] = [
     "EPERM", "ENOENT", "ESRCH", "EINTR", "EIO", "ENXIO", "E2BIG", "ENOEXEC", "EBADF", "ECHILD",
@@ -418,13 +418,13 @@ static ERRNO: [&str; 133] = [
     "EKEYREJECTED", "EOWNERDEAD", "ENOTRECOVERABLE", "ERFKILL", "EHWPOISON",
 ];
 
-/// The name of an error number.
+/// Returns the name of an error number.
 pub fn errno_name(errno: i64) -> Option<&'static str> {
     let place = usize::try_from(errno).ok()?.checked_sub(1)?;
     ERRNO.get(place).copied().filter(|name| !name.is_empty())
 }
 
-/// The number of an error.
+/// Returns the number of an error.
 pub fn errno(name: &str) -> Option<i64> {
     if name.is_empty() {
         return None;

@@ -1,14 +1,14 @@
-//! Events that are few: written in postcard, as variants of an enum that belongs to the format.
+//! Rare events, which are written in postcard as variants of an enum of the file format.
 //!
-//! The variants' order is part of the file format, so it is kept apart from that of
-//! [`Event`]. Hot and large events are not among them: they have forms of their own, whose
-//! memory is bounded more tightly (see [`crate::record`]).
+//! The order of the variants is part of the file format, so the enum is separate from [`Event`].
+//! Frequent and large events have encodings of their own, whose memory is bounded more tightly (see
+//! [`crate::record`]).
 
 use crate::event::{Event, Inode, MmId, MmStart, Nanos, Tid};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// New variants go to the end, with a new format version.
+/// Events encoded in postcard. New variants go to the end, with a new format version.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Rare<'a> {
     Inode(Cow<'a, Inode>),

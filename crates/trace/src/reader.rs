@@ -28,11 +28,11 @@ pub struct Reader<R: Read = File> {
     stored: Vec<u8>,
     raw: Vec<u8>,
     decoder: Decoder,
-    /// Events of the block that were not returned yet.
+    /// Number of events in the block that were not returned yet.
     left: u32,
-    /// The block in `raw`; 0 is the header.
+    /// Number of the block in `raw`; 0 is the header.
     block: u64,
-    /// Offset of that block.
+    /// Offset of the block in `raw`.
     offset: u64,
     /// Offset of the next block.
     next_offset: u64,
@@ -45,7 +45,7 @@ enum Stage {
     Open,
     /// [`Event::End`] was returned.
     Ended,
-    /// Nothing more follows.
+    /// The iterator has ended.
     Over,
 }
 
@@ -53,7 +53,7 @@ impl Reader<File> {
     /// Opens the trace at `path` and reads its header.
     ///
     /// # Errors
-    /// [`Error::Open`], and those of [`Reader::new`].
+    /// [`Error::Open`], and the errors of [`Reader::new`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|source| Error::Open {
@@ -92,17 +92,17 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// The trace's header.
+    /// Returns the trace's header.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Number of the block of the last event; 0 before the first event.
+    /// Returns the number of the last event's block; 0 before the first event.
     pub fn block(&self) -> u64 {
         self.block
     }
 
-    /// The next event, from the next block if this one is used up.
+    /// Returns the next event; reads the next block if the current one is used up.
     #[inline]
     fn read(&mut self) -> Result<Option<Event>, Error> {
         if self.left == 0 {
@@ -291,7 +291,7 @@ fn read_header(source: &mut impl Read) -> Result<(Header, u64), Error> {
     Ok((header, (PROLOGUE_LEN + len) as u64))
 }
 
-/// Reads until `buffer` is full or the source ends. Returns how much was read.
+/// Reads until `buffer` is full or the source ends. Returns the number of bytes read.
 fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while got < buffer.len() {

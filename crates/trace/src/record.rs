@@ -32,9 +32,9 @@ pub(crate) const CALL: u8 = 2;
 /// `Event::Touch`.
 pub(crate) const TOUCH: u8 = 3;
 
-/// A whole tag: an event in postcard.
+/// Complete tag of an event in postcard.
 pub(crate) const RARE: u8 = OTHER;
-/// A whole tag: `Event::Snapshot`.
+/// Complete tag of `Event::Snapshot`.
 pub(crate) const SNAPSHOT: u8 = OTHER | 1 << 2;
 
 /// The thread differs from that of the previous event that has one, and follows.
@@ -51,7 +51,7 @@ pub(crate) const ACCESS_SHIFT: u32 = 2;
 pub(crate) const FILE: u8 = 1 << 4;
 /// Call: `data` is not empty and follows.
 pub(crate) const DATA: u8 = 1 << 3;
-/// Call: the bit of the mask that says that the result differs.
+/// Call: bit of the mask that is set if the result differs.
 pub(crate) const RESULT: u8 = 1 << 6;
 
 /// State of a thread within a block.
@@ -64,7 +64,7 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// A thread at its first use in this block.
+    /// Creates the state of a thread at its first use in this block.
     pub(crate) fn new(tid: Tid) -> Self {
         Self {
             tid,
@@ -82,7 +82,7 @@ pub(crate) struct LastCall {
     pub(crate) ret: u64,
 }
 
-/// The two bits of an access.
+/// Returns the two bits of an access.
 #[inline]
 pub(crate) fn access_bits(access: Access) -> u8 {
     let bits = match access {
@@ -94,7 +94,7 @@ pub(crate) fn access_bits(access: Access) -> u8 {
     bits << ACCESS_SHIFT
 }
 
-/// The access in a tag.
+/// Returns the access in a tag.
 #[inline]
 pub(crate) fn access_of(tag: u8) -> Access {
     match tag >> ACCESS_SHIFT & 3 {
@@ -105,7 +105,7 @@ pub(crate) fn access_of(tag: u8) -> Access {
     }
 }
 
-/// The bit for an order.
+/// Returns the bit for an order.
 #[inline]
 pub(crate) fn order_bit(order: Order) -> u8 {
     match order {
@@ -114,7 +114,7 @@ pub(crate) fn order_bit(order: Order) -> u8 {
     }
 }
 
-/// The order in a tag.
+/// Returns the order in a tag.
 #[inline]
 pub(crate) fn order_of(tag: u8) -> Order {
     if tag & OVERLAPPING == 0 {

@@ -31,10 +31,10 @@ const POLICY: u8 = 1 << 3;
 /// Assumed page shift; a wrong one costs only space.
 const PAGE_SHIFT: u32 = 12;
 
-/// Most VMAs of a snapshot; in memory each takes about 50 times its shortest encoding.
+/// Largest number of VMAs in a snapshot; in memory each takes about 50 times its shortest encoding.
 const MAX_VMAS: usize = 2 << 20;
 
-/// Size of the shortest VMA in bytes.
+/// Size of the shortest encoded VMA in bytes.
 const MIN_VMA: usize = 5;
 
 /// Fails if readers would reject the snapshot.

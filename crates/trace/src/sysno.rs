@@ -11,7 +11,7 @@ macro_rules! numbers {
     ($($(#[$doc:meta])* $constant:ident = $number:literal, $name:literal;)*) => {
         $($(#[$doc])* #[doc = concat!("`", $name, "`")] pub const $constant: u32 = $number;)*
 
-        /// The name of a system call in this module.
+        /// Returns the name of a system call in this module.
         pub fn name(nr: u32) -> Option<&'static str> {
             match nr {
                 $($constant => Some($name),)*
@@ -19,7 +19,7 @@ macro_rules! numbers {
             }
         }
 
-        /// The number of a system call in this module.
+        /// Returns the number of a system call in this module.
         pub fn number(name: &str) -> Option<u32> {
             match name {
                 $($name => Some($constant),)*

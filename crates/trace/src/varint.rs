@@ -2,12 +2,12 @@
 //!
 //! [`put`] appends, [`Cursor`] reads. A cursor never reads past its slice and rejects an integer
 //! that does not fit into 64 bits, so every value has a bounded length (at most [`MAX_LEN`]).
-//! Differences are modulo 2^64, so any two values have one.
+//! Differences are modulo 2^64, so any two values have a difference.
 
 /// Length of the longest integer in bytes.
 pub(crate) const MAX_LEN: usize = 10;
 
-/// Bytes that are missing or no valid encoding.
+/// Error for bytes that are missing or not a valid encoding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
@@ -27,13 +27,13 @@ pub(crate) fn put_diff(out: &mut Vec<u8>, from: u64, to: u64) {
     put(out, zigzag(to.wrapping_sub(from) as i64));
 }
 
-/// Maps values near 0 on both sides to small ones.
+/// Maps small positive and negative values to small unsigned ones.
 #[inline]
 fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// The inverse of [`zigzag`].
+/// Inverts [`zigzag`].
 #[inline]
 fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
@@ -45,13 +45,13 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Starts at the first byte.
+    /// Creates a cursor at the first byte.
     #[inline]
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// Number of remaining bytes.
+    /// Returns the number of remaining bytes.
     #[inline]
     pub(crate) fn left(&self) -> usize {
         self.bytes.len()

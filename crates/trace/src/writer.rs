@@ -19,7 +19,7 @@ use std::io::Write;
 use std::path::Path;
 use zstd::bulk::Compressor;
 
-/// Fast, and nearly the best ratio: differences leave little to compress.
+/// Compression level: fast, and nearly the best ratio, since differences leave little to compress.
 const LEVEL: i32 = 3;
 
 /// Writes a trace.
@@ -112,10 +112,10 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes the current block, so that a reader finds everything so far.
+    /// Writes the current block, so that readers find all events so far.
     ///
     /// # Errors
-    /// Those of [`Writer::write`].
+    /// The errors of [`Writer::write`].
     pub fn flush(&mut self) -> Result<(), Error> {
         if self.stage == Stage::GivenUp {
             return Err(Error::GivenUp);
@@ -131,18 +131,18 @@ impl<W: Write> Writer<W> {
     /// Without an earlier [`Event::End`], the trace counts as cut off.
     ///
     /// # Errors
-    /// Those of [`Writer::write`].
+    /// The errors of [`Writer::write`].
     pub fn finish(mut self) -> Result<W, Error> {
         self.flush()?;
         Ok(self.out.take().expect("only finish takes it, and once"))
     }
 
-    /// Number of accepted events.
+    /// Returns the number of accepted events.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Bytes written so far, without the current block.
+    /// Returns the number of bytes written so far, without the current block.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

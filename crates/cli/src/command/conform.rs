@@ -123,7 +123,7 @@ impl Conform {
         Ok(Exit::Differs)
     }
 
-    /// The rules of vmarea's side, and what may differ under them.
+    /// Returns the policy for vmarea's side, and the kind of comparison that it permits.
     fn policy(&self, console: &Console) -> Result<(Policy, Comparison)> {
         let header = vmarea_process::system::header();
         let (kernel, note) = machine::policy(&header);
@@ -153,7 +153,7 @@ fn failure(error: RunError) -> Failure {
     Failure::new(status, error)
 }
 
-/// The policy with the bug fixes of the running kernel, if it is of that version.
+/// Returns the policy with the running kernel's bug fixes, if it is of the same version.
 fn repaired(policy: Policy) -> Policy {
     let kernel = vmarea_process::system::build();
     match machine::version(&kernel) {
@@ -165,7 +165,7 @@ fn repaired(policy: Policy) -> Policy {
     }
 }
 
-/// A random seed.
+/// Returns a random seed.
 fn fresh_seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(1, |d| d.as_micros() as u64)
@@ -206,7 +206,7 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     )
 }
 
-/// Reports a policy that merges more than Linux.
+/// Writes the counts for a policy that merges more than Linux.
 fn write_fewer(out: &mut dyn Write, fewer: &FewerVmas) -> std::io::Result<()> {
     writeln!(
         out,

@@ -1,4 +1,4 @@
-//! `vmarea explain`: why the mappings of a process stay apart.
+//! `vmarea explain`: reasons that the mappings of a process are not merged.
 
 use super::recording;
 use crate::console::{Console, address_spaces, count};
@@ -21,7 +21,7 @@ use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::{CallStack, Sink, Stacks};
 use vmarea_trace::event::{Event, Header};
 
-/// A pasted list of the largest possible process is smaller.
+/// Largest size of a pasted list; that of the largest possible process is smaller.
 const TEXT_BYTES: u64 = 1 << 30;
 
 /// Explain every boundary between two mappings.
@@ -107,7 +107,7 @@ impl FromStr for Range {
     }
 }
 
-/// The number of mappings that is too many.
+/// Threshold for too many mappings.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Threshold {
     Percent(f64),
@@ -142,7 +142,7 @@ impl Threshold {
 }
 
 impl Explain {
-    /// A pasted list is explained.
+    /// True if the command explains a pasted list.
     pub(super) fn reads_a_file(&self) -> bool {
         self.from.is_some()
     }
@@ -268,7 +268,7 @@ impl Explain {
     }
 }
 
-/// Writes the trace, and keeps the stacks of its calls.
+/// Writes the trace, and collects the stacks of its calls.
 struct StackSink<'a> {
     trace: TraceSink<'a>,
     stacks: StackTable,
@@ -302,7 +302,7 @@ fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The failure for a process that cannot be read, with its status.
+/// Returns the failure for a process that cannot be read, with its exit status.
 pub(super) fn failure(error: ProcessError) -> Failure {
     let status = match &error {
         ProcessError::Forbidden(_) => Status::Permission,

@@ -1,6 +1,6 @@
 //! Runs a program whose mappings are kept merged: `vmarea run --keep-merged`.
 //!
-//! This process becomes the program, with a preloaded object that does the work (see
+//! This process becomes the program, with a preloaded object that does the merging (see
 //! `vmarea-preload`); no process of vmarea remains.
 
 use crate::exit::{Failure, Result, Status};
@@ -49,7 +49,9 @@ pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Durat
     Err(anyhow!(failed).context(format!("cannot run {name}")).into())
 }
 
-/// Warns if the program does not load the object. It runs nevertheless: its children may load it.
+/// Warns if the program does not load the object.
+///
+/// The program runs nevertheless, since its children may load the object.
 fn warn_where_in_vain(program: &OsStr) {
     let found = executable::find(program);
     // The kernel reports a file that is missing or cannot be read.
@@ -59,7 +61,7 @@ fn warn_where_in_vain(program: &OsStr) {
     }
 }
 
-/// The object, in front of objects that are already preloaded.
+/// Returns the `LD_PRELOAD` value with the object before those that are already preloaded.
 fn with_others(object: &Path) -> OsString {
     let mut value = object.as_os_str().to_owned();
     if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {

@@ -1,4 +1,4 @@
-//! `vmarea merge`: merge mappings of a running process that need not be apart.
+//! `vmarea merge`: merges mappings of a running process that need not be separate.
 
 use super::explain::Range;
 use crate::console::{Console, count};
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use vmarea_repair::{Fix, Fixed, Kept, Options, Remote, RepairError, Report, Survey, Way};
 
-/// Schema number of the JSON; a change that breaks readers increments it.
+/// Version of the JSON schema; a change that breaks readers increments it.
 const SCHEMA: u32 = 1;
 
 const WAYS: [(Way, &str); 2] = [(Way::Move, "move"), (Way::Copy, "copy")];
@@ -73,7 +73,7 @@ pub struct Merge {
     json: JsonArg,
 }
 
-/// The result as JSON. Times are in microseconds, sizes in bytes.
+/// The result as JSON, with times in microseconds and sizes in bytes.
 #[derive(Debug, Serialize)]
 struct Said {
     schema: u32,
@@ -98,7 +98,7 @@ struct SaidFix {
     fix: &'static str,
     places: u64,
     left_apart: u64,
-    /// Counted; absent in a dry run.
+    /// Measured number of mappings saved; absent in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     mappings_fewer: Option<i64>,
 }
@@ -245,7 +245,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Reports what was tried or requested and did not succeed.
+    /// Reports merges that were tried or requested and did not succeed.
     fn explain_kept(&self, console: &Console, kept: &Kept) {
         for (reason, n) in &kept.by_reason {
             if reason.is_obstacle() {

@@ -49,7 +49,7 @@ impl Command {
     /// Runs the command.
     ///
     /// # Errors
-    /// The command failed; the failure carries its exit status.
+    /// Fails if the command fails; the failure carries its exit status.
     pub fn run(&self, console: &Console) -> Result {
         if self.looks_at_processes() && !processes::are_shown() {
             let how = "mount it: mount -t proc proc /proc";
@@ -69,7 +69,8 @@ impl Command {
         }
     }
 
-    /// What reads files alone works without `/proc`.
+    /// True if the command inspects processes and so needs `/proc`; commands that only read files
+    /// do not.
     fn looks_at_processes(&self) -> bool {
         match self {
             Self::Run(_) | Self::Record(_) | Self::Conform(_) | Self::Merge(_) | Self::Top(_) => {

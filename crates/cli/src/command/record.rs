@@ -1,4 +1,4 @@
-//! `vmarea record`: record a program into a trace file.
+//! `vmarea record`: records a program into a trace file.
 
 use super::recording::RecordingArgs;
 use crate::console::Console;

@@ -22,12 +22,13 @@ pub struct RecordingArgs {
 }
 
 impl RecordingArgs {
-    /// The program and its arguments; never empty.
+    /// Returns the program and its arguments; never empty.
     pub fn command(&self) -> &[OsString] {
         &self.command
     }
 
-    /// Records `command`, with snapshots only at the start and end of address spaces.
+    /// Creates arguments that record `command` with snapshots only at start and end of address
+    /// spaces.
     pub fn of(command: Vec<OsString>) -> Self {
         Self {
             checkpoint: None,
@@ -38,7 +39,8 @@ impl RecordingArgs {
     /// Runs the program to its end and passes every event to `sink`.
     ///
     /// # Errors
-    /// The program cannot be started or traced, a permission is missing, or the sink fails.
+    /// Fails if the program cannot be started or traced, a permission is missing, or the sink
+    /// fails.
     pub fn record(&self, console: &Console, sink: &mut dyn Sink) -> Result<Outcome> {
         record(console, &self.command, self.checkpoint, Stacks::Skip, sink)
     }
@@ -47,7 +49,7 @@ impl RecordingArgs {
 /// Runs a program to its end and passes every event to `sink`.
 ///
 /// # Errors
-/// Those of [`RecordingArgs::record`].
+/// Returns the errors of [`RecordingArgs::record`].
 pub fn record(
     console: &Console,
     command: &[OsString],
@@ -65,7 +67,7 @@ pub fn record(
     let outcome = vmarea_recorder::record(&options, sink, &mut |progress| match progress {
         Progress::Counts(counts) => meter.at(counts.events, || in_words(&counts)),
         Progress::CommandEnded { left, .. } => console.note(&waiting(&left)),
-        // The outcome contains the notes, too. Printing them later does not interrupt the program.
+        // The outcome also contains the notes. Printing them later does not interrupt the program.
         Progress::Note(_) => {}
     });
     drop(meter);
@@ -74,7 +76,7 @@ pub fn record(
     Ok(outcome)
 }
 
-/// Names the processes that the recording waits for, and says how to end them.
+/// Returns a message that names the processes still running, and how to end them.
 fn waiting(left: &[i32]) -> String {
     const NAMED: usize = 8;
     let named: Vec<_> = left.iter().take(NAMED).map(i32::to_string).collect();

@@ -1,4 +1,4 @@
-//! `vmarea replay`: replay a trace file and compare it with the kernel of the recording.
+//! `vmarea replay`: replays a trace file and compares it with the recorded kernel.
 
 use super::replaying::ReplayingArgs;
 use crate::console::Console;

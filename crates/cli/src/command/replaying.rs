@@ -34,9 +34,10 @@ pub struct ReplayingArgs {
 impl ReplayingArgs {
     /// Replays a trace and compares it with the kernel's results.
     ///
+    /// A trace that was cut off or damaged is replayed up to that point, with a note.
+    ///
     /// # Errors
-    /// The trace cannot be replayed. One that was cut off or damaged is replayed up to that point,
-    /// with a note.
+    /// Fails if the trace cannot be replayed.
     pub fn replay(&self, console: &Console, trace: File) -> Result<Report> {
         let total = trace.metadata()?.len();
         let position = Rc::new(Cell::new(0));
@@ -79,10 +80,10 @@ impl ReplayingArgs {
         Ok(report)
     }
 
-    /// Opens the destination of `--json`, so that one that cannot be written fails at once.
+    /// Opens the destination of `--json` early, so that an unwritable destination fails at once.
     ///
     /// # Errors
-    /// The file cannot be created.
+    /// Fails if the file cannot be created.
     pub fn outputs(&self) -> Result<Outputs> {
         self.json.open()
     }
@@ -90,7 +91,7 @@ impl ReplayingArgs {
     /// Prints the report in the requested forms and returns the verdict.
     ///
     /// # Errors
-    /// The report cannot be written.
+    /// Fails if the report cannot be written.
     pub fn print(&self, console: &Console, outputs: Outputs, report: &Report) -> Result {
         outputs.write(console, report, |out| policy_table::write(out, report))?;
         if report.verify.differences > 0 {

@@ -1,4 +1,4 @@
-//! `vmarea run`: record a program, replay it, and compare the result with the kernel.
+//! `vmarea run`: records a program, replays it, and compares the result with the kernel.
 //!
 //! The program runs first; the replay begins after it has exited and does not disturb it. A trace
 //! connects the two, in an unnamed file unless the user wants to keep it.
@@ -63,7 +63,7 @@ impl Run {
         }
     }
 
-    /// Records the program and returns the trace, rewound, with the wait status.
+    /// Records the program and returns the trace, rewound to the start, with the wait status.
     fn trace(&self, console: &Console) -> Result<(File, i32)> {
         match &self.trace {
             Some(path) => {

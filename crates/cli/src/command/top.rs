@@ -1,4 +1,4 @@
-//! `vmarea top`: processes by their number of mappings against the limit.
+//! `vmarea top`: processes and their number of mappings relative to the limit.
 
 use crate::console::{Console, count};
 use crate::dashboard;
@@ -112,7 +112,7 @@ fn table(console: &Console, look: &Look) -> Table {
     }
 }
 
-/// One line that summarises a sample.
+/// Returns one line that summarises a sample.
 pub(crate) fn summary(look: &Look) -> String {
     let mut text = format!(
         "{} processes with mappings; each may have {}",

@@ -1,8 +1,9 @@
-//! Processes by their mappings, measured again and again without being a burden.
+//! Repeated cheap samples of all processes and their numbers of mappings.
 //!
-//! A look at one process costs its `stat` and its list of mappings, never a walk of its page
-//! tables. One whose size did not change is not listed again at once. What could be joined is
-//! *likely* at best: the kernel's own view is read by [`explain`](crate), which looks at one process.
+//! Sampling a process reads its `stat` and its list of mappings, and never walks its page tables. A
+//! process whose size is unchanged is not listed again immediately. The number of joinable mappings
+//! is *likely* at best: only [`explain`](crate), which examines a single process, reads the kernel
+//! view.
 
 pub mod openmetrics;
 
@@ -15,47 +16,48 @@ use vmarea_process::boundaries;
 use vmarea_process::mappings::{Mappings, Smaps};
 use vmarea_process::processes::{self, Stat};
 
-/// A process whose size stays the same is listed again after so long: its mappings may have been
-/// split or joined in place.
+/// Age after which a process of unchanged size is listed again.
+///
+/// The mappings of a process may be split or merged without a change of its size.
 const TRUST: Duration = Duration::from_secs(10);
 
-/// One process.
+/// A process and its number of mappings.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ProcessRow {
-    /// Its number.
+    /// Process ID.
     pub pid: i32,
-    /// The name of its first thread.
+    /// Name of the first thread.
     pub name: String,
-    /// Its mappings.
+    /// Number of mappings.
     pub mappings: u64,
-    /// Mappings in percent of the limit.
+    /// Number of mappings in percent of the limit.
     pub percent_of_limit: f64,
-    /// Mappings more than when it was listed before, by the minute; none at the first look.
+    /// New mappings per minute since the last listing; `None` in the first sample.
     pub per_minute: Option<f64>,
-    /// Mappings that could probably be joined.
+    /// Number of mappings that could probably be saved.
     pub joinable: u64,
-    /// Bytes of address space.
+    /// Size of the address space in bytes.
     pub virtual_bytes: u64,
 }
 
-/// One look at all processes.
+/// One sample of all processes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Look {
     /// Version of this structure.
     pub schema: u32,
-    /// How many mappings a process may have.
+    /// Maximum number of mappings per process.
     pub limit: u64,
-    /// Processes that have mappings.
+    /// Number of processes that have mappings.
     pub processes: u64,
-    /// How many of them may not be looked into.
+    /// Number of processes that the caller may not inspect.
     pub unreadable: u64,
-    /// What the look took, nanoseconds.
+    /// Duration of the sample in nanoseconds.
     pub took_ns: u64,
-    /// The processes, most mappings first.
+    /// Processes, most mappings first.
     pub rows: Vec<ProcessRow>,
 }
 
-/// What is kept of a process between two looks.
+/// Data about a process kept between two samples.
 #[derive(Clone, Debug)]
 struct Last {
     started: u64,
@@ -66,7 +68,7 @@ struct Last {
     per_minute: Option<f64>,
 }
 
-/// Looks at all processes again and again.
+/// Samples all processes repeatedly.
 #[derive(Debug)]
 pub struct Sampler {
     policy: Policy,
@@ -83,10 +85,10 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// Looks at every process. Those that end meanwhile, and kernel threads, are left out.
+    /// Samples every process, without kernel threads and processes that exit during the sample.
     ///
     /// # Errors
-    /// Where `/proc` cannot be listed.
+    /// Any error from listing `/proc`.
     pub fn look(&mut self) -> io::Result<Look> {
         let began = Instant::now();
         let mut look = Look {
@@ -117,7 +119,7 @@ impl Sampler {
                     look.processes += 1;
                     look.unreadable += 1;
                 }
-                // It has ended meanwhile.
+                // The process has exited since it was listed.
                 Err(_) => {}
             }
         }
@@ -127,7 +129,7 @@ impl Sampler {
         Ok(look)
     }
 
-    /// Counts the mappings of one process; `None` where it has none any more.
+    /// Counts the mappings of one process; `None` if it no longer has any.
     fn measure(
         &self,
         pid: i32,
@@ -155,7 +157,7 @@ impl Sampler {
     }
 }
 
-/// The trend since the process was listed last.
+/// Returns the change per minute since the process was last listed.
 fn per_minute(last: &Last, mappings: u64, now: Instant) -> f64 {
     let more = mappings as f64 - last.mappings as f64;
     more * 60.0 / now.duration_since(last.listed).as_secs_f64().max(1e-3)
@@ -184,7 +186,7 @@ mod tests {
         let look = sampler.look().unwrap();
         let own = std::process::id() as i32;
         let row = look.rows.iter().find(|row| row.pid == own).unwrap();
-        // Other tests map and unmap meanwhile.
+        // Other tests map and unmap memory concurrently.
         let lines = maps::read(own).unwrap().len() as u64;
         assert!(
             row.mappings.abs_diff(lines) < 100,

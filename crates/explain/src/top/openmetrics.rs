@@ -1,4 +1,4 @@
-//! A look as OpenMetrics text, as the textfile collector of Prometheus' node exporter reads it.
+//! A sample as OpenMetrics text, for the textfile collector of Prometheus' node exporter.
 
 use super::Look;
 use prometheus_client::encoding::text::encode;
@@ -9,10 +9,10 @@ use std::fmt;
 
 type Labels = [(&'static str, String); 2];
 
-/// Writes the look as text.
+/// Writes the sample as text.
 ///
 /// # Errors
-/// Where `out` takes no more.
+/// Any error from writing to `out`.
 pub fn write(look: &Look, out: &mut impl fmt::Write) -> fmt::Result {
     let mut registry = Registry::with_prefix("vmarea");
     let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
@@ -49,7 +49,7 @@ pub fn write(look: &Look, out: &mut impl fmt::Write) -> fmt::Result {
     encode(out, &registry)
 }
 
-/// The value of a label as the format wants it; the registry writes it as it is.
+/// Escapes a label value for the format; the registry itself does not escape values.
 fn escaped(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     for letter in value.chars() {

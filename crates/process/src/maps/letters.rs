@@ -1,8 +1,8 @@
-//! The two letters by which `smaps` names a flag of a mapping.
+//! The two-letter codes that `smaps` prints for the flags of a mapping.
 //!
 //! # Linux
-//! `show_smap_vma_flags` in `fs/proc/task_mmu.c`, 6.18 on x86-64. Protection keys have a line of
-//! their own there; here they are shown as `pk` and a number. `gu` is of 6.19.
+//! `show_smap_vma_flags` in `fs/proc/task_mmu.c`, 6.18 on x86-64. `smaps` prints protection keys on
+//! a separate line; here they are printed as `pk` and a number. `gu` is new in 6.19.
 
 use vmarea::types::VmFlags;
 
@@ -47,11 +47,13 @@ const LETTERS: [(VmFlags, &[u8; 2]); 36] = [
     (VmFlags::MAYBE_GUARD, b"gu"),
 ];
 
-/// Stands for letters that are not known, in a bit that no kernel uses. A mapping with such a flag
-/// differs from one without it, and nobody can make another one like it.
+/// Placeholder for unknown letters, in a bit that no kernel uses.
+///
+/// A mapping with this flag differs from a mapping without it, and no call can create another
+/// mapping with the same flags.
 pub const UNKNOWN: VmFlags = VmFlags::from_bits_retain(1 << 63);
 
-/// The flags behind the letters; [`UNKNOWN`] where some are not known.
+/// Returns the flags for these letters, plus [`UNKNOWN`] if some letters are unknown.
 pub fn flags_of(letters: &[VmFlag]) -> VmFlags {
     let flag = |letters: &VmFlag| {
         let known = LETTERS.iter().find(|(_, two)| **two == letters.0);
@@ -60,8 +62,9 @@ pub fn flags_of(letters: &[VmFlag]) -> VmFlags {
     letters.iter().map(flag).collect()
 }
 
-/// The letters of the flags, with spaces between, in the order of `smaps`. A flag without letters
-/// is shown as the number of its bit.
+/// Returns the letters of the flags, separated by spaces, in the order of `smaps`.
+///
+/// A flag without letters is printed as its bit number.
 pub fn letters_of(flags: VmFlags) -> String {
     let mut words = Vec::new();
     let mut left = flags - VmFlags::PKEY - UNKNOWN;

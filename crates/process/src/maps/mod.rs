@@ -1,15 +1,16 @@
 //! The mappings of a process as `/proc` lists them.
 //!
-//! Three doors to one list: the text of `/proc/PID/maps`, the longer text of `smaps` with the
-//! kernel's flags, and the `PROCMAP_QUERY` request, which asks for one mapping at a time. All
-//! three give [`MapsEntry`]s. The text comes from the kernel but names in it come from anybody, so
-//! every field is checked and nothing is assumed of names. Deliberately absent: anon_vma and page
+//! Three interfaces return the same [`MapsEntry`] values: the text of `/proc/PID/maps`, the longer
+//! text of `smaps` with the kernel's flags, and the `PROCMAP_QUERY` request, which returns one
+//! mapping at a time. The kernel writes the text, but any user can choose the names in it: every
+//! field is checked and nothing is assumed about names. Deliberately absent: anon_vma and page
 //! offset, which `/proc` does not show (see [`crate::view`]).
 //!
 //! # Linux
-//! `fs/proc/task_mmu.c`. In names only the line feed is escaped (as `\012`), so a backslash may be
-//! either; names are kept as they stand. The kernel gives the list a few kilobytes at a time and
-//! lets go of `mmap_lock` in between: the list is exact only while the process is stopped.
+//! `fs/proc/task_mmu.c`. In names the kernel escapes only the line feed (as `\012`) and does not
+//! escape the backslash, so `\012` in a name is ambiguous; names are stored unchanged. The kernel
+//! returns the list a few kilobytes at a time and releases `mmap_lock` in between: the list is
+//! exact only while the process is stopped.
 
 mod letters;
 mod name;
@@ -29,35 +30,35 @@ pub use smaps::{SmapsEntry, VmFlag, parse_smaps};
 /// A line of `/proc/PID/maps`: one mapping.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MapsEntry {
-    /// First byte.
+    /// Address of the first byte.
     pub start: u64,
-    /// First byte after it.
+    /// Address after the last byte.
     pub end: u64,
     /// Protection and sharing.
     pub perms: Perms,
     /// Offset into the file in bytes; 0 for anonymous mappings.
     pub offset: u64,
-    /// Device of the file: `major << 20 | minor`, 0 where there is no file.
+    /// Device of the file: `major << 20 | minor`, 0 if there is no file.
     pub dev: u64,
-    /// Inode number, 0 where there is no file.
+    /// Inode number, 0 if there is no file.
     pub ino: u64,
-    /// The last column.
+    /// Name of the mapping, from the last column.
     pub name: MapName,
 }
 
 impl MapsEntry {
-    /// True for `[vsyscall]`, which is listed but is no VMA of the process.
+    /// True for `[vsyscall]`, which is listed but is not a VMA of the process.
     pub fn is_vsyscall(&self) -> bool {
         matches!(&self.name, MapName::Special(name) if name == "[vsyscall]")
     }
 }
 
-/// Which line of a list cannot be understood.
+/// Error for a line of a list of mappings that cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
-    /// Number of the line, from 1.
+    /// Line number, counted from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// Description of the error.
     pub what: &'static str,
 }
 
@@ -79,12 +80,14 @@ impl From<ParseError> for io::Error {
     }
 }
 
-/// Reads the mappings of process or thread `pid`, `[vsyscall]` included. The list is empty for a
-/// kernel thread and for a process whose leader has ended (ask by another of its threads then).
+/// Reads the mappings of process or thread `pid`, `[vsyscall]` included.
+///
+/// The list is empty for a kernel thread and for a process whose group leader has exited. In the
+/// latter case, pass the number of another thread.
 ///
 /// # Errors
-/// `NotFound` or `ESRCH` when there is no such process, `PermissionDenied` when it may not be
-/// looked into, `InvalidData` with a [`ParseError`].
+/// `NotFound` or `ESRCH` if there is no such process, `PermissionDenied` if the caller may not
+/// inspect it, `InvalidData` with a [`ParseError`] if a line cannot be parsed.
 pub fn read(pid: i32) -> io::Result<Vec<MapsEntry>> {
     let text = std::fs::read(format!("/proc/{pid}/maps"))?;
     Ok(parse(&text)?)
@@ -93,7 +96,7 @@ pub fn read(pid: i32) -> io::Result<Vec<MapsEntry>> {
 /// Parses the text of `/proc/PID/maps`.
 ///
 /// # Errors
-/// The first line that is not a mapping.
+/// [`ParseError`] for the first line that is not a mapping.
 pub fn parse(text: &[u8]) -> Result<Vec<MapsEntry>, ParseError> {
     let mut mappings: Vec<MapsEntry> = Vec::with_capacity(text.len() / 64);
     for (n, line) in lines(text).enumerate() {
@@ -110,8 +113,10 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&b| b == b'\n').skip(usize::from(none))
 }
 
-/// Parses `start-end perms offset major:minor inode   name`. Neighbours often are of one file, so
-/// the name of the mapping before is shared where it is the same.
+/// Parses `start-end perms offset major:minor inode   name`.
+///
+/// Neighbouring mappings often map the same file, so the name of the previous mapping is shared if
+/// it is equal.
 fn parse_line(line: &[u8], before: Option<&MapName>) -> Result<MapsEntry, &'static str> {
     let mut cursor = Cursor { rest: line };
     let start = cursor.hex(b'-').ok_or("no start address")?;
@@ -137,7 +142,7 @@ fn parse_line(line: &[u8], before: Option<&MapName>) -> Result<MapsEntry, &'stat
     })
 }
 
-/// A device number as traces have it.
+/// Encodes a device number as in traces.
 fn device(major: u64, minor: u64) -> Option<u64> {
     (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
 }
@@ -147,7 +152,7 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// A hexadecimal number that ends with `end`.
+    /// Parses a hexadecimal number that ends with `end`.
     fn hex(&mut self, end: u8) -> Option<u64> {
         let mut value = 0u64;
         for (at, &byte) in self.rest.iter().enumerate() {
@@ -168,7 +173,7 @@ impl Cursor<'_> {
         None
     }
 
-    /// A decimal number that ends with a space or the line.
+    /// Parses a decimal number that ends with a space or at the end of the line.
     fn decimal(&mut self) -> Option<u64> {
         let len = self
             .rest

@@ -8,27 +8,29 @@ use vmarea_trace::event::SnapKind;
 
 const DELETED: &[u8] = b" (deleted)";
 
-/// What a mapping is called.
+/// Name of a mapping.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub enum MapName {
-    /// Nothing: anonymous.
+    /// No name: anonymous memory.
     #[default]
     None,
-    /// A file, as the kernel prints it: ` (deleted)` included, a line feed as `\012`. Also files
-    /// without a path, like `anon_inode:[perf_event]`. Mappings next to each other share the text.
+    /// File path as the kernel prints it: ` (deleted)` included, a line feed as `\012`.
+    ///
+    /// Also used for files without a path, like `anon_inode:[perf_event]`. Neighbouring mappings
+    /// share the text.
     Path(Arc<OsStr>),
     /// `[heap]`
     Heap,
     /// `[stack]`
     Stack,
-    /// `[anon:NAME]` and `[anon_shmem:NAME]`, brackets included: a name that the program gave.
+    /// `[anon:NAME]` and `[anon_shmem:NAME]`, brackets included: a name that the program set.
     Named(String),
     /// Any other name in brackets, brackets included: `[vdso]`, `[vvar]`, `[vsyscall]`, ...
     Special(String),
 }
 
 impl MapName {
-    /// Understands the text of the column. `before` is a name whose text can be shared.
+    /// Parses the text of the column. `before` is a name whose text can be shared.
     pub(super) fn parse(text: &[u8], before: Option<&MapName>) -> MapName {
         let lossy = || String::from_utf8_lossy(text).into_owned();
         match text {
@@ -48,13 +50,12 @@ impl MapName {
         }
     }
 
-    /// True for a file that has lost its last name. A file whose name ends so cannot be told from
-    /// one.
+    /// True for a deleted file. A file whose own name ends in ` (deleted)` is indistinguishable.
     pub fn is_deleted(&self) -> bool {
         matches!(self, MapName::Path(path) if path.as_bytes().ends_with(DELETED))
     }
 
-    /// The path of a file that still has its name, as it can be opened in the process's own root.
+    /// Returns the unescaped path of a file that is not deleted, relative to the process's root.
     pub fn path(&self) -> Option<OsString> {
         let MapName::Path(path) = self else {
             return None;
@@ -65,7 +66,7 @@ impl MapName {
         Some(OsString::from_vec(unescape(path.as_bytes())))
     }
 
-    /// The column's text; bytes that are not UTF-8 are replaced.
+    /// Returns the column's text with invalid UTF-8 replaced.
     pub fn text(&self) -> String {
         match self {
             MapName::None => String::new(),
@@ -76,7 +77,7 @@ impl MapName {
         }
     }
 
-    /// As a trace has it.
+    /// Converts the name to the kind that a trace records.
     pub fn kind(&self) -> SnapKind {
         match self {
             MapName::None | MapName::Path(_) => SnapKind::Plain,
@@ -88,7 +89,7 @@ impl MapName {
     }
 }
 
-/// Turns `\012` back into a line feed, the only escape that the kernel uses here.
+/// Converts `\012` back to a line feed, the only escape sequence that the kernel uses here.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,8 +1,8 @@
-//! One mapping at a time, by `PROCMAP_QUERY`.
+//! Queries for one mapping at a time through `PROCMAP_QUERY`.
 //!
-//! The request names an address and answers the mapping there or the next one after it, without
-//! printing and parsing text. A question costs about a microsecond however long the list is, which
-//! is what it is for; for the whole list the text is no slower.
+//! The request names an address and returns the mapping at that address or else the next one above,
+//! without printing and parsing text. A query takes about a microsecond regardless of the number of
+//! mappings. For the whole list, parsing the text is as fast.
 
 use std::fs::File;
 use std::io;
@@ -12,23 +12,23 @@ use vmarea_trace::event::Perms;
 use super::{MapName, MapsEntry, device};
 use vmarea_linux_sys::procmap;
 
-/// Why a query has no answer.
+/// Reason why a query failed.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
-    /// The kernel does not know the request.
+    /// The kernel does not support the request.
     #[error("PROCMAP_QUERY needs Linux 6.11 or later")]
     Unsupported,
-    /// The process cannot be asked.
+    /// The process cannot be queried.
     #[error("asking for the mappings of process {pid}: {cause}")]
     Process {
-        /// Which one.
+        /// Number of the process.
         pid: i32,
-        /// Why.
+        /// Underlying error.
         cause: io::Error,
     },
 }
 
-/// Queries to one process.
+/// Query interface to the mappings of one process.
 #[derive(Debug)]
 pub struct Query {
     pid: i32,
@@ -37,11 +37,11 @@ pub struct Query {
 }
 
 impl Query {
-    /// Opens the door to a process and tries whether the kernel answers.
+    /// Opens `/proc/PID/maps` and checks that the kernel supports the request.
     ///
     /// # Errors
-    /// [`QueryError::Unsupported`]; [`QueryError::Process`] when there is no such process or it
-    /// may not be looked into.
+    /// [`QueryError::Unsupported`] on an older kernel; [`QueryError::Process`] if there is no such
+    /// process or the caller may not inspect it.
     pub fn open(pid: i32) -> Result<Query, QueryError> {
         let maps = File::open(format!("/proc/{pid}/maps"))
             .map_err(|cause| QueryError::Process { pid, cause })?;
@@ -51,11 +51,12 @@ impl Query {
         Ok(query)
     }
 
-    /// The mapping that covers `addr` or else the first one above it; `None` after the last.
-    /// `[vsyscall]` is not among them.
+    /// Returns the mapping that covers `addr` or else the first one above; `None` after the last.
+    ///
+    /// `[vsyscall]` is never returned.
     ///
     /// # Errors
-    /// As [`Query::open`]; the process may have ended meanwhile.
+    /// Same as [`Query::open`]; the process may have exited since.
     pub fn covering_or_next(&mut self, addr: u64) -> Result<Option<MapsEntry>, QueryError> {
         let answer = match procmap::query(&self.maps, addr, &mut self.name) {
             Ok(answer) => answer,
@@ -85,7 +86,7 @@ impl Query {
         }))
     }
 
-    /// All mappings by address, each asked for when it is wanted.
+    /// Iterates over all mappings by address, with one query per mapping.
     pub fn iter(&mut self) -> impl Iterator<Item = Result<MapsEntry, QueryError>> {
         let mut next = Some(0);
         std::iter::from_fn(move || {

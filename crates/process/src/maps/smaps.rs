@@ -1,48 +1,47 @@
-//! The text of `/proc/PID/smaps`: each mapping with its flags and what of it is in memory.
+//! The text of `/proc/PID/smaps`: each mapping with its flags and its resident memory.
 //!
-//! Reading it walks the page tables of the process and holds its `mmap_lock` meanwhile: seconds
-//! for a big one. [`super::read`] is the cheap list.
+//! Reading `smaps` walks the page tables of the process and holds its `mmap_lock` during the walk,
+//! which takes seconds for a big process. [`super::read`] reads the list cheaply.
 
 use super::{MapsEntry, ParseError, lines, parse_line};
 
-/// Two letters that stand for a flag of the kernel: `rd`, `mr`, `nh`, `ac`, ...
+/// Two-letter code of a kernel flag: `rd`, `mr`, `nh`, `ac`, ...
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VmFlag(pub [u8; 2]);
 
-/// A mapping of `smaps`.
+/// A mapping listed in `smaps`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SmapsEntry {
     /// The mapping.
     pub mapping: MapsEntry,
-    /// `VmFlags`, in the kernel's order; `??` for one that this kernel has no letters for.
+    /// `VmFlags`, in the kernel's order; `??` for a flag without letters in the running kernel.
     pub flags: Vec<VmFlag>,
-    /// `ProtectionKey`, 0 where there is none.
+    /// `ProtectionKey`, 0 if the mapping has none.
     pub protection_key: u32,
-    /// `Rss` in KiB: what is in memory.
+    /// `Rss` in KiB: resident memory.
     pub rss_kib: u64,
-    /// `Anonymous` in KiB: what of it is the process's own.
+    /// `Anonymous` in KiB: resident memory that is private to the process.
     pub anonymous_kib: u64,
     /// `Swap` in KiB.
     pub swap_kib: u64,
 }
 
 impl SmapsEntry {
-    /// True where the kernel set this flag.
+    /// True if the kernel set this flag.
     pub fn has(&self, flag: &[u8; 2]) -> bool {
         self.flags.contains(&VmFlag(*flag))
     }
 }
 
-/// Parses the text of `/proc/PID/smaps`. Lines that are not known are passed over: kernels add
-/// some.
+/// Parses the text of `/proc/PID/smaps`. Unknown lines are skipped, since new kernels add some.
 ///
 /// # Errors
-/// The first line that is neither a mapping nor a value of one.
+/// [`ParseError`] for the first line that is neither a mapping nor a value of a mapping.
 pub fn parse_smaps(text: &[u8]) -> Result<Vec<SmapsEntry>, ParseError> {
     let mut entries: Vec<SmapsEntry> = Vec::new();
     for (n, line) in lines(text).enumerate() {
         let wrong = |what| ParseError { line: n + 1, what };
-        // A value is `Name:   number kB`; a mapping has no colon before its first space.
+        // A value line is `Name:   number kB`; a mapping line has no colon before its first space.
         let word = line.split(|&b| b == b' ').next().unwrap_or_default();
         let Some(colon) = word.iter().position(|&b| b == b':') else {
             let before = entries.last().map(|entry| &entry.mapping.name);

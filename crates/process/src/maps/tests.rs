@@ -1,4 +1,4 @@
-//! Lists of real processes, and hostile text.
+//! Parses lists of real processes and malicious text.
 
 use super::*;
 use vmarea_linux_sys::child::Child;

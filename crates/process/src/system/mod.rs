@@ -1,9 +1,9 @@
-//! What of the machine, of a task and of a file system shapes an address space.
+//! Properties of the machine, of a task and of a file system that shape an address space.
 //!
-//! Everything that a replay must know and that no system call of the recorded program says:
-//! settings of the kernel, limits and capabilities of a task, what kind of file system a file is
-//! on. Each is read where Linux shows it; what cannot be read is left out, not guessed.
-//! Deliberately absent: mappings ([`crate::maps`]) and what only the kernel itself knows
+//! A replay needs properties that no system call of the recorded program reveals: kernel settings,
+//! limits and capabilities of a task, the type of file system that a file is on. Each property is
+//! read from the place where Linux shows it; if it cannot be read, it is omitted, not guessed.
+//! Deliberately absent: mappings ([`crate::maps`]) and data that only the kernel itself has
 //! ([`crate::view`]).
 
 mod task;
@@ -19,10 +19,10 @@ use vmarea_trace::event::Header;
 pub use task::{capabilities, mm_info};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
-/// Pages between a stack and what lies below it, unless the kernel's command line says otherwise.
+/// Pages between a stack and the mapping below it, unless set on the kernel's command line.
 const STACK_GUARD_GAP: u32 = 256;
 
-/// Files whose first line is a setting, by the name that the setting has in a trace.
+/// Files whose first line is a setting, keyed by the name of the setting in a trace.
 const FILES: [(&str, &str); 19] = [
     ("kernel.numa_balancing", "/proc/sys/kernel/numa_balancing"),
     (
@@ -60,8 +60,10 @@ const FILES: [(&str, &str); 19] = [
     ("vm.user_reserve_kbytes", "/proc/sys/vm/user_reserve_kbytes"),
 ];
 
-/// The running kernel's version with its build number, as `6.1.176`. Debian names releases after an
-/// interface (`6.1.0-50-amd64`), and the version that this was built from beside it.
+/// Returns the running kernel's version with its build number, such as `6.1.176`.
+///
+/// Debian names releases after the kernel ABI (`6.1.0-50-amd64`); the upstream version that the
+/// package was built from is in the `uname` version string.
 pub fn build() -> String {
     let uname = rustix::system::uname();
     let beside = uname.version().to_string_lossy();
@@ -74,8 +76,9 @@ pub fn build() -> String {
     }
 }
 
-/// What is known of this machine before a recording begins. The fields about the recording itself
-/// (command, sources, writer) are left empty.
+/// Returns a trace header with everything that is known about this machine before a recording.
+///
+/// The fields about the recording itself (command, sources, writer) are empty.
 pub fn header() -> Header {
     let uname = rustix::system::uname();
     Header {
@@ -87,13 +90,17 @@ pub fn header() -> Header {
     }
 }
 
-/// The settings of the running kernel that shape address spaces, by the names that traces use.
-/// Of a choice like `always [madvise] never` the chosen word is given. Besides those of
-/// [`Header::settings`]: `thp.<file>` for each file of `transparent_hugepage` (`thp.defrag`,
-/// `thp.use_zero_page`, `thp.hpage_pmd_size`, ...), `thp.<size>` and `thp.<size>.shmem_enabled` for
-/// each size of huge page (`thp.64kB`), `mem.total_pages`, `mm.lowest_addr`: the lowest address that the
-/// kernel gives out by itself, which no file tells, and `cpu.ospke`: the processor has protection keys and
-/// the kernel uses them.
+/// Returns the running kernel's settings that shape address spaces, keyed by their trace names.
+///
+/// If a file lists alternatives like `always [madvise] never`, the value is the word in brackets.
+/// In addition to the settings listed at [`Header::settings`], the map contains:
+/// - `thp.<file>` for each file of `transparent_hugepage` (`thp.defrag`, `thp.use_zero_page`,
+///   `thp.hpage_pmd_size`, ...)
+/// - `thp.<size>` and `thp.<size>.shmem_enabled` for each size of huge page (`thp.64kB`)
+/// - `mem.total_pages`
+/// - `mm.lowest_addr`: the lowest address that the kernel chooses without a hint, which no file
+///   shows
+/// - `cpu.ospke`: 1 if the processor has protection keys and the kernel uses them
 pub fn settings() -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
     for (name, path) in FILES {
@@ -121,10 +128,11 @@ pub fn settings() -> BTreeMap<String, String> {
     settings
 }
 
-/// The lowest address that the kernel gives out by itself, as it answers to a wish below; `None` where
-/// something is mapped there.
+/// Returns the lowest address that the kernel chooses itself, found with a hint below that address.
+///
+/// The result is `None` if something is mapped there.
 fn lowest_addr() -> Option<u64> {
-    /// No kernel is built with more.
+    /// Upper bound: no kernel is built with a larger value.
     const MOST: u64 = 1 << 20;
     let placed =
         vmarea_linux_sys::own_process::placed_at(rustix::param::page_size() as u64).ok()?;
@@ -153,7 +161,7 @@ fn read_setting(path: &Path) -> Option<String> {
     Some(chosen(line).to_owned())
 }
 
-/// The word in brackets, or all of the line where there is none.
+/// Returns the word in brackets, or the whole line if there are no brackets.
 fn chosen(line: &str) -> &str {
     line.split_once('[')
         .and_then(|(_, rest)| rest.split_once(']'))
@@ -176,7 +184,7 @@ fn protection_keys() -> Option<bool> {
     Some(flags.split_ascii_whitespace().any(|flag| flag == "ospke"))
 }
 
-/// The value of a line `Name:   value`.
+/// Returns the value of a line `Name:   value`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
@@ -191,7 +199,7 @@ fn stack_guard_gap(command_line: &str) -> u32 {
         .unwrap_or(STACK_GUARD_GAP)
 }
 
-/// What mapping a file depends on besides the file.
+/// Properties of a file's file system that affect mapping the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FileSystem {
     /// Magic number of `statfs`.
@@ -201,10 +209,10 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// Of an open file.
+    /// Reads the properties for an open file.
     ///
     /// # Errors
-    /// Those of `fstatfs(2)`.
+    /// Any error of `fstatfs(2)`.
     pub fn of(file: impl AsFd) -> io::Result<FileSystem> {
         let file = file.as_fd();
         let facts = rustix::fs::fstatfs(file)?;

@@ -1,7 +1,7 @@
-//! What `/proc` tells of one task that shapes its later calls.
+//! Facts from `/proc` about one task that affect its later system calls.
 //!
-//! `mmap_base`, `brk` and `def_flags` are not in `/proc`; [`crate::view::MmFields::fill`] adds
-//! them.
+//! [`crate::view::MmFields::fill`] adds `mmap_base`, `brk` and `def_flags`, which are not in
+//! `/proc`.
 
 use std::fs;
 
@@ -13,8 +13,9 @@ const CAP_IPC_LOCK: u32 = 14;
 /// Inode number of the first user namespace, fixed in the kernel.
 const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 
-/// What `/proc` tells of process or thread `pid`. What may not be read, or is not there, is
-/// `None`.
+/// Reads from `/proc` the facts about process or thread `pid`.
+///
+/// A fact that is not readable or not present is `None`.
 pub fn mm_info(pid: i32) -> MmInfo {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let mut info = MmInfo::default();
@@ -26,13 +27,15 @@ pub fn mm_info(pid: i32) -> MmInfo {
     info
 }
 
-/// The effective capabilities of a thread in the first user namespace, which is where calls on
-/// address spaces ask for them. `None` where it has gone.
+/// Returns the effective capabilities of a thread with respect to the first user namespace.
+///
+/// Calls on address spaces check capabilities against that namespace: a thread in another user
+/// namespace has none. The result is `None` if the thread has exited.
 pub fn capabilities(tid: i32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     let mask = effective(&status)?;
     let namespace = fs::read_link(format!("/proc/{tid}/ns/user"));
-    // Of another namespace what `status` says does not count.
+    // In another namespace, the capabilities in `status` do not count.
     let elsewhere = namespace.is_ok_and(|name| name.as_os_str() != FIRST_USER_NAMESPACE);
     Some(if elsewhere { 0 } else { mask })
 }
@@ -41,10 +44,9 @@ fn effective(status: &str) -> Option<u64> {
     u64::from_str_radix(field(status, "CapEff")?, 16).ok()
 }
 
-/// Addresses of `/proc/PID/stat`, which are 0 for those who may not see them.
+/// Fills in the addresses of `/proc/PID/stat`, which are 0 for unprivileged readers.
 fn fill_stat(info: &mut MmInfo, text: &str) {
-    // The name in brackets may hold anything; fields are counted from behind it, where the third
-    // one stands.
+    // The name in parentheses may contain any character; fields are counted after it, from field 3.
     let Some((_, rest)) = text.rsplit_once(") ") else {
         return;
     };

@@ -1,25 +1,28 @@
-//! The kernel's own view of an address space, read by a BPF iterator.
+//! The kernel view of an address space: kernel structs, read by a BPF iterator.
 //!
-//! `/proc/PID/maps` does not say which anon_vma a mapping hangs on, what its page offset is, or
-//! where the address space begins to place new mappings. The `task_vma` iterator lets a small
-//! program look at each `vm_area_struct`; the program is assembled for the running kernel from
-//! its BTF (see `program`), so no compiler and no headers are needed. Deliberately absent: any
-//! judgement of what is read, and numbering of the kernel's pointers.
+//! `/proc/PID/maps` shows neither the anon_vma and page offset of a mapping nor the address from
+//! which the kernel places new mappings. The `task_vma` iterator runs a small program on each
+//! `vm_area_struct`. The program is assembled for the running kernel from its BTF (see `program`),
+//! so it needs no compiler and no headers. Deliberately absent: any judgement of the data, and
+//! numbering of kernel pointers.
 //!
 //! # Picture
 //! ```text
-//! read(2) of the iterator -> mm record, once | VMA record | VMA record | ... (at most 32 KiB a read)
+//! read(2) of the iterator -> mm record, once | VMA record | VMA record | ... (<= 32 KiB per read)
 //! ```
-//! Between two reads the kernel lets go of `mmap_lock`: above [`VMAS_PER_READ`] VMAs the picture
-//! is exact only while no thread of the process runs.
+//! Between two reads the kernel releases `mmap_lock`: with more than [`VMAS_PER_READ`] VMAs the
+//! view is exact only if no thread of the process runs.
 //!
 //! # Linux
-//! `kernel/bpf/task_iter.c`, 6.1 and later. Before that (5.8 and later, with the list of VMAs) the
-//! iterator over tasks serves, for up to [`VMAS_PER_READ`] VMAs, without `mmap_lock`: only for processes
-//! that stand still, by their number in the first pid namespace. The iterator is restricted to a thread group, never to
-//! a thread: by thread the tail repeats for ever on 6.18. When the group's leader is gone, or a
-//! thread has its own file table, the list comes again for other threads; it ends for us where
-//! `vm_start` goes backwards.
+//! `kernel/bpf/task_iter.c`, 6.1 and later. On older kernels (5.8 and later, with a linked list of
+//! VMAs) the task iterator is used instead. The task iterator reads up to [`VMAS_PER_READ`] VMAs
+//! without `mmap_lock`, so the process must be stopped. It identifies the process by the ID in the
+//! first pid namespace.
+//!
+//! The `task_vma` iterator is restricted to a thread group, never to a thread: with a thread ID it
+//! repeats the end of the list endlessly on 6.18. If the group leader has exited or a thread has a
+//! separate file table, the iterator repeats the list for other threads; the reader stops when
+//! `vm_start` does not increase.
 
 mod program;
 
@@ -33,32 +36,30 @@ use program::{LISTED, Loaded, MM_WORDS, VMA_WORDS};
 use std::sync::{Mutex, PoisonError};
 use vmarea_linux_sys::btf::{Btf, BtfError};
 
-/// Where the kernel describes its types.
+/// File that contains the kernel's type information (BTF).
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
-/// What the kernel gives by one read of an iterator, at most.
+/// Maximum number of bytes that the kernel returns in one read of an iterator.
 const READ_BYTES: usize = 32 << 10;
 
-/// VMAs that one read gives; more are read in several steps, with `mmap_lock` let go between them.
+/// Number of VMAs per read; longer lists need several reads, with `mmap_lock` released in between.
 pub const VMAS_PER_READ: usize = (READ_BYTES - MM_WORDS * 8) / (VMA_WORDS * 8);
 
-/// What an address space looks like from inside of the kernel. Memory is kept between reads, so
-/// reuse one.
+/// An address space as seen from inside the kernel; reuse a view, since it keeps its buffers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct View {
-    /// What stands in the `mm_struct`.
+    /// Fields of the `mm_struct`.
     pub mm: MmFields,
-    /// Its VMAs by address.
+    /// VMAs by address.
     pub vmas: Vec<ViewVma>,
     bytes: Vec<u8>,
 }
 
-/// Fields of `mm_struct`. `None` where the running kernel has no such member.
+/// Fields of `mm_struct`. `None` if the running kernel lacks the member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MmFields {
-    /// Address of the `mm_struct` in the kernel; the same number as in
-    /// `Sample::LockTaken` of the recorder.
+    /// Kernel address of the `mm_struct`; the same number as in the recorder's `Sample::LockTaken`.
     pub mm: u64,
-    /// `mmap_base`, bytes: where top-down placement begins.
+    /// `mmap_base`, bytes: the address at which top-down placement begins.
     pub mmap_base: Option<u64>,
     /// `start_brk`, bytes.
     pub start_brk: Option<u64>,
@@ -95,7 +96,7 @@ pub struct MmFields {
 }
 
 impl MmFields {
-    /// Fills in what this view knows and leaves the rest as it is.
+    /// Copies the known fields to `info` and leaves the others unchanged.
     pub fn fill(&self, info: &mut MmInfo) {
         let MmFields {
             mm: _,
@@ -133,8 +134,10 @@ impl MmFields {
     }
 }
 
-/// Fields of one `vm_area_struct`. Pointers are the kernel's addresses, 0 for none; a `None` means
-/// that the running kernel has no such member.
+/// Fields of one `vm_area_struct`.
+///
+/// Pointers are kernel addresses, 0 for null; `None` means that the running kernel lacks the
+/// member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ViewVma {
     /// `vm_start`, bytes.
@@ -147,31 +150,31 @@ pub struct ViewVma {
     pub flags: u64,
     /// `anon_vma`.
     pub anon_vma: u64,
-    /// `anon_vma->root`, 0 where there is no anon_vma.
+    /// `anon_vma->root`, 0 if the VMA has no anon_vma.
     pub root: u64,
-    /// True where the VMA hangs on one anon_vma only, or on none.
+    /// True if the VMA's chain has at most one anon_vma.
     pub chain_singular: bool,
-    /// `anon_vma->num_children` (the anon_vma itself included when it is a root), where there is an
-    /// anon_vma.
+    /// `anon_vma->num_children`, if there is an anon_vma. A root counts itself.
     pub num_children: Option<u64>,
-    /// `anon_vma->num_active_vmas`, where there is an anon_vma.
+    /// `anon_vma->num_active_vmas`, if there is an anon_vma.
     pub num_active_vmas: Option<u64>,
     /// `vm_file`.
     pub file: u64,
-    /// `vm_policy`; a kernel without NUMA has none.
+    /// `vm_policy`; `None` on a kernel without NUMA.
     pub policy: Option<u64>,
-    /// What that policy says: `mode`, `flags`, the first 64 nodes, `home_node`; 0 for what the
-    /// running kernel does not have. Policies whose terms differ are different; those whose terms
-    /// are equal may still differ in what is not read.
+    /// Terms of the memory policy: `mode`, `flags`, the first 64 nodes, `home_node`.
+    ///
+    /// A term is 0 if the running kernel lacks it. Policies with different terms are different;
+    /// policies with equal terms may still differ in parts that are not read.
     pub policy_terms: [u64; 4],
-    /// `vm_userfaultfd_ctx.ctx`; a kernel without userfaultfd has none.
+    /// `vm_userfaultfd_ctx.ctx`; `None` on a kernel without userfaultfd.
     pub uffd: Option<u64>,
     /// `vm_ops`.
     pub ops: u64,
 }
 
 impl ViewVma {
-    /// True where other processes may share its pages since a fork.
+    /// True if other processes may share pages of the VMA since a fork.
     pub fn is_forked(&self) -> bool {
         // A root counts itself among its children.
         let own = u64::from(self.root == self.anon_vma);
@@ -180,51 +183,51 @@ impl ViewVma {
     }
 }
 
-/// Why the kernel's view cannot be had.
+/// Reason why the kernel view is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
-    /// The kernel does not describe its types.
+    /// The kernel has no type information.
     #[error(
         "no kernel type information at {BTF_PATH}: needs a kernel with CONFIG_DEBUG_INFO_BTF ({0})"
     )]
     NoBtf(#[source] io::Error),
-    /// The description cannot be read.
+    /// The type information cannot be read.
     #[error("{BTF_PATH}: {0}")]
     BadBtf(String),
-    /// Not permitted.
+    /// Insufficient privilege.
     #[error(
         "no permission to look into the kernel: needs CAP_BPF and CAP_PERFMON ({})",
         rights::remedy(&[Capability::Bpf, Capability::Perfmon])
     )]
     Permission,
-    /// The kernel lacks something; what it is.
+    /// The kernel lacks the named feature.
     #[error("the kernel is too old or was built without it: {0} (Linux 5.8 or later is needed)")]
     TooOld(String),
-    /// The kernel refused the program.
+    /// The kernel rejected the program.
     #[error("the kernel refused the iterator program: {cause}: {verdict}")]
     Refused {
-        /// What `bpf(2)` answered.
+        /// Error returned by `bpf(2)`.
         cause: io::Error,
-        /// What its verifier said last.
+        /// Last message of the BPF verifier.
         verdict: String,
     },
-    /// No such process, or one without an address space (a zombie, a kernel thread).
+    /// The process does not exist or has no address space (a zombie, a kernel thread).
     #[error("process {0} has no address space (it has ended, or is a kernel thread)")]
     NoAddressSpace(i32),
     /// A read failed.
     #[error("reading the address space of process {pid}: {cause}")]
     Read {
-        /// Whose.
+        /// ID of the process.
         pid: i32,
-        /// Why.
+        /// Underlying error.
         cause: io::Error,
     },
-    /// More VMAs than a program for an old kernel can write.
+    /// The process has more VMAs than the program for kernels before 6.1 can write.
     #[error(
         "process {0} has more than {LISTED} VMAs: too many for the program for kernels before 6.1"
     )]
     TooMany(i32),
-    /// The records do not look as the program writes them.
+    /// The records do not have the form that the program writes.
     #[error("the kernel's records about process {0} are cut off")]
     Malformed(i32),
 }
@@ -235,17 +238,18 @@ impl From<BtfError> for ViewError {
     }
 }
 
-/// The loaded iterator program. Loading takes some milliseconds; a read some microseconds and
-/// about 0.3 µs for each VMA.
+/// The loaded iterator program.
+///
+/// Loading takes a few milliseconds; a read takes a few microseconds plus about 0.3 µs per VMA.
 #[derive(Debug)]
 pub struct KernelView {
     loaded: Loaded,
-    /// Held for a read where the program is told by a number of its own whose VMAs are wanted.
+    /// Serializes reads: before 6.1, one shared number tells the program which process to read.
     one_at_a_time: Mutex<()>,
 }
 
 impl KernelView {
-    /// Assembles the program for the running kernel, loads it, and tries it on this process.
+    /// Assembles the program for the running kernel, loads it, and tests it on this process.
     ///
     /// # Errors
     /// [`ViewError::NoBtf`], [`ViewError::Permission`], [`ViewError::TooOld`] and
@@ -268,12 +272,13 @@ impl KernelView {
         Ok(view)
     }
 
-    /// Reads the address space of thread group `tgid` (in this process's pid namespace) into
-    /// `out`, whose earlier content is dropped.
+    /// Reads the address space of thread group `tgid` into `out` and discards its earlier content.
+    ///
+    /// `tgid` is an ID in this process's pid namespace.
     ///
     /// # Errors
-    /// [`ViewError::NoAddressSpace`], [`ViewError::Read`], [`ViewError::Malformed`]. `out` is then
-    /// empty or incomplete.
+    /// [`ViewError::NoAddressSpace`], [`ViewError::Read`], [`ViewError::TooMany`],
+    /// [`ViewError::Malformed`]. `out` is then empty or incomplete.
     pub fn read(&self, tgid: i32, out: &mut View) -> Result<(), ViewError> {
         out.mm = MmFields::default();
         out.vmas.clear();
@@ -299,8 +304,8 @@ impl KernelView {
         let mut iterator = File::from(iterator.map_err(failed)?);
         out.bytes.resize(READ_BYTES, 0);
         let mut have_mm = false;
-        // Bytes of an unfinished record at the beginning of the buffer; with larger pages a read
-        // may end inside of one.
+        // Length of an unfinished record at the beginning of the buffer: with larger pages, a read
+        // may end inside a record.
         let mut kept = 0;
         loop {
             let len = match iterator.read(&mut out.bytes[kept..]) {
@@ -351,7 +356,7 @@ mod tests {
     use vmarea_linux_sys::child::{Child, Inside};
     use vmarea_linux_sys::inject;
 
-    /// The view, or a word about why the test cannot run here.
+    /// Opens the view, or prints why the test cannot run here.
     fn open() -> Option<KernelView> {
         match KernelView::open() {
             Ok(view) => Some(view),
@@ -401,7 +406,8 @@ mod tests {
         let Some(kernel) = open() else { return };
         let page = rustix::param::page_size() as u64;
         let mut child = Child::start(|inside: &mut Inside| {
-            // Three VMAs from one mapping, all on one anon_vma; and one that nobody touched.
+            // Three VMAs from one mapping, all with one anon_vma; and one VMA that was never
+            // touched.
             let idle = inside.map(1);
             inside.protect(idle, 1);
             let base = inside.map(9);

@@ -1,32 +1,32 @@
-//! The iterator program: what it reads, and how its records are read back.
+//! The iterator program: assembly, and decoding of its records.
 //!
-//! Tables name the members of `mm_struct`, `vm_area_struct` and what hangs on one; from them the
-//! program is assembled, and in their order the records are decoded. A member that the running kernel
-//! lacks is written as 0 and remembered as missing, if it may be missing at all. The mm record is
-//! written before the first VMA only.
+//! Tables name the members of `mm_struct`, `vm_area_struct`, `anon_vma` and `mempolicy`. The
+//! program is assembled from the tables, and records are decoded in table order. If an optional
+//! member is missing in the running kernel, the program writes 0 and the member is noted as
+//! missing. The mm record is written only once, before the first VMA.
 //!
-//! Before 6.1 no iterator can be restricted to one process. There the program runs for every task,
-//! looks for the one whose number stands in a map, and follows its list of VMAs (which kernels with
-//! a tree alone no longer have).
+//! Before 6.1 no iterator can be restricted to one process. On older kernels the program runs for
+//! every task, finds the task whose ID is in a BPF map, and follows its linked list of VMAs (later
+//! kernels have only a tree).
 
 use vmarea_linux_sys::bpf::{Assembler, LoadError, Number, Program, Reg, Width};
 use vmarea_linux_sys::btf::{Btf, Kind, TypeId};
 
 use super::{MmFields, ViewError, ViewVma};
 
-/// What happens when the kernel has no such member.
+/// Whether a member may be missing in the running kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Need {
-    /// The program is of no use without it.
+    /// Required: without the member, the program cannot be loaded.
     Always,
-    /// It is reported as `None`.
+    /// Optional: a missing member is reported as `None`.
     IfThere,
 }
 use Need::{Always, IfThere};
 
-/// Words of an mm record: the pointer itself and [`MM`].
+/// Number of words in an mm record: the pointer itself and [`MM`].
 pub(super) const MM_WORDS: usize = 1 + MM.len();
-/// Words of a VMA record: [`VMA`], then [`ANON_VMA`], then [`MEMPOLICY`].
+/// Number of words in a VMA record: [`VMA`], then [`ANON_VMA`], then [`MEMPOLICY`].
 pub(super) const VMA_WORDS: usize = VMA.len() + ANON_VMA.len() + MEMPOLICY.len();
 
 const MM: [(&str, Need); 17] = [
@@ -69,7 +69,7 @@ const ANON_VMA: [(&str, Need); 3] = [
     ("num_active_vmas", IfThere),
 ];
 
-/// What two policies are compared by, of the nodes the first 64.
+/// Members by which two policies are compared (of the node mask, only the first 64 nodes).
 const MEMPOLICY: [(&str, Need); 4] = [
     ("mode", IfThere),
     ("flags", IfThere),
@@ -77,7 +77,7 @@ const MEMPOLICY: [(&str, Need); 4] = [
     ("home_node", IfThere),
 ];
 
-/// The members that the running kernel lacks, as bits by their place in the records.
+/// Members that the running kernel lacks, as a bit mask over positions in the records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Missing {
     mm: u32,
@@ -132,7 +132,7 @@ impl Missing {
             pgoff,
             flags,
             anon_vma,
-            // A ring of list nodes: with no or one entry both neighbours are the same.
+            // The chain is a circular list: with zero or one entry, both neighbours are the same.
             chain_singular: next == prev,
             file,
             ops,
@@ -146,7 +146,7 @@ impl Missing {
     }
 }
 
-/// The first `N` words of a record, and what follows.
+/// Returns the first `N` words of the records and the remaining bytes.
 pub(super) fn take_words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8])> {
     let (record, rest) = bytes.split_at_checked(N * 8)?;
     let mut words = [0; N];
@@ -156,7 +156,7 @@ pub(super) fn take_words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8
     Some((words, rest))
 }
 
-/// VMAs of one process that a program which follows their list can write in one read.
+/// Maximum number of VMAs that the program for the linked list can write in one read.
 pub(super) const LISTED: usize = super::VMAS_PER_READ;
 
 /// A loaded program.
@@ -164,7 +164,7 @@ pub(super) const LISTED: usize = super::VMAS_PER_READ;
 pub(super) struct Loaded {
     pub(super) program: Program,
     pub(super) missing: Missing,
-    /// Whose VMAs are wanted, where the program looks for the task itself.
+    /// ID of the process to read, if the program itself searches for the task.
     pub(super) wanted: Option<Number>,
 }
 
@@ -181,7 +181,7 @@ pub(super) fn load(btf: &Btf) -> Result<Loaded, ViewError> {
         .find(Kind::Struct, "mm_struct")
         .is_some_and(|mm| btf.member(mm, "mmap").is_some());
     let (code, missing, target, wanted) = match target("bpf_iter_task_vma") {
-        // Kernels with the list have the iterator, if at all, without the restriction.
+        // Kernels with the linked list lack the `task_vma` iterator or cannot restrict it.
         Some(target) if !has_list => {
             let (code, missing) = assemble(btf)?;
             (code, missing, target, None)
@@ -196,7 +196,7 @@ pub(super) fn load(btf: &Btf) -> Result<Loaded, ViewError> {
             (code, missing, target, Some(number))
         }
     };
-    // The helper that writes to the reader is for programs under a licence compatible with the GPL.
+    // The helper that writes to the reader requires a GPL-compatible licence.
     let program = Program::load(&code, c"vmarea_view", c"Dual MIT/GPL", target).map_err(refused)?;
     Ok(Loaded {
         program,
@@ -205,7 +205,7 @@ pub(super) fn load(btf: &Btf) -> Result<Loaded, ViewError> {
     })
 }
 
-/// The program that the kernel runs for each task: finds the wanted one and follows its list.
+/// Assembles the program that runs for each task: finds the wanted task and follows its list.
 fn assemble_listed(btf: &Btf, wanted: &Number) -> Result<(Assembler, Missing), ViewError> {
     let ctx = Source::new(btf, "bpf_iter__task")?;
     let meta = Source::new(btf, "bpf_iter_meta")?;
@@ -215,8 +215,8 @@ fn assemble_listed(btf: &Btf, wanted: &Number) -> Result<(Assembler, Missing), V
     let mut missing = Missing::default();
     let mut code = Assembler::default();
 
-    // R6: the seq_file to write to. R7: the mm, then the anon_vma. R8: the task, then the VMA.
-    // R9: how many more VMAs.
+    // R6: the seq_file to write to. R7: the mm, then the anon_vma. R8: the task, then the VMA. R9:
+    // number of remaining VMAs.
     ctx.load(&mut code, "task", Reg::R8, Reg::R1)?;
     ctx.load(&mut code, "meta", Reg::R2, Reg::R1)?;
     let at_end = code.jump_if_zero(Reg::R8);
@@ -249,12 +249,12 @@ fn assemble_listed(btf: &Btf, wanted: &Number) -> Result<(Assembler, Missing), V
     Ok((code, missing))
 }
 
-/// Writes the record of the VMA that R8 points to; answers what is missing.
+/// Emits code that writes the record of the VMA in R8; returns the missing members.
 fn write_vma(code: &mut Assembler, btf: &Btf, vma: &Source<'_>) -> Result<u32, ViewError> {
     let anon_vma = Source::new(btf, "anon_vma")?;
     let mut record = Record::new(VMA_WORDS);
     let mut missing = record.members(code, vma, &VMA, Reg::R8)?;
-    // Where there is no anon_vma, loads through the null pointer give 0.
+    // If there is no anon_vma, loads through the null pointer return 0.
     vma.load(code, "anon_vma", Reg::R7, Reg::R8)?;
     missing |= record.members(code, &anon_vma, &ANON_VMA, Reg::R7)?;
     missing |= policy_terms(code, btf, vma, &mut record)?;
@@ -262,7 +262,7 @@ fn write_vma(code: &mut Assembler, btf: &Btf, vma: &Source<'_>) -> Result<u32, V
     Ok(missing)
 }
 
-/// The program that the kernel runs for each VMA of one process.
+/// Assembles the program that runs for each VMA of one process.
 fn assemble(btf: &Btf) -> Result<(Assembler, Missing), ViewError> {
     let ctx = Source::new(btf, "bpf_iter__task_vma")?;
     let meta = Source::new(btf, "bpf_iter_meta")?;
@@ -292,7 +292,7 @@ fn assemble(btf: &Btf) -> Result<(Assembler, Missing), ViewError> {
     Ok((code, missing))
 }
 
-/// The terms of the memory policy of the VMA in R8; all missing where the kernel has no policies.
+/// Pushes the memory policy terms of the VMA in R8; all are missing if the kernel has no policies.
 fn policy_terms(
     code: &mut Assembler,
     btf: &Btf,
@@ -301,7 +301,7 @@ fn policy_terms(
 ) -> Result<u32, ViewError> {
     let source = Source::new(btf, "mempolicy").ok();
     match source.filter(|_| vma.try_load(code, "vm_policy", Reg::R7, Reg::R8)) {
-        // Loads through a null pointer give 0.
+        // Loads through a null pointer return 0.
         Some(policy) => record.members(code, &policy, &MEMPOLICY, Reg::R7),
         None => Ok(record.absent(code, MEMPOLICY.len())),
     }
@@ -322,10 +322,10 @@ impl<'a> Source<'a> {
         Ok(Source { btf, name, id })
     }
 
-    /// `dst = src->member`, or the news that there is no such member.
+    /// Emits `dst = src->member`; returns false if there is no such member.
     fn try_load(&self, code: &mut Assembler, member: &str, dst: Reg, src: Reg) -> bool {
         let place = self.btf.member(self.id, member).and_then(|place| {
-            // Of a bitmap the first word is read.
+            // Only the first word of a bitmap is read.
             let width = Width::of(place.size.min(8))?;
             Some((width, i16::try_from(place.offset).ok()?))
         });
@@ -353,7 +353,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A record in the making, on the program's stack.
+/// A record under construction on the program's stack.
 struct Record {
     words: usize,
     written: usize,
@@ -368,15 +368,16 @@ impl Record {
         -(self.words as i32 * 8)
     }
 
-    /// The next word of the record is what `value` holds.
+    /// Emits code that stores `value` as the next word of the record.
     fn push(&mut self, code: &mut Assembler, value: Reg) {
         let place = self.bottom() + self.written as i32 * 8;
         code.store(Reg::Frame, place as i16, value);
         self.written += 1;
     }
 
-    /// The next words are members of what `from` points to. Answers which of them are missing, by
-    /// their place in the record.
+    /// Emits code that appends members of the struct at `from` to the record.
+    ///
+    /// Returns a bit mask of the missing members by their position in the record.
     fn members(
         &mut self,
         code: &mut Assembler,
@@ -400,7 +401,7 @@ impl Record {
         Ok(missing)
     }
 
-    /// The next `words` words are members that the kernel lacks.
+    /// Appends `words` zero words for missing members; returns their bit mask.
     fn absent(&mut self, code: &mut Assembler, words: usize) -> u32 {
         let missing = ((1 << words) - 1) << self.written;
         code.set(Reg::R1, 0);

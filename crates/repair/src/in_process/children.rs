@@ -1,9 +1,9 @@
-//! Children that were forked while pages were out.
+//! Copies missing pages to children that were forked while pages were moved out.
 //!
-//! Such a child has the holes but not what waits: it is given a copy of each page. It runs meanwhile,
-//! and where it touches a hole it waits. It may itself drop, move or fork; those calls wait until
-//! their event is read here, so each page goes where the child wants it by then. The end of the watch
-//! wakes it.
+//! A child forked during a piece inherits the holes in the piece but not the temporary range, so it
+//! is given a copy of each page. The child runs during the copy, and waits if it touches a hole. It
+//! may itself drop, move or fork; those calls wait until their event is read here, so each page
+//! goes to the address that the child expects by then. The end of the watch wakes the child.
 
 use std::io;
 
@@ -16,20 +16,21 @@ use vmarea_linux_sys::calls::{self, Arena};
 use vmarea_linux_sys::own_process;
 use vmarea_linux_sys::uffd::{self, Event};
 
-/// How often a copy is tried again for which there is no memory: for some seconds.
+/// Maximum number of attempts at a copy for which there is no memory: these take some seconds.
 const PATIENCE: u32 = 50_000;
-/// How deep forks of forks are completed while nothing else goes on.
+/// Maximum depth of nested forks: the pages of each child are copied before its parent continues.
 const GENERATIONS: u32 = 8;
 
-/// Gives the child behind `fd` what it lacks, and closes `fd`.
+/// Copies the missing pages to the child behind `fd`, and closes `fd`.
 ///
-/// Where no memory can be had to follow what the child does, it goes on waiting rather than read
+/// If there is no memory to track the child's changes, the child keeps waiting rather than read
 /// wrong bytes.
 pub(super) fn complete(shared: &Locked<'_>, fd: i32) {
     complete_one(shared, fd, shared.locations(), GENERATIONS);
 }
 
-/// `locations` is where pages belonged when the child was made.
+/// Copies the missing pages to one child; `locations` are the addresses to which pages belonged
+/// when it was forked.
 fn complete_one(shared: &Locked<'_>, fd: i32, locations: &PageLocations, generations: u32) {
     let mut child = Child {
         shared,
@@ -56,12 +57,12 @@ fn complete_one(shared: &Locked<'_>, fd: i32, locations: &PageLocations, generat
     }
 }
 
-/// A child on its way.
+/// A child that is being given its missing pages.
 struct Child<'a> {
     shared: &'a Locked<'a>,
     fd: i32,
     inherited: &'a PageLocations,
-    /// Where its pages belong once it has gone its own way.
+    /// The addresses to which its pages belong, once they differ from the inherited ones.
     own: Option<Arena<PageLocations>>,
     generations: u32,
 }
@@ -73,7 +74,7 @@ impl Child<'_> {
             .map_or(self.inherited, |own| &own.get()[0])
     }
 
-    /// Copies a run of pages that are out.
+    /// Copies a run of pages that are moved out.
     fn copy(&mut self, off: u64, len: u64) -> io::Result<()> {
         let (piece, temporary) = (self.shared.piece(), self.shared.temporary());
         let (mut at, end) = (off, off + len);
@@ -99,14 +100,14 @@ impl Child<'_> {
                         self.listen()?;
                     }
                 }
-                // The kernel copies within one mapping only, and here there may be many.
+                // The kernel copies within one mapping only, and the range may contain many.
                 libc::ENOENT | libc::EEXIST if step > PAGE => step = PAGE,
-                // The kernel looks for the place before it looks whether the child changes its
-                // mappings: what is not there may be on its way to another place.
+                // The kernel looks up the address before it checks whether the child changes its
+                // mappings: a mapping that was not found may be in the middle of a move.
                 libc::ENOENT | libc::EEXIST if uffd::is_changing(self.fd) => self.listen()?,
-                // Its place has gone, or it is there already.
+                // The address is no longer mapped, or the page is there already.
                 libc::ENOENT | libc::EEXIST => at += PAGE,
-                // No memory for a copy now, and the child waits.
+                // There is no memory for a copy now, and the child waits.
                 libc::ENOMEM | libc::EINTR | libc::EBUSY if tries < PATIENCE => {
                     own_process::rest(tries);
                     tries += 1;
@@ -118,7 +119,7 @@ impl Child<'_> {
         Ok(())
     }
 
-    /// It changes its mappings and waits until we know.
+    /// Reads an event of the child, which waits with its change until the event is read.
     fn listen(&mut self) -> io::Result<()> {
         let piece = self.shared.piece();
         match self.shared.event(self.fd) {

@@ -1,7 +1,7 @@
-//! The executor of pieces in the calling process: what it needs, and how a piece is prepared.
+//! The executor for pieces in the calling process: its resources, and the preparation of a piece.
 //!
-//! Everything that can fail or allocate is done here, before the first page is out; the work itself is
-//! in [`work`](super::work).
+//! Everything that can fail or allocate is done here, before the first page is moved out; the piece
+//! itself is executed in [`work`](super::work).
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -24,24 +24,24 @@ use vmarea_linux_sys::procmap;
 use vmarea_linux_sys::sidecar;
 use vmarea_linux_sys::uffd::{self, Uffd};
 
-/// The largest piece, bytes.
+/// Size of the largest piece, in bytes.
 const MOST_BYTES: u64 = MOST_PAGES as u64 * PAGE;
-/// Calls that a table holds; a piece takes one for each part and some more.
+/// Capacity of the table of calls; a piece needs one call for each part and a few more.
 const MOST_CALLS: usize = 1_200;
-/// Parts of the largest piece.
+/// Maximum number of parts in a piece.
 pub(super) const MOST_PARTS: usize = MOST_CALLS - 40;
-/// How long the other threads may take to stop, at the least: on a busy machine each has to get a
-/// processor first.
+/// Minimum time allowed for the other threads to stop: on a busy machine each has to be scheduled
+/// first.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// All that can happen to pages on their way.
+/// All events that can affect pages while they are moved.
 const EVENTS: u64 = uffd::EVENT_REMAP | uffd::EVENT_FORK | uffd::EVENT_UNMAP | uffd::EVENT_REMOVE;
 
 /// Moves the pages of a piece while the other threads run.
 #[derive(Debug)]
 pub(super) struct InProcess {
-    /// How long the other threads may take to stop.
+    /// Maximum time for the other threads to stop.
     patience: Duration,
-    /// None where it was given up: see [`InProcess::room`].
+    /// `None` if the scratch area was abandoned: see [`InProcess::room`].
     room: Option<Room>,
     watcher: Watcher,
     home: Uffd,
@@ -53,10 +53,10 @@ pub(super) struct InProcess {
 }
 
 impl InProcess {
-    /// Opens what a repair needs, and starts the thread that watches.
+    /// Opens the descriptors of a repair and starts the watcher thread.
     ///
     /// # Errors
-    /// As [`Merger::new`](super::Merger::new).
+    /// The errors of [`Merger::new`](super::Merger::new).
     pub(super) fn new(options: &Options) -> Result<InProcess, RepairError> {
         let home = open(EVENTS)?;
         let silent = open(0)?;
@@ -73,7 +73,7 @@ impl InProcess {
         let maps = File::open("/proc/self/maps")
             .map_err(RepairError::system("opening /proc/self/maps"))?;
         if options.owner == Owner::Anybody {
-            // What others do to protections is seen by this request alone.
+            // Only this request shows changes of protection by other threads.
             procmap::query(&maps, 0, &mut [])
                 .map_err(RepairError::system("asking for one mapping (Linux 6.11)"))?;
         }
@@ -90,13 +90,14 @@ impl InProcess {
             pagemap: File::open("/proc/self/pagemap")
                 .map_err(RepairError::system("opening /proc/self/pagemap"))?,
             maps,
-            // Last, as nothing gives it back where another cannot be had.
+            // Reserved last, because nothing would release it if a later step failed.
             room: Some(reserve_room()?),
         })
     }
 
-    /// The address space to work with. After the kernel had no memory for a mapping in it, another may be
-    /// needed: who was given a hole in the old one keeps that.
+    /// Returns the scratch area, and reserves a new one if the old one was abandoned. If the kernel
+    /// has no memory for a mapping in the scratch area, the area may get a hole, where the program
+    /// may map something.
     pub(super) fn room(&mut self) -> Result<Room, RepairError> {
         let room = match self.room {
             Some(room) => room,
@@ -106,12 +107,13 @@ impl InProcess {
         Ok(room)
     }
 
-    /// Forks that were completed so far.
+    /// Returns the number of forks whose children were given the missing pages so far.
     pub(super) fn forks(&self) -> u64 {
         self.watcher.shared().forks()
     }
 
-    /// Writes down the calls of a piece; how many of them there are, and how many come before the swap.
+    /// Fills the table with the calls of a piece; returns their number, and the number of calls
+    /// before the swap.
     fn fill_table(&mut self, piece: &Piece, room: Room, watch: Watch) -> (usize, usize) {
         let mut list = Vec::with_capacity(piece.parts.len() + 16);
         piece::out(piece, room, watch, &mut list);
@@ -185,7 +187,8 @@ impl PieceExecutor for InProcess {
         })
     }
 
-    /// Not where somebody changed it: what it drops may go a moment later.
+    /// False if the program changed the piece: pages that it drops may disappear only a moment
+    /// later.
     fn retries_before(&self, reason: Reason) -> bool {
         reason != Reason::Changed
     }
@@ -195,11 +198,11 @@ impl PieceExecutor for InProcess {
     }
 }
 
-/// Does the work while no fork and no signal comes; says how it ended and how long it took.
+/// Executes a piece while forks and signals are blocked; returns the result and the time it took.
 fn run(work: &mut Work<'_>) -> (End, Duration) {
     let _passage = Passage::wait();
     let _quiet = NoSignals::begin();
-    // Nothing is out meanwhile: it is no part of the pause.
+    // No page is moved out during this wait: it does not count as pause.
     let drops = work.let_drops_end();
     let begun = Instant::now();
     let end = match drops {
@@ -209,7 +212,7 @@ fn run(work: &mut Work<'_>) -> (End, Duration) {
     (end, begun.elapsed())
 }
 
-/// Whether this process may watch its memory with all the events that a repair needs.
+/// Checks whether this process may watch its memory with all the events that a repair needs.
 ///
 /// # Errors
 /// [`RepairError::Userfaultfd`], [`RepairError::TooOld`].
@@ -217,7 +220,7 @@ pub(super) fn can_watch() -> Result<(), RepairError> {
     open(EVENTS).map(|_| ())
 }
 
-/// What a mapping with these flags permits, as [`procmap`] says it.
+/// Converts the protection of a mapping to the bits of [`procmap`].
 fn access(flags: VmFlags) -> u64 {
     let bits = [
         (VmFlags::READ, procmap::VMA_READABLE),
@@ -239,7 +242,7 @@ fn open(events: u64) -> Result<Uffd, RepairError> {
     })
 }
 
-/// Room for the largest pieces, or for smaller ones where address space is limited.
+/// Reserves a scratch area for the largest pieces, or for smaller ones if address space is limited.
 fn reserve_room() -> Result<Room, RepairError> {
     let mut bytes = MOST_BYTES;
     loop {

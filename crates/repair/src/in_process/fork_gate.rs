@@ -1,8 +1,8 @@
-//! The gate before `fork`: closed while pages are out.
+//! The gate for `fork`: closed while pages are moved out.
 //!
-//! A fork through the C library waits until the piece is whole; forks that go round it are completed
-//! by the event that the kernel sends. The gate is one word, because whoever waits at it may hold
-//! any lock of the program.
+//! A fork through the C library waits until the piece is complete. For a fork that bypasses the
+//! library, the kernel sends an event, and the watcher completes the child. The gate is a single
+//! word, because a thread that waits at it may hold any lock of the program.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use vmarea_linux_sys::own_process;
 const OPEN: u32 = 0;
 const TAKEN: u32 = 1;
 
-/// What all repairs of this process share. It lies in one page.
+/// State shared by all repairs of this process. It fits into one page.
 #[repr(align(8))]
 struct Gate {
     state: AtomicU32,
@@ -25,7 +25,7 @@ static GATE: Gate = Gate {
     dropping: AtomicU32::new(0),
 };
 
-/// Passage through the gate for one; it opens again when this is dropped.
+/// Exclusive passage through the gate, which opens again when this is dropped.
 #[derive(Debug)]
 pub(super) struct Passage;
 
@@ -43,30 +43,32 @@ impl Drop for Passage {
     }
 }
 
-/// Where the gate is: that page must not be on its way.
+/// Returns the address of the gate: its page must not be moved.
 pub(super) fn address() -> u64 {
     (&raw const GATE) as u64
 }
 
-// ORDERING: Relaxed for `dropping`: who reads it has passed the gate since, or holds the watcher's lock.
+// ORDERING: `dropping` is Relaxed: a reader has passed the gate since the write, or holds the
+// watcher's lock.
 
-/// The program was let go on with a drop (`MADV_DONTNEED`) that may not be done yet: the kernel tells of
-/// it before.
+/// Records that a thread of the program continues with a drop (`MADV_DONTNEED`). The drop may not
+/// be complete: the kernel sends the event first.
 pub(super) fn begin_drop() {
     GATE.dropping.store(1, Ordering::Relaxed);
 }
 
-/// True where such a drop may still be to come. No page is to move out meanwhile, or it would come back.
+/// True if a drop recorded by [`begin_drop`] may still be pending. Until it is complete, no page
+/// may move out, or the page would come back.
 pub(super) fn is_dropping() -> bool {
     GATE.dropping.load(Ordering::Relaxed) != 0
 }
 
-/// All threads have stopped since the last drop was told, so that it is done.
+/// Records that all threads have stopped since the last drop event, so that every drop is complete.
 pub(super) fn all_dropped() {
     GATE.dropping.store(0, Ordering::Relaxed);
 }
 
-/// Makes forks wait at the gate, from now on.
+/// Makes all later forks wait at the gate.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -81,7 +83,8 @@ pub(super) fn guard_forks() -> io::Result<()> {
 }
 
 extern "C" fn close() {
-    // ORDERING: Acquire, pairs with the Release in `open`: what was done behind the gate is seen.
+    // ORDERING: Acquire, pairs with the Release in `open`: makes visible what was done while the
+    // gate was closed.
     while GATE
         .state
         .compare_exchange_weak(OPEN, TAKEN, Ordering::Acquire, Ordering::Relaxed)

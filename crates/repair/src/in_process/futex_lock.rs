@@ -1,8 +1,8 @@
-//! A lock of one word, for the two threads that work on a piece.
+//! A one-word lock for the two threads that work on a piece.
 //!
-//! Who waits sleeps. It must not spin: as long as another thread of the process runs on a second
-//! processor, each page that is moved costs that processor an interrupt. It lies in shared memory,
-//! as all that is used while pages are out.
+//! A waiting thread sleeps. It must not spin: while another thread of the process runs on a second
+//! processor, each moved page costs that processor an interrupt. The lock is in shared memory, like
+//! all data that is used while pages are moved out.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,7 +10,7 @@ use rustix::thread::futex::{self, Flags};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Taken, and somebody sleeps.
+/// The lock is taken, and a thread sleeps.
 const WAITED_FOR: u32 = 2;
 
 /// The lock. Zeroed, it is free.
@@ -18,19 +18,20 @@ const WAITED_FOR: u32 = 2;
 #[derive(Debug)]
 pub(super) struct FutexLock(AtomicU32);
 
-/// The lock, held.
+/// Guard of the lock, which releases it when dropped.
 #[derive(Debug)]
 pub(super) struct Held<'a>(&'a FutexLock);
 
 impl FutexLock {
     /// Takes the lock.
     pub(super) fn lock(&self) -> Held<'_> {
-        // ORDERING: Acquire, here and below: pairs with the Release of the holder before.
+        // ORDERING: Acquire, here and below: pairs with the Release of the previous holder.
         let free = self
             .0
             .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed);
         if free.is_err() {
-            // Who has slept does not know whether another one does: it says so in any case.
+            // A thread that has slept does not know whether another one sleeps, so it always says
+            // so.
             while self.0.swap(WAITED_FOR, Ordering::Acquire) != FREE {
                 let _ = futex::wait(&self.0, Flags::empty(), WAITED_FOR, None);
             }
@@ -61,7 +62,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..EACH {
                         let _held = lock.lock();
-                        // ORDERING: Relaxed: the lock orders them.
+                        // ORDERING: Relaxed: the lock orders the accesses.
                         let before = sum.load(Ordering::Relaxed);
                         sum.store(before + 1, Ordering::Relaxed);
                     }

@@ -1,26 +1,29 @@
-//! Repairing the calling process while its other threads run.
+//! Repairs the calling process while its other threads run.
 //!
-//! A thread that touches a page on its way waits for it; one that touches a hole waits for the end
-//! of the piece. The work on a piece is done by one thread that meanwhile uses nothing but its own
-//! stack, registers and shared memory: whatever else it touched could be on its way. A second one
+//! A thread that touches a page that is being moved waits for that page; one that touches a hole
+//! waits for the end of the piece. The thread that works on the piece uses only its own stack,
+//! registers and shared memory: any other memory could be in the middle of a move. A second thread
 //! answers the kernel's events ([`watch`](self::watch)).
 //!
 //! # Order of events
 //! ```text
-//! executor     opens what a repair needs; for each piece writes down its calls
-//! fork_gate    keeps forks by the C library out until the piece is whole
+//! executor     opens descriptors; for each piece, builds the table of calls
+//! fork_gate    blocks forks by the C library until the piece is complete
 //! work         pages out, swap, pages back; moves are made under the lock of `shared`
-//!   watch        meanwhile answers events, by the table in `phase`: completes `children`, notes
-//!                where pages belong (`page_locations`)
-//! move_back    each page that is out comes to where it belongs, joined or not
-//! unwatch      what the program has made of the piece is watched no more
+//!   watch        answers events in parallel, by the table in `phase`: completes `children`,
+//!                records where pages belong (`page_locations`)
+//! move_back    moves each page back to its address, whether the piece was joined or not
+//! unwatch      ends the watch of mappings that the program changed during the piece
 //! ```
 //!
 //! # Invariants
-//! W1  between `Shared::begin` and `Shared::end` no allocation, no lock of the program, no signal
-//! W2  a piece ends joined or as it was, and not before every page is home; what the program itself
-//!     dropped or moved meanwhile stays dropped or moved
-//! W3  the room is ours from its reservation to its release: where that is in doubt it is left as it is
+//! W1  Between `Shared::begin` and `Shared::end` the working thread allocates nothing, takes no
+//!     lock of the program and handles no signal.
+//! W2  A piece ends either joined or unchanged, and not before every page is at its address;
+//!     changes that the program makes during the piece (pages dropped, mappings moved) are
+//!     preserved.
+//! W3  The scratch area belongs to the repair from its reservation to its release: in case of doubt
+//!     it is abandoned.
 
 mod children;
 mod executor;
@@ -51,9 +54,9 @@ use vmarea_process::view::KernelView;
 
 use executor::InProcess;
 
-/// Joins neighbours in `range` of the calling process that need not be apart.
+/// Joins neighbouring mappings in `range` of the calling process that could be one mapping.
 ///
-/// For one repair; who repairs again and again keeps a [`Merger`].
+/// This is for a single repair; a caller that repairs repeatedly should keep a [`Merger`].
 ///
 /// # Errors
 /// See [`Merger::new`] and [`Merger::merge`].
@@ -61,7 +64,7 @@ pub fn merge_range(range: Range<u64>, options: Options) -> Result<Report, Repair
     Merger::new(options)?.merge(range)
 }
 
-/// Tells whether this process (and a program that it becomes) may be repaired from within.
+/// Checks whether this process (and a program that it executes) may be repaired from within.
 ///
 /// # Errors
 /// [`RepairError::Userfaultfd`], [`RepairError::TooOld`].
@@ -69,7 +72,7 @@ pub fn can_repair_itself() -> Result<(), RepairError> {
     executor::can_watch()
 }
 
-/// Repairs the calling process, as often as it is asked to.
+/// Repairs the calling process any number of times.
 #[derive(Debug)]
 pub struct Merger {
     options: Options,
@@ -78,16 +81,16 @@ pub struct Merger {
 }
 
 impl Merger {
-    /// Opens what a repair needs, and starts the thread that watches.
+    /// Opens the descriptors of a repair and starts the watcher thread.
     ///
     /// # Errors
     /// [`RepairError::Userfaultfd`], [`RepairError::TooOld`], or a [`RepairError::System`] that
-    /// says what could not be had.
+    /// names the failed operation.
     pub fn new(options: Options) -> Result<Merger, RepairError> {
         let executor = InProcess::new(&options)?;
         let kernel = match options.hidden {
             Hidden::Plain => None,
-            // Without the permission for it, `smaps` says what is needed.
+            // Without permission to load BPF programs, the data is read from `smaps`.
             Hidden::Read => KernelView::open().ok(),
         };
         Ok(Merger {
@@ -97,13 +100,15 @@ impl Merger {
         })
     }
 
-    /// Joins neighbours in `range` (addresses) that need not be apart.
+    /// Joins neighbouring mappings in `range` (addresses) that could be one mapping.
+    ///
+    /// Does not return while a page is away from its address, even if the kernel has no memory to
+    /// move it back for a long time. Mappings that merely cannot be joined are counted in the
+    /// report.
     ///
     /// # Errors
     /// [`RepairError::BadRange`], [`RepairError::PauseTooShort`], [`RepairError::Maps`], and a
-    /// [`RepairError::System`] where no address space can be had. What merely stays apart is in the
-    /// report. It does not return while a page is away from its place, however long the kernel has no
-    /// memory to bring it back.
+    /// [`RepairError::System`] if no address space can be reserved.
     pub fn merge(&mut self, range: Range<u64>) -> Result<Report, RepairError> {
         if range.is_empty() || !range.start.is_multiple_of(PAGE) || !range.end.is_multiple_of(PAGE)
         {

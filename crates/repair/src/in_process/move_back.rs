@@ -1,13 +1,14 @@
-//! Bringing pages home, whatever the kernel answers.
+//! Moves pages back to their addresses, whatever the kernel answers.
 //!
-//! What is out, the kernel says page by page (`/proc/self/pagemap`), so that to begin anew is always
-//! right. A page that cannot be moved home is copied there; one whose place the program has given up,
-//! or has put something else in, is dropped. Every other refusal passes: it is tried again for as long
-//! as it lasts, because a thread that needs the page waits for it. Nothing is used but the stack and
-//! shared memory.
+//! The pagemap (`/proc/self/pagemap`) shows which pages are in the temporary range, so a restart is
+//! always correct. A page that cannot be moved back is copied; if the program has unmapped the
+//! page's address or mapped something else there, the page is dropped. Every other refusal is
+//! temporary: the call is repeated until it succeeds, because a thread that needs the page waits
+//! for it. This module uses only the stack and shared memory.
 //!
 //! # Invariants
-//! M1  a page that waits is dropped only where its place holds another page or is not watched any more
+//! M1  A page in the temporary range is dropped only if its address holds another page or is not
+//!     watched any more.
 
 use vmarea::types::VmRange;
 
@@ -18,23 +19,24 @@ use vmarea_linux_sys::calls::{self, Call};
 use vmarea_linux_sys::own_process;
 use vmarea_linux_sys::uffd;
 
-/// How often a call is made again that the kernel put off, before something else is tried: for minutes,
-/// as a fork of a large process takes seconds.
+/// Maximum number of attempts at a call that the kernel defers, before trying something else: these
+/// take minutes, because a fork of a large process takes seconds.
 pub(super) const PATIENCE: u32 = 1_000_000;
-/// How often a call is made again that the kernel says to be wrong.
+/// Maximum number of repetitions of a call that the kernel rejects as invalid.
 const DOUBT: u32 = 8;
 
-/// What came of one try with one page.
+/// Result of one attempt to move one page back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Try {
-    /// It is where it belongs, or belongs nowhere.
+    /// The page is at its address, or belongs nowhere.
     Done,
-    /// The kernel could not now.
+    /// The kernel could not move the page yet.
     Again,
 }
 
-/// A move home, as far as it goes; true where it is whole. Not where somebody has changed the piece: pages
-/// may belong elsewhere then, each of its own. What it leaves is for [`bring_all`].
+/// Makes a move back as far as possible; true if it is complete. If the program has changed the
+/// piece, nothing is moved, because pages may belong to different addresses now. [`bring_all`]
+/// handles the pages that remain.
 pub(super) fn move_run(shared: &Shared, call: &mut Call) -> bool {
     for round in 0..PATIENCE {
         let locked = shared.lock();
@@ -52,7 +54,8 @@ pub(super) fn move_run(shared: &Shared, call: &mut Call) -> bool {
     false
 }
 
-/// What a move came to: 0 where it is whole, `EAGAIN` where it is to go on.
+/// Returns the result of a move and advances its payload: 0 if the move is complete, `EAGAIN` if it
+/// must continue, else the errno.
 pub(super) fn next_step(call: &mut Call) -> i32 {
     match call.errno() {
         libc::EAGAIN if uffd::advance(call) && call.payload[2] == 0 => 0,
@@ -60,7 +63,7 @@ pub(super) fn next_step(call: &mut Call) -> i32 {
     }
 }
 
-/// Brings every page home that is out, wherever that is now.
+/// Moves every page in the temporary range back to the address to which it belongs now.
 pub(super) fn bring_all(shared: &Shared) {
     let whole = VmRange::new(0, shared.piece().len_bytes());
     shared.pages_out(whole, &mut |off, len| {
@@ -74,7 +77,7 @@ pub(super) fn bring_all(shared: &Shared) {
 fn bring(shared: &Shared, off: u64) {
     let mut round = 0;
     loop {
-        // Under the lock: where its home is does not change meanwhile.
+        // Under the lock, the address to which the page belongs does not change.
         let locked = shared.lock();
         let came = try_to_bring(&locked, off);
         drop(locked);
@@ -97,19 +100,20 @@ fn try_to_bring(shared: &Locked<'_>, off: u64) -> Try {
     match call.errno() {
         0 => return Try::Done,
         libc::EAGAIN => return Try::Again,
-        // Nobody watches any more: the program has closed the descriptor, and its pages are its own.
+        // The program has closed the descriptor: nothing is watched any more, and the page is under
+        // its control.
         libc::EBADF => return Try::Done,
-        // It was shared while it waited (by KSM).
+        // The page became shared in the temporary range (by KSM).
         libc::EBUSY => calls::run(&mut unshare(from)),
         _ => {}
     }
-    // To copy what does not wait would be to wait for it.
+    // Copying from an empty page of the temporary range would wait for that page.
     match shared.is_filled(from) {
         None => return Try::Again,
         Some(false) => return Try::Done,
         Some(true) => {}
     }
-    // Its place may be protected now, so that nothing can be moved there.
+    // The address may be write-protected now, so that nothing can be moved there.
     call = uffd::copy(What::Back as u64, fd, home, from, PAGE);
     calls::run(&mut call);
     match call.errno() {
@@ -117,15 +121,15 @@ fn try_to_bring(shared: &Locked<'_>, off: u64) -> Try {
             shared.drop_out(off);
             Try::Done
         }
-        // The kernel looks for the place before it looks whether changes are under way: what is not
-        // there may be on its way to another place.
+        // The kernel looks up the address before it checks for pending changes: a mapping that was
+        // not found may be in the middle of a move.
         libc::ENOENT | libc::EEXIST | libc::EINVAL if uffd::is_changing(fd) => Try::Again,
         libc::ENOENT | libc::EEXIST | libc::EINVAL => give_up(shared, off, home),
         _ => Try::Again,
     }
 }
 
-/// The kernel says that a page has no place any more: drops it where that is so.
+/// Drops a page if its address is really gone, as the kernel reported.
 fn give_up(shared: &Locked<'_>, off: u64, home: u64) -> Try {
     let watched = uffd::watches(shared.descriptors.home, home, shared.bin());
     let has_no_place = match watched {
@@ -136,13 +140,13 @@ fn give_up(shared: &Locked<'_>, off: u64, home: u64) -> Try {
     if !has_no_place {
         return Try::Again;
     }
-    // The program has unmapped it, or has something else there.
+    // The program has unmapped the address, or mapped something else there.
     shared.drop_out(off);
     Try::Done
 }
 
-/// Makes a call that must be made, again and again; false where the kernel says that there is nothing to
-/// do it to.
+/// Repeats a call until it succeeds; false if the kernel reports that there is nothing to act on,
+/// or after too many attempts.
 pub(super) fn insist(call: &Call) -> bool {
     let mut doubts = 0;
     for round in 0..PATIENCE {

@@ -1,11 +1,12 @@
-//! Where the pages of a piece belong while they are out.
+//! The addresses to which the pages of a piece belong while they are moved out.
 //!
-//! A program may move, unmap or drop parts of what is watched at any time, and so may a child that it
-//! has forked meanwhile. One word for each page says where it belongs now, so that nothing is ever
-//! too much to remember. It lies in shared memory, as all that is used while pages are out.
+//! A program may move, unmap or drop parts of the watched range at any time, and so may a child
+//! that it forks during the piece. One word for each page records the address to which it belongs
+//! now, so that the table never overflows. The table is in shared memory, like all data that is
+//! used while pages are moved out.
 //!
 //! # Invariants
-//! H1  a page is brought to the place that the last event has named, or to none
+//! H1  A page is moved to the address named by the last event, or to none.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,18 +16,18 @@ use vmarea::types::VmRange;
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{Arena, Plain};
 
-/// Where it always was.
+/// The page belongs to its original address.
 const STAYED: u64 = 0;
-/// The program has unmapped or dropped it. No page begins there.
+/// The program has unmapped or dropped the page. No page has this address.
 const NOWHERE: u64 = 1;
 
 // ORDERING: words are read and written under the watcher's lock, which orders them: Relaxed.
 const UNDER_LOCK: Ordering = Ordering::Relaxed;
 
-/// Pages of the largest piece.
+/// Number of pages in the largest piece.
 pub(super) const MOST_PAGES: usize = 65_536;
 
-/// One word for each page of a piece. Zeroed, every page is where it always was.
+/// One word for each page of a piece. Zeroed, every page belongs to its original address.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(super) struct PageLocations {
@@ -36,7 +37,8 @@ pub(super) struct PageLocations {
 impl Plain for PageLocations {}
 
 impl PageLocations {
-    /// As these are, for a child that goes its own way from here on. `piece` is what is out.
+    /// Copies the table for a child whose changes are tracked separately from here on. `piece` is
+    /// the piece whose pages are moved out.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -49,14 +51,15 @@ impl PageLocations {
         Ok(arena)
     }
 
-    /// Every page of `piece` is where it always was.
+    /// Resets every page of `piece` to its original address.
     pub(super) fn reset(&self, piece: VmRange) {
         for word in &self.words[..piece.pages() as usize] {
             word.store(STAYED, UNDER_LOCK);
         }
     }
 
-    /// Where the page `off` bytes into `piece` belongs; `None` for nowhere.
+    /// Returns the address to which the page `off` bytes into `piece` belongs; `None` if it belongs
+    /// nowhere.
     pub(super) fn of(&self, piece: VmRange, off: u64) -> Option<u64> {
         let word = self.words[(off / PAGE) as usize].load(UNDER_LOCK);
         match word {
@@ -66,14 +69,14 @@ impl PageLocations {
         }
     }
 
-    /// What belonged to `from..from + len` belongs to the same place after `to` now.
+    /// Records that the pages that belonged to `from..from + len` now belong to `to..to + len`.
     pub(super) fn moved(&self, piece: VmRange, from: u64, to: u64, len: u64) {
         self.change(piece, from..from.saturating_add(len), |home| {
             home - from + to
         });
     }
 
-    /// True where a page belongs to `range`.
+    /// True if a page belongs to an address in `range`.
     pub(super) fn any_within(&self, piece: VmRange, range: std::ops::Range<u64>) -> bool {
         let mut offs = (0..piece.len_bytes()).step_by(PAGE as usize);
         offs.any(|off| {
@@ -82,7 +85,8 @@ impl PageLocations {
         })
     }
 
-    /// Calls `each` with every place that a page of `piece` was moved to; that may be its own again.
+    /// Calls `each` with every address to which a page of `piece` was moved. This may be its
+    /// original address.
     pub(super) fn moved_to(&self, piece: VmRange, each: impl FnMut(u64)) {
         let words = self.words[..piece.pages() as usize].iter();
         words
@@ -91,7 +95,7 @@ impl PageLocations {
             .for_each(each);
     }
 
-    /// What belonged to `start..end` belongs nowhere.
+    /// Records that the pages that belonged to `start..end` belong nowhere.
     pub(super) fn dropped(&self, piece: VmRange, start: u64, end: u64) {
         self.change(piece, start..end, |_| NOWHERE);
     }
@@ -137,7 +141,7 @@ mod tests {
         let mut moved = Vec::new();
         child.moved_to(PIECE, |home| moved.push(home / PAGE));
         assert_eq!(moved, [40]);
-        // What is mapped there later is another page.
+        // A mapping created there later contains other pages.
         child.moved(PIECE, 17 * PAGE, 50 * PAGE, PAGE);
         assert_eq!(all(child), [None, Some(40), None, Some(19)]);
         assert_eq!(all(locations), [Some(16), Some(40), Some(17), Some(19)]);

@@ -1,39 +1,40 @@
-//! What the mover and the watcher agree on: how far a piece is, and what an event means then.
+//! The phase of a piece, shared by mover and watcher, and the meaning of an event in each phase.
 //!
-//! The mover (the thread that repairs) takes the steps, the watcher reads the events of the kernel. Both do
-//! so under the lock of [`Shared`](super::shared::Shared), so that no event falls between two phases.
+//! The mover (the thread that repairs) advances the phase; the watcher reads the kernel's events.
+//! Both do so under the lock of [`Shared`](super::shared::Shared), so that no event falls between
+//! two phases.
 //!
 //! # Picture
 //! ```text
-//! phase     what is where                            left by                 to
-//! Idle      all pages at home                        begin                   Leaving
-//! Leaving   pages go out, in their order             all_left                Away
-//!                                                    end (after a refusal)   Idle
-//! Away      pages wait, or come home                 begin_swap              Swapping
-//!                                                    end                     Idle
-//! Swapping  the fresh mapping is put in place;       end_swap                Away
-//!           nobody else changes mappings
+//! phase     state of the pages                       ends with              next phase
+//! Idle      all pages at their addresses             begin                  Leaving
+//! Leaving   pages move out, in order                 all_left               Away
+//!                                                    end (after a refusal)  Idle
+//! Away      pages are out, or move back              begin_swap             Swapping
+//!                                                    end                    Idle
+//! Swapping  the fresh mapping is put in place;       end_swap               Away
+//!           no other thread changes mappings
 //!
 //! event     in Swapping   in any other phase
-//! Fault     nothing       nothing
-//! Fork      give the child a copy of what is out
-//! Remap     nothing       disturbed; its pages belong elsewhere now
-//! Unmap     nothing       disturbed; its pages belong nowhere
-//! Remove    its pages are dropped where they wait; in Leaving disturbed as well: one that
-//!           went out before the program drops it would come back
+//! Fault     ignored       ignored
+//! Fork      the child gets a copy of the pages that are out (in every phase)
+//! Remap     ignored       disturbed; the pages of the range belong to another address now
+//! Unmap     ignored       disturbed; the pages of the range belong nowhere
+//! Remove    the pages are dropped from the temporary range (in every phase); also disturbed
+//!           in Leaving: a page that moves out before the program drops it would come back
 //! ```
-//! A piece that is *disturbed* is not moved as a whole any more, nor swapped: each page goes to where it
-//! belongs ([`page_locations`](super::page_locations)), and nothing else goes out.
+//! A *disturbed* piece is no longer moved as a whole, nor swapped: each page goes to the address to
+//! which it belongs ([`page_locations`](super::page_locations)), and no further page moves out.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use vmarea_linux_sys::uffd::Event;
 
-// ORDERING: the words are written under the lock, and read under it or by the thread that writes them;
-// the lock orders them, so they are Relaxed.
+// ORDERING: the words are written under the lock, and read under the lock or by the thread that
+// writes them; the lock orders them, so they are Relaxed.
 const UNDER_LOCK: Ordering = Ordering::Relaxed;
 
-/// How far a piece is.
+/// The phase of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Idle,
@@ -42,18 +43,18 @@ pub(super) enum Phase {
     Swapping,
 }
 
-/// What an event means to a piece.
+/// The meaning of an event for a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Meaning {
-    /// Nothing is to be done.
+    /// The event needs no action.
     Nothing,
-    /// There is a child, behind this descriptor.
+    /// A fork created a child, whose userfaultfd this is.
     Child(i32),
     /// The program has moved mappings.
     Moved { from: u64, to: u64, len: u64 },
     /// The program has unmapped `start..end`.
     Unmapped { start: u64, end: u64 },
-    /// The program drops the pages of `start..end`; it disturbs the piece while pages go out.
+    /// The program drops the pages of `start..end`; this disturbs the piece while pages move out.
     Dropped {
         start: u64,
         end: u64,
@@ -62,12 +63,12 @@ pub(super) enum Meaning {
 }
 
 impl Phase {
-    /// The table of events above.
+    /// Returns the meaning of an event, as in the table of the module documentation.
     pub(super) fn meaning(self, event: Event) -> Meaning {
         match event {
             Event::Fault => Meaning::Nothing,
             Event::Fork(child) => Meaning::Child(child),
-            // All others are stopped: it is our swap.
+            // All other threads are stopped: the event comes from the swap.
             Event::Remap { .. } | Event::Unmap { .. } if self == Phase::Swapping => {
                 Meaning::Nothing
             }
@@ -82,7 +83,7 @@ impl Phase {
     }
 }
 
-/// The phase of the piece, in shared memory. Zeroed, it is [`Phase::Idle`].
+/// The phase of the current piece, in shared memory. Zeroed, it is [`Phase::Idle`].
 #[derive(Debug)]
 pub(super) struct Progress {
     phase: AtomicU32,
@@ -99,7 +100,7 @@ impl Progress {
         }
     }
 
-    /// Pages go out from now on, and nothing has disturbed them.
+    /// Begins a piece: pages move out from now on, and the piece is not disturbed.
     pub(super) fn begin(&self) {
         self.disturbed.store(0, UNDER_LOCK);
         self.enter(Phase::Leaving);
@@ -115,7 +116,7 @@ impl Progress {
         self.phase.store(word, UNDER_LOCK);
     }
 
-    /// The program has changed what the piece is made of.
+    /// Records that the program has changed the mappings of the piece.
     pub(super) fn disturb(&self) {
         self.disturbed.store(1, UNDER_LOCK);
     }

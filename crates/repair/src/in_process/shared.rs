@@ -1,11 +1,14 @@
-//! What the mover and the watcher share: where a piece is, how far it is, and by what it is watched.
+//! State shared by the mover and the watcher: the addresses, the phase and the descriptors of a
+//! piece.
 //!
-//! It lies in shared memory, as all that is used while pages are out; nothing here allocates.
+//! The state is in shared memory, like all data that is used while pages are moved out; nothing
+//! here allocates.
 //!
 //! # Locking
 //! `lock` is held while pages are moved and while an event is read and answered: between the
-//! kernel's word that something changed and our answer no page moves. What [`Locked`] offers is asked
-//! under it; `site` and `progress` are written under it, by the mover alone but for a disturbance.
+//! kernel's event and our answer no page moves. The methods of [`Locked`] are called with the lock
+//! held; `site` and `progress` are written with the lock held, only by the mover, except that the
+//! watcher may record a disturbance.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -22,40 +25,40 @@ use vmarea_linux_sys::own_process;
 use vmarea_linux_sys::uffd::{self, Event};
 use vmarea_process::pagemap::FILLED;
 
-/// How often the move of a page is tried again that is dropped: the kernel puts it off for a moment
-/// where somebody else looks at it.
+/// Maximum number of attempts at a call that the kernel refuses temporarily. An example is moving a
+/// page to which something else holds a reference.
 const PATIENCE: u32 = 1_000_000;
 
-// ORDERING: the lock orders all words but `thread`, which are read and written under it, or by the only
-// thread that writes them: they are Relaxed.
+// ORDERING: all words except `thread` are read and written under the lock, or by the only thread
+// that writes them; the lock orders them, so they are Relaxed.
 const UNDER_LOCK: Ordering = Ordering::Relaxed;
 
-/// Descriptors that stay open, and the same, for as long as the watcher runs.
+/// Descriptors that stay open and unchanged while the watcher runs.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Descriptors {
-    /// The userfaultfd that tells of events.
+    /// The userfaultfd that reports events.
     pub(super) home: i32,
-    /// The one that tells of none, to drop pages by.
+    /// The userfaultfd that reports no events, used to drop pages.
     pub(super) silent: i32,
-    /// Readable when the watcher is to end.
+    /// Becomes readable when the watcher must end.
     pub(super) stop: i32,
-    /// `/proc/self/pagemap`.
+    /// An open `/proc/self/pagemap`.
     pub(super) pagemap: i32,
 }
 
-/// Where a piece and the places for it are.
+/// The addresses of a piece and of its scratch area.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Site {
     pub(super) piece: VmRange,
-    /// How many bytes before the piece are watched as well.
+    /// Number of bytes before the piece that are watched as well.
     pub(super) left: u64,
     pub(super) room: Room,
-    /// Children of a fork get the piece empty.
+    /// True if the children of a fork get the piece empty.
     pub(super) wipes: bool,
 }
 
-/// The site of the piece at hand, or of the last one.
+/// The site of the current piece, or of the last one.
 #[derive(Debug)]
 #[repr(C)]
 struct SiteWords {
@@ -92,8 +95,8 @@ impl SiteWords {
     }
 }
 
-/// A descriptor that makes room for that of a child where the program has used up all it may have: its
-/// number and one, or 0 while there is none.
+/// A spare descriptor, closed to make room for a child's userfaultfd at the descriptor limit.
+/// Stored as its number plus one, or 0 for none.
 #[derive(Debug)]
 #[repr(transparent)]
 struct Spare(AtomicI32);
@@ -107,7 +110,7 @@ impl Spare {
         self.0.store(fd + 1, UNDER_LOCK);
     }
 
-    /// Closes it; false where there is none.
+    /// Closes the spare descriptor; false if there is none.
     fn give_up(&self) -> bool {
         match self.0.swap(0, UNDER_LOCK) {
             0 => false,
@@ -119,7 +122,7 @@ impl Spare {
     }
 }
 
-/// What the watcher and the mover share. Zeroed, nothing is out.
+/// Memory shared by the watcher and the mover. Zeroed, no page is moved out.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Shared {
@@ -128,17 +131,17 @@ pub(super) struct Shared {
     spare: Spare,
     site: SiteWords,
     progress: Progress,
-    /// Forks that were completed.
+    /// Number of forks whose children were given the missing pages.
     forks: AtomicU64,
-    /// The watcher's own thread; 0 until it runs.
+    /// Id of the watcher's thread; 0 until it runs.
     thread: AtomicI32,
-    /// Where the pages of the piece belong.
+    /// The addresses to which the pages of the piece belong.
     locations: PageLocations,
 }
 
 impl Plain for Shared {}
 
-/// It, with the lock held: nobody else moves a page or answers an event.
+/// The shared state with the lock held: no other thread moves a page or answers an event.
 #[derive(Debug)]
 pub(super) struct Locked<'a> {
     shared: &'a Shared,
@@ -162,7 +165,8 @@ impl Shared {
         }
     }
 
-    /// From now on pages of the piece may be out, and what is left of it is watched as well.
+    /// Begins a piece: from now on its pages may be moved out, and the bytes before it are watched
+    /// as well.
     pub(super) fn begin(&self, site: Site) {
         let locked = self.lock();
         locked.keep_spare();
@@ -170,7 +174,7 @@ impl Shared {
         self.progress.begin();
     }
 
-    /// All pages are home.
+    /// Ends a piece: all pages are at their addresses.
     pub(super) fn end(&self) {
         let locked = self.lock();
         if locked.is_disturbed() {
@@ -179,20 +183,20 @@ impl Shared {
         self.progress.enter(Phase::Idle);
     }
 
-    /// Our own swap begins.
+    /// Marks the beginning of our own swap.
     pub(super) fn begin_swap(&self) {
         let _locked = self.lock();
         self.progress.enter(Phase::Swapping);
     }
 
-    /// Our own swap has ended.
+    /// Marks the end of our own swap.
     pub(super) fn end_swap(&self) {
         let _locked = self.lock();
         self.progress.enter(Phase::Away);
     }
 
-    /// Calls `each` with runs of the temporary range that hold pages: offset and length in bytes.
-    /// Only what lies in `within` (offsets) is looked at. Returns false where `each` did.
+    /// Calls `each` with the runs of filled pages in the temporary range: offset and length in
+    /// bytes. Only offsets in `within` are examined. Returns false if `each` did.
     pub(super) fn pages_out(
         &self,
         within: VmRange,
@@ -220,8 +224,8 @@ impl Shared {
         true
     }
 
-    /// Reads what is at `start` and behind it, a word for each page; how many it is. What cannot be seen
-    /// may be there.
+    /// Reads one pagemap word for each page from `start` on, and returns the number of words read.
+    /// If the pagemap cannot be read, every page is reported as filled.
     fn read_pages(&self, start: u64, words: &mut [u64]) -> usize {
         for round in 0..PATIENCE {
             match own_process::read_words(self.descriptors.pagemap, words, start / PAGE * 8) {
@@ -233,26 +237,26 @@ impl Shared {
         words.len()
     }
 
-    /// Whether there is a page at `at`; none where that cannot be seen now.
+    /// Returns whether the page at `at` is filled; `None` if this cannot be read now.
     pub(super) fn is_filled(&self, at: u64) -> Option<bool> {
         let mut word = [0];
         let read = own_process::read_words(self.descriptors.pagemap, &mut word, at / PAGE * 8);
         read.is_ok().then_some(word[0] & FILLED != 0)
     }
 
-    /// A page that holds nothing, in a mapping that permits what the piece does.
+    /// Returns the address of an empty page in a mapping with the protection of the piece.
     pub(super) fn bin(&self) -> u64 {
         let site = self.site.get();
         site.room.bin(site.piece).start
     }
 
-    /// Where the pages of the piece wait.
+    /// Returns the start of the temporary range.
     pub(super) fn temporary(&self) -> u64 {
         let site = self.site.get();
         site.room.temporary(site.piece).start
     }
 
-    /// The piece; nothing where none is on its way.
+    /// Returns the range of the current piece; empty if there is none.
     pub(super) fn piece(&self) -> VmRange {
         let piece = self.site.get().piece;
         match self.progress.phase() {
@@ -261,72 +265,74 @@ impl Shared {
         }
     }
 
-    /// True where a child of a fork gets the piece empty.
+    /// True if the children of a fork get the piece empty.
     pub(super) fn wipes(&self) -> bool {
         self.site.get().wipes
     }
 
-    /// Forks that were completed.
+    /// Returns the number of forks whose children were given the missing pages.
     pub(super) fn forks(&self) -> u64 {
         self.forks.load(UNDER_LOCK)
     }
 
-    /// The kernel's id of the watcher's thread; 0 until it runs.
+    /// Returns the kernel's id of the watcher's thread; 0 until it runs.
     pub(super) fn thread_id(&self) -> i32 {
         // ORDERING: Acquire, pairs with the Release in `set_thread_id`.
         self.thread.load(Ordering::Acquire)
     }
 
-    /// The watcher runs, in the calling thread.
+    /// Records that the watcher runs in the calling thread.
     pub(super) fn set_thread_id(&self) {
         // ORDERING: Release, pairs with the Acquire in `thread_id`.
         self.thread
             .store(own_process::thread_id(), Ordering::Release);
     }
 
-    /// Closes what the watcher has kept; it has ended.
+    /// Closes the spare descriptor after the watcher has ended.
     pub(super) fn close(&self) {
         self.spare.give_up();
     }
 }
 
 impl Locked<'_> {
-    /// How far the piece is.
+    /// Returns the phase of the piece.
     pub(super) fn phase(&self) -> Phase {
         self.progress.phase()
     }
 
-    /// No more pages go out.
+    /// Records that no more pages move out.
     pub(super) fn all_left(&self) {
         self.progress.enter(Phase::Away);
     }
 
-    /// The program has unmapped or moved some of the piece, or dropped what was not out yet.
+    /// Records a disturbance: the program has unmapped or moved part of the piece, or dropped pages
+    /// that were not moved out yet.
     pub(super) fn disturb(&self) {
         self.progress.disturb();
     }
 
-    /// True where the program has done so.
+    /// True if the program has disturbed the piece.
     pub(super) fn is_disturbed(&self) -> bool {
         self.progress.is_disturbed()
     }
 
-    /// Where the pages of the piece belong.
+    /// Returns the addresses to which the pages of the piece belong.
     pub(super) fn locations(&self) -> &PageLocations {
         &self.shared.locations
     }
 
-    /// Where the page `off` bytes into the piece belongs now.
+    /// Returns the address to which the page `off` bytes into the piece belongs now; `None` if it
+    /// belongs nowhere.
     pub(super) fn home_of(&self, off: u64) -> Option<u64> {
         self.locations.of(self.piece(), off)
     }
 
-    /// One more fork was completed.
+    /// Counts a fork whose child was given the missing pages.
     pub(super) fn count_fork(&self) {
         self.forks.fetch_add(1, UNDER_LOCK);
     }
 
-    /// Drops a page that waits: the program has dropped it where it belongs.
+    /// Drops a page from the temporary range: the program has dropped the page or its mapping.
     pub(super) fn drop_out(&self, off: u64) {
         let (from, bin) = (self.temporary() + off, self.bin());
         let silent = self.descriptors.silent;
@@ -338,7 +344,7 @@ impl Locked<'_> {
                 0 => break,
                 libc::EBADF => return,
                 libc::EBUSY => calls::run(&mut piece::unshare(from)),
-                // What was dropped before is there yet.
+                // The page dropped before is still in the bin.
                 libc::EEXIST => calls::run(&mut empty),
                 _ => own_process::rest(round),
             }
@@ -346,7 +352,7 @@ impl Locked<'_> {
         calls::run(&mut empty);
     }
 
-    /// The next event of `fd`.
+    /// Reads the next event of `fd`.
     pub(super) fn event(&self, fd: i32) -> Option<Event> {
         let mut event = uffd::event(fd);
         if event == Err(libc::EMFILE) && self.spare.give_up() {
@@ -355,14 +361,14 @@ impl Locked<'_> {
         event.ok()
     }
 
-    /// Ceases to watch over a child that has all of `piece` there is for it, and closes `fd`. To close
-    /// it would not be enough: another child may have been forked with it.
+    /// Ends the watch of a child that has received its pages of `piece`, and closes `fd`. Closing
+    /// `fd` alone would not end the watch: another child may have been forked with a copy of it.
     pub(super) fn let_child_go(&self, fd: i32) {
         let (piece, site) = (self.piece(), self.site.get());
         let fresh = site.room.fresh(site.piece).start;
         self.cease_by(fd, piece.start - site.left, piece.len_bytes() + site.left);
         self.cease_by(fd, fresh, piece.len_bytes());
-        // The spare one takes its number, so that nobody else does.
+        // The spare descriptor takes the number of `fd`, so that the program is not given it.
         if !self.spare.is_there() && own_process::duplicate_to(self.descriptors.stop, fd) {
             self.spare.keep(fd);
         } else {
@@ -370,7 +376,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Has a spare descriptor, where there can be one.
+    /// Opens a spare descriptor, if possible.
     fn keep_spare(&self) {
         if !self.spare.is_there()
             && let Some(fd) = own_process::duplicate(self.descriptors.stop)
@@ -379,13 +385,13 @@ impl Locked<'_> {
         }
     }
 
-    /// Ceases to watch `start..start + len` by our own descriptor.
+    /// Unregisters `start..start + len` from our own userfaultfd.
     pub(super) fn cease(&self, start: u64, len: u64) {
         self.cease_by(self.descriptors.home, start, len);
     }
 
-    /// Ceases to watch by `fd`, where there is anything that it watches. What stayed watched would be
-    /// waited for for ever.
+    /// Unregisters a range from the userfaultfd `fd`, if it watches the range. A thread that
+    /// touched a range that was still watched would wait forever.
     fn cease_by(&self, fd: i32, start: u64, len: u64) {
         for round in 0..PATIENCE {
             let mut call = uffd::unregister(0, fd, start, len);

@@ -1,4 +1,5 @@
-//! Every call of a piece refused in turn, by every errno: the process runs on with the right bytes.
+//! Refuses every call of a piece in turn, with every errno: the process must continue with correct
+//! bytes.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -12,14 +13,14 @@ use vmarea_linux_sys::child;
 use vmarea_linux_sys::test_memory::Pieces;
 
 const PAGES: u64 = 14;
-/// What the kernel answers that has no time or no memory now.
+/// Errnos that the kernel returns when it has no time or no memory now.
 const PASSING: [i32; 4] = [libc::EAGAIN, libc::EBUSY, libc::ENOMEM, libc::EINTR];
-/// What it answers where something is not as we thought.
+/// Errnos that the kernel returns when a mapping is not in the expected state.
 const DEFINITE: [i32; 2] = [libc::EEXIST, libc::ENOENT];
-/// Longer than any of this takes.
+/// Longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(300);
 
-/// A thread that writes its own word of each page all the time; how often it found another one there.
+/// Keeps writing its own word of each page; returns how often it found a different value there.
 fn write_all(pieces: &Pieces, stop: &AtomicBool) -> u64 {
     let mut mine = [0; PAGES as usize];
     let mut lost = 0;
@@ -40,14 +41,15 @@ fn write_all(pieces: &Pieces, stop: &AtomicBool) -> u64 {
         .count() as u64
 }
 
-/// Whether a thread writes meanwhile.
+/// Whether a thread writes during the merge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Writer {
     Runs,
     Rests,
 }
 
-/// Merges while calls are refused, and once more when none is. How many were refused, or what is wrong.
+/// Merges while calls are refused, and once more without refusals. Returns the number of refused
+/// calls, or a description of the failure.
 fn merge(merger: &mut Merger, refusals: Refusals, writer: Writer) -> Result<u64, String> {
     let pieces = Pieces::new(PAGES);
     let stop = AtomicBool::new(false);
@@ -55,7 +57,7 @@ fn merge(merger: &mut Merger, refusals: Refusals, writer: Writer) -> Result<u64,
         let writes = || write_all(&pieces, &stop);
         let writer = (writer == Writer::Runs).then(|| scope.spawn(writes));
         refusals.begin();
-        // A list of mappings that cannot be read is an error, and changes nothing.
+        // If the list of mappings cannot be read, the merge returns an error and changes nothing.
         let _ = merger.merge(pieces.range());
         let refused = refusals.end();
         stop.store(true, SeqCst);
@@ -70,7 +72,8 @@ fn merge(merger: &mut Merger, refusals: Refusals, writer: Writer) -> Result<u64,
     if wrong > 0 || lost > 0 {
         return Err(format!("{wrong} pages are wrong, {lost} words were lost"));
     }
-    // What was left is as it was: nothing is watched, and all of it can be joined.
+    // The pieces that were not joined are unchanged: nothing is watched, and all of it can be
+    // joined.
     match merger.merge(pieces.range()) {
         Ok(report) if report.after == 1 => Ok(refused),
         Ok(report) => Err(format!("not joined afterwards: {report:?}")),
@@ -80,7 +83,7 @@ fn merge(merger: &mut Merger, refusals: Refusals, writer: Writer) -> Result<u64,
 
 static ROUNDS: AtomicU64 = AtomicU64::new(0);
 
-/// Ends the process where nothing goes on any more.
+/// Ends the process if the tests make no progress.
 fn watch_over() {
     thread::spawn(|| {
         loop {
@@ -94,12 +97,12 @@ fn watch_over() {
     });
 }
 
-/// Not through the harness: this is another process than that of the test.
+/// Writes directly to standard error: this is another process than that of the test harness.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Refuses each call in turn, as `kinds` say. 0 where all was well.
+/// Refuses each call in turn, as `kinds` describe. Returns 0 on success.
 fn refuse_each(owner: Owner, writer: Writer, kinds: &[Refusals]) -> i32 {
     watch_over();
     let mut merger = match Merger::new(Options {
@@ -148,12 +151,12 @@ fn once() -> Vec<Refusals> {
     [each(&PASSING, 1, false), each(&DEFINITE, 1, false)].concat()
 }
 
-/// Long enough that all who try again have to do so, some with a page away.
+/// Refuses often enough that every retry is exercised, sometimes while pages are moved out.
 fn often() -> Vec<Refusals> {
     each(&PASSING, 60, false)
 }
 
-/// The kernel has begun with the call before it had no memory.
+/// Refuses calls of which the kernel has done half before it ran out of memory.
 fn by_half() -> Vec<Refusals> {
     each(&[libc::ENOMEM, libc::EBUSY], 1, true)
 }
@@ -184,8 +187,8 @@ fn a_call_may_be_refused_for_long() {
 
 #[test]
 fn a_call_may_be_refused_when_half_of_it_is_done() {
-    // Where nobody is stopped, a thread that touched the piece in the moment when its mapping is gone would
-    // find none; all else is put right.
+    // If the other threads are not stopped, a thread that touches the piece while it is unmapped
+    // would fault; everything else is recovered.
     all_is_well(|| refuse_each(Owner::Caller, Writer::Rests, &by_half()));
     all_is_well(|| refuse_each(Owner::Anybody, Writer::Runs, &by_half()));
 }

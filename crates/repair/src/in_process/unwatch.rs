@@ -1,33 +1,33 @@
-//! Ceasing to watch what the program has made of a piece meanwhile.
+//! Ends the watch of mappings that the program changed during a piece.
 //!
-//! It may have moved mappings away, made them longer, or put others between them, of which some
-//! cannot be watched at all; the kernel then refuses to cease for the whole range at once. So each
-//! mapping is looked at by itself. Nothing is used but the stack.
+//! The program may have moved mappings away, extended them, or created others in between, some of
+//! which cannot be watched at all; the kernel then refuses to unregister the whole range at once.
+//! This module therefore unregisters each mapping separately. It uses no memory except the stack.
 
 use vmarea_linux_sys::calls;
 use vmarea_linux_sys::procmap;
 use vmarea_linux_sys::uffd;
 
-/// The descriptors, and an empty page to ask with.
+/// The descriptors, and an empty page for queries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watched {
-    /// What watches.
+    /// The userfaultfd that watches.
     pub(super) home: i32,
     /// An open `/proc/self/maps`.
     pub(super) maps: i32,
-    /// A page that holds nothing, in a mapping that permits what the piece does.
+    /// An empty page in a mapping with the protection of the piece.
     pub(super) empty: u64,
 }
 
 impl Watched {
-    /// The mapping at `at`, to its end: it may be longer than what was moved there. False where the
-    /// kernel could not now.
+    /// Unregisters the whole mapping at `at`, even beyond the part that was moved there. False if
+    /// the kernel could not do so yet.
     pub(super) fn cease_at(&self, at: u64) -> bool {
         self.cease_between(at, at + 1)
     }
 
-    /// All mappings that touch `start..end`. False where some may be left: a change is under way, or the
-    /// kernel could not now.
+    /// Unregisters all mappings that overlap `start..end`. False if some may still be watched: a
+    /// change is pending, or the kernel could not do so yet.
     pub(super) fn cease_between(&self, start: u64, end: u64) -> bool {
         let mut at = start;
         let mut all = true;
@@ -35,7 +35,7 @@ impl Watched {
             let found = match procmap::query_fd(self.maps, at, &mut []) {
                 Ok(found) => found,
                 Err(error) => {
-                    // There is none from here on, or the kernel cannot be asked (before 6.11).
+                    // No mapping follows, or the kernel does not support the query (before 6.11).
                     let is_answer = [libc::ENOENT, libc::ENOTTY].map(Some);
                     return all && is_answer.contains(&error.raw_os_error());
                 }

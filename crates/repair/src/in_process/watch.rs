@@ -1,9 +1,9 @@
-//! The watcher: a thread that answers the kernel's events while pages are out.
+//! The watcher: a thread that answers the kernel's userfaultfd events while pages are moved out.
 //!
-//! Some changes to watched mappings wait until somebody has read of them; a thread that waits for
-//! its own change cannot. So a second thread reads: it completes the child of a fork, drops pages
-//! that the program dropped, and remembers where a mapping went that was moved. What an event means
-//! is decided by [`Phase::meaning`](super::phase::Phase::meaning); this file does it.
+//! Some changes to watched mappings block until another thread has read the event. The watcher
+//! reads the events: it completes the child of a fork, drops pages that the program dropped, and
+//! records the new address of a moved mapping. [`Phase::meaning`](super::phase::Phase::meaning)
+//! decides what an event means; this module acts on it.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +21,7 @@ use vmarea_linux_sys::calls::Arena;
 use vmarea_linux_sys::own_process::{self, Aside};
 use vmarea_linux_sys::uffd;
 
-/// What the thread does.
+/// Main loop of the watcher thread.
 fn watch(shared: &Shared) {
     shared.set_thread_id();
     let Descriptors { home, stop, .. } = shared.descriptors;
@@ -55,7 +55,8 @@ fn answer(locked: &Locked<'_>, meaning: Meaning) {
             disturbs,
         } => {
             fork_gate::begin_drop();
-            // The pages go a moment after this: one that went out before would come back.
+            // The kernel drops the pages after this event: a page that moved out before the drop
+            // would come back.
             if disturbs {
                 locked.disturb();
             }
@@ -64,11 +65,13 @@ fn answer(locked: &Locked<'_>, meaning: Meaning) {
     }
 }
 
-/// The program has moved mappings; the pages of the piece in them belong there now.
+/// Records that the program has moved mappings: pages of the piece in them now belong to the new
+/// address.
 fn moved(locked: &Locked<'_>, from: u64, to: u64, len: u64) {
     let piece = locked.piece();
     locked.locations().moved(piece, from, to, len);
-    // What lies before the piece is watched as well, and what has grown behind it; nothing of it is out.
+    // Memory before the piece is watched as well, and so is memory by which the piece has grown;
+    // none of its pages is moved out.
     let before = match piece.start.saturating_sub(from) {
         0 => len,
         before => before.min(len),
@@ -78,7 +81,7 @@ fn moved(locked: &Locked<'_>, from: u64, to: u64, len: u64) {
     }
 }
 
-/// The program drops `start..end`; the part of the piece in it goes with it.
+/// Drops the pages of the piece that belong to `start..end`, because the program drops that range.
 fn dropped(locked: &Locked<'_>, start: u64, end: u64) {
     let whole = VmRange::new(0, locked.piece().len_bytes());
     locked.pages_out(whole, &mut |off, len| {
@@ -92,7 +95,7 @@ fn dropped(locked: &Locked<'_>, start: u64, end: u64) {
     });
 }
 
-/// The thread, and what it works on.
+/// The watcher thread and the memory that it shares with the mover.
 #[derive(Debug)]
 pub(super) struct Watcher {
     shared: Arena<Shared>,
@@ -102,11 +105,11 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Starts it on the descriptor `home`, and with `silent` to drop pages by. Both must stay open
-    /// until it is dropped.
+    /// Starts the watcher on the userfaultfd `home`; `silent` is used to drop pages. Both must stay
+    /// open until the watcher is dropped.
     ///
     /// # Errors
-    /// Those of starting a thread and of opening `/proc/self/pagemap`.
+    /// Errors from starting a thread and from opening `/proc/self/pagemap`.
     pub(super) fn start(home: i32, silent: i32) -> io::Result<Watcher> {
         let pagemap = File::open("/proc/self/pagemap")?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
@@ -116,7 +119,7 @@ impl Watcher {
             stop,
             _pagemap: pagemap,
         };
-        // Before the thread runs, so that nobody else reads them meanwhile.
+        // Set before the thread runs, so that no other thread reads the fields while they change.
         watcher.shared.all()[0].descriptors = Descriptors {
             home,
             silent,
@@ -130,12 +133,12 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// The kernel's id of the thread.
+    /// Returns the kernel's id of the watcher thread.
     pub(super) fn thread_id(&self) -> i32 {
         self.shared().thread_id()
     }
 
-    /// What it works on.
+    /// Returns the memory shared by the watcher and the mover.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared.get()[0]
     }

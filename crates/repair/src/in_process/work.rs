@@ -1,8 +1,8 @@
-//! The work on one piece of the calling process, while its other threads run.
+//! Works on one piece of the calling process while its other threads run.
 //!
-//! From the first page out to the last page home nothing is used but this thread's stack and shared
-//! memory. Moves go under the watcher's lock; what the program drops or moves meanwhile is told by
-//! it, and stays dropped or moved.
+//! From the first page moved out to the last page moved back, the working thread uses only its
+//! stack and shared memory. Moves are made under the watcher's lock. The watcher reports what the
+//! program drops or moves during the piece, and those changes are preserved.
 
 use std::time::Duration;
 
@@ -22,42 +22,43 @@ use vmarea_linux_sys::sidecar;
 use vmarea_linux_sys::uffd;
 use vmarea_process::pagemap::{EXCLUSIVE, FILLED, GUARD};
 
-/// All that is used while pages are out; nothing of it lies on the heap.
+/// The data used while pages are moved out; none of it is on the heap.
 pub(super) struct Work<'a> {
     pub(super) sequence: Sequence<'a>,
     pub(super) shared: &'a Shared,
-    /// How the other threads are stopped; `None` where the caller owns the range, so that none of them
+    /// How to stop the other threads; `None` if the caller owns the range, so that no other thread
     /// changes it.
     pub(super) stopper: Option<Stopper<'a>>,
     pub(super) watch: Watch,
     pub(super) site: Site,
-    /// What the piece must permit, in the bits of [`procmap`].
+    /// Protection that the piece must still have, in the bits of [`procmap`].
     pub(super) access: u64,
     pub(super) files: Files,
     pub(super) copies: Copies,
-    /// The room may have a hole that somebody else was given: it is not to be used again.
+    /// True if the scratch area may have a hole where the program mapped something: it must not be
+    /// used again.
     pub(super) room_is_lost: bool,
 }
 
 /// The calls of a piece, in shared memory.
 pub(super) struct Sequence<'a> {
     pub(super) calls: &'a mut [Call],
-    /// How many of them come before the swap.
+    /// Number of calls before the swap.
     pub(super) before: usize,
 }
 
-/// What stops the other threads.
+/// The resources for stopping the other threads.
 pub(super) struct Stopper<'a> {
     pub(super) memory: &'a mut Arena<sidecar::Memory>,
     /// An open `/proc/self/task`.
     pub(super) tasks: i32,
-    /// The threads that go on: this one and the watcher.
+    /// The threads that are not stopped: the working thread and the watcher.
     pub(super) keep: [i32; 2],
-    /// How long the others may take to stop.
+    /// Maximum time for the other threads to stop.
     pub(super) patience: Duration,
 }
 
-/// By what the process sees itself.
+/// Files through which the process inspects itself.
 #[derive(Clone, Copy)]
 pub(super) struct Files {
     /// An open `/proc/self/pagemap`.
@@ -66,22 +67,23 @@ pub(super) struct Files {
     pub(super) maps: i32,
 }
 
-/// Copies of pages that others have as well.
+/// Counters of copied shared pages.
 pub(super) struct Copies {
-    /// How many there may still be.
+    /// Number of copies that may still be made.
     pub(super) left: u64,
     pub(super) made: u64,
 }
 
-/// How a piece ended.
+/// The result of a piece.
 pub(super) enum End {
     Joined,
-    /// As it was: the reason, and where.
+    /// The piece is unchanged: the reason, and the address of the obstacle.
     Refused(Reason, u64),
 }
 
 impl Work<'_> {
-    /// Does the piece. From here on nothing is touched but the stack and shared memory.
+    /// Replaces the piece, or leaves it unchanged. From here on only the stack and shared memory
+    /// are used.
     pub(super) fn join(&mut self) -> End {
         self.shared.begin(self.site);
         let end = match self.pages_out() {
@@ -106,8 +108,9 @@ impl Work<'_> {
         end
     }
 
-    /// Empties the room for the next piece. Before Linux 6.12 a refused `mmap` may have unmapped what was
-    /// in its place, and another thread may have been given that: then the room is left as it is.
+    /// Empties the scratch area for the next piece. Before Linux 6.12, a failed `mmap` may have
+    /// unmapped part of the area, and another thread may have mapped something there: the area is
+    /// then abandoned.
     fn give_room_back(&mut self) {
         let range = self.site.room.range;
         if !self.room_is_lost {
@@ -123,14 +126,14 @@ impl Work<'_> {
         }
     }
 
-    /// Waits until the watcher has read of every change that began while the piece was watched, and
-    /// ceases to watch what was moved away from it. A fork has our descriptors in the child that it
-    /// makes, so that to close them would not end it.
+    /// Waits until no event is unread, and unregisters the mappings that were moved away from the
+    /// piece. Closing our descriptors would not end the watch: a forked child has copies of them.
     fn answer_all(&self) {
         let is_changing = || uffd::is_changing(self.watch.home());
         for round in 0..u32::MAX {
             let locked = self.shared.lock();
-            // Nothing that is not read of by now can have moved what was not watched any more.
+            // Checks again after unregistering: a change in between may have moved a mapping that
+            // was still watched.
             let all = !is_changing() && (self.cease(&locked) || round > PATIENCE) && !is_changing();
             drop(locked);
             if all {
@@ -140,14 +143,14 @@ impl Work<'_> {
         }
     }
 
-    /// Ceases to watch what the program has made of the piece, where it may have made anything. False
-    /// where the kernel could not now.
+    /// Unregisters mappings that other threads may have moved or extended during the piece. False
+    /// if the kernel could not do so yet.
     fn cease(&self, locked: &Locked<'_>) -> bool {
         if self.stopper.is_none() {
             return true;
         }
         let (watched, Site { piece, left, .. }) = (self.watched(), self.site);
-        // The last mapping may have grown, of which nobody is told.
+        // The last mapping may have grown; growth raises no event.
         let mut all = watched.cease_at(piece.end);
         if locked.is_disturbed() {
             all &= watched.cease_between(piece.start - left, piece.end);
@@ -165,8 +168,8 @@ impl Work<'_> {
         }
     }
 
-    /// Makes the calls that end the watch. What the kernel refuses as a whole, as there are mappings in
-    /// between that cannot be watched, is done mapping by mapping.
+    /// Makes the calls that end the watch. If the kernel refuses a whole range because it contains
+    /// mappings that cannot be watched, the mappings are unregistered one by one.
     fn end_watch(&self, calls: impl Iterator<Item = Call>) {
         let mut all = true;
         for call in calls {
@@ -214,10 +217,12 @@ impl Work<'_> {
         gone
     }
 
-    /// One move, the pages of which may have to be made our own first. Not where somebody has
-    /// changed the piece: what is mapped there now may be another memory, which nobody watches. While
-    /// there is a change of which we do not know yet, the kernel refuses; and what takes the place of
-    /// a hole that there was when the watch began is no change of which it would tell, so it is asked.
+    /// Makes one move, and first makes its pages exclusive to the process if necessary.
+    ///
+    /// Returns `ECANCELED` if the program has changed the piece: the range may contain another
+    /// mapping that is not watched. While an event is unread, the kernel refuses the move. A
+    /// mapping that fills a hole that existed when the watch began raises no event, so the source
+    /// is checked before each attempt.
     fn move_out(&mut self, n: usize, turn: &mut Turn<'_>) -> i32 {
         let mut tried = u64::MAX;
         let (home, may_change) = (self.watch.home(), self.stopper.is_some());
@@ -244,7 +249,7 @@ impl Work<'_> {
             }
             tried = page;
             if !self.is_exclusive(page) {
-                // Another process has it as well: it takes a copy.
+                // Another process maps the page as well: this process gets a copy.
                 if self.copies.left == 0 {
                     return errno;
                 }
@@ -259,7 +264,7 @@ impl Work<'_> {
 
     fn is_exclusive(&self, page: u64) -> bool {
         let mut word = [0];
-        // What cannot be seen is taken for another's.
+        // A page that cannot be inspected is considered shared.
         own_process::read_words(self.files.pagemap, &mut word, page / PAGE * 8)
             .is_ok_and(|_| word[0] & EXCLUSIVE != 0)
     }
@@ -275,7 +280,8 @@ impl Work<'_> {
         }
     }
 
-    /// Waits for drops of which was read during an earlier piece. Who stops is done with them.
+    /// Waits for drops whose events were read during an earlier piece: a thread that stops has
+    /// completed its drop.
     pub(super) fn let_drops_end(&mut self) -> Result<(), Reason> {
         if self.stopper.is_none() || !fork_gate::is_dropping() {
             return Ok(());
@@ -283,11 +289,11 @@ impl Work<'_> {
         self.with_others_stopped(&mut || 0).map(|_| ())
     }
 
-    /// The one step. Where anybody may change mappings, all others are stopped for it.
+    /// Makes the swap. If other threads may change mappings, all of them are stopped for it.
     fn swap(&mut self) -> Result<(), Reason> {
         let shared = self.shared;
         let (mut call, piece) = (self.sequence.calls[self.sequence.before], self.site.piece);
-        // Nobody else changes anything meanwhile: the events are of our own making.
+        // No other thread changes mappings now: all events are caused by the swap.
         let mut swap = || {
             shared.begin_swap();
             run_swap(&mut call, piece);
@@ -298,7 +304,8 @@ impl Work<'_> {
         } else {
             let (Files { maps, pagemap }, access) = (self.files, self.access);
             let mut step = || {
-                // A guard that was put in meanwhile is no change of which we were told.
+                // A guard marker that was installed during the piece raises no event, so the piece
+                // is checked for one.
                 let is_as_it_was = is_undisturbed(shared)
                     && is_as_planned(maps, piece, access)
                     && is_empty(pagemap, piece);
@@ -318,7 +325,7 @@ impl Work<'_> {
         }
     }
 
-    /// Makes `step` while all other threads of the program are stopped, and returns what it returned.
+    /// Runs `step` while all other threads of the program are stopped, and returns its result.
     fn with_others_stopped(&mut self, step: &mut dyn FnMut() -> i32) -> Result<i32, Reason> {
         let Some(stopper) = &mut self.stopper else {
             return Err(Reason::CannotStop);
@@ -349,7 +356,7 @@ impl Work<'_> {
         self.end_watch(rest.filter(|call| call.what != What::Back as u64));
     }
 
-    /// Brings back what is out, and leaves the mappings as they were.
+    /// Moves the pages back, and leaves the mappings as they were before the piece.
     fn undo(&mut self) {
         let Site {
             piece, left, room, ..
@@ -369,9 +376,9 @@ impl Work<'_> {
     }
 }
 
-/// Makes the swap. The kernel unmaps the piece before it puts the fresh mapping there, and may have no
-/// memory for that: then the place is taken again before anybody is given it, and the swap is made until
-/// it succeeds.
+/// Makes the swap. The kernel unmaps the piece before it moves the fresh mapping there, and may
+/// have no memory for the move: the range is then reserved again before another thread can get it,
+/// and the swap is repeated until it succeeds.
 fn run_swap(swap: &mut Call, piece: VmRange) {
     let mut take = piece::reserve_free(What::Swap, piece);
     let mut was_taken = false;
@@ -380,7 +387,8 @@ fn run_swap(swap: &mut Call, piece: VmRange) {
         if swap.errno() == 0 {
             return;
         }
-        // Refused where there is something: the kernel did nothing, or the place is taken already.
+        // This fails if something is mapped: the kernel did nothing, or the range is reserved
+        // already.
         calls::run(&mut take);
         was_taken |= take.errno() == 0;
         if !was_taken {
@@ -390,8 +398,8 @@ fn run_swap(swap: &mut Call, piece: VmRange) {
     }
 }
 
-/// A turn of many moves: the lock is held, and given away only where a change is under way. Else the
-/// watcher would wake for each thread that waits for a page.
+/// Holds the lock over many moves and releases it only while a change is pending. Otherwise the
+/// watcher would wake up for each thread that waits for a page.
 struct Turn<'a> {
     shared: &'a Shared,
     locked: Option<Locked<'a>>,
@@ -407,7 +415,7 @@ impl<'a> Turn<'a> {
         self.locked.get_or_insert_with(|| self.shared.lock())
     }
 
-    /// Makes `step` until it answers something else than `EAGAIN`. The lock is held afterwards.
+    /// Repeats `step` until it returns something other than `EAGAIN`. The lock is held afterwards.
     fn run(&mut self, mut step: impl FnMut(&Locked<'_>) -> i32) -> i32 {
         for round in 0..PATIENCE {
             let errno = step(self.locked());
@@ -422,7 +430,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// True where the whole piece still permits what it did; nothing else is told of that.
+/// True if the whole piece still has its protection. Changes of protection raise no event.
 fn is_as_planned(maps: i32, piece: VmRange, access: u64) -> bool {
     let mut at = piece.start;
     while at < piece.end {
@@ -436,7 +444,7 @@ fn is_as_planned(maps: i32, piece: VmRange, access: u64) -> bool {
     true
 }
 
-/// True where there is nothing in the piece, not even a guard.
+/// True if the piece contains no page and no guard marker.
 fn is_empty(pagemap: i32, piece: VmRange) -> bool {
     let mut words = [0u64; 256];
     let mut at = piece.start;
@@ -453,7 +461,8 @@ fn is_empty(pagemap: i32, piece: VmRange) -> bool {
     true
 }
 
-/// True where nobody has changed the piece, nor is about to. All who could are stopped.
+/// True if the program has not changed the piece and no change is pending. All threads that could
+/// change it are stopped.
 fn is_undisturbed(shared: &Shared) -> bool {
     for round in 0..PATIENCE {
         let locked = shared.lock();

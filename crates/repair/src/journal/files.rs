@@ -1,9 +1,10 @@
-//! Where journals lie, and how they are opened: by the right people, without following a link.
+//! Opens journals safely: checks owners and permissions, and follows no link.
 //!
-//! A journal says what is written into a process. A user who may write a process's journals decides that,
-//! and root finishes the merges of others. So a folder or a file counts only where it belongs to
-//! us, or to the owner of the process, and where nobody else may write to it. A process that works with a journal holds
-//! a lock on it (`fcntl`), which ends with the process, and the kernel knows who holds it.
+//! The contents of a journal are written into a process, so a user who can write the journal
+//! controls the process; and root finishes the merges of other users. A folder or a file is
+//! therefore accepted only if it belongs to us or to the owner of the process, and no other user
+//! may write to it. A process that works with a journal holds a lock on it (`fcntl`). The lock ends
+//! with the process, and the kernel reports its holder.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,36 +15,37 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::process::{Flock, FlockType};
 
-/// `PermissionDenied`, with the path and what is wrong with it.
+/// Returns `PermissionDenied` with the path and the reason.
 fn refuse(path: &Path, why: &str) -> io::Error {
     let text = format!("{} {why}", path.display());
     io::Error::new(io::ErrorKind::PermissionDenied, text)
 }
 
-/// The user whose right we have.
+/// Returns our effective user.
 fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// A folder of journals, opened.
+/// An open folder of journals.
 #[derive(Debug)]
 pub(crate) struct Folder {
     fd: OwnedFd,
     path: PathBuf,
-    /// Whose it is, and whose files in it count.
+    /// Owner of the folder, and the only accepted owner of its files.
     owner: u32,
 }
 
 impl Folder {
-    /// Where the journals of a user lie unless it is said otherwise.
+    /// Returns the default folder for the journals of a user.
     pub(super) fn usual(user: u32) -> PathBuf {
         PathBuf::from(format!("/var/tmp/vmarea-{user}"))
     }
 
-    /// Opens a folder that belongs to us or to one of `others`; `None` where there is none.
+    /// Opens a folder that belongs to us or to one of `others`; `None` if it does not exist.
     ///
     /// # Errors
-    /// `PermissionDenied` where it is somebody else's, a link, or open to others; those of `open`.
+    /// `PermissionDenied` if the folder belongs to another user, is a link, or is writable by other
+    /// users; errors of `open`.
     pub(crate) fn open(path: &Path, others: &[u32]) -> io::Result<Option<Folder>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -68,10 +70,10 @@ impl Folder {
         }))
     }
 
-    /// Opens a folder of our own, made where there is none.
+    /// Opens a folder of our own, and creates it if it does not exist.
     ///
     /// # Errors
-    /// As [`Folder::open`], and those of making it.
+    /// The errors of [`Folder::open`] and of creating a folder.
     pub(crate) fn make(path: &Path) -> io::Result<Folder> {
         match fs::DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -81,17 +83,17 @@ impl Folder {
         folder.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Whose it is.
+    /// Returns the owner of the folder.
     pub(crate) fn owner(&self) -> u32 {
         self.owner
     }
 
-    /// The path of a file in it, for messages.
+    /// Returns the path of a file in the folder, for messages.
     pub(super) fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Makes a file that is not there yet.
+    /// Creates a file that does not exist yet.
     pub(super) fn create_file(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
         let mode = Mode::RUSR | Mode::WUSR;
@@ -99,10 +101,11 @@ impl Folder {
         Ok(File::from(fd))
     }
 
-    /// Opens a file of the folder's owner; `None` where there is none.
+    /// Opens a file of the folder's owner; `None` if it does not exist.
     ///
     /// # Errors
-    /// `PermissionDenied` for what is not a plain file of that owner alone.
+    /// `PermissionDenied` if it is not a regular file that belongs to, and is writable by, that
+    /// owner alone.
     pub(super) fn open_file(&self, name: &str) -> io::Result<Option<File>> {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let path = || self.path_of(name);
@@ -133,7 +136,7 @@ impl Folder {
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 
-    /// True where `file` still is what `name` names.
+    /// True if `name` still refers to `file`.
     pub(super) fn is_file(&self, name: &str, file: &File) -> io::Result<bool> {
         let there = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW);
         let there = match there {
@@ -144,7 +147,7 @@ impl Folder {
         Ok((there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino))
     }
 
-    /// The names of the files in it.
+    /// Returns the names of the files in the folder.
     pub(super) fn names(&self) -> io::Result<Vec<String>> {
         let entries = rustix::fs::Dir::read_from(&self.fd)?;
         let names = entries.filter_map(|entry| {
@@ -155,10 +158,10 @@ impl Folder {
     }
 }
 
-/// Takes the lock of a journal; the process that holds it where there is one.
+/// Locks a journal; if another process holds the lock, returns that process.
 ///
 /// # Errors
-/// Those of `fcntl`.
+/// Errors of `fcntl`.
 pub(super) fn lock(file: &File) -> io::Result<Result<(), Option<i32>>> {
     match rustix::fs::fcntl_lock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => return Ok(Ok(())),

@@ -1,4 +1,4 @@
-//! Where the journal of one process lies: in our folder, or in that of the owner of the process.
+//! Finds the journal of one process: in our folder, or in the folder of the owner of the process.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use super::{Found, Journal, State, failed};
 use crate::{RepairError, proc_status};
 
-/// The folders for the journal of a process.
+/// The folders that may contain the journal of a process.
 #[derive(Debug)]
 pub(crate) struct Journals {
     pid: i32,
     folder: PathBuf,
-    /// Where the owner of the process keeps journals, unless we were told a folder.
+    /// Folder of the owner of the process, unless the user named a folder.
     others: Option<PathBuf>,
     owner: Option<u32>,
 }
 
 impl Journals {
-    /// Journals of process `pid` in `folder`; `None` for the usual one. Removes those of processes
-    /// that have ended.
+    /// Creates the set for process `pid`, with `folder` or, if `None`, the default folder. Removes
+    /// the journals of processes that have ended.
     pub(crate) fn of(pid: i32, folder: Option<PathBuf>) -> Journals {
         let own = Journal::usual_folder(rustix::process::geteuid().as_raw());
         let owner = proc_status::rights(pid).map(|rights| rights.users[0]);
@@ -37,7 +37,7 @@ impl Journals {
     /// Begins a journal in our folder.
     ///
     /// # Errors
-    /// [`RepairError::AtWork`] where another has begun in this moment; those of making files.
+    /// [`RepairError::AtWork`] if another run began one at the same time; errors of creating files.
     pub(crate) fn create(&self, start_time: u64) -> Result<Journal, RepairError> {
         match Journal::create(&self.folder, self.pid, start_time) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(RepairError::AtWork {
@@ -48,11 +48,11 @@ impl Journals {
         }
     }
 
-    /// The journal that an earlier run has left, in our folder or in that of the owner, whose merge we
-    /// may finish.
+    /// Opens the journal of an earlier run, in our folder or that of the owner of the process. The
+    /// repair of that run may then be finished.
     ///
     /// # Errors
-    /// [`RepairError::AtWork`], [`RepairError::Journal`], and those of reading files.
+    /// [`RepairError::AtWork`], [`RepairError::Journal`], and errors from reading files.
     pub(crate) fn open(&self, start_time: u64) -> Result<Option<(Journal, State)>, RepairError> {
         for folder in [Some(&self.folder), self.others.as_ref()]
             .into_iter()

@@ -1,4 +1,4 @@
-//! What is written is read; what is forged, torn or of somebody else is not.
+//! A journal reads back as written; forged, torn and foreign journals are refused.
 
 use super::*;
 
@@ -61,13 +61,13 @@ fn what_was_written_is_read_and_a_torn_line_is_not() {
     let (journal, state) = left(&folder);
     assert_eq!((state.agent, state.clearing), (None, false));
     drop(journal);
-    // Another process with the same number: an old journal says nothing of it.
+    // An old journal is ignored if another process has the same id.
     assert!(Journal::open(&folder, &[], 7, 100).unwrap().is_none());
     assert!(Journal::open(&folder, &[], 7, 99).unwrap().is_none());
     fs::remove_dir(&folder).unwrap();
 }
 
-/// A folder with a journal of process 7 in it, whole.
+/// Creates a folder with a complete journal of process 7.
 fn written() -> (tempfile::TempDir, PathBuf) {
     let above = tempfile::tempdir().unwrap();
     let folder = above.path().join("journals");
@@ -105,7 +105,7 @@ fn what_is_a_link_or_open_to_others_is_not_followed() {
     symlink(&elsewhere, &file).unwrap();
     assert!(why(open(&folder)).contains("is a link"));
     fs::remove_file(&file).unwrap();
-    // To open it waits for nobody.
+    // Opening a FIFO does not block.
     rustix::fs::mkfifoat(rustix::fs::CWD, &file, rustix::fs::Mode::RWXU).unwrap();
     assert!(why(open(&folder)).contains("is not a file"));
     fs::remove_file(&file).unwrap();
@@ -127,7 +127,7 @@ fn what_another_user_wrote_counts_only_where_the_process_is_theirs() {
     }
     assert!(why(Journal::open(&folder, &[], 7, 99)).contains("somebody else"));
     assert!(why(Journal::create(&folder, 8, 99).map(|_| None)).contains("somebody else"));
-    // A file in it that its owner did not make.
+    // The owner of the folder did not create this file.
     assert!(why(Journal::open(&folder, &[OTHER], 7, 99)).contains("another user"));
     give(&folder.join("7.journal"), OTHER).unwrap();
     assert!(matches!(
@@ -161,7 +161,7 @@ fn lines_that_were_never_written_are_refused() {
         let error = Journal::open(&folder, &[], 7, 99).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{line}");
     }
-    // Cut anywhere, it is a shorter journal, or none.
+    // A journal that is cut off anywhere is a shorter journal, or none.
     let whole = format!("{head}tools 1000 2000 3000 4000 5 0 .\npiece 1000 2000 .\n");
     for cut in head.len()..whole.len() {
         fs::write(&file, &whole[..cut]).unwrap();
@@ -180,7 +180,7 @@ fn journals_of_processes_that_have_ended_are_removed() {
     drop(Journal::create(&folder, own, proc_status::start_time(own).unwrap()).unwrap());
     drop(Journal::create(&folder, 1, 1).unwrap());
     drop(Journal::create(&folder, i32::MAX, 5).unwrap());
-    // One that has ended, and that nobody has asked how.
+    // A process that has ended, but was not waited for.
     let mut ended = std::process::Command::new("true").spawn().unwrap();
     let pid = ended.id().cast_signed();
     drop(Journal::create(&folder, pid, proc_status::start_time(pid).unwrap()).unwrap());
@@ -197,7 +197,7 @@ fn journals_of_processes_that_have_ended_are_removed() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    // Numbers of another namespace say nothing to us.
+    // A journal from another pid namespace is kept.
     assert_eq!(names.len(), 3, "{names:?}");
     assert!(names.contains(&format!("{own}.journal")) && path.exists());
 }

@@ -1,7 +1,8 @@
-//! What is put into a process for its repair, and taken out again.
+//! Injects the resources of a repair into a process, and removes them again.
 //!
-//! A page with the agent's code, a table of calls in shared memory, address space for the pages of a
-//! piece, and a userfaultfd of the process's own: the kernel moves and copies pages for nobody else.
+//! The resources are a page with the agent's code, a table of calls in shared memory, a scratch
+//! area for the pages of a piece, and a userfaultfd of the process: the kernel does not move or
+//! copy pages on behalf of another process.
 
 use vmarea::types::VmRange;
 
@@ -16,17 +17,17 @@ use crate::{RepairError, Way};
 use vmarea_linux_sys::calls::{Call, ENTRY_BYTES};
 use vmarea_linux_sys::uffd;
 
-/// Calls that the table in the process holds.
+/// Capacity of the table of calls in the process.
 pub(super) const MOST_CALLS: usize = 1_200;
-/// The largest piece, bytes.
+/// Size of the largest piece, in bytes.
 pub(super) const MOST_BYTES: u64 = 256 << 20;
-/// How long the table is.
+/// Size of the table, in bytes.
 pub(super) const TABLE_BYTES: u64 = MOST_CALLS as u64 * ENTRY_BYTES;
 const O_NONBLOCK_CLOEXEC: u64 = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
 const UFFD_USER_MODE_ONLY: u64 = 1;
 
-/// Maps the agent, its table and room for pieces, and opens a userfaultfd, all in the process. Where
-/// one of them cannot be had, nothing of the others stays.
+/// Maps the agent, its table and the scratch area, and opens a userfaultfd, all in the process. If
+/// one of them fails, the others are removed.
 pub(super) fn make_agent(
     target: &Target,
     held: &impl Injector,
@@ -56,7 +57,8 @@ pub(super) fn make_agent(
     }
 }
 
-/// Puts in each part of the agent and notes it at once, so that another run can take out what ours leaves.
+/// Creates each part of the agent and records it at once. Another run can then remove the parts if
+/// ours is interrupted.
 fn fill(
     target: &Target,
     held: &impl Injector,
@@ -116,12 +118,12 @@ fn open_descriptor(
         }
     };
     let fd = match open(O_NONBLOCK_CLOEXEC) {
-        // Nobody runs while pages are out, so faults of the kernel need not be seen.
+        // No thread runs while pages are moved out, so faults in kernel mode need not be handled.
         Err(RepairError::TargetUserfaultfd(_)) => open(O_NONBLOCK_CLOEXEC | UFFD_USER_MODE_ONLY)?,
         fd => fd?,
     };
     let Some(inode) = descriptor::inode(held.pid(), held.tid(), fd) else {
-        // What could not be told from others later is not used.
+        // Without its inode, the descriptor could not be distinguished from others later.
         held.call(&Call::plain(0, libc::SYS_close, &[fd as u64]))?;
         return Err(failed(held.pid(), "looking at a descriptor", libc::EACCES));
     };
@@ -129,11 +131,11 @@ fn open_descriptor(
     journal.agent(agent).map_err(journal::failed)
 }
 
-/// Opens another userfaultfd where the program has closed that of `agent`. What it has put in its place is
-/// left alone.
+/// Opens another userfaultfd if the program has closed the agent's. A file that the program opened
+/// under the same number is left alone.
 ///
 /// # Errors
-/// As for the first one, `EMFILE` among them; none is there then.
+/// The errors of opening the first userfaultfd, including `EMFILE`; the agent has none then.
 pub(super) fn see_to_descriptor(
     held: &impl Injector,
     journal: &mut Journal,
@@ -162,7 +164,8 @@ fn failed(pid: i32, what: &'static str, errno: i32) -> RepairError {
     }
 }
 
-/// Asks the kernel which way there is, and for `wanted` where that is said.
+/// Initializes the userfaultfd and returns the way that the kernel supports; if `wanted` is set,
+/// only that way is tried. Also excludes the agent from forks.
 fn begin_to_use(
     held: &impl Injector,
     agent: &Agent,
@@ -172,7 +175,7 @@ fn begin_to_use(
         let advice = libc::MADV_DONTFORK as u64;
         Call::plain(0, libc::SYS_madvise, &[start, len, advice])
     };
-    // A request for what the kernel does not know changes nothing, so that there may be another.
+    // A request for an unknown feature changes nothing, so another request may follow.
     for (way, features) in [(Way::Move, uffd::FEATURE_MOVE), (Way::Copy, 0)] {
         if wanted.is_some_and(|wanted| wanted != way) {
             continue;
@@ -189,17 +192,18 @@ fn begin_to_use(
     Err(RepairError::TooOld)
 }
 
-/// How often what is to go is asked to go.
+/// Maximum number of attempts to remove a part of the agent.
 const TRIES: u32 = 8;
 
-/// Unmaps and closes what there is, and brings the thread to a place where it may be let go. It is
-/// done before the process runs on, as another run may have to do it once more: what it names would
-/// be something of the program's own by then. The agent's page goes last; its mark tells whether all
-/// is gone.
+/// Unmaps and closes all parts of the agent, and leaves the thread where it may be released.
+///
+/// This happens before the process resumes: another run may have to repeat the removal, and the
+/// recorded addresses could belong to the program by then. The code page is unmapped last; its mark
+/// shows whether everything was removed.
 ///
 /// # Errors
-/// [`RepairError::LeftBehind`] where the kernel refuses one of the calls to the last. The journal says
-/// what is left then.
+/// [`RepairError::LeftBehind`] if the kernel keeps refusing one of the calls. The journal then
+/// records the remaining parts.
 pub(super) fn take_out(
     held: &impl Injector,
     journal: &mut Journal,
@@ -210,7 +214,7 @@ pub(super) fn take_out(
     let mut gone = |nr, args: &[u64]| {
         for _ in 0..TRIES {
             match -held.call(&Call::plain(0, nr, args))? {
-                // A descriptor that is closed cannot be closed.
+                // `EBADF`: the descriptor is closed already.
                 errno if errno <= 0 || errno == i64::from(libc::EBADF) => return Ok(true),
                 errno => refused = errno as i32,
             }
@@ -218,7 +222,8 @@ pub(super) fn take_out(
         Ok(false)
     };
     if !descriptor::is_ours(held.pid(), held.tid(), &agent) {
-        // The program has closed it. What has that number now is not ours to close.
+        // The program has closed the descriptor. A file that has the number now is not ours to
+        // close.
         agent.fd = -1;
     }
     if agent.fd >= 0 && gone(libc::SYS_close, &[agent.fd as u64])? {
@@ -239,7 +244,8 @@ pub(super) fn take_out(
     if only_code && agent.code == 0 {
         return noted.and(journal.cleared()).map_err(journal::failed);
     }
-    // The process runs on with it, so that nothing that has gone may be named any more.
+    // The process resumes with the remaining parts, so the journal must no longer name the removed
+    // ones.
     noted.and(journal.agent(&agent)).map_err(journal::failed)?;
     Err(RepairError::LeftBehind {
         pid: held.pid(),
@@ -247,7 +253,7 @@ pub(super) fn take_out(
     })
 }
 
-/// Stops the process once more and takes the agent out of it.
+/// Stops the process again and removes the agent from it.
 pub(super) fn clear_up(
     target: &Target,
     journal: &mut Journal,

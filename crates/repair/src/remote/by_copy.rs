@@ -1,23 +1,23 @@
-//! A piece in a process that stands, by copying: for kernels that cannot move pages (before 6.8).
+//! Joins a piece in a stopped process by copying, for kernels that cannot move pages (before 6.8).
 //!
-//! The process's own userfaultfd copies bytes into places where no page is (`UFFDIO_COPY`). What is
-//! read as zeros and is nobody's own stays away; what is shared is copied within a budget. A page
-//! that a device writes to would be lost in this way, and nothing tells which are: a process that may
-//! have such pages is left as it is.
+//! The process's own userfaultfd copies bytes to addresses without a page (`UFFDIO_COPY`). Shared
+//! pages that contain only zeros are not copied; other shared pages are copied up to a limit. If a
+//! device writes to a page, its later writes would be lost, and the kernel does not report such
+//! pages: a process that may have them is left unchanged.
 //!
 //! # Picture
 //! ```text
 //!             piece                temporary      fresh
 //! before    |a|bb|ccc|             ---------      ---------
 //! Out       |a|bb|ccc|             |abbccc |      |       |   copied
-//! Swap      |        |             |abbccc |      ---------   mremap of the fresh mapping: one step
+//! Swap      |        |             |abbccc |      ---------   one mremap of the fresh mapping
 //! Back      |abbccc  |             |abbccc |      ---------   copied
 //! ```
 //!
 //! # Invariants
-//! C1  until the swap the piece is as it was; from the swap on all of it is in the temporary range
-//! C2  a temporary range without a fresh mapping beside it says that the swap was done; with one, but
-//!     with nothing where the piece was, that it was done by half
+//! C1  Until the swap the piece is unchanged; from the swap on all of it is in the temporary range.
+//! C2  If the temporary range exists without the fresh mapping, the swap was done; if both exist
+//!     but the piece is unmapped, the swap was half done.
 
 use vmarea::types::VmRange;
 
@@ -34,7 +34,7 @@ use crate::{Reason, RepairError};
 use vmarea_linux_sys::calls::Call;
 use vmarea_linux_sys::uffd;
 
-/// Copies a piece, in which `copies` pages may be shared ones.
+/// Copies the pages of a piece, of which up to `copies` may be shared.
 pub(super) fn copy_piece(
     by: &impl Injector,
     agent: &Agent,
@@ -84,13 +84,13 @@ pub(super) fn copy_piece(
     })
 }
 
-/// The pages of a range that have to be copied.
+/// The pages of a range that must be copied.
 #[derive(Debug, Default)]
 struct ToCopy {
-    /// Where they lie, from its start.
+    /// The runs of these pages, as offsets from the start of the range.
     extents: Vec<VmRange>,
     pages: u64,
-    /// Those that others have as well.
+    /// Number of these pages that are shared.
     shared: u64,
 }
 
@@ -103,7 +103,8 @@ impl ToCopy {
     }
 }
 
-/// What has to be copied of a range; or the page that is one shared page too many.
+/// Finds the pages of a range that must be copied; or returns the first shared page that exceeds
+/// the limit.
 fn to_copy(
     by: &impl Injector,
     range: VmRange,
@@ -113,7 +114,7 @@ fn to_copy(
     let mut too_many = None;
     Pages::of(by.pid())?.each(range, |page, filled| {
         if filled == Filled::Shared {
-            // The page of zeros is read in its absence as well.
+            // An address without a page reads as zeros too.
             if reads_as_zeros(by.memory(), page) {
                 return true;
             }
@@ -130,7 +131,7 @@ fn to_copy(
     Ok(too_many.map_or(Ok(found), Err))
 }
 
-/// Makes the calls, however many; returns the first that stays refused, and its errno.
+/// Makes any number of calls; returns the first call that keeps failing, and its errno.
 fn make(
     by: &impl Injector,
     agent: &Agent,

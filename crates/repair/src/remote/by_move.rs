@@ -1,7 +1,8 @@
-//! A piece in a process that stands, by moving: run, and brought to an end where a call is refused.
+//! Joins a piece in a stopped process by moving its pages, and recovers if a call is refused.
 //!
-//! Nobody touches the memory meanwhile. A call that is refused is answered by bringing home what is
-//! out ([`bring_home`](super::move_back)): before the swap the piece is as it was then, after it it is joined.
+//! No other thread of the process runs. After a refused call, [`bring_home`](super::bring_home)
+//! moves back the pages that are out: before the swap the piece is then unchanged, after the swap
+//! it is joined.
 
 use vmarea::types::VmRange;
 
@@ -16,8 +17,8 @@ use crate::plan::{PAGE, Piece};
 use crate::{Reason, RepairError};
 use vmarea_linux_sys::calls::Call;
 
-/// Moves a piece, in which `copies` shared pages may be copied; where a call is refused, takes back
-/// what was done, or finishes it where the swap was done.
+/// Moves the pages of a piece, in which up to `copies` shared pages may be copied. If a call is
+/// refused, the piece is restored, or completed if the swap was done.
 pub(super) fn run_piece(
     by: &impl Injector,
     agent: &Agent,
@@ -69,12 +70,12 @@ fn reason(errno: i32, call: &Call, piece: &Piece) -> (Reason, u64) {
     }
 }
 
-/// What is done for pages that the kernel does not move because others have them, or had them once.
+/// Handles pages that the kernel refuses to move because they are shared, or were shared before.
 struct Owning {
-    /// Shared pages that may be copied.
+    /// Maximum number of shared pages that may be copied.
     most: u64,
     copied: u64,
-    /// Pages that nobody else has any more were made the process's own, all of the piece.
+    /// True once all pages of the piece that are not shared any more were made exclusive.
     claimed: bool,
     tried: u64,
 }
@@ -98,7 +99,8 @@ impl Owning {
         }
     }
 
-    /// Makes the page of a refused move the process's own; else says why it cannot be.
+    /// Makes the page of a refused move exclusive to the process; returns the reason if this is not
+    /// possible.
     fn make_own(
         &mut self,
         by: &impl Injector,
@@ -118,8 +120,8 @@ impl Owning {
         })?;
         let mut calls = Vec::new();
         match (own, self.claimed) {
-            // A child that has ended leaves pages behind that only a write makes our own again. That
-            // copies nothing.
+            // Pages once shared with a child that has ended become exclusive again only by a write
+            // fault. Nothing is copied.
             (true, false) => {
                 self.claimed = true;
                 let rest = VmRange::new(page, piece.range.end);
@@ -134,7 +136,7 @@ impl Owning {
             (false, _) => return Ok(Some(Reason::Shared)),
         }
         for calls in calls.chunks_mut(MOST_CALLS) {
-            // What is not made our own is refused once more.
+            // If a page could not be made exclusive, its move is refused again.
             by.run(agent, calls, 0)?;
         }
         call.payload[4] = 0;

@@ -1,8 +1,8 @@
-//! The executors of pieces in another process: by moving, and by copying.
+//! The executors for pieces in another process: by moving, and by copying.
 //!
-//! Both write the piece into the journal, stop the process, check that it is as planned, and let it
-//! run on for as long as it stood. Deliberately absent: the calls themselves
-//! ([`by_move`](super::by_move), [`by_copy`](super::by_copy)).
+//! Both record the piece in the journal, stop the process, check that the mappings are as planned,
+//! join the piece, and then let the process run for as long as it was stopped. The calls themselves
+//! are in [`by_move`](super::by_move) and [`by_copy`](super::by_copy).
 
 use std::time::{Duration, Instant};
 
@@ -23,10 +23,11 @@ use crate::plan::{Piece, Run};
 use crate::{Kept, Reason, RepairError};
 use vmarea_process::maps::{self, MapsEntry, Query};
 
-/// How long the process runs between two pieces at the most; else as long as it stood.
+/// Maximum time for which the process runs between two pieces; by default it runs as long as it was
+/// stopped.
 const LONGEST_REST: Duration = Duration::from_millis(20);
 
-/// Moves the pages of a piece while the process stands.
+/// Moves the pages of a piece while the process is stopped.
 pub(super) struct RemoteMove<'a>(pub(super) &'a mut Session);
 
 impl PieceExecutor for RemoteMove<'_> {
@@ -50,7 +51,7 @@ impl PieceExecutor for RemoteMove<'_> {
     }
 }
 
-/// Copies the pages of a piece while the process stands.
+/// Copies the pages of a piece while the process is stopped.
 pub(super) struct RemoteCopy<'a>(pub(super) &'a mut Session);
 
 impl PieceExecutor for RemoteCopy<'_> {
@@ -68,7 +69,7 @@ impl PieceExecutor for RemoteCopy<'_> {
 
     fn pass_over(&self, run: &Run, at: u64, reason: Reason, copies: u64, kept: &mut Kept) -> u64 {
         match reason {
-            // All that the process has may be pinned.
+            // Any page of the process may be pinned.
             Reason::Pinned => pass_over(run, at, reason, kept, |_| true),
             Reason::Shared if copies == 0 => pass_over_shared(self.0, run, at, kept),
             _ => at,
@@ -76,7 +77,7 @@ impl PieceExecutor for RemoteCopy<'_> {
     }
 }
 
-/// Stops the process, makes `join` with it where it is as planned, and lets it run on.
+/// Stops the process, calls `join` if the mappings are as planned, and resumes the process.
 fn join_stopped(
     session: &mut Session,
     piece: &Piece,
@@ -107,7 +108,7 @@ fn join_stopped(
     Ok(Done { pause, ..done })
 }
 
-/// Brings home what an error has left out. Whatever the error that is returned, all pages are at home,
+/// Moves pages back after an error. Whatever error is returned, all pages are at their addresses,
 /// unless it says that the process must not run.
 fn take_back(
     held: &StoppedProcess<'_>,
@@ -122,8 +123,7 @@ fn take_back(
     }
 }
 
-/// Passes over mappings that others have as well: to stop the process for each of many would be for
-/// nothing.
+/// Skips mappings with shared pages: stopping the process for each of them would be useless.
 fn pass_over_shared(session: &Session, run: &Run, at: u64, kept: &mut Kept) -> u64 {
     let Ok(pages) = Pages::of(session.pid) else {
         return at;
@@ -133,7 +133,7 @@ fn pass_over_shared(session: &Session, run: &Run, at: u64, kept: &mut Kept) -> u
     })
 }
 
-/// Passes over mappings from `at` on for as long as one `stays`.
+/// Skips the mappings from `at` on until the first one for which `stays` is false.
 fn pass_over(
     run: &Run,
     mut at: u64,
@@ -149,7 +149,7 @@ fn pass_over(
     at
 }
 
-/// True where the mappings are what was planned with.
+/// True if the mappings are the same as in the plan.
 fn is_as_planned(pid: i32, query: Option<&mut Query>, piece: &Piece) -> bool {
     let fits = |mapping: &MapsEntry, part: &VmRange| {
         let perms = mapping.perms;

@@ -1,4 +1,4 @@
-//! Repairs that move nothing, in another process ([`fixes`](crate::fixes) says what they are).
+//! Performs the repairs that move no pages in another process (see [`fixes`](crate::fixes)).
 
 use std::fs::File;
 use std::ops::Range;
@@ -17,10 +17,10 @@ use crate::report::count_mappings;
 use vmarea_process::maps;
 use vmarea_process::view::{KernelView, View};
 
-/// How often the call that takes back a step is made.
+/// Maximum number of attempts at the call that reverts a step.
 const TRIES: u32 = 60;
 
-/// What `fix` would do in `range` of a process; `kernel` reads the kernel's own view, where that is
+/// Returns the steps of `fix` in `range` of a process; `kernel` reads the kernel's own data, if
 /// permitted.
 ///
 /// # Errors
@@ -43,10 +43,10 @@ pub(super) fn steps(
     Ok(fixes::steps(fix, &entries, &pagemap, view))
 }
 
-/// Makes one repair, and counts how many mappings fewer there are.
+/// Performs one repair, and measures the decrease in the number of mappings.
 ///
-/// The process stands while it is decided what to do and while it is done, so that what looked empty is
-/// empty; it is looked at beforehand to know whether there is anything to do.
+/// The process is stopped while the steps are planned and executed, so that ranges found empty
+/// remain empty. A plan made before the stop shows whether there is anything to do.
 pub(super) fn make(
     session: &mut Session,
     kernel: Option<&KernelView>,
@@ -80,7 +80,7 @@ pub(super) fn make(
     changed.map(|()| done)
 }
 
-/// Makes the changes of a repair; says at how many places.
+/// Executes the steps of a repair; returns the number of places changed.
 fn make_steps(
     held: &StoppedProcess<'_>,
     agent: &Agent,
@@ -119,7 +119,7 @@ fn make_steps(
     Ok(changed)
 }
 
-/// Marks a guard page that another run has opened, unless it did not come to that.
+/// Marks a guard page that an interrupted run has opened; does nothing if the page was not opened.
 pub(super) fn finish_guard(
     held: &StoppedProcess<'_>,
     agent: &Agent,

@@ -1,4 +1,4 @@
-//! Forged journals, and guards that a killed run has left open.
+//! Tests with forged journals, and with guards that a killed run has left open.
 
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
@@ -15,14 +15,14 @@ use crate::plan::PAGE;
 use vmarea_linux_sys::calls::Call;
 use vmarea_process::maps::{self, MapsEntry};
 
-/// A mapping of a program's own code.
+/// Returns a mapping of the program's own code.
 fn code_of(pid: i32) -> MapsEntry {
     let mappings = maps::read(pid).expect("its mappings");
     let mut code = mappings.into_iter().filter(|m| m.perms.exec && m.ino != 0);
     code.next().expect("code")
 }
 
-/// What a journal says, changed by somebody who means us harm.
+/// Journals whose contents were changed by an attacker.
 #[test]
 fn what_a_journal_names_must_be_what_a_repair_has_put_there() {
     while_it_stands(|heap, held, agent| {
@@ -69,7 +69,7 @@ fn what_a_journal_names_must_be_what_a_repair_has_put_there() {
         for (n, forged) in forged.iter().enumerate() {
             assert!(check(*forged).is_err(), "number {n}");
         }
-        // Registers with which the thread would run no code of the process.
+        // Registers with which the thread would not run code of the process.
         for pc in [0, area.start, u64::MAX] {
             let refused = check(&|state, _| {
                 let nothing = Call::plain(0, 0, &[]);
@@ -112,7 +112,7 @@ fn a_journal_of_another_user_decides_over_none_but_their_process() {
 #[test]
 fn a_guard_that_was_left_open_is_marked_and_data_is_not() {
     while_it_stands(|heap, held, agent| {
-        // The second page of the first part is empty and may be written to, as an opened guard is.
+        // The second page of the first part is empty and writable, like an opened guard.
         let start = heap.area.start;
         let (data, open) = (
             VmRange::new(start, start + PAGE),

@@ -1,11 +1,11 @@
-//! A thread of a stopped process that makes our calls and gets back what is its own.
+//! Makes calls in a thread of a stopped process, and restores the state of the thread.
 //!
-//! One call at a time by an instruction of the process, or a table of them by the agent. How the
-//! process came to stand is in [`stop`](super::stop).
+//! A single call is made by an instruction of the process; a table of calls is executed by the
+//! agent. How the process is stopped is described in [`stop`](super::stop).
 //!
 //! # Picture
 //! ```text
-//! borrowed ─▶ call … ─▶ settle ─▶ run the agent … ─▶ registers back ─▶ SIGCONT, swallowed ─▶ detach all
+//! borrowed ─▶ call … ─▶ settle ─▶ run the agent … ─▶ restore registers ─▶ SIGCONT ─▶ detach
 //! ```
 
 use std::fs::File;
@@ -23,36 +23,37 @@ use vmarea_linux_sys::inject::{self, Wait};
 use vmarea_linux_sys::own_process::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
 
-/// How long the calls of a piece may take; it is the kernel that works then.
+/// Maximum time for the calls of a piece, which is spent in the kernel.
 pub(super) const WORK_PATIENCE: Duration = Duration::from_secs(120);
 pub(super) const SIGCONT_BIT: u64 = 1 << (libc::SIGCONT - 1);
 
-/// What makes calls in a process that stands: a borrowed thread of it, or a test that refuses some of them.
+/// Makes calls in a stopped process: a borrowed thread, or a test that refuses some of the calls.
 pub(super) trait Injector {
-    /// The process.
+    /// Returns the id of the process.
     fn pid(&self) -> i32;
 
-    /// The thread that makes the calls: descriptors are those that it has.
+    /// Returns the id of the thread that makes the calls, whose descriptor table applies.
     fn tid(&self) -> i32;
 
-    /// Its memory, by `/proc/PID/mem`.
+    /// Returns the memory of the process (`/proc/PID/mem`).
     fn memory(&self) -> &File;
 
-    /// Makes one call with the process's own instruction. To be followed by [`Injector::settle`] or
-    /// [`Injector::run`].
+    /// Makes one call with an instruction of the process. [`Injector::settle`] or [`Injector::run`]
+    /// must follow.
     ///
     /// # Errors
-    /// [`RepairError::Ended`]; the call's own error is in its result.
+    /// [`RepairError::Ended`]; an error of the call itself is in the result.
     fn call(&self, call: &Call) -> Result<i64, RepairError>;
 
-    /// From the end of a call to a stop before a signal, where registers may be given back.
+    /// Runs the thread from the end of a call to a stop before a signal. Its registers may be
+    /// restored there.
     ///
     /// # Errors
     /// [`RepairError::Ended`].
     fn settle(&self) -> Result<(), RepairError>;
 
-    /// Lets the agent work off `calls`, as many as its table holds, from `first` on. Returns the number
-    /// of the call that failed, or how many there are.
+    /// Lets the agent execute `calls`, at most as many as its table holds, from `first` on. Returns
+    /// the index of the call that failed, or the number of calls.
     ///
     /// # Errors
     /// [`RepairError::Ended`].
@@ -61,16 +62,16 @@ pub(super) trait Injector {
 
 /// A stopped process with a borrowed thread.
 ///
-/// Dropping it without [`StoppedProcess::release`] leaves it stopped.
+/// Dropping it without [`StoppedProcess::release`] leaves the process stopped.
 #[derive(Debug)]
 pub(super) struct StoppedProcess<'a> {
     pub(super) target: &'a Target,
     pub(super) threads: Vec<i32>,
     pub(super) saved: Saved,
-    /// The ids of the borrowed thread in its own namespace.
+    /// The ids of the borrowed process and thread in their own pid namespace.
     pub(super) inner: (i32, i32),
     pub(super) was_stopped: bool,
-    /// All of it waits for us.
+    /// Raises our priority: the whole process waits for us.
     pub(super) _prompt: Prompt,
 }
 
@@ -97,11 +98,11 @@ impl StoppedProcess<'_> {
         }
     }
 
-    /// Gives the thread back what is its own, and lets the process run on (unless somebody else had
-    /// stopped it). It is let go even where the journal cannot be written.
+    /// Restores the borrowed thread and resumes the process. A process that was stopped before the
+    /// repair remains stopped. The process is released even if the journal cannot be written.
     ///
     /// # Errors
-    /// [`RepairError::Ended`], and those of writing the journal.
+    /// [`RepairError::Ended`], and errors from writing the journal.
     pub(super) fn release(self, journal: &mut Journal) -> Result<(), RepairError> {
         let ended = |_| self.ended();
         let tid = self.saved.tid;
@@ -115,7 +116,7 @@ impl StoppedProcess<'_> {
             let stops = proc_status::pending_stops(self.target.pid);
             kill_process(pid, Signal::CONT).map_err(|_| self.ended())?;
             self.swallow_sigcont();
-            // What somebody else sent meanwhile, or just before, is due now.
+            // Stop signals that others sent before or during the repair take effect now.
             for signal in stops {
                 kill_process(pid, signal).map_err(|_| self.ended())?;
             }
@@ -127,7 +128,8 @@ impl StoppedProcess<'_> {
         restored.and(released).map_err(journal::failed)
     }
 
-    /// The signal that ended the stop was ours: the program does not see it, unless it blocks it.
+    /// Suppresses the `SIGCONT` that ended our stop. The program does not see it, unless the
+    /// borrowed thread blocks it.
     fn swallow_sigcont(&self) {
         let tid = self.saved.tid;
         if self.saved.mask & SIGCONT_BIT != 0 {
@@ -143,7 +145,8 @@ impl StoppedProcess<'_> {
                 Some(Wait::Signal(signal)) => signal,
                 Some(_) => 0,
                 None => {
-                    // Another thread takes it; this one runs, and must stand to be let go.
+                    // Another thread took the signal; the borrowed thread runs, and must stop to be
+                    // detached.
                     let _ = inject::interrupt(tid);
                     let _ = inject::wait(tid, PATIENCE);
                     return;

@@ -1,14 +1,16 @@
-//! Repairing another process.
+//! Repairs another process.
 //!
-//! The process is stopped ([`stop`](self::stop)) for each piece and runs in between. While it stands
-//! nobody touches its memory, so pages simply go out and come back; an agent in the process makes
-//! the calls, because the kernel moves pages only for their own process. What is done is written
-//! into a [`Journal`] first: where we end, [`Remote::resume`] finishes.
+//! The process is stopped ([`stop`](self::stop)) for each piece and runs in between. While the
+//! process is stopped nothing touches its memory, so pages can simply be moved out and back. An
+//! agent in the process makes the calls, because the kernel does not move pages on behalf of
+//! another process. Each step is first recorded in a [`Journal`]: if the repair is interrupted,
+//! [`Remote::resume`] finishes it.
 //!
 //! # Invariants
-//! O1  pages are out only between the line `piece` and the line `whole` of the journal, and only
-//!     while the process is in group-stop
-//! O2  whether the swap was done shows in the process: the fresh mapping is at its first place or not
+//! O1  Pages are moved out only between the lines `piece` and `whole` of the journal, and only
+//!     while the process is in group-stop.
+//! O2  The process itself shows whether the swap was done: the fresh mapping is still at its first
+//!     address or not.
 
 mod agent;
 mod by_copy;
@@ -49,20 +51,20 @@ use move_back::bring_home;
 use pages::Pages;
 use session::Session;
 
-/// What could be done to a process.
+/// What a repair could do to a process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Survey {
-    /// Mappings in the range.
+    /// Number of mappings in the range.
     pub mappings: u64,
-    /// Mappings that would be left.
+    /// Number of mappings after the repair.
     pub after: u64,
-    /// Runs of neighbours that could be one.
+    /// Number of runs of neighbours that could be one mapping.
     pub runs: u64,
-    /// Bytes of address space in them.
+    /// Bytes of address space in the runs.
     pub bytes: u64,
-    /// Some pages may be pinned, and nothing tells which: those stay apart when their turn comes.
+    /// True if some pages may be pinned; which ones shows only when a repair tries to move them.
     pub may_be_pinned: bool,
-    /// What stays apart.
+    /// The boundaries that would not be joined, by reason.
     pub kept: super::Kept,
 }
 
@@ -76,11 +78,12 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// A repair of process `pid`; nothing is changed yet. `journals` is the folder for the journal;
-    /// `None` for the usual one.
+    /// Prepares a repair of process `pid` without changing it. `journals` is the folder for the
+    /// journal; `None` for the default folder.
     ///
     /// # Errors
-    /// Where there is no such process, or it cannot be repaired: each reason is its own.
+    /// A separate error for each reason why the process cannot be repaired, including that it does
+    /// not exist.
     pub fn new(
         pid: i32,
         options: Options,
@@ -96,7 +99,8 @@ impl Remote {
         })
     }
 
-    /// How pages come to another mapping: as was asked for, or else as the kernel can.
+    /// Returns how pages get to another mapping: as requested by the options, else the best way
+    /// that the kernel supports.
     pub fn way(&self) -> Way {
         let can_move = || match Uffd::open(uffd::FEATURE_MOVE) {
             Ok(_) => true,
@@ -109,13 +113,15 @@ impl Remote {
         asked.unwrap_or_else(|| if can_move() { Way::Move } else { Way::Copy })
     }
 
-    /// What could be joined, and what is known to stay apart for as long as the process is as it is.
+    /// Returns the runs that could be joined. Also returns which neighbours are known to stay
+    /// separate in the process's current state.
     fn plan(&self, range: &Range<u64>) -> Result<(Vec<Run>, super::Kept), RepairError> {
         let failed = RepairError::maps(self.pid);
         let mappings = Mappings::read(self.pid, self.kernel.as_ref(), Smaps::WithoutView);
         let mappings = mappings.map_err(failed)?.list;
         let (runs, mut kept) = plan::runs(&kernel_policy(), &mappings, range, &[]);
-        // A device would go on writing to a page that was copied, and nothing tells which those are.
+        // A device would continue to write to the old page after a copy, and the kernel does not
+        // report such pages.
         let none_at_all = self.way() == Way::Copy && proc_status::may_be_pinned(self.pid);
         let registered = obstacles::registered(self.pid);
         let runs = obstacles::without(runs, &mut kept, |part| {
@@ -125,7 +131,8 @@ impl Remote {
         Ok((runs, kept))
     }
 
-    /// What could be done in `range` (addresses), as far as it can be seen without trying.
+    /// Reports what a repair could do in `range` (addresses). Obstacles that show only during a
+    /// repair are not included.
     ///
     /// # Errors
     /// [`RepairError::Maps`].
@@ -155,11 +162,11 @@ impl Remote {
         })
     }
 
-    /// Joins what can be joined in `range` (addresses).
+    /// Joins as many mappings as possible in `range` (addresses).
     ///
     /// # Errors
-    /// Those of holding the process; [`RepairError::Unfinished`] where an earlier repair of it was
-    /// left in the middle.
+    /// Errors from stopping the process; [`RepairError::Unfinished`] if an earlier repair of the
+    /// process was interrupted.
     pub fn merge(&self, range: &Range<u64>) -> Result<Report, RepairError> {
         let begun = Instant::now();
         let (runs, kept) = self.plan(range)?;
@@ -190,7 +197,7 @@ impl Remote {
         Ok(report)
     }
 
-    /// What the named repairs would do in `range`.
+    /// Reports what the repairs `fixes` would do in `range`.
     ///
     /// # Errors
     /// [`RepairError::Maps`].
@@ -211,11 +218,11 @@ impl Remote {
         fixes.iter().map(would).collect()
     }
 
-    /// Does the named repairs in `range`, and says what came of each; a place that the kernel refuses is
-    /// left as it is.
+    /// Performs the repairs `fixes` in `range`, and returns the result of each. A place that the
+    /// kernel refuses to change is left unchanged.
     ///
     /// # Errors
-    /// As [`Remote::merge`].
+    /// The errors of [`Remote::merge`].
     pub fn fix(&self, range: &Range<u64>, fixes: &[Fix]) -> Result<Vec<Fixed>, RepairError> {
         let would = self.survey_fixes(range, fixes)?;
         if would.iter().all(|fixed| fixed.places == 0) {
@@ -233,10 +240,10 @@ impl Remote {
         session.end(done)
     }
 
-    /// Finishes what an earlier run has left in the middle. False where there was nothing.
+    /// Finishes an interrupted repair; false if there was none.
     ///
     /// # Errors
-    /// Those of holding the process; [`RepairError::Stranded`].
+    /// Errors from stopping the process; [`RepairError::Stranded`].
     pub fn resume(&self) -> Result<bool, RepairError> {
         let start = proc_status::start_time(self.pid)?;
         let Some((mut journal, mut state)) = self.journals.open(start)? else {
@@ -252,7 +259,7 @@ impl Remote {
         });
         match cleared {
             Ok(()) => journal.remove().map_err(journal::failed).map(|()| true),
-            // Nothing is left to be finished.
+            // The process no longer contains anything of the repair.
             Err(error @ (RepairError::Ended(_) | RepairError::Replaced(_))) => {
                 journal.remove().map_err(journal::failed)?;
                 Err(error)
@@ -261,7 +268,7 @@ impl Remote {
         }
     }
 
-    /// Brings the process to where it runs on; its agent may still be there.
+    /// Completes the interrupted piece and resumes the process; its agent may still be there.
     fn finish(&self, journal: &mut Journal, state: &mut State) -> Result<Target, RepairError> {
         let (path, owner) = (journal.path().display().to_string(), journal.owner());
         let doubt = |why: String| {
@@ -272,7 +279,7 @@ impl Remote {
         let target = Target::open(self.pid)?;
         let has = |state: &State| state.agent.is_some_and(|agent| target.has(&agent));
         if state.agent.is_some() && !has(state) && !state.clearing {
-            // Somebody has let it run on, and it runs another program now.
+            // The process was resumed by someone else, and runs another program now.
             return Err(proc_status::ended_or(
                 self.pid,
                 RepairError::Replaced(self.pid),
@@ -283,7 +290,7 @@ impl Remote {
         if state.stopping.is_none() {
             return Ok(target);
         }
-        // It may have become another program while it was looked at, or have changed.
+        // The process may have changed or have executed another program since the first check.
         let check = || {
             trust::may_decide(self.pid, owner)
                 .and_then(|()| trust::check(self.pid, &mut state.clone()))

@@ -1,22 +1,26 @@
-//! Bringing home what is out of a piece, in whatever state the piece is.
+//! Moves the pages of a piece back to their addresses, whatever state the piece is in.
 //!
-//! Any call may be refused, and another run may have left a piece anywhere. So nothing is assumed: the
-//! process shows which pages wait in the temporary range (its pagemap) and whether the swap was done (its
-//! list of mappings), and it is asked again after each attempt. To do it twice changes nothing.
+//! Any call may be refused, and another run may have been interrupted anywhere. Nothing is
+//! therefore assumed: the pagemap shows which pages are in the temporary range, the list of
+//! mappings shows whether the swap was done, and both are read again after each attempt. The
+//! operation is idempotent.
 //!
 //! # Picture
 //! ```text
-//! waits in the temporary range     move │ make it our own, empty its place, move │ copy │ write
-//! nothing waits                    cease to watch, give the room back
+//! pages in the temporary range     move │ make exclusive, drop the target, move │ copy │ write
+//! no pages left                    unregister, release the scratch area
 //! ```
-//! Each attempt is for what the one before has left. A copy is made by the userfaultfd; what that cannot
-//! place is written through `/proc/PID/mem`, for which the process makes no call at all.
+//! Each attempt handles the pages that remain after the previous one. Copies are made by the
+//! userfaultfd; if it cannot copy a page, the bytes are written through `/proc/PID/mem`, which
+//! needs no call by the process.
 //!
 //! # Invariants
-//! B1  what waits is the truth, where pages are moved and after the swap: only we fill the temporary
-//!     range, and the kernel fills no hole of what is watched. A page that is at home as well was made
-//!     meanwhile by others (`khugepaged`, a process that looks in) and is dropped
-//! B2  a page leaves the temporary range only by being moved, or after its bytes were placed
+//! B1  When pages are moved, and in any case after the swap, a page in the temporary range is
+//!     authoritative: only the repair fills the temporary range, and the kernel fills no hole in a
+//!     watched range. If the page's address is filled as well, that page was created by something
+//!     else (`khugepaged`, a process that reads the memory) and is dropped.
+//! B2  A page leaves the temporary range only by being moved, or after its bytes were copied to its
+//!     address.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -37,20 +41,20 @@ use vmarea_linux_sys::calls::Call;
 use vmarea_linux_sys::uffd;
 use vmarea_process::maps::{self, MapsEntry};
 
-/// How pages are brought home.
+/// A method of moving pages back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Attempt {
-    /// As they went.
+    /// The pages are moved, as they were moved out.
     Move,
-    /// Each run is made the process's own first, and its place emptied.
+    /// Each run is first made exclusive to the process and its target dropped, then moved.
     MoveOwn,
-    /// Their bytes, by the userfaultfd.
+    /// The bytes are copied by the userfaultfd.
     Copy,
-    /// Their bytes, through `/proc/PID/mem`.
+    /// The bytes are written through `/proc/PID/mem`.
     Write,
 }
 
-/// Each is made more than once: what was refused for a moment is not refused for ever.
+/// Each method is tried more than once, because a refusal may be temporary.
 const BY_MOVE: [Attempt; 9] = {
     use Attempt::{Copy, Move, MoveOwn, Write};
     [Move, Move, Move, MoveOwn, MoveOwn, Copy, Copy, Write, Write]
@@ -59,16 +63,17 @@ const BY_COPY: [Attempt; 5] = {
     use Attempt::{Copy, Write};
     [Copy, Copy, Copy, Write, Write]
 };
-/// How often a call that must be made is made, with a rest in between.
+/// Maximum number of attempts at a call that must succeed, with a pause in between.
 const TRIES: u32 = 8;
 const REST: Duration = Duration::from_millis(1);
 
-/// Brings home what is out of `piece`, be it swapped or not, ceases to watch it and gives the room back.
-/// Says whether the swap was done.
+/// Moves all pages of `piece` back, ends the watch and releases the scratch area. Works before and
+/// after the swap. Returns whether the swap was done.
 ///
 /// # Errors
-/// [`RepairError::LeftStopped`] where the process must not run as it is; [`RepairError::LeftBehind`] where
-/// it may, but the room is as it was; [`RepairError::Ended`].
+/// [`RepairError::LeftStopped`] if the process must not run in its current state;
+/// [`RepairError::LeftBehind`] if it may run, but the scratch area was not released;
+/// [`RepairError::Ended`].
 pub(super) fn bring_home(
     by: &impl Injector,
     agent: &Agent,
@@ -77,7 +82,8 @@ pub(super) fn bring_home(
     try_to_bring_home(by, agent, piece).map_err(|error| must_stand(by.pid(), error))
 }
 
-/// The same error, or that the process must not run as it is, where it may be so.
+/// Returns [`RepairError::LeftStopped`] if pages may not be at their addresses after `error`, else
+/// `error`.
 pub(super) fn must_stand(pid: i32, error: RepairError) -> RepairError {
     let what = "it cannot be seen what of a piece is where".to_owned();
     match error {
@@ -118,7 +124,7 @@ fn try_to_bring_home(
         site.cover(swapped)?;
         swapped = true;
     }
-    // Before the swap, copies that wait are but copies.
+    // Before the swap, pages that were copied to the temporary range are only copies.
     if begun && (swapped || agent.way == Way::Move) {
         site.bring_pages()?;
     }
@@ -147,8 +153,8 @@ impl<I: Injector> Site<'_, I> {
         }
     }
 
-    /// Where there is nothing at the place of the piece, the swap was done by half: the kernel has taken the
-    /// old mappings away and refused to put the fresh one there. Only the swap takes anything away.
+    /// Maps the piece again after half a swap. The kernel then unmapped the old mappings but failed
+    /// to move the fresh one there; only the swap unmaps anything.
     fn cover(&self, swapped: bool) -> Result<(), RepairError> {
         if !swapped {
             let mut calls = Vec::new();
@@ -215,7 +221,8 @@ impl<I: Injector> Site<'_, I> {
         Err(self.left_stopped(what, errno))
     }
 
-    /// The runs of pages that wait, from the start of the piece; each belongs to one mapping.
+    /// Returns the runs of pages in the temporary range, as offsets from the start of the piece;
+    /// each run belongs to one mapping.
     fn out(&self) -> Result<Vec<VmRange>, RepairError> {
         let mappings = self.mappings()?;
         let perms = self.perms(&mappings);
@@ -241,7 +248,7 @@ impl<I: Injector> Site<'_, I> {
         Ok(out)
     }
 
-    /// One attempt for all runs. Returns the last errno that was answered.
+    /// Makes one attempt for all runs. Returns the errno of the last refusal, or 0.
     fn attempt(&self, attempt: Attempt, out: &[VmRange]) -> Result<i32, RepairError> {
         let (home, from) = (self.piece.start, self.temporary.start);
         let fd = self.agent.fd;
@@ -298,8 +305,8 @@ impl<I: Injector> Site<'_, I> {
         uffd::unregister(What::Unwatch as u64, self.agent.fd, start, len)
     }
 
-    /// Writes the bytes of what waits to where it belongs. What is watched cannot be written to from
-    /// outside.
+    /// Writes the bytes of the pages in the temporary range to their addresses. The watch must end
+    /// first: a watched range cannot be written from outside the process.
     fn write(&self, out: &[VmRange]) -> Result<i32, RepairError> {
         let mut errno = self.must(&mut [self.unwatch()])?;
         let mut bytes = [0; PAGE as usize];
@@ -324,7 +331,7 @@ impl<I: Injector> Site<'_, I> {
         Ok(errno)
     }
 
-    /// Ceases to watch and gives the room back.
+    /// Ends the watch and releases the scratch area.
     fn close(&self) -> Result<(), RepairError> {
         let errno = self.must(&mut [self.unwatch()])?;
         if errno != 0 && self.is_watched()? {
@@ -344,7 +351,7 @@ impl<I: Injector> Site<'_, I> {
         }
     }
 
-    /// True where a mapping of the piece is watched by a userfaultfd, as far as the process shows it.
+    /// True if `smaps` shows that a userfaultfd watches a mapping of the piece.
     fn is_watched(&self) -> Result<bool, RepairError> {
         let pid = self.by.pid();
         let failed = RepairError::maps(pid);
@@ -356,7 +363,7 @@ impl<I: Injector> Site<'_, I> {
         Ok(inside.into_iter().any(|entry| entry.has(b"um")))
     }
 
-    /// Makes each call, whatever becomes of the others. Returns the last errno.
+    /// Makes every call, even if others fail. Returns the errno of the last failure, or 0.
     fn each(&self, calls: &mut [Call]) -> Result<i32, RepairError> {
         let mut last = 0;
         for calls in calls.chunks_mut(MOST_CALLS) {
@@ -371,13 +378,13 @@ impl<I: Injector> Site<'_, I> {
         Ok(last)
     }
 
-    /// Makes calls until one is refused. Returns its errno.
+    /// Makes calls until one is refused. Returns its errno, or 0.
     fn group(&self, calls: &mut [Call]) -> Result<i32, RepairError> {
         Ok(self.run_on(calls, 0)?.1)
     }
 
-    /// Makes one call after the other until one is refused; each is made again where it is refused for
-    /// a moment. Returns where it ended and with which errno.
+    /// Makes calls in order until one is refused; a call that is refused temporarily is repeated.
+    /// Returns the index of the refused call and its errno.
     fn run_on(&self, calls: &mut [Call], first: usize) -> Result<(usize, i32), RepairError> {
         let mut progress = Progress::default();
         let mut at = first;
@@ -394,8 +401,8 @@ impl<I: Injector> Site<'_, I> {
         }
     }
 
-    /// Makes calls that nothing speaks against, again and again for a while. Returns the errno of the one
-    /// that was refused to the last.
+    /// Makes calls that should succeed, with several attempts. Returns the errno of the call that
+    /// failed in the last attempt, or 0.
     fn must(&self, calls: &mut [Call]) -> Result<i32, RepairError> {
         let mut at = 0;
         let mut errno = 0;
@@ -412,18 +419,18 @@ impl<I: Injector> Site<'_, I> {
     }
 }
 
-/// What is to be done after a call that was refused.
+/// The next action after a refused call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Next {
-    /// It is to be made again.
+    /// Repeat the call.
     Again,
-    /// All of it is done.
+    /// The call is complete: continue with the next one.
     Following,
-    /// It stays refused, with this errno.
+    /// The call keeps failing with this errno.
     Refused(i32),
 }
 
-/// How long calls have been made again without anything done.
+/// Counts consecutive attempts without progress.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     rounds: u32,
@@ -432,7 +439,7 @@ pub(super) struct Progress {
 impl Progress {
     const ROUNDS: u32 = 20;
 
-    /// What follows on the refusal of `call`, of which the payload is set to what is left to do.
+    /// Returns the next action after `call` was refused, and advances its payload.
     pub(super) fn after(&mut self, call: &mut Call) -> Next {
         let errno = call.errno();
         if ![libc::EAGAIN, libc::EINTR].contains(&errno) {
@@ -461,18 +468,18 @@ fn prot(perms: Perms) -> u64 {
     u64::from(perms.read) | u64::from(perms.write) << 1 | u64::from(perms.exec) << 2
 }
 
-/// True where something in the range may be written.
+/// True if any part of the range is writable.
 pub(super) fn is_writable(mappings: &[MapsEntry], range: VmRange) -> bool {
     let touches = |m: &MapsEntry| m.start < range.end && range.start < m.end && m.perms.write;
     mappings.iter().any(touches)
 }
 
-/// True where no part of the range is without a mapping.
+/// True if the whole range is mapped.
 pub(super) fn is_covered(mappings: &[MapsEntry], range: VmRange) -> bool {
     gaps(mappings, range).is_empty()
 }
 
-/// The parts of `range` without a mapping.
+/// Returns the unmapped parts of `range`.
 fn gaps(mappings: &[MapsEntry], range: VmRange) -> Vec<VmRange> {
     let mut gaps = Vec::new();
     let mut at = range.start;

@@ -1,9 +1,10 @@
-//! What keeps memory of a process where it is, as far as that can be known before anything is tried.
+//! Finds obstacles to a repair of another process that are visible before anything is tried.
 //!
-//! Buffers that are registered with an `io_uring` are named by the kernel (`/proc/PID/fdinfo`); they stay
-//! pinned for as long as they are registered. Pages that are shared show in the pagemap, which tells of
-//! this moment only: a survey counts them, and a merge asks anew. Deliberately absent: what the kernel tells
-//! nobody, such as pages that are pinned for a device, or that a child which has ended has left shared.
+//! The kernel lists buffers that are registered with an `io_uring` (`/proc/PID/fdinfo`); they are
+//! pinned while they are registered. The pagemap shows which pages are shared, but only at the
+//! moment of reading: a survey counts these pages, and a merge checks again. The kernel does not
+//! report other obstacles, such as pages that are pinned for a device, or pages once shared with a
+//! child that has ended.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -14,7 +15,7 @@ use super::pages::{Filled, Pages, reads_as_zeros};
 use crate::plan::{PAGE, Run};
 use crate::{Kept, Reason};
 
-/// Memory that a process has registered with its `io_uring`s.
+/// Returns the memory that a process has registered with its `io_uring`s.
 pub(super) fn registered(pid: i32) -> Vec<VmRange> {
     let files = fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
@@ -31,7 +32,8 @@ pub(super) fn registered(pid: i32) -> Vec<VmRange> {
     ranges
 }
 
-/// The buffers in what the kernel says of an `io_uring`: `UserBufs: N`, then `K: 0xADDRESS/BYTES` each.
+/// Parses the buffers in the `fdinfo` of an `io_uring`: `UserBufs: N`, then `K: 0xADDRESS/BYTES`
+/// each.
 fn buffers(info: &str) -> Vec<VmRange> {
     let lines = info
         .lines()
@@ -47,30 +49,30 @@ fn buffers(info: &str) -> Vec<VmRange> {
             end.checked_next_multiple_of(PAGE)?,
         ))
     };
-    // After the buffers come other lists.
+    // Other lists follow after the buffers.
     lines.skip(1).map_while(buffer).collect()
 }
 
-/// True where a part has memory in one of `ranges`.
+/// True if a part overlaps one of `ranges`.
 pub(super) fn touches(part: VmRange, ranges: &[VmRange]) -> bool {
     ranges
         .iter()
         .any(|range| range.start < part.end && part.start < range.end)
 }
 
-/// How many pages of a part others have as well, up to `most`. What cannot be read is taken for none.
+/// Counts the shared pages of a part, up to `most`. If the pagemap cannot be read, the result is 0.
 pub(super) fn shared(pages: &Pages, memory: &File, part: VmRange, most: u64) -> u64 {
     let mut count = 0;
     let read = pages.each(part, |page, filled| {
-        // The page of zeros is everybody's, and moved all the same.
+        // The zero page is shared by all processes, and can be moved anyway.
         count += u64::from(filled == Filled::Shared && !reads_as_zeros(memory, page));
         count < most
     });
     read.map_or(0, |()| count)
 }
 
-/// The runs that are left where the parts that `obstacle` names stay apart; each boundary that
-/// stays is counted.
+/// Removes the parts for which `obstacle` returns a reason and splits the runs there. Each boundary
+/// that cannot be joined is counted in `kept`.
 pub(super) fn without(
     runs: Vec<Run>,
     kept: &mut Kept,
@@ -81,7 +83,7 @@ pub(super) fn without(
         let mut parts: Vec<VmRange> = Vec::new();
         let mut last = None;
         for (n, &part) in run.parts.iter().enumerate() {
-            // The first one stays where it is, and what follows joins it.
+            // The first part of an anchored run is not moved, and what follows joins it.
             let stays = run.anchored && n == 0;
             let reason = if stays { None } else { obstacle(part) };
             if let (Some(reason), true) = (reason.or(last), n > 0) {
@@ -100,7 +102,8 @@ pub(super) fn without(
     left
 }
 
-/// One part alone is a run as well: what is put in its place may join a neighbour that stays.
+/// Adds the collected parts as a run. A single part is a run as well: its replacement may join a
+/// neighbour that is not replaced.
 fn finish(run: &Run, parts: &mut Vec<VmRange>, left: &mut Vec<Run>) {
     let parts = std::mem::take(parts);
     if let (Some(first), Some(last)) = (parts.first(), parts.last()) {
@@ -160,7 +163,7 @@ mod tests {
             (ranges, kept.by_reason[&Reason::Shared]),
             (vec![part(5)], 6)
         );
-        // What is not moved need not be movable.
+        // The anchor is not moved, so an obstacle in it does not matter.
         let left = without(vec![run(true)], &mut kept, stays);
         let parts: Vec<_> = left
             .iter()

@@ -1,4 +1,4 @@
-//! Which pages of a process are filled, and whether others have them as well: its pagemap.
+//! Reads the pagemap of a process: which pages are filled, and whether they are shared.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,14 +9,14 @@ use crate::RepairError;
 use crate::plan::PAGE;
 use vmarea_process::pagemap::{EXCLUSIVE, PRESENT, SWAPPED};
 
-/// What a filled page is.
+/// The state of a filled page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Filled {
-    /// In memory, and mapped nowhere else.
+    /// In memory, and mapped only once.
     Own,
-    /// In memory, and mapped elsewhere as well, or the kernel's page of zeros.
+    /// In memory, and mapped more than once, or the kernel's zero page.
     Shared,
-    /// In swap, or on its way.
+    /// Swapped out, or under migration.
     Swapped,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// That of process `pid`.
+    /// Opens the pagemap of process `pid`.
     ///
     /// # Errors
     /// [`RepairError::Maps`], [`RepairError::Ended`].
@@ -37,10 +37,10 @@ impl Pages {
         Ok(Pages { pid, file })
     }
 
-    /// Calls `each` with the address of each filled page in `range`, until it says `false`.
+    /// Calls `each` with the address of each filled page in `range`, until it returns `false`.
     ///
     /// # Errors
-    /// As [`Pages::of`].
+    /// The errors of [`Pages::of`].
     pub(super) fn each(
         &self,
         range: VmRange,
@@ -72,10 +72,10 @@ impl Pages {
         Ok(())
     }
 
-    /// The runs of filled pages in `range` that `wanted` says yes to.
+    /// Returns the runs of filled pages in `range` for which `wanted` returns true.
     ///
     /// # Errors
-    /// As [`Pages::of`].
+    /// The errors of [`Pages::of`].
     pub(super) fn runs(
         &self,
         range: VmRange,
@@ -92,7 +92,7 @@ impl Pages {
     }
 }
 
-/// Adds a page to runs of pages, in the order of their addresses.
+/// Adds a page to a list of runs in address order.
 pub(super) fn extend(runs: &mut Vec<VmRange>, page: u64) {
     match runs.last_mut() {
         Some(last) if last.end == page => last.end += PAGE,
@@ -100,7 +100,7 @@ pub(super) fn extend(runs: &mut Vec<VmRange>, page: u64) {
     }
 }
 
-/// True where a page holds nothing but zeros; false where it cannot be read.
+/// True if a page contains only zeros; false if it cannot be read.
 pub(super) fn reads_as_zeros(memory: &File, page: u64) -> bool {
     let mut bytes = [0; PAGE as usize];
     let read = memory.read_exact_at(&mut bytes, page);

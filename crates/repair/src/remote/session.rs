@@ -1,7 +1,7 @@
-//! A repair of another process from its first stop to its last.
+//! A repair of another process, from its first stop to its last.
 //!
-//! What pieces need is put into the process once and taken out at the end. Deliberately absent: what
-//! happens to a piece ([`executor`](super::executor)).
+//! The agent is injected once and removed at the end. Pieces are handled by
+//! [`executor`](super::executor).
 
 use std::time::{Duration, Instant};
 
@@ -16,22 +16,22 @@ use crate::proc_status;
 use crate::{Options, RepairError, Way};
 use vmarea_process::maps::{self, Query};
 
-/// Repairs between the first stop and the last.
+/// A repair between its first stop and its last.
 pub(super) struct Session {
     pub(super) pid: i32,
     pub(super) target: Target,
     pub(super) journal: Journal,
     pub(super) agent: Agent,
-    /// How large pieces may be.
+    /// Limits the size of pieces.
     pub(super) pace: Pace,
 }
 
 impl Session {
-    /// Begins a journal and puts the agent into the process.
+    /// Begins a journal and injects the agent into the process.
     ///
     /// # Errors
-    /// [`RepairError::Unfinished`], [`RepairError::AtWork`], [`RepairError::AgentThere`], and those of
-    /// stopping the process. Nothing is left in it, unless the error says so.
+    /// [`RepairError::Unfinished`], [`RepairError::AtWork`], [`RepairError::AgentThere`], and
+    /// errors from stopping the process. Nothing remains in the process, unless the error says so.
     pub(super) fn begin(
         pid: i32,
         options: &Options,
@@ -49,7 +49,7 @@ impl Session {
                 return Err(error);
             }
             Err(error) => {
-                // Where something is left, so is the journal of it.
+                // If parts of the agent remain in the process, their journal is kept.
                 if !matches!(error, RepairError::LeftBehind { .. }) {
                     let _ = journal.remove();
                 }
@@ -77,12 +77,13 @@ impl Session {
         }
     }
 
-    /// Takes out of the process what was put into it; `done` is what came of the work.
+    /// Removes the agent from the process, unless another run needs it. `done` is the result of the
+    /// repair.
     pub(super) fn end<T>(mut self, done: Result<T, RepairError>) -> Result<T, RepairError> {
         let ended = match done {
-            // It waits for another run, which needs the journal and the agent.
+            // The process is left to another run, which needs the journal and the agent.
             Err(RepairError::LeftStopped { .. }) => Ok(()),
-            // Nobody is left to be cleared up.
+            // The process is gone, and the agent with it.
             Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
                 self.journal.remove().map_err(journal::failed)
             }
@@ -92,7 +93,7 @@ impl Session {
             }
         };
         match done {
-            // All that was left behind has gone with the agent.
+            // Everything that was left behind was removed with the agent.
             Err(RepairError::LeftBehind { .. }) if ended.is_ok() => {
                 Err(RepairError::NoRoom(self.pid))
             }
@@ -101,7 +102,7 @@ impl Session {
     }
 }
 
-/// Begins the journal of a process in which there is nothing of another repair.
+/// Begins the journal of a process that contains nothing of another repair.
 fn begin_journal(target: &Target, journals: &Journals) -> Result<Journal, RepairError> {
     let pid = target.pid;
     let start = proc_status::start_time(pid)?;
@@ -116,8 +117,8 @@ fn begin_journal(target: &Target, journals: &Journals) -> Result<Journal, Repair
     Ok(journal)
 }
 
-/// Stops the process for the first time and puts the agent into it; says as well whether the process
-/// could be let run on.
+/// Stops the process for the first time and injects the agent; also returns whether the process
+/// could be resumed.
 fn put_in(
     target: &Target,
     journal: &mut Journal,
@@ -129,7 +130,7 @@ fn put_in(
     made.map(|agent| (agent, released))
 }
 
-/// Removes the journal where nothing is left to be finished.
+/// Removes the journal if nothing remains to be finished.
 fn end_journal(cleared: Result<(), RepairError>, journal: Journal) -> Result<(), RepairError> {
     match cleared {
         Ok(()) | Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
@@ -139,11 +140,12 @@ fn end_journal(cleared: Result<(), RepairError>, journal: Journal) -> Result<(),
     }
 }
 
-/// How long the threads that stand wait for one that does not.
+/// Bounds of the time for which the stopped threads wait for one that has not stopped.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(20);
 const LONGEST_PATIENCE: Duration = Duration::from_millis(500);
-/// How long it takes to stop the process for nothing, or but for reading the list of its mappings where
-/// one alone cannot be asked for; the best of a few, as a machine is busy at times.
+/// Measures how long it takes to stop the process without further work. The time includes reading
+/// the list of mappings if single mappings cannot be queried. Returns the best of several attempts,
+/// because the machine may be busy.
 fn stop_time(target: &Target, journal: &mut Journal) -> Result<Duration, RepairError> {
     const TRIES: usize = 10;
     let mut best = Duration::MAX;

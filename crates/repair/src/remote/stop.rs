@@ -1,16 +1,16 @@
-//! Stopping another process: every thread, one of which makes our calls.
+//! Stops all threads of another process, one of which then makes our calls.
 //!
-//! The process is brought into group-stop before the first injected call. A thread that is let run
-//! then makes our calls and nothing else; if we end, the kernel lets all of them fall back into
-//! group-stop before one more instruction of the program. What the borrowed thread has to get back is
-//! in the [`Journal`] by then.
+//! The process is brought into group-stop before the first injected call. One thread is then
+//! allowed to run, but makes only our calls. If the repair ends early, the kernel returns all
+//! threads to group-stop before the program executes another instruction. By then the state to be
+//! restored to the borrowed thread is in the [`Journal`].
 //!
 //! # Picture
 //! ```text
 //! seize, interrupt all ─▶ SIGSTOP to one: group-stop ─▶ registers into the journal ─▶ calls …
-//!   … registers back ─▶ SIGCONT, swallowed ─▶ detach all
+//!   … restore registers ─▶ SIGCONT, suppressed ─▶ detach all
 //! ```
-//! A process that was stopped by somebody else stays stopped at the end.
+//! A process that was already stopped remains stopped at the end.
 
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -24,18 +24,18 @@ use vmarea_linux_sys::inject::{self, Seccomp, Wait};
 use vmarea_linux_sys::own_process::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
 
-/// How often a thread that may not be seized is tried again.
+/// Maximum number of attempts to seize a thread.
 const SEIZE_TRIES: u32 = 10;
 const ALL_SIGNALS: u64 = u64::MAX;
-/// How often a process is tried to be stopped, with a rest in between.
+/// Maximum number of attempts to stop a process, with a pause in between.
 const TRIES: u32 = 60;
 const REST: Duration = Duration::from_millis(25);
 
-/// Stops a process, again and again where a thread does not stop: it waits in `vfork` for its child,
-/// most likely, and that will have become a program soon.
+/// Stops a process, and retries if a thread does not stop: most likely the thread waits in `vfork`
+/// for its child, which will soon execute a program.
 ///
 /// # Errors
-/// As [`Target::stop`].
+/// The errors of [`Target::stop`].
 pub(super) fn stop_patiently<'t>(
     target: &'t Target,
     journal: &mut Journal,
@@ -104,15 +104,15 @@ impl Target {
         Ok(held)
     }
 
-    /// The thread to borrow: one that takes the signal which ends the stop, so that nobody else
-    /// sees it.
+    /// Selects the thread to borrow: one that does not block the signal which ends the stop, so
+    /// that no other thread receives the signal.
     fn borrow_thread(&self, threads: &[i32]) -> i32 {
         let takes_it = |tid: &&i32| inject::mask(**tid).is_ok_and(|mask| mask & SIGCONT_BIT == 0);
         *threads.iter().find(takes_it).unwrap_or(&threads[0])
     }
 
-    /// Looks, while all threads stand, whether this still is the memory that was opened, and nobody
-    /// else's.
+    /// Checks that the memory is still the one that was opened, and that no other process shares
+    /// it. All threads must be stopped.
     fn is_same(&self) -> Result<(), RepairError> {
         // The descriptor belongs to the memory, not to the process.
         if self.memory.read_at(&mut [0], self.syscall).unwrap_or(0) == 0 {
@@ -130,11 +130,11 @@ impl Target {
         Ok(())
     }
 
-    /// Takes hold of a process that an earlier run has left stopped. `check` says, while all threads
-    /// stand, whether it still is the one that the journal speaks of.
+    /// Stops a process that an earlier run has left stopped. `check` verifies, while all threads
+    /// are stopped, that it is still the process that the journal describes.
     ///
     /// # Errors
-    /// As [`Target::stop`], and that of `check`; nothing is stopped then.
+    /// The errors of [`Target::stop`] and of `check`; nothing is stopped then.
     pub(super) fn stop_again(
         &self,
         state: &State,
@@ -158,7 +158,7 @@ impl Target {
             mask: inject::mask(tid).map_err(ended)?,
             registers: inject::registers(tid).map_err(ended)?,
         };
-        // Somebody may have let it run on in between: then its registers are its own again.
+        // The process may have been resumed in between: its current registers are then its own.
         let saved = left
             .filter(|left| left.registers.count == now.registers.count)
             .filter(|left| left.registers == now.registers || state.is_ours(now.registers.pc()))
@@ -175,7 +175,7 @@ impl Target {
         })
     }
 
-    /// Seizes and stops all threads, until a look at the list finds no new one. Says as well whether
+    /// Seizes and stops threads until the list of threads contains no new one. Also returns whether
     /// the process had been stopped before.
     fn stop_all(&self) -> Result<(Vec<i32>, bool), RepairError> {
         let mut threads: Vec<i32> = Vec::new();
@@ -201,9 +201,9 @@ impl Target {
         }
     }
 
-    /// Stops the threads that are not in `threads` and puts them there; `asked` are all that were
-    /// seized. They are asked first and waited for then, so that they stop side by side. Says
-    /// whether one of them was in a group-stop.
+    /// Stops the threads that are not in `threads` and adds them there; records in `asked` every
+    /// thread that was seized. All threads are asked to stop before the first is waited for, so
+    /// that they stop in parallel. Returns whether one of them was in a group-stop.
     fn stop_others(
         &self,
         threads: &mut Vec<i32>,
@@ -224,27 +224,28 @@ impl Target {
         Ok(was_stopped)
     }
 
-    /// Lets threads go that were asked to stop; those that do not stand yet are late.
+    /// Detaches threads that were asked to stop; those that have not stopped yet are recorded as
+    /// late.
     fn let_go(&self, threads: &[i32]) {
         let stand = |&tid: &i32| inject::detach(tid).is_ok() || has_ended(self.pid, tid);
         let late = threads.iter().copied().filter(|tid| !stand(tid));
         self.late.borrow_mut().extend(late);
     }
 
-    /// Rests for so long, and lets late threads go as soon as they stand.
+    /// Sleeps for `time`, and detaches late threads as soon as they stop.
     pub(super) fn rest(&self, time: Duration) {
         let until = Instant::now() + time;
         let late = self.late.take();
         for &tid in &late {
             let left = until.saturating_duration_since(Instant::now());
-            // Whether it stands is seen by letting it go.
+            // `let_go` below finds out whether the thread has stopped.
             let _ = self.wait_for(tid, left);
         }
         self.let_go(&late);
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
     }
 
-    /// Seizes one thread and asks it to stop; false where it has ended.
+    /// Seizes one thread and asks it to stop; false if the thread has ended.
     fn ask(&self, tid: i32) -> Result<bool, RepairError> {
         let is_late = self.late.borrow().contains(&tid);
         if is_late {
@@ -258,11 +259,11 @@ impl Target {
             if error.raw_os_error() == Some(libc::ESRCH) || has_ended(self.pid, tid) {
                 return Ok(false);
             }
-            // It is about to end, or a tracer of it is.
+            // The thread is about to end, or its tracer is.
             std::thread::sleep(Duration::from_millis(1));
         }
         if self.seccomp == Seccomp::Suspend && inject::seize(tid, Seccomp::None).is_ok() {
-            // It runs on when we end, which is soon.
+            // The thread is seized now, but continues when this process ends, which is soon.
             return Err(RepairError::Seccomp(self.pid));
         }
         Err(proc_status::ended_or(
@@ -271,7 +272,7 @@ impl Target {
         ))
     }
 
-    /// Waits until a thread stands; `None` where it has ended.
+    /// Waits until a thread has stopped; `None` if it has ended.
     fn wait_for(&self, tid: i32, patience: Duration) -> Result<Option<Wait>, RepairError> {
         loop {
             match inject::wait(tid, patience) {
@@ -289,7 +290,7 @@ impl Target {
         }
     }
 
-    /// From the stop of all threads to the stop of the process.
+    /// Brings the process into group-stop after all its threads have stopped.
     fn group_stop(&self, tid: i32) -> Result<(), RepairError> {
         let ended = |_| RepairError::Ended(self.pid);
         inject::signal_thread(self.pid, tid, libc::SIGSTOP).map_err(ended)?;

@@ -1,6 +1,6 @@
-//! The process under repair: whether it can be repaired, its memory, and what of ours is in it.
+//! The process under repair: whether it can be repaired, its memory, and our agent in it.
 //!
-//! Deliberately absent: stopping it ([`stop`](super::stop)).
+//! The code that stops the process is in [`stop`](super::stop).
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -16,9 +16,9 @@ use vmarea_linux_sys::inject::{self, Seccomp};
 use vmarea_process::maps::{self, MapName};
 use vmarea_process::processes;
 
-/// How long a thread may take to stop, unless it is said otherwise.
+/// Default time for a thread to stop.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
-/// At the end of the agent's page, in this and every later version.
+/// Mark at the end of the agent's code page, in this and every later version.
 const MARK: &[u8; 16] = b"vmarea's agent\0\0";
 const MARK_AT: u64 = PAGE - MARK.len() as u64;
 
@@ -28,22 +28,22 @@ pub(super) struct Target {
     pub(super) pid: i32,
     pub(super) seccomp: Seccomp,
     pub(super) memory: File,
-    /// An instruction of its own that makes a system call.
+    /// Address of an instruction of the process that makes a system call.
     pub(super) syscall: u64,
-    /// How long a thread may take to stop; the others stand meanwhile.
+    /// Maximum time for a thread to stop, during which the other threads are stopped.
     pub(super) patience: Cell<Duration>,
-    /// The processes up to this one do not share its memory.
+    /// Id of the last process that was checked for sharing the memory.
     pub(super) looked_at: Cell<i32>,
-    /// Threads that were asked to stop and did not in time: we trace them still, because only a
-    /// thread that stands can be let go.
+    /// Threads that were asked to stop and did not stop in time: they are still traced, because
+    /// only a stopped thread can be detached.
     pub(super) late: RefCell<Vec<i32>>,
 }
 
 impl Target {
-    /// Looks whether a process can be repaired at all.
+    /// Opens a process after checking that it can be repaired.
     ///
     /// # Errors
-    /// One for each reason, each saying what to do.
+    /// A separate error for each reason, which says what to do.
     pub(super) fn open(pid: i32) -> Result<Target, RepairError> {
         if !processes::numbers_are_ours() {
             return Err(RepairError::ForeignNumbers(pid));
@@ -64,7 +64,7 @@ impl Target {
         if is_32_bit(pid) {
             return Err(RepairError::Bits32(pid));
         }
-        // First the number, then the look: what begins in between is looked at again.
+        // Read before the check, so that processes started in between are checked again later.
         let looked_at = Cell::new(proc_status::last_process());
         if let Some(other) = proc_status::shares_memory(pid) {
             return Err(RepairError::SharedMemory { pid, other });
@@ -92,19 +92,19 @@ impl Target {
         Ok(target)
     }
 
-    /// From now on a thread may take so long to stop.
+    /// Sets the maximum time for a thread to stop.
     pub(super) fn be_patient(&self, patience: Duration) {
         self.patience.set(patience);
     }
 
-    /// True where what an earlier run has put into the process is still there.
+    /// True if the agent of an earlier run is still in the process.
     pub(super) fn has(&self, agent: &Agent) -> bool {
         let mut mark = [0; MARK.len()];
         let read = self.memory.read_exact_at(&mut mark, agent.code + MARK_AT);
         read.is_ok() && mark == *MARK
     }
 
-    /// True where some repair has put its agent into the process.
+    /// True if any repair has put its agent into the process.
     pub(super) fn has_agent(&self) -> bool {
         let mappings = maps::read(self.pid).unwrap_or_default();
         mappings.iter().any(|m| {
@@ -119,17 +119,17 @@ impl Target {
         })
     }
 
-    /// Puts the agent's code on its page, and our mark at its end.
+    /// Writes the agent's code to its page, and our mark at the end of the page.
     ///
     /// # Errors
-    /// Those of writing to `/proc/PID/mem`.
+    /// Errors from writing to `/proc/PID/mem`.
     pub(super) fn put_code(&self, code: u64) -> io::Result<()> {
         self.write(inject::agent_code(), code)?;
         self.write(MARK, code + MARK_AT)
     }
 
-    /// As [`find_syscall`](Self::find_syscall); of a program that the kernel is still putting in place
-    /// there may be but a part, without the kernel's own page.
+    /// Like [`find_syscall`](Self::find_syscall), but retries: while the kernel is still loading
+    /// the program, some mappings, such as the vDSO, may be missing.
     fn find_syscall_in_time(&self) -> Result<u64, RepairError> {
         for _ in 0..100 {
             match self.find_syscall() {
@@ -140,12 +140,12 @@ impl Target {
         self.find_syscall()
     }
 
-    /// Where the process has an instruction that makes a system call.
+    /// Returns the address of an instruction of the process that makes a system call.
     fn find_syscall(&self) -> Result<u64, RepairError> {
         let wanted = inject::syscall_instruction();
         let mut mappings = maps::read(self.pid).map_err(|_| RepairError::Ended(self.pid))?;
         mappings.retain(|m| m.perms.exec && m.perms.read);
-        // The kernel's own page has one, and nobody changes it.
+        // The vDSO contains one, and the program does not change it.
         mappings.sort_by_key(|m| !matches!(&m.name, MapName::Special(name) if name == "[vdso]"));
         let mut readable = false;
         for mapping in mappings {
@@ -158,19 +158,19 @@ impl Target {
                 return Ok(mapping.start + at as u64);
             }
         }
-        // Where nothing of it can be read, it is just about to become another program, or to end.
+        // If no memory can be read, the process is about to execute another program, or to end.
         Err(match readable {
             true => RepairError::NoSyscall(self.pid),
             false => proc_status::ended_or(self.pid, RepairError::Replaced(self.pid)),
         })
     }
 
-    /// Makes an empty page by writing a zero; false where the kernel does not permit that.
+    /// Fills an empty page by writing a zero; false if the kernel does not permit the write.
     pub(super) fn touch(&self, page: u64) -> bool {
         self.write(&[0], page).is_ok()
     }
 
-    /// Writes into its memory, whatever protection that has.
+    /// Writes to the memory of the process, regardless of its protection.
     pub(super) fn write(&self, bytes: &[u8], address: u64) -> io::Result<()> {
         self.memory.write_all_at(bytes, address)
     }

@@ -1,4 +1,4 @@
-//! A process to try repairs on, whose bytes are known.
+//! A process for repair tests, whose memory contents are known.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -15,8 +15,9 @@ use crate::{Way, can_repair_itself};
 use vmarea_process::maps;
 
 pub(super) const PARTS: u64 = 6;
-/// Mappings of two pages that could be one: the second page of each third is empty. For each line it makes
-/// them anew (`make`) or counts the pages that are not as they should be.
+/// Program with mappings of two pages that could be one mapping; the second page of every third
+/// mapping is empty. For each input line it creates the mappings again (`make`) or counts those
+/// with wrong contents.
 pub(super) const PROGRAM: &str = r#"
 import ctypes, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -80,7 +81,8 @@ impl Heap {
         }
     }
 
-    /// Mappings of the area, and everything that is mapped or open elsewhere.
+    /// Counts the mappings in the area; also returns the mappings elsewhere and the number of open
+    /// files.
     pub(super) fn seen(&self) -> (usize, Vec<(u64, u64)>, usize) {
         let all = maps::read(self.pid()).expect("its mappings");
         let is_inside = |m: &&maps::MapsEntry| m.start < self.area.end && self.area.start < m.end;
@@ -145,7 +147,7 @@ pub(super) fn may_repair() -> bool {
         .is_ok()
 }
 
-/// Calls `with` while a process stands with its heap made and an agent that moves in it.
+/// Calls `with` while a process is stopped whose heap was made and whose agent moves pages.
 pub(super) fn while_it_stands(with: impl FnOnce(&Heap, &StoppedProcess<'_>, Agent)) {
     if !may_repair() {
         return;

@@ -1,8 +1,8 @@
-//! Every call of a piece refused in turn, in a process whose bytes are known.
+//! Refuses every call of a piece in turn, in a process whose memory contents are known.
 //!
-//! The calls go through an injector that refuses some of them, as a kernel would that has just run out
-//! of memory, or a page that has just been shared. The process is to run on with its bytes, and
-//! nothing of ours is to be left in it.
+//! The calls go through an injector that refuses some of them, as a kernel would that has run out
+//! of memory, or when a page has just become shared. The process must keep its contents, and
+//! nothing of the repair may remain in it.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -28,18 +28,18 @@ const REFUSALS: [i32; 6] = [
     libc::EINTR,
 ];
 
-/// What is refused.
+/// The calls that are refused.
 #[derive(Clone, Copy, Debug)]
 enum Refused {
-    /// One call, the so many-th.
+    /// The call with this number.
     One(usize),
-    /// One call is done by half, where it moves or copies.
+    /// The call with this number is half done, if it moves or copies.
     Half(usize),
-    /// From the so many-th call on, each of the same kind as that.
+    /// The call with this number, and all later calls of the same kind.
     Kind(usize),
 }
 
-/// Makes calls as its thread does, but for those that it refuses.
+/// Makes the calls of another injector, except for those that it refuses.
 struct Refusing<'a, I> {
     by: &'a I,
     refused: Refused,
@@ -61,10 +61,10 @@ impl<'a, I: Injector> Refusing<'a, I> {
         }
     }
 
-    /// Whether the next call is refused.
+    /// Returns whether the next call is refused.
     fn refuses(&self, call: &Call) -> bool {
         let now = self.made.replace(self.made.get() + 1);
-        // The number of the call; of an ioctl the request, of others what they are for.
+        // The kind of an ioctl is its request; the kind of other calls is their purpose.
         let which = if call.nr == libc::SYS_ioctl {
             call.args[1]
         } else {
@@ -84,8 +84,8 @@ impl<'a, I: Injector> Refusing<'a, I> {
         hit
     }
 
-    /// Does half of a call that moves or copies; false for another. Half of the swap is that the kernel
-    /// has taken away what was there before.
+    /// Does half of a call that moves or copies; false for other calls. In half a swap, the kernel
+    /// has unmapped the old mappings only.
     fn half(&self, agent: &Agent, calls: &mut [Call], at: usize) -> Result<bool, RepairError> {
         let whole = calls[at];
         if whole.nr == libc::SYS_mremap {
@@ -151,8 +151,8 @@ impl<I: Injector> Injector for Refusing<'_, I> {
 }
 
 impl Bench {
-    /// Joins the area while `refused` is, in a process that then runs on and has its bytes. Returns
-    /// whether anything was refused, and what came of the piece.
+    /// Joins the area while calls are refused, and checks the contents of the resumed process.
+    /// Returns whether any call was refused, and whether the piece was joined.
     fn join(&mut self, agent: &Agent, refused: Refused, errno: i32) -> (bool, bool) {
         assert_eq!(self.heap.ask("make"), "made");
         let piece = self.heap.piece();
@@ -165,7 +165,7 @@ impl Bench {
         let what = format!("{:?} {refused:?} {errno}", agent.way);
         let joined = match (done, refused) {
             (Ok(Done { refused, .. }), _) => refused.is_none(),
-            // It is for another run then, which the kernel refuses nothing.
+            // Another run completes the piece, without refusals.
             (
                 Err(RepairError::LeftStopped { .. } | RepairError::LeftBehind { .. }),
                 Refused::Kind(_),
@@ -247,8 +247,8 @@ fn each_kind_of_call_refused_for_good_by_copy() {
     );
 }
 
-/// The last call of a piece gives the room back. Where that stays refused the piece is joined all the
-/// same, and what is left in the process is named.
+/// The last call of a piece releases the scratch area. If that call keeps failing, the piece is
+/// joined anyway, and the error names the parts that remain in the process.
 #[test]
 fn a_room_that_cannot_be_given_back_is_named() {
     if !may_repair() {

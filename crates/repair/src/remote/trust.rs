@@ -1,13 +1,14 @@
-//! Whether a journal may be followed.
+//! Decides whether a journal may be followed.
 //!
-//! Root finishes the merges of others, so to root the journal of another user is hostile input: it
-//! names registers and addresses that end up in a process. It is followed only where the process has no right
-//! that its user has not, and everything that it names must be what this tool puts into processes.
-//! Wherever the process is, it is asked again while it stands.
+//! Root finishes the merges of other users, so for root the journal of another user is hostile
+//! input: it contains registers and addresses that are written into a process. It is followed only
+//! if the process has no privilege that its user lacks, and everything that it names must look like
+//! the work of a repair. The checks are repeated while the process is stopped.
 //!
 //! # Invariants
-//! T1  what a journal of another user makes us do, that user could have done to this process
-//! T2  a number of a journal is used as an address only after its mapping was looked at
+//! T1  Everything that the journal of a user makes us do, that user could have done to the process
+//!     directly.
+//! T2  A number from a journal is used as an address only after its mapping was checked.
 
 use std::ops::Range;
 
@@ -22,16 +23,16 @@ use crate::proc_status;
 use vmarea_process::maps::{self, MapName, MapsEntry};
 use vmarea_process::remedy::MOST_GUARD_PAGES;
 
-/// Why a journal is not followed.
+/// The reason for not following a journal.
 type Doubt = String;
 
-/// Name, start and length of a tool, and what its mapping must be.
+/// Name, start and length of a part of the agent, and a check of its mapping.
 type Part<'a> = (&'a str, u64, u64, &'a dyn Fn(&MapsEntry) -> bool);
 
-/// Whether a journal of user `owner` may decide what process `pid` does.
+/// Checks whether a journal of user `owner` may control process `pid`.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub(super) fn may_decide(pid: i32, owner: u32) -> Result<(), Doubt> {
     if owner == rustix::process::geteuid().as_raw() {
         return Ok(());
@@ -49,11 +50,11 @@ pub(super) fn may_decide(pid: i32, owner: u32) -> Result<(), Doubt> {
     Ok(())
 }
 
-/// Whether what a journal names can be what a repair has put into process `pid`. A descriptor that has gone
-/// is taken out of `state`.
+/// Checks whether the journal names only what a repair may have put into process `pid`. A closed
+/// descriptor is removed from `state`.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub(super) fn check(pid: i32, state: &mut State) -> Result<(), Doubt> {
     let mappings = maps::read(pid).map_err(|error| error.to_string())?;
     let at = Look { mappings };
@@ -77,7 +78,8 @@ pub(super) fn check(pid: i32, state: &mut State) -> Result<(), Doubt> {
     at.agent(agent, state.clearing)?;
     let tid = state.saved.map_or(pid, |saved| saved.tid);
     if agent.fd >= 0 && !descriptor::is_ours(pid, tid, agent) {
-        // A process that stands closes nothing, and one that does not has its pages at home.
+        // A stopped process closes no descriptor, and a running one has its pages at their
+        // addresses.
         if state.piece.is_some() && state.saved.is_some() {
             return Err(format!(
                 "descriptor {} is not the userfaultfd of a repair",
@@ -105,7 +107,7 @@ impl Look {
             .take_while(move |m| m.start < end)
     }
 
-    /// True where all of a range is mapped, by mappings that are as they should be.
+    /// True if the whole range is mapped, and every mapping of it satisfies `right`.
     fn all(&self, range: Range<u64>, right: impl Fn(&MapsEntry) -> bool) -> bool {
         let mut at = range.start;
         for mapping in self.inside(&range) {
@@ -175,7 +177,8 @@ impl Look {
             && piece.len_bytes() <= room.piece_bytes();
         let apart = |start: u64, len: u64| piece.end <= start || start + len <= piece.start;
         let is_heap = |m: &MapsEntry| is_plain(m) && !m.perms.shared;
-        // Some of it may be gone: the swap takes it away before it puts the fresh mapping there.
+        // Part of the piece may be unmapped: the swap unmaps it before it moves the fresh mapping
+        // there.
         let right = self.inside(&(piece.start..piece.end)).all(is_heap);
         let ours = apart(agent.room.start, agent.room.len_bytes())
             && apart(agent.code, PAGE)

@@ -1,7 +1,7 @@
-//! The address space as a drawing: a tower of boxes, high addresses above.
+//! The address space as a drawing: a stack of boxes, high addresses at the top.
 //!
-//! Heights follow the logarithm of sizes: parts of a page and of a terabyte stand side by side. A
-//! part is high enough for the addresses that are known in it.
+//! Box heights grow with the logarithm of the size, so one drawing can show parts of a page and of
+//! a terabyte. Each box is high enough for the labels of the known addresses in it.
 
 use super::{Anatomy, Kind, Part};
 use crate::svg::{Letters, Rect, Svg};
@@ -17,12 +17,12 @@ const HEADING: Letters = Letters::plain(12.0).bold();
 const SMALL: Letters = Letters::plain(10.0).color("#555");
 
 impl Anatomy {
-    /// The drawing; `size` prints a number of bytes.
+    /// Returns the drawing; `size` formats a number of bytes.
     pub fn svg(&self, size: &dyn Fn(u64) -> String) -> String {
         let mut svg = Svg::default();
         svg.text(16.0, 28.0, &printable(&self.title), TITLE);
         let mut y = TOP;
-        // A border of two boxes has one label.
+        // Two adjacent boxes share one label at their border.
         let mut labelled = None;
         let mut label = |svg: &mut Svg, address: u64, y: f64| {
             if labelled.replace(address) != Some(address) {

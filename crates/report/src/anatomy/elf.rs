@@ -1,8 +1,8 @@
-//! What the file of a program says of its own parts: sections, and variables of each kind.
+//! Information that an ELF file records about the program: sections, and symbols of each kind.
 //!
-//! The file may be large and may be anybody's: only what is asked for is read, a table of symbols up
-//! to a limit. Of each kind of data the largest few are enough to see where it lies. Thread-local
-//! variables have no one address and are left out.
+//! The file may be large or malicious: only the required parts are read, and at most `MOST_SYMBOLS`
+//! symbols. For each kind of data, only the few largest symbols are kept, enough to show the
+//! location of that kind. Thread-local variables have no single address and are omitted.
 
 use super::Mark;
 use object::read::elf::{ElfFile, FileHeader};
@@ -13,41 +13,41 @@ use object::{
 use std::fs::File;
 use std::path::Path;
 
-/// Symbols that are looked at.
+/// Maximum number of symbols that are examined.
 const MOST_SYMBOLS: usize = 1 << 20;
-/// Symbols of each kind that are kept.
+/// Maximum number of symbols kept per kind.
 const OF_EACH_KIND: usize = 2;
-/// Characters of a name.
+/// Maximum length of a name in characters.
 const NAME: usize = 100;
-/// Functions that everybody looks for.
+/// Well-known functions, kept separately from the largest symbols.
 const WELL_KNOWN: [&str; 2] = ["main", "_start"];
 
-/// What a file says of its program.
+/// Information that an ELF file records about its program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Image {
-    /// 32 or 64.
+    /// Word size of the program: 32 or 64 bits.
     pub bits: u32,
-    /// Sections and symbols at their addresses in the process.
+    /// Sections and symbols with their addresses in the process.
     pub symbols: Vec<Symbol>,
-    /// What is missing.
+    /// Note on missing information.
     pub note: Option<String>,
 }
 
-/// A name with an address.
+/// A named address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Symbol {
-    /// Its address in the process.
+    /// Address in the process.
     pub address: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Its name.
+    /// Name of the section or symbol.
     pub name: String,
-    /// What it is.
+    /// Kind of the section or symbol.
     pub what: &'static str,
 }
 
 impl Symbol {
-    /// As an address to show.
+    /// Converts the symbol to an address mark.
     pub(super) fn mark(&self) -> Mark {
         Mark {
             address: self.address,
@@ -60,7 +60,7 @@ impl Symbol {
 /// Reads the program at `path`, whose lowest mapping begins at `lowest`.
 ///
 /// # Errors
-/// Why it cannot be read, in words.
+/// A description of the error if the file cannot be read or is not ELF.
 pub fn read(path: &Path, lowest: u64) -> Result<Image, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let cache = ReadCache::new(file);
@@ -106,7 +106,7 @@ fn image<'d, H: FileHeader, R: ReadRef<'d>>(
     }
 }
 
-/// The sections that hold a kind of data each.
+/// Returns the sections that contain code, constants and variables.
 fn sections<'d, H: FileHeader, R: ReadRef<'d>>(file: &ElfFile<'d, H, R>, bias: u64) -> Vec<Symbol> {
     let wanted = [
         (".text", "section: code"),
@@ -126,7 +126,7 @@ fn sections<'d, H: FileHeader, R: ReadRef<'d>>(file: &ElfFile<'d, H, R>, bias: u
     found.collect()
 }
 
-/// The largest few symbols of each kind, and whether all were looked at.
+/// Returns the few largest symbols of each kind, and whether all symbols were examined.
 fn chosen<'d, H: FileHeader, R: ReadRef<'d>>(
     file: &ElfFile<'d, H, R>,
     bias: u64,
@@ -176,7 +176,7 @@ fn chosen<'d, H: FileHeader, R: ReadRef<'d>>(
     (known, looked_at <= MOST_SYMBOLS)
 }
 
-/// Which kind of data a symbol is of, by what it is and where it lies.
+/// Returns the kind of data of a symbol, derived from its type and its section.
 fn data_kind(symbol: SymbolKind, section: SectionKind) -> Option<(usize, &'static str)> {
     match (symbol, section) {
         (SymbolKind::Text, SectionKind::Text) => Some((0, "function")),

@@ -1,9 +1,8 @@
-//! Where the parts of a process lie: binary image, static variables, heap, mappings, stack, and what
-//! the kernel adds.
+//! Layout of an address space: binary image, static variables, heap, mappings, stack, kernel parts.
 //!
-//! Mappings that touch and serve the same end are one part; what lies between parts is a gap. Inside
-//! of the program's own parts the file of the program tells where variables of each kind are
-//! ([`elf`]). Deliberately absent: what other files in the address space hold.
+//! Adjacent mappings of the same kind and name form one part; the space between parts is a gap.
+//! Within the program's own parts, the ELF file of the program shows the addresses of the variables
+//! of each kind ([`elf`]). Deliberately absent: the contents of other files in the address space.
 //!
 //! # Picture
 //! ```text
@@ -31,46 +30,46 @@ use vmarea::types::VmFlags;
 use vmarea_process::Mapping;
 use vmarea_process::maps::{MapName, MapsEntry};
 
-/// Mappings of files and memory that keep a part of their own where there are too many.
+/// Maximum number of file and memory mappings that are shown separately when parts are folded.
 const LARGEST: usize = 24;
-/// The first address that is not a process's, with page tables of four levels and of five.
+/// End of the user address space, with page tables of four levels and of five.
 const TASK_ENDS: [u64; 2] = [1 << 47, 1 << 56];
 const TASK_END_32: u64 = 1 << 32;
 
-/// What a part is.
+/// Kind of a part.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Beyond what a process may map.
+    /// Kernel space, beyond the addresses that a process can map.
     KernelSpace,
-    /// `[vdso]`, `[vvar]` and their kin.
+    /// `[vdso]`, `[vvar]` and similar mappings.
     Vdso,
     /// The stack of the first thread.
     Stack,
-    /// A file, libraries among them.
+    /// A file, such as a library.
     File,
-    /// Private memory.
+    /// Private anonymous memory.
     Anonymous,
     /// Shared memory without a name in a file system.
     Shared,
-    /// Several mappings that were too many to show.
+    /// Several mappings folded into one part, because there are too many to show.
     Folded,
-    /// What `brk` gives.
+    /// The heap, which `brk` manages.
     Heap,
-    /// Static variables without a value in the file.
+    /// Static variables without an initial value in the file.
     Uninitialised,
-    /// Static variables with a value in the file.
+    /// Static variables with an initial value in the file.
     Initialised,
     /// Constants, string literals and headers of the program.
     Constants,
     /// Code of the program.
     Code,
-    /// Nothing.
+    /// Unmapped addresses.
     Gap,
 }
 
 impl Kind {
-    /// What it is, in words.
+    /// Returns a description of the kind.
     pub fn words(self) -> &'static str {
         match self {
             Kind::KernelSpace => "beyond the process: kernel space",
@@ -89,7 +88,7 @@ impl Kind {
         }
     }
 
-    /// One of many that may be folded.
+    /// True for the kinds that may be folded.
     fn is_plain_mapping(self) -> bool {
         matches!(self, Kind::File | Kind::Anonymous | Kind::Shared)
     }
@@ -98,23 +97,23 @@ impl Kind {
 /// A part of the address space.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Part {
-    /// What it is.
+    /// Kind of the part.
     pub kind: Kind,
-    /// First address.
+    /// Address of the first byte.
     #[serde(serialize_with = "hexadecimal")]
     pub start: u64,
-    /// First address after it.
+    /// Address after the last byte.
     #[serde(serialize_with = "hexadecimal")]
     pub end: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Mappings in it.
+    /// Number of mappings in the part.
     pub mappings: usize,
-    /// The file, or the name that the program gave.
+    /// File path, or the name that the program set.
     pub name: String,
-    /// `rwxp` of its mappings, each once.
+    /// Distinct permissions (`rwxp`) of the mappings.
     pub perms: BTreeSet<String>,
-    /// Known addresses in it, the highest first.
+    /// Known addresses in the part, highest first.
     pub marks: Vec<Mark>,
 }
 
@@ -124,9 +123,9 @@ pub struct Mark {
     /// The address.
     #[serde(serialize_with = "hexadecimal")]
     pub address: u64,
-    /// Its name.
+    /// Name of the address, such as a symbol or a field of `mm_struct`.
     pub name: String,
-    /// What lies there.
+    /// Description of the data at the address.
     pub what: String,
 }
 
@@ -135,27 +134,27 @@ pub struct Mark {
 pub struct Anatomy {
     /// Version of this structure.
     pub schema: u32,
-    /// The process, where there is one.
+    /// Process ID, if there is one.
     pub pid: Option<i32>,
-    /// What is shown.
+    /// Title with the process and the moment.
     pub title: String,
-    /// Parts and gaps, the highest first.
+    /// Parts and gaps, highest address first.
     pub parts: Vec<Part>,
-    /// What to know when reading it.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
-/// Whether many mappings are folded into few parts.
+/// Whether to fold many mappings into few parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fold {
-    /// Only so many that it can be read.
+    /// Fold small mappings, so that the result is short enough to read.
     Small,
-    /// None.
+    /// Show each part separately.
     None,
 }
 
 impl Anatomy {
-    /// Of a process.
+    /// Creates the anatomy of a process.
     pub fn new(shown: &Shown, fold: Fold) -> Anatomy {
         let program = Program::of(shown);
         let mut notes = Vec::new();
@@ -190,16 +189,16 @@ impl Anatomy {
     }
 }
 
-/// The file that the process runs.
+/// Identity of the program file that the process runs.
 struct Program {
     dev: u64,
     ino: u64,
-    /// Its lowest mapping.
+    /// Start of the lowest mapping of the file.
     lowest: u64,
 }
 
 impl Program {
-    /// The file that the data of the program lie in, or else the one that `/proc/PID/exe` leads to.
+    /// Finds the file mapped at `start_data`, or else the file behind `/proc/PID/exe`.
     fn of(shown: &Shown) -> Option<Program> {
         let mappings = || shown.process.mappings.iter().map(|mapping| &mapping.entry);
         let holds = |m: &&MapsEntry| {
@@ -224,7 +223,7 @@ impl Program {
     }
 }
 
-/// The parts by address, the lowest first, without gaps.
+/// Returns the parts without gaps, lowest address first.
 fn parts(shown: &Shown, program: Option<&Program>) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for mapping in &shown.process.mappings {
@@ -255,7 +254,7 @@ fn kind(
     before: Option<&Part>,
 ) -> Kind {
     let entry = &mapping.entry;
-    // Variables that may only be read once the program is linked are variables all the same.
+    // Variables that become read-only after linking (RELRO) still count as variables.
     let has_data = start_data.is_some_and(|data| entry.end > data);
     let grows = mapping
         .flags
@@ -281,7 +280,7 @@ fn kind(
     }
 }
 
-/// A file that somebody named, rather than one that stands for memory.
+/// True for a file with a user-visible name, false for internal files behind shared memory.
 fn is_file(entry: &MapsEntry) -> bool {
     let name = entry.name.text();
     let nameless = ["/dev/zero", "/SYSV", "/memfd:"];
@@ -308,7 +307,7 @@ impl Part {
     }
 }
 
-/// Runs of small mappings become one part each, where there are more than can be read.
+/// Folds runs of small mappings into one part each, if there are too many to read.
 fn folded(parts: Vec<Part>) -> Vec<Part> {
     let mut sizes: Vec<u64> = parts
         .iter()
@@ -321,7 +320,7 @@ fn folded(parts: Vec<Part>) -> Vec<Part> {
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     let least = sizes[LARGEST - 1];
     let mut folded: Vec<Part> = Vec::new();
-    // Many may be as large as the least: as many as there is room for.
+    // Many parts may have the same size as the smallest: keep only as many as fit.
     let mut room = LARGEST;
     for mut part in parts {
         if part.kind.is_plain_mapping() {
@@ -340,7 +339,7 @@ fn folded(parts: Vec<Part>) -> Vec<Part> {
     folded
 }
 
-/// Addresses that the kernel keeps, and those that the file of the program names.
+/// Adds marks for addresses in the `mm_struct` and in the ELF file of the program.
 fn add_marks(parts: &mut [Part], shown: &Shown, image: Option<&Image>) {
     let info = &shown.info;
     let mark = |address: Option<u64>, name: &str, what: &str| {
@@ -365,7 +364,7 @@ fn add_marks(parts: &mut [Part], shown: &Shown, image: Option<&Image>) {
     let symbols = image.iter().flat_map(|image| &image.symbols);
     let known = kept.into_iter().flatten().chain(symbols.map(Symbol::mark));
     for mark in known {
-        // An end lies in the part that it ends.
+        // An end address belongs to the part that it ends.
         let ends = matches!(mark.name.as_str(), "brk" | "end_data" | "mmap_base");
         let at = mark.address - u64::from(ends && mark.address > 0);
         let part = parts

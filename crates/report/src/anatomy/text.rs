@@ -4,14 +4,14 @@ use super::{Anatomy, Kind, Part};
 use std::io::{self, Write};
 use vmarea_explain::rows::printable;
 
-/// Characters of what a part is, before its size.
+/// Width of the label column in characters.
 const WORDS: usize = 52;
 
 impl Anatomy {
-    /// Writes the drawing; `size` prints a number of bytes.
+    /// Writes the drawing; `size` formats a number of bytes.
     ///
     /// # Errors
-    /// Where `out` takes no more.
+    /// Any error from writing to `out`.
     pub fn write_text(&self, out: &mut dyn Write, size: &dyn Fn(u64) -> String) -> io::Result<()> {
         writeln!(out, "{}\n", printable(&self.title))?;
         let mut above = Kind::Gap;
@@ -63,7 +63,7 @@ fn write_part(out: &mut dyn Write, part: &Part, size: &dyn Fn(u64) -> String) ->
 }
 
 impl Part {
-    /// What it is, with its name where that says more.
+    /// Returns a label for the part: its description, its name, or both.
     pub(super) fn label(&self) -> String {
         let name = printable(&self.name);
         match self.kind {

@@ -1,4 +1,4 @@
-//! The graph of address spaces of our own core, where nothing is hidden.
+//! Graph of address spaces of the core, in which nothing is hidden.
 
 use super::{AnonVma, Graph, Links, Numbering, Process, Source, Vma};
 use vmarea::Space;
@@ -9,17 +9,18 @@ use vmarea::vma::VmaView;
 /// A process to show.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// What people call it.
+    /// Display name of the process.
     pub name: String,
-    /// Its address space.
+    /// Address space of the process.
     pub mm: MmId,
-    /// Place among the members of the one that it was forked from.
+    /// Index of the member from which the process was forked.
     pub parent: Option<usize>,
 }
 
-/// The graph of `members`, parents before their children, as far as they lie in `window`.
-/// `name_of` gives each VMA a name, which may be empty. An address space that has ended is shown
-/// without VMAs.
+/// Builds the graph of `members`, parents before children, for the VMAs that overlap `window`.
+///
+/// `name_of` returns a display name for each VMA, which may be empty. An address space that no
+/// longer exists is shown without VMAs.
 pub fn graph(
     space: &Space,
     title: &str,
@@ -63,7 +64,7 @@ fn vmas(
             pgoff: view.pgoff.0,
             flags: view.body.flags,
             name: name_of(layout, &view),
-            // The chain is numbered first: it begins with the root.
+            // Number the chain first: it begins with the root.
             chain: chain.into_iter().map(|id| met.number(id)).collect(),
             own: view.anon_vma.map(|id| met.number(id)),
             links: Links::All,
@@ -72,7 +73,7 @@ fn vmas(
     vmas.collect()
 }
 
-/// anon_vmas by their numbers.
+/// Table of the anon_vmas found so far, with their numbers.
 #[derive(Default)]
 struct Met {
     numbers: Numbering<AnonVmaId>,
@@ -88,7 +89,7 @@ impl Met {
         av
     }
 
-    /// All that were met, and their ancestors.
+    /// Returns all anon_vmas found so far, and their ancestors.
     fn anon_vmas(mut self, space: &Space) -> Vec<AnonVma> {
         let mut anon_vmas = Vec::new();
         while let Some(&id) = self.ids.get(anon_vmas.len()) {

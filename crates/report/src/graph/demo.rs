@@ -1,14 +1,15 @@
-//! Parent, child and grandchild, made on purpose, in our core and in the running kernel.
+//! Parent, child and grandchild, created as a demonstration in the core and in the running kernel.
 //!
-//! The same steps are done by both: a mapping that all three copy and write to (the thesis's figures
-//! 2.8 and 2.9), one that was split, one that nobody touched before the last fork, one whose first
-//! owner has let go of it, and one that only the child has. What comes out has to be the same graph.
+//! The core and the kernel run the same steps on five mappings: one that all three processes copy
+//! and write to (figures 2.8 and 2.9 of the thesis), one that is split, one that is first touched
+//! after the last fork, one that its first owner unmaps, and one that only the child maps. Both
+//! must produce the same graph.
 //!
 //! # Picture
 //! ```text
-//! parent      data split(3) gone idle ──fork──┐                          gone unmapped
-//! child                                       └─ writes data, gone; maps own ──fork──┐
-//! grandchild                                                                         └─ writes data, idle
+//! parent     data split(3) gone idle ─fork┐                      gone unmapped
+//! child                                   └ writes data, gone; maps own ─fork┐
+//! grandchild                                                                 └ writes data, idle
 //! ```
 
 use super::core::Member;
@@ -33,11 +34,11 @@ const PARENT: usize = 0;
 const CHILD: usize = 1;
 const GRANDCHILD: usize = 2;
 
-/// Far away from everything that a process begins with.
+/// Start of the mappings, far away from all addresses that are mapped at process start.
 const BASE: u64 = 0x10_0000_0000;
 const READ_WRITE: Prot = Prot::READ.union(Prot::WRITE);
 
-/// Where a mapping begins, and how many pages it has.
+/// Name, start address and number of pages of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
     name: &'static str,
@@ -49,7 +50,7 @@ impl Place {
     const fn new(name: &'static str, number: u64, pages: u64) -> Place {
         Place {
             name,
-            // Apart from each other, so that none of them merge.
+            // Not adjacent to each other, so that they do not merge.
             start: BASE + (number << 20),
             pages,
         }
@@ -75,7 +76,7 @@ const WINDOW: VmRange = VmRange {
 enum Step {
     Map(usize, Place),
     Write(usize, u64),
-    /// Two pages may only be read from now on.
+    /// Makes two pages read-only.
     Protect(usize, u64),
     Unmap(usize, Place),
     Fork(usize, usize),
@@ -101,41 +102,41 @@ const STEPS: [Step; 17] = [
     Step::Write(GRANDCHILD, IDLE.start),
 ];
 
-/// Why the graph cannot be made.
+/// Reason why the graph cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// Our core refused a step.
+    /// The core rejected a step.
     #[error("the core refuses {0}: {1:?}")]
     Core(String, Errno),
-    /// The kernel refused a step.
+    /// The kernel rejected a step.
     #[error("the kernel refuses {0}: error {1}")]
     Kernel(String, i32),
-    /// The processes.
+    /// The test processes failed.
     #[error(transparent)]
     Oracle(#[from] OracleError),
-    /// The view of their address spaces.
+    /// The kernel view of the test processes failed.
     #[error(transparent)]
     View(#[from] ViewError),
 }
 
-/// Both graphs, and whether they are the same.
+/// Graphs from the core and the kernel, and the result of their comparison.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Demo {
-    /// Ours.
+    /// Graph from the core.
     pub core: Graph,
-    /// The running kernel's.
+    /// Graph from the running kernel.
     pub kernel: Option<Graph>,
-    /// What comparing them gave.
+    /// Result of the comparison.
     pub verdict: Option<Verdict>,
-    /// Why the kernel's is not there.
+    /// Reason why the kernel's graph is missing.
     pub without_kernel: Option<String>,
 }
 
 impl Demo {
-    /// Makes both, the kernel's where it is permitted to look.
+    /// Builds both graphs; the kernel's graph only if reading the kernel view is permitted.
     ///
     /// # Errors
-    /// Where a step is refused; a kernel that does not let us look is none.
+    /// Any rejected step. A kernel view that cannot be opened is not an error.
     pub fn make(policy: Policy) -> Result<Demo, DemoError> {
         let core = in_core(policy)?;
         let (kernel, without_kernel) = match KernelView::open() {
@@ -153,7 +154,7 @@ impl Demo {
     }
 }
 
-/// The graph in our own core under a policy.
+/// Builds the graph in the core under a merge policy.
 ///
 /// # Errors
 /// [`DemoError::Core`].
@@ -209,10 +210,10 @@ fn core_step(space: &Space, mms: &mut Vec<MmId>, step: Step) -> Result<(), Errno
     }
 }
 
-/// The graph in the running kernel, by real processes.
+/// Builds the graph in the running kernel with real processes.
 ///
 /// # Errors
-/// Where a step is refused, or the kernel does not let us look.
+/// Any rejected step, or a failure to read the kernel view.
 pub fn in_kernel(eye: &KernelView) -> Result<Graph, DemoError> {
     let mut oracle = Oracle::start()?;
     for step in STEPS {

@@ -1,9 +1,9 @@
-//! The graph in the language of Graphviz.
+//! The graph in the Graphviz language.
 //!
-//! A cluster for each process with its VMAs, the anon_vmas beside them, and an `anon_vma_chain` as a
-//! point on the way from a VMA to an anon_vma: filled where the anon_vma is the VMA's own. Arrows
-//! between anon_vmas lead to the parent, dashed ones to the root. Only text is written; nothing here
-//! needs Graphviz.
+//! Each process is a cluster that contains its VMAs; the anon_vmas are outside the clusters. An
+//! `anon_vma_chain` is a point between a VMA and an anon_vma, filled if it is the VMA's own
+//! anon_vma. Solid arrows between anon_vmas point to the parent, dashed ones to the root. The
+//! output is plain text and does not require Graphviz.
 
 use super::{AnonVma, Av, Graph, Links, Vma};
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ impl Graph {
     /// Writes the graph as a `digraph`.
     ///
     /// # Errors
-    /// Where `out` takes no more.
+    /// Any error from writing to `out`.
     pub fn write_dot(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "digraph vmarea {{")?;
         writeln!(out, "  rankdir=LR;")?;
@@ -116,7 +116,7 @@ fn write_chain(out: &mut dyn Write, vma: &str, of: &Vma) -> io::Result<()> {
     Ok(())
 }
 
-/// A string of the language; line feeds are the only escapes that are meant.
+/// Quotes a string for Graphviz: line feeds become `\n`, and other backslashes are escaped.
 fn quoted(text: &str) -> String {
     let lines: Vec<_> = text
         .split('\n')

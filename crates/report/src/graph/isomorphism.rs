@@ -1,34 +1,34 @@
-//! Whether two graphs of the same processes are the same but for the names of their anon_vmas.
+//! Checks whether two graphs of the same processes are equal up to the naming of anon_vmas.
 //!
-//! VMAs have addresses, so that each can only stand for the one at the same place in the other
-//! graph; what is sought is a one-to-one map between the anon_vmas that keeps own, root, parent and
-//! chain of every VMA, and the numbers of every anon_vma. Where one of the graphs hides a part, that
-//! part is not compared, and counted.
+//! VMAs have addresses, so each VMA corresponds to the one at the same address in the other graph.
+//! The comparison looks for a one-to-one map between anon_vmas that preserves own, root, parent and
+//! chain of every VMA, and the counters of every anon_vma. Parts that one of the graphs hides are
+//! not compared but counted.
 
 use super::{AnonVma, Av, Graph, Links, Vma};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vmarea::types::VmFlags;
 
-/// The verdict.
+/// Result of the comparison.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Verdict {
-    /// Nothing that could be compared differs.
+    /// True if no compared part differs.
     pub isomorphic: bool,
-    /// VMAs that were compared.
+    /// Number of VMAs that were compared.
     pub vmas: usize,
-    /// Pairs of anon_vmas.
+    /// Number of matched pairs of anon_vmas.
     pub anon_vmas: usize,
-    /// Links of chains that were compared.
+    /// Number of chain links that were compared.
     pub links: usize,
-    /// Links and numbers that only one of the graphs shows.
+    /// Number of links and counters that only one of the graphs shows.
     pub hidden: usize,
-    /// The first difference.
+    /// Description of the first difference.
     pub difference: Option<String>,
 }
 
 impl Verdict {
-    /// In one line.
+    /// Returns the result in one line.
     pub fn text(&self) -> String {
         let Verdict {
             vmas,
@@ -47,7 +47,7 @@ impl Verdict {
     }
 }
 
-/// Compares what both show.
+/// Compares the parts that both graphs show.
 pub fn compare(a: &Graph, b: &Graph) -> Verdict {
     let mut pairs = Pairs::default();
     let difference = pairs.graphs(a, b).err();
@@ -86,7 +86,7 @@ impl Pairs {
                     .map_err(|what| format!("{}, VMA {}: {what}", p.name, v.range()))?;
             }
         }
-        // The map is complete; what the anon_vmas say of each other must follow it.
+        // The map is complete; the relations between the anon_vmas must match it.
         for (x, y) in self.there.clone() {
             self.anon_vma(&a.anon_vmas[x.0], &b.anon_vmas[y.0])
                 .map_err(|what| format!("anon_vma {x} against {y}: {what}"))?;
@@ -141,8 +141,10 @@ impl Pairs {
         Ok(())
     }
 
-    /// `all` is a chain, and `some` is what can be seen of it: its first and its last link, or where
-    /// they are the same (or one of them is not new) one of them. More than one link there is.
+    /// Compares a complete chain `all` with the visible part `some` of an incomplete one.
+    ///
+    /// `some` contains the root and the VMA's own anon_vma, or a single entry if both are the same.
+    /// The incomplete chain is known to have more than one link.
     fn part(
         &mut self,
         all: &[Av],
@@ -182,7 +184,7 @@ impl Pairs {
         Ok(())
     }
 
-    /// `x` stands for `y` and for nothing else.
+    /// Maps `x` to `y`; fails if one of them is already mapped to another anon_vma.
     fn pair(&mut self, x: Av, y: Av) -> Result<(), String> {
         let there = *self.there.entry(x).or_insert(y);
         let back = *self.back.entry(y).or_insert(x);

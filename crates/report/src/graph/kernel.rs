@@ -1,25 +1,24 @@
 //! The graph of running processes, as far as the kernel shows it.
 //!
-//! The kernel's view gives each VMA's own anon_vma, the root of that, two of its numbers, and
-//! whether the chain has more than one link. Parents, and the ancestors between a VMA's own anon_vma and
-//! the root, are not to be vma. That the root itself is in the chain is a rule of the kernel: a
-//! child takes a copy of its parent's chain, and a chain begins with the first anon_vma of its
-//! family.
+//! The kernel view contains each VMA's own anon_vma, the root of that anon_vma, two of its
+//! counters, and whether the chain has more than one link. Parents, and the ancestors between a
+//! VMA's own anon_vma and the root, are not visible. The root itself is always in the chain: a
+//! child copies its parent's chain, and a chain begins with the first anon_vma of its family.
 
 use super::{AnonVma, Av, Graph, Links, Numbering, Process, Source, Vma};
 use vmarea::types::VmFlags;
 use vmarea_process::view::ViewVma;
 
-/// A VMA of the kernel's view with the name that it is shown by.
+/// A VMA of the kernel view with a display name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NamedVma {
-    /// What it is called.
+    /// Display name of the VMA.
     pub name: String,
-    /// What the kernel says of it.
+    /// Fields of the VMA in the kernel view.
     pub vma: ViewVma,
 }
 
-/// The graph of processes, each with its name, the place of its parent, and its VMAs by address.
+/// Builds the graph of processes, each given by name, index of its parent, and VMAs by address.
 pub fn graph(title: &str, all: Vec<(String, Option<usize>, Vec<NamedVma>)>) -> Graph {
     let mut anon_vmas = Met::default();
     let processes = all.into_iter().map(|(name, parent, vmas)| Process {
@@ -41,7 +40,7 @@ pub fn graph(title: &str, all: Vec<(String, Option<usize>, Vec<NamedVma>)>) -> G
     graph
 }
 
-/// What every reader of a live graph has to know.
+/// Note for the reader of a live graph: some links are not visible.
 pub const NOT_SEEN: &str = "the kernel shows each VMA's own anon_vma and its root; parents and the \
                             links to ancestors between the two are not visible (marked ?)";
 

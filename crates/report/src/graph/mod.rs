@@ -1,9 +1,9 @@
 //! The graph of VMAs, anon_vmas and the chains between them, for a family of processes.
 //!
-//! A VMA has an anon_vma of its own and hangs, by its chain, on those of its ancestors as well; an
-//! anon_vma knows the VMAs that hang on it, its parent and its root. One model of that serves
-//! everything: our own core shows all of it ([`core`]), a running kernel a part ([`kernel`]), and
-//! what draws it ([`text`], [`dot`], [`svg`]) does not ask where it came from.
+//! A VMA has its own anon_vma, and its chain also links it to the anon_vmas of its ancestors. An
+//! anon_vma has a set of linked VMAs, a parent and a root. All sources and outputs share one model:
+//! the core shows the whole graph ([`core`]) and a running kernel shows a part ([`kernel`]). The
+//! outputs ([`text`], [`dot`], [`svg`]) do not depend on the source.
 //!
 //! # Picture
 //! ```text
@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use vmarea::types::{PAGE_SHIFT, VmFlags};
 
-/// An anon_vma of a graph: its place in [`Graph::anon_vmas`]. Printed as `A1` for the first.
+/// Index of an anon_vma in [`Graph::anon_vmas`]; the first is printed as `A1`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Av(pub usize);
 
@@ -48,49 +48,49 @@ impl Serialize for Av {
     }
 }
 
-/// Where a graph was seen.
+/// Source of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Our own core: everything is known.
+    /// The core: everything is known.
     Core,
-    /// The running kernel: of each VMA the own anon_vma and the root.
+    /// The running kernel: only each VMA's own anon_vma and its root are known.
     Kernel,
 }
 
 /// The whole graph.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Graph {
-    /// What is shown, for a heading.
+    /// Heading of the graph.
     pub title: String,
-    /// Where it was seen.
+    /// Source of the graph.
     pub source: Source,
     /// Processes, parents before their children.
     pub processes: Vec<Process>,
-    /// Every anon_vma that one of their VMAs, or another anon_vma, leads to.
+    /// Every anon_vma that is linked from a VMA of these processes or from another anon_vma.
     pub anon_vmas: Vec<AnonVma>,
-    /// What to know when reading it.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
 /// An address space.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Process {
-    /// What people call it.
+    /// Display name of the process.
     pub name: String,
-    /// Place of the process that it was forked from, where that is known and shown.
+    /// Index of the parent process, if the parent is known and shown.
     pub parent: Option<usize>,
-    /// Its VMAs by address.
+    /// VMAs by address.
     pub vmas: Vec<Vma>,
 }
 
 /// A VMA.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Vma {
-    /// First address.
+    /// Address of the first byte.
     #[serde(serialize_with = "hexadecimal")]
     pub start: u64,
-    /// First address after it.
+    /// Address after the last byte.
     #[serde(serialize_with = "hexadecimal")]
     pub end: u64,
     /// `vm_pgoff`, pages.
@@ -99,43 +99,43 @@ pub struct Vma {
     /// `vm_flags`.
     #[serde(serialize_with = "super::flags::serialize")]
     pub flags: VmFlags,
-    /// `[heap]`, the name of a file, or nothing.
+    /// `[heap]`, the name of a file, or empty.
     pub name: String,
-    /// Its own anon_vma: new anonymous pages belong to it.
+    /// The VMA's own anon_vma, which new anonymous pages belong to.
     pub own: Option<Av>,
-    /// The anon_vmas on which it hangs, oldest first, as far as they are known.
+    /// The known anon_vmas in the VMA's chain, oldest first.
     pub chain: Vec<Av>,
-    /// Whether there are links that cannot be seen.
+    /// Whether the chain has links that are not visible.
     pub links: Links,
 }
 
-/// How much of a chain is known.
+/// Completeness of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Links {
-    /// All of it.
+    /// The whole chain is known.
     All,
-    /// There may be more.
+    /// The chain may have more links.
     Some,
 }
 
 /// An anon_vma.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct AnonVma {
-    /// Its number.
+    /// Index of the anon_vma.
     pub id: Av,
-    /// The first of its family, itself for a root.
+    /// Root of the family: its first anon_vma. A root is its own root.
     pub root: Av,
-    /// The one it was forked from, itself for a root; none where it cannot be seen.
+    /// Parent anon_vma; `None` if not visible. A root is its own parent.
     pub parent: Option<Av>,
-    /// `num_children`: anon_vmas whose parent it is, itself included for a root.
+    /// `num_children`: number of anon_vmas with this parent; a root counts itself.
     pub num_children: Option<u64>,
-    /// `num_active_vmas`: VMAs whose own it is.
+    /// `num_active_vmas`: number of VMAs whose own anon_vma this is.
     pub num_active_vmas: Option<u64>,
 }
 
 impl Graph {
-    /// Families by their root, each with its anon_vmas in order.
+    /// Returns the families by root, each with its anon_vmas in order.
     pub fn families(&self) -> BTreeMap<Av, Vec<&AnonVma>> {
         let mut families: BTreeMap<Av, Vec<&AnonVma>> = BTreeMap::new();
         for anon_vma in &self.anon_vmas {
@@ -144,18 +144,18 @@ impl Graph {
         families
     }
 
-    /// The root of the family that a VMA is of.
+    /// Returns the root of the family that a VMA belongs to.
     pub fn family(&self, vma: &Vma) -> Option<Av> {
         let any = vma.own.or(vma.chain.first().copied())?;
         Some(self.anon_vmas[any.0].root)
     }
 
-    /// VMAs of all processes.
+    /// Returns the number of VMAs in all processes.
     pub fn vma_count(&self) -> usize {
         self.processes.iter().map(|p| p.vmas.len()).sum()
     }
 
-    /// True where a chain is not wholly known.
+    /// True if a chain is not completely known.
     pub fn has_hidden_links(&self) -> bool {
         let mut vmas = self.processes.iter().flat_map(|p| &p.vmas);
         vmas.any(|vma| vma.links == Links::Some)
@@ -163,23 +163,23 @@ impl Graph {
 }
 
 impl Vma {
-    /// Its pages.
+    /// Returns the size in pages.
     pub fn pages(&self) -> u64 {
         (self.end - self.start) >> PAGE_SHIFT
     }
 
-    /// `rwxp` as in `/proc/PID/maps`.
+    /// Formats the permissions as `rwxp`, as in `/proc/PID/maps`.
     pub fn letters(&self) -> String {
         super::flags::letters(self.flags)
     }
 
-    /// `1000-3000`.
+    /// Formats the address range as `1000-3000`.
     pub fn range(&self) -> String {
         format!("{:x}-{:x}", self.start, self.end)
     }
 }
 
-/// Numbers things in the order in which they are met.
+/// Assigns numbers to keys in order of first occurrence.
 #[derive(Debug)]
 struct Numbering<K> {
     numbers: BTreeMap<K, Av>,
@@ -200,7 +200,7 @@ impl<K: Ord> Numbering<K> {
     }
 }
 
-/// `1 process`, `2 processes`.
+/// Formats a count with its noun: `1 process`, `2 processes`.
 fn counted(n: usize, one: &str, more: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { more })
 }

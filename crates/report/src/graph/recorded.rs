@@ -1,8 +1,8 @@
-//! The graph of a recording, at a moment of it.
+//! The graph of a recording at a chosen moment.
 //!
-//! The recording is replayed through our own core under the rules of the recorded kernel, up to the
-//! moment that is asked for; the graph is the core's, so that chains and parents are there as well.
-//! How far that is the kernel's is what `vmarea replay` says.
+//! The recording is replayed in the core under the rules of the recorded kernel, up to the chosen
+//! moment. The graph is that of the core, so it includes chains and parents. `vmarea replay`
+//! reports how closely the core matches the recorded kernel.
 
 use super::Graph;
 use super::core::{self, Member};
@@ -14,24 +14,24 @@ use vmarea::vma::VmaView;
 use vmarea_replay::{Error, Options, Replayer};
 use vmarea_trace::event::{Event, FaultSource, Header, InodeId, MmId, Origin, Tid};
 
-/// Which moment of a recording.
+/// A moment of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Moment {
-    /// The last one at which as many address spaces of one line existed as ever.
+    /// The last moment at which the number of live address spaces in one fork lineage is highest.
     #[default]
     Widest,
-    /// The end: the last address space just before it goes.
+    /// The end: just before the last address space ends.
     End,
-    /// After this event.
+    /// After the event with this number, counted from 1.
     Event(u64),
 }
 
-/// The lines of address spaces: those that forked from each other, with no `execve` between.
+/// Fork lineages: address spaces forked from each other without an `execve` in between.
 #[derive(Debug, Default)]
 struct Lines {
-    /// Of each that exists the first of its line.
+    /// The first address space in the lineage of each live address space.
     first: BTreeMap<MmId, MmId>,
-    /// How many exist of each line.
+    /// Number of live address spaces per lineage.
     alive: BTreeMap<MmId, usize>,
 }
 
@@ -61,7 +61,7 @@ impl Lines {
         }
     }
 
-    /// How many exist of the line of `mm`.
+    /// Returns the number of live address spaces in the lineage of `mm`.
     fn width(&self, mm: MmId) -> usize {
         let first = self.first.get(&mm);
         first
@@ -71,18 +71,18 @@ impl Lines {
     }
 }
 
-/// Finds the number of events up to a moment.
+/// Computes the number of events up to a moment.
 #[derive(Debug, Default)]
 pub struct Survey {
     events: u64,
     lines: Lines,
     widest: (usize, u64),
-    /// Before the last address space went.
+    /// Number of events before the last address space ended.
     end: u64,
 }
 
 impl Survey {
-    /// Takes the next event.
+    /// Processes the next event.
     pub fn event(&mut self, event: &Event) {
         if let Event::MmEnd { mm, .. } = event {
             self.look(*mm);
@@ -99,12 +99,12 @@ impl Survey {
         }
     }
 
-    /// Events up to and with a moment.
+    /// Returns the number of events up to and including a moment.
     pub fn events_until(mut self, moment: Moment) -> u64 {
         let alive: Vec<MmId> = self.lines.first.keys().copied().collect();
         match moment {
             Moment::Event(n) => n.min(self.events),
-            // The recording was cut off.
+            // Address spaces are still alive: the recording was truncated.
             Moment::End if !alive.is_empty() => self.events,
             Moment::End => self.end,
             Moment::Widest => {
@@ -115,7 +115,7 @@ impl Survey {
     }
 }
 
-/// Replays up to a moment.
+/// Replays a recording up to a moment.
 pub struct Recorded {
     replayer: Replayer,
     header: Header,
@@ -133,10 +133,10 @@ struct Known {
 }
 
 impl Recorded {
-    /// Prepares for a trace with this header.
+    /// Creates a replay for a trace with this header.
     ///
     /// # Errors
-    /// As [`Replayer::new`].
+    /// Same as [`Replayer::new`].
     pub fn new(header: &Header) -> Result<Recorded, Error> {
         Ok(Recorded {
             replayer: Replayer::new(header, &Options::default())?,
@@ -149,10 +149,10 @@ impl Recorded {
         })
     }
 
-    /// Takes the next event.
+    /// Replays the next event.
     ///
     /// # Errors
-    /// As [`Replayer::event`].
+    /// Same as [`Replayer::event`].
     pub fn event(&mut self, event: &Event) -> Result<(), Error> {
         self.events += 1;
         self.lines.event(event);
@@ -182,7 +182,7 @@ impl Recorded {
         self.replayer.event(event)
     }
 
-    /// The graph of the address spaces that exist now, those of the longest line first.
+    /// Returns the graph of the live address spaces, largest lineage first.
     pub fn graph(&self) -> Graph {
         let world = self.replayer.recorded_kernel();
         let mut alive: Vec<_> = self
@@ -190,7 +190,7 @@ impl Recorded {
             .iter()
             .filter_map(|(mm, known)| Some((*mm, known, world.existing(*mm)?)))
             .collect();
-        // A parent comes before its children: it was numbered before them.
+        // A parent precedes its children because it has a lower number.
         alive.sort_by_key(|(mm, ..)| {
             let first = self.lines.first.get(mm).copied();
             (Reverse(self.lines.width(*mm)), first, *mm)

@@ -1,49 +1,50 @@
-//! What of a graph fits into a drawing.
+//! Selection of the part of a graph that fits into a drawing.
 //!
-//! A drawing with hundreds of boxes tells nothing. Families of anon_vmas that reach over several
-//! processes come first, then those of more anon_vmas, then by address; a family is drawn whole or
-//! not at all, unless the very first is already too large. What is left out is counted and said.
+//! A drawing with hundreds of boxes is not readable. Families of anon_vmas that span most processes
+//! are selected first, then those at lower addresses. A family is drawn completely or not at all,
+//! unless the very first family is already too large. The drawing states the number of omitted
+//! elements.
 
 use super::{Av, Graph, counted};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// How much is shown.
+/// Maximum size of the selected part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
-    /// Processes, at most.
+    /// Maximum number of processes.
     pub processes: usize,
-    /// VMAs of each, at most.
+    /// Maximum number of VMAs per process.
     pub vmas: usize,
-    /// VMAs that hang on nothing.
+    /// Whether to show VMAs without an anon_vma.
     pub unattached: Unattached,
 }
 
 /// Whether VMAs without an anon_vma are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unattached {
-    /// After the others, as far as there is room.
+    /// Show VMAs without an anon_vma after the other VMAs, as far as they fit.
     Show,
-    /// Not.
+    /// Hide VMAs without an anon_vma.
     Hide,
 }
 
-/// What a drawing does not have.
+/// Number of elements that a drawing omits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct LeftOut {
-    /// Processes, with all their VMAs.
+    /// Number of omitted processes, with all their VMAs.
     pub processes: usize,
-    /// VMAs with an anon_vma, of processes that are drawn.
+    /// Number of omitted VMAs with an anon_vma, in processes that are drawn.
     pub vmas: usize,
-    /// VMAs without an anon_vma, of processes that are drawn.
+    /// Number of omitted VMAs without an anon_vma, in processes that are drawn.
     pub vmas_without: usize,
-    /// anon_vmas on which no VMA hangs that is drawn.
+    /// Number of omitted anon_vmas: those that no drawn VMA leads to.
     pub anon_vmas: usize,
 }
 
 impl LeftOut {
-    /// One line, or none where everything is there.
+    /// Returns one line, or `None` if nothing is omitted.
     pub fn text(&self) -> Option<String> {
         let parts = [
             (self.processes, "process", "processes"),
@@ -61,8 +62,9 @@ impl LeftOut {
 }
 
 impl Graph {
-    /// The part of it within `extent`, and what that leaves out. The numbers of anon_vmas stay as
-    /// they are.
+    /// Returns the part of the graph within `extent`, and the omitted elements.
+    ///
+    /// The anon_vmas keep their numbers.
     pub fn select(&self, extent: Extent) -> (Graph, LeftOut) {
         let mut part = self.clone();
         part.processes.truncate(extent.processes);
@@ -108,7 +110,7 @@ impl Graph {
         (part, left)
     }
 
-    /// anon_vmas that are worth drawing: a VMA hangs on them, or they are root or parent of such.
+    /// Returns the anon_vmas to draw: those in the chain of a VMA, with their parents and roots.
     pub(super) fn reached(&self) -> BTreeSet<Av> {
         let vmas = self.processes.iter().flat_map(|p| &p.vmas);
         let mut reached: BTreeSet<Av> = vmas.flat_map(|v| v.chain.iter().copied()).collect();
@@ -124,7 +126,7 @@ impl Graph {
         reached
     }
 
-    /// VMAs by family, the most telling first; each without an anon_vma is one of its own.
+    /// Returns VMAs by family, best rank first; a VMA without an anon_vma is a family by itself.
     fn ranked(&self) -> Vec<(Rank, Vec<(usize, usize)>)> {
         type Family = (Option<Av>, u64);
         let mut families: std::collections::BTreeMap<Family, Vec<(usize, usize)>> =
@@ -158,7 +160,7 @@ impl Graph {
     }
 }
 
-/// What is drawn first.
+/// Sort key of a family: the lowest is drawn first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     without: bool,

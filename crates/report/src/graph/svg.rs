@@ -1,4 +1,4 @@
-//! The graph as a drawing, in the manner of the thesis's figures 2.8 and 2.9.
+//! The graph as a drawing, in the style of figures 2.8 and 2.9 of the thesis.
 //!
 //! # Picture
 //! ```text
@@ -9,26 +9,27 @@
 //!      ┌─▶ A1 ─────────────────── ■ ────────────── □      blue, across: the tree of an anon_vma
 //!      └── A2 ─────────────────────────────────── ■       ■ own, □ another's: an anon_vma_chain
 //! ```
-//! A process is a column, a family of anon_vmas a band. In a band VMAs of equal address stand in one
-//! row. Wires leave a VMA to the right into lanes, the uppermost into the outermost, so that wires of
-//! one process never cross; buses lie below all VMAs of their band. So no label can be crossed.
+//! A process is a column; a family of anon_vmas is a band. Within a band, VMAs with the same
+//! address share a row. Wires leave a VMA on its right side and run down in lanes. The uppermost
+//! VMA uses the outermost lane, so wires of one process never cross. Buses are drawn below all VMAs
+//! of their band, so no line crosses a label.
 
 use super::{AnonVma, Av, Graph, LeftOut, Links, Vma, counted};
 use crate::svg::{Letters, Rect, Svg};
 use std::collections::BTreeMap;
 
 const MARGIN: f64 = 16.0;
-/// Between two lanes.
+/// Distance between two lanes.
 const LANE: f64 = 12.0;
-/// Boxes of anon_vmas.
+/// Size and spacing of anon_vma boxes.
 const AV_WIDTH: f64 = 226.0;
 const AV_HEIGHT: f64 = 32.0;
 const AV_STEP: f64 = 40.0;
-/// Boxes of VMAs.
+/// Size and spacing of VMA boxes.
 const VMA_WIDTH: f64 = 228.0;
 const VMA_HEIGHT: f64 = 34.0;
 const VMA_STEP: f64 = 42.0;
-/// Half the side of an `anon_vma_chain`.
+/// Half the side length of an `anon_vma_chain` square.
 const LINK: f64 = 4.0;
 const TOP: f64 = 84.0;
 
@@ -41,7 +42,7 @@ const HEADING: Letters = Letters::plain(12.0).bold();
 const BODY: Letters = Letters::plain(11.0);
 const SMALL: Letters = Letters::plain(10.0).color("#555");
 
-/// One graph below the other, each with what was left out of it before, and a remark at the end.
+/// Draws graphs below each other, each with its omitted elements, and a remark at the end.
 pub fn sheet(graphs: &[(&Graph, LeftOut)], remark: Option<&str>) -> String {
     let mut sheet = Svg::default();
     for (graph, left_out) in graphs {
@@ -69,16 +70,16 @@ fn drawn(graph: &Graph, left_out: LeftOut) -> Svg {
     drawing.svg
 }
 
-/// A family with what is drawn of it.
+/// A family and the VMAs that are drawn for it.
 struct Band<'g> {
     root: Av,
-    /// In order, the root first.
+    /// The anon_vmas in order, root first.
     anon_vmas: Vec<&'g AnonVma>,
-    /// VMAs of each process.
+    /// VMAs per process.
     vmas: Vec<Vec<&'g Vma>>,
 }
 
-/// A process's part of the width.
+/// Horizontal position and width of a process.
 struct Column {
     x: f64,
     width: f64,
@@ -87,7 +88,7 @@ struct Column {
 struct Drawing<'g> {
     graph: &'g Graph,
     svg: Svg,
-    /// Left edge of the boxes of anon_vmas.
+    /// Left edge of the anon_vma boxes.
     av_x: f64,
     columns: Vec<Column>,
 }
@@ -102,7 +103,7 @@ impl<'g> Drawing<'g> {
         };
         let bands = drawing.bands();
         let lanes = bands.iter().map(|band| band.parents().len()).max();
-        // One more for the arrows to the root.
+        // One more lane for the arrows to the root.
         drawing.av_x = MARGIN + (lanes.unwrap_or(0) + 1) as f64 * LANE + 14.0;
         let mut x = drawing.av_x + AV_WIDTH + 28.0;
         for process in 0..graph.processes.len() {
@@ -153,7 +154,7 @@ impl<'g> Drawing<'g> {
         }
     }
 
-    /// Draws a family from `y` on; gives where the next may begin.
+    /// Draws a family at `y`; returns the position at which the next may begin.
     fn band(&mut self, band: &Band<'g>, y: f64) -> f64 {
         let rows = band.rows();
         let first_av = y + rows.len() as f64 * VMA_STEP + 12.0;
@@ -185,7 +186,7 @@ impl<'g> Drawing<'g> {
         end + 10.0
     }
 
-    /// Draws the VMAs of a family, and says where their wires leave.
+    /// Draws the VMAs of a family and returns their wires.
     fn wires(&mut self, band: &Band<'g>, y: f64, rows: &BTreeMap<u64, usize>) -> Vec<Wire<'g>> {
         let mut wires = Vec::new();
         for (process, vmas) in band.vmas.iter().enumerate() {
@@ -257,7 +258,7 @@ impl<'g> Drawing<'g> {
         self.svg.text(x, y + 27.0, &numbers, SMALL);
     }
 
-    /// The chain of one VMA: an `anon_vma_chain` at each crossing with a bus that it is on.
+    /// Draws the chain of one VMA: a square at each crossing with the bus of a linked anon_vma.
     fn links(&mut self, band: &Band<'g>, wire: &Wire<'g>, first_av: f64) {
         for (at, anon_vma) in band.anon_vmas.iter().enumerate() {
             if !wire.vma.chain.contains(&anon_vma.id) {
@@ -280,7 +281,7 @@ impl<'g> Drawing<'g> {
         self.svg.rect(at, fill, DARK, r#"stroke-width="1.4""#);
     }
 
-    /// From each anon_vma to its parent, a lane for each parent, and to its root in the outermost.
+    /// Draws arrows from anon_vmas to parents (one lane per parent) and roots (outermost lane).
     fn arrows(&mut self, band: &Band<'g>, first_av: f64) {
         let parents = band.parents();
         let mid = |at: usize| first_av + at as f64 * AV_STEP + AV_HEIGHT / 2.0;
@@ -320,7 +321,7 @@ impl<'g> Drawing<'g> {
         }
     }
 
-    /// VMAs that hang on nothing.
+    /// Draws the VMAs without an anon_vma.
     fn without(&mut self, y: f64) -> f64 {
         let graph = self.graph;
         let without = |process: &'g super::Process| -> Vec<&'g Vma> {
@@ -352,7 +353,7 @@ impl<'g> Drawing<'g> {
         self.svg.line(&[(MARGIN, y), (right, y)], "#ddd", "");
     }
 
-    /// The background of each process.
+    /// Draws the background of each process.
     fn columns(&mut self, bottom: f64) {
         let mut back = Svg::default();
         for column in &self.columns {
@@ -394,25 +395,25 @@ impl<'g> Drawing<'g> {
     }
 }
 
-/// All arrows to one anon_vma.
+/// All arrows that point to one anon_vma.
 struct Trunk {
     x: f64,
     to: f64,
     from: Vec<f64>,
 }
 
-/// Where a VMA is tied to its anon_vmas.
+/// Wire that connects a VMA to its anon_vmas.
 struct Wire<'g> {
     vma: &'g Vma,
-    /// Where it leaves the box.
+    /// Horizontal position at which the wire leaves the box.
     from: f64,
     y: f64,
-    /// Its lane.
+    /// Horizontal position of its lane.
     x: f64,
 }
 
 impl Band<'_> {
-    /// Rows by address.
+    /// Returns the row number of each start address.
     fn rows(&self) -> BTreeMap<u64, usize> {
         let mut rows: BTreeMap<u64, usize> = self
             .vmas
@@ -424,7 +425,7 @@ impl Band<'_> {
         rows
     }
 
-    /// The anon_vmas that are a parent of others.
+    /// Returns the anon_vmas that are the parent of another one.
     fn parents(&self) -> Vec<Av> {
         let mut parents: Vec<Av> = Vec::new();
         for anon_vma in &self.anon_vmas {
@@ -434,7 +435,7 @@ impl Band<'_> {
         parents
     }
 
-    /// The lowest row of a chain.
+    /// Returns the index of the lowest anon_vma of the band that the chain contains.
     fn place(&self, chain: &[Av]) -> Option<usize> {
         self.anon_vmas.iter().rposition(|a| chain.contains(&a.id))
     }

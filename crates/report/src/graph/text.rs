@@ -1,4 +1,4 @@
-//! The graph as text: a family of anon_vmas a table, VMAs down, anon_vmas across.
+//! The graph as text: one table per family of anon_vmas, VMAs as rows, anon_vmas as columns.
 //!
 //! # Picture
 //! ```text
@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use vmarea_explain::rows::printable;
 
-/// What stands at a crossing.
+/// Symbol in a cell of the table.
 const OWN: &str = "●";
 const LINK: &str = "○";
 const HIDDEN: &str = "?";
@@ -24,7 +24,7 @@ impl Graph {
     /// Writes the whole graph.
     ///
     /// # Errors
-    /// Where `out` takes no more.
+    /// Any error from writing to `out`.
     pub fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let reached = self.reached();
         writeln!(
@@ -131,7 +131,7 @@ impl Graph {
         writeln!(out)
     }
 
-    /// Every VMA with the place of its process.
+    /// Iterates over all VMAs, each with the index of its process.
     pub(super) fn vmas(&self) -> impl Iterator<Item = (usize, &Vma)> {
         let processes = self.processes.iter().enumerate();
         processes.flat_map(|(at, process)| process.vmas.iter().map(move |vma| (at, vma)))
@@ -150,7 +150,7 @@ fn crossing(vma: &Vma, anon_vma: &AnonVma) -> &'static str {
     }
 }
 
-/// How wide the left part has to be.
+/// Column widths of the left part of the table.
 struct Lines {
     process: usize,
     range: usize,

@@ -11,7 +11,7 @@ use crate::names::{OPEN, errno_name};
 use crate::sysno;
 use std::fmt::{self, Write as _};
 
-/// A call in the style of `strace`.
+/// A call, to be printed in the style of `strace`.
 pub(super) struct Text<'a>(pub(super) &'a Call);
 
 impl fmt::Display for Text<'_> {

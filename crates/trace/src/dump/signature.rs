@@ -17,9 +17,9 @@ pub enum Arg {
     Number,
     /// A descriptor, an id or another C `int`.
     Int,
-    /// Bits without names.
+    /// Flags without names.
     Bits,
-    /// Flags or a choice.
+    /// Flags or a choice, with names.
     Named(&'static Names),
 }
 
@@ -132,7 +132,7 @@ const SIGNATURES: &[Signature] = &[
     (sysno::MSEAL, &[Address, Number, Bits]),
 ];
 
-/// The arguments of the call `nr`, if its signature is known.
+/// Returns the arguments of the call `nr`, if its signature is known.
 pub fn arguments(nr: u32) -> Option<&'static [Arg]> {
     let known = SIGNATURES.iter().find(|(number, _)| *number == nr);
     known.map(|(_, arguments)| *arguments)

@@ -1,12 +1,12 @@
 //! Decides which system calls an import turns into events, and what they do to tasks and files.
 //!
-//! This applies to every text: only numbers and flags matter here.
+//! The decisions depend only on numbers and flags, so they apply to every text format.
 
 use super::state::Sharing;
 use crate::event::InodeKind;
 use crate::sysno;
 
-/// A mapping that is not of a file.
+/// Flag of a mapping without a file.
 pub(super) const MAP_ANONYMOUS: u64 = 0x20;
 
 const CLONE_VM: u64 = 0x100;
@@ -72,7 +72,7 @@ pub(super) fn is_option_of_memory(option: u64) -> bool {
     [SET_MM, SET_THP_DISABLE, SET_MDWE, SET_MEMORY_MERGE, SET_VMA].contains(&option)
 }
 
-/// True for calls that only read what they could set.
+/// True for calls that only query values which the same call could set.
 pub(super) fn only_asks(nr: u32, args: &[u64; 6]) -> bool {
     // RLIMIT_DATA, _STACK, _MEMLOCK, _AS
     let of_memory = |resource| matches!(resource, 2 | 3 | 8 | 9);
@@ -85,7 +85,7 @@ pub(super) fn only_asks(nr: u32, args: &[u64; 6]) -> bool {
     }
 }
 
-/// What the child of `clone` with these flags shares with its parent.
+/// Returns what a child created by `clone` with these flags shares with its parent.
 pub(super) fn sharing_of_flags(flags: u64) -> Sharing {
     if flags & CLONE_THREAD != 0 {
         Sharing::Thread
@@ -96,7 +96,7 @@ pub(super) fn sharing_of_flags(flags: u64) -> Sharing {
     }
 }
 
-/// Flags of a `clone` that creates such a child, if the text does not show them.
+/// Returns `clone` flags that create a child with this sharing, if the text does not show them.
 pub(super) fn flags_for_sharing(sharing: Sharing) -> u64 {
     match sharing {
         Sharing::Thread => CLONE_VM | CLONE_THREAD,

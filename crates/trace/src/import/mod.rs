@@ -1,8 +1,9 @@
 //! Importers that convert `strace` and `perf` output to events.
 //!
-//! Such text contains less than a recording: no list of mappings, no kernel release, no settings,
-//! and often no file of a mapping. The importers leave unknown fields empty and say so in an
-//! [`Event::Note`]; they never guess silently. A process begins with an empty address space.
+//! The output of these tools contains less than a recording: no list of mappings, no kernel
+//! release, no settings, and often no file of a mapping. The importers leave unknown fields empty
+//! and report this in an [`Event::Note`]; they never guess silently. A process begins with an empty
+//! address space.
 //!
 //! Lines that do not concern memory are skipped. Lines that do but cannot be parsed are counted
 //! and reported at the end by [`Event::Lost`] and a note. Text without a single valid line is an
@@ -27,10 +28,10 @@ use strace::Strace;
 /// Length of the longest line that is parsed.
 const MAX_LINE: u64 = 1 << 20;
 
-/// Most events held back until the first fault shows the source of faults.
+/// Largest number of events held back until the first fault shows the source of faults.
 const LOOK_AHEAD: usize = 10_000;
 
-/// The program that wrote the text.
+/// The program that wrote the text to import.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// `strace -f`, with or without `-o`, `-t`, `-tt`, `-ttt`, `-r`, `-T`, `-y`.
@@ -49,21 +50,21 @@ pub enum Format {
 /// Result of parsing one line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Line {
-    /// It was parsed.
+    /// The line was parsed.
     Read,
-    /// It has the right form and does not concern memory.
+    /// The line has the right form and does not concern memory.
     Other,
-    /// It does not have the form of this text.
+    /// The line does not have the form of this text.
     Foreign,
-    /// It concerns memory and could not be parsed.
+    /// The line concerns memory and could not be parsed.
     Unreadable,
-    /// No line of this kind can be used; the text says what to do.
+    /// No line of this kind can be used; the message says what to do.
     Unusable(&'static str),
 }
 
 /// Parser of one format.
 trait Parse {
-    /// Parses a line without its end, and adds its events.
+    /// Parses a line without its newline, and adds its events.
     fn line(&mut self, text: &str, state: &mut ImportState) -> Line;
 }
 
@@ -127,12 +128,12 @@ impl<R: BufRead> Import<R> {
         Ok(import)
     }
 
-    /// The header, most of which is unknown.
+    /// Returns the header; most of its fields are unknown.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Reads until the header's fields are known, or likely to stay unknown.
+    /// Reads until the header's fields are known, or likely to remain unknown.
     fn look_ahead(&mut self, format: Format) -> Result<(), Error> {
         let known = |state: &ImportState| match format {
             Format::Strace => !state.command.is_empty(),

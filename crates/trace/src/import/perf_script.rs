@@ -1,6 +1,6 @@
 //! Importer for `perf script`: page faults, system-call tracepoints, and perf's own records.
 //!
-//! Every line contains thread and time. The name of its event decides what a line means
+//! Every line contains a thread and a time. The name of its event determines how the line is parsed
 //! ([`PerfScript::event`]). The file of an `mmap` is known if perf's record of the mapping comes
 //! between the call and its result. Fork, exec and exit come from perf's records, or from `sched`
 //! tracepoints if there are no records.
@@ -25,9 +25,9 @@ use winnow::prelude::*;
 pub(super) struct PerfScript {
     entered: HashMap<Tid, Entered>,
     files: HashMap<FileKey, FileId>,
-    /// Exit codes of processes that exited by themselves.
+    /// Exit codes that processes passed to `exit_group`.
     codes: HashMap<Tid, u64>,
-    /// The text contains perf's own task records; `sched` tracepoints would repeat them.
+    /// True if the text contains perf's own task records; `sched` tracepoints would repeat them.
     has_records: bool,
     told_of_kin: bool,
 }
@@ -38,9 +38,9 @@ struct Entered {
     nr: u32,
     args: [u64; 6],
     begun: Begun,
-    /// Perf's record of the mapping that it created.
+    /// Perf's record of the mapping that the call created.
     mapping: Option<Mapping>,
-    /// What its child shares with it, once known.
+    /// Sharing between the caller and the child, once known.
     sharing: Option<Sharing>,
 }
 
@@ -120,7 +120,7 @@ impl PerfScript {
         Some(Line::Read)
     }
 
-    /// The task of a line, unless it has exited.
+    /// Returns the task of a line, unless it has exited.
     fn speaker(&mut self, head: &Head, state: &mut ImportState) -> Option<Task> {
         (!state.is_over(head.tid)).then(|| state.task(head.tid, head.pid))
     }
@@ -278,7 +278,7 @@ impl PerfScript {
             _ => return Line::Other,
         }
         if is_exec(nr) && ret == 0 {
-            // No record has reported it: that would have ended the call.
+            // Perf's record did not report the exec: it would have ended the call.
             self.exec(head, state);
             return Line::Read;
         }
@@ -286,7 +286,7 @@ impl PerfScript {
             return Line::Other;
         };
         if nr == sysno::CLONE3 {
-            // Its flags are in memory that the text does not show.
+            // The flags of `clone3` are in memory that the text does not show.
             let sharing = entered.sharing.unwrap_or(Sharing::Thread);
             (entered.nr, entered.args) =
                 (sysno::CLONE, [flags_for_sharing(sharing), 0, 0, 0, 0, 0]);
@@ -317,7 +317,7 @@ impl PerfScript {
         });
     }
 
-    /// The file of a call that maps one.
+    /// Returns the file of a call that maps one.
     fn file(&mut self, entered: &Entered, ret: i64, state: &mut ImportState) -> Option<FileRef> {
         const EBADF: i64 = 9;
         let of_file = match entered.nr {
@@ -373,7 +373,7 @@ impl PerfScript {
         Some(Line::Read)
     }
 
-    /// What a child of `parent` shares with it, according to the call that creates it.
+    /// Returns what a child of `parent` shares with it, according to the call that creates it.
     fn sharing(
         &mut self,
         parent: Tid,

@@ -2,7 +2,7 @@
 //!
 //! `perf trace` leaves out arguments that are 0. It prints a fault on a mapped file as a place in
 //! that file and not as an address; such faults cannot be used and count as lost. The text does
-//! not say which files are mapped.
+//! not show which files are mapped.
 
 use super::classify::{
     MAP_ANONYMOUS, flags_for_sharing, is_exec, is_fork, only_asks, shapes_memory, sharing_of_flags,
@@ -25,7 +25,7 @@ use winnow::token::take_until;
 pub(super) struct PerfTrace {
     /// Calls that have not returned yet.
     entered: HashMap<Tid, Entered>,
-    /// A call was read. Until then, `execve` starts the traced program.
+    /// True once a call was read. Until then, `execve` starts the traced program.
     has_begun: bool,
 }
 
@@ -142,7 +142,7 @@ impl PerfTrace {
         Some(Line::Read)
     }
 
-    /// Adds a task that appears, perhaps before the call that created it returns.
+    /// Adds a new task, as a child of a call that creates tasks and has not returned, if any.
     fn child(&mut self, tid: Tid, state: &mut ImportState) {
         let parent = self.entered.iter().filter(|(_, call)| is_fork(call.nr));
         let parent = parent.min_by_key(|(tid, _)| **tid);
@@ -177,7 +177,7 @@ impl PerfTrace {
         };
         let sharing = sharing(nr, args[0]);
         if nr == sysno::CLONE3 {
-            // Its flags are in memory that the text does not show.
+            // The flags of `clone3` are in memory that the text does not show.
             (nr, args) = (sysno::CLONE, [flags_for_sharing(sharing), 0, 0, 0, 0, 0]);
         }
         let of_file = nr == sysno::MMAP && args[3] & MAP_ANONYMOUS == 0 && ret != -EBADF;
@@ -203,7 +203,7 @@ impl PerfTrace {
     }
 }
 
-/// Reads `0.448 ( 0.015 ms):` in milliseconds; `?` stands for an unknown start.
+/// Reads `0.448 ( 0.015 ms):` in milliseconds; `?` marks an unknown start.
 fn head(input: &mut &str) -> ModalResult<Option<u64>> {
     let millis = alt((seconds.map(|t| Some(t / 1000)), "?".map(|_| None)));
     let time = delimited(space0, millis, space0).parse_next(input)?;
@@ -253,7 +253,7 @@ fn sharing(nr: u32, flags: u64) -> Sharing {
     }
 }
 
-/// Names of arguments in the order of the tracepoints.
+/// Returns the names of a call's arguments in the order of the tracepoints.
 fn argument_names(nr: u32) -> &'static [&'static str] {
     match nr {
         sysno::MMAP => &["addr", "len", "prot", "flags", "fd", "off"],

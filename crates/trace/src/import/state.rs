@@ -22,14 +22,14 @@ pub(super) struct Task {
     pub(super) mm: MmId,
 }
 
-/// What a new task shares with its creator.
+/// Sharing between a new task and its creator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sharing {
     /// A thread of the same process.
     Thread,
     /// A process that shares memory until it calls `execve` (`vfork`, `posix_spawn`).
     SharesMemory,
-    /// A process with a copy.
+    /// A process with a copy of the memory.
     Copy,
 }
 
@@ -37,9 +37,9 @@ pub(super) enum Sharing {
 #[derive(Debug, Default)]
 struct Mm {
     tasks: usize,
-    /// Calls that have begun and not ended.
+    /// Number of calls that have begun and not ended.
     running: usize,
-    /// Calls that have ended.
+    /// Number of calls that have ended.
     ended: u64,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct ImportState {
 }
 
 impl ImportState {
-    /// The task, which is added if it is new. `pid` is its process, if the text names it.
+    /// Returns the task, adding it if it is new. `pid` is its process, if the text names it.
     pub(super) fn task(&mut self, tid: Tid, pid: Option<Tid>) -> Task {
         if let Some(task) = self.tasks.get(&tid) {
             return *task;
@@ -107,7 +107,7 @@ impl ImportState {
         self.begin_task(tid, pid.unwrap_or(tid), mm)
     }
 
-    /// True if a line has named this task and none has ended it.
+    /// True if a line has named this task and it has not ended.
     pub(super) fn knows(&self, tid: Tid) -> bool {
         self.tasks.contains_key(&tid)
     }
@@ -122,7 +122,7 @@ impl ImportState {
         !self.tasks.is_empty()
     }
 
-    /// The task, if there is exactly one.
+    /// Returns the task, if there is exactly one.
     pub(super) fn only_task(&self) -> Option<Tid> {
         match self.tasks.len() {
             1 => self.tasks.keys().next().copied(),
@@ -186,7 +186,7 @@ impl ImportState {
         }
     }
 
-    /// The tasks of a process, in order.
+    /// Returns the tasks of a process, in order.
     fn threads(&self, pid: Tid) -> Vec<Tid> {
         let of_process = self.tasks.iter().filter(|(_, task)| task.pid == pid);
         let mut threads: Vec<Tid> = of_process.map(|(tid, _)| *tid).collect();
@@ -244,7 +244,7 @@ impl ImportState {
         self.queue.push_back(Event::Note(text));
     }
 
-    /// The inode behind `key`, announced with these fields if it is new.
+    /// Returns the inode for `key`, announced with these fields if it is new.
     pub(super) fn inode(
         &mut self,
         key: &FileKey,
@@ -274,19 +274,19 @@ impl ImportState {
         id
     }
 
-    /// A new open file description.
+    /// Creates an open file description.
     pub(super) fn open(&mut self) -> FileId {
         self.last_file += 1;
         FileId(self.last_file)
     }
 
-    /// A key for a file without a name.
+    /// Creates a key for a file without a name.
     pub(super) fn nameless(&mut self) -> FileKey {
         self.nameless += 1;
         FileKey::Nameless(self.nameless)
     }
 
-    /// A file about which nothing is known.
+    /// Creates a file about which nothing is known.
     pub(super) fn unknown_file(&mut self) -> FileRef {
         let key = self.nameless();
         FileRef {

@@ -1,4 +1,4 @@
-//! Importer for `strace`: threads of lines, calls split over two lines, and tasks.
+//! Importer for `strace`: assigns lines to threads, joins split calls, and tracks tasks.
 //!
 //! A line is an optional thread, an optional time, and a body ([`line`]). A call that another line
 //! interrupts (`<unfinished ...>`) is kept until it resumes (`<... resumed>`). A child's first
@@ -18,7 +18,8 @@ use files::Files;
 use line::{Body, Clock, Parsed};
 use std::collections::{BTreeMap, HashMap};
 
-/// Stands for the first process until a line shows its id. No traced program is process 1.
+/// Placeholder id of the first process until a line shows the real id. No traced program is process
+/// 1.
 const FIRST: Tid = Tid(1);
 
 /// State between lines.
@@ -31,9 +32,9 @@ pub(super) struct Strace {
     age: u64,
     /// Threads that strace attached to and that have no line yet.
     attached: Vec<Tid>,
-    /// The id of the process that is named [`FIRST`].
+    /// The real id of the process that is named [`FIRST`].
     first: Option<Tid>,
-    /// Start of a line that one of strace's messages interrupted.
+    /// Start of a line that a message from strace interrupted.
     broken: String,
     clock: Clock,
 }
@@ -68,12 +69,12 @@ impl Entry {
     }
 }
 
-/// Most attached threads to remember; strace reports each, and few have no lines.
+/// Largest number of attached threads to remember; strace reports each, and few have no lines.
 const MAX_ATTACHED: usize = 100_000;
 
 impl Parse for Strace {
     fn line(&mut self, text: &str, state: &mut ImportState) -> Line {
-        // "strace: Process 12 attached" may stand in the middle of another line.
+        // "strace: Process 12 attached" may appear in the middle of another line.
         if let Some((before, message)) = text.split_once("strace: Process ") {
             self.attach(message);
             self.broken.push_str(before);
@@ -131,8 +132,9 @@ impl Strace {
         }
     }
 
-    /// Handles the `execve` that starts the traced program. It is no event, as nothing precedes
-    /// it.
+    /// Handles the `execve` that starts the traced program.
+    ///
+    /// This `execve` is not an event, as nothing precedes it.
     fn first_exec(
         &mut self,
         tid: Option<Tid>,
@@ -153,7 +155,7 @@ impl Strace {
         Some(Line::Read)
     }
 
-    /// The thread of a line, which is known afterwards.
+    /// Returns the thread of a line, adding it if it is new.
     fn speaker(&mut self, tid: Option<Tid>, state: &mut ImportState) -> Tid {
         let tid = match tid {
             // strace names threads only while there are several.
@@ -176,7 +178,7 @@ impl Strace {
             Some(place) => {
                 self.attached.swap_remove(place);
             }
-            // No task created it, so it is the process that had no name until now.
+            // No task created this thread, so it is the process whose id was unknown until now.
             None if self.first.is_none() && state.knows(FIRST) && self.forks.is_empty() => {
                 self.first = Some(tid);
                 return FIRST;
@@ -193,7 +195,7 @@ impl Strace {
         tid
     }
 
-    /// Keeps a call that resumes later.
+    /// Keeps a call that is resumed later.
     fn suspend(&mut self, tid: Tid, name: &str, args: &str, state: &mut ImportState) {
         self.abandon(tid, state);
         let task = state.task(tid, None);
@@ -212,7 +214,7 @@ impl Strace {
 
     fn resume(&mut self, tid: Tid, name: &str, rest: &str, state: &mut ImportState) -> Line {
         let Some(call) = self.take_pending(tid) else {
-            // It began before the text.
+            // The call began before the text.
             return match calls::shapes_memory(name) {
                 true => Line::Unreadable,
                 false => Line::Other,

@@ -1,7 +1,7 @@
-//! The anon_vma that a VMA gets with the first page which needs one.
+//! Chooses the anon_vma of a VMA when the first page needs one.
 //!
-//! A neighbour's is taken where the two might merge some day, so that it does not keep them apart. The
-//! merge itself is not decided here.
+//! If a neighbour might merge with the VMA later, the VMA shares the neighbour's anon_vma, so that
+//! different anon_vmas do not prevent the merge. The merge itself is decided elsewhere.
 //!
 //! # Linux
 //! `mm/rmap.c` `__anon_vma_prepare`, `mm/vma.c` `find_mergeable_anon_vma`, 6.18.
@@ -13,7 +13,7 @@ use crate::types::{AnonVmaId, Errno, PAGE_SHIFT, VmFlags};
 use crate::vma::VmaView;
 
 impl<E: Environment> FaultContext<'_, E> {
-    /// The VMA's anon_vma: its own, a mergeable neighbour's, or a new one.
+    /// Returns the VMA's anon_vma; if there is none, links a mergeable neighbour's or a new one.
     #[doc(alias = "__anon_vma_prepare")]
     pub(crate) fn anon_vma_prepare(&self, vma: &VmaView) -> Result<AnonVmaId, Errno> {
         let own = || self.space.vma(vma.id).anon_vma();
@@ -33,7 +33,7 @@ impl<E: Environment> FaultContext<'_, E> {
         linked
     }
 
-    /// The anon_vma of a neighbour with which this VMA might merge some day.
+    /// Returns the anon_vma of a neighbour that might merge with this VMA later.
     fn find_mergeable_anon_vma(&self, vma: &VmaView) -> Option<AnonVmaId> {
         let next = self
             .tree
@@ -53,7 +53,7 @@ impl<E: Environment> FaultContext<'_, E> {
     }
 
     fn compatible(&self, a: &VmaView, b: &VmaView) -> bool {
-        // A piece that was mapped over a reservation is charged, and the reservation is not.
+        // A VMA that is mapped over part of a reservation is charged; the reservation is not.
         let early = self.space.policy.merging.early_anon_vma;
         let ignored = if early {
             VmFlags::ACCOUNT | VmFlags::NORESERVE
@@ -68,7 +68,7 @@ fn reusable(vma: &VmaView) -> Option<AnonVmaId> {
     vma.anon_vma.filter(|_| vma.chain_singular)
 }
 
-/// Could the two become one after an `mprotect`? `a` lies before `b`.
+/// True if `a` could merge with the following VMA `b` after an `mprotect`.
 fn anon_vma_compatible(a: &VmaView, b: &VmaView, ignored: VmFlags) -> bool {
     let differ = (a.body.flags ^ b.body.flags) - VmFlags::ACCESS - VmFlags::STICKY - ignored;
     a.range.end == b.range.start

@@ -1,8 +1,8 @@
-//! Huge pages by faults, and by `MADV_COLLAPSE`.
+//! Allocation of huge pages by faults and by `MADV_COLLAPSE`.
 //!
 //! # Linux
 //! `mm/huge_memory.c` `do_huge_pmd_anonymous_page`, `do_huge_pmd_wp_page`; `mm/khugepaged.c`
-//! `madvise_collapse`, 6.18. Where no memory can be had the fault falls back to a small page.
+//! `madvise_collapse`, 6.18. If the allocation fails, the fault falls back to a small page.
 
 use super::{Access, FaultContext, Faulted};
 use crate::mm::ThpDisabled;
@@ -15,12 +15,12 @@ use crate::types::{AnonVmaId, Errno, PMD_SIZE, VmFlags, VmRange};
 use crate::vma::VmaView;
 
 impl<E: Environment> FaultContext<'_, E> {
-    /// Would Linux try a huge page here?
+    /// True if Linux would try to map a huge page at `addr`: it is allowed and the slot is empty.
     pub(super) fn tries_huge(&self, vma: &VmaView, addr: u64) -> bool {
         self.wants_huge(vma, addr) && self.pages.slot_kind(addr) == SlotKind::Empty
     }
 
-    /// Would Linux try a huge page here if nothing is there yet?
+    /// True if Linux would try to map a huge page at `addr` if the slot is empty.
     #[inline]
     #[doc(alias = "thp_vma_allowable_order")]
     pub(super) fn wants_huge(&self, vma: &VmaView, addr: u64) -> bool {
@@ -36,7 +36,7 @@ impl<E: Environment> FaultContext<'_, E> {
         wanted && vma.is_anonymous() && may_be_huge(vma, addr) && allowed()
     }
 
-    /// A huge page where nothing is. `None` where a small one has to do.
+    /// Maps a huge page in an empty slot; returns `None` if the fault has to map a small page.
     #[doc(alias = "do_huge_pmd_anonymous_page")]
     pub(super) fn huge_missing(&self, vma: &VmaView, addr: u64, access: Access) -> Option<Faulted> {
         let forgets = mutant::is_on(Mutant::HugeReadMakesNoAnonVma) && access == Access::Read;
@@ -79,7 +79,7 @@ impl<E: Environment> FaultContext<'_, E> {
             .ok()
     }
 
-    /// A write to a huge page that may only be read now.
+    /// Handles a write to a huge page that is mapped read-only.
     #[doc(alias = "do_huge_pmd_wp_page")]
     pub(super) fn huge_write_protected(
         &self,
@@ -108,17 +108,17 @@ impl<E: Environment> FaultContext<'_, E> {
             .huge_reuse_or_split(self.pages, start, anon_vma, index);
         match reused {
             Some(true) => Faulted::Done,
-            // Now it is small: the same again.
+            // The huge page was split, or is gone: retry the write.
             _ => self.again().page(vma, addr, Access::Write),
         }
     }
 
-    /// Makes one huge page of what the aligned 2 MiB at `start` hold.
+    /// Collapses the pages in the aligned 2 MiB at `start` into one huge page.
     ///
     /// # Errors
-    /// EINVAL where nothing is there or a guard, or nothing that may be written if the rules ask for
-    /// that; EBUSY where somebody watches for missing pages;
-    /// EAGAIN where a page migrates; ENOMEM.
+    /// EINVAL if nothing is mapped, if there is a guard or file page, or if no page is writable and
+    /// the rules require one; EBUSY if userfaultfd watches for missing pages; EAGAIN if a page is
+    /// being migrated; ENOMEM.
     #[doc(alias = "collapse_huge_page")]
     pub(crate) fn collapse(&self, vma: &VmaView, start: u64) -> Result<(), Errno> {
         match self.pages.slot_kind(start) {
@@ -161,8 +161,8 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// Brings what is swapped out, and looks for what cannot be part of a huge page; gives the number
-    /// of pages that may be written.
+    /// Swaps in all pages of the slot, checks that all can be part of a huge page, and returns the
+    /// number of writable pages.
     fn swap_in_all(&self, vma: &VmaView, start: u64) -> Result<usize, Errno> {
         let mut at = start;
         let mut writable = 0;
@@ -187,16 +187,16 @@ impl<E: Environment> FaultContext<'_, E> {
     }
 }
 
-/// Who wants a huge page.
+/// The origin of a request for a huge page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// A fault.
+    /// A page fault.
     Fault,
     /// `MADV_COLLAPSE`.
     Collapse,
 }
 
-/// Does the mapping, or its process, forbid huge pages?
+/// True if the VMA flags or the process setting disable huge pages.
 #[doc(alias = "vma_thp_disabled")]
 fn is_disabled(process: ThpDisabled, flags: VmFlags, wish: Wish) -> bool {
     if flags.contains(VmFlags::NOHUGEPAGE) {
@@ -209,7 +209,7 @@ fn is_disabled(process: ThpDisabled, flags: VmFlags, wish: Wish) -> bool {
     }
 }
 
-/// May `MADV_COLLAPSE` try at all? Files are left to the embedder, and refused here.
+/// True if `MADV_COLLAPSE` may try; false for files, which are left to the embedder.
 #[doc(alias = "thp_vma_allowable_order")]
 pub(crate) fn may_collapse(vma: &VmaView, process: ThpDisabled) -> bool {
     let never = VmFlags::SPECIAL | VmFlags::HUGETLB;
@@ -222,7 +222,7 @@ pub(crate) fn may_collapse(vma: &VmaView, process: ThpDisabled) -> bool {
         && vma.range.start.next_multiple_of(PMD_SIZE) + PMD_SIZE <= room
 }
 
-/// Has the VMA room and leave for a huge page around `addr`?
+/// True if the aligned 2 MiB around `addr` fit into the VMA and its flags allow a huge page.
 fn may_be_huge(vma: &VmaView, addr: u64) -> bool {
     let start = huge_start(addr);
     let flags = vma.body.flags;

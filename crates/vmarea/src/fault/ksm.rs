@@ -1,7 +1,7 @@
-//! Every KSM page of a range gets a frame of its own again, as a write to it would do.
+//! Unmerging: gives every KSM page of a range a private frame, as a write to the page would.
 //!
-//! `MADV_UNMERGEABLE` asks for it, and so does a move: a KSM page has no owner that could follow. The
-//! way there, two pages becoming one, is in `page::ksm`.
+//! `MADV_UNMERGEABLE` needs this, and so does a move, because a KSM page has no owner that could be
+//! updated. The opposite direction, merging two pages into one, is in `page::ksm`.
 //!
 //! # Linux
 //! `mm/ksm.c` `unmerge_ksm_pages`, 6.18.
@@ -15,10 +15,11 @@ use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Gives every KSM page of `range`, which lies in `vma`, a frame of its own again.
+    /// Gives every KSM page of `range`, a part of `vma`, a private frame.
     ///
     /// # Errors
-    /// ENOMEM; EAGAIN where one migrates and cannot be waited for. What came before is done.
+    /// ENOMEM; EAGAIN if a page is being migrated and the platform does not wait. Pages before the
+    /// failing page have been unmerged.
     #[doc(alias = "unmerge_ksm_pages")]
     pub(crate) fn unmerge_range(&self, vma: &VmaView, range: VmRange) -> Result<(), Errno> {
         if self.space.ksm.is_empty() || !vma.body.flags.contains(VmFlags::MERGEABLE) {

@@ -1,4 +1,4 @@
-//! Page faults: what an access to an address does to its VMA and its page.
+//! Page faults: resolves an access to an address and maps the page.
 //!
 //! # Picture
 //! ```text
@@ -6,14 +6,14 @@
 //!            │ yes
 //!            ▼ allowed? ─no─▶ SEGV (no access)
 //!          anonymous                              private file              shared file
-//!          read:  page of zeros, no anon_vma       read: page of the file    page of the file
+//!          read:  zero page, no anon_vma           read: page of the file    page of the file
 //!          write: anon_vma, page                   write: anon_vma, copy
 //! ```
 //!
 //! # Linux
-//! `arch/x86/mm/fault.c`, `mm/memory.c` `handle_mm_fault`, 6.18. Huge pages are in `huge`, swapped ones
-//! in `swap`. An entry is changed only if it is still what was decided upon; else the fault is spurious
-//! and the access faults again.
+//! `arch/x86/mm/fault.c`, `mm/memory.c` `handle_mm_fault`, 6.18. Huge pages are handled in `huge`,
+//! swapped pages in `swap`. A fault changes an entry only if the entry is still the one that the
+//! decision was based on; otherwise the fault is spurious and the access faults again.
 
 mod anon_vma;
 pub(crate) mod huge;
@@ -33,7 +33,7 @@ use crate::types::{AnonVmaId, Errno, FrameId, MmId, PAGE_MASK, VmFlags};
 use crate::vma::VmaView;
 use vmarea_sync::VmaLockKind;
 
-/// What an access wants.
+/// The type of a memory access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Access {
     /// A load.
@@ -44,30 +44,31 @@ pub enum Access {
     Exec,
 }
 
-/// What a fault came to.
+/// The outcome of a page fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Faulted {
-    /// A page was brought or made writable.
+    /// The fault mapped a page or made a page writable.
     Done,
-    /// The page was there already; the processor had not noticed, or another source brought it.
+    /// The entry already allowed the access: the TLB was stale, or another fault mapped the page.
     Spurious,
-    /// SIGSEGV: nothing is mapped there, or a guard lies there (`SEGV_MAPERR`).
+    /// SIGSEGV: nothing is mapped at the address, or it is a guard page (`SEGV_MAPERR`).
     NoMapping,
-    /// SIGSEGV: the mapping forbids it (`SEGV_ACCERR`).
+    /// SIGSEGV: the mapping does not permit the access (`SEGV_ACCERR`).
     NoAccess,
-    /// SIGBUS: the file has no such page (`BUS_ADRERR`).
+    /// SIGBUS: the page is beyond the end of the file (`BUS_ADRERR`).
     NoPage,
-    /// No memory.
+    /// Memory allocation failed.
     OutOfMemory,
-    /// A userfaultfd context watches the page: the embedder says what happens. Linux waits, or gives
-    /// SIGBUS.
+    /// A userfaultfd context watches the page.
+    ///
+    /// The embedder decides how to continue; Linux waits or sends SIGBUS.
     Userfault,
-    /// The page migrates and the platform does not wait: the access is to be tried again later.
+    /// The page is being migrated and the platform does not wait: retry the access later.
     MustWait,
 }
 
 impl<E: Environment> Space<E> {
-    /// An access to `addr` in user mode, or by the kernel on its behalf.
+    /// Handles a fault at `addr` for an access by user mode, or by the kernel on its behalf.
     pub fn fault(&self, mm: MmId, addr: u64, access: Access) -> Result<Faulted, Errno> {
         if E::VmaLock::HAS_READERS {
             let there = self.mms.get(mm.0).ok_or(Errno::ESRCH)?;
@@ -79,7 +80,7 @@ impl<E: Environment> Space<E> {
         self.fault_locked(mm, addr, access)
     }
 
-    /// As [`fault`](Self::fault), under `mmap_lock`.
+    /// Like [`fault`](Self::fault), but always under `mmap_lock`.
     fn fault_locked(&self, mm: MmId, addr: u64, access: Access) -> Result<Faulted, Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
         match r.find_vma(addr) {
@@ -101,7 +102,7 @@ impl<E: Environment> Space<E> {
     }
 }
 
-/// Does the mapping forbid it?
+/// True if the VMA flags do not permit the access.
 #[doc(alias = "access_error")]
 fn is_forbidden(flags: VmFlags, access: Access) -> bool {
     match access {
@@ -121,13 +122,13 @@ impl<E: Environment> MmapReadGuard<'_, E> {
     }
 }
 
-/// Neighbours of a VMA, for choosing its anon_vma.
+/// Access to the neighbours of a VMA, for choosing its anon_vma.
 pub(crate) trait Neighbours {
-    /// The VMA that ends nearest below.
+    /// Returns the nearest VMA that ends at or below the start of `vma`.
     fn prev_of(&self, vma: &VmaView) -> Option<VmaView>;
-    /// The VMA that begins nearest above.
+    /// Returns the nearest VMA that begins at or above the end of `vma`.
     fn next_of(&self, vma: &VmaView) -> Option<VmaView>;
-    /// Huge pages that the process does without.
+    /// Returns the process's setting that disables huge pages (`PR_SET_THP_DISABLE`).
     fn thp_disabled(&self) -> ThpDisabled;
 }
 
@@ -159,9 +160,9 @@ impl<E: Environment> Neighbours for MmapWriteGuard<'_, E> {
     }
 }
 
-/// What a fault works with: the address space, its page table, and the VMAs that a held lock protects.
+/// The context of a fault: the address space, its page table, and VMAs that a held lock protects.
 ///
-/// The lock is `mmap_lock`, held by `tree`, or that of the VMA, where the fault came without `mmap_lock`.
+/// The lock is `mmap_lock`, which `tree` holds, or the VMA lock for a fault without `mmap_lock`.
 pub(crate) struct FaultContext<'a, E: Environment = Standard> {
     pub(crate) space: &'a Space<E>,
     pub(crate) pages: &'a crate::page::PageTable,
@@ -169,17 +170,17 @@ pub(crate) struct FaultContext<'a, E: Environment = Standard> {
     path: FaultPath,
 }
 
-/// What comes where nothing is, if it is decided without a look at the page table.
+/// The small page that a fault installs in an empty entry, chosen before the entry is read.
 #[derive(Clone, Copy)]
 enum Small {
-    /// The page of zeros.
+    /// The shared zero page.
     Zero,
-    /// A page of this anon_vma.
+    /// A new page that belongs to this anon_vma.
     Page(AnonVmaId),
 }
 
 impl<'a, E: Environment> FaultContext<'a, E> {
-    /// With the mm's lock held.
+    /// Creates a context for a caller that holds `mmap_lock`.
     pub(crate) fn of(
         space: &'a Space<E>,
         pages: &'a crate::page::PageTable,
@@ -196,7 +197,7 @@ impl<'a, E: Environment> FaultContext<'a, E> {
 }
 
 impl<E: Environment> FaultContext<'_, E> {
-    /// The page at `addr`, for an access that the VMA allows.
+    /// Handles an access to the page at `addr` that the VMA permits.
     pub(crate) fn page(&self, vma: &VmaView, addr: u64, access: Access) -> Faulted {
         if vma.body.flags.intersects(VmFlags::PFNMAP | VmFlags::IO) {
             self.pages.count_fault(self.path, addr);
@@ -208,8 +209,9 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// Brings what most faults are for: a small page where nothing is, with the page table locked once.
-    /// Else gives the entry.
+    /// Handles the most common fault, a small page for an empty entry, under one page-table lock.
+    ///
+    /// Returns the entry as the error if this fast path does not apply.
     #[inline]
     fn first_look(&self, vma: &VmaView, addr: u64, access: Access) -> Result<Faulted, Pte> {
         let Some(small) = self.small(vma, addr, access) else {
@@ -248,13 +250,13 @@ impl<E: Environment> FaultContext<'_, E> {
         vma.anon_vma.or_else(own).map(Small::Page)
     }
 
-    /// The same fault once more, which is not counted again.
+    /// Returns the context for a retry of the same fault, which is not counted again.
     pub(super) fn again(&self) -> Self {
         let path = FaultPath::Locked;
         FaultContext { path, ..*self }
     }
 
-    /// What an access to `entry` does.
+    /// Handles an access to the existing `entry`.
     fn there(&self, vma: &VmaView, addr: u64, entry: Pte, access: Access) -> Faulted {
         match (entry, access) {
             (Pte::None, _) => self.missing(vma, addr, access),
@@ -274,7 +276,7 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// Waits for a migration, and tries again.
+    /// Waits until the migration ends, and retries the fault.
     #[cold]
     #[doc(alias = "migration_entry_wait")]
     fn migrating(&self, vma: &VmaView, addr: u64, frame: FrameId, access: Access) -> Faulted {
@@ -320,7 +322,7 @@ impl<E: Environment> FaultContext<'_, E> {
             let index = vma.pgoff_at(addr).0;
             self.space.platform.file_holds(file.inode, index)
         });
-        // What hugetlbfs gives to a private mapping is anonymous from the first.
+        // A page that hugetlbfs supplies for a private mapping is anonymous from the start.
         if (write || vma.body.flags.contains(VmFlags::HUGETLB)) && !shared {
             let Ok(anon_vma) = self.anon_vma_prepare(vma) else {
                 return Faulted::OutOfMemory;
@@ -336,7 +338,7 @@ impl<E: Environment> FaultContext<'_, E> {
         self.put_if(addr, Pte::None, Pte::File { writable: write })
     }
 
-    /// Why a page of a file does not come, if it does not.
+    /// Notifies the platform of a file page to be mapped; returns the outcome if it is unavailable.
     fn watched_file_page(&self, vma: &VmaView, addr: u64, holds: bool) -> Option<Faulted> {
         if !holds {
             return Some(Faulted::NoPage);
@@ -351,7 +353,7 @@ impl<E: Environment> FaultContext<'_, E> {
         missing.then_some(Faulted::Userfault)
     }
 
-    /// Puts an entry that holds on to nothing in the place of another of the kind.
+    /// Replaces the entry `seen` by `to`, neither of which holds a reference.
     fn put_if(&self, addr: u64, seen: Pte, to: Pte) -> Faulted {
         let put = self.pages.update(addr, |entry| {
             let same = *entry == seen;
@@ -367,7 +369,7 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// A write to a page that may only be read now.
+    /// Handles a write to a page that is mapped read-only.
     #[doc(alias = "do_wp_page")]
     fn write_protected(&self, vma: &VmaView, addr: u64, seen: Pte) -> Faulted {
         if vma
@@ -393,7 +395,7 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// A page that nobody else has may be written where it is.
+    /// Makes an anonymous page writable in place if it has no other user; returns true on success.
     #[doc(alias = "wp_can_reuse_anon_folio")]
     fn reuse(&self, vma: &VmaView, addr: u64, anon_vma: AnonVmaId, entry: &mut Pte) -> bool {
         let Pte::Anon { frame, writable } = entry else {
@@ -410,7 +412,7 @@ impl<E: Environment> FaultContext<'_, E> {
         true
     }
 
-    /// An anonymous page at `addr`, in place of what was seen there.
+    /// Installs a new anonymous page at `addr` in place of the entry `seen`.
     fn new_page(
         &self,
         vma: &VmaView,
@@ -440,7 +442,7 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// A KSM page at `addr` gets a frame of its own.
+    /// Replaces the KSM page at `addr` by a private copy.
     #[doc(alias = "break_ksm")]
     pub(crate) fn unshare(&self, vma: &VmaView, addr: u64) -> Faulted {
         match self.pages.get(addr) {
@@ -471,7 +473,7 @@ impl<E: Environment> FaultContext<'_, E> {
     }
 }
 
-/// What a new page holds.
+/// The source of a new page's content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Content {
     Zeros,

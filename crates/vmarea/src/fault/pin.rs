@@ -1,4 +1,4 @@
-//! Pinning a page of a process: it is brought and made the process's own first, as a write would do.
+//! Pinning of a process's page, after a simulated write has mapped it and made it exclusive.
 //!
 //! # Linux
 //! `mm/gup.c`: `pin_user_pages` with `FOLL_WRITE | FOLL_LONGTERM`, 6.18.
@@ -9,15 +9,16 @@ use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId};
 
-/// Faults that may come between before a page is pinned.
+/// Maximum number of attempts to fault in and pin a page that other threads keep changing.
 const ATTEMPTS: usize = 64;
 
 impl<E: Environment> Space<E> {
     /// Pins the anonymous page at `addr`.
     ///
     /// # Errors
-    /// ESRCH if the address space is gone; EFAULT where a write would not succeed, or goes to a page of a
-    /// file; ENOMEM; EAGAIN where the page migrates, or was taken away again and again.
+    /// ESRCH if the address space does not exist; EFAULT if a write to `addr` would fail, or would
+    /// go to a page of a file; ENOMEM; EAGAIN if the page is being migrated, or was changed by
+    /// other threads in every attempt.
     #[doc(alias = "pin_user_pages")]
     pub fn pin_page(&self, mm: MmId, addr: u64) -> Result<PagePin, Errno> {
         for _ in 0..ATTEMPTS {

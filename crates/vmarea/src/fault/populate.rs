@@ -1,8 +1,8 @@
-//! Faulting pages in beforehand: `MAP_POPULATE`, `mlock`, `MADV_POPULATE_READ` and `_WRITE`.
+//! Prefaulting of pages: `MAP_POPULATE`, `mlock`, `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`.
 //!
 //! # Linux
-//! `mm/gup.c` `__mm_populate`, `populate_vma_page_range`, `faultin_page_range`, 6.18: private writable
-//! mappings are written to, everything else is read.
+//! `mm/gup.c` `__mm_populate`, `populate_vma_page_range`, `faultin_page_range`, 6.18: private
+//! writable mappings are prefaulted by a write, all other mappings by a read.
 
 use super::{Access, FaultContext, Faulted, Neighbours};
 use crate::mm::{MmapReadGuard, MmapWriteGuard};
@@ -14,7 +14,7 @@ use crate::types::{Errno, MmId, PAGE_SIZE, PkeyRights, VmFlags, VmRange};
 use crate::vma::VmaView;
 
 impl<E: Environment> Space<E> {
-    /// Brings the pages of `range`, as far as that can be; failures are nobody's concern.
+    /// Prefaults the pages of `range` as far as possible; failures are ignored.
     pub(crate) fn mm_populate(&self, mm: MmId, range: VmRange) {
         let Some(r) = self.mmap_read_lock(mm) else {
             return;
@@ -26,13 +26,16 @@ impl<E: Environment> Space<E> {
             let part = vma.range.clip(range);
             at = vma.range.end;
             if !vma.body.flags.intersects(VmFlags::IO | VmFlags::PFNMAP) {
-                // A range that cannot be touched is skipped.
+                // A VMA that cannot be accessed is skipped.
                 let _ = r.populate_vma(&vma, part);
             }
         }
     }
 
-    /// Brings the pages of a range that was just locked. ENOMEM where one cannot be touched.
+    /// Prefaults the pages of a range that was just locked.
+    ///
+    /// # Errors
+    /// ENOMEM if a page cannot be prefaulted; ESRCH if the address space does not exist.
     pub(crate) fn populate_locked(&self, mm: MmId, range: VmRange) -> Result<(), Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
         let mut at = range.start;
@@ -48,7 +51,7 @@ impl<E: Environment> Space<E> {
         Ok(())
     }
 
-    /// `MADV_POPULATE_READ` and `_WRITE`.
+    /// Prefaults the pages of `range` for `MADV_POPULATE_READ` or `MADV_POPULATE_WRITE`.
     pub(crate) fn populate_advised(
         &self,
         mm: MmId,
@@ -88,7 +91,7 @@ impl<E: Environment> Space<E> {
     }
 }
 
-/// How the pages of a mapping are touched, if at all.
+/// Returns the access that prefaults the pages of a mapping, or `None` if they are not prefaulted.
 fn populate_touch(
     vma: &VmaView,
     rules: &Rules,
@@ -116,7 +119,7 @@ fn populate_touch(
     Ok(Some(access))
 }
 
-/// May the kernel touch a mapping of this key for the program?
+/// True if the protection key rights allow the kernel this access on behalf of the program.
 #[doc(alias = "arch_vma_access_permitted")]
 fn key_permits(rights: PkeyRights, flags: VmFlags, access: Access) -> bool {
     match access {
@@ -161,12 +164,12 @@ impl<E: Environment> MmapReadGuard<'_, E> {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// As `mm_populate`, for one VMA, with the lock held.
+    /// Prefaults the pages of one VMA like `mm_populate`, but with `mmap_lock` already held.
     pub(crate) fn populate_vma(&mut self, vma: &VmaView, range: VmRange) {
         if let Ok(Some(access)) =
             populate_touch(vma, &self.space.policy.rules, self.state().pkey_rights)
         {
-            // What cannot be had now comes by a fault later.
+            // A page that cannot be prefaulted is faulted in at its first access.
             let _ = touch_pages(&*self, self.space, &self.mm.pages, vma, range, access);
         }
     }

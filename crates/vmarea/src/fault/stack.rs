@@ -1,4 +1,4 @@
-//! Growth of a stack by an access below it.
+//! Stack growth: expands a stack VMA downwards for an access below it.
 //!
 //! # Linux
 //! `mm/vma.c` `expand_downwards`, `acct_stack_growth`, 6.18.
@@ -10,7 +10,7 @@ use crate::types::{AnonVmaId, Errno, PAGE_MASK, PAGE_SHIFT, Pgoff, VmFlags, VmRa
 use crate::vma::VmaView;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// The VMA above `addr` grows down to it.
+    /// Expands the VMA above `addr` down to the page of `addr`, if that VMA is a stack.
     pub(crate) fn expand_stack(&mut self, addr: u64) -> Result<(), Errno> {
         let vma = self.find(addr).ok_or(Errno::EFAULT)?;
         if vma.range.start <= addr {
@@ -68,7 +68,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// See [`FaultContext::anon_vma_prepare`].
+    /// Prepares the anon_vma of a VMA; see [`FaultContext::anon_vma_prepare`].
     pub(crate) fn anon_vma_prepare(&self, vma: &VmaView) -> Result<AnonVmaId, Errno> {
         FaultContext::of(self.space, &self.mm.pages, self).anon_vma_prepare(vma)
     }

@@ -1,7 +1,8 @@
-//! Bringing a page back from swap.
+//! Swap-in: faults in a page that was swapped out.
 //!
-//! The page takes anon_vma and index from the VMA by which it comes back. Where other entries name its
-//! slot, it belongs to the root of the VMA's anon_vma, on which every VMA of the family hangs.
+//! The page gets its anon_vma and index from the VMA of the faulting access. If other entries name
+//! the page's slot, the page belongs to the root of that anon_vma instead, to which every VMA of
+//! the family is linked.
 //!
 //! # Linux
 //! `mm/memory.c` `do_swap_page`, `mm/ksm.c` `ksm_might_need_to_copy`, `__folio_set_anon`, 6.18.
@@ -15,7 +16,7 @@ use crate::types::{AnonVmaId, FrameId, SwapId, VmFlags};
 use crate::vma::VmaView;
 
 impl<E: Environment> FaultContext<'_, E> {
-    /// The page that was swapped out to `slot`.
+    /// Handles an access to a page that was swapped out to `slot`.
     #[cold]
     #[doc(alias = "do_swap_page")]
     pub(super) fn swapped(
@@ -44,7 +45,7 @@ impl<E: Environment> FaultContext<'_, E> {
             Cached::No => self.swap_read(vma, addr, slot, anon_vma),
         };
         match faulted {
-            // It may have come without the right to write.
+            // The page may have been mapped without write permission.
             Faulted::Done if access == Access::Write => {
                 match self.again().page(vma, addr, access) {
                     Faulted::Spurious => Faulted::Done,
@@ -55,7 +56,7 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// The cached frame of a slot, while the entry still names it.
+    /// Looks up the cached frame of a slot, if the entry still names the slot.
     fn cached(&self, addr: u64, slot: SwapId) -> Cached {
         self.pages.peek(addr, |entry| {
             if entry == (Pte::Swap { slot }) {
@@ -66,7 +67,7 @@ impl<E: Environment> FaultContext<'_, E> {
         })
     }
 
-    /// Would a walk from the frame find this VMA and address?
+    /// True if a reverse-map walk from the frame would find this VMA and address.
     fn may_map(&self, vma: &VmaView, addr: u64, frame: FrameId) -> bool {
         let there = self.space.frame(frame);
         let chain = self.space.vma(vma.id).chain.lock();
@@ -75,7 +76,7 @@ impl<E: Environment> FaultContext<'_, E> {
             && chain.iter().any(|l| Some(l.anon_vma) == there.mapping())
     }
 
-    /// Maps a cached frame, in which the caller is counted, read-only.
+    /// Maps a cached frame read-only; the map count that the caller holds is passed to the entry.
     fn map_cached(&self, addr: u64, slot: SwapId, frame: FrameId) -> Faulted {
         let mapped = self.pages.update(addr, |entry| {
             let same = *entry == Pte::Swap { slot };
@@ -96,7 +97,7 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// A frame of its own, with the bytes of a cached one that this VMA cannot map.
+    /// Maps a private copy of a cached frame that this VMA cannot map.
     fn swap_copy(
         &self,
         vma: &VmaView,
@@ -120,7 +121,7 @@ impl<E: Environment> FaultContext<'_, E> {
         self.put_or_abandon(put == Some(true), frame)
     }
 
-    /// A frame with the bytes of the slot.
+    /// Reads the page from the slot into a new frame and maps the frame.
     fn swap_read(&self, vma: &VmaView, addr: u64, slot: SwapId, anon_vma: AnonVmaId) -> Faulted {
         let index = vma.pgoff_at(addr);
         let Ok(frame) = self.space.frame_alloc(anon_vma, index) else {

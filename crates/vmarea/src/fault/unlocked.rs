@@ -1,28 +1,32 @@
-//! Faults without `mmap_lock`: a VMA is found without any lock, locked alone, and checked again.
+//! Faults without `mmap_lock`: finds a VMA without a lock, read-locks it and revalidates it.
 //!
-//! So faults go on while another thread maps and unmaps elsewhere. What this cannot decide is done
-//! again under `mmap_lock`, and counted with its reason ([`FellBack`]). There is no read section and
-//! nothing is registered: nodes of the tree and slots of VMAs and address spaces keep their type, so
-//! that whatever is reached can be read, and the checks find out what it was.
+//! Faults can therefore proceed while another thread maps and unmaps other ranges. A fault that
+//! cannot be handled this way is retried under `mmap_lock`, and counted by its reason
+//! ([`FellBack`]). There are no read-side critical sections and no reader registration: the memory
+//! of tree nodes and of VMA and address-space slots is type-stable, so any stale reference can be
+//! read safely, and the checks after locking detect whether the slot was reused.
 //!
 //! # Picture
 //! ```text
-//! tree ─▶ slot of the VMA ─▶ its lock, for reading ─▶ same VMA, same mm, holds the address? ─▶ page
+//! tree ─▶ slot of the VMA ─▶ its lock, for reading ─▶ same VMA, same mm, has the address? ─▶ page
 //!  │    ┌──▶│                  │                        │ no
 //!  │   hint │ gone             │ gone                   │
 //!  │ busy   │                  │                        ▼
-//!  └────────┴──────────────────┴──▶ look again, a few times
-//!  no VMA there · locked by a writer · as many readers as can be · no anon_vma yet · a huge page may come ──▶ mmap_lock
+//!  └────────┴──────────────────┴──▶ search again, up to `TRIES` times
+//!  no VMA there · locked by a writer · too many readers · no anon_vma yet
+//!  · a huge page is possible ──▶ mmap_lock
 //! ```
 //!
 //! # Locking
-//! The lock of the one VMA, for reading, until the page is there. `mmap_lock` is never waited for
-//! meanwhile. The VMA cannot leave its mm while it is read, and an mm ends after its VMAs have left: so
-//! an mm that is there once the VMA is locked stays until the fault is done.
+//! The fault holds the lock of one VMA for reading until the page is mapped, and never waits for
+//! `mmap_lock` while it holds the VMA lock. A VMA cannot be removed from its mm while it is
+//! read-locked, and an mm is freed only after its VMAs are removed. An mm that exists after the VMA
+//! was locked therefore exists until the fault is done.
 //!
 //! # Linux
-//! `mm/mmap_lock.c` `lock_vma_under_rcu`, `arch/x86/mm/fault.c` `do_user_addr_fault`, 6.18. There a fault
-//! that needs an anon_vma tries `mmap_lock` while it holds the VMA's lock; here it falls back at once.
+//! `mm/mmap_lock.c` `lock_vma_under_rcu`, `arch/x86/mm/fault.c` `do_user_addr_fault`, 6.18. In
+//! Linux, a fault that needs an anon_vma tries to take `mmap_lock` while it holds the VMA lock;
+//! here the fault falls back immediately.
 
 use super::{Access, FaultContext, Faulted, Neighbours, is_forbidden};
 use crate::mm::{FellBack, Mm, ThpDisabled};
@@ -34,22 +38,22 @@ use crate::vma::VmaView;
 use vmarea_range_tree::Entry;
 use vmarea_sync::Refused;
 
-/// How often a fault looks again before it takes `mmap_lock`.
+/// Maximum number of searches for the VMA before a fault takes `mmap_lock`.
 const TRIES: u32 = 4;
 
-/// Why there is no answer.
+/// The reason why a fault without `mmap_lock` failed.
 enum Missed {
-    /// Something changed under the search.
+    /// The tree or the VMA changed during the search: search again.
     Again,
-    /// Only `mmap_lock` helps.
+    /// The fault has to be handled under `mmap_lock`.
     FallBack(FellBack),
 }
 
 impl<E: Environment> Space<E> {
-    /// As [`fault`](Self::fault), without `mmap_lock`.
+    /// Handles a fault without `mmap_lock`; see [`fault`](Self::fault).
     ///
     /// # Errors
-    /// Where it cannot be done so; nothing has changed then.
+    /// The reason why the fault needs `mmap_lock`; no state was changed except counters.
     #[inline]
     pub(super) fn fault_unlocked(
         &self,
@@ -57,7 +61,7 @@ impl<E: Environment> Space<E> {
         addr: u64,
         access: Access,
     ) -> Result<Faulted, FellBack> {
-        // A hint that has become useless is no change under the search: the search comes then.
+        // A stale hint does not count as a retry: the tree has not been searched yet.
         if let Some(near) = mm.pages.near(addr).at(addr) {
             match self.try_vma((id, mm), near, addr, access) {
                 Ok(faulted) => return Ok(faulted),
@@ -90,7 +94,7 @@ impl<E: Environment> Space<E> {
         self.try_vma((id, mm), vma, addr, access)
     }
 
-    /// In this VMA, if it still holds the address.
+    /// Handles a fault in this VMA, if the VMA still contains the address.
     #[inline]
     fn try_vma(
         &self,
@@ -125,7 +129,7 @@ impl<E: Environment> Space<E> {
         if !forbidden && view.anon_vma.is_none() && needs_anon_vma(&view, access) {
             return Err(Missed::FallBack(FellBack::NoAnonVma));
         }
-        // A fault that falls back is a lookup there, and not twice.
+        // Counted this late, because a fault that falls back is counted under `mmap_lock`.
         let found = Entry {
             start: view.range.start,
             end: view.range.end,
@@ -144,17 +148,17 @@ impl<E: Environment> Space<E> {
     }
 }
 
-/// May this access, which brings no huge page, need the VMA to have an anon_vma?
+/// True if this access, which maps no huge page, may require the VMA to have an anon_vma.
 fn needs_anon_vma(vma: &VmaView, access: Access) -> bool {
     let private = !vma
         .body
         .flags
         .intersects(VmFlags::SHARED | VmFlags::MAYSHARE);
-    // What hugetlbfs gives to a private mapping is anonymous from the first.
+    // A page that hugetlbfs supplies for a private mapping is anonymous from the start.
     private && (access == Access::Write || vma.body.flags.contains(VmFlags::HUGETLB))
 }
 
-/// No neighbour can be seen. Whoever has this has a VMA with an anon_vma, or needs none.
+/// Reports no neighbours, for a fault whose VMA already has an anon_vma or needs none.
 struct Alone;
 
 impl Neighbours for Alone {
@@ -163,7 +167,7 @@ impl Neighbours for Alone {
         None
     }
     fn thp_disabled(&self) -> ThpDisabled {
-        // Whoever may take a huge page falls back.
+        // Not used: a fault that may map a huge page falls back to `mmap_lock`.
         ThpDisabled::No
     }
     fn next_of(&self, _: &VmaView) -> Option<VmaView> {
@@ -182,7 +186,7 @@ mod tests {
     use crate::types::PAGE_SIZE;
     use crate::types::call_flags::{MapFlags, Prot};
 
-    /// As many read a VMA as can be counted: one more takes `mmap_lock`, and gets its page.
+    /// A fault on a VMA with the maximum number of readers falls back to `mmap_lock` and succeeds.
     #[test]
     fn a_reader_too_many_falls_back() {
         let space = Space::new(Policy::LINUX, System::default());
@@ -208,7 +212,7 @@ mod tests {
         }
         assert_eq!(readers, (1 << 23) - 2);
         drop(r);
-        // Another thread's: who reads a VMA may not wait for `mmap_lock`.
+        // A separate thread, because a thread that holds a VMA lock must not wait for `mmap_lock`.
         let faulted = std::thread::scope(|scope| {
             let one_more = scope.spawn(|| space.fault(mm, at + PAGE_SIZE, Access::Write));
             one_more.join().unwrap()

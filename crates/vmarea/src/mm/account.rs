@@ -1,4 +1,4 @@
-//! Counting pages, and the limits that hold a call back.
+//! Page accounting of an address space, and checks against its limits.
 //!
 //! # Linux
 //! `mm/mmap.c` `may_expand_vm`, `vm_stat_account`, `mlock_future_ok`; `mm/util.c`
@@ -9,7 +9,7 @@ use crate::space::Overcommit;
 use crate::types::platform::Environment;
 use crate::types::{Errno, PAGE_SHIFT, VmFlags};
 
-/// Limits and rights of a process.
+/// Resource limits and capabilities of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// `RLIMIT_AS`.
@@ -20,15 +20,15 @@ pub struct Limits {
     pub stack: u64,
     /// `RLIMIT_MEMLOCK`.
     pub memlock: u64,
-    /// `CAP_IPC_LOCK`: the limit on locked memory does not hold.
+    /// `CAP_IPC_LOCK`: the limit on locked memory does not apply.
     pub ipc_lock: bool,
     /// `CAP_SYS_RAWIO`: addresses below `mmap_min_addr` may be mapped.
     pub raw_io: bool,
-    /// `CAP_SYS_RESOURCE`: the parts of the process may be moved (`PR_SET_MM`).
+    /// `CAP_SYS_RESOURCE`: the program's segment addresses may be changed (`PR_SET_MM`).
     pub sys_resource: bool,
-    /// `CAP_SYS_NICE`: pages of others may be moved (`MPOL_MF_MOVE_ALL`).
+    /// `CAP_SYS_NICE`: pages of other processes may be migrated (`MPOL_MF_MOVE_ALL`).
     pub sys_nice: bool,
-    /// Hard limit of `RLIMIT_DATA`, which counts where the soft one is 0.
+    /// Hard limit of `RLIMIT_DATA`; applies if the soft limit is 0.
     pub data_hard: u64,
 }
 
@@ -49,7 +49,7 @@ impl Default for Limits {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// May `pages` more be mapped with these flags?
+    /// True if `pages` more pages may be mapped with these flags.
     #[doc(alias = "may_expand_vm")]
     pub(crate) fn may_expand(&self, flags: VmFlags, pages: u64) -> bool {
         let state = self.state();
@@ -63,7 +63,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         !flags.is_data() || state.data_vm.saturating_add(pages) <= limit >> PAGE_SHIFT
     }
 
-    /// Counts `pages` more (or less) with these flags.
+    /// Adds `pages`, which may be negative, to the counters that these flags select.
     #[doc(alias = "vm_stat_account")]
     pub(crate) fn stat_account(&mut self, flags: VmFlags, pages: i64) {
         let state = self.state_mut();
@@ -78,7 +78,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// May `bytes` more be locked, if the flags say locked?
+    /// True if `bytes` more may be mapped with these flags, given the limit on locked memory.
     pub(crate) fn mlock_future_ok(&self, flags: VmFlags, bytes: u64) -> bool {
         let state = self.state();
         if !flags.contains(VmFlags::LOCKED) || state.limits.ipc_lock {
@@ -87,13 +87,13 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         (bytes >> PAGE_SHIFT).saturating_add(state.locked_vm) <= state.limits.memlock >> PAGE_SHIFT
     }
 
-    /// May anything be locked at all?
+    /// True if the process may lock memory at all.
     #[doc(alias = "can_do_mlock")]
     pub(crate) fn can_mlock(&self) -> bool {
         self.state().limits.memlock != 0 || self.state().limits.ipc_lock
     }
 
-    /// Charges `pages` to the commit limit. ENOMEM if that is too much.
+    /// Charges `pages` to the commit limit. ENOMEM if they exceed it.
     #[doc(alias = "security_vm_enough_memory_mm")]
     pub(crate) fn charge(&mut self, pages: u64) -> Result<(), Errno> {
         let fits = match self.space.system.overcommit {
@@ -108,7 +108,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
-    /// Gives a charge back.
+    /// Uncharges `pages` from the commit limit.
     #[doc(alias = "vm_unacct_memory")]
     pub(crate) fn uncharge(&mut self, pages: u64) {
         let state = self.state_mut();

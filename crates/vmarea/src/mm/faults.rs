@@ -1,34 +1,35 @@
-//! Counts of how faults came to their VMA: without `mmap_lock`, or why not.
+//! Page fault counts, by whether the fault took `mmap_lock` and for which reason.
 //!
-//! A fault that goes well is counted beside the page-table lock that it takes anyway, so that faults in
-//! different parts of an address space share no counter; the others meet at `mmap_lock` as well.
+//! A fault that succeeds without `mmap_lock` is counted under the page-table lock that it takes in
+//! any case, so that faults in different parts of an address space share no counter. The other
+//! faults contend for `mmap_lock` as well.
 
 use crate::space::Space;
 use crate::types::MmId;
 use crate::types::platform::Environment;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a fault took `mmap_lock`.
+/// Reason for which a fault took `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FellBack {
-    /// No VMA holds the address: a stack may have to grow, or the access is an error.
+    /// No VMA contains the address: a stack may have to grow, or the access is an error.
     NoVma,
     /// The VMA needs an anon_vma, which it may share with a neighbour.
     NoAnonVma,
-    /// A huge page may come, and whether the process does without is written under the lock.
+    /// The fault may map a huge page; whether the process disables them is written under the lock.
     HugePage,
     /// A writer has locked the VMA.
     WriteLocked,
-    /// As many read the VMA as can be counted.
+    /// The VMA has as many readers as its lock can count.
     TooManyReaders,
-    /// Something changed whenever it looked.
+    /// A VMA or the tree changed during every attempt.
     Changing,
-    /// VMAs have no lock of their own here.
+    /// VMAs have no lock of their own in this environment.
     NoLock,
 }
 
 impl FellBack {
-    /// Every reason.
+    /// All reasons.
     pub const ALL: [FellBack; 7] = [
         FellBack::NoVma,
         FellBack::NoAnonVma,
@@ -40,29 +41,29 @@ impl FellBack {
     ];
 }
 
-/// How faults came to their VMA, since the address space began.
+/// Page fault counts since the address space was created, by use of `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounts {
-    /// Without `mmap_lock`.
+    /// Number of faults handled without `mmap_lock`.
     pub unlocked: u64,
-    /// Looks at a VMA that had changed or gone meanwhile; the same fault then looked again.
+    /// Number of attempts that found a VMA changed or removed; the same fault then retried.
     pub retried: u64,
     fell_back: [u64; FellBack::ALL.len()],
 }
 
 impl FaultCounts {
-    /// Faults that took `mmap_lock`, by reason.
+    /// Returns the number of faults that took `mmap_lock`, by reason.
     pub fn fell_back(&self) -> impl Iterator<Item = (FellBack, u64)> + '_ {
         FellBack::ALL.into_iter().zip(self.fell_back)
     }
 
-    /// Faults that took `mmap_lock` for this reason.
+    /// Returns the number of faults that took `mmap_lock` for this reason.
     pub fn fell_back_for(&self, why: FellBack) -> u64 {
         self.fell_back[why as usize]
     }
 }
 
-/// The counters of one address space, but for those that the page table keeps.
+/// Fault counters of one address space, except those that the page table keeps.
 #[derive(Debug, Default)]
 pub(crate) struct FaultCounters {
     retried: AtomicU64,
@@ -90,7 +91,7 @@ impl FaultCounters {
 }
 
 impl<E: Environment> Space<E> {
-    /// How the faults of an address space came to their VMAs; nothing where it has gone.
+    /// Returns the fault counts of an address space; all zero if the address space is gone.
     pub fn fault_counts(&self, mm: MmId) -> FaultCounts {
         self.mms
             .get(mm.0)

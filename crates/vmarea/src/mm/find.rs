@@ -1,4 +1,4 @@
-//! Finding the VMA of an address.
+//! Lookup of the VMA at an address.
 //!
 //! # Linux
 //! `mm/mmap.c`: `find_vma`, `find_vma_prev`, `find_vma_intersection`, `vma_lookup`.
@@ -18,7 +18,7 @@ fn id(entry: Entry) -> Option<VmaId> {
 }
 
 impl<W: Wait> Mm<W> {
-    /// Counts a lookup, and whether a cache of the last VMA used would have answered it.
+    /// Counts a lookup, and whether a cache of the last used VMA would have answered it.
     fn count_lookup(&self, found: Option<Entry>, addr: u64) {
         let value = found.filter(|e| e.start <= addr).map_or(0, |e| e.value);
         // ORDERING: Relaxed; statistics.
@@ -34,7 +34,7 @@ impl<W: Wait> Mm<W> {
 }
 
 impl<E: Environment> Space<E> {
-    /// Counts a lookup, where they are counted, and tells of it, where somebody wants to know.
+    /// Counts a lookup if counting is enabled, and reports it to the lookup observer, if any.
     #[inline]
     pub(crate) fn note_lookup(&self, mm: &Mm<E::Wait>, found: Option<Entry>, addr: u64) {
         if self.count_lookups {
@@ -49,31 +49,31 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// The first VMA that ends after `addr`.
+    /// Returns the first VMA that ends after `addr`.
     #[doc(alias = "find_vma")]
     pub(crate) fn find(&self, addr: u64) -> Option<VmaView> {
         self.mm.tree.find(addr).and_then(id).map(|v| self.view(v))
     }
 
-    /// As [`find`](Self::find), counted as a lookup of the call.
+    /// Like [`find`](Self::find), but counted as a lookup.
     pub(crate) fn find_vma(&self, addr: u64) -> Option<VmaView> {
         let found = self.mm.tree.find(addr);
         self.space.note_lookup(self.mm, found, addr);
         found.and_then(id).map(|v| self.view(v))
     }
 
-    /// The VMA that holds `addr`.
+    /// Returns the VMA that contains `addr`.
     #[doc(alias = "vma_lookup")]
     pub(crate) fn lookup(&self, addr: u64) -> Option<VmaView> {
         self.find_vma(addr).filter(|v| v.range.contains(addr))
     }
 
-    /// The last VMA that starts below `addr`.
+    /// Returns the last VMA that starts below `addr`.
     pub(crate) fn prev(&self, addr: u64) -> Option<VmaView> {
         self.mm.tree.prev(addr).and_then(id).map(|v| self.view(v))
     }
 
-    /// The first VMA that overlaps `range`.
+    /// Returns the first VMA that overlaps `range`.
     #[doc(alias = "find_vma_intersection")]
     pub(crate) fn intersection(&self, range: VmRange) -> Option<VmaView> {
         self.find_vma(range.start)
@@ -82,19 +82,19 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 }
 
 impl<E: Environment> MmapReadGuard<'_, E> {
-    /// The first VMA that ends after `addr`.
+    /// Returns the first VMA that ends after `addr`.
     pub fn find_vma(&self, addr: u64) -> Option<VmaView> {
         let found = self.mm.tree.find(addr);
         self.space.note_lookup(self.mm, found, addr);
         found.and_then(id).map(|v| self.view(v))
     }
 
-    /// The VMA that holds `addr`.
+    /// Returns the VMA that contains `addr`.
     pub fn vma_lookup(&self, addr: u64) -> Option<VmaView> {
         self.find_vma(addr).filter(|v| v.range.contains(addr))
     }
 
-    /// The last VMA that starts below `addr`.
+    /// Returns the last VMA that starts below `addr`.
     pub(crate) fn prev(&self, addr: u64) -> Option<VmaView> {
         self.mm.tree.prev(addr).and_then(id).map(|v| self.view(v))
     }

@@ -1,4 +1,4 @@
-//! Beginning and end of an address space, and taking over one that exists elsewhere.
+//! Creation, import and teardown of an address space.
 
 use super::{Layout, Limits, MmState, MmapWriteGuard};
 use crate::page::range::Zap;
@@ -8,45 +8,45 @@ use crate::types::{AnonVmaId, Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::VmaBody;
 use core::sync::atomic::Ordering;
 
-/// A VMA that is taken over as it is: from an `execve`, or from a running process.
+/// A VMA that is imported unchanged: from an `execve`, or from a running process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ImportedVma {
-    /// Its addresses.
+    /// Address range of the VMA.
     pub range: VmRange,
-    /// Its page offset.
+    /// Page offset of the VMA.
     pub pgoff: Pgoff,
-    /// Flags, file and the rest.
+    /// Flags, file, memory policy and the rest of the body.
     pub body: VmaBody,
-    /// What is known of its anonymous pages.
+    /// The VMA's anon_vma.
     pub anon: ImportedAnon,
 }
 
-/// The anonymous side of an imported VMA.
+/// How an imported VMA gets its anon_vma.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ImportedAnon {
-    /// It has no anon_vma.
+    /// The VMA has no anon_vma.
     Unfaulted,
-    /// It has one of its own.
+    /// The VMA has a new anon_vma of its own.
     New,
-    /// It has the same as another VMA, which was imported before.
+    /// The VMA has the same anon_vma as another VMA, which was imported before.
     SameAs(VmaId),
 }
 
 impl<E: Environment> Space<E> {
-    /// An empty address space.
+    /// Creates an empty address space.
     pub fn mm_create(&self, layout: Layout, limits: Limits) -> Result<MmId, Errno> {
         crate::mutant::allocate()?;
         let id = MmId(self.mms.insert()?);
         let mm = self.mms.get(id.0).expect("just made");
         mm.pages.set_owner(id);
-        // Nobody knows it yet, but a fork holds its parent's.
+        // No other thread knows the new address space, but a fork already holds its parent's lock.
         let mut token = mm.mmap_lock.write_nested();
         mm.state.claim(&mut token);
         *mm.state.get_mut(&mut token) = MmState {
             layout,
             limits,
             pkeys: u16::from(self.system.protection_keys),
-            // Without keys it counts as taken, so that key 0 is nobody's to name.
+            // Without protection keys, key 0 is the execute-only key, so that no call can name it.
             execute_only_pkey: (!self.system.protection_keys).then_some(0),
             ..MmState::default()
         };
@@ -59,7 +59,7 @@ impl<E: Environment> Space<E> {
         Ok(id)
     }
 
-    /// Adds a VMA to an address space that is taken over; VMAs come in order of address.
+    /// Adds a VMA to an address space that is being imported; VMAs must come in address order.
     pub fn mm_import(&self, mm: MmId, vma: &ImportedVma) -> Result<VmaId, Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if w.intersection(vma.range).is_some() {
@@ -88,7 +88,7 @@ impl<E: Environment> Space<E> {
         Ok(id)
     }
 
-    /// The last user has gone: unmaps everything and ends the address space.
+    /// Unmaps everything and removes the address space, after its last user is gone.
     #[doc(alias = "exit_mmap")]
     pub fn mm_exit(&self, mm: MmId) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
@@ -98,7 +98,7 @@ impl<E: Environment> Space<E> {
         Ok(())
     }
 
-    /// Lookups since they are counted, and how many a cache of the last VMA used would have answered.
+    /// Returns how many lookups were counted, and how many a last-VMA cache would have answered.
     pub fn lookup_counts(&self, mm: MmId) -> (u64, u64) {
         // ORDERING: Relaxed; statistics.
         self.mms.get(mm.0).map_or((0, 0), |m| {

@@ -1,8 +1,8 @@
-//! `Mm`: one address space, and the guards through which it is reached.
+//! `Mm`: one address space, and the lock guards that give access to it.
 //!
 //! # Locking
-//! `mmap_lock` guards [`MmState`], every body of its VMAs and the writing side of the tree; see
-//! the table in the crate's documentation.
+//! `mmap_lock` guards [`MmState`], the bodies of the address space's VMAs, and writes to the VMA
+//! tree; see the table in the crate's documentation.
 //!
 //! # Linux
 //! `struct mm_struct`, 6.18.
@@ -30,7 +30,7 @@ use core::sync::atomic::AtomicU64;
 use vmarea_range_tree::RangeTree;
 use vmarea_sync::{CachePaddedLock, Guarded, Rank, ReadGuard, Spin, Wait, WriteGuard};
 
-/// Above it come the VMAs' locks, and then those of families of anon_vmas.
+/// Lock rank of `mmap_lock`: below the VMA locks, which rank below the anon_vma root locks.
 const MMAP_LOCK: Rank = Rank(32);
 
 /// A slot for an address space.
@@ -41,7 +41,7 @@ pub struct Mm<W: Wait = Spin> {
     pub(crate) tree: RangeTree,
     pub(crate) pages: PageTable,
     pub(crate) state: Guarded<MmState>,
-    /// Statistics of lookups, which happen without the lock.
+    /// Lookup statistics; lookups happen without the lock.
     pub(crate) last_used_hits: AtomicU64,
     pub(crate) last_used_misses: AtomicU64,
     pub(crate) last_used: AtomicU64,
@@ -63,82 +63,80 @@ impl<W: Wait> Default for Mm<W> {
     }
 }
 
-/// What `mmap_lock` guards beside the VMAs.
+/// State of an address space that `mmap_lock` guards, other than its VMAs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MmState {
     /// Number of VMAs.
     pub map_count: u32,
-    /// Pages mapped.
+    /// Number of mapped pages.
     pub total_vm: u64,
-    /// Pages of mlocked VMAs.
+    /// Number of pages in mlocked VMAs.
     pub locked_vm: u64,
-    /// Pages of private writable mappings.
+    /// Number of pages in private writable mappings.
     pub data_vm: u64,
-    /// Pages of executable mappings.
+    /// Number of pages in executable mappings.
     pub exec_vm: u64,
-    /// Pages of stacks.
+    /// Number of pages in stacks.
     pub stack_vm: u64,
-    /// Pages charged to the commit limit.
+    /// Number of pages charged to the commit limit.
     pub committed: u64,
-    /// Flags that new mappings get (`mlockall`).
+    /// VMA flags added to every new mapping (`mlockall`).
     pub def_flags: VmFlags,
-    /// Where the parts of the program lie.
+    /// Addresses of the program's segments, and placement settings.
     pub layout: Layout,
-    /// Limits of the process.
+    /// Resource limits and capabilities of the process.
     pub limits: Limits,
-    /// Protection key for mappings that may only be executed, once one was needed; 0 where the processor
-    /// has none.
+    /// Protection key of execute-only mappings, once needed; 0 if the processor has no keys.
     pub execute_only_pkey: Option<u32>,
-    /// Protection keys that are handed out, a bit each.
+    /// Bitmap of the allocated protection keys.
     pub pkeys: u16,
-    /// Rights to them, as far as calls have said.
+    /// Access rights to the protection keys, as set by the calls so far.
     pub pkey_rights: PkeyRights,
-    /// What merging and splitting did.
+    /// Merge and split statistics.
     pub stats: Stats,
-    /// VMAs at peak.
+    /// Maximum number of VMAs so far.
     pub peak_map_count: u32,
-    /// Borders that the collector looks at again.
+    /// Addresses of the borders between VMAs that the merge collector will retry.
     pub(crate) noted: alloc::collections::VecDeque<u64>,
 }
 
-/// Addresses of the parts of a process.
+/// Segment addresses and memory settings of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
     /// Top of the area that is searched top-down (`mmap_base`).
     pub mmap_base: u64,
-    /// Bottom of the area that is searched when that is full (`mmap_legacy_base`).
+    /// Bottom of the area that is searched if the top-down area is full (`mmap_legacy_base`).
     pub legacy_base: u64,
-    /// First byte of the heap.
+    /// Address of the first byte of the heap.
     pub start_brk: u64,
-    /// First byte after the heap.
+    /// Address of the first byte after the heap.
     pub brk: u64,
-    /// First byte of the program's data.
+    /// Address of the first byte of the program's data.
     pub start_data: u64,
-    /// First byte after the program's data.
+    /// Address of the first byte after the program's data.
     pub end_data: u64,
-    /// First byte of the stack's content.
+    /// Address of the first byte of the stack's contents.
     pub start_stack: u64,
-    /// First byte of the program's code, and the first after it; 0 where that is not known.
+    /// Start and end address of the program's code; 0 if unknown.
     pub code: [u64; 2],
-    /// The same of its arguments.
+    /// Start and end address of the program's arguments; 0 if unknown.
     pub args: [u64; 2],
-    /// The same of its environment.
+    /// Start and end address of the program's environment; 0 if unknown.
     pub env: [u64; 2],
-    /// Search from low addresses up (`ADDR_COMPAT_LAYOUT`).
+    /// True if free ranges are searched from low addresses up (`ADDR_COMPAT_LAYOUT`).
     pub bottom_up: bool,
-    /// Readable implies executable (`READ_IMPLIES_EXEC`).
+    /// True if readable memory is also executable (`READ_IMPLIES_EXEC`).
     pub read_implies_exec: bool,
-    /// Transparent huge pages that the process does without.
+    /// Transparent huge pages that are disabled for the process.
     pub thp_disabled: ThpDisabled,
-    /// New mappings may be merged by KSM (`PR_SET_MEMORY_MERGE`).
+    /// True if KSM may merge the pages of new mappings (`PR_SET_MEMORY_MERGE`).
     pub merge_any: bool,
     /// Whether memory may become executable.
     pub mdwe: Mdwe,
 }
 
 impl Layout {
-    /// Takes over what a process keeps where another address space takes the place of `old`: in the child of
-    /// a fork, and after `execve`.
+    /// Copies the settings that survive `execve` and that a fork's child inherits from `old`.
     #[doc(alias = "mmf_init_flags")]
     pub fn inherit(&mut self, old: &Layout) {
         self.thp_disabled = old.thp_disabled;
@@ -153,17 +151,17 @@ impl Layout {
 /// Whether memory that is written may become executable (`PR_SET_MDWE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mdwe {
-    /// It may.
+    /// Memory may become executable.
     #[default]
     Allowed,
-    /// Nothing becomes executable, nor writable and executable at once.
+    /// No memory may become executable, or be writable and executable at once.
     Refused,
-    /// The same, but not in children and after `execve`.
+    /// Like `Refused`, but not in children and after `execve`.
     RefusedHere,
 }
 
 impl Mdwe {
-    /// The bits of `PR_GET_MDWE`.
+    /// Returns the bits that `PR_GET_MDWE` reports.
     pub fn bits(self) -> u64 {
         match self {
             Mdwe::Allowed => 0,
@@ -172,7 +170,9 @@ impl Mdwe {
         }
     }
 
-    /// Is a change of flags denied? For a new mapping both are the same.
+    /// True if changing flags from `old` to `new` is denied.
+    ///
+    /// For a new mapping, `old` and `new` are equal.
     #[doc(alias = "map_deny_write_exec")]
     pub(crate) fn denies(self, old: VmFlags, new: VmFlags) -> bool {
         self != Mdwe::Allowed
@@ -182,15 +182,15 @@ impl Mdwe {
     }
 }
 
-/// Transparent huge pages that a process does without (`PR_SET_THP_DISABLE`).
+/// Transparent huge pages that are disabled for a process (`PR_SET_THP_DISABLE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ThpDisabled {
-    /// None.
+    /// No huge pages are disabled.
     #[default]
     No,
-    /// Those that nobody asked for.
+    /// Huge pages are disabled except where `madvise` requested them.
     ExceptAdvised,
-    /// All.
+    /// All huge pages are disabled.
     Completely,
 }
 
@@ -200,7 +200,7 @@ pub struct MmapWriteGuard<'s, E: Environment = Standard> {
     pub(crate) space: &'s Space<E>,
     pub(crate) mm: &'s Mm<E::Wait>,
     pub(crate) id: MmId,
-    /// For whom merges are counted.
+    /// Kind of call for which merges are counted.
     pub(crate) call: CallKind,
     pub(crate) token: WriteGuard<'s, E::Wait>,
 }
@@ -215,12 +215,12 @@ pub struct MmapReadGuard<'s, E: Environment = Standard> {
 }
 
 impl<E: Environment> Space<E> {
-    /// Waits for the right to change an address space. `None` if it is gone.
+    /// Takes `mmap_lock` of an address space for writing. `None` if the address space is gone.
     pub fn mmap_write_lock(&self, id: MmId) -> Option<MmapWriteGuard<'_, E>> {
         self.write_by(id, |lock| lock.write())
     }
 
-    /// As [`mmap_write_lock`](Self::mmap_write_lock), of a fork's child.
+    /// Like [`mmap_write_lock`](Self::mmap_write_lock), for a fork's child with the parent locked.
     pub(crate) fn mmap_write_lock_nested(&self, id: MmId) -> Option<MmapWriteGuard<'_, E>> {
         self.write_by(id, |lock| lock.write_nested())
     }
@@ -238,16 +238,16 @@ impl<E: Environment> Space<E> {
             call: CallKind::Other,
             token: take(&mm.mmap_lock),
         };
-        // It may have ended, and its slot begun another life, while we waited.
+        // The address space may have ended, and its slot been reused, during the wait.
         self.mms.get(id.0).is_some().then_some(guard)
     }
 
-    /// Waits for the right to look at an address space. `None` if it is gone.
+    /// Takes `mmap_lock` of an address space for reading. `None` if the address space is gone.
     pub fn mmap_read_lock(&self, id: MmId) -> Option<MmapReadGuard<'_, E>> {
         self.read_by(id, |lock| lock.read())
     }
 
-    /// As [`mmap_read_lock`](Self::mmap_read_lock), of two the one with the higher id.
+    /// Like [`mmap_read_lock`](Self::mmap_read_lock), for the one of two with the higher id.
     pub(crate) fn mmap_read_lock_nested(&self, id: MmId) -> Option<MmapReadGuard<'_, E>> {
         self.read_by(id, |lock| lock.read_nested())
     }
@@ -269,37 +269,38 @@ impl<E: Environment> Space<E> {
 }
 
 impl<'s, E: Environment> MmapWriteGuard<'s, E> {
-    /// Counters, layout and limits.
+    /// Returns the counters, layout and limits.
     pub fn state(&self) -> &MmState {
         self.mm.state.get(&self.token)
     }
 
-    /// Counters, layout and limits, to change.
+    /// Returns the counters, layout and limits for modification.
     pub(crate) fn state_mut(&mut self) -> &mut MmState {
         self.mm.state.get_mut(&mut self.token)
     }
 
-    /// A VMA as it is now.
+    /// Returns the current state of a VMA.
     pub(crate) fn view(&self, id: VmaId) -> VmaView {
         self.space.view(id, &self.token)
     }
 
-    /// Keeps faults out of a VMA until this guard goes, and waits for those that are in it. To be
-    /// called before its range, its body or its pages change.
+    /// Write-locks a VMA until this guard is dropped, after waiting for faults that hold it.
+    ///
+    /// Must be called before the VMA's range, body or pages change.
     #[doc(alias = "vma_start_write")]
     #[inline]
     pub(crate) fn start_write(&mut self, id: VmaId) {
         self.space.vma(id).body.start_write(&mut self.token);
     }
 
-    /// What is not range, page offset or anon_vma, to change.
+    /// Returns a VMA's body (everything but range, page offset and anon_vma) for modification.
     pub(crate) fn body_mut(&mut self, id: VmaId) -> &mut VmaBody {
         let body = &self.space.vma(id).body;
         body.start_write(&mut self.token);
         body.get_mut(&mut self.token)
     }
 
-    /// Calls `f` with every VMA that overlaps `range`, in order, as it was before the first call.
+    /// Returns the VMAs that overlap `range`, in address order.
     pub(crate) fn vmas_in(&self, range: VmRange) -> smallvec::SmallVec<[VmaId; 4]> {
         let mut found = smallvec::SmallVec::new();
         let mut at = self.mm.tree.find(range.start);
@@ -310,10 +311,11 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         found
     }
 
-    /// How far pages of a VMA are shared.
+    /// Returns the sharing state of a VMA: its family, shared pages and pinned pages.
     ///
-    /// The family: its anon_vma has a parent, or a VMA with another anon_vma hangs on it. The pages:
-    /// those that are mapped twice. An anon_vma without family needs no look at its pages.
+    /// The VMA has a family if its anon_vma has a parent, or if a VMA with another anon_vma is
+    /// linked to it. Pages count as shared if they are mapped twice. The pages of an anon_vma
+    /// without a family need not be checked.
     pub(crate) fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing {
         let Some(anon_vma) = vma.anon_vma else {
             return Sharing::NONE;
@@ -335,7 +337,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         }
     }
 
-    /// Pages of a range that count as shared.
+    /// Counts the pages of `range` that are shared according to the policy.
     pub(crate) fn shared_pages(&self, anon_vma: AnonVmaId, range: VmRange) -> u64 {
         let check = self.space.policy.merging.sharing;
         self.page_tables()
@@ -345,17 +347,17 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
 }
 
 impl<E: Environment> MmapReadGuard<'_, E> {
-    /// Counters, layout and limits.
+    /// Returns the counters, layout and limits.
     pub fn state(&self) -> &MmState {
         self.mm.state.get(&self.token)
     }
 
-    /// A VMA as it is now.
+    /// Returns the current state of a VMA.
     pub(crate) fn view(&self, id: VmaId) -> VmaView {
         self.space.view(id, &self.token)
     }
 
-    /// Every VMA, in order of address.
+    /// Returns every VMA, in address order.
     pub fn vmas(&self) -> impl Iterator<Item = VmaView> + '_ {
         let mut at = self.mm.tree.find(0);
         core::iter::from_fn(move || {
@@ -365,7 +367,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
         })
     }
 
-    /// The page table.
+    /// Returns the page table.
     pub fn pages(&self) -> &PageTable {
         &self.mm.pages
     }

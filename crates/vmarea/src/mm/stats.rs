@@ -1,20 +1,20 @@
-//! Counts of what merging and splitting did.
+//! Merge and split statistics of an address space.
 
 use crate::vma::merge::{CallKind, MergeKind, MergeOutcome, Refusal};
 
-/// Counts since the address space began.
+/// Merge and split counts since the address space was created.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     merges: [u64; MergeKind::ALL.len()],
     refusals: [u64; Refusal::ALL.len()],
     attempts: [[u64; MergeOutcome::ALL.len()]; CallKind::ALL.len()],
-    /// Moves whose faulted pages took the page offset of their new place.
+    /// Number of moves in which faulted pages took the page offset of their new address.
     pub pgoff_updates: u64,
-    /// VMAs cut in two.
+    /// Number of splits of one VMA into two.
     pub splits: u64,
-    /// Changes of the range of a VMA with an anon_vma that locked the reverse map.
+    /// Number of range changes of VMAs with an anon_vma that locked the reverse map.
     pub adjusts_locked: u64,
-    /// Those that did not, because the end alone moved.
+    /// Number of range changes of VMAs with an anon_vma that moved only the end and took no lock.
     pub adjusts_unlocked: u64,
 }
 
@@ -31,7 +31,7 @@ impl Stats {
         self.attempts[call as usize][outcome as usize] += 1;
     }
 
-    /// Attempts by call and outcome (table 2.2 of the thesis), those that happened.
+    /// Returns the number of merge attempts by call and outcome (table 2.2 of the thesis).
     pub fn attempts(&self) -> impl Iterator<Item = (CallKind, MergeOutcome, u64)> + '_ {
         CallKind::ALL
             .into_iter()
@@ -44,17 +44,17 @@ impl Stats {
             })
     }
 
-    /// Merges by kind.
+    /// Returns the number of merges by kind.
     pub fn merges(&self) -> impl Iterator<Item = (MergeKind, u64)> + '_ {
         MergeKind::ALL.into_iter().zip(self.merges)
     }
 
-    /// Touching neighbours that a call looked at and could not join, by reason.
+    /// Returns how often a call checked a touching neighbour and could not merge it, by reason.
     pub fn refusals(&self) -> impl Iterator<Item = (Refusal, u64)> + '_ {
         Refusal::ALL.into_iter().zip(self.refusals)
     }
 
-    /// Adds another's counts.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Stats) {
         self.merges
             .iter_mut()

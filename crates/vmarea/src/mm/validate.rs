@@ -1,6 +1,6 @@
-//! Checks every invariant that the modules state, by their names.
+//! Checks every named invariant that the modules document.
 //!
-//! Meant for tests and debug builds: it looks at everything.
+//! Meant for tests and debug builds: a check visits every VMA and every page.
 
 use super::MmapReadGuard;
 use crate::page::Pte;
@@ -13,7 +13,7 @@ use alloc::string::String;
 use alloc::{format, vec::Vec};
 use core::ops::ControlFlow;
 
-/// An invariant does not hold.
+/// Description of an invariant that does not hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation(pub String);
 
@@ -39,8 +39,9 @@ impl<E: Environment> Space<E> {
         r.check_pages()
     }
 
-    /// Checks the tree, VMAs, chains and counters of one address space, not its pages: cheap enough to be done
-    /// after each call in debug builds.
+    /// Checks the tree, VMAs, chains and counters of one address space, but not its pages.
+    ///
+    /// The check is cheap enough to run after each call in debug builds.
     pub fn validate_vmas(&self, mm: MmId) -> Result<(), Violation> {
         let Some(r) = self.mmap_read_lock(mm) else {
             return Ok(());
@@ -50,7 +51,7 @@ impl<E: Environment> Space<E> {
         r.check_counters()
     }
 
-    /// Checks all address spaces, and what they share.
+    /// Checks all address spaces, and the anon_vmas and pages that they share.
     pub fn validate_all(&self) -> Result<(), Violation> {
         for key in self.mms.keys().collect::<Vec<_>>() {
             self.validate(MmId(key))?;
@@ -59,7 +60,7 @@ impl<E: Environment> Space<E> {
         self.check_all_pages()
     }
 
-    /// A1, A2, A3, T1, T2.
+    /// Checks A1, A2, A3, T1 and T2.
     fn check_families(&self) -> Result<(), Violation> {
         let mut linked: BTreeMap<u64, usize> = BTreeMap::new();
         let mut own: BTreeMap<u64, u32> = BTreeMap::new();
@@ -111,13 +112,13 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> MmapReadGuard<'_, E> {
-    /// The invariants of the tree itself, by the names that `RangeTree` gives them.
+    /// Checks the invariants of the VMA tree, under the names that `RangeTree` gives them.
     fn check_tree(&self) -> Result<(), Violation> {
         let tree = self.mm.tree.validate();
         tree.map_err(|v| Violation(format!("tree of {:?}: {}", self.id, v.0)))
     }
 
-    /// V1, V2, V4.
+    /// Checks V1, V2, V4 and R1.
     fn check_vmas(&self) -> Result<(), Violation> {
         let mut last_end = 0;
         for v in self.vmas() {
@@ -202,7 +203,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
         let s = self.state();
         ensure!(s.map_count == count, "map_count {} of {count}", s.map_count);
         ensure!(s.total_vm == total, "total_vm {} of {total}", s.total_vm);
-        // DONTUNMAP leaves the count of locked pages high, as Linux does.
+        // As in Linux, DONTUNMAP leaves the count of locked pages too high.
         ensure!(
             s.locked_vm >= locked,
             "locked_vm {} of {locked}",
@@ -217,7 +218,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
         Ok(())
     }
 
-    /// V3, H1, and no entry outside of a VMA.
+    /// Checks V3 and H1, and that no page-table entry is outside every VMA.
     fn check_pages(&self) -> Result<(), Violation> {
         let mut entries = Vec::new();
         let all = VmRange::new(0, u64::MAX);

@@ -1,11 +1,12 @@
-//! `Pte`: what one page-table entry says, and what it holds on to.
+//! `Pte`: a page-table entry and the references that it holds.
 //!
-//! An entry that names a frame or a swap slot counts in it. Copying, dropping or moving an entry
-//! therefore goes through here, so that each kind is dealt with in one place.
+//! An entry that names a frame or a swap slot holds one count on that frame or slot. Entries are
+//! therefore copied, dropped and moved through the functions in this module, which handle every
+//! kind.
 //!
 //! # Linux
-//! `include/linux/swapops.h`: swap and migration entries are non-present entries with a type. A KSM
-//! page is there an ordinary entry with a mark on its page; here the entry says so.
+//! `include/linux/swapops.h`: swap and migration entries are non-present entries with a type. In
+//! Linux, a KSM page has an ordinary entry and a flag on the page; here the entry has its own kind.
 
 use super::table::PageTable;
 use crate::space::Space;
@@ -15,45 +16,45 @@ use crate::types::{FrameId, SwapId};
 /// A page-table entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pte {
-    /// Nothing.
+    /// Nothing is mapped.
     #[default]
     None,
-    /// The shared page of zeros, read-only.
+    /// The shared zero page, read-only.
     Zero,
-    /// A page of the file behind the mapping.
+    /// A page of the file that the VMA maps.
     File {
-        /// May be written without a fault.
+        /// True if the page may be written without a fault.
         writable: bool,
     },
     /// An anonymous page.
     Anon {
-        /// Where it is.
+        /// The frame that contains the page.
         frame: FrameId,
-        /// May be written without a fault.
+        /// True if the page may be written without a fault.
         writable: bool,
     },
-    /// A guard: access is fatal (`MADV_GUARD_INSTALL`).
+    /// A guard page: any access is fatal (`MADV_GUARD_INSTALL`).
     Guard,
-    /// A page that KSM shares among equals, read-only.
+    /// A page that KSM shares among identical pages, read-only.
     Ksm {
-        /// Where it is.
+        /// The frame that contains the page.
         frame: FrameId,
     },
-    /// An anonymous page that is on the swap device.
+    /// An anonymous page that is swapped out.
     Swap {
-        /// Where there.
+        /// The swap slot that contains the page.
         slot: SwapId,
     },
-    /// A page on its way to another frame; who wants it waits.
+    /// A page that is being migrated to another frame; an access has to wait.
     Migration {
-        /// Where it was.
+        /// The frame that the page migrates from.
         frame: FrameId,
-        /// The entry that it was before.
+        /// The kind of entry that the migration replaced.
         was: Was,
     },
 }
 
-/// What an entry was before its page began to migrate.
+/// The kind of entry that a migration entry replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Was {
     /// An anonymous page, read-only.
@@ -67,7 +68,7 @@ pub enum Was {
 const _: () = assert!(size_of::<Pte>() <= 12);
 
 impl Pte {
-    /// The frame that it counts in.
+    /// Returns the frame that the entry holds a map count on.
     pub fn frame(self) -> Option<FrameId> {
         match self {
             Pte::Anon { frame, .. } | Pte::Ksm { frame } | Pte::Migration { frame, .. } => {
@@ -77,7 +78,7 @@ impl Pte {
         }
     }
 
-    /// Without the right to write.
+    /// Returns the entry without write permission.
     #[doc(alias = "pte_wrprotect")]
     pub(crate) fn write_protected(self) -> Pte {
         match self {
@@ -97,7 +98,7 @@ impl Pte {
         }
     }
 
-    /// The frame of an anonymous page that has its place by an anon_vma, migrating or not.
+    /// Returns the frame of an anonymous page that an anon_vma owns, including a migrating page.
     pub(super) fn anon_frame(self) -> Option<FrameId> {
         match self {
             Pte::Anon { frame, .. }
@@ -111,7 +112,9 @@ impl Pte {
 }
 
 impl<E: Environment> Space<E> {
-    /// The entry at `addr` of `table` is overwritten: what it held is given back. Under its lock.
+    /// Releases the references of `entry`, which is removed from `addr` of `table`.
+    ///
+    /// The caller holds the page-table lock.
     #[inline]
     pub(crate) fn entry_drop(&self, table: &PageTable, addr: u64, entry: Pte) {
         match entry {
@@ -145,8 +148,9 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// A copy of `entry` appears at `addr` of `table`: it counts too. Under the lock of the entry that
-    /// is copied.
+    /// Takes the references for a copy of `entry` that is installed at `addr` of `table`.
+    ///
+    /// The caller holds the page-table lock of the entry that is copied.
     #[inline]
     pub(super) fn entry_dup(&self, table: &PageTable, addr: u64, entry: Pte) {
         match entry {

@@ -1,16 +1,16 @@
-//! `Frame`: what is known of a page frame that holds an anonymous page.
+//! `Frame`: the state of a page frame that contains an anonymous page.
 //!
 //! # Invariants
-//! F1  `mapcount` is the number of page-table entries that map the frame, one more where a huge page
-//!     that it is part of is mapped as a whole, and one more for who has locked it; 0 only where it is
-//!     pinned and nothing maps it any more
-//! F2  `mapping` is an anon_vma on which every VMA that maps the frame hangs, and in each of them
-//!     `index` leads to the page's address; a KSM frame has its own reverse map instead
+//! F1  `mapcount` is the number of page-table entries that map the frame, plus one if the frame is
+//!     part of a huge page that is mapped as a whole, plus one for a holder of the frame lock; it
+//!     is 0 only if the frame is pinned and no longer mapped
+//! F2  `mapping` is an anon_vma to which every VMA that maps the frame is linked, and in each of
+//!     those VMAs `index` yields the page's address; a KSM frame has its own reverse map instead
 //!
 //! # Linux
 //! `struct folio`: `mapping`, `index`, `_mapcount`, the flags `PG_locked` and `PG_swapcache`, 6.18.
-//! Always one page: a huge page is 512 of them that are mapped together (see `thp`). A migration entry
-//! keeps its count here, where Linux drops it.
+//! A frame is always a single page: a huge page is 512 frames that are mapped together (see `thp`).
+//! A migration entry keeps its map count on the frame; Linux drops the count.
 
 use super::table::scattered;
 use crate::space::Space;
@@ -18,7 +18,7 @@ use crate::types::platform::{Environment, Platform};
 use crate::types::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A slot for a frame. Changed under the page-table lock of an entry that maps it.
+/// The state of one frame. Modified under the page-table lock of an entry that maps the frame.
 #[derive(Debug, Default)]
 pub struct Frame {
     mapping: AtomicU64,
@@ -27,65 +27,65 @@ pub struct Frame {
     state: AtomicU32,
 }
 
-/// One bit of a frame's state.
+/// One flag of a frame's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Mark {
-    /// It is being swapped out, migrated or merged (`PG_locked`).
+    /// The frame is locked for swap-out, migration or a KSM merge (`PG_locked`).
     Locked = 1,
-    /// It is in the swap cache.
+    /// The frame is in the swap cache.
     SwapCache = 2,
-    /// KSM shares it.
+    /// The frame is shared by KSM.
     Ksm = 4,
-    /// Its entries are migration entries.
+    /// The entries that map the frame are migration entries.
     Migrating = 8,
-    /// Nothing maps it any more; whoever has pinned it gives it back.
+    /// Nothing maps the frame any more; dropping the last pin frees it.
     Unmapped = 16,
 }
 
-/// What one pin adds to a frame's state: the bits above the marks count them.
+/// Value of one pin in a frame's state: the bits above the flags contain the pin count.
 const PIN: u32 = 1 << 8;
 
 impl Frame {
-    /// The anon_vma that the page belongs to.
+    /// Returns the anon_vma that owns the page.
     pub fn mapping(&self) -> Option<AnonVmaId> {
         // ORDERING: Acquire, pairs with the Release in `set_mapping`.
         AnonVmaId::from_bits(self.mapping.load(Ordering::Acquire))
     }
 
-    /// The page's place in its anon_vma.
+    /// Returns the page offset of the page in its anon_vma.
     pub fn index(&self) -> Pgoff {
         // ORDERING: Acquire, pairs with the Release in `set_mapping`.
         Pgoff(self.index.load(Ordering::Acquire))
     }
 
-    /// Page-table entries that map it.
+    /// Returns the map count: the number of page-table entries that map the frame (see F1).
     pub fn mapcount(&self) -> u32 {
         // ORDERING: Relaxed; a count, read under a page-table lock where it must be exact.
         self.mapcount.load(Ordering::Relaxed)
     }
 
-    /// One entry maps it, whoever has locked it.
+    /// True if exactly one page-table entry maps the frame; a frame lock is not counted.
     pub(super) fn single_mapping(&self) -> bool {
         self.mapcount() == 1 || self.mapcount() == 2 && self.is(Mark::Locked)
     }
 
-    /// KSM shares it.
+    /// True if KSM shares the frame.
     pub fn is_ksm(&self) -> bool {
         self.is(Mark::Ksm)
     }
 
-    /// It is on its way to another frame.
+    /// True if the page is being migrated to another frame.
     pub fn is_migrating(&self) -> bool {
         self.is(Mark::Migrating)
     }
 
-    /// It is in the swap cache.
+    /// True if the frame is in the swap cache.
     pub fn is_swap_cache(&self) -> bool {
         self.is(Mark::SwapCache)
     }
 
-    /// The page belongs to `anon_vma` from now on, at `index`.
+    /// Makes `anon_vma` the owner of the page, at page offset `index`.
     #[doc(alias = "folio_move_anon_rmap")]
     pub(crate) fn set_mapping(&self, anon_vma: AnonVmaId, index: Pgoff) {
         // ORDERING: Release, pairs with the Acquire in `mapping` and `index`.
@@ -93,14 +93,15 @@ impl Frame {
         self.mapping.store(anon_vma.to_bits(), Ordering::Release);
     }
 
-    /// One more entry maps it.
+    /// Adds one to the map count.
     pub(crate) fn map(&self) {
         // ORDERING: Relaxed; see `mapcount`.
         self.mapcount.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// As [`map`](Self::map), unless the last entry has gone. For who found the frame in a table and
-    /// not in an entry.
+    /// Adds one to the map count unless it is 0; returns false if it is 0.
+    ///
+    /// For a caller that found the frame in a lookup structure and not in an entry that maps it.
     #[doc(alias = "folio_try_get")]
     pub(super) fn map_unless_gone(&self) -> bool {
         // ORDERING: Acquire, pairs with the AcqRel in `frame_unmap`.
@@ -115,7 +116,7 @@ impl Frame {
         self.is_marked() && self.state() & mark as u32 != 0
     }
 
-    /// Anything is special about it.
+    /// True if any flag is set or the frame is pinned.
     #[inline]
     pub(crate) fn is_marked(&self) -> bool {
         self.state() != 0
@@ -127,41 +128,41 @@ impl Frame {
         self.state.load(Ordering::Acquire)
     }
 
-    /// Sets a mark; false if it was set.
+    /// Sets a flag; returns false if it was already set.
     pub(super) fn mark(&self, mark: Mark) -> bool {
-        // ORDERING: AcqRel: who sets `Locked` sees what its last holder did; others see what came
-        // before the mark.
+        // ORDERING: AcqRel: setting `Locked` makes the changes of the last lock holder visible; the
+        // Release half makes writes before the flag visible to readers that see the flag.
         self.state.fetch_or(mark as u32, Ordering::AcqRel) & mark as u32 == 0
     }
 
-    /// Somebody has pinned it.
+    /// True if the frame is pinned.
     pub fn is_pinned(&self) -> bool {
         self.state() >= PIN
     }
 
-    /// One pin more; false, and nothing done, where it is locked for a change.
+    /// Adds one pin; returns false and changes nothing if the frame is locked.
     pub(super) fn pin(&self) -> bool {
         let more = |state: u32| {
             let locked = state & Mark::Locked as u32 != 0;
             state.checked_add(PIN).filter(|_| !locked)
         };
-        // ORDERING: Acquire, pairs with the AcqRel in `unmark`: who pins sees what was done to the
-        // frame while it was locked.
+        // ORDERING: Acquire, pairs with the AcqRel in `unmark`: a new pin sees the changes that
+        // were made to the frame while it was locked.
         self.state
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, more)
             .is_ok()
     }
 
-    /// One pin less; true where it was the last, and nothing maps the frame any more.
+    /// Removes one pin; returns true if it was the last pin and the frame is no longer mapped.
     pub(super) fn unpin(&self) -> bool {
-        // ORDERING: AcqRel: the last one sees all that the others did with the frame.
+        // ORDERING: AcqRel: the last unpin sees all changes that the other pin holders made.
         let was = self.state.fetch_sub(PIN, Ordering::AcqRel);
         was / PIN == 1 && was & Mark::Unmapped as u32 != 0
     }
 
-    /// The last entry has gone; true where pins keep the frame.
+    /// Records that the last mapping was removed; returns true if pins keep the frame alive.
     fn outlives_its_entries(&self) -> bool {
-        // ORDERING: AcqRel, as in `unpin`: one of the two sees the other.
+        // ORDERING: AcqRel, as in `unpin`: the later of the two operations sees the earlier one.
         self.state.fetch_or(Mark::Unmapped as u32, Ordering::AcqRel) >= PIN
     }
 
@@ -171,36 +172,38 @@ impl Frame {
     }
 }
 
-/// A frame that cannot go away, and that nobody else swaps out, migrates or merges, until it is let go.
+/// A locked frame: it cannot be freed, and no one else swaps out, migrates or merges it.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct LockedFrame(pub(super) FrameId);
 
-/// Where frames come from and go to: the pages of one page table share a place, other parts of an
-/// address space have others, so that threads who fault there do not meet.
+/// Returns the frame allocator's lane for a page.
+///
+/// Pages of one page table share a lane and other parts of an address space use other lanes, so
+/// that threads that fault in different parts do not contend.
 fn lane(index: Pgoff) -> usize {
     scattered(index.0 >> (PMD_SIZE / PAGE_SIZE).trailing_zeros())
 }
 
 impl<E: Environment> Space<E> {
-    /// The frame that an entry names.
+    /// Returns the frame that an entry names.
     pub(crate) fn frame(&self, id: FrameId) -> &Frame {
         self.frames.get(id.0).expect("frame in use")
     }
 
-    /// A frame of `anon_vma`, mapped once.
+    /// Allocates a frame for a page of `anon_vma`, with a map count of one.
     pub(crate) fn frame_alloc(&self, anon_vma: AnonVmaId, index: Pgoff) -> Result<FrameId, Errno> {
         crate::mutant::allocate()?;
         let id = FrameId(self.frames.insert_in(lane(index))?);
         let frame = self.frame(id);
         frame.set_mapping(anon_vma, index);
-        // ORDERING: Relaxed; nobody else knows the frame yet.
+        // ORDERING: Relaxed; no other thread has access to the frame yet.
         frame.mapcount.store(1, Ordering::Relaxed);
         frame.state.store(0, Ordering::Relaxed);
         Ok(id)
     }
 
-    /// A frame of [`frame_alloc`](Self::frame_alloc) is not needed and was never filled.
+    /// Frees a frame from [`frame_alloc`](Self::frame_alloc) that was never filled or mapped.
     pub(crate) fn frame_abandon(&self, id: FrameId) {
         self.frame_free(id);
     }
@@ -210,11 +213,11 @@ impl<E: Environment> Space<E> {
         self.frames.remove_in(id.0, lane);
     }
 
-    /// One entry less maps the frame; the last gives it back.
+    /// Drops one map count; frees the frame at 0 unless it is pinned.
     #[inline]
     pub(crate) fn frame_unmap(&self, id: FrameId) {
         let frame = self.frame(id);
-        // ORDERING: AcqRel: the last one sees all that the others did with the frame.
+        // ORDERING: AcqRel: the thread that drops the last count sees all changes to the frame.
         if frame.mapcount.fetch_sub(1, Ordering::AcqRel) == 1 {
             if frame.is_marked() {
                 self.swap.forget_frame(self, id);
@@ -226,14 +229,16 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Gives back a frame that nothing maps and nobody has pinned.
+    /// Frees a frame that is neither mapped nor pinned.
     pub(super) fn frame_free_unmapped(&self, id: FrameId) {
         self.platform.free(id);
         self.frame_free(id);
     }
 
-    /// Takes hold of a frame. EBUSY where another does or has pinned it, EINVAL where the frame is not in
-    /// use.
+    /// Locks a frame.
+    ///
+    /// # Errors
+    /// EBUSY if the frame is already locked or is pinned; EINVAL if the frame is not in use.
     #[doc(alias = "folio_trylock")]
     pub(super) fn frame_lock(&self, id: FrameId) -> Result<LockedFrame, Errno> {
         let frame = self.frames.get(id.0).ok_or(Errno::EINVAL)?;
@@ -241,7 +246,7 @@ impl<E: Environment> Space<E> {
             return Err(Errno::EINVAL);
         }
         if let Some(other) = self.frames.key_at(id.0.index()).filter(|key| *key != id.0) {
-            // The slot has begun another life in between, and we were counted in that.
+            // The slot was reused for another frame, and the map count was taken on that frame.
             self.frame_unmap(FrameId(other));
             return Err(Errno::EINVAL);
         }
@@ -257,13 +262,13 @@ impl<E: Environment> Space<E> {
         Ok(locked)
     }
 
-    /// Lets go of a frame; it goes away where nothing maps it any more.
+    /// Unlocks a frame, and frees it if it is no longer mapped.
     pub(super) fn frame_unlock(&self, locked: LockedFrame) {
         self.frame(locked.0).unmark(Mark::Locked);
         self.frame_unmap(locked.0);
     }
 
-    /// Frames in use.
+    /// Returns the number of frames in use.
     pub fn frames_in_use(&self) -> usize {
         self.frames.len()
     }

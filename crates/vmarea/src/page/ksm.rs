@@ -1,17 +1,17 @@
-//! KSM: one frame for equal pages, in any address space.
+//! KSM: merges identical pages of any address spaces into one frame.
 //!
-//! A page that is merged loses its anon_vma and index: the frame's reverse map is a list of the
-//! entries that map it, kept with each entry under its page-table lock. It therefore needs no care
-//! when VMAs merge, split, take another anon_vma or fork; Linux keeps an anon_vma and an address in
-//! each item and has to search from there. A write copies, and the copy is an ordinary page of its VMA.
-//! Deliberately absent: the daemon that looks for equal pages, and merging with the page of zeros
-//! (`use_zero_pages`).
+//! A merged page has no anon_vma or index: the frame's reverse map is a list of the entries that
+//! map the frame, which is updated with each entry under its page-table lock. The list therefore
+//! needs no special handling if a VMA merges, splits, forks or gets another anon_vma. Linux keeps
+//! an anon_vma and an address in each item and has to search from there. A write copies the page,
+//! and the copy is an ordinary page of its VMA. Deliberately absent: the daemon that searches for
+//! identical pages, and merging with the zero page (`use_zero_pages`).
 //!
 //! # Invariants
-//! K1  the items of a frame are exactly the entries that map it as a KSM page, migrating ones included
+//! K1  the items of a frame are exactly the entries, migrating ones included, that map it for KSM
 //!
 //! # Locking
-//! The lock of the items is taken under a page-table lock.
+//! The lock of the items nests inside a page-table lock.
 //!
 //! # Linux
 //! `mm/ksm.c` `try_to_merge_two_pages`, `replace_page`, `rmap_walk_ksm`, 6.18.
@@ -28,19 +28,19 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use vmarea_sync::SpinLock;
 
-/// Where a KSM page is mapped: whose, and at which address.
+/// One mapping of a KSM page: its address space and address.
 type Item = (MmId, u64);
 
 /// The reverse map of KSM pages.
 #[derive(Debug, Default)]
 pub(crate) struct Ksm {
     items: SpinLock<BTreeMap<FrameId, BTreeSet<Item>>>,
-    /// Entries that map a KSM page, so that nobody looks for them where none is.
+    /// Number of entries that map a KSM page, so that searches can be skipped if there are none.
     entries: AtomicUsize,
 }
 
 impl Ksm {
-    /// An entry maps the frame.
+    /// Records that the entry at `addr` maps the frame.
     pub(super) fn add(&self, frame: FrameId, table: &PageTable, addr: u64) {
         let Some(mm) = table.owner() else { return };
         if self
@@ -50,12 +50,12 @@ impl Ksm {
             .or_default()
             .insert((mm, addr))
         {
-            // ORDERING: Relaxed; exact for who holds the mm's lock for writing.
+            // ORDERING: Relaxed; exact for a holder of the mm's lock for writing.
             self.entries.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// An entry maps the frame no more.
+    /// Records that the entry at `addr` no longer maps the frame.
     pub(super) fn remove(&self, frame: FrameId, table: &PageTable, addr: u64) {
         let Some(mm) = table.owner() else { return };
         let mut items = self.items.lock();
@@ -71,7 +71,7 @@ impl Ksm {
         }
     }
 
-    /// The entries that map the frame.
+    /// Returns the entries that map the frame.
     pub(crate) fn items(&self, frame: FrameId) -> Vec<Item> {
         let items = self.items.lock();
         items
@@ -79,19 +79,19 @@ impl Ksm {
             .map_or_else(Vec::new, |set| set.iter().copied().collect())
     }
 
-    /// True where no KSM page is mapped anywhere.
+    /// True if no KSM page is mapped anywhere.
     pub(crate) fn is_empty(&self) -> bool {
         // ORDERING: Relaxed; see `add`.
         self.entries.load(Ordering::Relaxed) == 0
     }
 
-    /// Frames with items, for validation.
+    /// Returns all frames with items, for validation.
     pub(crate) fn frames(&self) -> Vec<FrameId> {
         self.items.lock().keys().copied().collect()
     }
 }
 
-/// An anonymous page that may be merged, with its frame held.
+/// An anonymous page that may be merged, with its frame locked.
 struct Candidate<'a> {
     table: &'a PageTable,
     addr: u64,
@@ -99,18 +99,19 @@ struct Candidate<'a> {
 }
 
 impl<E: Environment> Space<E> {
-    /// Makes one page of two equal ones, in `MADV_MERGEABLE` mappings. Gives the frame that both map.
+    /// Merges two identical pages in `MADV_MERGEABLE` mappings; returns their common frame.
     ///
     /// # Errors
-    /// ESRCH without such an address space; EINVAL where no anonymous page is mapped in a mergeable
-    /// mapping, or both are the same; EEXIST where both map one frame already; EBUSY where another
-    /// swaps, migrates or merges one of them; EAGAIN where they differ, or one was written to meanwhile.
+    /// ESRCH if an address space does not exist; EINVAL if an address has no anonymous page in a
+    /// mergeable mapping, or both addresses are the same page of one process; EEXIST if both map
+    /// the same frame already; EBUSY if one page is already being swapped out, migrated or merged,
+    /// or is pinned; EAGAIN if the pages differ, or one was written to during the call.
     pub fn ksm_merge(&self, one: (MmId, u64), two: (MmId, u64)) -> Result<FrameId, Errno> {
         let (one, two) = ((one.0, one.1 & PAGE_MASK), (two.0, two.1 & PAGE_MASK));
         if one == two {
             return Err(Errno::EINVAL);
         }
-        // The lower id first, as everywhere where two are locked; one lock where they are the same.
+        // The lower id is locked first, as everywhere; equal ids need only one lock.
         let lower = self.mmap_read_lock(one.0.min(two.0)).ok_or(Errno::ESRCH)?;
         let higher = (one.0 != two.0)
             .then(|| {
@@ -137,7 +138,7 @@ impl<E: Environment> Space<E> {
         merged
     }
 
-    /// The page at `addr`, held and write-protected.
+    /// Locks and write-protects the page at `addr`.
     fn ksm_candidate<'a>(
         &self,
         r: &'a MmapReadGuard<'_, E>,
@@ -167,7 +168,7 @@ impl<E: Environment> Space<E> {
         if !self.platform.same(one.locked.0, two.locked.0) {
             return Err(Errno::EAGAIN);
         }
-        // A KSM page stays; an ordinary one becomes one, or gives way.
+        // A KSM frame is kept; an ordinary page is converted to a KSM page, or replaced.
         let (keep, other) = if self.frame(two.locked.0).is_ksm() {
             (two, one)
         } else {
@@ -175,12 +176,15 @@ impl<E: Environment> Space<E> {
         };
         let frame = self.ksm_frame(keep)?;
         let replaced = self.ksm_replace(other, frame);
-        // The count that `ksm_frame` took for us.
+        // Drops the map count that `ksm_frame` added.
         self.frame_unmap(frame);
         replaced.map(|()| frame)
     }
 
-    /// The KSM frame for a candidate, counted once more: its own, if it maps it alone, or a copy.
+    /// Returns the KSM frame for a candidate, with one count added.
+    ///
+    /// The candidate's own frame is used if it is a KSM frame already, or if nothing else maps it
+    /// and it is not in the swap cache; otherwise the page is copied to a new frame.
     fn ksm_frame(&self, of: &Candidate<'_>) -> Result<FrameId, Errno> {
         let own = of.locked.0;
         let there = self.frame(own);
@@ -214,7 +218,7 @@ impl<E: Environment> Space<E> {
             .inspect_err(|_| self.frame_unmap(copy))
     }
 
-    /// The entry of a candidate maps `frame` instead of its own.
+    /// Makes the entry of a candidate map `frame` instead of the candidate's own frame.
     #[doc(alias = "replace_page")]
     fn ksm_replace(&self, of: &Candidate<'_>, frame: FrameId) -> Result<(), Errno> {
         let own = of.locked.0;
@@ -236,7 +240,7 @@ impl<E: Environment> Space<E> {
     }
 }
 
-/// Does the entry still map the frame, read-only?
+/// True if the entry still maps the frame, read-only.
 fn is_protected(entry: Pte, frame: FrameId) -> bool {
     let protected = Pte::Anon {
         frame,

@@ -1,16 +1,18 @@
-//! Migration: a page goes to another frame while nobody looks at it.
+//! Migration: moves a page to another frame while no process can access the page.
 //!
-//! [`migrate_begin`](Space::migrate_begin) puts a migration entry in the place of every mapping, so that
-//! the bytes stand still; [`migrate_end`](Space::migrate_end) copies them and puts the new frame there.
-//! Between the two the entries may be unmapped, moved, copied by fork or given another owner like any
-//! others: the page's anon_vma and index are read again at the end.
+//! [`migrate_begin`](Space::migrate_begin) replaces every mapping by a migration entry, so that the
+//! content cannot change; [`migrate_end`](Space::migrate_end) copies the content and maps the new
+//! frame. Between the two calls, migration entries may be unmapped, moved, copied by a fork or
+//! given another owner like any other entries: `migrate_end` reads the page's anon_vma and index
+//! again.
 //!
 //! # Invariants
-//! M1  only frames between begin and end are marked `Migrating`, and only they have migration entries
+//! M1  frames are marked `Migrating` only between begin and end; only they have migration entries
 //!
 //! # Linux
-//! `mm/migrate.c`, `mm/rmap.c` `try_to_migrate`, 6.18. There a migration entry does not count as a
-//! mapping; here it does, so that the end knows when it has found all. Huge pages are cut first.
+//! `mm/migrate.c`, `mm/rmap.c` `try_to_migrate`, 6.18. In Linux, a migration entry does not count
+//! as a mapping; here it does, so that `migrate_end` can tell whether it has replaced all migration
+//! entries. Huge pages are split first.
 
 use super::entry::{Pte, Was};
 use super::frame::{LockedFrame, Mark};
@@ -21,7 +23,7 @@ use crate::space::Space;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{Errno, FrameId};
 
-/// A page that is between two frames. It has to be given to [`Space::migrate_end`].
+/// A page that is being migrated. The caller must pass it to [`Space::migrate_end`].
 #[derive(Debug)]
 #[must_use = "the page's users wait until `migrate_end`"]
 pub struct Migrating {
@@ -29,22 +31,23 @@ pub struct Migrating {
 }
 
 impl Migrating {
-    /// The frame that it leaves.
+    /// Returns the frame that the page migrates from.
     pub fn frame(&self) -> FrameId {
         self.old.0
     }
 }
 
 impl<E: Environment> Space<E> {
-    /// Begins the migration of the page in `frame`: every mapping of it becomes a migration entry.
+    /// Begins the migration of the page in `frame`: replaces every mapping by a migration entry.
     ///
     /// # Errors
-    /// EINVAL where the frame is not in use; EBUSY where another swaps, migrates or merges it; EAGAIN
-    /// where not all of its mappings could be found, and then it stays where it is.
+    /// EINVAL if the frame is not in use; EBUSY if it is already being swapped out, migrated or
+    /// merged, or is pinned; EAGAIN if some of its mappings could not be found. The page does not
+    /// migrate if this call fails.
     pub fn migrate_begin(&self, frame: FrameId) -> Result<Migrating, Errno> {
         let old = self.frame_lock(frame)?;
         self.frame(frame).mark(Mark::Migrating);
-        // A fork that is under way may copy an entry behind the walk's back.
+        // A concurrent fork may copy an entry to an address that the walk has already passed.
         for _ in 0..WALKS {
             let mut found = 0;
             self.rmap_change(frame, &mut |_, _, entry| {
@@ -61,11 +64,10 @@ impl<E: Environment> Space<E> {
         Err(Errno::EAGAIN)
     }
 
-    /// Ends a migration: the page is in a new frame, which is given; `None` where nobody maps the page
-    /// any more.
+    /// Ends a migration and returns the new frame, or `None` if the page is no longer mapped.
     ///
     /// # Errors
-    /// ENOMEM without a new frame: the page is where it was.
+    /// ENOMEM if no new frame can be allocated: the page stays in its old frame.
     pub fn migrate_end(&self, migrating: Migrating) -> Result<Option<FrameId>, Errno> {
         let old = migrating.old.0;
         let there = self.frame(old);
@@ -82,7 +84,7 @@ impl<E: Environment> Space<E> {
             self.swap.migrate(self, old, new);
         }
         while !self.remove_migration_entries(old, target) {
-            // A fork that is under way has copied an entry behind the walk's back.
+            // A concurrent fork copied an entry to an address that the walk had already passed.
             core::hint::spin_loop();
         }
         there.unmark(Mark::Migrating);
@@ -93,7 +95,7 @@ impl<E: Environment> Space<E> {
         Ok(mapped.then_some(new))
     }
 
-    /// Puts `to` in the place of every migration entry for `from`; true where none is left.
+    /// Replaces the migration entries of `from` by mappings of `to`; true if none remain.
     #[doc(alias = "remove_migration_ptes")]
     fn remove_migration_entries(&self, from: FrameId, to: FrameId) -> bool {
         let mut found = 0;
@@ -133,7 +135,7 @@ impl<E: Environment> Space<E> {
             self.ksm.remove(from, table, mapping.addr);
             self.ksm.add(to, table, mapping.addr);
         } else if let Some(anon_vma) = self.frame(from).mapping() {
-            // What it was given while it was on its way; the walk holds the family's lock.
+            // The owner may have changed during the migration; the walk holds the family lock.
             new.set_mapping(anon_vma, self.frame(from).index());
         }
         new.map();

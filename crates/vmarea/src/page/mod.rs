@@ -1,16 +1,16 @@
-//! Frames and page tables: the side of pages that merging and faults depend on.
+//! Page frames and page tables: the page state that VMA merging and page faults depend on.
 //!
 //! # Picture
 //! ```text
 //! table ─ entry ─┬─ Anon ──────▶ frame ── mapping, index ──▶ anon_vma (see `rmap`)
 //!                ├─ Ksm ───────▶ frame ── reverse map of its own          `ksm`
-//!                ├─ Migration ─▶ frame, on its way to another             `migrate`
-//!                └─ Swap ──────▶ slot, its count, perhaps a frame         `swap`
-//!         huge ─────────────────▶ 512 frames at once                      `thp`
-//! `tables` one table as calls see it, by ranges
-//! `range`  what they do to a range: zap, protect, copy, reown    `moving`  what mremap does
-//! `walk`   visiting a range with the reverse map held and migrations waited for
-//! `shared` is a page of this range also another process's?    `pin` pages that must stay as they are
+//!                ├─ Migration ─▶ frame that is being migrated               `migrate`
+//!                └─ Swap ──────▶ slot, its count, possibly a cached frame   `swap`
+//!         huge ─────────────────▶ 512 frames mapped as a whole              `thp`
+//! `tables` range operations on one page table, as the system calls use them
+//! `range`  zap, protect, copy, change the owner of a range    `moving`  moves entries for mremap
+//! `walk`   visits a range with the reverse map locked, and waits for migrating pages
+//! `shared` counts the pages of a range that another process maps too    `pin`  pinned pages
 //! ```
 
 pub mod entry;

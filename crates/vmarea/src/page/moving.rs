@@ -1,15 +1,17 @@
-//! Moving the entries of a range, for `mremap`.
+//! Moves the page-table entries of a range, for `mremap`.
 //!
-//! Where both ends are aligned alike whole slots change place, tables and huge pages the same; else
-//! the entries of one slot after the other. Pages may take another anon_vma and index on the way.
+//! If the old and the new range have the same alignment within a slot, whole slots are moved, both
+//! tables and huge pages; otherwise the entries are moved, slot by slot. The pages may get another
+//! anon_vma and index during the move.
 //!
 //! # Locking
-//! The families of the pages, old and new, are locked throughout, so that a walk of the reverse map
-//! finds each page once, by the old way or by the new.
+//! The family locks of the pages' old and new anon_vmas are held during the whole move, so that a
+//! reverse-map walk finds each page once, either under the old anon_vma or under the new one.
 //!
 //! # Linux
-//! `mm/mremap.c` `move_page_tables`, `move_normal_pmd`, `move_huge_pmd`, 6.18. There a page-offset
-//! update forces single entries; under the families' locks it need not.
+//! `mm/mremap.c` `move_page_tables`, `move_normal_pmd`, `move_huge_pmd`, 6.18. In Linux, a move
+//! that updates the page offset has to move single entries; with the family locks held, it does
+//! not.
 
 use super::entry::{Pte, Was};
 use super::range::NewOwner;
@@ -23,16 +25,16 @@ use crate::types::{AnonVmaId, PMD_SIZE, Pgoff, VmRange};
 use alloc::vec::Vec;
 use smallvec::SmallVec;
 
-/// The owner that moved pages get.
+/// Whether moved pages keep their anon_vma and index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageOwner {
-    /// They keep anon_vma and index.
+    /// The pages keep their anon_vma and index.
     Keep,
-    /// They take this anon_vma, and the index that the first page of the new range has, counted on.
+    /// The pages get this anon_vma, and page offsets that start at this one.
     Take(AnonVmaId, Pgoff),
 }
 
-/// A move under way.
+/// A move that is in progress.
 struct Move<'a, E: Environment> {
     space: &'a Space<E>,
     table: &'a PageTable,
@@ -42,7 +44,8 @@ struct Move<'a, E: Environment> {
 }
 
 impl<E: Environment> PageTables<'_, E> {
-    /// Moves the entries of `range`, which lie in one VMA, to `new_start`. The two may overlap.
+    /// Moves the entries of `range`, a part of one VMA, to `new_start`; the ranges may overlap.
+    ///
     /// `was` is the anon_vma of that VMA. Pages that get another owner must not be shared.
     pub(crate) fn move_to(
         &self,
@@ -72,12 +75,13 @@ impl<E: Environment> PageTables<'_, E> {
         };
         let mut slots = table.slots_in(range);
         if new_start > range.start {
-            // Upwards, so that an overlap is not overwritten before it has moved.
+            // Highest slot first, so that the move does not overwrite overlapping entries.
             slots.reverse();
         }
         slots.into_iter().for_each(|slot| one.slot(slot));
-        // Linux goes upwards: in the slot in which the range ends and its new place begins it comes
-        // upon the table that it has just made, and makes one for what follows as well.
+        // Linux moves in ascending order. If the range ends in the slot in which the new range
+        // begins, Linux reaches the table that it has just created there, and also creates a table
+        // for the destination of the rest of that slot.
         let last = slot_of(range.end - 1);
         if range.end <= new_start && last == slot_of(new_start) {
             one.slot(last);
@@ -104,7 +108,7 @@ impl<E: Environment> Move<'_, E> {
         self.entries(index);
     }
 
-    /// Moves a slot as it is; false where the new place is not free.
+    /// Moves a slot as a whole; returns false if its entries have to be moved one by one.
     fn whole(&mut self, index: u64) -> bool {
         let start = slot_start(index);
         let stays = self.table.slot_kind(self.new_addr(start)) == SlotKind::Table;
@@ -134,7 +138,7 @@ impl<E: Environment> Move<'_, E> {
                     self.space.huge.count(HugeEvent::MovedWhole);
                 }
                 if stays {
-                    // As if the entries had gone one by one: there a table stays behind.
+                    // The same result as for entry-by-entry moves, which leave the table in place.
                     self.table.with_table(index, |_| ());
                 }
                 true
@@ -151,7 +155,7 @@ impl<E: Environment> Move<'_, E> {
         debug_assert!(back.is_ok(), "it was just taken from there");
     }
 
-    /// What a page that moves from `addr` takes along. Doing it twice does no harm.
+    /// Updates the owner or KSM item of a page that moves from `addr`; repeating this is harmless.
     fn moved(&mut self, entry: &mut Pte, addr: u64) {
         if let Some(to) = &mut self.owner {
             to.page(self.space, addr, entry);
@@ -194,8 +198,9 @@ impl<E: Environment> Move<'_, E> {
         }
     }
 
-    /// Puts entries that lie in one slot. A table is made there even if none is left to put: where
-    /// there is one no huge page comes by a fault.
+    /// Installs entries that are inside one slot.
+    ///
+    /// The table is created even if all entries are `None`: a fault maps no huge page over a table.
     fn put(&self, entries: &[Pte], to: u64) {
         let first = entry_of(to);
         let put = self.table.with_table(slot_of(to), |table| {

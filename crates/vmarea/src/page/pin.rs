@@ -1,18 +1,18 @@
-//! Pinned pages: those that a device or another kernel reads and writes by their frames, for as long as it
-//! likes.
+//! Pinned pages: a device or another kernel accesses them by frame for an unlimited time.
 //!
-//! Whoever pins a page is not told when it takes another frame, owner or index. So a pinned page keeps its
-//! frame: it is not swapped out, migrated or merged by KSM, and a fork copies it at once. And it keeps its
-//! owner and index: a merge or a page-offset update that would have to change them is refused. It does
-//! move with `mremap`, as it is. Making a page the process's own first is `fault/pin.rs`.
+//! The code that pinned a page is not notified if the page gets another frame, anon_vma or index. A
+//! pinned page therefore keeps its frame: it is not swapped out, migrated or merged by KSM, and a
+//! fork copies it immediately. It also keeps its anon_vma and index: a VMA merge or page-offset
+//! update that would change them is refused. `mremap` moves a pinned page unchanged. `fault/pin.rs`
+//! makes a page exclusive to the process before it is pinned.
 //!
 //! # Locking
-//! A page is pinned under the page-table lock of the entry that maps it. Pins are counted beside the marks
-//! of a frame in one word, so that a frame is pinned or locked for a change, and never both.
+//! A page is pinned under the page-table lock of the entry that maps it. The pin count and the
+//! flags of a frame share one word, so that a frame cannot be both pinned and locked for a change.
 //!
 //! # Linux
-//! `mm/gup.c`: `pin_user_pages` with `FOLL_WRITE | FOLL_LONGTERM`, 6.18. There `mremap` changes the page
-//! offset of unfaulted memory alone, so that nobody needs to ask.
+//! `mm/gup.c`: `pin_user_pages` with `FOLL_WRITE | FOLL_LONGTERM`, 6.18. Linux's `mremap` changes
+//! the page offset only for unfaulted memory, so it does not need to check for pins.
 
 use super::entry::Pte;
 use super::table::PageTable;
@@ -23,20 +23,23 @@ use crate::types::{Errno, FrameId, VmRange};
 use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
 
-/// A pinned page. To be given back by [`Space::unpin_page`]; one that is dropped stays pinned for ever.
+/// A pinned page, to be passed to [`Space::unpin_page`]; if dropped, the page stays pinned forever.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "the page stays pinned until this is given back"]
 pub struct PagePin(FrameId);
 
 impl PagePin {
-    /// The frame that stays where it is, also after the page was unmapped.
+    /// Returns the pinned frame, which remains allocated even after the page is unmapped.
     pub fn frame(&self) -> FrameId {
         self.0
     }
 }
 
 impl<E: Environment> Space<E> {
-    /// Pins the page that lies at `addr`, where it is the process's own; EFAULT where it is a file's.
+    /// Pins the page at `addr`; returns `None` unless it is anonymous, writable and not locked.
+    ///
+    /// # Errors
+    /// EFAULT if a page of a file is mapped at `addr`.
     pub(crate) fn pin_present(
         &self,
         table: &PageTable,
@@ -50,16 +53,16 @@ impl<E: Environment> Space<E> {
             Pte::File { .. } => Err(Errno::EFAULT),
             _ => Ok(None),
         })?;
-        // ORDERING: Relaxed; whoever must see it holds the mm's lock for writing, after us.
+        // ORDERING: Relaxed; a thread that needs the count takes the mm's lock for writing later.
         self.pins
             .fetch_add(u64::from(pinned.is_some()), Ordering::Relaxed);
         Ok(pinned)
     }
 
-    /// Lets go of a page. The last to do so gives back a frame that nothing maps any more.
+    /// Drops a pin; dropping the last pin frees a frame that is no longer mapped.
     pub fn unpin_page(&self, pin: PagePin) {
         let PagePin(frame) = pin;
-        // ORDERING: Relaxed; too high for a moment is harmless.
+        // ORDERING: Relaxed; a count that is briefly too high is harmless.
         if self.frame(frame).unpin() {
             self.frame_free_unmapped(frame);
         }
@@ -68,7 +71,9 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> PageTables<'_, E> {
-    /// Pinned pages of a range. The mm's lock, held for writing, keeps it true.
+    /// Returns the number of pinned pages in a range.
+    ///
+    /// The number is stable while the caller holds the mm's lock for writing.
     pub(crate) fn pinned_pages(&self, range: VmRange) -> u64 {
         let space = self.space;
         // ORDERING: Relaxed; see `pin_present`.

@@ -1,11 +1,11 @@
-//! What the calls do to the pages of a range: zap, protect, copy for fork, give another owner.
+//! Operations on the pages of a range: zap, write-protect, copy for fork, change the owner.
 //!
-//! A huge page that a range covers is dealt with as one; where a range covers a part of it, it is cut
-//! first.
+//! A huge page that is entirely inside the range is handled as a whole; a huge page that is only
+//! partly inside the range is split first.
 //!
 //! # Locking
-//! [`reown`](PageTables::reown) holds the locks of both anon_vma roots, so that a walk of the reverse
-//! map finds a page by the old way or by the new.
+//! [`reown`](PageTables::reown) holds the locks of both anon_vma roots, so that a reverse-map walk
+//! finds a page either under the old anon_vma or under the new one.
 //!
 //! # Linux
 //! `mm/memory.c` `zap_page_range_single`, `copy_page_range`; `mm/mprotect.c` `change_protection`.
@@ -21,16 +21,16 @@ use crate::types::{AnonVmaId, FrameId, Pgoff, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-/// Which entries a zap takes.
+/// Which entries a zap removes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Zap {
-    /// Everything: the range is unmapped.
+    /// All entries: the range is unmapped.
     All,
-    /// Pages, but guards stay (`MADV_DONTNEED`).
+    /// All entries except guards (`MADV_DONTNEED`).
     KeepGuards,
-    /// Guards alone (`MADV_GUARD_REMOVE`).
+    /// Only guards (`MADV_GUARD_REMOVE`).
     GuardsOnly,
-    /// Pages of the file alone (a hole in it); private copies stay.
+    /// Only pages of the file, to punch a hole in the file; private copies are kept.
     FilePages,
 }
 
@@ -86,12 +86,12 @@ impl<E: Environment> Visitor for WriteProtector<'_, E> {
 struct Copier<'a, E: Environment> {
     space: &'a Space<E>,
     to: &'a PageTable,
-    /// For the pinned pages, a frame each.
+    /// Preallocated frames, one for each pinned page.
     copies: Vec<FrameId>,
 }
 
 impl<E: Environment> Copier<'_, E> {
-    /// The copy of a pinned page, which stays its owner's alone.
+    /// Returns an entry with a copy of a pinned page; the parent keeps the page itself.
     fn copy_pinned(&mut self, entry: Pte) -> Option<Pte> {
         let frame = entry.anon_frame().filter(|_| !self.copies.is_empty())?;
         let there = self.space.frame(frame);
@@ -107,7 +107,7 @@ impl<E: Environment> Copier<'_, E> {
 }
 
 impl<E: Environment> Visitor for Copier<'_, E> {
-    /// An empty one is copied as well: where there is a table no huge page comes by a fault.
+    /// Creates the child's table, even for an empty one: a fault maps no huge page over a table.
     fn table(&mut self, index: u64) {
         self.to.with_table(index, |_| ());
     }
@@ -135,10 +135,10 @@ impl<E: Environment> Visitor for Copier<'_, E> {
     }
 }
 
-/// Where pages belong from now on, and frames to copy those to that another process maps as well.
+/// The new owner of a range of pages, with spare frames for copies of shared pages.
 pub(super) struct NewOwner<'a> {
     pub(super) anon_vma: AnonVmaId,
-    /// The first address, and its index.
+    /// The first address of the range, and the page offset of its page.
     pub(super) first: (u64, Pgoff),
     pub(super) spare: &'a mut Vec<FrameId>,
 }
@@ -148,9 +148,11 @@ impl NewOwner<'_> {
         self.first.1.plus_bytes(addr - self.first.0)
     }
 
-    /// The page at `addr` takes the new owner, or a copy of it does and the page is left to the others: to
-    /// who maps it as well, or holds it for a moment to swap or migrate it and may come to map it.
-    /// Swapped and KSM pages have no owner: they get theirs from the VMA when they come back.
+    /// Gives the page at `addr` the new owner, or replaces a shared page by a copy with that owner.
+    ///
+    /// A page counts as shared if another process maps it, or if another thread holds a map count
+    /// to swap or migrate the page and may map it. Swapped-out and KSM pages have no owner: they
+    /// get one from the VMA when they are faulted in.
     pub(super) fn page<E: Environment>(&mut self, space: &Space<E>, addr: u64, entry: &mut Pte) {
         let Some(frame) = entry.anon_frame() else {
             return;
@@ -161,7 +163,8 @@ impl NewOwner<'_> {
             true => None,
             false => self.frame_for(space, index),
         };
-        // Without memory for a copy: when the merge was decided the page was nobody else's.
+        // No memory for a copy: the page itself changes owner; the merge decision found it
+        // unshared.
         let Some(copy) = copy else {
             return there.set_mapping(self.anon_vma, index);
         };
@@ -174,14 +177,15 @@ impl NewOwner<'_> {
         };
     }
 
-    /// A frame for a copy: one for each page that was shared when that was looked at, and more where
-    /// another came to it since.
+    /// Returns a frame for a copy: a spare frame if one is left, otherwise a newly allocated one.
+    ///
+    /// There is one spare frame for each page that was shared when the pages were counted.
     fn frame_for<E: Environment>(&mut self, space: &Space<E>, index: Pgoff) -> Option<FrameId> {
         let spare = self.spare.pop();
         spare.or_else(|| space.frame_alloc(self.anon_vma, index).ok())
     }
 
-    /// True where the pages at `addr` have the new owner; false where some are others' as well.
+    /// Gives a huge page the new owner; returns false and changes nothing if it is shared.
     pub(super) fn huge<E: Environment>(
         &mut self,
         space: &Space<E>,
@@ -216,20 +220,22 @@ impl<E: Environment> Visitor for Reowner<'_, E> {
 }
 
 impl<E: Environment> PageTables<'_, E> {
-    /// Empties the entries of `range`.
+    /// Removes the entries of `range` that `zap` selects.
     pub(crate) fn zap(&self, range: VmRange, zap: Zap) {
         let PageTables { space, table } = *self;
         table.visit(range, &mut Zapper { space, table, zap });
     }
 
-    /// Takes the right to write from every entry of `range`; a fault gives it back.
+    /// Removes write permission from every entry of `range`; a fault restores it.
     #[doc(alias = "change_protection")]
     pub(crate) fn write_protect(&self, range: VmRange) {
         self.table.visit(range, &mut WriteProtector(self.space));
     }
 
-    /// Gives `to` the entries of `range`, both sides read-only. Pinned pages stay as they are:
-    /// `to` gets `copies` of them, which are frames of its own anon_vma.
+    /// Copies the entries of `range` to `to` and write-protects both sides.
+    ///
+    /// Pinned pages keep their frame and permission; for these, `to` gets the frames in `copies`,
+    /// which belong to its own anon_vma.
     #[doc(alias = "copy_page_range")]
     pub(crate) fn copy_to(&self, to: &PageTable, range: VmRange, copies: Vec<FrameId>) {
         let space = self.space;
@@ -239,9 +245,10 @@ impl<E: Environment> PageTables<'_, E> {
         unused.for_each(|frame| space.frame_abandon(frame));
     }
 
-    /// The pages of `range`, which lie in one VMA, take another anon_vma where they lie; their index
-    /// counts on from `first`. A page that another process maps as well is left to it: a copy from
-    /// `spare` takes its place.
+    /// Gives the pages of `range`, a part of one VMA, another anon_vma; the pages do not move.
+    ///
+    /// Their page offsets increase from `first`. A page that another process also maps keeps its
+    /// owner and is replaced by a copy in a frame from `spare`.
     pub(crate) fn reown(
         &self,
         range: VmRange,
@@ -255,7 +262,7 @@ impl<E: Environment> PageTables<'_, E> {
         self.reown_locked(range, (anon_vma, first), spare);
     }
 
-    /// As [`reown`](Self::reown), where the caller has locked both anon_vma roots.
+    /// Like [`reown`](Self::reown), for a caller that has locked both anon_vma roots.
     pub(crate) fn reown_locked(
         &self,
         range: VmRange,
@@ -271,8 +278,7 @@ impl<E: Environment> PageTables<'_, E> {
         self.table.visit(range, &mut Reowner { space, to });
     }
 
-    /// The root of the anon_vma that the pages of a range belong to; one, as long as the range
-    /// lies in one VMA.
+    /// Returns the root of the anon_vma that owns the pages of a range inside one VMA.
     fn anon_vma_root(&self, range: VmRange) -> Option<AnonVmaId> {
         let space = self.space;
         let mut root = None;

@@ -1,14 +1,15 @@
-//! How many pages of a range are also another process's? Asked before pages take another owner or index.
+//! Counts the pages of a range that are shared, before pages get another anon_vma or index.
 //!
-//! Two ways to answer ([`SharingCheck`]). To the letter of the thesis: map count plus swap count above
-//! one, and for a swapped page anything above one in its cell of the swap map, flags included. By truth:
-//! only pages that another address space maps. A swapped page is no obstacle then, whoever else names its
-//! slot: it has no owner that could change, and gets one from the VMA by which it comes back. The same
-//! holds for KSM pages, either way.
+//! There are two definitions of a shared page ([`SharingCheck`]). `Thesis` follows the thesis
+//! literally: map count plus swap count above one, and for a swapped-out page a swap-map entry
+//! above one, including the flags. `Truth` counts only pages that another address space maps. A
+//! swapped-out page is not shared then, even if other entries name its slot: it has no owner that
+//! could change, and gets one from the VMA in which it is faulted in. KSM pages are never counted,
+//! for the same reason.
 //!
 //! # Linux
-//! Section 2.2 of the thesis "VMA merging in Linux". Its `SWAP_HAS_CACHE` counts as sharing, though a
-//! page of one process alone can be in the cache.
+//! Section 2.2 of the thesis "VMA merging in Linux". Its `SWAP_HAS_CACHE` flag counts as sharing,
+//! although a page in the cache may belong to a single process.
 
 use super::entry::{Pte, Was};
 use super::frame::Mark;
@@ -24,33 +25,35 @@ use crate::types::{AnonVmaId, FrameId, MmId, SwapId, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-/// Why a page counts as shared.
+/// The reason why a page counts as shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// It is mapped elsewhere.
+    /// Another page-table entry maps the page.
     Mapped,
-    /// Entries elsewhere name its swap slot, or it is in the swap cache.
+    /// Other entries name the page's swap slot, or the page is in the swap cache.
     Swapped,
-    /// It migrates, and the platform does not wait: not known.
+    /// Unknown: the page is being migrated, and the platform does not wait.
     Migrating,
 }
 
 /// A page that counts as shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedPage {
-    /// Where.
+    /// The address of the page.
     pub addr: u64,
-    /// Why.
+    /// The reason why the page counts as shared.
     pub why: Why,
 }
 
 /// The shared pages of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SharedPages {
-    /// The first that was found.
+    /// The first shared page that was found.
     pub first: Option<SharedPage>,
-    /// How many there are; to the letter of the thesis the first is enough, and where one migrates the
-    /// number cannot be known and is `u64::MAX`.
+    /// Number of shared pages.
+    ///
+    /// With [`SharingCheck::Thesis`] the check may stop at the first shared page. If a page is
+    /// being migrated and the platform does not wait, the number is `u64::MAX`.
     pub count: u64,
 }
 
@@ -62,8 +65,9 @@ impl SharedPages {
 }
 
 impl<E: Environment> PageTables<'_, E> {
-    /// The shared pages of `range`, a part of one VMA with this anon_vma. The mm's lock keeps forks out,
-    /// so that the answer stays true until it is let go.
+    /// Returns the shared pages of `range`, a part of one VMA with this anon_vma.
+    ///
+    /// The result stays valid while the caller holds the mm's lock, which prevents forks.
     pub fn shared_pages(
         &self,
         anon_vma: Option<AnonVmaId>,
@@ -104,7 +108,7 @@ impl<E: Environment> PageTables<'_, E> {
 }
 
 impl<E: Environment> Space<E> {
-    /// Does another address space map the page? Without a page-table lock held.
+    /// True if another address space maps the page. The caller must not hold a page-table lock.
     fn mapped_by_another(&self, frame: FrameId, owner: Option<MmId>) -> bool {
         let mut another = false;
         self.rmap_walk(frame, |mapping| another |= Some(mapping.mm) != owner);
@@ -118,12 +122,12 @@ struct Check<'a, E: Environment> {
     range: VmRange,
     check: SharingCheck,
     found: SharedPages,
-    /// By truth: mapped more than once, perhaps by another address space.
+    /// For `SharingCheck::Truth`: pages mapped more than once, possibly all by one process.
     doubtful: Vec<(u64, FrameId)>,
 }
 
 impl<E: Environment> Check<'_, E> {
-    /// To the letter the counts are taken as they are.
+    /// Records a shared page and ends the walk, for `SharingCheck::Thesis`.
     fn found(&mut self, addr: u64, why: Why) -> ControlFlow<()> {
         self.found.add(addr, why, 1);
         ControlFlow::Break(())
@@ -170,7 +174,7 @@ impl<E: Environment> WalkOps for Check<'_, E> {
         }
         let whole = |huge: &mut Huge| (huge.whole(), HugeFate::Keep);
         match self.table.update_huge(addr, whole) {
-            // Cut in between: look again.
+            // The huge page was split in the meantime: visit the slot again.
             None => WalkAction::Again,
             Some(0) => WalkAction::Continue,
             Some(1) => WalkAction::Subtree,

@@ -1,7 +1,7 @@
-//! What covers 2 MiB of a page table: a table of 512 entries, or one huge page.
+//! Slots of a page table: each covers 2 MiB with a table of 512 entries or with one huge page.
 //!
-//! A slot by itself, without the map that it is in and without its lock; both are in `table`. Whoever
-//! visits a range sees entries and huge pages through a [`Visitor`].
+//! This module defines a slot without the map that contains it and without its lock; both are in
+//! `table`. Code that visits a range receives its entries and huge pages through a [`Visitor`].
 
 use super::entry::Pte;
 use super::thp::Huge;
@@ -10,22 +10,22 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-/// Entries of a table.
+/// Number of entries in a table.
 pub(crate) const ENTRIES: usize = 512;
 const TABLE_SHIFT: u32 = PMD_SIZE.trailing_zeros();
-/// The entries of a table.
+/// The array of entries in a table.
 pub(crate) type Entries = [Pte; ENTRIES];
 
-/// 512 entries.
+/// A table of 512 entries.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) entries: Box<Entries>,
-    /// Entries that are not `None`.
+    /// Number of entries that are not `None`.
     pub(super) used: u32,
 }
 
 impl Table {
-    /// An empty table, filled where it is to stay: 6 KiB are not passed around.
+    /// Creates an empty table directly on the heap, so that 6 KiB are not copied.
     pub(super) fn new() -> Self {
         let mut entries = Vec::with_capacity(ENTRIES);
         entries.resize(ENTRIES, Pte::None);
@@ -40,7 +40,7 @@ impl Table {
         Self { entries, used }
     }
 
-    /// Lets `f` change an entry.
+    /// Modifies an entry with `f` and updates the number of used entries.
     #[inline]
     pub(super) fn change<R>(&mut self, at: usize, f: impl FnOnce(&mut Pte) -> R) -> R {
         let entry = &mut self.entries[at];
@@ -51,82 +51,82 @@ impl Table {
         result
     }
 
-    /// Puts `to` where `at` is.
+    /// Replaces the entry at `at` by `to`, without releasing the old one's references.
     pub(super) fn set(&mut self, at: usize, to: Pte) {
         let was = core::mem::replace(&mut self.entries[at], to);
         self.used = self.used + u32::from(to != Pte::None) - u32::from(was != Pte::None);
     }
 }
 
-/// What covers 2 MiB.
+/// The contents of a slot in use.
 #[derive(Debug)]
 pub(super) enum Slot {
     Table(Table),
     Huge(Huge),
 }
 
-/// What becomes of a huge page that a visitor met.
+/// The action for a huge page, as decided by its visitor.
 #[derive(Debug)]
 pub(crate) enum HugeFate {
-    /// It stays.
+    /// The huge page stays mapped.
     Keep,
-    /// The visitor has taken it; the slot is empty.
+    /// The visitor has dropped the mapping; the slot is removed.
     Gone,
-    /// It becomes small entries, which are visited then.
+    /// The mapping is replaced by these small entries, which are visited next.
     Split(Box<Entries>),
 }
 
-/// Visits entries and huge pages, and may change them.
+/// Visitor of entries and huge pages, which it may modify.
 pub(crate) trait Visitor {
-    /// A table that the range touches, before its entries; it may have none there.
+    /// Called for each table that overlaps the range, before its entries; there may be no entries.
     fn table(&mut self, _index: u64) {}
-    /// An entry that is not `None`.
+    /// Called for each entry that is not `None`.
     fn page(&mut self, addr: u64, entry: &mut Pte);
-    /// A huge page, which the range covers wholly or not.
+    /// Called for each huge page that overlaps the range.
     fn huge(&mut self, addr: u64, huge: &mut Huge, cover: Cover) -> HugeFate;
 }
 
-/// How much of a huge page a range covers.
+/// Whether a range covers a huge page entirely.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cover {
-    /// All of it.
+    /// The range covers the whole huge page.
     Whole,
-    /// A part.
+    /// The range covers only a part of the huge page.
     Part,
 }
 
-/// What lies in a slot of 2 MiB.
+/// The kind of a slot of 2 MiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlotKind {
-    /// Nothing.
+    /// Nothing is mapped and there is no table.
     Empty,
-    /// Small entries.
+    /// A table of small entries.
     Table,
-    /// A huge page, or the huge page of zeros.
+    /// A huge page, or the huge zero page.
     Huge,
 }
 
-/// Number of the slot that holds `addr`.
+/// Returns the number of the slot that contains `addr`.
 pub(super) fn slot_of(addr: u64) -> u64 {
     addr >> TABLE_SHIFT
 }
 
-/// First address of a slot.
+/// Returns the first address of a slot.
 pub(super) fn slot_start(index: u64) -> u64 {
     index << TABLE_SHIFT
 }
 
-/// First address after the slot that holds `addr`.
+/// Returns the first address after the slot that contains `addr`.
 pub(super) fn slot_end(addr: u64) -> u64 {
     slot_start(slot_of(addr)) + PMD_SIZE
 }
 
-/// Place of `addr` in its slot, in pages.
+/// Returns the index of the entry for `addr` in its table.
 pub(super) fn entry_of(addr: u64) -> usize {
     (addr >> PAGE_SHIFT) as usize % ENTRIES
 }
 
-/// The entries of a slot that lie in a range.
+/// Returns the indexes of the entries of a slot that are inside a range.
 pub(super) fn part_of(start: u64, range: VmRange) -> core::ops::Range<usize> {
     let from = if range.start > start {
         entry_of(range.start)
@@ -141,7 +141,7 @@ pub(super) fn part_of(start: u64, range: VmRange) -> core::ops::Range<usize> {
     from..to
 }
 
-/// First and last slot that a range touches.
+/// Returns the first and last slot that a range overlaps, or `None` for an empty range.
 pub(super) fn slots_of(range: VmRange) -> Option<(u64, u64)> {
     (range.start < range.end).then(|| (slot_of(range.start), slot_of(range.end - 1)))
 }

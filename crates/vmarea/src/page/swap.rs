@@ -1,29 +1,32 @@
-//! Swap: slots on a device, how many entries name each, and the cache of pages that are in both places.
+//! Swap: slots on a device, their reference counts, and the cache of pages that also have a frame.
 //!
-//! A page that is swapped out leaves a [`Pte::Swap`] in every mapping; nothing of its anon_vma or index
-//! is kept, so that a VMA may move or merge meanwhile: the page takes both from the VMA by which it
-//! comes back. While other entries still name the slot it stays in the cache, mapped in one process and
-//! swapped in another, and is not written: a write copies. What a slot holds is therefore always what
-//! the cached page holds. Deliberately absent: read-ahead, and choosing what to swap out.
+//! Swapping out a page replaces every mapping by a [`Pte::Swap`]. The page's anon_vma and index are
+//! not kept, so a VMA may move or merge while its pages are swapped out: at swap-in, the page gets
+//! both from the VMA of the faulting access. While other entries still name the slot, the page
+//! stays in the swap cache, mapped in one process and swapped out in another. A cached page is not
+//! modified: a write makes a copy. The contents of a slot and of its cached page are therefore
+//! always identical. Deliberately absent: read-ahead, and choosing which pages to swap out.
 //!
 //! # Picture
 //! ```text
-//! swap_out   Anon ─▶ Swap in every mapping, count = entries, bytes to the device, frame freed
-//! fault      no cached frame: a new one with the slot's bytes; cached while count > 0
-//!            cached frame that this VMA may map: maps it too;  else a copy
+//! swap_out   Anon ─▶ Swap in every mapping, count = entries, data to the device, frame freed
+//! fault      no cached frame: a new frame with the slot's data; cached while count > 0
+//!            cached frame that this VMA may map: maps that frame;  otherwise a copy
 //! count 0    the slot is free
 //! ```
 //!
 //! # Invariants
-//! S1  a slot's count is the number of entries that name it
-//! S2  a slot's cached frame is in use, mapped, and marked `SwapCache`; no other frame is so marked
+//! S1  a slot's count is the number of entries that name the slot
+//! S2  a slot's cached frame is in use, mapped, and marked `SwapCache`; no other frame has that
+//!     mark
 //!
 //! # Locking
-//! The swap map's own lock is taken under a page-table lock; the platform is called under it.
+//! The lock of the swap map nests inside a page-table lock; the platform is called with it held.
 //!
 //! # Linux
-//! `mm/swapfile.c`, `mm/swap_state.c`, `mm/vmscan.c` `pageout`, `do_swap_page`, 6.12 (6.18 replaces the
-//! map by a table). A slot whose count is 0 is freed at once, where Linux may keep the cache.
+//! `mm/swapfile.c`, `mm/swap_state.c`, `mm/vmscan.c` `pageout`, `do_swap_page`, 6.12 (6.18 replaces
+//! the map by a table). A slot whose count drops to 0 is freed at once; Linux may keep the cached
+//! page.
 
 use super::entry::Pte;
 use super::frame::{LockedFrame, Mark};
@@ -34,20 +37,20 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use vmarea_sync::SpinLock;
 
-/// Attempts at unmapping a page that a fork copies at the same time.
+/// Maximum number of reverse-map walks to unmap a page that a concurrent fork is copying.
 pub(super) const WALKS: u32 = 64;
 
-/// A cell of the swap map as Linux keeps it: a count in six bits and two flags.
+/// One entry of Linux's swap map: a count in six bits and two flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "swap_map")]
 pub struct SwapMap(pub u8);
 
 impl SwapMap {
-    /// The highest count that one cell holds (`SWAP_MAP_MAX`).
+    /// The highest count in one entry of the swap map (`SWAP_MAP_MAX`).
     pub const MAX: u8 = 0x3e;
-    /// A frame holds the page as well (`SWAP_HAS_CACHE`).
+    /// Flag: the page is also in the swap cache (`SWAP_HAS_CACHE`).
     pub const HAS_CACHE: u8 = 0x40;
-    /// The count goes on elsewhere (`COUNT_CONTINUED`).
+    /// Flag: the count exceeds [`MAX`](Self::MAX) and continues elsewhere (`COUNT_CONTINUED`).
     pub const COUNT_CONTINUED: u8 = 0x80;
 
     fn new(count: u32, cached: bool) -> SwapMap {
@@ -65,7 +68,7 @@ impl SwapMap {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// Entries that name it, one more while a page is being written to it.
+    /// Number of entries that name the slot, plus one while a page is being written to it.
     count: u32,
     cache: Option<FrameId>,
 }
@@ -74,7 +77,7 @@ struct Slot {
 struct Map {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Slots of the frames that are in the cache.
+    /// The slot of each frame that is in the swap cache.
     cached: BTreeMap<FrameId, SwapId>,
 }
 
@@ -88,7 +91,7 @@ impl Map {
             return Ok(SwapId(free));
         }
         self.slots.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        // Room for its return, so that freeing cannot fail.
+        // Reserves space in the free list, so that freeing the slot cannot fail.
         self.free
             .try_reserve(self.slots.len() + 1)
             .map_err(|_| Errno::ENOMEM)?;
@@ -97,39 +100,39 @@ impl Map {
     }
 }
 
-/// The swap device of a machine, but for its bytes.
+/// The swap device of a machine, except for its data, which the platform stores.
 #[derive(Debug, Default)]
 pub(crate) struct Swap {
     map: SpinLock<Map>,
 }
 
-/// A page that was found in the cache.
+/// The result of a swap-cache lookup.
 #[derive(Debug)]
 pub(crate) enum Cached {
-    /// The frame; the caller has been counted in its map count.
+    /// The page is in this frame; the lookup added one to the frame's map count for the caller.
     Frame(FrameId),
-    /// It is on its way to another frame.
+    /// The page is being migrated from this frame.
     Migrating(FrameId),
-    /// It is not there.
+    /// The page is not in the cache.
     No,
 }
 
-/// How many still name a slot.
+/// The references to a swap slot that remain after one was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Left {
-    /// Nobody: the page is the caller's alone.
+    /// No entry names the slot: the page belongs to the caller alone.
     None,
-    /// Other entries.
+    /// Other entries still name the slot.
     Others,
 }
 
 impl Swap {
-    /// One more entry names a slot.
+    /// Adds one to the count of a slot.
     pub(super) fn dup(&self, id: SwapId) {
         self.map.lock().slot(id).count += 1;
     }
 
-    /// One entry less names a slot; the last frees it.
+    /// Drops one count of a slot, and frees the slot if it was the last.
     pub(crate) fn put<E: Environment>(&self, space: &Space<E>, id: SwapId) -> Left {
         let mut map = self.map.lock();
         Self::put_locked(&mut map, space, id)
@@ -150,7 +153,7 @@ impl Swap {
         Left::None
     }
 
-    /// The frame that has the page of a slot, if one has.
+    /// Looks up the cached frame of a slot.
     pub(crate) fn lookup<E: Environment>(&self, space: &Space<E>, id: SwapId) -> Cached {
         let mut map = self.map.lock();
         let Some(frame) = map.slot(id).cache else {
@@ -166,8 +169,9 @@ impl Swap {
         }
     }
 
-    /// `frame`, new and mapped once, takes the bytes of a slot in place of one entry. `None`, and
-    /// nothing done, where another frame has them already.
+    /// Fills the new `frame` with the data of a slot, and drops one count of the slot.
+    ///
+    /// Returns `None` and changes nothing if another frame already contains the page.
     pub(crate) fn fill<E: Environment>(
         &self,
         space: &Space<E>,
@@ -195,7 +199,7 @@ impl Swap {
         space.frame(frame).mark(Mark::SwapCache);
     }
 
-    /// A marked frame is no longer mapped.
+    /// Removes a frame that is no longer mapped from the cache.
     #[cold]
     pub(super) fn forget_frame<E: Environment>(&self, space: &Space<E>, frame: FrameId) {
         if !space.frame(frame).is_swap_cache() {
@@ -210,7 +214,7 @@ impl Swap {
         }
     }
 
-    /// Entries that name the slot of a frame in the cache.
+    /// Returns the number of entries that name the slot of a cached frame.
     #[doc(alias = "page_swapcount")]
     pub(super) fn count_of_frame(&self, frame: FrameId) -> u32 {
         let mut map = self.map.lock();
@@ -220,14 +224,14 @@ impl Swap {
         }
     }
 
-    /// Entries that name a slot, and the frame that has its page as well.
+    /// Returns the number of entries that name a slot, and its cached frame.
     pub(crate) fn look(&self, id: SwapId) -> (u32, Option<FrameId>) {
         let mut map = self.map.lock();
         let slot = map.slot(id);
         (slot.count, slot.cache)
     }
 
-    /// A slot for `frame`, with one count for who writes it: the one that it has, or a new one.
+    /// Returns the slot of `frame`, or a new one, with one count added for the writer.
     fn take<E: Environment>(&self, space: &Space<E>, frame: FrameId) -> Result<SwapId, Errno> {
         let mut map = self.map.lock();
         let id = match map.cached.get(&frame).copied() {
@@ -242,7 +246,7 @@ impl Swap {
         Ok(id)
     }
 
-    /// The cache lets go of a frame that nothing but its pin maps.
+    /// Removes a locked frame from the cache if no entry maps it; returns true if no entry does.
     fn uncache_unmapped<E: Environment>(
         &self,
         space: &Space<E>,
@@ -259,7 +263,7 @@ impl Swap {
         alone
     }
 
-    /// The page of a cached frame is in another frame from now on.
+    /// Moves the cache entry of frame `from` to frame `to`.
     pub(super) fn migrate<E: Environment>(&self, space: &Space<E>, from: FrameId, to: FrameId) {
         let mut map = self.map.lock();
         if let Some(id) = map.cached.remove(&from) {
@@ -268,7 +272,7 @@ impl Swap {
         }
     }
 
-    /// Slots in use, with their counts and frames; for validation.
+    /// Returns the slots in use with their counts and cached frames, for validation.
     pub(crate) fn in_use(&self) -> Vec<(SwapId, u32, Option<FrameId>)> {
         let map = self.map.lock();
         let all = map.slots.iter().enumerate();
@@ -279,23 +283,24 @@ impl Swap {
 }
 
 impl<E: Environment> Space<E> {
-    /// The cell of the swap map for a slot that an entry names.
+    /// Returns the swap-map entry of a slot that a page-table entry names.
     pub fn swap_map(&self, id: SwapId) -> SwapMap {
         let (count, cache) = self.swap.look(id);
         SwapMap::new(count, cache.is_some())
     }
 
-    /// Slots of the swap device in use.
+    /// Returns the number of swap slots in use.
     pub fn swap_slots_in_use(&self) -> usize {
         self.swap.in_use().len()
     }
 
-    /// Swaps out the anonymous page at `addr`, in every process that maps it.
+    /// Swaps out the anonymous page at `addr`, in every process that maps the page.
     ///
     /// # Errors
-    /// ESRCH without such an address space; EINVAL where no anonymous page is mapped there, and where
-    /// the system has no swap; EPERM for a locked mapping; EBUSY where another swaps, migrates or
-    /// merges the page; EAGAIN where it was mapped again meanwhile; ENOMEM.
+    /// ESRCH if the address space does not exist; EINVAL if no anonymous page is mapped at `addr`
+    /// or the system has no swap; EPERM for a locked mapping; EBUSY if the page is already being
+    /// swapped out, migrated or merged, or is pinned; EAGAIN if the page was mapped again during
+    /// the call; ENOMEM.
     pub fn swap_out(&self, mm: MmId, addr: u64) -> Result<SwapId, Errno> {
         let frame = {
             let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
@@ -311,8 +316,9 @@ impl<E: Environment> Space<E> {
         self.swap_out_frame(frame)
     }
 
-    /// Swaps out the page in `frame`. A huge page that it is part of is cut; see
-    /// [`swap_out`](Self::swap_out), but for what locked mappings say.
+    /// Swaps out the page in `frame`, and first splits a huge page that contains the frame.
+    ///
+    /// Works like [`swap_out`](Self::swap_out), but does not check for locked mappings.
     #[doc(alias = "pageout")]
     pub fn swap_out_frame(&self, frame: FrameId) -> Result<SwapId, Errno> {
         if !self.system.swap {
@@ -326,7 +332,7 @@ impl<E: Environment> Space<E> {
                 return Err(error);
             }
         };
-        // A fork that is under way may copy an entry behind the walk's back.
+        // A concurrent fork may copy an entry to an address that the walk has already passed.
         for _ in 0..WALKS {
             self.rmap_change(frame, &mut |table, mapping, entry| {
                 let old = core::mem::replace(entry, Pte::Swap { slot });
@@ -352,19 +358,19 @@ impl<E: Environment> Space<E> {
         let left = self.swap.put(self, slot);
         match (out, left) {
             (true, Left::Others) => Ok(slot),
-            // Everything that mapped the page has gone meanwhile, or came back.
+            // Every mapping of the page was removed during the call, or the page was mapped again.
             (true, Left::None) | (false, _) => Err(Errno::EAGAIN),
         }
     }
 
-    /// May the only entry that maps a marked frame be made writable? A page in the swap cache leaves it.
+    /// True if the only entry that maps a marked frame may be made writable.
     #[cold]
     pub(crate) fn may_reuse_marked(&self, frame: FrameId) -> bool {
         let there = self.frame(frame);
         if there.is_ksm() || there.is_migrating() {
             return false;
         }
-        // A slot that still exists has entries; in each of them the page must stay as it is.
+        // A slot that still exists has entries that need the page's content unchanged.
         !there.is_swap_cache()
     }
 }

@@ -1,16 +1,19 @@
-//! The page table of one mm: from an address to what lies there.
+//! The page table of one mm: maps an address to its page-table entry.
 //!
-//! Slots of 2 MiB in an ordered map, spread over shards with a lock each. A slot is a table of 512
-//! entries or one huge page. The shard's lock is the page-table lock: faults in different parts of
-//! the address space do not meet, and what they keep for the next one lies beside it (`near`). Reading through a huge page shows each of its 512 pages as an entry
-//! of its own, so that only who changes entries has to know of huge ones.
+//! The table consists of slots of 2 MiB in ordered maps, which are spread over shards with one lock
+//! each. A slot is either a table of 512 entries or one huge page. The shard lock is the page-table
+//! lock, so faults in different parts of the address space do not contend; the hint that a fault
+//! leaves for the next one is stored next to that lock (see `near`). A read inside a huge page
+//! returns each of its 512 pages as a separate entry, so only code that modifies entries has to
+//! handle huge pages.
 //!
 //! # Invariants
-//! H1  a huge slot lies within one VMA
+//! H1  a huge slot is inside one VMA
 //!
 //! # Locking
-//! Shard lock → the slots in it, and the map counts of the frames that they name. A fault holds
-//! it for the one entry; a move takes source and destination one after the other.
+//! A shard lock protects the slots in the shard and the map counts of the frames that their entries
+//! name. A fault holds the lock while it handles one entry; a move takes the source's lock and the
+//! destination's lock one after the other.
 
 use super::entry::Pte;
 use super::slot::{
@@ -26,26 +29,26 @@ use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vmarea_sync::SpinLock;
 
-/// Threads that walk through places of their own meet in a shard for one slot in so many.
+/// Number of shards: threads that use separate ranges share a shard for one slot in `SHARDS`.
 const SHARDS: usize = 32;
-/// A range of so many slots or fewer is visited slot by slot, a longer one shard by shard.
+/// A range of up to this many slots is visited slot by slot, a longer range shard by shard.
 const FEW_SLOTS: u64 = SHARDS as u64;
 
 #[derive(Debug, Default)]
 struct Shard {
     slots: BTreeMap<u64, Slot>,
-    /// Faults that came here without `mmap_lock`.
+    /// Number of faults in this shard that were handled without `mmap_lock`.
     unlocked: u64,
 }
 
 impl Shard {
-    /// Counts a fault.
+    /// Counts one fault if it was handled without `mmap_lock`.
     #[inline]
     fn count(&mut self, path: FaultPath) {
         self.unlocked += u64::from(path == FaultPath::Unlocked);
     }
 
-    /// The table at `index`, made where nothing lies there. `None` where a huge page does.
+    /// Returns the table at `index`, creating one if the slot is empty, or `None` for a huge page.
     #[inline]
     fn table(&mut self, index: u64) -> Option<&mut Table> {
         let slot = self.slots.entry(index);
@@ -65,7 +68,7 @@ impl Shard {
     }
 }
 
-/// A shard with its lock, and a hint for faults that come here, on a cache line of its own.
+/// A locked shard and the VMA hint for faults in the shard, on a separate cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Locked {
@@ -73,34 +76,35 @@ struct Locked {
     near: Near,
 }
 
-/// A number for a slot (of 2 MiB) that tells nothing of its distance from others: threads often work at
-/// the same place of ranges that lie a power of two apart.
+/// Hashes a slot number, so that related slots spread evenly over the shards.
+///
+/// Threads often work at the same offset in ranges that are a power of two apart.
 #[inline]
 pub(super) fn scattered(slot: u64) -> usize {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
     (slot.wrapping_mul(GOLDEN) >> 48) as usize
 }
 
-/// The path by which a fault came to the page table.
+/// How a fault reached the page table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FaultPath {
-    /// Without `mmap_lock`: it is counted.
+    /// Without `mmap_lock`; the fault is counted.
     Unlocked,
-    /// With it, or it was counted before.
+    /// With `mmap_lock` held, or as a retry of a fault that was already counted.
     Locked,
 }
 
-/// The page table.
+/// The page table of one address space.
 #[derive(Debug, Default)]
 pub struct PageTable {
     shards: [Locked; SHARDS],
-    /// Huge slots, so that nobody looks for them where none is.
+    /// Number of huge slots, so that lookups of huge pages can be skipped if there are none.
     huge: AtomicU32,
     owner: AtomicU64,
 }
 
 impl PageTable {
-    /// The address space that it belongs to.
+    /// Returns the address space that this page table belongs to.
     pub fn owner(&self) -> Option<MmId> {
         // ORDERING: Relaxed; set before the address space is used.
         MmId::from_bits(self.owner.load(Ordering::Relaxed))
@@ -116,24 +120,24 @@ impl PageTable {
         &self.shards[scattered(slot) % SHARDS].shard
     }
 
-    /// The VMA that a fault near `addr` found last.
+    /// Returns the hint for `addr`: the VMA that the last fault in the same shard found.
     #[inline]
     pub(crate) fn near(&self, addr: u64) -> &Near {
         &self.shards[scattered(slot_of(addr)) % SHARDS].near
     }
 
-    /// Counts a fault that looks at no entry.
+    /// Counts a fault that does not read an entry.
     #[cold]
     pub(crate) fn count_fault(&self, path: FaultPath, addr: u64) {
         self.shard(slot_of(addr)).lock().count(path);
     }
 
-    /// Faults that came without `mmap_lock`.
+    /// Returns the number of faults that were handled without `mmap_lock`.
     pub(crate) fn unlocked_faults(&self) -> u64 {
         self.shards.iter().map(|s| s.shard.lock().unlocked).sum()
     }
 
-    /// Another address space begins: what was counted and remembered of the last one goes.
+    /// Resets the fault count and the VMA hints, for reuse of the table by a new address space.
     pub(crate) fn forget_faults(&self) {
         for locked in &self.shards {
             locked.shard.lock().unlocked = 0;
@@ -141,25 +145,25 @@ impl PageTable {
         }
     }
 
-    /// The entry for `addr`; within a huge page, what a small entry there would be.
+    /// Returns the entry for `addr`; inside a huge page, the equivalent small entry.
     pub fn get(&self, addr: u64) -> Pte {
         self.peek(addr, |entry| entry)
     }
 
-    /// Calls `f` with the entry for `addr`, under its lock.
+    /// Calls `f` with the entry for `addr`, under the page-table lock.
     pub fn peek<R>(&self, addr: u64, f: impl FnOnce(Pte) -> R) -> R {
         let shard = self.shard(slot_of(addr)).lock();
         f(shard.get(addr))
     }
 
-    /// As [`get`](Self::get), for a fault.
+    /// Like [`get`](Self::get), but counts a fault on the given path.
     pub(crate) fn get_for(&self, path: FaultPath, addr: u64) -> Pte {
         let mut shard = self.shard(slot_of(addr)).lock();
         shard.count(path);
         shard.get(addr)
     }
 
-    /// What lies in the slot of `addr`.
+    /// Returns the kind of the slot that contains `addr`.
     pub fn slot_kind(&self, addr: u64) -> SlotKind {
         let index = slot_of(addr);
         match self.shard(index).lock().slots.get(&index) {
@@ -169,14 +173,14 @@ impl PageTable {
         }
     }
 
-    /// True where a huge page lies at `addr`.
+    /// True if `addr` is mapped by a huge page.
     pub(crate) fn has_huge_at(&self, addr: u64) -> bool {
         self.slot_kind(addr) == SlotKind::Huge
     }
 
-    /// Huge pages that it maps.
+    /// Returns the number of huge pages that this table maps.
     pub fn huge_pages(&self) -> u32 {
-        // ORDERING: Relaxed; exact for who holds the mm's lock for writing.
+        // ORDERING: Relaxed; exact for a holder of the mm's lock for writing.
         self.huge.load(Ordering::Relaxed)
     }
 
@@ -185,13 +189,14 @@ impl PageTable {
         self.huge.fetch_add(more as u32, Ordering::Relaxed);
     }
 
-    /// Changes the entry for `addr` under its lock. `None`, and nothing done, where it lies within a
-    /// huge page.
+    /// Modifies the entry for `addr` under the page-table lock.
+    ///
+    /// Returns `None` and changes nothing if a huge page maps `addr`.
     pub(crate) fn update<R>(&self, addr: u64, f: impl FnOnce(&mut Pte) -> R) -> Option<R> {
         self.update_for(FaultPath::Locked, addr, f)
     }
 
-    /// As [`update`](Self::update), for a fault.
+    /// Like [`update`](Self::update), but counts a fault on the given path.
     #[inline]
     pub(crate) fn update_for<R>(
         &self,
@@ -206,7 +211,7 @@ impl PageTable {
         Some(table.change(entry_of(addr), f))
     }
 
-    /// Changes the huge page at `addr`; `None` where there is none.
+    /// Modifies the huge page that maps `addr`; returns `None` if there is none.
     pub(crate) fn update_huge<R>(
         &self,
         addr: u64,
@@ -233,7 +238,7 @@ impl PageTable {
         Some(result)
     }
 
-    /// Puts a huge page at `addr`. Gives it back where the slot is in use.
+    /// Inserts a huge page at `addr`; returns the huge page as the error if the slot is in use.
     pub(crate) fn insert_huge(&self, addr: u64, huge: Huge) -> Result<(), Huge> {
         self.put_slot(slot_of(addr), Slot::Huge(huge))
             .map_err(|slot| match slot {
@@ -242,7 +247,7 @@ impl PageTable {
             })
     }
 
-    /// Takes a whole slot out.
+    /// Removes a whole slot and returns it.
     pub(super) fn take_slot(&self, index: u64) -> Option<Slot> {
         let slot = self.shard(index).lock().slots.remove(&index);
         if matches!(slot, Some(Slot::Huge(_))) {
@@ -251,7 +256,7 @@ impl PageTable {
         slot
     }
 
-    /// Puts a whole slot in, over an empty table at the most.
+    /// Inserts a whole slot, which may replace an empty table but nothing else.
     pub(super) fn put_slot(&self, index: u64, slot: Slot) -> Result<(), Slot> {
         let mut shard = self.shard(index).lock();
         match shard.slots.get(&index) {
@@ -268,19 +273,21 @@ impl PageTable {
         Ok(())
     }
 
-    /// Calls `f` with the table of a slot, which is made where there is none. `None` where a huge
-    /// page lies there.
+    /// Calls `f` with the table of a slot, creating the table if the slot is empty.
+    ///
+    /// Returns `None` if the slot is a huge page.
     pub(super) fn with_table<R>(&self, index: u64, f: impl FnOnce(&mut Table) -> R) -> Option<R> {
         self.shard(index).lock().table(index).map(f)
     }
 
-    /// Makes the table in which `addr` has its entry, where nothing is there: a fault does so before
-    /// it knows whether a page comes.
+    /// Creates the table that contains the entry for `addr`, if the slot is empty.
+    ///
+    /// A fault does this before it is known whether the fault will map a page.
     pub(crate) fn make_table(&self, addr: u64) {
         self.with_table(slot_of(addr), |_| ());
     }
 
-    /// Visits everything in `range`, in no order.
+    /// Visits all entries and huge pages in `range`, in no particular order.
     pub(crate) fn visit(&self, range: VmRange, visitor: &mut impl Visitor) {
         let Some((first, last)) = slots_of(range) else {
             return;
@@ -310,7 +317,7 @@ impl PageTable {
         }
     }
 
-    /// True where the slot is to go.
+    /// Visits one slot; returns true if the caller has to remove the slot.
     fn visit_slot(
         &self,
         index: u64,
@@ -341,8 +348,9 @@ impl PageTable {
         false
     }
 
-    /// Calls `f` with every entry of `range` that is not `None`, until it breaks; in no order. Within
-    /// a huge page, with what small entries there would be.
+    /// Calls `f` with every entry in `range` that is not `None`, in no order, until `f` breaks.
+    ///
+    /// For a huge page, `f` is called with the equivalent small entries.
     pub fn for_each(&self, range: VmRange, mut f: impl FnMut(u64, Pte) -> ControlFlow<()>) {
         let Some((first, last)) = slots_of(range) else {
             return;
@@ -367,7 +375,7 @@ impl PageTable {
         }
     }
 
-    /// As [`for_each`](Self::for_each), in order of address and to the end.
+    /// Like [`for_each`](Self::for_each), but in ascending address order and without early exit.
     pub fn for_each_ordered(&self, range: VmRange, mut f: impl FnMut(u64, Pte)) {
         for index in self.slots_in(range) {
             let shard = self.shard(index).lock();
@@ -380,7 +388,7 @@ impl PageTable {
         }
     }
 
-    /// The slots of `range` that are in use, in order.
+    /// Returns the slots of `range` in ascending order; a long range omits empty slots.
     pub(super) fn slots_in(&self, range: VmRange) -> Vec<u64> {
         let Some((first, last)) = slots_of(range) else {
             return Vec::new();
@@ -396,7 +404,7 @@ impl PageTable {
         all
     }
 
-    /// Frees the empty tables that lie wholly within `range`.
+    /// Frees the empty tables that are entirely within `range`.
     #[doc(alias = "free_pgtables")]
     pub fn free_tables(&self, range: VmRange) {
         let first = slot_of(range.start + PMD_SIZE - 1);
@@ -418,7 +426,7 @@ impl PageTable {
         }
     }
 
-    /// True where a table that touches `range` may be empty; of a long range it is not asked.
+    /// True if `range` touches an empty table; always true for a long range, which is not searched.
     pub(crate) fn has_empty_table(&self, range: VmRange) -> bool {
         let Some((first, last)) = slots_of(range) else {
             return false;
@@ -430,7 +438,7 @@ impl PageTable {
         last - first >= FEW_SLOTS || (first..=last).any(empty)
     }
 
-    /// Entries that are not `None`; a huge page counts as 512.
+    /// Returns the number of entries that are not `None`; a huge page counts as 512.
     pub fn len(&self) -> u64 {
         let used = |slot: &Slot| match slot {
             Slot::Table(table) => u64::from(table.used),
@@ -443,7 +451,7 @@ impl PageTable {
             .sum()
     }
 
-    /// True where nothing is mapped.
+    /// True if nothing is mapped.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,8 +1,9 @@
-//! One address space's page table, together with the machine that its entries belong to.
+//! Range operations on the page table of one address space.
 //!
-//! A [`PageTable`] knows nothing of frames. What changes a range of entries has to count frames, swap
-//! slots and pins as well, and so is done through this handle; a fault, which changes one entry, is in
-//! `fault`. A holder of `mmap_lock` gets it from `page_tables()`.
+//! A [`PageTable`] has no access to frames. An operation on a range of entries also has to update
+//! the counts of frames, swap slots and pins, and therefore uses the handle in this module, which
+//! combines a page table with its machine. Faults, which change one entry, are handled in `fault`.
+//! A holder of `mmap_lock` gets the handle from `page_tables()`.
 
 use super::PageTable;
 use crate::mm::{MmapReadGuard, MmapWriteGuard};
@@ -17,21 +18,21 @@ pub struct PageTables<'a, E: Environment = Standard> {
 }
 
 impl<E: Environment> Space<E> {
-    /// Of a table of this machine.
+    /// Returns a handle for a page table of this machine.
     pub(crate) fn page_tables<'a>(&'a self, table: &'a PageTable) -> PageTables<'a, E> {
         PageTables { space: self, table }
     }
 }
 
 impl<'s, E: Environment> MmapWriteGuard<'s, E> {
-    /// The page table, to look at ranges of it or change them.
+    /// Returns a handle to query and modify ranges of the page table.
     pub fn page_tables(&self) -> PageTables<'s, E> {
         self.space.page_tables(&self.mm.pages)
     }
 }
 
 impl<'s, E: Environment> MmapReadGuard<'s, E> {
-    /// The page table, to look at ranges of it or change them.
+    /// Returns a handle to query and modify ranges of the page table.
     pub fn page_tables(&self) -> PageTables<'s, E> {
         self.space.page_tables(&self.mm.pages)
     }

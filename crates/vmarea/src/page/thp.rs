@@ -1,24 +1,25 @@
 //! Huge pages: 512 pages that one slot maps as a whole.
 //!
-//! A huge page is a [`Compound`] of 512 ordinary frames. While whole slots map it, each frame counts
-//! one mapping for all of them, and the compound counts the slots. Making small entries of one such
-//! mapping therefore needs no memory for frames, copies nothing and leaves other mappings whole; when
-//! the last whole mapping has gone the frames are ordinary ones. The huge page of zeros has no frames.
+//! A huge page is a [`Compound`] of 512 ordinary frames. While slots map the compound as a whole,
+//! all these mappings together contribute one to the map count of each frame, and the compound
+//! counts the slots. Splitting one such mapping into small entries therefore allocates no frames,
+//! copies nothing and leaves the other mappings intact. After the last whole mapping is gone, the
+//! frames are ordinary frames. The huge zero page has no frames.
 //!
 //! # Picture
 //! ```text
-//! slot (mm 1) ─┐                        ┌ frame 0    mapcount 1: the compound's
+//! slot (mm 1) ─┐                        ┌ frame 0    mapcount 1: from the compound
 //! slot (mm 2) ─┴─▶ Compound, whole = 2 ─┤ …
-//!                                       └ frame 511  mapcount 2: a small entry in mm 3 as well
+//!                                       └ frame 511  mapcount 2: also a small entry in mm 3
 //! ```
 //!
 //! # Invariants
-//! H2  `whole` is the number of slots that map the compound; its frames exist while it is not 0
+//! H2  `whole` is the number of slots that map the compound; its frames exist while it is nonzero
 //!
 //! # Linux
-//! `mm/huge_memory.c` 6.18. Its huge page stays one folio after `split_huge_pmd` and is swapped or
-//! migrated as one; here splitting the last mapping splits the page, and what swaps, migrates or merges
-//! one page splits first.
+//! `mm/huge_memory.c` 6.18. Linux keeps a huge page as one folio after `split_huge_pmd`, and swaps
+//! or migrates it as one. Here, splitting the last mapping splits the huge page, and swapping,
+//! migrating or merging a single page splits the mappings of its huge page first.
 
 use super::entry::Pte;
 use super::slot::{ENTRIES, HugeFate};
@@ -38,22 +39,22 @@ pub(super) struct Compound {
     whole: AtomicU32,
 }
 
-/// A slot's mapping of a huge page.
+/// The mapping of a huge page by one slot.
 #[derive(Debug)]
 pub(crate) struct Huge {
-    /// `None` for the huge page of zeros.
+    /// The frames, or `None` for the huge zero page.
     pages: Option<Arc<Compound>>,
     writable: bool,
 }
 
 impl Huge {
-    /// The huge page of zeros.
+    /// A mapping of the huge zero page.
     pub(crate) const ZERO: Huge = Huge {
         pages: None,
         writable: false,
     };
 
-    /// What a small entry at place `at` would be.
+    /// Returns the equivalent small entry for page number `at` of the huge page.
     #[inline]
     pub(super) fn entry(&self, at: usize) -> Pte {
         match &self.pages {
@@ -69,12 +70,12 @@ impl Huge {
         self.writable = false;
     }
 
-    /// Its frames, in order; none for the huge page of zeros.
+    /// Returns the frames in order; the slice is empty for the huge zero page.
     pub(super) fn frames(&self) -> &[FrameId] {
         self.pages.as_ref().map_or(&[], |c| &c.frames)
     }
 
-    /// Slots that map it whole; 0 for the huge page of zeros.
+    /// Returns the number of slots that map the huge page as a whole; 0 for the huge zero page.
     pub(super) fn whole(&self) -> u32 {
         // ORDERING: Relaxed; a count, read under a page-table lock.
         self.pages
@@ -83,7 +84,7 @@ impl Huge {
     }
 }
 
-/// Counts of what happened to huge pages.
+/// Counters of huge-page events.
 #[derive(Debug, Default)]
 pub(crate) struct HugeCounters {
     made: AtomicU64,
@@ -93,22 +94,22 @@ pub(crate) struct HugeCounters {
     moved_whole: AtomicU64,
 }
 
-/// What happened to huge pages, in all address spaces.
+/// Numbers of huge-page events in all address spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HugeCounts {
-    /// Brought by a write.
+    /// Number of huge pages that write faults allocated.
     pub made: u64,
-    /// Mappings of the huge page of zeros, brought by a read.
+    /// Number of mappings of the huge zero page that read faults created.
     pub zero: u64,
-    /// Made of small pages by `MADV_COLLAPSE`.
+    /// Number of huge pages that `MADV_COLLAPSE` made from small pages.
     pub collapsed: u64,
-    /// Mappings cut into small entries.
+    /// Number of huge mappings that were split into small entries.
     pub splits: u64,
-    /// Mappings that `mremap` moved whole.
+    /// Number of huge mappings that `mremap` moved as a whole.
     pub moved_whole: u64,
 }
 
-/// One of the counts.
+/// A huge-page event that is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HugeEvent {
     Made,
@@ -136,7 +137,7 @@ impl HugeCounters {
 }
 
 impl<E: Environment> Space<E> {
-    /// What happened to huge pages so far.
+    /// Returns the current numbers of huge-page events.
     pub fn huge_counts(&self) -> HugeCounts {
         // ORDERING: Relaxed; statistics.
         let get = |event| self.huge.of(event).load(Ordering::Relaxed);
@@ -149,8 +150,9 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// A huge page of `anon_vma` whose first page has `index`, mapped by one slot; `fill` puts bytes
-    /// into each of its frames.
+    /// Allocates a huge page of `anon_vma` at page offset `index`, mapped by one slot.
+    ///
+    /// `fill` writes the content of each frame.
     pub(crate) fn huge_alloc(
         &self,
         anon_vma: AnonVmaId,
@@ -183,7 +185,7 @@ impl<E: Environment> Space<E> {
         })
     }
 
-    /// A slot's mapping ends.
+    /// Drops a slot's mapping of a huge page.
     pub(crate) fn huge_drop(&self, huge: &mut Huge) {
         if let Some(compound) = huge.pages.take() {
             self.whole_drop(&compound);
@@ -191,7 +193,7 @@ impl<E: Environment> Space<E> {
     }
 
     fn whole_drop(&self, compound: &Compound) {
-        // ORDERING: AcqRel: the last one sees all that the others did with the frames.
+        // ORDERING: AcqRel: the thread that drops the last count sees all changes to the frames.
         if compound.whole.fetch_sub(1, Ordering::AcqRel) == 1 {
             for frame in compound.frames {
                 self.frame_unmap(frame);
@@ -199,11 +201,11 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Another slot maps the same, both without the right to write.
+    /// Returns a second mapping of the huge page; both mappings are write-protected.
     pub(super) fn huge_dup(&self, huge: &mut Huge) -> Huge {
         huge.write_protect();
         if let Some(compound) = &huge.pages {
-            // ORDERING: Relaxed; the slot that is copied holds one already.
+            // ORDERING: Relaxed; the slot that is copied already holds a count.
             compound.whole.fetch_add(1, Ordering::Relaxed);
         }
         Huge {
@@ -212,7 +214,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Small entries for the pages of `huge`, which ends.
+    /// Splits the mapping `huge` into small entries.
     #[doc(alias = "__split_huge_pmd")]
     pub(crate) fn huge_split(&self, huge: &mut Huge) -> HugeFate {
         self.huge.count(HugeEvent::Split);
@@ -230,13 +232,13 @@ impl<E: Environment> Space<E> {
         HugeFate::Split(entries)
     }
 
-    /// One slot maps it, and no small entry any of its pages.
+    /// True if only one slot maps the huge page and no small entry maps any of its pages.
     pub(super) fn huge_is_single(&self, huge: &Huge) -> bool {
         let single = |frame: &FrameId| self.frame(*frame).mapcount() == 1;
         huge.whole() <= 1 && huge.frames().iter().all(single)
     }
 
-    /// The pages belong to `anon_vma`, the first of them at `index`.
+    /// Makes `anon_vma` the owner of all pages of `huge`, the first page at page offset `index`.
     pub(super) fn huge_set_mapping(&self, huge: &Huge, anon_vma: AnonVmaId, index: Pgoff) {
         for (at, frame) in huge.frames().iter().enumerate() {
             self.frame(*frame)
@@ -244,8 +246,10 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// A write to a huge page that may only be read: true where the VMA has it alone, and may write to
-    /// it from now on as a page of `anon_vma`; else it is cut. `None` where none lies there.
+    /// Handles a write to a read-only huge page: reuses it if unshared, otherwise splits it.
+    ///
+    /// Returns true if the page was made writable as a page of `anon_vma`, false if it was split,
+    /// and `None` if no huge page maps `addr`.
     #[doc(alias = "do_huge_pmd_wp_page")]
     pub(crate) fn huge_reuse_or_split(
         &self,
@@ -265,7 +269,7 @@ impl<E: Environment> Space<E> {
         })
     }
 
-    /// The huge page of zeros at `addr` becomes `huge`. Gives it back where something else lies there.
+    /// Replaces the huge zero page at `addr` by `huge`; returns `huge` on failure.
     #[doc(alias = "do_huge_zero_wp_pmd")]
     pub(crate) fn huge_replace_zero(
         &self,
@@ -287,7 +291,7 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> PageTables<'_, E> {
-    /// Cuts the huge page that holds `addr`, if there is one.
+    /// Splits the huge page that maps `addr`, if there is one.
     #[doc(alias = "split_huge_pmd")]
     pub(crate) fn split_huge_at(&self, addr: u64) {
         if self.table.huge_pages() != 0 {
@@ -296,7 +300,7 @@ impl<E: Environment> PageTables<'_, E> {
         }
     }
 
-    /// A VMA begins or ends at `addr`: no huge page may lie across.
+    /// Splits a huge page that spans `addr`, where a VMA is going to begin or end.
     #[doc(alias = "vma_adjust_trans_huge")]
     pub(crate) fn split_huge_across(&self, addr: u64) {
         if !addr.is_multiple_of(PMD_SIZE) {
@@ -305,17 +309,17 @@ impl<E: Environment> PageTables<'_, E> {
     }
 }
 
-/// First address of the huge page that holds `addr`.
+/// Returns the first address of the aligned 2 MiB that contain `addr`.
 pub(crate) fn huge_start(addr: u64) -> u64 {
     addr & !(PMD_SIZE - 1)
 }
 
-/// Address of page `at` of the huge page at `start`.
+/// Returns the address of page number `at` of the huge page at `start`.
 pub(crate) fn huge_page_addr(start: u64, at: usize) -> u64 {
     start + at as u64 * PAGE_SIZE
 }
 
-/// Whole huge mappings that stand behind a frame's map count, for validation.
+/// Returns the identity, the number of whole mappings and the frames of a compound, for validation.
 pub(crate) fn compound_key(huge: &Huge) -> Option<(usize, u32, &[FrameId])> {
     let compound = huge.pages.as_ref()?;
     Some((

@@ -12,18 +12,18 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-/// What all page tables say together.
+/// The combined contents of all page tables.
 #[derive(Default)]
 struct Census {
-    /// Where each frame is mapped, in huge pages too.
+    /// All mappings of each frame, including mappings by huge pages.
     mapped: BTreeMap<FrameId, Vec<(MmId, u64)>>,
-    /// Small entries of each frame.
+    /// Number of small entries that map each frame.
     small: BTreeMap<FrameId, u32>,
-    /// Entries that name each slot.
+    /// Number of entries that name each swap slot.
     slots: BTreeMap<SwapId, u32>,
     ksm: BTreeMap<FrameId, Vec<(MmId, u64)>>,
     migrating: BTreeSet<FrameId>,
-    /// By compound: slots that map it, its own count of them, its frames.
+    /// For each compound: number of slots that map it, its `whole` count, and its frames.
     compounds: BTreeMap<usize, (u32, u32, Vec<FrameId>)>,
 }
 
@@ -66,7 +66,7 @@ impl Visitor for Census {
 }
 
 impl<E: Environment> Space<E> {
-    /// F1, F2, H2, K1, M1, S1, S2.
+    /// Checks the invariants F1, F2, H2, K1, M1, S1 and S2.
     pub(crate) fn check_all_pages(&self) -> Result<(), Violation> {
         let mut census = Census::default();
         let all = VmRange::new(0, u64::MAX);

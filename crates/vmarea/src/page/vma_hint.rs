@@ -1,23 +1,24 @@
-//! The VMA that a fault found last in some part of an address space: a hint for the next one there.
+//! A hint for page faults: the VMA that the last fault in a part of the address space found.
 //!
-//! One for each shard of the page table, on the cache line of the shard's lock, which a fault writes
-//! to anyway: so threads that work in different places do not meet here, and nobody need know which
-//! thread it is. The bounds are kept beside the VMA, so that a hint that is of no use costs a comparison
-//! and no look at the VMA. Nobody tells it of changes: whoever takes the hint locks the VMA and asks
-//! whether it is there and holds the address, as after a search.
+//! Each shard of the page table has one hint, on the cache line of the shard's lock, which a fault
+//! writes to anyway. Threads that work in different places therefore do not contend for hints, and
+//! no per-thread state is needed. The VMA's bounds are stored with the VMA id, so that a miss costs
+//! one comparison and no access to the VMA. Hints are not updated when VMAs change: the user of a
+//! hint locks the VMA and checks that the VMA still exists and contains the address, as after a
+//! search.
 //!
 //! # Invariants
-//! N1  whatever is kept here, no fault finds another VMA than the index would have given
+//! N1  no value of a hint makes a fault use another VMA than a search of the VMA tree would return
 //!
 //! # Linux
-//! No counterpart: `vmacache` kept four a thread until 6.1.
+//! No counterpart: `vmacache` kept four VMAs per thread until 6.1.
 
 use crate::types::{VmRange, VmaId};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// See the module.
+/// The VMA that the last fault in a shard found, with its bounds; see the module documentation.
 ///
-/// ORDERING: Relaxed throughout; the words may be of different moments, and what they say is checked.
+/// ORDERING: Relaxed throughout; the words may be from different updates, and users check the VMA.
 #[derive(Debug, Default)]
 pub(crate) struct Near {
     start: AtomicU64,
@@ -26,7 +27,7 @@ pub(crate) struct Near {
 }
 
 impl Near {
-    /// The VMA that may hold `addr`.
+    /// Returns the VMA that may contain `addr`.
     #[inline]
     pub(crate) fn at(&self, addr: u64) -> Option<VmaId> {
         let within =
@@ -38,7 +39,7 @@ impl Near {
         })
     }
 
-    /// `vma` was found.
+    /// Stores the VMA that a fault found.
     #[inline]
     pub(crate) fn remember(&self, vma: VmaId, range: VmRange) {
         self.start.store(range.start, Ordering::Relaxed);
@@ -46,7 +47,7 @@ impl Near {
         self.vma.store(vma.to_bits(), Ordering::Relaxed);
     }
 
-    /// Nothing is known.
+    /// Clears the hint.
     pub(crate) fn forget(&self) {
         self.end.store(0, Ordering::Relaxed);
     }

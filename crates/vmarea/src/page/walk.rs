@@ -1,18 +1,19 @@
-//! The page walk: visits a range slot by slot and entry by entry, as its flags and the visitor say.
+//! The page walk: visits a range slot by slot and entry by entry.
 //!
-//! The visitor answers for each slot of 2 MiB what comes next: its entries, the next slot, or the same
-//! again (after it has cut a huge page, say). The flags do what every check of pages needs: hold the
-//! reverse map still, and wait for pages that migrate. Zapping, copying and the like are in `range`.
+//! For each slot of 2 MiB, the visitor chooses the next step: the slot's entries, the next slot, or
+//! the same slot again (for example after it has split a huge page). The flags select features that
+//! checks of pages need: locking the reverse map, and waiting for migrating pages. Zap, copy and
+//! similar operations are in `range`.
 //!
 //! # Locking
-//! With [`LOCK_RMAP`](WalkFlags::LOCK_RMAP) the family's lock is held while a slot's entries are
-//! visited, and let go to wait for a migration, which needs it to end. Entries are shown under the
-//! page-table lock; slots are shown without it.
+//! With [`LOCK_RMAP`](WalkFlags::LOCK_RMAP) the family lock of the anon_vma is held while a slot's
+//! entries are visited. It is released during a wait for a migration, which needs the lock to end.
+//! The visitor receives entries under the page-table lock, and slots without it.
 //!
 //! # Linux
-//! `mm/pagewalk.c` `walk_page_range`, `ACTION_SUBTREE`, `ACTION_CONTINUE`, `ACTION_AGAIN`; the flags are
-//! those that the thesis "VMA merging in Linux" adds (2.4.1). A huge page that is descended into is shown
-//! as 512 entries, where Linux cuts it.
+//! `mm/pagewalk.c` `walk_page_range`, `ACTION_SUBTREE`, `ACTION_CONTINUE`, `ACTION_AGAIN`; the
+//! flags are those that the thesis "VMA merging in Linux" adds (2.4.1). The entries of a huge page
+//! are visited as 512 small entries; Linux splits the huge page.
 
 use super::entry::Pte;
 use super::slot::{SlotKind, slot_start};
@@ -24,65 +25,65 @@ use core::ops::ControlFlow;
 use vmarea_sync::ReadGuard;
 
 bitflags::bitflags! {
-    /// What a walk does by itself.
+    /// Optional features of a walk.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct WalkFlags: u32 {
-        /// Hold the lock of the anon_vma's family.
+        /// Hold the family lock of the anon_vma during the walk of each slot's entries.
         const LOCK_RMAP = 1;
-        /// Wait for migrating pages, and show them when they have arrived.
+        /// Wait for migrating pages, and visit them after the migration.
         const MIGRATION = 2;
     }
 }
 
-/// What comes after a slot was shown.
+/// The next step of a walk after the visitor has seen a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WalkAction {
-    /// Its entries.
+    /// Visit the entries of the slot.
     #[default]
     Subtree,
-    /// The next slot.
+    /// Skip to the next slot.
     Continue,
-    /// The same slot, read again.
+    /// Visit the same slot again.
     Again,
 }
 
-/// Who is shown the slots and entries of a walk.
+/// The visitor of a walk.
 pub trait WalkOps {
-    /// A slot of 2 MiB that is not empty, by the first of its addresses that lies in the range.
+    /// Called for each slot of 2 MiB that is not empty, with the slot's first address in the range.
     fn slot(&mut self, addr: u64, kind: SlotKind) -> WalkAction {
         let _ = (addr, kind);
         WalkAction::Subtree
     }
 
-    /// An entry that is not `None`. A break ends the walk.
+    /// Called for each entry that is not `None`; a break ends the walk.
     fn page(&mut self, addr: u64, entry: Pte) -> ControlFlow<()>;
 }
 
-/// How a walk ended.
+/// The outcome of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Walked {
-    /// Everything was shown.
+    /// The whole range was visited.
     All,
-    /// The visitor ended it.
+    /// The visitor ended the walk.
     Broken,
-    /// The page at this address migrates, and the platform does not wait.
+    /// The page at this address is being migrated, and the platform does not wait.
     MustWait(u64),
-    /// The visitor asked for the slot of this address again and again.
+    /// The visitor requested the slot at this address again too many times.
     Endless(u64),
 }
 
-/// A slot is shown so often, at the most.
+/// Maximum number of visits to one slot.
 const AGAIN_LIMIT: u32 = 1 << 12;
 
 /// A walk over a part of one VMA.
 #[derive(Clone, Copy, Debug)]
 pub struct PageWalk<'a, E: Environment = Standard> {
     pub(crate) space: &'a Space<E>,
-    /// The page table.
+    /// The page table to walk.
     pub table: &'a PageTable,
     /// The VMA's anon_vma, whose family [`WalkFlags::LOCK_RMAP`] locks.
     pub anon_vma: Option<AnonVmaId>,
-    /// What it does by itself.
+    /// The features that the walk uses.
     pub flags: WalkFlags,
 }
 
@@ -94,7 +95,7 @@ impl<'a, E: Environment> PageWalk<'a, E> {
         self.space.anon_vma_read_lock(anon_vma)
     }
 
-    /// Walks `range`, in order of address.
+    /// Walks `range` in ascending address order.
     #[doc(alias = "walk_page_range")]
     pub fn walk(&self, range: VmRange, ops: &mut impl WalkOps) -> Walked {
         for index in self.table.slots_in(range) {

@@ -1,14 +1,15 @@
-//! `AnonVma`: the object that anonymous pages belong to.
+//! `AnonVma`: the object that owns anonymous pages.
 //!
-//! Made by the first fault that needs one, shared by neighbours that may merge, inherited and
-//! extended by fork. It lives as long as a VMA hangs on it, a root also as long as any anon_vma of
-//! its family does, because the family's lock is the root's.
+//! The first fault that needs an anon_vma allocates it. Neighbouring VMAs that may merge share it,
+//! and a fork passes it on to the child. An anon_vma exists as long as a VMA is linked to it; a
+//! root also exists as long as any anon_vma of its family, because the family uses the root's lock.
 //!
 //! # Invariants
-//! A1  the tree holds exactly the VMAs whose chains link here, with their page offsets
-//! A2  `num_active_vmas` VMAs have it as their own
-//! A3  `num_children` anon_vmas that still have VMAs name it as parent (a root counts itself)
-//! A4  it outlives the pages that belong to it: who ends it has given them another before
+//! A1  the tree contains exactly the VMAs whose chains link here, with their page offsets
+//! A2  `num_active_vmas` is the number of VMAs that have this anon_vma as their own
+//! A3  `num_children` is the number of anon_vmas with VMAs whose parent is this one (a root counts
+//!     itself)
+//! A4  an anon_vma outlives the pages that it owns: before it is freed, they get another anon_vma
 //!
 //! # Linux
 //! `mm/rmap.c`, `struct anon_vma`, 6.18: `num_children`, `num_active_vmas`, `root`, `parent`. The
@@ -21,21 +22,22 @@ use crate::types::{AnonVmaId, Errno};
 use core::sync::atomic::{AtomicU32, Ordering};
 use vmarea_sync::{Guarded, Lock, Rank, Spin, Wait, WriteGuard};
 
-/// After `mmap_lock` and the VMAs' locks.
+/// Lock rank: after `mmap_lock` and the VMA locks.
 const FAMILY: Rank = Rank(96);
 
-/// A slot for an anonymous object.
+/// One anon_vma: its place in the family, and the tree of VMAs that may map its pages.
 #[derive(Debug)]
 #[doc(alias = "anon_vma")]
 pub struct AnonVma<W: Wait = Spin> {
-    /// Index of the root's slot, its own for a root. Roots outlive their families.
+    /// Index of the root's slot; for a root, its own slot. A root outlives its family.
     root: AtomicU32,
-    /// Index of the slot that it was forked from, its own for a root. Whatever hangs on a child hangs on
-    /// its parent as well, so the parent is there.
+    /// Index of the slot of the parent that it was forked from; for a root, its own slot.
+    ///
+    /// Every VMA that is linked to a child is also linked to the parent, so the parent exists.
     parent: AtomicU32,
-    /// The family's lock, where this is the root.
+    /// The lock of the whole family, used only if this anon_vma is the root.
     pub(crate) lock: Lock<W>,
-    /// Guarded by the root's lock.
+    /// State that the root's lock protects.
     pub(crate) inner: Guarded<Inner>,
 }
 
@@ -50,25 +52,25 @@ impl<W: Wait> Default for AnonVma<W> {
     }
 }
 
-/// What the root's lock guards.
+/// The part of an anon_vma that the root's lock protects.
 #[derive(Debug, Default)]
 pub struct Inner {
-    /// The VMAs that may map pages of this object.
+    /// The VMAs that may map pages of this anon_vma.
     pub tree: IntervalTree,
-    /// anon_vmas with VMAs whose parent this is; a root counts itself once.
+    /// Number of anon_vmas with VMAs whose parent is this one; a root counts itself once.
     pub num_children: u32,
-    /// VMAs whose own anon_vma this is.
+    /// Number of VMAs whose own anon_vma is this one.
     pub num_active_vmas: u32,
-    /// For a root: anon_vmas of the family that exist, itself included.
+    /// For a root: number of existing anon_vmas in the family, including the root.
     family: u32,
 }
 
-/// What the merge decision and the share checks see of an anon_vma.
+/// A snapshot of an anon_vma for the merge decision and the share checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AnonVmaView {
-    /// Which.
+    /// The anon_vma.
     pub id: AnonVmaId,
-    /// Its root.
+    /// The root of the anon_vma's family.
     pub root: AnonVmaId,
     /// See [`Inner::num_children`].
     pub num_children: u32,
@@ -77,27 +79,28 @@ pub struct AnonVmaView {
 }
 
 impl<E: Environment> Space<E> {
-    /// The anon_vma of an id that a VMA or frame holds.
+    /// Returns the anon_vma of an id that a VMA or frame refers to.
     #[inline]
     pub(crate) fn anon_vma(&self, id: AnonVmaId) -> &AnonVma<E::Wait> {
         self.anon_vmas.get(id.0).expect("anon_vma in use")
     }
 
-    /// The root of an anon_vma that is in use.
+    /// Returns the root of an anon_vma that is in use.
     #[inline]
     pub fn anon_vma_root(&self, id: AnonVmaId) -> AnonVmaId {
         self.anon_vma_root_of(id).expect("anon_vma in use")
     }
 
-    /// The root of an anon_vma that may have ended.
+    /// Returns the root of an anon_vma that may have been freed, or `None` if it was.
     #[inline]
     pub(crate) fn anon_vma_root_of(&self, id: AnonVmaId) -> Option<AnonVmaId> {
-        // ORDERING: Relaxed; set before the id is published and never changed in one life.
+        // ORDERING: Relaxed; set before the id is published, and unchanged until the anon_vma is
+        // freed.
         let root = self.anon_vmas.get(id.0)?.root.load(Ordering::Relaxed);
         self.anon_vmas.key_at(root).map(AnonVmaId)
     }
 
-    /// The anon_vma that one in use was forked from; itself for a root.
+    /// Returns the anon_vma that `id` was forked from; for a root, the root itself.
     pub(crate) fn anon_vma_parent_of(&self, id: AnonVmaId) -> AnonVmaId {
         // ORDERING: Relaxed; as for `anon_vma_root_of`.
         let parent = self.anon_vma(id).parent.load(Ordering::Relaxed);
@@ -105,13 +108,13 @@ impl<E: Environment> Space<E> {
         key.map(AnonVmaId).expect("a parent outlives its children")
     }
 
-    /// Locks the family that `id` belongs to.
+    /// Locks the family of `id` for writing.
     #[doc(alias = "anon_vma_lock_write")]
     pub(crate) fn anon_vma_lock(&self, id: AnonVmaId) -> WriteGuard<'_, E::Wait> {
         self.anon_vma(self.anon_vma_root(id)).lock.write()
     }
 
-    /// A new root.
+    /// Allocates a new root anon_vma.
     pub(crate) fn anon_vma_alloc_root(&self) -> Result<AnonVmaId, Errno> {
         crate::mutant::allocate()?;
         let id = AnonVmaId(self.anon_vmas.insert()?);
@@ -128,7 +131,7 @@ impl<E: Environment> Space<E> {
         Ok(id)
     }
 
-    /// A new anon_vma for a fork's child, below `parent`.
+    /// Allocates a new anon_vma with parent `parent`, for the child of a fork.
     pub(crate) fn anon_vma_alloc_child(&self, parent: AnonVmaId) -> Result<AnonVmaId, Errno> {
         crate::mutant::allocate()?;
         let id = AnonVmaId(self.anon_vmas.insert()?);
@@ -144,7 +147,7 @@ impl<E: Environment> Space<E> {
         Ok(id)
     }
 
-    /// The last VMA has left `id`: ends it, and its root if it was the last of the family.
+    /// Frees an anon_vma without VMAs, and its root if no anon_vma of the family remains.
     pub(crate) fn anon_vma_put(&self, id: AnonVmaId, guard: &mut WriteGuard<'_, E::Wait>) {
         let root = self.anon_vma_root(id);
         if id != root {
@@ -162,7 +165,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// The numbers that merging looks at.
+    /// Returns a snapshot of the counts that the merge decision uses.
     pub fn anon_vma_view(&self, id: AnonVmaId) -> AnonVmaView {
         let root = self.anon_vma_root(id);
         let guard = self.anon_vma(root).lock.read();
@@ -175,7 +178,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// A VMA hangs on it that has another anon_vma of its own: a child of a fork (child check).
+    /// True if a linked VMA has a different anon_vma of its own: it belongs to a fork's child.
     pub(crate) fn anon_vma_has_other_owners(&self, id: AnonVmaId) -> bool {
         let guard = self.anon_vma(self.anon_vma_root(id)).lock.read();
         let mut other = false;

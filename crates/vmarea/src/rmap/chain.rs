@@ -1,17 +1,17 @@
-//! The chain of a VMA: the anon_vmas on which it hangs, oldest first.
+//! The chain of a VMA: links to its anon_vmas, oldest first.
 //!
 //! # Picture
 //! ```text
-//! split    new half takes a copy of the chain                      (clone)
-//! fork     child takes a copy, and an anon_vma of its own          (fork)
-//! merge    an unfaulted VMA that swallows a faulted one takes its  (clone); the swallowed one
-//!          lets go                                                 (unlink)
-//! fault    first write: a neighbour's anon_vma, or a new one       (prepare)
+//! split    the new VMA gets a copy of the chain                            (clone)
+//! fork     the child gets a copy, and an anon_vma of its own               (fork)
+//! merge    an unfaulted VMA that absorbs a faulted VMA gets a copy         (clone);
+//!          the chain of the absorbed VMA is unlinked                       (unlink)
+//! fault    the first write links a neighbour's anon_vma, or a new one      (prepare)
 //! ```
 //!
 //! # Linux
 //! `mm/rmap.c` 6.18: `__anon_vma_prepare`, `anon_vma_clone`, `anon_vma_fork`, `unlink_anon_vmas`.
-//! Linux's list has the newest first; ours has the newest last.
+//! Linux's list has the newest link first; this chain has the newest link last.
 
 use super::root_locks::AnonVmaRootLocks;
 use super::span::RmapSpan;
@@ -26,23 +26,23 @@ use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use vmarea_sync::WriteGuard;
 
-/// One entry of a chain.
+/// One link of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "anon_vma_chain")]
 pub struct Link {
-    /// The anon_vma on which the VMA hangs.
+    /// The anon_vma that the VMA is linked to.
     pub anon_vma: AnonVmaId,
-    /// Position of the VMA in its interval tree.
+    /// Position of the VMA in the anon_vma's interval tree.
     pub node: u32,
 }
 
-/// The links of one VMA, oldest first: two words, and nothing else where there is only one.
+/// The links of one VMA, oldest first: two words, with no allocation for a single link.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Chain {
-    /// An unfaulted VMA.
+    /// The chain of an unfaulted VMA.
     #[default]
     Empty,
-    /// One that never was in a fork, or is the oldest of its family.
+    /// The single link of a VMA that was not forked, or of the oldest VMA in its family.
     One(Link),
     /// A vector behind one pointer.
     Many(Box<[Vec<Link>; 1]>),
@@ -61,7 +61,7 @@ impl Deref for Chain {
 }
 
 impl Chain {
-    /// Room for so many more, so that [`push`](Self::push) cannot fail.
+    /// Reserves space for `more` links, so that [`push`](Self::push) cannot fail.
     fn reserve(&mut self, more: usize) -> Result<(), Errno> {
         if self.len() + more <= 1 {
             return Ok(());
@@ -73,7 +73,7 @@ impl Chain {
         let room = links.try_reserve_exact(self.len() + more);
         room.map_err(|_| Errno::ENOMEM)?;
         links.extend_from_slice(self);
-        // A box that may fail: there is no other way to one.
+        // `Box::new` cannot report an allocation failure, so the box is made from a vector.
         let mut boxed = Vec::new();
         boxed.try_reserve_exact(1).map_err(|_| Errno::ENOMEM)?;
         boxed.push(links);
@@ -91,7 +91,7 @@ impl Chain {
         }
     }
 
-    /// Bytes beside those of the VMA.
+    /// Returns the heap memory of the chain in bytes, in addition to the VMA itself.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Chain::Empty | Chain::One(_) => 0,
@@ -100,7 +100,7 @@ impl Chain {
     }
 }
 
-/// Links that a VMA has no more, but that still stand in their trees.
+/// Links that were removed from a VMA's chain, but are still in the interval trees.
 #[derive(Debug)]
 #[must_use = "the pages must have another anon_vma first, then `unlink_left`"]
 pub(crate) struct Left {
@@ -108,18 +108,20 @@ pub(crate) struct Left {
     own: Option<AnonVmaId>,
 }
 
-/// Whether a clone may take over an anon_vma that no VMA calls its own.
+/// Whether a clone may take over an anon_vma that is no VMA's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reuse {
-    /// Split, merge, copy: the destination has its anon_vma already.
+    /// For split, merge and copy: the destination already has an anon_vma.
     No,
-    /// Fork.
+    /// For fork: the child may reuse an anon_vma without active VMAs.
     Orphaned,
 }
 
 impl<E: Environment> Space<E> {
-    /// Hangs `vma` on `anon_vma`, as its own, where it has none yet; gives the one that it has then.
-    /// Another fault, which holds the mm's lock for reading as well, may have been first.
+    /// Links `vma` to `anon_vma` as its own and returns the anon_vma that `vma` has afterwards.
+    ///
+    /// That is a different one if another fault, which also holds the mm's lock for reading, linked
+    /// `vma` first.
     pub(crate) fn anon_vma_link(
         &self,
         id: VmaId,
@@ -145,7 +147,7 @@ impl<E: Environment> Space<E> {
         Ok(anon_vma)
     }
 
-    /// `dst`, with its range set and `anon_vma` as given, takes a copy of `src`'s chain.
+    /// Gives `dst`, whose range is set, a copy of `src`'s chain and `anon_vma` as its own.
     pub(crate) fn anon_vma_clone<'s>(
         &'s self,
         (dst_id, dst): (VmaId, &Vma<E>),
@@ -161,9 +163,11 @@ impl<E: Environment> Space<E> {
         self.clone_chain((dst_id, dst), src, Reuse::No, guard)
     }
 
-    /// `dst` gives its chain up for a copy of `src`'s. The old links are the caller's to take away, when
-    /// the pages of `dst` have the new anon_vma: the old one may end with them, and a walk of the reverse
-    /// map that finds it ended does not wait for the lock.
+    /// Replaces the chain of `dst` by a copy of `src`'s chain, and returns the old links.
+    ///
+    /// The caller unlinks the old links after it has moved the pages of `dst` to the new anon_vma.
+    /// The unlink may free the old anon_vma, and a reverse-map walk that finds a freed anon_vma
+    /// does not wait for the lock.
     pub(crate) fn anon_vma_adopt<'s>(
         &'s self,
         (dst_id, dst): (VmaId, &Vma<E>),
@@ -183,7 +187,7 @@ impl<E: Environment> Space<E> {
         Ok(Left { chain, own })
     }
 
-    /// Takes away what [`anon_vma_adopt`](Self::anon_vma_adopt) has left.
+    /// Unlinks the old links that [`anon_vma_adopt`](Self::anon_vma_adopt) returned.
     pub(crate) fn unlink_left<'s>(&'s self, left: &Left, root_locks: &mut AnonVmaRootLocks<'s, E>) {
         self.unlink_chain(&left.chain, left.own, root_locks);
     }
@@ -231,8 +235,9 @@ impl<E: Environment> Space<E> {
         Ok(())
     }
 
-    /// The child VMA `dst` of a fork takes `src`'s chain and an anon_vma of its own: an ancestor's
-    /// that nobody uses any more, or a new one.
+    /// Gives the child VMA `dst` of a fork a copy of `src`'s chain and an anon_vma of its own.
+    ///
+    /// The child's anon_vma is an unused one of an ancestor, or a new one.
     pub(crate) fn anon_vma_fork(
         &self,
         (dst_id, dst): (VmaId, &Vma<E>),
@@ -241,7 +246,7 @@ impl<E: Environment> Space<E> {
         let Some(parent) = src.anon_vma() else {
             return Ok(());
         };
-        // What will follow it is not there yet, but will lie where it lies in the parent.
+        // The VMAs that will follow `dst` do not exist yet, but will be at the parent's addresses.
         dst.set_rmap_span(src.rmap_span());
         let mut guard = self.anon_vma_lock(parent);
         self.clone_chain((dst_id, dst), src, Reuse::Orphaned, &mut guard)?;
@@ -256,7 +261,7 @@ impl<E: Environment> Space<E> {
         linked.inspect_err(|_| self.unlink_anon_vmas(dst, &mut AnonVmaRootLocks::none()))
     }
 
-    /// As [`anon_vma_link`](Self::anon_vma_link), of a VMA that has links and its span.
+    /// Like [`anon_vma_link`](Self::anon_vma_link), for a VMA that already has links and a span.
     fn anon_vma_link_own(&self, (id, vma): (VmaId, &Vma<E>), own: AnonVmaId) -> Result<(), Errno> {
         let mut guard = self.anon_vma_lock(own);
         let inner = self.anon_vma(own).inner.get_mut(&mut guard);
@@ -275,7 +280,7 @@ impl<E: Environment> Space<E> {
         Ok(())
     }
 
-    /// Ends an anon_vma that was made but never linked.
+    /// Frees an anon_vma that was allocated but never linked.
     fn abandon(&self, id: AnonVmaId) {
         let mut guard = self.anon_vma_lock(id);
         let parent = self.anon_vma_parent_of(id);
@@ -283,7 +288,7 @@ impl<E: Environment> Space<E> {
         self.anon_vma_put(id, &mut guard);
     }
 
-    /// `vma` lets go of every anon_vma; those without a VMA end.
+    /// Unlinks `vma` from all its anon_vmas and frees those that have no VMA left.
     pub(crate) fn unlink_anon_vmas<'s>(
         &'s self,
         vma: &Vma<E>,
@@ -296,7 +301,7 @@ impl<E: Environment> Space<E> {
         vma.set_rmap_span(RmapSpan::default());
     }
 
-    /// Takes links out of their trees, newest first.
+    /// Removes the links from their interval trees, newest first, and frees emptied anon_vmas.
     fn unlink_chain<'s>(
         &'s self,
         chain: &Chain,
@@ -319,8 +324,9 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Brings the interval trees up to date after the range or page offset of `vma` has changed, under
-    /// the lock under which it did.
+    /// Updates the interval trees after the range or page offset of `vma` changed.
+    ///
+    /// The caller has held `guard` since before the change.
     pub(crate) fn anon_vma_moved(&self, vma: &Vma<E>, guard: &mut WriteGuard<'_, E::Wait>) {
         vma.set_rmap_span(self.rmap_span_of(vma));
         let (first, last) = vma.interval();
@@ -330,7 +336,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// How far a VMA should stand in the interval trees.
+    /// Computes the length of the interval of a VMA in the interval trees.
     fn rmap_span_of(&self, vma: &Vma<E>) -> RmapSpan {
         let (start, end) = (vma.start(), vma.end());
         let mut limit = end;
@@ -339,7 +345,8 @@ impl<E: Environment> Space<E> {
             && let Some(mm) = self.mms.get(mm)
         {
             let next = mm.tree.find(end).map(|entry| entry.start);
-            // Where the VMA itself, or what it is cut from, still lies at its end, that is the limit.
+            // If `end` is still inside the VMA itself, or inside the VMA that it is split from,
+            // `end` is the limit.
             limit = next.unwrap_or(self.system.task_size).max(end);
         }
         RmapSpan::at_least(crate::types::VmRange::new(start, limit).pages())
@@ -348,8 +355,8 @@ impl<E: Environment> Space<E> {
 
 impl<E: Environment> Vma<E> {
     pub(crate) fn set_anon_vma(&self, to: Option<AnonVmaId>) {
-        // ORDERING: Release, pairs with the Acquire in `Vma::anon_vma`: who sees the anon_vma sees
-        // it filled in.
+        // ORDERING: Release, pairs with the Acquire in `Vma::anon_vma`: a reader that sees the
+        // anon_vma sees it initialized.
         self.anon_vma
             .store(to.map_or(0, AnonVmaId::to_bits), Ordering::Release);
     }

@@ -1,11 +1,11 @@
-//! Interval tree of VMAs by page offset: which of them hold a given page of an anon_vma.
+//! Interval tree of VMAs by page offset: finds the VMAs that contain a given page of an anon_vma.
 //!
-//! A treap in one vector, each node with the highest last page below it. Many VMAs may have the
-//! same interval. Positions are stable, so that a chain link can name its node.
+//! A treap in one vector; each node stores the highest last page in its subtree. Several VMAs may
+//! have the same interval. Positions are stable, so that a chain link can refer to its node.
 //!
 //! # Invariants
-//! T1  in order by (first page, position)
-//! T2  `max_last` is the highest `last` of the node and all below it
+//! T1  nodes are in order of (first page, position)
+//! T2  `max_last` is the highest `last` of the node and all its descendants
 
 use crate::types::{Errno, VmaId};
 use alloc::boxed::Box;
@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 const NIL: u32 = u32::MAX;
 
-/// Nodes from the root downwards.
+/// Nodes on the path from the root down to a node.
 type Path = SmallVec<[u32; 48]>;
 
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ struct Node {
     right: u32,
 }
 
-/// The tree. Most anon_vmas have one VMA, and that needs no memory of its own.
+/// The interval tree of an anon_vma; a tree with a single VMA needs no heap memory.
 #[derive(Debug, Default)]
 pub struct IntervalTree(Form);
 
@@ -35,7 +35,7 @@ pub struct IntervalTree(Form);
 enum Form {
     #[default]
     Empty,
-    /// At position 0.
+    /// A single VMA, at position 0.
     One { first: u64, last: u64, vma: VmaId },
     /// A treap behind one pointer.
     Many(Box<[Treap; 1]>),
@@ -50,14 +50,14 @@ struct Treap {
     len: u32,
 }
 
-/// Heap priority of a position: fixed, and spread well enough for positions that are dense.
+/// Returns the heap priority of a position: a fixed hash that spreads dense positions well.
 fn priority(at: u32) -> u32 {
     let x = (at ^ 0x5bd1_e995).wrapping_mul(0x9e37_79b1);
     (x ^ (x >> 15)).wrapping_mul(0x85eb_ca6b)
 }
 
 impl IntervalTree {
-    /// Number of VMAs.
+    /// Returns the number of VMAs in the tree.
     pub fn len(&self) -> usize {
         match &self.0 {
             Form::Empty => 0,
@@ -66,12 +66,12 @@ impl IntervalTree {
         }
     }
 
-    /// True where no VMA is in it.
+    /// True if the tree contains no VMA.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes beside those of the tree itself.
+    /// Returns the heap memory of the tree in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match &self.0 {
             Form::Empty | Form::One { .. } => 0,
@@ -79,7 +79,7 @@ impl IntervalTree {
         }
     }
 
-    /// Room for one more, so that [`insert`](Self::insert) cannot fail.
+    /// Reserves space for one more VMA, so that [`insert`](Self::insert) cannot fail.
     pub fn reserve(&mut self) -> Result<(), Errno> {
         match &mut self.0 {
             Form::Empty => Ok(()),
@@ -91,7 +91,7 @@ impl IntervalTree {
                     .try_reserve_exact(2)
                     .map_err(|_| Errno::ENOMEM)?;
                 treap.insert(*first, *last, *vma);
-                // A box that may fail: there is no other way to one.
+                // `Box::new` cannot report an allocation failure, so the box is made from a vector.
                 let mut boxed = Vec::new();
                 boxed.try_reserve_exact(1).map_err(|_| Errno::ENOMEM)?;
                 boxed.push(treap);
@@ -103,7 +103,7 @@ impl IntervalTree {
         }
     }
 
-    /// Adds a VMA that holds the pages `first..=last`; gives the position for later.
+    /// Inserts a VMA that contains the pages `first..=last`; returns its position in the tree.
     pub fn insert(&mut self, first: u64, last: u64, vma: VmaId) -> u32 {
         if matches!(self.0, Form::Empty) {
             self.0 = Form::One { first, last, vma };
@@ -120,7 +120,7 @@ impl IntervalTree {
         treap[0].insert(first, last, vma)
     }
 
-    /// Takes a VMA out.
+    /// Removes the VMA at position `at`.
     pub fn remove(&mut self, at: u32) {
         match &mut self.0 {
             Form::Many(treap) if treap[0].len > 1 => treap[0].remove(at),
@@ -128,7 +128,7 @@ impl IntervalTree {
         }
     }
 
-    /// Gives a VMA other pages.
+    /// Changes the interval of the VMA at position `at`.
     pub fn update(&mut self, at: u32, first: u64, last: u64) {
         match &mut self.0 {
             Form::Empty => {}
@@ -140,7 +140,7 @@ impl IntervalTree {
         }
     }
 
-    /// Calls `f` with every VMA that holds a page of `first..=last`, in order of its first page.
+    /// Calls `f` with every VMA that contains a page of `first..=last`, in order of first page.
     pub fn for_each_overlapping(&self, first: u64, last: u64, mut f: impl FnMut(VmaId)) {
         match &self.0 {
             Form::Empty => {}
@@ -157,7 +157,7 @@ impl IntervalTree {
         }
     }
 
-    /// Interval and VMA at a position, for validation.
+    /// Returns the interval and the VMA at a position, for validation.
     pub fn at(&self, at: u32) -> Option<(u64, u64, VmaId)> {
         match &self.0 {
             Form::Empty => None,
@@ -169,7 +169,7 @@ impl IntervalTree {
         }
     }
 
-    /// Checks T1 and T2.
+    /// Checks the invariants T1 and T2.
     pub fn validate(&self) -> Result<(), &'static str> {
         let Form::Many(treap) = &self.0 else {
             return Ok(());
@@ -300,13 +300,13 @@ impl Treap {
         self.refresh_up(&path);
     }
 
-    /// What hung below `parent`, or was the root, is another now.
+    /// Replaces the child `was` of `parent`, or the root if there is no parent, by `now`.
     fn replace(&mut self, parent: u32, was: u32, now: u32) {
         let Some(node) = self.nodes.get_mut(parent as usize) else {
             self.root = now;
             return;
         };
-        // An empty place is told by the key.
+        // If the replaced child is empty, the key determines the side.
         let left = if was == NIL {
             self.key(now) < self.key(parent)
         } else {
@@ -320,7 +320,7 @@ impl Treap {
         }) = now;
     }
 
-    /// The nodes above `at`, the root first.
+    /// Returns the ancestors of `at`, from the root down.
     fn path_to(&self, at: u32) -> Path {
         let key = self.key(at);
         let mut path = Path::new();
@@ -337,7 +337,7 @@ impl Treap {
         path
     }
 
-    /// Refreshes the nodes of a path from its end, as far as anything changes.
+    /// Recomputes `max_last` from the end of a path towards the root, until a node is unchanged.
     fn refresh_up(&mut self, path: &Path) {
         for &at in path.iter().rev() {
             let was = self.nodes[at as usize].max_last;
@@ -348,7 +348,7 @@ impl Treap {
         }
     }
 
-    /// Splits into nodes below `key` and the others.
+    /// Splits a subtree into the nodes with keys below `key` and the remaining nodes.
     fn split(&mut self, at: u32, key: (u64, u32)) -> (u32, u32) {
         if at == NIL {
             return (NIL, NIL);
@@ -367,7 +367,7 @@ impl Treap {
         }
     }
 
-    /// Joins two trees, every key of `a` below every key of `b`.
+    /// Joins two trees; every key of `a` must be less than every key of `b`.
     fn join(&mut self, a: u32, b: u32) -> u32 {
         if a == NIL {
             return b;

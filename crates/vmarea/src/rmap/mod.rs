@@ -1,20 +1,21 @@
-//! The reverse map of anonymous pages: from a frame to every VMA that may map it.
+//! The reverse map of anonymous pages: finds every VMA that may map a given frame.
 //!
-//! An [`AnonVma`] is the object that the anonymous pages of a VMA belong to. It holds an interval
-//! tree of VMAs by page offset. A VMA hangs on its own anon_vma and, after forks, on those of its
-//! ancestors, whose pages it may still share; the links are its *chain*.
+//! An [`AnonVma`] is the object that owns the anonymous pages of a VMA. It contains an interval
+//! tree of VMAs, keyed by page offset. A VMA is linked to its own anon_vma and, after forks, to the
+//! anon_vmas of its ancestors, whose pages it may still share; these links are its *chain*.
 //!
 //! # Picture
 //! ```text
 //! parent VMA ──chain── A                     A (root): tree { parent VMA, child VMA }
 //!                      ▲ parent, root
 //! child VMA ──chain─┬─ A                     B:        tree { child VMA }
-//!                   └─ B   (its own: new pages of the child go here)
+//!                   └─ B   (the child's own anon_vma, for its new pages)
 //! ```
 //!
 //! # Locking
-//! The root's lock guards counts and trees of every anon_vma below it. A VMA's chain is changed
-//! with the mm's lock held for writing, or (first fault) for reading and the root's lock.
+//! The lock of a root anon_vma protects the counts and trees of every anon_vma in its family. A
+//! VMA's chain is changed with the mm's lock held for writing, or (at the first fault) with the
+//! mm's lock held for reading and the root's lock held for writing.
 
 pub mod anon_vma;
 pub mod chain;

@@ -1,7 +1,7 @@
-//! Locks of anon_vma roots, several of which one change may need.
+//! Sets of locks of anon_vma roots, for changes that may need more than one root.
 //!
 //! # Locking
-//! A change that needs several names them all at once; they are taken in the order of their ids.
+//! A change that needs several roots locks them all in one call, in the order of their ids.
 
 use crate::space::Space;
 use crate::types::AnonVmaId;
@@ -9,24 +9,24 @@ use crate::types::platform::Environment;
 use smallvec::SmallVec;
 use vmarea_sync::WriteGuard;
 
-/// Locks of anon_vma roots, held for writing until this is dropped.
+/// Locks of anon_vma roots, held for writing until this set is dropped.
 #[derive(Debug)]
 pub(crate) struct AnonVmaRootLocks<'s, E: Environment>(
     SmallVec<[(AnonVmaId, WriteGuard<'s, E::Wait>); 2]>,
 );
 
 impl<'s, E: Environment> AnonVmaRootLocks<'s, E> {
-    /// None yet: what needs one takes it.
+    /// Returns an empty set; [`of`](Self::of) adds a lock when one is needed.
     pub(crate) fn none() -> Self {
         AnonVmaRootLocks(SmallVec::new())
     }
 
-    /// True where none is held.
+    /// True if no lock is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The lock of the root of `anon_vma`, taken now if it is the first.
+    /// Returns the lock of `anon_vma`'s root, and takes it first if the set is empty.
     pub(crate) fn of(
         &mut self,
         space: &'s Space<E>,
@@ -44,12 +44,12 @@ impl<'s, E: Environment> AnonVmaRootLocks<'s, E> {
 }
 
 impl<E: Environment> Space<E> {
-    /// Locks the roots of these anon_vmas.
+    /// Locks the roots of these anon_vmas for writing.
     pub(crate) fn lock_anon_vma_roots(
         &self,
         of: impl IntoIterator<Item = AnonVmaId>,
     ) -> AnonVmaRootLocks<'_, E> {
-        // Mostly there is one.
+        // Usually there is only one root.
         let mut roots: SmallVec<[AnonVmaId; 4]> = SmallVec::new();
         for id in of {
             let root = self.anon_vma_root(id);

@@ -1,7 +1,7 @@
-//! The reverse map as it can be drawn: chains and anon_vmas, read and never changed.
+//! Read-only queries of chains and anon_vmas, for drawing the reverse map.
 //!
-//! Deliberately absent: any numbering. An [`AnonVmaId`] carries a slot and a generation, which say
-//! nothing to a person; who draws them numbers them.
+//! Deliberately absent: small numbers for display. An [`AnonVmaId`] contains a slot and a
+//! generation, which mean nothing to a person; code that draws the anon_vmas has to number them.
 
 use crate::mm::MmapReadGuard;
 use crate::space::Space;
@@ -10,8 +10,9 @@ use crate::types::{AnonVmaId, VmaId};
 use alloc::vec::Vec;
 
 impl<E: Environment> MmapReadGuard<'_, E> {
-    /// The anon_vmas on which a VMA of this address space hangs, oldest first: the root of the
-    /// family begins. None for a VMA of another address space, or one that is gone.
+    /// Returns the anon_vmas of a VMA of this address space, oldest first, beginning with the root.
+    ///
+    /// The list is empty for a VMA of another address space and for a VMA that no longer exists.
     #[doc(alias = "anon_vma_chain")]
     pub fn chain(&self, vma: VmaId) -> Vec<AnonVmaId> {
         let ours = self.space.vmas.get(vma.0);
@@ -23,7 +24,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
 }
 
 impl<E: Environment> Space<E> {
-    /// The anon_vma from which `id` was forked, itself for a root; `None` where it has ended.
+    /// Returns the parent of an anon_vma, `id` itself for a root, or `None` if `id` was freed.
     pub fn anon_vma_parent(&self, id: AnonVmaId) -> Option<AnonVmaId> {
         let there = self.anon_vmas.get(id.0).is_some();
         there.then(|| self.anon_vma_parent_of(id))

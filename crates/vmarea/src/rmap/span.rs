@@ -1,26 +1,29 @@
-//! How far a VMA stands in the interval trees: at least to its end, and where the end may move without
-//! the reverse map's lock, as far as it can go before it meets the next VMA.
+//! The length of a VMA's interval in the interval trees, which may exceed the VMA's size.
 //!
-//! The key of an interval tree contains the end, and the lock must be had to change it. So a VMA is
-//! entered up to the VMA that follows it; then its end can move to and fro below that with no lock, and
-//! a walk, which finds the VMA for pages that it does not hold, looks at the end itself.
+//! The interval ends at the VMA's end or later. If the end may move without the reverse map's lock,
+//! the interval extends to the next VMA, which is as far as the end can move.
+//!
+//! The key of an interval tree contains the interval's end, and changing the key requires the lock.
+//! With an interval that extends to the next VMA, the VMA's end can move back and forth below that
+//! limit without the lock. A walk that finds the VMA for a page beyond its end checks the VMA's
+//! end.
 //!
 //! # Invariants
-//! R1  a VMA with a chain reaches at least to its end
+//! R1  the interval of a VMA with a chain extends at least to the VMA's end
 //!
 //! # Linux
-//! No counterpart: `vma_prepare` always locks (6.18), and `vma_adjust` of 2.6.31 did not where the end
-//! alone moved, when the reverse map was a list without keys.
+//! No counterpart: `vma_prepare` always takes the lock (6.18). `vma_adjust` of 2.6.31 did not take
+//! it if only the end moved; the reverse map was then a list without keys.
 
-/// A number of pages in 32 bits: exact up to 2²⁷ (512 GiB), rounded up beyond.
+/// A number of pages in 32 bits: exact up to 2²⁷ (512 GiB), rounded up beyond that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RmapSpan(u32);
 
-/// Bits of the number; those above say how far it is shifted.
+/// Number of low bits that contain the mantissa; the bits above contain its left shift.
 const BITS: u32 = 27;
 
 impl RmapSpan {
-    /// At least this many pages.
+    /// Encodes `pages`, rounded up to the next representable number.
     pub(crate) fn at_least(pages: u64) -> RmapSpan {
         let shift = (u64::BITS - pages.leading_zeros()).saturating_sub(BITS);
         let number = pages.div_ceil(1 << shift);
@@ -32,7 +35,7 @@ impl RmapSpan {
         RmapSpan(shift << BITS | number as u32)
     }
 
-    /// So many pages.
+    /// Returns the number of pages.
     pub(crate) fn pages(self) -> u64 {
         let number = u64::from(self.0 & ((1 << BITS) - 1));
         number << (self.0 >> BITS)

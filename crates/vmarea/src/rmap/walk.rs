@@ -1,14 +1,16 @@
-//! From a frame to every page-table entry that maps it.
+//! Reverse-map walk: finds every page-table entry that maps a frame.
 //!
 //! # Locking
-//! The walk holds the lock of the family of the frame's anon_vma, and reads the frame's owner again
-//! under it: who gives pages another owner holds the locks of both families, so that a walk works by
-//! the old way or by the new. Page-table locks are taken inside.
+//! The walk holds the family lock of the frame's anon_vma, and reads the frame's anon_vma again
+//! under that lock. A change of a page's anon_vma holds the locks of both families, so a walk finds
+//! the page either under the old anon_vma or under the new one. Page-table locks nest inside these
+//! locks.
 //!
 //! # Linux
-//! `mm/rmap.c` `rmap_walk_anon`, `folio_lock_anon_vma_read`: the interval tree of the frame's anon_vma
-//! gives the VMAs that hold its index; in each the address follows from the page offset, and the entry
-//! there is asked. `rmap_walk_ksm` for KSM pages, which here have their entries listed.
+//! `mm/rmap.c` `rmap_walk_anon`, `folio_lock_anon_vma_read`: the interval tree of the frame's
+//! anon_vma returns the VMAs that contain the frame's index; for each VMA the address is computed
+//! from the page offset, and the entry at the address is checked. For KSM pages, `rmap_walk_ksm`;
+//! here a list of entries is kept for each KSM frame.
 
 use crate::page::{PageTable, Pte};
 use crate::space::Space;
@@ -19,17 +21,18 @@ use vmarea_sync::{LockGuard, ReadGuard};
 /// One mapping of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Mapping {
-    /// Whose.
+    /// The address space that contains the mapping.
     pub mm: MmId,
-    /// In which VMA.
+    /// The VMA that contains the mapping.
     pub vma: VmaId,
-    /// Where.
+    /// The address of the page.
     pub addr: u64,
 }
 
 impl<E: Environment> Space<E> {
-    /// Calls `f` with every mapping of `frame`, under the lock of its anon_vma's family; migration
-    /// entries count as mappings.
+    /// Calls `f` with every mapping of `frame`, under the family lock of the frame's anon_vma.
+    ///
+    /// Migration entries count as mappings.
     pub fn rmap_walk(&self, frame: FrameId, mut f: impl FnMut(Mapping)) {
         self.rmap_places(frame, &mut |table, mapping| {
             if table.get(mapping.addr).frame() == Some(frame) {
@@ -38,7 +41,7 @@ impl<E: Environment> Space<E> {
         });
     }
 
-    /// Calls `f` with every entry that maps `frame`, to change it. A huge page that maps it is cut.
+    /// Calls `f` to modify every entry that maps `frame`; splits a huge page that maps it first.
     pub(crate) fn rmap_change(
         &self,
         frame: FrameId,
@@ -57,7 +60,7 @@ impl<E: Environment> Space<E> {
         });
     }
 
-    /// Calls `f` with every place where an entry for `frame` may be.
+    /// Calls `f` with every address that may have an entry for `frame`.
     fn rmap_places(&self, frame: FrameId, f: &mut dyn FnMut(&PageTable, Mapping)) {
         let Some(there) = self.frames.get(frame.0) else {
             return;
@@ -70,7 +73,7 @@ impl<E: Environment> Space<E> {
                 return;
             };
             let Some(guard) = self.anon_vma_read_lock(anon_vma) else {
-                // It has ended: the frame has another by now, or has gone as well.
+                // The anon_vma was freed: by now the frame has another one, or was freed as well.
                 if there.mapping() == Some(anon_vma) {
                     return;
                 }
@@ -82,11 +85,11 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Locks the family of an anon_vma that may have ended.
+    /// Locks the family of an anon_vma for reading; returns `None` if the anon_vma was freed.
     pub(crate) fn anon_vma_read_lock(&self, id: AnonVmaId) -> Option<ReadGuard<'_, E::Wait>> {
         let root = self.anon_vma_root_of(id)?;
         let guard = self.anon_vmas.get(root.0)?.lock.read();
-        // It may have ended, and its slot begun another life, while we waited.
+        // The anon_vma may have been freed, and its slot reused, during the wait for the lock.
         let same = self.anon_vma_root_of(id) == Some(root);
         same.then_some(guard)
     }
@@ -109,7 +112,7 @@ impl<E: Environment> Space<E> {
             };
             let offset = index.0.wrapping_sub(v.pgoff().0) << PAGE_SHIFT;
             let addr = v.start().wrapping_add(offset);
-            // It may stand there for pages beyond its end.
+            // The interval may extend beyond the VMA's end (see `span`).
             if addr < v.end()
                 && let Some(owner) = self.mms.get(mm)
             {

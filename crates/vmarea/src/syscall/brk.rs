@@ -1,11 +1,11 @@
-//! `brk`: the end of the heap.
+//! `brk`: moves the end of the heap.
 //!
 //! # Errors
-//! None: where the break cannot be moved the old one is returned, as Linux does.
+//! None: if the break cannot be moved, the old break is returned, as in Linux.
 //!
 //! # Linux
-//! `mm/mmap.c` `brk`, `mm/vma.c` `do_brk_flags`, 6.18. The heap grows into the VMA before it and never
-//! joins the one after it.
+//! `mm/mmap.c` `brk`, `mm/vma.c` `do_brk_flags`, 6.18. The heap can merge with the VMA before it,
+//! but never with the VMA after it.
 
 use super::unmapped_area::fits_fixed;
 use crate::mm::{Layout, MmapWriteGuard};
@@ -17,7 +17,7 @@ use crate::vma::VmaBody;
 use crate::vma::merge::{CallKind, MergeScope, Proposal};
 
 impl<E: Environment> Space<E> {
-    /// Moves the break to `brk`; gives the break as it is afterwards.
+    /// Moves the break to `brk`; returns the resulting break.
     pub fn brk(&self, mm: MmId, brk: u64) -> Result<u64, Errno> {
         let (now, populate) = {
             let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
@@ -37,8 +37,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if brk < layout.start_brk || self.data_limit_exceeded(&layout, brk) {
             return same;
         }
-        // Which of the two it is Linux tells by the breaks as they are: one in the last page of the 64
-        // bits grows the heap, by more than there is.
+        // Linux compares the unrounded breaks: a break in the last page of the 64-bit space is
+        // growth, by more than the address space holds.
         let old = page_align(layout.brk);
         let new = page_align(brk).or(mutant::is_on(Mutant::BrkWraps).then_some(0));
         let (Some(new), Some(old)) = (new, old) else {
@@ -82,7 +82,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             return Err(Errno::EAGAIN);
         }
         let gap = self.space.system.stack_guard_gap;
-        // Above the address space nothing is mapped.
+        // Nothing is mapped above the address space, so the sums may saturate.
         let free = added.end.saturating_add(PAGE_SIZE);
         let watched = VmRange::new(added.start, free.saturating_add(gap));
         if self
@@ -135,7 +135,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             MergeScope::PrevOnly
         };
         self.call = CallKind::Brk;
-        // What ends where the heap begins is not the heap.
+        // A VMA that ends at the start of the heap is not part of the heap.
         let finds = self.space.policy.rules.brk_finds_heap;
         let first = finds && Some(range.start) == page_align(layout.start_brk);
         if first || self.merge(&proposal, scope)?.is_none() {
@@ -161,8 +161,9 @@ mod tests {
     use crate::types::PAGE_SIZE;
     use crate::types::call_flags::{MapFlags, Prot};
 
-    /// How often the lock of the heap's anon_vma is taken while the break goes up. The counter
-    /// is the lock's own.
+    /// True if the lock of the heap's anon_vma was taken while the break moved up.
+    ///
+    /// A change of the lock's sequence counter shows that the lock was taken.
     fn locked_by_brk(adjust_lock: AdjustLock) -> bool {
         let policy = Policy {
             adjust_lock,
@@ -196,7 +197,7 @@ mod tests {
         assert!(!locked_by_brk(AdjustLock::WhenNeeded));
     }
 
-    /// What follows goes, and the VMA grows past where that was: then the trees must be told.
+    /// A VMA that grows past the place of an unmapped neighbour must update the interval trees.
     #[test]
     fn a_vma_that_outgrows_its_reach_takes_the_lock() {
         let space = Space::new(Policy::VMAREA, System::default());

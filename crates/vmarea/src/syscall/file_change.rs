@@ -1,12 +1,12 @@
-//! What happens to mappings when the file behind them shrinks or gets a hole.
+//! Updates mappings when their file is truncated or gets a hole.
 //!
-//! Not a call of the process that maps: `truncate`, `fallocate` and `MADV_REMOVE` by anybody. The
-//! embedder changes the file and tells the space, which takes the pages out of every mapping, so
-//! that the next access asks for them again.
+//! The mapping process need not be involved: any process may call `truncate`, `fallocate` or
+//! `MADV_REMOVE`. The embedder changes the file and notifies the space, which
+//! removes the pages from every mapping, so that the next access faults.
 //!
 //! # Linux
-//! `mm/memory.c` `unmap_mapping_pages`, `mm/truncate.c`, 6.18. Shrinking takes private copies away as
-//! well, a hole leaves them.
+//! `mm/memory.c` `unmap_mapping_pages`, `mm/truncate.c`, 6.18. Truncating a file removes private
+//! copies as well; punching a hole keeps them.
 
 use crate::mm::MmapReadGuard;
 use crate::page::range::Zap;
@@ -16,17 +16,17 @@ use crate::types::{MmId, PAGE_SHIFT, VmRange};
 use crate::vma::VmaView;
 use alloc::vec::Vec;
 
-/// What becomes of private copies.
+/// Treatment of private copies when pages of a file are removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Copies {
-    /// They go (`even_cows`): the file has become shorter.
+    /// Private copies are removed (`even_cows`): the file was truncated.
     Go,
-    /// They stay.
+    /// Private copies are kept: the file got a hole.
     Stay,
 }
 
 impl<E: Environment> Space<E> {
-    /// The pages from `first` to before `end` are no longer what the file holds.
+    /// Removes pages `first` up to `end` (exclusive) of a changed file from every mapping.
     #[doc(alias = "unmap_mapping_pages")]
     pub fn unmap_mapping(&self, inode: u64, first: u64, end: u64, copies: Copies) {
         for mm in self.mms.keys().map(MmId).collect::<Vec<_>>() {
@@ -52,7 +52,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
     }
 }
 
-/// Where the pages of a file from `first` to before `end` lie in a VMA.
+/// Returns the addresses in a VMA of the file's pages from `first` up to `end` (exclusive).
 fn part(vma: &VmaView, first: u64, end: u64) -> Option<VmRange> {
     let begin = vma.pgoff.0;
     let last = begin.saturating_add(vma.range.pages());

@@ -1,12 +1,13 @@
-//! `fork`: a copy of an address space.
+//! `fork`: copies an address space.
 //!
 //! # Errors
-//! ENOMEM for the commit limit or memory; nothing is left of the copy then.
+//! ENOMEM for the commit limit or lack of memory; the partial copy is removed.
 //!
 //! # Linux
-//! `kernel/fork.c` (`mm/mmap.c` since 6.17) `dup_mmap`, 6.18. DONTFORK mappings are left out, WIPEONFORK
-//! ones are empty, locks are not inherited, nothing merges. Pages are copied only where the VMA has an
-//! anon_vma; file pages come back by faults. Pinned pages are copied at once.
+//! `kernel/fork.c` (`mm/mmap.c` since 6.17) `dup_mmap`, 6.18. DONTFORK mappings are omitted,
+//! WIPEONFORK mappings are empty in the child, locks are not inherited, and nothing merges. Pages
+//! are copied only if the VMA has an anon_vma; file pages are faulted in again by the child. Pinned
+//! pages are copied at once.
 
 use crate::mm::{MmState, MmapWriteGuard, Stats};
 use crate::mutant::{self, Mutant};
@@ -16,7 +17,7 @@ use crate::types::{Errno, MmId, VmFlags, VmaId};
 use crate::vma::VmaBody;
 
 impl<E: Environment> Space<E> {
-    /// A copy of `parent`, copy-on-write.
+    /// Creates a copy-on-write copy of `parent`.
     #[doc(alias = "dup_mm")]
     pub fn fork(&self, parent: MmId) -> Result<MmId, Errno> {
         let mut p = self.mmap_write_lock(parent).ok_or(Errno::ESRCH)?;
@@ -71,7 +72,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         parent.start_write(id);
         let vma = parent.view(id);
         let space = self.space;
-        // A userfaultfd context is inherited only where its owner asked for fork events.
+        // A userfaultfd context is inherited only if its owner requested fork events.
         let mut flags = vma.body.flags - VmFlags::LOCKED_MASK - VmFlags::UFFD_ANY;
         if mutant::is_on(Mutant::ForkKeepsLocks) {
             flags |= vma.body.flags & VmFlags::LOCKED;

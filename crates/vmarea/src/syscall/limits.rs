@@ -1,4 +1,4 @@
-//! Settings of a process that shape later calls: limits, layout, personality, sealing.
+//! Process settings that affect later calls (limits, layout, default flags), and `mseal`.
 
 use crate::mm::{Layout, Limits, MmapReadGuard, MmapWriteGuard};
 use crate::space::Space;
@@ -7,28 +7,28 @@ use crate::types::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
 use crate::vma::VmaBody;
 
 impl<E: Environment> Space<E> {
-    /// Changes limits and rights.
+    /// Changes the limits and capabilities of a process.
     pub fn set_limits(&self, mm: MmId, change: impl FnOnce(&mut Limits)) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         change(&mut w.state_mut().limits);
         Ok(())
     }
 
-    /// Changes where the parts of the program lie.
+    /// Changes the segment addresses and memory settings of a process.
     pub fn set_layout(&self, mm: MmId, change: impl FnOnce(&mut Layout)) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         change(&mut w.state_mut().layout);
         Ok(())
     }
 
-    /// Sets the flags that new mappings get.
+    /// Sets the VMA flags that are added to every new mapping.
     pub fn set_def_flags(&self, mm: MmId, flags: VmFlags) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         w.state_mut().def_flags = flags;
         Ok(())
     }
 
-    /// Seals `[addr, addr + len)` against change. ENOMEM for a hole; nothing is sealed then.
+    /// Seals `[addr, addr + len)` against changes. ENOMEM for a hole; nothing is sealed then.
     #[doc(alias = "do_mseal")]
     pub fn mseal(&self, mm: MmId, addr: u64, len: u64, flags: u64) -> Result<(), Errno> {
         if !self.policy.rules.mseal {
@@ -47,7 +47,7 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> MmapReadGuard<'_, E> {
-    /// True where `range` is mapped without a hole.
+    /// True if `range` is mapped without a hole.
     pub fn is_covered(&self, range: VmRange) -> bool {
         let mut at = range.start;
         while at < range.end {

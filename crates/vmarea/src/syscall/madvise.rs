@@ -1,13 +1,14 @@
 //! `madvise`: advice that changes flags, and advice that changes pages.
 //!
 //! # Errors
-//! EINVAL for unknown advice, misalignment, a length that wraps, or a mapping that it does not suit;
-//! ENOMEM where part of the range is not mapped (the rest is done); EAGAIN at the map limit; EPERM
-//! for throwing away a sealed mapping; EFAULT for populating what cannot be touched.
+//! EINVAL for unknown advice, misalignment, a length that wraps, or a mapping for which the advice
+//! is invalid; ENOMEM if part of the range is not mapped (the rest is processed); EAGAIN at the map
+//! limit; EPERM for discarding pages of a sealed mapping; EFAULT for populating pages that cannot
+//! be faulted in.
 //!
 //! # Linux
-//! `mm/madvise.c` 6.18. By halves: each VMA on its own; a hole is reported at the end, a refusal at
-//! once.
+//! `mm/madvise.c` 6.18. Partial effects: each VMA is processed separately; a hole is reported at
+//! the end, any other error at once.
 
 use super::file_change::Copies;
 use super::mmap::is_ksm_compatible;
@@ -25,7 +26,7 @@ use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
 use smallvec::SmallVec;
 
-/// Advice by the names of `madvise(2)`.
+/// Advice values, named as in `madvise(2)`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "the names are those of madvise(2)")]
 pub enum Advice {
@@ -54,12 +55,12 @@ pub enum Advice {
     Collapse,
     GuardInstall,
     GuardRemove,
-    /// A number that no kernel knows.
+    /// A number that no kernel supports.
     Unknown(i32),
 }
 
 impl Advice {
-    /// The advice with Linux's number.
+    /// Returns the advice with Linux's number.
     pub fn from_number(number: i32) -> Advice {
         use Advice::*;
         match number {
@@ -92,7 +93,7 @@ impl Advice {
         }
     }
 
-    /// Does a kernel know it?
+    /// True if a kernel with these rules supports the advice.
     #[doc(alias = "madvise_behavior_valid")]
     fn is_known(self, rules: &AdviceRules) -> bool {
         use Advice::*;
@@ -106,7 +107,7 @@ impl Advice {
         }
     }
 
-    /// What it is about.
+    /// Returns whether the advice changes flags, changes pages or populates pages.
     fn kind(self) -> Kind {
         use Advice::*;
         match self {
@@ -120,7 +121,7 @@ impl Advice {
     }
 }
 
-/// A range of pages that goes out of a file.
+/// A page range to be removed from a file.
 struct Hole {
     inode: u64,
     first: u64,
@@ -134,7 +135,7 @@ enum Kind {
 }
 
 impl<E: Environment> Space<E> {
-    /// Gives advice about `[addr, addr + len)`.
+    /// Applies advice to `[addr, addr + len)`.
     #[doc(alias = "do_madvise")]
     pub fn madvise(&self, mm: MmId, addr: u64, len: u64, advice: Advice) -> Result<(), Errno> {
         if !advice.is_known(&self.policy.rules.advice) || addr & !PAGE_MASK != 0 {
@@ -191,7 +192,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                     holes.extend(self.advise_pages(&vma, part, advice)?);
                 }
             }
-            // A merge with what follows has been given the advice already.
+            // If the part merged with the next VMA, that VMA already has the advised flags.
             at = self
                 .find(part.end - 1)
                 .map_or(part.end, |v| v.range.end.max(part.end));
@@ -226,7 +227,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let pinned = VmFlags::PFNMAP | VmFlags::HUGETLB;
         match advice {
             Advice::DontNeed | Advice::DontNeedLocked => {
-                // In 5.18, with DONTNEED_LOCKED: whole huge pages of hugetlbfs go as well.
+                // Since DONTNEED_LOCKED (5.18), whole huge pages of hugetlb mappings are dropped as
+                // well.
                 let rules = &self.space.policy.rules.advice;
                 if flags.contains(VmFlags::HUGETLB) && rules.dontneed_locked {
                     return self.drop_hugetlb(range).map(|()| None);
@@ -272,7 +274,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(None)
     }
 
-    /// The last huge page stays where only a part of it is meant.
+    /// Drops the huge pages of a hugetlb range; a last huge page covered only in part is kept.
     #[doc(alias = "madvise_dontneed_free_valid_vma")]
     fn drop_hugetlb(&mut self, range: VmRange) -> Result<(), Errno> {
         if !range.start.is_multiple_of(PMD_SIZE) {
@@ -283,7 +285,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
-    /// Swaps out the pages that no other process maps, as far as that can be.
+    /// Swaps out the pages that no other process maps, as far as possible.
     #[doc(alias = "madvise_pageout")]
     fn page_out(&mut self, range: VmRange) {
         if !self.space.system.swap {
@@ -297,12 +299,12 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             });
         });
         for frame in pages {
-            // A page that somebody works with stays.
+            // A page that is in use is kept.
             let _ = self.space.swap_out_frame(frame);
         }
     }
 
-    /// Each aligned 2 MiB of the range becomes a huge page, also where the system makes none by itself.
+    /// Collapses each aligned 2 MiB of the range, even if the system makes no huge pages itself.
     #[doc(alias = "madvise_collapse")]
     fn advise_collapse(&mut self, vma: &VmaView, range: VmRange) -> Result<(), Errno> {
         if !may_collapse(vma, self.state().layout.thp_disabled) {
@@ -326,7 +328,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         result
     }
 
-    /// The hole is in the file, and so in every mapping of it: the caller makes it without the lock.
+    /// Checks `MADV_REMOVE`; returns the hole, which the caller punches after dropping the lock.
+    ///
+    /// The hole is in the file and therefore appears in every mapping of the file.
     fn advise_remove(&mut self, vma: &VmaView, range: VmRange) -> Result<Option<Hole>, Errno> {
         if vma.body.flags.contains(VmFlags::LOCKED) {
             return Err(Errno::EINVAL);
@@ -339,7 +343,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if !vma.body.flags.contains(VmFlags::SHARED | asked) {
             return Err(Errno::EACCES);
         }
-        // Its file system cannot make holes.
+        // The file system of secret memory cannot punch holes.
         if vma.body.is_secret() {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -350,7 +354,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }))
     }
 
-    /// Guards need an anon_vma or a flag, so that fork copies them.
+    /// Installs or removes guards.
+    ///
+    /// A VMA with guards needs an anon_vma or a flag, so that fork copies the guards.
     fn advise_guard(&mut self, vma: &VmaView, range: VmRange, advice: Advice) -> Result<(), Errno> {
         let mut refused = VmFlags::SPECIAL | VmFlags::HUGETLB;
         if advice == Advice::GuardInstall {
@@ -381,7 +387,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
-    /// Discarding is refused where the caller could not have overwritten the pages instead.
+    /// True if a seal forbids the advice: it discards pages that the caller could not overwrite.
     #[doc(alias = "can_madvise_modify")]
     fn is_sealed_against(&self, vma: &VmaView, advice: Advice) -> bool {
         let flags = vma.body.flags;

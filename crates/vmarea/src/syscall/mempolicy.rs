@@ -1,16 +1,16 @@
-//! `mbind` and `set_mempolicy`: on which memory nodes pages come.
+//! `mbind` and `set_mempolicy`: memory nodes from which pages are allocated.
 //!
-//! Pages have no node here; what counts is that mappings with different policies do not merge. A
-//! policy is kept by its content, so that equal ones are the same number.
+//! Pages have no node in this library; policies matter because mappings with different policies do
+//! not merge. Policies are stored by content, so that equal policies have the same number.
 //!
 //! # Errors
 //! EINVAL for unknown modes and flags, contradictory nodes, misalignment or an end that wraps;
-//! EFAULT for a hole (but not for the default policy); EPERM for MOVE_ALL without the right to;
+//! EFAULT for a hole (except with the default policy); EPERM for MOVE_ALL without `CAP_SYS_NICE`;
 //! ENOMEM at the map limit.
 //!
 //! # Linux
-//! `mm/mempolicy.c` 6.18: `kernel_mbind`, `do_mbind`, `mpol_new`, `mpol_set_nodemask`. By halves: VMAs
-//! before the one that fails have the new policy.
+//! `mm/mempolicy.c` 6.18: `kernel_mbind`, `do_mbind`, `mpol_new`, `mpol_set_nodemask`. Partial
+//! effects: the VMAs before the one that fails have the new policy.
 
 use crate::mm::MmapWriteGuard;
 use crate::space::Space;
@@ -21,8 +21,9 @@ use crate::types::{Errno, MmId, PAGE_MASK, VmRange, page_align};
 use crate::vma::VmaBody;
 
 impl<E: Environment> Space<E> {
-    /// Gives `[addr, addr + len)` a policy. `mode` holds its flags as well, `nodes` a bit for each
-    /// node.
+    /// Sets the memory policy of `[addr, addr + len)`.
+    ///
+    /// The mode flags are part of `mode`; `nodes` has one bit for each node.
     pub fn mbind(
         &self,
         mm: MmId,
@@ -43,7 +44,7 @@ impl<E: Environment> Space<E> {
         if addr & !PAGE_MASK != 0 {
             return Err(Errno::EINVAL);
         }
-        // A length that wraps is none to Linux, and that is no error.
+        // Linux treats a length that wraps as 0, which is no error.
         let range = VmRange::of_len(addr, page_align(len).unwrap_or(0)).ok_or(Errno::EINVAL)?;
         if range.is_empty() {
             return Ok(());
@@ -53,12 +54,12 @@ impl<E: Environment> Space<E> {
         w.mbind(range, policy)
     }
 
-    /// The policy of the task: says whether it would be accepted, and shapes nothing.
+    /// Checks whether a memory policy for the task would be accepted; has no other effect.
     pub fn set_mempolicy(&self, mode: u32, nodes: u64) -> Result<(), Errno> {
         MemPolicy::new(mode, nodes, (&self.policy.rules, self.system.nodes)).map(|_| ())
     }
 
-    /// The number of a policy; the same for equal ones.
+    /// Returns the number of a policy; equal policies have the same number.
     fn intern(&self, policy: MemPolicy) -> Result<u32, Errno> {
         let mut known = self.policies.lock();
         if let Some(at) = known.iter().position(|p| *p == policy) {

@@ -1,15 +1,16 @@
-//! The merge collector: merges that could not be made at once are made later, when nobody called.
+//! The merge collector: retries merges later, outside of any call, that were not possible at first.
 //!
-//! A merge that is refused for its pages (shared, swapped out, pinned, migrating) may be possible a
-//! moment later. Where the policy says so the border is noted, and [`Space::collect`] tries again: with
-//! the lock taken anew for every border, and never for more pages than its budget. The embedder calls
-//! it, from a thread of its own if it likes.
+//! A merge that is refused because of its pages (shared, swapped out, pinned, migrating) may become
+//! possible a moment later. If the policy enables the collector, the border between the two VMAs is
+//! recorded, and [`Space::collect`] tries the merge again. It takes the lock anew for every border,
+//! and never changes more pages than its budget allows. The embedder calls it, possibly from a
+//! dedicated thread.
 //!
 //! # Locking
-//! `mmap_lock` for writing, for one border at a time.
+//! Takes `mmap_lock` for writing, for one border at a time.
 //!
 //! # Linux
-//! Not there; the thesis names it as an extension ("merge collector").
+//! Not in Linux; the thesis names this extension ("merge collector").
 
 use crate::mm::MmapWriteGuard;
 use crate::space::Space;
@@ -17,36 +18,37 @@ use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, VmFlags};
 use crate::vma::merge::{CallKind, MergeScope, Proposal, Refusal};
 
-/// Borders that are noted at the most; what comes later is not collected.
+/// Maximum number of recorded borders; further borders are not collected.
 const NOTED_LIMIT: usize = 1 << 16;
 
-/// What one run of the collector may cost.
+/// Upper bounds for the cost of one collector run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
-    /// Pages that may lie in the smaller VMA of a merge, and pages that it may change: a bound for the time
-    /// the lock is held.
+    /// Maximum number of pages in the smaller VMA of a merge, and of pages that a merge may change.
+    ///
+    /// The page limit bounds the time for which the lock is held.
     pub pages_at_once: u64,
-    /// Borders that are looked at.
+    /// Maximum number of borders to check.
     pub borders: usize,
 }
 
-/// What a run of the collector came to.
+/// Results of one collector run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Collected {
-    /// Borders that are gone.
+    /// Number of borders removed by a merge.
     pub merged: u64,
-    /// Borders that are no longer there, or that have come to be for another reason.
+    /// Number of borders that no longer exist, or that now exist for a reason other than pages.
     pub forgotten: u64,
-    /// Borders that stay noted: refused again, or too large for the budget.
+    /// Number of borders that remain recorded: refused again, or too large for the budget.
     pub kept: u64,
 }
 
 impl<E: Environment> Space<E> {
-    /// Tries the noted borders of an address space again.
+    /// Retries the merges at the recorded borders of an address space.
     ///
     /// # Errors
-    /// EINVAL for a budget of nothing; ESRCH if the address space is gone, or goes meanwhile; ENOMEM. What
-    /// was merged before stays merged.
+    /// EINVAL for a budget of zero; ESRCH if the address space is gone or is removed during the
+    /// run; ENOMEM. Merges made before an error are kept.
     pub fn collect(&self, mm: MmId, budget: Budget) -> Result<Collected, Errno> {
         if budget.pages_at_once == 0 || budget.borders == 0 {
             return Err(Errno::EINVAL);
@@ -55,7 +57,7 @@ impl<E: Environment> Space<E> {
         let noted = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
         let count = noted.state().noted.len().min(budget.borders);
         drop(noted);
-        // What stays noted goes to the end, so that none is looked at twice.
+        // Borders that remain recorded move to the end of the queue, so that none is checked twice.
         for _ in 0..count {
             let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
             let Some(border) = w.state_mut().noted.pop_front() else {
@@ -74,7 +76,7 @@ impl<E: Environment> Space<E> {
         Ok(done)
     }
 
-    /// Borders that wait for the collector.
+    /// Returns the number of borders recorded for the collector.
     pub fn borders_noted(&self, mm: MmId) -> usize {
         self.mmap_read_lock(mm).map_or(0, |r| r.state().noted.len())
     }
@@ -87,7 +89,7 @@ enum Border {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Remembers a border between private anonymous VMAs that only their pages keep.
+    /// Records a border between private anonymous VMAs that only their pages keep from merging.
     pub(crate) fn note_border(&mut self, border: u64, refusal: Option<Refusal>, flags: VmFlags) {
         let worth = refusal.is_some_and(keeps_pages_apart);
         if worth && self.space.policy.merging.collector && !flags.intersects(VmFlags::MAYSHARE) {
@@ -142,7 +144,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 }
 
-/// The reason may go away by itself.
+/// True if the reason for the refusal can disappear without a call.
 fn keeps_pages_apart(refusal: Refusal) -> bool {
     matches!(
         refusal,

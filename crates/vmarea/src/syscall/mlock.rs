@@ -1,11 +1,13 @@
 //! `mlock`, `mlock2`, `munlock`, `mlockall`, `munlockall`.
 //!
 //! # Errors
-//! EPERM without right; ENOMEM for a hole, the limit, the map limit, or pages that cannot be had;
-//! EINVAL for unknown flags or an end that wraps; EAGAIN where pages could not be had for now.
+//! EPERM without the right to lock memory; ENOMEM for a hole, RLIMIT_MEMLOCK, the map limit, or
+//! pages that cannot be faulted in; EINVAL for unknown flags or an end that wraps; EAGAIN if pages
+//! temporarily cannot be faulted in.
 //!
 //! # Linux
-//! `mm/mlock.c` 6.18. By halves: VMAs before a hole have been changed; `mlockall` ignores refusals.
+//! `mm/mlock.c` 6.18. Partial effects: VMAs before a hole are changed; `mlockall` ignores the
+//! errors of single VMAs.
 
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
@@ -17,7 +19,7 @@ use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> Space<E> {
-    /// Locks `[addr, addr + len)`: `mlock2`, which is `mlock` where no flag is set.
+    /// Locks `[addr, addr + len)`: `mlock2`, which equals `mlock` if no flag is set.
     #[doc(alias = "do_mlock")]
     pub fn mlock(&self, mm: MmId, addr: u64, len: u64, how: MlockFlags) -> Result<(), Errno> {
         if !(how - MlockFlags::ONFAULT).is_empty() {
@@ -38,7 +40,8 @@ impl<E: Environment> Space<E> {
             let mut locked = (len >> PAGE_SHIFT) + w.state().locked_vm;
             if locked > limit {
                 let end = start.checked_add(len).unwrap_or(PAGE_MASK);
-                // As Linux counts: more may be locked here than is accounted.
+                // Like Linux: the range can hold more locked pages than are accounted, so this may
+                // wrap.
                 locked = locked.wrapping_sub(w.locked_pages_in(VmRange::new(start, end)));
             }
             if locked > limit {
@@ -57,7 +60,7 @@ impl<E: Environment> Space<E> {
         w.apply_lock_flags(start, len, VmFlags::empty()).map(drop)
     }
 
-    /// Locks what is mapped now, what will be mapped, or both.
+    /// Locks the current mappings, future mappings, or both.
     pub fn mlockall(&self, mm: MmId, flags: MclFlags) -> Result<(), Errno> {
         let known = MclFlags::CURRENT | MclFlags::FUTURE | MclFlags::ONFAULT;
         if flags.is_empty() || !(flags - known).is_empty() || flags == MclFlags::ONFAULT {
@@ -80,7 +83,7 @@ impl<E: Environment> Space<E> {
         Ok(())
     }
 
-    /// Unlocks everything.
+    /// Unlocks all mappings.
     pub fn munlockall(&self, mm: MmId) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         w.apply_mlockall(MclFlags::empty());
@@ -88,15 +91,17 @@ impl<E: Environment> Space<E> {
     }
 }
 
-/// The page of `addr`, and the bytes of the pages from there on that hold `len` bytes from `addr` on. Linux
-/// lets both the sum and the rounding wrap, and takes what comes out for the length.
+/// Returns the address of the page of `addr`, and the length in whole pages up to `addr + len`.
+///
+/// The sum of `len` and the offset in the page may wrap, and so may the rounding; like Linux,
+/// callers use the result as the length.
 fn whole_pages(addr: u64, len: u64) -> (u64, u64) {
     let from_page = len.wrapping_add(addr & (PAGE_SIZE - 1));
     (addr & PAGE_MASK, page_align(from_page).unwrap_or(0))
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Pages of a range that are locked already.
+    /// Counts the pages of a range that are locked already.
     #[doc(alias = "count_mm_mlocked_page_nr")]
     fn locked_pages_in(&self, range: VmRange) -> u64 {
         let vmas = self.vmas_in(range).into_iter().map(|id| self.view(id));
@@ -105,7 +110,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             .sum()
     }
 
-    /// Gives the range.
+    /// Sets the lock flags of the VMAs in a range; returns the range.
     #[doc(alias = "apply_vma_lock_flags")]
     fn apply_lock_flags(&mut self, start: u64, len: u64, flags: VmFlags) -> Result<VmRange, Errno> {
         let range = VmRange::of_len(start, len).ok_or(Errno::EINVAL)?;
@@ -152,7 +157,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let mut at = 0;
         while let Some(vma) = self.find(at) {
             let wanted = (vma.body.flags - VmFlags::LOCKED_MASK) | add;
-            // Linux goes on whatever one VMA says.
+            // Linux continues if one VMA fails.
             let _ = self.mlock_fixup(&vma, vma.range, wanted);
             at = self
                 .find(vma.range.end - 1)

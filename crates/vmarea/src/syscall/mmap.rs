@@ -1,17 +1,18 @@
-//! `mmap`.
+//! `mmap`: creates a mapping.
 //!
 //! # Errors
-//! EINVAL for a length of 0, a wrong type, a growing file mapping; ENOMEM for no room, the map limit,
-//! RLIMIT_AS, RLIMIT_DATA or the commit limit; EOVERFLOW when the offset runs over; EEXIST for
-//! FIXED_NOREPLACE on a mapping; EPERM for LOCKED without right, an address below `mmap_min_addr`, a
-//! sealed VMA in the way, execution from `noexec`, a write-sealed memfd; EAGAIN beyond RLIMIT_MEMLOCK;
-//! EACCES where the file was not opened for it, or `PR_SET_MDWE` denies it; ENODEV where it cannot be mapped; EOPNOTSUPP for
-//! unknown flags of SHARED_VALIDATE.
+//! EINVAL for a length of 0, an invalid type, or a GROWSDOWN file mapping; ENOMEM for lack of a
+//! free range, the map limit, RLIMIT_AS, RLIMIT_DATA or the commit limit; EOVERFLOW if the file
+//! offset overflows; EEXIST for FIXED_NOREPLACE over a mapping; EPERM for LOCKED without the right
+//! to lock memory, an address below `mmap_min_addr`, a sealed VMA in the range, executing a file
+//! from a `noexec` mount, or a write-sealed memfd; EAGAIN beyond RLIMIT_MEMLOCK; EACCES if the file
+//! was not opened for the access, or `PR_SET_MDWE` denies it; ENODEV if the file cannot be mapped;
+//! EOPNOTSUPP for unknown flags of SHARED_VALIDATE.
 //!
 //! # Linux
-//! `mm/mmap.c` `do_mmap`, `mm/vma.c` `__mmap_region`, 6.18. By halves: a fixed mapping that is refused
-//! for a limit or a seal has cut the VMAs at the edges of its range; one that its file refuses (SYNC
-//! on a file system without it) has unmapped what was there.
+//! `mm/mmap.c` `do_mmap`, `mm/vma.c` `__mmap_region`, 6.18. Partial effects: a fixed mapping that
+//! fails because of a limit or a seal has split the VMAs at the edges of its range; one that its
+//! file refuses (SYNC on a file system without it) has unmapped the range.
 
 use super::mmap_flags::{anonymous_flags, file_flags};
 use super::munmap::{Gathered, Pages};
@@ -30,45 +31,48 @@ use crate::types::{
 use crate::vma::merge::{CallKind, MergeScope, Proposal};
 use crate::vma::{MappedFile, VmaBody};
 
-/// Mappings that cannot be locked lose the flag.
+/// Mappings with one of these flags cannot be locked and lose `VmFlags::LOCKED`.
 const NEVER_LOCKED: VmFlags = VmFlags::SPECIAL
     .union(VmFlags::HUGETLB)
     .union(VmFlags::DROPPABLE);
 
-/// Where a mapping without FIXED goes.
+/// How the address of a mapping without FIXED is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Placement {
-    /// Where the search finds room.
+    /// Searches for a free range.
     #[default]
     Search,
-    /// Where it was elsewhere, as if the search had found this (replay under another policy).
+    /// Uses an address found elsewhere, as if by the search (replay under another policy).
     At(u64),
 }
 
 /// The arguments of `mmap`.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct MmapRequest {
-    /// Wished or fixed address.
+    /// Address hint, or the exact address for FIXED.
     pub addr: u64,
     /// Length in bytes.
     pub len: u64,
-    /// What may be done with it.
+    /// Requested protection.
     pub prot: Prot,
-    /// Its type, and how it is mapped.
+    /// Mapping type and other flags.
     pub flags: MapFlags,
-    /// The file; none for `MAP_ANONYMOUS`.
+    /// The mapped file; `None` for `MAP_ANONYMOUS`.
     pub file: Option<File>,
-    /// Offset in the file, bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// See [`Placement`].
+    /// Choice of the address; see [`Placement`].
     pub placement: Placement,
-    /// What the file itself answers where it cannot be mapped (its `mmap` operation); an embedder
-    /// whose files always map leaves it empty.
+    /// Error of the file's `mmap` operation if the file cannot be mapped.
+    ///
+    /// An embedder whose files can always be mapped leaves this `None`.
     pub refused: Option<Errno>,
 }
 
 impl MmapRequest {
-    /// Of a hugetlb file, whole pages of it; `mmap` alone rounds so. One that wraps is none.
+    /// Rounds the length of a hugetlb file mapping up to whole huge pages.
+    ///
+    /// Only `mmap` rounds hugetlb lengths this way. A length that wraps becomes 0.
     #[doc(alias = "ksys_mmap_pgoff")]
     fn in_pages_of_file(&self) -> Self {
         match self.file.map(|f| f.kind) {
@@ -80,8 +84,10 @@ impl MmapRequest {
         }
     }
 
-    /// The bytes that it maps: whole pages. EINVAL for none, for an offset within a page, and for huge pages
-    /// of a file that has none; ENOMEM where the length wraps.
+    /// Returns the length of the mapping in bytes, rounded up to whole pages.
+    ///
+    /// EINVAL for a length of 0, for an offset that is not page aligned, and for huge pages of a
+    /// file that has none; ENOMEM if the length wraps.
     fn mapped_len(&self) -> Result<u64, Errno> {
         let small = self.file.is_some_and(|f| f.kind != FileKind::Hugetlb);
         let huge = self.flags.contains(MapFlags::HUGETLB);
@@ -93,7 +99,7 @@ impl MmapRequest {
 }
 
 impl<E: Environment> Space<E> {
-    /// Maps; gives the address.
+    /// Creates a mapping; returns its address.
     #[doc(alias = "do_mmap")]
     pub fn mmap(&self, mm: MmId, request: &MmapRequest) -> Result<u64, Errno> {
         let (range, populate) = {
@@ -108,7 +114,7 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> Space<E> {
-    /// Where a mapping without FIXED would be placed now, without doing anything.
+    /// Returns the address that a mapping without FIXED would get now; changes nothing.
     pub fn predict_mmap(&self, mm: MmId, request: &MmapRequest) -> Result<u64, Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
         let request = request.in_pages_of_file();
@@ -116,7 +122,7 @@ impl<E: Environment> Space<E> {
         r.unmapped_area(&room(&request, request.flags, place))
     }
 
-    /// A wish below the lowest address that may be mapped is raised to it.
+    /// Raises a nonzero hint below the lowest address that may be mapped to that address.
     #[doc(alias = "round_hint_to_min")]
     fn round_hint(&self, hint: u64) -> u64 {
         let hint = hint & PAGE_MASK;
@@ -134,7 +140,7 @@ fn room(request: &MmapRequest, flags: MapFlags, (hint, len): (u64, u64)) -> Room
     let shared = matches!(kind, Some(MapType::Shared | MapType::SharedValidate));
     Room {
         file: request.file.map(|f| match f.kind {
-            // It becomes a nameless file.
+            // A shared mapping of `/dev/zero` becomes a nameless file.
             FileKind::DevZero if shared => FileKind::SharedAnon,
             kind => kind,
         }),
@@ -148,7 +154,7 @@ fn room(request: &MmapRequest, flags: MapFlags, (hint, len): (u64, u64)) -> Room
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// As `mmap`, with the offset in the file in pages.
+    /// Maps like `mmap`, with the file offset given in pages.
     pub(crate) fn mmap_at_page(
         &mut self,
         request: &MmapRequest,
@@ -158,7 +164,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.mmap(&MmapRequest { offset, ..*request })
     }
 
-    /// The range, and whether its pages are to be brought.
+    /// Creates a mapping; returns its range, and whether its pages must be populated.
     fn mmap(&mut self, request: &MmapRequest) -> Result<(VmRange, bool), Errno> {
         let mut flags = request.flags;
         let len = request.mapped_len()?;
@@ -217,7 +223,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok((range, wanted || vm_flags.contains(VmFlags::LOCKED)))
     }
 
-    /// Protection, call flags and defaults as VMA flags.
+    /// Converts protection, call flags and default flags to VMA flags.
     fn first_flags(&mut self, request: &MmapRequest, flags: MapFlags) -> Result<VmFlags, Errno> {
         let mut bits = request.prot;
         let noexec = request.file.is_some_and(|f| f.is_noexec());
@@ -248,7 +254,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(vm_flags)
     }
 
-    /// Maps a range whose place, flags and page offset are settled.
+    /// Maps a range after its address, flags and page offset are decided.
     #[doc(alias = "__mmap_region")]
     fn mmap_region(
         &mut self,
@@ -317,7 +323,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
-    /// What the file itself says to a mapping, when what was in the way has gone.
+    /// Lets the file accept, refuse or change the mapping, after the range was unmapped.
     #[doc(alias = "mmap_file")]
     fn ask_file(
         &self,
@@ -351,7 +357,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Do the limits allow `range`, of which so many pages are mapped already?
+    /// Checks that the limits allow `range`, of which `mapped` pages are mapped already.
     fn check_limits(&self, range: VmRange, flags: VmFlags, mapped: u64) -> Result<(), Errno> {
         if self.may_expand(flags, range.pages().wrapping_sub(mapped)) {
             Ok(())
@@ -360,7 +366,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// How many pages of `range` are mapped.
+    /// Counts the mapped pages of `range`.
     #[doc(alias = "count_vma_pages_range")]
     fn mapped_pages(&self, range: VmRange) -> u64 {
         let mut pages = 0;
@@ -372,7 +378,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         pages
     }
 
-    /// Kernels that mark mappings for KSM late mark those that stayed alone.
+    /// Sets the KSM flag of a new VMA that did not merge, in kernels that set the flag only then.
     #[doc(alias = "ksm_add_vma")]
     pub(crate) fn add_to_ksm(&mut self, id: VmaId) {
         if self.state().layout.merge_any {
@@ -384,8 +390,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// File and flags as the VMA will have them: KSM may be on for the whole process, and a mapping
-    /// that cannot be locked does not keep the flag.
+    /// Returns the body of the new VMA, with the flags of hugetlb files and of process-wide KSM.
     fn new_body(&self, mut flags: VmFlags, range: VmRange, request: &MmapRequest) -> VmaBody {
         let shared = flags.contains(VmFlags::SHARED);
         let file = match request.file {
@@ -411,14 +416,15 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Is a mapping marked for KSM before it is asked whether it merges? Not where a driver that may
-    /// still change it is asked in between.
+    /// True if a mapping gets the KSM flag before it is considered for merging.
+    ///
+    /// `/dev/zero` mappings are excluded: their driver is called in between and may change them.
     #[doc(alias = "can_set_ksm_flags_early")]
     fn is_marked_first(&self, file: Option<MappedFile>) -> bool {
         self.space.policy.rules.ksm_flag_first && file.is_none_or(|f| f.kind != FileKind::DevZero)
     }
 
-    /// Counts a new mapping.
+    /// Adds a new mapping to the counters; removes the lock flag if it cannot be locked.
     #[doc(alias = "__mmap_complete")]
     pub(crate) fn account_new(&mut self, range: VmRange, body: &VmaBody) {
         self.stat_account(body.flags, range.pages() as i64);
@@ -437,7 +443,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 }
 
-/// May KSM look at such a mapping?
+/// True if KSM may scan a mapping with these flags.
 #[doc(alias = "vma_ksm_compatible")]
 pub(crate) fn is_ksm_compatible(flags: VmFlags) -> bool {
     let never = VmFlags::SHARED

@@ -1,10 +1,11 @@
-//! What `mmap` asks for, as flags of the VMA: which combinations are refused, and what file and type bring
-//! along.
+//! Conversion of an `mmap` request to VMA flags.
+//!
+//! Decides which combinations are refused, and which flags the file and the mapping type add.
 //!
 //! # Errors
-//! EINVAL for a type that is unknown or does not go with a flag; EOPNOTSUPP for an unknown flag, where they are
-//! to be validated; EACCES and EPERM for what the file or its mount forbids; ENODEV for a file that cannot be
-//! mapped; EOVERFLOW beyond the last page of a file.
+//! EINVAL for a type that is unknown or contradicts a flag; EOPNOTSUPP for an unknown flag of
+//! SHARED_VALIDATE; EACCES and EPERM for access that the file or its mount forbids; ENODEV for a
+//! file that cannot be mapped; EOVERFLOW beyond the last page of a file.
 //!
 //! # Linux
 //! The middle of `do_mmap` in `mm/mmap.c`, 6.18.
@@ -16,13 +17,13 @@ use crate::policy::Rules;
 use crate::types::call_flags::{MapFlags, MapType, Prot};
 use crate::types::{Errno, File, FileKind, Pgoff, VmFlags};
 
-/// Flags that every kind of mapping understands (`LEGACY_MAP_MASK`, with the type's bits).
+/// Flags that every type of mapping accepts (`LEGACY_MAP_MASK`, with the bits of the type).
 const KNOWN_FLAGS: u32 = 0x7c07_f9ff;
 
 /// `MAP_ABOVE4G`.
 const ABOVE_4G: u32 = 0x80;
 
-/// Of a mapping of `len` bytes, whole pages, of a file.
+/// Returns the VMA flags for mapping `len` bytes (whole pages) of a file.
 pub(super) fn file_flags(
     file: &File,
     (request, len): (&MmapRequest, u64),
@@ -69,7 +70,7 @@ pub(super) fn file_flags(
         }
         vm_flags -= VmFlags::MAYEXEC;
     }
-    // A file without an `mmap` operation.
+    // The file has no `mmap` operation.
     if request.refused == Some(Errno::ENODEV) {
         return Err(Errno::ENODEV);
     }
@@ -85,7 +86,7 @@ pub(super) fn file_flags(
     Ok(vm_flags)
 }
 
-/// Of anonymous memory; and its page offset.
+/// Returns the VMA flags and the page offset of an anonymous mapping.
 pub(super) fn anonymous_flags(
     flags: MapFlags,
     mut vm_flags: VmFlags,

@@ -1,8 +1,9 @@
-//! The doors: one file for each system call (or family) that shapes an address space.
+//! System calls: one file for each call (or family of calls) that changes an address space.
 //!
-//! A call checks its arguments, takes `mmap_lock`, decides, reserves, and then changes. What Linux
-//! does by halves is done by the same halves; each file says which. Each call is a method of
-//! [`Space`](crate::Space), and a variant of [`Syscall`] where calls are data.
+//! A call checks its arguments, takes `mmap_lock`, decides, reserves memory, and then makes its
+//! changes. If a failing call has partial effects in Linux, it has the same effects here; the Linux
+//! section of each file lists them. Each call is a method of [`Space`](crate::Space); the variants
+//! of [`Syscall`] represent calls as data.
 
 pub mod brk;
 pub mod file_change;

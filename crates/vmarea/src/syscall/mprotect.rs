@@ -1,13 +1,13 @@
-//! `mprotect` and `pkey_mprotect`.
+//! `mprotect` and `pkey_mprotect`: change the protection of a range.
 //!
 //! # Errors
-//! EINVAL for misaligned, contradictory or unknown bits, or a key that is not allocated; ENOMEM for
-//! a hole, an end that wraps, the map limit or the commit limit; EACCES beyond what the mapping
-//! or `PR_SET_MDWE` allows; EPERM for a sealed VMA.
+//! EINVAL for misaligned addresses, contradictory or unknown bits, or a key that is not allocated;
+//! ENOMEM for a hole, an end that wraps, the map limit or the commit limit; EACCES for access that
+//! the mapping or `PR_SET_MDWE` does not allow; EPERM for a sealed VMA.
 //!
 //! # Linux
-//! `mm/mprotect.c` 6.18: `do_mprotect_pkey`, `mprotect_fixup`. By halves: what lies before the VMA
-//! that refuses, or before a hole, has been changed.
+//! `mm/mprotect.c` 6.18: `do_mprotect_pkey`, `mprotect_fixup`. Partial effects: the part of the
+//! range before a hole, or before the VMA that fails, is changed.
 
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
@@ -102,7 +102,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             }
             let end = vma.range.end.min(range.end);
             self.mprotect_fixup(&vma, VmRange::new(at, end), flags)?;
-            // The changed part may have joined what follows: go on behind the VMA as it is now.
+            // The changed part may have merged with the next VMA: continue after the resulting VMA.
             at = self.find(end - 1).map_or(end, |v| v.range.end);
         }
         Ok(())

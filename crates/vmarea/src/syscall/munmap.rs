@@ -1,12 +1,12 @@
-//! `munmap`, and making room for a fixed mapping.
+//! `munmap`, and unmapping the range of a fixed mapping.
 //!
 //! # Errors
-//! EINVAL for a misaligned, empty or outlying range; ENOMEM when the map limit forbids to cut a hole
-//! into one VMA; EPERM when a VMA is sealed.
+//! EINVAL for a range that is misaligned, empty or outside the address space; ENOMEM if the map
+//! limit forbids punching a hole into one VMA; EPERM if a VMA is sealed.
 //!
 //! # Linux
-//! `mm/vma.c` 6.18: `do_vmi_munmap`, `vms_gather_munmap_vmas`, `vms_complete_munmap_vmas`. By halves:
-//! a first VMA that was split stays split when a later one refuses.
+//! `mm/vma.c` 6.18: `do_vmi_munmap`, `vms_gather_munmap_vmas`, `vms_complete_munmap_vmas`. Partial
+//! effects: if a later VMA fails, a first VMA that was split remains split.
 
 use crate::lookup::Change;
 use crate::mm::MmapWriteGuard;
@@ -19,27 +19,27 @@ use crate::vma::VmaView;
 use crate::vma::split::{NewHalf, Upper};
 use smallvec::SmallVec;
 
-/// VMAs that are about to go, cut to the range.
+/// VMAs that are about to be unmapped, split at the edges of the range.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     vmas: SmallVec<[VmaId; 4]>,
-    /// Pages in them.
+    /// Number of pages in the listed VMAs.
     pub(crate) pages: u64,
-    /// Pages that were charged.
+    /// Number of pages in the listed VMAs that are charged to the commit limit.
     pub(crate) accounted: u64,
 }
 
-/// What is left of the pages of VMAs that go.
+/// Treatment of the pages of VMAs that are being unmapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pages {
-    /// They are where they were, and are given back.
+    /// The pages are unmapped and freed.
     Drop,
-    /// `mremap` has moved them: nothing.
+    /// `mremap` has moved the pages, so nothing is freed.
     Moved,
 }
 
 impl<E: Environment> Space<E> {
-    /// Unmaps whatever lies in `[addr, addr + len)`.
+    /// Unmaps all mappings in `[addr, addr + len)`.
     pub fn munmap(&self, mm: MmId, addr: u64, len: u64) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         w.munmap(addr, len).map(drop)
@@ -47,7 +47,7 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// True where anything was there.
+    /// Unmaps `[addr, addr + len)`. True if anything was mapped there.
     #[doc(alias = "do_vmi_munmap")]
     pub(crate) fn munmap(&mut self, addr: u64, len: u64) -> Result<bool, Errno> {
         let task_size = self.space.system.task_size;
@@ -58,7 +58,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.unmap_range(range.ok_or(Errno::EINVAL)?)
     }
 
-    /// True where anything was there.
+    /// Unmaps `range`. True if anything was mapped there.
     pub(crate) fn unmap_range(&mut self, range: VmRange) -> Result<bool, Errno> {
         let gathered = self.gather(range)?;
         let any = !gathered.vmas.is_empty();
@@ -69,7 +69,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(any)
     }
 
-    /// A VMA that goes as it is. EPERM where it is sealed.
+    /// Lists a VMA that is unmapped whole. EPERM if it is sealed.
     pub(crate) fn gather_whole(&mut self, vma: &VmaView) -> Result<Gathered, Errno> {
         let mut gathered = Gathered::default();
         self.gather_part(&mut gathered, vma, vma.range)?;
@@ -98,7 +98,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
-    /// Cuts the VMAs at the edges of `range` and lists those within.
+    /// Splits the VMAs at the edges of `range` and lists the VMAs inside it.
     #[doc(alias = "vms_gather_munmap_vmas")]
     pub(crate) fn gather(&mut self, range: VmRange) -> Result<Gathered, Errno> {
         let Some(first) = self.intersection(range) else {
@@ -129,7 +129,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(gathered)
     }
 
-    /// Takes the listed VMAs away, with their pages.
+    /// Removes the listed VMAs, with their pages.
     #[doc(alias = "vms_complete_munmap_vmas")]
     pub(crate) fn complete(&mut self, range: VmRange, gathered: Gathered, pages: Pages) {
         if gathered.vmas.is_empty() {
@@ -153,8 +153,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.free_tables(range);
     }
 
-    /// Frees the tables that are empty now that nothing is mapped in `range`: those within it, and those at
-    /// its ends where no neighbour needs them.
+    /// Frees the page tables that are empty now that nothing is mapped in `range`.
+    ///
+    /// Tables inside the range are freed, and tables at its ends that no neighbour needs.
     #[doc(alias = "free_pgtables")]
     fn free_tables(&self, range: VmRange) {
         let table = &self.mm.pages;

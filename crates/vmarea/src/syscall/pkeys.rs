@@ -1,19 +1,19 @@
-//! Protection keys: `pkey_alloc`, `pkey_free`, and the key of mappings that may only be executed.
+//! Protection keys: `pkey_alloc`, `pkey_free`, and the key of execute-only mappings.
 //!
-//! Which keys are handed out belongs to the address space. Rights to them belong to threads, which the
-//! core does not know: it keeps those that calls have given, as they are in a process of one thread, for
-//! what the kernel does on its behalf (populating). Whether an access by the processor is allowed is the
-//! embedder's to ask
-//! ([`PkeyRights`](crate::types::PkeyRights)); faults are not refused for a key.
+//! The allocated keys belong to the address space. Access rights to keys belong to threads, which
+//! the core does not model: it keeps the rights that calls have set, as in a process with one
+//! thread, for kernel actions on behalf of the process (populating). The embedder checks whether
+//! the processor may make an access ([`PkeyRights`](crate::types::PkeyRights)); faults are not
+//! refused because of a key.
 //!
 //! # Errors
-//! EINVAL for unknown flags or rights, and for a key that is not handed out; ENOSPC where none is left.
-//! Where the processor has none: EINVAL the first time in an address space, which is charged for it with
-//! the one key that it cannot have, and ENOSPC from then on.
+//! EINVAL for unknown flags or rights, and for a key that is not allocated; ENOSPC if no key is
+//! free. If the processor has no keys: EINVAL on the first call in an address space, which uses up
+//! the only key there is, and ENOSPC afterwards.
 //!
 //! # Linux
-//! `mm/mprotect.c`, `arch/x86/mm/pkeys.c`, `arch/x86/include/asm/pkeys.h`, 6.18. A key is given back also
-//! where mappings still have it.
+//! `mm/mprotect.c`, `arch/x86/mm/pkeys.c`, `arch/x86/include/asm/pkeys.h`, 6.18. A key can be freed
+//! while mappings still use it.
 
 use crate::mm::{MmState, MmapWriteGuard};
 use crate::space::Space;
@@ -24,7 +24,7 @@ use crate::types::{Errno, MmId, VmFlags};
 use crate::vma::VmaView;
 
 impl<E: Environment> Space<E> {
-    /// Hands out the lowest free key; the caller gets the rights to it that `denied` leaves.
+    /// Allocates the lowest free key, with the access rights that `denied` does not remove.
     pub fn pkey_alloc(&self, mm: MmId, flags: u64, denied: u64) -> Result<Pkey, Errno> {
         let known = PKEY_DISABLE_ACCESS | PKEY_DISABLE_WRITE;
         if flags != 0 || denied & !u64::from(known) != 0 {
@@ -35,7 +35,8 @@ impl<E: Environment> Space<E> {
             && !self.policy.rules.no_keys_is_none_left
             && w.state().pkeys == 0
         {
-            // Key 0 is taken, refused and not given back, for it is not the program's to give back.
+            // Key 0 is allocated, the call fails, and the key is not freed, because the program
+            // cannot own it.
             w.state_mut().pkeys = 1;
             return Err(Errno::EINVAL);
         }
@@ -45,7 +46,7 @@ impl<E: Environment> Space<E> {
         Ok(Pkey(key as i32))
     }
 
-    /// Takes a key back.
+    /// Frees a key.
     pub fn pkey_free(&self, mm: MmId, key: Pkey) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if !w.state().pkey_is_allocated(key) {
@@ -57,7 +58,7 @@ impl<E: Environment> Space<E> {
 }
 
 impl MmState {
-    /// Is it handed out to the program?
+    /// True if the key is allocated to the program.
     #[doc(alias = "mm_pkey_is_allocated")]
     pub(crate) fn pkey_is_allocated(&self, key: Pkey) -> bool {
         let Ok(key) = u32::try_from(key.0) else {
@@ -78,7 +79,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Some(free)
     }
 
-    /// The key of mappings that may only be executed; 0 where there is none to be had.
+    /// Returns the key of execute-only mappings, allocating it if necessary; 0 if there is none.
     pub(crate) fn execute_only_pkey(&mut self) -> u32 {
         if !self.space.system.protection_keys {
             return 0;
@@ -95,7 +96,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         key
     }
 
-    /// The key of what `mprotect` changes to `prot`.
+    /// Returns the key that a VMA gets when `mprotect` changes its protection to `prot`.
     #[doc(alias = "arch_override_mprotect_pkey")]
     pub(crate) fn override_pkey(&mut self, vma: &VmaView, prot: Prot, asked: Option<Pkey>) -> u32 {
         if let Some(Pkey(key)) = asked {

@@ -1,14 +1,14 @@
-//! `prctl` and `personality`, as far as they shape an address space.
+//! `prctl` and `personality`: the options that affect an address space.
 //!
 //! # Errors
-//! EINVAL for an option that this does not know, arguments that must be 0, or addresses out of
-//! order or range; EPERM for moving the parts of a process without the right to, and for taking
-//! `PR_SET_MDWE` back; ENOMEM for the copies of pages that KSM has to part.
+//! EINVAL for an unsupported option, nonzero arguments that must be 0, or addresses out of order or
+//! out of range; EPERM for changing segment addresses without `CAP_SYS_RESOURCE`, and for revoking
+//! `PR_SET_MDWE`; ENOMEM if KSM pages cannot be copied to unmerge them.
 //!
 //! # Linux
-//! `kernel/sys.c` `prctl_set_mm`, `mm/ksm.c` `ksm_enable_merge_any`, 6.18. Of `PR_SET_MM` the heap and
-//! the data segment are kept, and of the rest what says whether a part may be moved; the auxiliary
-//! vector is not.
+//! `kernel/sys.c` `prctl_set_mm`, `mm/ksm.c` `ksm_enable_merge_any`, 6.18. `PR_SET_MM` stores the
+//! addresses of the heap and the data segment, and the other addresses only because later calls are
+//! checked against them; it does not store the auxiliary vector.
 
 use super::mmap::is_ksm_compatible;
 use crate::mm::{Mdwe, MmapWriteGuard, ThpDisabled};
@@ -18,7 +18,7 @@ use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, VmFlags};
 use crate::vma::VmaBody;
 
-/// Options by Linux's numbers.
+/// `prctl` options, by Linux's numbers.
 mod option {
     pub(super) const SET_MM: u64 = 35;
     pub(super) const SET_THP_DISABLE: u64 = 41;
@@ -27,7 +27,7 @@ mod option {
     pub(super) const SET_MEMORY_MERGE: u64 = 67;
 }
 
-/// Parts of `PR_SET_MM`, by Linux's numbers.
+/// Arguments of `PR_SET_MM` that select an address, by Linux's numbers.
 mod part {
     pub(super) const START_CODE: u64 = 1;
     pub(super) const END_CODE: u64 = 2;
@@ -43,7 +43,7 @@ mod part {
     pub(super) const AUXV: u64 = 12;
 }
 
-/// Bit of `personality`: what may be read may be executed.
+/// Bit of `personality`: readable memory is also executable.
 const READ_IMPLIES_EXEC: u32 = 0x40_0000;
 /// Bit of `personality`: mappings are placed bottom-up.
 const ADDR_COMPAT_LAYOUT: u32 = 0x20_0000;
@@ -51,7 +51,7 @@ const ADDR_COMPAT_LAYOUT: u32 = 0x20_0000;
 const EXCEPT_ADVISED: u64 = 2;
 
 impl<E: Environment> Space<E> {
-    /// `prctl` with its five arguments, the option first.
+    /// Performs `prctl` with its five arguments, the option first.
     pub fn prctl(&self, mm: MmId, args: [u64; 5]) -> Result<u64, Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         let [option, a, b, c, d] = args;
@@ -102,8 +102,10 @@ impl<E: Environment> Space<E> {
         Ok(0)
     }
 
-    /// `personality`; gives nothing, because what else is in it is the embedder's. Layout takes
-    /// effect with the next `execve`, which is the embedder's as well.
+    /// Performs `personality`; returns the old values of the bits that affect an address space.
+    ///
+    /// The embedder keeps the other bits of `personality`. The layout bit takes effect at the next
+    /// `execve`, which the embedder performs.
     pub fn personality(&self, mm: MmId, bits: u32) -> Result<u64, Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         let layout = &mut w.state_mut().layout;
@@ -129,7 +131,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             return Err(Errno::EPERM);
         }
         if which == part::AUXV {
-            // Of length 0, because `c` is: it stays as it is.
+            // The length `c` is 0, so the auxiliary vector does not change.
             return Ok(());
         }
         let system = &self.space.system;
@@ -170,7 +172,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
-    /// KSM may look at every mapping that is compatible with it, or at none.
+    /// Allows KSM to scan all compatible mappings of the process, or none.
     #[doc(alias = "ksm_enable_merge_any")]
     fn merge_any(&mut self, on: bool) -> Result<(), Errno> {
         if self.state().layout.merge_any == on {

@@ -1,12 +1,12 @@
-//! `process_madvise`: advice about several ranges at once.
+//! `process_madvise`: applies advice to several ranges at once.
 //!
 //! # Errors
-//! Those of `madvise` where the first range is refused; EINVAL for advice that only the process
-//! itself may give, and a negative length; EFAULT for a range outside of the address space.
+//! The errors of `madvise` if the first range fails; EINVAL for advice that a process may give only
+//! about itself, and for a negative length; EFAULT for a range outside the address space.
 //!
 //! # Linux
-//! `mm/madvise.c` `vector_madvise`, 6.18. By halves: what was done before a refusal counts as success
-//! and is returned as a number of bytes.
+//! `mm/madvise.c` `vector_madvise`, 6.18. Partial effects: if a later range fails, the call
+//! succeeds and returns the number of bytes processed before it.
 
 use super::madvise::Advice;
 use crate::policy::rules::AdviceRules;
@@ -15,17 +15,17 @@ use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, VmRange};
 use smallvec::SmallVec;
 
-/// Whose address space the advice is about.
+/// Owner of the address space that is advised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advised {
-    /// The caller's own: any advice.
+    /// The caller itself: any advice is valid.
     Own,
-    /// Another's.
+    /// Another process.
     Other,
 }
 
 impl<E: Environment> Space<E> {
-    /// Gives advice about ranges `(addr, len)`; gives the bytes that were advised.
+    /// Applies advice to ranges `(addr, len)`; returns the number of bytes advised.
     pub fn process_madvise(
         &self,
         mm: MmId,
@@ -42,7 +42,7 @@ impl<E: Environment> Space<E> {
         if !any && !is_for_others(advice, rules) {
             return Err(Errno::EINVAL);
         }
-        // On others it is for the caller to know, whose rights are not looked at here.
+        // For another process, the embedder checks the caller's privilege; the core does not.
         if advised == Advised::Own && !rules.process_own_free {
             let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
             if !r.state().limits.sys_nice {
@@ -61,8 +61,10 @@ impl<E: Environment> Space<E> {
     }
 }
 
-/// The list as it is taken over from the caller: EINVAL for a negative length, EFAULT for a range that does
-/// not lie in the address space; from 2 GiB in all on the rest is left out.
+/// Checks and copies the caller's list of ranges, limited to a total of 2 GiB less one page.
+///
+/// EINVAL for a negative length, EFAULT for a range outside the address space. Bytes beyond the
+/// total limit are dropped.
 #[doc(alias = "import_iovec")]
 fn imported(ranges: &[(u64, u64)], task_size: u64) -> Result<SmallVec<[(u64, u64); 4]>, Errno> {
     const MOST: u64 = 0x7fff_f000;

@@ -1,11 +1,11 @@
-//! `remap_file_pages`: other pages of the file at a place, by a new mapping there.
+//! `remap_file_pages`: maps other pages of the file over a range, with a new mapping.
 //!
 //! # Errors
-//! EINVAL for a protection, a range that is empty or wraps, one that is not mapped whole and shared
-//! from one file; those of `mmap`.
+//! EINVAL for a nonzero protection, a range that is empty or wraps, or a range that is not
+//! completely mapped shared from one file; otherwise the errors of `mmap`.
 //!
 //! # Linux
-//! `mm/mmap.c` `remap_file_pages`, 6.18: since 4.0 it is a `mmap` over the range.
+//! `mm/mmap.c` `remap_file_pages`, 6.18: since 4.0 this call is an `mmap` over the range.
 
 use super::mmap::MmapRequest;
 use crate::mm::MmapWriteGuard;
@@ -16,7 +16,7 @@ use crate::types::{Errno, File, MmId, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::{MappedFile, VmaView};
 
 impl<E: Environment> Space<E> {
-    /// Maps the pages of the file from `pgoff` on at `[addr, addr + len)`.
+    /// Maps the pages of the file, starting at `pgoff`, at `[addr, addr + len)`.
     pub fn remap_file_pages(
         &self,
         mm: MmId,
@@ -53,7 +53,9 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// The first VMA of a range that is mapped shared, whole and from one file, with that file.
+    /// Returns the first VMA and the file of a range.
+    ///
+    /// EINVAL unless the whole range is mapped shared from this file.
     fn shared_file_at(&self, range: VmRange) -> Result<(VmaView, File), Errno> {
         let first = self.lookup(range.start).ok_or(Errno::EINVAL)?;
         let file = first.body.file.ok_or(Errno::EINVAL)?;
@@ -75,7 +77,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 }
 
-/// The open file behind a shared mapping, as far as the mapping tells.
+/// Reconstructs the open file behind a shared mapping, as far as the VMA flags allow.
 fn opened(file: MappedFile, flags: VmFlags) -> File {
     File {
         id: file.id,

@@ -1,16 +1,18 @@
-//! `shmat` and `shmdt`: System V shared memory, of which the embedder keeps the segments.
+//! `shmat` and `shmdt`: System V shared memory, with segments managed by the embedder.
 //!
 //! A segment is a file of kind [`SysvShm`](crate::types::FileKind::SysvShm), or of kind
-//! [`Hugetlb`](crate::types::FileKind::Hugetlb) for `SHM_HUGETLB`. Each attachment opens it anew, with a [`FileId`](crate::types::FileId) of its own, and so never merges with another.
+//! [`Hugetlb`](crate::types::FileKind::Hugetlb) for `SHM_HUGETLB`. Each attachment opens the
+//! segment anew, with a separate [`FileId`](crate::types::FileId), and therefore never merges with
+//! another attachment.
 //!
 //! # Errors
 //! `shmat`: EINVAL for a misaligned address without `SHM_RND`, `SHM_REMAP` without an address, and
-//! where something is mapped already; otherwise those of `mmap`. `shmdt`: EINVAL where no segment
+//! a range that is already mapped; otherwise the errors of `mmap`. `shmdt`: EINVAL if no segment
 //! was attached at the address.
 //!
 //! # Linux
-//! `ipc/shm.c` `do_shmat`, `ksys_shmdt`, 6.18. `shmdt` knows an attachment by its page offset: pieces
-//! that were moved elsewhere stay, sealed ones stay as well, and neither is an error.
+//! `ipc/shm.c` `do_shmat`, `ksys_shmdt`, 6.18. `shmdt` recognizes an attachment by its page offset:
+//! parts that were moved elsewhere remain mapped, and so do sealed parts; neither is an error.
 
 use super::mmap::{MmapRequest, Placement};
 use crate::mutant::{self, Mutant};
@@ -24,13 +26,13 @@ bitflags::bitflags! {
     /// Flags of `shmat`.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct ShmFlags: u32 {
-        /// For reading alone.
+        /// The segment is attached read-only.
         const RDONLY = 0o10000;
-        /// The address is rounded down.
+        /// The address is rounded down to a page.
         const RND = 0o20000;
-        /// What is there is replaced.
+        /// Existing mappings in the range are replaced.
         const REMAP = 0o40000;
-        /// Its pages may be executed.
+        /// The pages may be executed.
         const EXEC = 0o100000;
     }
 }
@@ -38,20 +40,20 @@ bitflags::bitflags! {
 /// The arguments of `shmat`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ShmatRequest {
-    /// The segment, newly opened; it is taken as readable alone for [`ShmFlags::RDONLY`].
+    /// The segment, newly opened; treated as read-only if [`ShmFlags::RDONLY`] is set.
     pub segment: File,
-    /// Its size in bytes.
+    /// Size of the segment in bytes.
     pub len: u64,
-    /// Where it is to be attached; 0 for anywhere.
+    /// Address at which to attach the segment; 0 for any.
     pub addr: u64,
-    /// How.
+    /// Flags of the attachment.
     pub flags: ShmFlags,
-    /// Where it goes without an address: see [`Placement`].
+    /// Choice of the address if `addr` is 0; see [`Placement`].
     pub placement: Placement,
 }
 
 impl<E: Environment> Space<E> {
-    /// Attaches a segment; gives its address.
+    /// Attaches a segment; returns its address.
     #[doc(alias = "do_shmat")]
     pub fn shmat(&self, mm: MmId, request: &ShmatRequest) -> Result<u64, Errno> {
         let ShmatRequest {
@@ -68,7 +70,7 @@ impl<E: Environment> Space<E> {
             }
             addr &= PAGE_MASK;
         }
-        // Rounding down to nothing counts as no address only where nothing is replaced.
+        // With `SHM_REMAP`, a missing address is refused, and so is one that rounds down to 0.
         if addr == 0 && replaces {
             return Err(Errno::EINVAL);
         }
@@ -112,8 +114,10 @@ impl<E: Environment> Space<E> {
         Ok(range.start)
     }
 
-    /// Detaches the segment that was attached at `addr`, as far as it is still there. `size` gives the
-    /// bytes of a segment by its inode, and none for a file that is no segment.
+    /// Detaches the parts of the segment attached at `addr` that are still there.
+    ///
+    /// `size` returns the size of a segment in bytes, given its inode, or `None` for a file that is
+    /// not a segment.
     #[doc(alias = "ksys_shmdt")]
     pub fn shmdt(
         &self,
@@ -137,7 +141,7 @@ impl<E: Environment> Space<E> {
                 None => at = vma.range.end,
             }
         };
-        // A sealed one stays.
+        // A sealed VMA remains mapped.
         let _ = w.unmap_range(first);
         at = first.end;
         let size = page_align(size).unwrap_or(u64::MAX);
@@ -151,7 +155,9 @@ impl<E: Environment> Space<E> {
     }
 }
 
-/// The file that may be a segment, if `vma` lies where it would had it been attached at `addr`.
+/// Returns the file of `vma` if it may be a segment that was attached at `addr`.
+///
+/// The page offset of `vma` must match its distance from `addr`.
 fn attached_at(vma: &VmaView, addr: u64) -> Option<MappedFile> {
     let anywhere = mutant::is_on(Mutant::ShmdtIgnoresPageOffset);
     let page = vma.range.start.wrapping_sub(addr) / PAGE_SIZE;

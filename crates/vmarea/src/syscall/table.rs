@@ -1,11 +1,12 @@
-//! The system calls as values, with typed arguments.
+//! System calls as values, with typed arguments.
 //!
-//! What drives the core from a list of calls (a replay, a comparison with a kernel, a fuzzer) converts its
-//! own form of a call to a [`Syscall`] and gives it to [`Space::syscall`]. `fork` and `exit` are not here:
-//! they make and end address spaces ([`Space::fork`], [`Space::mm_exit`]).
+//! A program that drives the core from a list of calls (a replay, a comparison with a kernel, a
+//! fuzzer) converts its own representation of a call to a [`Syscall`] and passes it to
+//! [`Space::syscall`]. `fork` and `exit` are not included, because they create and remove address
+//! spaces ([`Space::fork`], [`Space::mm_exit`]).
 //!
 //! # Errors
-//! Those of the call; each is documented in the module of its name.
+//! The errors of each call are documented in the module named after it.
 
 use super::madvise::Advice;
 use super::mmap::MmapRequest;
@@ -20,17 +21,17 @@ use crate::types::{Errno, MmId};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-/// A system call with its arguments, under the names of the manual pages.
+/// A system call with its arguments, named as in the manual pages.
 ///
-/// `addr` and `len` are bytes. What a program may say and Linux refuses can be said here as well.
+/// `addr` and `len` are in bytes. Arguments that Linux refuses can be represented as well.
 #[derive(Clone, PartialEq, Debug)]
 #[expect(missing_docs, reason = "the names are those of the manual pages")]
 pub enum Syscall {
-    /// `brk`; gives the break as it is afterwards.
+    /// `brk`; returns the resulting break.
     Brk { addr: u64 },
     /// `madvise`.
     Madvise { addr: u64, len: u64, advice: Advice },
-    /// `mbind`; `mode` holds its flags as well, and a node is a bit.
+    /// `mbind`; `mode` includes the mode flags, and `nodes` has one bit for each node.
     Mbind {
         addr: u64,
         len: u64,
@@ -38,7 +39,7 @@ pub enum Syscall {
         nodes: u64,
         flags: MbindFlags,
     },
-    /// `mlock2`, and `mlock`, which has no flags.
+    /// `mlock2`, and `mlock`, for which `flags` is empty.
     Mlock {
         addr: u64,
         len: u64,
@@ -46,16 +47,16 @@ pub enum Syscall {
     },
     /// `mlockall`.
     Mlockall { flags: MclFlags },
-    /// `mmap`; gives the address.
+    /// `mmap`; returns the address.
     Mmap(MmapRequest),
-    /// `pkey_mprotect`, and `mprotect`, which has no key.
+    /// `pkey_mprotect`, and `mprotect`, for which `pkey` is `None`.
     Mprotect {
         addr: u64,
         len: u64,
         prot: Prot,
         pkey: Option<Pkey>,
     },
-    /// `mremap`; gives the new address.
+    /// `mremap`; returns the new address.
     Mremap(MremapRequest),
     /// `mseal`, whose flags must be 0.
     Mseal { addr: u64, len: u64, flags: u64 },
@@ -65,15 +66,15 @@ pub enum Syscall {
     Munlockall,
     /// `munmap`.
     Munmap { addr: u64, len: u64 },
-    /// `personality`; gives the bits that shape an address space, as they were.
+    /// `personality`; returns the old values of the bits that affect an address space.
     Personality { bits: u32 },
-    /// `pkey_alloc`, whose flags must be 0, with the rights that are denied; gives the key.
+    /// `pkey_alloc`, whose flags must be 0, with the denied rights; returns the key.
     PkeyAlloc { flags: u64, denied: u64 },
     /// `pkey_free`.
     PkeyFree { pkey: Pkey },
-    /// `prctl`: the option and its arguments.
+    /// `prctl`, with the option and its arguments.
     Prctl { args: [u64; 5] },
-    /// `process_madvise` of ranges `(addr, len)`; gives the bytes that were advised.
+    /// `process_madvise` on ranges `(addr, len)`; returns the number of bytes advised.
     ProcessMadvise {
         ranges: Vec<(u64, u64)>,
         advice: Advice,
@@ -87,11 +88,11 @@ pub enum Syscall {
         pgoff: u64,
         flags: MapFlags,
     },
-    /// `set_mempolicy`; `mode` holds its flags as well, and a node is a bit.
+    /// `set_mempolicy`; `mode` includes the mode flags, and `nodes` has one bit for each node.
     SetMempolicy { mode: u32, nodes: u64 },
-    /// `shmat`; gives the address.
+    /// `shmat`; returns the address.
     Shmat(ShmatRequest),
-    /// `shmdt`, with the sizes of all segments in bytes, by inode.
+    /// `shmdt`, with the size in bytes of every segment, by inode.
     Shmdt { addr: u64, sizes: Vec<(u64, u64)> },
     /// `UFFDIO_REGISTER`.
     UserfaultfdRegister {
@@ -109,7 +110,7 @@ pub enum Syscall {
 }
 
 impl<E: Environment> Space<E> {
-    /// Carries out a call; gives what it returns, which is 0 unless the variant says what it gives.
+    /// Performs a call; returns its result, which is 0 unless the variant says otherwise.
     pub fn syscall(&self, mm: MmId, call: &Syscall) -> Result<u64, Errno> {
         let done = match *call {
             Syscall::Brk { addr } => return self.brk(mm, addr),

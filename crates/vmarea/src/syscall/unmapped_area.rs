@@ -1,4 +1,4 @@
-//! Finding room for a mapping that does not say where it must be.
+//! Search for a free range for a mapping without a fixed address.
 //!
 //! # Picture
 //! ```text
@@ -9,8 +9,8 @@
 //!
 //! # Linux
 //! `mm/mmap.c` `__get_unmapped_area`, `mm/vma.c` `unmapped_area`, `unmapped_area_topdown`;
-//! `arch/x86/kernel/sys_x86_64.c`; `mm/huge_memory.c` `__thp_get_unmapped_area`; 6.18. `MAP_32BIT` is
-//! searched from its lowest address; Linux begins at a random one.
+//! `arch/x86/kernel/sys_x86_64.c`; `mm/huge_memory.c` `__thp_get_unmapped_area`; 6.18. The search
+//! for `MAP_32BIT` starts at the lowest address of the area; in Linux it starts at a random one.
 
 use crate::mm::{MmapReadGuard, MmapWriteGuard};
 use crate::mutant::{self, Mutant};
@@ -25,30 +25,30 @@ use crate::types::{
 use crate::vma::VmaView;
 use vmarea_range_tree::{Entry, RangeTree};
 
-/// Upper end of the addresses that are used without being asked for by a high hint.
+/// Upper end of the addresses that are used unless a high hint requests others.
 const MAP_WINDOW: u64 = 0x7fff_ffff_f000;
 
-/// A request for room.
+/// Request for a free address range.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
-    /// The kind of file to be mapped.
+    /// Kind of the file to be mapped; `None` for no file.
     pub file: Option<FileKind>,
-    /// Shared mapping without a file: placed as shmem is.
+    /// True for a shared mapping without a file, which is placed like shmem.
     pub shared_anon: bool,
-    /// The caller's wish, 0 for none.
+    /// Address hint of the caller; 0 for none.
     pub hint: u64,
-    /// Length in bytes, whole pages.
+    /// Length in bytes; a multiple of the page size.
     pub len: u64,
-    /// Offset in the file, bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// `mmap`'s flags.
+    /// Flags of the `mmap` call.
     pub flags: MapFlags,
     /// Flags that the VMA will have.
     pub vm_flags: VmFlags,
 }
 
 impl Room {
-    /// It lies at a multiple of these bytes.
+    /// Returns the alignment of the range in bytes.
     fn unit(&self) -> u64 {
         match self.file {
             Some(FileKind::Hugetlb) if !mutant::is_on(Mutant::HugetlbPlacedAnywhere) => PMD_SIZE,
@@ -56,14 +56,14 @@ impl Room {
         }
     }
 
-    /// That unit, and the bytes of a gap that is large enough wherever it begins.
+    /// Returns the alignment, and the size of a gap that is large enough wherever it begins.
     fn padded(&self) -> Option<(u64, u64)> {
         let unit = self.unit();
         Some((unit, self.len.checked_add(unit - PAGE_SIZE)?))
     }
 }
 
-/// What the search needs to see of an address space.
+/// The parts of an address space that the search reads.
 struct Search<'a, E: Environment> {
     space: &'a Space<E>,
     tree: &'a RangeTree,
@@ -73,8 +73,10 @@ struct Search<'a, E: Environment> {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// An address where `room` fits. ENOMEM if there is none or it lies outside; EINVAL if it is not
-    /// page aligned; EPERM below `mmap_min_addr`.
+    /// Finds a free address range for `room`; returns its address.
+    ///
+    /// ENOMEM if there is no free range or the range lies outside the address space; EINVAL if the
+    /// address is misaligned; EPERM below `mmap_min_addr`.
     #[doc(alias = "__get_unmapped_area")]
     pub(crate) fn unmapped_area(&self, room: &Room) -> Result<u64, Errno> {
         let state = self.state();
@@ -90,7 +92,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 }
 
 impl<E: Environment> MmapReadGuard<'_, E> {
-    /// Where `room` would be placed now.
+    /// Returns the address at which `room` would be placed now.
     pub fn unmapped_area(&self, room: &Room) -> Result<u64, Errno> {
         let state = self.state();
         Search {
@@ -105,7 +107,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
 }
 
 impl<E: Environment> Space<E> {
-    /// Where a request would be placed now, without doing anything.
+    /// Returns the address at which `room` would be placed now; changes nothing.
     pub fn get_unmapped_area(&self, mm: MmId, room: &Room) -> Result<u64, Errno> {
         self.mmap_read_lock(mm)
             .ok_or(Errno::ESRCH)?
@@ -161,7 +163,7 @@ impl<E: Environment> Search<'_, E> {
         }
     }
 
-    /// Room whose address and file offset agree modulo a huge page.
+    /// Finds a free range whose address and file offset agree modulo the huge page size.
     #[doc(alias = "__thp_get_unmapped_area")]
     fn huge_aligned(&self, room: &Room) -> Option<u64> {
         let off = if room.file.is_some() { room.offset } else { 0 };
@@ -171,8 +173,8 @@ impl<E: Environment> Search<'_, E> {
         };
         off.checked_add(padded.len)?;
         let (off_end, off_align) = (off.checked_add(room.len)?, align_up(off, PMD_SIZE)?);
-        // Linux compares the two as signed numbers, of which those above 2^63 come first, and what is
-        // between them as an unsigned one.
+        // Linux compares the two offsets as signed numbers, so that those above 2^63 are the
+        // smaller ones, and their difference as an unsigned number.
         if off_end as i64 <= off_align as i64 || off_end.wrapping_sub(off_align) < PMD_SIZE {
             return None;
         }
@@ -195,12 +197,12 @@ impl<E: Environment> Search<'_, E> {
         self.any(room)
     }
 
-    /// Room for a mapping of a hugetlb file.
+    /// Finds a free range for a mapping of a hugetlb file.
     #[doc(alias = "hugetlb_get_unmapped_area")]
     fn hugetlb(&self, room: &Room) -> Result<u64, Errno> {
         let mut room = *room;
         match self.space.policy.rules.hugetlb_placement {
-            // One that wraps is no wish.
+            // A hint that wraps counts as no hint.
             HugetlbPlacement::Common => room.hint = align_up(room.hint, PMD_SIZE).unwrap_or(0),
             HugetlbPlacement::Own => {
                 room.flags -= MapFlags::BIT32 | MapFlags::ABOVE4G;
@@ -251,7 +253,7 @@ impl<E: Environment> Search<'_, E> {
         .map_or_else(|| self.bottom_up(room), Ok)
     }
 
-    /// Is there room where the caller wishes?
+    /// True if the range at the caller's hint is free and usable.
     #[doc(alias = "mmap_address_hint_valid")]
     fn takes_hint(&self, hint: u64, len: u64) -> bool {
         let task_size = self.space.system.task_size;
@@ -292,11 +294,11 @@ impl<E: Environment> Search<'_, E> {
             .map(self.view)
     }
 
-    /// Nothing lies there, and no stack would lose its gap.
+    /// True if the range is unmapped and does not reduce the guard gap of a stack.
     fn is_free(&self, addr: u64, len: u64) -> bool {
         let gap = self.space.system.stack_guard_gap;
         let is_far = |next: &Entry| next.start.saturating_sub(gap.max(PAGE_SIZE)) >= addr + len;
-        // What is far away need not be looked at.
+        // A VMA that is far away need not be read.
         self.tree.find(addr).is_none_or(|next| is_far(&next))
             || self
                 .next(addr)
@@ -334,7 +336,10 @@ impl<E: Environment> Search<'_, E> {
     }
 }
 
-/// A fixed place. Linux takes one in the last page of the 64 bits for an error number, and gives that.
+/// Returns a fixed address.
+///
+/// Linux mistakes an address in the last page of the 64-bit space for an error number, and returns
+/// that error.
 fn fixed(addr: u64) -> Result<u64, Errno> {
     const MAX_ERRNO: u64 = 4095;
     match addr.wrapping_neg() {
@@ -343,7 +348,7 @@ fn fixed(addr: u64) -> Result<u64, Errno> {
     }
 }
 
-/// Where a fixed growth at `addr` would end up outside of the address space.
+/// True if a fixed mapping of `range` would be accepted; existing mappings are not checked.
 #[doc(alias = "vma_expandable")]
 pub(crate) fn fits_fixed<E: Environment>(w: &MmapWriteGuard<'_, E>, range: VmRange) -> bool {
     let room = Room {
@@ -358,7 +363,7 @@ pub(crate) fn fits_fixed<E: Environment>(w: &MmapWriteGuard<'_, E>, range: VmRan
     w.unmapped_area(&room).is_ok()
 }
 
-/// Pages that an offset in bytes stands for.
+/// Converts bytes to whole pages, rounding down.
 pub(crate) fn pages_of(bytes: u64) -> u64 {
     bytes >> PAGE_SHIFT
 }

@@ -1,18 +1,19 @@
-//! `userfaultfd`: registering a range with a context, and taking it back.
+//! `userfaultfd`: registers a range with a context, and unregisters it.
 //!
-//! A context is a number that the embedder chooses, with the address space that it was opened for.
-//! What happens at a fault is the embedder's: see [`Faulted::Userfault`](crate::fault::Faulted).
-//! Deliberately absent: moving and copying pages through a context, and what it tells of forks and
-//! moves. A fork therefore leaves the child without, and a moved range loses it.
+//! A context is a number that the embedder chooses, together with the address space for which it
+//! was opened. The embedder handles the faults: see [`Faulted::Userfault`](crate::fault::Faulted).
+//! Deliberately absent are moving and copying pages through a context, and notifications of forks
+//! and moves. Therefore the child of a fork has no context, and a moved range loses its context.
 //!
 //! # Errors
 //! EINVAL for an unknown mode, a range that is empty, misaligned, too long or unmapped, a mapping
-//! that cannot be watched so, and taking back what another context has; EPERM where it could never be
-//! written; EBUSY where another context has it; ENOMEM at the map limit or without the address space.
+//! that does not support the mode, and unregistering a range of another context; EPERM if the
+//! mapping can never become writable; EBUSY if another context has registered the range; ENOMEM at
+//! the map limit, or if the address space is gone.
 //!
 //! # Linux
-//! `fs/userfaultfd.c` `userfaultfd_register`, `mm/userfaultfd.c` `userfaultfd_register_range`, 6.18.
-//! By halves: at the map limit the VMAs before are done.
+//! `fs/userfaultfd.c` `userfaultfd_register`, `mm/userfaultfd.c` `userfaultfd_register_range`,
+//! 6.18. Partial effects: at the map limit, the VMAs before the one that fails are changed.
 
 use crate::mm::MmapWriteGuard;
 use crate::mutant::{self, Mutant};
@@ -25,14 +26,14 @@ use crate::vma::{VmaBody, VmaView};
 use core::num::NonZeroU32;
 
 bitflags::bitflags! {
-    /// What is watched (`UFFDIO_REGISTER_MODE_*`).
+    /// Events that a context watches for (`UFFDIO_REGISTER_MODE_*`).
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct WatchMode: u64 {
-        /// Pages that are not there.
+        /// Accesses to missing pages.
         const MISSING = 1;
-        /// Writes to pages that were protected through the context.
+        /// Writes to pages that were write-protected through the context.
         const WP = 2;
-        /// Pages of a file that are there, and not mapped.
+        /// Accesses to pages that exist in the file but are not mapped.
         const MINOR = 4;
     }
 }
@@ -48,7 +49,7 @@ impl WatchMode {
 }
 
 impl<E: Environment> Space<E> {
-    /// Context `context` watches `[start, start + len)` from now on.
+    /// Registers `[start, start + len)` with `context`, which watches it from now on.
     pub fn userfaultfd_register(
         &self,
         mm: MmId,
@@ -65,7 +66,7 @@ impl<E: Environment> Space<E> {
         w.watch(range, context, mode.flags())
     }
 
-    /// Context `context` watches `[start, start + len)` no more.
+    /// Unregisters `[start, start + len)` from `context`, which no longer watches it.
     pub fn userfaultfd_unregister(
         &self,
         mm: MmId,
@@ -155,7 +156,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         })
     }
 
-    /// Gives each VMA's part of the range another body, where there is one for it.
+    /// Replaces the body of each VMA's part of the range, if `body` returns a new one.
     fn each_part(
         &mut self,
         range: VmRange,
@@ -178,7 +179,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 }
 
-/// The same without a context.
+/// Returns the body without a userfaultfd context.
 pub(crate) fn unwatched(body: VmaBody) -> VmaBody {
     VmaBody {
         flags: body.flags - VmFlags::UFFD_ANY,

@@ -40,11 +40,11 @@ pub struct Cache {
     json: JsonArg,
 }
 
-/// The results, a table for each program.
+/// The results: one table for each program.
 #[derive(Serialize)]
 struct Tables {
     tables: Vec<cache::Table>,
-    /// Programs that are missing.
+    /// Names of the missing programs.
     missing: Vec<String>,
 }
 
@@ -92,7 +92,7 @@ impl Cache {
     }
 }
 
-/// Records a command and returns the trace, rewound.
+/// Records a command and returns the trace, rewound to the start.
 fn record(console: &Console, command: &[OsString]) -> Result<File> {
     let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
     let mut sink = TraceSink::nameless(&mut file);

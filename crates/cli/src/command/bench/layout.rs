@@ -1,4 +1,4 @@
-//! `vmarea bench layout`: size, holes and cache lines of a VMA, and all bytes that it costs.
+//! `vmarea bench layout`: size, holes and cache lines of a VMA, and its total memory cost.
 
 use super::Document;
 use crate::console::{Console, count};
@@ -45,7 +45,7 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     writeln!(out, "{}", bytes_of_a_vma(&report.rows))
 }
 
-/// The size of each kind, and how it fills cache lines and pages.
+/// Returns a table of each kind's size and use of cache lines and pages.
 fn sizes(rows: &[Row]) -> Table {
     let head = [
         "",
@@ -70,7 +70,7 @@ fn sizes(rows: &[Row]) -> Table {
     table
 }
 
-/// Bytes that one VMA costs, by data structure.
+/// Returns a table of the bytes that one VMA costs, by data structure.
 fn bytes_of_a_vma(rows: &[Row]) -> Table {
     let head = [
         "",

@@ -1,4 +1,4 @@
-//! `vmarea bench lookup`: the index beside its alternatives.
+//! `vmarea bench lookup`: the VMA index compared with its alternatives.
 
 use super::{Document, interval_cells};
 use crate::console::{Console, count};

@@ -63,12 +63,12 @@ impl<T> Document<T> {
     }
 }
 
-/// Wall-clock and processor time: median and interval below each other.
+/// Formats wall-clock and processor time: median and interval below each other.
 fn ratio_cells(ratios: &Ratios) -> [String; 2] {
     [ratios.clock, ratios.processor].map(|ratio| interval_cells(ratio).join("\n").trim().to_owned())
 }
 
-/// Median and interval.
+/// Formats median and interval.
 fn interval_cells(ratio: Option<Ratio>) -> [String; 2] {
     ratio.map_or_else(Default::default, |r| {
         [
@@ -78,7 +78,7 @@ fn interval_cells(ratio: Option<Ratio>) -> [String; 2] {
     })
 }
 
-/// Says why the kernel's row is missing.
+/// Reports the reason that the kernel's row is missing.
 fn without_kernel(out: &mut dyn Write, why: Option<&str>) -> io::Result<()> {
     why.map_or(Ok(()), |why| writeln!(out, "without the kernel: {why}"))
 }

@@ -76,7 +76,7 @@ impl Spacing {
     }
 }
 
-/// A table for each size of mappings.
+/// The results: one table for each size of mappings.
 #[derive(Serialize)]
 struct Tables {
     tables: Vec<Report>,

@@ -1,4 +1,4 @@
-//! `vmarea show anatomy`: where the parts of a process lie.
+//! `vmarea show anatomy`: locations of the parts of a process.
 
 use super::target::TargetArgs;
 use crate::console::Console;

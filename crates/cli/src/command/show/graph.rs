@@ -19,7 +19,7 @@ use vmarea_report::graph::isomorphism::Verdict;
 use vmarea_report::graph::recorded::{Moment, Recorded, Survey};
 use vmarea_report::graph::{Extent, Graph as Shown, LeftOut, Unattached, kernel, svg};
 
-/// Default columns and rows of a drawing.
+/// Default number of processes (columns) and of VMAs (rows) in a drawing.
 const DRAWN_PROCESSES: usize = 8;
 const DRAWN_VMAS: usize = 12;
 
@@ -86,14 +86,14 @@ struct Report {
     graph: Shown,
     /// The running kernel's graph, for the demonstration.
     kernel: Option<Shown>,
-    /// Whether the two graphs are equal.
+    /// Comparison of the two graphs.
     verdict: Option<Verdict>,
-    /// Why the kernel's graph is missing.
+    /// Reason that the kernel's graph is missing.
     without_kernel: Option<String>,
 }
 
 impl Graph {
-    /// A trace is drawn.
+    /// True if the command draws a trace.
     pub(super) fn reads_a_file(&self) -> bool {
         self.trace.is_some()
     }
@@ -171,7 +171,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// What is shown of each graph.
+    /// Returns the part of each graph that is shown, and the parts that are left out.
     fn parts(&self, report: &Report, processes: usize, vmas: usize) -> Vec<(Shown, LeftOut)> {
         let extent = Extent {
             processes,
@@ -208,7 +208,7 @@ impl Graph {
 }
 
 impl Report {
-    /// Result of comparing the two graphs.
+    /// Returns the result of comparing the two graphs as text.
     fn remark(&self) -> Option<String> {
         if let Some(why) = &self.without_kernel {
             return Some(format!("the running kernel's graph is not there: {why}"));
@@ -217,9 +217,9 @@ impl Report {
     }
 }
 
-/// The graph of running processes.
+/// Returns the graph of running processes.
 fn live(pids: &[i32]) -> Result<Shown> {
-    // Without the kernel's view there is nothing to draw, and only this place knows why.
+    // Without the kernel's view there is nothing to draw, and only this call reports the reason.
     drop(KernelView::open().map_err(of_view)?);
     let mut processes: Vec<(String, Option<usize>, Vec<kernel::NamedVma>)> = Vec::new();
     let mut names = Vec::new();
@@ -248,7 +248,7 @@ fn live(pids: &[i32]) -> Result<Shown> {
     Ok(graph)
 }
 
-/// `None` if the mapping changed before the kernel was asked.
+/// Returns a mapping's VMA with its name; `None` if it changed before the kernel's view was read.
 fn named(mapping: &Mapping) -> Option<kernel::NamedVma> {
     let vma = mapping.kernel?;
     let name = mapping.entry.name.text();

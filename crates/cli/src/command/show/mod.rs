@@ -18,7 +18,7 @@ pub enum Show {
 }
 
 impl Show {
-    /// A trace, which needs no running process.
+    /// True if the command shows a trace, which needs no running process.
     pub(super) fn reads_a_file(&self) -> bool {
         match self {
             Self::Maps(maps) => maps.target.reads_a_file(),

@@ -1,4 +1,4 @@
-//! The address space to show: of a running process, a recording, or a command recorded now.
+//! The address space to show: that of a running process, a recording, or a command to record now.
 
 use crate::command::explain;
 use crate::command::recording::RecordingArgs;
@@ -83,15 +83,15 @@ fn parse_mm(text: &str) -> std::result::Result<u32, String> {
 }
 
 impl TargetArgs {
-    /// A trace is shown.
+    /// True if the command shows a trace.
     pub(super) fn reads_a_file(&self) -> bool {
         self.trace.is_some()
     }
 
-    /// The process to show.
+    /// Returns the process to show.
     ///
     /// # Errors
-    /// It cannot be read, or the recording does not contain it.
+    /// Fails if the process cannot be read, or if the recording does not contain it.
     pub fn shown(&self, console: &Console, smaps: Smaps) -> Result<Shown> {
         if let Some(pid) = self.pid {
             let kernel = if self.no_bpf {
@@ -137,7 +137,7 @@ impl Source {
     /// Opens a trace, or records a command into an unnamed file.
     ///
     /// # Errors
-    /// The trace cannot be opened, or the command cannot be recorded.
+    /// Fails if the trace cannot be opened, or if the command cannot be recorded.
     pub fn open(console: &Console, trace: Option<&Path>, command: &[OsString]) -> Result<Source> {
         if let Some(path) = trace {
             let cannot = || format!("cannot open {}", path.display());
@@ -163,20 +163,20 @@ impl Source {
         Reader::new(file).map_err(|error| self.failure(error))
     }
 
-    /// The header of the trace.
+    /// Returns the header of the trace.
     ///
     /// # Errors
-    /// The file is not a trace.
+    /// Fails if the file is not a trace.
     pub fn header(&self) -> Result<Header> {
         Ok(self.reader()?.header().clone())
     }
 
     /// Calls `f` with every event until it returns false.
     ///
-    /// The events of a trace that is cut off or damaged end there, with a note.
+    /// If the trace is cut off or damaged, its events end there, with a note.
     ///
     /// # Errors
-    /// Those of `f`, and a trace without events.
+    /// Returns the errors of `f`, and fails if the trace has no events.
     pub fn events(
         &self,
         console: &Console,

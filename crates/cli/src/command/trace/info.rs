@@ -22,7 +22,7 @@ pub struct Info {
     json: JsonArg,
 }
 
-/// Counters of a trace.
+/// Counts of the events in a trace.
 #[derive(Debug, Serialize)]
 struct Summary {
     schema: u32,
@@ -31,7 +31,7 @@ struct Summary {
     kinds: BTreeMap<&'static str, u64>,
     address_spaces: u64,
     lost: u64,
-    /// Nanoseconds from the first event with a time to the end.
+    /// Nanoseconds from the first event that has a time to the end.
     span_ns: u64,
     /// Wait status of the command, if the trace is complete.
     status: Option<i32>,
@@ -136,7 +136,7 @@ impl Summary {
     }
 }
 
-/// Name of the event's kind, and its time if it has one.
+/// Returns the name of the event's kind, and its time if it has one.
 fn describe(event: &Event) -> (&'static str, Option<u64>) {
     match event {
         Event::Inode(_) => ("inode", None),

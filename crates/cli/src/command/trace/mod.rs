@@ -34,7 +34,7 @@ pub(super) fn open(path: &Path) -> Result<Reader<File>> {
     Reader::open(path).map_err(|error| failure(path, error))
 }
 
-/// A trace error with the path of its file.
+/// Returns the failure for a trace error, with the path of the file.
 pub(super) fn failure(path: &Path, error: TraceError) -> Failure {
     let named = matches!(error, TraceError::Open { .. } | TraceError::Create { .. });
     let failure = Failure::from(error);

@@ -1,4 +1,4 @@
-//! What a process that was stopped does afterwards.
+//! Checks the state of a process after a stop.
 
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::super::target::Target;
 use crate::journal::Journal;
 use crate::proc_status;
 
-/// A program that sleeps, ended with the test.
+/// A program that sleeps, and ends with the test.
 struct Sleeper(Child);
 
 impl Sleeper {
@@ -23,7 +23,7 @@ impl Sleeper {
         fields.chars().next().unwrap()
     }
 
-    /// True as soon as it is in that state; false where that takes too long.
+    /// Waits until the process is in `state`; false if that takes too long.
     fn comes_to(&self, state: char) -> bool {
         let until = Instant::now() + Duration::from_secs(20);
         while self.state() != state && Instant::now() < until {
@@ -40,7 +40,7 @@ impl Drop for Sleeper {
     }
 }
 
-/// Holds it, does something meanwhile, and lets it go.
+/// Stops the process, runs `meanwhile`, and releases the process.
 fn stop(sleeper: &Sleeper, meanwhile: impl FnOnce()) {
     let folder = tempfile::tempdir().unwrap();
     let pid = sleeper.pid();

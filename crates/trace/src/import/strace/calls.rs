@@ -33,7 +33,7 @@ pub(super) fn is_fork(name: &str) -> bool {
     sysno::number(name).is_some_and(classify::is_fork)
 }
 
-/// What the child of such a call shares with its parent.
+/// Returns what the child of a call that creates tasks shares with its parent.
 pub(super) fn sharing_of(name: &str, args: &str) -> Sharing {
     match name {
         "fork" => Sharing::Copy,
@@ -42,7 +42,8 @@ pub(super) fn sharing_of(name: &str, args: &str) -> Sharing {
     }
 }
 
-/// The value of `flags=` in `clone` and `clone3`, with the exit signal. Unknown names count as 0.
+/// Returns the value of `flags=` in `clone` and `clone3`, with the exit signal. Unknown names count
+/// as 0.
 fn clone_flags(args: &str) -> u64 {
     let flags = field(args, "flags").unwrap_or_default();
     let signal = field(args, "exit_signal").unwrap_or_default();
@@ -51,7 +52,7 @@ fn clone_flags(args: &str) -> u64 {
     parts.filter_map(value).fold(0, |bits, more| bits | more)
 }
 
-/// The text of `name=` in arguments or a structure.
+/// Returns the text of `name=` in arguments or a structure.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut from = 0;
     loop {
@@ -76,7 +77,7 @@ impl<'a> Finished<'a> {
         }
     }
 
-    /// The result or negative errno; `None` if the call did not return (`?`).
+    /// Returns the result or negative errno; `None` if the call did not return (`?`).
     pub(super) fn result(&self) -> Option<i64> {
         let rest = &mut &*self.result;
         let value = signed.parse_next(rest).ok()?;
@@ -87,7 +88,7 @@ impl<'a> Finished<'a> {
         }
     }
 
-    /// Path and arguments of an `execve`.
+    /// Returns path and arguments of an `execve`.
     pub(super) fn command(&self) -> Vec<String> {
         let args = split_args(self.args);
         let list = args.get(1).copied().unwrap_or_default();
@@ -95,7 +96,7 @@ impl<'a> Finished<'a> {
         split_args(list).into_iter().filter_map(string).collect()
     }
 
-    /// Creates the call's event, or notes what it does to descriptors.
+    /// Creates the call's event, or records its effect on descriptors.
     pub(super) fn tell(
         &self,
         task: Task,
@@ -110,7 +111,7 @@ impl<'a> Finished<'a> {
             };
         }
         let Some(ret) = self.result() else {
-            // The end of its thread interrupted it.
+            // The exit of its thread interrupted the call.
             return Line::Other;
         };
         match self.event(task, order, ret, files, state) {
@@ -167,7 +168,7 @@ impl<'a> Finished<'a> {
         Interpreted::Call(Box::new(call))
     }
 
-    /// Applies what the call does to descriptors and sizes. `None` if it does nothing to them.
+    /// Applies the call's effect on descriptors and sizes. `None` if it has no such effect.
     fn descriptors(&self, pid: Tid, files: &mut Files, state: &mut ImportState) -> Option<()> {
         let args = split_args(self.args);
         let arg = |i: usize| args.get(i).copied();
@@ -212,7 +213,7 @@ impl<'a> Finished<'a> {
         Some(())
     }
 
-    /// The path that a call opens: the one that `-y` shows, or else the argument.
+    /// Returns the path that a call opens: the one that `-y` shows, or else the argument.
     fn path(&self, arg: &str) -> Option<String> {
         match shown_path(self.result).filter(|path| path.starts_with('/')) {
             Some(path) => Some(path.to_owned()),
@@ -224,12 +225,12 @@ impl<'a> Finished<'a> {
 /// Result of interpreting a call.
 enum Interpreted {
     Call(Box<Call>),
-    /// It changes nothing.
+    /// The call changes nothing.
     Nothing,
     Unreadable,
 }
 
-/// The value of an argument.
+/// Returns the value of an argument.
 fn value(text: &str) -> Option<u64> {
     // A path may follow a descriptor, and a comment a pointer.
     let bare = match text.split_once([' ', '<']) {
@@ -242,7 +243,7 @@ fn value(text: &str) -> Option<u64> {
     }
 }
 
-/// The content behind a pointer argument, if the call's effect depends on it.
+/// Returns the content behind a pointer argument, if the call's effect depends on it.
 fn data(nr: u32, texts: &[&str]) -> Vec<u8> {
     let text = |i: usize| texts.get(i).copied().unwrap_or_default();
     let words: Vec<u64> = match nr {
@@ -290,7 +291,7 @@ fn ranges(text: &str) -> Vec<u64> {
         .collect()
 }
 
-/// The file that a call maps, if any.
+/// Returns the file that a call maps, if any.
 fn mapped(
     call: &Call,
     pid: Tid,
@@ -309,19 +310,19 @@ fn mapped(
     }
 }
 
-/// The number in `3` or `3</path>`.
+/// Returns the number in `3` or `3</path>`.
 fn descriptor(text: &str) -> Option<i32> {
     Some(value(text)? as i32)
 }
 
-/// The path in `3</path>`, as `/proc/PID/maps` would show it.
+/// Returns the path in `3</path>`, as `/proc/PID/maps` would show it.
 fn shown_path(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('<')?;
     let (path, _) = rest.split_once(['<', '>'])?;
     Some(path)
 }
 
-/// The content of a string. Escapes other than quotes stay as they are.
+/// Returns the content of a string. Escapes other than quotes remain unchanged.
 fn string(text: &str) -> Option<String> {
     let inner = text.strip_prefix('"')?;
     let end = inner.rfind('"')?;

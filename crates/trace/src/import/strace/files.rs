@@ -1,8 +1,8 @@
 //! Finds the file behind a descriptor, as far as the text shows it.
 //!
-//! A file is identified by the path with which it was opened, or better by the path that `-y`
-//! prints behind each descriptor. Sizes come from `fstat` and `ftruncate` lines, if there are any.
-//! Each use of an unknown descriptor counts as a file of its own.
+//! A file is identified by the path that `-y` prints behind each descriptor, or else by the path
+//! with which it was opened. Sizes come from `fstat` and `ftruncate` lines, if there are any. Each
+//! use of an unknown descriptor counts as a separate file.
 
 use crate::event::{FileId, FileRef, InodeKind, Tid};
 use crate::import::classify::kind_of_path;
@@ -104,7 +104,7 @@ impl Files {
         self.sizes.insert(FileKey::Segment(id), size);
     }
 
-    /// The file that a call maps. `shown` is the path that the text shows beside `fd`.
+    /// Returns the file that a call maps. `shown` is the path that the text shows next to `fd`.
     pub(super) fn mapped(
         &mut self,
         pid: Tid,
@@ -130,7 +130,7 @@ impl Files {
         self.reference(&open, state)
     }
 
-    /// The segment that `shmat` maps.
+    /// Returns the segment that `shmat` maps.
     pub(super) fn attached(&mut self, id: i64, state: &mut ImportState) -> FileRef {
         let file = *self.segments.entry(id).or_insert_with(|| state.open());
         let open = Open {

@@ -21,7 +21,7 @@ pub(super) struct Parsed<'a> {
 pub(super) enum Time {
     /// `-t`, `-tt`: time of day without a date.
     OfDay(Nanos),
-    /// `-ttt`: since 1970; `-r`: since the previous line. Both are plain seconds.
+    /// `-ttt`: seconds since 1970; `-r`: seconds since the previous line.
     Seconds(Nanos),
 }
 
@@ -33,9 +33,9 @@ pub(super) enum Body<'a> {
         args: &'a str,
         result: &'a str,
     },
-    /// A call up to its interruption; `args` has no end.
+    /// The part of a call before its interruption; `args` is incomplete.
     Unfinished { name: &'a str, args: &'a str },
-    /// A call from its interruption on.
+    /// The part of a call after its interruption.
     Resumed { name: &'a str, rest: &'a str },
     /// A thread exited with this wait status.
     Ended { status: i32 },
@@ -116,7 +116,7 @@ fn ending(message: &str) -> Option<Body<'_>> {
     }
 }
 
-/// Number of a signal that ends processes; one without a name here counts as `SIGKILL`.
+/// Returns the number of a signal that ends processes; unlisted ones count as `SIGKILL`.
 fn signal_number(name: &str) -> i32 {
     let names = [
         "SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE",
@@ -186,7 +186,7 @@ fn skip_string(chars: &mut std::str::CharIndices<'_>) {
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     now: Nanos,
-    /// Days since the first line.
+    /// Number of days since the first line.
     days: u64,
     last_of_day: Nanos,
     lines: u64,
@@ -195,17 +195,17 @@ pub(super) struct Clock {
 
 const DAY: Nanos = 24 * 3600 * 1_000_000_000;
 
-/// Times below this count from the previous line.
+/// Times below this one count from the previous line.
 const EPOCH: Nanos = 100_000_000 * 1_000_000_000;
 
 impl Clock {
-    /// The time of a line. Lines without times are a microsecond apart.
+    /// Returns the time of a line. Lines without times are a microsecond apart.
     pub(super) fn at(&mut self, time: Option<Time>) -> Nanos {
         self.lines += 1;
         self.now = match time {
             None => self.now.saturating_add(1000),
             Some(Time::OfDay(t)) => {
-                // Midnight; threads may be slightly out of order.
+                // Midnight has passed; threads may be slightly out of order.
                 if t + DAY / 2 < self.last_of_day {
                     self.days += 1;
                 }

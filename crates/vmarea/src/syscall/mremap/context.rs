@@ -1,29 +1,30 @@
-//! What one `mremap` is about, as it goes from stage to stage.
+//! State of one `mremap` call, passed from stage to stage.
 
 use crate::syscall::mmap::Placement;
 use crate::syscall::mremap::MremapRequest;
 use crate::types::call_flags::MremapFlags;
 use crate::types::{Errno, PAGE_MASK, PMD_SIZE, align_up, page_align};
 
-/// The call, with lengths in whole pages.
+/// Arguments of an `mremap` call, with lengths in whole pages.
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "vma_remap_struct")]
 pub(super) struct Remap {
-    /// Where the old range begins.
+    /// Start of the old range.
     pub(super) addr: u64,
-    /// Its bytes. No more than `new_len` once the tail of a move has been unmapped; 0 doubles a shared
-    /// mapping.
+    /// Length of the old range in bytes; 0 duplicates a shared mapping.
+    ///
+    /// `old_len` is at most `new_len` after the tail of a move has been unmapped.
     pub(super) old_len: u64,
-    /// The bytes that it shall have.
+    /// New length in bytes.
     pub(super) new_len: u64,
     pub(super) flags: MremapFlags,
-    /// Where the caller wants it, for FIXED and DONTUNMAP; where it goes, as soon as that is settled.
+    /// Address that the caller requests with FIXED or DONTUNMAP; later the chosen address.
     pub(super) new_addr: u64,
-    /// Where another kernel put it, in a replay.
+    /// Address chosen by another kernel, in a replay.
     pub(super) placement: Placement,
 }
 
-/// What becomes of the length.
+/// Change of the length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "mremap_type")]
 pub(super) enum Resize {
@@ -33,8 +34,10 @@ pub(super) enum Resize {
 }
 
 impl Remap {
-    /// Rounds the lengths of a request to pages. One that wraps is 0 to Linux: no new length, or an old one
-    /// that doubles.
+    /// Rounds the lengths of a request up to whole pages.
+    ///
+    /// As in Linux, a length that wraps becomes 0: no new length, or an old length that duplicates
+    /// the mapping.
     pub(super) fn new(request: &MremapRequest) -> Remap {
         let whole_pages = |len| page_align(len).unwrap_or(0);
         Remap {
@@ -55,27 +58,29 @@ impl Remap {
         }
     }
 
-    /// It moves, whether it would fit or not.
+    /// True if the mapping moves even if it would fit in place.
     #[doc(alias = "vrm_implies_new_addr")]
     pub(super) fn implies_new_addr(&self) -> bool {
         self.flags
             .intersects(MremapFlags::FIXED | MremapFlags::DONTUNMAP)
     }
 
-    /// It moves to a given place and keeps its length, so that several VMAs may move at once.
+    /// True if the mapping moves to a given address and keeps its length.
+    ///
+    /// A move to a given address with an unchanged length may move several VMAs at once.
     #[doc(alias = "vrm_move_only")]
     pub(super) fn move_only(&self) -> bool {
         self.flags.contains(MremapFlags::FIXED) && self.resize() == Resize::Keep
     }
 
-    /// Old and new place share addresses.
+    /// True if the old and the new range overlap.
     #[doc(alias = "vrm_overlaps")]
     pub(super) fn overlaps(&self) -> bool {
         self.addr.wrapping_add(self.old_len) > self.new_addr
             && self.new_addr.wrapping_add(self.new_len) > self.addr
     }
 
-    /// EINVAL for what no kernel takes, whatever is mapped.
+    /// Returns EINVAL for arguments that every kernel refuses, whatever is mapped.
     pub(super) fn check_arguments(&self) -> Result<(), Errno> {
         let known = MremapFlags::MAYMOVE | MremapFlags::FIXED | MremapFlags::DONTUNMAP;
         let silly = !(self.flags - known).is_empty()
@@ -85,7 +90,7 @@ impl Remap {
         if silly { Err(Errno::EINVAL) } else { Ok(()) }
     }
 
-    /// EINVAL for a new place that is not whole pages of the address space.
+    /// Returns EINVAL unless the new range consists of whole pages inside the address space.
     pub(super) fn check_new_addr(&self, task_size: u64) -> Result<(), Errno> {
         let bad = self.new_addr & !PAGE_MASK != 0
             || self.new_len > task_size
@@ -93,7 +98,7 @@ impl Remap {
         if bad { Err(Errno::EINVAL) } else { Ok(()) }
     }
 
-    /// Rounds to huge pages, which may not become more.
+    /// Rounds the lengths up to huge pages. EINVAL if an address is misaligned or the range grows.
     pub(super) fn align_hugetlb(&mut self) -> Result<(), Errno> {
         let up = |len: u64| align_up(len, PMD_SIZE).ok_or(Errno::EINVAL);
         (self.old_len, self.new_len) = (up(self.old_len)?, up(self.new_len)?);

@@ -1,10 +1,11 @@
-//! What `MREMAP_DONTUNMAP` leaves behind.
+//! Treatment of the old mapping after `MREMAP_DONTUNMAP`.
 //!
-//! The pages have moved to a copy; the old mapping stays, empty and unlocked. Kernels differ in how much
-//! of it they touch ([`DontunmapRules`](crate::policy::rules::DontunmapRules)).
+//! The pages have moved to a copy; the old mapping remains, empty and unlocked. Kernels differ in
+//! how much of the old mapping they change
+//! ([`DontunmapRules`](crate::policy::rules::DontunmapRules)).
 //!
 //! # Linux
-//! `mm/mremap.c`: `dontunmap_complete` of 6.18, `move_vma` before.
+//! `mm/mremap.c`: `dontunmap_complete` in 6.18, `move_vma` before.
 
 use super::context::Remap;
 use crate::mm::MmapWriteGuard;
@@ -16,7 +17,7 @@ use crate::vma::split::NewHalf;
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// A locked VMA is cut, so that what stays behind can lose the lock for itself.
+    /// Splits a locked VMA at the edges of the old range, so that only that range loses the lock.
     pub(super) fn cut_locked(&mut self, r: &Remap, vma: VmaView) -> Result<VmaView, Errno> {
         let end = r.addr + r.old_len;
         if !vma.body.flags.contains(VmFlags::LOCKED) {
@@ -31,7 +32,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(self.view(vma.id))
     }
 
-    /// 5.10 takes what follows the source for its rest, unless the copy has taken the source in.
+    /// Marks the VMA that follows the one around `source` as charged.
+    ///
+    /// Linux 5.10 marks the next VMA if `source` is strictly inside a VMA: it mistakes the next VMA
+    /// for the remainder of the source, unless the copy merged with the source.
     pub(super) fn charge_next(&mut self, source: VmRange, new_id: VmaId) {
         let Some(old) = self.lookup(source.start).filter(|old| old.id != new_id) else {
             return;
@@ -44,7 +48,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// DONTUNMAP: the old mapping stays, without pages and unlocked.
+    /// Unlocks the old mapping of DONTUNMAP, which remains without pages.
     #[doc(alias = "dontunmap_complete")]
     pub(super) fn leave_empty(&mut self, source: VmRange, new_id: VmaId) {
         let Some(old) = self.lookup(source.start) else {

@@ -1,16 +1,16 @@
-//! `mremap` past Linux: several VMAs without FIXED, and places that overlap the old one.
+//! `mremap` beyond Linux: several VMAs without FIXED, and overlapping destinations.
 //!
 //! # Picture
 //! ```text
-//! spanning     AAAA..BBBB          grows behind B if there is room, else all of it moves:
-//!                                  AAAA..BBBB++++ elsewhere, gaps kept
-//! overlapping  AAAABBBB            to a place of its own first, then where it is wanted:
+//! spanning     AAAA..BBBB          grows after B if that range is free, otherwise moves:
+//!                                  AAAA..BBBB++++ at a new address, gaps kept
+//! overlapping  AAAABBBB            to a temporary address first, then to the destination:
 //!                ↓ 2 pages up        ........AAAABBBB ▶ ..AAAABBBB
 //! ```
 //!
 //! # Linux
-//! Not there: FIXED moves of equal length over several VMAs are since 6.17 (`remap_move`); the thesis
-//! names both as extensions.
+//! Not in Linux, which moves several VMAs only with FIXED and equal length, since 6.17
+//! (`remap_move`); the thesis names both extensions.
 
 use super::context::Remap;
 use crate::mm::MmapWriteGuard;
@@ -21,7 +21,7 @@ use crate::types::{Errno, VmFlags, VmRange};
 use crate::vma::VmaView;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// The old range goes beyond the first VMA, and is to grow.
+    /// True if the old range extends beyond its first VMA and is to grow.
     pub(super) fn spans_several(&self, r: &Remap, first: &VmaView) -> bool {
         !r.flags
             .intersects(MremapFlags::FIXED | MremapFlags::DONTUNMAP)
@@ -29,7 +29,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             && r.old_len > first.range.end - r.addr
     }
 
-    /// Grows a range of several VMAs: its last one in place, or all of it elsewhere.
+    /// Grows a range of several VMAs: the last VMA in place, or the whole range elsewhere.
     pub(super) fn remap_spanning(&mut self, r: Remap) -> Result<u64, Errno> {
         let end = r.addr.checked_add(r.old_len).ok_or(Errno::EINVAL)?;
         let grow = r.new_len - r.old_len;
@@ -66,7 +66,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
-    /// Moves a range to a place that shares addresses with it.
+    /// Moves a range to a destination that overlaps it.
     pub(super) fn remap_overlapping(&mut self, r: Remap) -> Result<u64, Errno> {
         if r.flags.contains(MremapFlags::DONTUNMAP) || r.old_len == 0 {
             return Err(Errno::EINVAL);
@@ -92,7 +92,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(r.new_addr)
     }
 
-    /// Nothing in the range may refuse half-way: every VMA can move, and the map limit is far enough.
+    /// Checks that a move cannot fail part way: all VMAs can move, and the map limit is far enough.
     fn check_movable(&self, range: VmRange) -> Result<(), Errno> {
         let ids = self.vmas_in(range);
         if ids

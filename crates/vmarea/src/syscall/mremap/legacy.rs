@@ -1,12 +1,12 @@
-//! `mremap` as kernels before 6.17 order it: what is in the way goes first, checks come after.
+//! `mremap` in the order of kernels before 6.17: unmapping first, checks afterwards.
 //!
-//! The stages are the same; only their order differs, and with it what a refused call leaves behind: a
-//! destination that is unmapped, a source without its tail.
+//! The stages are the same; only their order differs, and therefore the partial effects of a call
+//! that fails: a destination that is unmapped, a source without its tail.
 //!
 //! # Picture
 //! ```text
-//! since 6.17   check ─▶ clear the way ─▶ move
-//! before       clear the way ─▶ check ─▶ move
+//! since 6.17   check ─▶ unmap ─▶ move
+//! before       unmap ─▶ check ─▶ move
 //! ```
 //!
 //! # Linux
@@ -20,7 +20,7 @@ use crate::types::Errno;
 use crate::types::platform::Environment;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// The new address.
+    /// Resizes or moves a mapping; returns the new address.
     pub(super) fn mremap_legacy(&mut self, mut r: Remap) -> Result<(u64, Populate), Errno> {
         if self.space.policy.rules.mremap_checks == MremapChecks::AfterUnmapping {
             let vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;

@@ -1,32 +1,34 @@
-//! `mremap`: resize in place, or move.
+//! `mremap`: resizes a mapping in place, or moves it.
 //!
-//! A call goes through stages, each in a file: its arguments become a `Remap` (`context`), a
-//! VMA is checked (here), resized in place (`resize`), or moved: the way is cleared and a place is found
-//! (`relocate`), a VMA is made there and the pages change to it (`move_vma`), and what DONTUNMAP leaves is
-//! tidied (`dontunmap`). `legacy` is the order of these stages in kernels before 6.17, `freely` what no kernel
-//! does.
+//! A call goes through stages, one file for each.
+//!
+//! `context` converts the arguments to a `Remap`; this file checks the VMA; `resize` resizes it in
+//! place. For a move, `relocate` unmaps the destination and finds an address, `move_vma` creates a
+//! VMA there and moves the pages to it, and `dontunmap` updates the mapping that DONTUNMAP leaves.
+//! `legacy` has the order of these stages in kernels before 6.17, `freely` the extensions that no
+//! kernel has.
 //!
 //! # Picture
 //! ```text
 //!                     FIXED or DONTUNMAP?
 //!                   no │               │ yes
 //!        shrink, keep, grow            │
-//!           │     │     │ room behind? │
+//!           │     │     │ free after?  │
 //!           │     │ yes │          no  │
 //!           ▼     ▼     ▼          ▼   ▼
 //!           in place (resize)      move (relocate ─▶ move_vma ─▶ dontunmap)
 //! ```
 //!
 //! # Errors
-//! EINVAL for bad flags, misalignment, a new length of 0, overlapping ranges, a private mapping to be
-//! doubled; EFAULT for a hole, a range over several VMAs where that is not allowed, a mapping that must
-//! not grow; ENOMEM for no room, limits, the map limit; EAGAIN beyond RLIMIT_MEMLOCK; EPERM for a
-//! sealed VMA.
+//! EINVAL for invalid flags, misalignment, a new length of 0, overlapping ranges, or duplicating a
+//! private mapping; EFAULT for a hole, a range of several VMAs if that is not allowed, or a mapping
+//! that must not grow; ENOMEM for lack of a free range, resource limits, or the map limit; EAGAIN
+//! beyond RLIMIT_MEMLOCK; EPERM for a sealed VMA.
 //!
 //! # Linux
-//! `mm/mremap.c` and `copy_vma` in `mm/vma.c`, 6.18. By halves: with FIXED the destination is unmapped,
-//! and the tail of a shrinking source, before the move can still be refused; of several VMAs those
-//! before the one that refuses have moved.
+//! `mm/mremap.c` and `copy_vma` in `mm/vma.c`, 6.18. Partial effects: with FIXED the destination,
+//! and the tail of a shrinking source, are unmapped before the move can still fail; of several
+//! VMAs, those before the one that fails have moved.
 
 mod context;
 mod dontunmap;
@@ -51,19 +53,19 @@ use context::{Remap, Resize};
 pub struct MremapRequest {
     /// Start of the old range.
     pub addr: u64,
-    /// Its length in bytes.
+    /// Length of the old range in bytes.
     pub old_len: u64,
-    /// The new length in bytes.
+    /// New length in bytes.
     pub new_len: u64,
-    /// MAYMOVE, FIXED, DONTUNMAP.
+    /// MAYMOVE, FIXED and DONTUNMAP.
     pub flags: MremapFlags,
-    /// Where to, for FIXED; a wish, for DONTUNMAP.
+    /// Destination for FIXED; address hint for DONTUNMAP.
     pub new_addr: u64,
-    /// See [`Placement`].
+    /// Choice of the new address; see [`Placement`].
     pub placement: Placement,
 }
 
-/// New pages of what has grown have to be faulted in, because it is locked.
+/// Whether the pages added by growth must be faulted in, because the mapping is locked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Populate {
     No,
@@ -71,7 +73,7 @@ enum Populate {
 }
 
 impl<E: Environment> Space<E> {
-    /// Resizes or moves; gives the new address.
+    /// Resizes or moves a mapping; returns the new address.
     #[doc(alias = "do_mremap")]
     pub fn mremap(&self, mm: MmId, request: &MremapRequest) -> Result<u64, Errno> {
         let r = Remap::new(request);
@@ -80,7 +82,7 @@ impl<E: Environment> Space<E> {
         if first {
             self.check_places(&r)?;
         } else if r.flags.contains(MremapFlags::DONTUNMAP) && request.old_len != request.new_len {
-            // Compared before they are rounded to pages.
+            // The lengths are compared before they are rounded to pages.
             return Err(Errno::EINVAL);
         }
         let (addr, populate) = {
@@ -99,7 +101,7 @@ impl<E: Environment> Space<E> {
         Ok(addr)
     }
 
-    /// Where a move without FIXED would go now, without doing anything.
+    /// Returns the address to which a move without FIXED would go now; changes nothing.
     pub fn predict_mremap(&self, mm: MmId, request: &MremapRequest) -> Result<u64, Errno> {
         let r = Remap {
             placement: Placement::Search,
@@ -110,7 +112,7 @@ impl<E: Environment> Space<E> {
         w.new_place(&r, &vma)
     }
 
-    /// EINVAL for lengths and places that cannot be, before any address space is looked at.
+    /// Returns EINVAL for lengths and addresses that are invalid in every address space.
     #[doc(alias = "check_mremap_params")]
     fn check_places(&self, r: &Remap) -> Result<(), Errno> {
         let task_size = self.system.task_size;
@@ -132,7 +134,9 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// The new address: everything that can be checked is, before anything is changed.
+    /// Resizes or moves a mapping; returns the new address.
+    ///
+    /// `mremap` checks as much as possible before it changes anything.
     #[doc(alias = "mremap_to", alias = "mremap_at")]
     fn mremap(&mut self, mut r: Remap) -> Result<(u64, Populate), Errno> {
         if r.implies_new_addr() {
@@ -156,7 +160,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok((addr, populate))
     }
 
-    /// ENOMEM where a move, which may cut at both ends of source and destination, could reach the limit.
+    /// Returns ENOMEM if a move could reach the map limit.
+    ///
+    /// A move may split VMAs at both ends of the source and of the destination.
     fn check_map_count(&self) -> Result<(), Errno> {
         let limit = self.space.system.max_map_count;
         match self.state().map_count + 2 >= limit.saturating_sub(3) {
@@ -165,7 +171,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// May this VMA be resized or moved so?
+    /// Checks whether this VMA can be resized or moved as requested.
     #[doc(alias = "check_prep_vma")]
     fn check_vma(&self, r: &mut Remap, vma: &VmaView) -> Result<Populate, Errno> {
         check_seal_and_align(r, vma)?;
@@ -175,7 +181,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.check_resize(r, vma)
     }
 
-    /// May it have the new length? A tail that goes is not looked at.
+    /// Checks whether the VMA can have the new length, ignoring a tail that will be unmapped.
     #[doc(alias = "vma_to_resize")]
     fn check_resize(&self, r: &Remap, vma: &VmaView) -> Result<Populate, Errno> {
         let flags = vma.body.flags;
@@ -221,7 +227,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 }
 
-/// EPERM for a sealed VMA; huge pages stay whole.
+/// Returns EPERM for a sealed VMA; rounds a hugetlb request to whole huge pages.
 fn check_seal_and_align(r: &mut Remap, vma: &VmaView) -> Result<(), Errno> {
     if vma.body.flags.contains(VmFlags::SEALED) {
         return Err(Errno::EPERM);

@@ -1,16 +1,18 @@
-//! Moving one VMA to a place that is free: the part of `mremap` in which pages change theirs.
+//! Moves one VMA, with its pages, to a free address range.
 //!
-//! A neighbour of the new place grows over it, or a VMA is made there; then the pages move, with the anon_vma
-//! and page offset that they have there, and the old range goes or stays behind empty.
+//! Either a neighbour of the new range grows over it, or a VMA is created there. The pages then
+//! move and take the anon_vma and page offset of that VMA, and the old range is unmapped or remains
+//! empty.
 //!
 //! # Picture
 //! ```text
 //!              source    destination
 //!              AAVVVVBB  NN......
 //! copy_vma     AAVVVVBB  NN____..    a VMA without pages, or NN that grows
-//! move pages   AA____BB  NNVVVV..    an unfaulted VMA takes the page offset of its new place, a faulted
-//!                                    one keeps it
-//! unmap        AA....BB  NNVVVV..    the source goes; with DONTUNMAP it stays, empty and unlocked
+//! move pages   AA____BB  NNVVVV..    an unfaulted VMA takes the page offset of its new address,
+//!                                    a faulted VMA keeps its page offset
+//! unmap        AA....BB  NNVVVV..    the source is removed; with DONTUNMAP it remains, empty and
+//!                                    unlocked
 //! ```
 //!
 //! # Linux
@@ -79,7 +81,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             }
             self.leave_empty(source, new_id);
         } else if source.start < source.end {
-            // Its charge went along with the pages, so nothing is given back.
+            // The charge moved with the pages, so nothing is uncharged.
             let as_it_was = self.space.vmas.get(vma.id.0).is_some_and(|now| {
                 vma.range == source && now.start() == source.start && now.end() == source.end
             });
@@ -93,7 +95,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(r.new_addr)
     }
 
-    /// May what moves be cut out of its VMA?
+    /// True if the VMA can be split at both ends of the moved range.
     fn may_be_cut_out(&self, r: &Remap, vma: &VmaView) -> bool {
         let rules = &self.space.policy.rules;
         let ends = [
@@ -104,8 +106,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             .all(|&(edge, at)| edge == at || vma.body.may_split(at, rules))
     }
 
-    /// Where the place was chosen elsewhere, this address space may have something there. Gives the
-    /// source, which may have been cut. ENOMEM if the place is the source itself.
+    /// Unmaps the destination, which was chosen elsewhere and may be in use in this address space.
+    ///
+    /// Returns the source VMA, which the unmapping may have split. ENOMEM if the destination
+    /// overlaps the source.
     fn clear_place(&mut self, r: &Remap) -> Result<VmaView, Errno> {
         let place = VmRange::new(r.new_addr, r.new_addr + r.new_len);
         if place.overlaps(VmRange::new(r.addr, r.addr + r.old_len)) {
@@ -115,7 +119,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.lookup(r.addr).ok_or(Errno::EFAULT)
     }
 
-    /// A VMA at the new place, or a neighbour that grows over it, with the pages moved there.
+    /// Creates a VMA at the destination, or grows a neighbour over it, and moves the pages there.
     #[doc(alias = "copy_vma")]
     fn copy_vma_and_pages(&mut self, r: &Remap, vma: &VmaView) -> Result<VmaId, Errno> {
         let to = VmRange::new(r.new_addr, r.new_addr + r.new_len);
@@ -126,8 +130,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             pgoff: vma.pgoff_at(from.start),
             ..*vma
         };
-        // The copy is not watched. Linux joins it with a watched neighbour first and then watches
-        // neither; where more is joined that would come over memory that Linux goes on watching.
+        // No userfaultfd watches the copy. Linux merges the copy with a watched neighbour first and
+        // then watches neither; a policy that merges more would stop the watch of memory that Linux
+        // continues to watch.
         let body = match self.space.policy.merging.update_pgoff {
             true => unwatched(vma.body),
             false => vma.body,
@@ -162,7 +167,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let (id, pgoff) = match self.carry_out(&proposal, &decided)? {
             Some(id) => {
                 if verdict.plan.is_some_and(|plan| plan.takes(vma.id)) {
-                    // It is a neighbour as well, and its pages may have changed where they lie.
+                    // The source is also a neighbour, and the merge may have changed its page
+                    // offset and anon_vma.
                     let now = self.lookup(from.start).ok_or(Errno::EFAULT)?;
                     source.pgoff = now.pgoff_at(from.start);
                     source.anon_vma = now.anon_vma;
@@ -183,7 +189,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         };
         self.page_tables()
             .move_to(from, to.start, (source.anon_vma, owner));
-        // Whoever watches is not told of the move, and does not watch there; also not what was there.
+        // The userfaultfd is not notified of the move. It watches neither the moved pages nor the
+        // neighbour with which they merged.
         let body = self.view(id).body;
         if body.uffd != 0 && !mutant::is_on(Mutant::MoveKeepsContext) {
             self.set_body(id, unwatched(body));
@@ -191,7 +198,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(id)
     }
 
-    /// Must shared pages that move be copied, as they take another anon_vma or page offset?
+    /// True if shared pages must be copied because the move changes their anon_vma or page offset.
     fn needs_copies(&self, plan: &Plan, proposal: &Proposal) -> bool {
         let survivor = plan.anon_from.and_then(|id| self.view(id).anon_vma);
         let lies = proposal.range.start - plan.range.start;
@@ -200,8 +207,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         plan.copies > 0 && changes
     }
 
-    /// What DONTUNMAP leaves is unlocked, and what it moves is not: the two cannot be one. Linux, which
-    /// joins only what has no pages yet, does it all the same.
+    /// True if the copy must not merge with its source: a locked VMA moved with DONTUNMAP.
+    ///
+    /// The source becomes unlocked and the copy does not, so they cannot be one VMA. Linux merges
+    /// the two only if the source has no pages yet, but then despite the lock.
     fn must_stay_apart(&self, r: &Remap, vma: &VmaView, plan: Option<Plan>) -> bool {
         self.space.policy.merging != Merging::MAINLINE
             && r.flags.contains(MremapFlags::DONTUNMAP)

@@ -1,14 +1,14 @@
-//! `mremap` to another place: what is in the way goes, a place is found, and each VMA moves there.
+//! `mremap` to another address: unmaps the destination, finds an address and moves each VMA there.
 //!
 //! # Picture
 //! ```text
 //!                  source      destination
 //! one VMA          VVVVVV      XXXX........
-//! clear the way    VVVV..      ............    what FIXED names, and the tail of what shrinks
-//! move             ....        VVVV++......    with new pages behind those that moved
+//! unmap            VVVV..      ............    the FIXED range, and the tail when shrinking
+//! move             ....        VVVV++......    with new pages after the moved pages
 //!
-//! several (6.17)   AAAA..BB    XXXX..XX....    FIXED, of equal length: one after the other,
-//!                  ....  ..    AAAA..BB....    gaps kept
+//! several (6.17)   AAAA..BB    XXXX..XX....    FIXED with equal length: one VMA after the other,
+//!                  ....  ..    AAAA..BB....    with the gaps kept
 //! ```
 //!
 //! # Linux
@@ -24,12 +24,12 @@ use crate::types::{Errno, FileKind, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::VmaView;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Moves what lies at the old address, which is `vma`, to the place that the caller named.
+    /// Moves the old range, which is in `vma`, to the address that the caller named.
     #[doc(alias = "mremap_to")]
     pub(super) fn remap_to(&mut self, mut r: Remap, vma: &VmaView) -> Result<u64, Errno> {
         let mut vma = *vma;
         if self.unmap_destination(&r)? {
-            // An old length that wraps lets the destination lie upon the source.
+            // If the old length wraps, the destination may overlap the source.
             vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
         }
         if self.drop_tail(&mut r)? {
@@ -38,12 +38,12 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.relocate_named(r, &vma)
     }
 
-    /// Unmaps what lies where FIXED points to. True where anything was there.
+    /// Unmaps the destination of a FIXED move. True if anything was mapped there.
     pub(super) fn unmap_destination(&mut self, r: &Remap) -> Result<bool, Errno> {
         Ok(r.flags.contains(MremapFlags::FIXED) && self.munmap(r.new_addr, r.new_len)?)
     }
 
-    /// Unmaps the tail of a source that shrinks. True where there was one.
+    /// Unmaps the tail of a source that shrinks. True if there was a tail.
     pub(super) fn drop_tail(&mut self, r: &mut Remap) -> Result<bool, Errno> {
         if r.resize() != Resize::Shrink {
             return Ok(false);
@@ -53,7 +53,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(true)
     }
 
-    /// Moves to the place that the caller named, which is free.
+    /// Moves the range to the address that the caller named; checks the limits of DONTUNMAP first.
     pub(super) fn relocate_named(&mut self, r: Remap, vma: &VmaView) -> Result<u64, Errno> {
         if r.flags.contains(MremapFlags::DONTUNMAP)
             && !self.may_expand(vma.body.flags, r.old_len >> PAGE_SHIFT)
@@ -63,7 +63,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.relocate(r, vma)
     }
 
-    /// Finds the place, and moves there.
+    /// Finds a destination and moves the range there.
     pub(super) fn relocate(&mut self, mut r: Remap, vma: &VmaView) -> Result<u64, Errno> {
         r.new_addr = self.new_place(&r, vma)?;
         self.move_vma(&r, vma)
@@ -90,7 +90,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         })
     }
 
-    /// Several VMAs move at once, gaps between them kept.
+    /// Moves several VMAs at once and keeps the gaps between them.
     pub(super) fn remap_move(&mut self, r: Remap) -> Result<u64, Errno> {
         let end = r.addr.checked_add(r.old_len).ok_or(Errno::EFAULT)?;
         let mut result = Err(Errno::EFAULT);
@@ -128,7 +128,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 }
 
-/// Has the file a say in where it is mapped, so that a fixed place might not be obeyed?
+/// True if the file can choose its own address, so that a fixed address might not be used.
 #[doc(alias = "vma_multi_allowed")]
 fn places_itself(kind: FileKind) -> bool {
     matches!(

@@ -1,10 +1,10 @@
-//! `mremap` in place: the VMA ends elsewhere, and no page moves.
+//! `mremap` in place: the end of the VMA changes, and no page moves.
 //!
 //! # Picture
 //! ```text
 //! shrink   VVVVVV      VVVV..      the tail is unmapped
-//! grow     VVVV..NN    VVVV++NN    into free room, and joins what it then touches
-//!          VVVVNN      moves, as MAYMOVE allows: something lies behind
+//! grow     VVVV..NN    VVVV++NN    into a free range, and merges with the next VMA
+//!          VVVVNN      the next range is in use: moves if MAYMOVE is set
 //! ```
 //!
 //! # Linux
@@ -21,7 +21,7 @@ use crate::vma::VmaView;
 use crate::vma::merge::{CallKind, MergeScope, Proposal};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Resizes where it is, or moves what does not fit.
+    /// Resizes the mapping in place, or moves it if it does not fit.
     #[doc(alias = "mremap_at")]
     pub(super) fn remap_at(&mut self, r: Remap) -> Result<u64, Errno> {
         match r.resize() {
@@ -44,7 +44,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.relocate(r, &vma)
     }
 
-    /// Unmaps what the old range has beyond the new length.
+    /// Unmaps the part of the old range beyond the new length.
     #[doc(alias = "shrink_vma")]
     pub(super) fn unmap_tail(&mut self, r: &Remap) -> Result<(), Errno> {
         let tail = r.addr.wrapping_add(r.new_len);

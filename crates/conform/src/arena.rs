@@ -1,7 +1,7 @@
-//! The part of the address space that sequences play in, and the files that they may map.
+//! Address ranges that generated sequences use, and the files that they may map.
 //!
-//! The arena lies far away from everything that a process begins with. Whole sequences use the
-//! same files in the same state, so that one can be played again.
+//! The arena is far from every initial mapping of a process. All sequences start with the same
+//! files in the same state, so that a sequence can be replayed.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -10,52 +10,54 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use vmarea::types::{self, FileId, FileKind, PAGE_SIZE, PMD_SIZE};
 
-/// First address.
+/// First address of the arena's main part.
 pub const START: u64 = 0x10_0000_0000;
-/// Pages.
+/// Number of pages in the main part.
 pub const PAGES: u64 = 96;
-/// First address of a part with nothing far below it, where stacks can grow.
+/// First address of a part with a large gap below it, so that stacks can grow.
 pub const DEEP: u64 = START + 0x100_0000;
-/// Pages of that part.
+/// Number of pages in the part at [`DEEP`].
 pub const DEEP_PAGES: u64 = 24;
-/// First address of a part with room for huge pages.
+/// First address of a part that is large enough for huge pages.
 pub const HUGE: u64 = START + 0x200_0000;
-/// Huge pages that fit there.
+/// Number of huge pages that fit at [`HUGE`].
 pub const HUGE_SLOTS: u64 = 4;
-/// First address after all parts but the heap.
+/// First address after all parts of the arena except the heap.
 pub const END: u64 = HUGE + HUGE_SLOTS * PMD_SIZE;
-/// What sequences call the beginning of the heap, which differs from run to run.
+/// Symbolic start address of the heap in sequences; the real address differs from run to run.
 pub const HEAP: u64 = START + 0x1000_0000;
-/// As far as a heap may grow.
+/// Symbolic end of the range into which the heap may grow.
 pub const HEAP_END: u64 = HEAP + 0x20_0000;
-/// What sequences call the beginning of the kernel's own mappings, `[vvar]` to `[vdso]`.
+/// Symbolic start address of the kernel's special mappings, `[vvar]` to `[vdso]`.
 pub const SPECIAL: u64 = HEAP + 0x1000_0000;
-/// As far as they may go.
+/// Symbolic end of the range for special mappings.
 pub const SPECIAL_END: u64 = SPECIAL + 0x10_0000;
-/// Where they are moved to: far from what is read and written, for what they hold is the kernel's.
+/// Destination of moved special mappings, far from accessed memory: the kernel sets their content.
 pub const SPECIAL_TO: u64 = START - 0x5_0000_0000;
-/// Where mappings of the hugetlb file are wished: as far, for the machine may have no page for them.
+/// Address hint for mappings of the hugetlb file.
+///
+/// It is far from accessed memory, because the machine may have no huge page for them.
 pub const POOL: u64 = START - 0x4_0000_0000;
-/// Pages that each file has at the beginning.
+/// Initial number of pages in each file.
 pub const FILE_PAGES: u64 = 24;
 
-/// The userfaultfd, among descriptors; it was opened by process 0 and gives SIGBUS.
+/// Descriptor number of the userfaultfd in sequences. Process 0 opened it; faults raise SIGBUS.
 pub const USERFAULTFD: u64 = 16;
-/// Bytes of each segment of System V shared memory, by their numbers in calls.
+/// Sizes in bytes of the System V shared memory segments, indexed by segment number.
 pub const SEGMENTS: [u64; 2] = [6 * PAGE_SIZE, PAGE_SIZE + 100];
-/// Where process 0 keeps the segments attached, so that they go when nobody is left.
+/// Address at which process 0 attaches the segments; they are destroyed with the last process.
 pub const KEEP: u64 = START - 0x1_0000_0000;
-/// Where fillers begin, which are mapped until few VMAs are left.
+/// Start address of the filler mappings, which use up the VMA limit except for a few VMAs.
 pub const FILL: u64 = START - 0x8000_0000;
 
-/// The kinds of file at hand, by their numbers in calls.
+/// Kinds of mappable files. The file number in a call is the index in [`KINDS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A file on disk, for reading and writing.
+    /// A file on disk, open for reading and writing.
     Disk,
-    /// The same file, opened once more.
+    /// A second open file description of [`Disk`](Kind::Disk)'s inode.
     DiskAgain,
-    /// A file on disk that may only be read.
+    /// A read-only file on disk.
     DiskReadOnly,
     /// A memfd.
     Memfd,
@@ -63,11 +65,11 @@ pub enum Kind {
     Zero,
     /// A `memfd_secret`.
     Secret,
-    /// A memfd of huge pages, of which none need be there.
+    /// A hugetlb memfd. The machine may have no huge page for it.
     Huge,
 }
 
-/// All of them, in order.
+/// All kinds, in the order of their file numbers.
 pub const KINDS: [Kind; 7] = [
     Kind::Disk,
     Kind::DiskAgain,
@@ -77,29 +79,29 @@ pub const KINDS: [Kind; 7] = [
     Kind::Secret,
     Kind::Huge,
 ];
-/// Those that every machine has come first.
+/// Number of kinds that every machine supports; they come first in [`KINDS`].
 pub const PLAIN_KINDS: u64 = 5;
-/// The number of [`Kind::Secret`].
+/// File number of [`Kind::Secret`].
 pub const SECRET: u64 = 5;
-/// The number of [`Kind::Huge`].
+/// File number of [`Kind::Huge`].
 pub const HUGE_FILE: u64 = 6;
-/// Pages of 2 MiB in that file.
+/// Number of 2 MiB pages in the hugetlb file.
 pub const HUGE_FILE_PAGES: u64 = 4;
 
-/// The open files of a sequence.
+/// Open files of a sequence.
 #[derive(Debug)]
 pub struct Files {
     open: Vec<File>,
-    /// Made anew for each sequence, because it cannot be emptied.
+    /// Created anew for each sequence, because a `memfd_secret` cannot be emptied.
     secret: RefCell<Option<OwnedFd>>,
     huge: Option<OwnedFd>,
 }
 
 impl Files {
-    /// Makes and fills them.
+    /// Creates and fills the files.
     ///
     /// # Errors
-    /// Where the directory for temporary files cannot be written.
+    /// If the directory for temporary files is not writable.
     pub fn create() -> io::Result<Files> {
         let disk = tempfile::NamedTempFile::new()?;
         let again = File::options().read(true).write(true).open(disk.path())?;
@@ -119,10 +121,10 @@ impl Files {
         Ok(files)
     }
 
-    /// Brings their content back to what it was at first.
+    /// Restores the files' initial content.
     ///
     /// # Errors
-    /// Where they cannot be written.
+    /// If a file cannot be written.
     pub fn reset(&self) -> io::Result<()> {
         for (kind, file) in KINDS.into_iter().zip(&self.open) {
             if matches!(kind, Kind::Disk | Kind::Memfd) {
@@ -135,7 +137,7 @@ impl Files {
         Ok(())
     }
 
-    /// The descriptor of a file by its number.
+    /// Returns the descriptor of the file with a number.
     pub fn descriptor(&self, number: u64) -> Option<i32> {
         match number {
             SECRET => self.secret.borrow().as_ref().map(AsRawFd::as_raw_fd),
@@ -169,12 +171,12 @@ fn fill(file: &File, kind: Kind) -> io::Result<()> {
     Ok(())
 }
 
-/// The first eight bytes of a page at the beginning.
+/// Returns the initial first eight bytes of a page in a file.
 pub fn stamp(kind: Kind, index: u64) -> u64 {
     inode(kind) << 32 | 0x5eed_0000 | index
 }
 
-/// Our number for the inode.
+/// Returns the model's inode number for a kind of file.
 pub fn inode(kind: Kind) -> u64 {
     match kind {
         Kind::Disk | Kind::DiskAgain => 1,
@@ -186,7 +188,7 @@ pub fn inode(kind: Kind) -> u64 {
     }
 }
 
-/// A nameless file of huge pages from the machine's pool.
+/// Returns an unnamed hugetlb file backed by the machine's pool.
 pub fn hugetlb(id: u64) -> types::File {
     types::File {
         inode: id,
@@ -195,7 +197,7 @@ pub fn hugetlb(id: u64) -> types::File {
     }
 }
 
-/// A segment, opened as `id`.
+/// Returns the file of a System V segment, with the file id `id`.
 pub fn segment(number: usize, id: u64) -> types::File {
     types::File {
         id: FileId(id),
@@ -209,18 +211,18 @@ pub fn segment(number: usize, id: u64) -> types::File {
     }
 }
 
-/// Our number for a segment's inode.
+/// Returns the model's inode number for a segment.
 pub fn segment_inode(number: usize) -> u64 {
     16 + number as u64
 }
 
-/// Bytes of the segment with an inode.
+/// Returns the size in bytes of the segment with an inode number.
 pub fn segment_len(inode: u64) -> Option<u64> {
     let number = inode.checked_sub(segment_inode(0))?;
     SEGMENTS.get(usize::try_from(number).ok()?).copied()
 }
 
-/// The file of a number, as the core takes it.
+/// Returns the file with a number, in the form that the core takes.
 pub fn file(number: u64) -> Option<types::File> {
     let kind = *KINDS.get(usize::try_from(number).ok()?)?;
     Some(types::File {

@@ -1,9 +1,10 @@
-//! A sequence as a C program that shows it on any machine.
+//! Converts a sequence to a C program that reproduces a difference on any machine.
 //!
-//! The program needs nothing but the C library. Its processes take their steps in turn, by a
-//! counter in shared memory; each step prints what it came to, the last one is followed by the
-//! mappings. It knows what the kernel answered that was asked first, says where another one answers
-//! otherwise, and its status is then 1: so it can serve as a kernel selftest as it is.
+//! The program needs only the C library. Its processes execute their steps in turn, ordered by a
+//! counter in shared memory. Each step prints its result; after the last step the program prints
+//! the mappings. The program contains the results of the kernel that recorded the sequence. If the
+//! running kernel returns another result, the program reports it and exits with status 1, so it can
+//! be used unchanged as a kernel selftest.
 
 use super::arena;
 use super::op::{Call, Op, Step, Work, file_argument, pointer_argument, segment_argument};
@@ -17,7 +18,7 @@ use vmarea_trace::sysno;
 const HEAD: &str = include_str!("c_program/head.c");
 const TAIL: &str = include_str!("c_program/tail.c");
 
-/// The program; `difference` says what it should show, `kept` what the kernel answered.
+/// Returns the C program; `difference` is the expected finding, `kept` holds the kernel's results.
 pub fn c_program(
     steps: &[Step],
     difference: Option<&Difference>,
@@ -83,13 +84,13 @@ fn statement(number: usize, op: &Op) -> String {
             "madvise((void *)({}), 4096, 21 /* MADV_PAGEOUT */);\n\t\tputs(\"\");",
             address(addr & PAGE_MASK)
         ),
-        // Nothing that a program can ask for.
+        // A program cannot request this work.
         Op::Background(Work::Migrate(_) | Work::MergeEqual) => "puts(\"\");".to_owned(),
         Op::Exit => format!("puts(\"gone\");\n\t\t*turn = {number} + 1;\n\t\t_exit(0);"),
     }
 }
 
-/// Says so where the step comes to something else; `None` where that differs from run to run.
+/// Returns a statement that checks the result; `None` if the result differs from run to run.
 fn expectation(op: &Op, gave: Outcome) -> Option<String> {
     let anywhere = |value: u64| {
         value > arena::PAGES * PAGE_SIZE && !(arena::START..arena::END).contains(&value)
@@ -107,7 +108,7 @@ fn expectation(op: &Op, gave: Outcome) -> Option<String> {
     }
 }
 
-/// The mappings of the arena that the process has at the end.
+/// Returns C code for the arena mappings that the process should have at the end.
 fn mapped(kept: Option<&Regression>, process: u8) -> String {
     let lines = kept.and_then(|k| k.mapped.iter().find(|(of, _)| *of == process));
     let Some((_, lines)) = lines else {
@@ -134,7 +135,7 @@ fn mapped(kept: Option<&Regression>, process: u8) -> String {
     text
 }
 
-/// The caller itself in place of a descriptor.
+/// Pseudo descriptor that names the calling process.
 const PIDFD_SELF: u64 = -10001_i64 as u64;
 
 fn call_statement(call: &Call) -> String {
@@ -143,7 +144,7 @@ fn call_statement(call: &Call) -> String {
             if pointer_argument(call.nr) == Some(n) && !call.data.is_empty() {
                 return "data".to_owned();
             }
-            // The name for the caller itself is younger than the call.
+            // `PIDFD_SELF` is newer than `process_madvise`.
             if call.nr == sysno::PROCESS_MADVISE && n == 0 && call.args[0] == PIDFD_SELF {
                 return "syscall(SYS_pidfd_open, getpid(), 0)".to_owned();
             }

@@ -1,4 +1,4 @@
-//! What every sequence begins with: rules, machine, limits, files, and what can be asked of the kernel.
+//! Initial state of every sequence: rules, machine, limits, files, and available kernel features.
 
 use super::arena::{Files, HUGE_FILE, SECRET};
 use super::generate::Facts;
@@ -12,38 +12,38 @@ use vmarea::mm::Limits;
 use vmarea::policy::Policy;
 use vmarea_process::view::KernelView;
 
-/// What every sequence begins with.
+/// Initial state of every sequence.
 #[derive(Debug)]
 pub struct Environment {
-    /// The rules of our side.
+    /// Policy of the core.
     pub policy: Policy,
-    /// What may differ.
+    /// How strictly the core and the kernel are compared.
     pub comparison: Comparison,
-    /// The machine.
+    /// Description of the machine.
     pub system: System,
     /// Limits of the first process.
     pub limits: Limits,
-    /// The kernel's own view.
+    /// Access to the kernel's own view of address spaces.
     pub eye: KernelView,
-    /// Files.
+    /// Files that sequences may map.
     pub files: Files,
-    /// What sequences may ask for.
+    /// Features that sequences may use.
     pub facts: Facts,
-    /// What the run has changed on the machine.
+    /// Changes that the run has made to the machine.
     pub surroundings: Surroundings,
-    /// What is left out on this machine, and why.
+    /// Features that are not compared on this machine, each with the reason.
     pub not_compared: Vec<String>,
 }
 
-/// Numbers of capabilities.
+/// Capability numbers.
 const CAP_SYS_NICE: u32 = 23;
 const CAP_SYS_RESOURCE: u32 = 24;
 
 impl Environment {
-    /// What sequences begin with on this machine.
+    /// Determines the initial state on this machine.
     ///
     /// # Errors
-    /// Where the machine does not let us look, or has no room for files.
+    /// If the kernel's view is not accessible, or the files cannot be created.
     pub fn new(
         (policy, comparison): (Policy, Comparison),
         surroundings: Surroundings,
@@ -73,7 +73,8 @@ impl Environment {
         Ok(Environment {
             policy,
             comparison,
-            // Our side swaps, whether Linux does or not: nobody may notice.
+            // The core always swaps, whether or not Linux does: swapping must have no visible
+            // effect.
             system: System {
                 swap: true,
                 ..system
@@ -105,7 +106,7 @@ fn limits() -> Limits {
     }
 }
 
-/// What this machine or this version leaves out, each with the reason.
+/// Lists the features that are not compared on this machine or version, with the reasons.
 fn not_compared(system: &System, facts: &Facts, around: &Surroundings) -> Vec<String> {
     let mut missing: Vec<String> = [
         "userfaultfd on MAP_HUGETLB: one fault brings 512 pages there, and one here",
@@ -162,12 +163,12 @@ fn not_compared(system: &System, facts: &Facts, around: &Surroundings) -> Vec<St
     missing
 }
 
-/// The hard limit, `u64::MAX` for none.
+/// Returns the hard limit of a resource; `u64::MAX` if unlimited.
 fn hard(resource: Resource) -> u64 {
     getrlimit(resource).maximum.unwrap_or(u64::MAX)
 }
 
-/// True where this process has a capability.
+/// Returns true if this process has a capability in its effective set.
 fn effective_capability(number: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));

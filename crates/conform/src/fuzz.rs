@@ -1,18 +1,18 @@
-//! The core alone, led by bytes: no kernel, but every invariant after every step.
+//! Fuzzing of the core alone, driven by bytes: every invariant is checked after every step.
 
 use super::generate::Generator;
 use super::model::Model;
 use vmarea::policy::Policy;
 
-/// Steps of one string of bytes, at most.
+/// Maximum number of steps per input.
 const STEPS: usize = 400;
 
-/// Plays the sequence that `bytes` stand for.
+/// Executes the sequence that `bytes` encode.
 ///
-/// The first byte chooses the policy.
+/// The first byte selects the policy.
 ///
 /// # Panics
-/// Where an invariant does not hold, or the core panics: the finding.
+/// If an invariant does not hold or the core panics; this is the finding.
 pub fn play(bytes: &[u8]) {
     let Some((&first, bytes)) = bytes.split_first() else {
         return;

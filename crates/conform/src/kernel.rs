@@ -1,4 +1,4 @@
-//! Linux's side: the same steps by processes of the oracle.
+//! The kernel side of the comparison: oracle processes execute the steps.
 
 use super::arena::{self, Files};
 use super::fill;
@@ -15,31 +15,31 @@ use vmarea_trace::sysno;
 const MADV_PAGEOUT: u64 = 21;
 const MADV_COLLAPSE: u64 = 25;
 
-/// Why Linux's side cannot be seen.
+/// Why the kernel side failed.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// The oracle.
+    /// The oracle failed.
     #[error(transparent)]
     Oracle(#[from] OracleError),
-    /// The view of its address space.
+    /// The address space of an oracle process could not be viewed.
     #[error(transparent)]
     View(#[from] ViewError),
 }
 
-/// Numbers of calls that no sequence makes.
+/// Numbers of calls that no sequence contains.
 const CLOSE: i64 = 3;
 const PIDFD_OPEN: i64 = 434;
-/// The caller itself in place of a descriptor.
+/// Pseudo descriptor that names the calling process.
 const PIDFD_SELF: u64 = -10001_i64 as u64;
 
-/// True where the running kernel knows [`PIDFD_SELF`] (6.14).
+/// Returns true if the running kernel supports [`PIDFD_SELF`] (6.14).
 fn knows_self() -> bool {
     let release = rustix::system::uname();
     let release = release.release().to_string_lossy();
     vmarea_replay::machine::version(&release).is_some_and(|version| version >= (6, 14))
 }
 
-/// A family of processes on the running kernel.
+/// Group of related processes on the running kernel.
 #[derive(Debug)]
 pub struct Kernel<'a> {
     oracle: Oracle,
@@ -49,11 +49,11 @@ pub struct Kernel<'a> {
     places: Places,
     own: Own,
     max_map_count: u64,
-    /// The kernel knows [`PIDFD_SELF`].
+    /// True if the kernel supports [`PIDFD_SELF`].
     names_itself: bool,
 }
 
-/// What process 0 has opened before the first step; its children inherit it.
+/// Userfaultfd and segments that process 0 creates before the first step; children inherit them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Own {
     userfaultfd: Option<u64>,
@@ -61,10 +61,10 @@ struct Own {
 }
 
 impl<'a> Kernel<'a> {
-    /// A family of one.
+    /// Starts process 0.
     ///
     /// # Errors
-    /// Where no process can be made.
+    /// If no process can be created.
     pub fn start(eye: &'a KernelView, files: &'a Files) -> Result<Kernel<'a>, KernelError> {
         let mut kernel = Kernel {
             oracle: Oracle::start()?,
@@ -84,10 +84,10 @@ impl<'a> Kernel<'a> {
         Ok(kernel)
     }
 
-    /// Does a step.
+    /// Executes a step.
     ///
     /// # Errors
-    /// Where a process of the oracle ends or hangs.
+    /// If an oracle process ends or hangs.
     pub fn apply(&mut self, step: &Step) -> Result<Outcome, KernelError> {
         let process = usize::from(step.process);
         if self.oracle.pid(process).is_none() {
@@ -116,7 +116,7 @@ impl<'a> Kernel<'a> {
             Op::Background(Work::SwapOut(addr)) => {
                 let page = self.places.placed(*addr) & PAGE_MASK;
                 let args = [page, PAGE_SIZE, MADV_PAGEOUT, 0, 0, 0];
-                // It may decline, and then the page stays.
+                // Linux may decline, and the page then remains in memory.
                 let _ = self.oracle.call(process, sysno::MADVISE.into(), args)?;
                 Outcome::Value(0)
             }
@@ -124,7 +124,7 @@ impl<'a> Kernel<'a> {
         })
     }
 
-    /// True where there is such a process.
+    /// Returns true if the process exists.
     pub fn is_there(&self, process: usize) -> bool {
         self.oracle.pid(process).is_some()
     }
@@ -161,7 +161,7 @@ impl<'a> Kernel<'a> {
         Ok(self.oracle.call(process, call.nr.into(), args)?.into())
     }
 
-    /// `MADV_COLLAPSE`; where a page is busy just now Linux says EAGAIN.
+    /// Calls `madvise(MADV_COLLAPSE)`; retries if Linux returns EAGAIN because a page is busy.
     fn collapse(&mut self, process: usize, args: [u64; 6]) -> Result<Outcome, KernelError> {
         const EAGAIN: i32 = 11;
         const TRIES: u32 = 5;
@@ -179,7 +179,7 @@ impl<'a> Kernel<'a> {
         Ok(outcome)
     }
 
-    /// A userfaultfd that gives SIGBUS, if this process may have one.
+    /// Opens a userfaultfd that raises SIGBUS, if this process is permitted to.
     fn open_userfaultfd(&mut self) -> Result<Option<u64>, KernelError> {
         const FLAGS: u64 = 0o2000000 | 0o4000;
         const API: u64 = 0xc018_aa3f;
@@ -195,7 +195,7 @@ impl<'a> Kernel<'a> {
         Ok(made.ok().map(|_| fd))
     }
 
-    /// Segments of shared memory, which go with the last process.
+    /// Creates the shared memory segments, which are destroyed with the last process.
     fn make_segments(&mut self) -> Result<[Option<u64>; arena::SEGMENTS.len()], KernelError> {
         const PRIVATE: u64 = 0;
         const ALL_RIGHTS: u64 = 0o700;
@@ -218,13 +218,13 @@ impl<'a> Kernel<'a> {
         Ok(segments)
     }
 
-    /// Whether there is a userfaultfd, and all segments.
+    /// Returns whether the userfaultfd exists, and whether all segments exist.
     pub fn has(&self) -> (bool, bool) {
         let segments = self.own.segments.iter().all(Option::is_some);
         (self.own.userfaultfd.is_some(), segments)
     }
 
-    /// Every second page of a large mapping becomes readable.
+    /// Maps a large area and makes every second page readable; see the module `fill`.
     fn fill(&mut self, process: usize, leave: u64) -> Result<Outcome, KernelError> {
         let limit = self.max_map_count;
         let count = self.view(process)?.mm.map_count.unwrap_or(limit);
@@ -246,8 +246,10 @@ impl<'a> Kernel<'a> {
             .map_or(Outcome::Value(0), |error| Outcome::Errno(-error as i32)))
     }
 
-    /// `process_madvise` on the caller. Kernels before 6.14 do not know that name for it, so it
-    /// gets a descriptor of itself for the time of the call.
+    /// Calls `process_madvise` on the calling process.
+    ///
+    /// Kernels before 6.14 do not support [`PIDFD_SELF`], so there the process opens a pidfd of
+    /// itself for the duration of the call.
     fn on_itself(&mut self, process: usize, mut args: [u64; 6]) -> Result<Outcome, KernelError> {
         let advise = sysno::PROCESS_MADVISE.into();
         if self.names_itself {
@@ -264,15 +266,15 @@ impl<'a> Kernel<'a> {
         args[0] = descriptor;
         let result = self.oracle.call(process, advise, args)?;
         let close = [descriptor, 0, 0, 0, 0, 0];
-        // A descriptor that was just made can be closed.
+        // Closing a descriptor that was just opened cannot fail.
         let _ = self.oracle.call(process, CLOSE, close)?;
         Ok(result.into())
     }
 
-    /// The view of a process as it is now.
+    /// Updates and returns the view of a process.
     ///
     /// # Errors
-    /// Where the kernel does not show it.
+    /// If the kernel does not provide the view.
     pub fn view(&mut self, process: usize) -> Result<&View, KernelError> {
         let pid = self
             .oracle
@@ -282,10 +284,10 @@ impl<'a> Kernel<'a> {
         Ok(&self.view)
     }
 
-    /// The address space of a process.
+    /// Returns the address space of a process.
     ///
     /// # Errors
-    /// Where the kernel does not show it.
+    /// If the kernel does not provide the view.
     pub fn state(&mut self, process: usize) -> Result<SpaceState, KernelError> {
         let view = self.view(process)?;
         let vmas = view.vmas.iter().map(|v| VmaState {
@@ -311,10 +313,12 @@ impl<'a> Kernel<'a> {
         })
     }
 
-    /// The bytes of pages, which must be there and readable; as many as can be read.
+    /// Reads pages of a process; returns as many bytes as could be read.
+    ///
+    /// The pages must be present and readable.
     ///
     /// # Errors
-    /// Where none can be read.
+    /// If nothing can be read.
     pub fn pages(&self, process: usize, pages: &[u64]) -> Result<Vec<u8>, KernelError> {
         let mut bytes = vec![0; pages.len() * PAGE_SIZE as usize];
         let copied = self
@@ -330,7 +334,7 @@ fn max_map_count() -> u64 {
     text.trim().parse().unwrap_or(0)
 }
 
-/// Flags with the bits that they have now: `VM_SEALED` was the highest one at first.
+/// Converts flags to the current bit numbers: `VM_SEALED` was initially the highest bit.
 fn named(flags: u64) -> u64 {
     const SEALED_AT_FIRST: u64 = 1 << 63;
     match flags & SEALED_AT_FIRST {

@@ -1,17 +1,18 @@
-//! What a run wants of the machine, beside a kernel: swap, `ksmd` at work, reserved huge pages.
+//! Optional features of the machine that a run uses: swap, active `ksmd`, reserved huge pages.
 //!
-//! A shell makes these changes and takes them back when its input ends, so that they do not outlive
-//! the run even where that is killed. What cannot be had is said, and left out. Deliberately absent:
-//! changing what concerns everybody, such as `vm.max_map_count` or `transparent_hugepage/enabled`.
+//! A shell makes these changes and reverts them when its input ends, so they do not outlive the
+//! run, even if the run is killed. Unavailable features are reported and not used. Deliberately
+//! absent: changes of settings that affect every process, such as `vm.max_map_count` or
+//! `transparent_hugepage/enabled`.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// The script.
+/// Shell script that makes and reverts the changes.
 const SCRIPT: &str = include_str!("kernel_settings.sh");
 
-/// Counts of `/proc/vmstat` that show what the kernel did with pages.
+/// Counters of `/proc/vmstat` that show the kernel's work on pages.
 const COUNTS: [&str; 11] = [
     "pswpout",
     "pswpin",
@@ -26,7 +27,7 @@ const COUNTS: [&str; 11] = [
     "thp_migration_success",
 ];
 
-/// The changed machine; it is as before once this is dropped.
+/// Changes to the machine, which are reverted on drop.
 #[derive(Debug)]
 pub struct Surroundings {
     guard: Option<Child>,
@@ -35,7 +36,7 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Changes what may be changed.
+    /// Makes all changes that are possible.
     pub fn make() -> Surroundings {
         let (guard, said) = match start() {
             Ok((guard, said)) => (Some(guard), said),
@@ -52,7 +53,7 @@ impl Surroundings {
         }
     }
 
-    /// The machine as it is.
+    /// Leaves the machine unchanged.
     pub fn leave() -> Surroundings {
         Surroundings {
             guard: None,
@@ -61,7 +62,7 @@ impl Surroundings {
         }
     }
 
-    /// Why something could not be had; `None` where it is there.
+    /// Returns why a feature is unavailable; `None` if it is available.
     pub fn missing(&self, what: &str) -> Option<&str> {
         match self.said.get(what) {
             Some(said) if said == "there" => None,
@@ -70,7 +71,7 @@ impl Surroundings {
         }
     }
 
-    /// What the kernel did with pages since then, on the whole machine.
+    /// Returns the kernel's work on pages since the start of the run, on the whole machine.
     pub fn work(&self) -> BTreeMap<&'static str, u64> {
         let mut work = counts();
         for (name, count) in &mut work {
@@ -84,7 +85,7 @@ impl Drop for Surroundings {
     fn drop(&mut self) {
         if let Some(mut guard) = self.guard.take() {
             drop(guard.stdin.take());
-            // It ends by itself once its input has.
+            // The shell ends when its input is closed.
             let _ = guard.wait();
         }
     }
@@ -99,7 +100,7 @@ fn start() -> io::Result<(Child, BTreeMap<String, String>)> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
-    // The script removes it.
+    // The script removes the directory.
     let _ = directory.keep();
     let mut said = BTreeMap::new();
     if let Some(out) = guard.stdout.take() {

@@ -1,8 +1,9 @@
-//! Random calls on the running kernel and on the core, compared after each.
+//! Executes random calls on the running kernel and on the core, and compares both after each call.
 //!
-//! A generator makes sequences of calls and accesses; the oracle carries them out on the kernel, the
-//! model in the core. After each step results, mappings, anon_vmas and bytes must be equal. A first
-//! difference is shrunk to a short sequence, which is printed as a C program and as a test.
+//! A generator creates sequences of calls and memory accesses. The oracle executes them on the
+//! kernel, the model executes them in the core. After each step results, mappings, anon_vmas and
+//! bytes must be equal. The first difference is shrunk to a short sequence, which is printed as a C
+//! program and as a test.
 //!
 //! # Picture
 //! ```text

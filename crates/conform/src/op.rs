@@ -1,9 +1,9 @@
-//! What a sequence is made of: calls, accesses, forks and exits, as data.
+//! Elements of a sequence as data: calls, memory accesses, forks and exits.
 //!
-//! A call is its number and six arguments, as the kernel takes them, so that anything can be said,
-//! sensible or not. Two things stand in place of what differs from run to run: a descriptor is the
-//! number of a file of the [`arena`], and memory that an argument points to is given
-//! as words.
+//! A call is a call number and six arguments, as the kernel takes them, so a sequence can contain
+//! any call, valid or not. Values that differ from run to run are replaced: a descriptor is the
+//! number of a file of the [`arena`], and memory that an argument points to is stored as words in
+//! the call.
 
 use super::arena;
 use serde::{Deserialize, Serialize};
@@ -11,24 +11,24 @@ use std::fmt;
 use vmarea_trace::dump::signature::{Arg, arguments};
 use vmarea_trace::sysno;
 
-/// `ioctl` on a userfaultfd: registers a range.
+/// `ioctl` request that registers a range with a userfaultfd.
 pub const UFFDIO_REGISTER: u64 = 0xc020_aa00;
-/// Takes that back.
+/// `ioctl` request that unregisters a range.
 pub const UFFDIO_UNREGISTER: u64 = 0x8010_aa01;
 
 /// A system call.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "CallText", into = "CallText")]
 pub struct Call {
-    /// Its number on x86-64.
+    /// Call number on x86-64.
     pub nr: u32,
-    /// Its arguments.
+    /// Arguments of the call.
     pub args: [u64; 6],
-    /// What the argument named by [`pointer_argument`] points to.
+    /// Words that the argument given by [`pointer_argument`] points to.
     pub data: Vec<u64>,
 }
 
-/// A call in a file that people read: its name, and numbers in hexadecimal.
+/// Readable form of a call in files: its name, and numbers in hexadecimal.
 #[derive(Serialize, Deserialize)]
 struct CallText {
     name: String,
@@ -70,67 +70,67 @@ impl TryFrom<CallText> for Call {
     }
 }
 
-/// The name of a call.
+/// Returns the name of a system call.
 pub fn name(nr: u32) -> &'static str {
     sysno::name(nr).unwrap_or("syscall")
 }
 
-/// What one process does.
+/// Action of one process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
     /// A system call.
     Call(Call),
-    /// A load of eight bytes.
+    /// Loads eight bytes.
     Read {
-        /// Where.
+        /// Address of the load.
         addr: u64,
     },
-    /// A store of eight bytes.
+    /// Stores eight bytes.
     Write {
-        /// Where.
+        /// Address of the store.
         addr: u64,
-        /// What.
+        /// Value to store.
         value: u64,
     },
-    /// `fork`; the copy becomes the process of that number.
+    /// Calls `fork`; the new process gets the number `child`.
     Fork {
         /// Number of the new process.
         child: u8,
     },
-    /// The process ends.
+    /// Ends the process.
     Exit,
-    /// Mappings outside of the arena, until this many more reach the limit (`vm.max_map_count`).
+    /// Adds VMAs outside of the arena until the process is close to `vm.max_map_count`.
     Fill {
-        /// How many are left.
+        /// Number of VMAs that the process can still create afterwards.
         leave: u64,
     },
-    /// What a kernel does with pages when it likes, and what nobody may notice.
+    /// Background work on pages, which a kernel does at any time and which has no visible effect.
     Background(Work),
 }
 
-/// Work on pages that changes neither mappings nor bytes.
+/// Background work on pages that changes neither mappings nor bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Work {
-    /// The page at this address goes out to swap. Linux is asked by `MADV_PAGEOUT`, and may decline.
+    /// Swaps out the page at this address. Linux gets `MADV_PAGEOUT`, and may decline.
     SwapOut(u64),
-    /// The page at this address goes to another frame. Linux is not asked.
+    /// Migrates the page at this address to another frame. Only the core does so.
     Migrate(u64),
-    /// Equal pages of mergeable mappings become one. On Linux `ksmd` does so in its own time.
+    /// Merges equal pages of mergeable mappings. On Linux `ksmd` does so in its own time.
     MergeEqual,
 }
 
 /// One step of a sequence.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Step {
-    /// The process that does it.
+    /// Number of the process that executes the step.
     pub process: u8,
-    /// What it does.
+    /// Action of the process.
     pub op: Op,
 }
 
-/// Which argument is a descriptor.
+/// Returns the index of the argument that is a file descriptor.
 pub fn file_argument(nr: u32) -> Option<usize> {
     match nr {
         sysno::MMAP => Some(4),
@@ -139,12 +139,12 @@ pub fn file_argument(nr: u32) -> Option<usize> {
     }
 }
 
-/// Which argument is a segment of shared memory.
+/// Returns the index of the argument that is a System V shared memory segment.
 pub fn segment_argument(nr: u32) -> Option<usize> {
     (nr == sysno::SHMAT).then_some(0)
 }
 
-/// Which argument points to the call's data.
+/// Returns the index of the argument that points to the call's data.
 pub fn pointer_argument(nr: u32) -> Option<usize> {
     match nr {
         sysno::MBIND => Some(3),
@@ -157,24 +157,25 @@ pub fn pointer_argument(nr: u32) -> Option<usize> {
     }
 }
 
-/// Where in a process that lies which differs from run to run, and has a name in sequences.
+/// Real addresses of regions that differ from run to run and have symbolic addresses in sequences.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Places {
-    /// The heap begins here; sequences call that [`arena::HEAP`].
+    /// Start of the heap; its symbolic address is [`arena::HEAP`].
     pub heap: u64,
-    /// The kernel's own mappings begin here; sequences call that [`arena::SPECIAL`]. 0 where there are
-    /// none.
+    /// Start of the kernel's special mappings, or 0 if there are none.
+    ///
+    /// The symbolic address is [`arena::SPECIAL`].
     pub special: u64,
 }
 
 impl Places {
-    /// Names and what they are called after: first address, first after it, and where it is.
+    /// Returns each region's symbolic start, symbolic end and real start.
     fn all(self) -> [(u64, u64, u64); 2] {
         let special = (arena::SPECIAL, arena::SPECIAL_END, self.special);
         [(arena::HEAP, arena::HEAP_END, self.heap), special]
     }
 
-    /// Where a named address lies.
+    /// Converts a symbolic address to the real address; returns other addresses unchanged.
     pub fn placed(self, addr: u64) -> u64 {
         let found = self.all().into_iter().find_map(|(name, end, place)| {
             let named = (name..end).contains(&addr) && place != 0;
@@ -183,7 +184,7 @@ impl Places {
         found.unwrap_or(addr)
     }
 
-    /// The name of an address, or itself.
+    /// Converts a real address to the symbolic address; returns other addresses unchanged.
     pub fn named(self, addr: u64) -> u64 {
         let found = self.all().into_iter().find_map(|(name, end, place)| {
             let there = (place..place + (end - name)).contains(&addr) && place != 0;
@@ -194,17 +195,17 @@ impl Places {
 }
 
 impl Call {
-    /// The arguments in a process.
+    /// Returns the arguments with real addresses.
     pub fn placed(&self, places: Places) -> [u64; 6] {
         self.args.map(|arg| places.placed(arg))
     }
 
-    /// The data in a process.
+    /// Returns the data with real addresses.
     pub fn placed_data(&self, places: Places) -> Vec<u64> {
         self.data.iter().map(|&word| places.placed(word)).collect()
     }
 
-    /// A call without data.
+    /// Creates a call without data.
     pub fn new<const N: usize>(nr: u32, args: [u64; N]) -> Call {
         let mut all = [0; 6];
         all[..N].copy_from_slice(&args);
@@ -215,7 +216,7 @@ impl Call {
         }
     }
 
-    /// Its arguments as text, in the manner of C.
+    /// Formats the arguments as in C.
     pub fn arguments(&self) -> Vec<String> {
         let kinds = arguments(self.nr).unwrap_or(&[Arg::Bits; 6]);
         let named = |(kind, &value): (&Arg, &u64)| match *kind {
@@ -237,7 +238,7 @@ impl Call {
 }
 
 impl Op {
-    /// What it is, in one word.
+    /// Returns a one-word name for the action.
     pub fn name(&self) -> &'static str {
         match self {
             Op::Call(call) => name(call.nr),

@@ -1,20 +1,20 @@
-//! What a step came to, on either side.
+//! Result of a step, on either side.
 
 use super::op::Places;
 use std::fmt;
 use vmarea::types::Errno;
 use vmarea_trace::names::errno_name;
 
-/// Result, error or signal.
+/// Result, error or signal of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The result of a call, or what was read; 0 for what gives nothing.
+    /// Result of a call, or the value that was read; 0 for a step without a result.
     Value(u64),
-    /// The call was refused with this error number.
+    /// The call failed with this error number.
     Errno(i32),
-    /// The access ended in a signal with this code.
+    /// The access raised this signal, with this code.
     Signal(i32, i32),
-    /// There is no such process, or one too many: the step says nothing.
+    /// The step has no meaning: its process does not exist, or a new process exists already.
     Impossible,
 }
 
@@ -34,7 +34,7 @@ impl From<Result<u64, i32>> for Outcome {
 }
 
 impl Outcome {
-    /// An address by the name that sequences have for it.
+    /// Converts an address in the result to its symbolic address.
     pub fn named(self, places: Places) -> Outcome {
         match self {
             Outcome::Value(value) => Outcome::Value(places.named(value)),
@@ -42,7 +42,7 @@ impl Outcome {
         }
     }
 
-    /// True for an error or a signal.
+    /// Returns true for an error or a signal.
     pub fn is_refused(self) -> bool {
         !matches!(self, Outcome::Value(_))
     }

@@ -1,5 +1,6 @@
-//! A sequence that once differed, kept with what Linux said, so that it can be played again: with
-//! the kernel where one may be asked, and without.
+//! Sequences that once showed a difference, stored with Linux's results.
+//!
+//! A stored sequence can be replayed with or without a kernel.
 
 use super::environment::Environment;
 use super::kernel::KernelError;
@@ -11,45 +12,47 @@ use serde::{Deserialize, Serialize};
 use vmarea::policy::Policy;
 use vmarea_oracle::OracleError;
 
-/// A sequence with Linux's answers.
+/// A sequence with Linux's results.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Regression {
-    /// What it is about, in a sentence.
+    /// One sentence that describes the tested behaviour.
     pub about: String,
-    /// The kernel that answered.
+    /// Version of the kernel that gave the results.
     #[serde(default)]
     pub kernel: String,
-    /// The processor has protection keys.
+    /// True if the processor has protection keys.
     #[serde(default)]
     pub keys: bool,
-    /// The steps.
+    /// Steps of the sequence.
     pub steps: Vec<RegressionStep>,
-    /// What each process has mapped at the end: `start-end flags pgoff`, in hexadecimal.
+    /// Final mappings of each process, as `start-end flags pgoff` in hexadecimal.
     #[serde(default)]
     pub mapped: Vec<(u8, Vec<String>)>,
-    /// Which of that has an anon_vma: `start number`, the numbers as they come. Empty where it is not known.
+    /// Final anon_vmas of each process, as `start number`; empty if unknown.
+    ///
+    /// anon_vmas are numbered in order of appearance.
     #[serde(default)]
     pub anon_vmas: Vec<(u8, Vec<String>)>,
 }
 
-/// A step with Linux's answer.
+/// A step with Linux's result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RegressionStep {
-    /// The step.
+    /// The step itself, without Linux's result.
     #[serde(flatten)]
     pub step: Step,
-    /// What it came to.
+    /// Linux's result as text.
     #[serde(default)]
     pub gives: String,
-    /// The same, where the kernel was asked just now.
+    /// Linux's result as a value, if the kernel executed the step in this run.
     #[serde(skip)]
     pub outcome: Option<Outcome>,
 }
 
-/// Asks the kernel about a sequence.
+/// Executes a sequence on the kernel and records the results.
 ///
 /// # Errors
-/// Where the kernel's side fails.
+/// If the kernel side fails.
 pub fn record(
     environment: &Environment,
     about: &str,
@@ -82,7 +85,7 @@ pub fn record(
 }
 
 impl Regression {
-    /// As a file: JSON with a line for each step.
+    /// Converts the regression to JSON, with one line per step.
     pub fn text(&self) -> String {
         let list = |lines: Vec<String>| {
             if lines.is_empty() {
@@ -103,10 +106,10 @@ impl Regression {
         )
     }
 
-    /// Plays it on the core alone.
+    /// Executes the sequence on the core alone.
     ///
     /// # Errors
-    /// What differs from Linux's answers.
+    /// The first difference from Linux's results.
     pub fn play(&self, policy: Policy) -> Result<(), String> {
         let mut model =
             Model::alone(policy, self.keys).map_err(|e| format!("no address space: {e}"))?;
@@ -147,8 +150,8 @@ impl Regression {
     }
 }
 
-/// A value as JSON on one line.
+/// Converts a value to JSON on one line.
 fn line<T: Serialize>(value: &T) -> String {
-    // Strings, numbers and lists of them always have a form.
+    // Conversion of strings, numbers and lists of them cannot fail.
     serde_json::to_string(value).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What a run came to, for people and as JSON.
+//! Result of a run, as text and as JSON.
 
 use super::c_program::c_program;
 use super::environment::Environment;
@@ -11,63 +11,63 @@ use super::superset::{Comparison, FewerVmas};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Number of the JSON's form.
+/// Version of the JSON format.
 const SCHEMA: u32 = 1;
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Number of this form.
+    /// Version of the JSON format.
     pub schema: u32,
-    /// The kernel that was asked.
+    /// Version of the kernel that was compared.
     pub kernel: String,
-    /// The rules of our side.
+    /// Name of the core's policy.
     pub profile: &'static str,
-    /// Where the sequences come from.
+    /// Seed of the run, from which the sequences are generated.
     pub seed: u64,
-    /// Steps done and compared.
+    /// Number of steps that were executed and compared.
     pub compared: u64,
-    /// Of these were system calls; the others accesses, forks, exits and work on pages.
+    /// Number of compared steps that were system calls and not accesses, forks, exits or page work.
     pub calls: u64,
-    /// Of these, by what they were.
+    /// Counts of compared steps by kind of step.
     pub steps: BTreeMap<String, Tally>,
-    /// Sequences.
+    /// Number of sequences.
     pub sequences: u64,
-    /// Of these ended early, because the kernel's side had more VMAs than can be listed there.
+    /// Number of sequences that ended early because the kernel side had too many VMAs to list.
     pub too_large: u64,
-    /// Differences, each of another kind.
+    /// Differences, at most one of each kind.
     pub differences: Vec<Found>,
-    /// Where ours had fewer VMAs, under a policy that merges more than Linux.
+    /// Statistics on fewer VMAs, under a policy that merges more than Linux does.
     pub fewer_vmas: Option<FewerVmas>,
-    /// What the kernel did with pages meanwhile, on the whole machine: counts of `/proc/vmstat`.
+    /// Page work of the kernel on the whole machine during the run: counts from `/proc/vmstat`.
     pub kernel_work: BTreeMap<&'static str, u64>,
-    /// Time for comparing, without shrinking.
+    /// Seconds spent on comparing, without shrinking.
     pub seconds: f64,
-    /// What was not compared, and why.
+    /// Features that were not compared, with the reasons.
     pub not_compared: Vec<String>,
 }
 
-/// How often a kind of step was done.
+/// Counts for one kind of step.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Tally {
-    /// Steps.
+    /// Number of steps.
     pub done: u64,
-    /// Of these ended in an error or a signal.
+    /// Number of these steps that ended in an error or a signal.
     pub refused: u64,
 }
 
-/// A difference with its shortest sequence.
+/// A difference with the shortest sequence that shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
-    /// Seed of its sequence.
+    /// Seed of the sequence.
     pub seed: u64,
-    /// What differs at the last step.
+    /// The difference at the last step.
     pub difference: Difference,
-    /// The steps.
+    /// Steps of the shrunk sequence.
     pub steps: Vec<Step>,
     /// The steps as a C program.
     pub c_program: String,
-    /// The steps with Linux's answers, to be kept as a test.
+    /// The steps with Linux's results, for use as a test.
     pub kept: Option<Regression>,
 }
 
@@ -84,13 +84,13 @@ impl Report {
         }
     }
 
-    /// True for a difference of a kind that no earlier one has.
+    /// Returns true if no earlier difference has the same kind.
     pub(crate) fn is_new(&self, difference: &Difference) -> bool {
         let mut earlier = self.differences.iter();
         earlier.all(|found| found.difference.kind != difference.kind)
     }
 
-    /// Nothing done yet.
+    /// Creates an empty report.
     pub fn begin(environment: &Environment, settings: &Settings) -> Report {
         let release = rustix::system::uname()
             .release()
@@ -114,14 +114,14 @@ impl Report {
         }
     }
 
-    /// Compared steps per second.
+    /// Returns the number of compared steps per second.
     pub fn rate(&self) -> f64 {
         self.compared as f64 / self.seconds.max(1e-9)
     }
 }
 
 impl Found {
-    /// A difference with what people may want of it.
+    /// Creates a finding, with the C program and the test for its steps.
     pub fn new(
         seed: u64,
         steps: Vec<Step>,

@@ -1,32 +1,32 @@
-//! A small deterministic source of random numbers (SplitMix64).
+//! Small deterministic random number generator (SplitMix64).
 //!
-//! The same seed must give the same calls on every machine and in every version, so it is written
-//! here and not taken from a library that may change.
+//! The same seed must give the same calls on every machine and in every version. Therefore the
+//! generator is implemented here and not taken from a library, which may change.
 
-/// The source.
+/// Random number generator.
 #[derive(Clone, Debug)]
 pub struct Rng(Source);
 
 #[derive(Clone, Debug)]
 enum Source {
-    /// A state that is counted on.
+    /// State of SplitMix64.
     Seed(u64),
-    /// Two bytes for each choice; zeros when they are used up.
+    /// Input bytes, two for each choice; zeros after the end of the input.
     Bytes(std::vec::IntoIter<u8>),
 }
 
 impl Rng {
-    /// A source with its own sequence for each seed.
+    /// Creates a generator with a distinct sequence for each seed.
     pub fn new(seed: u64) -> Rng {
         Rng(Source::Seed(seed))
     }
 
-    /// A source that is led by bytes, so that who chooses these chooses all.
+    /// Creates a generator whose numbers come from `bytes`, which thus determine every choice.
     pub fn of_bytes(bytes: &[u8]) -> Rng {
         Rng(Source::Bytes(Vec::from(bytes).into_iter()))
     }
 
-    /// True where the bytes are used up.
+    /// Returns true if all input bytes are used.
     pub fn is_at_end(&self) -> bool {
         match &self.0 {
             Source::Seed(_) => false,
@@ -34,7 +34,7 @@ impl Rng {
         }
     }
 
-    /// Any number.
+    /// Returns a random 64-bit number.
     pub fn next_u64(&mut self) -> u64 {
         match &mut self.0 {
             Source::Seed(state) => {
@@ -44,7 +44,7 @@ impl Rng {
                 z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
                 z ^ (z >> 31)
             }
-            // The high half decides in `below`.
+            // `below` depends mostly on the high half.
             Source::Bytes(bytes) => {
                 let mut byte = || u64::from(bytes.next().unwrap_or(0));
                 byte() << 56 | byte() << 48
@@ -52,22 +52,22 @@ impl Rng {
         }
     }
 
-    /// A number below `n`, which is not 0.
+    /// Returns a number below `n`, which must not be 0.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// True in `n` of `of` cases.
+    /// Returns true with probability `n / of`.
     pub fn chance(&mut self, n: u64, of: u64) -> bool {
         self.below(of) < n
     }
 
-    /// One of them.
+    /// Returns a random element.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }
 
-    /// An index, as often as its weight says.
+    /// Returns a random index with a probability proportional to its weight.
     pub fn weighted(&mut self, weights: impl Iterator<Item = u32> + Clone) -> usize {
         let mut at = self.below(weights.clone().map(u64::from).sum::<u64>().max(1));
         for (index, weight) in weights.enumerate() {

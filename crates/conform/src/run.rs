@@ -1,4 +1,4 @@
-//! A whole run: sequences one after the other until enough calls were compared.
+//! A complete run: executes sequences until enough steps are compared.
 
 use super::environment::Environment;
 use super::generate::Generator;
@@ -15,49 +15,50 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use vmarea_process::view::ViewError;
 
-/// What is done about a difference.
+/// Whether to shrink the sequence of a difference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shrinking {
-    /// Its sequence is made as short as it can be.
+    /// Shrink the sequence as far as possible.
     Shortest,
-    /// Nothing: that there is one is enough.
+    /// Do not shrink the sequence: the existence of a difference is enough.
     None,
 }
 
-/// What a run is to do.
+/// Settings of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Steps in all.
+    /// Total number of steps to compare.
     pub ops: u64,
-    /// Where the sequences come from.
+    /// Seed from which the sequences are generated.
     pub seed: u64,
-    /// Time after which no new sequence begins.
+    /// Time after which no new sequence starts.
     pub time: Option<Duration>,
-    /// Differences after which the run ends.
+    /// Number of differences after which the run ends.
     pub most_differences: usize,
-    /// What is done about a difference.
+    /// Whether to shrink the sequence of a difference.
     pub shrinking: Shrinking,
 }
 
-/// Why a run cannot be done.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// No view into the kernel.
+    /// The kernel's view is not accessible.
     #[error(transparent)]
     View(#[from] ViewError),
-    /// No files.
+    /// The files to be mapped cannot be created.
     #[error("cannot make the files that are mapped: {0}")]
     Files(#[source] std::io::Error),
-    /// The kernel's side.
+    /// The kernel side failed.
     #[error(transparent)]
     Kernel(#[from] KernelError),
 }
 
-/// Compares until the calls, the time or the differences are enough; `told` hears the number of
-/// steps from time to time.
+/// Compares sequences until the limit on steps, time or differences is reached.
+///
+/// Calls `told` with the report after each sequence.
 ///
 /// # Errors
-/// Where the kernel's side fails.
+/// If the kernel side fails.
 pub fn run(
     environment: &Environment,
     settings: &Settings,
@@ -108,7 +109,7 @@ pub fn run(
     Ok(report)
 }
 
-/// A difference with the shortest steps that show it.
+/// Shrinks the steps of a difference, as the settings require, and records the kernel's results.
 fn found(
     environment: &Environment,
     settings: &Settings,
@@ -121,13 +122,13 @@ fn found(
         Shrinking::None => (steps, difference),
     };
     let steps = with_witness(steps, &difference);
-    // A sequence that makes the kernel's side fail is shown without its answers.
+    // If the steps make the kernel side fail, the finding has no kernel results.
     let kept = regression::record(environment, &difference.kind, &steps).ok();
     Ok(Found::new(seed, steps, difference, kept))
 }
 
 const TOO_LARGE: &str = "more VMAs than can be listed before Linux 6.1";
-/// Bytes that differ show in a test only where somebody reads them.
+/// Appends a read of the bytes that differ, since a test notices them only if it reads them.
 fn with_witness(mut steps: Vec<Step>, difference: &Difference) -> Vec<Step> {
     if let Some((process, addr)) = difference.bytes_at {
         let op = Op::Read { addr };
@@ -136,23 +137,23 @@ fn with_witness(mut steps: Vec<Step>, difference: &Difference) -> Vec<Step> {
     steps
 }
 
-/// A sequence that was played.
+/// An executed sequence.
 #[derive(Clone, Debug)]
 pub struct Played {
-    /// Its steps, with what they came to on Linux.
+    /// Executed steps, with their results on Linux.
     pub steps: Vec<(Step, Outcome)>,
-    /// Where the sides part.
+    /// First difference between the two sides.
     pub difference: Option<Difference>,
-    /// Where ours had fewer VMAs.
+    /// Statistics on fewer VMAs in the core.
     pub fewer: FewerVmas,
-    /// It ended early, because the kernel's side had more VMAs than can be listed there.
+    /// True if the sequence ended early because the kernel side had too many VMAs to list.
     pub too_large: bool,
 }
 
-/// One sequence from its seed: the steps that were done, and where the sides part.
+/// Generates and executes the sequence of a seed.
 ///
 /// # Errors
-/// Where the kernel's side fails.
+/// If the kernel side fails.
 pub fn sequence(environment: &Environment, seed: u64) -> Result<Played, RunError> {
     environment.files.reset().map_err(RunError::Files)?;
     let mut pair = Pair::start(environment)?;

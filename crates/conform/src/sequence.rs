@@ -1,4 +1,4 @@
-//! One sequence, played on both sides in step.
+//! Executes one sequence on both sides, step by step.
 
 use super::arena;
 use super::environment::Environment;
@@ -14,19 +14,19 @@ use vmarea::types::{PAGE_SHIFT, PAGE_SIZE};
 use vmarea_oracle::PROCESSES;
 use vmarea_trace::sysno;
 
-/// More pages than this are not all compared after each step.
+/// Maximum number of pages that are all compared after each step.
 const MANY_PAGES: usize = 400;
 
-/// Where the two sides part.
+/// First difference between the two sides.
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
-    /// Number of the step.
+    /// Index of the step.
     pub step: usize,
-    /// What differs, as text.
+    /// Description of the difference.
     pub what: String,
-    /// The kind of difference in few words, the same for the same cause.
+    /// Short name of the kind of difference; equal for equal causes.
     pub kind: String,
-    /// Bytes that differ: the process, and where, as sequences name it.
+    /// Process and symbolic address of the bytes that differ.
     pub bytes_at: Option<(u8, u64)>,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// May it change the address space of another process?
+/// Returns true if the action may change the address space of another process.
 fn is_seen_by_all(op: &Op) -> bool {
     match op {
         Op::Fork { .. } | Op::Exit => true,
@@ -45,7 +45,9 @@ fn is_seen_by_all(op: &Op) -> bool {
     }
 }
 
-/// Has Linux refused a huge page by chance? It does where `ksmd` has made one of several of its pages.
+/// Returns true if Linux refused to collapse a huge page by chance.
+///
+/// Linux returns EAGAIN if `ksmd` has merged some of the pages.
 fn is_busy(op: &Op, kernel: Outcome) -> bool {
     const EAGAIN: Outcome = Outcome::Errno(11);
     kernel == EAGAIN && is_collapse(op)
@@ -59,8 +61,10 @@ fn is_collapse(op: &Op) -> bool {
     }
 }
 
-/// Is a file mapped where there is room for huge pages? Pages that Linux maps around a fault make a
-/// table there, and ours does not.
+/// Returns true if the call maps a file in an area large enough for huge pages.
+///
+/// Linux maps pages around a fault, and thereby creates a page table in the area; the core does
+/// not.
 fn maps_a_file(op: &Op, kernel: Outcome) -> bool {
     const MAP_ANONYMOUS: u64 = 0x20;
     let Op::Call(call) = op else {
@@ -70,26 +74,26 @@ fn maps_a_file(op: &Op, kernel: Outcome) -> bool {
     !kernel.is_refused() && file && call.args[0].saturating_add(call.args[1]) > arena::HUGE
 }
 
-/// Both sides in the same state.
+/// The kernel and the core in the same state.
 pub struct Pair<'a> {
     environment: &'a Environment,
     kernel: Kernel<'a>,
-    /// Our side, for who chooses the next step.
+    /// The core's side, which the generator reads to choose the next step.
     pub model: Model,
     seen: [SpaceState; PROCESSES],
     steps: usize,
     outcome: Outcome,
     fewer: FewerVmas,
     parted: bool,
-    /// There was a file where huge pages have room.
+    /// True if a file was mapped in an area large enough for huge pages.
     maps_files: bool,
 }
 
 impl<'a> Pair<'a> {
-    /// Both sides at the beginning.
+    /// Creates both sides in their initial state.
     ///
     /// # Errors
-    /// Where Linux's side cannot be had.
+    /// If the kernel side cannot be started.
     pub fn start(environment: &'a Environment) -> Result<Pair<'a>, KernelError> {
         let mut kernel = Kernel::start(&environment.eye, &environment.files)?;
         let view = kernel.view(0)?;
@@ -113,10 +117,10 @@ impl<'a> Pair<'a> {
         })
     }
 
-    /// Does a step on both sides and compares.
+    /// Executes a step on both sides and compares them.
     ///
     /// # Errors
-    /// Where Linux's side fails.
+    /// If the kernel side fails.
     pub fn step(&mut self, step: &Step) -> Result<Option<Difference>, KernelError> {
         let number = self.steps;
         self.steps += 1;
@@ -172,7 +176,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Why both sides may rightly do different things at this step, if they may.
+    /// Returns the reason if both sides may legitimately behave differently at this step.
     fn parting(
         &mut self,
         step: &Step,
@@ -195,26 +199,26 @@ impl<'a> Pair<'a> {
         })
     }
 
-    /// From here on the two do different things, for a reason that is counted.
+    /// Counts the reason for a legitimate difference and marks the sequence as diverged.
     fn part(&mut self, how: &str) {
         *self.fewer.results.entry(how.to_owned()).or_default() += 1;
         self.parted = true;
     }
 
-    /// True where Linux has done something else, for a reason that is counted: the sequence ends.
+    /// Returns true if the sides diverged for a legitimate, counted reason; the sequence then ends.
     pub fn has_parted(&self) -> bool {
         self.parted
     }
 
-    /// Where ours had fewer VMAs.
+    /// Returns the statistics on fewer VMAs in the core.
     pub fn fewer(&self) -> &FewerVmas {
         &self.fewer
     }
 
-    /// Compares every byte of every process, also of what is swapped out.
+    /// Compares every byte of every process, including swapped-out pages.
     ///
     /// # Errors
-    /// Where Linux's side fails.
+    /// If the kernel side fails.
     pub fn finish(&mut self) -> Result<Option<Difference>, KernelError> {
         for process in 0..PROCESSES {
             if self.parted {
@@ -232,23 +236,23 @@ impl<'a> Pair<'a> {
         Ok(None)
     }
 
-    /// What the last step came to on Linux.
+    /// Returns the result of the last step on Linux.
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
 
-    /// Does a step on Linux's side alone.
+    /// Executes a step on the kernel side only.
     ///
     /// # Errors
-    /// Where that fails.
+    /// If the kernel side fails.
     pub fn ask(&mut self, step: &Step) -> Result<Outcome, KernelError> {
         self.kernel.apply(step)
     }
 
-    /// What each process of Linux's side has mapped, as [`SpaceState::listed`] lists it.
+    /// Returns the mappings of each kernel-side process, in the form of [`SpaceState::listed`].
     ///
     /// # Errors
-    /// Where the kernel does not show it.
+    /// If the kernel does not provide the view.
     pub fn mapped(&mut self) -> Result<Vec<(u8, Vec<String>)>, KernelError> {
         let mut all = Vec::new();
         for process in 0..PROCESSES {
@@ -262,11 +266,12 @@ impl<'a> Pair<'a> {
         Ok(all)
     }
 
-    /// Which anon_vmas the processes of Linux's side have, as [`SpaceState::anon_vmas`] lists them; empty
-    /// where the kernel does not show it.
+    /// Returns the anon_vmas of each kernel-side process, in the form of [`SpaceState::anon_vmas`].
+    ///
+    /// The list is empty if the kernel does not show anon_vmas.
     ///
     /// # Errors
-    /// Where a process cannot be looked at.
+    /// If the kernel does not provide the view of a process.
     pub fn anon_vmas(&mut self) -> Result<Vec<(u8, Vec<String>)>, KernelError> {
         let mut known = Vec::new();
         let mut all = Vec::new();
@@ -298,7 +303,7 @@ impl<'a> Pair<'a> {
             let mut kernel = self.seen[process].clone();
             let ours = self.model.state(process);
             if !(all || process == acting) {
-                // Others' counts may have changed since that process was looked at.
+                // The counts in an old view of another process may be out of date.
                 for vma in &mut kernel.vmas {
                     (vma.num_children, vma.num_active_vmas) = (None, None);
                 }
@@ -318,7 +323,7 @@ impl<'a> Pair<'a> {
         Ok(None)
     }
 
-    /// All pages of a process, or of very many each at every eighth step.
+    /// Returns the pages to compare: all, or an eighth of them per step if there are very many.
     fn pages_to_compare(&self, process: usize, look: Look) -> Vec<u64> {
         let mut pages = self.model.present(process, look);
         if pages.len() > MANY_PAGES && look == Look::InMemory {
@@ -328,7 +333,7 @@ impl<'a> Pair<'a> {
         pages
     }
 
-    /// The first bytes that differ: where, as sequences name it, and what they are.
+    /// Returns the symbolic address and a description of the first bytes that differ.
     fn compare_bytes(
         &self,
         process: usize,
@@ -372,10 +377,10 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Plays a sequence from the beginning; gives the first difference.
+/// Executes a sequence from the initial state and returns the first difference.
 ///
 /// # Errors
-/// Where Linux's side fails.
+/// If the kernel side fails.
 pub fn play(environment: &Environment, steps: &[Step]) -> Result<Option<Difference>, KernelError> {
     environment
         .files

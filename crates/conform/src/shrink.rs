@@ -1,17 +1,17 @@
-//! The shortest sequence that still shows a difference of the same kind.
+//! Shrinks a sequence to the shortest one that still shows a difference of the same kind.
 //!
-//! Steps are left out, large pieces first, then singly until nothing more can go. A sequence in
-//! which a process is never made simply skips that process's steps.
+//! The shrinker removes large groups of steps first, then single steps, until no further step can
+//! be removed. If a sequence no longer creates a process, the steps of that process are skipped.
 
 use super::environment::Environment;
 use super::kernel::KernelError;
 use super::op::{Op, Step};
 use super::sequence::{Difference, play};
 
-/// Shrinks `steps`, which part at `found`; gives what is left with its difference.
+/// Shrinks `steps`, whose difference is `found`. Returns the remaining steps and their difference.
 ///
 /// # Errors
-/// Where Linux's side fails.
+/// If the kernel side fails.
 pub fn shrink(
     environment: &Environment,
     steps: &[Step],
@@ -43,7 +43,7 @@ pub fn shrink(
     Ok((best, difference))
 }
 
-/// Makes single steps simpler: process numbers, values, lengths.
+/// Simplifies single steps: process numbers, values, lengths.
 fn simplify(
     environment: &Environment,
     best: &mut [Step],

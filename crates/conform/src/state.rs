@@ -1,8 +1,8 @@
-//! An address space as both sides show it, and the comparison of two.
+//! State of an address space in a form common to both sides, and the comparison of two states.
 //!
-//! Identities (anon_vmas, files, contexts) are numbers of one side and compare by one-to-one
-//! correspondence over all processes of a moment: two that are the same on one side must be the
-//! same on the other.
+//! Identities (anon_vmas, files, contexts) are numbers that are valid on one side only. They are
+//! compared by one-to-one correspondence over all processes at one moment: two objects that are
+//! identical on one side must be identical on the other.
 
 use super::arena;
 use super::op::Places;
@@ -10,43 +10,43 @@ use std::collections::HashMap;
 use std::fmt;
 use vmarea::types::PAGE_SHIFT;
 
-/// A VMA.
+/// State of a VMA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VmaState {
-    /// First address.
+    /// First address of the VMA.
     pub start: u64,
-    /// First address after it.
+    /// First address after the VMA.
     pub end: u64,
-    /// `vm_flags`, those that are compared.
+    /// `vm_flags`, restricted to the flags that are compared.
     pub flags: u64,
     /// `vm_pgoff`.
     pub pgoff: u64,
     /// Identity of the anon_vma, 0 for none.
     pub anon_vma: u64,
-    /// Identity of its root.
+    /// Identity of the anon_vma's root.
     pub root: u64,
-    /// The chain has one link at the most.
+    /// True if the anon_vma chain has at most one link.
     pub chain_singular: bool,
-    /// `num_children` of the anon_vma, where that is known.
+    /// `num_children` of the anon_vma, if known.
     pub num_children: Option<u64>,
-    /// `num_active_vmas` of the anon_vma, where that is known.
+    /// `num_active_vmas` of the anon_vma, if known.
     pub num_active_vmas: Option<u64>,
-    /// There is no file behind its pages, though it may keep one.
+    /// True if no file backs the pages, although the VMA may hold a file.
     pub anonymous: bool,
     /// Identity of the file, 0 for none.
     pub file: u64,
-    /// It has a memory policy of its own.
+    /// True if the VMA has its own memory policy.
     pub policy: bool,
     /// Identity of the userfaultfd context, 0 for none.
     pub uffd: u64,
 }
 
-/// An address space.
+/// State of an address space.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SpaceState {
-    /// VMAs by address.
+    /// VMAs in ascending order of address.
     pub vmas: Vec<VmaState>,
-    /// `total_vm`, `locked_vm`, `map_count`: pages, pages, VMAs.
+    /// `total_vm` and `locked_vm` in pages, and `map_count`.
     pub counters: [Option<u64>; 3],
     /// `def_flags`.
     pub def_flags: Option<u64>,
@@ -55,8 +55,9 @@ pub struct SpaceState {
 }
 
 impl SpaceState {
-    /// What is mapped in the arena, a line each. Page offsets of memory that came from the heap
-    /// are by the name that sequences have for it.
+    /// Lists the mappings in the arena, one per line.
+    ///
+    /// Page offsets of memory that came from the heap are converted to symbolic addresses.
     pub fn listed(&self, places: Places) -> Vec<String> {
         let pgoff = |v: &VmaState| places.named(v.pgoff << PAGE_SHIFT) >> PAGE_SHIFT;
         self.vmas
@@ -66,8 +67,9 @@ impl SpaceState {
             .collect()
     }
 
-    /// Which anon_vma each VMA of the arena and the heap has, a line each: where it starts, and a number
-    /// for the anon_vma, which is its place in `known`. Those without one are not in it.
+    /// Lists the VMAs of the arena and the heap that have an anon_vma, one per line.
+    ///
+    /// A line contains the start address and the anon_vma's index in `known`.
     pub fn anon_vmas(&self, places: Places, known: &mut Vec<u64>) -> Vec<String> {
         let mut lines = Vec::new();
         for vma in self.vmas.iter().filter(|v| v.anon_vma != 0) {
@@ -85,7 +87,7 @@ impl SpaceState {
     }
 }
 
-/// A one-to-one correspondence between two kinds of numbers.
+/// One-to-one correspondence between the identities of the two sides.
 #[derive(Debug, Default)]
 pub struct Pairing {
     there: HashMap<u64, u64>,
@@ -93,7 +95,7 @@ pub struct Pairing {
 }
 
 impl Pairing {
-    /// True if the two may be the same, by all that was said before; 0 goes with 0 alone.
+    /// Returns true if the two may be the same, given earlier calls; 0 corresponds to 0 only.
     pub fn agree(&mut self, kernel: u64, ours: u64) -> bool {
         if kernel == 0 || ours == 0 {
             return kernel == ours;
@@ -103,7 +105,7 @@ impl Pairing {
     }
 }
 
-/// All correspondences of one moment.
+/// All correspondences at one moment.
 #[derive(Debug, Default)]
 pub struct Pairings {
     anon: Pairing,
@@ -112,20 +114,20 @@ pub struct Pairings {
 }
 
 impl Pairings {
-    /// True if the two may be the same file.
+    /// Returns true if the two may be the same file.
     pub(super) fn same_file(&mut self, kernel: u64, ours: u64) -> bool {
         self.file.agree(kernel, ours)
     }
 }
 
-/// A difference in one address space.
+/// Difference between two states of an address space.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StateDifference {
-    /// What differs.
+    /// The property that differs.
     pub what: &'static str,
-    /// Linux.
+    /// Linux's value.
     pub kernel: String,
-    /// vmarea.
+    /// vmarea's value.
     pub ours: String,
 }
 
@@ -163,8 +165,10 @@ impl fmt::Display for VmaState {
     }
 }
 
-/// Compares one address space; `pairings` holds what its siblings have shown, and `initial` knows
-/// which addresses were mapped before the first step.
+/// Compares one address space on both sides.
+///
+/// `pairings` holds the correspondences from other processes; `initial` returns true for addresses
+/// that were mapped before the first step.
 ///
 /// # Errors
 /// The first difference.
@@ -193,7 +197,7 @@ pub fn compare(
     counters_difference(kernel, ours, &["total_vm", "locked_vm", "map_count"])
 }
 
-/// Compares the counters of these names, which are the first of all; default flags; and the heap.
+/// Compares the first `names.len()` counters, the default flags and the heap.
 ///
 /// # Errors
 /// The first difference.
@@ -228,7 +232,7 @@ fn numbers(what: &'static str, kernel: Option<u64>, ours: Option<u64>) -> StateD
     }
 }
 
-/// A VMA with its neighbours, as text.
+/// Formats a VMA and its neighbours.
 fn around(all: &[VmaState], one: &VmaState) -> String {
     let at = all.iter().position(|v| v == one).unwrap_or(0);
     let lines: Vec<String> = (at.saturating_sub(1)..all.len().min(at + 2))
@@ -258,7 +262,7 @@ fn vma_difference(
         policy,
         uffd,
     } = *kernel;
-    // What was there before has relatives in other processes, which our side does not know.
+    // Initial VMAs have related anon_vmas in other processes, which the core does not know.
     let known = |a: Option<u64>, b: Option<u64>| initial || a.is_none() || b.is_none() || a == b;
     [
         ("VMA", (start, end) == (ours.start, ours.end)),

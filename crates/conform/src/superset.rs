@@ -1,11 +1,11 @@
-//! The comparison for policies that merge more than Linux: the same ranges in fewer VMAs.
+//! Comparison under policies that merge more than Linux does: the same ranges in fewer VMAs.
 //!
-//! Under such a policy nothing may differ but how many VMAs stand for a range. Wherever Linux has a
-//! VMA, ours must have one with its flags, file, policy and context; results and bytes are the same.
-//! A merge may also take away another one that Linux does later, because of the pages that it brought
-//! to one side: such a border of ours is counted. A result may differ in the few ways that fewer VMAs
-//! explain; each is counted under its own name, and ends its sequence, because Linux has then done
-//! something else.
+//! Under such a policy only the number of VMAs that cover a range may differ. For every VMA in
+//! Linux, the core must have a VMA with the same flags, file, policy and context; results and bytes
+//! must be equal. A merge may give pages to one side of a boundary and thereby prevent a later
+//! merge that Linux performs; such additional boundaries in the core are counted. A result may
+//! differ in the few ways that fewer VMAs explain. Each such difference is counted under its own
+//! name and ends the sequence, because the states then differ.
 //!
 //! # Picture
 //! ```text
@@ -22,40 +22,40 @@ use vmarea::policy::{Merging, OneSided, Policy, Rules};
 use vmarea::types::{PAGE_SHIFT, VmFlags, page_align};
 use vmarea_trace::sysno;
 
-/// How the two sides are compared.
+/// How strictly the two sides are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Comparison {
-    /// Everything is the same.
+    /// Everything must be equal.
     Exact,
-    /// Ours may have fewer VMAs.
+    /// The core may have fewer VMAs.
     FewerVmas,
 }
 
-/// Where ours had fewer VMAs, and what that changed.
+/// Statistics on fewer VMAs in the core, and on their effects.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FewerVmas {
-    /// Address spaces that were compared.
+    /// Number of address spaces that were compared.
     pub compared: u64,
-    /// Of these had fewer VMAs.
+    /// Number of compared address spaces with fewer VMAs in the core.
     pub with_fewer: u64,
-    /// Of these had more, because of a merge elsewhere.
+    /// Number of compared address spaces with more VMAs in the core, because of a merge elsewhere.
     pub with_more: u64,
-    /// Borders that only ours had, because of pages that a merge elsewhere had given to one side.
+    /// Number of boundaries in the core only, because a merge elsewhere gave pages to one side.
     pub own_borders: u64,
-    /// Of these, by what keeps the two apart.
+    /// Counts of these boundaries by the property that prevents the merge.
     pub border_kinds: BTreeMap<&'static str, u64>,
-    /// VMAs of Linux in all of them.
+    /// Total number of Linux's VMAs in the compared address spaces.
     pub linux_vmas: u64,
-    /// VMAs of ours in all of them.
+    /// Total number of the core's VMAs in the compared address spaces.
     pub our_vmas: u64,
-    /// Pieces that Linux no longer charges for, and we do.
+    /// Number of pieces that are still charged (`VM_ACCOUNT`) in the core but no longer in Linux.
     pub charged_longer: u64,
-    /// Results that differ because of it, by how.
+    /// Counts of results that differ because of fewer VMAs, by explanation.
     pub results: BTreeMap<String, u64>,
 }
 
 impl FewerVmas {
-    /// Counts what another sequence had.
+    /// Adds the counts of another sequence.
     pub fn add(&mut self, other: &FewerVmas) {
         let FewerVmas {
             compared,
@@ -84,8 +84,9 @@ impl FewerVmas {
     }
 }
 
-/// How a policy is compared with a kernel whose own policy is `kernel`, and the policy itself: what
-/// it merges beyond Linux stays, the rest is that kernel's.
+/// Adapts a policy to a kernel with the policy `kernel`, and selects how strictly to compare.
+///
+/// The result keeps the policy's merges beyond Linux; all other rules are the kernel's.
 pub fn on_kernel(policy: Policy, kernel: Policy) -> (Policy, Comparison) {
     if policy.merging == Merging::MAINLINE {
         return (policy, Comparison::Exact);
@@ -103,7 +104,9 @@ pub fn on_kernel(policy: Policy, kernel: Policy) -> (Policy, Comparison) {
     (Policy { rules, ..policy }, Comparison::FewerVmas)
 }
 
-/// Compares one address space, piece by piece between the borders of both; counts in `fewer`.
+/// Compares one address space, piece by piece between the boundaries of both sides.
+///
+/// Adds to the counts in `fewer`.
 ///
 /// # Errors
 /// The first difference that fewer VMAs do not explain.
@@ -155,7 +158,7 @@ pub fn compare(
     Ok(())
 }
 
-/// What differs where both have a VMA.
+/// Returns the property that differs in a piece that both sides have mapped.
 fn piece_difference(
     kernel: &VmaState,
     ours: &VmaState,
@@ -177,8 +180,10 @@ fn piece_difference(
     .find_map(|(what, same)| (!same).then_some(what))
 }
 
-/// Why two VMAs of ours stay apart where Linux has one: they have pages or a charge that an earlier
-/// merge, or an early anon_vma, has given to one of them. `None` where that is not so.
+/// Returns why the core has two VMAs where Linux has one, or `None` if there is no valid reason.
+///
+/// The reason is that an earlier merge, or an anon_vma that was created early, gave pages or a
+/// charge to one of the two VMAs.
 fn border_kind(one: &VmaState, next: &VmaState) -> Option<&'static str> {
     let spread = (one.flags ^ next.flags) & !VmFlags::ACCOUNT.bits();
     Some(match (one.anon_vma, next.anon_vma) {
@@ -191,8 +196,11 @@ fn border_kind(one: &VmaState, next: &VmaState) -> Option<&'static str> {
     })
 }
 
-/// Are they the same flags? What Linux itself spreads over merged VMAs spreads over others here, and
-/// a charge stays with a VMA that has an anon_vma, which it may have sooner, or spreads as well.
+/// Returns true if the flags are equal, except for flags that may spread to merged VMAs.
+///
+/// Linux itself spreads sticky flags over merged VMAs; in the core they may spread over other VMAs.
+/// The charge (`VM_ACCOUNT`) may spread as well, or remain on a VMA that has an anon_vma, which a
+/// VMA may get earlier in the core.
 fn flags_agree(kernel: u64, ours: u64) -> bool {
     let [kernel, ours] = [kernel, ours].map(VmFlags::from_bits_retain);
     let spreads = VmFlags::STICKY | VmFlags::ACCOUNT;
@@ -203,24 +211,25 @@ fn differ(what: &'static str, kernel: String, ours: String) -> StateDifference {
     StateDifference { what, kernel, ours }
 }
 
-/// Both address spaces as they were before a step that gave different results.
+/// Both states of an address space before a step that gave different results.
 pub struct Before<'a> {
-    /// Linux's.
+    /// State in Linux.
     pub kernel: &'a SpaceState,
-    /// Ours.
+    /// State in the core.
     pub ours: &'a SpaceState,
     /// `vm.max_map_count`.
     pub limit: u64,
-    /// What lies where.
+    /// Real addresses of the symbolic regions.
     pub places: Places,
-    /// Our policy.
+    /// The core's policy.
     pub policy: &'a Policy,
 }
 
-/// Why a step, which came to `kernel` on Linux, does more or less here, where larger VMAs explain it.
+/// Returns why a step affects more or less in the core than in Linux, if larger VMAs explain it.
 ///
-/// `MREMAP_DONTUNMAP` unlocks all of the VMA from which it takes a part; a copy that joins a watched
-/// neighbour takes the userfaultfd from it; and of several VMAs some have moved when one is refused.
+/// `kernel` is the result in Linux. `MREMAP_DONTUNMAP` unlocks the whole VMA that contains the
+/// moved part. A copy that merges with a VMA registered with a userfaultfd takes over its
+/// registration. If Linux refuses to move several VMAs, some of them may have moved already.
 pub fn reaches_further(step: &Step, kernel: Outcome, before: &Before<'_>) -> Option<&'static str> {
     const DONTUNMAP: u64 = 4;
     let Op::Call(call) = &step.op else {
@@ -233,7 +242,7 @@ pub fn reaches_further(step: &Step, kernel: Outcome, before: &Before<'_>) -> Opt
     let [linux, own] = [before.kernel, before.ours].map(|s| in_range(s, addr, len));
     let any = |flags: VmFlags| own.iter().any(|v| v.flags & flags.bits() != 0);
     if flags & DONTUNMAP != 0 && any(VmFlags::LOCKED) {
-        // Which VMA that is depends also on what the copy is joined with before.
+        // Which VMA is unlocked also depends on the VMA with which the copy was merged before.
         return Some("MREMAP_DONTUNMAP unlocks a whole VMA, which may be another here");
     }
     if any(VmFlags::UFFD_ANY) {
@@ -243,14 +252,14 @@ pub fn reaches_further(step: &Step, kernel: Outcome, before: &Before<'_>) -> Opt
         .then_some("mremap refused when some of several VMAs of Linux have moved")
 }
 
-/// The VMAs in a range.
+/// Returns the VMAs that overlap a range.
 fn in_range(space: &SpaceState, addr: u64, len: u64) -> Vec<&VmaState> {
     let end = addr.saturating_add(page_align(len).unwrap_or(u64::MAX).max(1));
     let overlap = |v: &&VmaState| v.start < end && addr < v.end;
     space.vmas.iter().filter(overlap).collect()
 }
 
-/// Would a stack have to grow to `addr` that is larger here than on Linux?
+/// Returns true if growth to `addr` applies to a stack that is larger in the core than in Linux.
 fn larger_stack(addr: u64, before: &Before<'_>) -> bool {
     let above = |space: &SpaceState| {
         let next = space.vmas.iter().find(|v| v.end > addr);
@@ -260,7 +269,7 @@ fn larger_stack(addr: u64, before: &Before<'_>) -> bool {
     matches!((above(before.kernel), above(before.ours)), (Some(k), Some(o)) if o > k)
 }
 
-/// Why the results of a step differ, where fewer VMAs explain it.
+/// Returns why the results of a step differ, if fewer VMAs explain it.
 pub fn explanation(
     step: &Step,
     kernel: Outcome,

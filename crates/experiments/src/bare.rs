@@ -1,14 +1,15 @@
-//! VMAs and address spaces as a lookup sees them, and nothing else of them.
+//! Reduced VMAs and address spaces, which contain only what a lookup needs.
 //!
-//! The index and the type-stable slots are those of the core; a slot here holds the bounds alone, and
-//! lies as far from the next as a VMA's. With it lookups can be measured without the calls around them.
+//! The index and the type-stable slots are those of the core. A slot contains only the bounds, but
+//! has the size of a VMA's slot. The reduced structures permit measuring lookups without the
+//! surrounding calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use vmarea::lookup::range_tree::{Entry, OutOfMemory, RangeTree};
 use vmarea::lookup::{Key, Slots, Vmas};
 use vmarea::types::{MmId, VmRange, VmaId};
 
-/// A VMA.
+/// Reduced VMA: only its bounds.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Bare {
@@ -17,7 +18,7 @@ pub(super) struct Bare {
     mm: AtomicU64,
 }
 
-/// An address space.
+/// Reduced address space.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BareMm<'a> {
     pub id: MmId,
@@ -25,9 +26,9 @@ pub(super) struct BareMm<'a> {
     pub slots: &'a Slots<Bare>,
 }
 
-/// The id of an address space by its number.
+/// Returns the id of the address space with a number.
 pub(super) fn mm_id(number: u32) -> MmId {
-    // Odd generations are of slots in use; any number that is not zero is an id.
+    // Slots in use have odd generations; any nonzero number is an id.
     MmId::from_bits(1 << 32 | u64::from(number)).expect("not zero")
 }
 
@@ -36,7 +37,7 @@ impl BareMm<'_> {
         self.slots.get(Key::from_bits(vma.to_bits())?)
     }
 
-    /// A new VMA. `None` where there is no memory.
+    /// Adds a VMA. Returns `None` if there is no memory.
     pub fn link(&self, range: VmRange) -> Option<VmaId> {
         let id = VmaId::from_bits(self.slots.insert().ok()?.to_bits())?;
         let bare = self.bare(id)?;
@@ -54,7 +55,7 @@ impl BareMm<'_> {
         Some(id)
     }
 
-    /// A VMA that began at `start` has other bounds.
+    /// Changes the bounds of a VMA that starts at `start`.
     pub fn resize(&self, vma: VmaId, start: u64, range: VmRange) {
         if let Some(bare) = self.bare(vma) {
             bare.start.store(range.start, Ordering::Relaxed);
@@ -63,7 +64,7 @@ impl BareMm<'_> {
         self.tree.write().resize(start, range.start, range.end);
     }
 
-    /// A VMA goes.
+    /// Removes a VMA.
     pub fn unlink(&self, vma: VmaId) {
         if let Some(bare) = self.bare(vma) {
             let start = bare.start.load(Ordering::Relaxed);

@@ -1,10 +1,11 @@
-//! The break test: processes of one family that move their break, as in the AIM7 load of the text.
+//! The break test: related processes move their break, as in the published AIM7 measurement.
 //!
-//! Children of one parent raise their break page by page; only that is measured. Each has touched its
-//! heap, so that it has an anon_vma, whose lock every change of a range takes, or only those that need it.
-//! Today a heap that grows after a fork has an anon_vma of its own (in the text's kernel it shared its
-//! parent's), so processes do not meet there; who they do meet is a walk of the reverse map, and one
-//! process is measured beside a thread that does nothing else.
+//! Children of one parent raise their break page by page; only this is measured. Each child has
+//! touched its heap, so the heap has an anon_vma. Either every change of a range takes the
+//! anon_vma's lock, or only changes that need it do. In current kernels, a heap that grows after a
+//! fork has its own anon_vma (in the kernel of the published measurement it shared the parent's),
+//! so the processes do not contend for its lock. They contend with reverse-map walks, so one
+//! process is also measured while a thread does nothing but such walks.
 
 use super::parallel::{Ratios, Speed, joined, together};
 use super::ratio::median;
@@ -27,66 +28,66 @@ use vmarea_oracle::{Oracle, OracleError, Series};
 
 const PAGE: u64 = 4096;
 const HEAP: u64 = 0x10_0000_0000;
-/// The break where a child begins.
+/// Initial break of a child.
 const FIRST: u64 = HEAP + 2 * PAGE;
 const BRK: i64 = 12;
-/// Most calls of a process in a round.
+/// Maximum number of calls of a process in a round.
 pub const MOST_CALLS: u64 = 1 << 20;
 
-/// What is done.
+/// Parameters of the test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Setup {
-    /// Times that each process raises its break in a round.
+    /// Number of times that each process raises its break in a round.
     pub calls: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
 }
 
 /// Why nothing was measured.
 #[derive(Debug, Error)]
 pub enum BrkError {
-    /// Too few or too many.
+    /// The number of calls is too small or too large.
     #[error("{0} calls cannot be measured: take 1 to 1,048,576")]
     Calls(u64),
-    /// No rounds.
+    /// The number of rounds is zero.
     #[error("no rounds: take 1 or more")]
     Rounds,
-    /// The core refused.
+    /// The core refused a call.
     #[error("the core refused a call with the lock \"{0}\": {1}")]
     Core(&'static str, Errno),
 }
 
-/// One kind of VMA lock and one way to lock the reverse map, or the kernel.
+/// Results of one kind of VMA lock with one way to lock the reverse map, or of the kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Which kind.
+    /// Name of the kind of lock, or of the kernel.
     pub who: String,
-    /// Whether the lock of the reverse map is taken always; nothing for the kernel.
+    /// True if every change takes the reverse-map lock; `None` for the kernel.
     pub always: Option<bool>,
-    /// What a call of one process alone costs, median, nanoseconds of the clock.
+    /// Median wall-clock time of a call with one process, in nanoseconds.
     pub nanoseconds: f64,
-    /// Two processes, to one.
+    /// Speed of two processes, relative to one.
     pub two: Ratios,
-    /// One process beside walks of the reverse map from its heap, to itself alone.
+    /// Speed of one process during reverse-map walks from its heap, relative to itself alone.
     pub walked: Option<Ratios>,
-    /// One process beside such walks with the lock only when needed, to one that always takes it.
+    /// Speed during walks with the lock taken only if needed, relative to always taking it.
     pub shortcut: Option<Ratios>,
-    /// Times that the lock was taken in a thousand calls.
+    /// Number of times that the reverse-map lock was taken, per thousand calls.
     pub locked_per_mille: Option<f64>,
 }
 
-/// What it came to.
+/// Results of the test.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was done.
+    /// Parameters of the test.
     pub setup: Setup,
-    /// Kinds of lock, then the kernel.
+    /// Rows of the kinds of lock, then of the kernel.
     pub rows: Vec<Row>,
     /// Why the kernel's row is missing.
     pub without_kernel: Option<String>,
 }
 
-/// One subject's rounds: with one process and with two.
+/// Results of one subject in all rounds.
 #[derive(Default)]
 struct Rounds {
     one: Vec<Speed>,
@@ -95,26 +96,26 @@ struct Rounds {
     locked: u64,
 }
 
-/// The core with one kind of lock, whatever it is.
+/// The core with any kind of lock.
 trait Subject {
     fn name(&self) -> &'static str;
-    /// Speed, and how often the lock of the reverse map was taken.
+    /// Returns the speed, and how often the reverse-map lock was taken.
     fn run(&self, lock: AdjustLock, work: Work, calls: u64) -> Result<(Speed, u64), BrkError>;
 }
 
-/// Who raises the break.
+/// Processes that raise their break.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     One,
     Two,
-    /// One, while a thread walks the reverse map from the first page of its heap.
+    /// One process, while a thread walks the reverse map from the first page of its heap.
     Walked,
 }
 
 struct Core<K>(PhantomData<fn() -> K>);
 
 impl<K: VmaLockKind> Core<K> {
-    /// Children of a parent whose heap has a page.
+    /// Creates a parent whose heap has a page, and forks children from it.
     fn family(
         lock: AdjustLock,
         children: u64,
@@ -187,10 +188,10 @@ impl<K: VmaLockKind> Subject for Core<K> {
     }
 }
 
-/// Measures everything.
+/// Runs all measurements.
 ///
 /// # Errors
-/// Where the setup cannot be measured or the core refuses a call.
+/// If the parameters are out of range or the core refuses a call.
 pub fn run(setup: &Setup) -> Result<Report, BrkError> {
     if !(1..=MOST_CALLS).contains(&setup.calls) {
         return Err(BrkError::Calls(setup.calls));
@@ -258,8 +259,10 @@ fn row(setup: &Setup, who: &str, rounds: &Rounds, always: Option<bool>) -> Row {
     }
 }
 
-/// One process and two, each told by a thread of ours. What they cost the processor is not known here,
-/// so the clock stands for it.
+/// Measures one process and two processes on the kernel.
+///
+/// Each process is controlled by a thread of this program. The processor time of the processes is
+/// not known here, so wall-clock time is used in its place.
 fn on_kernel(setup: &Setup, to: &mut Rounds) -> Result<(), OracleError> {
     let raise = |oracle: &mut Oracle| {
         let now = oracle.call(0, BRK, [0; 6])?.unwrap_or(0);

@@ -1,9 +1,10 @@
-//! The calls that shape an address space, in the core and in the kernel that we run on, on the same work.
+//! Calls that change an address space, measured with equal work in the core and on the kernel.
 //!
-//! Series of one call, on VMAs that no page was touched in: mapped and unmapped one by one, cut out of one
-//! by `mprotect` and joined again, moved by `mremap`; and a fork of many. A trap into the kernel is in the
-//! kernel's figures and not in ours, nor does the core of here keep a page table for a processor: beside
-//! each other the two say what such work costs at all.
+//! Each series repeats one call on VMAs without touched pages: map and unmap them one by one, split
+//! them from one VMA with `mprotect` and merge them again, and move them with `mremap`. A further
+//! test forks an address space with many VMAs. The kernel's times include a trap into the kernel,
+//! the core's do not, and the core of this test maintains no page table for a processor. Together
+//! the two times show the cost of such work in general.
 
 use super::Ratio;
 use super::kernel::{KernelError, all, reserve};
@@ -21,13 +22,13 @@ use vmarea_oracle::{Oracle, Series};
 use vmarea_replay::registers;
 
 const PAGE: u64 = 4096;
-/// From one mapping to the next.
+/// Distance between the starts of adjacent mappings.
 const STRIDE: u64 = 2 * PAGE;
-/// Where the core's mappings begin.
+/// Start address of the core's mappings.
 const BASE: u64 = 0x1000_0000_0000;
 const READ: u64 = 1;
 const READ_WRITE: u64 = 3;
-/// Private, anonymous, at a fixed place.
+/// `MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED`.
 const PRIVATE_FIXED: u64 = 0x32;
 /// `MREMAP_MAYMOVE | MREMAP_FIXED`.
 const MOVE_THERE: u64 = 3;
@@ -36,9 +37,9 @@ const MPROTECT: i64 = 10;
 const MUNMAP: i64 = 11;
 const MREMAP: i64 = 25;
 
-/// Calls of a series.
+/// Number of calls in a series.
 const CALLS: u64 = 1_000;
-/// VMAs of the forks.
+/// Numbers of VMAs in the forked address spaces.
 const FORKED: [u64; 2] = [1_000, 60_000];
 
 /// Why nothing was measured.
@@ -46,45 +47,45 @@ const FORKED: [u64; 2] = [1_000, 60_000];
 #[error("the core refused a call of the benchmark: {0}")]
 pub struct CallsError(Errno);
 
-/// One kind of work.
+/// Results of one kind of work.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What.
+    /// Name of the kind of work.
     pub what: String,
-    /// Median of the core, nanoseconds each.
+    /// Median time of an operation in the core, in nanoseconds.
     pub core_ns: f64,
-    /// Median of the kernel, nanoseconds each.
+    /// Median time of an operation in the kernel, in nanoseconds.
     pub kernel_ns: Option<f64>,
-    /// Core against kernel, of the same round.
+    /// Time in the core relative to the kernel in the same round.
     pub ratio: Option<Ratio>,
 }
 
-/// All of it.
+/// Results of all kinds of work.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// By kind of work.
+    /// One row per kind of work.
     pub rows: Vec<Row>,
-    /// Why the kernel's figures are missing.
+    /// Why the kernel's times are missing.
     pub without_kernel: Option<String>,
 }
 
-/// Who does the work: address spaces that begin empty at `base`.
+/// Executor of the work, with address spaces that are initially empty from `base` on.
 trait Doer {
     type Error;
-    /// Seconds of the series.
+    /// Executes a series and returns its duration in seconds.
     fn calls(
         &mut self,
         what: &'static str,
         number: i64,
         series: &Series,
     ) -> Result<f64, Self::Error>;
-    /// Seconds of a fork; the copy goes again.
+    /// Forks, removes the child again, and returns the duration of the fork in seconds.
     fn fork(&mut self) -> Result<f64, Self::Error>;
-    /// First address.
+    /// Returns the first address that the work may use.
     fn base(&self) -> u64;
 }
 
-/// The core.
+/// The core as an executor.
 struct Core {
     space: Space,
     mm: MmId,
@@ -145,7 +146,7 @@ impl Doer for Core {
     }
 }
 
-/// The kernel, in a child process.
+/// The kernel as an executor, in a child process.
 struct Kernel {
     oracle: Oracle,
     base: u64,
@@ -154,7 +155,7 @@ struct Kernel {
 impl Kernel {
     fn new() -> Result<Self, KernelError> {
         let mut oracle = Oracle::start()?;
-        // Room for the largest fork.
+        // Large enough for the largest fork.
         let base = reserve(&mut oracle, 2 * FORKED[1] * STRIDE)?;
         Ok(Kernel { oracle, base })
     }
@@ -191,7 +192,7 @@ impl Doer for Kernel {
     }
 }
 
-/// Mappings of a page with a hole after each.
+/// Returns the series that maps single pages with a gap after each.
 fn map(base: u64, times: u64) -> Series {
     Series {
         first: [base, PAGE, READ_WRITE, PRIVATE_FIXED, u64::MAX, 0],
@@ -208,7 +209,7 @@ fn unmap(base: u64, times: u64) -> Series {
     }
 }
 
-/// Nanoseconds each, of one round; the names are in [`names`].
+/// Runs one round; returns the nanoseconds per operation for each of the [`names`].
 fn round<D: Doer>(doer: &mut D) -> Result<Vec<f64>, D::Error> {
     let base = doer.base();
     let mut each = Vec::new();
@@ -278,11 +279,11 @@ fn names() -> Vec<String> {
     names
 }
 
-/// Measures, `rounds` times the core and the kernel in turn.
+/// Measures the core and the kernel in turn, `rounds` times.
 ///
 /// # Errors
-/// Where the core refuses, which it should not. Where the kernel refuses, its figures are missing
-/// and the report says why.
+/// If the core refuses a call, which it should not. If the kernel refuses a call, its times are
+/// missing and the report contains the reason.
 pub fn run(rounds: usize) -> Result<Report, CallsError> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let mut without_kernel = None;

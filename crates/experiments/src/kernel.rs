@@ -1,4 +1,4 @@
-//! The spacing test on the kernel that we run on, in a child process.
+//! The spacing test on the running kernel, in a child process.
 
 use super::spacing::{AnonVmas, PAGE, Setup};
 use std::time::Duration;
@@ -12,27 +12,27 @@ const MREMAP: i64 = 25;
 const PRCTL: i64 = 157;
 const PR_SET_THP_DISABLE: u64 = 41;
 const READ_WRITE: u64 = 3;
-/// Private, anonymous; and at a fixed place.
+/// `PRIVATE` is `MAP_PRIVATE | MAP_ANONYMOUS`.
 const PRIVATE: u64 = 0x22;
 const FIXED: u64 = 0x10;
 const NORESERVE: u64 = 0x4000;
 /// `MREMAP_MAYMOVE | MREMAP_FIXED`.
 const MOVE_THERE: u64 = 3;
 
-/// Why the kernel's figures are missing.
+/// Why the kernel's results are missing.
 #[derive(Debug, Error)]
 pub enum KernelError {
-    /// The child could not do it.
+    /// The oracle's child process failed.
     #[error(transparent)]
     Oracle(#[from] OracleError),
-    /// A call was refused.
+    /// The kernel refused a call.
     #[error(
         "{what} was refused after {times} times, with {how}; see vm.max_map_count and ulimit -v"
     )]
     Refused {
-        /// What.
+        /// Name of the call.
         what: &'static str,
-        /// How many went well.
+        /// Number of calls that succeeded.
         times: u64,
         /// A negative error number or a signal.
         how: i64,
@@ -42,23 +42,23 @@ pub enum KernelError {
     Maps(#[from] std::io::Error),
 }
 
-/// What it came to.
+/// Result of a run on the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OnKernel {
-    /// For all the moves.
+    /// Total time of all moves.
     pub time: Duration,
-    /// VMAs of the test afterwards.
+    /// Number of VMAs of the test after the moves.
     pub vmas: u64,
 }
 
-/// Makes the mappings, moves them together, and counts what is left in `/proc/PID/maps`.
+/// Creates the mappings, moves them together, and counts the remaining VMAs in `/proc/PID/maps`.
 ///
 /// # Errors
-/// Where the kernel refuses a call or the child cannot be started.
+/// If the kernel refuses a call or the child cannot be started.
 pub fn run(setup: &Setup) -> Result<OnKernel, KernelError> {
     let mut oracle = Oracle::start()?;
     let disable = [PR_SET_THP_DISABLE, 1, 0, 0, 0, 0];
-    // Where it is refused there are no huge pages to disable.
+    // If the call fails, there are no huge pages to disable.
     let _ = oracle.call(0, PRCTL, disable)?;
     let span = setup.span();
     let base = reserve(&mut oracle, span)?;
@@ -80,7 +80,7 @@ pub fn run(setup: &Setup) -> Result<OnKernel, KernelError> {
     })
 }
 
-/// Where `span` bytes are free: found by the kernel, and given back.
+/// Returns the start of `span` free bytes, at an address that the kernel chooses.
 pub(super) fn reserve(oracle: &mut Oracle, span: u64) -> Result<u64, KernelError> {
     let whole = [0, span, 0, PRIVATE | NORESERVE, u64::MAX, 0];
     let base = oracle.call(0, MMAP, whole)?;
@@ -93,7 +93,7 @@ pub(super) fn reserve(oracle: &mut Oracle, span: u64) -> Result<u64, KernelError
     Ok(base)
 }
 
-/// The mappings with their pages, a space after each.
+/// Creates the mappings, faults in their pages, and leaves a gap after each mapping.
 fn make(oracle: &mut Oracle, setup: &Setup, base: u64) -> Result<(), KernelError> {
     let (len, stride) = (setup.len(), setup.stride());
     let (first, times) = match setup.anon_vmas {
@@ -107,7 +107,7 @@ fn make(oracle: &mut Oracle, setup: &Setup, base: u64) -> Result<(), KernelError
         times,
     };
     all("mmap", &mmap, oracle.calls(0, MMAP, &mmap)?)?;
-    // Page n of every mapping, and so on: each mapping gets its first page while it is alone.
+    // Each series writes one page of every mapping, at the same offset.
     for page in 0..setup.pages {
         let write = Series {
             first: [base + page * PAGE, 1, 0, 0, 0, 0],

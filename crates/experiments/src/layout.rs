@@ -1,7 +1,8 @@
-//! What a VMA costs under each kind of lock: its layout, and all bytes that an address space has for it.
+//! Memory cost of a VMA with each kind of lock: its layout, and all bytes used for it.
 //!
-//! Nothing is timed. The text's figures stand beside: 160 bytes with 40 of lock elsewhere before it, 256
-//! with the lock aligned inside, 192 in three cache lines with the atomic.
+//! Nothing is timed. The published figures for comparison: 160 bytes plus 40 bytes for a separate
+//! lock before the change, 256 bytes with the lock embedded and aligned, 192 bytes in three cache
+//! lines with the atomic.
 
 use serde::Serialize;
 use thiserror::Error;
@@ -19,90 +20,90 @@ use vmarea::{HugePages, Space, System};
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000_0000;
-/// Most VMAs.
+/// Maximum number of VMAs.
 pub const MOST_VMAS: u64 = 1 << 20;
 
-/// Why there are no figures.
+/// Why there are no results.
 #[derive(Debug, Error)]
 pub enum LayoutError {
-    /// Too few or too many.
+    /// The number of VMAs is too small or too large.
     #[error("{0} VMAs cannot be counted: take 1 to 1,048,576")]
     Vmas(u64),
-    /// The core refused.
+    /// The core refused a call.
     #[error("the core refused a call with the lock \"{0}\": {1}")]
     Core(&'static str, Errno),
 }
 
-/// A field of the VMA.
+/// Layout of one field of the VMA.
 #[derive(Clone, Debug, Serialize)]
 pub struct Field {
-    /// Its name.
+    /// Name of the field.
     pub name: &'static str,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: usize,
-    /// Bytes.
+    /// Size in bytes.
     pub size: usize,
-    /// Cache lines, first and last.
+    /// First and last cache line.
     pub lines: (usize, usize),
 }
 
-/// Bytes for each VMA.
+/// Bytes per VMA, by part.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Each {
-    /// What kind of VMA: `unfaulted`, `faulted` (an anon_vma of its own), `file` (private, written to).
+    /// Kind of VMA: `unfaulted`, `faulted` (own anon_vma), or `file` (private, written to).
     pub vma: &'static str,
-    /// Its slot, with the lock.
+    /// Bytes of the slot, including the lock.
     pub slot: f64,
-    /// What the lock has elsewhere.
+    /// Bytes of the lock outside of the slot.
     pub lock: f64,
-    /// A chain of more than one link.
+    /// Bytes of a chain with more than one link.
     pub chain: f64,
-    /// Its anon_vma.
+    /// Bytes of the anon_vma.
     pub anon_vma: f64,
-    /// Interval trees of more than one VMA.
+    /// Bytes of interval trees with more than one VMA.
     pub rmap: f64,
-    /// The index by address.
+    /// Bytes of the index by address.
     pub index: f64,
-    /// All.
+    /// Total bytes.
     pub total: f64,
 }
 
-/// One kind of lock.
+/// Results of one kind of lock.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Which.
+    /// Name of the kind of lock.
     pub who: &'static str,
-    /// Bytes of a slot.
+    /// Size of a slot in bytes.
     pub size: usize,
-    /// Alignment.
+    /// Alignment in bytes.
     pub align: usize,
-    /// Cache lines.
+    /// Number of cache lines.
     pub lines: usize,
-    /// Unused bytes, as offset and length.
+    /// Offset and length of each range of unused bytes.
     pub holes: Vec<(usize, usize)>,
-    /// VMAs in a page.
+    /// Number of VMAs in a page.
     pub per_page: usize,
-    /// Pages for 1,000 VMAs.
+    /// Number of pages for 1,000 VMAs.
     pub pages_per_1000: usize,
-    /// Its fields.
+    /// Layout of each field.
     pub fields: Vec<Field>,
-    /// All bytes.
+    /// Bytes per VMA for each kind of VMA.
     pub bytes: Vec<Each>,
 }
 
-/// What it came to.
+/// Results of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// VMAs of the address spaces that were counted.
+    /// Number of VMAs in the measured address spaces.
     pub vmas: u64,
-    /// Kinds of lock.
+    /// One row per kind of lock.
     pub rows: Vec<Row>,
 }
 
-/// Counts everything, with so many VMAs.
+/// Measures everything, with address spaces of `vmas` VMAs.
 ///
 /// # Errors
-/// Where that is too many, or the core refuses a call.
+/// If `vmas` is out of range, or the core refuses a call.
 pub fn run(vmas: u64) -> Result<Report, LayoutError> {
     if !(1..=MOST_VMAS).contains(&vmas) {
         return Err(LayoutError::Vmas(vmas));

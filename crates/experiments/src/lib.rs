@@ -1,8 +1,8 @@
-//! Measurements of the core under several policies, with the running kernel beside it.
+//! Measurements of the core under several policies, with the running kernel for comparison.
 //!
-//! All variants of a measurement run side by side, in rounds, and the result is a ratio with an
-//! interval. The kernel's figures include a trap and ours do not, so a kernel row shows what the work
-//! costs a program, not which code is faster.
+//! All variants of a measurement run alternately, in rounds, and the result is a ratio with a
+//! confidence interval. The kernel's times include a trap into the kernel and the core's do not, so
+//! a kernel row shows what the work costs a program, not which code is faster.
 #![forbid(unsafe_code)]
 
 mod bare;

@@ -1,13 +1,15 @@
-//! Threads that do the same thing at the same time, and how fast they are.
+//! Measures the speed of threads that do the same work at the same time.
 //!
-//! Speed is measured twice. *By the clock*: what all threads did, over the time from the first one's begin
-//! to the last one's end. *By the processor*: what each thread did over the processor time that it got,
-//! added up. Where every thread has a processor for itself the two agree; on a busy machine the second
-//! still tells what threads cost each other (a thread that spins pays, one that sleeps does not).
+//! Speed is measured in two ways. *By the clock*: the work of all threads, divided by the time from
+//! the first thread's start to the last thread's end. *By the processor*: the work of each thread
+//! divided by its processor time, summed over the threads. If every thread has its own processor,
+//! the two agree. On a busy machine the second still shows how much threads slow each other down (a
+//! spinning thread consumes processor time, a sleeping one does not).
 //!
-//! A measurement takes some milliseconds, as long as it may take until a thread that slept runs, or until
-//! two that woke on one processor come apart. So each has a processor of its own where there are enough,
-//! and waits for the others at the start without sleeping.
+//! A measurement takes some milliseconds, which is also the time that a sleeping thread may need to
+//! wake up, or that the scheduler may need to separate two threads that woke on one processor.
+//! Therefore each thread is pinned to its own processor if there are enough of them, and spins at
+//! the start until all threads are ready.
 
 use super::Ratio;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -16,24 +18,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Times a second.
+/// Operations per second.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Speed {
     pub(super) clock: f64,
     pub(super) processor: f64,
 }
 
-/// A ratio of speeds, both ways of measuring.
+/// Ratio of speeds, measured in both ways.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Ratios {
-    /// By the clock.
+    /// Ratio by the clock.
     pub clock: Option<Ratio>,
-    /// By the processor.
+    /// Ratio by the processor.
     pub processor: Option<Ratio>,
 }
 
 impl Ratios {
-    /// Of `of[i]` to `to[i]`.
+    /// Returns the ratios of `of[i]` to `to[i]`.
     pub(super) fn of_pairs(of: &[Speed], to: &[Speed]) -> Ratios {
         let by = |f: fn(&Speed) -> f64| {
             let list = |speeds: &[Speed]| speeds.iter().map(f).collect::<Vec<f64>>();
@@ -46,8 +48,9 @@ impl Ratios {
     }
 }
 
-/// Calls `each(thread, n)` for `n` below `times` in each thread, all at once; and `beside(n)` again and
-/// again in one more until the last has ended.
+/// Calls `each(thread, n)` for all `n` below `times` in each of `threads` concurrent threads.
+///
+/// A further thread calls `beside(n)` repeatedly until the last of the threads ends.
 pub(super) fn together<E: Send>(
     (threads, times): (u64, u64),
     each: &(dyn Fn(u64, u64) -> Result<(), E> + Sync),
@@ -92,10 +95,10 @@ pub(super) fn together<E: Send>(
     })
 }
 
-/// Where threads wait for each other before they begin.
+/// Barrier at which threads wait for each other before they start.
 struct Start {
     threads: u64,
-    /// Processors that we may run on.
+    /// Processors on which this process may run.
     processors: Vec<usize>,
     here: AtomicU64,
 }
@@ -110,13 +113,13 @@ impl Start {
         }
     }
 
-    /// Waits until all are here; `thread` is the number of the calling one.
+    /// Waits until all threads have arrived; `thread` is the calling thread's number.
     fn wait(&self, thread: u64) {
         let enough = self.processors.len() as u64 >= self.threads;
         if enough {
             let mut own = CpuSet::new();
             own.set(self.processors[thread as usize]);
-            // Where that is refused the threads find their places themselves.
+            // If pinning fails, the scheduler places the threads.
             let _ = sched_setaffinity(None, &own);
         }
         self.here.fetch_add(1, Ordering::AcqRel);
@@ -130,14 +133,14 @@ impl Start {
     }
 }
 
-/// A thread's result; its panic is ours.
+/// Returns a thread's result, or propagates its panic.
 pub(super) fn joined<T>(handle: thread::ScopedJoinHandle<'_, T>) -> T {
     handle
         .join()
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Processor time that the calling thread has had.
+/// Returns the processor time that the calling thread has consumed.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)

@@ -1,29 +1,31 @@
 //! Ratios of times that were measured in pairs.
 //!
-//! The two of a pair ran one after the other, so that what disturbs the machine for longer than a
-//! round disturbs both. The median and an interval of order statistics need no assumption about how
-//! the times are distributed.
+//! The two measurements of a pair ran one after the other, so a disturbance of the machine that
+//! lasts longer than a round affects both. The median and an interval of order statistics require
+//! no assumption about the distribution of the times.
 
 use serde::Serialize;
 
-/// Median of paired ratios, with its interval.
+/// Median of paired ratios, with its confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Ratio {
-    /// Median.
+    /// Median of the ratios.
     pub median: f64,
     /// Lower end of the interval.
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Probability that the interval holds the true median: the lowest that is at least 0.95, or what
-    /// the extremes give where there are fewer than six pairs.
+    /// Probability that the interval contains the true median of the ratios.
+    ///
+    /// This is the lowest achievable value that is at least 0.95, or that of the extremes if there
+    /// are fewer than six pairs.
     pub confidence: f64,
-    /// Pairs.
+    /// Number of pairs.
     pub pairs: usize,
 }
 
 impl Ratio {
-    /// Of `of[i] / to[i]`; nothing where there are no pairs.
+    /// Returns the ratio of `of[i] / to[i]`; `None` if there are no pairs.
     pub fn of_pairs(of: &[f64], to: &[f64]) -> Option<Ratio> {
         let mut ratios: Vec<f64> = of.iter().zip(to).map(|(a, b)| a / b).collect();
         ratios.sort_by(f64::total_cmp);
@@ -39,14 +41,16 @@ impl Ratio {
     }
 }
 
-/// Median of sorted numbers, of which there is at least one.
+/// Returns the median of sorted numbers. There must be at least one number.
 pub(crate) fn median(sorted: &[f64]) -> f64 {
     let n = sorted.len();
     (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0
 }
 
-/// How many of `n` sorted values may be left out at each end, and the confidence of the rest: the
-/// median lies outside with the probability of so few heads, or tails, in `n` throws.
+/// Returns how many of `n` sorted values to omit at each end, and the interval's confidence.
+///
+/// The true median is outside of the interval with the probability of so few heads, or so few
+/// tails, in `n` throws of a coin.
 fn tail(n: usize) -> Option<(usize, f64)> {
     let all = n.checked_sub(1)?;
     let mut outside = 0.5f64.powi(all as i32);
@@ -73,7 +77,7 @@ mod tests {
         assert_eq!(tail(0), None);
         assert_eq!(tail(1), Some((0, 0.0)));
         assert_eq!(tail(5).unwrap(), (0, 0.9375));
-        // Tables of the sign test: 11 pairs, second lowest to second highest, 98.8 %.
+        // From tables of the sign test: 11 pairs, second lowest to second highest, 98.8 %.
         let (below, confidence) = tail(11).unwrap();
         assert_eq!(below, 1);
         assert!((confidence - 0.98828).abs() < 1e-5);

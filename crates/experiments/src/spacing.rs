@@ -1,8 +1,8 @@
 //! The spacing speed test of the thesis (section 4.3.2, tables 4.2 and 4.3).
 //!
-//! Mappings with spaces between them are moved together; where the policy allows it they become one.
-//! Only the moves are measured. The mappings have one anon_vma, where one mapping was cut into pieces
-//! after its pages had come, or one each.
+//! Mappings with gaps between them are moved together; if the policy permits it, they are merged
+//! into one VMA. Only the moves are measured. The mappings share one anon_vma if one mapping was
+//! split after its pages were faulted in; otherwise each mapping has its own anon_vma.
 //!
 //! # Picture
 //! ```text
@@ -25,112 +25,113 @@ use vmarea::vma::merge::{CallKind, MergeOutcome};
 use vmarea::{Space, System};
 
 pub(super) const PAGE: u64 = 4096;
-/// Where the core's mappings begin.
+/// Start address of the core's mappings.
 const BASE: u64 = 0x1000_0000_0000;
-/// READ and WRITE.
+/// `PROT_READ | PROT_WRITE`.
 const READ_WRITE: Prot = Prot::READ.union(Prot::WRITE);
-/// Private, anonymous, fixed.
+/// `MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED`.
 const PRIVATE_FIXED: MapFlags = MapFlags::PRIVATE
     .union(MapFlags::ANONYMOUS)
     .union(MapFlags::FIXED);
-/// Pages of one measurement of the curve at the most, so that larger mappings are fewer.
+/// Maximum number of pages per measurement of the curve; larger mappings are therefore fewer.
 const CURVE_PAGES: u64 = 65_536;
-/// Pages a mapping in the curve.
+/// Pages per mapping in the curve.
 const CURVE: [u64; 4] = [1, 16, 512, 4096];
-/// Address space that a run may span, in pages: what fits under 2^46 on both sides.
+/// Maximum address-space span of a run, in pages: fits below 2^46 on both sides.
 const MOST_PAGES: u64 = 1 << 32;
 
-/// The anon_vmas of the mappings.
+/// Whether the mappings share an anon_vma.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnonVmas {
-    /// One for all.
+    /// All mappings share one anon_vma.
     Same,
-    /// Each has its own.
+    /// Each mapping has its own anon_vma.
     Different,
 }
 
-/// What is done.
+/// Parameters of the test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Setup {
-    /// Mappings, at least two.
+    /// Number of mappings, at least two.
     pub mappings: u64,
-    /// Pages of each, at least one.
+    /// Number of pages per mapping, at least one.
     pub pages: u64,
-    /// Their anon_vmas.
+    /// Whether the mappings share an anon_vma.
     pub anon_vmas: AnonVmas,
 }
 
 /// Why nothing was measured.
 #[derive(Debug, Error)]
 pub enum SpacingError {
-    /// Too few or too many.
+    /// The number of mappings or pages is too small or too large.
     #[error(
         "{0} mappings of {1} pages cannot be measured: take 2 mappings or more, 1 page or more, and not more than 4,294,967,296 pages in all with the spaces"
     )]
     Size(u64, u64),
-    /// The core refused.
+    /// The core refused a call.
     #[error("the core refused a call under {policy}: {errno}")]
     Core {
-        /// Under which policy.
+        /// Name of the policy.
         policy: &'static str,
-        /// With what.
+        /// Error number of the call.
         errno: Errno,
     },
 }
 
-/// Who did it, and what it came to.
+/// Results of one policy, or of the kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The policy, or `kernel` for the running one.
+    /// Name of the policy, or `kernel` for the running kernel.
     pub who: String,
-    /// Median time of all the moves, seconds.
+    /// Median time of all moves together, in seconds.
     pub seconds: f64,
-    /// Each round's time, seconds.
+    /// Time of each round, in seconds.
     pub rounds: Vec<f64>,
-    /// Against `linux-5.10` of the same round.
+    /// Time relative to `linux-5.10` in the same round.
     pub ratio: Option<Ratio>,
-    /// Merges of different anon_vmas (`AV_MERGE_DIFFERENT`).
+    /// Number of merges of different anon_vmas (`AV_MERGE_DIFFERENT`).
     pub different: Option<u64>,
-    /// Moves whose pages took the page offset of their new place.
+    /// Number of moves whose pages took the page offset of their new address.
     pub page_offsets: Option<u64>,
-    /// Attempts that failed.
+    /// Number of failed merge attempts.
     pub failed: Option<u64>,
-    /// Attempts by outcome, as table 2.2 names them.
+    /// Number of merge attempts by outcome, with the names of table 2.2.
     pub outcomes: Vec<(&'static str, u64)>,
-    /// VMAs at the end.
+    /// Number of VMAs at the end.
     pub vmas: u64,
 }
 
-/// One table.
+/// Results of the test, as one table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was done.
+    /// Parameters of the test.
     pub setup: Setup,
-    /// The policies, then the kernel.
+    /// One row per policy, then the kernel.
     pub rows: Vec<Row>,
     /// Why the kernel's row is missing.
     pub without_kernel: Option<String>,
 }
 
 impl Setup {
-    /// Bytes of a mapping.
+    /// Returns the size of a mapping in bytes.
     pub(super) fn len(&self) -> u64 {
         self.pages * PAGE
     }
 
-    /// Bytes from one mapping to the next.
+    /// Returns the distance between the starts of adjacent mappings, in bytes.
     pub(super) fn stride(&self) -> u64 {
         2 * self.len()
     }
 
-    /// Bytes of everything.
+    /// Returns the span of all mappings and gaps in bytes.
     pub(super) fn span(&self) -> u64 {
         self.mappings * self.stride()
     }
 
-    /// The sizes of the curve, from this one: as many mappings as it has, or as a bound on the pages
-    /// allows.
+    /// Returns the parameters of the curve's points, derived from these parameters.
+    ///
+    /// The number of mappings is kept, unless the limit on the pages requires fewer.
     pub fn curve(&self) -> Vec<Setup> {
         let sized = |pages| Setup {
             mappings: self.mappings.min(CURVE_PAGES / pages).max(2),
@@ -141,11 +142,11 @@ impl Setup {
     }
 }
 
-/// Measures, `rounds` times each policy and the kernel in turn.
+/// Measures each policy and the kernel in turn, `rounds` times.
 ///
 /// # Errors
-/// For a size that cannot be measured. Where the kernel refuses, its row is missing and the report
-/// says why.
+/// If the size is out of range or the core refuses a call. If the kernel refuses a call, its row is
+/// missing and the report contains the reason.
 pub fn run(setup: &Setup, rounds: usize) -> Result<Report, SpacingError> {
     let pages = setup
         .mappings
@@ -160,7 +161,7 @@ pub fn run(setup: &Setup, rounds: usize) -> Result<Report, SpacingError> {
     let mut without_kernel = None;
     for round in 0..rounds.max(1) {
         for turn in 0..policies.len() {
-            // Another one begins each time.
+            // Each round starts with another policy.
             let at = (round + turn) % policies.len();
             ours[at].push(on_core(setup, policies[at])?);
         }
@@ -188,15 +189,15 @@ pub fn run(setup: &Setup, rounds: usize) -> Result<Report, SpacingError> {
     })
 }
 
-/// One run of the core under one policy, for counting its instructions; gives the VMAs at the end.
+/// Runs the core once under one policy, for counting its instructions. Returns the final VMA count.
 ///
 /// # Errors
-/// Where the core refuses a call.
+/// If the core refuses a call.
 pub fn once(setup: &Setup, policy: Policy) -> Result<u64, SpacingError> {
     on_core(setup, policy).map(|went| went.vmas)
 }
 
-/// One run of the core.
+/// Result of one run of the core.
 struct OnCore {
     time: Duration,
     vmas: u64,
@@ -230,7 +231,7 @@ fn on_core(setup: &Setup, policy: Policy) -> Result<OnCore, SpacingError> {
     })
 }
 
-/// What is measured. Not inlined, so that a counter finds it by its name.
+/// The measured part. Not inlined, so that an instruction counter finds it by name.
 #[inline(never)]
 fn moves(space: &Space, mm: MmId, setup: &Setup) -> Result<(), Errno> {
     let (len, stride) = (setup.len(), setup.stride());
@@ -248,7 +249,7 @@ fn moves(space: &Space, mm: MmId, setup: &Setup) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The mappings with their pages, a space after each.
+/// Creates the mappings, faults in their pages, and leaves a gap after each mapping.
 fn make(space: &Space, mm: MmId, setup: &Setup) -> Result<(), Errno> {
     let (len, stride) = (setup.len(), setup.stride());
     let (first, times) = match setup.anon_vmas {
@@ -331,7 +332,7 @@ mod tests {
         }
     }
 
-    /// The outcome columns of tables 4.2 and 4.3, at another size.
+    /// Checks the outcome columns of tables 4.2 and 4.3, at another size.
     #[test]
     fn outcomes_are_those_of_the_thesis() {
         for (anon_vmas, different) in [(AnonVmas::Same, 0), (AnonVmas::Different, 299)] {
@@ -340,7 +341,7 @@ mod tests {
                 let linux = on_core(&setup, Policy::LINUX_5_10).unwrap();
                 let row = core_row("", &[linux], &[1.0]);
                 assert_eq!((row.vmas, row.different), (300, Some(0)));
-                // The first move touches its own source as well.
+                // The destination of the first move is also adjacent to the source of that move.
                 assert_eq!((row.page_offsets, row.failed), (Some(0), Some(300)));
                 for policy in [Policy::THESIS, Policy::VMAREA] {
                     let went = on_core(&setup, policy).unwrap();
@@ -356,7 +357,8 @@ mod tests {
     fn the_kernel_does_the_same_work() {
         for anon_vmas in [AnonVmas::Same, AnonVmas::Different] {
             let went = kernel::run(&setup(100, 2, anon_vmas)).unwrap();
-            // Every kernel so far leaves faulted neighbours of different offsets apart.
+            // No Linux kernel to date merges faulted neighbours whose page offsets are not
+            // contiguous.
             assert_eq!(went.vmas, 100);
         }
     }

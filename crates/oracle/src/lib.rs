@@ -26,11 +26,11 @@ use vmarea_linux_sys::oracle::channel::{self, CHILD, Channel, Slot, TESTER, comm
 use vmarea_linux_sys::oracle::{executor, read_remote};
 use vmarea_process::maps::MapName;
 
-/// Most processes at one time.
+/// Maximum number of processes at a time.
 pub const PROCESSES: usize = channel::SLOTS;
 /// Anonymous mappings of at least this size are unmapped from the copy, like its heap.
 const LARGE: u64 = 1 << 20;
-/// Longest time that a command may take.
+/// Maximum duration of a command, in seconds.
 const PATIENCE_S: i64 = 20;
 
 /// Result of an access to memory.
@@ -38,7 +38,7 @@ const PATIENCE_S: i64 = 20;
 pub enum Access {
     /// The eight bytes that were read; 0 for a write.
     Done(u64),
-    /// A signal and its code, as `siginfo_t` has them.
+    /// The access raised a signal; the fields are those of `siginfo_t`.
     Signal {
         /// `SIGSEGV` or `SIGBUS`.
         signal: i32,
@@ -52,7 +52,7 @@ pub enum Access {
 pub struct Series {
     /// Arguments of the first call.
     pub first: [u64; 6],
-    /// Added to each argument from one call to the next, wrapping.
+    /// Wrapping increment of each argument from one call to the next.
     pub step: [u64; 6],
     /// Number of calls.
     pub times: u64,
@@ -65,7 +65,7 @@ pub struct Went {
     pub times: u64,
     /// Total duration.
     pub time: Duration,
-    /// What ended it early: a negative errno, or `signal << 8 | code`.
+    /// Reason for an early stop: a negative errno, or `signal << 8 | code`.
     pub stopped: Option<i64>,
 }
 
@@ -80,7 +80,7 @@ pub enum OracleError {
     Ended {
         /// Number of the process.
         process: usize,
-        /// How it ended.
+        /// Wait status of the process, as text.
         how: String,
         /// The command that it was executing.
         what: String,
@@ -101,7 +101,7 @@ pub enum OracleError {
     Memory {
         /// Number of the process.
         process: usize,
-        /// Cause.
+        /// Cause of the failure.
         cause: io::Error,
     },
 }
@@ -136,7 +136,7 @@ impl Oracle {
         Ok(oracle)
     }
 
-    /// The process id, if the process exists.
+    /// Returns the process id, if the process exists.
     pub fn pid(&self, process: usize) -> Option<i32> {
         self.pids.get(process)?.map(Pid::as_raw)
     }
@@ -185,8 +185,9 @@ impl Oracle {
         self.series(process, command::CALLS, series, &what)
     }
 
-    /// Writes eight bytes repeatedly in a process: the second argument at the address in the
-    /// first.
+    /// Writes eight bytes repeatedly in a process.
+    ///
+    /// The first argument of the series is the address, the second is the value.
     ///
     /// # Errors
     /// Those of [`calls`](Self::calls).
@@ -217,7 +218,7 @@ impl Oracle {
         })
     }
 
-    /// Stores words where calls of the process can find them. Returns their address there.
+    /// Stores words in the scratch memory of a process. Returns their address in the process.
     pub fn scratch(&mut self, process: usize, words: &[u64]) -> Result<u64, OracleError> {
         let slot = self.slot(process)?;
         for (to, &from) in slot.scratch.iter().zip(words) {
@@ -283,7 +284,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Copies `len` bytes from each of `addresses` in a process, as far as they can be read.
+    /// Copies `len` bytes from each of `addresses` in a process, until a read fails.
     ///
     /// Returns the number of bytes copied.
     pub fn memory(
@@ -353,13 +354,14 @@ impl fmt::Debug for Oracle {
 }
 
 fn end(pid: Pid) {
-    // It may have exited by itself; then only the wait remains.
+    // The process may have exited by itself; `waitpid` is needed in any case.
     let _ = nix::sys::signal::kill(pid, Signal::SIGKILL);
     let _ = waitpid(pid, None);
 }
 
-/// Memory of this process that the copy does not need, as start and length, and the start of its
-/// heap (0 if there is none).
+/// Returns the memory ranges of this process that the copy does not need, and its heap's start.
+///
+/// A range is a start and a length. The start of the heap is 0 if there is no heap.
 fn unneeded() -> io::Result<(Vec<(u64, u64)>, u64)> {
     let text = std::fs::read("/proc/self/maps")?;
     let here = &raw const text as u64;

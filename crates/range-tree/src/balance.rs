@@ -1,7 +1,7 @@
 //! Changes of the tree's shape: split, redistribute, merge, add and remove the root.
 //!
-//! None of them changes the contents of the map. Each makes all nodes busy between which rows move,
-//! and their parent, so a reader sees the state before or after.
+//! These operations do not change the contents of the map. Each operation makes busy all nodes
+//! between which rows move, and their parent, so a reader sees the state before or after it.
 //!
 //! # Picture
 //! ```text
@@ -16,8 +16,9 @@ use crate::node::{INNER, Inner, LEAF, Leaf, Node, NodePtr, Row, SPARE, Span, Wor
 use crate::pool::NodeRef;
 use crate::write::{Path, Writer, make_busy, propagate_span};
 
-/// Free rows that a neighbour must have before a full leaf moves rows to it. At least two, so that
-/// both have room afterwards and no row moves back at once.
+/// Minimum number of free rows in a neighbour for a full leaf to move rows to it.
+///
+/// At least two, so that both leaves have free rows afterwards and no row moves back immediately.
 const MIN_FREE: usize = LEAF / 16 + 2;
 /// Maximum number of rows of two neighbours that are merged into one node.
 const fn mergeable(capacity: usize) -> usize {
@@ -25,7 +26,7 @@ const fn mergeable(capacity: usize) -> usize {
 }
 
 impl<'a> Writer<'a> {
-    /// Adds a new root above a full one.
+    /// Adds a new root above a full root.
     pub(crate) fn add_root(&mut self, root: NodeRef<'a>) {
         let span = match root {
             NodeRef::Leaf(leaf) => leaf.span(LEAF),
@@ -87,7 +88,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Moves rows of a full leaf to its left neighbour. Returns false if that has too little room.
+    /// Moves rows of a full leaf to its left neighbour; returns false if too few rows are free.
     fn redistribute_left(&self, parent: &Inner, row: usize, leaf: &Leaf) -> bool {
         let Some(place) = row.checked_sub(1) else {
             return false;
@@ -108,7 +109,7 @@ impl<'a> Writer<'a> {
         true
     }
 
-    /// Moves rows of a full leaf to its right neighbour. Returns false if that has too little room.
+    /// Moves rows of a full leaf to its right neighbour; returns false if too few rows are free.
     fn redistribute_right(&self, parent: &Inner, row: usize, leaf: &Leaf) -> bool {
         if row + 1 >= parent.len() {
             return false;
@@ -195,7 +196,7 @@ impl<'a> Writer<'a> {
 
     /// Merges small nodes, from the end of the path upwards, and removes a root with one child.
     ///
-    /// Two neighbours are merged if they fit into one node with room to spare.
+    /// Two neighbours are merged if one node can hold both and has free rows afterwards.
     pub(crate) fn rebalance(&mut self, path: &mut Path<'a>) {
         while let Some((parent, row)) = path.pop() {
             let merged = self.merge(parent, row)

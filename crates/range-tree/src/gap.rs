@@ -1,10 +1,10 @@
 //! Gap search: the lowest or highest gap of a given size in a window.
 //!
 //! A row of an inner node has the largest gap of its child, so a search enters a child only if the
-//! child has a large enough gap, or if the window cuts the child: on each level it enters at most
-//! two children without success. A search visits several nodes. Therefore it checks that the whole
-//! tree has not changed, instead of each node's version; after a few failed attempts it keeps
-//! writers out.
+//! child has a large enough gap, or if the window cuts the child: on each level at most two
+//! children are searched without success. A search visits several nodes. Therefore it checks that
+//! the whole tree has not changed, instead of each node's version; after a few failed attempts it
+//! keeps writers out.
 
 use crate::node::{INNER, NodePtr};
 use crate::pool::NodeRef;
@@ -28,7 +28,7 @@ struct Window {
 }
 
 impl Window {
-    /// Clips a gap to the window. Returns `None` if it is then too small.
+    /// Clips a gap to the window. Returns `None` if the result is too small.
     fn clipped(&self, start: u64, end: u64) -> Option<Gap> {
         let (start, end) = (start.max(self.low), end.min(self.high));
         (end > start && end - start >= self.len).then_some((start, end))
@@ -36,8 +36,8 @@ impl Window {
 
     /// Returns true if the search ends at this gap.
     ///
-    /// It does if the gap is large enough before it is clipped, or if it reaches the other side of
-    /// the window. One branch for both, which is rarely taken.
+    /// The search ends if the gap is large enough before it is clipped, or if it reaches the other
+    /// side of the window. Both conditions share one branch, which is rarely taken.
     #[inline]
     fn decides(&self, start: u64, end: u64, outside: bool) -> bool {
         (end.saturating_sub(start) >= self.len) | outside
@@ -45,7 +45,7 @@ impl Window {
 }
 
 impl RangeTree {
-    /// Returns the lowest gap of at least `len` in `[low, high)`, as `(start, end)` clipped to it.
+    /// Returns the lowest gap of at least `len` in the window `[low, high)`, clipped to it.
     pub fn gap_lowest(&self, low: u64, high: u64, len: u64) -> Option<(u64, u64)> {
         let window = Window {
             low,
@@ -58,7 +58,7 @@ impl RangeTree {
         })
     }
 
-    /// Returns the highest gap of at least `len` in `[low, high)`, as `(start, end)` clipped to it.
+    /// Returns the highest gap of at least `len` in the window `[low, high)`, clipped to it.
     pub fn gap_highest(&self, low: u64, high: u64, len: u64) -> Option<(u64, u64)> {
         let window = Window {
             low,

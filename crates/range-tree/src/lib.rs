@@ -2,13 +2,13 @@
 //!
 //! Readers look up the range at or after an address; one writer at a time changes the map; gap
 //! search finds free space from either end. The map does not know what a VMA is: the word belongs
-//! to the caller (a key, for instance). There is no `remove` for part of a range, and ranges never
-//! overlap.
+//! to the caller (a key, for instance). Ranges never overlap, and a part of a range cannot be
+//! removed.
 //!
 //! Readers take no lock and write nothing (optimistic lock coupling). A reader that meets the
 //! writer in the same node retries; a writer elsewhere does not disturb it. Nodes stay allocated
-//! until the tree is dropped, so a reader needs no registration, handle or thread-local state. For
-//! this reason nodes carry versions here, instead of being copied and freed after a grace period.
+//! until the tree is dropped, so a reader needs no registration, handle, or thread-local state. For
+//! this reason nodes have versions, and are not copied and freed after a grace period.
 //!
 //! # Picture
 //! ```text
@@ -128,7 +128,7 @@ impl RangeTree {
         self.len() == 0
     }
 
-    /// Returns the bytes of the map and all its nodes, including reserved ones.
+    /// Returns the size of the map and all its nodes in bytes, including reserved nodes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.writer.lock().bytes()
     }

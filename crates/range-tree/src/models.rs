@@ -1,5 +1,6 @@
-//! Loom models of a reader concurrent with a writer, run over all interleavings up to a bound on
-//! preemptions (see `ci/loom.sh`).
+//! Loom models of a reader concurrent with a writer.
+//!
+//! All interleavings up to a bound on preemptions are run (see `ci/loom.sh`).
 //!
 //! Nodes have three rows, so that one insert splits a node and one removal merges two. The comment
 //! on each model says which error makes it fail.
@@ -41,8 +42,10 @@ fn model(
     });
 }
 
-/// Fails if a reader that passed the parent before a split looks for a range in the left leaf after
-/// the range has moved to the right one, and finds nothing.
+/// Fails if a split hides a range from a reader.
+///
+/// The reader passed the parent before the split, looks for a range in the left leaf after the
+/// range has moved to the right leaf, and finds nothing.
 #[test]
 fn a_split_loses_no_range() {
     model(
@@ -52,8 +55,10 @@ fn a_split_loses_no_range() {
     );
 }
 
-/// Fails if a reader has a version of the right leaf, whose ranges move to the left one, and takes
-/// the empty leaf for the end of the map.
+/// Fails if a merge hides ranges from a reader.
+///
+/// The reader holds a version of the right leaf. The leaf's ranges move to the left leaf, and the
+/// reader takes the empty leaf for the end of the map.
 #[test]
 fn a_merge_loses_no_range() {
     let merge = |t: &RangeTree| {
@@ -62,8 +67,9 @@ fn a_merge_loses_no_range() {
     model(0..4, merge, |t| assert_eq!(t.find(32), Some(range(3))));
 }
 
-/// Fails if the leaf that a reader is in is removed and reused for other ranges, and the reader
-/// returns one of those.
+/// Fails if a reader returns a range of a reused leaf.
+///
+/// The leaf that the reader is in is removed and reused for other ranges.
 #[test]
 fn a_reused_leaf_is_not_taken_for_the_old_one() {
     let reuse = |t: &RangeTree| {
@@ -80,8 +86,10 @@ fn a_reused_leaf_is_not_taken_for_the_old_one() {
     });
 }
 
-/// Fails if the search uses the old end and returns the new one, or if a reader returns the start
-/// of one range with the end of another.
+/// Fails if a reader combines old and new bounds.
+///
+/// The search uses the old end and returns the new one, or a reader returns the start of one range
+/// with the end of another.
 #[test]
 fn bounds_are_consistent() {
     model(
@@ -97,9 +105,10 @@ fn bounds_are_consistent() {
     );
 }
 
-/// Fails if the end of a child grows in the leaf first and in its parent later: a reader that has
-/// seen the range's new end looks for an address in its new part, skips the child, and returns the
-/// next range.
+/// Fails if the end of a child grows in the leaf before it grows in the parent.
+///
+/// A reader that has seen the range's new end then looks for an address in the new part of the
+/// range, skips the child, and returns the next range.
 #[test]
 fn a_parent_changes_with_its_child() {
     let grow = |t: &RangeTree| t.write().resize(10, 10, 20);
@@ -114,8 +123,10 @@ fn a_parent_changes_with_its_child() {
     });
 }
 
-/// Fails if the search sees the gap before a range that moved into the gap, and sees the range's
-/// old place as taken; no state of the map has both.
+/// Fails if a gap search sees a state that the map never had.
+///
+/// The search sees the gap before a range that has moved into this gap, and also sees the range's
+/// old addresses as taken.
 #[test]
 fn a_gap_is_consistent() {
     let change = |t: &RangeTree| {

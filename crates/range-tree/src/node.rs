@@ -3,7 +3,8 @@
 //! Each row covers a part of the map. It stores the start, the end and a word: the caller's word in
 //! a leaf, a child in an inner node. A row of an inner node also stores the largest gap inside of
 //! the child. Every field is atomic, so a reader that is concurrent with the writer reads old or
-//! new words and nothing else. The version tells it whether they belong together.
+//! new words and nothing else. From the version the reader learns whether the words belong
+//! together.
 //!
 //! # Picture
 //! ```text
@@ -33,7 +34,7 @@ pub(crate) const SPARE: usize = if INNER < 16 { 1 } else { INNER / 8 };
 
 const LEN: u64 = 0xff;
 const BUSY: u64 = 0x100;
-/// Added to the head at the end of a change to increment the version.
+/// Increment of the head, at the end of a change, which increments the version.
 const VERSION: u64 = 0x200;
 
 /// Bounds of a child or leaf, and the largest gap between its ranges.
@@ -109,7 +110,7 @@ impl Head {
     }
 }
 
-/// See the picture in the module documentation.
+/// Tree node; see the picture in the module documentation.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Node<W, const N: usize, const G: usize> {
@@ -137,7 +138,7 @@ fn count(keys: &[AtomicU64], key: u64) -> usize {
         .sum()
 }
 
-/// Like [`count`], but uses binary search on ascending keys.
+/// Like [`count`], but uses binary search and requires ascending keys.
 #[inline]
 fn rank(keys: &[AtomicU64], key: u64) -> usize {
     keys.partition_point(|k| k.load(Ordering::Relaxed) <= key)
@@ -306,7 +307,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         );
     }
 
-    /// Writes the bounds of a row. The node must be busy, unless they do not change.
+    /// Writes the bounds of a row. The node must be busy, unless the bounds do not change.
     #[inline]
     pub fn set_span(&self, row: usize, span: Span) {
         self.starts[row].store(span.start, Ordering::Relaxed);
@@ -322,7 +323,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         }
     }
 
-    /// Updates the room of a row.
+    /// Recomputes the entry of a row in `rooms`.
     #[inline]
     pub fn set_room(&self, row: usize) {
         let before = self.gap_before(row);
@@ -331,7 +332,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         }
     }
 
-    /// Returns the stored room of a row.
+    /// Returns the entry of a row in `rooms`.
     pub fn room(&self, row: usize) -> u64 {
         self.rooms
             .get(row)

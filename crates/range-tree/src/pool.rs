@@ -17,7 +17,7 @@ use core::ptr::NonNull;
 #[derive(Debug)]
 struct NodeStore<T> {
     all: Vec<NonNull<T>>,
-    /// Nodes that are in no tree. Has the capacity of `all`, so that returning a node cannot fail.
+    /// Nodes that are in no tree. The capacity is that of `all`, so that a push cannot fail.
     free: Vec<NonNull<T>>,
 }
 
@@ -52,8 +52,8 @@ impl<W: Word, const N: usize, const G: usize> NodeStore<Node<W, N, G>> {
     fn release(&mut self) {
         self.free.clear();
         for node in self.all.drain(..) {
-            // SAFETY: allocated by `reserve`; no list contains it any more, and by P2 no reader is
-            // left.
+            // SAFETY: allocated by `reserve`; no list contains it any more, and by P2 no reader
+            // remains.
             unsafe {
                 node.drop_in_place();
                 dealloc(node.as_ptr().cast(), Self::LAYOUT);
@@ -165,7 +165,7 @@ impl Pool {
         )
     }
 
-    /// Returns a node that was removed from the tree.
+    /// Puts a node that was removed from the tree back into the pool.
     pub fn retire(&mut self, child: NodePtr) {
         let untagged = child.0.map_addr(|addr| addr & !LEAF_TAG);
         let Some(node) = NonNull::new(untagged) else {
@@ -178,7 +178,7 @@ impl Pool {
         }
     }
 
-    /// Returns the bytes of all nodes, including reserved ones.
+    /// Returns the total size of all nodes in bytes, including reserved nodes.
     pub fn bytes(&self) -> usize {
         self.leaves.all.len() * size_of::<Leaf>() + self.inners.all.len() * size_of::<Inner>()
     }

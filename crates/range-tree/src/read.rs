@@ -2,9 +2,9 @@
 //!
 //! # Locking
 //! Optimistic lock coupling: a reader loads the child's version, and then checks that the parent
-//! has not changed since it loaded the parent's. So at the moment when the reader checked the root,
-//! each node was as the reader saw it, and the answer is that of this moment. A node that was
-//! removed and reused has another version, and the reader retries.
+//! has not changed since the reader loaded the parent's version. So at the moment when the reader
+//! checked the root, each node was as the reader saw it, and the result is correct for this moment.
+//! A node that was removed and reused has another version, and the reader retries.
 
 use crate::node::{Head, Leaf, NodePtr, Row};
 use crate::pool::NodeRef;
@@ -39,7 +39,7 @@ impl RangeTree {
         self.find(addr).filter(|e| e.start <= addr)
     }
 
-    /// Returns the range that contains `addr`, or else the next one above.
+    /// Returns the range that contains `addr`, or else the next range above `addr`.
     #[inline]
     pub fn find(&self, addr: u64) -> Option<Entry> {
         retry(|| self.try_find(addr))
@@ -63,7 +63,8 @@ impl RangeTree {
     /// Iterates over the ranges that overlap `[low, high)`, in ascending order.
     ///
     /// Each range was in the map at some moment of the iteration, and starts at or after the end of
-    /// the previous one. A range that a writer meanwhile moves over that end is skipped.
+    /// the previous one. A range that a writer moves across that end during the iteration is
+    /// skipped.
     pub fn ranges(&self, low: u64, high: u64) -> Ranges<'_> {
         Ranges {
             tree: self,
@@ -142,8 +143,8 @@ impl RangeTree {
             return Ok(None);
         }
         let position = self.begin_read(NodePtr(root))?;
-        // ORDERING: Relaxed; the Acquire in `begin_read` orders it. If this is still the root, it
-        // was the root while it had the version that was loaded.
+        // ORDERING: Relaxed; the Acquire in `begin_read` orders this load. If this is still the
+        // root, it was the root while it had the version that was loaded.
         if self.root.0.load(Ordering::Relaxed) == root {
             Ok(Some(position))
         } else {

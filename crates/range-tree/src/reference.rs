@@ -53,7 +53,7 @@ impl Reference {
             .last()
     }
 
-    /// Iterates over all gaps in the window, clipped to it.
+    /// Iterates over all gaps in the window `[low, high)`, clipped to the window.
     fn gaps(&self, low: u64, high: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let starts = self.map.keys().copied().chain([u64::MAX]);
         let ends = [0]

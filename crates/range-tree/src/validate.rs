@@ -28,7 +28,7 @@ struct Census {
 }
 
 impl RangeTree {
-    /// Checks all invariants, and keeps writers out while it does.
+    /// Checks all invariants; writers wait during the check.
     ///
     /// # Errors
     /// The first invariant that does not hold.

@@ -1,9 +1,10 @@
 //! The writer: insert, remove, resize.
 //!
-//! A change of one range writes one leaf, and those ancestors whose bounds change with it. All of
-//! them are made busy before the first word changes, so a reader sees either the whole change or
-//! nothing of it. The writer splits full nodes on the way down and merges small ones on the way up
-//! ([`balance`](crate::balance)), in steps that change the shape of the tree but not its contents.
+//! A change of one range writes one leaf, and those ancestors whose bounds change with it. All
+//! these nodes are made busy before the first word changes, so a reader sees either the whole
+//! change or nothing of it. The writer splits full nodes on the way down and merges small ones on
+//! the way up ([`balance`](crate::balance)), in steps that change the shape of the tree but not its
+//! contents.
 
 use crate::node::{Inner, LEAF, Leaf, Row, Span};
 use crate::pool::{NodeRef, Pool};
@@ -186,7 +187,7 @@ impl<'a> Writer<'a> {
         self.with_change(|w| w.change_leaf(&path, leaf, (first, last), apply));
     }
 
-    /// Breaks an invariant of the map: for the test that the checks around it ask for this one's as well.
+    /// Breaks an invariant of the map, to test that a caller's checks include the map's.
     #[cfg(feature = "mutants")]
     #[doc(hidden)]
     pub fn miscount(&mut self) {
@@ -303,7 +304,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Returns the largest gap after a change: `lost` counted towards `was`, `made` is new.
+/// Returns the largest gap after a change, given the largest old, removed and new gaps.
 pub(crate) fn largest_gap(was: u64, lost: u64, made: u64, count: impl FnOnce() -> u64) -> u64 {
     if made >= was {
         made
@@ -314,7 +315,7 @@ pub(crate) fn largest_gap(was: u64, lost: u64, made: u64, count: impl FnOnce() -
     }
 }
 
-/// Makes those nodes of the path busy whose rows will get other bounds.
+/// Makes busy the nodes of the path whose row bounds are about to change.
 pub(crate) fn make_busy(path: &Path<'_>, mut bounds: (u64, u64)) {
     for (inner, row) in path.upwards() {
         if (inner.start(row), inner.end_of(row)) == bounds {
@@ -333,7 +334,7 @@ pub(crate) fn make_busy(path: &Path<'_>, mut bounds: (u64, u64)) {
     }
 }
 
-/// Writes a child's new span into its ancestors, up to the first that it does not change.
+/// Writes a child's new span into its ancestors, up to the first ancestor that does not change.
 pub(crate) fn propagate_span(path: &Path<'_>, mut span: Span) {
     let mut steps = path.upwards().peekable();
     while let Some((inner, row)) = steps.next() {

@@ -2,14 +2,14 @@
 //!
 //! The lock has a sequence number, which is odd while a writer holds the lock and advances when the
 //! writer unlocks or downgrades. Advancing it unlocks every VMA that the writer has locked
-//! ([`VmaCell`](crate::VmaCell)) at once. The number also tells a reader that takes no lock whether
-//! a writer may have made changes ([`Lock::speculate`]).
+//! ([`VmaCell`](crate::VmaCell)) at once. A reader that takes no lock uses the number to detect
+//! whether a writer may have made changes ([`Lock::speculate`]).
 //!
 //! # Linux
 //! `include/linux/mmap_lock.h`: `mmap_read_lock`, `mmap_write_lock`, `mmap_write_downgrade`,
 //! `mm_lock_seq`, `mmap_lock_speculate_try_begin`. Differences: the sequence number has 64 bits and
 //! stops at its last value instead of wrapping around. From then on, a VMA that a writer has locked
-//! stays locked for readers without `mmap_lock`, which must fall back to this lock. At one write
+//! remains locked for readers without `mmap_lock`, which must then take `mmap_lock`. At one write
 //! section per nanosecond this happens after 290 years.
 
 use crate::primitive::{AtomicU64, Ordering, fence};
@@ -28,7 +28,7 @@ impl LockId {
 
     /// Returns an id that no other lock has.
     fn fresh() -> LockId {
-        // An atomic of `core` even under loom, because it outlives a model.
+        // An atomic of `core` even under loom, because the counter outlives a model.
         static NEXT: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(1);
         // ORDERING: Relaxed; only uniqueness matters.
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -40,10 +40,13 @@ impl LockId {
 /// Last sequence number, at which the counter stops. Odd. Small in tests.
 pub(crate) const LAST_SEQUENCE: u64 = if cfg!(any(test, loom)) { 9 } else { u64::MAX };
 
-/// Reader–writer lock. It guards the [`Guarded`](crate::Guarded) cells and
-/// [`VmaCell`](crate::VmaCell)s that carry its id.
+/// Reader–writer lock.
 ///
-/// Not recursive: a thread that takes it for reading twice can deadlock with a waiting writer.
+/// The lock guards the [`Guarded`](crate::Guarded) cells and [`VmaCell`](crate::VmaCell)s that
+/// carry its id.
+///
+/// Not recursive: a thread that takes the lock twice for reading can deadlock with a waiting
+/// writer.
 #[derive(Debug)]
 #[doc(alias = "mmap_lock")]
 pub struct Lock<W: Wait = Spin> {
@@ -205,7 +208,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A lock that can own cells. Reading a cell without the lock needs its id and sequence number.
+/// A lock that can own cells. Its id and sequence number permit reading cells without the lock.
 pub trait OwnerLock<W: Wait>: sealed::Sealed {
     /// Returns the id of the lock.
     fn id(&self) -> LockId;

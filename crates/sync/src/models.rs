@@ -37,7 +37,7 @@ impl Checked {
     }
 }
 
-/// Sleeps on one condition variable for all keys. This causes spurious wake-ups, but misses none.
+/// Sleeps on one condition variable for all keys: wake-ups may be spurious, but none is lost.
 #[derive(Debug, Default)]
 struct CondvarWait;
 
@@ -80,7 +80,7 @@ impl<W: Wait, K: VmaLockKind> Mm<W, K> {
     }
 }
 
-/// Fails if a writer and a reader hold the lock together, or a reader misses the writer's store.
+/// Fails if a writer and a reader both hold the lock, or a reader misses the writer's store.
 fn readers_and_a_writer<W: Wait>() {
     loom::model(|| {
         let lock = Lock::<W>::default();
@@ -107,7 +107,7 @@ fn lock_excludes_by_spinning() {
     readers_and_a_writer::<Spin>();
 }
 
-/// Also fails if a thread goes to sleep after the last wake-up: the model then deadlocks.
+/// Also fails, by a deadlock, if a thread goes to sleep after the last wake-up.
 #[test]
 fn lock_excludes_and_wakes_sleepers() {
     readers_and_a_writer::<CondvarWait>();
@@ -157,8 +157,10 @@ fn speculation_detects_a_writer() {
     });
 }
 
-/// Fails if the writer misses the reader's count while the reader misses the writer's number, or if
-/// the reader sees the number advance but misses the section's writes.
+/// Fails if the exclusion of VMA readers and writers is not complete.
+///
+/// The errors are: the writer misses the reader's count while the reader misses the writer's
+/// sequence number, or the reader sees the number advance but misses the section's writes.
 fn vma_reader_and_writer<W: Wait, K: VmaLockKind + 'static>() {
     loom::model(|| {
         let mm = Mm::<W, K>::with_vma();
@@ -199,8 +201,10 @@ fn rwlock_in_vma_excludes() {
     vma_reader_and_writer::<Spin, FlaggedVmaLock<AlignedRwLock>>();
 }
 
-/// Fails if a reader that found the VMA in one address space reads it while it belongs to another,
-/// whose writer changes it.
+/// Fails if a reader reads a VMA that has moved to another address space.
+///
+/// The reader found the VMA in its former address space. The other address space's writer changes
+/// it.
 fn vma_changes_owner<K: VmaLockKind + 'static>() {
     loom::model(|| {
         let mm = Mm::<Spin, K>::with_vma();
@@ -269,8 +273,10 @@ fn flagged_vma_lock_opens_with_the_section() {
     vma_is_attached::<FlaggedVmaLock>();
 }
 
-/// Fails if a writer does not wait for a reader that locked the VMA under `mmap_lock` and has
-/// released `mmap_lock`. Also run at the last sequence number, where VMAs stay write-locked.
+/// Fails if a writer does not wait for a reader that has released `mmap_lock`.
+///
+/// The reader locked the VMA under `mmap_lock`. The model also runs at the last sequence number,
+/// where VMAs remain write-locked.
 #[test]
 fn read_locked_outlives_mmap_lock() {
     for sections in [0, 6] {
@@ -299,8 +305,10 @@ fn read_locked_outlives_mmap_lock() {
     }
 }
 
-/// Fails if two threads get the same slot, if the free list loses a slot because its head is
-/// removed and comes back during another thread's `pop` (ABA), or if a stale key is accepted.
+/// Fails if two threads get the same slot, a slot is lost (ABA), or a stale key is accepted.
+///
+/// In the ABA case the free list loses a slot because its head is removed and inserted again during
+/// another thread's `pop`.
 #[test]
 fn slots_are_taken_once() {
     loom::model(|| {
@@ -309,7 +317,7 @@ fn slots_are_taken_once() {
         let second = slots.insert().expect("memory");
         assert!(slots.remove(first) && slots.remove(second));
         let other = slots.clone();
-        // Takes both and frees the first: the list has the same head, but another tail.
+        // Takes both slots and frees the first: the list then has the same head, but another tail.
         let thread = thread::spawn(move || {
             let a = other.insert().expect("memory");
             let b = other.insert().expect("memory");
@@ -325,9 +333,10 @@ fn slots_are_taken_once() {
     });
 }
 
-/// Fails if a reverse-map walk sees an old end of a VMA and misses a page above it. The end moves
-/// under the lock of the mm only, a fault maps a page below the new end, and the walk takes neither
-/// lock.
+/// Fails if a reverse-map walk sees an old end of a VMA and misses a page above it.
+///
+/// The end changes under the address space's lock only. A fault maps a page below the new end. The
+/// walk takes neither the address space's lock nor the VMA's.
 #[test]
 fn a_walk_sees_the_end_above_its_page() {
     loom::model(|| {
@@ -381,8 +390,10 @@ fn slots_of_two_lanes_are_taken_once() {
     });
 }
 
-/// Fails if a lane publishes its new slots before those of another lane that precede them and are
-/// initialized at the same time.
+/// Fails if a lane publishes its new slots too early.
+///
+/// Slots with lower indices, which another lane initializes at the same time, must be published
+/// first.
 #[test]
 fn lanes_grow_concurrently() {
     loom::model(|| {

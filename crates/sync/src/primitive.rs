@@ -15,7 +15,7 @@ pub use modelled::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fen
 
 /// Loom's atomics, each with a marker that every access writes.
 ///
-/// Loom 0.7.2 remembers only the last access of an atomic. If a thread loads and then stores, loom
+/// Loom 0.7.2 stores only the last access of an atomic. If a thread loads and then stores, loom
 /// misses another thread's load in between, and the model ends after one run (loom issues 166 and
 /// 392). The marker is a relaxed read-modify-write without effect. It makes all accesses depend on
 /// each other, so loom explores more runs and misses none.

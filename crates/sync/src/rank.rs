@@ -35,7 +35,7 @@ mod check {
     use std::vec::Vec;
 
     std::thread_local! {
-        /// Ranks held by this thread, each with a count: a thread may lock a VMA many times.
+        /// Ranks of the locks that this thread holds, each with a count of locks.
         static HELD: RefCell<Vec<(Rank, Subclass, u64)>> = const { RefCell::new(Vec::new()) };
     }
 
@@ -51,7 +51,7 @@ mod check {
         });
     }
 
-    /// Checks the order and records the lock. Called before waiting for it.
+    /// Checks the order and records the lock. Called before waiting for the lock.
     #[track_caller]
     pub fn acquire(rank: Rank) {
         if rank != Rank::NONE {
@@ -88,8 +88,8 @@ mod check {
 
     /// Records a VMA lock that was taken without waiting, and checks its subclass.
     ///
-    /// A lower subclass after a higher one panics. Equal ones are allowed, since `start_read` never
-    /// waits.
+    /// A lower subclass after a higher one panics. Equal subclasses are allowed, since `start_read`
+    /// never waits.
     #[track_caller]
     pub fn nested(rank: Rank, subclass: Subclass) {
         HELD.with_borrow(|held| {

@@ -23,7 +23,7 @@ pub(crate) const MAX_READERS: u32 = if cfg!(any(test, loom)) {
     READER_COUNT
 };
 
-/// See the module documentation.
+/// Reader–writer lock in one word; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct RawRwLock {
     state: AtomicU32,
@@ -113,7 +113,7 @@ impl RawRwLock {
         }
     }
 
-    /// Sets the bits that announce a waiter. Returns false if the lock has become free for it.
+    /// Sets the bits that announce a waiter. Returns false if the waiter can now take the lock.
     fn announce_waiter<W: Wait>(&self, who: u32) -> bool {
         let mark = who | if W::SLEEPS { SLEEPERS } else { 0 };
         let mut now = self.state.load(Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl RawRwLock {
 
     #[cold]
     fn wake<W: Wait>(&self) {
-        // ORDERING: Relaxed; a thread that goes to sleep again sets the bit again first.
+        // ORDERING: Relaxed; a thread that sleeps again sets the bit again before it does so.
         self.state.fetch_and(!SLEEPERS, Ordering::Relaxed);
         W::wake(self.key());
     }

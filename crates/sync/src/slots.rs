@@ -2,7 +2,7 @@
 //!
 //! Taking or freeing a slot is one compare-and-swap; only slots that were never used need a lock.
 //! The tag in a list head changes with every update, so a compare-and-swap detects a head that was
-//! removed and came back (ABA).
+//! removed and inserted again (ABA).
 //!
 //! Threads that use different lanes write no common cache line: each lane has its own free list,
 //! and takes unused slots from the table about a page at a time. A lane that runs out of slots
@@ -32,7 +32,7 @@ use core::alloc::Layout;
 /// Number of slots in the first chunk; each further chunk has twice as many.
 const FIRST: u32 = if cfg!(loom) { 2 } else { 64 };
 const CHUNKS: usize = if cfg!(loom) { 2 } else { 26 };
-/// Number of lanes. The first serves callers that name no lane: it keeps their indices dense.
+/// Number of lanes. Lane 0 serves callers that name no lane, and keeps their indices dense.
 const LANES: usize = if cfg!(loom) { 2 } else { 33 };
 /// A slot with this generation is not used again. Small in tests.
 const LAST_GENERATION: u32 = if cfg!(any(test, loom)) {
@@ -80,7 +80,7 @@ pub struct Exhausted;
 #[derive(Debug)]
 #[repr(C)]
 struct Slot<T> {
-    /// Odd while in use.
+    /// Odd while the slot is in use.
     generation: AtomicU32,
     /// Index of the next slot in the free list, plus one; 0 for none.
     next: AtomicU32,
@@ -90,8 +90,8 @@ struct Slot<T> {
 /// Table whose slots keep their address and type for as long as the table lives.
 ///
 /// A freed slot is reused only for another `T`, so a late reader still reads a `T` and can detect
-/// that it is not the one it looked for. Therefore values may change only through their own cells.
-/// A value is created by `Default`, once per slot, and is not dropped when the slot is freed.
+/// that the slot was reused. Therefore a value may change only through cells inside of it. A value
+/// is created by `Default`, once per slot, and is not dropped when the slot is freed.
 ///
 /// A slot is used 2³¹ times at most and is then retired, so a key never becomes valid again.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ pub struct Slots<T> {
     used: SpinLock<u32>,
 }
 
-/// One of several sources of slots; see the picture in the module documentation.
+/// Source of slots for some of the threads; see the picture in the module documentation.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Lane {
@@ -194,8 +194,8 @@ impl<T> Slots<T> {
             return false;
         };
         let (now, then) = (key.generation, key.generation.wrapping_add(1));
-        // ORDERING: Release, pairs with the Acquire in `insert`: the next user sees this one's
-        // writes.
+        // ORDERING: Release, pairs with the Acquire in `insert`: the next user sees the writes of
+        // this user.
         let ended =
             slot.generation
                 .compare_exchange(now, then, Ordering::Release, Ordering::Relaxed);
@@ -214,7 +214,7 @@ impl<T> Slots<T> {
             // ORDERING: Relaxed; published by the compare-and-swap.
             slot.next.store(free as u32, Ordering::Relaxed);
             let pushed = head(free, index + 1);
-            // ORDERING: Release, pairs with the Acquire in `pop`: it sees `next`.
+            // ORDERING: Release, pairs with the Acquire in `pop`, which reads `next`.
             match lane.free.compare_exchange_weak(
                 free,
                 pushed,
@@ -250,7 +250,7 @@ impl<T> Slots<T> {
 
     /// Returns the number of slots in use.
     ///
-    /// Counts them one by one, since a counter would be a cache line that every change writes.
+    /// Counts the slots one by one, since a counter would be a cache line that every change writes.
     pub fn len(&self) -> usize {
         self.keys().count()
     }
@@ -292,7 +292,7 @@ impl<T: Default> Slots<T> {
         }
     }
 
-    /// Takes a slot. Its value is what its previous user left there, or `T::default()`.
+    /// Takes a slot. The value in it is the previous user's last value, or `T::default()`.
     ///
     /// # Errors
     /// If the allocator has no memory for more slots, or there are 2³² slots.
@@ -334,7 +334,7 @@ impl<T: Default> Slots<T> {
             *unused = (next + 1, end);
             return Ok(next);
         }
-        // Another thread may have freed a slot while this one waited, or to another lane.
+        // While this thread waited, a slot may have been freed to this lane or to another lane.
         if let Some(index) = self.lanes.iter().find_map(|lane| self.pop(lane)) {
             return Ok(index);
         }

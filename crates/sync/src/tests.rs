@@ -1,4 +1,4 @@
-//! Tests of limits and refusals. The limits are small in tests, so that they are reached.
+//! Tests of limits and refusals. The limits are small in tests, so that tests can reach them.
 
 use crate::{
     AlignedRwLock, BoxedRwLock, FlaggedVmaLock, Guarded, Lock, MmapLockOnly, Refused, Slots,
@@ -13,7 +13,7 @@ fn panics(run: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(run)).is_err()
 }
 
-/// Lets other threads run until `done`.
+/// Lets other threads run until `done` returns true.
 fn wait_for(done: impl Fn() -> bool) {
     while !done() {
         thread::yield_now();
@@ -117,7 +117,7 @@ fn too_many_readers_fall_back_to_mmap_lock() {
     assert!(vma.start_read(&lock).is_ok());
 }
 
-/// Runs one scenario for every kind of lock. A kind without readers refuses where others succeed.
+/// Runs one scenario for every kind of lock. A kind without readers refuses every read.
 fn life_of_a_vma<K: VmaLockKind>() {
     let lock = Lock::new();
     let vma = VmaCell::<u64, K>::default();
@@ -185,7 +185,7 @@ fn every_kind_of_vma_lock() {
     life_of_a_vma::<VmaLock>();
 }
 
-/// A writer waits as long as a reader keeps the VMA locked.
+/// Checks that a writer waits while a reader keeps the VMA locked.
 fn writer_waits_for_reader<K: VmaLockKind>() {
     let lock = Lock::new();
     let vma = attached::<K>(&lock);
@@ -217,8 +217,10 @@ fn writers_wait_for_readers() {
     writer_waits_for_reader::<FlaggedVmaLock<AlignedRwLock>>();
 }
 
-/// The sequence number stops at 9 in tests. After the fourth write section, a locked VMA stays
-/// locked for readers without `mmap_lock`; everything else continues to work.
+/// Checks a lock at its last sequence number, which is 9 in tests.
+///
+/// After the fourth write section, a locked VMA remains locked for readers without `mmap_lock`;
+/// everything else continues to work.
 fn sequence_stops<K: VmaLockKind>() {
     let lock = Lock::new();
     let (locked, other) = (attached::<K>(&lock), attached::<K>(&lock));
@@ -276,8 +278,9 @@ fn slots_are_retired_after_their_last_generation() {
     assert!(slots.is_empty());
 }
 
-/// A lane without a slot takes those freed to other lanes before the table grows, and a slot may be
-/// freed to another lane than it came from.
+/// Checks that a lane without slots takes slots freed to other lanes before the table grows.
+///
+/// A slot may be freed to another lane than the one that it was taken from.
 #[test]
 fn lanes_take_slots_from_each_other() {
     let slots = Slots::<u64>::new();
@@ -293,7 +296,7 @@ fn lanes_take_slots_from_each_other() {
         assert!(slots.remove_in(key, lane + 5));
     }
     assert!(slots.is_empty());
-    // Each other lane may hold one slot that was never used.
+    // Each of the other lanes may have reserved one slot that was never used.
     let highest = indices[99] + 31;
     for _ in 0..100 {
         assert!(slots.insert_in(3).expect("memory").index() <= highest);

@@ -15,9 +15,10 @@ pub trait Wait: Send + Sync + 'static {
     /// Waits until `until` returns true.
     ///
     /// The call that returns true may have taken the lock, so `until` must not be called again
-    /// after it. An implementation that sleeps must register the thread under `key` before it calls
-    /// `until`, sleep only after `until` has returned false, and call it again after each wake-up:
-    /// a [`wake`](Self::wake) that follows a false result must find the thread registered.
+    /// afterwards. An implementation that sleeps must register the thread under `key` before it
+    /// calls `until`, sleep only after `until` has returned false, and call `until` again after
+    /// each wake-up: a [`wake`](Self::wake) that follows a false result must find the thread
+    /// registered.
     fn wait(key: usize, until: &mut dyn FnMut() -> bool);
 
     /// Wakes all threads that wait under `key`.

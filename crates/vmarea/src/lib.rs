@@ -1,9 +1,10 @@
 //! Linux's virtual memory areas, outside of Linux.
 //!
-//! A [`Space`] is one machine: address spaces that fork from each other and share pages. Its methods
-//! are the system calls that shape them, with Linux's semantics, errors included; how neighbours
-//! merge is a [`Policy`](policy::Policy). Nothing here talks to an operating system: frames and their
-//! bytes are the embedder's ([`Platform`](types::Platform)).
+//! A [`Space`] models one machine: a set of address spaces that fork from each other and share
+//! pages. Its methods are Linux's memory system calls, with Linux's semantics and error codes. A
+//! [`Policy`](policy::Policy) selects the rules for merging adjacent VMAs. The crate makes no
+//! operating system calls: the embedder provides page frames and their contents through
+//! [`Platform`](types::Platform).
 //!
 //! ```
 //! use vmarea::mm::{Layout, Limits};
@@ -26,17 +27,18 @@
 //! ```
 //!
 //! # Locking
-//! Order, outermost first; a lock may be taken only while none below it in the table is held. Of the first
-//! three, debug builds check it where `vmarea-sync` has its feature `std`, as in tests.
+//! The table lists the locks in order, outermost first. A lock may be taken only while no lock
+//! below it in the table is held. Debug builds check the order of the first three locks if
+//! `vmarea-sync` is built with its feature `std`, as it is in tests.
 //!
 //! | lock | guards |
 //! |------|--------|
-//! | `Mm::mmap_lock` (parent before child in fork) | [`MmState`](mm::MmState), bodies of the mm's VMAs, writing its tree |
-//! | `Vma::body`'s own lock | that body, its range and its place in the mm, against faults without `mmap_lock` |
-//! | root `AnonVma::lock` | counts and interval trees of the whole family |
-//! | `Vma::chain` | the links of one VMA |
-//! | page-table shard | entries, and the map counts of the frames that they name |
-//! | the tree's and the slots' own | their insides |
+//! | `Mm::mmap_lock` (parent before child) | [`MmState`](mm::MmState), VMA bodies, tree writes |
+//! | VMA lock (in `Vma::body`) | body, range, place in the mm, against faults without `mmap_lock` |
+//! | root `AnonVma::lock` | counts and interval trees of every anon_vma under that root |
+//! | `Vma::chain` | the chain links of one VMA |
+//! | page-table shard | page-table entries, map counts of the frames that they refer to |
+//! | internal locks of the tree and the slot tables | their internal data |
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;

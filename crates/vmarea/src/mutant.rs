@@ -1,92 +1,92 @@
-//! Deliberate faults, one rule broken at a time: the check of the check.
+//! Deliberate faults that break one rule at a time, to verify that the tests detect them.
 //!
-//! A comparison that never finds anything proves nothing until it is shown to bite. With the
-//! feature `mutants` a thread can break one of these rules for itself, and `conform` must find it. Without
-//! the feature (always, but in that test) every question here is answered `false` at compile time.
-//! In the same way single allocations can be made to fail.
+//! A comparison that finds no difference is meaningful only if it would have detected a fault. With
+//! the feature `mutants` a thread can break one of these rules for itself, and `conform` must
+//! detect it. Without the feature (in every build except that test) each check in this module is
+//! `false` at compile time. The module can also make a single allocation fail.
 
 /// A rule that can be broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutant {
-    /// Merging looks away from page offsets.
+    /// Merging ignores page offsets.
     MergeIgnoresPageOffset,
-    /// Merging looks away from memory policies.
+    /// Merging ignores memory policies.
     MergeIgnoresPolicy,
-    /// Merging looks away from whether forks are kept out.
+    /// Merging ignores `MADV_DONTFORK`.
     MergeIgnoresDontfork,
-    /// An unfaulted neighbour takes an anon_vma over even from a chain of several.
+    /// An unfaulted range adopts an anon_vma even if the chain of its holder has several links.
     MergeIgnoresChain,
-    /// Three never become one: the neighbour after is left.
+    /// Three VMAs never merge into one: the range joins the previous VMA only.
     MergeNeverJoinsThree,
-    /// The upper half of a split keeps the page offset of the lower one.
+    /// The upper half of a split gets the page offset of the lower half.
     SplitKeepsPageOffset,
-    /// A first fault never shares a neighbour's anon_vma.
+    /// A first fault never reuses a neighbour's anon_vma.
     FaultTakesNoNeighbour,
-    /// A first fault shares the anon_vma of the neighbour before rather than after.
+    /// A first fault prefers the anon_vma of the previous VMA to that of the next one.
     FaultPrefersPrev,
-    /// A fork keeps mappings locked.
+    /// A fork copies the locked state of mappings.
     ForkKeepsLocks,
-    /// A fork never takes over an anon_vma that nobody uses.
+    /// A fork never reuses an anon_vma that no VMA uses any more.
     ForkReusesNothing,
-    /// A mapping that is to be wiped in the child is copied.
+    /// A fork copies a mapping that should be wiped in the child (`MADV_WIPEONFORK`).
     ForkWipesNothing,
-    /// A write to a page that two processes share goes to both.
+    /// A write to a page that two processes share is visible to both.
     WriteGoesToBoth,
-    /// An unfaulted mapping keeps its page offset when it moves.
+    /// An unfaulted mapping keeps its page offset when `mremap` moves it.
     MoveKeepsPageOffset,
-    /// The mapping that DONTUNMAP leaves keeps its anon_vma.
+    /// The mapping that `MREMAP_DONTUNMAP` leaves behind keeps its anon_vma.
     DontunmapKeepsAnonVma,
-    /// mprotect over a hole changes nothing.
+    /// `mprotect` over a hole changes nothing.
     MprotectLooksAhead,
-    /// A mapping that becomes writable is not charged.
+    /// A mapping that becomes writable is not charged to the commit limit.
     MprotectForgetsCharge,
-    /// Locking what is locked counts again.
+    /// Locking a mapping that is already locked counts its pages again.
     MlockCountsTwice,
-    /// Unmapping leaves the count of locked pages.
+    /// Unmapping does not reduce the count of locked pages.
     MunmapForgetsLocks,
-    /// MADV_DONTNEED takes guards away.
+    /// `MADV_DONTNEED` removes guard regions.
     DontneedTakesGuards,
-    /// madvise stops at a hole.
+    /// `madvise` stops at a hole.
     MadviseStopsAtHole,
-    /// A read that brings the huge page of zeros makes no anon_vma.
+    /// A read fault that maps the huge zero page creates no anon_vma.
     HugeReadMakesNoAnonVma,
-    /// Huge pages come also where the process does without.
+    /// Huge pages are used even if the process disabled them with `prctl`.
     HugeInSpiteOfPrctl,
-    /// A page comes back from swap empty.
+    /// A page that is swapped in is empty.
     SwapComesBackEmpty,
-    /// What somebody watches is watched after a move as well.
+    /// A mapping with a userfaultfd context keeps the context when `mremap` moves it.
     MoveKeepsContext,
-    /// What is no longer watched still has the context.
+    /// A mapping that is unregistered from userfaultfd keeps the context.
     UnwatchKeepsContext,
-    /// shmdt takes pieces that lie elsewhere.
+    /// `shmdt` also detaches mappings of the segment whose page offset does not match the address.
     ShmdtIgnoresPageOffset,
-    /// A break in the last page of the 64 bits is one at 0.
+    /// A break in the last page of the 64-bit address range counts as a break at 0.
     BrkWraps,
-    /// A file may be mapped one page further than its offsets go.
+    /// A file may be mapped one page beyond its largest offset.
     OffsetOneTooFar,
-    /// A mapping of a hugetlb file is placed as if its pages were small.
+    /// A hugetlb mapping is placed as if its pages were small.
     HugetlbPlacedAnywhere,
-    /// `[vdso]` can be cut.
+    /// `[vdso]` can be split.
     SpecialSplits,
-    /// A low hint is raised to `vm.mmap_min_addr` alone.
+    /// A low address hint is raised to `vm.mmap_min_addr` only, not to the built-in minimum.
     HintIgnoresBuiltIn,
-    /// Memory may become executable in spite of `PR_SET_MDWE`.
+    /// Memory may become executable despite `PR_SET_MDWE`.
     MdweRefusesNothing,
-    /// A mapping of `memfd_secret` is one like others.
+    /// A mapping of `memfd_secret` is treated as an ordinary file mapping.
     SecretIsOrdinary,
-    /// `PR_SET_MEMORY_MERGE` looks at no mapping that is there.
+    /// `PR_SET_MEMORY_MERGE` does not change existing mappings.
     MergeAnyLooksAhead,
-    /// A faulted range never joins an unfaulted neighbour (kernels before 6.16).
+    /// A faulted range never merges with an unfaulted neighbour (kernels before 6.16).
     MergeRefusesUnfaulted,
-    /// A faulted range that moves to an unfaulted neighbour brings no anon_vma along (kernels before
-    /// the repair of early 2026).
+    /// A faulted range that merges with an unfaulted neighbour by `mremap` does not pass on its
+    /// anon_vma. Kernels before the fix of early 2026 have this fault.
     MoveBringsNoAnonVma,
 }
 
 impl Mutant {
-    /// Faults that kernels have had, for the enumeration of merges to find.
+    /// Faults that real kernels had, to be found by the enumeration of merges.
     pub const KERNELS: [Mutant; 2] = [Mutant::MergeRefusesUnfaulted, Mutant::MoveBringsNoAnonVma];
-    /// All others, for the comparison with a kernel to find.
+    /// All other faults, to be found by the comparison with a kernel.
     pub const ALL: [Mutant; 34] = [
         Mutant::MergeIgnoresPageOffset,
         Mutant::MergeIgnoresPolicy,
@@ -135,17 +135,17 @@ mod switch {
 
     std::thread_local! {
         static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
-        /// Allocations until one fails; 0 for none.
+        /// Number of allocations up to and including the one that fails; 0 for none.
         static UNTIL_FAILURE: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// The `nth` allocation of this thread from now on fails, the first being 1; none for 0. True if the
-    /// one that was meant to fail before has failed.
+    /// Makes the `nth` allocation of this thread fail, counted from 1; with 0 no allocation fails.
+    /// Returns true if the failure requested by the previous call has occurred.
     pub fn fail_allocation(nth: u32) -> bool {
         UNTIL_FAILURE.replace(nth) == 0
     }
 
-    /// Asked before each allocation of the core.
+    /// Checks before each allocation of the core whether it should fail.
     pub(crate) fn allocate() -> Result<(), Errno> {
         let left = UNTIL_FAILURE.get();
         UNTIL_FAILURE.set(left.saturating_sub(1));
@@ -156,7 +156,7 @@ mod switch {
         }
     }
 
-    /// What was broken before is so again, after a panic as well.
+    /// Restores the previously broken rule when dropped, including after a panic.
     struct Before(Option<Mutant>);
 
     impl Drop for Before {
@@ -165,13 +165,13 @@ mod switch {
         }
     }
 
-    /// Runs `work` with one rule broken, on this thread alone: tests run side by side.
+    /// Runs `work` with one rule broken on this thread only, because tests run in parallel.
     pub fn with<R>(mutant: Mutant, work: impl FnOnce() -> R) -> R {
         let _before = Before(ACTIVE.replace(Some(mutant)));
         work()
     }
 
-    /// Is the rule broken?
+    /// Checks whether the rule is broken.
     #[inline]
     pub fn is_on(mutant: Mutant) -> bool {
         ACTIVE.get() == Some(mutant)
@@ -182,13 +182,13 @@ mod switch {
 mod switch {
     use super::Mutant;
 
-    /// Asked before each allocation of the core: it may be made.
+    /// Allows every allocation of the core.
     #[inline(always)]
     pub(crate) const fn allocate() -> Result<(), crate::types::Errno> {
         Ok(())
     }
 
-    /// Is the rule broken? Never, without the feature `mutants`.
+    /// Returns false: no rule is broken without the feature `mutants`.
     #[inline(always)]
     pub const fn is_on(_: Mutant) -> bool {
         false

@@ -1,8 +1,8 @@
-//! `Space`: everything that address spaces share, and the table of them.
+//! `Space`: the table of address spaces, and everything that they share.
 //!
-//! One `Space` is one machine: its address spaces may share pages, so their frames, anonymous
-//! objects and VMAs live in common tables and know each other by ids. What the machine is like is
-//! in [`System`], how it merges in [`Policy`].
+//! One `Space` models one machine. Its address spaces may share pages, so their frames, anon_vmas
+//! and VMAs are stored in common tables and refer to each other by id. [`System`] describes the
+//! machine, and [`Policy`] selects the merge rules.
 
 use crate::lookup;
 use crate::mm::Mm;
@@ -33,7 +33,7 @@ pub struct Space<E: Environment = Standard> {
     pub(crate) swap: Swap,
     pub(crate) ksm: Ksm,
     pub(crate) huge: HugeCounters,
-    /// Pins of pages that are held.
+    /// Number of page pins currently held.
     pub(crate) pins: AtomicU64,
     pub(crate) platform: E::Platform,
     pub(crate) policy: Policy,
@@ -41,64 +41,65 @@ pub struct Space<E: Environment = Standard> {
     pub(crate) observer: Option<Box<dyn Observer>>,
     pub(crate) lookup_observer: Option<Box<dyn lookup::Observer>>,
     pub(crate) count_lookups: bool,
-    /// Memory policies by their numbers, which begin with 1.
+    /// Memory policies; the number of a policy is its index plus one.
     pub(crate) policies: SpinLock<Vec<MemPolicy>>,
-    /// Nameless files of shared anonymous mappings made so far.
+    /// Number of nameless files created for shared anonymous mappings.
     pub(crate) nameless: AtomicU64,
 }
 
-/// When transparent huge pages are used for anonymous memory.
+/// Setting that says when transparent huge pages are used for anonymous memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HugePages {
     /// Never.
     Never,
-    /// Where `MADV_HUGEPAGE` asked for them.
+    /// In mappings with `MADV_HUGEPAGE`.
     Madvise,
-    /// Everywhere.
+    /// In all mappings.
     Always,
 }
 
-/// How generous the machine is with memory that nobody has touched.
+/// Overcommit mode (`vm.overcommit_memory`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Overcommit {
-    /// Refuse only what is larger than all memory and swap (in pages).
+    /// Refuse only a request that is larger than all memory and swap (in pages).
     Guess(u64),
     /// Refuse nothing.
     Always,
-    /// Keep the sum of charges within this many pages.
+    /// Keep the sum of the commit charges within this many pages.
     Never(u64),
 }
 
-/// Facts of the machine that shape its address spaces.
+/// Properties of the machine that affect its address spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct System {
     /// First address that no process may map (`TASK_SIZE`).
     pub task_size: u64,
-    /// `vm.max_map_count`.
+    /// Maximum number of VMAs an address space may have (`vm.max_map_count`).
     pub max_map_count: u32,
-    /// `vm.mmap_min_addr`, bytes: to map below it takes CAP_SYS_RAWIO.
+    /// `vm.mmap_min_addr` in bytes: mapping below this address requires CAP_SYS_RAWIO.
     pub mmap_min_addr: u64,
-    /// What the kernel was built with (`CONFIG_LSM_MMAP_MIN_ADDR`), bytes: see
+    /// Minimum address that the kernel was built with (`CONFIG_LSM_MMAP_MIN_ADDR`), in bytes; see
     /// [`lowest_addr`](System::lowest_addr).
     pub built_in_min_addr: u64,
-    /// Gap below a stack, in bytes (`stack_guard_gap`).
+    /// Size in bytes of the gap below a stack (`stack_guard_gap`).
     pub stack_guard_gap: u64,
-    /// `vm.overcommit_memory` with its bound.
+    /// `vm.overcommit_memory`, together with the limit that it implies.
     pub overcommit: Overcommit,
     /// `transparent_hugepage/enabled`.
     pub huge_pages: HugePages,
-    /// Shared anonymous memory is placed for huge pages (`transparent_hugepage/shmem_enabled`).
+    /// True if shared anonymous memory is aligned for huge pages
+    /// (`transparent_hugepage/shmem_enabled`).
     pub shmem_huge: bool,
-    /// The processor has protection keys, so that `PROT_EXEC` alone takes one.
+    /// True if the processor has protection keys; `PROT_EXEC` alone then uses one.
     pub protection_keys: bool,
-    /// There is a swap device: pages can be swapped out, and `MADV_PAGEOUT` does it.
+    /// True if there is a swap device: pages can be swapped out, and `MADV_PAGEOUT` swaps them out.
     pub swap: bool,
-    /// Memory nodes, a bit each.
+    /// Bit mask of the NUMA nodes.
     pub nodes: u64,
 }
 
 impl Default for System {
-    /// An x86-64 machine with four-level page tables and Linux's defaults.
+    /// Returns an x86-64 machine with four-level page tables and Linux's defaults.
     fn default() -> Self {
         Self {
             task_size: 0x7fff_ffff_f000,
@@ -117,8 +118,8 @@ impl Default for System {
 }
 
 impl System {
-    /// The lowest address that is given out without being asked for by `MAP_FIXED`, and that a stack grows
-    /// to: the larger of `vm.mmap_min_addr` and the kernel's own.
+    /// Returns the lowest address that `mmap` picks without `MAP_FIXED` and that a stack grows to:
+    /// the larger of `vm.mmap_min_addr` and the kernel's built-in minimum.
     #[doc(alias = "mmap_min_addr")]
     pub fn lowest_addr(&self) -> u64 {
         let built_in = match mutant::is_on(Mutant::HintIgnoresBuiltIn) {
@@ -130,10 +131,11 @@ impl System {
 }
 
 impl<E: Environment> Space<E> {
-    /// A file for a shared anonymous mapping of so many pages: shmem without a name, which nothing else has.
+    /// Creates the file of a shared anonymous mapping of `pages` pages: a shmem file without a
+    /// name, used by no other mapping.
     #[doc(alias = "shmem_zero_setup")]
     pub(crate) fn nameless_file(&self, pages: u64) -> MappedFile {
-        // ORDERING: Relaxed; that no number is given out twice is all that is asked.
+        // ORDERING: Relaxed; the numbers only have to be unique.
         let number = FileId::NAMELESS + self.nameless.fetch_add(1, Ordering::Relaxed);
         self.platform.shared_anon(number, pages);
         MappedFile {
@@ -145,19 +147,19 @@ impl<E: Environment> Space<E> {
 }
 
 impl Space {
-    /// A machine without memory behind its pages: for layout alone.
+    /// Creates a machine whose pages have no contents, to study address space layouts only.
     pub fn new(policy: Policy, system: System) -> Self {
         Self::with_platform(policy, system, Box::new(NoBytes))
     }
 
-    /// A machine whose pages live on `platform`.
+    /// Creates a machine that stores its pages on `platform`.
     pub fn with_platform(policy: Policy, system: System, platform: Box<dyn Platform>) -> Self {
         Self::in_environment(policy, system, platform)
     }
 }
 
 impl<E: Environment> Space<E> {
-    /// A machine in an environment of the embedder's choice.
+    /// Creates a machine in an environment that the embedder chooses.
     pub fn in_environment(policy: Policy, system: System, platform: E::Platform) -> Self {
         Self {
             mms: Slots::new(),
@@ -179,28 +181,28 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Whoever is told of every attempt to merge.
+    /// Sets the observer that is notified of every merge attempt.
     pub fn set_observer(&mut self, observer: Box<dyn Observer>) {
         self.observer = Some(observer);
     }
 
-    /// Whoever is told of every lookup and of every change of an index.
+    /// Sets the observer that is notified of every lookup and of every change to an index.
     pub fn set_lookup_observer(&mut self, observer: Box<dyn lookup::Observer>) {
         self.lookup_observer = Some(observer);
     }
 
-    /// From now on lookups are counted ([`lookup_counts`](Self::lookup_counts)). All threads of an
-    /// address space write to the same counters then.
+    /// Starts counting lookups ([`lookup_counts`](Self::lookup_counts)). All threads of an address
+    /// space then write to the same counters.
     pub fn count_lookups(&mut self) {
         self.count_lookups = true;
     }
 
-    /// How it merges.
+    /// Returns the policy of the machine.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// What it is like.
+    /// Returns the properties of the machine.
     pub fn system(&self) -> &System {
         &self.system
     }

@@ -1,4 +1,4 @@
-//! Calls that map, unmap, move, protect and advise.
+//! Generation of calls that map, unmap, move, protect and advise.
 
 use super::super::arena::{DEEP, FILE_PAGES, PLAIN_KINDS, START};
 use super::super::op::{Call, Op};
@@ -22,7 +22,7 @@ const MAP_STACK: u64 = 0x2_0000;
 const MAP_SYNC: u64 = 0x8_0000;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 
-/// Something anonymous at a fixed place.
+/// Maps anonymous memory at a fixed address.
 pub(super) fn mmap(c: &mut Choice<'_>) -> Op {
     let len = c.len();
     let addr = c.place(len);
@@ -54,7 +54,7 @@ pub(super) fn extra_flags(c: &mut Choice<'_>) -> u64 {
     }
 }
 
-/// A file at a fixed place, often so that it continues a neighbour.
+/// Maps a file at a fixed address, often as the continuation of a neighbour.
 pub(super) fn mmap_file(c: &mut Choice<'_>) -> Op {
     let len = c.len();
     let addr = c.place(len);
@@ -78,7 +78,7 @@ pub(super) fn mmap_file(c: &mut Choice<'_>) -> Op {
     )
 }
 
-/// A mapping whose place is not fixed, or whose flags make no sense.
+/// Maps memory without a fixed address, or with senseless flags.
 pub(super) fn mmap_odd(c: &mut Choice<'_>) -> Op {
     let len = c.len();
     let addr = c.place(len);
@@ -173,7 +173,7 @@ pub(super) fn madvise_flags(c: &mut Choice<'_>) -> Op {
     c.spoil(Call::new(sysno::MADVISE, [addr, len, advice]), &[0], &[])
 }
 
-/// What pages are given back by; Linux may do it at once or never where they can be swapped.
+/// `MADV_FREE`: if pages can be swapped out, Linux may free them immediately or never.
 const FREE: u64 = 8;
 const PAGEOUT: u64 = 21;
 

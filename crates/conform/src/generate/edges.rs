@@ -1,8 +1,8 @@
-//! Arguments at the edges: where an address space, a register or a sum ends.
+//! Arguments at the limits of address spaces, registers and sums.
 //!
-//! An ordinary call has one or two arguments replaced by numbers next to 0, a page, the end of the address
-//! space, and the powers of two at which something wraps or changes its sign. What would take away memory
-//! that the process itself lives in is not asked for.
+//! One or two arguments of an ordinary call are replaced by numbers close to 0, to a page, to the
+//! end of the address space, or to the powers of two at which a value wraps or changes its sign.
+//! Calls that would remove memory that the process itself needs are not generated.
 
 use super::super::model::Mapped;
 use super::super::op::{Call, Op};
@@ -19,23 +19,24 @@ const MAP_HUGETLB: u64 = 0x4_0000;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 const MREMAP_PLACED: u64 = 6;
 
-/// What an argument is.
+/// Type of an argument.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Is {
     /// An address.
     Address,
-    /// Bytes, of which more than a few are more than there is room for: a mapping that is really large would
-    /// take as long.
+    /// A length in bytes, either small or larger than the available space.
+    ///
+    /// Other lengths are not used, because a mapping that is really large would take too long.
     Length,
     /// An offset in a file.
     Offset,
-    /// Flags, or a number that stands for something.
+    /// Flags, or an enumerated value.
     Word,
 }
 
 use Is::{Address, Length, Offset, Word};
 
-/// The arguments of a call that may be replaced.
+/// Returns the arguments of a call that may be replaced.
 fn replaceable(nr: u32) -> &'static [(usize, Is)] {
     match nr {
         sysno::MMAP => &[(0, Address), (1, Length), (2, Word), (3, Word), (5, Offset)],
@@ -64,7 +65,7 @@ fn replaceable(nr: u32) -> &'static [(usize, Is)] {
     }
 }
 
-/// A call at an edge.
+/// Generates a call with arguments at a limit.
 pub(super) fn edge(c: &mut Choice<'_>) -> Op {
     const MAKERS: [fn(&mut Choice<'_>) -> Op; 19] = [
         calls::mmap,
@@ -113,8 +114,11 @@ pub(super) fn edge(c: &mut Choice<'_>) -> Op {
     }
 }
 
-/// Linux begins at random below 4 GiB, and huge pages may not be there. A fixed address in the last page it
-/// takes for an error number, and not all of those are errors of ours.
+/// Removes arguments whose effect is not comparable.
+///
+/// `MAP_32BIT` without a fixed address starts at a random address below 4 GiB, and `MAP_HUGETLB`
+/// pages may be missing. Linux takes a fixed address in the last page for an error number, and not
+/// all such numbers are errors in the core.
 fn tame(call: &mut Call) {
     if call.args[0] > u64::MAX - PAGE_SIZE + 1 {
         call.args[0] = u64::MAX;
@@ -128,7 +132,7 @@ fn tame(call: &mut Call) {
     }
 }
 
-/// A number at an edge.
+/// Returns a number at a limit.
 fn number(c: &mut Choice<'_>, is: Is) -> u64 {
     let edges: &[u64] = match is {
         Length => &[
@@ -145,7 +149,7 @@ fn number(c: &mut Choice<'_>, is: Is) -> u64 {
         Address | Word => &[0, 1 << 31, 1 << 32, 1 << 46, TASK_SIZE, 1 << 47, 1 << 63, 0],
     };
     let base = match (is, c.rng.below(4)) {
-        // What makes a sum with an address of the arena wrap, or end where the address space does.
+        // A length whose sum with an arena address wraps, or is the end of the address space.
         (Length, 0) => c.rng.pick(&[0, TASK_SIZE]).wrapping_sub(c.range().0),
         _ => c.rng.pick(edges),
     };
@@ -166,8 +170,10 @@ fn number(c: &mut Choice<'_>, is: Is) -> u64 {
     }
 }
 
-/// An offset at an edge, or one with which a mapping of `len` bytes ends at one, most often where the
-/// offsets of files or of devices end; mostly of whole pages.
+/// Returns an offset at a limit, or one with which a mapping of `len` bytes ends at a limit.
+///
+/// The limit is most often the maximum offset of files or devices. Most offsets are multiples of
+/// the page size.
 fn offset(c: &mut Choice<'_>, len: u64) -> u64 {
     const BESIDE: [u64; 4] = [0, 0, PAGE_SIZE, PAGE_SIZE.wrapping_neg()];
     let offset = match c.rng.below(3) {
@@ -180,7 +186,7 @@ fn offset(c: &mut Choice<'_>, len: u64) -> u64 {
     offset & c.rng.pick(&[u64::MAX, !(PAGE_SIZE - 1), !(PAGE_SIZE - 1)])
 }
 
-/// The word with one of all its bits turned, or a number.
+/// Returns the word with one of its bits inverted, or a number at a limit.
 fn word(c: &mut Choice<'_>, old: u64) -> u64 {
     match c.rng.below(4) {
         0 => number(c, Word),
@@ -188,13 +194,13 @@ fn word(c: &mut Choice<'_>, old: u64) -> u64 {
     }
 }
 
-/// True where nothing that lies outside of the arena is changed, and nothing huge is brought.
+/// Returns true if the call affects no mapping outside of the arena.
 fn spares_the_process(c: &Choice<'_>, call: &Call) -> bool {
     const BENIGN_ADVICE: Range<u64> = 0..3;
     let others = c.model.others(c.process);
     let [a, b, new_len, flags, to, _] = call.args;
     let apart = |range: Option<VmRange>| range.is_none_or(|range| is_apart(&others, range));
-    // What ends at a hole goes no further.
+    // A call that fails at a hole affects nothing after the hole.
     let until_hole = |start: u64, len: u64| {
         let start = start & !(PAGE_SIZE - 1);
         let run = end_of_run(c, &others, start);
@@ -221,7 +227,7 @@ fn spares_the_process(c: &Choice<'_>, call: &Call) -> bool {
         sysno::MBIND => apart(all(a, b)),
         sysno::MREMAP => {
             let placed = flags & MREMAP_PLACED != 0;
-            // What is cut off at the end may reach beyond what is mapped.
+            // A shrinking `mremap` may unmap beyond the end of the mapping.
             let source = match new_len < b {
                 true => all(a, b),
                 false => until_hole(a, b),
@@ -238,7 +244,7 @@ fn is_apart(others: &[Mapped], range: VmRange) -> bool {
     !others.iter().any(touches)
 }
 
-/// The first hole from `start` on.
+/// Returns the address of the first hole at or after `start`.
 fn end_of_run(c: &Choice<'_>, others: &[Mapped], start: u64) -> u64 {
     let mut end = start;
     loop {

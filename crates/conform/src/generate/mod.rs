@@ -1,8 +1,9 @@
-//! The generator: which step comes next.
+//! Generator of steps.
 //!
-//! Deterministic by its seed and the state of our side. Weights favour what makes merges and
-//! splits: few kinds of protection, ranges that begin or end where a VMA does, new mappings next to
-//! old ones, moves back to where something came from. A small share of arguments is wrong.
+//! The generator is deterministic: its seed and the core's state determine each step. Weights
+//! favour steps that cause merges and splits: few kinds of protection, ranges that begin or end at
+//! a VMA boundary, new mappings adjacent to old ones, moves back to an earlier address. A small
+//! share of arguments is invalid.
 
 mod calls;
 mod edges;
@@ -23,7 +24,7 @@ const PROT_READ: u64 = 1;
 const PROT_WRITE: u64 = 2;
 const PROT_EXEC: u64 = 4;
 
-/// A kind of step with its weight.
+/// Kind of step with its weight.
 struct Kind {
     weight: u32,
     make: fn(&mut Choice<'_>) -> Op,
@@ -68,31 +69,33 @@ const KINDS: &[Kind] = &[
     kind(10, process::exit),
 ];
 
-/// What may be asked for.
+/// Features that generated steps may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
-    /// Hard limits on data, stack, locked memory and all memory.
+    /// Hard limits on data, stack, locked memory and address space.
     pub hard: [u64; 4],
-    /// There is a userfaultfd.
+    /// True if a userfaultfd is available.
     pub userfaultfd: bool,
-    /// There are segments of System V shared memory.
+    /// True if System V shared memory segments are available.
     pub segments: bool,
-    /// The machine's pool has huge pages for all processes.
+    /// True if the machine's pool has enough huge pages for all processes.
     pub hugetlb: bool,
-    /// There is a file of huge pages, be there pages for it or not.
+    /// True if a hugetlb file is available, whether or not the pool has pages for it.
     pub huge_file: bool,
-    /// There is a `memfd_secret`.
+    /// True if a `memfd_secret` is available.
     pub secret: bool,
-    /// The kernel's own mappings go and move as a whole. Before 5.11 the halves of one do things that ours
-    /// do not.
+    /// True if special mappings can be unmapped and moved only as a whole.
+    ///
+    /// Before 5.11 they can be split, and the halves behave in ways that the core does not model.
     pub special: bool,
-    /// Whether our side has merged equal pages among huge ones shows in nothing; before 6.18 it does,
-    /// because `MADV_COLLAPSE` asks for pages that may be written.
+    /// True if merging equal pages in areas with huge pages has no visible effect.
+    ///
+    /// Before 6.18 it has one, because `MADV_COLLAPSE` requires writable pages.
     pub merges_huge: bool,
 }
 
 impl Facts {
-    /// Everything.
+    /// All features.
     pub const ALL: Facts = Facts {
         hard: [u64::MAX; 4],
         userfaultfd: true,
@@ -105,7 +108,7 @@ impl Facts {
     };
 }
 
-/// A source of steps.
+/// Generator of the steps of one sequence.
 #[derive(Debug)]
 pub struct Generator {
     rng: Rng,
@@ -115,7 +118,7 @@ pub struct Generator {
     begun: bool,
 }
 
-/// What the choice of one step sees.
+/// Input for the choice of one step.
 struct Choice<'a> {
     rng: &'a mut Rng,
     theme: Theme,
@@ -130,17 +133,17 @@ struct Choice<'a> {
 }
 
 impl Generator {
-    /// The sequence of a seed.
+    /// Creates the generator for a seed.
     pub fn new(seed: u64, facts: Facts) -> Generator {
         let mut rng = Rng::new(seed);
         Generator::led_by(Theme::choose(&mut rng), rng, facts)
     }
 
-    /// The sequence that a string of bytes stands for.
+    /// Creates the generator whose choices are read from `bytes`.
     pub fn of_bytes(bytes: &[u8]) -> Generator {
         let mut rng = Rng::of_bytes(bytes);
         let theme = match Theme::choose(&mut rng) {
-            // Too slow for what is run a thousand times a second.
+            // Too slow for fuzzing, which executes a thousand inputs per second.
             Theme::Limit => Theme::Plain,
             theme => theme,
         };
@@ -157,17 +160,17 @@ impl Generator {
         }
     }
 
-    /// Steps of the whole sequence; fewer where they are slow.
+    /// Returns the number of steps in the sequence; smaller if the steps are slow.
     pub fn steps(&self) -> usize {
         self.theme.steps()
     }
 
-    /// True where the bytes are used up; a seed never ends.
+    /// Returns true if all input bytes are used; always false with a seed.
     pub fn is_at_end(&self) -> bool {
         self.rng.is_at_end()
     }
 
-    /// The next step, in view of what our side looks like.
+    /// Returns the next step, chosen according to the core's state.
     pub fn next(&mut self, model: &Model) -> Step {
         if !std::mem::replace(&mut self.begun, true) && self.theme == Theme::Limit {
             let leave = self.rng.below(24);
@@ -223,7 +226,7 @@ impl Choice<'_> {
         }
     }
 
-    /// A few pages, rarely many.
+    /// Returns a length of a few pages, rarely of many.
     fn len(&mut self) -> u64 {
         if self.theme.is_huge() && self.rng.chance(1, 2) {
             let more = self.rng.pick(&[0, 0, 0, 1, 2, 511]) * PAGE_SIZE;
@@ -233,7 +236,7 @@ impl Choice<'_> {
         (1 + self.rng.below(most)) * PAGE_SIZE
     }
 
-    /// A range that means something to what is mapped: a VMA, a part of one, several, or anything.
+    /// Returns a VMA's range, a part of it, a range over several VMAs, or any range.
     fn range(&mut self) -> (u64, u64) {
         let range = match self.rng.below(8) {
             0 => self.last.unwrap_or((START, PAGE_SIZE)),
@@ -278,7 +281,7 @@ impl Choice<'_> {
         (v.start + from * PAGE_SIZE, (to - from) * PAGE_SIZE)
     }
 
-    /// A place for something of `len` bytes: next to a VMA, or anywhere.
+    /// Returns an address for a mapping of `len` bytes: adjacent to a VMA, or anywhere.
     fn place(&mut self, len: u64) -> u64 {
         let at = if self.vmas.is_empty() || self.rng.chance(1, 3) {
             self.addr()
@@ -287,7 +290,7 @@ impl Choice<'_> {
             match self.rng.below(3) {
                 0 => v.start.saturating_sub(len),
                 1 => v.end,
-                // Where an unfaulted neighbour's page offset would make it fit.
+                // The address that fits the page offset of an unfaulted neighbour.
                 _ => START + (v.pgoff << 12).wrapping_sub(START) % (PAGES * PAGE_SIZE),
             }
         };
@@ -308,7 +311,7 @@ impl Choice<'_> {
         ])
     }
 
-    /// Spoils an argument in a small share of cases.
+    /// Makes an argument invalid in a small share of cases.
     fn spoil(&mut self, mut call: Call, addresses: &[usize], lengths: &[usize]) -> Op {
         if self.rng.chance(1, 40) {
             let (at, wrong) = if self.rng.chance(1, 2) && !addresses.is_empty() {

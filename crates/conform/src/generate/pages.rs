@@ -1,4 +1,4 @@
-//! What concerns pages: swap, KSM, migration, huge pages.
+//! Generation of work on pages: swap, KSM, migration, huge pages.
 
 use super::super::arena::{END, HUGE, HUGE_SLOTS};
 use super::super::model::Mapped;
@@ -18,11 +18,12 @@ const MADV_NOHUGEPAGE: u64 = 15;
 const MADV_PAGEOUT: u64 = 21;
 const MADV_COLLAPSE: u64 = 25;
 
-/// What the kernel may do when it likes.
+/// Generates work that a kernel may do at any time.
 pub(super) fn background(c: &mut Choice<'_>) -> Op {
     let page = touched(c, true) & !(PAGE_SIZE - 1);
     Op::Background(match c.rng.below(4) {
-        // With huge pages nothing goes out, so that Linux may throw away what was given back.
+        // With huge pages nothing is swapped out, so Linux may discard pages freed with
+        // `MADV_FREE`.
         0 | 1 if c.theme == Theme::Pages => Work::SwapOut(page),
         2 if c.theme == Theme::Pages || c.facts.merges_huge => Work::MergeEqual,
         _ => Work::Migrate(page),
@@ -37,7 +38,7 @@ pub(super) fn mergeable(c: &mut Choice<'_>) -> Op {
     Op::Call(Call::new(sysno::MADVISE, [addr, len, advice]))
 }
 
-/// One of few values at the beginning of a page, so that pages come to be equal.
+/// Writes one of a few values at the start of a page, so that some pages become equal.
 pub(super) fn write_equal(c: &mut Choice<'_>) -> Op {
     Op::Write {
         addr: touched(c, true) & !(PAGE_SIZE - 1),
@@ -50,7 +51,7 @@ pub(super) fn page_out(c: &mut Choice<'_>) -> Op {
     Op::Call(Call::new(sysno::MADVISE, [addr, len, MADV_PAGEOUT]))
 }
 
-/// Something anonymous with room for huge pages, at times a page more or less than that.
+/// Maps anonymous memory large enough for huge pages, sometimes a page more or less.
 pub(super) fn mmap_huge(c: &mut Choice<'_>) -> Op {
     let slot = c.rng.below(HUGE_SLOTS);
     let slots = 1 + c.rng.below(HUGE_SLOTS - slot);
@@ -64,7 +65,7 @@ pub(super) fn mmap_huge(c: &mut Choice<'_>) -> Op {
     ))
 }
 
-/// Huge pages from the machine's pool.
+/// Maps huge pages from the machine's pool.
 pub(super) fn mmap_pool(c: &mut Choice<'_>) -> Op {
     const MAP_SHARED: u64 = 1;
     const MAP_NORESERVE: u64 = 0x4000;
@@ -81,7 +82,7 @@ pub(super) fn mmap_pool(c: &mut Choice<'_>) -> Op {
     Op::Call(call)
 }
 
-/// A VMA in which a huge page may lie, with the first of its slots and their number.
+/// Returns a VMA large enough for a huge page, its first huge-page slot and the number of slots.
 fn roomy(c: &mut Choice<'_>) -> Option<(Mapped, u64, u64)> {
     let slots = |v: &Mapped| {
         let first = v.start.next_multiple_of(PMD_SIZE);
@@ -96,7 +97,7 @@ fn roomy(c: &mut Choice<'_>) -> Option<(Mapped, u64, u64)> {
     Some((v, first, count))
 }
 
-/// All of such a VMA, or some slots of it.
+/// Returns the range of a whole VMA large enough for huge pages, or of some of its slots.
 fn whole_slots(c: &mut Choice<'_>) -> Option<(u64, u64)> {
     let (v, first, count) = roomy(c)?;
     if c.rng.chance(1, 2) {
@@ -107,7 +108,7 @@ fn whole_slots(c: &mut Choice<'_>) -> Option<(u64, u64)> {
     Some((first + from * PMD_SIZE, slots * PMD_SIZE))
 }
 
-/// From now on there may be huge pages.
+/// Permits huge pages in a range (`MADV_HUGEPAGE`).
 pub(super) fn advise_huge(c: &mut Choice<'_>) -> Op {
     let Some((addr, len)) = whole_slots(c) else {
         return mmap_huge(c);
@@ -115,7 +116,7 @@ pub(super) fn advise_huge(c: &mut Choice<'_>) -> Op {
     Op::Call(Call::new(sysno::MADVISE, [addr, len, MADV_HUGEPAGE]))
 }
 
-/// A huge page of what is there.
+/// Collapses existing pages to a huge page.
 pub(super) fn collapse(c: &mut Choice<'_>) -> Op {
     let Some((v, first, count)) = roomy(c).filter(|(v, ..)| !v.file) else {
         return mmap_huge(c);
@@ -129,7 +130,7 @@ pub(super) fn collapse(c: &mut Choice<'_>) -> Op {
     Op::Call(Call::new(sysno::MADVISE, [addr, len, MADV_COLLAPSE]))
 }
 
-/// An access to where a huge page may lie; the first one brings it.
+/// Accesses an area large enough for a huge page; the first access may create it.
 pub(super) fn touch_huge(c: &mut Choice<'_>) -> Op {
     let Some((_, first, count)) = roomy(c) else {
         return mmap_huge(c);
@@ -145,7 +146,7 @@ pub(super) fn touch_huge(c: &mut Choice<'_>) -> Op {
     }
 }
 
-/// Something that cuts or moves huge pages, at their edges or within.
+/// Splits or moves huge pages, at their boundaries or inside of them.
 pub(super) fn cut_huge(c: &mut Choice<'_>) -> Op {
     const MADV_DONTNEED: u64 = 4;
     const MAYMOVE_FIXED: u64 = 3;
@@ -172,7 +173,7 @@ pub(super) fn cut_huge(c: &mut Choice<'_>) -> Op {
     })
 }
 
-/// The process does without huge pages, or no longer.
+/// Disables or enables huge pages for the process.
 pub(super) fn thp_disable(c: &mut Choice<'_>) -> Op {
     const THP_DISABLE: u64 = 41;
     let on = c.rng.below(2);
@@ -182,7 +183,7 @@ pub(super) fn thp_disable(c: &mut Choice<'_>) -> Op {
 
 pub(super) fn madvise_huge(c: &mut Choice<'_>) -> Op {
     let (addr, len) = c.range();
-    // What is made of a file's pages depends on what everybody has done with them.
+    // Whether a file's pages collapse depends on every process that has used them.
     let files = c
         .vmas
         .iter()

@@ -1,4 +1,4 @@
-//! What concerns the process as a whole: heap, limits, rights, forks, files, accesses.
+//! Generation of actions on the whole process: heap, limits, capabilities, forks, files, accesses.
 
 use super::super::arena::{FILE_PAGES, HEAP, HEAP_END};
 use super::super::arena::{SEGMENTS, USERFAULTFD};
@@ -12,7 +12,7 @@ use vmarea_trace::sysno;
 
 const MAP_NONBLOCK: u64 = 0x1_0000;
 
-/// The break.
+/// Moves the break.
 pub(super) fn brk(c: &mut Choice<'_>) -> Op {
     let odd = c.rng.pick(&[0, 0, 1, 0x800]);
     let by = c.len();
@@ -30,7 +30,7 @@ pub(super) fn mseal(c: &mut Choice<'_>) -> Op {
     c.spoil(Call::new(sysno::MSEAL, [addr, len, 0]), &[0, 2], &[])
 }
 
-/// Keys are handed out and taken back. Not key 0: without it the process could not go on.
+/// Allocates and frees protection keys, except key 0, which the process needs to continue.
 pub(super) fn pkeys(c: &mut Choice<'_>) -> Op {
     let key = 1 + c.rng.below(4);
     Op::Call(match c.rng.below(8) {
@@ -40,7 +40,7 @@ pub(super) fn pkeys(c: &mut Choice<'_>) -> Op {
     })
 }
 
-/// Settings of the process.
+/// Changes process settings with `prctl`.
 pub(super) fn prctl(c: &mut Choice<'_>) -> Op {
     const THP_DISABLE: u64 = 41;
     const SET_MM: u64 = 35;
@@ -98,7 +98,7 @@ pub(super) fn mbind(c: &mut Choice<'_>) -> Op {
         0 | 4 => c.rng.pick(&[0, 0, 0, 1]),
         _ => c.rng.pick(&[1, 1, 1, 0, 3, 2]),
     };
-    // STRICT asks where pages are, which our side does not know: only where all answers are the same.
+    // The core does not know the nodes of pages, so `MPOL_MF_STRICT` is used only with node 0.
     let strict = nodes & 1;
     let flags = c.rng.pick(&[0, 0, 0, 0, strict, 2, 4, 8]);
     if c.rng.chance(1, 16) {
@@ -125,7 +125,7 @@ pub(super) fn remap_file_pages(c: &mut Choice<'_>) -> Op {
     c.spoil(call, &[0], &[1])
 }
 
-/// On the own address space, so that every advice is allowed.
+/// Calls `process_madvise` on the calling process, for which every advice is permitted.
 pub(super) fn process_madvise(c: &mut Choice<'_>) -> Op {
     const PIDFD_SELF: u64 = -10001_i64 as u64;
     let ranges = 1 + c.rng.below(4);
@@ -146,7 +146,7 @@ pub(super) fn process_madvise(c: &mut Choice<'_>) -> Op {
     Op::Call(call)
 }
 
-/// A limit a little above what is used, or none.
+/// Sets a soft limit slightly above the current usage, to the hard limit, or (data only) to 0.
 pub(super) fn limit(c: &mut Choice<'_>) -> Op {
     const DATA: u64 = 2;
     const STACK: u64 = 3;
@@ -166,7 +166,7 @@ pub(super) fn limit(c: &mut Choice<'_>) -> Op {
     Op::Call(call)
 }
 
-/// From now on an ordinary process.
+/// Drops all capabilities of the process.
 pub(super) fn drop_rights(_: &mut Choice<'_>) -> Op {
     const VERSION_3: u64 = 0x2008_0522;
     let mut call = Call::new(sysno::CAPSET, [0, 0]);
@@ -219,12 +219,14 @@ pub(super) fn exit(c: &mut Choice<'_>) -> Op {
     }
 }
 
-/// Watches a range, or no longer. Files' pages that are there are not watched: Linux maps pages
-/// around a fault as well, and then there is none.
+/// Registers or unregisters a range with the userfaultfd.
+///
+/// Minor mode, which watches pages in the page cache, is not used: Linux also maps pages around a
+/// fault, and such pages then raise no minor fault.
 pub(super) fn userfaultfd(c: &mut Choice<'_>) -> Op {
     const MISSING: u64 = 1;
     const WRITE_PROTECT: u64 = 2;
-    // A page of shared memory that nobody wrote is missing again once it went out.
+    // A page of shared memory that was never written is missing again after swap-out.
     if !c.facts.userfaultfd || matches!(c.theme, Theme::Pages | Theme::Pool) {
         return write(c);
     }
@@ -283,7 +285,7 @@ pub(super) fn shmat(c: &mut Choice<'_>) -> Op {
     ))
 }
 
-/// One of both.
+/// Attaches or detaches a shared memory segment.
 pub(super) fn shm(c: &mut Choice<'_>) -> Op {
     if c.rng.chance(1, 2) {
         shmat(c)
@@ -292,7 +294,7 @@ pub(super) fn shm(c: &mut Choice<'_>) -> Op {
     }
 }
 
-/// Where one may have been attached.
+/// Detaches a segment, mostly at an address where one may be attached.
 pub(super) fn shmdt(c: &mut Choice<'_>) -> Op {
     let shared: Vec<Mapped> = c.vmas.iter().filter(|v| v.shared).copied().collect();
     let addr = if shared.is_empty() || c.rng.chance(1, 8) {

@@ -1,7 +1,7 @@
-//! What lies outside of the arena, and files that are not like others.
+//! Generation of calls outside of the arena and on special files.
 //!
-//! The kernel's own mappings (`[vvar]`, `[vdso]`), the lowest addresses, a file of huge pages, and memory that
-//! nobody else may look into. None of it but the last is read or written.
+//! These calls use the kernel's special mappings (`[vvar]`, `[vdso]`), the lowest addresses, a
+//! hugetlb file, and secret memory. Only secret memory is read and written.
 
 use super::super::arena::{FILE_PAGES, HUGE_FILE, POOL, SECRET, SPECIAL_TO};
 use super::super::model::Mapped;
@@ -17,7 +17,7 @@ const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_NORESERVE: u64 = 0x4000;
 
-/// Something that is wished below the lowest address, or goes from there.
+/// Maps memory with a hint around the lowest address, or unmaps memory there.
 pub(super) fn low_hint(c: &mut Choice<'_>) -> Op {
     let lowest = c.model.machine().space().system().lowest_addr();
     let len = (1 + c.rng.below(4)) * PAGE_SIZE;
@@ -46,7 +46,7 @@ fn of_kind(c: &Choice<'_>, kind: FileKind) -> Vec<Mapped> {
     all
 }
 
-/// All or, mostly, a part of one of the kernel's own mappings.
+/// Generates a call on a special mapping of the kernel, mostly on a part of it.
 pub(super) fn special(c: &mut Choice<'_>) -> Op {
     const ADVICE: [u64; 9] = [0, 1, 2, 4, 10, 11, 16, 17, 22];
     let all = of_kind(c, FileKind::Special);
@@ -60,7 +60,7 @@ pub(super) fn special(c: &mut Choice<'_>) -> Op {
     let prot = c.prot();
     let mut call = match c.rng.below(12) {
         0..=2 => {
-            // What has gone does not come again.
+            // A special mapping cannot be restored, so usually one page is kept.
             if count == pages && c.rng.chance(7, 8) {
                 (first, count) = (0, pages - 1);
             }
@@ -87,7 +87,7 @@ pub(super) fn special(c: &mut Choice<'_>) -> Op {
     Op::Call(call)
 }
 
-/// A mapping of a file of huge pages where there is room, or one of them goes.
+/// Maps the hugetlb file in an area large enough for huge pages, or unmaps such a mapping.
 pub(super) fn huge_file(c: &mut Choice<'_>) -> Op {
     if !c.facts.huge_file {
         return mmap(c);
@@ -108,14 +108,14 @@ pub(super) fn huge_file(c: &mut Choice<'_>) -> Op {
     };
     let offset = c.rng.pick(&[0, 0, 0, PMD_SIZE, PAGE_SIZE]);
     let prot = c.prot();
-    // Without the flag pages would have to be there; and `mlockall` would bring a private one an anon_vma
-    // where they are.
+    // Without `MAP_NORESERVE` the pool would need free pages. With `MAP_PRIVATE`, `mlockall` would
+    // create an anon_vma if the pool has free pages.
     let flags = MAP_SHARED | MAP_NORESERVE;
     let args = [hint, len, prot, flags, HUGE_FILE, offset];
     Op::Call(Call::new(sysno::MMAP, args))
 }
 
-/// A mapping of memory that only the process itself sees.
+/// Maps secret memory, which only the process itself can access.
 pub(super) fn secret(c: &mut Choice<'_>) -> Op {
     if !c.facts.secret {
         return mmap(c);

@@ -1,25 +1,29 @@
-//! What a sequence is about.
+//! Theme of a sequence.
 //!
-//! Some things only happen where there is much of something: huge pages need room, equal pages must
-//! be made equal. Such sequences cost more, so that most are plain.
+//! Some behaviour occurs only with enough of a resource: huge pages need large areas, and equal
+//! pages must be created. Such sequences take longer, so most sequences have no theme.
 
 use super::super::rng::Rng;
 use super::{Kind, kind, pages};
 
-/// What a sequence is about, beside calls of all kinds.
+/// Theme of a sequence, in addition to calls of all kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Theme {
-    /// Nothing in particular.
+    /// No theme.
     Plain,
-    /// Swap, KSM, migration. Nothing in it may be thrown away by Linux when it likes: no
-    /// `MADV_FREE`, no `MAP_DROPPABLE`.
+    /// Swap, KSM, migration.
+    ///
+    /// `MADV_FREE` and `MAP_DROPPABLE` are not used, because Linux may discard their pages at any
+    /// time.
     Pages,
     /// Huge pages.
     Huge,
-    /// Huge pages, some from the machine's pool, and no userfaultfd: there one fault brings 512 pages,
-    /// and here one.
+    /// Huge pages, some from the machine's pool; no userfaultfd.
+    ///
+    /// With a userfaultfd one fault in the pool's pages maps 512 pages on the kernel, but one page
+    /// in the core.
     Pool,
-    /// The limit of mappings, which lies a few away.
+    /// Address space with a few VMAs below the limit.
     Limit,
 }
 
@@ -43,7 +47,7 @@ const HUGE: &[Kind] = &[
 ];
 
 impl Theme {
-    /// One of them, the costly ones seldom.
+    /// Chooses a theme; expensive themes are rare.
     pub(super) fn choose(rng: &mut Rng) -> Theme {
         match rng.below(256) {
             0..=47 => Theme::Pages,
@@ -54,12 +58,12 @@ impl Theme {
         }
     }
 
-    /// It is about huge pages.
+    /// Returns true for the themes with huge pages.
     pub(super) fn is_huge(self) -> bool {
         matches!(self, Theme::Huge | Theme::Pool)
     }
 
-    /// Steps of a sequence.
+    /// Returns the number of steps in a sequence.
     pub(super) fn steps(self) -> usize {
         match self {
             Theme::Limit => 60,
@@ -67,7 +71,7 @@ impl Theme {
         }
     }
 
-    /// Kinds of step that it adds.
+    /// Returns the additional kinds of step.
     pub(super) fn kinds(self) -> &'static [Kind] {
         match self {
             Theme::Plain | Theme::Limit => &[],

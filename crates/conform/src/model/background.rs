@@ -1,7 +1,7 @@
-//! What our side does with pages when nobody has called: swapping, migrating, merging equal ones.
+//! Background work of the model on pages: swapping, migrating, merging equal pages.
 //!
-//! Whatever becomes of it, no call, no access and no mapping may show that it was done. Where a
-//! page cannot go the work is left.
+//! No call, access or mapping may show that the work was done. If the work is not possible on a
+//! page, it is skipped.
 
 use super::super::op::Work;
 use super::Model;
@@ -14,11 +14,11 @@ use vmarea::types::{MmId, PAGE_MASK, VmFlags};
 type Page = (MmId, u64);
 
 impl Model {
-    /// Does a piece of work.
+    /// Performs background work.
     pub(super) fn background(&self, mm: MmId, work: Work) {
         match work {
             Work::SwapOut(addr) => {
-                // A page that is locked, or not there, stays.
+                // A page that is locked or not present is not swapped out.
                 let _ = self.machine.space().swap_out(mm, self.places.placed(addr));
             }
             Work::Migrate(addr) => self.migrate(mm, self.places.placed(addr) & PAGE_MASK),
@@ -32,12 +32,12 @@ impl Model {
             .mmap_read_lock(mm)
             .and_then(|r| r.pages().get(addr).frame());
         if let Some(Ok(migrating)) = frame.map(|frame| space.migrate_begin(frame)) {
-            // Without memory it stays where it is.
+            // Without memory the page is not migrated.
             let _ = space.migrate_end(migrating);
         }
     }
 
-    /// As `ksmd` would, once over all address spaces.
+    /// Scans all address spaces once and merges equal pages, as `ksmd` does.
     fn merge_equal(&self) {
         let mut first: HashMap<Vec<u8>, Page> = HashMap::new();
         for (process, mm) in self.mms.iter().enumerate() {
@@ -48,7 +48,7 @@ impl Model {
                         place.insert((mm, addr));
                     }
                     Entry::Occupied(other) => {
-                        // They may be one already, or one of them has just been swapped out.
+                        // The two may be one page already, or one of them was just swapped out.
                         let _ = self.machine.space().ksm_merge(*other.get(), (mm, addr));
                     }
                 }

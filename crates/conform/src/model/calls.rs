@@ -1,4 +1,4 @@
-//! System calls on our side.
+//! Executes system calls on the model.
 
 use super::super::arena;
 use super::super::op::{Call, UFFDIO_REGISTER, UFFDIO_UNREGISTER};
@@ -39,7 +39,8 @@ impl Model {
                 }
                 _ => Err(Errno::EINVAL),
             },
-            // In the address space that the descriptor was opened for, whoever calls.
+            // Executed in the address space for which the descriptor was opened, whichever process
+            // calls.
             sysno::IOCTL => {
                 let request = self.userfaultfd(call)?;
                 self.machine.space().syscall(self.watched, &request)
@@ -51,7 +52,7 @@ impl Model {
         }
     }
 
-    /// The call as the core takes it.
+    /// Converts a call to the form that the core takes.
     fn syscall(&mut self, call: &Call) -> Result<Syscall, Errno> {
         let args = call.placed(self.places);
         let [a, b, c, d, e, f] = args;
@@ -113,7 +114,7 @@ impl Model {
         }
     }
 
-    /// Each attachment is a file of its own.
+    /// Converts `shmat`; each attachment has its own file.
     fn shmat(&mut self, [number, addr, flags, ..]: [u64; 6]) -> Result<Syscall, Errno> {
         let number = number as usize;
         let len = *arena::SEGMENTS.get(number).ok_or(Errno::EINVAL)?;
@@ -155,7 +156,7 @@ impl Model {
     }
 }
 
-/// The soft limit; the hard one stays, because it could not be raised again.
+/// Sets a soft limit; the hard limit is unchanged, because it could not be raised again.
 fn limit(space: &Space, mm: MmId, resource: u64, data: &[u64]) -> Result<(), Errno> {
     const DATA: u64 = 2;
     const STACK: u64 = 3;

@@ -1,4 +1,4 @@
-//! An address space of the kernel as ours begins with it.
+//! Initial address space of the model, imported from the kernel's.
 
 use std::collections::HashMap;
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
@@ -8,12 +8,12 @@ use vmarea::types::{Errno, FileId, FileKind, MmId, PAGE_SIZE, Pgoff, VmFlags, Vm
 use vmarea::vma::{MappedFile, VmaBody};
 use vmarea_process::view::{View, ViewVma};
 
-/// Is it a mapping of the kernel's own? Operations without a file are theirs alone.
+/// Returns true for a special mapping of the kernel: only these have operations but no file.
 pub(super) fn is_special(vma: &ViewVma) -> bool {
     vma.file == 0 && vma.ops != 0
 }
 
-/// The kernel's own mappings where there is no kernel: as those of 6.18.
+/// Returns special mappings for use without a kernel, as in 6.18.
 pub(super) fn special() -> Vec<ViewVma> {
     const AT: u64 = 0x7fff_f7f0_0000;
     const VVAR: VmFlags = VmFlags::READ

@@ -1,4 +1,4 @@
-//! Our side: the same steps on the software platform.
+//! The model: executes the same steps in the core, on the software platform.
 
 mod background;
 mod calls;
@@ -20,44 +20,44 @@ use vmarea::vma::VmaView;
 use vmarea_oracle::PROCESSES;
 use vmarea_process::view::View;
 
-/// Numbers of files that nobody has opened: hugetlb files of `MAP_HUGETLB`, attached segments.
+/// First id for files that no sequence opens: `MAP_HUGETLB` mappings and attached segments.
 const NAMELESS: u64 = 1 << 40;
 
-/// The machine with up to [`PROCESSES`] address spaces.
+/// Machine with up to [`PROCESSES`] address spaces.
 #[derive(Debug)]
 pub struct Model {
     machine: Machine,
     mms: [Option<MmId>; PROCESSES],
-    /// The address space that the userfaultfd was opened for.
+    /// Address space for which the userfaultfd was opened.
     watched: MmId,
     nameless: u64,
     places: Places,
-    /// VMAs that were there at first.
+    /// Initial VMAs.
     initial: Vec<VmRange>,
 }
 
-/// A VMA as the generator sees it.
+/// A VMA as seen by the generator.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapped {
-    /// First address.
+    /// First address of the VMA.
     pub start: u64,
-    /// First address after it.
+    /// First address after the VMA.
     pub end: u64,
-    /// Page offset of its first page.
+    /// Page offset of the first page.
     pub pgoff: u64,
-    /// It may be written.
+    /// True if the VMA is writable.
     pub writable: bool,
-    /// It is shared.
+    /// True if the VMA is shared.
     pub shared: bool,
-    /// It has a file.
+    /// True if the VMA has a file.
     pub file: bool,
-    /// The kind of that.
+    /// Kind of the VMA's file.
     pub kind: Option<FileKind>,
 }
 
-/// What of a list of mappings lies where.
+/// Returns the real addresses of the symbolic regions in a view.
 pub(super) fn places(view: &View) -> Places {
-    // They follow each other.
+    // The special mappings are adjacent.
     let special = view.vmas.iter().find(|v| import::is_special(v));
     Places {
         heap: view.mm.start_brk.unwrap_or(0),
@@ -65,20 +65,20 @@ pub(super) fn places(view: &View) -> Places {
     }
 }
 
-/// Which pages are looked at.
+/// Selects the pages that are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
-    /// Those in memory: Linux brings a page back from swap to show it.
+    /// Pages in memory, since Linux swaps in every page that is read.
     InMemory,
-    /// All.
+    /// All pages.
     All,
 }
 
 impl Model {
-    /// A machine whose process 0 looks as `view` shows it.
+    /// Creates a machine whose process 0 has the address space shown by `view`.
     ///
     /// # Errors
-    /// Where the view cannot be an address space.
+    /// If the view is not a valid address space.
     pub fn new(
         policy: Policy,
         system: System,
@@ -86,7 +86,7 @@ impl Model {
         limits: Limits,
     ) -> Result<Model, Errno> {
         let machine = Machine::new(policy, system);
-        // What the process began as a copy of; it lives on, as the tester does.
+        // Process 0 is a fork of the tester, which remains alive on both sides.
         let tester = import::import(&machine, view, limits)?;
         let mm = machine.space().fork(tester)?;
         for kind in arena::KINDS {
@@ -130,11 +130,12 @@ impl Model {
         })
     }
 
-    /// A machine where no kernel is asked: an empty process with all rights, whose processor has
-    /// protection `keys` or not.
+    /// Creates a machine without a kernel: an empty process with all capabilities.
+    ///
+    /// The processor has protection keys if `keys` is true.
     ///
     /// # Errors
-    /// Where there is no memory.
+    /// If there is no memory.
     pub fn alone(policy: Policy, keys: bool) -> Result<Model, Errno> {
         let mut view = View::default();
         view.mm.mmap_base = Some(0x7fff_0000_0000);
@@ -154,22 +155,22 @@ impl Model {
         Model::new(policy, system, &view, limits)
     }
 
-    /// The address space of a process.
+    /// Returns the address space of a process.
     pub fn mm(&self, process: usize) -> Option<MmId> {
         self.mms.get(process).copied().flatten()
     }
 
-    /// What lies where.
+    /// Returns the real addresses of the symbolic regions.
     pub fn places(&self) -> Places {
         self.places
     }
 
-    /// The machine.
+    /// Returns the machine.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// Does a step.
+    /// Executes a step.
     pub fn apply(&mut self, step: &Step) -> Outcome {
         let process = usize::from(step.process);
         let Some(mm) = self.mm(process) else {
@@ -216,8 +217,10 @@ impl Model {
         }
     }
 
-    /// What the processor asks before anything else: the key of the mapping, where there is one. A stack
-    /// grows down to the address before that.
+    /// Checks the protection key of the mapping at `addr`.
+    ///
+    /// The processor performs this check before any other, except that a stack first grows down to
+    /// the address.
     fn key_allows(&self, mm: MmId, addr: u64, allows: fn(PkeyRights, u32) -> bool) -> bool {
         let addr = self.places.placed(addr);
         let Some(r) = self.machine.space().mmap_read_lock(mm) else {
@@ -233,12 +236,12 @@ impl Model {
         if vma.range.start <= addr {
             return false;
         }
-        // Whether it grows shows in whether there is a mapping then.
+        // The access shows whether the stack grows: if it does, there is a mapping.
         let grown = self.machine.load(mm, addr, &mut [0]);
         matches!(grown, Ok(Faulted::NoMapping) | Err(_))
     }
 
-    /// As Linux's side does.
+    /// Creates the same filler mappings as the kernel side.
     fn fill(&mut self, mm: MmId, leave: u64) -> Outcome {
         let limit = u64::from(self.machine.space().system().max_map_count);
         let r = self.machine.space().mmap_read_lock(mm);
@@ -255,7 +258,7 @@ impl Model {
         outcome.map(|_| 0).into()
     }
 
-    /// What a process has mapped in the arena and its heap, by the names of sequences.
+    /// Returns the VMAs of a process in the arena and its heap, with symbolic addresses.
     pub fn ranges(&self, process: usize) -> Vec<Mapped> {
         let Some(r) = self
             .mm(process)
@@ -269,7 +272,7 @@ impl Model {
             .collect()
     }
 
-    /// All other mappings of a process, by the names of sequences.
+    /// Returns all other VMAs of a process, with symbolic addresses.
     pub fn others(&self, process: usize) -> Vec<Mapped> {
         let Some(r) = self
             .mm(process)
@@ -296,14 +299,14 @@ impl Model {
         }
     }
 
-    /// The break of a process, by the name of sequences.
+    /// Returns the break of a process as a symbolic address.
     pub fn brk(&self, process: usize) -> u64 {
         self.mm(process)
             .and_then(|mm| self.machine.space().mmap_read_lock(mm))
             .map_or(0, |r| self.places.named(r.state().layout.brk))
     }
 
-    /// Pages that a process has mapped: all, of data, locked.
+    /// Returns the numbers of mapped pages of a process: total, data, locked.
     pub fn counts(&self, process: usize) -> [u64; 3] {
         self.mm(process)
             .and_then(|mm| self.machine.space().mmap_read_lock(mm))
@@ -313,13 +316,13 @@ impl Model {
             })
     }
 
-    /// True for what was there before the first step.
+    /// Returns true if the address was mapped before the first step.
     pub fn is_initial(&self, addr: u64) -> bool {
         let at = self.initial.partition_point(|r| r.end <= addr);
         self.initial.get(at).is_some_and(|r| r.contains(addr))
     }
 
-    /// The address space of a process.
+    /// Returns the state of a process's address space.
     pub fn state(&self, process: usize) -> SpaceState {
         let space = self.machine.space();
         let Some(r) = self.mm(process).and_then(|mm| space.mmap_read_lock(mm)) else {
@@ -361,8 +364,9 @@ impl Model {
         }
     }
 
-    /// Addresses of the pages that are mapped in a process since it began and may be read; those that
-    /// are swapped out only where a look may bring them back.
+    /// Returns the addresses of readable pages that the process has mapped since its start.
+    ///
+    /// Swapped-out pages are included only with [`Look::All`].
     pub fn present(&self, process: usize, look: Look) -> Vec<u64> {
         let mut pages = Vec::new();
         let Some(r) = self
@@ -371,7 +375,7 @@ impl Model {
         else {
             return pages;
         };
-        // Nobody else may look into these, or only the kernel knows what is there.
+        // Other processes cannot read these pages, or only the kernel knows their content.
         let hidden = |v: &VmaView| {
             v.body.file.is_some_and(|f| {
                 matches!(f.kind, FileKind::Special | FileKind::Secret)
@@ -394,7 +398,7 @@ impl Model {
         pages
     }
 
-    /// The bytes of a page as they are.
+    /// Returns the bytes of a page.
     pub fn page(&self, process: usize, addr: u64) -> [u8; PAGE_SIZE as usize] {
         let mut bytes = [0; PAGE_SIZE as usize];
         if let Some(mm) = self.mm(process) {
@@ -404,7 +408,7 @@ impl Model {
     }
 }
 
-/// `SEGV_PKUERR`.
+/// Signal for a denied protection key: `SIGSEGV` with `SEGV_PKUERR`.
 const KEY_DENIED: Outcome = Outcome::Signal(11, 4);
 
 fn access(faulted: Result<Faulted, Errno>, value: u64) -> Outcome {

@@ -1,9 +1,9 @@
-//! What a lookup costs: the steps of a replay on indexes alone, with one cache at a time.
+//! Cost of a lookup: the steps of a replay on the index alone, with one cache at a time.
 //!
-//! Lookups that follow each other are timed together; the same is done once more without any lookup, and
-//! that time, which is the clock's own, is taken off. All threads run on one, in the order of the
-//! trace: what threads cost each other by sharing cache lines is not in here, nor what a cache costs
-//! the writer (a store or two for each VMA that goes).
+//! Consecutive lookups are timed together. The steps are executed once more without lookups, and
+//! that time, which is the cost of reading the clock, is subtracted. All threads are simulated by
+//! one thread, in the order of the trace, so the times exclude the contention of threads for cache
+//! lines. They also exclude a cache's cost for the writer (one or two stores per removed VMA).
 
 use super::super::Ratio;
 use super::super::bare::{Bare, BareMm, mm_id};
@@ -17,28 +17,28 @@ use vmarea::lookup::{
 };
 use vmarea::types::{VmRange, VmaId};
 
-/// What one cache costs.
+/// Lookup cost with one cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// Nanoseconds a lookup.
+    /// Nanoseconds per lookup.
     pub nanoseconds: f64,
-    /// Against no cache.
+    /// Time relative to no cache.
     pub ratio: Option<Ratio>,
 }
 
-/// All that a pass works on.
+/// State of one pass over the log.
 struct Pass<'l, C: Cache> {
     log: &'l Log,
     slots: Slots<Bare>,
     trees: Vec<RangeTree>,
-    /// Ids of the VMAs that live, by number.
+    /// Ids of the live VMAs, by number.
     vmas: Vec<Option<(VmaId, u32)>>,
     shared: Vec<C::Mm>,
     threads: Vec<Option<C::Thread>>,
     hits: u64,
 }
 
-/// Whether lookups are made.
+/// Whether a pass makes the lookups.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Finds {
     Made,
@@ -58,8 +58,7 @@ impl<'l, C: Cache> Pass<'l, C> {
         }
     }
 
-    /// Does every step; returns the seconds that the lookups took, with those that it takes to
-    /// measure them.
+    /// Executes every step. Returns the seconds for the lookups, including the timing overhead.
     fn run(&mut self, finds: Finds) -> f64 {
         let (mut begun, mut total) = (None, Duration::ZERO);
         for step in &self.log.steps {
@@ -106,7 +105,7 @@ impl<'l, C: Cache> Pass<'l, C> {
         let own = self.threads[thread as usize].get_or_insert_default();
         let found = find_vma::<C, _>(&self.shared[mm as usize], own, &space, addr);
         self.hits += u64::from(matches!(found, Lookup::Hit(..)));
-        // Whoever looks a VMA up wants to read it.
+        // A caller that looks up a VMA then reads it.
         black_box(found.range(&space));
     }
 
@@ -139,7 +138,7 @@ impl<'l, C: Cache> Pass<'l, C> {
     }
 }
 
-/// Seconds of all lookups with one cache, and its hits.
+/// Runs a pass with one cache; returns the seconds for all lookups, and the number of hits.
 type Side = fn(&Log, Finds) -> (f64, u64);
 
 fn pass<C: Cache>(log: &Log, finds: Finds) -> (f64, u64) {
@@ -148,7 +147,7 @@ fn pass<C: Cache>(log: &Log, finds: Finds) -> (f64, u64) {
     (seconds, pass.hits)
 }
 
-/// The caches, in the order of [`count`](super::count()).
+/// Passes of all caches, in the order of [`count`](super::count()).
 const SIDES: [Side; 5] = [
     pass::<NoCache>,
     pass::<LastUsed>,
@@ -157,18 +156,18 @@ const SIDES: [Side; 5] = [
     pass::<Checked>,
 ];
 
-/// Hits of every cache.
+/// Returns the hits of every cache.
 pub fn hits(log: &Log) -> Vec<u64> {
     SIDES.iter().map(|side| side(log, Finds::Made).1).collect()
 }
 
-/// Measures every cache `rounds` times in turn.
+/// Measures the caches in turn, `rounds` times.
 pub fn measure(log: &Log, rounds: usize) -> Vec<Cost> {
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); SIDES.len()];
     for round in 0..rounds.max(1) {
         let (without, _) = SIDES[0](log, Finds::LeftOut);
         for turn in 0..SIDES.len() {
-            // Another one begins each time.
+            // Each round starts with another cache.
             let at = (round + turn) % SIDES.len();
             let (seconds, _) = SIDES[at](log, Finds::Made);
             times[at].push((seconds - without) * 1e9 / log.finds as f64);

@@ -1,8 +1,8 @@
-//! One replay of a trace with every cache in front of its lookups.
+//! Replays a trace once, with every lookup cache in front of the index.
 //!
-//! The core tells of each lookup and of each change of an index; every cache sees them as if it were
-//! the only one. Its answer is held against that of the index. A thread is one life of a thread id in
-//! one address space: what begins with `execve` begins with empty caches.
+//! The core reports each lookup and each change of an index; every cache sees them as if it were
+//! the only one. Its answer is compared with that of the index. A thread here is one lifetime of a
+//! thread id in one address space: after `execve` a thread has empty caches.
 
 use super::CacheError;
 use super::log::Log;
@@ -17,33 +17,33 @@ use vmarea_replay::{Options, Replayer};
 use vmarea_trace::event::{Event, Tid};
 use vmarea_trace::{Error as TraceError, Reader};
 
-/// What one cache came to.
+/// Hit and error counts of one cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counter {
-    /// The cache.
+    /// Name of the cache.
     pub name: &'static str,
-    /// Lookups that it answered.
+    /// Number of lookups that the cache answered.
     pub hits: u64,
-    /// Answers that were not those of the index.
+    /// Number of answers that differ from the index.
     pub wrong: u64,
 }
 
-/// What a trace came to.
+/// Counts from one trace.
 #[derive(Debug)]
 pub struct Counted {
-    /// Lookups by page faults.
+    /// Number of lookups by page faults.
     pub by_faults: u64,
-    /// Lookups by calls.
+    /// Number of lookups by calls.
     pub by_calls: u64,
-    /// Threads that looked anything up.
+    /// Number of threads that made lookups.
     pub threads: u64,
-    /// Most VMAs of an address space.
+    /// Maximum number of VMAs in an address space.
     pub most_vmas: u64,
-    /// Lookups whose VMA the same thread had found before.
+    /// Number of lookups whose VMA the same thread had found before.
     pub bound: u64,
-    /// The caches, none first.
+    /// Counts per cache; the first row is without a cache.
     pub counters: Vec<Counter>,
-    /// The steps, to be timed.
+    /// Log of the steps, for timing.
     pub log: Log,
 }
 
@@ -120,23 +120,23 @@ impl<C: Cache> Side for Front<C> {
     }
 }
 
-/// Why a lookup is made.
+/// Cause of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
     Fault,
     Call,
 }
 
-/// What the replay and its observer share.
+/// State that the replay and its observer share.
 struct State {
     sides: Vec<Box<dyn Side>>,
     log: Log,
-    /// The thread whose event is replayed, and what kind of event it is.
+    /// The thread whose event is being replayed, and the kind of event.
     now: Option<(u32, Cause)>,
-    /// Numbers of the threads that live, and where they do.
+    /// Number and address space of each live thread.
     threads: HashMap<Tid, (u32, MmId)>,
     numbers: u32,
-    /// What each thread has found.
+    /// VMAs that each thread has found.
     touched: HashSet<(u32, VmaId)>,
     lookers: HashSet<u32>,
     bound: u64,
@@ -170,7 +170,7 @@ impl State {
         }
     }
 
-    /// An event of a thread follows; in its own address space, where that is told.
+    /// Starts an event of a thread, in the thread's own address space if that is known.
     fn begin(&mut self, tid: Tid, own: Option<MmId>, cause: Cause) {
         if let Some(mm) = own
             && self.threads.get(&tid).is_none_or(|(_, now)| *now != mm)
@@ -254,11 +254,12 @@ impl Observer for Watch {
     }
 }
 
-/// Replays a trace under the rules of the kernel that it was recorded on, and counts. A trace that was
-/// cut off is taken as far as it goes.
+/// Replays a trace under the rules of the kernel that it was recorded on, and counts lookups.
+///
+/// A truncated trace is replayed up to its end.
 ///
 /// # Errors
-/// Where it cannot be read or replayed, or a cache gave a wrong answer.
+/// If the trace cannot be read or replayed, or a cache gave a wrong answer.
 pub fn count(mut trace: Reader<impl Read>) -> Result<Counted, CacheError> {
     let mut replayer = Replayer::new(trace.header(), &Options::default())?;
     let watch = Watch(Arc::new(Mutex::new(State::new())));
@@ -270,7 +271,7 @@ pub fn count(mut trace: Reader<impl Read>) -> Result<Counted, CacheError> {
             Err(TraceError::CutOff { .. } | TraceError::Damaged { .. }) if number > 0 => break,
             Err(error) => return Err(error.into()),
         };
-        // A thread touches the memory of others too, but faults and calls in its own only.
+        // A thread may touch the memory of other processes, but faults and calls only in its own.
         let (tid, own, cause) = match &event {
             Event::Fault(fault) => (fault.tid, Some(fault.mm), Cause::Fault),
             Event::Call(call) => (call.tid, Some(call.mm), Cause::Call),
@@ -348,7 +349,7 @@ mod tests {
         call(tid, MMAP, [addr, len, 3, 0x32, u64::MAX, 0], addr as i64)
     }
 
-    /// An address space that begins empty.
+    /// Returns the events that create an empty address space.
     fn born() -> Vec<Event> {
         vec![
             Event::MmStart(MmStart {
@@ -383,7 +384,7 @@ mod tests {
         count(Reader::new(trace.as_slice()).unwrap()).unwrap()
     }
 
-    /// None, last used, largest, vmacache, ours; and the bound.
+    /// Returns the hits of no cache, last used, largest, vmacache and `Checked`; and the bound.
     fn hits(counted: &Counted) -> (Vec<u64>, u64) {
         let hits = counted.counters.iter().map(|c| c.hits).collect();
         assert_eq!(hits, cost::hits(&counted.log), "timing repeats the replay");
@@ -402,7 +403,8 @@ mod tests {
         }
         let counted = counted(&events);
         assert_eq!((counted.by_faults, counted.threads), (16, 2));
-        // The threads take the last one from each other; beside the largest it has B to itself.
+        // The threads evict each other's VMA from the last-used cache. With the largest VMA cached
+        // separately, the last-used entry remains B.
         assert_eq!(hits(&counted), (vec![0, 0, 14, 14, 14], 14));
     }
 
@@ -414,7 +416,8 @@ mod tests {
         events.push(call(1, MUNMAP, [B, 0x1000, 0, 0, 0, 0], 0));
         events.extend([fault(1, A + 8192), fault(1, A + 12288)]);
         let counted = counted(&events);
-        // The three calls look up as well. Only ours and the largest keep A over it.
+        // The three calls make lookups as well. Only `Checked` and the largest VMA keep A across
+        // the unmap.
         assert_eq!((counted.by_faults, counted.by_calls), (4, 3));
         assert_eq!(hits(&counted), (vec![0, 2, 3, 2, 3], 3));
     }
@@ -427,7 +430,8 @@ mod tests {
         events.extend((0..8).map(|page| fault(2, B + page * 4096)));
         let counted = counted(&events);
         assert_eq!(hits(&counted).0, [0, 14, 14, 14, 14]);
-        // The second begins one later, so each has one lookup beside none of the other.
+        // The second thread starts one lookup later, so each thread makes one lookup without one of
+        // the other in between.
         assert_eq!(cost::hits(&counted.log.in_turn()), [0, 2, 14, 14, 14]);
     }
 }

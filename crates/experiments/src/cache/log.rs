@@ -1,34 +1,34 @@
-//! The lookups of a replay and the changes between them, with small numbers in the place of ids.
+//! Lookups of a replay and the index changes between them, with small numbers instead of ids.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use vmarea::lookup::{Change, Vmas};
 use vmarea::types::{MmId, VmRange, VmaId};
 
-/// One step. Address spaces, threads and VMAs are numbered from 0.
+/// One step of a log. Address spaces, threads and VMAs are numbered from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// A thread lives in an address space from now on.
+    /// A thread enters an address space, in which it then runs.
     Enter { thread: u32, mm: u32 },
     /// A thread ends.
     Leave { thread: u32 },
-    /// A lookup.
+    /// A thread looks up an address.
     Find { thread: u32, mm: u32, addr: u64 },
-    /// A new VMA.
+    /// A new VMA is added to the index.
     Link { mm: u32, vma: u32, range: VmRange },
-    /// A VMA has other bounds.
+    /// The bounds of a VMA change.
     Resize {
         vma: u32,
         start: u64,
         range: VmRange,
     },
-    /// A VMA goes.
+    /// A VMA is removed from the index.
     Unlink { vma: u32, prev: Option<u32> },
-    /// A call has unmapped something.
+    /// A call has unmapped memory.
     Unmapped { mm: u32 },
 }
 
 impl Step {
-    /// The thread that does it, where it changes no index.
+    /// Returns the thread of a step that does not change an index.
     fn thread(&self) -> Option<u32> {
         match *self {
             Step::Enter { thread, .. } | Step::Leave { thread } | Step::Find { thread, .. } => {
@@ -50,7 +50,7 @@ pub struct Log {
     pub(super) threads: u32,
     pub(super) vmas: u32,
     pub(super) finds: u64,
-    /// Numbers of what lives.
+    /// Numbers of the live address spaces, by id.
     mm_numbers: HashMap<MmId, u32>,
     vma_numbers: HashMap<VmaId, u32>,
 }
@@ -63,9 +63,10 @@ impl Log {
         })
     }
 
-    /// The same with threads in turn: between two changes each makes one lookup after the other's, as
-    /// if every thread had a processor to itself. Lookups change nothing, so their order between two
-    /// changes is free.
+    /// Returns the log with the lookups of the threads interleaved.
+    ///
+    /// Between two changes the threads make one lookup each in turn, as if each thread had its own
+    /// processor. Lookups change nothing, so their order between two changes is arbitrary.
     pub(super) fn in_turn(&self) -> Log {
         let mut steps = Vec::with_capacity(self.steps.len());
         let of_thread = |step: &Step| step.thread().is_some();

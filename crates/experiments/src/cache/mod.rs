@@ -1,15 +1,15 @@
-//! Lookup caches on recorded programs: hit rates, the bound of what a cache of a thread can reach, and
-//! what a lookup costs.
+//! Lookup caches on recorded programs: hit rates, upper bound for per-thread caches, lookup cost.
 //!
-//! A trace is replayed once, with every cache at once in front of the same lookups ([`mod@count`]). The
+//! A trace is replayed once, with all caches in front of the same lookups ([`mod@count`]). The
 //! lookups and the changes between them are then repeated on the index alone, with one cache at a
-//! time, and timed ([`cost`]). What is recorded are page faults and the calls that shape an address
-//! space: lookups that a kernel makes for other reasons (futexes, direct input and output, `/proc`)
-//! are not among them.
+//! time, and timed ([`cost`]). The recording contains page faults and the calls that change an
+//! address space. It does not contain lookups that a kernel makes for other reasons (futexes,
+//! direct I/O, `/proc`).
 //!
 //! # Linux
-//! The tables of "mm: per-thread vma caching" (3.15), and "Optimizing VMA caching" in LWN: their
-//! figures stand beside ours in [`workloads`], of another machine and of other programs.
+//! Tables of "mm: per-thread vma caching" (3.15) and of "Optimizing VMA caching" in LWN. Their
+//! figures, which are from another machine and other programs, are shown with ours in
+//! [`workloads`].
 
 pub mod cost;
 pub mod count;
@@ -26,7 +26,7 @@ use std::io::Read;
 use vmarea_replay;
 use vmarea_trace::Reader;
 
-/// Why there are no figures.
+/// Why there are no results.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// The trace cannot be read.
@@ -35,64 +35,64 @@ pub enum CacheError {
     /// The trace cannot be replayed.
     #[error(transparent)]
     Replay(#[from] vmarea_replay::Error),
-    /// The trace shows no lookup.
+    /// The trace contains no lookup.
     #[error(
         "the trace has no page faults and no calls that look for a mapping: nothing to measure"
     )]
     NoLookups,
-    /// A cache gave another answer than the index.
+    /// The answer of a cache differs from that of the index.
     #[error("{cache} gave a wrong answer {times} times; please report this with the trace")]
     Wrong {
-        /// Which.
+        /// Name of the cache.
         cache: &'static str,
-        /// How often.
+        /// Number of wrong answers.
         times: u64,
     },
 }
 
-/// One cache on one program.
+/// Results of one cache on one program.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The cache.
+    /// Name of the cache.
     pub cache: &'static str,
-    /// Lookups that it answered.
+    /// Number of lookups that the cache answered.
     pub hits: u64,
-    /// Per cent of all lookups.
+    /// Hits in per cent of all lookups.
     pub hit_rate: f64,
-    /// Per cent of what a cache of a thread can reach. The caches of an address space may have more.
+    /// Hits in per cent of the per-thread bound. Caches per address space may exceed 100 per cent.
     pub of_bound: f64,
-    /// Nanoseconds a lookup, misses and upkeep included.
+    /// Nanoseconds per lookup, including misses and cache updates.
     pub nanoseconds: f64,
-    /// Against no cache in the same round.
+    /// Time relative to no cache in the same round.
     pub ratio: Option<Ratio>,
-    /// Per cent of all lookups if the threads came in turn, each on a processor of its own.
+    /// Hits in per cent of all lookups if the threads take turns, each on its own processor.
     pub hit_rate_in_turn: f64,
 }
 
-/// One program.
+/// Results of one program.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// As the workload is called, or the trace's file.
+    /// Name of the workload, or of the trace file.
     pub name: String,
-    /// Lookups by page faults.
+    /// Number of lookups by page faults.
     pub by_faults: u64,
-    /// Lookups by calls.
+    /// Number of lookups by calls.
     pub by_calls: u64,
-    /// Threads that looked anything up; one that executes a program counts again.
+    /// Number of threads that made lookups; a thread counts again after it executes a program.
     pub threads: u64,
-    /// Most VMAs of an address space.
+    /// Maximum number of VMAs in an address space.
     pub most_vmas: u64,
-    /// Lookups whose VMA the same thread had found before: what a cache of a thread can answer.
+    /// Number of lookups that a per-thread cache can answer: the thread had found the VMA before.
     pub bound: u64,
-    /// Per cent of all lookups.
+    /// The bound in per cent of all lookups.
     pub bound_rate: f64,
-    /// The caches.
+    /// One row per cache.
     pub rows: Vec<Row>,
-    /// What the texts say of a program of this kind.
+    /// Published results for a program of this kind.
     pub text: Option<Text>,
 }
 
-/// Measures one trace, `rounds` times each cache in turn.
+/// Measures all caches in turn on one trace, `rounds` times.
 ///
 /// # Errors
 /// See [`CacheError`].

@@ -1,7 +1,7 @@
-//! The programs of `bench cache`: of the kinds that the texts measured, and small.
+//! Small programs for `bench cache`, of the kinds that the published measurements used.
 //!
-//! They are written out or compiled into a folder of their own, which goes when this goes. What a
-//! program needs and is not there leaves it out, and says so.
+//! The programs are written or compiled to a temporary directory, which is removed on drop. If a
+//! program needs something that is not available, it is left out and the reason is reported.
 
 use serde::Serialize;
 use std::ffi::OsString;
@@ -11,36 +11,36 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// What the texts report for a workload, of their machine (80 cores, Linux 3.14 and 3.15).
+/// Published results for a workload (80 cores, Linux 3.14 and 3.15).
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Text {
-    /// What they ran.
+    /// Program of the published measurement.
     pub program: &'static str,
-    /// Hit rate of the cache of the VMA used last, per cent.
+    /// Hit rate of the cache of the last-used VMA, in per cent.
     pub last_used: f64,
-    /// Hit rate of `vmacache`, per cent.
+    /// Hit rate of `vmacache`, in per cent.
     pub vmacache: f64,
 }
 
-/// A program to be recorded.
+/// Program to record.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Workload {
-    /// As tables call it.
+    /// Name of the workload in tables.
     pub name: String,
-    /// The command.
+    /// Command line.
     pub command: Vec<OsString>,
-    /// The texts' figures for its kind.
+    /// Published results for programs of this kind.
     pub text: Option<Text>,
 }
 
-/// The programs, and the folder that they live in.
+/// The programs, and their directory.
 #[derive(Debug)]
 pub struct Workloads {
-    /// What can be run here.
+    /// Workloads that can run on this machine.
     pub all: Vec<Workload>,
-    /// What cannot, and why.
+    /// Names of unavailable workloads, with the reasons.
     pub missing: Vec<String>,
-    /// Removed when this goes.
+    /// The directory is removed on drop.
     _folder: TempDir,
 }
 
@@ -65,7 +65,7 @@ const EBIZZY: Text = Text {
     vmacache: 99.97,
 };
 
-/// Threads of the searcher, and how often each of them allocates.
+/// Numbers of threads of the search program, each with its number of allocations per thread.
 const SEARCHERS: [(u32, u32); 4] = [(1, 1000), (8, 120), (32, 40), (80, 20)];
 
 const BOOT_SCRIPT: &str = r#"
@@ -104,17 +104,17 @@ macro_rules! project {
     };
 }
 
-/// The small C project that is built.
+/// Files of the small C project that a workload builds.
 const PROJECT: [(&str, &str); 10] = project![
     "Makefile", "hash.c", "heap.c", "main.c", "number.c", "report.c", "sort.c", "table.c",
     "text.c", "words.h",
 ];
 
 impl Workloads {
-    /// Makes them ready to run.
+    /// Prepares the programs.
     ///
     /// # Errors
-    /// Where nothing can be written to the folder for temporary files.
+    /// If the temporary directory is not writable.
     pub fn prepare() -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("vmarea-bench-").tempdir()?;
         let mut all = Vec::new();

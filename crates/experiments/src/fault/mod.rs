@@ -1,11 +1,13 @@
-//! The page-fault test: threads that touch pages, under each kind of VMA lock, and on the kernel.
+//! The page-fault test: threads touch pages, with each kind of VMA lock and on the kernel.
 //!
-//! One thread and two, in one VMA each and in one that they share, and one thread while another maps
-//! and unmaps elsewhere. All that is compared ran in the same round, one after the other.
+//! The test measures one thread, two threads with one VMA each, two threads in a shared VMA, and
+//! one thread while another one maps and unmaps elsewhere. Compared measurements ran in the same
+//! round, one after the other.
 //!
-//! How much threads cost each other shows the more, the less a fault does beside. So pages cost nothing
-//! at first, then a filling with zeros, and then as many fillings as make a fault as long as the kernel's,
-//! which stands beside them.
+//! The less work a fault does otherwise, the more visible is the contention between threads.
+//! Therefore the first table has pages without cost, the second has pages that are filled with
+//! zeros, and the third has pages that are filled so many times that a fault takes as long as the
+//! kernel's, which is measured for comparison.
 
 mod subject;
 
@@ -19,13 +21,15 @@ use vmarea::vma::lock::{
     AlignedRwLock, BoxedRwLock, FlaggedVmaLock, MmapLockOnly, VmaLock, VmaLockKind,
 };
 
-/// What is done.
+/// Parameters of the test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Setup {
-    /// Pages that each thread touches in a round; beside one that maps, a sixteenth of them, as under
-    /// `mmap_lock` only it hardly comes forward.
+    /// Number of pages that each thread touches in a round.
+    ///
+    /// A thread that runs concurrently with a mapping thread touches a sixteenth of them, because
+    /// it makes little progress if every fault takes `mmap_lock`.
     pub pages: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
 }
 
@@ -38,45 +42,45 @@ impl Setup {
     }
 }
 
-/// Most pages of a thread: 4 GiB.
+/// Maximum number of pages per thread: 4 GiB.
 pub const MOST_PAGES: u64 = 1 << 20;
 
 /// Why nothing was measured.
 #[derive(Debug, Error)]
 pub enum FaultError {
-    /// Too few or too many.
+    /// The number of pages is too small or too large.
     #[error("{0} pages cannot be measured: take 64 to 1,048,576")]
     Pages(u64),
-    /// No rounds.
+    /// The number of rounds is zero.
     #[error("no rounds: take 1 or more")]
     Rounds,
-    /// The core refused.
+    /// The core refused a call.
     #[error("the core refused a call with the lock \"{0}\": {1}")]
     Core(&'static str, Errno),
-    /// The kernel refused memory.
+    /// The kernel refused to map memory.
     #[error("cannot map memory to touch: {0}")]
     Memory(#[from] std::io::Error),
 }
 
-/// Where the threads work.
+/// Placement of the threads' pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// Each in a VMA of its own.
+    /// Each thread uses its own VMA.
     Own,
-    /// All in one.
+    /// All threads use one VMA.
     Shared,
 }
 
-/// What else happens.
+/// Concurrent activity during a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Beside {
-    /// Nothing.
+    /// No concurrent activity.
     Nothing,
-    /// Another thread maps and unmaps elsewhere.
+    /// Another thread maps and unmaps memory elsewhere.
     Mapping,
 }
 
-/// One measurement.
+/// Configuration of one measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Work {
     pub(crate) threads: u64,
@@ -89,7 +93,7 @@ const ALONE: Work = Work {
     place: Place::Own,
     beside: Beside::Nothing,
 };
-/// What is compared with [`ALONE`].
+/// Measurements that are compared with [`ALONE`].
 const OTHERS: [Work; 3] = [
     Work {
         threads: 2,
@@ -106,47 +110,47 @@ const OTHERS: [Work; 3] = [
     },
 ];
 
-/// One kind of lock, or the kernel.
+/// Results of one kind of lock, or of the kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Which.
+    /// Name of the kind of lock, or of the kernel.
     pub who: String,
-    /// What a fault of one thread alone costs, median, nanoseconds of the clock.
+    /// Median wall-clock time of a fault with one thread, in nanoseconds.
     pub nanoseconds: f64,
-    /// Two threads with a VMA each, to one thread.
+    /// Speed of two threads with a VMA each, relative to one thread.
     pub own: Ratios,
-    /// Two threads in one VMA, to one thread.
+    /// Speed of two threads in one VMA, relative to one thread.
     pub shared: Ratios,
-    /// One thread beside one that maps and unmaps, to itself alone.
+    /// Speed of one thread concurrent with a mapping thread, relative to one thread alone.
     pub disturbed: Ratios,
-    /// Faults in a thousand of those beside the mapping thread that took `mmap_lock`.
+    /// Faults concurrent with the mapping thread that took `mmap_lock`, per thousand.
     pub fell_back_per_mille: Option<f64>,
 }
 
-/// All kinds, with one cost of a page.
+/// Results of all kinds of lock, for one cost of a page.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// What a page costs beside the fault.
+    /// Cost of a page in addition to the fault.
     pub page: String,
-    /// Pages that each thread touched in a round.
+    /// Number of pages that each thread touched in a round.
     pub pages: u64,
-    /// Kinds of lock, then the kernel where it fills pages as this does.
+    /// One row per kind of lock; in the last table also a row for the kernel.
     pub rows: Vec<Row>,
 }
 
-/// What it came to.
+/// Results of the test.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was done.
+    /// Parameters of the test.
     pub setup: Setup,
-    /// Pages that cost nothing, pages that are filled with zeros, and pages that cost as much as the kernel's.
+    /// One table each for pages without cost, zeroed pages, and pages as expensive as the kernel's.
     pub tables: Vec<Table>,
 }
 
-/// Measures everything.
+/// Runs all measurements.
 ///
 /// # Errors
-/// Where the setup cannot be measured, or somebody refuses memory.
+/// If the parameters are out of range, or the core or the kernel refuses a call.
 pub fn run(setup: &Setup) -> Result<Report, FaultError> {
     if !(64..=MOST_PAGES).contains(&setup.pages) {
         return Err(FaultError::Pages(setup.pages));
@@ -185,7 +189,7 @@ pub fn run(setup: &Setup) -> Result<Report, FaultError> {
     })
 }
 
-/// How often a page has to be filled with zeros so that a fault takes as long as one of the kernel's.
+/// Returns how often to fill a page with zeros so that a fault takes as long as the kernel's.
 fn fills_of_a_kernel_fault(pages: u64) -> Result<u32, FaultError> {
     let best = |subject: &dyn Subject| {
         let nanoseconds = |_| Ok::<_, FaultError>(1e9 / subject.run(&ALONE, pages)?.0.clock);
@@ -198,10 +202,12 @@ fn fills_of_a_kernel_fault(pages: u64) -> Result<u32, FaultError> {
     Ok(((best(&Kernel)? - none) / fill).clamp(1.0, 1000.0) as u32)
 }
 
-/// One thread alone writes to so many new pages: what a counter of instructions looks at, in `touch_all`.
+/// Function that writes to a number of new pages in one thread.
+///
+/// An instruction counter measures `touch_all` in it.
 pub type Once = fn(u64) -> Result<(), FaultError>;
 
-/// The kinds of lock, `mmap_lock` only first, and [`Once`] under each.
+/// Returns the name of each kind of lock and its [`Once`] function; `mmap_lock` only is first.
 pub fn kinds() -> [(&'static str, Once); 5] {
     fn kind<K: VmaLockKind>() -> (&'static str, Once) {
         (K::NAME, subject::once::<K>)
@@ -225,7 +231,7 @@ fn cores(page: Page) -> Vec<Box<dyn Subject>> {
     ]
 }
 
-/// What one subject did in all rounds.
+/// Results of one subject in all rounds.
 #[derive(Default)]
 struct Rounds {
     alone: Vec<Speed>,

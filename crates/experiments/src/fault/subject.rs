@@ -1,4 +1,4 @@
-//! Who takes the faults: the core with one kind of VMA lock, or the kernel.
+//! Subjects that handle page faults: the core with one kind of VMA lock, or the kernel.
 
 use super::{Beside, FaultError, Place, Work};
 use crate::parallel::{Speed, together};
@@ -17,33 +17,36 @@ use vmarea_linux_sys::touch::{Untouched, map_and_unmap};
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000_0000;
-/// From the end of one thread's pages to the next one's, so that threads that keep pace do not meet in a
-/// lock of the page table.
+/// Distance from the end of one thread's pages to the start of the next thread's.
+///
+/// With this distance, threads that advance at the same speed do not contend for a page-table lock.
 const APART: u64 = 8 << 21;
-/// Where the other thread maps.
+/// Address at which the disturbing thread maps memory.
 const ELSEWHERE: u64 = 0x20_0000_0000;
 const READ_WRITE: Prot = Prot::READ.union(Prot::WRITE);
 const PRIVATE_FIXED: MapFlags = MapFlags::PRIVATE
     .union(MapFlags::ANONYMOUS)
     .union(MapFlags::FIXED);
 
-/// What a page costs beside the fault.
+/// Cost of a page in addition to the fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Page {
-    /// How often 4 KiB are filled with zeros: always the same of a thread's, which lie in its cache.
+    /// Number of times that 4 KiB are filled with zeros.
+    ///
+    /// Each thread always fills the same 4 KiB, which are in its cache.
     pub(super) fills: u32,
 }
 
-/// Somebody who takes faults.
+/// A subject that handles page faults.
 pub(super) trait Subject {
     fn name(&self) -> &'static str;
-    /// Does it say which faults took `mmap_lock`?
+    /// Returns true if the subject reports how many faults took `mmap_lock`.
     fn counts(&self) -> bool;
-    /// Speed, and faults that took `mmap_lock`.
+    /// Returns the speed, and the number of faults that took `mmap_lock`.
     fn run(&self, work: &Work, pages: u64) -> Result<(Speed, u64), FaultError>;
 }
 
-/// The core.
+/// The core as a subject.
 pub(super) struct Core<K> {
     page: Page,
     kind: PhantomData<fn() -> K>,
@@ -108,13 +111,14 @@ fn map<K: VmaLockKind>(
         ..MmapRequest::default()
     };
     space.mmap(mm, &request)?;
-    // Its anon_vma: a first fault needs `mmap_lock` under every kind of lock. The last page, so that
-    // every page that is measured is new.
+    // The first fault creates the anon_vma, which needs `mmap_lock` with every kind of lock. It
+    // touches the last page, so that every measured page is new.
     touch(space, mm, addr + (pages - 1) * PAGE)
 }
 
-/// Writes to pages of a new VMA, one after the other, by one thread: as a round of one thread alone,
-/// without a clock. For counting instructions, within [`touch_all`].
+/// Writes once to each page of a new VMA, in one thread, without measuring time.
+///
+/// The work is that of one round with one thread. An instruction counter measures [`touch_all`].
 pub(super) fn once<K: VmaLockKind>(pages: u64) -> Result<(), FaultError> {
     let refused = |errno| FaultError::Core(K::NAME, errno);
     let (space, mm) = Core::<K>::new(Page { fills: 0 }).space().map_err(refused)?;
@@ -122,7 +126,7 @@ pub(super) fn once<K: VmaLockKind>(pages: u64) -> Result<(), FaultError> {
     touch_all(&space, mm, pages).map_err(refused)
 }
 
-/// Not inlined, so that a counter finds it by its name.
+/// Not inlined, so that an instruction counter finds it by name.
 #[inline(never)]
 fn touch_all<K: VmaLockKind>(
     space: &Space<WithVmaLock<K>>,
@@ -184,7 +188,7 @@ fn fell_back<K: VmaLockKind>(space: &Space<WithVmaLock<K>>, mm: MmId) -> u64 {
     space.fault_counts(mm).fell_back().map(|(_, n)| n).sum()
 }
 
-/// The kernel that we run on, by our own threads and memory.
+/// The running kernel as a subject, with threads and memory of this process.
 pub(super) struct Kernel;
 
 impl Subject for Kernel {

@@ -1,4 +1,4 @@
-//! The same ranges in every structure, and addresses to look for.
+//! Structures filled with the same ranges, and the addresses to look up.
 
 use super::super::bare::{Bare, BareMm, mm_id};
 use memory_set::{MappingBackend, MemoryArea, MemorySet};
@@ -12,13 +12,13 @@ use vmarea::lookup::range_tree::RangeTree;
 use vmarea::types::VmRange;
 
 pub(super) const PAGE: u64 = 4096;
-/// Addresses of a pattern, a power of two.
+/// Number of addresses in a pattern, a power of two.
 pub(super) const ADDRESSES: usize = 1 << 14;
 
-/// First address to end and value.
+/// Maps the first address of a range to its end and value.
 pub(super) type Map = BTreeMap<u64, (u64, u64)>;
 
-/// xorshift64*.
+/// Random number generator (xorshift64*).
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// `memory_set` calls this for each change; there is no page table.
+/// Page table without function, which `memory_set` calls for each change.
 #[derive(Clone)]
 pub(super) struct NoPages;
 
@@ -54,7 +54,7 @@ pub(super) fn area(range: VmRange) -> MemoryArea<NoPages> {
     MemoryArea::new(range.start as usize, range.len_bytes() as usize, 0, NoPages)
 }
 
-/// The same ranges in every structure.
+/// All structures, filled with the same ranges.
 pub(super) struct Fill {
     pub(super) ranges: Vec<VmRange>,
     pub(super) tree: RangeTree,
@@ -66,7 +66,7 @@ pub(super) struct Fill {
 }
 
 impl Fill {
-    /// `n` ranges of 1 to 8 pages, a gap of 0 to 3 pages before each, put in in random order.
+    /// Creates `n` ranges of 1 to 8 pages, with gaps of 0 to 3 pages, inserted in random order.
     pub(super) fn new(n: u64) -> Self {
         let mut random = Random(7);
         let mut at = 1 << 20;
@@ -121,7 +121,7 @@ impl Fill {
         range.start + random.below(range.len_bytes())
     }
 
-    /// Addresses anywhere.
+    /// Returns addresses in random ranges.
     pub(super) fn random(&self) -> Vec<u64> {
         let mut random = Random(11);
         (0..ADDRESSES)
@@ -132,8 +132,10 @@ impl Fill {
             .collect()
     }
 
-    /// Addresses near each other: of eight ranges one again and again for a while, each of the eight
-    /// given up now and then for any other.
+    /// Returns addresses with locality, in eight ranges.
+    ///
+    /// Consecutive addresses are mostly in the same range. One of the eight ranges is occasionally
+    /// replaced by a random range.
     pub(super) fn local(&self) -> Vec<u64> {
         let mut random = Random(13);
         let all = self.ranges.len() as u64;

@@ -1,4 +1,4 @@
-//! The search for the only gap that is large enough, in the whole window.
+//! Search of the whole window for the only gap that is large enough.
 
 use super::fill::{Fill, PAGE, area};
 use super::{batch, fastest};
@@ -8,22 +8,22 @@ use serde::Serialize;
 use std::hint::black_box;
 use vmarea::types::VmRange;
 
-/// Places of a hole in the gap search.
+/// Number of positions of the gap.
 pub(super) const HOLES: usize = 21;
-/// Sizes that the gap search is compared at.
+/// Numbers of VMAs at which the gap search is compared.
 const FEW: u64 = 100;
 const MANY: u64 = 65_000;
 
-/// Gap search: the whole window, from the top, where one hole is large enough.
+/// Results of the gap search: the whole window, from the top, with one sufficient gap.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gaps {
-    /// VMAs, and nanoseconds of ours, of `memory_set` and of a walk over a `BTreeMap`.
+    /// VMA count, and nanoseconds of the range tree, `memory_set` and a walk over a `BTreeMap`.
     pub sizes: Vec<(u64, [f64; 3])>,
-    /// Ours at 65,000 against ours at 100.
+    /// Time of the range tree with 65,000 VMAs, relative to 100 VMAs.
     pub ratio: Option<Ratio>,
 }
 
-/// Nanoseconds of a search for the one hole that is large enough, in each of the structures.
+/// Returns the nanoseconds of a search for the only sufficient gap, in each of the structures.
 pub(super) fn gap(fill: &Fill, hole: usize) -> Option<[f64; 3]> {
     let ranges = &fill.ranges;
     let middle = ranges[(hole * 7919 + 5) % ranges.len()];
@@ -80,12 +80,12 @@ pub(super) fn gap(fill: &Fill, hole: usize) -> Option<[f64; 3]> {
     Some(times)
 }
 
-/// Measures both sizes at each of the holes.
+/// Measures both sizes with each position of the gap.
 pub(super) fn gaps() -> Gaps {
     let fills = [FEW, MANY].map(Fill::new);
     let mut times: [Vec<[f64; 3]>; 2] = [Vec::new(), Vec::new()];
     for hole in 0..HOLES {
-        // Where a range has no neighbour on one side the place is left out, at both sizes.
+        // A position whose range has no neighbour on one side is omitted, at both sizes.
         if let [Some(few), Some(many)] = [gap(&fills[0], hole), gap(&fills[1], hole)] {
             times[0].push(few);
             times[1].push(many);

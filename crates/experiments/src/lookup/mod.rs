@@ -1,9 +1,10 @@
-//! The index beside what one would take otherwise, in one run.
+//! Comparison of the index with alternative structures, in one run.
 //!
-//! Lookups at random and near each other, through a cache and not, a range replaced, a gap searched:
-//! for our tree, `BTreeMap` bare and under a lock, and two crates that hold ranges. Ours is measured
-//! twice: the index alone, which gives what the others give, and with the VMA in its slot looked at,
-//! as a fault does. Every round measures all of them, in turn.
+//! The operations are lookups with random and with local addresses, with and without a cache,
+//! replacing a range, and searching for a gap. The structures are the range tree, `BTreeMap`
+//! without and with a lock, and two crates that store ranges. The range tree is measured twice: as
+//! an index alone, which returns the same result as the other structures, and with a read of the
+//! VMA in its slot, as in a page fault. Every round measures all structures in turn.
 
 mod fill;
 mod gap;
@@ -22,60 +23,60 @@ use vmarea::lookup::range_tree::Entry;
 use vmarea::lookup::{Cache, Checked, NoCache, find_range};
 use vmarea::types::VmRange;
 
-/// VMAs, at the most.
+/// Maximum number of VMAs.
 pub const MOST_VMAS: u64 = 4_000_000;
-/// A batch lasts about this long, seconds: short, so that most are not interrupted.
+/// Approximate duration of a batch in seconds; short, so that most batches are not interrupted.
 const BATCH: f64 = 2e-4;
-/// Batches of a round; the fastest counts.
+/// Number of batches in a round; the fastest one counts.
 const BATCHES: usize = 5;
 
-/// One contender.
+/// Results of one contender.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Who.
+    /// Name of the contender.
     pub who: &'static str,
-    /// Median, nanoseconds each.
+    /// Median time of an operation, in nanoseconds.
     pub nanoseconds: f64,
-    /// Against `BTreeMap` under `RwLock` of the same round.
+    /// Time relative to `BTreeMap` with `RwLock` in the same round.
     pub ratio: Option<Ratio>,
 }
 
-/// One thing that was measured at one size.
+/// Results of one operation at one size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Section {
-    /// What.
+    /// Name of the operation.
     pub what: &'static str,
-    /// VMAs.
+    /// Number of VMAs.
     pub vmas: u64,
-    /// Who did it.
+    /// One row per contender.
     pub rows: Vec<Row>,
-    /// Through the cache against without, where both were measured.
+    /// Time with the cache relative to without it, if both were measured.
     pub cached: Option<Ratio>,
 }
 
-/// All of it.
+/// Results of all operations.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// By size, then by what.
+    /// Sections by size, then by operation.
     pub sections: Vec<Section>,
-    /// Gap search.
+    /// Results of the gap search.
     pub gaps: Gaps,
 }
 
-/// The names of the rows, as they are compared by.
+/// Names of the rows, by which they are found for comparison.
 pub const INDEX: &str = "vmarea, index alone";
 const UNCACHED: &str = "vmarea, with the VMA";
 const CACHED: &str = "vmarea, cached";
-/// What the others are held against.
+/// Name of the row with which the others are compared.
 pub const LOCKED: &str = "BTreeMap, RwLock";
 
-/// Who, and how it does so many, going on where it was.
+/// A contender: its name, and a function that executes a given number of further operations.
 struct Contender<'a> {
     who: &'static str,
     many: Box<dyn FnMut(usize) + 'a>,
 }
 
-/// A contender that does one thing for each address or range in turn.
+/// Creates a contender that executes one operation for each address or range in turn.
 fn contender<'a, T: Copy>(
     who: &'static str,
     of: &'a [T],
@@ -94,13 +95,13 @@ fn contender<'a, T: Copy>(
     Contender { who, many }
 }
 
-/// Nanoseconds each, per contender and round.
+/// Returns the nanoseconds per operation, by contender and round.
 fn race(contenders: &mut [Contender<'_>], rounds: usize) -> Vec<Vec<f64>> {
     let times: Vec<usize> = contenders.iter_mut().map(|c| batch(&mut c.many)).collect();
     let mut all = vec![Vec::new(); contenders.len()];
     for round in 0..rounds.max(1) {
         for turn in 0..contenders.len() {
-            // Another one begins each time.
+            // Each round starts with another contender.
             let at = (round + turn) % contenders.len();
             let seconds = fastest(&mut contenders[at].many, times[at]);
             all[at].push(seconds * 1e9 / times[at] as f64);
@@ -109,7 +110,7 @@ fn race(contenders: &mut [Contender<'_>], rounds: usize) -> Vec<Vec<f64>> {
     all
 }
 
-/// Seconds of the fastest of some batches.
+/// Returns the duration of the fastest of several batches, in seconds.
 fn fastest(many: &mut dyn FnMut(usize), times: usize) -> f64 {
     let mut time = || {
         let begun = Instant::now();
@@ -119,7 +120,7 @@ fn fastest(many: &mut dyn FnMut(usize), times: usize) -> f64 {
     (1..BATCHES).fold(time(), |fastest, _| fastest.min(time()))
 }
 
-/// How many last about a batch.
+/// Returns the number of operations in a batch.
 fn batch(many: &mut dyn FnMut(usize)) -> usize {
     let mut times = 1;
     loop {
@@ -169,8 +170,10 @@ fn find(map: &Map, addr: u64) -> Option<(u64, u64)> {
         .map(|(start, (_, value))| (*start, *value))
 }
 
-/// As the first thing that a fault does. A call of its own, so that what is compared is not how well
-/// it fits into the loop around it.
+/// Looks up an address, as a page fault does first.
+///
+/// Not inlined, so that the comparison does not depend on how well the code fits into the
+/// surrounding loop.
 #[inline(never)]
 fn look_up<C: Cache<Mm = ()>>(own: &mut C::Thread, mm: &BareMm<'_>, addr: u64) -> Option<VmRange> {
     find_range::<C, _>(&(), own, mm, addr).map(|(_, range)| range)
@@ -204,7 +207,8 @@ fn lookups(fill: &Fill, what: &'static str, addrs: &[u64], rounds: usize) -> Sec
             black_box(ranged.get(&black_box(addr)));
         }),
     ];
-    // Each begins elsewhere, so that none finds what the one before has brought near.
+    // Each contender starts at another address, so that none finds its data cached by the previous
+    // one.
     let apart = addrs.len() / contenders.len();
     for (turn, contender) in contenders.iter_mut().enumerate() {
         (contender.many)(turn * apart);
@@ -222,7 +226,7 @@ fn replacing(fill: &Fill, rounds: usize) -> Section {
         contender(INDEX, &picked, |range: VmRange| {
             let mut writer = fill.tree.write();
             let gone = writer.remove(range.start);
-            // A change of an address space reserves what it may need before it begins.
+            // A change of an address space reserves the nodes that it may need before it starts.
             if writer.reserve(1).is_ok() {
                 writer.insert(Entry {
                     start: range.start,
@@ -259,7 +263,9 @@ fn replacing(fill: &Fill, rounds: usize) -> Section {
     section("replace a range", all, contenders, rounds)
 }
 
-/// Measures at each of the sizes, which are 2 to [`MOST_VMAS`], `rounds` times each contender.
+/// Measures all contenders in turn at each size, `rounds` times.
+///
+/// The sizes must be 2 to [`MOST_VMAS`].
 pub fn run(sizes: &[u64], rounds: usize) -> Report {
     let mut sections = Vec::new();
     for size in sizes {
@@ -279,7 +285,7 @@ mod tests {
     use super::gap::{HOLES, gap};
     use super::*;
 
-    /// All structures give the same answers, so that it is the same work that is measured.
+    /// Checks that all structures give the same answers, so that equal work is measured.
     #[test]
     fn they_agree() {
         let fill = Fill::new(300);

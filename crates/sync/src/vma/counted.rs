@@ -1,13 +1,14 @@
 //! Per-VMA lock as in Linux since 6.15: owner, writer bit and reader count in one word.
 //!
 //! A reader increments the count and then compares the sequence numbers. A writer sets WRITER,
-//! waits until the count is 1, stores the sequence number of its section, and clears WRITER. So
-//! either the writer sees the reader's count, or the reader sees the writer's sequence number.
+//! waits until the count is 1, stores the sequence number of its section, and clears WRITER.
+//! Therefore either the writer sees the reader's count, or the reader sees the writer's sequence
+//! number.
 //!
-//! Each write section of the owner changes the owner's sequence number, so a reader loads that
-//! number only once after each section that has locked the VMA: the first reader that finds the
-//! section ended stores OVER, while it is counted and writers wait for it. Readers after it do not
-//! touch the owner's cache line.
+//! Each write section changes the owner's sequence number, so readers avoid loading that number.
+//! After a section that has locked the VMA, the first reader that finds the section ended stores
+//! OVER, while it is counted and writers wait for it. Later readers do not touch the owner's cache
+//! line.
 //!
 //! # Picture
 //! ```text
@@ -30,7 +31,7 @@ const COUNT: u64 = WRITER - 1;
 /// Maximum count: attached, and 2²³ − 2 readers. Small in tests.
 const MAX_COUNT: u64 = if cfg!(any(test, loom)) { 3 } else { COUNT };
 const OWNER: u32 = 64 - LockId::BITS;
-/// Not the sequence number of any section.
+/// Differs from the sequence number of every section.
 const OVER: u64 = 0;
 
 /// The default lock of a VMA; see the module documentation.
@@ -80,7 +81,7 @@ impl VmaLock {
                 return Err(Refused::TooMany);
             }
             // ORDERING: Acquire, pairs with the Release in `start_write` and `attach`: a reader
-            // that comes after a writer sees the sequence number of its section.
+            // that comes after a writer sees the sequence number of the writer's section.
             let counted = self.word.compare_exchange_weak(
                 word,
                 word + 1,
@@ -95,7 +96,7 @@ impl VmaLock {
     }
 }
 
-// SAFETY: a reader is counted under the owner that it asked for, and `drain` returns to
+// SAFETY: a reader is counted under the owner that its caller specified, and `drain` returns to
 // `start_write` and `detach` only when there are no readers. A reader that comes after
 // `start_write` finds the section's number equal to the owner's until the latter advances. It loads
 // the latter with Acquire and therefore sees the writes of the section.
@@ -176,7 +177,7 @@ unsafe impl VmaLockKind for VmaLock {
     fn end_read<W: Wait>(&self) {
         // ORDERING: Release, pairs with the Acquire in `drain`.
         let before = self.word.fetch_sub(1, Ordering::Release);
-        // The slot may belong to another VMA by now; then the wake-up is spurious.
+        // The slot may already belong to another VMA; the wake-up is then spurious.
         if W::SLEEPS && before & WRITER != 0 && before & COUNT == 2 {
             W::wake(self.key());
         }

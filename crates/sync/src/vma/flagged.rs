@@ -1,9 +1,9 @@
 //! Earlier forms of the per-VMA lock: a reader–writer lock with a separate `detached` flag.
 //!
-//! There are three: the atomic of Suren Baghdasaryan, "move per-vma lock into vm_area_struct" (v1,
-//! 2024), and the two forms that this series compares it with, a reader–writer lock in an
-//! allocation of its own and one in the VMA on a separate cache line. A reader may take the lock of
-//! a detached or reused VMA; it detects that afterwards and unlocks.
+//! There are three forms: the atomic of Suren Baghdasaryan's series "move per-vma lock into
+//! vm_area_struct" (v1, 2024), and the two locks with which that series compares the atomic: a
+//! reader–writer lock in a separate allocation, and one in the VMA on a separate cache line. A
+//! reader may take the lock of a detached or reused VMA; it then detects the mistake and unlocks.
 //!
 //! # Linux
 //! 6.4 to 6.14: `vm_lock->lock` or `vm_lock.lock`, `vm_lock_seq`, `detached`.
@@ -20,12 +20,12 @@ use core::fmt::Debug;
 ///
 /// # Safety
 /// The implementation must be a reader–writer lock: no reader holds it between `write` and
-/// `end_write`, and what happens under the lock happens before what happens under it later, except
+/// `end_write`, and operations under the lock happen before later operations under the lock, except
 /// between readers.
 pub unsafe trait ReadWrite: Debug + Default + Send + Sync + 'static {
     /// Name of the lock in tables.
     const NAME: &'static str;
-    /// Bytes outside of the lock itself.
+    /// Number of bytes that are allocated outside of the lock.
     const SIDE_BYTES: usize = 0;
 
     /// Takes the lock for reading, without waiting.
@@ -95,12 +95,13 @@ unsafe impl ReadWrite for FlaggedCount {
     }
 
     fn end_write<W: Wait>(&self) {
-        // ORDERING: Release, pairs with the Acquire in `try_read`. No other thread changes it now.
+        // ORDERING: Release, pairs with the Acquire in `try_read`. No other thread changes the word
+        // at this point.
         self.0.store(0, Ordering::Release);
     }
 }
 
-/// A reader–writer lock in an allocation of its own, as in Linux before that series.
+/// A reader–writer lock in a separate allocation, as in Linux before the embedded atomic.
 #[derive(Debug, Default)]
 pub struct BoxedRwLock(Box<RawRwLock>);
 
@@ -145,7 +146,7 @@ read_write!(AlignedRwLock, "rwlock, embedded and aligned", 0);
 #[derive(Debug, Default)]
 pub struct FlaggedVmaLock<R: ReadWrite = FlaggedCount> {
     lock: R,
-    /// Changed only under the owner's write lock and after `start_write`.
+    /// True if the VMA is attached. Changes only under the owner's write lock after `start_write`.
     attached: AtomicBool,
     sequence: AtomicU64,
     owner: AtomicU64,
@@ -154,7 +155,7 @@ pub struct FlaggedVmaLock<R: ReadWrite = FlaggedCount> {
 // SAFETY: `start_write` waits for readers, and the flag and the owner change only after it. A
 // reader that comes after it finds the section's number equal to the owner's. When the owner's
 // number has advanced, the reader has loaded it with Acquire and sees the flag and the owner that
-// the section left.
+// the section stored.
 unsafe impl<R: ReadWrite> VmaLockKind for FlaggedVmaLock<R> {
     const NAME: &'static str = R::NAME;
     const SIDE_BYTES: usize = R::SIDE_BYTES;
@@ -203,7 +204,8 @@ unsafe impl<R: ReadWrite> VmaLockKind for FlaggedVmaLock<R> {
             return Err(Refused::WriteLocked);
         }
         self.lock.try_read()?;
-        // ORDERING: Acquire, pairs with the Release in `attach`; orders the sequence load after it.
+        // ORDERING: Acquire, pairs with the Release in `attach`; also orders the load of `sequence`
+        // after this load.
         let attached = self.attached.load(Ordering::Acquire);
         // ORDERING: Acquire, pairs with the Release in `claim`; orders the load of the owner's
         // number.

@@ -1,10 +1,10 @@
 //! Per-VMA lock, and the cell that it guards.
 //!
 //! A page fault needs one VMA and not the whole address space. It finds the VMA without a lock and
-//! takes the VMA's own lock for reading with one atomic operation; from then on the VMA stays in
-//! the address space and does not change. A writer holds `mmap_lock`, stores the sequence number of
-//! its write section in each VMA that it is going to change, and unlocks all of them at once when
-//! it advances that number.
+//! takes the VMA's own lock for reading with one atomic operation; until it unlocks, the VMA
+//! remains in the address space and does not change. A writer holds `mmap_lock`, stores the
+//! sequence number of its write section in each VMA that it is going to change, and unlocks all of
+//! them at once when it advances that number.
 //!
 //! After it has taken the lock, a reader must check that the VMA is the one it looked for, by range
 //! and generation, which are atomics outside of the cell: the slot may have been reused.
@@ -57,11 +57,11 @@ use core::ops::Deref;
 pub enum Refused {
     /// The VMA is detached or belongs to another address space: look it up again.
     Gone,
-    /// A writer has locked it.
+    /// A writer has locked the VMA.
     WriteLocked,
     /// The reader count is at its maximum.
     TooMany,
-    /// This kind of lock has no readers.
+    /// This kind of lock does not support readers.
     NoLock,
 }
 
@@ -69,21 +69,21 @@ pub enum Refused {
 ///
 /// # Safety
 /// Between a successful `try_read` or `read_locked` and its `end_read`, the lock keeps its owner
-/// and stays attached, and no call of `start_write` returns. From `start_write` until the owner's
+/// and remains attached, and no call of `start_write` returns. From `start_write` until the owner's
 /// sequence number advances, `try_read` fails. `owner` is exact for a thread that holds the owner's
 /// lock. What happens before `end_read` happens before `start_write` returns; what happens in a
 /// write section happens before a later `try_read` returns.
 pub unsafe trait VmaLockKind: fmt::Debug + Default + Send + Sync + 'static {
     /// Name of the lock kind in tables.
     const NAME: &'static str;
-    /// False if `try_read` never succeeds, so callers need not try.
+    /// False if `try_read` never succeeds, so that callers need not call it.
     const HAS_READERS: bool = true;
-    /// Bytes per lock outside of the lock itself.
+    /// Number of bytes per lock that are allocated outside of the lock.
     const SIDE_BYTES: usize = 0;
 
     /// Returns the id of the lock that owns this one, if there is an owner.
     fn owner(&self) -> Option<LockId>;
-    /// Sets the owner, detached and write-locked. Returns false if there is one already.
+    /// Sets the owner; returns false if there is one. The lock is then detached and write-locked.
     fn claim(&self, owner: LockId, section: u64) -> bool;
     /// Clears the owner of a detached lock.
     fn release(&self);
@@ -91,13 +91,13 @@ pub unsafe trait VmaLockKind: fmt::Debug + Default + Send + Sync + 'static {
     fn attach(&self);
     /// Detaches a write-locked VMA: keeps new readers out, waits for current readers.
     fn detach<W: Wait>(&self);
-    /// Returns true while the VMA is in an address space.
+    /// Returns true if the VMA is in an address space.
     fn is_attached(&self) -> bool;
     /// Takes the lock for reading, without any other lock; `lock_sequence` is the owner's.
     fn try_read<W: Wait>(&self, owner: LockId, lock_sequence: &AtomicU64) -> Result<(), Refused>;
     /// Takes the lock for reading under the owner's lock.
     fn read_locked(&self) -> Result<(), Refused>;
-    /// Unlocks after `try_read` or `read_locked`.
+    /// Releases the lock after `try_read` or `read_locked`.
     fn end_read<W: Wait>(&self);
     /// Keeps new readers out until the section ends, and waits for current readers.
     fn start_write<W: Wait>(&self, section: u64);
@@ -109,7 +109,7 @@ pub unsafe trait VmaLockKind: fmt::Debug + Default + Send + Sync + 'static {
 #[derive(Debug, Default)]
 pub struct MmapLockOnly {
     owner: AtomicU64,
-    /// 1 while attached.
+    /// 1 while the VMA is attached, otherwise 0.
     attached: AtomicU64,
 }
 
@@ -221,7 +221,7 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
 
     /// Removes the VMA from its address space; waits for readers.
     ///
-    /// The cell stays write-locked until the guard is dropped.
+    /// The cell remains write-locked until the guard is dropped.
     ///
     /// # Panics
     /// If the cell is not attached, or belongs to another lock.
@@ -300,7 +300,7 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
         subclass: Subclass,
     ) -> Result<VmaReadGuard<'a, B, K, W>, Refused> {
         self.check(guard);
-        // Possible only at the last sequence number, where VMAs stay locked.
+        // Possible only at the last sequence number, at which VMAs remain locked.
         if self.lock.is_write_locked(guard.sequence()) {
             return Err(Refused::WriteLocked);
         }
@@ -359,7 +359,7 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
     }
 }
 
-/// Guard of a VMA that is locked for reading: the VMA stays in its address space, unchanged.
+/// Guard of a VMA that is locked for reading: the VMA remains attached and unchanged.
 #[derive(Debug)]
 #[must_use = "the VMA is unlocked when the guard is dropped"]
 pub struct VmaReadGuard<'a, B, K: VmaLockKind = VmaLock, W: Wait = Spin> {
@@ -371,7 +371,8 @@ impl<B, K: VmaLockKind, W: Wait> Deref for VmaReadGuard<'_, B, K, W> {
     type Target = B;
     #[inline]
     fn deref(&self) -> &B {
-        // SAFETY: no `start_write` returns before this guard goes, and `get_mut` needs one.
+        // SAFETY: no `start_write` returns before this guard is dropped, and `get_mut` requires
+        // `start_write`.
         unsafe { &*self.cell.body.get() }
     }
 }

@@ -1,46 +1,46 @@
-//! Ours: many entries a thread, each checked against its own VMA.
+//! The cache of this project: many entries per thread, each checked against its VMA.
 //!
-//! What makes an entry useless is that its VMA is gone or does not hold the address, and both can be
-//! read from the VMA: its slot has a generation, its bounds are atomics. So nobody tells the cache of
-//! changes, a change elsewhere in the address space costs it nothing, an address space keeps nothing
-//! for it, and there is no number that could overflow. A VMA that grew is found by its old place.
-//! Where nothing is found twice it rests for a while. Deliberately absent: entries of another address
-//! space than the thread's own.
+//! An entry is useless if its VMA is gone or does not contain the address. Both can be read from
+//! the VMA: its slot has a generation, and its bounds are atomics. So the cache needs no
+//! notification of changes, a change elsewhere in the address space costs it nothing, an address
+//! space stores nothing for it, and no sequence number can overflow. A VMA that has grown is found
+//! by its old end. A cache without repeated hits is skipped for a while. Deliberately absent:
+//! entries of an address space other than the thread's current one.
 //!
 //! # Picture
 //! ```text
-//! ends:  e0 │ e1 │ e2 │ …  ascending            the first end above the address names the VMA that holds
-//! vmas:  v0 │ v1 │ v2 │ …                       it, or the one before, if that has grown
-//! used:  a bit an entry                         a hand goes round and takes the first without it
+//! ends:  e0 │ e1 │ e2 │ …  ascending     the first end above the address gives the VMA that
+//! vmas:  v0 │ v1 │ v2 │ …                contains it; if the VMA before has grown, that one may
+//! used:  one bit per entry               a clock hand evicts the first entry without the bit
 //! ```
 //!
 //! # Invariants
-//! K1  the ends ascend, and are `u64::MAX` beyond `len`
-//! K2  an answer is a VMA that is there and holds the address, whatever the entries say: they are hints
+//! K1  the ends are in ascending order, and are `u64::MAX` from `len` on
+//! K2  a result is always a live VMA that contains the address, because entries are only hints
 
 use super::{Cache, Vmas};
 use crate::types::{MmId, VmRange, VmaId};
 
-/// A cache of `N` VMAs a thread, at the most 64.
+/// A cache of `N` VMAs per thread, at most 64.
 #[derive(Debug)]
 pub struct Checked<const N: usize = 32>;
 
-/// Every so many ends one is looked at first.
+/// Block size of the search: the last end of each block is compared first.
 const BLOCK: usize = 8;
 
-/// What [`Checked`] keeps for a thread.
+/// Data that [`Checked`] stores per thread.
 #[derive(Clone, Debug)]
 pub struct Entries<const N: usize> {
-    /// Bits of the address space; 0 for none.
+    /// Id bits of the address space; 0 for none.
     mm: u64,
     used: u64,
     len: usize,
     hand: usize,
-    /// Misses of the full cache more than hits.
+    /// Excess of misses over hits, counting misses only while the cache is full.
     score: u32,
-    /// Lookups that it is still left alone for; below 0 it is awake.
+    /// Number of lookups for which the cache is still skipped; negative if it is active.
     rest: i64,
-    /// Lookups that its next rest lasts.
+    /// Number of lookups for which the next pause lasts.
     nap: u32,
     ends: [u64; N],
     vmas: [u64; N],
@@ -66,38 +66,39 @@ impl<const N: usize> Default for Entries<N> {
     }
 }
 
-/// The bits below `at`.
+/// Returns a mask of the bits below `at`.
 #[inline]
 fn below(at: usize) -> u64 {
     !u64::MAX.checked_shl(at as u32).unwrap_or(0)
 }
 
 impl<const N: usize> Entries<N> {
-    /// The score at which it rests, where the score begins again, and for how long it rests. What is
-    /// looked up at random among many VMAs is not found again in time, and a search costs less than
-    /// to keep what it found. Where hits are as many as misses it never comes to that. Where they are
-    /// none it is awake for 1 lookup in 128 at first; a rest that follows another, with nothing won
-    /// between them, is twice as long as that, until it is awake for 1 in 2,048.
+    /// Score above which the cache pauses. The score then restarts at `RESTED`, and the first pause
+    /// lasts `REST` lookups. Random lookups among many VMAs are rarely repeated soon, and a search
+    /// then costs less than maintaining the cache. If hits are as frequent as misses, the cache
+    /// never pauses. If there are no hits, the cache is active for 1 lookup in 128 at first. A
+    /// pause that follows another one without a gain in between is twice as long, until the cache
+    /// is active for 1 lookup in 2,048.
     const TIRED: u32 = 4 * N as u32;
     const RESTED: u32 = 3 * N as u32;
     const REST: u32 = 128 * N as u32;
     const LONGEST: u32 = 16 * Self::REST;
-    /// A score that says that something was won since the last rest: as many hits more than misses as
-    /// there are entries.
+    /// Score below which the cache has gained since the last pause: hits exceeded misses by the
+    /// number of entries.
     const WON: u32 = Self::RESTED - N as u32;
 
-    /// How many of the entries end at `addr` or before.
+    /// Counts the entries that end at or before `addr`.
     #[inline]
     fn ending_by(&self, addr: u64) -> usize {
         let count = |ends: &[u64]| -> usize { ends.iter().map(|e| usize::from(*e <= addr)).sum() };
         let block = BLOCK.min(N);
-        // No jump hangs on the data: what a processor cannot guess costs more than to look.
+        // No branch depends on the data: a branch misprediction costs more than the comparisons.
         let lasts = (1..N / block).map(|n| usize::from(self.ends[n * block - 1] <= addr));
         let from = lasts.sum::<usize>() * block;
         from + count(&self.ends[from..from + block])
     }
 
-    /// The VMA of an entry, where that is there and holds `addr`.
+    /// Returns the VMA of an entry and its range, if the VMA exists and contains `addr`.
     #[inline(always)]
     fn at<V: Vmas + ?Sized>(&self, vmas: &V, at: usize, addr: u64) -> Option<(VmaId, VmRange)> {
         let vma = VmaId::from_bits(*self.vmas.get(at)?)?;
@@ -105,15 +106,15 @@ impl<const N: usize> Entries<N> {
         range.contains(addr).then_some((vma, range))
     }
 
-    /// It was of use.
+    /// Records a hit of an entry.
     #[inline(always)]
     fn hit(&mut self, at: usize) {
         self.used |= 1 << at;
         self.score = self.score.saturating_sub(1);
     }
 
-    /// The first entry that ends above `addr` does not hold it: looks at the one before, whose VMA
-    /// may have grown.
+    /// Checks the entry before the first one that ends above `addr`: its VMA may have grown. Called
+    /// if that first entry does not contain `addr`.
     #[inline(never)]
     fn grown<V: Vmas + ?Sized>(&mut self, vmas: &V, addr: u64) -> Option<(VmaId, VmRange)> {
         let above = self.ending_by(addr);
@@ -125,7 +126,7 @@ impl<const N: usize> Entries<N> {
         for at in [above, before] {
             let vma = self.vmas.get(at).and_then(|bits| VmaId::from_bits(*bits));
             if vma.is_some_and(|vma| vmas.range(vma).is_none()) {
-                // It makes room before others do.
+                // The entry of a VMA that is gone is evicted before others.
                 self.used &= !(1 << at);
             }
         }
@@ -142,7 +143,7 @@ impl<const N: usize> Entries<N> {
         self.len -= 1;
     }
 
-    /// Entries `at..gap` move up by one; the one at `gap` is overwritten.
+    /// Moves the entries `at..gap` up by one and overwrites the entry at `gap`.
     fn shift_up(&mut self, at: usize, gap: usize) {
         self.ends.copy_within(at..gap, at + 1);
         self.vmas.copy_within(at..gap, at + 1);
@@ -151,7 +152,7 @@ impl<const N: usize> Entries<N> {
         self.used = self.used & !touched | (self.used & moved) << 1;
     }
 
-    /// Entries `gap + 1..at` move down by one; the one at `gap` is overwritten.
+    /// Moves the entries `gap + 1..at` down by one and overwrites the entry at `gap`.
     fn shift_down(&mut self, gap: usize, at: usize) {
         self.ends.copy_within(gap + 1..at, gap);
         self.vmas.copy_within(gap + 1..at, gap);
@@ -160,7 +161,8 @@ impl<const N: usize> Entries<N> {
         self.used = self.used & !touched | (self.used & moved) >> 1;
     }
 
-    /// Chooses who makes room: the first from the hand on that was not used since it came by.
+    /// Chooses the entry to evict: the first one from the clock hand on that was not used since the
+    /// hand passed it.
     fn victim(&mut self) -> usize {
         let idle = !self.used & below(self.len);
         let ahead = idle & !below(self.hand);
@@ -179,10 +181,10 @@ impl<const N: usize> Entries<N> {
         victim
     }
 
-    /// What the index found.
+    /// Stores the VMA that the index found, unless the cache starts to pause.
     #[inline(never)]
     fn keep<V: Vmas + ?Sized>(&mut self, vmas: &V, addr: u64, vma: VmaId) {
-        // Without the lock bounds may be read of two moments.
+        // Without the lock, the two bounds may have been read at different times.
         let Some(range) = vmas.range(vma).filter(|range| range.start < range.end) else {
             return;
         };
@@ -199,10 +201,10 @@ impl<const N: usize> Entries<N> {
         self.put(addr, vma, range);
     }
 
-    /// Puts a VMA in that holds `addr`, or lies above it where nothing holds it.
+    /// Inserts a VMA that contains `addr`, or that is above `addr` if no VMA contains it.
     fn put(&mut self, addr: u64, vma: VmaId, range: VmRange) {
         let mut at = self.ending_by(addr.max(range.start));
-        // VMAs are disjoint: an entry that ends within this one is of old.
+        // VMAs are disjoint, so an entry that ends within this VMA is stale.
         while at > 0 && self.ends[at - 1] > range.start {
             at -= 1;
             self.remove(at);
@@ -225,7 +227,7 @@ impl<const N: usize> Entries<N> {
             } else {
                 self.shift_up(at, victim);
             }
-            // The next in turn is who came after the victim, not the new one.
+            // The clock hand moves to the entry after the victim, not to the new entry.
             self.hand = victim + usize::from(at <= victim);
         }
         self.ends[at] = range.end;
@@ -245,7 +247,7 @@ impl<const N: usize> Cache for Checked<N> {
         };
     }
 
-    // Where it rests nothing may be left of it but a count.
+    // While the cache pauses, a lookup should cost no more than a counter decrement.
     #[inline(always)]
     fn rests(own: &mut Entries<N>) -> bool {
         own.rest = own.rest.wrapping_sub(1);
@@ -262,8 +264,8 @@ impl<const N: usize> Cache for Checked<N> {
         if own.mm != vmas.mm().to_bits() {
             return None;
         }
-        // The VMA used last is not looked at first: that jump is guessed wrong each time that a thread
-        // goes from one VMA to another, which costs more than all of this.
+        // The last used VMA is not checked first: that branch is mispredicted whenever a thread
+        // switches from one VMA to another, which costs more than the whole search.
         let above = own.ending_by(addr);
         let found = own.at(vmas, above, addr)?;
         own.hit(above);

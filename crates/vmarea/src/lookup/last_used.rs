@@ -1,18 +1,20 @@
-//! The caches of an address space: none, the VMA used last, and the largest beside it.
+//! Caches shared by all threads of an address space: the last used VMA, and the largest VMA.
 //!
-//! All threads of an address space share them, which is what makes them useless where threads work
-//! in different VMAs. An entry is a hint: it is checked against the VMA.
+//! Because all threads of an address space share these caches, they are useless if threads work in
+//! different VMAs. An entry is a hint that is checked against the VMA. The module also contains the
+//! implementation without a cache, for comparison.
 //!
 //! # Linux
-//! `mm/mmap.c` of 3.14 for the VMA used last: a removed VMA leaves its place to the one before it, and
-//! any `munmap` empties the cache. The largest beside it: the patch "mm: cache largest vma" of November
-//! 2013, which was refused; the largest found so far, until it goes.
+//! The last used VMA is `mmap_cache` in `mm/mmap.c` of 3.14: a removed VMA is replaced by the VMA
+//! before it, and any `munmap` empties the cache. The largest VMA is from the patch "mm: cache
+//! largest vma" of November 2013, which was rejected: it is the largest VMA found so far, until
+//! that VMA is removed.
 
 use super::{Cache, Vmas};
 use crate::types::{VmRange, VmaId};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// No cache: every lookup asks the index.
+/// No cache: every lookup searches the index.
 #[derive(Debug)]
 pub struct NoCache;
 
@@ -21,7 +23,7 @@ impl Cache for NoCache {
     type Mm = ();
     type Thread = ();
 
-    /// There is nothing to ask.
+    /// Returns true: there is no cache to query.
     #[inline(always)]
     fn rests((): &mut ()) -> bool {
         true
@@ -36,9 +38,9 @@ impl Cache for NoCache {
     fn found<V: Vmas + ?Sized>(_: &(), _: &mut (), _: &V, _: u64, _: VmaId) {}
 }
 
-/// The place of one VMA, or of none.
+/// Storage for the id of one VMA, or for none.
 ///
-/// ORDERING: Relaxed throughout; what is read is checked against the VMA, under the mm's lock.
+/// ORDERING: Relaxed throughout; the id that is read is checked against the VMA, under `mmap_lock`.
 #[derive(Debug, Default)]
 pub struct Place(AtomicU64);
 
@@ -62,7 +64,7 @@ impl Place {
     }
 }
 
-/// The VMA that was used last in the address space.
+/// The VMA that was last used in the address space.
 #[derive(Debug)]
 #[doc(alias = "mmap_cache")]
 pub struct LastUsed;
@@ -98,11 +100,11 @@ impl Cache for LastUsed {
     }
 }
 
-/// The VMA used last, and the largest that a lookup has found.
+/// The last used VMA, and the largest VMA that a lookup has found.
 #[derive(Debug)]
 pub struct LastUsedAndLargest;
 
-/// What [`LastUsedAndLargest`] keeps for an address space.
+/// Data that [`LastUsedAndLargest`] stores per address space.
 #[derive(Debug, Default)]
 pub struct Two {
     last: Place,

@@ -1,28 +1,28 @@
-//! Caches in front of the search for a VMA, each a type, so that they can be measured against each other.
+//! Caches for VMA lookups, one type per cache, so that they can be compared by measurement.
 //!
-//! A cache proposes a VMA for an address; where it has none the index is asked and the cache is told
-//! what was found. A cache never decides by itself that a VMA still is what it was: it asks
-//! [`Vmas::range`], so that a stale entry costs a search and never gives a wrong answer. The core
-//! knows no threads and therefore holds no cache: an embedder keeps [`Cache::Thread`] beside its
-//! thread and [`Cache::Mm`] beside its address space.
+//! A cache proposes a VMA for an address. If it has none, the index is searched and the cache is
+//! notified of the result. A cache always checks its entries with [`Vmas::range`], so a stale entry
+//! costs a search but never gives a wrong result. The core has no threads and therefore stores no
+//! cache: an embedder stores [`Cache::Thread`] with each of its threads and [`Cache::Mm`] with each
+//! of its address spaces.
 //!
-//! | type | entries | made invalid by |
+//! | type | entries | invalidated by |
 //! |---|---|---|
 //! | [`NoCache`] | none | |
-//! | [`LastUsed`] | one an address space (`mmap_cache`) | removal of that VMA; any `munmap` |
-//! | [`LastUsedAndLargest`] | two an address space | the same |
-//! | [`VmaCache`] | four a thread (`vmacache`) | removal of any VMA of the address space |
-//! | [`Checked`] | many a thread | only what happens to the VMA itself |
+//! | [`LastUsed`] | one per address space (`mmap_cache`) | removal of that VMA; any `munmap` |
+//! | [`LastUsedAndLargest`] | two per address space | the same |
+//! | [`VmaCache`] | four per thread (`vmacache`) | removal of any VMA of the address space |
+//! | [`Checked`] | many per thread | changes to the VMA itself only |
 //!
 //! # Locking
-//! A lookup needs `mmap_lock` for reading, a change for writing: then an answer holds as long as the
-//! lock is held. Without the lock an answer is a proposal, to be checked again when the VMA itself is
-//! locked; of those here only [`Checked`] may be used so, because the others are told of changes by
-//! the writer.
+//! A lookup requires `mmap_lock` for reading and a change requires it for writing; the result of a
+//! lookup is then valid as long as the lock is held. Without the lock the result is only a
+//! proposal, to be checked again once the VMA itself is locked. Of the caches here, only
+//! [`Checked`] may be used without the lock, because the writer notifies the others of changes.
 //!
 //! # Linux
-//! `mm/mmap.c` `find_vma` of 3.14 (`mmap_cache`); `mm/vmacache.c` of 3.15, gone since 6.1. A lookup
-//! that finds the VMA after a hole is never answered by a cache, there or here.
+//! `mm/mmap.c` `find_vma` of 3.14 (`mmap_cache`); `mm/vmacache.c` of 3.15, removed in 6.1. As in
+//! Linux, a cache never answers a lookup whose result is the VMA after a hole.
 
 mod checked;
 mod last_used;
@@ -33,7 +33,7 @@ pub use checked::Checked;
 pub use last_used::{LastUsed, LastUsedAndLargest, NoCache};
 pub use observe::{Change, Observer};
 pub use vmacache::VmaCache;
-/// The index by itself, and the slots that VMAs live in: for who wants to look at lookups alone.
+/// The index, and the slots that store VMAs, for users who need lookups only.
 pub use {vmarea_range_tree as range_tree, vmarea_sync::Key, vmarea_sync::Slots};
 
 use crate::mm::{Mm, MmapReadGuard, MmapWriteGuard};
@@ -41,42 +41,45 @@ use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{MmId, VmRange, VmaId};
 
-/// One address space, as far as a lookup is concerned.
+/// The VMAs of one address space, as far as lookups need them.
 pub trait Vmas {
-    /// Which.
+    /// Returns the id of the address space.
     fn mm(&self) -> MmId;
 
-    /// Asks the index: the first VMA that ends after `addr`.
+    /// Searches the index for the first VMA that ends after `addr`.
     fn find(&self, addr: u64) -> Option<VmaId>;
 
-    /// The addresses of a VMA as they are now; `None` where it is gone or of another address space.
+    /// Returns the current address range of a VMA; `None` if the VMA is gone or belongs to another
+    /// address space.
     fn range(&self, vma: VmaId) -> Option<VmRange>;
 }
 
-/// A cache of what lookups found.
+/// A cache of lookup results.
 pub trait Cache {
-    /// As tables call it.
+    /// Name of the cache in tables.
     const NAME: &'static str;
-    /// What it keeps for an address space. Its default is that of a new one.
+    /// Data that the cache stores per address space. The default value is that of a new address
+    /// space.
     type Mm: Default + Send + Sync;
-    /// What it keeps for a thread. Its default is that of a thread without address space.
+    /// Data that the cache stores per thread. The default value is that of a thread without an
+    /// address space.
     type Thread: Default + Send;
 
-    /// The thread lives in the address space `mm` from now on, whose part is `shared`: it begins, or
-    /// it has executed another program.
+    /// Notifies the cache that the thread uses the address space `mm` from now on: the thread is
+    /// new, or has executed another program. `shared` is the data of that address space.
     fn enter(shared: &Self::Mm, own: &mut Self::Thread, mm: MmId) {
         let _ = (shared, own, mm);
     }
 
-    /// True where the cache wants to know nothing of the next lookup: it is not to be asked, and not
-    /// to be told what was found. Called once for each lookup, before it.
+    /// True if the cache must be skipped for the next lookup: it is neither queried nor notified of
+    /// the result. Called once for each lookup, before it.
     #[inline(always)]
     fn rests(own: &mut Self::Thread) -> bool {
         let _ = own;
         false
     }
 
-    /// The VMA that holds `addr`, and where it lies, if the cache has it.
+    /// Returns the VMA that contains `addr` and its range, if the cache has it.
     fn lookup<V: Vmas + ?Sized>(
         shared: &Self::Mm,
         own: &mut Self::Thread,
@@ -84,8 +87,8 @@ pub trait Cache {
         addr: u64,
     ) -> Option<(VmaId, VmRange)>;
 
-    /// As [`lookup`](Self::lookup), where that had nothing: what is worth a second look before the
-    /// index is asked.
+    /// Makes a second attempt after [`lookup`](Self::lookup) found nothing. The index is searched
+    /// only if this attempt fails too.
     fn look_again<V: Vmas + ?Sized>(
         shared: &Self::Mm,
         own: &mut Self::Thread,
@@ -96,7 +99,8 @@ pub trait Cache {
         None
     }
 
-    /// The index has answered a lookup of `addr` with `vma`, which may lie above it.
+    /// Notifies the cache that the index returned `vma` for a lookup of `addr`. The VMA may be
+    /// above `addr`.
     fn found<V: Vmas + ?Sized>(
         shared: &Self::Mm,
         own: &mut Self::Thread,
@@ -105,28 +109,30 @@ pub trait Cache {
         vma: VmaId,
     );
 
-    /// `vma` leaves the address space; `prev` lies before it. Called by the writer.
+    /// Notifies the cache that `vma` leaves the address space; `prev` is the VMA before it. Called
+    /// with `mmap_lock` held for writing.
     fn unlinked(shared: &Self::Mm, vma: VmaId, prev: Option<VmaId>) {
         let _ = (shared, vma, prev);
     }
 
-    /// A call has unmapped something. Called by the writer, after [`unlinked`](Self::unlinked).
+    /// Notifies the cache that a call unmapped some addresses. Called with `mmap_lock` held for
+    /// writing, after [`unlinked`](Self::unlinked).
     fn unmapped(shared: &Self::Mm) {
         let _ = shared;
     }
 }
 
-/// What a lookup came to.
+/// Result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookup {
-    /// The cache had it, and has asked where it lies; it holds the address.
+    /// The cache had the VMA and has read its range, which contains the address.
     Hit(VmaId, VmRange),
-    /// The index was asked: the first VMA that ends after the address.
+    /// The index was searched for the first VMA that ends after the address.
     Searched(Option<VmaId>),
 }
 
 impl Lookup {
-    /// The first VMA that ends after the address.
+    /// Returns the first VMA that ends after the address.
     pub fn vma(self) -> Option<VmaId> {
         match self {
             Lookup::Hit(vma, _) => Some(vma),
@@ -134,7 +140,7 @@ impl Lookup {
         }
     }
 
-    /// Where that VMA lies. A hit knows it already.
+    /// Returns the range of the VMA that the lookup found. A hit contains the range already.
     #[inline]
     pub fn range<V: Vmas + ?Sized>(self, vmas: &V) -> Option<VmRange> {
         match self {
@@ -144,7 +150,7 @@ impl Lookup {
     }
 }
 
-/// The first VMA that ends after `addr`: of the cache, or else of the index.
+/// Finds the first VMA that ends after `addr`, in the cache or else in the index.
 #[inline(always)]
 pub fn find_vma<C: Cache, V: Vmas + ?Sized>(
     shared: &C::Mm,
@@ -166,7 +172,7 @@ pub fn find_vma<C: Cache, V: Vmas + ?Sized>(
     Lookup::Searched(found)
 }
 
-/// The first VMA that ends after `addr`, and where it lies: of the cache, or else of the index.
+/// Finds the first VMA that ends after `addr`, with its range, in the cache or else in the index.
 #[inline(always)]
 pub fn find_range<C: Cache, V: Vmas + ?Sized>(
     shared: &C::Mm,
@@ -184,8 +190,8 @@ pub fn find_range<C: Cache, V: Vmas + ?Sized>(
     ask_index::<C, V>(shared, own, vmas, addr)
 }
 
-/// Where the cache has nothing at once. A call of its own, so that nothing of it is in the way of a
-/// cache that rests or hits, not even the registers that are saved for this.
+/// Finds a VMA if the cache has no immediate result. This is a separate function, so that a lookup
+/// that hits or skips the cache need not save the registers used here.
 #[inline(never)]
 fn ask_index<C: Cache, V: Vmas + ?Sized>(
     shared: &C::Mm,
@@ -201,7 +207,7 @@ fn ask_index<C: Cache, V: Vmas + ?Sized>(
     Some((vma, vmas.range(vma)?))
 }
 
-/// The VMAs of one mm of a space. The caller holds its lock, or treats answers as proposals.
+/// The VMAs of one mm of a space. The caller holds the mm's lock, or treats results as proposals.
 pub(crate) struct VmasOf<'a, E: Environment> {
     pub(crate) space: &'a Space<E>,
     pub(crate) mm: &'a Mm<E::Wait>,
@@ -209,7 +215,7 @@ pub(crate) struct VmasOf<'a, E: Environment> {
 }
 
 impl<'a, E: Environment> VmasOf<'a, E> {
-    /// Of an address space that has an id.
+    /// Makes the view of `mm`; `None` if the address space has no id.
     pub(crate) fn new(space: &'a Space<E>, mm: &'a Mm<E::Wait>) -> Option<Self> {
         let id = mm.pages.owner()?;
         Some(VmasOf { space, mm, id })

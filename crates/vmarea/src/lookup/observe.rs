@@ -1,45 +1,45 @@
-//! Whoever is told of lookups and of what they depend on: the way in for measurements.
+//! Observation of lookups, and of the index changes that affect them, for measurements.
 
 use super::{Vmas, VmasOf};
 use crate::types::VmaId;
 use crate::types::platform::Environment;
 
-/// A change of the index.
+/// A change to an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// A VMA is in it from now on.
+    /// A VMA was added to the index.
     Linked(VmaId),
-    /// A VMA that began at `start` has other bounds from now on.
+    /// A VMA that started at `start` has new bounds.
     Resized {
-        /// Which.
+        /// The VMA whose bounds changed.
         vma: VmaId,
-        /// Where it began.
+        /// Start address of the VMA before the change.
         start: u64,
     },
-    /// A VMA is about to leave it.
+    /// A VMA is about to be removed from the index.
     Unlinked {
-        /// Which.
+        /// The VMA that is removed.
         vma: VmaId,
-        /// The one before it.
+        /// The VMA before the removed one.
         prev: Option<VmaId>,
     },
-    /// A call has unmapped something.
+    /// A call unmapped some addresses.
     Unmapped,
 }
 
-/// Is told of every lookup that counts and of every change of an index, in the order in which they
-/// happen. A fault may look up without the lock of its address space; a change is told under it. It must
-/// not call back into the space but by what it is given.
+/// An observer of every counted lookup and every index change, in the order in which they happen. A
+/// fault may look up without the lock of its address space; changes are reported with the lock
+/// held. An observer may call back into the space only through its arguments.
 pub trait Observer: Send + Sync {
-    /// A lookup of `addr` came to `found`: the first VMA that ends after it.
+    /// Called after a lookup of `addr` returned `found`, the first VMA that ends after `addr`.
     fn looked_up(&self, vmas: &dyn Vmas, addr: u64, found: Option<VmaId>);
 
-    /// The index changes.
+    /// Called when the index changes.
     fn changed(&self, vmas: &dyn Vmas, change: Change);
 }
 
 impl<E: Environment> VmasOf<'_, E> {
-    /// Tells the observer of a change.
+    /// Notifies the observer of a change.
     #[inline]
     pub(crate) fn note_change(&self, change: impl FnOnce() -> Change) {
         if let Some(observer) = &self.space.lookup_observer {

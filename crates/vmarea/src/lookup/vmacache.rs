@@ -1,27 +1,29 @@
-//! `vmacache`: four entries a thread, made invalid by sequence numbers.
+//! `vmacache`: four entries per thread, invalidated by sequence numbers.
 //!
-//! The thread and its address space each have a number. A removal of any VMA moves that of the
-//! address space on, and a thread whose number differs empties its cache at its next lookup. When the
-//! number begins anew a thread that slept for a whole round would find it equal and its entries stale,
-//! so the writer then empties the caches of all threads itself.
+//! The thread and its address space each have a sequence number. The removal of a VMA increments
+//! the number of the address space, and a thread with a different number empties its cache at its
+//! next lookup. When the number wraps to 0, the writer itself empties the caches of all threads.
+//! Otherwise a thread that made no lookup for a whole cycle would find its number equal although
+//! its entries are stale.
 //!
 //! # Picture
 //! ```text
-//! lookup:  all four, one after the other            miss: the entry (page number mod 4) is replaced
+//! lookup:  checks all four in order            miss: replaces the entry (page number mod 4)
 //! ```
 //!
 //! # Invariants
-//! C1  where the numbers are equal, every entry is a VMA of the thread's address space
+//! C1  if the numbers are equal, every entry is a VMA of the thread's address space
 //!
 //! # Locking
-//! A thread writes its entries under `mmap_lock` for reading, and nobody else does; a writer of the
-//! address space empties them under `mmap_lock` for writing. The list of threads has its own lock.
+//! Only the thread itself writes its entries, under `mmap_lock` for reading, except that a writer
+//! of the address space empties them under `mmap_lock` for writing. The list of threads has its own
+//! lock.
 //!
 //! # Linux
-//! `mm/vmacache.c` 3.15: `vmacache_find`, `vmacache_update`, `vmacache_valid`, `vmacache_flush_all`.
-//! Differences: threads of an address space are listed, where Linux looks through all there are; and
-//! the flush is not left out where the address space has one thread, a shortcut that let entries
-//! outlive their VMAs (CVE-2018-17182).
+//! `mm/vmacache.c` 3.15: `vmacache_find`, `vmacache_update`, `vmacache_valid`,
+//! `vmacache_flush_all`. Differences: the threads of an address space are listed, while Linux
+//! iterates over all threads of the system; and the flush also happens in an address space with one
+//! thread, where Linux skipped it and so let entries outlive their VMAs (CVE-2018-17182).
 
 use super::{Cache, Vmas};
 use crate::types::{MmId, PAGE_SHIFT, VmRange, VmaId};
@@ -32,28 +34,28 @@ use vmarea_sync::SpinLock;
 
 const ENTRIES: usize = 4;
 
-/// The cache of the texts. After `LAST` the sequence number begins anew.
+/// The cache of Linux 3.15. After `LAST` the sequence number wraps to 0.
 #[derive(Debug)]
 #[doc(alias = "vmacache")]
 pub struct VmaCache<const LAST: u32 = { u32::MAX }>;
 
-/// What [`VmaCache`] keeps for an address space.
+/// Data that [`VmaCache`] stores per address space.
 #[derive(Debug, Default)]
 pub struct Shared {
     sequence: AtomicU32,
     threads: SpinLock<Vec<Weak<Entries>>>,
 }
 
-/// What [`VmaCache`] keeps for a thread.
+/// Data that [`VmaCache`] stores per thread.
 #[derive(Debug, Default)]
 pub struct Thread {
     mm: Option<MmId>,
     entries: Arc<Entries>,
 }
 
-/// The part of a thread that a writer can reach.
+/// The part of a thread's data that a writer can access.
 ///
-/// ORDERING: Relaxed throughout; readers and writer are kept apart by the mm's lock.
+/// ORDERING: Relaxed throughout; `mmap_lock` excludes readers while there is a writer.
 #[derive(Debug, Default)]
 struct Entries {
     sequence: AtomicU32,
@@ -68,8 +70,8 @@ impl Entries {
     }
 }
 
-/// True where the cache may be used: it is the thread's own address space, and nothing was removed.
-/// Else it is empty afterwards and of the present number.
+/// True if the cache may be used: it belongs to `mm`, and no VMA was removed since the last use. If
+/// a VMA was removed, empties the cache and sets its sequence number to the current one.
 #[inline]
 #[doc(alias = "vmacache_valid")]
 fn is_valid(shared: &Shared, own: &Thread, mm: MmId) -> bool {
@@ -91,7 +93,8 @@ impl<const LAST: u32> Cache for VmaCache<LAST> {
     type Thread = Thread;
 
     fn enter(shared: &Shared, own: &mut Thread, mm: MmId) {
-        // A new one, because the list of the address space that it leaves has the old one.
+        // Allocates new entries, because the list of the previous address space refers to the old
+        // ones.
         own.entries = Arc::default();
         own.mm = Some(mm);
         let now = shared.sequence.load(Ordering::Relaxed);

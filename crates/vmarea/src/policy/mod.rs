@@ -1,7 +1,7 @@
-//! Policies: what one kernel checks, and the switches that go past it.
+//! Policies: the checks of one kernel version, and switches that go beyond them.
 //!
-//! [`Rules`] are data about a kernel version; [`Merging`] holds the orthogonal switches for what
-//! the thesis and this project change. A [`Policy`] is one of each, with a name.
+//! [`Rules`] describe one kernel version as data. [`Merging`] contains independent switches for the
+//! changes made by the thesis and by this project. A [`Policy`] combines the two under a name.
 //!
 //! | preset       | rules of   | page offset follows mremap | different anon_vmas merge |
 //! |--------------|------------|----------------------------|---------------------------|
@@ -9,42 +9,44 @@
 //! | `linux-6.12` | 6.12       | only while unfaulted       | no                        |
 //! | `linux-6.1`  | 6.1        | only while unfaulted       | no                        |
 //! | `linux-5.10` | 5.10       | only while unfaulted       | no                        |
-//! | `thesis`     | 5.10       | also where unshared        | where unshared            |
-//! | `vmarea`     | 6.18       | always where it can        | where it can              |
+//! | `thesis`     | 5.10       | also if unshared           | if unshared               |
+//! | `vmarea`     | 6.18       | whenever possible          | whenever possible         |
 
 pub mod rules;
 
 pub use rules::{OneSided, Rules};
 
-/// Switches that go past mainline; each stands for itself.
+/// Independent switches that go beyond mainline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Merging {
-    /// How it is told whether pages may be changed.
+    /// Method to determine whether pages may be changed.
     pub sharing: SharingCheck,
-    /// `mremap` gives faulted, unshared pages the page offset of their new place (thesis 2.7).
+    /// `mremap` gives faulted, unshared pages the page offset of their new address (thesis 2.7).
     pub update_pgoff: bool,
-    /// Neighbours with different anon_vmas merge where the pages that change are unshared (thesis
+    /// Neighbours with different anon_vmas merge if the pages that change are unshared (see thesis
     /// 2.8).
     pub different_anon_vmas: bool,
-    /// Either anon_vma may survive a merge, not only that of the VMA that grows.
+    /// Either anon_vma may survive a merge, not only the anon_vma of the VMA that grows.
     pub either_survives: bool,
-    /// A range whose page offset does not fit takes its neighbour's page offset base, pages and all.
+    /// A range whose page offset does not fit takes over its neighbour's page offset base. Its
+    /// pages get new page offsets.
     pub renumber_in_place: bool,
-    /// Shared pages that a merge may copy so that they can be changed.
+    /// Maximum number of shared pages that a merge may copy so that they can be changed.
     pub copy_budget: u64,
-    /// `mremap` moves several VMAs also without FIXED, and to places that overlap the old one.
+    /// `mremap` can move several VMAs without FIXED too, and to ranges that overlap the old one.
     pub remap_freely: bool,
-    /// A VMA that is split before its first fault gets its anon_vma then, so that its pieces share it.
+    /// A VMA that is split before its first fault gets its anon_vma at the split. Its pieces then
+    /// share it.
     pub early_anon_vma: bool,
-    /// VMAs of which only one is charged (`VM_ACCOUNT`) merge, where charges are not limited: the
-    /// other is charged as well.
+    /// VMAs merge even if only one of them is charged (`VM_ACCOUNT`): the other one is then charged
+    /// too. Does not apply if commit charges are limited.
     pub spread_charge: bool,
-    /// Merges that had to be refused for their pages are noted, for the collector.
+    /// Merges that were refused because of their pages are recorded for the collector.
     pub collector: bool,
 }
 
 impl Merging {
-    /// Nothing beyond mainline.
+    /// The rules of mainline, without any change.
     pub const MAINLINE: Merging = Merging {
         sharing: SharingCheck::Thesis,
         update_pgoff: false,
@@ -57,13 +59,13 @@ impl Merging {
         spread_charge: false,
         collector: false,
     };
-    /// The thesis.
+    /// The changes of the thesis.
     pub const THESIS: Merging = Merging {
         update_pgoff: true,
         different_anon_vmas: true,
         ..Merging::MAINLINE
     };
-    /// Everything that is safe to merge is merged.
+    /// The changes of this project: every merge that is safe is allowed.
     pub const VMAREA: Merging = Merging {
         sharing: SharingCheck::Truth,
         update_pgoff: true,
@@ -78,36 +80,37 @@ impl Merging {
     };
 }
 
-/// How it is told whether pages may get another anon_vma or page offset.
+/// Method to determine whether pages may get another anon_vma or page offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SharingCheck {
-    /// To the letter of the thesis: no parent, no child, no page mapped or swapped twice. A child
-    /// counts as sharing also after its parent has gone.
+    /// Exactly as in the thesis: no parent, no child, no page that is mapped or swapped twice. A
+    /// child counts as sharing even after its parent has exited.
     Thesis,
-    /// By the pages alone: no page that another process can still reach.
+    /// By the pages only: no page that another process can still reach.
     Truth,
 }
 
-/// A named choice of rules and switches.
+/// A named combination of rules and switches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// The name that the command line uses.
+    /// Name used on the command line.
     pub name: &'static str,
-    /// The kernel.
+    /// Rules of the kernel version.
     pub rules: Rules,
-    /// What goes past it.
+    /// Switches that go beyond that kernel.
     pub merging: Merging,
-    /// When a change of a VMA's range locks the reverse map.
+    /// Setting that says when a change of a VMA's range locks the reverse map.
     pub adjust_lock: AdjustLock,
 }
 
-/// When a change of a VMA's range takes the lock of its anon_vma's family. What is mapped is the same.
+/// Setting that says when a change of a VMA's range takes the lock of its anon_vma root. It has no
+/// effect on the resulting mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AdjustLock {
-    /// Always, as Linux does since the reverse map has an interval tree (`vma_prepare`).
+    /// Always, as in Linux since the reverse map has used an interval tree (`vma_prepare`).
     Always,
-    /// Where the start moves, pages come from a neighbour or a VMA is put in: not where the end alone
-    /// moves, as by `brk` (`vma_adjust` from 2.6.31 on).
+    /// Lock only if the start moves, pages come from a neighbour or a VMA is inserted. A move of
+    /// the end only, as in `brk`, takes no lock (`vma_adjust` from 2.6.31 on).
     WhenNeeded,
 }
 
@@ -131,25 +134,26 @@ impl Policy {
         rules: Rules::V6_1,
         ..Policy::LINUX
     };
-    /// Linux 5.10, the nearest to the thesis's mainline (5.18) that can be had as an oracle.
+    /// Linux 5.10: of the versions available as an oracle, the nearest to the thesis's mainline
+    /// (5.18).
     pub const LINUX_5_10: Policy = Policy {
         name: "linux-5.10",
         rules: Rules::V5_10,
         ..Policy::LINUX
     };
-    /// The thesis "VMA merging in Linux" on the rules nearest to its mainline.
+    /// The thesis "VMA merging in Linux", on the rules nearest to its mainline.
     pub const THESIS: Policy = Policy {
         name: "thesis",
         rules: Rules {
             expand_joins_next: true,
-            // As in its mainline.
+            // As in the mainline of the thesis.
             huge_aligned_files: true,
             ..Rules::V5_10
         },
         merging: Merging::THESIS,
         adjust_lock: AdjustLock::Always,
     };
-    /// What this project makes of it, on the newest rules.
+    /// The policy of this project, on the newest rules.
     pub const VMAREA: Policy = Policy {
         name: "vmarea",
         rules: Rules {
@@ -171,13 +175,13 @@ impl Policy {
         Policy::VMAREA,
     ];
 
-    /// The preset of that name.
+    /// Returns the preset with this name.
     pub fn by_name(name: &str) -> Option<Policy> {
         Policy::PRESETS.into_iter().find(|p| p.name == name)
     }
 
-    /// Linux as of a version: the rules for it, or where none were verified those of the nearest
-    /// lower version (the lowest known for older ones).
+    /// Returns the policy for a Linux version. A version that was not verified gets the rules of
+    /// the nearest lower verified version, or of the lowest one if there is none.
     pub fn for_kernel(version: (u32, u32)) -> Policy {
         let mut known = [
             Policy::LINUX_5_10,

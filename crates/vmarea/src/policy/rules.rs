@@ -1,214 +1,221 @@
-//! Rules: what one kernel version does, as data, one named field for each behaviour that changed.
+//! Rules: the behaviour of one kernel version as data, with one field per behaviour that changed.
 //!
-//! Each field says what it is about and since which version; where a call differs between kernels it
-//! asks for the field and never for a version. The sets of 6.18, 6.12, 6.1 and 5.10 are compared with
-//! their kernels by random calls (`docs/kernels.md`); a version in brackets is read in the source of
-//! one that is near, not seen.
+//! Each field documents a behaviour and the version in which it changed. A call that differs
+//! between kernels checks the field, never a version number. The rule sets of 6.18, 6.12, 6.1 and
+//! 5.10 are compared with their kernels by random calls (`docs/kernels.md`). A version in
+//! parentheses is known only from the source of a nearby version.
 
-/// What one kernel version does, as far as it shapes an address space.
+/// The behaviour of one kernel version, as far as it affects address spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
-    /// Major and minor version that the rules were verified against.
+    /// Major and minor version against which the rules were verified.
     pub version: (u32, u32),
 
-    /// Where only one of two neighbours has an anon_vma, which chain must be single: that of the
-    /// neighbour alone (before 6.16), or that of the one that has it.
+    /// The chain that must be singular if only one of two neighbours has an anon_vma: the chain of
+    /// the neighbour (before 6.16), or the chain of the VMA that has the anon_vma.
     pub one_sided: OneSided,
-    /// What a `close` hook forbids.
+    /// Restriction on merging VMAs with a `close` hook.
     pub close_hook: CloseHook,
 
-    /// Anonymous mappings of whole huge pages are placed aligned (6.7).
+    /// Anonymous mappings of a multiple of the huge page size are placed aligned (since 6.7).
     pub huge_aligned_anon: bool,
-    /// Private mappings of `/dev/zero` with room for a huge page are placed aligned (after 6.12).
+    /// Private mappings of `/dev/zero` with space for a huge page are placed aligned (after 6.12).
     pub huge_aligned_zero: bool,
-    /// `MAP_STACK` sets `VM_NOHUGEPAGE` (6.7).
+    /// `MAP_STACK` sets `VM_NOHUGEPAGE` (since 6.7).
     pub map_stack_nohuge: bool,
-    /// `MAP_ABOVE4G` is known (6.6).
+    /// `MAP_ABOVE4G` is supported (since 6.6).
     pub map_above_4g: bool,
-    /// `MAP_DROPPABLE` is known (6.11).
+    /// `MAP_DROPPABLE` is supported (since 6.11).
     pub map_droppable: bool,
 
-    /// When a mapping is held against RLIMIT_AS and RLIMIT_DATA.
+    /// Point at which `mmap` checks RLIMIT_AS and RLIMIT_DATA.
     pub mmap_limits: MmapLimits,
-    /// `mmap` asks the neighbour after the new range first, and the one before must fit that (6.1, not
-    /// in 5.10).
+    /// `mmap` prefers a merge with the next VMA; the previous VMA must match that one (6.1, not in
+    /// 5.10).
     pub mmap_asks_next_first: bool,
-    /// A mapping of a process whose mappings are all for KSM (`PR_SET_MEMORY_MERGE`) has the flag when
-    /// it is looked for neighbours (6.17); before, it gets the flag afterwards if it stays alone.
+    /// A new mapping gets the KSM flag of `PR_SET_MEMORY_MERGE` before the search for neighbours
+    /// (since 6.17). Earlier kernels set it afterwards, if the mapping did not merge.
     pub ksm_flag_first: bool,
-    /// `mprotect` to read-only gives back the charge of memory that was never touched, and the flag
-    /// (between 6.1 and 6.12).
+    /// `mprotect` to read-only uncharges memory that was never touched, and clears `VM_ACCOUNT`.
+    /// Added in a version between 6.1 and 6.12.
     pub mprotect_uncharges: bool,
-    /// `mlock2` with ONFAULT refuses mappings that cannot be accessed, as `mlock` does (until 5.x).
+    /// `mlock2` with ONFAULT rejects inaccessible mappings, as `mlock` does (until 5.x).
     pub onfault_asks_access: bool,
-    /// Modes of memory policies that are known: those below this number.
+    /// Number of memory policy modes: modes below this number are supported.
     pub mempolicy_modes: u32,
-    /// `MPOL_F_NUMA_BALANCING` is known (5.12).
+    /// `MPOL_F_NUMA_BALANCING` is supported (since 5.12).
     pub numa_balancing: bool,
 
-    /// `pkey_alloc` says ENOSPC where the processor has no keys, as where none is left (6.12.117); else
-    /// it takes the one key that there is, which is EINVAL, and none is left from then on.
+    /// `pkey_alloc` fails with ENOSPC if the processor has no protection keys (6.12.117). ENOSPC is
+    /// also the error if all keys are allocated. In other versions the call allocates the only key
+    /// and fails with EINVAL; from then on no key is available.
     pub no_keys_is_none_left: bool,
 
-    /// `mseal` is there (6.10), and a sealed VMA refuses to be changed.
+    /// `mseal` is supported (since 6.10), and a sealed VMA cannot be changed.
     pub mseal: bool,
-    /// To a seal, which keeps read-only memory from being thrown away, private mappings of `/dev/zero`
-    /// are anonymous (between 6.12 and 6.18).
+    /// `mseal` protects private mappings of `/dev/zero` like anonymous memory. It keeps such memory
+    /// from being discarded while it is read-only. Added in a version between 6.12 and 6.18.
     pub seal_guards_dev_zero: bool,
-    /// `PR_SET_MEMORY_MERGE` is there (6.4).
+    /// `PR_SET_MEMORY_MERGE` is supported (since 6.4).
     pub memory_merge: bool,
-    /// `PR_THP_DISABLE_EXCEPT_ADVISED` is known (6.18).
+    /// `PR_THP_DISABLE_EXCEPT_ADVISED` is supported (since 6.18).
     pub thp_disable_except_advised: bool,
 
-    /// `PR_SET_MDWE` is there (6.3; without inheriting since 6.6).
+    /// `PR_SET_MDWE` is supported (since 6.3; with the option not to inherit it since 6.6).
     pub mdwe: bool,
     /// A mapping of `memfd_secret` is locked as if by `mlock` (until 6.12.117, not before 6.18.44).
     pub secret_locked: bool,
-    /// `[vdso]` and its like can be cut (until 5.10).
+    /// `[vdso]` and similar mappings can be split (until 5.10).
     pub special_splits: bool,
-    /// How room is found for a mapping of a hugetlb file.
+    /// Address selection for hugetlb mappings.
     pub hugetlb_placement: HugetlbPlacement,
 
-    /// Advice that is known.
+    /// Supported advice values and their behaviour.
     pub advice: AdviceRules,
 
-    /// When `mremap` looks at what it is to move.
+    /// Point at which `mremap` checks its source range.
     pub mremap_checks: MremapChecks,
-    /// `mremap` with FIXED and equal lengths moves several VMAs at once (6.17).
+    /// `mremap` with FIXED and equal lengths can move several VMAs at once (since 6.17).
     pub mremap_many: bool,
-    /// `mremap` that grows in place joins what it then touches (5.19).
+    /// `mremap` that grows a VMA in place merges it with the VMA then adjacent to it (since 5.19).
     pub expand_joins_next: bool,
-    /// What becomes of the VMA that `MREMAP_DONTUNMAP` leaves behind.
+    /// Treatment of the VMA that `MREMAP_DONTUNMAP` leaves behind.
     pub dontunmap: DontunmapRules,
 
-    /// A userfaultfd takes `MAP_DROPPABLE` memory, against what is meant (6.11 until some version
-    /// before 6.18).
+    /// A userfaultfd accepts `MAP_DROPPABLE` memory, contrary to the intent. Introduced in 6.11,
+    /// fixed in some version before 6.18.
     pub uffd_takes_droppable: bool,
-    /// To a userfaultfd, what begins below `mmap_min_addr` is no range (until 5.x).
+    /// A userfaultfd rejects a range that starts below `mmap_min_addr` (until 5.x).
     pub uffd_asks_min_addr: bool,
 
-    /// Files of disk file systems are placed so that huge pages fit (5.18); before, only those on DAX.
+    /// Mappings of files on disk file systems are aligned for huge pages (since 5.18). Earlier
+    /// kernels align only mappings of files on DAX.
     pub huge_aligned_files: bool,
-    /// A userfaultfd write-protects shared memory and hugetlbfs as well (5.19).
+    /// A userfaultfd can also write-protect shared memory and hugetlb memory (since 5.19).
     pub uffd_protects_files: bool,
 
-    /// `brk` joins what follows the heap, and does not only grow what precedes it (until 5.x).
+    /// `brk` also merges with the VMA after the heap (until 5.x). Later versions only extend the
+    /// VMA before the new range.
     pub brk_joins_next: bool,
-    /// `brk` knows where the heap begins: it grows no VMA that ends there, and shrinks only where
-    /// something is mapped (6.1).
+    /// `brk` takes the start of the heap into account: it does not grow a VMA that ends there, and
+    /// it shrinks only if something is mapped (since 6.1).
     pub brk_finds_heap: bool,
 }
 
-/// How the chain is looked at where one neighbour has an anon_vma and the other has none.
+/// Chain check for a merge in which one neighbour has an anon_vma and the other has none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OneSided {
-    /// The chain of the neighbour that is merged with must be single, whoever has the anon_vma
-    /// (until 6.15).
+    /// The chain of the neighbour must be singular, whichever side has the anon_vma (until 6.15).
     NeighbourSingular,
-    /// The chain of the one that has the anon_vma must be single (since 6.16).
+    /// The chain of the side that has the anon_vma must be singular (since 6.16).
     HolderSingular,
-    /// Neither: how long a chain is says nothing about whether a merge is right.
+    /// No check: the length of a chain does not decide whether a merge is correct.
     Either,
 }
 
-/// How room is found for a mapping of a hugetlb file; at a multiple of its page size in either case.
+/// Address selection for hugetlb mappings; the address is a multiple of the huge page size in
+/// either case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HugetlbPlacement {
-    /// By a search of its own: a wish is rounded down, and `MAP_32BIT` and `MAP_ABOVE4G` say nothing (until
-    /// 6.12).
+    /// By a search specific to hugetlb: an address hint is rounded down, and `MAP_32BIT` and
+    /// `MAP_ABOVE4G` have no effect (until 6.12).
     Own,
-    /// As for any mapping: a wish is rounded up (6.13).
+    /// As for any other mapping: an address hint is rounded up (since 6.13).
     Common,
 }
 
-/// What a `close` hook forbids.
+/// Restriction on merging VMAs with a `close` hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CloseHook {
-    /// A VMA with the hook merges with nothing (until 6.6).
+    /// A VMA with the hook never merges (until 6.6).
     NeverMerges,
-    /// It may grow, but not disappear (since 6.8).
+    /// A VMA with the hook may grow, but must not be removed by a merge (since 6.8).
     MayNotDisappear,
 }
 
-/// Advice that `madvise` and `process_madvise` know.
+/// Advice that `madvise` and `process_madvise` support.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AdviceRules {
-    /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` (5.14).
+    /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` are supported (since 5.14).
     pub populate: bool,
-    /// These step over holes and report them at the end, as other advice does (until 6.x).
+    /// `MADV_POPULATE_READ` and `_WRITE` skip holes and report them at the end (until 6.x), as
+    /// other advice does.
     pub populate_skips_holes: bool,
-    /// `MADV_DONTNEED_LOCKED` (5.18).
+    /// `MADV_DONTNEED_LOCKED` is supported (since 5.18).
     pub dontneed_locked: bool,
-    /// `MADV_REMOVE` is refused on mappings that are not writable now; later only on those that can
-    /// never be (5.10 until some update between 223 and 262).
+    /// `MADV_REMOVE` fails on mappings that are not writable now (5.10 until an update between 223
+    /// and 262). Later kernels reject only mappings that can never become writable.
     pub remove_asks_write: bool,
-    /// `MADV_COLLAPSE` (6.1).
+    /// `MADV_COLLAPSE` is supported (since 6.1).
     pub collapse: bool,
-    /// It is refused where none of the pages may be written now (until some version between 6.12 and
-    /// 6.18).
+    /// `MADV_COLLAPSE` fails if none of the pages is writable now. Removed in some version between
+    /// 6.12 and 6.18.
     pub collapse_asks_write: bool,
-    /// `MADV_DONTNEED` frees tables that it leaves empty, so that `MADV_COLLAPSE` finds nothing there
-    /// (6.14).
+    /// `MADV_DONTNEED` frees page tables that become empty (since 6.14). `MADV_COLLAPSE` then finds
+    /// nothing there.
     pub dontneed_frees_tables: bool,
-    /// Guard regions: `MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE` (6.13).
+    /// `MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE` (guard regions) are supported (since 6.13).
     pub guard_regions: bool,
-    /// Guard regions mark their VMA with `VM_MAYBE_GUARD` (6.18 with its later updates).
+    /// Guard regions set `VM_MAYBE_GUARD` in their VMA (since 6.18 with its later updates).
     pub guard_flag: bool,
-    /// `process_madvise` takes `MADV_WILLNEED` (between 5.10 and 6.1).
+    /// `process_madvise` accepts `MADV_WILLNEED` (since a version between 5.10 and 6.1).
     pub process_willneed: bool,
-    /// `process_madvise` on the caller itself takes any advice (6.13); before, what it takes for
-    /// others.
+    /// `process_madvise` on the calling process accepts any advice (since 6.13). Earlier kernels
+    /// accept only the advice that they accept for other processes.
     pub process_own: bool,
-    /// `process_madvise` on the caller itself needs no CAP_SYS_NICE (between 6.1 and 6.12).
+    /// `process_madvise` on the calling process works without CAP_SYS_NICE. Added in a version
+    /// between 6.1 and 6.12.
     pub process_own_free: bool,
 }
 
-/// When `mremap` looks at what it is to move.
+/// Point at which `mremap` checks its source range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MremapChecks {
-    /// All that can be checked is checked before anything is changed (since 6.17).
+    /// All possible checks come before any change (since 6.17).
     First,
-    /// Whether there is a VMA comes first; the destination of a fixed move is unmapped, and the tail of
-    /// its source, before the rest (6.1 and 6.12).
+    /// The check for a VMA comes first (6.1 and 6.12). A fixed move then unmaps its destination and
+    /// the tail of its source before the remaining checks.
     AfterUnmapping,
-    /// As before, and nothing is looked for at first: shrinking takes holes, and DONTUNMAP is for
-    /// private anonymous memory alone (5.10).
+    /// As `AfterUnmapping`, but without the first check for a VMA (5.10). Shrinking accepts holes,
+    /// and DONTUNMAP is limited to private anonymous memory.
     Late,
 }
 
-/// What becomes of the VMA that `MREMAP_DONTUNMAP` leaves behind, and of its neighbours.
+/// Treatment of the VMA that `MREMAP_DONTUNMAP` leaves behind, and of its neighbours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DontunmapRules {
-    /// It loses its anon_vma where all of it has moved (between 5.10 and 6.1).
+    /// The old VMA loses its anon_vma if all of it has moved (since a version between 5.10 and
+    /// 6.1).
     pub loses_anon_vma: bool,
-    /// Having lost it, it lies on the page offset of its address again (6.12.117 and 6.1.192; neither
-    /// 6.12.107, 6.1.176 nor 6.18).
+    /// A VMA that lost its anon_vma gets the page offset of its address again. Present in 6.12.117
+    /// and 6.1.192, but not in 6.12.107, 6.1.176 or 6.18.
     pub resets_pgoff: bool,
-    /// A locked VMA is cut at the edges of the range first, so that only the part loses the lock; else
-    /// all of it does (6.12.117 and 6.1.192, as above).
+    /// A locked VMA is split at the edges of the moved range, so that only that part loses the
+    /// lock. In other versions the whole VMA loses the lock (6.12.117 and 6.1.192).
     pub cuts_locked: bool,
-    /// An unfaulted VMA is not joined with its own copy (6.12.117 and 6.1.192, as above).
+    /// An unfaulted VMA does not merge with its own copy (6.12.117 and 6.1.192).
     pub stays_apart: bool,
-    /// The copy is counted as locked, though the lock of the old one is gone (since 6.17).
+    /// The copy is counted as locked although the old VMA has lost its lock (since 6.17).
     pub counts_locked: bool,
-    /// Where the range lies inside of a VMA, the VMA after that is taken for its rest and marked as
-    /// charged (until 5.x).
+    /// The next VMA is marked as charged if the moved range is strictly inside a VMA (until 5.x).
+    /// Linux mistakes the next VMA for the remainder of the old one.
     pub charges_next: bool,
 }
 
-/// When a mapping is held against RLIMIT_AS and RLIMIT_DATA.
+/// Point at which `mmap` checks RLIMIT_AS and RLIMIT_DATA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MmapLimits {
-    /// Before anything is changed; what is in the way has gone when the charge is refused (until 6.1).
+    /// Before any change. If the commit charge is then refused, the mappings in the range are
+    /// already unmapped (until 6.1).
     BeforeCutting,
-    /// With the VMAs at the edges of a fixed range cut, and nothing gone when the charge is refused
-    /// (6.12).
+    /// After the VMAs at the edges of a fixed range are split. If the commit charge is then
+    /// refused, nothing is unmapped (since 6.12).
     AfterCutting,
 }
 
 impl Rules {
-    /// The rules with the repairs that a stable update brought: those of the version's build number
-    /// `patch`, as 117 in 6.12.117. Where nothing was seen to change they stay as they are.
+    /// Returns the rules with the fixes of a stable update. `patch` is the third number of the
+    /// version: 117 in 6.12.117. Rules for which no change was observed stay unchanged.
     pub fn repaired(self, patch: u32) -> Rules {
         // After 6.12.107, and after 6.1.176.
         let dontunmap = match self.version {
@@ -218,7 +225,7 @@ impl Rules {
         };
         match self.version {
             _ if dontunmap => Rules {
-                // Read in the source of 6.12.117.
+                // Found in the source of 6.12.117.
                 no_keys_is_none_left: self.version == (6, 12),
                 secret_locked: self.secret_locked && self.version != (6, 12),
                 dontunmap: DontunmapRules {

@@ -10,7 +10,7 @@ use vmarea_sync::SpinLock;
 /// The bytes of one page.
 pub(super) type Page = [u8; PAGE_SIZE as usize];
 
-/// What is in every frame in use, and in every page of every file.
+/// Contents of every allocated frame, of every swap slot and of every file page.
 #[derive(Debug, Default)]
 pub struct Memory {
     frames: SpinLock<BTreeMap<FrameId, Box<Page>>>,
@@ -19,17 +19,17 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Calls `f` with the bytes of a frame in use.
+    /// Calls `f` with the bytes of an allocated frame.
     pub(super) fn with_frame<R>(&self, frame: FrameId, f: impl FnOnce(&mut Page) -> R) -> R {
         f(self.frames.lock().entry(frame).or_insert_with(zeros))
     }
 
-    /// Calls `f` with the bytes of a slot of the swap device.
+    /// Calls `f` with the bytes of a swap slot.
     pub(super) fn with_slot<R>(&self, slot: SwapId, f: impl FnOnce(&mut Page) -> R) -> R {
         f(self.swap.lock().entry(slot).or_insert_with(zeros))
     }
 
-    /// Calls `f` with the bytes of a page of a file.
+    /// Calls `f` with the bytes of a file page.
     pub(super) fn with_file_page<R>(
         &self,
         inode: u64,
@@ -39,12 +39,12 @@ impl Memory {
         f(self.files.lock().page(inode, index))
     }
 
-    /// Calls `f` with the files.
+    /// Calls `f` with the page cache.
     pub fn with_files<R>(&self, f: impl FnOnce(&mut Files) -> R) -> R {
         f(&mut self.files.lock())
     }
 
-    /// Frames that hold bytes.
+    /// Returns the number of frames that hold bytes.
     pub fn frames(&self) -> usize {
         self.frames.lock().len()
     }

@@ -1,12 +1,13 @@
-//! The software platform: real bytes in real frames, and accesses that fault like a processor's.
+//! The software platform: real bytes in page frames, and accesses that fault as on a processor.
 //!
-//! A [`Machine`] is a [`Space`] together with the memory behind its pages. What is written through
-//! it can be read back after any call, so that not only mappings but data can be checked. Files are
-//! kept as pages by inode, as a page cache keeps them. Deliberately absent: write-back, and any
-//! limit on how much memory there is.
+//! A [`Machine`] is a [`Space`] together with the memory behind its pages. Data written through it
+//! can be read back after any call, so that tests can check data as well as mappings. Files are
+//! stored as pages by inode, like in a page cache. Deliberately absent: write-back, and a limit on
+//! the amount of memory.
 //!
 //! # Locking
-//! The memory's own lock is innermost: it is taken under the page-table lock, never around it.
+//! The lock of the memory is innermost: it is taken while the page-table lock is held, never the
+//! other way round.
 
 mod files;
 mod memory;
@@ -24,7 +25,7 @@ use crate::vma::merge::Observer;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-/// A space with bytes in its pages.
+/// A space whose pages contain bytes.
 #[derive(Debug)]
 pub struct Machine {
     space: Space,
@@ -32,7 +33,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine without processes.
+    /// Creates a machine without processes.
     pub fn new(policy: Policy, system: System) -> Self {
         let memory = Arc::new(Memory::default());
         let platform: Box<dyn Platform> = Box::new(Arc::clone(&memory));
@@ -42,34 +43,34 @@ impl Machine {
         }
     }
 
-    /// Its address spaces.
+    /// Returns the space with the machine's address spaces.
     pub fn space(&self) -> &Space {
         &self.space
     }
 
-    /// Whoever is told of every attempt to merge.
+    /// Sets the observer that is notified of every merge attempt.
     pub fn set_observer(&mut self, observer: Box<dyn Observer>) {
         self.space.set_observer(observer);
     }
 
-    /// Its frames and files.
+    /// Returns the machine's frames and files.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// A load of `to.len()` bytes, which lie within one page. `to` is filled where the answer is
-    /// [`Faulted::Done`] or [`Faulted::Spurious`].
+    /// Loads `to.len()` bytes from `addr`; they must be within one page. `to` is filled if the
+    /// result is [`Faulted::Done`] or [`Faulted::Spurious`].
     ///
     /// # Errors
-    /// ESRCH where there is no such address space.
+    /// ESRCH if the address space does not exist.
     pub fn load(&self, mm: MmId, addr: u64, to: &mut [u8]) -> Result<Faulted, Errno> {
         self.access(mm, addr, Access::Read, |page| copy_out(page, addr, to))
     }
 
-    /// A store of `from`, which lies within one page.
+    /// Stores `from` at `addr`; the bytes must be within one page.
     ///
     /// # Errors
-    /// ESRCH where there is no such address space.
+    /// ESRCH if the address space does not exist.
     pub fn store(&self, mm: MmId, addr: u64, from: &[u8]) -> Result<Faulted, Errno> {
         self.access(mm, addr, Access::Write, |page| {
             if let Where::Frame(bytes) = page {
@@ -79,7 +80,8 @@ impl Machine {
         })
     }
 
-    /// Faults until the entry allows the access, and does it while the entry is locked.
+    /// Faults until the page-table entry allows the access. Then calls `f` while the entry is
+    /// locked.
     fn access(
         &self,
         mm: MmId,
@@ -106,14 +108,14 @@ impl Machine {
         }
     }
 
-    /// A file has this many pages from now on; new ones are zeros.
+    /// Sets the size of a file to `pages` pages. Pages that are added contain zeros.
     pub fn truncate(&self, inode: u64, pages: u64) {
         self.memory.with_files(|files| files.resize(inode, pages));
         self.space.unmap_mapping(inode, pages, u64::MAX, Copies::Go);
     }
 
-    /// The bytes of the page at `addr` as they are, without an access; false where no page is
-    /// mapped.
+    /// Copies the bytes of the page at `addr` to `to`, without an access. Returns false if no page
+    /// is mapped.
     pub fn peek(&self, mm: MmId, addr: u64, to: &mut [u8; PAGE_SIZE as usize]) -> bool {
         let mut found = false;
         let looked = self.with_page(mm, addr & PAGE_MASK, |_, page| {
@@ -149,7 +151,7 @@ impl Machine {
     }
 }
 
-/// Would the processor go on with this entry? Device memory has none.
+/// Checks whether the processor would allow the access with this entry. Device memory has no entry.
 fn allows(entry: Pte, access: Access) -> bool {
     match entry {
         Pte::None => true,
@@ -159,7 +161,7 @@ fn allows(entry: Pte, access: Access) -> bool {
     }
 }
 
-/// What lies behind an address.
+/// Memory at an address: none, zeros, or the bytes of a page.
 enum Where<'a> {
     Nowhere,
     Zeros,

@@ -1,26 +1,28 @@
 //! Pages, page offsets and ranges of addresses.
 //!
-//! Numbers from a program are anything, so rounding up and adding may leave 64 bits. Both are done here,
-//! and here alone, by functions that give `None` then: a caller cannot go on without saying what Linux
-//! does with a number that wraps. [`VmRange::new`] is for two ends that are known to be in order.
+//! A program can pass any number, so rounding up and adding may overflow 64 bits. Only the
+//! functions of this module do such arithmetic, and they return `None` on overflow: the caller has
+//! to state what Linux does with a number that wraps. [`VmRange::new`] is for two ends that are
+//! known to be in order.
 
-/// Bits of an address within a page.
+/// Number of address bits within a page.
 pub const PAGE_SHIFT: u32 = 12;
-/// Bytes in a page.
+/// Size of a page in bytes.
 pub const PAGE_SIZE: u64 = 1 << PAGE_SHIFT;
-/// Keeps the page part of an address.
+/// Mask that keeps the page part of an address.
 pub const PAGE_MASK: u64 = !(PAGE_SIZE - 1);
-/// Bytes that one huge page (one middle-directory entry) maps.
+/// Size in bytes of a huge page, mapped by one middle-directory entry (PMD).
 pub const PMD_SIZE: u64 = 1 << 21;
 
-/// Rounds up to whole pages; `None` in the last page of the 64 bits, where `PAGE_ALIGN` wraps to 0.
+/// Rounds up to whole pages; `None` in the last page of the 64-bit range, where `PAGE_ALIGN` wraps
+/// to 0.
 #[inline]
 #[doc(alias = "PAGE_ALIGN")]
 pub const fn page_align(bytes: u64) -> Option<u64> {
     align_up(bytes, PAGE_SIZE)
 }
 
-/// Rounds up to a multiple of `unit`, a power of two; `None` where that leaves the 64 bits.
+/// Rounds up to a multiple of `unit`, a power of two; `None` if the result overflows 64 bits.
 #[inline]
 #[doc(alias = "ALIGN")]
 pub const fn align_up(bytes: u64, unit: u64) -> Option<u64> {
@@ -30,49 +32,50 @@ pub const fn align_up(bytes: u64, unit: u64) -> Option<u64> {
     }
 }
 
-/// Offset of a mapping in its file, or in an anonymous object's own line of pages; in pages.
+/// Page offset of a mapping in its file, or in the page numbering of an anonymous object.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[doc(alias = "vm_pgoff")]
 pub struct Pgoff(pub u64);
 
 impl Pgoff {
-    /// The page offset of the page that holds `addr`: the canonical one of an anonymous mapping.
+    /// Returns the page offset of the page that contains `addr`: the default for an anonymous
+    /// mapping there.
     #[inline]
     pub const fn of_addr(addr: u64) -> Pgoff {
         Pgoff(addr >> PAGE_SHIFT)
     }
 
-    /// This offset moved by `bytes` (whole pages) upwards, wrapping.
+    /// Adds `bytes` (whole pages) to this offset, wrapping.
     #[inline]
     pub const fn plus_bytes(self, bytes: u64) -> Pgoff {
         Pgoff(self.0.wrapping_add(bytes >> PAGE_SHIFT))
     }
 
-    /// This offset moved by `bytes` (whole pages) downwards, wrapping.
+    /// Subtracts `bytes` (whole pages) from this offset, wrapping.
     #[inline]
     pub const fn minus_bytes(self, bytes: u64) -> Pgoff {
         Pgoff(self.0.wrapping_sub(bytes >> PAGE_SHIFT))
     }
 }
 
-/// Addresses from `start` up to but without `end`.
+/// A range of addresses from `start` up to, but not including, `end`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct VmRange {
-    /// First byte.
+    /// First address.
     pub start: u64,
-    /// First byte after it.
+    /// First address after the range.
     pub end: u64,
 }
 
 impl VmRange {
-    /// A range; `start` must not lie above `end`.
+    /// Makes a range; `start` must not be above `end`.
     #[inline]
     pub const fn new(start: u64, end: u64) -> Self {
         debug_assert!(start <= end);
         Self { start, end }
     }
 
-    /// The `len` bytes from `start` on; `None` where they do not end within the 64 bits.
+    /// Returns the range of `len` bytes from `start`; `None` if its end overflows 64 bits.
     #[inline]
     pub const fn of_len(start: u64, len: u64) -> Option<Self> {
         match start.checked_add(len) {
@@ -81,7 +84,8 @@ impl VmRange {
         }
     }
 
-    /// The whole pages that `len` bytes from `start` on take; `None` where they leave the 64 bits.
+    /// Returns the range from `start`, of `len` bytes rounded up to whole pages; `None` if it
+    /// overflows 64 bits.
     #[inline]
     pub const fn of_pages(start: u64, len: u64) -> Option<Self> {
         match page_align(len) {
@@ -90,37 +94,38 @@ impl VmRange {
         }
     }
 
-    /// True where it holds no address.
+    /// True if the range contains no address.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.start == self.end
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub const fn len_bytes(self) -> u64 {
         self.end - self.start
     }
 
-    /// Length in pages.
+    /// Returns the length in pages.
     #[inline]
     pub const fn pages(self) -> u64 {
         self.len_bytes() >> PAGE_SHIFT
     }
 
-    /// True where `addr` lies within.
+    /// True if the range contains `addr`.
     #[inline]
     pub const fn contains(self, addr: u64) -> bool {
         self.start <= addr && addr < self.end
     }
 
-    /// True where the two share a byte.
+    /// True if the two ranges have a byte in common.
     #[inline]
     pub const fn overlaps(self, other: VmRange) -> bool {
         self.start < other.end && other.start < self.end
     }
 
-    /// The shared part; empty at `other`'s nearer edge where there is none.
+    /// Returns the intersection with `other`. If there is none, returns an empty range at the
+    /// nearer edge of `other`.
     #[inline]
     pub fn clip(self, other: VmRange) -> VmRange {
         let start = self.start.clamp(other.start, other.end);

@@ -1,17 +1,17 @@
-//! Flags that callers pass, with Linux's names and values.
+//! Flags that callers pass to system calls, with Linux's names and values.
 //!
-//! Each type keeps the bits that mean nothing, because Linux's answer depends on them: `mmap` ignores
-//! them but for `MAP_SHARED_VALIDATE`, `mprotect`, `mremap` and others refuse them with EINVAL.
+//! Each type keeps unknown bits, because Linux's result depends on them: `mmap` ignores them,
+//! except with `MAP_SHARED_VALIDATE`; `mprotect`, `mremap` and others reject them with EINVAL.
 //!
 //! # Linux
-//! `include/uapi/asm-generic/mman-common.h`, `include/uapi/linux/mman.h`, 6.18; see `mmap(2)`,
-//! `mprotect(2)`, `mremap(2)`, `mlockall(2)` for what each means.
+//! `include/uapi/asm-generic/mman-common.h`, `include/uapi/linux/mman.h`, 6.18. See `mmap(2)`,
+//! `mprotect(2)`, `mremap(2)` and `mlockall(2)` for the meaning of each flag.
 #![allow(missing_docs, reason = "the names are those of the manual pages")]
 
 use bitflags::bitflags;
 
-/// A word of flags from a register, of which all 64 bits are looked at: one above the 32 that mean
-/// something stands as bit 31, which no call knows either.
+/// Converts the flags of a call that checks all 64 bits of the register to 32 bits. If any of the
+/// upper 32 bits is set, the result has bit 31 set, which no call supports either.
 pub const fn from_register(word: u64) -> u32 {
     let unknown = (word >> 32 != 0) as u32;
     word as u32 | unknown << 31
@@ -30,10 +30,10 @@ bitflags! {
         const _ = !0;
     }
 
-    /// Flags of `mmap`, with its type in the low four bits.
+    /// Flags of `mmap`, with the mapping type in the low four bits.
     ///
-    /// The type is a number, not a set: [`map_type`](MapFlags::map_type) reads it, and `contains` must
-    /// not be asked about it.
+    /// The type is a number, not a set of bits: read it with [`map_type`](MapFlags::map_type),
+    /// never test it with `contains`.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct MapFlags: u32 {
         const SHARED = 1;
@@ -94,7 +94,7 @@ bitflags! {
     }
 }
 
-/// What a mapping shares with others (`MAP_TYPE`).
+/// Sharing type of a mapping (`MAP_TYPE`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MapType {
     Shared,
@@ -104,7 +104,7 @@ pub enum MapType {
 }
 
 impl MapFlags {
-    /// The type; none for a number that means nothing.
+    /// Returns the mapping type, or `None` if the number is not a valid type.
     pub fn map_type(self) -> Option<MapType> {
         const TYPE: MapFlags = MapFlags::from_bits_retain(0xf);
         match self & TYPE {
@@ -117,12 +117,13 @@ impl MapFlags {
     }
 }
 
-/// A protection key as a program names it; the address space knows whether it is allocated.
+/// A protection key number as passed by a program; the address space tracks which keys are
+/// allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pkey(pub i32);
 
 impl Pkey {
-    /// The key of `pkey_mprotect`, where -1 stands for none in particular.
+    /// Returns the key argument of `pkey_mprotect`, or `None` for -1 (no particular key).
     pub fn from_argument(number: i32) -> Option<Pkey> {
         (number != -1).then_some(Pkey(number))
     }

@@ -1,19 +1,19 @@
-//! Errors as the calls report them: Linux's numbers.
+//! Error codes of the calls, with Linux's numbers.
 
 macro_rules! errnos {
     ($($(#[$doc:meta])* $name:ident = $value:literal),* $(,)?) => {
-        /// Why a call was refused, with Linux's number.
+        /// Error code of a failed call, with Linux's number.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(i32)]
         pub enum Errno { $($(#[$doc])* $name = $value),* }
 
         impl Errno {
-            /// The error with this number, if a memory call can give it.
+            /// Returns the error with this number, if a memory call can return it.
             pub fn from_number(number: i32) -> Option<Errno> {
                 match number { $($value => Some(Errno::$name),)* _ => None }
             }
 
-            /// Its symbol.
+            /// Returns the symbolic name.
             pub fn name(self) -> &'static str {
                 match self { $(Errno::$name => stringify!($name)),* }
             }
@@ -22,29 +22,29 @@ macro_rules! errnos {
 }
 
 errnos! {
-    /// Not permitted: a limit of rights, or a sealed mapping.
+    /// Operation not permitted: insufficient privilege, or a sealed mapping.
     EPERM = 1,
-    /// No such thing.
+    /// The requested entry does not exist.
     ENOENT = 2,
-    /// No such process.
+    /// The process does not exist.
     ESRCH = 3,
-    /// Interrupted.
+    /// Interrupted system call.
     EINTR = 4,
-    /// Input or output failed.
+    /// Input/output error.
     EIO = 5,
     /// Bad file descriptor.
     EBADF = 9,
-    /// Not now.
+    /// Temporarily unavailable; try again.
     EAGAIN = 11,
-    /// No memory, or no mapping there.
+    /// Out of memory, or the range is not mapped.
     ENOMEM = 12,
-    /// The file or its mapping forbids it.
+    /// The file or its mapping does not permit the access.
     EACCES = 13,
     /// Bad address.
     EFAULT = 14,
-    /// In use.
+    /// The resource is in use.
     EBUSY = 16,
-    /// There is a mapping already.
+    /// A mapping already exists.
     EEXIST = 17,
     /// The file cannot be mapped.
     ENODEV = 19,
@@ -52,20 +52,20 @@ errnos! {
     EINVAL = 22,
     /// Text file busy.
     ETXTBSY = 26,
-    /// None left.
+    /// No space or resource is available.
     ENOSPC = 28,
-    /// Not implemented.
+    /// The call is not implemented.
     ENOSYS = 38,
-    /// Too large for its type.
+    /// The value is too large for its type.
     EOVERFLOW = 75,
-    /// Not supported for this mapping.
+    /// The operation is not supported for this mapping.
     EOPNOTSUPP = 95,
-    /// A poisoned page.
+    /// The page is poisoned (hardware memory error).
     EHWPOISON = 133,
 }
 
 impl Errno {
-    /// The number, positive.
+    /// Returns the error number, which is positive.
     pub fn number(self) -> i32 {
         self as i32
     }

@@ -1,80 +1,79 @@
-//! What a mapping needs to know of the file behind it.
+//! The properties of a file that affect its mappings.
 //!
-//! Files themselves are the embedder's. A mapping holds the identity of the open description
-//! (Linux's `struct file`), because two descriptions of one inode never merge, and the few facts
-//! that steer placement, permission and merging.
+//! The embedder implements the files themselves. A mapping stores the identity of the open file
+//! description (Linux's `struct file`), because mappings of two descriptions of one inode never
+//! merge, and the few facts that affect placement, permissions and merging.
 
 use super::addr::PMD_SIZE;
 use crate::mutant::{self, Mutant};
 use crate::policy::Rules;
 
-/// Identity of an open file description (`struct file`), chosen by the embedder; not 0, and below
+/// Identity of an open file description (`struct file`), chosen by the embedder: not 0, and below
 /// [`FileId::NAMELESS`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileId(pub u64);
 
 impl FileId {
-    /// From here on the core numbers the nameless shmem files of shared anonymous mappings, which have the
-    /// same number as inodes.
+    /// First id of the nameless shmem files that the core creates for shared anonymous mappings.
+    /// The inode number of such a file is the same as its id.
     pub const NAMELESS: u64 = 1 << 62;
 
-    /// True for a file that the core made for a shared anonymous mapping.
+    /// True if the core created the file for a shared anonymous mapping.
     pub const fn is_nameless(self) -> bool {
         self.0 >= FileId::NAMELESS
     }
 }
 
-/// Kinds of file that map differently.
+/// Kinds of file, as far as their mappings differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub enum FileKind {
-    /// A regular file of a file system that places its mappings like anonymous ones.
+    /// A regular file on a file system that places its mappings like anonymous ones.
     Regular,
-    /// A regular file of a file system (ext4, btrfs, xfs ...) that aligns large mappings to huge
-    /// pages.
+    /// A regular file on ext4, btrfs, xfs and others, which align large mappings to huge pages.
     RegularHugeAligned,
-    /// tmpfs and memfd.
+    /// A tmpfs file or memfd.
     Shmem,
     /// The nameless shmem file of a shared anonymous mapping.
     SharedAnon,
-    /// A System V shared memory segment: its mapping has a `close` hook, so it never disappears in
-    /// a merge.
+    /// A System V shared memory segment: its mapping has a `close` hook, so a merge never removes
+    /// it.
     SysvShm,
-    /// hugetlbfs.
+    /// A hugetlbfs file.
     Hugetlb,
-    /// `/dev/zero`: private mappings of it are anonymous but keep the file.
+    /// `/dev/zero`: a private mapping of it is anonymous but keeps the file.
     DevZero,
-    /// A driver's mapping: not modelled beyond its range.
+    /// A device: only the range of a driver's mapping is modelled.
     Device,
-    /// A mapping of the kernel's own, without a file: `[vdso]`, `[vvar]`, `[uprobes]`. It goes and moves
-    /// only as a whole.
+    /// A mapping made by the kernel, without a file: `[vdso]`, `[vvar]`, `[uprobes]`. It can be
+    /// unmapped and moved only as a whole.
     Special,
-    /// `memfd_secret`: locked, left out of core dumps, and out of the kernel's own reach.
+    /// `memfd_secret`: locked, excluded from core dumps, and not accessible to the kernel.
     Secret,
 }
 
-/// A file as the caller of `mmap` presents it.
+/// A file as the caller of `mmap` describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct File {
-    /// The open description.
+    /// Identity of the open file description.
     pub id: FileId,
-    /// The inode, as the embedder numbers them.
+    /// Inode number, chosen by the embedder.
     pub inode: u64,
-    /// What it is.
+    /// Kind of the file.
     pub kind: FileKind,
-    /// Opened for reading (`FMODE_READ`).
+    /// True if opened for reading (`FMODE_READ`).
     pub readable: bool,
-    /// Opened for writing (`FMODE_WRITE`).
+    /// True if opened for writing (`FMODE_WRITE`).
     pub writable: bool,
-    /// On a file system mounted `noexec`.
+    /// True if the file system is mounted `noexec`.
     pub noexec: bool,
-    /// The inode is append-only.
+    /// True if the inode is append-only.
     pub append_only: bool,
-    /// `F_SEAL_WRITE` or `F_SEAL_FUTURE_WRITE` forbid new writable shared mappings.
+    /// True if `F_SEAL_WRITE` or `F_SEAL_FUTURE_WRITE` forbids new writable shared mappings.
     pub write_sealed: bool,
 }
 
 impl File {
-    /// Nothing of it may be executed.
+    /// Checks whether mappings of the file must not be executable.
     #[doc(alias = "path_noexec")]
     pub(crate) fn is_noexec(&self) -> bool {
         self.noexec || self.kind == FileKind::Secret
@@ -82,7 +81,7 @@ impl File {
 }
 
 impl FileKind {
-    /// May a mapping of it be cut at `addr`?
+    /// Checks whether a mapping of this kind of file may be split at `addr`.
     pub(crate) fn may_split(self, addr: u64, rules: &Rules) -> bool {
         match self {
             FileKind::Hugetlb => addr.is_multiple_of(PMD_SIZE),
@@ -91,17 +90,18 @@ impl FileKind {
         }
     }
 
-    /// The largest size in bytes that a mapping of it may end at.
+    /// Returns the largest file position, in bytes, at which a mapping may end.
     #[doc(alias = "file_mmap_size_max")]
     pub(crate) fn max_bytes(self) -> u64 {
         match self {
-            // Character devices have all of the 64 bits.
+            // Character devices allow the whole 64-bit range.
             FileKind::DevZero | FileKind::Device | FileKind::Special => u64::MAX,
             _ => i64::MAX as u64,
         }
     }
 
-    /// Its mappings have a `close` hook, so that a merge must not take such a VMA away.
+    /// True if mappings of this kind of file have a `close` hook. A merge must not remove such a
+    /// VMA.
     pub fn has_close(self) -> bool {
         matches!(self, FileKind::SysvShm | FileKind::Hugetlb)
     }

@@ -1,8 +1,9 @@
 //! VMA flags, with Linux's bit values on x86-64.
 //!
 //! # Linux
-//! `include/linux/mm.h`, 6.18; the flags of the calls are in [`call_flags`](super::call_flags). The values are the
-//! kernel's own, so that what the `task_vma` iterator reads compares as it is.
+//! `include/linux/mm.h`, 6.18. The flags of the calls are in [`call_flags`](super::call_flags). The
+//! values are the kernel's own, so that values read by the `task_vma` iterator can be compared
+//! directly.
 
 use super::call_flags::Prot;
 use bitflags::bitflags;
@@ -26,55 +27,55 @@ bitflags! {
         const MAYWRITE = 0x20;
         /// `mprotect` may set EXEC.
         const MAYEXEC = 0x40;
-        /// Mapped shared, be it writable or not.
+        /// Mapped shared, whether writable or not.
         const MAYSHARE = 0x80;
-        /// A stack: grows downwards at a fault below it.
+        /// A stack: grows downwards on a fault below it.
         const GROWSDOWN = 0x100;
-        /// userfaultfd watches missing pages.
+        /// Missing pages are reported to a userfaultfd.
         const UFFD_MISSING = 0x200;
-        /// Raw frames without metadata.
+        /// Raw page frames without metadata (`struct page`).
         const PFNMAP = 0x400;
-        /// Guards may have been installed (6.18, with its later updates).
+        /// Guard regions may have been installed (6.18, with its later updates).
         const MAYBE_GUARD = 0x800;
-        /// userfaultfd write protection.
+        /// Write protection by a userfaultfd.
         const UFFD_WP = 0x1000;
-        /// mlocked.
+        /// Locked by `mlock`.
         const LOCKED = 0x2000;
         /// Device memory.
         const IO = 0x4000;
-        /// MADV_SEQUENTIAL.
+        /// Set by `MADV_SEQUENTIAL`.
         const SEQ_READ = 0x8000;
-        /// MADV_RANDOM.
+        /// Set by `MADV_RANDOM`.
         const RAND_READ = 0x10000;
-        /// MADV_DONTFORK.
+        /// Set by `MADV_DONTFORK`.
         const DONTCOPY = 0x20000;
-        /// May not grow by mremap.
+        /// Must not grow by `mremap`.
         const DONTEXPAND = 0x40000;
-        /// mlocked as pages come.
+        /// Pages are locked as they are faulted in (`MLOCK_ONFAULT`).
         const LOCKONFAULT = 0x80000;
         /// Charged to the commit limit.
         const ACCOUNT = 0x100000;
-        /// MAP_NORESERVE.
+        /// Set by `MAP_NORESERVE`.
         const NORESERVE = 0x200000;
-        /// hugetlbfs.
+        /// A hugetlb mapping.
         const HUGETLB = 0x400000;
-        /// MAP_SYNC.
+        /// Set by `MAP_SYNC`.
         const SYNC = 0x800000;
-        /// PAT on x86.
+        /// Used for PAT on x86.
         const ARCH_1 = 0x1000000;
-        /// MADV_WIPEONFORK.
+        /// Set by `MADV_WIPEONFORK`.
         const WIPEONFORK = 0x2000000;
-        /// MADV_DONTDUMP.
+        /// Set by `MADV_DONTDUMP`.
         const DONTDUMP = 0x4000000;
-        /// Written since it was last cleared; never decides a merge.
+        /// Written since the flag was last cleared; never affects a merge decision.
         const SOFTDIRTY = 0x8000000;
-        /// Pages with and without metadata.
+        /// Contains pages with and without metadata.
         const MIXEDMAP = 0x10000000;
-        /// MADV_HUGEPAGE.
+        /// Set by `MADV_HUGEPAGE`.
         const HUGEPAGE = 0x20000000;
-        /// MADV_NOHUGEPAGE, MAP_STACK.
+        /// Set by `MADV_NOHUGEPAGE` and `MAP_STACK`.
         const NOHUGEPAGE = 0x40000000;
-        /// MADV_MERGEABLE.
+        /// Set by `MADV_MERGEABLE`.
         const MERGEABLE = 1 << 31;
         /// Protection key, bit 0.
         const PKEY_BIT0 = 1 << 32;
@@ -86,29 +87,30 @@ bitflags! {
         const PKEY_BIT3 = 1 << 35;
         /// A shadow stack.
         const SHADOW_STACK = 1 << 37;
-        /// MAP_DROPPABLE.
+        /// Set by `MAP_DROPPABLE`.
         const DROPPABLE = 1 << 40;
-        /// userfaultfd minor faults.
+        /// Minor faults are reported to a userfaultfd.
         const UFFD_MINOR = 1 << 41;
-        /// mseal.
+        /// Sealed by `mseal`.
         const SEALED = 1 << 42;
         const _ = !0;
     }
 }
 
 impl VmFlags {
-    /// `VM_ACCESS_FLAGS`: what `mprotect` may change.
+    /// `VM_ACCESS_FLAGS`: the permissions that `mprotect` may change.
     pub const ACCESS: VmFlags = VmFlags::READ.union(VmFlags::WRITE).union(VmFlags::EXEC);
-    /// `VM_LOCKED_MASK`.
+    /// `VM_LOCKED_MASK`: LOCKED and LOCKONFAULT.
     pub const LOCKED_MASK: VmFlags = VmFlags::LOCKED.union(VmFlags::LOCKONFAULT);
-    /// `VM_SPECIAL`: never merged, never mlocked.
+    /// `VM_SPECIAL`: VMAs with any of these flags are never merged and never locked by `mlock`.
     pub const SPECIAL: VmFlags = VmFlags::IO
         .union(VmFlags::DONTEXPAND)
         .union(VmFlags::PFNMAP)
         .union(VmFlags::MIXEDMAP);
-    /// `VM_STICKY`: never decides a merge, and what either neighbour has the merged VMA has.
+    /// `VM_STICKY`: flags that never affect a merge decision. A merged VMA gets those of all its
+    /// parts.
     pub const STICKY: VmFlags = VmFlags::SOFTDIRTY.union(VmFlags::MAYBE_GUARD);
-    /// Any userfaultfd registration.
+    /// All flags of userfaultfd registrations.
     pub const UFFD_ANY: VmFlags = VmFlags::UFFD_MISSING
         .union(VmFlags::UFFD_WP)
         .union(VmFlags::UFFD_MINOR);
@@ -117,48 +119,49 @@ impl VmFlags {
         .union(VmFlags::PKEY_BIT1)
         .union(VmFlags::PKEY_BIT2)
         .union(VmFlags::PKEY_BIT3);
-    /// The three permissions that `mprotect` may ask for.
+    /// The three flags that say which permissions `mprotect` may set.
     pub const MAYRWX: VmFlags = VmFlags::MAYREAD
         .union(VmFlags::MAYWRITE)
         .union(VmFlags::MAYEXEC);
 
-    /// READ, WRITE and EXEC from `PROT_` bits, with a protection key.
+    /// Converts `PROT_` bits and a protection key to flags: READ, WRITE, EXEC and the key bits.
     #[doc(alias = "calc_vm_prot_bits")]
     pub fn from_prot(prot: Prot, pkey: u32) -> VmFlags {
         VmFlags::from_bits_retain(u64::from(prot.bits() & 7)) | VmFlags::from_pkey(pkey)
     }
 
-    /// The bits of a protection key (0 to 15).
+    /// Returns the flags that encode a protection key (0 to 15).
     pub fn from_pkey(pkey: u32) -> VmFlags {
         VmFlags::from_bits_retain(u64::from(pkey & 15) << 32)
     }
 
-    /// The protection key (0 to 15).
+    /// Returns the protection key (0 to 15).
     pub fn pkey(self) -> u32 {
         (self.bits() >> 32) as u32 & 15
     }
 
-    /// `vma_is_accessible`: some access is allowed.
+    /// True if any access is allowed (`vma_is_accessible`).
     pub fn is_accessible(self) -> bool {
         self.intersects(VmFlags::ACCESS)
     }
 
-    /// Counted in `data_vm`: private, writable, not a stack.
+    /// True if the VMA counts in `data_vm`: private, writable, not a stack.
     pub fn is_data(self) -> bool {
         self & (VmFlags::WRITE | VmFlags::SHARED | VmFlags::GROWSDOWN) == VmFlags::WRITE
     }
 
-    /// Counted in `exec_vm`: executable, not writable, not a stack.
+    /// True if the VMA counts in `exec_vm`: executable, not writable, not a stack.
     pub fn is_exec(self) -> bool {
         self & (VmFlags::EXEC | VmFlags::WRITE | VmFlags::GROWSDOWN) == VmFlags::EXEC
     }
 
-    /// Counted in `stack_vm`.
+    /// True if the VMA counts in `stack_vm`: a stack or a shadow stack.
     pub fn is_stack(self) -> bool {
         self.intersects(VmFlags::GROWSDOWN | VmFlags::SHADOW_STACK)
     }
 
-    /// Private and writable: the commit charge is due (`accountable_mapping`).
+    /// True if the mapping must be charged to the commit limit: private and writable, without
+    /// NORESERVE (`accountable_mapping`).
     pub fn is_accountable(self) -> bool {
         self & (VmFlags::NORESERVE | VmFlags::SHARED | VmFlags::WRITE) == VmFlags::WRITE
     }

@@ -1,4 +1,5 @@
-//! Names of things in slots: each carries a generation, so that a stale one finds nothing.
+//! Ids of objects stored in slots. Each id contains a generation, so that a stale id finds no
+//! object.
 
 use vmarea_sync::Key;
 
@@ -9,13 +10,13 @@ macro_rules! ids {
         pub struct $name(pub(crate) Key);
 
         impl $name {
-            /// As one nonzero number.
+            /// Returns the id as one nonzero number.
             #[inline]
             pub fn to_bits(self) -> u64 {
                 self.0.to_bits()
             }
 
-            /// The id that [`to_bits`](Self::to_bits) made; `None` for 0.
+            /// Returns the id from the number made by [`to_bits`](Self::to_bits); `None` for 0.
             #[inline]
             pub fn from_bits(bits: u64) -> Option<Self> {
                 Key::from_bits(bits).map(Self)
@@ -31,21 +32,21 @@ ids! {
     /// A virtual memory area.
     #[doc(alias = "vm_area_struct")]
     VmaId,
-    /// An anonymous object: the reverse map of anonymous pages.
+    /// An anon_vma: the reverse map of anonymous pages.
     #[doc(alias = "anon_vma")]
     AnonVmaId,
-    /// A page frame with an anonymous page in it.
+    /// A page frame that contains an anonymous page.
     #[doc(alias = "folio")]
     FrameId,
 }
 
-/// A place on the swap device.
+/// A slot of the swap device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[doc(alias = "swp_entry_t")]
 pub struct SwapId(pub(crate) u32);
 
 impl SwapId {
-    /// Its number: small, dense, reused.
+    /// Returns the slot number. Slot numbers are small and dense, and are reused.
     pub fn number(self) -> u32 {
         self.0
     }

@@ -1,4 +1,4 @@
-//! A NUMA memory policy: a mode, its flags, and the nodes that it names.
+//! NUMA memory policies: a mode, flags, and a set of nodes.
 //!
 //! # Linux
 //! `mm/mempolicy.c` `mpol_new`, `sanitize_mpol_flags`, 6.18.
@@ -6,7 +6,7 @@
 use super::Errno;
 use crate::policy::Rules;
 
-/// Modes and flags by Linux's numbers.
+/// Linux's numbers of modes and flags.
 mod mode {
     pub(super) const DEFAULT: u32 = 0;
     pub(super) const PREFERRED: u32 = 1;
@@ -19,21 +19,22 @@ mod mode {
     pub(super) const FLAGS: u32 = STATIC_NODES | RELATIVE_NODES | NUMA_BALANCING;
 }
 
-/// A memory policy.
+/// A NUMA memory policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemPolicy {
     /// `MPOL_` mode, without flags.
     mode: u32,
     /// `MPOL_F_` flags.
     flags: u32,
-    /// Nodes as they were asked for, where that is remembered.
+    /// Requested nodes if STATIC_NODES or RELATIVE_NODES is set; 0 otherwise.
     asked: u64,
-    /// Nodes that there are.
+    /// Existing nodes to which the policy applies.
     nodes: u64,
 }
 
 impl MemPolicy {
-    /// A policy as a caller describes it; none for the default. `online` are the nodes that exist.
+    /// Makes a policy from the arguments of a call; `None` for the default policy. `online` is the
+    /// set of nodes that exist.
     #[doc(alias = "mpol_new")]
     pub(crate) fn new(
         mode_and_flags: u32,
@@ -66,7 +67,8 @@ impl MemPolicy {
         }))
     }
 
-    /// EINVAL for flags that cannot go with the mode, or with each other.
+    /// Checks the mode and its flags; EINVAL if the mode is unknown, or if flags conflict with it
+    /// or with each other.
     #[doc(alias = "sanitize_mpol_flags")]
     pub(crate) fn check_mode(mode: u32, rules: &Rules) -> Result<(), Errno> {
         let both = mode::STATIC_NODES | mode::RELATIVE_NODES;
@@ -80,7 +82,8 @@ impl MemPolicy {
     }
 }
 
-/// The n-th nodes of those that exist, counted around.
+/// Maps relative node numbers to existing nodes: bit n means the n-th existing node, modulo their
+/// number.
 #[doc(alias = "mpol_relative_nodemask")]
 fn relative(asked: u64, online: u64) -> u64 {
     let count = online.count_ones().max(1);

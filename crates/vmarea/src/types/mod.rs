@@ -1,7 +1,8 @@
-//! The ground: plain values without any state of their own.
+//! Basic types: plain values without state of their own.
 //!
-//! Addresses are bytes in a `u64`; lengths are bytes unless a name says pages. Page offsets have a
-//! type of their own ([`Pgoff`]), because mixing them up with addresses is the classic mistake.
+//! An address is a byte address in a `u64`, and lengths are in bytes unless a name says pages. Page
+//! offsets have a separate type ([`Pgoff`]), because a common mistake is to confuse them with
+//! addresses.
 
 pub mod addr;
 pub mod call_flags;

@@ -1,22 +1,22 @@
-//! Rights to protection keys: two bits a key, as the register PKRU holds them.
+//! Protection key rights: two bits per key, as in the register PKRU.
 //!
 //! # Linux
-//! `arch/x86/include/asm/pkru.h`, `init_pkru_value` of `arch/x86/mm/pkeys.c`.
+//! `arch/x86/include/asm/pkru.h`, and `init_pkru_value` in `arch/x86/mm/pkeys.c`.
 
-/// Keys that there are, with key 0, which every mapping has at first.
+/// Number of protection keys, including key 0, which every mapping has by default.
 pub const PKEYS: u32 = 16;
 
-/// Neither reads nor writes.
+/// Bit in the rights of a key that disables reads and writes.
 pub const PKEY_DISABLE_ACCESS: u32 = 1;
-/// No writes.
+/// Bit in the rights of a key that disables writes.
 pub const PKEY_DISABLE_WRITE: u32 = 2;
 
-/// What a thread may do to mappings of each key. Fetching instructions is always allowed.
+/// Access rights of a thread to the mappings of each key. Instruction fetches are always allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PkeyRights(u32);
 
 impl Default for PkeyRights {
-    /// As after `execve`: everything by key 0, nothing by the others.
+    /// Returns the rights after `execve`: full access with key 0, no access with the other keys.
     fn default() -> Self {
         let denied = (1..PKEYS).fold(0, |bits, key| bits | PKEY_DISABLE_ACCESS << (2 * key));
         PkeyRights(denied)
@@ -24,25 +24,25 @@ impl Default for PkeyRights {
 }
 
 impl PkeyRights {
-    /// From the register.
+    /// Makes the rights from a value of the register PKRU.
     pub fn from_pkru(bits: u32) -> Self {
         PkeyRights(bits)
     }
 
-    /// These rights but for `key`, which has `PKEY_DISABLE_*` of `denied`.
+    /// Returns these rights, with those of `key` replaced by the `PKEY_DISABLE_*` bits in `denied`.
     #[must_use]
     pub fn with(self, key: u32, denied: u32) -> Self {
         let shift = 2 * (key % PKEYS);
         PkeyRights(self.0 & !(3 << shift) | (denied & 3) << shift)
     }
 
-    /// May mappings of `key` be read?
+    /// Checks whether mappings with `key` may be read.
     #[doc(alias = "__pkru_allows_read")]
     pub fn allows_read(self, key: u32) -> bool {
         self.0 >> (2 * (key % PKEYS)) & PKEY_DISABLE_ACCESS == 0
     }
 
-    /// May they be written?
+    /// Checks whether mappings with `key` may be written.
     #[doc(alias = "__pkru_allows_write")]
     pub fn allows_write(self, key: u32) -> bool {
         self.0 >> (2 * (key % PKEYS)) & (PKEY_DISABLE_ACCESS | PKEY_DISABLE_WRITE) == 0

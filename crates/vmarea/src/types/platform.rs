@@ -1,8 +1,8 @@
-//! What an embedder provides: frames and what is in them, and the types that a machine is made of.
+//! The embedder's part: page frames and their contents, and the types that configure a machine.
 //!
-//! The core decides which frame holds which page; the platform is told when a frame is taken, given
-//! back, filled or copied. Replay needs no bytes at all ([`NoBytes`]); the software platform keeps
-//! real ones, so that data can be checked.
+//! The core decides which frame holds which page. The platform is notified when a frame is
+//! allocated, freed, filled or copied. Replay needs no contents ([`NoBytes`]); the software
+//! platform stores real bytes, so that data can be checked.
 
 use crate::types::{FrameId, SwapId};
 use alloc::boxed::Box;
@@ -12,24 +12,25 @@ use vmarea_sync::{VmaLock, VmaLockKind};
 
 pub use vmarea_sync::{Spin, Wait};
 
-/// What a machine is made of: the choices of an embedder that are types.
+/// The types that an embedder chooses for a machine.
 ///
-/// [`Standard`] takes any platform behind a box. An embedder that wants static calls of its platform, or another
-/// kind of lock, implements this for a type of its own.
+/// [`Standard`] accepts any platform in a box. An embedder that wants static calls to its platform,
+/// or another kind of lock, implements this trait for its own type.
 pub trait Environment: fmt::Debug + Default + Send + Sync + 'static {
-    /// The lock in each VMA.
+    /// Kind of lock in each VMA.
     type VmaLock: VmaLockKind;
-    /// Where pages live.
+    /// Platform that stores the pages.
     type Platform: Platform;
-    /// How a thread waits for `mmap_lock` and for the reverse map's locks.
+    /// Method by which a thread waits for `mmap_lock` and for the reverse map's locks.
     type Wait: Wait + fmt::Debug;
 }
 
-/// Any platform, spinning, and a lock of the kind `L` in each VMA, so that kinds can be compared in one run.
+/// An environment with any platform, spinning locks, and a lock of the kind `L` in each VMA.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WithVmaLock<L>(PhantomData<L>);
 
-/// Any platform, spinning, and the lock that Linux has in each VMA since 6.15.
+/// The standard environment: any platform, spinning locks, and the per-VMA lock of Linux since
+/// 6.15.
 pub type Standard = WithVmaLock<VmaLock>;
 
 impl<L: VmaLockKind> Environment for WithVmaLock<L> {
@@ -38,63 +39,66 @@ impl<L: VmaLockKind> Environment for WithVmaLock<L> {
     type Wait = Spin;
 }
 
-/// Where pages live.
+/// Storage for the contents of pages.
 ///
-/// Every method but [`wait_on_migration`](Platform::wait_on_migration) is called with the page-table
-/// lock of the page held: it must not call back into the address space.
+/// Every method except [`wait_on_migration`](Platform::wait_on_migration) is called with the
+/// page-table lock of the page held, so it must not call back into the address space.
 pub trait Platform: Send + Sync {
-    /// A frame comes into use, filled with zeros.
+    /// Allocates storage for `frame`, filled with zeros.
     fn zero(&self, frame: FrameId);
-    /// A frame comes into use as a copy of another.
+    /// Allocates storage for the frame `to`, as a copy of the frame `from`.
     fn copy(&self, to: FrameId, from: FrameId);
-    /// A frame comes into use as a private copy of page `index` of the file `inode`.
+    /// Allocates storage for the frame `to`, as a private copy of page `index` of the file `inode`.
     fn copy_file(&self, to: FrameId, inode: u64, index: u64);
-    /// A frame is no longer in use.
+    /// Frees the storage of a frame.
     fn free(&self, frame: FrameId);
-    /// Do two frames hold equal bytes? KSM asks. What does not know says no.
+    /// Checks whether two frames hold equal bytes, for KSM. A platform that cannot tell returns
+    /// false.
     fn same(&self, one: FrameId, other: FrameId) -> bool {
         let _ = (one, other);
         false
     }
-    /// The bytes of a frame go to a slot of the swap device. Called where
-    /// [`System::swap`](crate::System::swap) is set, and so are the next two.
+    /// Copies the bytes of a frame to a slot of the swap device. This method, `swap_in` and
+    /// `swap_free` are called only if [`System::swap`](crate::System::swap) is set.
     fn swap_out(&self, slot: SwapId, frame: FrameId) {
         let _ = (slot, frame);
     }
-    /// A frame comes into use with the bytes of a slot, which keeps them.
+    /// Allocates storage for `frame`, with the bytes of a swap slot. The slot keeps its bytes.
     fn swap_in(&self, frame: FrameId, slot: SwapId) {
         let _ = (frame, slot);
     }
-    /// A slot is no longer in use.
+    /// Frees the storage of a swap slot.
     fn swap_free(&self, slot: SwapId) {
         let _ = slot;
     }
-    /// Somebody needs a page that migrates: waits until its migration may have ended, with no
-    /// page-table lock held, and is asked again where it has not. False: this platform does not wait,
-    /// and the access answers [`MustWait`](crate::fault::Faulted::MustWait).
+    /// Waits until the migration of a page that a thread needs may have ended. It is called without
+    /// a page-table lock, and again if the migration has not ended. Returns false if the platform
+    /// does not wait; the access then returns [`MustWait`](crate::fault::Faulted::MustWait).
     fn wait_on_migration(&self, frame: FrameId) -> bool {
         let _ = frame;
         false
     }
-    /// The nameless file of a shared anonymous mapping comes into being with this size; the core numbers
-    /// it, from [`FileId::NAMELESS`](crate::types::FileId::NAMELESS) on.
+    /// Creates the nameless file of a shared anonymous mapping, with a size of `pages` pages. The
+    /// core assigns its number, starting at [`FileId::NAMELESS`](crate::types::FileId::NAMELESS).
     fn shared_anon(&self, inode: u64, pages: u64) {
         let _ = (inode, pages);
     }
-    /// The pages from `first` to before `end` of a file become zeros (`MADV_REMOVE`).
+    /// Fills the pages `first..end` of a file with zeros (`MADV_REMOVE`).
     fn punch_hole(&self, inode: u64, first: u64, end: u64) {
         let _ = (inode, first, end);
     }
-    /// Has the page cache the page, so that nobody who watches for missing pages is asked?
+    /// Checks whether the page cache contains the page; if so, a userfaultfd for missing pages is
+    /// not notified.
     fn file_is_cached(&self, inode: u64, index: u64) -> bool {
         let _ = (inode, index);
         true
     }
-    /// A page of a file is about to be mapped.
+    /// Notifies the platform that page `index` of a file is about to be mapped.
     fn file_bring(&self, inode: u64, index: u64) {
         let _ = (inode, index);
     }
-    /// Is there a page `index` in the file? An access beyond its end is SIGBUS.
+    /// Checks whether the file contains page `index`. An access beyond the end of the file is
+    /// SIGBUS.
     fn file_holds(&self, inode: u64, index: u64) -> bool {
         let _ = (inode, index);
         true
@@ -146,7 +150,7 @@ impl<P: Platform + ?Sized> Platform for Box<P> {
     }
 }
 
-/// A platform without memory behind it: for layout alone.
+/// A platform that stores no page contents, to study address space layouts only.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoBytes;
 
@@ -155,7 +159,7 @@ impl Platform for NoBytes {
     fn copy(&self, _: FrameId, _: FrameId) {}
     fn copy_file(&self, _: FrameId, _: u64, _: u64) {}
     fn free(&self, _: FrameId) {}
-    /// The caller's word is taken for it.
+    /// Returns true: without contents to compare, the caller's claim is trusted.
     fn same(&self, _: FrameId, _: FrameId) -> bool {
         true
     }

@@ -1,7 +1,7 @@
-//! Carries out a merge plan: all of it, or nothing.
+//! Carries out a merge plan completely, or not at all.
 //!
-//! Everything that can fail is done first: the chain that the target takes over, and room in the
-//! tree. Then ranges move, and what was swallowed goes.
+//! Everything that can fail comes first: cloning the chain for the target, and reserving memory in
+//! the tree. Then the ranges change, and the VMAs that were merged away are removed.
 //!
 //! # Linux
 //! `mm/vma.c` 6.18: `commit_merge`, `dup_anon_vma`, `vma_complete`, `anon_vma_merge`.
@@ -21,8 +21,8 @@ use smallvec::SmallVec;
 use vmarea_range_tree::Entry;
 
 impl<'s, E: Environment> MmapWriteGuard<'s, E> {
-    /// Does what the plan says. The target takes the flags `flags`, with what was sticky in any that
-    /// goes into it.
+    /// Carries out the plan. The target gets `flags`, plus the sticky flags of every VMA that is
+    /// merged.
     pub(crate) fn commit(&mut self, plan: &Plan, mut flags: VmFlags) -> Result<VmaId, Errno> {
         let space = self.space;
         let givers = plan.givers();
@@ -34,9 +34,11 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.mm.tree.write().reserve(2)?;
         let survivor = plan.anon_from.and_then(|id| space.vma(id).anon_vma());
         let mut spare = self.spare_frames(survivor, plan.copies)?;
-        // Held to the end, so that a walk of the reverse map finds every page before or after.
+        // Held until the end, so that a walk of the reverse map sees all pages either before or
+        // after the merge.
         let mut root_locks = self.root_locks_of(plan, &givers);
-        // As they are: when the target changes its own anon_vma its pages must follow.
+        // Computed before anything changes: when the target changes its anon_vma, its pages must
+        // follow.
         let changes = self.changes(plan);
         let left = match self.give_anon_vma(plan, &mut root_locks) {
             Ok(left) => left,
@@ -69,8 +71,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         Ok(plan.target)
     }
 
-    /// The anon_vma roots that a plan concerns, locked. None where only the end of one VMA moves: that is
-    /// decided where it is moved.
+    /// Locks the anon_vma roots that a plan affects. If only the end of one VMA moves, locks none;
+    /// `set_range_held` then decides whether to lock.
     fn root_locks_of(&self, plan: &Plan, givers: &[VmaId]) -> AnonVmaRootLocks<'s, E> {
         let space = self.space;
         let holder = plan.anon_from.filter(|id| *id != plan.target);
@@ -83,8 +85,9 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         space.lock_anon_vma_roots(all.filter_map(|id| space.vma(id).anon_vma()))
     }
 
-    /// The target hangs on the anon_vma that survives, and on whatever its holder hangs on. Gives what it
-    /// hung on before, if that is another, which goes when its pages have changed.
+    /// Adds the surviving anon_vma and the rest of its holder's chain to the target's chain. If the
+    /// target had another anon_vma, returns the target's old chain, which is unlinked after the
+    /// pages have changed.
     #[doc(alias = "dup_anon_vma")]
     fn give_anon_vma(
         &mut self,
@@ -106,14 +109,14 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             None => space
                 .anon_vma_clone((plan.target, target), holder, survivor, root_locks)
                 .map(|()| None),
-            // Its own pages change as well.
+            // The pages of the target change as well.
             Some(_) => space
                 .anon_vma_adopt((plan.target, target), holder, survivor, root_locks)
                 .map(Some),
         }
     }
 
-    /// Frames for the shared pages that have to be copied, before anything changes.
+    /// Allocates frames for the shared pages that have to be copied, before anything changes.
     pub(crate) fn spare_frames(
         &self,
         anon_vma: Option<AnonVmaId>,
@@ -138,14 +141,14 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         Ok(frames)
     }
 
-    /// Spare frames that were not needed.
+    /// Frees spare frames that were not used.
     pub(crate) fn give_back(&self, spare: Vec<FrameId>) {
         spare
             .into_iter()
             .for_each(|frame| self.space.frame_abandon(frame));
     }
 
-    /// Pages of `vma` that another process maps as well are copied, as writes to them would do.
+    /// Copies the pages of `vma` that another process maps as well, as writes to them would do.
     pub(crate) fn unshare(&self, vma: &VmaView) -> Result<(), Errno> {
         let Some(own) = vma.anon_vma else {
             return Ok(());
@@ -158,7 +161,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         Ok(())
     }
 
-    /// The ranges whose pages do not fit, and the anon_vma that they take, with the page offset of the first.
+    /// Returns the ranges whose pages do not fit the plan. Each comes with its new anon_vma and the
+    /// new page offset of its first page.
     pub(crate) fn changes(&self, plan: &Plan) -> SmallVec<[(VmRange, (AnonVmaId, Pgoff)); 2]> {
         let mut changes = SmallVec::new();
         let holder = plan.anon_from.map(|id| self.space.vma(id));
@@ -179,13 +183,14 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         changes
     }
 
-    /// Bounds of a VMA change; tree and reverse map follow.
+    /// Changes the bounds of a VMA, and updates the tree and the reverse map.
     pub(crate) fn set_range(&mut self, id: VmaId, range: VmRange, pgoff: Pgoff) {
         self.set_range_held(id, (range, pgoff), &mut AnonVmaRootLocks::none());
     }
 
-    /// As [`set_range`](Self::set_range), with anon_vma roots locked. Where none is, its own is locked, but not
-    /// where the end alone moves and the reverse map has been told how far it may.
+    /// Like [`set_range`](Self::set_range), but uses anon_vma roots that the caller may have
+    /// locked. If none is locked, it locks the VMA's root. The lock is not taken if only the end of
+    /// the VMA moves, within the VMA's span in the interval trees, and the policy allows it.
     #[doc(alias = "vma_adjust")]
     pub(crate) fn set_range_held(
         &mut self,
@@ -230,7 +235,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         }
     }
 
-    /// Puts a new VMA into the map.
+    /// Inserts a new VMA into the map.
     pub(crate) fn link(&mut self, id: VmaId) {
         let vma = self.space.vma(id);
         let entry = Entry {
@@ -244,7 +249,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.lookups().note_change(|| Change::Linked(id));
     }
 
-    /// Takes a VMA out of the map and ends it. Its pages are the caller's affair.
+    /// Removes a VMA from the map and frees it. The caller is responsible for its pages.
     pub(crate) fn forget(&mut self, id: VmaId) {
         self.forget_held(id, &mut AnonVmaRootLocks::none());
     }
@@ -261,7 +266,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.release_vma_held(id, root_locks);
     }
 
-    /// Ends a VMA that is not, or no longer, in the map.
+    /// Frees a VMA that is not, or no longer, in the map.
     pub(crate) fn release_vma(&mut self, id: VmaId) {
         self.release_vma_held(id, &mut AnonVmaRootLocks::none());
     }

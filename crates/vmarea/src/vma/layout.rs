@@ -1,8 +1,9 @@
-//! What a VMA costs: where its fields lie, and all bytes that an address space has for its VMAs.
+//! Memory cost of VMAs: the layout of their fields, and the bytes that an address space uses.
 //!
-//! The text on the lock inside of the VMA counts holes, cache lines, objects in a page and pages for
-//! 1,000 VMAs. The same is counted here, and beside it what lies elsewhere: boxes of locks, chains,
-//! anon_vmas with their interval trees, and the index.
+//! The patch series that moved the lock into the VMA (Baghdasaryan, 2024) reports holes, cache
+//! lines, objects per page and pages for 1,000 VMAs. This module counts the same, and also the
+//! memory outside of the VMAs: boxed locks, chains, anon_vmas with their interval trees, and the
+//! index.
 
 use super::{MappedFile, Vma, VmaBody};
 use crate::rmap::AnonVma;
@@ -15,45 +16,45 @@ use alloc::vec::Vec;
 use core::mem::{align_of, offset_of, size_of};
 use vmarea_sync::{Slots, VmaCell, VmaLockKind};
 
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 pub const LINE: usize = 64;
 
-/// A part of an object.
+/// One field of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// Its name here.
+    /// Name used in this module.
     pub name: &'static str,
-    /// Its first byte.
+    /// Byte offset in the object.
     pub offset: usize,
-    /// Its bytes.
+    /// Size in bytes.
     pub size: usize,
 }
 
 impl Field {
-    /// The cache lines on which it lies, first and last.
+    /// Returns the first and the last cache line that the field occupies.
     pub fn lines(&self) -> (usize, usize) {
         (self.offset / LINE, (self.offset + self.size - 1) / LINE)
     }
 }
 
-/// A kind of object and its fields, in order of their offsets.
+/// A kind of object and its fields, ordered by offset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Object {
-    /// Bytes, the slot's own included.
+    /// Size in bytes, including the slot header.
     pub size: usize,
-    /// Alignment of what is in the slot.
+    /// Alignment of the object in the slot.
     pub align: usize,
-    /// Every field.
+    /// All fields.
     pub fields: Vec<Field>,
 }
 
 impl Object {
-    /// Cache lines that it takes where it begins with one.
+    /// Returns the number of cache lines of an object that starts at a cache line boundary.
     pub fn lines(&self) -> usize {
         self.size.div_ceil(LINE)
     }
 
-    /// Bytes before, between and after the fields that nothing uses, as offset and length.
+    /// Returns the unused gaps before, between and after the fields, as offset and length.
     pub fn holes(&self) -> Vec<(usize, usize)> {
         let mut holes = Vec::new();
         let mut at = 0;
@@ -69,18 +70,18 @@ impl Object {
         holes
     }
 
-    /// Objects in a page.
+    /// Returns the number of objects per page.
     pub fn per_page(&self) -> usize {
         PAGE_SIZE as usize / self.size
     }
 
-    /// Pages for so many objects.
+    /// Returns the number of pages that `objects` objects need.
     pub fn pages_for(&self, objects: usize) -> usize {
         objects.div_ceil(self.per_page())
     }
 }
 
-/// A VMA with the lock `L`, in its slot.
+/// Describes the layout of a VMA with the lock `L`, in its slot.
 pub fn vma<L: VmaLockKind>() -> Object {
     type Of<L> = Vma<WithVmaLock<L>>;
     let base = Slots::<Of<L>>::VALUE_OFFSET;
@@ -119,35 +120,35 @@ pub fn vma<L: VmaLockKind>() -> Object {
     }
 }
 
-/// Bytes that an address space has for its VMAs.
+/// Bytes that an address space uses for its VMAs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VmaBytes {
-    /// VMAs.
+    /// Number of VMAs.
     pub vmas: usize,
-    /// Their slots, with their locks.
+    /// Bytes of the VMA slots, including the locks inside them.
     pub slots: usize,
-    /// Locks outside of the slots.
+    /// Bytes of locks outside of the slots.
     pub locks: usize,
-    /// Chains of more than one link.
+    /// Bytes of chains with more than one link.
     pub chains: usize,
-    /// The anon_vmas on which they hang.
+    /// Bytes of the anon_vmas in the chains.
     pub anon_vmas: usize,
-    /// Interval trees of more than one VMA.
+    /// Bytes of interval trees with more than one VMA.
     pub rmap: usize,
-    /// The index by address.
+    /// Bytes of the index by address.
     pub index: usize,
 }
 
 impl VmaBytes {
-    /// All of them.
+    /// Returns the total number of bytes.
     pub fn total(&self) -> usize {
         self.slots + self.locks + self.chains + self.anon_vmas + self.rmap + self.index
     }
 }
 
 impl<E: Environment> Space<E> {
-    /// What the VMAs of an address space take. An anon_vma that two address spaces share counts for
-    /// each. `None` where there is no such address space.
+    /// Counts the bytes that the VMAs of an address space use. An anon_vma that two address spaces
+    /// share counts in each of them. Returns `None` if the address space does not exist.
     pub fn vma_bytes(&self, mm: MmId) -> Option<VmaBytes> {
         let r = self.mmap_read_lock(mm)?;
         let mut bytes = VmaBytes {

@@ -1,7 +1,7 @@
-//! The kinds of lock that a VMA can have, for [`WithVmaLock`](crate::types::WithVmaLock).
+//! The kinds of per-VMA lock, for [`WithVmaLock`](crate::types::WithVmaLock).
 //!
-//! [`VmaLock`] is what Linux has since 6.15 and what a [`Space`](crate::Space) has if nobody asks for
-//! another; the others are there to be measured against it.
+//! [`VmaLock`] is the lock that Linux has used since 6.15, and the default of a
+//! [`Space`](crate::Space). The other kinds exist for comparison measurements.
 
 pub use vmarea_sync::{
     AlignedRwLock, BoxedRwLock, FlaggedCount, FlaggedVmaLock, MmapLockOnly, VmaLock, VmaLockKind,

@@ -1,19 +1,20 @@
-//! `Vma`: a range of addresses with one set of attributes, and what is done to it.
+//! `Vma`: a range of addresses with one set of attributes, and the operations on it.
 //!
 //! # Picture
 //! ```text
 //!            ┌ range, page offset, anon_vma   read without a lock (atomics)
-//! Vma slot ──┤ body: flags, file, policy …    through a guard of the mm's lock
-//!            └ chain: anon_vmas it hangs on   see `rmap`
+//! Vma slot ──┤ body: flags, file, policy …    through a guard of `mmap_lock`
+//!            └ chain: links to its anon_vmas  see `rmap`
 //! ```
-//! `merge` decides over [`VmaView`]s and gives a plan; `commit` carries a plan out; `split` cuts a
-//! VMA in two; `modify` is merge or else split, for a call that changes attributes.
+//! `merge` takes [`VmaView`]s and returns a plan. `commit` carries out a plan. `split` cuts a VMA
+//! in two. `modify` changes the attributes of part of a VMA, by a merge if possible and by splits
+//! otherwise.
 //!
 //! # Invariants
-//! V1  `start < end`, both page aligned
-//! V2  the tree holds exactly the VMAs of the mm, disjoint
-//! V3  an anonymous VMA without anon_vma has no anonymous page
-//! V4  its chain's last link is its own anon_vma, or it has none and the chain is empty
+//! V1  `start < end`, and both are page aligned
+//! V2  the tree holds exactly the VMAs of the mm, and they are disjoint
+//! V3  an anonymous VMA without an anon_vma has no anonymous page
+//! V4  a chain ends with the VMA's own anon_vma; without an anon_vma the chain is empty
 
 pub mod commit;
 pub mod layout;
@@ -32,10 +33,10 @@ use crate::types::{AnonVmaId, File, FileId, FileKind, MmId, Pgoff, VmFlags, VmRa
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vmarea_sync::{LockGuard, SpinLock, VmaCell};
 
-/// A slot for a VMA.
+/// A slot that stores a VMA.
 ///
-/// Two cache lines with the slot's own eight bytes: what is read without a lock and the lock on the
-/// first, the body and the chain on the second.
+/// Including the eight bytes of the slot header, a `Vma` takes two cache lines. The first holds the
+/// lock and the fields that are read without a lock; the second holds the body and the chain.
 #[derive(Debug, Default)]
 #[doc(alias = "vm_area_struct")]
 #[repr(C)]
@@ -44,40 +45,40 @@ pub struct Vma<E: Environment = Standard> {
     end: AtomicU64,
     pgoff: AtomicU64,
     pub(crate) anon_vma: AtomicU64,
-    /// Index of the slot of its mm, plus one.
+    /// Slot index of the mm that contains the VMA, plus one.
     mm: AtomicU32,
-    /// A [`RmapSpan`]: changed with the chain.
+    /// A [`RmapSpan`], which changes together with the chain.
     rmap_span: AtomicU32,
     pub(crate) body: VmaCell<VmaBody, E::VmaLock>,
     pub(crate) chain: SpinLock<Chain>,
 }
 
-/// What the mm's lock guards.
+/// The attributes of a VMA that `mmap_lock` guards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VmaBody {
     /// `vm_flags`.
     pub flags: VmFlags,
-    /// The file, where there is one.
+    /// The mapped file, if there is one.
     pub file: Option<MappedFile>,
-    /// Memory policy, 0 for the task's.
+    /// Number of the memory policy, 0 for the task's policy.
     pub policy: u32,
-    /// Name given by `PR_SET_VMA`, 0 for none.
+    /// Number of the name set with `PR_SET_VMA`, 0 for none.
     pub name: u32,
-    /// userfaultfd context, 0 for none.
+    /// Number of the userfaultfd context, 0 for none.
     pub uffd: u32,
 }
 
-/// A file as a VMA holds it.
+/// The facts about a mapped file that a VMA stores.
 ///
-/// Packed, so that a VMA lies in two cache lines.
+/// The struct is packed so that a VMA fits in two cache lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C, packed(4))]
 pub struct MappedFile {
-    /// The open description.
+    /// Identity of the open file description.
     pub id: FileId,
-    /// The inode, as the embedder numbers them.
+    /// Inode number, chosen by the embedder.
     pub inode: u64,
-    /// What it is.
+    /// Kind of the file.
     pub kind: FileKind,
 }
 
@@ -91,30 +92,31 @@ impl From<&File> for MappedFile {
     }
 }
 
-/// A VMA as it was at one moment, for decisions and for callers.
+/// A snapshot of a VMA, for merge decisions and for callers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VmaView {
-    /// Which.
+    /// Identity of the VMA.
     pub id: VmaId,
-    /// Its addresses.
+    /// Address range of the VMA.
     pub range: VmRange,
-    /// Offset of the first page.
+    /// Page offset of the first page.
     pub pgoff: Pgoff,
-    /// Its own anon_vma.
+    /// The VMA's anon_vma (`vma->anon_vma`), if it has one.
     pub anon_vma: Option<AnonVmaId>,
-    /// Its chain has one link at the most.
+    /// True if the VMA's chain has at most one link.
     pub chain_singular: bool,
-    /// Flags, file and the rest.
+    /// Flags, file and the other attributes.
     pub body: VmaBody,
 }
 
 impl VmaView {
-    /// No file behind the pages (`vma_is_anonymous`): also a private mapping of `/dev/zero`.
+    /// Checks whether the VMA is anonymous (`vma_is_anonymous`). A private mapping of `/dev/zero`
+    /// is anonymous too.
     pub fn is_anonymous(&self) -> bool {
         self.body.is_anonymous()
     }
 
-    /// Page offset of the page at `addr`, which need not lie within.
+    /// Returns the page offset that corresponds to `addr`, which may be outside of the VMA.
     pub fn pgoff_at(&self, addr: u64) -> Pgoff {
         Pgoff(
             self.pgoff
@@ -124,12 +126,12 @@ impl VmaView {
         )
     }
 
-    /// Page offset of the first page after it.
+    /// Returns the page offset that follows the last page of the VMA.
     pub fn pgoff_end(&self) -> Pgoff {
         self.pgoff_at(self.range.end)
     }
 
-    /// Lowest address that stays free below it: a stack keeps a gap.
+    /// Returns the lowest address of the gap that is kept free below the VMA, as below a stack.
     #[doc(alias = "vm_start_gap")]
     pub fn start_gap(&self, stack_guard_gap: u64) -> u64 {
         let gap = if self.body.flags.contains(VmFlags::GROWSDOWN) {
@@ -144,7 +146,7 @@ impl VmaView {
 }
 
 impl VmaBody {
-    /// No file behind the pages.
+    /// Checks whether the pages are anonymous: no file, or a private mapping of `/dev/zero`.
     pub fn is_anonymous(&self) -> bool {
         match self.file {
             None => true,
@@ -152,60 +154,62 @@ impl VmaBody {
         }
     }
 
-    /// Of `memfd_secret`: the kernel brings no page of it for a program.
+    /// Checks whether the VMA maps `memfd_secret`. The kernel does not access its pages for a
+    /// program.
     #[doc(alias = "vma_is_secretmem")]
     pub(crate) fn is_secret(&self) -> bool {
         self.file.is_some_and(|f| f.kind == FileKind::Secret)
     }
 
-    /// May it be cut at `addr`?
+    /// Checks whether the VMA may be split at `addr`.
     pub(crate) fn may_split(&self, addr: u64, rules: &Rules) -> bool {
         self.file.is_none_or(|f| f.kind.may_split(addr, rules))
     }
 
-    /// Has a `close` hook, so that a merge must not take it away.
+    /// Checks whether the VMA has a `close` hook, which means that a merge must not remove it.
     pub fn has_close(&self) -> bool {
         self.file.is_some_and(|f| f.kind.has_close())
     }
 }
 
 impl<E: Environment> Vma<E> {
-    /// First address.
+    /// Returns the first address of the VMA.
     #[inline]
     pub fn start(&self) -> u64 {
-        // ORDERING: Relaxed; a reader without the mm's lock checks again under the VMA's.
+        // ORDERING: Relaxed; a reader that does not hold `mmap_lock` checks again under the VMA's
+        // lock.
         self.start.load(Ordering::Relaxed)
     }
 
-    /// First address after it.
+    /// Returns the first address after the VMA.
     #[inline]
     pub fn end(&self) -> u64 {
         // ORDERING: Relaxed; as for `start`.
         self.end.load(Ordering::Relaxed)
     }
 
-    /// Offset of its first page.
+    /// Returns the page offset of the first page.
     #[inline]
     pub fn pgoff(&self) -> Pgoff {
         // ORDERING: Relaxed; as for `start`.
         Pgoff(self.pgoff.load(Ordering::Relaxed))
     }
 
-    /// Its own anon_vma.
+    /// Returns the VMA's anon_vma (`vma->anon_vma`), if it has one.
     #[inline]
     pub fn anon_vma(&self) -> Option<AnonVmaId> {
         // ORDERING: Acquire, pairs with the Release in `set_anon_vma`.
         AnonVmaId::from_bits(self.anon_vma.load(Ordering::Acquire))
     }
 
-    /// The slot of the address space that it is in.
+    /// Returns the slot index of the address space that contains the VMA.
     #[inline]
     pub(crate) fn mm_index(&self) -> Option<u32> {
         // ORDERING: Relaxed; set before the VMA is linked anywhere.
         self.mm.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// Is it in this address space, which is there?
+    /// Checks whether the VMA belongs to `mm`, which must be a live address space.
     #[inline]
     pub(crate) fn is_of(&self, mm: MmId) -> bool {
         self.mm_index() == Some(mm.0.index())
@@ -216,9 +220,10 @@ impl<E: Environment> Vma<E> {
         self.mm.store(index, Ordering::Relaxed);
     }
 
-    /// How far it stands in the interval trees.
+    /// Returns the number of pages for which the VMA is entered in the interval trees.
     pub(crate) fn rmap_span(&self) -> RmapSpan {
-        // ORDERING: Relaxed; changed under the family's lock, or with the mm's held for writing.
+        // ORDERING: Relaxed; changed under the anon_vma root's lock, or with `mmap_lock` held for
+        // writing.
         RmapSpan::from_bits(self.rmap_span.load(Ordering::Relaxed))
     }
 
@@ -227,13 +232,13 @@ impl<E: Environment> Vma<E> {
         self.rmap_span.store(rmap_span.to_bits(), Ordering::Relaxed);
     }
 
-    /// What it is in the interval trees: first and last page offset.
+    /// Returns the VMA's interval in the interval trees: its first and last page offset.
     pub(crate) fn interval(&self) -> (u64, u64) {
         let first = self.pgoff().0;
         (first, first.saturating_add(self.rmap_span().pages() - 1))
     }
 
-    /// The VMA as it is now, for who may see its body.
+    /// Takes a snapshot of the VMA. The caller must have access to its body.
     #[inline]
     pub(crate) fn view(&self, id: VmaId, body: &VmaBody) -> VmaView {
         let chain_singular = self.chain.lock().len() <= 1;
@@ -243,8 +248,9 @@ impl<E: Environment> Vma<E> {
         }
     }
 
-    /// As [`view`](Self::view), but for the chain, which is given out as not singular. For a fault, which
-    /// asks for the chains of the VMA's neighbours alone and saves itself a lock.
+    /// Like [`view`](Self::view), but always reports the chain as not singular. The fault path uses
+    /// it, because a fault needs the chain lengths of the neighbours only, and this saves taking
+    /// the chain lock.
     #[inline]
     pub(crate) fn view_without_chain(&self, id: VmaId, body: &VmaBody) -> VmaView {
         VmaView {
@@ -257,9 +263,9 @@ impl<E: Environment> Vma<E> {
         }
     }
 
-    /// New bounds; the caller keeps tree and interval trees in step.
+    /// Sets the bounds. The caller keeps the tree of VMAs and the interval trees consistent.
     pub(crate) fn set_range(&self, range: VmRange, pgoff: Pgoff) {
-        // ORDERING: Relaxed; the writer holds the mm's lock, see `start`.
+        // ORDERING: Relaxed; the writer holds `mmap_lock`, see `start`.
         self.start.store(range.start, Ordering::Relaxed);
         self.end.store(range.end, Ordering::Relaxed);
         self.pgoff.store(pgoff.0, Ordering::Relaxed);
@@ -271,7 +277,7 @@ impl<E: Environment> Space<E> {
         self.vmas.get(id.0).expect("VMA in use")
     }
 
-    /// The VMA as it is now.
+    /// Takes a snapshot of the VMA `id`.
     pub(crate) fn view(&self, id: VmaId, guard: &impl LockGuard) -> VmaView {
         let vma = self.vma(id);
         vma.view(id, vma.body.get(guard))

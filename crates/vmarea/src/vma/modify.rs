@@ -1,8 +1,8 @@
-//! Gives a part of a VMA other attributes: by a merge where that can be, else by splits.
+//! Changes the attributes of part of a VMA: by a merge if possible, by splits otherwise.
 //!
 //! # Linux
-//! `mm/vma.c` 6.18: `vma_modify`, `vma_merge_new_range`, `vma_merge_existing_range`. Up to 6.1 the
-//! callers (`mprotect_fixup`, `mlock_fixup`, ...) did the same by themselves.
+//! `mm/vma.c` 6.18: `vma_modify`, `vma_merge_new_range`, `vma_merge_existing_range`. Up to 6.1 each
+//! caller (`mprotect_fixup`, `mlock_fixup`, ...) contained this code itself.
 
 use super::merge::{Attempt, Decision, Evidence, MergeScope, Plan, Proposal, Sharing, Verdict};
 use super::split::NewHalf;
@@ -18,7 +18,7 @@ impl<E: Environment> Evidence for MmapWriteGuard<'_, E> {
     }
 }
 
-/// A decision, and the neighbours that it was about.
+/// A merge decision, and the neighbours that it considered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decided {
     prev: Option<VmaView>,
@@ -27,7 +27,8 @@ pub(crate) struct Decided {
 }
 
 impl Decided {
-    /// Pages that are not charged, where others of the merged VMA are.
+    /// Returns the number of uncharged pages in a merge in which other pages are charged; `None` if
+    /// the pages are all charged or all uncharged.
     fn uncharged_pages(&self, proposal: &Proposal, plan: &Plan) -> Option<u64> {
         let middle = proposal.middle.map(|v| v.id);
         let taken = |v: &&VmaView| plan.takes(v.id) && Some(v.id) != middle;
@@ -47,8 +48,8 @@ impl Decided {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// The range `range` of `vma` is to have `body`. Gives the VMA that holds it afterwards; its
-    /// body is set. ENOMEM at the map limit.
+    /// Sets the body of the part `range` of `vma` to `body`. Returns the VMA that contains the
+    /// range afterwards. Fails with ENOMEM at the map limit.
     pub(crate) fn modify(
         &mut self,
         vma: &VmaView,
@@ -76,7 +77,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(vma.id)
     }
 
-    /// Joins the range with its neighbours, if the decision allows it.
+    /// Merges the range with its neighbours, if the decision allows it.
     pub(crate) fn merge(
         &mut self,
         proposal: &Proposal,
@@ -86,7 +87,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.carry_out(proposal, &decided)
     }
 
-    /// Does what was decided.
+    /// Carries out a merge decision, after reporting it to the observer and counting it.
     pub(crate) fn carry_out(
         &mut self,
         proposal: &Proposal,
@@ -127,7 +128,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if let Some(pages) = uncharged
             && (strict || self.charge(pages).is_err())
         {
-            // Where every charge counts none is made for the sake of a merge.
+            // If commit charges are limited, a merge must not cost a charge.
             return Ok(None);
         }
         let merged = self.commit(&plan, proposal.body.flags);
@@ -139,21 +140,21 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         merged.map(Some)
     }
 
-    /// The decision alone.
+    /// Decides a merge without carrying it out.
     pub(crate) fn decide(&self, proposal: &Proposal, scope: MergeScope) -> Decided {
         let [prev, next] = self.touching(proposal.range);
         self.decide_between(proposal, prev, next, scope)
     }
 
-    /// The decision as if one neighbour were not there.
+    /// Decides a merge as if the VMA `left_out` did not exist.
     pub(crate) fn decide_without(&self, proposal: &Proposal, left_out: VmaId) -> Decided {
         let other = |v: &VmaView| v.id != left_out;
         let [prev, next] = self.touching(proposal.range).map(|v| v.filter(other));
         self.decide_between(proposal, prev, next, MergeScope::Both)
     }
 
-    /// The VMAs that touch a range below and above. Others are not looked at: threads that fault there
-    /// write to their locks.
+    /// Returns the VMAs directly below and above a range. It does not access VMAs that are not
+    /// adjacent, because threads that fault in them write to their locks.
     fn touching(&self, range: VmRange) -> [Option<VmaView>; 2] {
         let tree = &self.mm.tree;
         let below = tree.prev(range.start).filter(|e| e.end == range.start);
@@ -180,7 +181,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Sets what is not range, page offset or anon_vma.
+    /// Sets the attributes other than range, page offset and anon_vma.
     pub(crate) fn set_body(&mut self, id: VmaId, body: VmaBody) {
         *self.body_mut(id) = body;
     }

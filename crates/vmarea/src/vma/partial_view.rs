@@ -1,10 +1,11 @@
-//! The merge decision over two neighbours of which parts are hidden.
+//! The merge decision for two neighbours if some of their attributes are not known.
 //!
-//! An observer from outside sees some parts of a VMA and not others. Here the one decision is asked
-//! again and again: with every hidden part taken as equal, which tells whether what is seen alone
-//! keeps the two apart, and then with one hidden part after the other taken as different, which
-//! tells what each of them would be called. There is no second list of checks. Deliberately absent:
-//! which hidden part it probably is (that takes experience, not rules).
+//! An outside observer knows some attributes of a VMA and not others. This module first runs the
+//! merge decision with every hidden attribute taken as equal, which tells whether the known
+//! attributes alone keep the two apart. Then it runs the decision once for each hidden attribute,
+//! taken as different, which tells the refusal that this difference would cause. The checks are not
+//! duplicated here. Deliberately absent: which hidden attribute is the probable cause (that
+//! requires experience, not rules).
 
 use super::VmaView;
 use super::merge::{AssumeShared, Decision, MergeScope, Proposal, Refusal, why_apart};
@@ -13,14 +14,14 @@ use crate::types::{AnonVmaId, FileId, Pgoff, VmFlags};
 use bitflags::bitflags;
 
 bitflags! {
-    /// Parts of a pair of neighbours that the observer cannot compare.
+    /// Attributes of a pair of neighbours that the observer cannot compare.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Hidden: u8 {
         /// Memory policies.
         const POLICY = 1;
         /// Flags other than [`Hidden::SEEN_FLAGS`].
         const FLAGS = 2;
-        /// Which open file it is.
+        /// Identity of the open file.
         const FILE = 4;
         /// userfaultfd contexts.
         const USERFAULTFD = 8;
@@ -34,31 +35,32 @@ bitflags! {
 }
 
 impl Hidden {
-    /// Flags that show even where the others are hidden.
+    /// Flags that the observer can compare even if the others are hidden.
     pub const SEEN_FLAGS: VmFlags = VmFlags::ACCESS
         .union(VmFlags::MAYSHARE)
         .union(VmFlags::SHARED);
 }
 
-/// Why two neighbours are two, as far as it can be told.
+/// Explanation why two neighbours are separate, as far as it can be determined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Explanation {
-    /// This keeps them apart, whatever the hidden parts are.
+    /// The refusal that keeps the neighbours apart, whatever the hidden attributes are.
     Apart(Refusal),
-    /// What is seen is equal: one of these, or nothing. In the order of the checks, none twice.
+    /// The known attributes match: one of these refusals may apply, or none. They are in the order
+    /// of the checks, without duplicates.
     OneOf(Candidates),
-    /// Nothing keeps them apart: the next call that touches their border joins them.
+    /// Nothing keeps the neighbours apart: the next call that affects their border merges them.
     Together,
 }
 
-/// Refusals that hidden parts may come to.
+/// Refusals that hidden attributes may cause.
 pub type Candidates = smallvec::SmallVec<[Refusal; 7]>;
 
-/// Why `a` and `b`, which touch, are two, where the parts in `hidden` cannot be compared. What
-/// `a` and `b` hold in those parts is not looked at.
+/// Explains why two adjacent VMAs are separate if some attributes are hidden. The values of the
+/// attributes in `hidden` are ignored in `a` and `b`.
 ///
-/// Both directions are asked (the one joins the other, the other the one), because kernels before
-/// 6.16 may answer differently; only where both refuse are the two apart.
+/// Both directions are decided (`b` merges into `a`, and `a` into `b`), because kernels before 6.16
+/// may decide them differently. The two are apart only if both directions are refused.
 pub fn explain(policy: &Policy, a: &VmaView, b: &VmaView, hidden: Hidden) -> Explanation {
     let (a, b) = equalised(a, b, hidden);
     if let Some(refusal) = both_ways(policy, &a, &b) {
@@ -69,7 +71,7 @@ pub fn explain(policy: &Policy, a: &VmaView, b: &VmaView, hidden: Hidden) -> Exp
         let refusal = both_ways(policy, &a, &altered(&b, part));
         candidates.extend(refusal);
         if part == Hidden::ANON_VMA {
-            // Two of their own differ in another way than one against none.
+            // Two different anon_vmas can lead to another refusal than one anon_vma and none.
             let own = |view: &VmaView, number| VmaView {
                 anon_vma: anon_vma(number),
                 ..*view
@@ -86,8 +88,8 @@ pub fn explain(policy: &Policy, a: &VmaView, b: &VmaView, hidden: Hidden) -> Exp
     }
 }
 
-/// Asks whether `b` would join `a`, and whether `a` would join `b`: the earlier of the checks that
-/// fail, where both are refused.
+/// Decides whether `b` would merge into `a`, and `a` into `b`. If both are refused, returns the
+/// refusal of the earlier check.
 fn both_ways(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
     let refusal = why_apart(policy, a, b)?;
     let proposal = Proposal {
@@ -108,12 +110,12 @@ fn both_ways(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
     other_way.map(|other| other.min(refusal))
 }
 
-/// Some anon_vma; the numbers are only compared with each other.
+/// Makes an anon_vma id from a number; such ids are only compared with each other.
 fn anon_vma(number: u64) -> Option<AnonVmaId> {
     AnonVmaId::from_bits(number)
 }
 
-/// The pair with its hidden parts equal.
+/// Returns the pair with its hidden attributes made equal.
 fn equalised(a: &VmaView, b: &VmaView, hidden: Hidden) -> (VmaView, VmaView) {
     let (mut a, mut b) = (*a, *b);
     if hidden.contains(Hidden::POLICY) {
@@ -147,12 +149,12 @@ fn equalised(a: &VmaView, b: &VmaView, hidden: Hidden) -> (VmaView, VmaView) {
     (a, b)
 }
 
-/// The view with one part unlike what it was.
+/// Returns the view with one attribute changed to a different value.
 fn altered(view: &VmaView, part: Hidden) -> VmaView {
     let mut view = *view;
     match part {
         Hidden::POLICY => view.body.policy = !view.body.policy,
-        // Any flag that is not seen will do; this one makes nothing special.
+        // Any hidden flag would do; this one does not make the VMA special.
         Hidden::FLAGS => view.body.flags ^= VmFlags::DONTCOPY,
         Hidden::FILE => {
             if let Some(file) = &mut view.body.file {

@@ -1,8 +1,8 @@
-//! Cuts a VMA in two.
+//! Splits a VMA in two.
 //!
 //! # Linux
-//! `mm/vma.c` 6.18: `split_vma`, `__split_vma`. The map limit is checked by `split` and left unchecked
-//! by `split_unlimited`, which munmap uses so that resources can be given back at the limit.
+//! `mm/vma.c` 6.18: `split_vma`, `__split_vma`. `split` checks the map limit. `split_unlimited`
+//! does not, so that `munmap` can release resources at the limit.
 
 use super::{VmaBody, VmaView};
 use crate::mm::MmapWriteGuard;
@@ -11,26 +11,27 @@ use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
 use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
 
-/// Which half becomes the new VMA.
+/// Half of a split that becomes the new VMA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NewHalf {
-    /// The lower one: the old VMA keeps its id with the upper addresses.
+    /// The lower half: the old VMA keeps its id and the upper addresses.
     Below,
-    /// The upper one.
+    /// The upper half.
     Above,
 }
 
-/// What becomes of the upper half of a VMA that is cut.
+/// Treatment of the upper half of a VMA after a split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Upper {
-    /// Some of it stays.
+    /// Some of the upper half stays mapped.
     Stays,
-    /// It will be unmapped.
+    /// The whole upper half will be unmapped.
     Goes,
 }
 
 impl<'s, E: Environment> MmapWriteGuard<'s, E> {
-    /// Cuts `id` at `addr`, which lies strictly within. ENOMEM at the map limit.
+    /// Splits `id` at `addr`, which must be strictly inside the VMA. Fails with ENOMEM at the map
+    /// limit.
     #[doc(alias = "split_vma")]
     pub(crate) fn split(&mut self, id: VmaId, addr: u64, new: NewHalf) -> Result<VmaId, Errno> {
         if self.state().map_count >= self.space.system.max_map_count {
@@ -39,8 +40,9 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.split_unlimited(id, addr, new, Upper::Stays)
     }
 
-    /// As [`split`](Self::split), whatever the map count, for `munmap`. Where the upper half is to go
-    /// wholly, the lower one keeps its room in the reverse map.
+    /// Like [`split`](Self::split), but for `munmap`: does not check the map count. If the upper
+    /// half will be unmapped completely, the lower half keeps the span that the VMA has in the
+    /// interval trees.
     #[doc(alias = "__split_vma")]
     pub(crate) fn split_unlimited(
         &mut self,
@@ -87,7 +89,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.set_range_held(id, kept, &mut root_locks);
         self.link(new_id);
         if let Some(anon_vma) = old.anon_vma.filter(|_| upper == Upper::Stays) {
-            // Now something follows the lower half.
+            // Another VMA now follows the lower half.
             let (space, guard) = (self.space, root_locks.of(self.space, anon_vma));
             space.anon_vma_moved(space.vma(id), guard);
         }
@@ -95,8 +97,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         Ok(new_id)
     }
 
-    /// Where the policy says so, private anonymous memory gets its anon_vma before it is cut, so that
-    /// its pieces share one and join again whenever they meet.
+    /// Creates the anon_vma of private anonymous memory before a split, if the policy asks for it.
+    /// The pieces then share one anon_vma and can merge whenever they become adjacent again.
     fn prepared_early(&mut self, old: VmaView) -> Result<VmaView, Errno> {
         let private = !old
             .body
@@ -113,7 +115,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         Ok(old)
     }
 
-    /// A VMA of this mm that is not in the map yet.
+    /// Allocates a VMA of this mm that is not in the map yet.
     pub(crate) fn new_vma(
         &mut self,
         range: VmRange,

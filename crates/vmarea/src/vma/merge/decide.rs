@@ -1,4 +1,4 @@
-//! The checks, in Linux's order.
+//! The checks of the merge decision, in Linux's order.
 
 use super::plan;
 use super::survivor::{Chooser, PgoffBase, Pins, Survivor};
@@ -9,16 +9,16 @@ use crate::policy::rules::{CloseHook, OneSided};
 use crate::types::{FileId, Pgoff, VmFlags};
 use crate::vma::{MappedFile, VmaBody, VmaView};
 
-/// Decides under one policy.
+/// Decides proposed merges under one policy.
 pub struct Decision<'a> {
-    /// The policy.
+    /// Policy that the decision follows.
     pub policy: &'a Policy,
-    /// What can be found out about pages.
+    /// Source of information about how pages are shared.
     pub evidence: &'a dyn Evidence,
 }
 
-/// Why `a` and `b`, which touch, are two: what a call that changes nothing about `b` would be told.
-/// `None` where they would join.
+/// Returns why the adjacent VMAs `a` and `b` are separate: the refusal that a call on `b` would get
+/// if it changed no attribute. Returns `None` if they would merge.
 pub fn why_apart(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
     let proposal = Proposal {
         range: b.range,
@@ -37,9 +37,9 @@ pub fn why_apart(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
 }
 
 impl Decision<'_> {
-    /// May the range join `prev`, `next` or both?
+    /// Decides whether the range may merge with `prev`, `next` or both.
     ///
-    /// `prev` and `next` are those that touch it; others may be given and are not looked at.
+    /// `prev` and `next` should be adjacent to the range; a VMA that is not adjacent is ignored.
     pub fn decide(
         &self,
         p: &Proposal,
@@ -67,7 +67,7 @@ impl Decision<'_> {
         let mut right = next.map(|v| case.one_side(v).map(|s| (v, s)));
         // P and N are the neighbours, and `*` the range that may join them.
         let plan = match (left, right) {
-            // PPP***NNN ▶ PPPNNNNNN: N comes first, and P has another anon_vma
+            // PPP***NNN ▶ PPPNNNNNN: N has priority, and P has another anon_vma
             (Some(Ok((l, _))), Some(Ok((r, alone))))
                 if scope == MergeScope::NextFirst
                     && r.anon_vma.is_some()
@@ -77,19 +77,20 @@ impl Decision<'_> {
                 Some(plan::plan(p, None, Some(r), alone))
             }
             (Some(Ok((l, alone))), Some(Ok((r, _)))) => match case.both(l, r, alone) {
-                // PPP***NNN ▶ PPPPPPPPP: N goes, and what is under `*` as well
+                // PPP***NNN ▶ PPPPPPPPP: N is removed, and so is a VMA under `*`
                 Ok(survivor) => Some(plan::plan(p, Some(l), Some(r), survivor)),
                 Err(refusal) => {
-                    // PPP***NNN ▶ PPPPPPNNN: both agree with `*`, but not with each other; P comes first
+                    // PPP***NNN ▶ PPPPPPNNN: P and N each match `*` but not each other; P has
+                    // priority
                     right = Some(Err(refusal));
                     Some(plan::plan(p, Some(l), None, alone))
                 }
             },
-            // PPP***xxx ▶ PPPPPPxxx: nothing is behind, or it disagrees
+            // PPP***xxx ▶ PPPPPPxxx: there is no next VMA, or it does not match
             (Some(Ok((l, alone))), _) => Some(plan::plan(p, Some(l), None, alone)),
-            // xxx***NNN ▶ xxxNNNNNN: N begins earlier
+            // xxx***NNN ▶ xxxNNNNNN: N is extended downwards
             (_, Some(Ok((r, alone)))) => Some(plan::plan(p, None, Some(r), alone)),
-            // xxx***xxx: it stays alone
+            // xxx***xxx: the range is not merged
             _ => None,
         };
         Verdict {
@@ -100,8 +101,9 @@ impl Decision<'_> {
         }
     }
 
-    /// The page offset that the range gets where it stays alone: unfaulted memory follows a move, and
-    /// pages follow where the policy lets them and none is shared.
+    /// Returns the page offset of the range if it does not merge. Unfaulted anonymous memory gets
+    /// the page offset of its new address when it moves; so do faulted pages if the policy allows
+    /// it and none is shared.
     fn pgoff(&self, p: &Proposal, chooser: &mut Chooser<'_>, pins: Pins) -> Pgoff {
         let Some(from) = p.copied_from.as_ref().filter(|v| v.is_anonymous()) else {
             return p.pgoff;
@@ -119,20 +121,21 @@ impl Decision<'_> {
     }
 }
 
-/// One proposal under examination.
+/// One proposal that is being decided.
 struct Case<'a> {
     policy: &'a Policy,
     chooser: Chooser<'a>,
     p: &'a Proposal,
     pgoff: Pgoff,
-    /// The range continues the VMA before it, see [`MergeScope::Itself`].
+    /// True if the range continues the previous VMA, see [`MergeScope::Itself`].
     grows: bool,
-    /// The page offset if no page were pinned, where some are.
+    /// Page offset that the range would have if no page were pinned; `None` if no pinned page was
+    /// found.
     unpinned: Option<Pgoff>,
 }
 
 impl Case<'_> {
-    /// With one neighbour alone.
+    /// Checks the range against one neighbour only.
     fn one_side(&mut self, other: &VmaView) -> Result<Survivor, Refusal> {
         let p = self.p;
         if p.body.flags.intersects(VmFlags::SPECIAL) {
@@ -154,7 +157,7 @@ impl Case<'_> {
         }
         let mut theirs = other.body;
         if self.policy.merging.spread_charge {
-            // Whoever carries it out charges the one that is not.
+            // The code that carries out the merge charges the part that is not charged.
             theirs.flags -= VmFlags::ACCOUNT;
             theirs.flags |= p.body.flags & VmFlags::ACCOUNT;
         }
@@ -174,7 +177,8 @@ impl Case<'_> {
         self.chooser.survivor(Pins::Respected, self.p, prev, next)
     }
 
-    /// Why they cannot become one VMA, whose anon_vmas are the same or not.
+    /// Returns why no anon_vma and page offset base can survive. `same_anon_vma` says whether the
+    /// two sides have the same anon_vma.
     fn no_survivor(
         &mut self,
         prev: Option<&VmaView>,
@@ -191,7 +195,8 @@ impl Case<'_> {
         }
     }
 
-    /// With both, which agree with the range each for itself; with `prev` alone `alone` would survive.
+    /// Checks the range against both neighbours, after each has passed alone. `alone` is the
+    /// survivor of the merge with `prev` only.
     fn both(
         &mut self,
         prev: &VmaView,
@@ -202,7 +207,8 @@ impl Case<'_> {
             return Err(Refusal::CloseHook);
         }
         self.survivor(Some(prev), Some(next)).ok_or_else(|| {
-            // The one after is refused by what the others are when they have joined.
+            // The reason depends on the anon_vma that `prev` and the range have once they are
+            // merged.
             let joined = if alone.holder == Some(prev.id) {
                 prev.anon_vma
             } else {
@@ -212,8 +218,8 @@ impl Case<'_> {
         })
     }
 
-    /// Where only one of the two has an anon_vma the chain decides; where both have different ones,
-    /// the policy.
+    /// Checks the anon_vmas. If only one side has an anon_vma, the length of the chain decides; if
+    /// the two sides have different ones, the policy decides.
     fn same_anon_vma(&self, other: &VmaView) -> Result<(), Refusal> {
         let p = self.p;
         let joins = match (p.anon_vma, other.anon_vma) {
@@ -226,7 +232,7 @@ impl Case<'_> {
                     p.middle.is_none_or(|m| m.chain_singular)
                         && p.copied_from.is_none_or(|m| m.chain_singular)
                 }
-                // The neighbour's chain is empty, and an empty chain does not count as single.
+                // The neighbour's chain is empty, and an empty chain does not count as singular.
                 OneSided::NeighbourSingular => false,
             },
             (None, Some(_)) => {
@@ -247,7 +253,8 @@ impl Case<'_> {
         } else if !self.p.body.is_anonymous() {
             Err(Refusal::FileOffset)
         } else if self.policy.merging.renumber_in_place {
-            // One takes the page offset base of the other; whether that can be is told with the anon_vma.
+            // One side takes the page offset base of the other; `survivor` checks whether that is
+            // possible.
             Ok(())
         } else if self.unpinned.is_some_and(runs_on) {
             Err(Refusal::Pinned)
@@ -257,8 +264,8 @@ impl Case<'_> {
     }
 }
 
-/// Compares field by field, in Linux's order; a new field of [`VmaBody`] does not compile until it
-/// is looked at here.
+/// Compares two bodies field by field, in Linux's order. A new field of [`VmaBody`] does not
+/// compile until it is compared here.
 fn same_body(a: &VmaBody, b: &VmaBody) -> Result<(), Refusal> {
     let VmaBody {
         flags: flags_a,
@@ -297,7 +304,8 @@ fn same_body(a: &VmaBody, b: &VmaBody) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What a difference of flags is called: one check, but several reasons.
+/// Returns the refusal for a difference of flags: Linux has one check for all flags, reported here
+/// with different reasons.
 fn flags_apart(differ: VmFlags) -> Refusal {
     let only = |flags: VmFlags| (differ - flags).is_empty();
     if only(VmFlags::ACCESS) {

@@ -1,8 +1,8 @@
-//! The merge decision: pure, over views of what lies before, in and after a range.
+//! The merge decision: a pure function of views of the VMAs before, in and after a range.
 //!
-//! Every call that makes or changes a mapping asks here whether the range can join a neighbour. The
-//! answer is a [`Plan`] for `commit`, and for each side the reason why it was refused. Nothing is
-//! changed here.
+//! Every call that creates or changes a mapping uses this module to decide whether the range can
+//! merge with a neighbour. The result is a [`Plan`] for `commit` and, for each side, the reason of
+//! a refusal. The module does not modify anything.
 //!
 //! # Picture
 //! ```text
@@ -13,13 +13,14 @@
 //!   PPPPPPPPPPPP JoinAcross            (PrevTakesAll, NextTakesAll: nothing is left of it)
 //! ```
 //!
-//! Policies that go past Linux change pages: those of a VMA whose anon_vma does not survive, and those
-//! whose page offset does not fit. Whether that may be is asked as [`Evidence`].
+//! Some policies allow more merges than Linux. Such a merge changes pages: those of a VMA whose
+//! anon_vma does not survive, and those whose page offset does not fit. The decision asks
+//! [`Evidence`] whether these pages may change.
 //!
 //! # Linux
 //! `mm/vma.c` 6.18: `is_mergeable_vma`, `is_mergeable_anon_vma`, `can_vma_merge_before`, `_after`,
-//! `_left`, `_right`, `vma_merge_new_range`, `vma_merge_existing_range`. 6.12 and older differ where
-//! only one side has an anon_vma ([`OneSided`](crate::policy::rules::OneSided)).
+//! `_left`, `_right`, `vma_merge_new_range`, `vma_merge_existing_range`. Kernels up to 6.15 differ
+//! if only one side has an anon_vma ([`OneSided`](crate::policy::rules::OneSided)).
 
 mod decide;
 mod outcome;
@@ -35,71 +36,73 @@ pub use refusal::Refusal;
 use super::{VmaBody, VmaView};
 use crate::types::{AnonVmaId, Pgoff, VmRange};
 
-/// The range that would join its neighbours, as it is meant to be.
+/// A range with the attributes that it is to have, as input to the merge decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Proposal {
-    /// Its addresses.
+    /// Address range.
     pub range: VmRange,
-    /// Offset of its first page.
+    /// Page offset of the first page.
     pub pgoff: Pgoff,
-    /// What it will be like.
+    /// Attributes that the range will have.
     pub body: VmaBody,
-    /// The anon_vma of its pages, where it has any.
+    /// The anon_vma of the range's pages, if there is one.
     pub anon_vma: Option<AnonVmaId>,
-    /// The VMA that it is part of now; none for a new range.
+    /// The VMA that contains the range now; `None` for a new range.
     pub middle: Option<VmaView>,
-    /// For a new range that `mremap` fills: the VMA that its pages come from, cut to those pages.
+    /// For a new range that `mremap` fills: the source VMA, clipped to the pages that move.
     pub copied_from: Option<VmaView>,
 }
 
-/// Which neighbours may be asked.
+/// Neighbours that the decision may merge with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MergeScope {
-    /// Both.
+    /// Both neighbours.
     Both,
-    /// Both, the one after first: the one before must then fit that, as if the range had its anon_vma
-    /// (`mmap` of 6.1).
+    /// Both neighbours, the next VMA first: the previous VMA must then match the next one, as if
+    /// the range had its anon_vma (`mmap` of 6.1).
     NextFirst,
-    /// Only the one before (`brk` grows, and never joins what follows).
+    /// Only the previous VMA: the heap grows by `brk` and never merges with the VMA after it.
     PrevOnly,
-    /// Only the one before, which is the same mapping and grows: nothing is merged, so that no hook
-    /// can forbid it.
+    /// Only the previous VMA, which is the same mapping and grows. Because nothing is merged, a
+    /// `close` hook cannot forbid it.
     Itself,
 }
 
-/// The answer.
+/// The result of a merge decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// What to do; nothing where no side agreed.
+    /// The plan to carry out; `None` if the range merges with neither side.
     pub plan: Option<Plan>,
-    /// Why not with the VMA before, where there is one that touches.
+    /// Reason why the range does not merge with the previous VMA. `None` if it merges, or if no
+    /// such VMA is adjacent.
     pub left: Option<Refusal>,
-    /// Why not with the VMA after, where there is one that touches.
+    /// Reason why the range does not merge with the next VMA. `None` if it merges, or if no such
+    /// VMA is adjacent and in scope.
     pub right: Option<Refusal>,
-    /// The page offset of the range: where a policy lets faulted pages follow a move this is that of
-    /// the new place.
+    /// Page offset of the range. If faulted pages may follow a move under the policy, this is the
+    /// page offset of the new address.
     pub pgoff: Pgoff,
 }
 
-/// Evidence that costs something, asked for only where a policy needs it.
+/// Information about pages that is expensive to get, requested only if a policy needs it.
 pub trait Evidence {
-    /// How far the pages of `range`, which is part of `vma`, are shared with other processes.
+    /// Reports how the pages of `range`, which is part of `vma`, are shared with other processes.
     fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing;
 }
 
-/// How far pages are shared.
+/// Sharing of the pages of a range with other processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sharing {
-    /// The anon_vma has a parent, or a VMA with another anon_vma hangs on it.
+    /// True if the anon_vma has a parent, or if a VMA with another anon_vma has it in its chain.
     pub family: bool,
-    /// Pages that another process maps as well.
+    /// Number of pages that another process maps as well.
     pub pages: u64,
-    /// Pages that are pinned, and so must stay as they are.
+    /// Number of pinned pages; these must not change.
     pub pinned: u64,
 }
 
 impl Sharing {
-    /// Nobody else has any of it.
+    /// Result for pages that are neither shared nor pinned.
     pub const NONE: Sharing = Sharing {
         family: false,
         pages: 0,
@@ -107,7 +110,7 @@ impl Sharing {
     };
 }
 
-/// No evidence: everything counts as shared.
+/// Evidence that reports every page as shared.
 #[derive(Clone, Copy, Debug)]
 pub struct AssumeShared;
 

@@ -1,21 +1,21 @@
-//! What an attempt to merge came to, in the thesis's words, and who is told.
+//! Outcomes of merge attempts, named as in the thesis, and the observer that is notified of them.
 //!
 //! # Linux
-//! Not there: the tracepoint of the thesis, section 2.10, table 2.2. `MERGE_OK` is its
-//! `AV_MERGE_NULL`.
+//! Linux has no counterpart. The outcomes are those of the thesis's tracepoint (section 2.10, table
+//! 2.2); `MERGE_OK` there is `AV_MERGE_NULL` here.
 
 use super::{Evidence, Proposal, Refusal, Verdict};
 use crate::types::{AnonVmaId, MmId};
 use crate::vma::VmaView;
 
-/// Outcome of an attempt with one neighbour.
+/// Outcome of a merge attempt with one neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum MergeOutcome {
-    /// Refused for another reason than the anon_vma (`MERGE_FAILED`).
+    /// Refused for a reason other than the anon_vma (`MERGE_FAILED`).
     Failed,
     /// Refused because the anon_vmas differ and pages are shared or pinned (`AV_MERGE_FAILED`).
     AvFailed,
-    /// Allowed: one of the two has no anon_vma (`AV_MERGE_NULL`).
+    /// Allowed: at least one of the two has no anon_vma (`AV_MERGE_NULL`).
     AvNull,
     /// Allowed: the anon_vmas are the same (`AV_MERGE_SAME`).
     AvSame,
@@ -24,7 +24,7 @@ pub enum MergeOutcome {
 }
 
 impl MergeOutcome {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [MergeOutcome; 5] = [
         MergeOutcome::Failed,
         MergeOutcome::AvFailed,
@@ -33,7 +33,7 @@ impl MergeOutcome {
         MergeOutcome::AvDifferent,
     ];
 
-    /// The thesis's name.
+    /// Returns the name that the thesis uses.
     pub fn name(self) -> &'static str {
         match self {
             MergeOutcome::Failed => "MERGE_FAILED",
@@ -56,7 +56,7 @@ impl MergeOutcome {
     }
 }
 
-/// The call in which an attempt is made.
+/// The system call that makes a merge attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum CallKind {
     /// `mmap`.
@@ -71,7 +71,7 @@ pub enum CallKind {
     Brk,
     /// `madvise`.
     Madvise,
-    /// `mlock` and its kin.
+    /// `mlock` and related calls.
     Mlock,
     /// `mbind`.
     Mbind,
@@ -83,7 +83,7 @@ pub enum CallKind {
 }
 
 impl CallKind {
-    /// All of them.
+    /// All kinds of call.
     pub const ALL: [CallKind; 10] = [
         CallKind::Mmap,
         CallKind::Mprotect,
@@ -97,7 +97,7 @@ impl CallKind {
         CallKind::Other,
     ];
 
-    /// Short name, as in reports.
+    /// Returns the short name that reports use.
     pub fn name(self) -> &'static str {
         match self {
             CallKind::Mmap => "mmap",
@@ -114,27 +114,29 @@ impl CallKind {
     }
 }
 
-/// One attempt, before it is carried out.
+/// One merge attempt, before it is carried out.
 #[derive(Clone, Copy)]
 pub struct Attempt<'a> {
-    /// In which address space.
+    /// The address space.
     pub mm: MmId,
-    /// In which call.
+    /// The kind of call.
     pub call: CallKind,
-    /// The range as it is meant to be.
+    /// The range with the attributes that it is to have.
     pub proposal: &'a Proposal,
-    /// The nearest VMA before.
+    /// The nearest VMA before the range.
     pub prev: Option<&'a VmaView>,
-    /// The nearest VMA after.
+    /// The nearest VMA after the range.
     pub next: Option<&'a VmaView>,
-    /// What was decided.
+    /// The decision.
     pub verdict: &'a Verdict,
-    /// What can be found out about pages, to ask another policy in the same state.
+    /// Source of information about pages. An observer can use it to try another policy on the same
+    /// state.
     pub evidence: &'a dyn Evidence,
 }
 
 impl Attempt<'_> {
-    /// The outcome with the neighbour before and with the one after, where they touch and were asked.
+    /// Returns the outcomes for the previous and for the next VMA. An entry is `None` if that VMA
+    /// is not adjacent or was not considered.
     pub fn outcomes(&self) -> [Option<MergeOutcome>; 2] {
         let p = self.proposal;
         let at_start = p.middle.is_none_or(|m| m.range.start == p.range.start);
@@ -144,7 +146,8 @@ impl Attempt<'_> {
             .filter(|v| at_start && v.range.end == p.range.start);
         let next = self.next.filter(|v| at_end && v.range.start == p.range.end);
         let left = prev.map(|v| MergeOutcome::of(p.anon_vma, v, self.verdict.left));
-        // What joins both was compared with the first of them, too.
+        // A range that merges with both sides was also compared with the anon_vma of the previous
+        // VMA.
         let joined = prev
             .filter(|_| self.verdict.left.is_none())
             .and_then(|v| v.anon_vma);
@@ -154,8 +157,8 @@ impl Attempt<'_> {
     }
 }
 
-/// Someone who is told of every attempt. Called with the mm's lock held: it must not call back.
+/// An observer of merge attempts. It is called with `mmap_lock` held and must not call back.
 pub trait Observer: Send + Sync {
-    /// An attempt was decided.
+    /// Called after an attempt was decided, before it is carried out.
     fn attempt(&self, attempt: &Attempt<'_>);
 }

@@ -1,4 +1,4 @@
-//! What a merge does to the map: data for `commit`.
+//! The changes that a merge makes to the map, as data for `commit`.
 
 use super::Proposal;
 use super::survivor::Survivor;
@@ -6,29 +6,29 @@ use crate::types::{Pgoff, VmRange, VmaId};
 use crate::vma::VmaView;
 use smallvec::SmallVec;
 
-/// How a merge changed the map.
+/// Kind of change that a merge makes to the map.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum MergeKind {
-    /// The VMA before grows over a new range.
+    /// The previous VMA grows over a new range.
     ExtendPrev,
-    /// The VMA after grows over a new range.
+    /// The next VMA grows over a new range.
     ExtendNext,
-    /// A new range fills the gap between two, which become one.
+    /// A new range fills the gap between two VMAs, which become one.
     JoinAcross,
-    /// The VMA before takes the whole changed VMA.
+    /// The previous VMA takes over the whole changed VMA.
     PrevTakesAll,
-    /// The VMA before takes the changed part.
+    /// The previous VMA takes over the changed part.
     PrevTakesPart,
-    /// The VMA after takes the whole changed VMA.
+    /// The next VMA takes over the whole changed VMA.
     NextTakesAll,
-    /// The VMA after takes the changed part.
+    /// The next VMA takes over the changed part.
     NextTakesPart,
-    /// Three become one.
+    /// Three VMAs become one.
     JoinThree,
 }
 
 impl MergeKind {
-    /// All of them.
+    /// All kinds of merge.
     pub const ALL: [MergeKind; 8] = [
         MergeKind::ExtendPrev,
         MergeKind::ExtendNext,
@@ -40,7 +40,7 @@ impl MergeKind {
         MergeKind::JoinThree,
     ];
 
-    /// Short name, as in reports.
+    /// Returns the short name that reports use.
     pub fn name(self) -> &'static str {
         match self {
             MergeKind::ExtendPrev => "extend_prev",
@@ -55,30 +55,30 @@ impl MergeKind {
     }
 }
 
-/// What `commit` has to do.
+/// A merge plan, which `commit` carries out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// How it is counted.
+    /// Kind of the merge, for the statistics.
     pub kind: MergeKind,
-    /// The VMA that is left.
+    /// The VMA that remains.
     pub target: VmaId,
-    /// Its new addresses.
+    /// New address range of the target.
     pub range: VmRange,
-    /// Its new page offset.
+    /// New page offset of the target.
     pub pgoff: Pgoff,
-    /// VMAs that go.
+    /// VMAs that are removed.
     pub remove: [Option<VmaId>; 2],
-    /// A VMA that gives a part away: its new addresses and page offset.
+    /// A VMA that loses a part: its new address range and page offset.
     pub shrink: Option<(VmaId, VmRange, Pgoff)>,
-    /// The VMA whose anon_vma and chain the target has afterwards; none where nobody has one. Pages
-    /// of the others, and pages whose page offset does not fit the target's, are changed.
+    /// The VMA whose anon_vma and chain the target gets; `None` if no VMA has an anon_vma. The
+    /// pages of the other VMAs, and pages whose page offset does not fit the target's, are changed.
     pub anon_from: Option<VmaId>,
-    /// Shared pages that are copied so that they can be changed.
+    /// Number of shared pages that have to be copied before they can be changed.
     pub copies: u64,
 }
 
 impl Plan {
-    /// The VMAs that go or give a part away.
+    /// Returns the VMAs that are removed or lose a part.
     pub fn givers(&self) -> SmallVec<[VmaId; 3]> {
         let mut givers = SmallVec::new();
         self.remove.iter().flatten().for_each(|id| givers.push(*id));
@@ -86,7 +86,8 @@ impl Plan {
         givers
     }
 
-    /// The VMA is part of it, as the one that is left or as one that goes or shrinks.
+    /// Checks whether the plan involves the VMA: as the target, or as a VMA that is removed or
+    /// shrinks.
     pub fn takes(&self, id: VmaId) -> bool {
         self.target == id
             || self.remove.contains(&Some(id))
@@ -94,7 +95,7 @@ impl Plan {
     }
 }
 
-/// The plan for a range that joins `prev`, `next` or both, with what `survivor` says.
+/// Makes the plan for a range that merges with `prev`, `next` or both and has the given `survivor`.
 pub(super) fn plan(
     p: &Proposal,
     prev: Option<&VmaView>,
@@ -131,7 +132,7 @@ pub(super) fn plan(
     })
 }
 
-/// What is left of a VMA that gives its lower or upper part away.
+/// Returns the VMA `m` as it is after it has lost its lower or upper part.
 fn shrunk(m: &VmaView, p: &Proposal, gives_lower: bool) -> (VmaId, VmRange, Pgoff) {
     if gives_lower {
         (

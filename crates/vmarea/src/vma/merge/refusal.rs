@@ -1,42 +1,42 @@
-//! Why two neighbours stay apart.
+//! Reasons why two neighbours do not merge.
 
-/// Why two neighbours stay apart: the first of Linux's checks that fails.
+/// Reason why two neighbours do not merge: the first of Linux's checks that fails.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Refusal {
-    /// One of them is special (driver, DONTEXPAND) and merges with nothing.
+    /// One of the two is special (driver mapping, DONTEXPAND) and never merges.
     Special,
-    /// One of them has pages of hugetlbfs, and merges with nothing.
+    /// One of the two maps hugetlb pages and never merges.
     Hugetlb,
     /// Different memory policies.
     Policy,
-    /// They differ in read, write or execute permission.
+    /// Different read, write or execute permissions.
     Protection,
-    /// They differ in other flags.
+    /// Different flags other than the permissions.
     Flags,
-    /// One of them is sealed (`mseal`), and nothing else in their flags differs.
+    /// Only one of the two is sealed (`mseal`), and no other flag differs.
     Sealed,
-    /// Different open files, or file and anonymous.
+    /// Different open files, or one file and one anonymous mapping.
     File,
-    /// One is registered with userfaultfd and the other not, or not for the same; different contexts.
+    /// Different userfaultfd registrations or contexts.
     Userfaultfd,
     /// Different names.
     Name,
-    /// Different anon_vmas, or one that came from a parent.
+    /// Different anon_vmas, or an anon_vma inherited from a parent.
     AnonVma,
-    /// Anonymous, but the page offsets do not run on.
+    /// Both are anonymous, but their page offsets are not contiguous.
     PageOffset,
-    /// Pages would have to take another anon_vma or page offset, and some are pinned.
+    /// Pages would need another anon_vma or page offset, and some of them are pinned.
     Pinned,
-    /// A file, but the offsets do not run on.
+    /// Both map the same file, but their file offsets are not contiguous.
     FileOffset,
-    /// A `close` hook keeps a VMA from being taken away.
+    /// A `close` hook does not allow a VMA to be removed.
     CloseHook,
-    /// Something that the model does not know is there.
+    /// The cause is something that the model does not cover.
     Opaque,
 }
 
 impl Refusal {
-    /// All of them.
+    /// All refusals.
     pub const ALL: [Refusal; 15] = [
         Refusal::Special,
         Refusal::Hugetlb,
@@ -55,7 +55,7 @@ impl Refusal {
         Refusal::Opaque,
     ];
 
-    /// Short name, as in reports.
+    /// Returns the short name that reports use.
     pub fn name(self) -> &'static str {
         match self {
             Refusal::Special => "special",

@@ -1,13 +1,13 @@
-//! What a merged VMA takes over: whose anon_vma, which page offsets, at what cost.
+//! Selection of the anon_vma and the page offsets of a merged VMA, and the cost of that choice.
 //!
-//! The parts of a merge are the neighbours and the range between them. A part without anon_vma has no
-//! anonymous page and goes along with anything. Pages of the others must change unless they have the
-//! surviving anon_vma and page offset base already; whether they may is asked as
-//! [`Evidence`](super::Evidence).
+//! The parts of a merge are the neighbours and the range between them. A part without an anon_vma
+//! has no anonymous pages and fits any choice. The pages of the other parts must change unless they
+//! already have the surviving anon_vma and page offset base. [`Evidence`](super::Evidence) tells
+//! whether they may.
 //!
 //! # Picture
 //! ```text
-//! address     0 1 2 3 4 5        a VMA's page offset base is its page offset less its address, in pages:
+//! address     0 1 2 3 4 5        page offset base = page offset - address, in pages
 //! P: pgoff    0 1 2              base 0
 //! N: pgoff          7 8 9        base 4; with P's base its pages would have the offsets 3 4 5
 //! ```
@@ -18,12 +18,12 @@ use crate::policy::SharingCheck;
 use crate::types::{Pgoff, VmRange, VmaId};
 use crate::vma::VmaView;
 
-/// Page offset base: what is to be added to an address, in pages, for the page offset there.
+/// Page offset base: the number of pages to add to an address to get the page offset there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PgoffBase(u64);
 
 impl PgoffBase {
-    /// Page offsets are addresses.
+    /// Base of a VMA whose page offsets are its page numbers.
     const ADDRESS: PgoffBase = PgoffBase(0);
 
     pub(super) fn of(pgoff: Pgoff, addr: u64) -> PgoffBase {
@@ -38,7 +38,7 @@ impl PgoffBase {
         Pgoff(self.0.wrapping_add(Pgoff::of_addr(addr).0))
     }
 
-    /// No page of `range` would lie below zero.
+    /// Checks whether the page offsets of `range` do not wrap.
     fn holds(self, range: VmRange) -> bool {
         self.at(range.start).0.checked_add(range.pages()).is_some()
     }
@@ -47,20 +47,20 @@ impl PgoffBase {
 /// The anon_vma and page offset base that survive a merge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Survivor {
-    /// Whose anon_vma it is now; none where nobody has one.
+    /// The VMA whose anon_vma survives; `None` if none of the VMAs has an anon_vma.
     pub(super) holder: Option<VmaId>,
     pub(super) base: PgoffBase,
-    /// Shared pages of the others, which have to be copied.
+    /// Number of shared pages in the other VMAs that have to be copied.
     pub(super) copies: u64,
 }
 
-/// Pages that become part of the merged VMA.
+/// A range of pages that becomes part of the merged VMA.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     vma: &'a VmaView,
-    /// Where they are now.
+    /// Current address range of the pages.
     range: VmRange,
-    /// Their page offset base in the merged VMA if their page offsets stay.
+    /// Page offset base of the pages in the merged VMA if their page offsets do not change.
     base: PgoffBase,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Pages of the proposal itself, if it has any.
+    /// Returns the pages of the proposal itself, if it has any.
     fn of(p: &'a Proposal) -> Option<Self> {
         let base = PgoffBase::of(p.pgoff, p.range.start);
         let (vma, range) = match (&p.middle, &p.copied_from) {
@@ -89,25 +89,25 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Pages that were asked about, and what was said.
+/// The last query of [`Evidence`], with its result.
 type Asked = (VmaId, VmRange, Sharing);
 
-/// What is made of pinned pages.
+/// Treatment of pinned pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pins {
-    /// They must stay as they are.
+    /// Pinned pages must not change.
     Respected,
-    /// They are taken as not pinned, to see whether that alone is in the way.
+    /// Pins are ignored, to find out whether they are the only obstacle.
     Ignored,
 }
 
-/// Chooses for one proposal.
+/// Chooses the survivor for one proposal.
 pub(super) struct Chooser<'a> {
     policy: &'a Policy,
     evidence: &'a dyn Evidence,
-    /// The last answer: mostly the same is asked again.
+    /// The last query of the evidence, cached because the same query often repeats.
     asked: Option<Asked>,
-    /// Some pages could not change because they are pinned.
+    /// True if some pages could not change because they are pinned.
     met_pin: bool,
 }
 
@@ -121,12 +121,14 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// What would be answered if no page were pinned; `None` where none is, as far as was asked.
+    /// Calls `ask`, which should ignore pins, if a pinned page was found so far; otherwise returns
+    /// `None`.
     pub(super) fn without_pins<R>(&mut self, ask: impl FnOnce(&mut Self) -> R) -> Option<R> {
         self.met_pin.then(|| ask(self))
     }
 
-    /// What the range and the neighbours given can all have. `None` if there is nothing.
+    /// Returns the anon_vma and page offset base that the range and the neighbours can all have.
+    /// Returns `None` if there is no such combination.
     pub(super) fn survivor(
         &mut self,
         pins: Pins,
@@ -182,8 +184,8 @@ impl<'a> Chooser<'a> {
         best
     }
 
-    /// Shared pages that change if everything gets `holder`'s anon_vma and `base`. `None` if some
-    /// must not change, or too many.
+    /// Returns the number of shared pages that change under `holder`'s anon_vma and `base`. Returns
+    /// `None` if some pages must not change, or if there are too many.
     fn copies(
         &mut self,
         parts: &[Option<Part<'_>>; 3],
@@ -200,8 +202,8 @@ impl<'a> Chooser<'a> {
         (copies <= self.policy.merging.copy_budget).then_some(copies)
     }
 
-    /// May pages of a VMA get another anon_vma or page offset? The number that would have to be
-    /// copied for it, or `None`.
+    /// Checks whether the pages of `range` may get another anon_vma or page offset. Returns the
+    /// number of pages that have to be copied for it, or `None` if they may not.
     pub(super) fn may_change(&mut self, vma: &VmaView, range: VmRange, pins: Pins) -> Option<u64> {
         let merging = &self.policy.merging;
         if !merging.different_anon_vmas && !merging.update_pgoff {

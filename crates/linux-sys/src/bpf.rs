@@ -1,9 +1,9 @@
-//! BPF programs assembled by hand: instructions, loading, iterators.
+//! Hand-assembled BPF programs: instructions, loading, iterators.
 //!
-//! This module supports only what an iterator over a task's VMAs needs: loads, moves, a few kinds
-//! of jump, two helper calls, and a map of one number. There is no relocation and no compiler; the
-//! caller takes the offsets from `btf`. The kernel's verifier proves each program safe before it
-//! runs.
+//! This module supports only the features that an iterator over a task's VMAs needs: loads, moves,
+//! a few kinds of jump, two helper calls, and a map with one number. It has no relocations and no
+//! compiler; the caller takes member offsets from `btf`. The kernel's verifier proves each program
+//! safe before the program runs.
 //!
 //! # Linux
 //! `bpf(2)` with `BPF_PROG_LOAD`, `BPF_LINK_CREATE`, `BPF_ITER_CREATE`, and `BPF_MAP_CREATE` and
@@ -28,33 +28,33 @@ const MAP_TYPE_ARRAY: u32 = 2;
 const HELPER_MAP_LOOKUP: i32 = 1;
 /// `bpf_seq_write(seq, data, len)`.
 const HELPER_SEQ_WRITE: i32 = 127;
-/// Most bytes of the verifier's log to keep for an error.
+/// Maximum size of the verifier's log, in bytes, that is kept for an error.
 const LOG_BYTES: usize = 1 << 16;
 
-/// A register.
+/// A BPF register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reg {
-    /// `r0`: the result of a call.
+    /// `r0`: the result of a helper call.
     R0 = 0,
-    /// `r1`: the first argument, the context on entry.
+    /// `r1`: the first argument of a helper call; on entry, the program's context.
     R1 = 1,
-    /// `r2`: the second argument.
+    /// `r2`: the second argument of a helper call.
     R2 = 2,
-    /// `r3`: the third argument.
+    /// `r3`: the third argument of a helper call.
     R3 = 3,
-    /// `r6`, which calls preserve.
+    /// `r6`, which helper calls preserve.
     R6 = 6,
-    /// `r7`, which calls preserve.
+    /// `r7`, which helper calls preserve.
     R7 = 7,
-    /// `r8`, which calls preserve.
+    /// `r8`, which helper calls preserve.
     R8 = 8,
-    /// `r9`, which calls preserve.
+    /// `r9`, which helper calls preserve.
     R9 = 9,
-    /// The frame: the stack lies below it.
+    /// `r10`, the frame pointer; the stack is below it.
     Frame = 10,
 }
 
-/// Width of a load.
+/// Width of a memory load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Width {
     /// 1 byte.
@@ -68,7 +68,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// The width that loads `bytes` at once.
+    /// Returns the width that loads `bytes` bytes at once.
     pub fn of(bytes: u32) -> Option<Width> {
         match bytes {
             1 => Some(Width::Byte),
@@ -80,11 +80,11 @@ impl Width {
     }
 }
 
-/// A jump whose target is not known yet.
+/// A jump whose target is not yet known.
 #[must_use]
 pub struct Jump(usize);
 
-/// A program under construction.
+/// A BPF program under construction.
 #[derive(Default)]
 pub struct Assembler {
     insns: Vec<u64>,
@@ -101,7 +101,7 @@ impl Assembler {
         );
     }
 
-    /// `dst = *(src + offset)`, widened with zeros.
+    /// Loads with zero extension: `dst = *(src + offset)`.
     pub fn load(&mut self, width: Width, dst: Reg, src: Reg, offset: i16) {
         let code = match width {
             Width::Word => 0x61,
@@ -112,22 +112,22 @@ impl Assembler {
         self.push(code, dst, src, offset, 0);
     }
 
-    /// `*(u64 *)(dst + offset) = src`.
+    /// Stores a register: `*(u64 *)(dst + offset) = src`.
     pub fn store(&mut self, dst: Reg, offset: i16, src: Reg) {
         self.push(0x7b, dst, src, offset, 0);
     }
 
-    /// `dst = src`.
+    /// Copies a register: `dst = src`.
     pub fn copy(&mut self, dst: Reg, src: Reg) {
         self.push(0xbf, dst, src, 0, 0);
     }
 
-    /// `dst = value`.
+    /// Sets a register to a constant: `dst = value`.
     pub fn set(&mut self, dst: Reg, value: i32) {
         self.push(0xb7, dst, Reg::R0, 0, value);
     }
 
-    /// `dst += value`.
+    /// Adds a constant to a register: `dst += value`.
     pub fn add(&mut self, dst: Reg, value: i32) {
         self.push(0x07, dst, Reg::R0, 0, value);
     }
@@ -150,7 +150,7 @@ impl Assembler {
         Jump(self.insns.len() - 1)
     }
 
-    /// The index of the next instruction, for [`back_unless_zero`](Self::back_unless_zero).
+    /// Returns the index of the next instruction, for [`back_unless_zero`](Self::back_unless_zero).
     pub fn here(&self) -> usize {
         self.insns.len()
     }
@@ -161,14 +161,14 @@ impl Assembler {
         self.push(0x55, reg, Reg::R0, distance as i16, 0);
     }
 
-    /// `R0` = pointer to the number, or null for the verifier's sake.
+    /// Sets `R0` to a pointer to the number, or to null, for which the verifier requires a check.
     ///
-    /// R1 to R3 and the uppermost word of the stack are overwritten.
+    /// Overwrites R1 to R3 and the highest word of the stack.
     pub fn find(&mut self, number: &Number) {
         const PSEUDO_MAP_FD: u8 = 1;
         self.set(Reg::R1, 0);
         self.store(Reg::Frame, -8, Reg::R1);
-        // A load of 64 bits takes two instructions; the descriptor stands in the first.
+        // A 64-bit load takes two instructions; the first contains the descriptor.
         let code = 0x18 | (Reg::R1 as u64) << 8 | u64::from(PSEUDO_MAP_FD) << 12;
         self.insns.push(code | (number.fd.as_raw_fd() as u64) << 32);
         self.insns.push(0);
@@ -177,15 +177,15 @@ impl Assembler {
         self.push(0x85, Reg::R0, Reg::R0, 0, HELPER_MAP_LOOKUP);
     }
 
-    /// Makes a jump land at the next instruction.
+    /// Makes a jump go to the next instruction.
     pub fn land(&mut self, jump: Jump) {
         let distance = (self.insns.len() - jump.0 - 1) as u16;
         self.insns[jump.0] |= u64::from(distance) << 16;
     }
 
-    /// Writes `len` bytes of the stack from `Frame + offset` on to the reader of the iterator.
+    /// Writes the `len` bytes of the stack at `Frame + offset` to the iterator's reader.
     ///
-    /// `seq` must hold the `seq_file`; R0 to R3 are overwritten.
+    /// The register `seq` must contain the `seq_file`. Overwrites R0 to R3.
     pub fn write_to_reader(&mut self, seq: Reg, offset: i32, len: i32) {
         self.copy(Reg::R1, seq);
         self.copy(Reg::R2, Reg::Frame);
@@ -194,19 +194,19 @@ impl Assembler {
         self.push(0x85, Reg::R0, Reg::R0, 0, HELPER_SEQ_WRITE);
     }
 
-    /// Ends the program: the iterator continues with the next object.
+    /// Ends the program for this object; the iterator continues with the next one.
     pub fn exit(&mut self) {
         self.set(Reg::R0, 0);
         self.push(0x95, Reg::R0, Reg::R0, 0, 0);
     }
 }
 
-/// Why a program was not loaded.
+/// The kernel's reason for rejecting a program.
 #[derive(Debug)]
 pub struct LoadError {
-    /// The error of `bpf(2)`.
+    /// Error of `bpf(2)`.
     pub cause: io::Error,
-    /// The last line of the verifier's log, if any.
+    /// Last line of the verifier's log, if any.
     pub verdict: String,
 }
 
@@ -216,7 +216,7 @@ pub struct Program {
     fd: OwnedFd,
 }
 
-// The beginnings of `union bpf_attr` that the three commands read.
+// The leading fields of `union bpf_attr` that the commands read.
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -282,7 +282,7 @@ struct IterAttr {
     flags: u32,
 }
 
-/// `union bpf_iter_link_info` as the task iterators read it.
+/// `union bpf_iter_link_info`, as the task iterators read it.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct IterTask {
@@ -292,14 +292,14 @@ struct IterTask {
     padding: u32,
 }
 
-/// A number that programs read and this process sets.
+/// A number that this process sets and BPF programs read.
 #[derive(Debug)]
 pub struct Number {
     fd: OwnedFd,
 }
 
 impl Number {
-    /// A number that is 0.
+    /// Creates a number with value 0.
     ///
     /// # Errors
     /// `EPERM` without `CAP_BPF`.
@@ -316,7 +316,7 @@ impl Number {
         Ok(Number { fd })
     }
 
-    /// Sets the number.
+    /// Sets the value of the number.
     ///
     /// # Errors
     /// None for a valid descriptor.
@@ -328,7 +328,8 @@ impl Number {
             value: &raw const value as u64,
             ..ElementAttr::default()
         };
-        // SAFETY: `attr` points to a key and a value of the map's sizes, which live across the call.
+        // SAFETY: `attr` points to a key and a value of the map's sizes, and both live across the
+        // call.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_bpf,
@@ -348,15 +349,15 @@ impl Program {
     /// Loads an iterator program that attaches to the kernel function `target`.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_BPF` and `CAP_PERFMON`, `EACCES` or `EINVAL` if the verifier
-    /// refuses, `ENOSYS` without BPF.
+    /// `EPERM` without `CAP_BPF` and `CAP_PERFMON`, `EACCES` or `EINVAL` if the verifier rejects
+    /// the program, `ENOSYS` without BPF.
     pub fn load(
         code: &Assembler,
         name: &CStr,
         license: &CStr,
         target: TypeId,
     ) -> Result<Program, LoadError> {
-        // The verifier stops with EAGAIN if a signal arrives.
+        // The verifier fails with EAGAIN if a signal arrives.
         let _quiet = NoSignals::begin();
         let mut attr = LoadAttr {
             prog_type: PROG_TYPE_TRACING,
@@ -370,12 +371,12 @@ impl Program {
         for (to, from) in attr.prog_name[..15].iter_mut().zip(name.to_bytes()) {
             *to = *from;
         }
-        // SAFETY: `attr` points to instructions and licence, which live across the call and are
-        // as long as it says.
+        // SAFETY: `attr` points to the instructions and the licence, which live across the call and
+        // have the lengths given in `attr`.
         if let Ok(fd) = unsafe { bpf(CMD_PROG_LOAD, &mut attr) } {
             return Ok(Program { fd });
         }
-        // Repeats the call with the verifier's log, which costs time and so is off at first.
+        // Repeat the call with the verifier's log, which takes time and so is off at first.
         let mut log = vec![0u8; LOG_BYTES];
         attr.log_level = 1;
         attr.log_size = log.len() as u32;
@@ -391,8 +392,8 @@ impl Program {
     /// Opens an iterator of this program over one thread group; reading it runs the program.
     ///
     /// # Errors
-    /// `ESRCH` if there is no such thread group, `EINVAL` if the kernel cannot restrict an
-    /// iterator to one, `EMFILE`.
+    /// `ESRCH` if the thread group does not exist, `EINVAL` if the kernel cannot restrict an
+    /// iterator to one thread group, `EMFILE`.
     pub fn iterate(&self, tgid: u32) -> io::Result<OwnedFd> {
         let task = IterTask {
             tgid,
@@ -405,14 +406,14 @@ impl Program {
             iter_info_len: size_of::<IterTask>() as u32,
             ..LinkAttr::default()
         };
-        // SAFETY: `attr` points to `task`, which lives across the call and is as long as it says.
+        // SAFETY: `attr` points to `task`, which lives across the call and has the given length.
         unsafe { open(&mut attr) }
     }
 
     /// Opens an iterator of this program over all tasks; reading it runs the program.
     ///
     /// # Errors
-    /// `EINVAL` if the program is of another kind, `EMFILE`.
+    /// `EINVAL` if the program is not a task iterator, `EMFILE`.
     pub fn iterate_all(&self) -> io::Result<OwnedFd> {
         let mut attr = LinkAttr {
             prog_fd: self.fd.as_raw_fd() as u32,
@@ -424,36 +425,36 @@ impl Program {
     }
 }
 
-/// An iterator over what `link` describes.
+/// Opens an iterator for `link`.
 ///
 /// # Safety
 /// As for `bpf`.
 unsafe fn open(link: &mut LinkAttr) -> io::Result<OwnedFd> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's promise.
     let link = unsafe { bpf(CMD_LINK_CREATE, link) }?;
     let mut attr = IterAttr {
         link_fd: link.as_raw_fd() as u32,
         flags: 0,
     };
-    // SAFETY: `attr` has no pointers. The iterator keeps what it needs of the link alive.
+    // SAFETY: `attr` has no pointers. The iterator keeps its own reference to the link.
     unsafe { bpf(CMD_ITER_CREATE, &mut attr) }
 }
 
-/// `bpf(2)` for commands that return a descriptor.
+/// Calls `bpf(2)` with a command that returns a descriptor.
 ///
 /// # Safety
-/// `attr` must be what `cmd` reads, its pointers valid for what the kernel does with them.
+/// `attr` must be the structure that `cmd` reads, and its pointers must be valid for the command.
 unsafe fn bpf<T>(cmd: libc::c_int, attr: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: `attr` is as long as is said; what it points to is the caller's promise.
+    // SAFETY: the call passes the length of `attr`; its pointers are the caller's promise.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, cmd, &raw mut *attr, size_of::<T>()) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just made this descriptor for us; nobody else has it.
+    // SAFETY: the kernel has just created this descriptor, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// The last line of the verifier's log that is not statistics.
+/// Returns the last line of the verifier's log that does not contain statistics.
 fn last_line(log: &[u8]) -> String {
     let end = log.iter().position(|&b| b == 0).unwrap_or(log.len());
     String::from_utf8_lossy(&log[..end])

@@ -1,11 +1,11 @@
-//! The kernel's description of its own types (BTF), for offsets of members.
+//! The kernel's description of its own types (BTF), used to look up member offsets.
 //!
-//! `/sys/kernel/btf/vmlinux` has some megabytes: a table of type records, which refer to each
-//! other by number, and a table of strings. One pass notes the offset of each record; lookups read
-//! the bytes. Every number from the file is checked before use, and chains and nesting are
-//! followed for a bounded number of steps, so a damaged file gives an error or `None` and never a
-//! panic or an endless loop. Bit-fields, parameters of functions and split BTF of modules are not
-//! supported.
+//! `/sys/kernel/btf/vmlinux` has a few megabytes: a table of type records, which refer to each
+//! other by number, and a string table. One pass stores the offset of each record; lookups read the
+//! records directly. Every number in the file is checked before use, and type chains and nesting
+//! are followed only for a bounded number of steps. A damaged file therefore leads to an error or
+//! `None`, never to a panic or an endless loop. Bit-fields, function parameters and the split BTF
+//! of modules are not supported.
 //!
 //! # Linux
 //! `Documentation/bpf/btf.rst`; kinds up to 19 (`ENUM64`, Linux 6.0).
@@ -14,13 +14,13 @@ use std::fmt;
 
 const MAGIC: u16 = 0xeb9f;
 const RECORD: usize = 12;
-/// Most typedefs and qualifiers in a row, or nested structs, to follow.
+/// Maximum length of a chain of typedefs and qualifiers, and maximum nesting depth of structs.
 const MAX_DEPTH: u32 = 32;
 
 /// A kind of type record that can be looked up by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// `struct`.
+    /// A struct.
     Struct = 4,
     /// A function.
     Func = 12,
@@ -42,11 +42,11 @@ const KIND_ENUM64: u8 = 19;
 /// Errors in a BTF file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BtfError {
-    /// Not BTF of this machine's byte order.
+    /// The file is not BTF, or has another byte order than this machine.
     Magic,
-    /// A table or record reaches beyond the end of the file.
+    /// A table or record extends beyond the end of the file.
     Truncated,
-    /// A record of an unknown kind, whose length is therefore unknown.
+    /// A record has an unknown kind and therefore an unknown length.
     UnknownKind(u8),
 }
 
@@ -62,29 +62,29 @@ impl fmt::Display for BtfError {
 
 impl std::error::Error for BtfError {}
 
-/// Number of a type; 0 is `void`.
+/// Number of a type record; 0 is `void`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TypeId(pub u32);
 
-/// Offset and size of a member in its struct.
+/// Offset and size of a struct member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// Bytes from the beginning of the struct.
+    /// Offset from the beginning of the struct, in bytes.
     pub offset: u32,
-    /// Its size in bytes.
+    /// Size of the member in bytes.
     pub size: u32,
 }
 
 /// A parsed BTF file.
 pub struct Btf {
     bytes: Vec<u8>,
-    /// Offset of each type's record in `bytes`; entry 0 stands for `void`.
+    /// Offset of each type's record in `bytes`; entry 0 represents `void`.
     records: Vec<u32>,
     /// Range of the string table in `bytes`.
     strings: std::ops::Range<usize>,
 }
 
-/// The head of a type record.
+/// Header of a type record.
 #[derive(Clone, Copy)]
 struct Record {
     at: usize,
@@ -92,12 +92,12 @@ struct Record {
     kind: u8,
     entries: usize,
     has_bitfields: bool,
-    /// Size in bytes or another type's number, by kind.
+    /// Size in bytes or number of another type, depending on the kind.
     size_or_type: u32,
 }
 
 impl Btf {
-    /// Checks the tables of a BTF file.
+    /// Parses a BTF file and checks its tables.
     pub fn parse(bytes: Vec<u8>) -> Result<Btf, BtfError> {
         let head = |at: usize| u32_at(&bytes, at).map(|word| word as usize);
         let magic = bytes.get(..2).ok_or(BtfError::Truncated)?;
@@ -135,7 +135,7 @@ impl Btf {
         })
     }
 
-    /// The first type of this kind and name.
+    /// Returns the first type with this kind and name.
     pub fn find(&self, kind: Kind, name: &str) -> Option<TypeId> {
         (1..self.records.len() as u32).map(TypeId).find(|&id| {
             self.record(id)
@@ -143,10 +143,10 @@ impl Btf {
         })
     }
 
-    /// The offset of a member, given as a path of names with dots.
+    /// Returns the offset and size of a member, given as a path of member names separated by dots.
     ///
-    /// Members of unnamed structs and unions belong to the outer struct. `None` if there is no
-    /// such member, or it is a bit-field.
+    /// Members of unnamed structs and unions belong to the enclosing struct. Returns `None` if the
+    /// member does not exist or is a bit-field.
     pub fn member(&self, of: TypeId, path: &str) -> Option<Member> {
         self.member_within(of, path, MAX_DEPTH)
     }
@@ -189,7 +189,7 @@ impl Btf {
         None
     }
 
-    /// Size of a type in bytes.
+    /// Returns the size of a type in bytes.
     fn size(&self, of: TypeId, depth: u32) -> Option<u32> {
         let depth = depth.checked_sub(1)?;
         let record = self.record(self.strip(of)?)?;
@@ -207,7 +207,7 @@ impl Btf {
         }
     }
 
-    /// Resolves typedefs and qualifiers.
+    /// Resolves typedefs and qualifiers to the underlying type.
     fn strip(&self, mut id: TypeId) -> Option<TypeId> {
         for _ in 0..MAX_DEPTH {
             let record = self.record(id)?;
@@ -251,7 +251,7 @@ impl Record {
         })
     }
 
-    /// Number of bytes after the head of this record.
+    /// Returns the number of bytes that follow the header of this record.
     fn tail_len(&self) -> Result<usize, BtfError> {
         Ok(match self.kind {
             // int, variable, declaration tag
@@ -281,7 +281,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Result<u32, BtfError> {
 mod tests {
     use super::*;
 
-    /// A file with the given type words and strings.
+    /// Builds a BTF file from type words and strings.
     fn file(types: &[u32], strings: &[u8]) -> Vec<u8> {
         let mut bytes = MAGIC.to_ne_bytes().to_vec();
         bytes.extend([1, 0]);
@@ -298,7 +298,7 @@ mod tests {
         u32::from(kind) << 24 | entries
     }
 
-    /// `struct s { long a; union { long b; }; struct { int[3] d; } c; }`
+    /// Builds BTF for `struct s { long a; union { long b; }; struct { int[3] d; } c; }`.
     fn sample() -> Vec<u8> {
         let types = [
             [0, info(KIND_INT, 0), 8, 64].as_slice(), // 1: long
@@ -307,11 +307,11 @@ mod tests {
             &[0, info(KIND_STRUCT, 1), 12, 9, 5, 0],  // 4: struct { d }
             &[0, info(KIND_ARRAY, 0), 0, 2, 1, 3],    // 5: int[3]
             &[1, info(KIND_STRUCT, 3), 32, 3, 1, 0, 0, 3, 64, 7, 6, 128], // 6: s
-            &[0, info(KIND_TYPEDEF, 0), 4],           // never asked for by name
+            &[0, info(KIND_TYPEDEF, 0), 4],           // never looked up by name
         ]
         .concat();
-        // The typedef must come before its use by number: records are numbered from 1, so give
-        // the sixth place to it.
+        // Records are numbered from 1, and the struct refers to the typedef by number: make the
+        // typedef number 6.
         let mut types = types;
         let typedef = types.split_off(types.len() - 3);
         let s = types.split_off(types.len() - 12);
@@ -362,7 +362,7 @@ mod tests {
         .concat();
         let btf = Btf::parse(file(&types, b"\0s\0")).unwrap();
         assert_eq!(btf.member(TypeId(1), "x"), None);
-        // A struct that contains itself without a name.
+        // The struct contains itself as an unnamed member.
         assert_eq!(btf.member(TypeId(2), "x"), None);
     }
 }

@@ -1,9 +1,9 @@
-//! A table of system calls in memory, which this thread or an agent in another process executes.
+//! A table of system calls in memory, executed by this thread or by an agent in another process.
 //!
-//! A repair is a fixed sequence of calls that nothing of vmarea may interrupt: no allocation, no
-//! lock, no access to memory being moved. So the caller first writes the sequence to an [`Arena`],
-//! which is shared memory and therefore never part of the repaired memory, and then executes it.
-//! Structures for `ioctl` are part of the entry.
+//! A repair is a fixed sequence of calls that vmarea's own code must not interrupt: no allocation,
+//! no lock, and no access to memory being moved. The caller therefore first writes the sequence to
+//! an [`Arena`], which is shared memory and so never part of the repaired memory, and then executes
+//! it. A table entry also contains the structure that an `ioctl` points to.
 //!
 //! # Picture
 //! ```text
@@ -14,28 +14,28 @@
 use std::io;
 use std::ptr::{self, NonNull};
 
-/// Most words of an `ioctl` structure.
+/// Maximum number of words in an `ioctl` structure.
 pub const PAYLOAD_WORDS: usize = 5;
-/// Size of an entry in bytes, which the agent's code knows.
+/// Size of a table entry in bytes, hard-coded in the agent's assembly code.
 pub const ENTRY_BYTES: u64 = 128;
-/// Offset of the result in an entry, which the agent's code knows.
+/// Byte offset of the result in a table entry, hard-coded in the agent's assembly code.
 #[cfg(any(test, feature = "testing"))]
 pub const RESULT_OFFSET: usize = 56;
 const PAYLOAD_OFFSET: u64 = 64;
 
-/// One call.
+/// One system call in a table.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Call {
-    /// Its number.
+    /// System call number.
     pub nr: i64,
-    /// Its arguments.
+    /// Arguments of the call.
     pub args: [u64; 6],
-    /// Its result, `-errno` for an error.
+    /// Result of the call, `-errno` for an error.
     pub result: i64,
-    /// The structure that its third argument points to, if any.
+    /// Structure that the third argument of an `ioctl` points to; otherwise unused.
     pub payload: [u64; PAYLOAD_WORDS],
-    /// Its purpose, as a number chosen by the creator of the table.
+    /// Purpose of the call, as a number that the creator of the table chooses.
     pub what: u64,
     unused: [u64; 2],
 }
@@ -43,7 +43,7 @@ pub struct Call {
 const _: () = assert!(size_of::<Call>() as u64 == ENTRY_BYTES);
 
 impl Call {
-    /// A call whose arguments are all numbers or addresses.
+    /// Creates a call whose arguments are all numbers or addresses.
     pub fn plain(what: u64, nr: i64, args: &[u64]) -> Call {
         let mut call = Call {
             nr,
@@ -54,19 +54,19 @@ impl Call {
         call
     }
 
-    /// An `ioctl` on `fd`, whose structure is `payload`.
+    /// Creates an `ioctl` on `fd` with `payload` as its structure.
     pub fn ioctl(what: u64, fd: i32, request: u64, payload: &[u64]) -> Call {
         let mut call = Call::plain(what, libc::SYS_ioctl, &[fd as u64, request]);
         call.payload[..payload.len()].copy_from_slice(payload);
         call
     }
 
-    /// True for a call whose third argument is its own payload.
+    /// True if the call's third argument points to its own payload.
     fn points_at_itself(&self) -> bool {
         self.nr == libc::SYS_ioctl
     }
 
-    /// The call in the form that it must have at `address`.
+    /// Returns the call as it must be stored at `address`, with the payload pointer adjusted.
     pub fn at(mut self, address: u64) -> Call {
         if self.points_at_itself() {
             self.args[2] = address + PAYLOAD_OFFSET;
@@ -74,7 +74,7 @@ impl Call {
         self
     }
 
-    /// The errno of its result, 0 for success.
+    /// Returns the errno of the call's result, 0 for success.
     pub fn errno(&self) -> i32 {
         if (-4095..0).contains(&self.result) {
             -self.result as i32
@@ -84,29 +84,29 @@ impl Call {
     }
 }
 
-/// Makes the call at `call`, and stores the result there.
+/// Executes the call `call` and stores the result in it.
 pub fn run(call: &mut Call) {
     if call.points_at_itself() {
         call.args[2] = ptr::from_mut(&mut call.payload) as u64;
     }
-    // SAFETY: the tables are made by `repair`, which names only ranges that it was told to repair
-    // and memory of its own. What is there afterwards is what was there before.
+    // SAFETY: `repair` builds the tables. It names only ranges that it was asked to repair and its
+    // own memory. The contents of the repaired ranges do not change.
     call.result = unsafe { make(call.nr, call.args) };
 }
 
 #[cfg(not(any(test, feature = "testing")))]
 use direct as make;
-/// Tests stand between a repair and the kernel here, and refuse calls.
+/// In tests, `refusals` makes the calls and can inject failures.
 #[cfg(any(test, feature = "testing"))]
 use refusals::make;
 
-/// Makes a call by its number. Returns its result, `-errno` for an error.
+/// Makes a system call by number. Returns the result, `-errno` for an error.
 ///
 /// # Safety
-/// Those of the call itself.
+/// The safety requirements of the system call itself.
 unsafe fn direct(nr: i64, args: [u64; 6]) -> i64 {
     let [a, b, c, d, e, f] = args;
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     let answer = unsafe { libc::syscall(nr, a, b, c, d, e, f) };
     if answer == -1 {
         let errno = io::Error::last_os_error().raw_os_error();
@@ -115,9 +115,9 @@ unsafe fn direct(nr: i64, args: [u64; 6]) -> i64 {
     answer
 }
 
-/// Makes a call that writes to `buffer`, whose address is the second argument.
+/// Makes a system call that writes to `buffer`, whose address is the second argument.
 ///
-/// Returns its result, `-errno` for an error.
+/// Returns the result, `-errno` for an error.
 pub fn read_into(nr: i64, fd: i32, buffer: &mut [u64], offset: u64) -> i64 {
     let args = [
         fd as u64,
@@ -127,31 +127,31 @@ pub fn read_into(nr: i64, fd: i32, buffer: &mut [u64], offset: u64) -> i64 {
         0,
         0,
     ];
-    // SAFETY: `read` and `pread` write at most as many bytes as they are told the buffer has.
+    // SAFETY: `read` and `pread` write at most as many bytes as the given size of the buffer.
     unsafe { make(nr, args) }
 }
 
-/// Makes an `ioctl` whose structure is `argument`. Returns its result, `-errno` for an error.
+/// Makes an `ioctl` with `argument` as its structure. Returns the result, `-errno` for an error.
 ///
 /// # Safety
-/// The request fits the structure.
+/// The request must fit the structure.
 pub unsafe fn request<T>(fd: i32, number: u64, argument: &mut T) -> i64 {
     let argument = ptr::from_mut(argument) as u64;
-    // SAFETY: the caller's; the structure lives across the call.
+    // SAFETY: the caller's promise; the structure lives across the call.
     unsafe { make(libc::SYS_ioctl, [fd as u64, number, argument, 0, 0, 0]) }
 }
 
-/// Zeroed shared anonymous memory for `T`s: never a candidate for merging, never moved.
+/// Zeroed shared anonymous memory for `T`s, which vmarea never merges or moves.
 #[derive(Debug)]
 pub struct Arena<T> {
     base: NonNull<T>,
     len: usize,
 }
 
-// SAFETY: an arena owns its memory as a box does.
+// SAFETY: an arena owns its memory like a `Box`.
 unsafe impl<T: Send> Send for Arena<T> {}
 
-/// Types for which zeroed memory is a valid value.
+/// Types for which all-zero memory is a valid value.
 #[allow(dead_code, reason = "a bound, with nothing to call")]
 pub trait Plain {}
 
@@ -163,12 +163,12 @@ macro_rules! plain_atomics {
 plain_atomics!(AtomicI32, AtomicU32, AtomicU64);
 
 impl<T: Plain> Arena<T> {
-    /// Allocates `len` values.
+    /// Allocates an arena for `len` zeroed values.
     ///
     /// # Errors
     /// `ENOMEM`.
     pub fn new(len: usize) -> io::Result<Arena<T>> {
-        // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
+        // SAFETY: a new mapping at an address chosen by the kernel disturbs no other memory.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -183,7 +183,7 @@ impl<T: Plain> Arena<T> {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // A forked child would share it, and must not.
+        // Without this, a forked child would share the arena.
         // SAFETY: the mapping was just made.
         unsafe {
             libc::madvise(
@@ -197,23 +197,23 @@ impl<T: Plain> Arena<T> {
 }
 
 impl<T> Arena<T> {
-    /// Its values.
+    /// Returns the arena's values, mutably.
     pub fn all(&mut self) -> &mut [T] {
-        // SAFETY: `len` values lie there, zeroed at first, which `Plain` says is a value; the
-        // arena is borrowed as long as the slice lives.
+        // SAFETY: the arena contains `len` values, initially zero, which `Plain` guarantees to be
+        // valid; the arena is borrowed while the slice lives.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 
-    /// Its values, for reading.
+    /// Returns the arena's values.
     pub fn get(&self) -> &[T] {
-        // SAFETY: as above; whoever shares an arena has only atomics in it.
+        // SAFETY: as in `all`; an arena that is shared contains only atomics.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
 
 impl<T> Drop for Arena<T> {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nobody borrows from it any more.
+        // SAFETY: the arena owns the mapping, and nothing borrows from it any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len * size_of::<T>()) };
     }
 }

@@ -1,7 +1,7 @@
-//! Child processes for tests: forked copies of the test that do one thing and wait.
+//! Child processes for tests: forked copies of the test that perform one action and wait.
 //!
-//! A child shares nothing with its parent but two pipes. It runs in a fork of a process with many
-//! threads, so it may not allocate or take locks: it makes plain system calls and touches memory.
+//! A child shares only two pipes with its parent. It is a fork of a multithreaded process, so it
+//! may not allocate or take locks: it only makes plain system calls and touches memory.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::{Duration, Instant};
 
-/// A child that has said where its memory is, and waits until it is dropped.
+/// A child process that waits for commands from its parent and is killed when dropped.
 pub struct Child {
     pid: i32,
     go_on: File,
@@ -18,27 +18,27 @@ pub struct Child {
     running: bool,
 }
 
-/// What the child can do.
+/// Operations available inside the child.
 pub struct Inside {
     to: File,
     go_on: File,
 }
 
 impl Inside {
-    /// Tells the parent a number.
+    /// Sends a number to the parent.
     pub fn say(&mut self, number: u64) {
         let _ = self.to.write_all(&number.to_ne_bytes());
     }
 
-    /// Waits for one [`Child::go_on`].
+    /// Waits for one call of [`Child::go_on`] in the parent.
     pub fn wait(&mut self) {
         let _ = self.go_on.read_exact(&mut [0]);
     }
 
-    /// A fresh private anonymous mapping of `pages`, 0 if there is none.
+    /// Maps `pages` pages of private anonymous memory. Returns the address, or 0 on failure.
     pub fn map(&self, pages: usize) -> u64 {
         let len = pages * rustix::param::page_size();
-        // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
+        // SAFETY: a new mapping at an address chosen by the kernel disturbs no other memory.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -56,36 +56,36 @@ impl Inside {
         }
     }
 
-    /// Makes part of a mapping read-only, so that it becomes a VMA of its own.
+    /// Makes part of a mapping read-only, which splits off a separate VMA.
     pub fn protect(&self, page: u64, pages: usize) {
         let len = pages * rustix::param::page_size();
-        // SAFETY: only ranges from `map` are passed, and nothing but this module touches them.
+        // SAFETY: callers pass only ranges from `map`, and only this module touches them.
         unsafe { libc::mprotect(page as *mut _, len, libc::PROT_READ) };
     }
 
-    /// Reads a byte of a mapping.
+    /// Reads one byte of a mapping.
     pub fn read(&self, addr: u64) {
-        // SAFETY: only addresses in ranges from `map` are passed.
+        // SAFETY: callers pass only addresses in ranges from `map`.
         unsafe { ptr::read_volatile(addr as *const u8) };
     }
 
-    /// Writes a byte of a mapping.
+    /// Writes one byte of a mapping.
     pub fn write(&self, addr: u64) {
-        // SAFETY: only addresses in writable ranges from `map` are passed.
+        // SAFETY: callers pass only addresses in writable ranges from `map`.
         unsafe { ptr::write_volatile(addr as *mut u8, 1) };
     }
 
-    /// Becomes another program.
+    /// Executes another program in this process.
     pub fn exec(&self, program: &CStr) {
         let args = [program.as_ptr(), ptr::null()];
         let environment = [ptr::null()];
-        // SAFETY: a path and two lists that end with null.
+        // SAFETY: the path and both lists are terminated by null.
         unsafe { libc::execve(program.as_ptr(), args.as_ptr(), environment.as_ptr()) };
     }
 
-    /// Forks a grandchild that does `body`, and waits for its end.
+    /// Forks a grandchild that runs `body`, and waits until it exits.
     pub fn fork(&mut self, body: impl FnOnce(&mut Inside)) {
-        // SAFETY: the copy only makes system calls and touches its own memory.
+        // SAFETY: the grandchild only makes system calls and touches its own memory.
         match unsafe { libc::fork() } {
             0 => {
                 die_with_parent();
@@ -94,7 +94,7 @@ impl Inside {
                 unsafe { libc::_exit(0) }
             }
             pid => {
-                // SAFETY: plain numbers and a null pointer, which is allowed.
+                // SAFETY: takes numbers and a null pointer, which is allowed.
                 unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
             }
         }
@@ -107,13 +107,13 @@ impl Child {
         let (from, to) = pipe();
         let (wait_on, go_on) = pipe();
         let mut inside = Inside { to, go_on: wait_on };
-        // SAFETY: the child only runs `body`, which is held to the rule of this module.
+        // SAFETY: the child only runs `body`, which must follow the rules of this module.
         match unsafe { libc::fork() } {
             0 => {
-                // The other ends: without this the child would wait for itself.
+                // Close the parent's pipe ends: otherwise the child would wait for itself.
                 drop((from, go_on));
                 die_with_parent();
-                // SAFETY: plain numbers; huge pages would make one fault out of many.
+                // SAFETY: takes numbers; with huge pages, many faults would become one.
                 unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
                 body(&mut inside);
                 // SAFETY: ends this process at once.
@@ -132,12 +132,12 @@ impl Child {
         }
     }
 
-    /// Its process id.
+    /// Process id of the child.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Receives the next number that it sends.
+    /// Receives the next number that the child sends.
     pub fn hear(&mut self) -> u64 {
         let mut number = [0; 8];
         self.from
@@ -146,14 +146,15 @@ impl Child {
         u64::from_ne_bytes(number)
     }
 
-    /// Lets it continue after one [`Inside::wait`].
+    /// Lets the child continue after one [`Inside::wait`].
     pub fn go_on(&mut self) {
         self.go_on.write_all(&[1]).expect("the child has gone");
     }
 
-    /// Waits until it exits by itself.
+    /// Waits until the child exits by itself.
     pub fn wait(&mut self) {
-        // SAFETY: plain numbers and a null pointer, which is allowed; it is our child.
+        // SAFETY: takes numbers and a null pointer, which is allowed; `pid` is this process's
+        // child.
         unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
         self.running = false;
     }
@@ -161,18 +162,19 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Closing the pipes would not suffice: children forked later have copies of them.
+        // Closing the pipes would not be enough: children forked later have copies of them.
         if self.running {
-            // SAFETY: plain numbers; it is our child and was not waited for yet.
+            // SAFETY: takes numbers; `pid` is this process's child and has not been waited for.
             unsafe { libc::kill(self.pid, libc::SIGKILL) };
             self.wait();
         }
     }
 }
 
-/// Runs `body` in a process of its own and returns its exit code.
+/// Runs `body` in a separate process and returns its exit code.
 ///
-/// The process may allocate and start threads. `None` if it does not exit in time, or a signal ends it.
+/// The process may allocate and start threads. Returns `None` if the process does not exit in
+/// time or is killed by a signal.
 pub fn apart(time: Duration, body: fn() -> i32) -> Option<i32> {
     // SAFETY: the child uses its own copy of the memory, and its C library lets it start threads.
     let child = unsafe { libc::fork() };
@@ -187,17 +189,17 @@ pub fn apart(time: Duration, body: fn() -> i32) -> Option<i32> {
     libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
 }
 
-/// Waits for a child to exit; `None` after the timeout, which kills the child.
+/// Waits for a child to exit. At the timeout, kills the child and returns `None`.
 fn status_within(child: i32, time: Duration) -> Option<i32> {
     let until = Instant::now() + time;
     let mut status = 0;
     loop {
-        // SAFETY: writes one number.
+        // SAFETY: the kernel writes one number.
         if unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == child {
             return Some(status);
         }
         if Instant::now() > until {
-            // SAFETY: takes numbers; the child is ours.
+            // SAFETY: takes numbers; `child` is this process's child.
             unsafe {
                 libc::kill(child, libc::SIGKILL);
                 libc::waitpid(child, &raw mut status, 0);
@@ -208,23 +210,23 @@ fn status_within(child: i32, time: Duration) -> Option<i32> {
     }
 }
 
-/// Ends this process, including its other threads, with an exit code.
+/// Ends this process and all its threads with an exit code.
 pub fn end(code: i32) -> ! {
     // SAFETY: takes a number.
     unsafe { libc::_exit(code) }
 }
 
 fn die_with_parent() {
-    // SAFETY: plain numbers.
+    // SAFETY: takes numbers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 
 fn pipe() -> (File, File) {
     let mut fds = [0; 2];
-    // SAFETY: `fds` has room for two descriptors.
+    // SAFETY: `fds` has space for two descriptors.
     let made = unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) };
     assert_eq!(made, 0, "pipe: {}", std::io::Error::last_os_error());
-    // SAFETY: both were just made and belong to nobody else.
+    // SAFETY: both descriptors were just created and have no other owner.
     let [read, write] = fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
     (read.into(), write.into())
 }

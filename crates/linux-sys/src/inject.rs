@@ -1,10 +1,10 @@
 //! System calls made by a stopped thread of another process.
 //!
-//! There are two ways. One call at a time, through a `syscall` instruction that the process
-//! contains anyway, is slow and needs no preparation. A table of calls ([`Call`]) is executed by
-//! an *agent*: a few instructions on a page of their own that use no stack, stop at the first
-//! error, and finally stop their process. The caller restores registers and signal mask at a
-//! signal stop, where the kernel can still restart the interrupted call.
+//! There are two methods. The first makes one call at a time through a `syscall` instruction that
+//! the process already contains; it is slow but needs no preparation. The second executes a table
+//! of calls ([`Call`]) with an *agent*: a few instructions on a separate page that use no stack,
+//! stop at the first error, and finally stop the process. The caller restores registers and signal
+//! mask at a signal stop, where the kernel can still restart the interrupted call.
 //!
 //! # Linux
 //! `ptrace(2)`: `PTRACE_SEIZE`, `PTRACE_GETREGSET`, `PTRACE_SETSIGMASK`. x86-64 and aarch64.
@@ -23,12 +23,12 @@ const NT_PRSTATUS: usize = 1;
 const EVENT_STOP: i32 = 128;
 const MOST_WORDS: usize = 34;
 
-/// General registers, in the kernel's order.
+/// General registers of a thread, in the kernel's order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Registers {
-    /// The registers, of which the first `count` are valid.
+    /// Register values; the first `count` are valid.
     pub words: [u64; MOST_WORDS],
-    /// How many words the kernel filled in.
+    /// Number of words that the kernel filled in.
     pub count: usize,
 }
 
@@ -36,9 +36,9 @@ pub struct Registers {
 mod arch {
     use crate::syscall_restart::restarted;
 
-    /// `syscall`
+    /// Machine code of `syscall`.
     pub const SYSCALL: &[u8] = &[0x0f, 0x05];
-    /// In words of `user_regs_struct`.
+    /// Indices into `user_regs_struct`, in words.
     pub const PC: usize = 16;
     pub const SP: usize = 19;
     pub const FP: usize = 4;
@@ -46,7 +46,7 @@ mod arch {
     pub const NR: usize = 10;
     pub const RESULT: usize = 10;
     pub const ARGS: [usize; 6] = [14, 13, 12, 7, 9, 8];
-    /// r12 to r15.
+    /// Indices of r12 to r15, which the agent uses.
     pub const AGENT: [usize; 4] = [3, 2, 1, 0];
     const ORIG_RAX: usize = 15;
     const CS: usize = 17;
@@ -60,7 +60,7 @@ mod arch {
         words[CS] == CS_64
     }
 
-    /// Restarts a call that a stop made fail with `EINTR`; true if it does.
+    /// Restarts a call that failed with `EINTR` because of a stop. True if one did.
     pub fn make_again(words: &mut [u64]) -> bool {
         let args = ARGS.map(|at| words[at]);
         let result = restarted(words[ORIG_RAX].cast_signed(), args, words[RESULT]);
@@ -104,7 +104,7 @@ mod arch {
 
 #[cfg(target_arch = "aarch64")]
 mod arch {
-    /// `svc #0`
+    /// Machine code of `svc #0`.
     pub const SYSCALL: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
     pub const PC: usize = 32;
     pub const SP: usize = 31;
@@ -113,17 +113,17 @@ mod arch {
     pub const NR: usize = 8;
     pub const RESULT: usize = 0;
     pub const ARGS: [usize; 6] = [0, 1, 2, 3, 4, 5];
-    /// x19 to x22.
+    /// Indices of x19 to x22, which the agent uses.
     pub const AGENT: [usize; 4] = [19, 20, 21, 22];
 
-    /// The kernel has prepared the restart before a tracer reads the registers.
+    /// Does nothing: the kernel prepares the restart before a tracer reads the registers.
     pub fn forget_call(_: &mut [u64]) {}
 
     pub fn is_64_bit(words: &[u64]) -> bool {
         words.len() == super::MOST_WORDS
     }
 
-    /// The kernel decides whether to restart a call before a tracer reads the registers.
+    /// Returns false: the kernel decides about a restart before a tracer reads the registers.
     pub fn make_again(_: &mut [u64]) -> bool {
         false
     }
@@ -163,14 +163,14 @@ unsafe extern "C" {
     static vmarea_agent_end: u8;
 }
 
-/// The agent's instructions.
+/// Returns the agent's machine code.
 pub fn agent_code() -> &'static [u8] {
     let (begin, end) = (&raw const vmarea_agent_begin, &raw const vmarea_agent_end);
-    // SAFETY: both labels are in one section, the first before the second, with bytes between.
+    // SAFETY: both labels are in one section, in this order, with the agent's bytes between them.
     unsafe { slice::from_raw_parts(begin, end.offset_from(begin) as usize) }
 }
 
-/// The bytes of an instruction that makes a system call.
+/// Returns the machine code of a system-call instruction.
 pub fn syscall_instruction() -> &'static [u8] {
     arch::SYSCALL
 }
@@ -181,27 +181,27 @@ impl Registers {
         arch::is_64_bit(&self.words[..self.count])
     }
 
-    /// Makes the kernel repeat a call that failed only because of a stop. True if there was one.
+    /// Makes the kernel repeat a call that failed only because of a stop. True if one did.
     pub fn make_again(&mut self) -> bool {
         arch::make_again(&mut self.words)
     }
 
-    /// The address at which the thread continues.
+    /// Returns the address at which the thread continues.
     pub fn pc(&self) -> u64 {
         self.words[arch::PC]
     }
 
-    /// The number of the thread's current or last call.
+    /// Returns the number of the thread's current or last system call.
     pub fn call_number(&self) -> i64 {
         self.words[arch::CALL].cast_signed()
     }
 
-    /// Instruction, stack and frame pointer.
+    /// Returns the instruction, stack and frame pointers.
     pub fn of_stack(&self) -> [u64; 3] {
         [arch::PC, arch::SP, arch::FP].map(|register| self.words[register])
     }
 
-    /// These registers, set up for one call with the instruction at `place`.
+    /// Returns these registers, changed to make `call` with the system-call instruction at `place`.
     pub fn calling(mut self, place: u64, call: &Call) -> Registers {
         arch::forget_call(&mut self.words);
         self.words[arch::NR] = call.nr as u64;
@@ -212,30 +212,30 @@ impl Registers {
         self
     }
 
-    /// These registers before a call, changed so that the call is skipped and has this result.
+    /// Returns these registers, changed to skip the call being entered and to give it `result`.
     pub fn without_call(mut self, result: i64) -> Registers {
         arch::forget_call(&mut self.words);
         self.words[arch::RESULT] = result.cast_unsigned();
         self
     }
 
-    /// The first argument of the call at whose entry the thread is stopped.
+    /// Returns the first argument of the system call that the thread is entering.
     pub fn first_argument(&self) -> u64 {
         self.words[arch::ARGS[0]]
     }
 
-    /// These registers, with another first argument of the call.
+    /// Returns these registers with the first argument of the call replaced.
     pub fn with_first_argument(mut self, value: u64) -> Registers {
         self.words[arch::ARGS[0]] = value;
         self
     }
 
-    /// The result of the call.
+    /// Returns the result of the system call.
     pub fn result(&self) -> i64 {
         self.words[arch::RESULT].cast_signed()
     }
 
-    /// These registers, set up to execute a table with the agent at `code`.
+    /// Returns these registers, changed to execute a table with the agent at `code`.
     pub fn agent(mut self, code: u64, table: (u64, u64), ids: (i32, i32)) -> Registers {
         arch::forget_call(&mut self.words);
         let values = [table.0, table.1, ids.0 as u64, ids.1 as u64];
@@ -255,19 +255,19 @@ fn request(request: libc::c_uint, tid: i32, addr: usize, data: usize) -> io::Res
     }
 }
 
-/// Whether seccomp filters of the thread are active.
+/// Whether seizing a thread suspends its seccomp filters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seccomp {
-    /// The thread has none.
+    /// The thread has no seccomp filter.
     None,
-    /// They are suspended while the thread is traced; needs `CAP_SYS_ADMIN`.
+    /// The filters are suspended while the thread is traced; needs `CAP_SYS_ADMIN`.
     Suspend,
 }
 
-/// Begins to trace a thread, without stopping it.
+/// Begins to trace a thread without stopping it.
 ///
 /// # Errors
-/// `EPERM` if it is not permitted, or the thread is traced already; `ESRCH`.
+/// `EPERM` if tracing is not permitted, or if the thread is already traced; `ESRCH`.
 pub fn seize(tid: i32, seccomp: Seccomp) -> io::Result<()> {
     let options = match seccomp {
         Seccomp::None => 0,
@@ -276,7 +276,7 @@ pub fn seize(tid: i32, seccomp: Seccomp) -> io::Result<()> {
     request(libc::PTRACE_SEIZE, tid, 0, options)
 }
 
-/// Asks a traced thread to stop.
+/// Requests a traced thread to stop.
 ///
 /// # Errors
 /// `ESRCH`.
@@ -284,7 +284,7 @@ pub fn interrupt(tid: i32) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)
 }
 
-/// Detaches from a stopped thread. Repeats a call that the stop interrupted and made fail.
+/// Detaches from a stopped thread. If the stop made a call fail, the thread repeats the call.
 ///
 /// # Errors
 /// `ESRCH`.
@@ -297,22 +297,22 @@ pub fn detach(tid: i32) -> io::Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, 0)
 }
 
-/// A stop of a traced thread, or its end.
+/// A stop of a traced thread, or its exit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
     /// Stopped on the tracer's request.
     Trap,
-    /// In the group-stop of its process.
+    /// In group-stop, like the rest of its process.
     GroupStop,
-    /// Stopped before a signal.
+    /// Stopped before delivery of a signal.
     Signal(i32),
     /// Stopped at a system call.
     Syscall,
-    /// Exited.
+    /// Exited or killed.
     Ended,
 }
 
-/// Waits for the next stop of a thread; `None` after the timeout.
+/// Waits for the next stop of a thread. Returns `None` after the timeout.
 pub fn wait(tid: i32, patience: Duration) -> Option<Wait> {
     let until = Instant::now() + patience;
     let mut rounds = 0u32;
@@ -346,7 +346,7 @@ pub fn wait(tid: i32, patience: Duration) -> Option<Wait> {
     }
 }
 
-/// The registers of a stopped thread.
+/// Returns the registers of a stopped thread.
 ///
 /// # Errors
 /// `ESRCH`.
@@ -377,7 +377,7 @@ pub fn set_registers(tid: i32, registers: &Registers) -> io::Result<()> {
     request(libc::PTRACE_SETREGSET as _, tid, NT_PRSTATUS, address)
 }
 
-/// The signals that a stopped thread blocks.
+/// Returns the mask of signals that a stopped thread blocks.
 ///
 /// # Errors
 /// `ESRCH`.
@@ -387,7 +387,7 @@ pub fn mask(tid: i32) -> io::Result<u64> {
     Ok(mask)
 }
 
-/// Sets the signals that a stopped thread blocks.
+/// Sets the mask of signals that a stopped thread blocks.
 ///
 /// # Errors
 /// `ESRCH`.
@@ -407,14 +407,14 @@ pub fn signal_thread(pid: i32, tid: i32, signal: i32) -> io::Result<()> {
     }
 }
 
-/// A table as bytes, to be written into another process.
+/// Returns a table of calls as bytes, for writing it into another process.
 pub fn bytes_of(calls: &[Call]) -> &[u8] {
-    // SAFETY: a call is made of numbers without gaps.
+    // SAFETY: a call consists of numbers, without padding.
     unsafe { slice::from_raw_parts(calls.as_ptr().cast(), size_of_val(calls)) }
 }
 
-/// A table whose bytes are read from another process.
+/// Returns a table of calls as mutable bytes, for reading it from another process.
 pub fn bytes_of_mut(calls: &mut [Call]) -> &mut [u8] {
-    // SAFETY: a call is made of numbers without gaps; any bytes are one.
+    // SAFETY: a call consists of numbers, without padding; any bytes form a valid call.
     unsafe { slice::from_raw_parts_mut(calls.as_mut_ptr().cast(), size_of_val(calls)) }
 }

@@ -1,12 +1,12 @@
-//! Raw Linux system calls, each behind a function that a caller cannot misuse.
+//! Raw Linux system calls behind functions that a caller cannot misuse.
 //!
-//! This crate and the C interface of `preload` hold all `unsafe` code above the core. Each file
-//! covers one interface of the kernel: `bpf` loads and runs an iterator program, `btf` reads the
-//! kernel's type information, `perf` opens events, `ring` reads their samples, `procmap` queries
-//! one mapping, `inject` makes calls in another process. They know the numbers and layouts of the
-//! kernel's ABI; the crates above interpret the results.
+//! This crate and the C interface of `preload` contain all `unsafe` code above the core. Each
+//! module wraps one kernel interface: `bpf` loads and runs an iterator program, `btf` reads the
+//! kernel's type information, `perf` opens events, `ring` reads event samples, `procmap` queries
+//! one mapping, and `inject` makes calls in another process. The modules define the numbers and
+//! layouts of the kernel's ABI; higher-level crates interpret the results.
 
-/// Bytes of a page: addresses and lengths of the calls here are multiples of it.
+/// Page size in bytes; system calls in this crate take multiples of it as addresses and lengths.
 pub const PAGE: u64 = 4096;
 
 pub mod bpf;

@@ -1,9 +1,9 @@
-//! What a thread that repairs its own process needs to know about itself.
+//! Helpers for a thread that repairs its own process.
 //!
-//! While pages are being moved, the repairing thread must not touch any of them, or it waits for
-//! itself forever. This includes its heap, its stack and its thread-local memory. These functions
-//! find such places, so that the repair leaves them out, and block signal handlers, which could
-//! touch anything.
+//! While pages are being moved, the repairing thread must not touch any of them; otherwise it waits
+//! for itself forever. This includes its heap, its stack and its thread-local memory. The functions
+//! here find these addresses, so that the repair can exclude them, and block signal handlers, which
+//! could touch any memory.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{PAGE, calls};
 
-/// Addresses that the calling thread always uses: its stack and its thread-local memory.
+/// Returns addresses that the calling thread always uses: in its stack and thread-local memory.
 pub fn places() -> [u64; 2] {
     let local = 0u8;
     // SAFETY: the function returns the address of this thread's errno.
@@ -21,16 +21,16 @@ pub fn places() -> [u64; 2] {
     [ptr::from_ref(&local) as u64, errno as u64]
 }
 
-/// All signals blocked for the calling thread, until dropped.
+/// Blocks all signals for the calling thread until dropped.
 #[derive(Debug)]
 pub struct NoSignals {
     before: libc::sigset_t,
 }
 
 impl NoSignals {
-    /// Blocks them.
+    /// Blocks all signals for the calling thread.
     pub fn begin() -> NoSignals {
-        // SAFETY: a set of signals is plain data, and both live across the calls.
+        // SAFETY: a signal set is plain data, and both sets live across the calls.
         unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
@@ -43,21 +43,22 @@ impl NoSignals {
 
 impl Drop for NoSignals {
     fn drop(&mut self) {
-        // SAFETY: the set came from `pthread_sigmask`.
+        // SAFETY: the set was filled by `pthread_sigmask`.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
     }
 }
 
 /// Gives the calling thread priority over all ordinary threads, until dropped.
 ///
-/// Other threads are stopped and wait for it. Without permission the priority stays unchanged.
+/// All other threads are stopped and wait for this one. Without permission, the priority does not
+/// change.
 #[derive(Debug)]
 pub struct Prompt {
     before: Option<(i32, libc::sched_param)>,
 }
 
 impl Prompt {
-    /// Raises the priority.
+    /// Raises the calling thread's priority.
     pub fn begin() -> Prompt {
         // SAFETY: the parameters are plain data and live across the calls.
         unsafe {
@@ -80,7 +81,7 @@ impl Prompt {
 impl Drop for Prompt {
     fn drop(&mut self) {
         if let Some((policy, param)) = &self.before {
-            // SAFETY: what it was given by the kernel.
+            // SAFETY: policy and parameters are the ones that the kernel returned.
             unsafe { libc::sched_setscheduler(0, *policy, param) };
         }
     }
@@ -91,7 +92,7 @@ impl Drop for Prompt {
 /// # Errors
 /// `ENOMEM`.
 pub fn reserve(len: u64) -> io::Result<u64> {
-    // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
+    // SAFETY: a new mapping at an address chosen by the kernel disturbs no other memory.
     let base = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -108,14 +109,14 @@ pub fn reserve(len: u64) -> io::Result<u64> {
     Ok(base as u64)
 }
 
-/// Where the kernel places a page requested at address `hint`; nothing stays mapped.
+/// Returns the address at which the kernel maps a page requested at `hint`; unmaps the page again.
 ///
 /// # Errors
 /// `ENOMEM`.
 pub fn placed_at(hint: u64) -> io::Result<u64> {
     let len = rustix::param::page_size();
-    // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory, and nobody else
-    // knows of it when it goes.
+    // SAFETY: a new mapping at an address chosen by the kernel disturbs no other memory, and
+    // nothing else knows its address when it is unmapped.
     unsafe {
         let base = libc::mmap(
             hint as *mut _,
@@ -133,16 +134,16 @@ pub fn placed_at(hint: u64) -> io::Result<u64> {
     }
 }
 
-/// Releases a reservation of [`reserve`].
+/// Unmaps a range that [`reserve`] returned.
 pub fn release(start: u64, len: u64) {
-    // SAFETY: only ranges from `reserve` are passed, in which nothing is kept any more.
+    // SAFETY: callers pass only ranges from `reserve` that are no longer in use.
     unsafe { libc::munmap(start as *mut _, len as usize) };
 }
 
-/// Reads from a file at an offset, using no memory but `words`. Returns the words read.
+/// Reads from a file at an offset, writing only to `words`. Returns the number of words read.
 ///
 /// # Errors
-/// Those of `pread`, as a number; `EIO` if there was nothing to read.
+/// The errno of `pread`; `EIO` if it read less than one word.
 pub fn read_words(file: RawFd, words: &mut [u64], offset: u64) -> Result<usize, i32> {
     match calls::read_into(libc::SYS_pread64, file, words, offset) {
         got @ 8.. => Ok(got as usize / 8),
@@ -151,14 +152,14 @@ pub fn read_words(file: RawFd, words: &mut [u64], offset: u64) -> Result<usize, 
     }
 }
 
-/// True if every page of `len` bytes from `start` on is mapped.
+/// True if every page in the `len` bytes from `start` is mapped.
 pub fn is_mapped(start: u64, len: u64) -> bool {
     let mut residence = [0u8; 1024];
     let most = residence.len() as u64 * PAGE;
     let mut at = start;
     while at < start + len {
         let step = most.min(start + len - at);
-        // SAFETY: writes one byte for each page, for which there is room.
+        // SAFETY: the kernel writes one byte per page, and `residence` is large enough.
         let done = unsafe { libc::mincore(at as *mut _, step as usize, residence.as_mut_ptr()) };
         if done != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM) {
             return false;
@@ -168,36 +169,36 @@ pub fn is_mapped(start: u64, len: u64) -> bool {
     true
 }
 
-/// Closes a descriptor given by number.
+/// Closes a descriptor given as a number.
 pub fn close(fd: RawFd) {
-    // SAFETY: the descriptor came from an event or from `duplicate` and belongs to nobody else.
+    // SAFETY: the descriptor came from an event or from `duplicate` and has no other owner.
     unsafe { libc::close(fd) };
 }
 
-/// Duplicates a descriptor, if the process may have one more.
+/// Duplicates a descriptor; `None` if the process may not open another one.
 pub fn duplicate(fd: RawFd) -> Option<RawFd> {
     // SAFETY: takes numbers.
     let other = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     (other >= 0).then_some(other)
 }
 
-/// Makes the number `to`, which is in use, refer to the file of `fd`. Returns whether that
-/// succeeded.
+/// Makes the descriptor number `to`, which is in use, refer to the file of `fd`. True on success.
 pub fn duplicate_to(fd: RawFd, to: RawFd) -> bool {
-    // SAFETY: takes numbers; what `to` named is the caller's to close.
+    // SAFETY: takes numbers; the caller is responsible for the file that `to` referred to.
     unsafe { libc::dup3(fd, to, libc::O_CLOEXEC) == to }
 }
 
-/// Gives the calling thread a descriptor table of its own, which threads that it starts share.
+/// Gives the calling thread a private descriptor table, which threads that it starts share.
 ///
-/// What the program closes or replaces does not affect this table, and the table keeps none of the
-/// program's files open.
+/// If the program closes or replaces a descriptor, this table does not change, and the table keeps
+/// none of the program's files open.
 ///
 /// # Errors
-/// `EPERM` or `ENOSYS` if a sandbox forbids it, `ENOMEM`. The thread then keeps the program's table.
+/// `EPERM` or `ENOSYS` if a sandbox forbids the call, `ENOMEM`. The thread then keeps the program's
+/// table.
 pub fn separate_descriptors() -> io::Result<()> {
-    // SAFETY: the table is this thread's alone from this call on, and nothing of it is in use by the
-    // thread, which has just begun.
+    // SAFETY: from this call on, the table belongs to this thread alone, which has just started and
+    // uses no descriptor.
     let done = unsafe {
         let flags = libc::CLOSE_RANGE_UNSHARE;
         libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, flags)
@@ -205,7 +206,7 @@ pub fn separate_descriptors() -> io::Result<()> {
     if done != 0 {
         return Err(io::Error::last_os_error());
     }
-    // What is written to standard output or error must not end in a file that a repair opens.
+    // Output to standard output or standard error must not reach a file that a repair opens.
     use rustix::event::{EventfdFlags, eventfd};
     for _ in libc::STDIN_FILENO..=libc::STDERR_FILENO {
         let taken = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -214,10 +215,10 @@ pub fn separate_descriptors() -> io::Result<()> {
     Ok(())
 }
 
-/// A file of the program by its number, for a thread with descriptors of its own.
+/// Opens a descriptor number of the program, for a thread with a private descriptor table.
 ///
 /// # Errors
-/// `EBADF` if the program has closed it, those of `pidfd_getfd`.
+/// `EBADF` if the program has closed the descriptor; the errors of `pidfd_getfd`.
 pub fn file_of_program(fd: RawFd) -> io::Result<File> {
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
     let process = pidfd_open(getpid(), PidfdFlags::empty())?;
@@ -225,72 +226,72 @@ pub fn file_of_program(fd: RawFd) -> io::Result<File> {
     Ok(File::from(file))
 }
 
-/// Lets other threads run for about a microsecond.
+/// Yields the processor to other threads for about a microsecond.
 pub fn breathe() {
-    // SAFETY: takes nothing.
+    // SAFETY: the call takes no arguments.
     unsafe { libc::sched_yield() };
 }
 
-/// Lets other threads run: for a moment in the first `rounds`, for longer after many.
+/// Lets other threads run: yields for the first 2,000 `rounds`, then sleeps for 100 microseconds.
 pub fn rest(rounds: u32) {
     const QUICK: u32 = 2_000;
     if rounds < QUICK {
         breathe();
     } else {
-        // SAFETY: takes a number.
+        // SAFETY: the call takes a number.
         unsafe { libc::usleep(100) };
     }
 }
 
-/// The kernel's id of the calling thread.
+/// Returns the kernel's id of the calling thread.
 pub fn thread_id() -> i32 {
-    // SAFETY: takes nothing.
+    // SAFETY: the call takes no arguments.
     unsafe { libc::gettid() }
 }
 
-/// Registers handlers that run around each fork through the C library.
+/// Registers handlers that the C library runs before and after each fork.
 ///
 /// # Errors
 /// `ENOMEM`.
 pub fn around_fork(before: extern "C" fn(), after: extern "C" fn()) -> io::Result<()> {
-    // SAFETY: the functions are there as long as the process is; they touch one static only.
+    // SAFETY: the functions exist as long as the process; they access only one static.
     match unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) } {
         0 => Ok(()),
         errno => Err(io::Error::from_raw_os_error(errno)),
     }
 }
 
-/// A thread whose stack and thread-local memory have no neighbours, so they are never moved.
+/// A thread whose stack and thread-local memory are never moved, because no other VMA adjoins them.
 ///
-/// The stack is private memory. In a forked child the C library clears the records of threads that
-/// the child does not have. These records are on the stack: in shared memory this would clear the
-/// parent's.
+/// The stack is private memory. In a forked child, the C library clears the records of threads that
+/// do not exist in the child. These records are on the stack, so in shared memory this would clear
+/// the parent's records.
 #[derive(Debug)]
 pub struct Aside {
     thread: libc::pthread_t,
     stack: u64,
 }
 
-// SAFETY: the handle of a thread is a number that any thread may join.
+// SAFETY: a thread handle is a number that any thread may join.
 unsafe impl Send for Aside {}
-// SAFETY: as above; nothing is reached through a shared one.
+// SAFETY: as for `Send`; a shared reference gives access to nothing.
 unsafe impl Sync for Aside {}
 
-/// With an inaccessible page on either side.
+/// Size of the stack, without the inaccessible guard area on either side.
 const STACK_BYTES: u64 = 256 << 10;
 const GUARD_BYTES: u64 = 64 << 10;
-/// Number of attempts to start a thread: for a tenth of a second.
+/// Number of attempts to start a thread, which take about a tenth of a second.
 const PATIENCE: u32 = 3_000;
 
 impl Aside {
-    /// Starts `entry` on `shared`, which must be there until [`Aside::join`] has returned.
+    /// Starts `entry` on `shared`, which must live until [`Aside::join`] has returned.
     ///
-    /// All signals are blocked in it.
+    /// All signals are blocked in the new thread.
     ///
     /// # Errors
     /// `EAGAIN`, `ENOMEM`.
     pub fn start<T: Sync>(entry: fn(&T), shared: &T) -> io::Result<Aside> {
-        // While another thread begins an `execve` there are no new threads; it may fail yet.
+        // During another thread's `execve`, which may still fail, no thread can be started.
         for round in 0..PATIENCE {
             match Self::try_start(entry, shared) {
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => rest(round),
@@ -307,12 +308,12 @@ impl Aside {
             taken: AtomicBool,
         }
         extern "C" fn begin<T: Sync>(start: *mut libc::c_void) -> *mut libc::c_void {
-            // SAFETY: the starter waits with it until it is taken.
+            // SAFETY: the starting thread keeps `start` alive until `taken` is set.
             let start = unsafe { &*start.cast::<Start<'_, T>>() };
             let (entry, shared) = (start.entry, ptr::from_ref(start.shared));
-            // ORDERING: Release, pairs with the Acquire of the starter: we have read it.
+            // ORDERING: Release, pairs with the Acquire in the starting thread: `start` was read.
             start.taken.store(true, Ordering::Release);
-            // SAFETY: the caller of `start` keeps it until the thread is joined.
+            // SAFETY: the caller of `start` keeps `shared` until the thread is joined.
             entry(unsafe { &*shared });
             ptr::null_mut()
         }
@@ -324,10 +325,10 @@ impl Aside {
         };
         let bottom = (stack + GUARD_BYTES) as *mut libc::c_void;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the middle of the reservation that was just made.
+        // SAFETY: the range is the middle of the reservation that was just made.
         let permitted = unsafe { libc::mprotect(bottom, STACK_BYTES as usize, access) };
-        // At the limit of mappings there is no stack, and a thread starting there would end the
-        // process.
+        // At the limit of mappings `mprotect` fails, and a thread on an inaccessible stack would
+        // crash the process.
         let started = if permitted == 0 {
             let argument = ptr::from_ref(&start).cast_mut().cast();
             Self::begin_on(bottom, begin::<T>, argument)
@@ -341,14 +342,14 @@ impl Aside {
                 return Err(error);
             }
         };
-        // ORDERING: Acquire, pairs with the Release of the thread.
+        // ORDERING: Acquire, pairs with the Release in the new thread.
         while !start.taken.load(Ordering::Acquire) {
             breathe();
         }
         Ok(Aside { thread, stack })
     }
 
-    /// Starts a thread on the stack of [`STACK_BYTES`] at `bottom`, all signals blocked.
+    /// Starts a thread, with all signals blocked, on the [`STACK_BYTES`] of stack at `bottom`.
     fn begin_on(
         bottom: *mut libc::c_void,
         begin: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void,
@@ -356,8 +357,8 @@ impl Aside {
     ) -> io::Result<libc::pthread_t> {
         let _quiet = NoSignals::begin();
         let mut thread: libc::pthread_t = 0;
-        // SAFETY: attributes are initialised before use; the stack is as long as said and is kept
-        // until the thread is joined.
+        // SAFETY: the attributes are initialised before use; the stack has the given length and
+        // lives until the thread is joined.
         let failed = unsafe {
             let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
             libc::pthread_attr_init(&mut attributes);
@@ -374,7 +375,8 @@ impl Aside {
 
     /// Waits until the thread has exited.
     pub fn join(&mut self) {
-        // SAFETY: it was started by us and is joined once, because the owner drops it then.
+        // SAFETY: `start` created the thread, which is joined only once: the owner then drops
+        // `self`.
         unsafe { libc::pthread_join(self.thread, ptr::null_mut()) };
         release(self.stack, STACK_BYTES + 2 * GUARD_BYTES);
     }

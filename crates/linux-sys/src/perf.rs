@@ -1,11 +1,11 @@
 //! Perf events: opening them, sharing one ring, reading their counters.
 //!
-//! This module defines the attribute block for the few fields that the recorder sets. The caller
-//! decides from the error what an older kernel lacks. `ring` reads the samples, and
-//! `vmarea_recorder::samples` interprets them.
+//! This module defines only those fields of the attribute structure that the recorder sets. If an
+//! older kernel lacks a feature, the caller detects that from the error. `ring` reads the samples,
+//! and `vmarea_recorder::samples` interprets them.
 //!
 //! # Linux
-//! `perf_event_open(2)`; the attribute block has the 112 bytes of version 5 (Linux 4.1), which
+//! `perf_event_open(2)`. The attribute structure has the 112 bytes of version 5 (Linux 4.1), which
 //! later kernels accept.
 
 use std::io;
@@ -43,25 +43,26 @@ const FLAG_SAMPLE_ID_ALL: u64 = 1 << 18;
 const FLAG_USE_CLOCKID: u64 = 1 << 25;
 
 const OPEN_CLOEXEC: libc::c_ulong = 1 << 3;
-// `_IO('$', n)`, on machines where `_IO` has no direction bits (all but alpha, mips, powerpc, sparc).
+// `_IO('$', n)`, for machines on which `_IO` has no direction bits (all except alpha, mips,
+// powerpc, sparc).
 const IOC_DISABLE: libc::c_ulong = 0x2401;
 const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 
-/// What an event counts.
+/// Occurrence that an event counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
-    /// The tracepoint with this id, in user and kernel mode; samples carry its raw record.
+    /// The tracepoint with this id, in user and kernel mode; samples contain its raw record.
     Tracepoint(u64),
-    /// Page faults taken in user mode; samples carry the address.
+    /// Page faults in user mode; samples contain the address.
     UserPageFaults,
 }
 
-/// When an event starts to count.
+/// Time at which an event starts to count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begin {
-    /// At once.
+    /// Immediately.
     Now,
-    /// From the task's next `execve`.
+    /// At the task's next `execve`.
     Exec,
 }
 
@@ -90,7 +91,7 @@ struct Attr {
     reserved: u16,
 }
 
-/// An open event: one kind of occurrence, of one task and its later children, on one CPU.
+/// An open perf event, which counts for one task and its later children on one CPU.
 #[derive(Debug)]
 pub struct Event {
     fd: OwnedFd,
@@ -99,13 +100,13 @@ pub struct Event {
 impl Event {
     /// Opens an event that samples every occurrence.
     ///
-    /// A sample holds the thread, the time of `CLOCK_MONOTONIC` and what [`What`] says. A reader
-    /// of its ring wakes when `wakeup_bytes` are pending.
+    /// A sample contains the thread, the `CLOCK_MONOTONIC` time and the data that [`What`] lists. A
+    /// thread that waits for the event's ring wakes when `wakeup_bytes` bytes are pending.
     ///
     /// # Errors
-    /// Those of `perf_event_open(2)`: `EACCES` and `EPERM` without permission, `ESRCH` for no
-    /// such task, `ENODEV` for a CPU that is not online, `ENOENT` for an unknown tracepoint,
-    /// `EMFILE` if there are too many CPUs for the limit of open files.
+    /// The errors of `perf_event_open(2)`: `EACCES` and `EPERM` without permission, `ESRCH` if the
+    /// task does not exist, `ENODEV` if the CPU is not online, `ENOENT` for an unknown tracepoint,
+    /// `EMFILE` if the limit of open files is too low for the number of CPUs.
     pub fn open(
         what: What,
         tid: i32,
@@ -143,8 +144,8 @@ impl Event {
             attr.flags |= FLAG_DISABLED | FLAG_ENABLE_ON_EXEC;
         }
         let cpu = libc::c_int::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: `attr` lives across the call and says its own size; the other arguments are
-        // plain numbers.
+        // SAFETY: `attr` lives across the call and contains its own size; the other arguments are
+        // numbers.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -158,12 +159,12 @@ impl Event {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just made this descriptor for us; nobody else has it.
+        // SAFETY: the kernel has just created this descriptor, and it has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         Ok(Event { fd })
     }
 
-    /// Redirects this event's samples to the ring mapped on `owner`, an event of the same CPU.
+    /// Redirects this event's samples to the ring mapped on `owner`, an event on the same CPU.
     pub fn output_to(&self, owner: &impl AsFd) -> io::Result<()> {
         let owner = owner.as_fd();
         // SAFETY: both descriptors are open; the request takes the second one as a number.
@@ -175,9 +176,9 @@ impl Event {
         Ok(())
     }
 
-    /// Stops the event, in its task and the task's descendants.
+    /// Disables the event for its task and the task's descendants.
     pub fn disable(&self) -> io::Result<()> {
-        // SAFETY: the descriptor is open; the request takes a plain number.
+        // SAFETY: the descriptor is open; the request takes a number.
         let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_DISABLE as _, 0) };
         if done < 0 {
             return Err(io::Error::last_os_error());
@@ -185,7 +186,7 @@ impl Event {
         Ok(())
     }
 
-    /// How often the event has occurred, in the task and its descendants.
+    /// Returns how often the event has occurred in the task and its descendants.
     pub fn count(&self) -> io::Result<u64> {
         let mut value = [0u8; 8];
         let got = rustix::io::read(&self.fd, &mut value)?;

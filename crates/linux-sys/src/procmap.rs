@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use super::calls;
 
-/// Size of the longest name.
+/// Size in bytes of the longest mapping name.
 pub const NAME_BYTES: usize = libc::PATH_MAX as usize;
 
 /// `PROCMAP_QUERY_VMA_READABLE`.
@@ -46,37 +46,37 @@ struct Request {
     build_id_addr: u64,
 }
 
-/// The kernel's data about one mapping.
+/// Data that the kernel returns about one mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// First address.
+    /// First address of the mapping.
     pub start: u64,
-    /// First address after it.
+    /// First address after the mapping.
     pub end: u64,
     /// `PROCMAP_QUERY_VMA_*` bits: readable, writable, executable, shared.
     pub flags: u64,
-    /// Offset in the file in bytes.
+    /// Offset of the mapping in its file, in bytes.
     pub offset: u64,
-    /// Inode of the file, 0 for none.
+    /// Inode number of the mapped file, 0 for none.
     pub ino: u64,
     /// Major number of the file's device.
     pub dev_major: u32,
     /// Minor number of the file's device.
     pub dev_minor: u32,
-    /// Length of the name in the name buffer.
+    /// Length of the name stored in the name buffer.
     pub name_len: usize,
 }
 
-/// Queries the mapping that covers `addr`, or else the next one.
+/// Queries the mapping that contains `addr`, or else the next mapping.
 ///
 /// # Errors
-/// `ENOENT` after the last mapping, `ENOTTY` on older kernels, `ESRCH` if the process has no
-/// address space any more, `ENAMETOOLONG` if the name does not fit.
+/// `ENOENT` after the last mapping, `ENOTTY` on older kernels, `ESRCH` if the process no longer
+/// has an address space, `ENAMETOOLONG` if the name does not fit.
 pub fn query(maps: &File, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
     query_fd(maps.as_raw_fd(), addr, name)
 }
 
-/// Like [`query`], by descriptor number, for code that may only use its stack.
+/// Queries a mapping like [`query`], given a descriptor number, for code that uses only its stack.
 ///
 /// # Errors
 /// As [`query`].
@@ -86,7 +86,7 @@ pub fn query_fd(maps: RawFd, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
         query_flags: COVERING_OR_NEXT,
         query_addr: addr,
         vma_name_size: name.len() as u32,
-        // The kernel requires the name's address and size together, or neither.
+        // The kernel requires both the address and the size of the name buffer, or neither.
         vma_name_addr: if name.is_empty() {
             0
         } else {
@@ -94,12 +94,12 @@ pub fn query_fd(maps: RawFd, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
         },
         ..Request::default()
     };
-    // SAFETY: `request` says its own size and that of `name`, and both live across the call.
+    // SAFETY: `request` contains its own size and that of `name`, and both live across the call.
     let done = unsafe { calls::request(maps, REQUEST, &mut request) };
     if done < 0 {
         return Err(io::Error::from_raw_os_error(-done as i32));
     }
-    // The returned size includes the terminating zero; no name has size 0.
+    // The returned size includes the terminating zero; a mapping without a name has size 0.
     let name_len = (request.vma_name_size as usize).saturating_sub(1);
     Ok(Answer {
         start: request.vma_start,

@@ -1,7 +1,7 @@
 //! `ptrace` requests and comparisons that other libraries do not wrap completely.
 //!
-//! `nix` has no real-time signals and hides the data of a system-call stop in a union. Here a
-//! signal is a plain number and a stop is an enum. Seizing and event messages come from `nix`
+//! `nix` has no real-time signals and exposes the data of a system-call stop only as a union. In
+//! this module, a signal is a number and a stop is an enum. Seizing and event messages use `nix`
 //! unchanged.
 
 use super::inject;
@@ -10,56 +10,56 @@ use rustix::process::{WaitId, WaitIdOptions};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// How a stopped task continues.
+/// Mode in which a stopped task is resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resume {
-    /// Until the next event or signal.
+    /// Run until the next event or signal.
     Continue,
-    /// Until the next system-call stop, event or signal.
+    /// Run until the next system-call stop, event or signal.
     UntilSyscall,
     /// Stay in group-stop, but report `SIGCONT`.
     Listen,
 }
 
-/// What a task stopped at a system call is about to do, or has done.
+/// State of a task stopped at a system call: before or after the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SyscallStop {
-    /// Not at a system call.
+    /// Not stopped at a system call.
     Elsewhere,
-    /// Before the call.
+    /// Stopped before the call.
     Entry {
         /// Number of the call.
         nr: u64,
-        /// Its arguments.
+        /// Arguments of the call.
         args: [u64; 6],
     },
-    /// Stopped by the seccomp filter, which left `data`.
+    /// Stopped by the seccomp filter, which returned `data`.
     Seccomp {
         /// Number of the call.
         nr: u64,
-        /// Its arguments.
+        /// Arguments of the call.
         args: [u64; 6],
         /// The filter's `SECCOMP_RET_DATA`.
         data: u32,
     },
-    /// After the call.
+    /// Stopped after the call.
     Exit {
-        /// Its result, `-errno` for an error.
+        /// Result of the call, `-errno` for an error.
         ret: i64,
     },
 }
 
-/// Resumes a stopped task, with `signal` delivered to it (0 for none).
+/// Resumes a stopped task and delivers `signal` to it (0 for none).
 ///
 /// # Errors
-/// `ESRCH` if the task was killed meanwhile or is not stopped.
+/// `ESRCH` if the task was killed in the meantime or is not stopped.
 pub fn resume(tid: i32, how: Resume, signal: i32) -> io::Result<()> {
     let request = match how {
         Resume::Continue => libc::PTRACE_CONT,
         Resume::UntilSyscall => libc::PTRACE_SYSCALL,
         Resume::Listen => libc::PTRACE_LISTEN,
     };
-    // SAFETY: these requests read no memory of ours; the last argument is a number.
+    // SAFETY: these requests do not access this process's memory; the last argument is a number.
     let answer = unsafe { libc::ptrace(request, tid, 0usize, signal as usize) };
     if answer == -1 {
         return Err(io::Error::last_os_error());
@@ -67,7 +67,7 @@ pub fn resume(tid: i32, how: Resume, signal: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// True if `wait` has a pending report for a task; the report stays pending.
+/// True if `wait` has a pending report for the task; the report stays pending.
 pub fn is_reported(tid: i32) -> bool {
     let Some(task) = rustix::process::Pid::from_raw(tid) else {
         return false;
@@ -77,15 +77,15 @@ pub fn is_reported(tid: i32) -> bool {
     rustix::process::waitid(WaitId::Pid(task), leave | any).is_ok_and(|status| status.is_some())
 }
 
-/// The `AUDIT_ARCH_*` of a stopped task and what its system-call stop says.
+/// Returns the `AUDIT_ARCH_*` value of a stopped task and the data of its system-call stop.
 ///
 /// # Errors
-/// `ESRCH` if the task was killed meanwhile.
+/// `ESRCH` if the task was killed in the meantime.
 pub fn syscall_stop(tid: i32) -> io::Result<(u32, SyscallStop)> {
     let info = nix::sys::ptrace::syscall_info(Pid::from_raw(tid))?;
     let stop = match info.op {
         libc::PTRACE_SYSCALL_INFO_ENTRY => {
-            // SAFETY: `op` says which member of the union the kernel filled.
+            // SAFETY: `op` identifies the member of the union that the kernel filled in.
             let entry = unsafe { info.u.entry };
             SyscallStop::Entry {
                 nr: entry.nr,
@@ -93,7 +93,7 @@ pub fn syscall_stop(tid: i32) -> io::Result<(u32, SyscallStop)> {
             }
         }
         libc::PTRACE_SYSCALL_INFO_SECCOMP => {
-            // SAFETY: `op` says which member of the union the kernel filled.
+            // SAFETY: `op` identifies the member of the union that the kernel filled in.
             let seccomp = unsafe { info.u.seccomp };
             SyscallStop::Seccomp {
                 nr: seccomp.nr,
@@ -102,7 +102,7 @@ pub fn syscall_stop(tid: i32) -> io::Result<(u32, SyscallStop)> {
             }
         }
         libc::PTRACE_SYSCALL_INFO_EXIT => {
-            // SAFETY: `op` says which member of the union the kernel filled.
+            // SAFETY: `op` identifies the member of the union that the kernel filled in.
             let exit = unsafe { info.u.exit };
             SyscallStop::Exit { ret: exit.sval }
         }
@@ -111,14 +111,14 @@ pub fn syscall_stop(tid: i32) -> io::Result<(u32, SyscallStop)> {
     Ok((info.arch, stop))
 }
 
-/// True if two descriptors of this process refer to one open file description.
+/// Checks whether two descriptors of this process refer to the same open file description.
 ///
 /// # Errors
 /// `ENOSYS` on a kernel without `kcmp`.
 pub fn same_description(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> io::Result<bool> {
     const KCMP_FILE: libc::c_int = 0;
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: kcmp takes numbers only.
+    // SAFETY: `kcmp` takes numbers only.
     let order = unsafe {
         libc::syscall(
             libc::SYS_kcmp,
@@ -135,62 +135,62 @@ pub fn same_description(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> io::Result<bool
     }
 }
 
-/// True if two tasks share one address space.
+/// Checks whether two tasks share an address space.
 ///
 /// # Errors
-/// `ESRCH` if one has exited, `EPERM` if it may not be inspected.
+/// `ESRCH` if one of the tasks has exited, `EPERM` if one of them may not be inspected.
 pub fn same_mm(a: i32, b: i32) -> io::Result<bool> {
     const KCMP_VM: libc::c_int = 1;
-    // SAFETY: kcmp takes numbers only.
+    // SAFETY: `kcmp` takes numbers only.
     match unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) } {
         -1 => Err(io::Error::last_os_error()),
         order => Ok(order == 0),
     }
 }
 
-/// The register in which a call leaves its result.
+/// Returns the content of the register for call results.
 ///
-/// At the exit stop of a task that was killed inside a call it holds that call's result, or
-/// `-ENOSYS` if the call never began.
+/// At the exit stop of a task that was killed inside a call, the register contains the result of
+/// that call, or `-ENOSYS` if the call was never started.
 ///
 /// # Errors
-/// `ESRCH` if the task has gone.
+/// `ESRCH` if the task does not exist any more.
 pub fn result_register(tid: i32) -> io::Result<i64> {
     Ok(inject::registers(tid)?.result())
 }
 
-/// Makes the call at whose entry a task is stopped fail with `ENOSYS` without executing it.
+/// Makes the call that a stopped task is entering fail with `ENOSYS` without executing it.
 ///
 /// # Errors
-/// `ESRCH` if the task was killed meanwhile.
+/// `ESRCH` if the task was killed in the meantime.
 pub fn refuse_call(tid: i32) -> io::Result<()> {
     let registers = inject::registers(tid)?;
     inject::set_registers(tid, &registers.without_call(-i64::from(libc::ENOSYS)))
 }
 
-/// The first argument of the call at whose entry a task is stopped.
+/// Returns the first argument of the call that a stopped task is entering.
 ///
 /// # Errors
-/// `ESRCH` if the task was killed meanwhile.
+/// `ESRCH` if the task was killed in the meantime.
 pub fn first_argument(tid: i32) -> io::Result<u64> {
     Ok(inject::registers(tid)?.first_argument())
 }
 
-/// Replaces the first argument of the call that a task is in.
+/// Replaces the first argument of the call that a stopped task is in.
 ///
 /// # Errors
-/// `ESRCH` if the task was killed meanwhile.
+/// `ESRCH` if the task was killed in the meantime.
 pub fn set_first_argument(tid: i32, value: u64) -> io::Result<()> {
     let registers = inject::registers(tid)?;
     inject::set_registers(tid, &registers.with_first_argument(value))
 }
 
-/// Writes a word to the memory of a stopped task, even where the task itself may not write.
+/// Writes a word to the memory of a stopped task, even if the task itself may not write there.
 ///
 /// # Errors
-/// `EIO` if there is no memory; `ESRCH` if the task was killed meanwhile.
+/// `EIO` if no memory is mapped there; `ESRCH` if the task was killed in the meantime.
 pub fn poke(tid: i32, addr: u64, word: u64) -> io::Result<()> {
-    // SAFETY: changes memory of the traced task only.
+    // SAFETY: the request changes only memory of the traced task.
     let answer = unsafe { libc::ptrace(libc::PTRACE_POKEDATA, tid, addr, word) };
     if answer == -1 {
         return Err(io::Error::last_os_error());
@@ -198,28 +198,28 @@ pub fn poke(tid: i32, addr: u64, word: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The number of the call in which a task stands at its exit stop, or was last.
+/// Returns the number of the task's current system call, or of its last one.
 ///
 /// # Errors
-/// `ESRCH` if the task has gone.
+/// `ESRCH` if the task does not exist any more.
 pub fn call_number(tid: i32) -> io::Result<i64> {
     Ok(inject::registers(tid)?.call_number())
 }
 
-/// Instruction, stack and frame pointer of a stopped task.
+/// Returns the instruction, stack and frame pointers of a stopped task.
 ///
 /// # Errors
-/// `ESRCH` if the task has gone.
+/// `ESRCH` if the task does not exist any more.
 pub fn stack_registers(tid: i32) -> io::Result<[u64; 3]> {
     Ok(inject::registers(tid)?.of_stack())
 }
 
-/// The message of the event at which a task is stopped.
+/// Returns the message of the ptrace event at which a task is stopped.
 ///
-/// It is the new task, the former thread id, or the wait status.
+/// The message is the new task's id, the former thread id, or the wait status.
 ///
 /// # Errors
-/// `ESRCH` if the task was killed meanwhile.
+/// `ESRCH` if the task was killed in the meantime.
 pub fn event_message(tid: i32) -> io::Result<i64> {
     Ok(nix::sys::ptrace::getevent(Pid::from_raw(tid))?)
 }

@@ -1,8 +1,9 @@
 //! The ring of samples that an event shares with the kernel.
 //!
 //! The kernel writes at the head, and this process reads from the tail. Both positions are in the
-//! first page and only grow. Reading copies everything pending and frees its space at once, so
-//! that parsing works on private memory. This module does not interpret the records.
+//! first page and only increase. Reading copies all pending records and frees their space
+//! immediately, so that parsing works on private memory. This module does not interpret the
+//! records.
 //!
 //! # Picture
 //! ```text
@@ -20,7 +21,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
-/// A mapped ring.
+/// A mapped ring of perf samples.
 #[derive(Debug)]
 pub struct Ring {
     base: NonNull<u8>,
@@ -35,14 +36,14 @@ impl Ring {
     /// Maps a ring of `data_bytes`, a power of two of at least a page, on an event.
     ///
     /// # Errors
-    /// `EPERM` if `perf_event_mlock_kb` and `RLIMIT_MEMLOCK` do not allow that much, `ENOMEM`
-    /// when memory does not, `InvalidInput` for another size.
+    /// `EPERM` if `perf_event_mlock_kb` and `RLIMIT_MEMLOCK` do not allow the size, `ENOMEM` if
+    /// memory is short, `InvalidInput` for an invalid size.
     pub fn map(event: &impl AsFd, data_bytes: usize) -> io::Result<Ring> {
         let page_bytes = rustix::param::page_size();
         if !data_bytes.is_power_of_two() || data_bytes < page_bytes {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
+        // SAFETY: a new mapping at an address chosen by the kernel disturbs no other memory.
         let base = unsafe {
             rustix::mm::mmap(
                 ptr::null_mut(),
@@ -63,27 +64,27 @@ impl Ring {
 
     fn counter(&self, place: usize) -> &AtomicU64 {
         // SAFETY: the control page is mapped as long as `self` lives; head and tail are aligned
-        // u64 in it, and the kernel changes them by single stores.
+        // u64 values in it, and the kernel changes them by single stores.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(place).cast::<u64>()) }
     }
 
-    /// Appends every complete record in the ring to `out`, and frees its space.
+    /// Appends all complete records in the ring to `out` and frees their space.
     pub fn take(&mut self, out: &mut Vec<u8>) {
         // ORDERING: Acquire, pairs with the kernel's write barrier before it publishes the head;
-        // the records up to there are seen whole.
+        // all records up to the head are completely visible.
         let head = self.counter(DATA_HEAD).load(Ordering::Acquire);
-        // ORDERING: Relaxed, only this side writes the tail.
+        // ORDERING: Relaxed, only this process writes the tail.
         let tail = self.counter(DATA_TAIL).load(Ordering::Relaxed);
         let len = usize::try_from(head.wrapping_sub(tail)).unwrap_or(usize::MAX);
-        // More than the ring holds can only come from a kernel bug; only its newest lap is valid.
+        // A larger length can only come from a kernel bug; only the newest lap is valid then.
         let len = len.min(self.data_bytes);
         let from = (tail % self.data_bytes as u64) as usize;
         let first = len.min(self.data_bytes - from);
         out.reserve(len);
         let at = out.len();
-        // SAFETY: both pieces lie inside the data part (`from + first <= data_bytes`,
+        // SAFETY: both pieces are inside the data part (`from + first <= data_bytes`,
         // `len - first <= from`), the kernel writes nothing between tail and head, and `out` has
-        // room for `len` more bytes, all of which are written before its length grows.
+        // space for `len` more bytes, all of which are written before its length grows.
         unsafe {
             let data = self.base.as_ptr().add(self.page_bytes);
             let to = out.as_mut_ptr().add(at);
@@ -91,15 +92,15 @@ impl Ring {
             ptr::copy_nonoverlapping(data, to.add(first), len - first);
             out.set_len(at + len);
         }
-        // ORDERING: Release, pairs with the kernel's control dependency on the tail: our copies
-        // are done before it may write there again.
+        // ORDERING: Release, pairs with the kernel's control dependency on the tail: the copies
+        // are complete before the kernel may write there again.
         self.counter(DATA_TAIL).store(head, Ordering::Release);
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that `map` mapped; no reference into it outlives `self`.
+        // SAFETY: the range is exactly the one from `map`; no reference into it outlives `self`.
         let _ = unsafe {
             rustix::mm::munmap(self.base.as_ptr().cast(), self.page_bytes + self.data_bytes)
         };

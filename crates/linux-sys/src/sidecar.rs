@@ -1,9 +1,9 @@
 //! A short-lived process that shares this process's memory and stops all but a few of its threads.
 //!
-//! A process cannot trace itself, but a child that shares its memory can trace it. The child needs
-//! no copy of the memory, and all threads continue when it exits, however it exits. The thread
-//! that starts the child is suspended meanwhile, as after `vfork`, and the child uses that
-//! thread's thread-local memory.
+//! A process cannot trace itself, but a child that shares its memory can. The child needs no copy
+//! of the memory, and all threads continue when it exits for any reason. The thread that starts the
+//! child is suspended until the child exits, as after `vfork`, and the child uses that thread's
+//! thread-local memory.
 //!
 //! # Linux
 //! `clone(2)` with `CLONE_VM | CLONE_VFORK`; the exit signal is 0, so that the program's own `wait`
@@ -20,16 +20,16 @@ use resume::resume_call;
 
 mod resume;
 
-/// Most threads that can be stopped at once.
+/// Maximum number of threads that can be stopped at once.
 const MOST_THREADS: usize = 4_096;
 
-/// How long to wait for a thread in a sleep that no stop interrupts.
+/// Maximum time to wait for a thread in uninterruptible sleep.
 ///
-/// A thread in `vfork`, or in a call that waits for memory being moved, sleeps like that for the
-/// whole wait. For a thread that waits for a disk, the next attempt may succeed.
+/// A thread in `vfork`, or in a call that waits for memory being moved, sleeps uninterruptibly for
+/// the whole wait. For a thread that waits for a disk, the next attempt may succeed.
 const DEEP_SLEEP: Duration = Duration::from_millis(500);
 
-/// The child's stack and its list of threads.
+/// Memory for the child's stack and its list of threads.
 #[repr(C, align(16))]
 #[derive(Debug)]
 pub struct Memory {
@@ -40,35 +40,37 @@ pub struct Memory {
 
 impl Plain for Memory {}
 
-/// The child's work.
+/// Parameters and result of the child's work.
 struct Job<'a> {
     parent: i32,
-    /// Zero as soon as the starting thread has exited; null if that word is unavailable.
+    /// A word that is zero as soon as the starting thread has exited; null if unavailable.
     starter: *const AtomicI32,
     tasks: RawFd,
     keep: [i32; 2],
     patience: Duration,
     work: &'a mut dyn FnMut() -> i32,
     memory: *mut Memory,
-    /// Result of the work. Not the exit status, which a thread waiting for any child may consume.
+    /// Result of `work`.
+    ///
+    /// The exit status is not used, because a thread that waits for any child may consume it.
     answer: i32,
 }
 
 const CANNOT_STOP: i32 = 120;
 const FORBIDDEN: i32 = 121;
-/// The child was killed before it finished.
+/// Result if the child was killed before it finished.
 const INTERRUPTED: i32 = 122;
 
-/// Runs `work` in a child while other threads are stopped. Returns its result (0 to 100).
+/// Runs `work` in a child while other threads are stopped. Returns the result of `work` (0 to 100).
 ///
 /// Stops all threads listed in `tasks` (an open `/proc/self/task`) except those in `keep` and the
 /// calling one. `work` may only make system calls and access memory that is not being moved. If a
-/// thread does not stop within `patience`, all threads continue; a thread in `vfork` does not stop,
-/// which is detected sooner.
+/// thread does not stop within `patience`, all threads continue. A thread in `vfork` does not stop;
+/// this is detected earlier.
 ///
 /// # Errors
 /// `EPERM` if the threads may not be traced (or one is traced already), `EBUSY` if one does not
-/// stop in time or there are too many, `EINTR` if the child was killed, those of `clone`.
+/// stop in time or there are too many, `EINTR` if the child was killed; the errors of `clone`.
 pub fn with_others_stopped(
     memory: &mut Arena<Memory>,
     tasks: RawFd,
@@ -78,7 +80,7 @@ pub fn with_others_stopped(
 ) -> io::Result<i32> {
     let memory = memory.all().as_mut_ptr();
     let mut job = Job {
-        // SAFETY: takes nothing.
+        // SAFETY: the call takes no arguments.
         parent: unsafe { libc::getpid() },
         starter: end_word(),
         tasks,
@@ -88,10 +90,10 @@ pub fn with_others_stopped(
         memory,
         answer: INTERRUPTED,
     };
-    // SAFETY: the stack is 64 KiB of memory that nobody else uses; the job outlives the child,
-    // because we are suspended until it has ended.
+    // SAFETY: the stack is 64 KiB of memory that nothing else uses; the job outlives the child,
+    // because this thread is suspended until the child has exited.
     unsafe {
-        // Where Yama restricts tracing to parents, the child needs our word.
+        // If Yama restricts tracing to parents, the child needs this process's permission.
         libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::MAX, 0, 0, 0);
         let top = (&raw mut (*memory).stack).cast::<u8>().add(64 << 10);
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::CLONE_FS;
@@ -101,8 +103,8 @@ pub fn with_others_stopped(
         if pid < 0 {
             return Err(failed);
         }
-        // The child has exited, or this thread would not run. If it is gone, another thread has
-        // waited for it.
+        // The child has exited, because this thread runs again. If the child is not found, another
+        // thread has waited for it.
         while libc::waitpid(pid, ptr::null_mut(), libc::__WALL) != pid {
             if *libc::__errno_location() != libc::EINTR {
                 break;
@@ -119,12 +121,12 @@ pub fn with_others_stopped(
 }
 
 extern "C" fn child(job: *mut libc::c_void) -> i32 {
-    // SAFETY: the job lives on the stack of the thread that waits for us.
+    // SAFETY: the job is on the stack of the thread that waits for this child.
     let job = unsafe { &mut *job.cast::<Job<'_>>() };
     #[cfg(test)]
     tests::hesitate();
-    // An `execve` or the end of the process takes away those who answer what the kernel asks of us:
-    // then we end as well, for our open files would keep it waiting.
+    // An `execve` or exit of the process kills the threads that answer the kernel's requests. This
+    // child must then die as well: its open files would keep the kernel waiting.
     // SAFETY: takes numbers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
     job.answer = if is_orphaned(job) {
@@ -136,37 +138,38 @@ extern "C" fn child(job: *mut libc::c_void) -> i32 {
         }
     };
     0
-    // The exit of this process lets all of them continue.
+    // When this process exits, all stopped threads continue.
 }
 
-/// Tells whether the thread that started us had ended before its end became our signal.
+/// True if the starting thread exited before `PR_SET_PDEATHSIG` took effect.
 ///
-/// After an `execve` by another thread we have that thread for a parent, with the same number, and
-/// would stop the new program; the word tells the two apart. The kernel clears it before it looks
-/// for children to signal: who reads it unchanged after `PR_SET_PDEATHSIG` gets the signal.
+/// After an `execve` by another thread, that thread is the child's parent and has the same process
+/// id, and the child would stop the new program. The word `starter` shows whether the starting
+/// thread has exited: the kernel clears it before it sends signals to the children. If the child
+/// still reads the old value after `PR_SET_PDEATHSIG`, it will receive the signal.
 fn is_orphaned(job: &Job<'_>) -> bool {
-    // SAFETY: the word is in the memory of the thread that waits for us, which nobody takes away as
-    // long as that has not ended; memory of a thread that has ended is kept for its next.
+    // SAFETY: the word is in the memory of the thread that waits for this child, which is kept
+    // while that thread lives; memory of an exited thread is kept for the next thread.
     let word = unsafe { job.starter.as_ref() };
-    // SAFETY: takes nothing.
+    // SAFETY: the call takes no arguments.
     let parent = unsafe { libc::getppid() };
     parent != job.parent || word.is_some_and(|word| word.load(Ordering::SeqCst) == 0)
 }
 
-/// The word that the kernel clears when this thread exits, for those who join it.
+/// Returns the word that the kernel clears when this thread exits, for threads that join it.
 ///
-/// Null for a thread without one, and if the kernel does not show it (no
+/// Null for a thread without such a word, and if the kernel does not report it (without
 /// `CONFIG_CHECKPOINT_RESTORE`).
 fn end_word() -> *const AtomicI32 {
     let mut word = ptr::null();
-    // SAFETY: writes one pointer, or nothing.
+    // SAFETY: the kernel writes one pointer, or nothing.
     unsafe { libc::prctl(libc::PR_GET_TID_ADDRESS, &raw mut word, 0, 0, 0) };
     word
 }
 
-/// Stops threads until a scan of the list finds no new one.
+/// Stops threads until a scan of the thread list finds no new one.
 fn stop_all(job: &Job<'_>) -> Result<(), i32> {
-    // SAFETY: only this child uses the memory, one part at a time.
+    // SAFETY: only this child uses the memory, and each part is borrowed once.
     let (names, stopped) = unsafe {
         (
             &mut *(&raw mut (*job.memory).names),
@@ -180,7 +183,7 @@ fn stop_all(job: &Job<'_>) -> Result<(), i32> {
         // SAFETY: rewinds a directory.
         unsafe { libc::lseek(job.tasks, 0, libc::SEEK_SET) };
         loop {
-            // SAFETY: the buffer is as long as said.
+            // SAFETY: the buffer has the given length.
             let got = unsafe {
                 libc::syscall(
                     libc::SYS_getdents64,
@@ -211,14 +214,14 @@ fn stop_all(job: &Job<'_>) -> Result<(), i32> {
     }
 }
 
-/// Parses the thread numbers in the result of `getdents64`.
+/// Iterator over the thread ids in the result of `getdents64`.
 struct Tids<'a>(&'a [u8]);
 
 impl Iterator for Tids<'_> {
     type Item = i32;
 
     fn next(&mut self) -> Option<i32> {
-        // inode 8, offset 8, length 2, type 1, name
+        // Directory entry: inode 8 bytes, offset 8, length 2, type 1, name.
         loop {
             let len = usize::from(u16::from_ne_bytes([*self.0.get(16)?, *self.0.get(17)?]));
             let entry = self.0.get(..len)?;
@@ -235,10 +238,10 @@ impl Iterator for Tids<'_> {
     }
 }
 
-/// Stops one thread, with a deadline; false if it has exited.
+/// Stops one thread before a deadline. Returns false if the thread has exited.
 fn stop(tid: i32, tasks: RawFd, until: Instant) -> Result<bool, i32> {
     const EVENT_STOP: i32 = 128;
-    // SAFETY: these requests read no memory of ours.
+    // SAFETY: these requests do not access this process's memory.
     unsafe {
         if libc::ptrace(libc::PTRACE_SEIZE, tid, 0usize, 0usize) != 0 {
             return match *libc::__errno_location() {
@@ -249,7 +252,7 @@ fn stop(tid: i32, tasks: RawFd, until: Instant) -> Result<bool, i32> {
         }
         libc::ptrace(libc::PTRACE_INTERRUPT, tid, 0usize, 0usize);
         let mut status = 0;
-        // Most threads stop at once and are not inspected.
+        // Most threads stop immediately and their state is not checked.
         let mut awake = Instant::now();
         let mut next_look = awake + DEEP_SLEEP / 10;
         loop {
@@ -262,7 +265,7 @@ fn stop(tid: i32, tasks: RawFd, until: Instant) -> Result<bool, i32> {
                     resume_call(tid);
                     return Ok(true);
                 }
-                // A signal arrived first: it is delivered, and the stop follows.
+                // A signal arrived first: deliver it; the stop follows.
                 let signal = if status >> 16 == 0 {
                     libc::WSTOPSIG(status)
                 } else {
@@ -287,16 +290,16 @@ fn stop(tid: i32, tasks: RawFd, until: Instant) -> Result<bool, i32> {
     }
 }
 
-/// True for a thread in uninterruptible sleep; `tasks` is the list of threads.
+/// True if the thread is in uninterruptible sleep; `tasks` is an open `/proc/self/task`.
 fn sleeps_deeply(tasks: RawFd, tid: i32) -> bool {
     let mut text = [0u8; 128];
     let got = read_of_thread(tid, tasks, b"/stat", &mut text);
-    // The name before the state may contain anything, but is bounded in length.
+    // The name before the state may contain any characters, but its length is bounded.
     let name_ends = text[..got].iter().rposition(|&byte| byte == b')');
     name_ends.is_some_and(|at| text.get(at + 2) == Some(&b'D'))
 }
 
-/// Reads the file `name` (with a slash) of a thread in `/proc`. Returns the number of bytes.
+/// Reads the file `name` (with a leading slash) of a thread in `/proc`. Returns the length.
 fn read_of_thread(tid: i32, tasks: RawFd, name: &[u8], text: &mut [u8]) -> usize {
     let mut path = [0u8; 24];
     let mut digits = [0u8; 10];
@@ -309,7 +312,7 @@ fn read_of_thread(tid: i32, tasks: RawFd, name: &[u8], text: &mut [u8]) -> usize
     let len = digits.len() - from;
     path[..len].copy_from_slice(&digits[from..]);
     path[len..len + name.len()].copy_from_slice(name);
-    // SAFETY: the path ends with a zero, and the buffer is as long as said.
+    // SAFETY: the path is terminated by a zero, and the buffer has the given length.
     unsafe {
         let fd = libc::openat(
             tasks,
@@ -322,9 +325,9 @@ fn read_of_thread(tid: i32, tasks: RawFd, name: &[u8], text: &mut [u8]) -> usize
     }
 }
 
-/// True for a zombie thread: it cannot be traced and need not be.
+/// True if the thread has exited (a zombie cannot be traced and need not be).
 fn has_ended(tid: i32) -> bool {
-    // SAFETY: signal 0 only asks.
+    // SAFETY: signal 0 only checks whether the thread exists.
     unsafe { libc::syscall(libc::SYS_tkill, tid, 0) != 0 }
 }
 

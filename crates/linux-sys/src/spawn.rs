@@ -1,9 +1,9 @@
 //! A child process that waits before it executes another program.
 //!
-//! Between `fork` and `execve` the child of a multithreaded process may only make plain system
-//! calls, so everything is prepared before the fork. The child waits until its tracer has seized
-//! it, installs the seccomp filter, and executes the command. Errors come back as an errno through
-//! a pipe that a successful `execve` closes.
+//! Between `fork` and `execve`, the child of a multithreaded process may only make plain system
+//! calls, so the parent prepares everything before the fork. The child waits until its tracer has
+//! seized it, installs the seccomp filter, and executes the command. A failing child sends its
+//! errno through a pipe that a successful `execve` closes.
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -17,11 +17,11 @@ use std::ptr;
 pub enum Privileges {
     /// Set-user-ID programs work as usual; needs `CAP_SYS_ADMIN`.
     Kept,
-    /// Sets `no_new_privs`, without which an ordinary user may not install a filter.
+    /// The child sets `no_new_privs`, which an ordinary user needs to install a filter.
     NoNew,
 }
 
-/// A forked child that has not executed the command yet.
+/// A forked child that has not yet executed the command.
 #[derive(Debug)]
 pub struct Waiting {
     pid: i32,
@@ -29,16 +29,16 @@ pub struct Waiting {
     failure: OwnedFd,
 }
 
-/// A child on its way to `execve`.
+/// A child that is about to call `execve`.
 #[derive(Debug)]
 pub struct Started {
     failure: OwnedFd,
 }
 
-/// Forks a child that will run `path` with `argv` under `filter`.
+/// Forks a child that will execute `path` with `argv` under `filter`.
 ///
 /// # Errors
-/// Those of `pipe` and `fork`.
+/// The errors of `pipe` and `fork`.
 pub fn fork_waiting(
     path: &CString,
     argv: &[CString],
@@ -54,17 +54,17 @@ pub fn fork_waiting(
         len,
         filter: filter.as_ptr().cast_mut(),
     };
-    // SAFETY: the child makes only system calls until it execs or exits, on memory that was
-    // prepared above.
+    // SAFETY: until it executes the command or exits, the child only makes system calls, on memory
+    // that was prepared above.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             let fds = (go.as_raw_fd(), go_read.as_raw_fd());
-            // SAFETY: this is the child, the pointers are valid and end with null.
+            // SAFETY: this code runs in the child; the pointers are valid and end with null.
             let errno = unsafe { become_command(fds, path, &pointers, &program, privileges) };
             let bytes = errno.to_ne_bytes();
-            // SAFETY: writes four bytes of our own and ends the process.
+            // SAFETY: writes four bytes of a local variable and ends the process.
             unsafe {
                 libc::write(failure_write.as_raw_fd(), bytes.as_ptr().cast(), 4);
                 libc::_exit(127)
@@ -74,10 +74,10 @@ pub fn fork_waiting(
     }
 }
 
-/// Runs in the child; returns only with an errno.
+/// Executes the command in the child. Returns an errno only if that fails.
 ///
 /// # Safety
-/// To be called in a freshly forked child; `argv` ends with null.
+/// Must be called in a freshly forked child; `argv` must end with null.
 unsafe fn become_command(
     (go_write, go_read): (i32, i32),
     path: &CString,
@@ -87,9 +87,9 @@ unsafe fn become_command(
 ) -> i32 {
     let errno = || io::Error::last_os_error().raw_os_error().unwrap_or(0);
     let mut byte = 0u8;
-    // SAFETY: plain system calls on descriptors and memory that the caller vouches for.
+    // SAFETY: plain system calls on descriptors and memory that are valid by the caller's promise.
     unsafe {
-        // If this copy of the other end stayed open, the child would never notice a dead tracer.
+        // With this copy of the write end open, the child would never notice that its tracer died.
         libc::close(go_write);
         loop {
             match libc::read(go_read, (&raw mut byte).cast(), 1) {
@@ -109,15 +109,15 @@ unsafe fn become_command(
         if libc::syscall(libc::SYS_seccomp, mode, 0, &raw const *program) == -1 {
             return errno();
         }
-        // `execvp` for a path with a slash is `execve`, and a script without `#!` goes to the
-        // shell as it would from any other program.
+        // For a path with a slash, `execvp` is `execve`, except that it passes a script without
+        // `#!` to the shell, as in any other program.
         libc::execvp(path.as_ptr(), argv.as_ptr());
         errno()
     }
 }
 
 impl Waiting {
-    /// The child.
+    /// Process id of the child.
     pub fn pid(&self) -> i32 {
         self.pid
     }
@@ -125,7 +125,7 @@ impl Waiting {
     /// Lets the child continue to `execve`.
     ///
     /// # Errors
-    /// `EPIPE` if it was killed meanwhile.
+    /// `EPIPE` if the child was killed in the meantime.
     pub fn go(self) -> io::Result<Started> {
         rustix::io::write(&self.go, &[1])?;
         Ok(Started {
@@ -135,7 +135,7 @@ impl Waiting {
 }
 
 impl Started {
-    /// The errno that kept the command from starting, once the child has exited.
+    /// Returns the errno that kept the command from starting; call after the child has exited.
     pub fn failure(&self) -> Option<io::Error> {
         let mut bytes = [0; 4];
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.failure, &mut bytes)) {

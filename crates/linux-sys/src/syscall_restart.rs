@@ -1,24 +1,25 @@
-//! Restarts calls that fail with `EINTR` because of a ptrace stop.
+//! Restart of calls that fail with `EINTR` because of a ptrace stop.
 //!
-//! The kernel restarts most waits after a stop by itself. A few calls fail with `EINTR` instead,
-//! as after a signal (`signal(7)` lists them), and not every program expects that. If such a call
-//! waits without a time limit, its result is replaced by `ERESTARTNOHAND`: the kernel then repeats
-//! the call when the thread continues, or returns `EINTR` if a signal handler runs first. A call
-//! with a time limit would wait for the whole time again, so it keeps its `EINTR`.
+//! The kernel restarts most blocking calls after a stop by itself. A few calls fail with `EINTR`
+//! instead, as after a signal (`signal(7)` lists them), and not every program expects that. If such
+//! a call waits without a time limit, this module replaces its result by `ERESTARTNOHAND`. When the
+//! thread continues, the kernel then repeats the call, or returns `EINTR` if a signal handler runs
+//! first. A repeated call with a time limit would wait for the full time again, so it keeps its
+//! `EINTR`.
 //!
 //! # Linux
 //! `arch_do_signal_or_restart` in `arch/x86/kernel/signal.c`. x86-64 only: other architectures do
 //! not preserve the first argument.
 
-/// `ERESTARTNOHAND`, as a register holds it.
+/// The error code `ERESTARTNOHAND` as a register value.
 const ERESTARTNOHAND: u64 = (-514i64) as u64;
 const EINTR: u64 = (-(libc::EINTR as i64)) as u64;
-/// `IORING_ENTER_EXT_ARG`: the call may have a time limit.
+/// Flag `IORING_ENTER_EXT_ARG` of `io_uring_enter`: the call may have a time limit.
 const ENTER_EXT_ARG: u64 = 8;
-/// Absent from `libc` on this target.
+/// Number of `io_pgetevents`, which `libc` does not define for this target.
 const SYS_IO_PGETEVENTS: i64 = 333;
 
-/// The new result for a thread stopped after the call `nr`, if that call is to be repeated.
+/// Returns the new result for a thread stopped after call `nr`; `None` if it must not be repeated.
 pub fn restarted(nr: i64, args: [u64; 6], result: u64) -> Option<u64> {
     (result == EINTR && waits_without_limit(nr, args)).then_some(ERESTARTNOHAND)
 }

@@ -1,4 +1,4 @@
-//! Memory in many mappings that could be one, for tests of repairs.
+//! Memory split into many mappings that could be one, for tests of repairs.
 
 use std::ops::Range;
 use std::ptr;
@@ -7,8 +7,8 @@ use super::PAGE;
 
 /// Pages in many mappings, between two inaccessible pages.
 ///
-/// Every other page was committed first, which splits the mappings. Some pages are empty. Unmapped
-/// when dropped.
+/// Every other page becomes accessible first, which splits the mappings. Some pages are empty.
+/// Unmapped when dropped.
 #[derive(Debug)]
 pub struct Pieces {
     base: u64,
@@ -16,11 +16,11 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Allocates `pages` pages; the first word of each filled page is its number.
+    /// Maps `pages` pages; the first word of each filled page is the page's number.
     pub fn new(pages: u64) -> Pieces {
         let len = (pages + 2) * PAGE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
+        // SAFETY: a new mapping at an address chosen by the kernel disturbs no other memory.
         let base =
             unsafe { libc::mmap(ptr::null_mut(), len as usize, libc::PROT_NONE, flags, -1, 0) };
         assert_ne!(base, libc::MAP_FAILED);
@@ -31,7 +31,7 @@ impl Pieces {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         for page in (0..pages).step_by(2).chain((1..pages).step_by(2)) {
             let at = pieces.at(page, 0).cast();
-            // SAFETY: within the mapping that we have just made and that nobody else knows.
+            // SAFETY: the page is in the mapping that was just created and that nothing else uses.
             assert_eq!(unsafe { libc::mprotect(at, PAGE as usize, access) }, 0);
             if !Self::is_hole(page) {
                 pieces.write(page, 0, page);
@@ -40,12 +40,12 @@ impl Pieces {
         pieces
     }
 
-    /// Address of the first page.
+    /// Returns the address range of the pages.
     pub fn range(&self) -> Range<u64> {
         self.base..self.base + self.pages * PAGE
     }
 
-    /// Whether a page is empty at first.
+    /// True if the page is initially empty.
     pub fn is_hole(page: u64) -> bool {
         page % 5 == 4
     }
@@ -55,15 +55,15 @@ impl Pieces {
         (self.base + page * PAGE + word * 8) as *mut u64
     }
 
-    /// Reads a word of a page.
+    /// Reads one word of a page.
     pub fn read(&self, page: u64, word: u64) -> u64 {
-        // SAFETY: within the mapping, which is there as long as `self` is.
+        // SAFETY: the word is in the mapping, which lives as long as `self`.
         unsafe { ptr::read_volatile(self.at(page, word)) }
     }
 
-    /// Writes a word of a page.
+    /// Writes one word of a page.
     pub fn write(&self, page: u64, word: u64, value: u64) {
-        // SAFETY: as above; each thread of a test has its own word.
+        // SAFETY: as in `read`; each thread of a test uses a different word.
         unsafe { ptr::write_volatile(self.at(page, word), value) };
     }
 }
@@ -71,7 +71,7 @@ impl Pieces {
 impl Drop for Pieces {
     fn drop(&mut self) {
         let (start, len) = (self.base - PAGE, (self.pages + 2) * PAGE);
-        // SAFETY: what `new` mapped, of which nothing is borrowed any more.
+        // SAFETY: `new` mapped this range, and nothing borrows from it any more.
         unsafe { libc::munmap(start as *mut _, len as usize) };
     }
 }

@@ -1,11 +1,11 @@
-//! Fresh memory of this process, for several threads to touch.
+//! Fresh memory of this process for several threads to touch.
 
 use std::io;
 use std::ptr;
 
 const PAGE: usize = super::PAGE as usize;
 
-/// Private anonymous memory without huge pages and without neighbours that it could merge with.
+/// Private anonymous memory without huge pages and without adjacent VMAs that it could merge with.
 ///
 /// Unmapped when dropped.
 #[derive(Debug)]
@@ -15,14 +15,14 @@ pub struct Untouched {
 }
 
 impl Untouched {
-    /// `pages` pages.
+    /// Maps `pages` pages.
     ///
     /// # Errors
     /// `ENOMEM`.
     pub fn new(pages: usize) -> io::Result<Untouched> {
         let len = (pages + 2) * PAGE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
+        // SAFETY: a new mapping at an address chosen by the kernel disturbs no other memory.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -33,7 +33,7 @@ impl Untouched {
         };
         let middle = base.wrapping_byte_add(PAGE);
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: within the mapping that we have just made and that nobody else knows.
+        // SAFETY: the range is in the mapping that was just created and that nothing else uses.
         let made = unsafe {
             libc::madvise(base, len, libc::MADV_NOHUGEPAGE);
             libc::mprotect(middle, pages * PAGE, access)
@@ -45,12 +45,13 @@ impl Untouched {
         }
     }
 
-    /// Writes a byte to page `n`; ignores a page beyond the end.
+    /// Writes a byte to page `n`; ignores a page number beyond the end.
     #[inline]
     pub fn touch(&self, n: usize) {
         if n < self.pages {
             let byte = (self.base + (n + 1) * PAGE) as *mut u8;
-            // SAFETY: within the mapping, which lives as long as we do; all writes write the same.
+            // SAFETY: the byte is in the mapping, which lives as long as `self`; all writes are
+            // equal.
             unsafe { ptr::write_volatile(byte, 1) };
         }
     }
@@ -58,7 +59,7 @@ impl Untouched {
 
 impl Drop for Untouched {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody can touch it any more.
+        // SAFETY: `self` owns the mapping, and nothing can touch it any more.
         unsafe { libc::munmap(self.base as *mut libc::c_void, (self.pages + 2) * PAGE) };
     }
 }

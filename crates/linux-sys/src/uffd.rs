@@ -1,9 +1,9 @@
 //! userfaultfd: opening, features, and the requests that move pages.
 //!
-//! This module covers only what repairs need: watching for missing pages, moving pages between
-//! mappings, and the events that report forks and changed mappings. The requests are plain tables
-//! of numbers ([`Call`]), because this process and other processes execute the same ones. The
-//! descriptor of this process is a [`Uffd`].
+//! This module covers only the needs of repairs: registration for missing pages, moving pages
+//! between mappings, and the events that report forks and changed mappings. The requests are
+//! [`Call`]s, that is, table entries of plain numbers, because both this process and other
+//! processes execute them. The descriptor of this process is a [`Uffd`].
 //!
 //! # Linux
 //! `include/uapi/linux/userfaultfd.h`; `UFFDIO_MOVE` and its feature bit since 6.8.
@@ -45,22 +45,22 @@ const fn request(direction: u64, number: u64, bytes: u64) -> u64 {
     direction << 30 | bytes << 16 | API << 8 | number
 }
 
-/// Watches for missing pages in a range.
+/// Creates the call that registers a range for missing-page faults.
 pub fn register(what: u64, fd: i32, start: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_REGISTER, &[start, len, MODE_MISSING])
 }
 
-/// Stops watching and wakes the threads that wait there.
+/// Creates the call that unregisters a range and wakes the threads that wait in it.
 pub fn unregister(what: u64, fd: i32, start: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_UNREGISTER, &[start, len])
 }
 
-/// Wakes the threads that wait in a range.
+/// Creates the call that wakes the threads that wait in a range.
 pub fn wake(what: u64, fd: i32, start: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_WAKE, &[start, len])
 }
 
-/// Moves the present pages from `from` to `to`. Holes stay holes; no thread is woken.
+/// Creates the call that moves the present pages from `from` to `to`; holes stay, no thread wakes.
 pub fn move_pages(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
     Call::ioctl(
         what,
@@ -70,27 +70,29 @@ pub fn move_pages(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
     )
 }
 
-/// Copies bytes of this process to an empty page of the watched one. No thread is woken.
+/// Creates the call that copies memory of this process to an empty page of the watched process.
+///
+/// The copy wakes no thread.
 pub fn copy(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_COPY, &[to, from, len, DONT_WAKE])
 }
 
-/// True while a change of what `fd` watches is in progress whose event was not read yet.
+/// True if the mappings that `fd` watches are changing and the event was not yet read.
 ///
-/// The mappings may have changed, so a missing mapping may only have moved.
+/// During such a change, a mapping that is not found may only have moved.
 pub fn is_changing(fd: i32) -> bool {
-    // Moves nothing: refused as such, unless a change is in progress.
+    // The probe moves nothing. The kernel rejects it, with EAGAIN if a change is in progress.
     let mut probe = move_pages(0, fd, 0, 0, 0);
     calls::run(&mut probe);
     probe.errno() == libc::EAGAIN
 }
 
-/// Whether `fd` watches the mapping at `page`, with the permissions of the one at `empty`.
+/// Checks whether `fd` watches the mapping at `page`, with the permissions of the one at `empty`.
 ///
 /// # Errors
-/// `EAGAIN` if a change of what `fd` watches is under way; others if the kernel could not tell.
+/// `EAGAIN` if the mappings that `fd` watches are changing; other errors if the check failed.
 pub fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
-    // To move nothing there is refused unless it is watched, or because there is a page.
+    // The probe moves a hole. The kernel rejects it if `page` is not watched, or is present.
     let mut probe = move_pages(0, fd, page, empty, super::PAGE);
     calls::run(&mut probe);
     match probe.errno() {
@@ -100,9 +102,9 @@ pub fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
     }
 }
 
-/// After a move or copy that ended early: leaves only what is still to be done.
+/// Reduces a move or copy that ended early to the part that remains.
 ///
-/// Returns false if nothing had been done at all.
+/// Returns false if the call did nothing at all.
 pub fn advance(call: &mut Call) -> bool {
     let done = call.payload[4].cast_signed();
     if done <= 0 {
@@ -116,34 +118,34 @@ pub fn advance(call: &mut Call) -> bool {
     true
 }
 
-/// An event of the kernel.
+/// An event that the kernel reports through a userfaultfd.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A thread waits for a page.
     Fault,
-    /// The process forks. The descriptor watches the child, and the reader must close it.
+    /// The process forked. The descriptor watches the child, and the reader must close it.
     Fork(i32),
-    /// A watched range has moved.
+    /// A watched range was moved.
     Remap {
-        /// Its old address.
+        /// Old address of the range.
         from: u64,
-        /// Its new address.
+        /// New address of the range.
         to: u64,
-        /// Its length in bytes.
+        /// Length of the range in bytes.
         len: u64,
     },
     /// The pages of a range are about to be dropped.
     Remove {
-        /// First address.
+        /// First address of the range.
         start: u64,
-        /// First address after it.
+        /// First address after the range.
         end: u64,
     },
     /// A range was unmapped.
     Unmap {
-        /// First address.
+        /// First address of the range.
         start: u64,
-        /// First address after it.
+        /// First address after the range.
         end: u64,
     },
 }
@@ -155,7 +157,7 @@ pub struct Uffd {
 }
 
 impl Uffd {
-    /// Opens one with `features` that also stops faults of the kernel on the process's behalf.
+    /// Opens a userfaultfd with `features` that also handles faults in kernel mode.
     ///
     /// # Errors
     /// `EPERM` without permission; `EINVAL` if the kernel lacks a feature; `ENOSYS`.
@@ -164,7 +166,7 @@ impl Uffd {
         // SAFETY: the call takes a number only.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
         let fd = if fd >= 0 {
-            // SAFETY: the descriptor was just made and belongs to nobody else.
+            // SAFETY: the descriptor was just created and has no other owner.
             unsafe { OwnedFd::from_raw_fd(fd as i32) }
         } else {
             let refused = io::Error::last_os_error();
@@ -185,13 +187,13 @@ impl Uffd {
         Ok(Uffd { fd })
     }
 
-    /// Its number.
+    /// Descriptor number of the userfaultfd.
     pub fn raw(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 }
 
-/// Waits until `fd` has an event or `other` can be read; true for an event.
+/// Waits until `fd` has an event or `other` is readable. Returns true for an event.
 pub fn wait(fd: RawFd, other: RawFd) -> bool {
     let mut fds = [fd, other].map(|fd| libc::pollfd {
         fd,
@@ -199,7 +201,7 @@ pub fn wait(fd: RawFd, other: RawFd) -> bool {
         revents: 0,
     });
     loop {
-        // SAFETY: two entries, which live across the call.
+        // SAFETY: both entries live across the call.
         let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
         if ready > 0 {
             return fds[1].revents == 0;
@@ -207,11 +209,11 @@ pub fn wait(fd: RawFd, other: RawFd) -> bool {
     }
 }
 
-/// Reads the next event of `fd`. This lets its cause continue, except for a fault.
+/// Reads the next event of `fd`. The thread that caused it then continues, except after a fault.
 ///
 /// # Errors
-/// `EAGAIN` if there is none; `EMFILE` if a fork is to be told, and this process has no room for
-/// its descriptor: the event stays.
+/// `EAGAIN` if there is no event. `EMFILE` if the event is a fork and this process cannot open
+/// another descriptor; the event then stays pending.
 pub fn event(fd: RawFd) -> Result<Event, i32> {
     let mut words = [0u64; MESSAGE_BYTES / 8];
     let got = calls::read_into(libc::SYS_read, fd, &mut words, 0);
@@ -244,6 +246,6 @@ fn open_device(flags: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just created and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

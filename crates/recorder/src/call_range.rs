@@ -1,27 +1,27 @@
 //! Address ranges that a call can change.
 //!
-//! The order of two simultaneous operations does not matter if they affect different ranges. A
-//! page fault that takes no `mmap_lock` changes only pages, so neither it nor a call elsewhere can
-//! tell which came first.
+//! The order of two simultaneous operations does not matter if they affect different ranges. For a
+//! page fault that does not take `mmap_lock` and a call in another range, the order is never
+//! visible, because such a fault changes only pages.
 
 use vmarea_trace::event::Call;
 
-/// Addresses that a call affects.
+/// Addresses that a call may affect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CallRange {
-    /// Up to two half-open ranges; one whose ends are equal is empty.
+    /// Up to two half-open ranges; a range with equal ends is empty.
     Ranges([(u64, u64); 2]),
-    /// Any address.
+    /// All addresses.
     Anywhere,
 }
 
 impl CallRange {
-    /// The range of a finished call.
+    /// Returns the range of a finished call.
     pub(crate) fn of(call: &Call) -> CallRange {
         CallRange::from_arguments(call.nr, &call.args, call.ret)
     }
 
-    /// The range of a call that has only begun.
+    /// Returns the range of a call that has not finished.
     pub(crate) fn of_entered(nr: u32, args: &[u64; 6]) -> CallRange {
         let fixed = match i64::from(nr) {
             libc::SYS_mmap => args[3] & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) as u64 != 0,
@@ -29,7 +29,7 @@ impl CallRange {
             _ => true,
         };
         match fixed {
-            // With an errno as the result, the ranges are those that the arguments name.
+            // With an errno as the result, the ranges are those in the arguments.
             true => CallRange::from_arguments(nr, args, -1),
             false => CallRange::Anywhere,
         }
@@ -42,7 +42,7 @@ impl CallRange {
         match i64::from(nr) {
             libc::SYS_mmap => match u64::try_from(ret) {
                 Ok(start) => CallRange::Ranges([range(start, len), none]),
-                // A fixed mapping that fails may have removed what was there.
+                // A failing fixed mapping may have removed earlier mappings.
                 Err(_) => CallRange::Ranges([range(a, len), none]),
             },
             libc::SYS_munmap
@@ -66,12 +66,12 @@ impl CallRange {
         }
     }
 
-    /// True if an access to `addr` may fall into the range.
+    /// True if an access to `addr` may be in the range.
     pub(crate) fn contains(&self, addr: u64) -> bool {
         match self {
             CallRange::Anywhere => true,
             CallRange::Ranges(ranges) => ranges.iter().any(|(start, end)| {
-                // Arguments are bytes; the kernel works on pages.
+                // Arguments are in bytes; the kernel works on pages.
                 const IN_PAGE: u64 = 4095;
                 let end = end.saturating_add(IN_PAGE) & !IN_PAGE;
                 start & !IN_PAGE <= addr && addr < end && *start < end

@@ -1,4 +1,4 @@
-//! The table of calls at which the recorder stops, and what it does at each.
+//! The table of calls at which the recorder stops, with the handling of each.
 //!
 //! The recorder generates its filter from this table and handles each stop by it, so a call that
 //! is not listed never stops. A call has several rules if its arguments decide how it is handled;
@@ -7,33 +7,33 @@
 //! `/proc/PID/mem`, `io_uring_enter`, truncation of a mapped file.
 //!
 //! # Linux
-//! Numbers of x86-64, kernel 6.18.
+//! Call numbers of x86-64, kernel 6.18.
 
-/// Rule for a system call under some conditions.
+/// A rule for a system call under certain conditions.
 #[derive(Debug)]
 pub(crate) struct CallRule {
     /// System call number.
     pub nr: u32,
     /// Conditions on the arguments, which must all hold.
     pub when: &'static [Test],
-    /// How the recorder handles the call.
+    /// Role of the call, which determines its handling.
     pub role: Role,
-    /// What its pointer arguments lead to.
+    /// Data behind the call's pointer arguments.
     pub data: Data,
 }
 
 /// A test of the low 32 bits of one argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Test {
-    /// `args[arg] & mask == value`.
+    /// True if `args[arg] & mask == value`.
     Masked { arg: u8, mask: u32, value: u32 },
-    /// `args[arg] != value`.
+    /// True if `args[arg] != value`.
     Not { arg: u8, value: u32 },
-    /// `args[arg]` is one of these values.
+    /// True if `args[arg]` is one of these values.
     OneOf { arg: u8, values: &'static [u32] },
 }
 
-/// How the recorder handles a call.
+/// Role of a call, which determines how the recorder handles it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     /// Changes the caller's address space. Such calls of one address space run one after another.
@@ -56,7 +56,7 @@ pub(crate) enum Role {
     Traces,
 }
 
-/// The memory that a call accesses, and how.
+/// Memory that a call accesses, and the kind of access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum KernelAccess {
     /// `process_vm_readv`: reads the memory of another process.
@@ -65,7 +65,7 @@ pub(crate) enum KernelAccess {
     WritesOther,
     /// `vmsplice`: reads the caller's memory.
     ReadsOwn,
-    /// `io_submit`: its control blocks name the accesses.
+    /// `io_submit`: its control blocks describe the accesses.
     Blocks,
     /// `io_uring_register` with buffers: pins them for writing.
     PinsOwn,
@@ -75,19 +75,19 @@ pub(crate) enum KernelAccess {
     ToFile(Buffer),
 }
 
-/// How a call describes its memory.
+/// Form in which a call describes its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Buffer {
-    /// Address and length in the second and third argument.
+    /// The second and third arguments are address and length.
     Plain,
-    /// An array of `struct iovec` and its length in the same arguments.
+    /// The second and third arguments are an array of `struct iovec` and its length.
     Iovecs,
 }
 
-/// The data that the pointer arguments of a call lead to.
+/// Data behind the pointer arguments of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Data {
-    /// Nothing that matters.
+    /// No relevant data.
     None,
     /// An array of `struct iovec`.
     Iovecs { at: u8, count: u8 },
@@ -105,21 +105,21 @@ pub(crate) enum Data {
     Filter { at: u8 },
 }
 
-/// Numbers that libc lacks, or defines with another type.
+/// Constants that libc lacks, or defines with another type.
 pub(crate) mod number {
-    /// `map_shadow_stack`
+    /// System call `map_shadow_stack`.
     pub(crate) const MAP_SHADOW_STACK: i64 = 453;
-    /// `PR_SET_VMA`
+    /// `prctl` option `PR_SET_VMA`.
     pub(crate) const PR_SET_VMA: u32 = 0x5356_4d41;
-    /// `PR_SET_MM`
+    /// `prctl` option `PR_SET_MM`.
     pub(crate) const PR_SET_MM: u32 = 35;
-    /// `PR_SET_MM_MAP`
+    /// `PR_SET_MM` option `PR_SET_MM_MAP`.
     pub(crate) const PR_SET_MM_MAP: u64 = 14;
-    /// `PR_SET_THP_DISABLE`, `PR_SET_MDWE`, `PR_SET_MEMORY_MERGE`
+    /// `prctl` options `PR_SET_THP_DISABLE`, `PR_SET_MDWE` and `PR_SET_MEMORY_MERGE`.
     pub(crate) const PR_OF_THE_MM: &[u32] = &[41, 65, 67];
 }
 
-/// Requests that start tracing.
+/// `ptrace` requests that start tracing.
 const TRACING: &[u32] = &[
     libc::PTRACE_TRACEME,
     libc::PTRACE_ATTACH,
@@ -127,7 +127,7 @@ const TRACING: &[u32] = &[
 ];
 const NEW_USER: u32 = libc::CLONE_NEWUSER as u32;
 const DIRECT: u32 = libc::O_DIRECT as u32;
-/// The limits that calls on address spaces check.
+/// Resource limits that calls on address spaces check.
 const LIMITS: &[u32] = &[
     libc::RLIMIT_DATA,
     libc::RLIMIT_STACK,
@@ -152,10 +152,11 @@ const fn sets(nr: i64) -> CallRule {
     rule(nr, &[], Role::Sets, Data::None)
 }
 
-/// A call that may change the effective capabilities.
+/// Creates the rule of a call that may change the effective capabilities.
 ///
-/// The user's other ids affect only capabilities on files, and group ids affect none. What `prctl`
-/// changes (bounding and ambient set, secure bits) takes effect at the next `execve` or `setuid`.
+/// The user's other ids affect only capabilities on files, and group ids affect none. The state
+/// that `prctl` changes (bounding and ambient set, secure bits) takes effect at the next `execve`
+/// or `setuid`.
 const fn capabilities(nr: i64, when: &'static [Test]) -> CallRule {
     rule(nr, when, Role::SetsCapabilities, Data::None)
 }
@@ -164,7 +165,7 @@ const fn accesses(nr: i64, kind: KernelAccess) -> CallRule {
     rule(nr, &[], Role::AccessesMemory(kind), Data::None)
 }
 
-/// A test of a whole 32-bit argument.
+/// Creates a test of a whole 32-bit argument.
 const fn is(arg: u8, value: u32) -> Test {
     masked(arg, u32::MAX, value)
 }
@@ -181,7 +182,7 @@ const fn one_of(arg: u8, values: &'static [u32]) -> Test {
     Test::OneOf { arg, values }
 }
 
-/// All rules. The filter returns the index of a rule.
+/// Table of all rules. The filter returns the index of a rule.
 pub(crate) static RULES: &[CallRule] = &[
     changes_mappings(libc::SYS_mmap),
     changes_mappings(libc::SYS_munmap),
@@ -258,7 +259,7 @@ pub(crate) static RULES: &[CallRule] = &[
         Role::ChangesMappings,
         Data::None,
     ),
-    // 0xffffffff only queries.
+    // The argument 0xffffffff only queries.
     rule(
         libc::SYS_personality,
         &[not(0, u32::MAX)],
@@ -271,7 +272,7 @@ pub(crate) static RULES: &[CallRule] = &[
         Role::Sets,
         Data::Limit { at: 1 },
     ),
-    // Without a new limit it only queries.
+    // Without a new limit, the call only queries.
     rule(
         libc::SYS_prlimit64,
         &[one_of(1, LIMITS), not(2, 0)],
@@ -279,12 +280,12 @@ pub(crate) static RULES: &[CallRule] = &[
         Data::Limit { at: 2 },
     ),
     sets(libc::SYS_userfaultfd),
-    // UFFDIO_REGISTER and _UNREGISTER change mappings, and UFFDIO_API says which faults will wait.
-    // The other commands of that family fill, move, protect or poison pages, often hundreds of
-    // thousands of times and while the thread that waits for them is inside a call, so the
-    // recorder does not stop them. They change only one thing about a mapping: COPY, ZEROPAGE,
-    // MOVE and POISON into private memory may attach an anon_vma. So from its registration on it
-    // is unknown whether a mapping has one.
+    // UFFDIO_REGISTER and _UNREGISTER change mappings, and UFFDIO_API selects which faults will
+    // wait. The other commands of that family fill, move, protect or poison pages, often hundreds
+    // of thousands of times and while the thread that waits for them is inside a call, so the
+    // recorder does not stop them. They change only one property of a mapping: COPY, ZEROPAGE,
+    // MOVE and POISON into private memory may attach an anon_vma. From a mapping's registration
+    // on, it is therefore unknown whether the mapping has one.
     rule(
         libc::SYS_ioctl,
         &[masked(1, 0xffff, 0xaa00)],
@@ -334,7 +335,7 @@ pub(crate) static RULES: &[CallRule] = &[
     capabilities(libc::SYS_setresuid, &[]),
     capabilities(libc::SYS_capset, &[]),
     capabilities(libc::SYS_unshare, &[masked(0, NEW_USER, NEW_USER)]),
-    // Without a flag, the descriptor decides which namespace it is.
+    // Without a flag, the descriptor determines the kind of namespace.
     capabilities(libc::SYS_setns, &[one_of(1, &[0, NEW_USER])]),
     rule(
         libc::SYS_ptrace,
@@ -365,7 +366,7 @@ pub(crate) static RULES: &[CallRule] = &[
     ),
 ];
 
-/// Calls on files that bypass the page cache.
+/// Rules of calls on files that bypass the page cache.
 ///
 /// The filter does not contain them: a process with such a file open stops at every call.
 static DIRECT_CALLS: &[CallRule] = &[
@@ -381,7 +382,7 @@ static DIRECT_CALLS: &[CallRule] = &[
     accesses(libc::SYS_pwritev2, KernelAccess::ToFile(Buffer::Iovecs)),
 ];
 
-/// The rule of a call that reads or writes a file.
+/// Returns the rule of a call that reads or writes a file.
 pub(crate) fn direct_io_rule(nr: u64) -> Option<&'static CallRule> {
     DIRECT_CALLS.iter().find(|rule| u64::from(rule.nr) == nr)
 }

@@ -1,9 +1,9 @@
 //! System calls: delays each until it may run, lets it run, and records it at its exit.
 //!
 //! Calls that change one address space run one after another, so the order of their exits is the
-//! order of their effects. If a call lasts longer than [`Tracer::turn`], the next one runs beside
-//! it, because the first may be waiting for exactly that thread. A call whose thread is running,
-//! or waiting for a processor, waits for no other thread and gets more time.
+//! order of their effects. If a call lasts longer than [`Tracer::turn`], the next one runs at the
+//! same time, because the first may be waiting for exactly that thread. A call whose thread is
+//! running, or waiting for a processor, waits for no other thread and gets more time.
 
 use super::call_range::CallRange;
 use super::call_table::{self, Role};
@@ -24,7 +24,7 @@ use vmarea_linux_sys::ptrace::{self, SyscallStop};
 use vmarea_process::system;
 use vmarea_trace::event::{Call, Event, FileRef, MmId, Nanos, Order, Reason, Snapshot, Tid};
 
-/// `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and restarts.
+/// Results from `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and restarts.
 const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
 
 impl Tracer<'_> {
@@ -86,7 +86,7 @@ impl Tracer<'_> {
         self.spaces.get(&mm).map_or(0, |space| space.users)
     }
 
-    /// Lets the next thread of the queue enter its call, now that another has left one.
+    /// Lets the next thread of the queue enter its call, if no other thread is inside one.
     pub(super) fn let_in_next(&mut self, mm: MmId) {
         let Some(space) = self.spaces.get_mut(&mm) else {
             return;
@@ -99,9 +99,9 @@ impl Tracer<'_> {
         }
     }
 
-    /// Lets threads enter their calls if the calls inside may be waiting for them.
+    /// Lets overdue threads enter their calls, because running calls may be waiting for them.
     ///
-    /// The order in which these calls and those inside take effect is then unknown, unless the
+    /// The order in which these calls and the running ones take effect is then unknown, unless the
     /// lock tracepoints show it.
     pub(super) fn let_in_overdue(&mut self, now: Nanos) {
         let turn = self.turn();
@@ -124,8 +124,8 @@ impl Tracer<'_> {
 
     /// Handles a system-call stop.
     ///
-    /// It is the exit of a call that was let in. A thread that stops at every call reports the
-    /// entries and exits of all its calls here.
+    /// The stop is the exit of a call that the recorder let the thread enter. For a thread that
+    /// stops at every call, the stop may also be an entry or exit of any other call.
     pub(super) fn at_syscall(&mut self, tid: i32, now: Nanos) {
         match ptrace::syscall_stop(tid) {
             Ok((_, SyscallStop::Exit { ret })) => self.finish_call(tid, ret, now),
@@ -137,7 +137,7 @@ impl Tracer<'_> {
         self.resume(tid, 0);
     }
 
-    /// Notes a read or write that bypasses the page cache.
+    /// Begins to record a read or write, if it bypasses the page cache.
     fn before_file_call(&mut self, tid: i32, nr: u64, args: [u64; 6], now: Nanos) {
         let Some(rule) = call_table::direct_io_rule(nr) else {
             return;
@@ -202,7 +202,8 @@ impl Tracer<'_> {
         let alone = call.alone;
         let events = match call.rule.role {
             Role::Executes => {
-                // It failed and stays in this address space, so this is an ordinary snapshot.
+                // The call failed and did not leave this address space, so the snapshot is
+                // ordinary.
                 self.timeline.call_discarded(tid);
                 if let Some(mut snapshot) = call.last_snapshot.take() {
                     snapshot.reason = Reason::Checkpoint;
@@ -239,7 +240,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// The event of a finished call.
+    /// Builds the event of a finished call.
     pub(super) fn call_event(
         &mut self,
         tid: i32,
@@ -274,7 +275,7 @@ impl Tracer<'_> {
         })
     }
 
-    /// Passes the stack of a thread to the sink; an empty one if it cannot be read.
+    /// Passes the stack of a thread to the sink, or an empty stack if it cannot be read.
     fn copy_stack(&mut self, tid: i32, mm: MmId) {
         const BYTES: u64 = 16 << 10;
         let [ip, sp, bp] = ptrace::stack_registers(tid).unwrap_or_default();
@@ -304,7 +305,7 @@ impl Tracer<'_> {
             .of_call(opened, at, || inode_key(&mapping_at(tid, addr)?))
     }
 
-    /// The segment that `shmat` has attached.
+    /// Returns the segment that `shmat` has attached.
     fn segment_of(&mut self, tid: i32, ret: i64) -> Option<FileRef> {
         if is_error(ret) {
             return None;
@@ -314,7 +315,7 @@ impl Tracer<'_> {
         Some(self.files.of_segment(inode, &mapping))
     }
 
-    /// The address space that `process_madvise` advises.
+    /// Returns the address space that `process_madvise` advises.
     fn advised(&self, tid: i32, own: MmId, args: &[u64; 6]) -> MmId {
         let path = format!("/proc/{tid}/fdinfo/{}", args[0] as RawFd);
         let info = std::fs::read_to_string(path).unwrap_or_default();
@@ -386,7 +387,7 @@ impl Tracer<'_> {
         let duplicate = self
             .process_descriptor(pid)
             .and_then(|process| getfd(process, fd))
-            // The leader may have exited, or the thread may have descriptors of its own.
+            // The leader may have exited, or the thread may have a private descriptor table.
             .or_else(|| {
                 let thread = PidfdFlags::from_bits_retain(libc::PIDFD_THREAD);
                 let thread = rustix::process::pidfd_open(Pid::from_raw(tid)?, thread).ok()?;
@@ -408,7 +409,7 @@ impl Tracer<'_> {
 }
 
 impl Pending {
-    /// Clone flags of a call that creates a task.
+    /// Returns the clone flags of a call that creates a task.
     pub(super) fn clone_flags(&self) -> u64 {
         match i64::from(self.nr) {
             libc::SYS_clone => self.args[0],
@@ -421,7 +422,7 @@ impl Pending {
 
 /// True if a thread inside a call waits for no other thread.
 ///
-/// It is running, waiting for a processor, or already stopped at the end of the call.
+/// Such a thread is running, waiting for a processor, or already stopped at the end of the call.
 fn is_running(tid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
     let state = stat
@@ -430,7 +431,7 @@ fn is_running(tid: i32) -> bool {
     matches!(state, Some('R' | 't'))
 }
 
-/// The descriptor of the file that a call maps.
+/// Returns the descriptor of the file that a call maps.
 fn mapped_descriptor(nr: u32, args: &[u64; 6]) -> Option<RawFd> {
     let anonymous = args[3] & libc::MAP_ANONYMOUS as u64 != 0;
     let fd = args[4] as RawFd;

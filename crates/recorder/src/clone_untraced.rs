@@ -5,8 +5,8 @@
 //! and restores it before the parent or the child executes another instruction. For `clone` the
 //! flag is in a register, for `clone3` in a structure in memory.
 //!
-//! Another thread that writes to the structure of `clone3` at that moment can undo this; it could
-//! undo the call itself in the same way.
+//! Another thread that writes to the structure of `clone3` at that moment can undo the change. Such
+//! a thread could also undo the call itself.
 
 use super::memory;
 use super::tracer::Tracer;
@@ -14,19 +14,19 @@ use vmarea_linux_sys::ptrace;
 
 pub(super) const CLONE_UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
 
-/// A flag word that was changed, with its original value.
+/// A clone-flags word that was changed, with its original value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Untraced {
-    /// The first argument register.
+    /// The first argument register contains the flags.
     Register(u64),
-    /// A word in memory.
+    /// A word in memory contains the flags.
     Memory { addr: u64, word: u64 },
 }
 
 impl Untraced {
     /// Restores the original value in the parent or in the child.
     ///
-    /// For a task that was killed meanwhile this fails, which does not matter.
+    /// Restoring fails for a task that was killed in the meantime, which does not matter.
     pub(crate) fn restore(self, tid: i32) {
         let _ = self.write(tid, |word| word);
     }
@@ -40,7 +40,7 @@ impl Untraced {
 }
 
 impl Tracer<'_> {
-    /// Clears the flag in call `nr`, at whose entry the thread is stopped.
+    /// Clears the flag for call `nr`, which the stopped thread is about to enter.
     pub(super) fn hide_untraced(&self, tid: i32, nr: u32) -> Option<Untraced> {
         let first = ptrace::first_argument(tid).ok()?;
         let place = match i64::from(nr) {

@@ -1,7 +1,7 @@
 //! Finds the command in `PATH`, checks it, and starts it under the tracer.
 //!
-//! The checks come before the fork: afterwards a failure would be only an errno from the child,
-//! and the message could not say what to do.
+//! The checks come before the fork: after the fork, a failure would be only an errno from the
+//! child, and the error message could not suggest a remedy.
 
 use super::RecordError;
 use super::filter;
@@ -17,14 +17,14 @@ use std::path::{Path, PathBuf};
 use vmarea_linux_sys::ptrace::{Resume, resume};
 use vmarea_linux_sys::spawn::{self, Privileges, Waiting};
 
-/// `CAP_SYS_ADMIN`
+/// Bit of `CAP_SYS_ADMIN` in a capability set.
 const SYS_ADMIN: u32 = 21;
 const SETUID_OR_SETGID: u32 = 0o6000;
 
-/// The program's path, arguments and privileges.
+/// Path, arguments and privileges of the program to record.
 #[derive(Debug)]
 pub(crate) struct Command {
-    /// The program's file.
+    /// Path of the program's file.
     pub path: PathBuf,
     /// Whether set-user-ID programs gain privileges.
     pub privileges: Privileges,
@@ -32,7 +32,7 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// Finds the program.
+    /// Finds the program and checks whether it can be recorded.
     ///
     /// # Errors
     /// [`RecordError::NoCommand`], [`RecordError::NotFound`], [`RecordError::NotExecutable`],
@@ -87,11 +87,11 @@ impl Command {
 }
 
 impl Command {
-    /// The reason why the child did not execute the command.
+    /// Returns the reason why the child did not execute the command.
     pub(crate) fn explain(&self, failure: Option<io::Error>) -> RecordError {
         let path = self.path.clone();
         match failure {
-            // The program exists, so its interpreter does not.
+            // The program exists, so its interpreter is missing.
             Some(cause) if cause.kind() == io::ErrorKind::NotFound => RecordError::NotExecutable {
                 path,
                 cause: io::Error::other("its interpreter does not exist"),
@@ -107,10 +107,10 @@ impl Command {
     }
 }
 
-/// Ends a child before it executes the command.
+/// Ends a child that has not yet executed the command.
 pub(crate) fn abandon(waiting: Waiting) {
     let child = rustix::process::Pid::from_raw(waiting.pid());
-    // The end of its pipe makes it exit, after the stop of the seizure.
+    // Closing the pipe makes the child exit, after the stop that the seizure causes.
     drop(waiting);
     while let Ok(Some((pid, status))) = rustix::process::waitpid(child, WaitOptions::empty()) {
         if !status.stopped() {
@@ -140,7 +140,7 @@ fn find_program(name: &OsStr) -> Result<PathBuf, RecordError> {
     let search = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let mut refused = None;
     for folder in std::env::split_paths(&search) {
-        // An empty entry stands for the current folder.
+        // An empty entry represents the current directory.
         let path = Path::new(".").join(folder).join(name);
         match executable(&path) {
             Ok(()) => return Ok(path),

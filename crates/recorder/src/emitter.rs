@@ -1,8 +1,8 @@
 //! Last step before the sink: announces inodes, counts events, and tolerates a sink that fails.
 //!
 //! An inode must be announced before its first use, and the order of events is known only here.
-//! After the sink fails once, the emitter no longer calls it: the command must run on, because it
-//! depends on its tracer.
+//! After the sink fails once, the emitter no longer calls it. The recording continues without a
+//! sink, because the command depends on its tracer.
 
 use super::files::Files;
 use super::{CallStack, Counts, Sink};
@@ -13,7 +13,7 @@ use vmarea_trace::event::{Event, InodeId};
 pub(crate) struct Emitter<'a> {
     sink: &'a mut dyn Sink,
     announced: Vec<bool>,
-    /// Counters of the events emitted.
+    /// Counters of the emitted events.
     pub counts: Counts,
     failure: Option<io::Error>,
 }
@@ -28,7 +28,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Emits an event, after the inodes that it names.
+    /// Emits an event, preceded by announcements of the inodes that it refers to.
     pub(crate) fn emit(&mut self, event: &Event, files: &Files) {
         match event {
             Event::Call(call) => {
@@ -51,7 +51,7 @@ impl<'a> Emitter<'a> {
         self.send(event);
     }
 
-    /// Lets the sink flush what it buffers.
+    /// Lets the sink flush its buffers.
     pub(crate) fn tick(&mut self) {
         if self.failure.is_none()
             && let Err(error) = self.sink.tick()
@@ -60,14 +60,14 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Passes on the stack of a call whose event follows later.
+    /// Passes the stack of a call to the sink; the call's event follows later.
     pub(crate) fn stack(&mut self, stack: &CallStack) {
         if self.failure.is_none() {
             self.sink.stack(stack);
         }
     }
 
-    /// Takes the error with which the sink failed.
+    /// Returns and clears the error with which the sink failed.
     pub(crate) fn failure(&mut self) -> Option<io::Error> {
         self.failure.take()
     }

@@ -1,14 +1,14 @@
 //! Inodes and open file descriptions, numbered in the order in which they appear.
 //!
 //! An inode is identified by its device, its number and its creation time: a file system reuses
-//! the number of a deleted file, and the recorder holds nothing open that would prevent it.
-//! [`MappedFiles`] finds out which calls map the same open file description.
+//! the number of a deleted file, and the recorder keeps nothing open that would prevent reuse.
+//! [`MappedFiles`] determines which calls map the same open file description.
 //!
 //! # Linux
 //! `pidfd_getfd(2)`, `kcmp(2)`, `statx(2)`. `/proc/PID/maps` shows the device of the superblock.
-//! On btrfs and overlayfs `stat` returns another device, so there the recorder reads the maps
+//! On btrfs and overlayfs `stat` returns another device, so for these the recorder reads the maps
 //! after the call. A System V segment shows its own identifier as the inode number, on the device
-//! that all unnamed shared memory uses, so its name tells it apart.
+//! that all unnamed shared memory uses; its name distinguishes it from other files.
 
 use super::mapped_files::{MappedFiles, Range};
 use rustix::fs::{AtFlags, FileType, OFlags, Stat, StatxFlags};
@@ -20,25 +20,25 @@ use vmarea_linux_sys::ptrace::same_description;
 use vmarea_process::maps::MapsEntry;
 use vmarea_trace::event::{FileId, FileRef, Inode, InodeId, InodeKind, MmId};
 
-/// Descriptors reserved for other purposes.
+/// Number of descriptors reserved for other purposes.
 const SPARE: u64 = 64;
 
 const TMPFS: u64 = 0x0102_1994;
 const HUGETLBFS: u64 = 0x9584_58f6;
 /// File systems whose `stat` returns another device than that of the superblock.
 ///
-/// btrfs, overlayfs, bcachefs.
+/// The list contains btrfs, overlayfs and bcachefs.
 const OTHER_DEVICE: [u64; 3] = [0x9123_683e, 0x794c_7630, 0xca45_1a4e];
-/// `ST_VALID`, which says that the kernel filled in the flags.
+/// Flag `ST_VALID` of `statfs`: the kernel filled in the flags.
 const ST_VALID: u64 = 0x20;
 
 /// Device and inode number.
 pub(crate) type InodeKey = (u64, u64);
 
-/// Set in the device number of System V segments.
+/// Bit that is set in the device number of System V segments.
 const SEGMENTS: u64 = 1 << 63;
 
-/// The inode key of a mapping's file; none for anonymous memory.
+/// Returns the inode key of a mapping's file; `None` for anonymous memory.
 pub(crate) fn inode_key(mapping: &MapsEntry) -> Option<InodeKey> {
     if mapping.ino == 0 && mapping.dev == 0 {
         return None;
@@ -57,7 +57,7 @@ fn birth_time(fd: impl AsFd) -> BirthTime {
     known.then_some((statx.stx_btime.tv_sec, statx.stx_btime.tv_nsec))
 }
 
-/// An inode already numbered under a key.
+/// An inode that already has a number, stored under its key.
 #[derive(Clone, Copy, Debug)]
 struct KnownInode {
     id: InodeId,
@@ -65,7 +65,7 @@ struct KnownInode {
 }
 
 impl KnownInode {
-    /// False if the key now belongs to another inode.
+    /// True unless the creation times show that the key now belongs to another inode.
     fn is(&self, born: BirthTime) -> bool {
         self.born.is_none() || born.is_none() || self.born == born
     }
@@ -80,14 +80,14 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Examines a duplicate.
+    /// Reads the properties of a duplicated descriptor.
     pub(crate) fn inspect(fd: OwnedFd) -> Option<Opened> {
         let stat = rustix::fs::fstat(&fd).ok()?;
         let flags = rustix::fs::fcntl_getfl(&fd).ok()?;
         Some(Opened { fd, stat, flags })
     }
 
-    /// True if it was opened for I/O that bypasses the page cache.
+    /// True if the file was opened for I/O that bypasses the page cache.
     pub(crate) fn is_direct(&self) -> bool {
         self.flags.contains(OFlags::DIRECT)
     }
@@ -102,12 +102,12 @@ fn maps_dev(dev: u64) -> u64 {
     u64::from(rustix::fs::major(dev)) << 20 | u64::from(rustix::fs::minor(dev))
 }
 
-/// Where a call mapped a descriptor.
+/// Range at which a call mapped a descriptor.
 #[derive(Clone, Debug)]
 pub(crate) struct MappedAt {
     pub mm: MmId,
     pub addr: u64,
-    /// In bytes, from the call's argument.
+    /// Length in bytes, from the call's argument.
     pub len: u64,
     pub shared: bool,
 }
@@ -118,17 +118,17 @@ pub(crate) struct Files {
     inodes: Vec<Inode>,
     by_maps: HashMap<InodeKey, KnownInode>,
     by_stat: HashMap<InodeKey, KnownInode>,
-    /// Descriptions that are mapped now.
+    /// Descriptions that are currently mapped.
     pub mapped: MappedFiles,
-    /// Descriptions of each inode; some are no longer mapped.
+    /// Descriptions of each inode, including some that are no longer mapped.
     descriptions: HashMap<InodeKey, Vec<FileId>>,
     next_file: u32,
-    /// Most duplicates to keep open.
+    /// Maximum number of duplicates to keep open.
     most: usize,
 }
 
 impl Files {
-    /// An empty set. Raises this process's limit of open files to the hard limit.
+    /// Creates an empty set. Raises this process's limit of open files to the hard limit.
     pub(crate) fn new() -> Files {
         let mut limit = getrlimit(Resource::Nofile);
         let wanted = Rlimit {
@@ -150,14 +150,14 @@ impl Files {
         }
     }
 
-    /// The data of an inode.
+    /// Returns the data of an inode.
     pub(crate) fn inode(&self, id: InodeId) -> Option<&Inode> {
         self.inodes.get(id.0 as usize - 1)
     }
 
-    /// The inode with this key in `/proc/PID/maps` and this path.
+    /// Returns the inode with this key in `/proc/PID/maps` and this path.
     ///
-    /// A new inode, or one whose path has changed, is described by `describe`.
+    /// `describe` supplies the data of a new inode, or of one whose path has changed.
     pub(crate) fn of_maps(
         &mut self,
         key: InodeKey,
@@ -185,9 +185,9 @@ impl Files {
         met
     }
 
-    /// The file of a finished call, and where the call mapped it.
+    /// Returns the file of a finished call, and records the range `at` that the call mapped.
     ///
-    /// `in_maps` returns the key that the maps show.
+    /// `in_maps` returns the key shown in the maps.
     pub(crate) fn of_call(
         &mut self,
         opened: Opened,
@@ -208,13 +208,13 @@ impl Files {
         }
     }
 
-    /// The segment that `shmat` attached; each attachment has a description of its own.
+    /// Returns the segment that `shmat` attached, with a new description for each attachment.
     pub(crate) fn of_segment(&mut self, inode: InodeId, mapping: &MapsEntry) -> FileRef {
         let size = mapping.end - mapping.start;
         if let Some(known) = self.inodes.get_mut(inode.0 as usize - 1)
             && known.size == 0
         {
-            // Only root may `stat` it; all of its pages are mapped.
+            // Only root may call `stat` on it; all of its pages are mapped.
             known.size = size;
         }
         FileRef {
@@ -235,7 +235,7 @@ impl Files {
             path.to_string_lossy().into_owned()
         };
         if let Some(met) = self.by_stat.get(&seen).filter(|met| met.is(born)) {
-            // Without creation times the paths decide, which fails for a renamed file.
+            // Without creation times, compare the paths, which fails for a renamed file.
             let known = met.born.is_some() && born.is_some();
             if known
                 || self
@@ -258,9 +258,9 @@ impl Files {
         met.id
     }
 
-    /// The number of a description, whose duplicate stays open if the call has mapped it.
+    /// Returns the number of a description, whose duplicate stays open if the call has mapped it.
     ///
-    /// It is [`FileId::UNKNOWN`] if it may be one whose duplicate had to be closed.
+    /// Returns [`FileId::UNKNOWN`] if the description may be one whose duplicate was closed early.
     fn description_of(&mut self, opened: Opened, inode: InodeId, at: Option<MappedAt>) -> FileId {
         let key = opened.stat_key();
         let mapped = &self.mapped;
@@ -278,7 +278,7 @@ impl Files {
         let unknown = known.is_none() && of_key.iter().any(lost);
         let kind = self.inode(inode).map(|i| i.kind);
         let range = mapped_range(&at, kind, &opened.stat);
-        // A driver may map something other than the file that it was asked to map.
+        // A driver may map another file than the one that it was asked to map.
         let itself = match kind {
             Some(InodeKind::Device | InodeKind::Other) => false,
             Some(InodeKind::DevZero) => !at.shared,
@@ -324,7 +324,7 @@ impl Files {
     }
 }
 
-/// The range of a mapping in whole pages of its file.
+/// Returns the range of a mapping in whole pages of its file.
 fn mapped_range(at: &MappedAt, kind: Option<InodeKind>, stat: &Stat) -> Range {
     let page = match kind {
         Some(InodeKind::Hugetlb) => u64::try_from(stat.st_blksize).unwrap_or(PAGE).max(PAGE),
@@ -334,13 +334,13 @@ fn mapped_range(at: &MappedAt, kind: Option<InodeKind>, stat: &Stat) -> Range {
     at.addr..at.addr.saturating_add(len)
 }
 
-/// True for two paths of one file, which may have been deleted in between.
+/// True if two paths name one file, which may have been deleted in between.
 fn same_path(a: &str, b: &str) -> bool {
     const DELETED: &str = " (deleted)";
     a.strip_suffix(DELETED).unwrap_or(a) == b.strip_suffix(DELETED).unwrap_or(b)
 }
 
-/// Properties of an inode.
+/// Properties of an inode, as needed for an event.
 #[derive(Debug)]
 pub(crate) struct Description {
     pub kind: InodeKind,
@@ -352,7 +352,7 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    /// Properties of an open file.
+    /// Reads the properties of an open file.
     pub(crate) fn of_stat(fd: impl AsFd, stat: &Stat, path: String) -> Description {
         let fs = rustix::fs::fstatfs(&fd).ok();
         let fs_magic = fs.map_or(0, |fs| fs.f_type as u64 & 0xffff_ffff);
@@ -366,9 +366,9 @@ impl Description {
         }
     }
 
-    /// Properties of a mapped file.
+    /// Reads the properties of a mapped file.
     ///
-    /// `link` (`/proc/PID/map_files/...` or the file's path) counts only if it leads to inode
+    /// `link` (`/proc/PID/map_files/...` or the file's path) is used only if it leads to inode
     /// `ino`.
     pub(crate) fn of_mapped(link: &str, ino: u64, path: &str) -> Description {
         let shared_anon = path == "/dev/zero (deleted)"

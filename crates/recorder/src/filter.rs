@@ -1,14 +1,14 @@
-//! The seccomp program that stops a task at the calls of the table and at no others.
+//! The seccomp program that stops a task at the calls in the table and at no other calls.
 //!
-//! The recorder assembles it by hand, because libraries generate programs that kill a task at a
-//! system call of another architecture, and a recorder must never end what it watches. The program
-//! allows every call that has no rule, whatever its arguments, so the kernel answers such calls
-//! from its bitmap of always-allowed calls without running the program.
+//! The recorder assembles the program by hand, because libraries generate programs that kill a task
+//! at a system call of another architecture, and a recorder must never kill a recorded task. The
+//! program allows every call that has no rule, whatever its arguments, so the kernel allows such
+//! calls by its bitmap of always-allowed calls without running the program.
 //!
-//! The traced program may have filters of its own that return `TRACE`
-//! ([`super::program_filters`]). The recorder's values start at [`FIRST`], far from 0, which
-//! others use. A stop counts as the recorder's only if its filter returns exactly that value for
-//! exactly that call ([`is_ours`]).
+//! The traced program may have its own filters that return `TRACE` ([`super::program_filters`]).
+//! The recorder's values start at [`FIRST`], far from 0, which other filters use. A stop counts as
+//! the recorder's only if its filter returns exactly that value for exactly that call
+//! ([`is_ours`]).
 //!
 //! # Picture
 //! ```text
@@ -34,12 +34,12 @@ pub(crate) fn is_ours(call: &CallData, value: u32) -> bool {
     OURS.answer(call) == Some(libc::SECCOMP_RET_TRACE | value)
 }
 
-/// The rule that returned `value`; `None` for a call of another architecture.
+/// Returns the rule for filter value `value`; `None` for a call of another architecture.
 pub(crate) fn rule_of(value: u32) -> Option<&'static CallRule> {
     RULES.get(value.checked_sub(FIRST)? as usize)
 }
 
-/// `AUDIT_ARCH_X86_64`: the machine `EM_X86_64`, 64 bits, little endian.
+/// The recorder's `AUDIT_ARCH_X86_64`: machine `EM_X86_64`, 64 bits, little endian.
 pub(crate) const OUR_ARCH: u32 = 0xc000_003e;
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -51,7 +51,7 @@ const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 const NR_AT: u32 = 0;
 const ARCH_AT: u32 = 4;
 
-/// Offset of the low half of argument `n` in `struct seccomp_data`.
+/// Returns the offset of the low half of argument `n` in `struct seccomp_data`.
 fn low_half_at(n: u8) -> u32 {
     16 + 8 * u32::from(n)
 }
@@ -64,7 +64,7 @@ fn stop(data: u32) -> sock_filter {
     step(RETURN, libc::SECCOMP_RET_TRACE | data, 0, 0)
 }
 
-/// Assembles the program for all rules.
+/// Assembles the filter program for all rules.
 pub(crate) fn program() -> Vec<sock_filter> {
     let mut out = vec![
         step(LOAD, ARCH_AT, 0, 0),

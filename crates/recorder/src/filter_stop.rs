@@ -1,8 +1,8 @@
 //! Handles seccomp stops: those of the recorder's filter and those of the program's own filters.
 //!
 //! A stop that the program's own filter causes is meant for a tracer that the program does not
-//! have, so the call fails as it would without a tracer. Any other call proceeds
-//! ([`super::calls`]), or waits until no other thread of the address space is inside a call.
+//! have, so the call fails as it would without a tracer. Any other call proceeds immediately
+//! ([`super::calls`]), or as soon as no other thread of the address space is inside a call.
 
 use super::call_table::Role;
 use super::filter;
@@ -17,13 +17,13 @@ use vmarea_trace::event::Nanos;
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
 
 impl Tracer<'_> {
-    /// Handles a thread that the filter stopped.
+    /// Handles a thread that a seccomp filter stopped.
     pub(super) fn at_filter(&mut self, tid: i32, now: Nanos) {
         let Ok((arch, SyscallStop::Seccomp { nr, args, data })) = ptrace::syscall_stop(tid) else {
             return self.resume(tid, 0);
         };
         if self.is_for_another_tracer(tid, (arch, nr, args), data) {
-            // Without a tracer the call would fail, too.
+            // Without a tracer, the call would fail, too.
             let _ = ptrace::refuse_call(tid);
             return self.resume(tid, 0);
         }
@@ -55,7 +55,7 @@ impl Tracer<'_> {
         self.let_in(tid, Alone::Yes);
     }
 
-    /// True if one of the program's filters caused the stop, or would have without the recorder's.
+    /// True if a filter of the program caused the stop, or would have caused it by itself.
     fn is_for_another_tracer(
         &self,
         tid: i32,
@@ -77,7 +77,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Notes the filter that a successful call installed for one thread or for its whole process.
+    /// Records the filter that a successful call installed for one thread or for its whole process.
     pub(super) fn has_set_filter(&mut self, tid: i32, pid: i32, call: &Pending, ret: i64) {
         let flags = match i64::from(call.nr) {
             libc::SYS_seccomp => call.args[1],
@@ -96,7 +96,7 @@ impl Tracer<'_> {
             .set(&call.data, tids.map(|(tid, _)| *tid));
     }
 
-    /// Says once why a debugger, or AddressSanitizer's leak check, does not work.
+    /// Adds a note, once, about why a debugger or AddressSanitizer's leak check does not work.
     pub(super) fn note_tracing(&mut self, pid: i32, ret: i64) {
         let refused = ret == -i64::from(libc::EPERM);
         if refused && !std::mem::replace(&mut self.tracing_noted, true) {

@@ -11,7 +11,7 @@ use super::tracer::Tracer;
 use vmarea_trace::event::{Access, Event, MmId, Nanos, Order, Tid, Touch};
 
 impl Tracer<'_> {
-    /// The accesses of a call that no fault shows.
+    /// Returns the accesses of a call that cause no recorded page fault.
     pub(super) fn kernel_accesses(
         &self,
         tid: i32,
@@ -55,7 +55,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// The accesses of the control blocks that `io_submit` accepted.
+    /// Returns the accesses of the control blocks that `io_submit` accepted.
     fn control_block_accesses(
         &self,
         tid: i32,
@@ -98,7 +98,7 @@ fn in_buffer(tid: i32, buffer: Buffer, args: &[u64; 6], done: u64) -> Vec<Range>
     }
 }
 
-/// The buffers of `io_uring_register`.
+/// Returns the buffers that `io_uring_register` registers.
 fn pinned(tid: i32, args: &[u64; 6]) -> Vec<Range> {
     match args[1] {
         0 => memory::iovecs(tid, args[2], args[3], u64::MAX),

@@ -1,4 +1,4 @@
-//! Records what a command and its descendants do to their address spaces.
+//! Records the address-space operations of a command and its descendants.
 //!
 //! A seccomp filter stops the command's threads only at calls that change an address space.
 //! `ptrace` reads arguments and results. Perf rings deliver page faults and lock acquisitions.
@@ -63,8 +63,9 @@ use vmarea_trace::event::{Event, Header};
 
 /// Receiver of a recording's events.
 pub trait Sink {
-    /// Receives what is known before the first event. The recorder calls this once, before all
-    /// else.
+    /// Receives the header: all data known before the first event.
+    ///
+    /// The recorder calls this method once, before all others.
     ///
     /// # Errors
     /// Any failure to store the header. The recording then ends with [`RecordError::Sink`].
@@ -80,7 +81,7 @@ pub trait Sink {
     /// unrecorded, and the recording ends with [`RecordError::Sink`].
     fn event(&mut self, event: &Event) -> io::Result<()>;
 
-    /// Lets a sink that buffers flush. Runs several times a second, with or without events.
+    /// Lets a sink flush its buffers. Called several times a second, even without events.
     ///
     /// # Errors
     /// As [`Sink::event`].
@@ -88,11 +89,11 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Receives the stack of a thread at a call, if [`Options::stacks`] asks for it.
+    /// Receives the stack of a thread at a call, if [`Options::stacks`] requests it.
     ///
-    /// The recorder calls this once for each call that becomes an event, in the order of the
-    /// thread's calls, while the thread is stopped at the end of the call. The event follows
-    /// later.
+    /// The recorder calls this method once for each call that becomes an event, in the order of the
+    /// thread's calls, while the thread is stopped at the end of the call. The event itself
+    /// follows later.
     fn stack(&mut self, stack: &CallStack) {
         let _ = stack;
     }
@@ -101,19 +102,19 @@ pub trait Sink {
 /// The stack of a thread at a call.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CallStack {
-    /// The thread.
+    /// Id of the thread.
     pub tid: i32,
-    /// Its thread group.
+    /// Thread group of the thread.
     pub pid: i32,
-    /// Number of its address space, as used in events.
+    /// Number of the thread's address space, as used in events.
     pub mm: u32,
     /// Instruction pointer.
     pub ip: u64,
     /// Stack pointer.
     pub sp: u64,
-    /// Frame pointer, if the program keeps one there.
+    /// Frame pointer register; it contains another value if the program was built without one.
     pub bp: u64,
-    /// Memory from the stack pointer upwards, as much as could be copied.
+    /// Stack memory from the stack pointer upwards, as much as could be copied.
     pub bytes: Vec<u8>,
 }
 
@@ -124,12 +125,12 @@ impl Sink for Vec<Event> {
     }
 }
 
-/// What to record, and how.
+/// Options of a recording: the command, and the data to record.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// The program and its arguments.
+    /// Path of the program and its arguments.
     pub command: Vec<OsString>,
-    /// Take a snapshot of an address space after every this many of its calls.
+    /// Number of calls between two snapshots of an address space; `None` for no such snapshots.
     pub checkpoint: Option<NonZeroU64>,
     /// Whether to record page faults.
     pub faults: Faults,
@@ -142,30 +143,30 @@ pub struct Options {
 /// Whether the recorder copies the stack at each recorded call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Stacks {
-    /// No stacks.
+    /// Do not copy stacks.
     #[default]
     Skip,
-    /// Up to 16 KiB per call, for [`Sink::stack`].
+    /// Copy up to 16 KiB per call and pass it to [`Sink::stack`].
     Copy,
 }
 
 /// Whether the recorder records page faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Faults {
-    /// Use the best source that is permitted; if none is, a note says so.
+    /// Use the best source that is permitted; if none is, the trace contains a note.
     #[default]
     Record,
-    /// No page faults.
+    /// Do not record page faults.
     Skip,
 }
 
-/// Whether snapshots include the kernel's own view.
+/// Whether snapshots include the kernel's own view of the address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum InKernel {
-    /// Read it if that is permitted; otherwise a note says so.
+    /// Read the kernel's view if that is permitted; otherwise the trace contains a note.
     #[default]
     Read,
-    /// Do not read it.
+    /// Do not read the kernel's view.
     Skip,
 }
 
@@ -174,13 +175,13 @@ pub enum InKernel {
 pub enum Progress {
     /// Counters, reported at intervals.
     Counts(Counts),
-    /// A remark for the user, which the trace contains as well.
+    /// A note for the user, which is also part of the trace.
     Note(String),
-    /// The command has exited. The recording waits for the processes that it left running.
+    /// The command has exited. The recording waits for descendants that still run.
     CommandEnded {
-        /// Wait status from `wait4`.
+        /// Wait status of the command from `wait4`.
         status: i32,
-        /// Processes that still run.
+        /// Process ids of the descendants that still run.
         left: Vec<i32>,
     },
 }
@@ -188,34 +189,34 @@ pub enum Progress {
 /// Counters of a recording so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Events of all kinds.
+    /// Number of events of all kinds.
     pub events: u64,
-    /// System calls.
+    /// Number of system calls.
     pub calls: u64,
-    /// Page faults.
+    /// Number of page faults.
     pub faults: u64,
-    /// Accesses that cause no page fault.
+    /// Number of accesses that cause no page fault.
     pub touches: u64,
-    /// Samples that were lost.
+    /// Number of lost samples.
     pub lost: u64,
-    /// Address spaces.
+    /// Number of address spaces.
     pub address_spaces: u64,
-    /// Threads being followed now.
+    /// Number of threads currently traced.
     pub tasks: u64,
 }
 
 /// A complete recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// Wait status of the command as `wait4` gives it.
+    /// Wait status of the command from `wait4`.
     pub status: i32,
     /// Final counters.
     pub counts: Counts,
-    /// Remarks for the user, in order.
+    /// Notes for the user, in order.
     pub notes: Vec<String>,
 }
 
-/// Why there is no recording, or only part of one.
+/// Error of a recording that failed or is incomplete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -230,11 +231,12 @@ pub enum RecordError {
     NotExecutable {
         /// Path of the program.
         path: PathBuf,
-        /// Reason.
+        /// Error from the attempt to execute it.
         cause: io::Error,
     },
-    /// The program is set-user-ID or set-group-ID, which has no effect under an ordinary user's
-    /// tracer.
+    /// The program is set-user-ID or set-group-ID, and an ordinary user traces it.
+    ///
+    /// The kernel ignores these bits under such a tracer.
     #[error("{0}: only root can record set-user-ID programs: run vmarea as root")]
     Setuid(PathBuf),
     /// The program is not 64-bit.

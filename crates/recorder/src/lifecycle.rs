@@ -1,8 +1,9 @@
 //! Tasks that start, execute programs and exit, and the address spaces that they create and end.
 //!
-//! The parent's event announces a child. The child's own first stop may come earlier; it then
-//! waits. An address space ends with its last user. The final snapshot is taken just before that,
-//! at the user's exit stop or before it executes another program.
+//! The parent's event announces a child. If the child's own first stop arrives earlier, the
+//! recorder handles it after the parent's event. An address space ends with its last user. The
+//! recorder takes the final snapshot just before that, at the user's exit stop or before the user
+//! executes another program.
 //!
 //! # Picture
 //! ```text
@@ -29,7 +30,7 @@ const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
 const ENOSYS: i64 = -(libc::ENOSYS as i64);
 
 impl Tracer<'_> {
-    /// Handles the event of a thread that has created a task.
+    /// Handles the ptrace event of a thread that has created a task.
     pub(super) fn at_clone_event(&mut self, tid: i32, now: Nanos) {
         if let Ok(child) = ptrace::event_message(tid) {
             self.add_child(tid, child as i32, now);
@@ -135,7 +136,7 @@ impl Tracer<'_> {
         self.last_mm
     }
 
-    /// Handles the event of a thread that has executed a program.
+    /// Handles the ptrace event of a thread that has executed a program.
     pub(super) fn at_exec_event(&mut self, tid: i32, now: Nanos) {
         let former = ptrace::event_message(tid).map_or(tid, |former| former as i32);
         if former != tid {
@@ -149,9 +150,9 @@ impl Tracer<'_> {
         let entry = call.as_ref().map_or(now, |call| call.entry);
         self.timeline.call_discarded(tid);
         self.leave_space(tid, old, call.and_then(|call| call.last_snapshot), now);
-        // An access between entry and exit was partly to the old address space and partly to the
-        // new one. The snapshots before and after cover it, unless other tasks still use the old
-        // one.
+        // An access between entry and exit of the call was partly to the old address space and
+        // partly to the new one. The snapshots before and after the call include its effect, unless
+        // other tasks still use the old address space.
         let place = match self.spaces.contains_key(&old) && old != UNRECORDED {
             true => Place::Leaving(old),
             false => Place::Nowhere,
@@ -165,7 +166,7 @@ impl Tracer<'_> {
         self.resume(tid, 0);
     }
 
-    /// Gives the thread that executed a program the number of its group's leader.
+    /// Gives the thread that executed a program the thread id of its group's leader.
     fn replace_leader(&mut self, leader: i32, former: i32, now: Nanos) {
         if let Some(task) = self.tasks.remove(&leader) {
             self.end_task(leader, &task, 0, now);
@@ -224,7 +225,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Handles the exit stop of a thread, which it reaches by itself or through a signal.
+    /// Handles the exit stop of a thread that exits by itself or is killed by a signal.
     pub(super) fn at_exit_event(&mut self, tid: i32, now: Nanos) {
         self.end_call(tid, now);
         if let Some(task) = self.tasks.get_mut(&tid)
@@ -238,7 +239,7 @@ impl Tracer<'_> {
         self.resume(tid, 0);
     }
 
-    /// Ends the call in which a thread was killed: it may have had its effect.
+    /// Ends the call in which a thread was killed; the call may have taken effect.
     fn end_call(&mut self, tid: i32, now: Nanos) {
         let Some(call) = self.tasks.get(&tid).and_then(|task| task.call.as_ref()) else {
             return;
@@ -257,11 +258,10 @@ impl Tracer<'_> {
         }
     }
 
-    /// Takes the final snapshot of an address space, if this thread is the last that can change
-    /// it.
+    /// Takes the final snapshot of an address space if this thread is the last that can change it.
     ///
-    /// Other users may be about to leave by `execve` and then keep the snapshot for that moment,
-    /// or they are being killed together with this thread.
+    /// If the only other user is inside `execve`, the snapshot is kept for the time when that user
+    /// leaves the address space. If all users are exiting, the snapshot is only a fallback.
     fn last_snapshot(&mut self, tid: i32, mm: MmId, now: Nanos) -> Option<Snapshot> {
         if mm == UNRECORDED {
             return None;
@@ -295,8 +295,9 @@ impl Tracer<'_> {
         None
     }
 
-    /// Takes a snapshot that is exact although other tasks use the address space, as none changes
-    /// it.
+    /// Takes a snapshot and marks it as exact.
+    ///
+    /// Other tasks still use the address space, but none of them changes it.
     fn exact_snapshot(&mut self, tid: i32, mm: MmId, now: Nanos) -> Option<Snapshot> {
         let mut snapshot = self.snapshot(tid, mm, Reason::Exit, now)?;
         snapshot.exact = true;
@@ -305,15 +306,15 @@ impl Tracer<'_> {
 
     /// True if no thread will change the address space any more.
     ///
-    /// That holds if all users are threads of one process that exits or is replaced, and none is
-    /// inside a call other than `execve`.
+    /// This is the case if all users are threads of one process that exits or is replaced, and no
+    /// user is inside a call other than `execve`.
     fn all_users_exit(&self, tid: i32, mm: MmId) -> bool {
         let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else {
             return false;
         };
         let mut users = self.tasks.values().filter(|task| task.mm == mm);
-        // A thread that exits alone is inside its own `exit`. Every other cause ends the whole
-        // process, or all other threads of one that executes a program.
+        // A thread that exits alone is inside its own `exit` call. Every other cause ends the whole
+        // process, or, for an `execve`, all other threads of the process.
         let alone = ptrace::call_number(tid).is_ok_and(|nr| nr == libc::SYS_exit);
         let rests = |task: &Task| {
             let call = task.call.as_ref();
@@ -324,8 +325,8 @@ impl Tracer<'_> {
 
     /// Takes one snapshot of an address space whose whole process is about to end.
     ///
-    /// A kill wakes a thread from its exit stop. The thread and its mappings may then be gone
-    /// before the final snapshot.
+    /// A kill wakes a thread from its exit stop. The thread and its mappings may then no longer
+    /// exist when the final snapshot is due.
     fn fallback_snapshot(&mut self, tid: i32, mm: MmId, now: Nanos) {
         if self
             .spaces
@@ -337,15 +338,15 @@ impl Tracer<'_> {
         let Some(mut snapshot) = self.exact_snapshot(tid, mm, now) else {
             return;
         };
-        // The other threads run until they notice the kill, and may fault. No fault changes which
-        // mappings exist, but it may attach an anon_vma.
+        // The other threads run until they notice the kill, and may fault. A fault does not change
+        // which mappings exist, but may attach an anon_vma.
         snapshot.vmas.iter_mut().for_each(|vma| vma.kernel = None);
         if let Some(space) = self.spaces.get_mut(&mm) {
             space.fallback_snapshot = Some(snapshot);
         }
     }
 
-    /// Removes one user; the address space ends with its last user.
+    /// Removes one user of an address space, which ends with its last user.
     fn leave_space(&mut self, tid: i32, mm: MmId, snapshot: Option<Snapshot>, now: Nanos) {
         let Some(space) = self.spaces.get_mut(&mm) else {
             return;
@@ -370,7 +371,7 @@ impl Tracer<'_> {
         self.push(now, vec![Event::MmEnd { mm, t: now }]);
     }
 
-    /// Handles the end of a task, whose number becomes free.
+    /// Handles the exit of a task, whose thread id becomes free.
     pub(super) fn gone(&mut self, tid: i32, status: i32, now: Nanos) {
         self.early_stops.remove(&tid);
         let Some(task) = self.tasks.remove(&tid) else {
@@ -456,7 +457,7 @@ fn task_start(tid: i32, pid: i32, mm: MmId, t: Nanos) -> Event {
     }
 }
 
-/// What a child shares with its parent, if no recorded call says so.
+/// Derives a child's clone flags from its thread group and mm, if no recorded call has them.
 fn seen_flags(parent: i32, child: i32) -> u64 {
     let mut flags = 0;
     if thread_group(child).is_some_and(|group| group != child) {

@@ -4,47 +4,48 @@
 //! description no number, so the recorder compares duplicates of descriptors (`kcmp`). A duplicate
 //! keeps the description alive, together with its locks, its leases, the space of a deleted file
 //! and the mount; a mapping does the same. The recorder therefore keeps each duplicate only while
-//! a mapping of the description exists, which is also as long as its identity matters.
+//! a mapping of the description exists. After that, the description's identity is irrelevant.
 //!
-//! Descriptors are limited, so the recorder closes the oldest duplicates when there are too many.
-//! It keeps their ranges: in an address space that maps such a description, the recorder cannot
-//! know whether the next description of the same file is the same one.
+//! The number of descriptors is limited, so the recorder closes the oldest duplicates if there are
+//! too many. The recorder keeps their ranges: in an address space that maps such a description, it
+//! cannot know whether the next description of the same file is the same one.
 //!
-//! The recorder derives from the calls what is mapped. Before a call removes the last range of a
-//! description, the duplicate is closed, so that the program and not the tracer does the work of
-//! the last close. After a call with an uncertain effect (one that failed midway), the caller asks
-//! the list of mappings and passes the answer to [`MappedFiles::keep_only`].
+//! The recorder derives the mapped ranges from the calls. Before a call removes the last range of a
+//! description, the recorder closes the duplicate, so that the program and not the tracer performs
+//! the last close. After a call with an uncertain effect (one that failed midway), the caller reads
+//! the list of mappings and passes the result to [`MappedFiles::keep_only`].
 //!
 //! # Linux
-//! A mapping on overlayfs keeps the lower file alive, not the description that was mapped. So a
-//! lock of a description that was closed while mapped lasts until it is unmapped.
+//! A mapping on overlayfs keeps the lower file alive, not the description that was mapped. The
+//! recorder's duplicate does keep it alive. Therefore, the lock of a description that was closed
+//! while mapped lasts until the description is unmapped.
 //!
 //! # Invariants
-//! H1  A duplicate exists only while at least one range is noted for its description.
+//! H1  A duplicate exists only while at least one range is recorded for its description.
 //! H2  Ranges of one address space do not overlap, and none is empty.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use vmarea_trace::event::{FileId, MmId};
 
-/// Half-open range of addresses in bytes.
+/// A half-open range of addresses in bytes.
 pub(crate) type Range = std::ops::Range<u64>;
 
-/// A range of memory that maps a description, without its first address.
+/// A range of memory that maps a description; the range's first address is the key in the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
     pub end: u64,
     pub file: FileId,
-    /// A child does not inherit it (`MADV_DONTFORK`).
+    /// True if a child does not inherit the range (`MADV_DONTFORK`).
     pub stays: bool,
 }
 
 #[derive(Debug)]
 struct Description {
-    /// None if it was closed early.
+    /// Duplicate of the descriptor; `None` if it was closed early.
     duplicate: Option<OwnedFd>,
     pieces: u64,
-    /// Its inode number, as the list of mappings shows it.
+    /// Inode number of the file, as shown in the list of mappings.
     ino: u64,
 }
 
@@ -55,22 +56,22 @@ pub(crate) struct MappedFiles {
     mapped: HashMap<MmId, BTreeMap<u64, Piece>>,
     /// Number of open duplicates.
     duplicates: usize,
-    /// Descriptions by age; some are no longer mapped.
+    /// Descriptions by age, including some that are no longer mapped.
     by_age: VecDeque<FileId>,
 }
 
 impl MappedFiles {
-    /// The duplicate of a mapped description, unless it was closed early.
+    /// Returns the duplicate of a mapped description, unless it was closed early.
     pub(crate) fn duplicate(&self, file: FileId) -> Option<&OwnedFd> {
         self.descriptions.get(&file)?.duplicate.as_ref()
     }
 
-    /// True while some address space maps the description.
+    /// True if any address space maps the description.
     pub(crate) fn is_mapped(&self, file: FileId) -> bool {
         self.descriptions.contains_key(&file)
     }
 
-    /// True if an address space maps a description whose duplicate was closed early.
+    /// True if `mm` maps the description `file` and its duplicate was closed early.
     pub(crate) fn is_lost_in(&self, mm: MmId, file: FileId) -> bool {
         let lost = self.is_mapped(file) && self.duplicate(file).is_none();
         let pieces = || self.mapped.get(&mm).into_iter().flat_map(BTreeMap::values);
@@ -89,9 +90,9 @@ impl MappedFiles {
         }
     }
 
-    /// Notes that a description is mapped at `range` in place of what was there.
+    /// Records that a description is mapped at `range`, in place of any earlier mapping.
     ///
-    /// A new description takes `duplicate`.
+    /// If the description is new, it is created with `duplicate`.
     pub(crate) fn map(
         &mut self,
         mm: MmId,
@@ -123,12 +124,12 @@ impl MappedFiles {
         self.insert(mm, range.start, Piece { end, file, stays });
     }
 
-    /// Forgets everything noted at `range`.
+    /// Forgets all mappings recorded at `range`.
     pub(crate) fn unmap(&mut self, mm: MmId, range: &Range) {
         self.unmap_but(mm, range, None);
     }
 
-    /// Forgets the descriptions whose ranges will all go when `range` is unmapped.
+    /// Forgets the descriptions all of whose ranges disappear when `range` is unmapped.
     pub(crate) fn before_unmap(&mut self, mm: MmId, range: &Range) {
         let mut losses: HashMap<FileId, u64> = HashMap::new();
         for (start, piece) in self.pieces_in(mm, range) {
@@ -147,12 +148,12 @@ impl MappedFiles {
         }
     }
 
-    /// Moves what was at `from` to `to`, or copies it if it `remains`.
+    /// Moves the mappings at `from` to `to`, or copies them if `remains` is true.
     ///
-    /// A longer target extends the last range.
+    /// If the target is longer, the last range is extended.
     pub(crate) fn remap(&mut self, mm: MmId, from: &Range, to: &Range, remains: bool) {
         let pieces = self.pieces_in(mm, from);
-        // The old ranges keep the duplicates open until the new ones exist.
+        // The old ranges keep the duplicates open until the new ranges exist.
         let mut moved = Vec::with_capacity(pieces.len());
         for (start, piece) in pieces {
             let first = start.max(from.start);
@@ -179,7 +180,7 @@ impl MappedFiles {
         }
     }
 
-    /// Sets whether children inherit what is at `range`.
+    /// Sets whether children inherit the mappings at `range`.
     pub(crate) fn set_stays(&mut self, mm: MmId, range: &Range, stays: bool) {
         for (start, piece) in self.pieces_in(mm, range) {
             let part = start.max(range.start)..piece.end.min(range.end);
@@ -215,16 +216,16 @@ impl MappedFiles {
         self.mapped.insert(child, copied);
     }
 
-    /// Forgets an address space that has no users left.
+    /// Forgets an address space that has no users any more.
     pub(crate) fn ended(&mut self, mm: MmId) {
         for piece in self.mapped.remove(&mm).unwrap_or_default().into_values() {
             self.count(piece.file, -1);
         }
     }
 
-    /// Forgets the ranges that overlap `range` and are gone according to `is_there`.
+    /// Forgets the ranges overlapping `range` for which `is_there` returns false.
     ///
-    /// `is_there` receives the first address of each and its file's inode number.
+    /// `is_there` receives the first address of each range and its file's inode number.
     pub(crate) fn keep_only(
         &mut self,
         mm: MmId,
@@ -239,7 +240,7 @@ impl MappedFiles {
         }
     }
 
-    /// The ranges that overlap `range`; for an empty one, the range at its first byte.
+    /// Returns the ranges that overlap `range`; if `range` is empty, the range at its first byte.
     pub(crate) fn pieces_in(&self, mm: MmId, range: &Range) -> Vec<(u64, Piece)> {
         let Some(pieces) = self.mapped.get(&mm) else {
             return Vec::new();
@@ -277,7 +278,7 @@ impl MappedFiles {
         self.count(piece.file, 1 + joined);
     }
 
-    /// Cuts `range` out. The description `but` stays known, because a range of it follows.
+    /// Removes all mappings in `range`. Keeps the description `but`, which gets a new range next.
     fn unmap_but(&mut self, mm: MmId, range: &Range, but: Option<FileId>) {
         if range.is_empty() {
             return;
@@ -307,7 +308,7 @@ impl MappedFiles {
         }
     }
 
-    /// Adds to a description's number of ranges; its duplicate closes with the last one.
+    /// Changes a description's number of ranges; at zero, closes the duplicate.
     fn count(&mut self, file: FileId, more: i64) {
         if let Some(d) = self.descriptions.get_mut(&file) {
             d.pieces = d.pieces.saturating_add_signed(more);
@@ -399,14 +400,14 @@ mod tests {
         };
         let expected = [(0, 5, 1), (15, 20, 2), (105, 110, 1), (110, 115, 2)];
         assert_eq!(all(&held), expected);
-        // Grown while it moves, shrunk while it moves, copied.
+        // Extended while it moves, shrunk while it moves, copied.
         held.remap(MM, &(15..20), &(200..208), false);
         assert!(all(&held).contains(&(200, 208, 2)));
         held.remap(MM, &(200..208), &(300..304), false);
         assert!(all(&held).contains(&(300, 304, 2)));
         held.remap(MM, &(300..300), &(400..404), true);
         assert!(all(&held).contains(&(400, 404, 2)) && all(&held).contains(&(300, 304, 2)));
-        // In place.
+        // Resized in place.
         held.remap(MM, &(400..404), &(400..408), false);
         assert!(all(&held).contains(&(400, 408, 2)));
         assert_eq!(holds(&held), [1, 2]);

@@ -1,7 +1,7 @@
 //! Derives from each call which open file descriptions it maps and unmaps.
 //!
-//! The arguments of a successful call say what it did. After a call that may have failed midway,
-//! or that ran beside another, the recorder asks the list of mappings.
+//! The recorder derives the effect of a successful call from its arguments. After a call that may
+//! have failed midway, or that ran at the same time as another, it reads the list of mappings.
 
 use super::mapped_files::Range;
 use super::tasks::Pending;
@@ -19,7 +19,7 @@ pub(super) fn is_error(ret: i64) -> bool {
     (-4095..0).contains(&ret)
 }
 
-/// The mapping at an address of a stopped thread.
+/// Returns the mapping at an address of a stopped thread.
 pub(super) fn mapping_at(tid: i32, addr: u64) -> Option<MapsEntry> {
     let holds = |m: &MapsEntry| m.start <= addr && addr < m.end;
     match Query::open(tid) {
@@ -29,14 +29,14 @@ pub(super) fn mapping_at(tid: i32, addr: u64) -> Option<MapsEntry> {
     }
 }
 
-/// The page-aligned range that covers `len` bytes at `addr`.
+/// Returns the page-aligned range that contains the `len` bytes at `addr`.
 fn pages(addr: u64, len: u64) -> Range {
     let end = addr.saturating_add(len);
     addr & !(PAGE - 1)..end.checked_next_multiple_of(PAGE).unwrap_or(end)
 }
 
 impl Tracer<'_> {
-    /// Closes duplicates before an unmapping, so that the program itself does the last close.
+    /// Closes duplicates before an unmapping, so that the program itself performs the last close.
     pub(super) fn before_unmap(&mut self, mm: MmId, nr: u32, args: &[u64; 6]) {
         let [addr, len, ..] = *args;
         if i64::from(nr) == libc::SYS_munmap && addr.is_multiple_of(PAGE) && len != 0 {
@@ -44,7 +44,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Follows a finished call; the file that it mapped is noted already.
+    /// Updates the mapped ranges after a finished call; a file that it mapped is already recorded.
     pub(super) fn follow_mappings(&mut self, tid: i32, mm: MmId, call: &Pending, ret: i64) {
         let [addr, len, new_len, flags, target, _] = call.args;
         let failed = is_error(ret);
@@ -83,7 +83,7 @@ impl Tracer<'_> {
                 [None, None]
             }
             libc::SYS_shmat if !failed => {
-                // Only the list of mappings gives its length.
+                // Only the list of mappings contains the length of the segment.
                 if let Some(segment) = mapping_at(tid, ret as u64) {
                     mapped.unmap(mm, &(segment.start..segment.end));
                 }
@@ -99,7 +99,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Forgets what the list of mappings no longer shows.
+    /// Forgets the ranges that the list of mappings no longer contains.
     fn check_mappings(&mut self, tid: i32, mm: MmId, range: &Range) {
         if self.files.mapped.pieces_in(mm, range).is_empty() {
             return;

@@ -1,30 +1,30 @@
-//! Reads what pointer arguments lead to in the memory of a stopped thread.
+//! Reads the data behind pointer arguments in the memory of a stopped thread.
 //!
-//! The pointers come from the program and may lead anywhere. Memory that cannot be read counts as
-//! empty, as the call itself will fail on it. All lengths are bounded.
+//! The pointers come from the program and may be invalid. Memory that cannot be read counts as
+//! empty, because the call itself will fail on it. All lengths are bounded.
 
 use super::call_table::{Data, number};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use std::io::IoSliceMut;
 
-/// `UIO_MAXIOV`
+/// Maximum number of entries in an array of `struct iovec`: `UIO_MAXIOV`.
 const IOVECS: u64 = 1024;
-/// Bytes of a node mask on the largest kernels.
+/// Size in bytes of a node mask on the largest kernels.
 const NODE_MASK: u64 = 4096;
-/// `BPF_MAXINSNS`: instructions of 8 bytes.
+/// Maximum number of instructions in a filter, of 8 bytes each: `BPF_MAXINSNS`.
 const FILTER_STEPS: u64 = 4096;
-/// `ANON_VMA_NAME_MAX_LEN`
+/// Maximum length of a VMA name: `ANON_VMA_NAME_MAX_LEN`.
 const NAME: u64 = 80;
 
-/// A range of memory.
+/// A range of memory, as address and length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Range {
     pub addr: u64,
     pub len: u64,
 }
 
-/// Reads up to `len` bytes at `addr` of a stopped thread; fewer where memory ends.
+/// Reads up to `len` bytes at `addr` of a stopped thread; fewer if the memory ends earlier.
 pub(crate) fn bytes(tid: i32, addr: u64, len: u64) -> Vec<u8> {
     let (Ok(base), Ok(len)) = (usize::try_from(addr), usize::try_from(len)) else {
         return Vec::new();
@@ -44,7 +44,7 @@ pub(crate) fn bytes(tid: i32, addr: u64, len: u64) -> Vec<u8> {
     bytes
 }
 
-/// Reads 64-bit words at `addr`.
+/// Reads up to `count` 64-bit words at `addr`.
 pub(crate) fn words(tid: i32, addr: u64, count: u64) -> Vec<u64> {
     let bytes = bytes(tid, addr, count.saturating_mul(8));
     let words = bytes.chunks_exact(8);
@@ -53,7 +53,7 @@ pub(crate) fn words(tid: i32, addr: u64, count: u64) -> Vec<u64> {
         .collect()
 }
 
-/// The ranges of an array of `struct iovec`, cut to `total` bytes.
+/// Returns the ranges of an array of `struct iovec`, limited to `total` bytes.
 pub(crate) fn iovecs(tid: i32, addr: u64, count: u64, total: u64) -> Vec<Range> {
     let words = words(tid, addr, count.min(IOVECS) * 2);
     let mut left = total;
@@ -83,14 +83,14 @@ pub(crate) fn string(tid: i32, addr: u64, len: u64) -> Vec<u8> {
     text
 }
 
-/// Reads what the pointers of a call lead to, in the form of [`vmarea_trace::event::Call::data`].
+/// Reads the data behind a call's pointers, for [`vmarea_trace::event::Call::data`].
 pub(crate) fn data(tid: i32, kind: Data, args: &[u64; 6]) -> Vec<u8> {
     let arg = |n: u8| args[usize::from(n)];
     match kind {
         Data::None => Vec::new(),
         Data::Iovecs { at, count } => bytes(tid, arg(at), arg(count).min(IOVECS) * 16),
         Data::NodeMask { at, bits } => {
-            // Linux subtracts one from the number of bits here, and reads whole words.
+            // Linux subtracts one from the number of bits, and reads whole words.
             let len = arg(bits).saturating_sub(1).div_ceil(64) * 8;
             bytes(tid, arg(at), len.min(NODE_MASK))
         }
@@ -101,7 +101,7 @@ pub(crate) fn data(tid: i32, kind: Data, args: &[u64; 6]) -> Vec<u8> {
         Data::MmMap if arg(1) == number::PR_SET_MM_MAP => bytes(tid, arg(2), arg(3).min(4096)),
         Data::MmMap => Vec::new(),
         Data::Filter { at } => match words(tid, arg(at), 2).as_slice() {
-            // struct sock_fprog: a length of 16 bits, and a pointer
+            // The structure `sock_fprog` contains a 16-bit length and a pointer.
             &[steps, filter] => bytes(tid, filter, (steps & 0xffff).min(FILTER_STEPS) * 8),
             _ => Vec::new(),
         },

@@ -1,16 +1,17 @@
-//! Translates process numbers from the pid namespace of a recorded process.
+//! Translates process ids from the pid namespace of a recorded process.
 //!
-//! A process names others by the numbers of its own pid namespace. In a container these differ
-//! from the numbers that the recorder sees.
+//! A process refers to other processes by ids in its own pid namespace. In a container these differ
+//! from the ids that the recorder sees.
 
 use super::tracer::Tracer;
 use std::fs;
 use std::path::PathBuf;
 
 impl Tracer<'_> {
-    /// The recorded process whose limits `prlimit64` sets for `pid`.
+    /// Finds the recorded process whose limits a `prlimit64` call with `pid` sets.
     ///
-    /// Returns the number of its leader, as events use it; `None` if the process is not recorded.
+    /// Returns the id of the process's leader, as events use it; `None` if the process is not
+    /// recorded.
     pub(super) fn prlimit_target(&self, tid: i32, pid: i32) -> Option<i32> {
         let target = match pid {
             0 => tid,
@@ -20,7 +21,7 @@ impl Tracer<'_> {
         self.tasks.get(&target).map(|task| task.pid)
     }
 
-    /// The task that has this number in the pid namespace of `tid`.
+    /// Returns the task that has id `pid` in the pid namespace of `tid`.
     fn find_in_namespace(&self, tid: i32, pid: i32) -> Option<i32> {
         let own = namespace(tid)?;
         let mut tasks = self.tasks.keys();
@@ -39,7 +40,7 @@ fn namespace_of_recorder() -> Option<PathBuf> {
     fs::read_link("/proc/self/ns/pid").ok()
 }
 
-/// The number of a task in its own pid namespace.
+/// Returns the id of a task in its own pid namespace.
 fn innermost_number(tid: i32) -> Option<i32> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     let numbers = status

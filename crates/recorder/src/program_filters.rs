@@ -1,10 +1,10 @@
 //! Seccomp filters of the traced program.
 //!
 //! A filter that returns `SECCOMP_RET_TRACE` makes a call fail with `ENOSYS` if there is no
-//! tracer. The program's filter does not mean the recorder, so under the recorder the call must
-//! fail with `ENOSYS` as well. The value that a filter returns tells such a stop from one of the
-//! recorder's filter ([`super::filter`]). If the program's filter returns the same value, the
-//! recorder evaluates it. For this, the recorder keeps each thread's filters that can return
+//! tracer. The program's filter is not meant for the recorder, so under the recorder the call must
+//! fail with `ENOSYS` as well. The value that a filter returns distinguishes such a stop from one
+//! of the recorder's filter ([`super::filter`]). If the stop has the recorder's value, the recorder
+//! evaluates the program's filters. For this, it keeps each thread's filters that can return
 //! `TRACE`, as they are installed and inherited.
 //!
 //! # Linux
@@ -16,11 +16,11 @@ use libc::sock_filter;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// `sizeof(struct seccomp_data)`
+/// Size of `struct seccomp_data` in bytes.
 const DATA_LEN: usize = 64;
-/// `BPF_MEMWORDS`
+/// Number of scratch memory words of a filter: `BPF_MEMWORDS`.
 const MEMORY: usize = 16;
-/// Bytes of one instruction.
+/// Size of one instruction in bytes.
 const STEP: usize = 8;
 
 /// Input of a filter: `struct seccomp_data`.
@@ -28,7 +28,7 @@ const STEP: usize = 8;
 pub(crate) struct CallData {
     /// System call number.
     pub nr: u32,
-    /// `AUDIT_ARCH_*`
+    /// Architecture of the call, one of `AUDIT_ARCH_*`.
     pub arch: u32,
     /// Instruction pointer of the call.
     pub ip: u64,
@@ -54,12 +54,12 @@ impl CallData {
 pub(crate) struct Filter(Vec<sock_filter>);
 
 impl Filter {
-    /// A filter of these instructions.
+    /// Creates a filter from its instructions.
     pub(crate) fn new(steps: Vec<sock_filter>) -> Filter {
         Filter(steps)
     }
 
-    /// A filter from its bytes in memory.
+    /// Creates a filter from its bytes in memory.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Filter {
         let step = |b: &[u8]| sock_filter {
             code: u16::from_ne_bytes([b[0], b[1]]),
@@ -79,7 +79,7 @@ impl Filter {
         })
     }
 
-    /// The filter's return value; `None` for a program that the kernel would reject.
+    /// Returns the filter's return value; `None` for a program that the kernel would reject.
     pub(crate) fn answer(&self, data: &CallData) -> Option<u32> {
         let data = data.to_bytes();
         let word = |at: u32| {
@@ -88,7 +88,7 @@ impl Filter {
         };
         let (mut a, mut x, mut memory) = (0u32, 0u32, [0u32; MEMORY]);
         let mut at = 0usize;
-        // A program only jumps forward.
+        // Jumps only go forward, so the loop ends.
         while let Some(step) = self.0.get(at) {
             at += 1;
             let code = u32::from(step.code);
@@ -160,19 +160,19 @@ fn compared(operation: u32, a: u32, operand: u32) -> Option<bool> {
     })
 }
 
-/// True for a return value whose action is `SECCOMP_RET_TRACE`.
+/// True for a filter return value whose action is `SECCOMP_RET_TRACE`.
 fn is_trace(answer: u32) -> bool {
     answer & libc::SECCOMP_RET_ACTION_FULL == libc::SECCOMP_RET_TRACE
 }
 
-/// The filters of all threads that may return `TRACE`.
+/// The filters that may return `TRACE`, for all threads.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramFilters {
     of: HashMap<i32, Vec<Rc<Filter>>>,
 }
 
 impl ProgramFilters {
-    /// Adds a filter to the threads that installed it: one, or all of a process.
+    /// Adds a filter to the threads that installed it: one thread, or all threads of a process.
     pub(crate) fn set(&mut self, bytes: &[u8], tids: impl Iterator<Item = i32>) {
         let filter = Rc::new(Filter::from_bytes(bytes));
         if filter.may_trace() {
@@ -182,7 +182,7 @@ impl ProgramFilters {
         }
     }
 
-    /// Gives a new thread the filters of its creator.
+    /// Copies the filters of a new thread's creator to the new thread.
     pub(crate) fn inherit(&mut self, parent: i32, child: i32) {
         match self.of.get(&parent).cloned() {
             Some(filters) => self.of.insert(child, filters),
@@ -190,7 +190,7 @@ impl ProgramFilters {
         };
     }
 
-    /// Moves the filters of a thread that continues under another number.
+    /// Moves the filters of a thread that continues under another thread id.
     pub(crate) fn rename(&mut self, from: i32, to: i32) {
         match self.of.remove(&from) {
             Some(filters) => self.of.insert(to, filters),
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// `TRACE` where the first argument of `getppid` is above 4096 when shifted.
+    /// Returns `TRACE` if the first argument of `getppid`, shifted left by 4, is above 4096.
     fn filter() -> Vec<sock_filter> {
         use libc::*;
         vec![

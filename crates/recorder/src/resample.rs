@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use vmarea_trace::event::{Event, Nanos};
 
 impl Tracer<'_> {
-    /// Samples a thread again if the kernel stopped sampling it at the `execve` that it now ends.
+    /// Samples a thread again if its `execve`, which is ending, made the kernel stop sampling it.
     pub(super) fn sample_again(&mut self, tid: i32, now: Nanos) {
         let Some(samples) = &mut self.samples else {
             return;
@@ -39,7 +39,7 @@ fn may_be_dumped(tid: i32) -> bool {
     let (Some((uid, euid)), Some((gid, egid))) = (ids("Uid:"), ids("Gid:")) else {
         return true;
     };
-    // The files in `/proc` of a task that is not dumpable belong to root.
+    // The `/proc` files of a task that is not dumpable belong to root.
     let owner = fs::metadata(format!("/proc/{tid}/maps")).map_or(euid, |file| file.uid());
     if uid == euid && gid == egid {
         return owner == euid;

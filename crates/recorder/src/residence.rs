@@ -1,26 +1,27 @@
-//! Which address space each thread used at what time.
+//! Which address space each thread used at each time.
 //!
-//! Samples arrive late. By the time the recorder handles a page fault, its thread may have
-//! executed another program or exited, and its number may name another thread. So each thread's
-//! places are kept with their times until the stream has passed them.
+//! Samples arrive late. When the recorder handles a page fault, the faulting thread may have
+//! executed another program or exited, and its id may denote another thread. So the places of each
+//! thread are kept with their times until the stream has passed them.
 
 use std::collections::{HashMap, VecDeque};
 use vmarea_trace::event::{MmId, Nanos};
 
-/// The address space that a thread uses, as far as the recording knows.
+/// The address space that a thread uses, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// A recorded address space.
+    /// The thread uses a recorded address space.
     In(MmId),
-    /// Inside `execve`, leaving an address space that other tasks still use.
+    /// The thread is inside `execve` and leaves an address space that other tasks still use.
     ///
-    /// The kernel reads the arguments from the old address space and writes to the new one.
+    /// The kernel reads the arguments of `execve` from the old address space and writes them to the
+    /// new one.
     Leaving(MmId),
-    /// None: before its first program, between two programs, after its exit, or not recorded.
+    /// No address space: before the first program, between two programs, after exit, or unrecorded.
     Nowhere,
 }
 
-/// The places of all threads over time.
+/// Places of all threads over time.
 #[derive(Debug, Default)]
 pub(crate) struct Residence {
     places: HashMap<i32, Vec<(Nanos, Place)>>,
@@ -28,7 +29,7 @@ pub(crate) struct Residence {
 }
 
 impl Residence {
-    /// Notes that `tid` is at `place` from `since` on, or from its last change if that is later.
+    /// Records that `tid` is at `place` since `since`, or since its last change if that is later.
     pub(crate) fn moves(&mut self, tid: i32, since: Nanos, place: Place) {
         let places = self.places.entry(tid).or_default();
         let since = places.last().map_or(since, |last| since.max(last.0));
@@ -38,14 +39,14 @@ impl Residence {
         }
     }
 
-    /// Where `tid` was at `t`; `None` for a thread that is not known (yet).
+    /// Returns the place of `tid` at time `t`; `None` for a thread that is not (yet) known.
     pub(crate) fn at(&self, tid: i32, t: Nanos) -> Option<Place> {
         let places = self.places.get(&tid)?;
         let after = places.partition_point(|p| p.0 <= t);
         Some(places.get(after.checked_sub(1)?)?.1)
     }
 
-    /// Forgets what no sample after `t` needs.
+    /// Forgets places that no sample after `t` needs.
     pub(crate) fn forget_before(&mut self, t: Nanos) {
         while let Some(&(since, tid)) = self.ended.front() {
             if since >= t {

@@ -1,12 +1,12 @@
 //! Signals to the recorder while a command runs.
 //!
 //! The command is in the recorder's process group, so Ctrl-C reaches both. The command decides how
-//! to react, and the recorder only records that. A signal that someone sends to the recorder alone
-//! (`kill -INT`) is meant for the command, and the recorder forwards it. Nothing shows whether a
-//! signal went to the recorder alone or to its whole group, so the recorder waits a moment: if the
-//! command receives the same signal itself, nothing is forwarded. A second interrupt within a
-//! second, or a second `SIGTERM`, kills the tree. `SIGCHLD` wakes the tracer's loop. After the
-//! recording the signals have their default actions again.
+//! to react, and the recorder only records the reaction. A signal that is sent to the recorder
+//! alone (`kill -INT`) is meant for the command, and the recorder forwards it. The recorder cannot
+//! see whether a signal was sent to it alone or to its whole group, so it waits a moment: if the
+//! command receives the same signal itself, the recorder does not forward it. A second interrupt
+//! within a second, or a second `SIGTERM`, kills the tree. `SIGCHLD` wakes the tracer's loop. After
+//! the recording, the signals have their default actions again.
 
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -23,22 +23,22 @@ use vmarea_trace::event::Nanos;
 /// Signals that ask a program to exit.
 const REQUESTS: [i32; 4] = [SIGINT, SIGQUIT, SIGHUP, SIGTERM];
 
-/// Two interrupts within this time end the recording.
+/// Time within which two interrupts end the recording.
 const TWICE: Nanos = 1_000_000_000;
 
-/// Repetitions within this time count as one signal.
+/// Time within which repetitions count as one signal.
 ///
-/// A sender may signal a process and its group, for example, or the recorder and the command.
+/// For example, a sender may signal a process and its group, or the recorder and the command.
 const ONE: Nanos = 200_000_000;
 
-/// What the tracer should do about the signals received.
+/// Reaction of the tracer to the signals received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SignalAction {
-    /// Nothing new.
+    /// Do nothing.
     None,
-    /// Note a signal from the terminal, which the command received as well.
+    /// React to a signal from the terminal, which the command received as well.
     Interrupt,
-    /// Forward this signal, which only the recorder received, to the command.
+    /// Forward this signal to the command, because only the recorder received it.
     Pass(i32),
     /// End the recording now.
     End,
@@ -57,7 +57,7 @@ impl Signals {
     /// Installs the handlers. Ignored signals stay ignored, also in the command.
     ///
     /// # Errors
-    /// Fails if no descriptors are left.
+    /// Fails if no descriptors are available.
     pub(crate) fn catch() -> io::Result<Signals> {
         let (child, write) = UnixStream::pair()?;
         child.set_nonblocking(true)?;
@@ -74,14 +74,14 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Descriptors that become readable when a signal arrives.
+    /// Returns descriptors that become readable when a signal arrives.
     pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.child.as_fd(), self.caught.get_read().as_fd()]
     }
 
-    /// Takes the signals received until `now`.
+    /// Reads the signals received until `now`.
     ///
-    /// Call this before collecting stops: a later signal ends the sleep.
+    /// Call this before collecting stops: a later signal ends the tracer's sleep.
     pub(crate) fn take(&mut self, now: Nanos) {
         drain(&mut self.child);
         for info in self.caught.pending() {
@@ -90,12 +90,12 @@ impl Signals {
         }
     }
 
-    /// What to do at `now`, after the collected stops are handled.
+    /// Returns the action due at `now`; call this after handling the collected stops.
     pub(crate) fn action(&mut self, now: Nanos) -> SignalAction {
         self.requests.next(now)
     }
 
-    /// Notes that the command received a signal itself.
+    /// Records that the command received a signal itself.
     pub(crate) fn command_got(&mut self, signal: i32, now: Nanos) {
         self.requests.command_got(signal, now);
     }
@@ -105,26 +105,26 @@ impl Signals {
         self.requests.waiting = Some((signal, now + ONE / 20));
     }
 
-    /// When to call [`Signals::wish`] again at the latest.
+    /// Returns the latest time for the next call of [`Signals::action`], if any.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.requests.waiting.map(|(_, due)| due)
     }
 }
 
-/// Signals received, and what remains to do about them.
+/// State of the signals received: which ones are still to be forwarded or acted on.
 #[derive(Debug, Default)]
 struct Requests {
-    /// The last signal received, and when.
+    /// Last signal received, and its time.
     last: Option<(i32, Nanos)>,
-    /// The last signal that the command received itself, and when.
+    /// Last signal that the command received itself, and its time.
     own: Option<(i32, Nanos)>,
-    /// The signal to forward at this time, unless the command receives it itself.
+    /// Signal to forward at this time, unless the command receives it itself.
     waiting: Option<(i32, Nanos)>,
-    /// A `SIGTERM` was received.
+    /// True if a `SIGTERM` was received.
     terminated: bool,
-    /// A signal from the terminal was received.
+    /// True if a signal from the terminal was received.
     interrupted: bool,
-    /// The tree must end.
+    /// True if the tree must end.
     end: bool,
 }
 
@@ -147,7 +147,7 @@ impl Requests {
     }
 
     fn command_got(&mut self, signal: i32, now: Nanos) {
-        // Other signals arrive in between, for example `SIGCHLD`.
+        // Record only requests to exit; other signals, such as `SIGCHLD`, may arrive in between.
         if REQUESTS.contains(&signal) {
             self.own = Some((signal, now));
         }
@@ -183,17 +183,17 @@ impl Drop for Signals {
         if let Some(recordings) = recordings.as_mut() {
             recordings.count -= 1;
             if recordings.count == 0 {
-                // ORDERING: SeqCst, pairs with the load in the handler of signal-hook.
+                // ORDERING: SeqCst, pairs with the load in signal-hook's handler.
                 recordings.none.store(true, Ordering::SeqCst);
             }
         }
     }
 }
 
-/// Recordings that run in this process.
+/// Counter of the recordings that run in this process.
 ///
-/// `signal-hook` cannot remove a handler. So the handler that performs the default action is
-/// installed once, and checks whether a recording is running.
+/// `signal-hook` cannot remove a handler. Therefore the handler that performs the default action is
+/// installed only once, and checks whether a recording is running.
 #[derive(Debug)]
 struct Recordings {
     count: usize,
@@ -215,7 +215,7 @@ fn begin_recording() -> io::Result<()> {
     }
     if let Some(recordings) = recordings.as_mut() {
         recordings.count += 1;
-        // ORDERING: SeqCst, pairs with the load in the handler of signal-hook.
+        // ORDERING: SeqCst, pairs with the load in signal-hook's handler.
         recordings.none.store(false, Ordering::SeqCst);
     }
     Ok(())
@@ -237,7 +237,7 @@ fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// True for the signals that stop a process.
+/// True for a signal that stops a process.
 pub(super) fn is_stop_signal(signal: i32) -> bool {
     matches!(
         signal,
@@ -266,7 +266,7 @@ pub(super) fn has_pending(pid: i32, signal: i32) -> bool {
 /// Sends a signal to a process.
 pub(super) fn send(pid: i32, signal: i32) {
     if let (Some(pid), Some(signal)) = (Pid::from_raw(pid), Signal::from_named_raw(signal)) {
-        // It may have exited, or run under another user by now.
+        // The process may have exited, or may now run under another user.
         let _: io::Result<()> = rustix::process::kill_process(pid, signal).map_err(Into::into);
     }
 }

@@ -1,8 +1,8 @@
 //! Snapshots of a stopped task's address space: `/proc/PID/maps` and the kernel's view.
 //!
-//! The two are read one after the other and matched by range. They may differ while other threads
-//! run; a mapping that only one of them shows gets no kernel part. Kernel pointers become small
-//! numbers that can only be compared for equality.
+//! The recorder reads the two sources one after the other and matches them by range. They may
+//! differ while other threads run; a mapping that only one source contains gets no kernel part. The
+//! trace replaces kernel pointers by small numbers that can only be compared for equality.
 
 use super::files::{Description, Files, inode_key};
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ pub(crate) struct Snapshotter {
     files: Numbers,
 }
 
-/// Small numbers that stand for kernel pointers.
+/// Small numbers that represent kernel pointers.
 #[derive(Debug, Default)]
 struct Numbers(HashMap<u64, u64>);
 
@@ -37,7 +37,7 @@ impl Numbers {
     }
 }
 
-/// Whether other threads may change the address space during a snapshot.
+/// Whether all users of the address space are stopped during a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AllStopped {
     /// All users of the address space are stopped.
@@ -46,23 +46,23 @@ pub(crate) enum AllStopped {
     No,
 }
 
-/// The address space of a snapshot, and the reason for it.
+/// The address space to take a snapshot of, and the reason.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject {
-    /// A stopped thread that uses the address space.
+    /// Id of a stopped thread that uses the address space.
     pub tid: i32,
-    /// The thread's group.
+    /// Thread group of the thread.
     pub pid: i32,
-    /// The address space's number in the trace.
+    /// Number of the address space in the trace.
     pub mm: MmId,
     /// Reason for the snapshot.
     pub reason: Reason,
-    /// Whether all users are stopped.
+    /// Whether all users of the address space are stopped.
     pub all_stopped: AllStopped,
 }
 
 impl Snapshotter {
-    /// A snapshotter that reads the kernel's view through `kernel`, or does not read it.
+    /// Creates a snapshotter that reads the kernel's view through `kernel`, if given.
     pub(crate) fn new(kernel: Option<KernelView>) -> Snapshotter {
         Snapshotter {
             kernel,
@@ -73,7 +73,7 @@ impl Snapshotter {
     /// Takes a snapshot at time `t`.
     ///
     /// # Errors
-    /// Those of [`maps::read`]; `NotFound` if the thread has no mappings left.
+    /// The errors of [`maps::read`]; `NotFound` if the thread has no mappings any more.
     pub(crate) fn take(
         &mut self,
         subject: Subject,
@@ -141,7 +141,7 @@ impl Snapshotter {
     }
 }
 
-/// The inode of a mapping.
+/// Returns the inode of a mapping.
 pub(super) fn inode(tid: i32, mapping: &MapsEntry, files: &mut Files) -> Option<InodeId> {
     let key = inode_key(mapping)?;
     let (start, end) = (mapping.start, mapping.end);
@@ -153,7 +153,7 @@ pub(super) fn inode(tid: i32, mapping: &MapsEntry, files: &mut Files) -> Option<
         if described.fs_magic != 0 || named {
             return described;
         }
-        // Only root may follow the link; anyone may `stat` a path.
+        // Only root may follow the link; every user may `stat` a path.
         let path_there = mapping.name.path().unwrap_or_default();
         let link = format!("/proc/{tid}/root{}", path_there.to_string_lossy());
         Description::of_mapped(&link, mapping.ino, &path)

@@ -1,4 +1,4 @@
-//! Opens the data sources besides `ptrace`: samples and the kernel's view, if permitted.
+//! Opens the data sources other than `ptrace`, if permitted: samples and the kernel's view.
 
 use super::{Faults, InKernel, Options};
 use crate::samples::{Samples, Start};
@@ -6,7 +6,7 @@ use vmarea_process::system;
 use vmarea_process::view::KernelView;
 use vmarea_trace::event::Header;
 
-/// The trace's header: what is known before the first event.
+/// Builds the trace's header: all data known before the first event.
 pub(super) fn header(options: &Options, samples: Option<&Samples>, kernel_view: bool) -> Header {
     let words = options.command.iter();
     Header {
@@ -18,7 +18,7 @@ pub(super) fn header(options: &Options, samples: Option<&Samples>, kernel_view: 
     }
 }
 
-/// Opens the kernel's own view, or notes why it is missing.
+/// Opens the kernel's own view, or adds a note that explains why it is missing.
 pub(super) fn open_view(choice: InKernel, notes: &mut Vec<String>) -> Option<KernelView> {
     if choice == InKernel::Skip {
         return None;
@@ -28,7 +28,7 @@ pub(super) fn open_view(choice: InKernel, notes: &mut Vec<String>) -> Option<Ker
         .ok()
 }
 
-/// Opens the fault rings of a child before its `execve`, or notes why they are missing.
+/// Opens fault rings for a child before its `execve`, or adds a note that explains the error.
 pub(super) fn open_samples(choice: Faults, pid: i32, notes: &mut Vec<String>) -> Option<Samples> {
     if choice == Faults::Skip {
         return None;

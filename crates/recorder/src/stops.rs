@@ -1,4 +1,4 @@
-//! Stops that the kernel has reported and the tracer has not handled yet.
+//! Queue of stops that the kernel has reported and the tracer has not handled yet.
 //!
 //! `wait` scans the traced threads in a fixed order and reports the first one with an event. If
 //! the tracer handled each report before asking for the next, a few threads that stop constantly
@@ -11,17 +11,17 @@ use rustix::process::WaitOptions;
 use std::collections::{HashMap, VecDeque};
 use vmarea_trace::event::Nanos;
 
-/// `__WALL | __WNOTHREAD`: every kind of child, of this thread only.
+/// Flags `__WALL | __WNOTHREAD`: every kind of child, but only children of this thread.
 const OWN_CHILDREN: u32 = 0x4000_0000 | 0x2000_0000;
 
 /// A report of `wait` about a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stop {
-    /// The thread.
+    /// Id of the thread.
     pub tid: i32,
-    /// Its wait status.
+    /// Wait status of the thread.
     pub status: i32,
-    /// When it was collected; the thread stopped no later than this.
+    /// Time at which the report was collected; the thread stopped no later.
     pub t: Nanos,
 }
 
@@ -29,16 +29,16 @@ pub(crate) struct Stop {
 #[derive(Debug, Default)]
 pub(crate) struct Stops {
     queue: VecDeque<Stop>,
-    /// Number of queued reports of each thread.
+    /// Number of queued reports for each thread.
     of: HashMap<i32, u32>,
 }
 
 /// Whether traced threads remain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tree {
-    /// There are threads, stopped or running.
+    /// Traced threads remain, stopped or running.
     Alive,
-    /// There are none.
+    /// No traced threads remain.
     Gone,
 }
 
@@ -46,7 +46,7 @@ impl Stops {
     /// Collects all reports that are pending in the kernel.
     ///
     /// # Errors
-    /// Those of `wait` except `ECHILD` and `EINTR`.
+    /// The errors of `wait` except `ECHILD` and `EINTR`.
     pub(crate) fn collect(&mut self, clock: impl Fn() -> Nanos) -> Result<Tree, Errno> {
         let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(OWN_CHILDREN);
         loop {
@@ -69,7 +69,7 @@ impl Stops {
         self.queue.push_back(stop);
     }
 
-    /// Takes the next report to handle.
+    /// Removes and returns the next report to handle.
     pub(crate) fn next(&mut self) -> Option<Stop> {
         let stop = self.queue.pop_front()?;
         if let Some(count) = self.of.get_mut(&stop.tid) {

@@ -1,9 +1,9 @@
 //! The threads that the tracer follows and the address spaces that they use.
 //!
 //! A thread uses one address space from its creation until its exit stop or the next `execve`. The
-//! final snapshot is taken when the last user leaves. While one thread is inside a call that
-//! changes the address space, others that are stopped before such a call wait in a queue. This
-//! module makes no system calls.
+//! recorder takes the final snapshot when the last user leaves. While one thread is inside a call
+//! that changes the address space, other threads that are stopped before such a call wait in a
+//! queue. This module makes no system calls.
 
 use super::call_table::CallRule;
 use std::collections::VecDeque;
@@ -13,35 +13,35 @@ use super::clone_untraced::Untraced;
 use super::files::Opened;
 use super::timeline::Alone;
 
-/// Stands for what is not recorded: the child before its first program, and 32-bit programs.
+/// Number for unrecorded address spaces: the child before its first program, and 32-bit programs.
 pub(crate) const UNRECORDED: MmId = MmId(0);
 
-/// How many turns a call may last while its thread is seen running.
+/// Number of turns that a call may last while its thread is seen running.
 const TURNS: u64 = 20;
 
-/// How a thread is resumed.
+/// Set of calls at which a resumed thread stops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
-    /// It stops only at calls that the filter selects.
+    /// The thread stops only at calls that the filter selects.
     Filtered,
-    /// It stops at every system call, because it has a file open that bypasses the page cache.
+    /// The thread stops at every system call, because it has a file open for direct I/O.
     EverySyscall,
 }
 
 /// A traced thread.
 #[derive(Debug)]
 pub(crate) struct Task {
-    /// Thread group.
+    /// Thread group of the thread.
     pub pid: i32,
-    /// The address space that it uses; see [`Task::leaving`].
+    /// Address space that the thread uses; see [`Task::leaving`].
     pub mm: MmId,
-    /// How it is resumed.
+    /// Mode in which the thread is resumed.
     pub mode: Mode,
-    /// The call that it is in.
+    /// Current call of the thread.
     pub call: Option<Pending>,
-    /// It has passed its exit stop and no longer counts as a user.
+    /// True if the thread has passed its exit stop and no longer counts as a user.
     pub leaving: bool,
-    /// What to restore at its first stop.
+    /// Clone flags to restore at the thread's first stop.
     pub untraced: Option<Untraced>,
 }
 
@@ -61,23 +61,23 @@ impl Task {
 /// A call between its entry and its exit.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// The call's entry in the table.
+    /// Rule for the call in the table.
     pub rule: &'static CallRule,
-    /// The recorded number: `clone` for `clone3`.
+    /// Recorded call number: `clone` for `clone3`.
     pub nr: u32,
-    /// The recorded arguments.
+    /// Recorded arguments.
     pub args: [u64; 6],
-    /// The data that its pointers lead to.
+    /// Data behind the call's pointer arguments.
     pub data: Vec<u8>,
-    /// The file of its descriptor.
+    /// File of the call's descriptor argument.
     pub file: Option<Opened>,
     /// Whether no other call of the address space ran at the same time.
     pub alone: Alone,
-    /// When it was let in; 0 while it waits.
+    /// Time at which the thread entered the call; 0 while it waits.
     pub entry: Nanos,
-    /// What was changed so that its child is traced.
+    /// Clone flags that were changed so that the call's child is traced.
     pub untraced: Option<Untraced>,
-    /// Before `execve`: the final snapshot of the address space that the thread leaves.
+    /// For `execve`: the final snapshot of the address space that the thread leaves.
     pub last_snapshot: Option<Snapshot>,
 }
 
@@ -101,9 +101,9 @@ impl Pending {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inside {
     pub tid: i32,
-    /// When it was let in.
+    /// Time at which the thread entered the call.
     begun: Nanos,
-    /// Start of its current turn: its entry, or the last time it was seen running.
+    /// Start of the thread's current turn: its entry, or the last time it was seen running.
     since: Nanos,
 }
 
@@ -120,36 +120,37 @@ impl Inside {
 /// An address space.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
-    /// Threads that use it.
+    /// Number of threads that use the address space.
     pub users: u32,
     /// Number of recorded calls.
     pub calls: u64,
-    /// Threads inside a call that changes it.
+    /// Threads inside a call that changes the address space.
     pub inside: Vec<Inside>,
-    /// Threads stopped before such a call, and since when.
+    /// Threads stopped before such a call, each with the time since when it waits.
     pub queue: VecDeque<(i32, Nanos)>,
-    /// The note about it, which is made only once, was made.
+    /// True if the note about the address space, which is made only once, was made.
     pub noted: bool,
-    /// Snapshot to use if none can be taken after the last user has exited.
+    /// Snapshot to use if the last user has exited and no other snapshot can be taken.
     pub fallback_snapshot: Option<Snapshot>,
 }
 
 impl Space {
-    /// When the first thread of the queue may enter although others are inside.
+    /// Returns the time at which the queue's first thread may enter while others are inside.
     ///
-    /// That is when each of those has been inside for a whole `turn`, and so may be waiting for
-    /// exactly this thread. While calls keep ending, no thread is overdue, however many wait.
+    /// At that time, each of the threads inside has been there for a whole `turn`, and so may be
+    /// waiting for exactly the first thread. While calls keep ending, no thread becomes overdue,
+    /// however many wait.
     pub(crate) fn next_due(&self, turn: Nanos) -> Option<Nanos> {
         self.queue.front()?;
         let last = self.inside.iter().map(|i| i.since).max();
         Some(last.map_or(0, |since| since + turn))
     }
 
-    /// Takes the threads out of the queue that may enter at `now`.
+    /// Removes the threads from the queue that may enter at `now`, and returns them.
     ///
-    /// These are the first one that is due and all that have waited as long, since a call inside
-    /// may be waiting for any of them. If all threads inside are running (`runs`), they wait for
-    /// none of these and get another turn, up to [`TURNS`].
+    /// These are the first thread if it is due, and all others that have waited for a whole turn: a
+    /// call inside may be waiting for any of them. If all threads inside are running (`runs`), they
+    /// wait for no other thread and get another turn, up to [`TURNS`].
     pub(crate) fn take_overdue(
         &mut self,
         now: Nanos,
@@ -169,7 +170,7 @@ impl Space {
         self.queue.drain(..count).map(|(tid, _)| tid).collect()
     }
 
-    /// Takes a thread out of the calls and the queue. Returns whether it was inside.
+    /// Removes a thread from the calls and the queue. Returns whether it was inside a call.
     pub(crate) fn leave_call(&mut self, tid: i32) -> bool {
         self.queue.retain(|(t, _)| *t != tid);
         let before = self.inside.len();
@@ -207,9 +208,9 @@ mod tests {
         space.queue.push_back((3, 101));
         assert_eq!(space.take_overdue(110, 10, |_| true), []);
         assert_eq!(space.next_due(10), Some(120));
-        // Each of those inside may be the one that waits.
+        // Only one of the threads inside is running: the other one may be waiting.
         assert_eq!(space.take_overdue(120, 10, |tid| tid == 1), [3]);
-        // A call that runs forever does not block the others forever.
+        // A call that runs forever does not block other threads forever.
         space.queue.push_back((4, 125));
         assert_eq!(space.take_overdue(100 + TURNS * 10 - 1, 10, |_| true), []);
         assert_eq!(space.take_overdue(200 + TURNS * 10, 10, |_| true), [4]);

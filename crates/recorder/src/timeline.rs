@@ -1,10 +1,11 @@
 //! Orders the stream: merges stops and samples by the time at which they took effect.
 //!
-//! A stop is seen late: a call took effect somewhere between its entry and its exit. If a sample
-//! shows that the calling thread took `mmap_lock` in between, the call is placed at that moment.
-//! The same holds for a page fault. Without such evidence a call is placed at its exit. If another
-//! thread of the address space did something in between, both are marked as overlapping.
-//! Everything waits here until no earlier event can arrive any more.
+//! The recorder sees a stop late: a call took effect at some time between its entry and its exit.
+//! If a sample shows that the calling thread took `mmap_lock` in between, the timeline places the
+//! call at that time. Page faults are placed in the same way. Without a lock sample, the timeline
+//! places a call at its exit and, if another thread used the address space in between, marks both
+//! operations as overlapping. The timeline holds each event until no earlier event can arrive any
+//! more.
 //!
 //! # Picture
 //! ```text
@@ -14,13 +15,13 @@
 //! ```
 //!
 //! # Invariants
-//! T1  Keys that leave never decrease.
+//! T1  The keys of emitted items never decrease.
 //! T2  The events of one item stay together, for example a fork and its child's start.
 //! T3  A call in flight holds back only events after its entry, and for at most [`PATIENCE`]. The
 //!     timeline waits without limit for calls that create a task or change its program.
-//! T4  An item counts as evident only if it stands at the time of its evidence. An item that
-//!     arrives too late stands at the stream's current position, and it and the items that went past
-//!     it are marked as overlapping.
+//! T4  An item counts as evident only if it is placed at the time of its evidence. An item that
+//!     arrives too late is placed at the stream's current position and marked as overlapping. The
+//!     items that overtook it are marked as well.
 
 mod overlap;
 
@@ -31,23 +32,26 @@ use overlap::{Window, mark_overlapping};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use vmarea_trace::event::{Access, Event, Fault, MmId, Nanos, Order, Tid};
 
-/// How long a call in flight may hold back the stream.
+/// Maximum time that a call in flight may hold back the stream.
 ///
-/// A call that blocks for longer (it fills gigabytes, or waits for a user-space fault handler) is
-/// placed at its exit.
+/// A call that blocks for longer (for example because it fills gigabytes, or waits for a user-space
+/// fault handler) is placed at its exit.
 const PATIENCE: Nanos = 5_000_000_000;
-/// How long a fault waits for the lock that its thread may be about to take.
+/// Maximum time that a fault waits for its thread's lock sample.
 ///
-/// The lock may be held by a thread that waits for a processor.
+/// The thread may not have the lock yet, because the lock's holder waits for a processor.
 const GRACE: Nanos = 100_000_000;
 
-/// Why the timeline waits for a call.
+/// Reason for which the timeline waits for a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flight {
-    /// It changes an address space that others may use meanwhile, as far as is known only in this
-    /// range.
+    /// The call changes an address space that other tasks may use at the same time.
+    ///
+    /// The range contains all affected addresses, as far as they are known.
     ChangesMappings(MmId, CallRange),
-    /// It creates a task or changes its program; the task's samples make no sense before that.
+    /// The call creates a task or changes its program.
+    ///
+    /// Until the call is placed, samples of that task cannot be interpreted.
     MovesTask,
 }
 
@@ -60,18 +64,18 @@ pub(crate) enum Alone {
     No,
 }
 
-/// A finished call that has no place in the stream yet.
+/// A finished call that is not yet placed in the stream.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// The address space that it changed.
+    /// Address space that the call changed.
     pub mm: MmId,
-    /// When the tracer saw its exit.
+    /// Time at which the tracer saw the call's exit.
     pub exit: Nanos,
-    /// Whether others were let in.
+    /// Whether other calls of the address space ran during the call.
     pub alone: Alone,
-    /// The task that it created, whose first sample comes after the call.
+    /// Task that the call created, whose first sample comes after the call.
     pub child: Option<i32>,
-    /// The call's event and those that belong to it.
+    /// The call's event and the events that belong to it.
     pub events: Vec<Event>,
 }
 
@@ -82,7 +86,7 @@ struct InFlight {
     since: Nanos,
     flight: Flight,
     lock: Option<Lock>,
-    /// The stream has emitted something that may belong after this call.
+    /// True if the stream has emitted an event that may belong after this call.
     passed: bool,
 }
 
@@ -90,7 +94,7 @@ struct InFlight {
 struct Lock {
     t: Nanos,
     write: bool,
-    /// The sample arrived too late: the lock was taken some time before `t`.
+    /// True if the sample arrived too late: the lock was taken some time before `t`.
     late: bool,
 }
 
@@ -109,7 +113,7 @@ enum Item {
     Events(Vec<Event>),
 }
 
-/// Orders the stream; see the module.
+/// Orders the events of the stream; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     sequence: u64,
@@ -119,9 +123,9 @@ pub(crate) struct Timeline {
     parents: HashMap<i32, i32>,
     samples: VecDeque<Sample>,
     watermark: Nanos,
-    /// The address space of each thread; the recorder reports changes as it sees them.
+    /// Address space of each thread over time; the recorder reports changes when it sees them.
     pub residence: Residence,
-    /// Address spaces that several tasks use or have used, and when they ended.
+    /// Address spaces that several tasks use or have used, with the times at which they ended.
     shared: HashMap<MmId, Nanos>,
     windows: HashMap<MmId, Vec<Window>>,
     last_fault: HashMap<i32, Key>,
@@ -131,7 +135,7 @@ pub(crate) struct Timeline {
 }
 
 impl InFlight {
-    /// True while later events wait for this call.
+    /// True if later events must still wait for this call.
     fn holds(&self, now: Nanos) -> bool {
         self.flight == Flight::MovesTask || now.saturating_sub(self.since) < PATIENCE
     }
@@ -145,27 +149,27 @@ impl Timeline {
         }
     }
 
-    /// Notes that the lock tracepoints are recorded.
+    /// Records that the lock tracepoints are active.
     pub(crate) fn expect_locks(&mut self) {
         self.locks_are_seen = true;
     }
 
-    /// True if the lock tracepoints are recorded.
+    /// True if the lock tracepoints are active.
     pub(crate) fn sees_locks(&self) -> bool {
         self.locks_are_seen
     }
 
-    /// Notes that several tasks use `mm` from now on.
+    /// Records that several tasks use `mm` from now on.
     pub(crate) fn share(&mut self, mm: MmId) {
         self.shared.insert(mm, Nanos::MAX);
     }
 
-    /// Notes that `mm` ended at `t`.
+    /// Records that `mm` ended at `t`.
     pub(crate) fn mm_ended(&mut self, mm: MmId, t: Nanos) {
         self.shared.entry(mm).and_modify(|ended| *ended = t);
     }
 
-    /// Notes that a call begins to run.
+    /// Records the entry of a call.
     pub(crate) fn call_begins(&mut self, tid: i32, since: Nanos, flight: Flight) {
         let call = InFlight {
             since: since.max(self.emitted_until),
@@ -176,12 +180,12 @@ impl Timeline {
         self.in_flight.insert(tid, call);
     }
 
-    /// Forgets a call in flight that had no effect, or whose effect is recorded otherwise.
+    /// Removes a call in flight that had no effect, or whose effect is recorded separately.
     pub(crate) fn call_discarded(&mut self, tid: i32) {
         self.in_flight.remove(&tid);
     }
 
-    /// Places a finished call as soon as its evidence is complete.
+    /// Places a finished call as soon as all evidence about it is available.
     pub(crate) fn call_ends(&mut self, tid: i32, call: Ended) {
         let Some(begun) = self.in_flight.remove(&tid) else {
             return self.push(call.exit, call.events);
@@ -199,18 +203,18 @@ impl Timeline {
         self.unplaced.entry(tid).or_default().push_back(unplaced);
     }
 
-    /// Takes samples in order of time; none before `watermark` can follow.
+    /// Accepts samples in order of time; no sample before `watermark` may follow.
     pub(crate) fn samples(&mut self, samples: &mut Vec<Sample>, watermark: Nanos) {
         self.samples.extend(samples.drain(..));
         self.watermark = self.watermark.max(watermark);
     }
 
-    /// Number of samples from threads that were never announced.
+    /// Returns the number of samples from threads that were never announced.
     pub(crate) fn unknown_threads(&self) -> u64 {
         self.unknown_threads
     }
 
-    /// Emits what is settled at time `now`.
+    /// Emits all events whose position is final at time `now`.
     pub(crate) fn advance(&mut self, now: Nanos, out: &mut dyn FnMut(Event)) {
         let flights = self.in_flight.values();
         let held = flights.filter(|f| f.holds(now)).map(|f| f.since).min();
@@ -225,7 +229,7 @@ impl Timeline {
         self.emit_until(until, out);
     }
 
-    /// Emits everything: nothing more will arrive.
+    /// Emits all remaining events; nothing more may arrive.
     pub(crate) fn finish(&mut self, out: &mut dyn FnMut(Event)) {
         self.in_flight.clear();
         self.take_samples(Nanos::MAX);
@@ -237,7 +241,7 @@ impl Timeline {
         self.sequence += 1;
         let key = (t.max(self.emitted_until), self.sequence);
         if key.0 > t {
-            // It arrives too late and stands at the stream's current position.
+            // The item arrives too late and is placed at the stream's current position.
             match &mut item {
                 Item::Fault { fault, .. } => fault.t = key.0,
                 Item::Events(events) => events.iter_mut().for_each(|e| set_time(e, key.0)),
@@ -318,7 +322,7 @@ impl Timeline {
         }
     }
 
-    /// Takes a lock acquisition as evidence for the thread's current call, or else its last fault.
+    /// Uses a lock sample as evidence for the thread's current call, or else for its last fault.
     fn lock_taken(&mut self, tid: i32, lock: Lock) {
         self.place_calls_of(tid, lock.t);
         let ended = self.unplaced.get_mut(&tid).and_then(VecDeque::front_mut);
@@ -330,7 +334,7 @@ impl Timeline {
             },
         };
         if let Some(slot) = slot {
-            // The first lock for writing, or else the first for reading.
+            // Prefer the first lock for writing; otherwise use the first lock for reading.
             if slot.is_none_or(|known| lock.write && !known.write) {
                 *slot = Some(lock);
             }
@@ -339,7 +343,7 @@ impl Timeline {
         let Some(key) = self.last_fault.remove(&tid) else {
             return;
         };
-        // A lock that a thread takes while it exits does not belong to its last fault.
+        // A lock that a thread takes while it exits does not belong to the thread's last fault.
         let place = self.residence.at(tid, lock.t);
         if lock.late {
             return;
@@ -387,7 +391,7 @@ impl Timeline {
         if let Some(child) = call.child {
             self.parents.remove(&child);
         }
-        // A time that the stream has already passed says nothing about events emitted since.
+        // A lock time before the stream's position does not order the call among emitted events.
         let lock = lock.filter(|lock| !lock.late && lock.t >= entry.max(self.emitted_until));
         let t = lock.map_or(not_after, |lock| lock.t).max(entry);
         let evidence = lock.is_some();
@@ -398,9 +402,9 @@ impl Timeline {
             mark_overlapping(&mut call.events);
         }
         let (mm, to) = (call.mm, call.exit);
-        // Only a fault that takes the lock changes more than pages. One without the lock matters
-        // only at its own address. Without lock tracepoints, not even all faults are recorded, and
-        // replay treats whatever depends on them as undecided.
+        // A fault changes more than pages only if it takes the lock. A fault without the lock
+        // matters only at its own address. Without lock tracepoints, some faults are not recorded
+        // at all, and replay treats everything that depends on them as undecided.
         let range = match call.events.first() {
             Some(Event::Call(call)) => CallRange::of(call),
             _ => CallRange::Anywhere,

@@ -1,8 +1,8 @@
 //! The tracer's loop: collects stops, dispatches each to its handler, and advances the stream.
 //!
-//! One thread does all of this, because `ptrace` accepts requests only from the tracing thread. It
-//! sleeps in `poll` until `SIGCHLD`, until a ring fills, or until a deadline. [`super::calls`]
-//! handles calls, [`super::lifecycle`] tasks.
+//! One thread runs the loop and all handlers, because `ptrace` accepts requests only from the
+//! tracing thread. The thread sleeps in `poll` until `SIGCHLD`, until a ring fills, or until a
+//! deadline. [`super::calls`] handles calls, and [`super::lifecycle`] handles tasks.
 
 use super::command::Command;
 use super::emitter::Emitter;
@@ -25,22 +25,22 @@ use vmarea_linux_sys::ptrace::{self, Resume};
 use vmarea_linux_sys::spawn::{Privileges, Started};
 use vmarea_trace::event::{Event, FaultSource, MmId, Nanos};
 
-/// How long a thread waits for calls of others, if lock tracepoints show the order of effects.
+/// Time that a thread waits for calls of other threads if lock tracepoints show the order.
 const TURN: Nanos = 20_000_000;
-/// How long a thread waits for calls of others, if only the exits of calls show the order.
+/// Time that a thread waits for calls of other threads if only call exits show the order.
 const TURN_WITHOUT_LOCKS: Nanos = 100_000_000;
-/// How often the tracer empties the rings and advances the stream while events arrive.
+/// Interval at which the tracer empties the rings and advances the stream while events arrive.
 const PUMP: Nanos = 10_000_000;
-/// How often the caller receives progress.
+/// Interval at which the caller receives progress.
 const REPORT: Nanos = 100_000_000;
-/// Longest sleep.
+/// Longest sleep of the tracer.
 const SLEEP: Nanos = 200_000_000;
-/// Longest sleep if the rings do not wake the tracer any more.
+/// Longest sleep of the tracer if the rings do not wake it any more.
 const SLEEP_WITHOUT_RINGS: Nanos = 20_000_000;
 
-/// How long the tracer polls for the next stop before it sleeps.
+/// Time that the tracer polls for the next stop before it sleeps.
 ///
-/// Most calls end sooner than it could wake up.
+/// Most calls end before a sleeping tracer could wake up.
 const SPIN: Nanos = 50_000;
 
 /// A running recording.
@@ -54,18 +54,18 @@ pub(crate) struct Tracer<'a> {
     pub(super) checkpoint: Option<NonZeroU64>,
     pub(super) stacks: Stacks,
     pub(super) program_filters: ProgramFilters,
-    /// Tasks whose creators asked for `CLONE_UNTRACED`.
+    /// Number of tasks whose creators requested `CLONE_UNTRACED`.
     pub(super) untraced: u64,
-    /// The note that only the recorder may trace was made.
+    /// True if the note that only the recorder may trace was already made.
     pub(super) tracing_noted: bool,
     pub(super) pidfds: HashMap<i32, OwnedFd>,
-    /// First stops of tasks whose parents' events have not arrived yet.
+    /// Wait statuses of tasks that stopped before their parents' events arrived, by thread id.
     pub(super) early_stops: HashMap<i32, i32>,
-    /// The process that became the command.
+    /// Process id of the command.
     pub(super) root: i32,
     pub(super) root_status: Option<i32>,
     pub(super) last_mm: MmId,
-    /// Why the recording fails although the tracer followed it to its end.
+    /// Error with which the recording ends, although the tracer followed the command to its end.
     pub(super) failure: Option<RecordError>,
     pub(super) samples: Option<Samples>,
     rings_silent: bool,
@@ -79,7 +79,7 @@ pub(crate) struct Tracer<'a> {
     reported: Nanos,
 }
 
-/// What a recording has opened before its command runs.
+/// Parts of a recording that are opened before its command runs.
 struct Setup<'a, 'o> {
     options: &'o Options,
     command: Command,
@@ -92,7 +92,7 @@ struct Setup<'a, 'o> {
     progress: &'a mut dyn FnMut(Progress),
 }
 
-/// `CLOCK_MONOTONIC`, which the samples use as well.
+/// Returns the `CLOCK_MONOTONIC` time, which the samples use as well.
 pub(crate) fn clock() -> Nanos {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -102,7 +102,7 @@ impl<'a> Tracer<'a> {
     /// Starts the command. After an error it has not run.
     ///
     /// # Errors
-    /// Those of [`Command`], and of a sink that does not accept the header.
+    /// The errors of [`Command`], and of a sink that rejects the header.
     pub(crate) fn start(
         options: &Options,
         sink: &'a mut dyn Sink,
@@ -147,7 +147,7 @@ impl<'a> Tracer<'a> {
         Ok(tracer)
     }
 
-    /// A tracer that has seen no stop of its command yet.
+    /// Creates a tracer that has not yet seen a stop of its command.
     fn with(setup: Setup<'a, '_>) -> Tracer<'a> {
         let root = setup.root;
         let mut timeline = Timeline::default();
@@ -211,9 +211,9 @@ impl<'a> Tracer<'a> {
             SignalAction::None => {}
             SignalAction::Interrupt if self.root_status.is_none() => {}
             SignalAction::Interrupt => self.pass_on(libc::SIGTERM),
-            // The command received the signal itself and has not handled it yet.
+            // The command received the signal as well and has not handled it yet.
             SignalAction::Pass(signal) if has_pending(self.root, signal) => {}
-            // The command is stopped, perhaps at this very signal: ask again later.
+            // The command is stopped, perhaps at this very signal: decide later.
             SignalAction::Pass(signal) if is_traced_stop(self.root) => {
                 self.signals.postpone(signal, clock())
             }
@@ -222,7 +222,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Handles every waiting stop. Returns false when nothing is left to trace.
+    /// Handles every pending stop. Returns false if no traced task remains.
     fn take_stops(&mut self) -> Result<bool, RecordError> {
         let mut handled = None;
         loop {
@@ -239,10 +239,10 @@ impl<'a> Tracer<'a> {
                     self.signals.take(now);
                 }
             }
-            // Not between stops: a waiting stop may show that the command received a signal. The
-            // stops may also never end.
+            // Not between two stops: a pending stop may show that the command received a signal.
+            // Stops may also keep arriving forever.
             self.handle_signals();
-            // Calls that ended meanwhile are not collected yet.
+            // Calls that ended in the meantime are not collected yet.
             self.let_in_overdue(begun);
             if any {
                 handled = Some(clock());
@@ -262,7 +262,7 @@ impl<'a> Tracer<'a> {
         } else if self.tasks.contains_key(&tid) {
             self.stopped(tid, status, now);
         } else {
-            // Its parent's event follows and identifies it.
+            // The parent's event arrives later and identifies the task.
             self.early_stops.insert(tid, status);
         }
     }
@@ -293,7 +293,8 @@ impl<'a> Tracer<'a> {
             libc::PTRACE_EVENT_EXEC => self.at_exec_event(tid, now),
             libc::PTRACE_EVENT_EXIT => self.at_exit_event(tid, now),
             libc::PTRACE_EVENT_STOP if is_stop_signal(signal) => {
-                // Group-stop of job control: it stays stopped until SIGCONT, which is reported.
+                // Group-stop of job control: the task stays stopped until SIGCONT, which is
+                // reported.
                 let _ = ptrace::resume(tid, Resume::Listen, 0);
             }
             _ => self.resume(tid, 0),
@@ -302,8 +303,8 @@ impl<'a> Tracer<'a> {
 
     /// Resumes a stopped task until its next stop.
     ///
-    /// A task that was killed meanwhile has left its stop and is now at its exit stop. The tracer
-    /// handles that stop next and must not resume past it.
+    /// A task that was killed in the meantime has left its stop and is now at its exit stop. The
+    /// tracer handles that stop next and must not resume the task before.
     pub(super) fn resume(&self, tid: i32, signal: i32) {
         let Some(task) = self.tasks.get(&tid) else {
             return;
@@ -317,7 +318,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// How long a thread waits for calls of others.
+    /// Returns the time that a thread waits for calls of other threads.
     pub(super) fn turn(&self) -> Nanos {
         match self.timeline.sees_locks() {
             true => TURN,
@@ -330,7 +331,7 @@ impl<'a> Tracer<'a> {
         self.emitter.stack(stack);
     }
 
-    /// Places events.
+    /// Adds events to the timeline at time `t`.
     pub(super) fn push(&mut self, t: Nanos, events: Vec<Event>) {
         self.timeline.push(t, events);
     }
@@ -408,13 +409,13 @@ impl<'a> Tracer<'a> {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(RecordError::Follow(error.into())),
         }
-        // The task on which they were opened has exited; its children still fill them.
+        // The task on which the rings were opened has exited; its children still fill the rings.
         let silent = fds.iter().any(|fd| fd.revents().contains(PollFlags::HUP));
         self.rings_silent |= silent;
         Ok(())
     }
 
-    /// Forwards a request to exit to the command, or to the processes that it left behind.
+    /// Forwards an exit request to the command, or to its descendants if the command has exited.
     fn pass_on(&self, signal: i32) {
         match self.root_status {
             None => send(self.root, signal),
@@ -422,7 +423,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Kills the tree. A program whose filter has lost its tracer cannot run on.
+    /// Kills the tree, because a program whose filter has lost its tracer cannot continue.
     pub(super) fn kill_all(&self) {
         self.processes().for_each(|pid| send(pid, libc::SIGKILL));
     }
@@ -468,7 +469,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Takes the last samples, and notes what is uncertain about them.
+    /// Reads the last samples and adds notes about lost or uncertain ones.
     fn finish_samples(&mut self) {
         let Some(mut samples) = self.samples.take() else {
             return;

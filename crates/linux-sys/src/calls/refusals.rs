@@ -1,37 +1,38 @@
-//! Injected failures of calls, for tests: the kernel is not called, or does only half of the work.
+//! Injected failures of system calls, for tests.
 //!
-//! A plan says which of the calls made through this module fail with an errno. A repair of the own
-//! process makes these calls: moves, copies, mappings, watches, and reads of the current state.
+//! A plan selects which of the calls made through this module fail with an errno. A failing call is
+//! not executed, or only half executed. A repair of the calling process makes these calls: moves,
+//! copies, mappings, userfaultfd registrations, and reads of the current state.
 
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use crate::uffd;
 
-/// Calls before the first refused one; below zero no call is refused.
+/// Number of calls before the first refused one; if negative, no call is refused.
 static BEFORE: AtomicI64 = AtomicI64::new(-1);
-/// Number of consecutive refusals.
+/// Number of refusals still to come.
 static TIMES: AtomicU32 = AtomicU32::new(0);
 static ERRNO: AtomicI32 = AtomicI32::new(0);
-/// Number of refusals so far.
+/// Number of calls refused so far.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 /// 1 if a refused call does half of its work.
 static BY_HALF: AtomicU32 = AtomicU32::new(0);
 
-/// Which calls are refused, and how.
+/// A plan: which calls are refused, and how they fail.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusals {
-    /// How many are made before.
+    /// Number of calls that are made before the first refusal.
     pub before: i64,
-    /// How many are refused.
+    /// Number of calls to refuse.
     pub times: u32,
-    /// What they answer.
+    /// Errno that the refused calls return.
     pub errno: i32,
-    /// Whether moves and swaps do half of their work before.
+    /// Whether refused moves and swaps do half of their work.
     pub by_half: bool,
 }
 
 impl Refusals {
-    /// From now on, until [`Refusals::end`].
+    /// Starts refusing calls by this plan, until [`Refusals::end`].
     pub fn begin(self) {
         BEFORE.store(-1, SeqCst);
         TIMES.store(self.times, SeqCst);
@@ -41,7 +42,7 @@ impl Refusals {
         BEFORE.store(self.before, SeqCst);
     }
 
-    /// No more; how many there were.
+    /// Stops refusing calls. Returns the number of refused calls.
     pub fn end(self) -> u64 {
         BEFORE.store(-1, SeqCst);
         REFUSED.load(SeqCst)
@@ -50,7 +51,7 @@ impl Refusals {
 
 fn is_refused() -> bool {
     let counted = BEFORE.fetch_update(SeqCst, SeqCst, |before| (before > 0).then(|| before - 1));
-    // At zero it stays until as many have been refused as are to be.
+    // At zero, `BEFORE` no longer changes, and `TIMES` counts the remaining refusals.
     if counted != Err(0) {
         return false;
     }
@@ -61,33 +62,33 @@ fn is_refused() -> bool {
     last.is_ok()
 }
 
-/// Makes a call unless it is refused.
+/// Makes a system call unless the plan refuses it.
 ///
 /// # Safety
-/// As the call itself.
+/// The safety requirements of the system call itself.
 pub unsafe fn make(nr: i64, args: [u64; 6]) -> i64 {
     if !is_refused() {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         return unsafe { super::direct(nr, args) };
     }
     if BY_HALF.load(SeqCst) != 0 {
-        // SAFETY: the caller's, as half of a call does nothing else than the call.
+        // SAFETY: the caller's promise; half of a call does nothing that the whole would not do.
         unsafe { half(nr, args) };
     }
     -i64::from(ERRNO.load(SeqCst))
 }
 
-/// Does the part of a call that the kernel may have done before it ran out of memory.
+/// Does the part of a call that the kernel may complete before it runs out of memory.
 ///
-/// A swap has unmapped its target; a move has moved a page and does not report it.
+/// For an `mremap`, unmaps the target range; for a `UFFDIO_MOVE`, moves one page unreported.
 unsafe fn half(nr: i64, args: [u64; 6]) {
     if nr == libc::SYS_mremap {
-        // SAFETY: as the call, which unmaps the same range first.
+        // SAFETY: the `mremap` would unmap the same range first.
         unsafe { super::direct(libc::SYS_munmap, [args[4], args[1], 0, 0, 0, 0]) };
     }
     if nr == libc::SYS_ioctl && args[1] == uffd::UFFDIO_MOVE {
         let payload = args[2] as *mut u64;
-        // SAFETY: the request's structure is five words; the third is the length.
+        // SAFETY: the structure of the request has five words; the third is the length.
         unsafe {
             let whole = payload.add(2).read();
             payload.add(2).write(whole.min(4096));

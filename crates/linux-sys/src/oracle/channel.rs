@@ -1,11 +1,11 @@
-//! Memory shared by tester and children: one slot for each process.
+//! Memory shared by the tester and its children: one slot for each process.
 //!
 //! # Picture
 //! ```text
 //! tester: write command, turn = CHILD, wake ──▶ child: do it, write answer, turn = TESTER, wake
 //! ```
-//! Both sides may read and write everything, so all of it is atomic. Nothing in it is trusted to
-//! be sensible, only to be numbers.
+//! Both sides may read and write all of this memory, so all fields are atomic. The tester does not
+//! trust the contents to be sensible, only to be numbers.
 
 use std::io;
 use std::ptr;
@@ -13,40 +13,40 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use super::raw_call;
 
-/// Most processes at one time.
+/// Maximum number of processes at one time.
 pub const SLOTS: usize = 4;
-/// Words of memory that a command may point to.
+/// Number of scratch words that a command may point to.
 pub const SCRATCH_WORDS: usize = 64;
 
-/// Index of a series' steps in the scratch memory: one word for each argument.
+/// Index in the scratch memory of a series' steps, one word for each argument.
 pub const STEPS: usize = 0;
-/// Index of the requested number of calls.
+/// Index in the scratch memory of the requested number of calls.
 pub const TIMES: usize = 6;
-/// Index of the number of calls made.
+/// Index in the scratch memory of the number of calls made.
 pub const WENT: usize = 7;
-/// Index of the duration in nanoseconds.
+/// Index in the scratch memory of the duration in nanoseconds.
 pub const TOOK: usize = 8;
-/// Index of the clock's two words.
+/// Index in the scratch memory of the clock's two words.
 pub const CLOCK: usize = 9;
 
-/// The tester may write a command.
+/// Turn value: the tester may write a command.
 pub const TESTER: u32 = 0;
-/// The child has a command to execute.
+/// Turn value: the child has a command to execute.
 pub const CHILD: u32 = 1;
 
-/// Commands for a child.
+/// Commands for a child process.
 pub mod command {
-    /// One system call.
+    /// Makes one system call.
     pub const CALL: u32 = 1;
-    /// A read of one word of memory.
+    /// Reads one word of memory.
     pub const READ: u32 = 2;
-    /// A write of one word of memory.
+    /// Writes one word of memory.
     pub const WRITE: u32 = 3;
-    /// A fork; the child serves the slot whose index is the first argument.
+    /// Forks; the new process serves the slot whose index is the first argument.
     pub const FORK: u32 = 4;
-    /// A series of calls whose arguments change by fixed steps.
+    /// Makes a series of calls whose arguments change by fixed steps.
     pub const CALLS: u32 = 5;
-    /// A series of writes whose address changes by a fixed step.
+    /// Makes a series of writes whose address changes by a fixed step.
     pub const WRITES: u32 = 6;
 }
 
@@ -55,13 +55,13 @@ pub mod command {
 #[derive(Debug)]
 pub struct Slot {
     turn: AtomicU32,
-    /// One of the constants of [`command`].
+    /// One of the constants in [`command`].
     pub command: AtomicU32,
     /// Number of the system call.
     pub number: AtomicU64,
-    /// Arguments of the call; of a read or a write, the address and the value.
+    /// Arguments of the call; for a read or a write, the address and the value.
     pub args: [AtomicU64; 6],
-    /// What the command returned, `-errno` for a refused call.
+    /// Result of the command, `-errno` for a failed call.
     pub result: AtomicI64,
     /// Signal and its code (`signal << 8 | code`), 0 for none.
     pub signal: AtomicU64,
@@ -69,7 +69,7 @@ pub struct Slot {
     pub scratch: [AtomicU64; SCRATCH_WORDS],
 }
 
-/// The shared mapping.
+/// The shared mapping that contains all slots.
 #[derive(Debug)]
 pub struct Channel {
     slots: *mut [Slot; SLOTS],
@@ -82,9 +82,9 @@ impl Channel {
     /// Maps a channel whose slots are all zero.
     ///
     /// # Errors
-    /// What `mmap` returns.
+    /// The error of `mmap`.
     pub fn new() -> io::Result<Channel> {
-        // SAFETY: a new mapping at a place of the kernel's choice disturbs no other memory.
+        // SAFETY: a new mapping at an address chosen by the kernel disturbs no other memory.
         let at = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -101,33 +101,33 @@ impl Channel {
         Ok(Channel { slots: at.cast() })
     }
 
-    /// The mailboxes, one for each process.
+    /// Returns the slots, one for each process.
     pub fn slots(&self) -> &[Slot; SLOTS] {
-        // SAFETY: mapped until drop, page aligned, and zeros are valid atomics.
+        // SAFETY: mapped until drop, page-aligned, and zeros are valid atomics.
         unsafe { &*self.slots }
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, and no reference outlives the value.
+        // SAFETY: `new` created the mapping, and no reference outlives the value.
         unsafe { libc::munmap(self.slots.cast(), size_of::<[Slot; SLOTS]>()) };
     }
 }
 
 impl Slot {
-    /// Address of the scratch memory, the same on both sides.
+    /// Returns the address of the scratch memory, which is the same on both sides.
     pub fn scratch_address(&self) -> u64 {
         self.scratch.as_ptr() as u64
     }
 
-    /// Marks the slot as busy without waking a process: its process does not exist yet.
+    /// Marks the slot as busy without waking a process, because its process does not exist yet.
     pub fn expect_child(&self) {
-        // ORDERING: Relaxed; the process that will answer is made after this by system calls.
+        // ORDERING: Relaxed; the process that will answer is created later by system calls.
         self.turn.store(CHILD, Ordering::Relaxed);
     }
 
-    /// Passes the turn to the other side, with everything written before.
+    /// Passes the turn and everything written before to the other side.
     pub fn hand_over(&self, to: u32) {
         // ORDERING: Release, pairs with the Acquire in `has_turn`.
         self.turn.store(to, Ordering::Release);
@@ -139,7 +139,7 @@ impl Slot {
             0,
             0,
         ];
-        // SAFETY: wakes waiters of a word that we own.
+        // SAFETY: wakes waiters of a word in this channel.
         unsafe { raw_call(libc::SYS_futex as u64, args) };
     }
 
@@ -149,7 +149,7 @@ impl Slot {
         self.turn.load(Ordering::Acquire) == who
     }
 
-    /// Sleeps until it is the turn of `who`, or until the timeout, if any.
+    /// Sleeps until it is the turn of `who`, or until the optional timeout. True if it is the turn.
     pub fn wait(&self, who: u32, timeout: Option<&libc::timespec>) -> bool {
         let other = if who == TESTER { CHILD } else { TESTER };
         let timeout_at = timeout.map_or(0, |t| ptr::from_ref(t) as u64);

@@ -1,7 +1,7 @@
 //! The code of a child: executes commands from its slot until it is killed.
 //!
-//! It uses no heap, no panics and no thread-local data: see the module above. Children of a child
-//! become children of the tester, which waits for them and kills them like the first.
+//! The code uses no heap, no panics and no thread-local data: see the parent module. Children of a
+//! child become children of the tester, which waits for them and kills them like the first child.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -11,22 +11,22 @@ use super::{raw_call, touch};
 
 const CLONE_PARENT: u64 = 0x8000;
 
-/// Forks the first child, which takes its commands from slot 0.
+/// Forks the first child, which takes its commands from slot 0. Returns its process id.
 ///
-/// Before that it unmaps `unneeded` and shrinks its heap to nothing, which begins at `heap`. Gives
-/// its process id.
+/// The child first unmaps the ranges in `unneeded` and shrinks its heap, which begins at `heap`, to
+/// nothing.
 ///
 /// # Errors
-/// Those of `fork(2)`.
+/// The errors of `fork(2)`.
 pub fn start(channel: &Channel, unneeded: &[(u64, u64)], heap: u64) -> io::Result<i32> {
     let slots = channel.slots();
     slots[0].expect_child();
-    // On the stack: the list itself may lie in what it names.
+    // Copy the list to the stack: the list itself may be in one of the ranges.
     let mut ranges = [(0, 0); 64];
     for (to, from) in ranges.iter_mut().zip(unneeded) {
         *to = *from;
     }
-    // SAFETY: the child runs `run` alone, on its copy of this stack, and never returns.
+    // SAFETY: the child only executes `run`, on its copy of this stack, and never returns.
     let pid = unsafe {
         raw_call(
             libc::SYS_clone as u64,
@@ -35,8 +35,8 @@ pub fn start(channel: &Channel, unneeded: &[(u64, u64)], heap: u64) -> io::Resul
     };
     match pid {
         0 => {
-            // SAFETY: this process is ours alone from here on; the ranges are memory that
-            // the executor does not use.
+            // SAFETY: from here on, this process belongs to the executor alone; the executor does
+            // not use the memory in the ranges.
             unsafe {
                 for (start, len) in ranges {
                     raw_call(libc::SYS_munmap as u64, [start, len, 0, 0, 0, 0]);
@@ -54,21 +54,21 @@ pub fn start(channel: &Channel, unneeded: &[(u64, u64)], heap: u64) -> io::Resul
 /// Executes commands forever.
 ///
 /// # Safety
-/// In a process of its own, after [`touch::catch_signals`].
+/// Must be called in a separate process, after [`touch::catch_signals`].
 unsafe fn run(slots: &[Slot; SLOTS], first: usize) -> ! {
     let mut own = first;
-    // SAFETY: plain numbers.
+    // SAFETY: takes numbers.
     unsafe { die_with_tester() };
     loop {
         let Some(slot) = slots.get(own) else { end() };
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller's promise.
         let answer = unsafe { obey(slot) };
         match answer {
             Done::Answered => {}
-            // The child of a fork: it says hello in its own slot.
+            // This process is the child of a fork: it answers first in its new slot.
             Done::Become(new) => {
                 own = new;
-                // SAFETY: plain numbers.
+                // SAFETY: takes numbers.
                 unsafe { die_with_tester() };
                 let Some(slot) = slots.get(own) else { end() };
                 slot.result.store(0, Ordering::Relaxed);
@@ -85,13 +85,13 @@ enum Done {
     Become(usize),
 }
 
-/// Executes one command. All loads and stores are Relaxed: the turn orders them.
+/// Executes one command. All loads and stores are Relaxed, because the turn orders them.
 unsafe fn obey(slot: &Slot) -> Done {
     let arg = |n: usize| slot.args[n].load(Ordering::Relaxed);
     let number = slot.number.load(Ordering::Relaxed);
     let (mut result, mut signal) = (0, 0);
-    // SAFETY: the tester passes only calls and addresses that leave the executor's own memory
-    // alone.
+    // SAFETY: the tester passes only calls and addresses that do not affect the executor's own
+    // memory.
     unsafe {
         match slot.command.load(Ordering::Relaxed) {
             command::CALL => {
@@ -130,7 +130,7 @@ unsafe fn obey(slot: &Slot) -> Done {
     Done::Answered
 }
 
-/// Repeats `once` with changing arguments. Returns 0, or the error that stopped it.
+/// Repeats `once` with changing arguments. Returns 0, or the error that stopped the series.
 fn series(slot: &Slot, mut once: impl FnMut([u64; 6]) -> Option<i64>) -> i64 {
     let mut args = [0; 6];
     let mut steps = [0; 6];
@@ -154,7 +154,7 @@ fn series(slot: &Slot, mut once: impl FnMut([u64; 6]) -> Option<i64>) -> i64 {
     stopped
 }
 
-/// A clock that only goes forward.
+/// Returns the time of `CLOCK_MONOTONIC` in nanoseconds.
 fn nanoseconds(slot: &Slot) -> u64 {
     let clock = &slot.scratch[channel::CLOCK..channel::CLOCK + 2];
     let args = [
@@ -165,7 +165,7 @@ fn nanoseconds(slot: &Slot) -> u64 {
         0,
         0,
     ];
-    // SAFETY: the kernel writes the two words that lie there.
+    // SAFETY: the kernel writes the two words of `clock`.
     unsafe { raw_call(libc::SYS_clock_gettime as u64, args) };
     let (seconds, rest) = (
         clock[0].load(Ordering::Relaxed),
@@ -183,7 +183,7 @@ unsafe fn die_with_tester() {
         0,
         0,
     ];
-    // SAFETY: plain numbers.
+    // SAFETY: takes numbers.
     unsafe { raw_call(libc::SYS_prctl as u64, args) };
 }
 

@@ -1,10 +1,10 @@
 //! Child processes that make system calls and memory accesses on command.
 //!
-//! `channel` is the memory that tester and children share, `executor` is the code of a child, and
-//! `touch` makes accesses that may end in a signal. A child is a fork without `exec`. It uses no
-//! heap, no locks and no thread-local data of the program that it is a copy of, only its stack and
-//! plain system calls. So a program with many threads may fork it, and nothing in its address
-//! space changes by itself. `vmarea_oracle` decides on the commands and interprets the results.
+//! `channel` is the memory that the tester and its children share, `executor` is the code of a
+//! child, and `touch` makes accesses that may cause a signal. A child is a fork without `exec`. It
+//! uses only its stack and plain system calls: no heap, no locks and no thread-local data of the
+//! program that was forked. A multithreaded program may therefore fork it, and its address space
+//! never changes by itself. `vmarea_oracle` chooses the commands and interprets the results.
 
 pub mod channel;
 pub mod executor;
@@ -16,11 +16,11 @@ use std::os::fd::{FromRawFd, OwnedFd};
 /// Makes one system call without the C library, which would store `errno` in thread-local memory.
 ///
 /// # Safety
-/// As for the call itself.
+/// The safety requirements of the system call itself.
 pub unsafe fn raw_call(number: u64, args: [u64; 6]) -> i64 {
     let result: i64;
-    // SAFETY: the kernel's convention on x86-64: it changes rax, rcx and r11 only; what else the
-    // call may do is the caller's promise.
+    // SAFETY: by the kernel's calling convention on x86-64, the call changes only rax, rcx and r11;
+    // its other effects are the caller's promise.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -39,9 +39,9 @@ pub unsafe fn raw_call(number: u64, args: [u64; 6]) -> i64 {
     result
 }
 
-/// See `vmarea_oracle::memfd_secret`.
+/// Creates a secret memory file; see `vmarea_oracle::memfd_secret`.
 pub fn memfd_secret() -> io::Result<OwnedFd> {
-    // SAFETY: a new descriptor, of which nobody else knows.
+    // SAFETY: the descriptor is new and has no other owner.
     unsafe {
         let fd = libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC);
         if fd < 0 {
@@ -51,9 +51,9 @@ pub fn memfd_secret() -> io::Result<OwnedFd> {
     }
 }
 
-/// Copies memory of process `pid` from each of `pages` to the buffer, `len` bytes each.
+/// Copies `len` bytes at each address in `pages` of process `pid` to the buffer.
 ///
-/// Gives the number of bytes that were copied before one could not be read.
+/// Returns the number of bytes copied before the first page that could not be read.
 pub fn read_remote(pid: i32, pages: &[u64], len: usize, to: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     for (pages, to) in pages.chunks(1024).zip(to.chunks_mut(1024 * len)) {
@@ -68,7 +68,7 @@ pub fn read_remote(pid: i32, pages: &[u64], len: usize, to: &mut [u8]) -> io::Re
                 iov_len: len,
             })
             .collect();
-        // SAFETY: `local` covers `to` at the most; the other side belongs to another process.
+        // SAFETY: `local` is not longer than `to`; the remote memory belongs to another process.
         let copied = unsafe {
             libc::process_vm_readv(
                 pid,

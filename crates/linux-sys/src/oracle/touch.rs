@@ -1,18 +1,18 @@
-//! Accesses to memory that may end in SIGSEGV or SIGBUS, and handlers for these signals.
+//! Accesses to memory that may cause SIGSEGV or SIGBUS, and handlers for these signals.
 //!
-//! The access is one instruction at a known address. After a signal there, the handler continues
-//! at the end of the function, with signal and code in a register; a signal anywhere else ends the
-//! process.
+//! The access is one instruction at a known address. If it causes a signal, the handler continues
+//! at the end of the function, with signal and code in a register. A signal at any other address
+//! ends the process.
 
 use super::raw_call;
 
-/// Result of an access.
+/// Result of a memory access.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Touched {
-    /// The value read.
+    /// Value that was read.
     pub value: u64,
-    /// `signal << 8 | code`, 0 for none.
+    /// Signal and its code (`signal << 8 | code`), 0 for none.
     pub signal: u64,
 }
 
@@ -45,7 +45,7 @@ unsafe extern "C" {
     fn vmarea_signal_return();
 }
 
-/// `struct sigaction` as the kernel wants it.
+/// The kernel's `struct sigaction`.
 #[repr(C)]
 struct KernelSigaction {
     handler: u64,
@@ -56,10 +56,10 @@ struct KernelSigaction {
 
 const SA_RESTORER: u64 = 0x0400_0000;
 
-/// Installs the handlers.
+/// Installs the handlers for SIGSEGV and SIGBUS.
 ///
 /// # Safety
-/// The process must do nothing but `executor::run`.
+/// The process must only execute `executor::run`.
 pub unsafe fn catch_signals() {
     let action = KernelSigaction {
         handler: on_signal as *const () as u64,
@@ -69,7 +69,7 @@ pub unsafe fn catch_signals() {
     };
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
         let args = [signal as u64, &raw const action as u64, 0, 8, 0, 0];
-        // SAFETY: the action is complete, and its handler keeps to what handlers may do.
+        // SAFETY: the action is complete, and its handler only does what handlers may do.
         unsafe { raw_call(libc::SYS_rt_sigaction as u64, args) };
     }
 }
@@ -94,17 +94,17 @@ extern "C" fn on_signal(signal: i32, info: *const libc::siginfo_t, context: *mut
 /// Reads eight bytes.
 ///
 /// # Safety
-/// After [`catch_signals`].
+/// Must be called after [`catch_signals`].
 pub unsafe fn read(addr: u64) -> Touched {
-    // SAFETY: a refused access ends in the handler, which the caller has installed.
+    // SAFETY: a failing access runs the handler, which the caller has installed.
     unsafe { vmarea_touch_read(addr) }
 }
 
 /// Writes eight bytes.
 ///
 /// # Safety
-/// After [`catch_signals`]; `addr` must lie in memory that nothing else uses.
+/// Must be called after [`catch_signals`]; nothing else may use the memory at `addr`.
 pub unsafe fn write(addr: u64, value: u64) -> Touched {
-    // SAFETY: as for `read`; what it overwrites is the caller's promise.
+    // SAFETY: as for `read`; that the memory may be overwritten is the caller's promise.
     unsafe { vmarea_touch_write(addr, value) }
 }

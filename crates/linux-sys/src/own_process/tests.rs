@@ -1,4 +1,4 @@
-//! Starts a separate thread in a process that has reached the limit of mappings.
+//! Tests of starting a separate thread in a process that has reached the limit of mappings.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Aside, file_of_program, separate_descriptors};
 use crate::child::apart;
 
-/// Uses up the mappings that a process may have; false if that cannot be done.
+/// Uses up all mappings that the process may have; false if that is not possible.
 fn use_up_mappings() -> bool {
     const PAGE: usize = 4096;
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
@@ -18,7 +18,7 @@ fn use_up_mappings() -> bool {
     }
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let len = 2 * limit * PAGE;
-    // SAFETY: a new mapping of which every other page gets another protection; nobody else knows it.
+    // SAFETY: a new mapping that nothing else uses; every other page gets another protection.
     unsafe {
         let base = libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0);
         base != libc::MAP_FAILED
@@ -61,7 +61,7 @@ fn a_thread_with_descriptors_of_its_own_has_none_of_the_programs() {
             return eprintln!("skipped: {error}");
         }
         let own = std::fs::read_dir("/proc/thread-self/fd").expect("a list");
-        // Three that are taken, and that of the list.
+        // The three reserved descriptors and the one of the directory being listed.
         assert_eq!(own.count(), 4);
         let again = file_of_program(number).expect("the program has it open");
         assert_eq!(again.metadata().expect("it is open").ino(), inode);

@@ -1,28 +1,29 @@
-//! Restarts what a stop interrupted in one thread: see [`restart`](crate::syscall_restart).
+//! Restart of a call that a stop interrupted, for one thread: see
+//! [`syscall_restart`](crate::syscall_restart).
 
-/// Lets the thread `tid`, which has just stopped, make the call again that the stop interrupted.
+/// Makes the just stopped thread `tid` repeat the call that the stop interrupted.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn resume_call(_tid: i32) {}
 
-/// Lets the thread `tid`, which has just stopped, make the call again that the stop interrupted.
+/// Makes the just stopped thread `tid` repeat the call that the stop interrupted.
 #[cfg(target_arch = "x86_64")]
 pub fn resume_call(tid: i32) {
     use crate::syscall_restart::restarted;
     use std::mem::MaybeUninit;
 
     let mut registers = MaybeUninit::<libc::user_regs_struct>::zeroed();
-    // SAFETY: the kernel writes one `user_regs_struct` there, which lives across the call.
+    // SAFETY: the kernel writes one `user_regs_struct`, which lives across the call.
     let read = unsafe { libc::ptrace(libc::PTRACE_GETREGS, tid, 0usize, registers.as_mut_ptr()) };
     if read != 0 {
         return;
     }
-    // SAFETY: plain data; zeroed and then filled.
+    // SAFETY: the structure is plain data, zeroed and then filled in.
     let mut registers = unsafe { registers.assume_init() };
     let r = &registers;
     let args = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
     if let Some(result) = restarted(r.orig_rax.cast_signed(), args, r.rax) {
         registers.rax = result;
-        // SAFETY: the kernel reads one `user_regs_struct` there, which lives across the call.
+        // SAFETY: the kernel reads one `user_regs_struct`, which lives across the call.
         unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid, 0usize, &raw const registers) };
     }
 }

@@ -1,4 +1,4 @@
-//! Tests the short-lived process when the processes and threads around it end.
+//! Tests of the short-lived process while surrounding processes and threads exit.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -10,7 +10,7 @@ use crate::calls::Arena;
 use crate::child::apart;
 use crate::own_process;
 
-/// Milliseconds that the child waits before it ties its end to ours.
+/// Milliseconds that the child waits before it calls `PR_SET_PDEATHSIG`.
 static HESITATION: AtomicU32 = AtomicU32::new(0);
 
 pub fn hesitate() {
@@ -18,8 +18,9 @@ pub fn hesitate() {
     unsafe { libc::usleep(HESITATION.load(Ordering::SeqCst) * 1_000) };
 }
 
-/// In a process of its own: one thread has all others stopped for good, another executes a program
-/// before the short-lived process has got anywhere.
+/// Executes a program while another thread's short-lived process is about to stop all threads.
+///
+/// Runs in a separate process. The stop would last for an hour.
 fn execute_while_stopping() -> ! {
     HESITATION.store(200, Ordering::SeqCst);
     std::thread::spawn(|| {
@@ -42,7 +43,7 @@ fn execute_while_stopping() -> ! {
         c"sleep 0.6; exit 7".as_ptr(),
         std::ptr::null(),
     ];
-    // SAFETY: the strings and the list end as they must.
+    // SAFETY: the strings and the list are terminated as required.
     unsafe {
         libc::execv(shell.as_ptr(), arguments.as_ptr());
         libc::_exit(1)
@@ -55,8 +56,9 @@ fn a_program_executed_meanwhile_is_not_stopped() {
     assert_eq!(code, Some(7));
 }
 
-/// All others are stopped 300 times while a thread waits for children of every kind; how often that did not
-/// answer what it should.
+/// Stops all other threads 300 times while a thread waits for children of every kind.
+///
+/// Returns the number of wrong results.
 fn stop_beside_one_that_waits() -> i32 {
     std::thread::spawn(|| {
         loop {
@@ -80,13 +82,14 @@ fn an_answer_is_not_lost_to_one_that_waits_for_every_child() {
     assert_eq!(wrong, Some(0));
 }
 
-/// A thread waits for a signal for as long as it takes while it is stopped again and again; 0 where it was told
-/// of nothing before the signal came.
+/// Repeatedly stops a thread that waits for a signal without a time limit.
+///
+/// Returns 0 if the wait returned only when the signal arrived.
 fn stop_one_that_waits_for_a_signal() -> i32 {
     static ANSWER: AtomicU32 = AtomicU32::new(0);
-    // SAFETY: sets of signals are plain data, which lives across the calls.
+    // SAFETY: signal sets are plain data, and this one lives across the calls.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: as above; blocked here, and so in the thread that is started.
+    // SAFETY: as above; the signal is blocked here, and therefore in the thread started below.
     unsafe {
         libc::sigaddset(&mut set, libc::SIGUSR1);
         libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
@@ -112,7 +115,7 @@ fn stop_one_that_waits_for_a_signal() -> i32 {
     }
     std::thread::sleep(Duration::from_millis(20));
     let early = ANSWER.load(Ordering::SeqCst);
-    // SAFETY: takes numbers; blocked, so that the thread that waits takes it.
+    // SAFETY: takes numbers; the signal is blocked, so the waiting thread receives it.
     unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
     let _ = waits.join();
     let came = ANSWER.load(Ordering::SeqCst) == libc::SIGUSR1 as u32;

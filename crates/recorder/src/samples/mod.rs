@@ -1,11 +1,12 @@
 //! Page faults and lock acquisitions of a process and its descendants, as the kernel reports them.
 //!
 //! Each CPU has a ring into which the kernel writes samples of the task and all its descendants.
-//! [`Samples::drain`] empties the rings and orders the samples by time. For root they come from
-//! tracepoints, which distinguish reads from writes, include faults that the kernel takes on the
-//! process's behalf, and show which thread took `mmap_lock` and when. Otherwise they come from the
-//! software event `page-faults` in user mode. Lost samples are always reported: see
-//! [`Sample::Lost`]. Which mapping a fault hit is left to the reader.
+//! [`Samples::drain`] empties the rings and orders the samples by time. For root, the samples come
+//! from tracepoints, which distinguish reads from writes, include faults that the kernel takes on
+//! the process's behalf, and show when each thread took `mmap_lock`. Otherwise the samples come
+//! from the software event `page-faults` in user mode. Lost samples are always reported: see
+//! [`Sample::Lost`]. The samples do not contain the mapping that a fault hit; the reader must find
+//! it.
 //!
 //! # Picture
 //! ```text
@@ -40,61 +41,63 @@ use vmarea_process::rights::{self, Capability};
 /// Longest time between a sample's time stamp and its arrival in the ring.
 pub const SETTLE: Duration = Duration::from_millis(10);
 
-/// Largest ring of a CPU in bytes.
+/// Maximum size of a CPU's ring in bytes.
 const RING_BYTES: usize = 8 << 20;
-/// Smallest ring that is still useful.
+/// Minimum useful size of a CPU's ring in bytes.
 const MIN_RING_BYTES: usize = 64 << 10;
-/// All rings together take at most this fraction of the available memory.
+/// Divisor for the available memory, which limits the total size of all rings.
 const MEMORY_SHARE: u64 = 16;
 
-/// One report of the kernel.
+/// A report of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sample {
     /// A page fault at a user-space address, reported even if it ends in a signal or is retried.
     Fault {
-        /// When.
+        /// Time of the fault.
         t: Nanos,
-        /// Thread group.
+        /// Thread group of the thread.
         pid: i32,
-        /// Thread.
+        /// Thread that took the fault.
         tid: i32,
         /// Faulting address.
         addr: u64,
-        /// Write or read; `None` if the source does not say.
+        /// True for a write, false for a read; `None` if the source does not distinguish them.
         write: Option<bool>,
-        /// An instruction fetch. False if the source does not say.
+        /// True for an instruction fetch. False if the source does not report it.
         exec: bool,
-        /// A page was present but did not permit the access. False if the source does not say.
+        /// True if a page was present but did not permit the access.
+        ///
+        /// False if the source does not report it.
         present: bool,
-        /// Taken in kernel mode, while copying to or from user memory.
+        /// True if the fault was taken in kernel mode, while copying to or from user memory.
         kernel: bool,
     },
     /// A thread took `mmap_lock`.
     LockTaken {
-        /// When.
+        /// Time at which the lock was taken.
         t: Nanos,
-        /// Thread group.
+        /// Thread group of the thread.
         pid: i32,
-        /// Thread.
+        /// Thread that took the lock.
         tid: i32,
-        /// The kernel's address of the `mm_struct`, as in [`vmarea_process::view::MmFields::mm`].
+        /// Kernel address of the `mm_struct`, as in [`vmarea_process::view::MmFields::mm`].
         mm: u64,
-        /// For writing.
+        /// True if the lock was taken for writing.
         write: bool,
-        /// It was taken some time before `t`: see [`Samples::late`].
+        /// True if the lock was taken some time before `t`: see [`Samples::late`].
         late: bool,
     },
-    /// Samples that did not fit into a ring some time before this.
+    /// Samples were lost some time before this, because they did not fit into a ring.
     Lost {
-        /// When it was noticed.
+        /// Time at which the loss was noticed.
         t: Nanos,
-        /// How many, at least.
+        /// Minimum number of lost samples.
         count: u64,
     },
 }
 
 impl Sample {
-    /// When it happened.
+    /// Returns the time of the sample.
     pub fn t(&self) -> Nanos {
         match *self {
             Sample::Fault { t, .. } | Sample::LockTaken { t, .. } | Sample::Lost { t, .. } => t,
@@ -108,19 +111,19 @@ impl Sample {
     }
 }
 
-/// When sampling starts.
+/// Time at which sampling starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
-    /// At once.
+    /// Immediately.
     Now,
-    /// From the task's next `execve`.
+    /// At the task's next `execve`.
     Exec,
 }
 
-/// Why there are no samples.
+/// Error from opening the rings.
 #[derive(Debug, thiserror::Error)]
 pub enum SamplesError {
-    /// No permission.
+    /// The process may not record page faults.
     #[error(
         "no permission to record page faults (kernel.perf_event_paranoid is {paranoid}): \
          needs CAP_PERFMON ({}), or a value of 2 or less",
@@ -133,23 +136,23 @@ pub enum SamplesError {
     /// The task has exited.
     #[error("no process {0}")]
     NoSuchTask(i32),
-    /// Too many events for the limit of open files.
+    /// The rings need more descriptors than the limit of open files allows.
     #[error("too many open files: {cpus} CPUs need {needed} (raise it with ulimit -n)")]
     TooManyFiles {
-        /// Descriptors that the rings need.
+        /// Number of descriptors that the rings need.
         needed: usize,
-        /// CPUs.
+        /// Number of CPUs.
         cpus: usize,
     },
     /// This kernel has no perf events.
     #[error("this kernel has no perf events")]
     Unsupported,
-    /// Anything else.
+    /// Any other error.
     #[error("cannot record page faults: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Source of the samples, which decides how they are opened and read.
+/// Source of the samples, which determines how they are opened and read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
     Tracepoints(Tracepoints),
@@ -165,7 +168,7 @@ impl Source {
     }
 }
 
-/// The ring of one CPU with the events that fill it; the first event owns it.
+/// The ring of one CPU and the events that fill it; the first event owns the ring.
 #[derive(Debug)]
 struct Cpu {
     number: u32,
@@ -173,14 +176,14 @@ struct Cpu {
     events: Vec<Event>,
 }
 
-/// Open rings on a process and its descendants.
+/// Open rings for a process and its descendants.
 #[derive(Debug)]
 pub struct Samples {
     source: Source,
     cpus: Vec<Cpu>,
     ring_bytes: usize,
     decoder: Decoder,
-    /// Samples that were read and are still too young to be returned.
+    /// Samples that were read but are too young to be returned.
     held: Vec<Sample>,
     bytes: Vec<u8>,
     watermark: Nanos,
@@ -189,9 +192,9 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Opens rings on task `pid` and its later children, starting now.
+    /// Opens rings for task `pid` and its later children, starting now.
     ///
-    /// Threads and children that it already has are not included: see [`Samples::add`].
+    /// Existing threads and children of the process are not included: see [`Samples::add`].
     ///
     /// # Errors
     /// As [`Samples::open_at`].
@@ -199,7 +202,7 @@ impl Samples {
         Samples::open_at(pid, Start::Now)
     }
 
-    /// Opens rings that begin at `start`, with the best source that is permitted.
+    /// Opens rings that start sampling at `start`, with the best source that is permitted.
     ///
     /// # Errors
     /// [`SamplesError::Permission`] if not even user-mode faults may be recorded,
@@ -224,8 +227,7 @@ impl Samples {
         Ok(samples)
     }
 
-    /// Opens rings of at most `ring_bytes` each, smaller ones if the limit does not permit that
-    /// much.
+    /// Opens rings of at most `ring_bytes` each, or smaller ones if the limit requires it.
     fn open_source(
         pid: i32,
         start: Start,
@@ -271,8 +273,8 @@ impl Samples {
     /// Adds another task and its later children.
     ///
     /// For a process that is already running: stop all its threads, open with one of them, add the
-    /// others, and let them continue. Do not add a task that a member created after it was
-    /// included: it would count twice.
+    /// others, and let them continue. Do not add a task that an included task created after its own
+    /// inclusion: that task would count twice.
     ///
     /// # Errors
     /// As [`Samples::open_at`]. The task may then be included on some CPUs only.
@@ -291,7 +293,7 @@ impl Samples {
         Ok(())
     }
 
-    /// Source of the samples.
+    /// Returns the source of the samples.
     pub fn source(&self) -> FaultSource {
         match self.source {
             Source::Tracepoints(_) => FaultSource::Tracepoints,
@@ -299,29 +301,30 @@ impl Samples {
         }
     }
 
-    /// Remarks for the user: what is missing, and why.
+    /// Returns notes for the user about missing data and the reasons.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Descriptors for `poll(2)` that become readable when a ring is a quarter full.
+    /// Returns descriptors for `poll(2)` that become readable when a ring is a quarter full.
     ///
-    /// `POLLHUP` says that no task is left that could write to the ring; it may still hold
+    /// `POLLHUP` means that no remaining task can write to the ring, which may still contain
     /// samples.
     pub fn poll_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.cpus.iter().map(|cpu| cpu.events[0].as_fd())
     }
 
-    /// Number of samples whose time was moved up to a watermark already returned.
+    /// Returns the number of samples whose time was moved up to an already returned watermark.
     pub fn late(&self) -> u64 {
         self.late
     }
 
-    /// Empties the rings and appends what is settled to `out`, ordered by time over all CPUs.
+    /// Empties the rings and appends all settled samples to `out`, ordered by time over all CPUs.
     ///
-    /// Returns a watermark: every sample of a later call has at least that time.
+    /// Returns a watermark: no sample that a later call returns has an earlier time.
     pub fn drain(&mut self, out: &mut Vec<Sample>) -> Nanos {
-        // Read before the rings: a sample that they still lack was stamped at most SETTLE earlier.
+        // Read the clock before the rings: a sample still missing there was stamped at most SETTLE
+        // ago.
         let watermark = crate::tracer::clock().saturating_sub(SETTLE.as_nanos() as u64);
         self.collect();
         self.watermark = self.watermark.max(watermark);
@@ -329,14 +332,14 @@ impl Samples {
         self.watermark
     }
 
-    /// Ends the sampling and takes everything, settled or not.
+    /// Ends the sampling and returns all remaining samples, settled or not.
     ///
-    /// Tasks may still run. Samples that the kernel counted and the rings do not hold are reported
-    /// as lost.
+    /// Tasks may still run. Samples that the kernel counted but the rings do not contain are
+    /// reported as lost.
     ///
     /// # Errors
     /// Fails if the kernel does not stop sampling or does not return its counters; `out` then
-    /// holds what the rings held.
+    /// contains all samples from the rings.
     pub fn finish(&mut self, out: &mut Vec<Sample>) -> io::Result<()> {
         let events = || self.cpus.iter().flat_map(|cpu| &cpu.events);
         let stopped = events().try_for_each(Event::disable);
@@ -380,9 +383,9 @@ impl Samples {
         }
     }
 
-    /// Appends what is older than `until` to `out`.
+    /// Appends all samples older than `until` to `out`.
     fn give(&mut self, until: Nanos, out: &mut Vec<Sample>) {
-        // Each ring is a sorted run, which the stable sort exploits.
+        // Each ring is a sorted run, which makes the stable sort fast.
         self.held.sort_by_key(Sample::t);
         let ready = self.held.partition_point(|sample| sample.t() < until);
         out.extend(self.held.drain(..ready));
@@ -390,7 +393,7 @@ impl Samples {
 }
 
 enum OpenError {
-    /// A ring of this size is not permitted or does not fit.
+    /// A ring of this size is not permitted or does not fit into memory.
     Ring,
     Event(io::Error),
 }
@@ -413,7 +416,7 @@ fn open_cpus(
         for what in source.events() {
             match open(what) {
                 Ok(event) => events.push(event),
-                // It went offline in the meantime.
+                // The CPU went offline in the meantime.
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => break,
                 Err(e) => return Err(OpenError::Event(e)),
             }
@@ -455,7 +458,7 @@ fn wakeup_bytes(ring_bytes: usize) -> u32 {
     u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX)
 }
 
-/// A size at which all rings together do not put the machine under memory pressure.
+/// Returns a ring size at which all rings together do not put the machine under memory pressure.
 fn default_ring_bytes() -> io::Result<usize> {
     let info = std::fs::read_to_string("/proc/meminfo")?;
     let available = info
@@ -470,7 +473,7 @@ fn default_ring_bytes() -> io::Result<usize> {
     Ok(1 << each.ilog2())
 }
 
-/// Numbers of the online CPUs.
+/// Returns the numbers of the online CPUs.
 fn online_cpus() -> io::Result<Vec<u32>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
     parse_cpu_list(text.trim())
@@ -478,7 +481,7 @@ fn online_cpus() -> io::Result<Vec<u32>> {
         .ok_or_else(|| io::Error::other("/sys/devices/system/cpu/online has an unknown format"))
 }
 
-/// Parses a list such as `0-2,5`.
+/// Parses a list of CPUs such as `0-2,5`.
 fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
     const MOST: u32 = 1 << 16;
     let mut cpus = Vec::new();

@@ -10,16 +10,16 @@ use super::tracepoint::{FormatMismatch, is_kernel_address};
 use super::{Sample, Source};
 
 const HEAD: usize = 8;
-/// Thread and time, at the end of every record that is not a sample.
+/// Size of the thread and time fields at the end of every record that is not a sample.
 const TRAILER: usize = 16;
 
-/// Decodes the records of one set of rings, and counts what was seen and lost.
+/// Decodes the records of one set of rings, and counts seen and lost samples.
 #[derive(Debug)]
 pub(super) struct Decoder {
     source: Source,
-    /// Samples read from the rings, whether used or not.
+    /// Number of samples read from the rings, whether used or not.
     seen: u64,
-    /// Samples reported as lost so far.
+    /// Number of samples reported as lost so far.
     lost: u64,
     /// Time of the previous record.
     last: u64,
@@ -40,18 +40,18 @@ impl Decoder {
         counted > self.seen + self.lost
     }
 
-    /// How many of `counted` occurrences were neither read nor reported as lost.
+    /// Returns the number of `counted` occurrences that were neither read nor reported as lost.
     pub(super) fn missing(&mut self, counted: u64) -> Option<u64> {
         let missing = counted.saturating_sub(self.seen + self.lost);
         self.lost += missing;
         (missing != 0).then_some(missing)
     }
 
-    /// Decodes whole records and appends the samples.
+    /// Decodes whole records and appends the samples to `out`.
     pub(super) fn decode(&mut self, mut bytes: &[u8], out: &mut Vec<Sample>) {
         while !bytes.is_empty() {
             let Some((kind, body, rest)) = split_record(bytes) else {
-                // The lengths are inconsistent: the rest cannot be read.
+                // The lengths are inconsistent: the remaining bytes cannot be read.
                 self.report_lost(1, out);
                 return;
             };
@@ -63,7 +63,7 @@ impl Decoder {
                 }
                 RECORD_LOST => self.lost(body, 8, out),
                 RECORD_LOST_SAMPLES => self.lost(body, 0, out),
-                // The kernel takes fewer samples from here on; it does not say how many fewer.
+                // The kernel takes fewer samples from here on, but does not report how many fewer.
                 RECORD_THROTTLE => {
                     self.report_lost(1, out);
                     Ok(())
@@ -106,8 +106,7 @@ impl Decoder {
         }
     }
 
-    /// Handles a record in which the kernel says how many samples it dropped, `at` bytes into the
-    /// body.
+    /// Handles a record that contains a number of dropped samples, at offset `at` of the body.
     fn lost(
         &mut self,
         body: &[u8],
@@ -130,7 +129,7 @@ impl Decoder {
     }
 }
 
-/// Splits off the first record: its kind, its body, and the rest.
+/// Splits off the first record. Returns its kind, its body, and the remaining bytes.
 fn split_record(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let kind = u32_at(bytes, 0)?;
     let len = u16::from_ne_bytes(bytes.get(6..8)?.try_into().ok()?);

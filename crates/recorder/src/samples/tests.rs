@@ -1,4 +1,4 @@
-//! Real children whose faults are known, seen through real rings.
+//! Tests with real children whose faults are known, seen through real rings.
 
 use super::*;
 use vmarea_linux_sys::child::{Child, Inside};
@@ -10,7 +10,7 @@ fn page() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Touches pages in order, every third by reading.
+/// Touches pages in order; every third access is a read.
 fn touch(inside: &Inside, base: u64, pages: u64) {
     for n in 0..pages {
         let addr = base + n * page() + n % page();
@@ -22,7 +22,7 @@ fn touch(inside: &Inside, base: u64, pages: u64) {
     }
 }
 
-/// A child that touches a fresh mapping when it is let go.
+/// Starts a child that touches a fresh mapping when it is told to continue.
 fn toucher() -> (Child, u64) {
     let mut child = Child::start(|inside| {
         let base = inside.map(PAGES as usize);
@@ -36,7 +36,7 @@ fn toucher() -> (Child, u64) {
     (child, base)
 }
 
-/// The source as root, or a word about why it cannot be tested here.
+/// Returns the tracepoint source for root, or prints why it cannot be tested here.
 fn tracepoints() -> Option<Source> {
     match Tracepoints::find() {
         Ok(points) if rustix::process::geteuid().is_root() => Some(Source::Tracepoints(points)),
@@ -62,7 +62,7 @@ fn open(pid: i32, source: Source) -> Option<Samples> {
     }
 }
 
-/// The faults within `pages` of `base`, and nothing but these may be there to be lost.
+/// Returns the faults in the `pages` pages at `base`. Panics if any sample was lost.
 fn faults(samples: &[Sample], base: u64, pages: u64) -> Vec<Sample> {
     let within = base..base + pages * page();
     assert!(samples.is_sorted_by_key(Sample::t));

@@ -1,8 +1,9 @@
 //! The recorded tracepoints: finds their formats in tracefs and decodes their records.
 //!
 //! A tracepoint's number and the offsets of its fields differ between kernels, so this module
-//! reads them from the tracepoint's `format` file. It uses tracefs where it is mounted. Otherwise
-//! it creates a private mount without a path while it reads the files. [`super`] opens the events.
+//! reads them from the tracepoint's `format` file. If tracefs is mounted, it uses the mount.
+//! Otherwise it creates a private mount without a path while it reads the files. [`super`] opens
+//! the events.
 //!
 //! # Linux
 //! `arch/x86/include/asm/trace/exceptions.h` and `include/trace/events/mmap_lock.h`. The fault
@@ -33,7 +34,7 @@ pub(super) struct Tracepoints {
     lock: Lock,
 }
 
-/// `exceptions:page_fault_user` or `_kernel`.
+/// Tracepoint `exceptions:page_fault_user` or `exceptions:page_fault_kernel`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Fault {
     id: u64,
@@ -41,7 +42,7 @@ struct Fault {
     error_code: Field,
 }
 
-/// `mmap_lock:mmap_lock_acquire_returned`.
+/// Tracepoint `mmap_lock:mmap_lock_acquire_returned`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Lock {
     id: u64,
@@ -50,7 +51,7 @@ struct Lock {
     success: Field,
 }
 
-/// Offset and size of a number in a raw record.
+/// Offset and size of a numeric field in a raw record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Field {
     offset: usize,
@@ -70,7 +71,7 @@ impl Field {
 }
 
 impl Tracepoints {
-    /// Reads the formats of all three. The error briefly says why they cannot be used.
+    /// Reads the formats of all three tracepoints. The error briefly explains why that failed.
     pub(super) fn find() -> Result<Tracepoints, String> {
         if !cfg!(target_arch = "x86_64") {
             return Err("page-fault tracepoints are supported only on x86-64".to_owned());
@@ -96,14 +97,15 @@ impl Tracepoints {
         })
     }
 
-    /// Numbers for opening the events.
+    /// Returns the tracepoint ids for opening the events.
     pub(super) fn ids(&self) -> [u64; 3] {
         [self.user.id, self.kernel.id, self.lock.id]
     }
 
     /// Decodes a raw record.
     ///
-    /// `Ok(None)` is one that is not used: a failed lock attempt, or a fault at a kernel address.
+    /// Returns `Ok(None)` for a record that is not used: a failed lock attempt, or a fault at a
+    /// kernel address.
     pub(super) fn decode(
         &self,
         t: u64,
@@ -146,11 +148,11 @@ impl Tracepoints {
     }
 }
 
-/// A record that does not match its format.
+/// Error for a record that does not match its format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FormatMismatch;
 
-/// True for addresses in the kernel's half.
+/// True for an address in the kernel's half of the address space.
 pub(super) fn is_kernel_address(addr: u64) -> bool {
     addr >> 63 == 1
 }
@@ -165,7 +167,7 @@ impl Fault {
     }
 }
 
-/// The text of a `format` file.
+/// Text of a `format` file.
 struct Format {
     name: String,
     id: u64,
@@ -186,7 +188,7 @@ impl Format {
         })
     }
 
-    /// Finds a field.
+    /// Finds a numeric field by name.
     ///
     /// A line reads `field:unsigned long address; offset:8; size:8; signed:0;`, separated by tabs.
     fn field(&self, name: &str) -> Result<Field, String> {
@@ -212,7 +214,7 @@ impl Format {
     }
 }
 
-/// A directory that contains `events`.
+/// Opens the tracefs directory, which contains `events`.
 fn open_tracefs() -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut refused = None;
@@ -235,7 +237,7 @@ fn open_tracefs() -> io::Result<OwnedFd> {
     mount_tracefs()
 }
 
-/// Mounts tracefs without a path; the mount ends with the descriptor.
+/// Mounts tracefs without a path; closing the descriptor unmounts it.
 fn mount_tracefs() -> io::Result<OwnedFd> {
     let context = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(&context)?;

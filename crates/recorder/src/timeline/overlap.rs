@@ -1,20 +1,21 @@
 //! Finds operations that ran at the same time, so that their order is unknown.
 //!
-//! A placed call leaves a [`Window`] for the faults of other threads. A call may be in flight for
-//! longer than the stream waits; it may then belong before or after everything that passes it.
+//! For each placed call, the timeline keeps a [`Window`] to compare with faults of other threads.
+//! If a call is in flight for longer than the stream waits, it may belong before or after every
+//! event that is emitted in the meantime.
 
 use super::super::call_range::CallRange;
 use super::{Flight, Timeline};
 use vmarea_trace::event::{Event, Fault, MmId, Nanos, Order, Tid};
 
-/// The time during which a call may have taken effect, for faults of other threads.
+/// Time span in which a call may have taken effect, to compare with faults of other threads.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) from: Nanos,
     pub(super) to: Nanos,
     pub(super) tid: i32,
     pub(super) sequence: u64,
-    /// A sample shows that the call took the lock.
+    /// True if a sample shows that the call took the lock.
     pub(super) evidence: bool,
     pub(super) range: CallRange,
     pub(super) hit: bool,
@@ -29,7 +30,7 @@ impl Timeline {
         let mut overlaps = false;
         for w in windows.iter_mut() {
             let meanwhile = w.from <= fault.t && fault.t <= w.to && w.tid != fault.tid.0;
-            // A fault that took the lock may have changed what a call elsewhere reads.
+            // A fault that took the lock may have changed data that a call in another range reads.
             let matters = match w.range {
                 CallRange::Ranges([(0, 0), (0, 0)]) => false,
                 range => locked || range.contains(fault.addr),
@@ -42,9 +43,9 @@ impl Timeline {
         overlaps
     }
 
-    /// True if an event emitted at `t` passes a call in flight to which it `matters`.
+    /// True if an event emitted at `t` overtakes a call in flight whose range `matters`.
     ///
-    /// Marks that call as well.
+    /// Considers only calls of other threads that began by time `t`. Marks these calls as passed.
     pub(super) fn passes(
         &mut self,
         (mm, tid): (MmId, Tid),
@@ -69,7 +70,7 @@ impl Timeline {
         let Some(Event::Call(call)) = events.first() else {
             return false;
         };
-        // Two calls share more than their ranges: one affects where the next mapping goes.
+        // Calls affect each other even in different ranges: one determines where the next one maps.
         let (mm, tid) = (call.mm, call.tid);
         self.passes((mm, tid), t, |_| true)
     }

@@ -7,7 +7,7 @@ const MM: MmId = MmId(1);
 /// A call that changes the page at 0x1000.
 const SHAPES: Flight = Flight::ChangesMappings(MM, CallRange::Ranges([(0x1000, 0x2000), (0, 0)]));
 
-/// A timeline of one address space that threads 1 and 2 share, where locks are seen.
+/// Creates a timeline of one address space that threads 1 and 2 share, with lock tracepoints.
 fn shared() -> Timeline {
     let mut timeline = Timeline::default();
     timeline.expect_locks();
@@ -75,7 +75,7 @@ fn all(mut timeline: Timeline) -> Vec<Event> {
     events
 }
 
-/// Thread, time and order of each call and fault.
+/// Lists the thread, time and order of each call and fault.
 fn summary(events: &[Event]) -> Vec<(char, i32, Nanos, Order)> {
     let of = |event: &Event| match event {
         Event::Call(call) => ('c', call.tid.0, call.t, call.order),
@@ -107,9 +107,9 @@ fn a_call_counts_when_it_took_the_lock() {
         [
             ('f', 2, 110, exact),
             ('c', 1, 120, exact),
-            // Elsewhere: the order does not matter.
+            // In another range: the order does not matter.
             ('f', 2, 150, exact),
-            // Where it took the lock itself.
+            // In any range, with its own lock sample.
             ('f', 2, 190, exact),
             // In the range that is unmapped, without evidence.
             ('f', 2, 195, overlapping),
@@ -134,7 +134,7 @@ fn without_evidence_both_are_marked() {
     assert_eq!(
         summary(&all(timeline)),
         [
-            // Elsewhere.
+            // In another range.
             ('f', 2, 140, Order::Exact),
             ('f', 2, 150, Order::Overlapping),
             ('c', 1, 200, Order::Overlapping),

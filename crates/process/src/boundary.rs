@@ -8,6 +8,7 @@
 //! # Invariants
 //! B1  a list of N mappings has N - 1 boundaries: the counts of all reasons add up to N - 1
 
+use crate::guard;
 use crate::mapping::Mapping;
 use crate::pair::Pair;
 use crate::reason::{Certainty, Reason};
@@ -92,7 +93,7 @@ pub fn boundaries(policy: &Policy, mappings: &[Mapping]) -> Vec<Boundary> {
     let mut all: Vec<_> = pairs
         .map(|pair| Boundary::between(policy, &pair[0], &pair[1]))
         .collect();
-    keep_whole_guards(mappings, &mut all);
+    guard::keep_whole_guards(mappings, &mut all);
     all
 }
 
@@ -105,7 +106,7 @@ fn named(pair: &Pair<'_>, refusal: Refusal) -> Reason {
     let differ = pair.a.body.flags ^ pair.b.body.flags;
     match refusal {
         Refusal::Protection | Refusal::Flags if differ.intersects(VmFlags::ACCESS) => {
-            match pair.guard() {
+            match guard::side(pair) {
                 Some(_) => Reason::Guard,
                 None => Reason::Rule(Refusal::Protection),
             }
@@ -132,40 +133,4 @@ fn likely(pair: &Pair<'_>, candidates: &[Refusal]) -> Refusal {
     };
     let known = order.into_iter().find(|r| candidates.contains(r));
     known.unwrap_or(candidates[0])
-}
-
-/// Removes [`Remedy::Guards`] from guards that would join with one side only.
-///
-/// A guard is replaced only if the mappings on both sides have the same permissions. If those two
-/// have different anon_vmas, the guard joins only one of them.
-fn keep_whole_guards(mappings: &[Mapping], boundaries: &mut [Boundary]) {
-    for guard in 0..mappings.len() {
-        let perms = mappings[guard].entry.perms;
-        if perms.read || perms.write || perms.exec {
-            continue;
-        }
-        // Boundary n is between the mappings n and n + 1.
-        let own = [guard.checked_sub(1), Some(guard)];
-        let is_taken_away = |n: &Option<usize>| {
-            let boundary = n.and_then(|n| boundaries.get(n));
-            boundary.is_some_and(|boundary| boundary.remedy == Some(Remedy::Guards))
-        };
-        let last_kept = match own.iter().all(is_taken_away) {
-            false => 0,
-            true => {
-                let [below, above] = [&mappings[guard - 1], &mappings[guard + 1]];
-                match remedy::is_replaced(below, &mappings[guard], above) {
-                    false => 0,
-                    true if remedy::joins_both(below, above) => continue,
-                    true => 1,
-                }
-            }
-        };
-        for n in own.into_iter().skip(last_kept).flatten() {
-            let boundary = boundaries.get_mut(n);
-            if let Some(boundary) = boundary.filter(|b| b.remedy == Some(Remedy::Guards)) {
-                boundary.remedy = None;
-            }
-        }
-    }
 }

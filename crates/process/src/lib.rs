@@ -15,6 +15,7 @@
 
 pub mod boundary;
 pub mod executable;
+pub mod guard;
 pub mod mapping;
 pub mod mappings;
 pub mod maps;

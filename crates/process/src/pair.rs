@@ -11,18 +11,6 @@ use vmarea::types::{AnonVmaId, FileId, FileKind, Pgoff, VmFlags, VmaId};
 use vmarea::vma::partial_view::Hidden;
 use vmarea::vma::{MappedFile, VmaBody, VmaView};
 
-/// Maximum size of a guard: a range without access, no larger than its neighbour.
-const GUARD_BYTES: u64 = 1 << 20;
-
-/// Position of a mapping in a pair.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Side {
-    /// At lower addresses.
-    Lower,
-    /// At higher addresses.
-    Upper,
-}
-
 /// Two neighbouring mappings as input to the merge decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'a> {
@@ -78,24 +66,6 @@ impl<'a> Pair<'a> {
             pair.hidden.set(part, hidden);
         }
         pair
-    }
-
-    /// Returns which of the two mappings is a guard for the other, if any.
-    pub(crate) fn guard(&self) -> Option<Side> {
-        let is_guard = |one: &VmaView, other: &VmaView| {
-            let len = one.range.len_bytes();
-            is_plain(one)
-                && is_plain(other)
-                && !one.body.flags.is_accessible()
-                && other.body.flags.is_accessible()
-                && len <= GUARD_BYTES
-                && len <= other.range.len_bytes()
-        };
-        if is_guard(&self.a, &self.b) {
-            Some(Side::Lower)
-        } else {
-            is_guard(&self.b, &self.a).then_some(Side::Upper)
-        }
     }
 
     /// True if both mappings are anonymous and private, and have no flag that rules out a remedy.
@@ -186,7 +156,7 @@ fn view(mapping: &Mapping) -> VmaView {
 }
 
 /// True if the mapping is anonymous and private, and has no flag that rules out a remedy.
-fn is_plain(view: &VmaView) -> bool {
+pub(crate) fn is_plain(view: &VmaView) -> bool {
     const UNTOUCHABLE: VmFlags = VmFlags::SPECIAL
         .union(VmFlags::UFFD_ANY)
         .union(VmFlags::GROWSDOWN)

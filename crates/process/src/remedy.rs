@@ -7,18 +7,16 @@
 //! refuses obstacles that appear only during the attempt (pinned or shared pages, guard markers).
 //! Deliberately absent: the cost of a remedy, which `explain` estimates.
 
+use crate::guard;
 use crate::mapping::Mapping;
 use crate::maps::MapName;
-use crate::pair::{Pair, Side};
+use crate::pair::Pair;
 use crate::reason::{Certainty, Reason};
 use vmarea::policy::Policy;
 use vmarea::types::VmFlags;
 use vmarea::vma::VmaView;
 use vmarea::vma::merge::Refusal;
 use vmarea::vma::partial_view::{Explanation, Hidden, explain};
-
-/// Maximum size in pages of a guard that can become a marker; a larger range is a reservation.
-pub const MOST_GUARD_PAGES: u64 = 64;
 
 /// Flags that `mmap` and `madvise` can set on a fresh mapping.
 const CAN_BE_GIVEN: VmFlags = VmFlags::READ
@@ -149,7 +147,9 @@ pub(crate) fn of(
     let flags = [pair.a.body.flags, pair.b.body.flags];
     let accessible = flags[0].is_accessible();
     match reason {
-        Reason::Guard => (unnamed && joins_as_marker(policy, pair)).then_some(Remedy::Guards),
+        Reason::Guard => {
+            (unnamed && guard::joins_as_marker(policy, pair)).then_some(Remedy::Guards)
+        }
         // No other flag has a remedy.
         Reason::Rule(Refusal::Flags) if certainty == Certainty::Certain => {
             let differ = (flags[0] ^ flags[1]) - VmFlags::STICKY;
@@ -181,19 +181,6 @@ fn is_movable(pair: &Pair<'_>) -> bool {
     pair.mappings.iter().all(|m| unmovable(m).is_none())
 }
 
-/// True if the guard is small enough, and its neighbours have equal permissions with write access.
-pub(crate) fn is_replaced(below: &Mapping, guard: &Mapping, above: &Mapping) -> bool {
-    let perms = below.entry.perms;
-    perms == above.entry.perms && perms.write && guard.range().pages() <= MOST_GUARD_PAGES
-}
-
-/// True if one mapping can contain both neighbours after the guard between them became a marker.
-pub(crate) fn joins_both(below: &Mapping, above: &Mapping) -> bool {
-    let anon_vma = |mapping: &Mapping| mapping.kernel.map_or(0, |vma| vma.anon_vma);
-    let both = [anon_vma(below), anon_vma(above)];
-    both[0] == both[1] || both.contains(&0)
-}
-
 /// True if the pair would merge without `flags`, at the latest when its pages are moved.
 fn joins_without(policy: &Policy, pair: &Pair<'_>, flags: VmFlags) -> bool {
     let (mut a, mut b) = (pair.a, pair.b);
@@ -219,38 +206,6 @@ fn joins(policy: &Policy, pair: &Pair<'_>, a: &VmaView, b: &VmaView) -> bool {
         Explanation::Apart(refusal) => moves(&refusal),
         Explanation::OneOf(candidates) => candidates.iter().any(moves),
     }
-}
-
-/// True if the guard, as a marker in the page table, would merge with its neighbour.
-///
-/// Installing a marker assigns an anon_vma to the guard's mapping: the neighbour's if only the
-/// permissions differ, else a new one. A mapping that contains markers cannot be moved.
-fn joins_as_marker(policy: &Policy, pair: &Pair<'_>) -> bool {
-    let guard = match pair.guard() {
-        Some(Side::Lower) => &pair.a,
-        _ => &pair.b,
-    };
-    let differ = (pair.a.body.flags ^ pair.b.body.flags) - VmFlags::ACCESS - VmFlags::STICKY;
-    // Only the flags show if a guard was ever writable and is therefore charged.
-    let takes_neighbours = guard.anon_vma.is_some() || differ.is_empty();
-    if pair.hidden.contains(Hidden::FLAGS) || !takes_neighbours {
-        return false;
-    }
-    let (a, b) = opened(pair);
-    !matches!(explain(policy, &a, &b, pair.hidden), Explanation::Apart(_))
-}
-
-/// Returns the pair with the guard given the permissions and the charge of its neighbour.
-fn opened(pair: &Pair<'_>) -> (VmaView, VmaView) {
-    const TAKEN: VmFlags = VmFlags::ACCESS.union(VmFlags::ACCOUNT);
-    let (mut a, mut b) = (pair.a, pair.b);
-    let (guard, neighbour) = match pair.guard() {
-        Some(Side::Lower) => (&mut a, &pair.b),
-        _ => (&mut b, &pair.a),
-    };
-    let flags = &mut guard.body.flags;
-    *flags = (*flags - TAKEN) | (neighbour.body.flags & TAKEN);
-    (a, b)
 }
 
 #[cfg(test)]

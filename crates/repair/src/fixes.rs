@@ -24,9 +24,9 @@ use vmarea::types::VmRange;
 
 use super::plan::PAGE;
 use vmarea_linux_sys::calls::Call;
+use vmarea_process::guard::MOST_GUARD_PAGES;
 use vmarea_process::maps::{MapName, MapsEntry, SmapsEntry};
 use vmarea_process::pagemap::FILLED;
-use vmarea_process::remedy::MOST_GUARD_PAGES;
 use vmarea_process::view::{View, ViewVma};
 
 /// A repair that moves no pages.

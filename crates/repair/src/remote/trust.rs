@@ -20,8 +20,8 @@ use crate::journal::{Agent, State};
 use crate::piece::Room;
 use crate::plan::PAGE;
 use crate::proc_status;
+use vmarea_process::guard::MOST_GUARD_PAGES;
 use vmarea_process::maps::{self, MapName, MapsEntry};
-use vmarea_process::remedy::MOST_GUARD_PAGES;
 
 /// The reason for not following a journal.
 type Doubt = String;

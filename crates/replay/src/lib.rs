@@ -238,17 +238,7 @@ impl Replayer {
                     world.fault(fault);
                 }
             }
-            Event::Call(call) => {
-                self.rights.is_born(call);
-                self.rights.has_shown(call);
-                if call.order == Order::Overlapping
-                    && let Some(known) = self.known.get_mut(&call.mm)
-                {
-                    known.unordered = true;
-                }
-                self.settle(call.mm, Some(call.tid));
-                self.call(call);
-            }
+            Event::Call(call) => self.ordered_call(call),
             Event::Touch(touch) => {
                 self.doubt(touch.mm, touch.order);
                 for world in &mut self.worlds {
@@ -289,6 +279,19 @@ impl Replayer {
             self.check()?;
         }
         Ok(())
+    }
+
+    /// Replays a call after the calls that waited for it.
+    fn ordered_call(&mut self, call: &Call) {
+        self.rights.is_born(call);
+        self.rights.has_shown(call);
+        if call.order == Order::Overlapping
+            && let Some(known) = self.known.get_mut(&call.mm)
+        {
+            known.unordered = true;
+        }
+        self.settle(call.mm, Some(call.tid));
+        self.call(call);
     }
 
     /// Returns the world under the recorded kernel's rules, and the files mapped in it.

@@ -300,22 +300,13 @@ impl Comparison<'_> {
         for cut in cuts {
             let mine = ours.iter().find(|v| v.range.contains(cut));
             let other = theirs.iter().find(|v| v.start <= cut && cut < v.end);
-            let apart = ours
-                .windows(2)
-                .find(|pair| pair[1].range.start == cut)
-                .and_then(|pair| why_apart(policy, &pair[0], &pair[1]));
             let what = if is_theirs(cut) {
                 "a boundary that ours lacks".to_owned()
             } else {
-                let why = apart.map_or("merging was not tried", |refusal| refusal.name());
-                format!("a boundary that the kernel lacks: {why}")
+                boundary_of_ours(ours, cut, policy)
             };
-            self.differ(
-                mine,
-                other,
-                &what,
-                Some(format!("the boundary is at {cut:x}")),
-            );
+            let at = format!("the boundary is at {cut:x}");
+            self.differ(mine, other, &what, Some(at));
         }
     }
 
@@ -413,4 +404,14 @@ fn perms(vma: &VmaView) -> Perms {
         exec: flags.contains(VmFlags::EXEC),
         shared: flags.contains(VmFlags::MAYSHARE),
     }
+}
+
+/// Describes a boundary that only the core has, with the reason of its merge decision.
+fn boundary_of_ours(ours: &[VmaView], cut: u64, policy: &vmarea::policy::Policy) -> String {
+    let apart = ours
+        .windows(2)
+        .find(|pair| pair[1].range.start == cut)
+        .and_then(|pair| why_apart(policy, &pair[0], &pair[1]));
+    let why = apart.map_or("merging was not tried", |refusal| refusal.name());
+    format!("a boundary that the kernel lacks: {why}")
 }

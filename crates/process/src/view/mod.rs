@@ -294,14 +294,8 @@ impl KernelView {
             .one_at_a_time
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let Loaded {
-            program, missing, ..
-        } = &self.loaded;
-        let iterator = match &self.loaded.wanted {
-            None => program.iterate(id),
-            Some(number) => number.set(id.into()).and_then(|()| program.iterate_all()),
-        };
-        let mut iterator = File::from(iterator.map_err(failed)?);
+        let missing = &self.loaded.missing;
+        let mut iterator = self.iterator(id).map_err(failed)?;
         out.bytes.resize(READ_BYTES, 0);
         let mut have_mm = false;
         // Length of an unfinished record at the beginning of the buffer: with larger pages, a read
@@ -344,6 +338,18 @@ impl KernelView {
             return Err(ViewError::TooMany(tgid));
         }
         Ok(())
+    }
+
+    /// Starts the iterator for one thread group.
+    fn iterator(&self, tgid: u32) -> io::Result<File> {
+        let Loaded {
+            program, wanted, ..
+        } = &self.loaded;
+        let iterator = match wanted {
+            None => program.iterate(tgid),
+            Some(number) => number.set(tgid.into()).and_then(|()| program.iterate_all()),
+        };
+        iterator.map(File::from)
     }
 }
 

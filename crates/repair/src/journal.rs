@@ -358,7 +358,11 @@ fn read_line(state: &mut State, line: &str) -> Option<()> {
         }
         "restored" => state.saved = None,
         "stopped" => state.saved = Some(read_saved(line)?),
-        "tools" => state.agent = Some(read_agent(&mut hex)?),
+        "tools" => {
+            // The first line of an agent comes before its code: until `made` it is incomplete.
+            state.clearing |= state.agent.is_none();
+            state.agent = Some(read_agent(&mut hex)?);
+        }
         "piece" => {
             let (start, end) = (hex()?, hex()?);
             state.piece = Some((start <= end).then(|| VmRange::new(start, end))?);

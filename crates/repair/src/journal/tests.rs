@@ -34,6 +34,7 @@ fn what_was_written_is_read_and_a_torn_line_is_not() {
         way: Way::Copy,
     };
     journal.agent(&agent).unwrap();
+    journal.made().unwrap();
     journal.piece(VmRange::new(0x4000, 0x8000)).unwrap();
     journal.stopping(true, 0x1234).unwrap();
     journal.stopped(&saved).unwrap();
@@ -65,6 +66,30 @@ fn what_was_written_is_read_and_a_torn_line_is_not() {
     assert!(Journal::open(&folder, &[], 7, 100).unwrap().is_none());
     assert!(Journal::open(&folder, &[], 7, 99).unwrap().is_none());
     fs::remove_dir(&folder).unwrap();
+}
+
+#[test]
+fn an_agent_is_incomplete_until_it_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::create(folder.path(), 7, 99).unwrap();
+    let agent = Agent {
+        code: 0x1000,
+        table: 0,
+        room: VmRange::new(0, 0),
+        fd: -1,
+        inode: None,
+        way: Way::Move,
+    };
+    journal.agent(&agent).unwrap();
+    drop(journal);
+    let (mut journal, state) = left(folder.path());
+    assert_eq!((state.agent, state.clearing), (Some(agent), true));
+    journal.clearing().unwrap();
+    journal.made().unwrap();
+    journal.agent(&Agent { fd: 5, ..agent }).unwrap();
+    drop(journal);
+    let (_, state) = left(folder.path());
+    assert!(!state.clearing, "another descriptor is not another agent");
 }
 
 /// Creates a folder with a complete journal of process 7.

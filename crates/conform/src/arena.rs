@@ -79,7 +79,7 @@ pub const KINDS: [Kind; 7] = [
     Kind::Secret,
     Kind::Huge,
 ];
-/// Number of kinds that every machine supports; they come first in [`KINDS`].
+/// Number of kinds of file that every machine supports, which are first in [`KINDS`].
 pub const PLAIN_KINDS: u64 = 5;
 /// File number of [`Kind::Secret`].
 pub const SECRET: u64 = 5;
@@ -92,7 +92,7 @@ pub const HUGE_FILE_PAGES: u64 = 4;
 #[derive(Debug)]
 pub struct Files {
     open: Vec<File>,
-    /// Created anew for each sequence, because a `memfd_secret` cannot be emptied.
+    /// The `memfd_secret`, which is created anew for each sequence because it cannot be emptied.
     secret: RefCell<Option<OwnedFd>>,
     huge: Option<OwnedFd>,
 }

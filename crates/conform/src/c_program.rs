@@ -18,7 +18,8 @@ use vmarea_trace::sysno;
 const HEAD: &str = include_str!("c_program/head.c");
 const TAIL: &str = include_str!("c_program/tail.c");
 
-/// Returns the C program; `difference` is the expected finding, `kept` holds the kernel's results.
+/// Returns the C program. `difference` is the difference that it reproduces, and `kept` contains
+/// the kernel's results.
 pub fn c_program(
     steps: &[Step],
     difference: Option<&Difference>,
@@ -84,7 +85,7 @@ fn statement(number: usize, op: &Op) -> String {
             "madvise((void *)({}), 4096, 21 /* MADV_PAGEOUT */);\n\t\tputs(\"\");",
             address(addr & PAGE_MASK)
         ),
-        // A program cannot request this work.
+        // A program cannot request this background work.
         Op::Background(Work::Migrate(_) | Work::MergeEqual) => "puts(\"\");".to_owned(),
         Op::Exit => format!("puts(\"gone\");\n\t\t*turn = {number} + 1;\n\t\t_exit(0);"),
     }

@@ -20,7 +20,8 @@ pub fn pairs(count: u64, limit: u64, leave: u64) -> Option<u64> {
     (limit <= MOST && missing >= 4).then(|| (missing - 1) / 2)
 }
 
-/// Returns the `mmap` of the area and the first `mprotect`; later ones advance by two pages.
+/// Returns the arguments of the `mmap` that creates the area and of the first `mprotect`; each
+/// further `mprotect` is two pages higher.
 pub fn calls(pairs: u64) -> [Call; 2] {
     const PRIVATE_FIXED_ANONYMOUS: u64 = 0x32;
     const PROT_READ: u64 = 1;

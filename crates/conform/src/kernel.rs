@@ -284,7 +284,7 @@ impl<'a> Kernel<'a> {
         Ok(&self.view)
     }
 
-    /// Returns the address space of a process.
+    /// Returns the state of the address space of a process.
     ///
     /// # Errors
     /// If the kernel does not provide the view.

@@ -27,7 +27,7 @@ const COUNTS: [&str; 11] = [
     "thp_migration_success",
 ];
 
-/// Changes to the machine, which are reverted on drop.
+/// Changes to the machine. Dropping the value reverts them.
 #[derive(Debug)]
 pub struct Surroundings {
     guard: Option<Child>,
@@ -71,7 +71,8 @@ impl Surroundings {
         }
     }
 
-    /// Returns the kernel's work on pages since the start of the run, on the whole machine.
+    /// Returns the counts of the kernel's background work on pages since the start of the run, on
+    /// the whole machine.
     pub fn work(&self) -> BTreeMap<&'static str, u64> {
         let mut work = counts();
         for (name, count) in &mut work {

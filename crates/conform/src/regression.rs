@@ -17,7 +17,7 @@ use vmarea_oracle::OracleError;
 pub struct Regression {
     /// One sentence that describes the tested behaviour.
     pub about: String,
-    /// Version of the kernel that gave the results.
+    /// Version of the kernel that produced the results.
     #[serde(default)]
     pub kernel: String,
     /// True if the processor has protection keys.

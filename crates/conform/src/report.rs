@@ -84,7 +84,7 @@ impl Report {
         }
     }
 
-    /// Returns true if no earlier difference has the same kind.
+    /// Returns true if the report contains no difference of the same kind.
     pub(crate) fn is_new(&self, difference: &Difference) -> bool {
         let mut earlier = self.differences.iter();
         earlier.all(|found| found.difference.kind != difference.kind)
@@ -121,7 +121,7 @@ impl Report {
 }
 
 impl Found {
-    /// Creates a finding, with the C program and the test for its steps.
+    /// Creates a finding from shrunk steps, with the C program and the test that reproduce it.
     pub fn new(
         seed: u64,
         steps: Vec<Step>,

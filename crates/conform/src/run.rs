@@ -42,7 +42,7 @@ pub struct Settings {
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The kernel's view is not accessible.
+    /// The kernel's data about address spaces cannot be read.
     #[error(transparent)]
     View(#[from] ViewError),
     /// The files to be mapped cannot be created.
@@ -55,7 +55,7 @@ pub enum RunError {
 
 /// Compares sequences until the limit on steps, time or differences is reached.
 ///
-/// Calls `told` with the report after each sequence.
+/// Calls `told` with the current report after each sequence.
 ///
 /// # Errors
 /// If the kernel side fails.

@@ -74,7 +74,7 @@ fn maps_a_file(op: &Op, kernel: Outcome) -> bool {
     !kernel.is_refused() && file && call.args[0].saturating_add(call.args[1]) > arena::HUGE
 }
 
-/// The kernel and the core in the same state.
+/// The kernel side and the core's side of a sequence, in the same state.
 pub struct Pair<'a> {
     environment: &'a Environment,
     kernel: Kernel<'a>,
@@ -176,7 +176,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Returns the reason if both sides may legitimately behave differently at this step.
+    /// Returns the reason for which both sides may legitimately differ at this step, if there is
+    /// one.
     fn parting(
         &mut self,
         step: &Step,
@@ -249,7 +250,7 @@ impl<'a> Pair<'a> {
         self.kernel.apply(step)
     }
 
-    /// Returns the mappings of each kernel-side process, in the form of [`SpaceState::listed`].
+    /// Returns the mappings of each process on the kernel, in the form of [`SpaceState::listed`].
     ///
     /// # Errors
     /// If the kernel does not provide the view.
@@ -266,7 +267,7 @@ impl<'a> Pair<'a> {
         Ok(all)
     }
 
-    /// Returns the anon_vmas of each kernel-side process, in the form of [`SpaceState::anon_vmas`].
+    /// Returns the anon_vmas of each real process, as read from the running kernel.
     ///
     /// The list is empty if the kernel does not show anon_vmas.
     ///
@@ -303,7 +304,7 @@ impl<'a> Pair<'a> {
             let mut kernel = self.seen[process].clone();
             let ours = self.model.state(process);
             if !(all || process == acting) {
-                // The counts in an old view of another process may be out of date.
+                // The view of another process is older, and its counts may be out of date.
                 for vma in &mut kernel.vmas {
                     (vma.num_children, vma.num_active_vmas) = (None, None);
                 }

@@ -95,7 +95,8 @@ pub struct Pairing {
 }
 
 impl Pairing {
-    /// Returns true if the two may be the same, given earlier calls; 0 corresponds to 0 only.
+    /// Returns true if the two identities may denote the same object, given earlier calls. 0
+    /// corresponds only to 0.
     pub fn agree(&mut self, kernel: u64, ours: u64) -> bool {
         if kernel == 0 || ours == 0 {
             return kernel == ours;
@@ -105,7 +106,7 @@ impl Pairing {
     }
 }
 
-/// All correspondences at one moment.
+/// The correspondences of all kinds of objects at one moment.
 #[derive(Debug, Default)]
 pub struct Pairings {
     anon: Pairing,
@@ -114,7 +115,7 @@ pub struct Pairings {
 }
 
 impl Pairings {
-    /// Returns true if the two may be the same file.
+    /// Returns true if the two identities may denote the same file.
     pub(super) fn same_file(&mut self, kernel: u64, ours: u64) -> bool {
         self.file.agree(kernel, ours)
     }

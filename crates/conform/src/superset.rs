@@ -25,7 +25,7 @@ use vmarea_trace::sysno;
 /// How strictly the two sides are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Comparison {
-    /// Everything must be equal.
+    /// All compared properties must be equal.
     Exact,
     /// The core may have fewer VMAs.
     FewerVmas,
@@ -225,7 +225,8 @@ pub struct Before<'a> {
     pub policy: &'a Policy,
 }
 
-/// Returns why a step affects more or less in the core than in Linux, if larger VMAs explain it.
+/// Returns why a step affects more or less memory in the core than in Linux, if the core's larger
+/// VMAs explain that.
 ///
 /// `kernel` is the result in Linux. `MREMAP_DONTUNMAP` unlocks the whole VMA that contains the
 /// moved part. A copy that merges with a VMA registered with a userfaultfd takes over its
@@ -259,7 +260,7 @@ fn in_range(space: &SpaceState, addr: u64, len: u64) -> Vec<&VmaState> {
     space.vmas.iter().filter(overlap).collect()
 }
 
-/// Returns true if growth to `addr` applies to a stack that is larger in the core than in Linux.
+/// Returns true if the stack that grows to `addr` is a larger VMA in the core than in Linux.
 fn larger_stack(addr: u64, before: &Before<'_>) -> bool {
     let above = |space: &SpaceState| {
         let next = space.vmas.iter().find(|v| v.end > addr);

@@ -1,7 +1,7 @@
-//! Reduced VMAs and address spaces, which contain only what a lookup needs.
+//! Reduced VMAs and address spaces, which contain only the data that a lookup reads.
 //!
 //! The index and the type-stable slots are those of the core. A slot contains only the bounds, but
-//! has the size of a VMA's slot. The reduced structures permit measuring lookups without the
+//! has the size of a VMA's slot. With these structures, lookups can be measured without the
 //! surrounding calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! The break test: related processes move their break, as in the published AIM7 measurement.
 //!
 //! Children of one parent raise their break page by page; only this is measured. Each child has
-//! touched its heap, so the heap has an anon_vma. Either every change of a range takes the
-//! anon_vma's lock, or only changes that need it do. In current kernels, a heap that grows after a
+//! touched its heap, so the heap has an anon_vma. The anon_vma's lock is taken either by every
+//! change of a range or only by changes that need it. In current kernels, a heap that grows after a
 //! fork has its own anon_vma (in the kernel of the published measurement it shared the parent's),
 //! so the processes do not contend for its lock. They contend with reverse-map walks, so one
 //! process is also measured while a thread does nothing but such walks.
@@ -57,7 +57,7 @@ pub enum BrkError {
     Core(&'static str, Errno),
 }
 
-/// Results of one kind of VMA lock with one way to lock the reverse map, or of the kernel.
+/// Results of one kind of VMA lock with one method of locking the reverse map, or of the kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Name of the kind of lock, or of the kernel.
@@ -68,9 +68,11 @@ pub struct Row {
     pub nanoseconds: f64,
     /// Speed of two processes, relative to one.
     pub two: Ratios,
-    /// Speed of one process during reverse-map walks from its heap, relative to itself alone.
+    /// Speed of one process during reverse-map walks from its heap, relative to its speed without
+    /// them.
     pub walked: Option<Ratios>,
-    /// Speed during walks with the lock taken only if needed, relative to always taking it.
+    /// Speed during walks if the lock is taken only when needed, relative to the speed if it is
+    /// always taken.
     pub shortcut: Option<Ratios>,
     /// Number of times that the reverse-map lock was taken, per thousand calls.
     pub locked_per_mille: Option<f64>,
@@ -96,7 +98,7 @@ struct Rounds {
     locked: u64,
 }
 
-/// The core with any kind of lock.
+/// Interface to the core, which hides its kind of VMA lock.
 trait Subject {
     fn name(&self) -> &'static str;
     /// Returns the speed, and how often the reverse-map lock was taken.

@@ -1,4 +1,5 @@
-//! Calls that change an address space, measured with equal work in the core and on the kernel.
+//! Measurement of calls that change an address space, with the same work in the core and on the
+//! kernel.
 //!
 //! Each series repeats one call on VMAs without touched pages: map and unmap them one by one, split
 //! them from one VMA with `mprotect` and merge them again, and move them with `mremap`. A further
@@ -69,7 +70,7 @@ pub struct Report {
     pub without_kernel: Option<String>,
 }
 
-/// Executor of the work, with address spaces that are initially empty from `base` on.
+/// Executor of the calls, with address spaces that are initially empty from `base` on.
 trait Doer {
     type Error;
     /// Executes a series and returns its duration in seconds.
@@ -81,7 +82,7 @@ trait Doer {
     ) -> Result<f64, Self::Error>;
     /// Forks, removes the child again, and returns the duration of the fork in seconds.
     fn fork(&mut self) -> Result<f64, Self::Error>;
-    /// Returns the first address that the work may use.
+    /// Returns the first address at which the measured calls may map memory.
     fn base(&self) -> u64;
 }
 

@@ -23,7 +23,7 @@ const BASE: u64 = 0x10_0000_0000;
 /// Maximum number of VMAs.
 pub const MOST_VMAS: u64 = 1 << 20;
 
-/// Why there are no results.
+/// Why the layout measurement has no results.
 #[derive(Debug, Error)]
 pub enum LayoutError {
     /// The number of VMAs is too small or too large.
@@ -100,7 +100,8 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-/// Measures everything, with address spaces of `vmas` VMAs.
+/// Measures the layout and the memory cost for each kind of lock, with address spaces of `vmas`
+/// VMAs.
 ///
 /// # Errors
 /// If `vmas` is out of range, or the core refuses a call.

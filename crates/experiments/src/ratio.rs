@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-/// Median of paired ratios, with its confidence interval.
+/// Median of the ratios of paired times, with its confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Ratio {
     /// Median of the ratios.

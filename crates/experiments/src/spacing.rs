@@ -88,7 +88,7 @@ pub struct Row {
     pub seconds: f64,
     /// Time of each round, in seconds.
     pub rounds: Vec<f64>,
-    /// Time relative to `linux-5.10` in the same round.
+    /// Time relative to that of policy `linux-5.10` in the same round.
     pub ratio: Option<Ratio>,
     /// Number of merges of different anon_vmas (`AV_MERGE_DIFFERENT`).
     pub different: Option<u64>,
@@ -129,7 +129,7 @@ impl Setup {
         self.mappings * self.stride()
     }
 
-    /// Returns the parameters of the curve's points, derived from these parameters.
+    /// Returns the parameters of each point of the curve, derived from these parameters.
     ///
     /// The number of mappings is kept, unless the limit on the pages requires fewer.
     pub fn curve(&self) -> Vec<Setup> {

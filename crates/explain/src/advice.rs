@@ -17,7 +17,7 @@ pub struct Advice {
     pub command: Option<String>,
 }
 
-/// Facts that the advice depends on.
+/// Input data on which the advice depends.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
     /// Process ID, if there is one.
@@ -114,7 +114,8 @@ impl Situation<'_> {
         }
     }
 
-    /// Returns a command that raises the limit at least fourfold, to a power of two.
+    /// Returns a command that sets the limit to a power of two, at least four times the current
+    /// limit.
     fn raise(&self) -> String {
         let room = self.mappings.max(self.limit).saturating_mul(4);
         let number = room.checked_next_power_of_two().unwrap_or(1 << 31);

@@ -1,4 +1,4 @@
-//! Most frequent kind of a reason: which flags, permissions or files differ.
+//! The most frequent kind of a reason, such as the flags, permissions or files that differ.
 
 use std::collections::HashMap;
 use vmarea::types::VmFlags;

@@ -11,7 +11,7 @@ use vmarea_process::{Boundary, Process, Remedy};
 
 /// Nanoseconds per page and direction.
 const PAGE_NS: u64 = 60;
-/// Nanoseconds per mapping of a run: its share of setup, swap and teardown.
+/// Nanoseconds per mapping of a run, for its share of setup, swap and teardown.
 const MAPPING_NS: u64 = 3_400;
 /// Nanoseconds per call that changes one mapping.
 const CALL_NS: u64 = 6_000;

@@ -49,7 +49,7 @@ pub fn findings(process: &Process, boundaries: &[Boundary]) -> Vec<Finding> {
     found
 }
 
-/// True for a file that never had a name: its ` (deleted)` means nothing.
+/// True for a file that never had a name, whose suffix ` (deleted)` has no meaning.
 fn is_nameless(name: &str) -> bool {
     const NAMELESS: [&str; 5] = ["/memfd:", "/dev/zero", "/SYSV", "/anon_hugepage", "/[aio]"];
     NAMELESS.iter().any(|prefix| name.starts_with(prefix))

@@ -40,7 +40,7 @@ use vmarea_process::{Boundary, Certainty, Process, Reason, Source, boundaries};
 /// Whether a report lists every mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum List {
-    /// Counts only.
+    /// The report contains only counts.
     #[default]
     Summary,
     /// Every mapping.

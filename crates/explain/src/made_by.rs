@@ -36,7 +36,7 @@ pub struct MadeFrom {
 pub struct Traced<'a> {
     /// The boundaries.
     pub boundaries: &'a [Boundary],
-    /// Recording that the boundaries belong to.
+    /// Recording to which the boundaries belong.
     pub recorded: &'a Recorded,
     /// Stacks, indexed by stack number.
     pub stacks: &'a [Vec<String>],

@@ -68,13 +68,13 @@ impl Sites {
     }
 }
 
-/// Conversion of a VMA of the core to a mapping of a process.
+/// Converts VMAs of the core to mappings of a process.
 pub trait Show {
     /// Converts one VMA.
     fn mapping(&self, view: &VmaView) -> Mapping;
 }
 
-/// Addresses that are compared again after an event.
+/// Addresses at which the mappings are compared again after an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
     /// The whole address space.
@@ -86,7 +86,8 @@ pub enum Extent {
 }
 
 impl Origins {
-    /// Compares `extent` of an address space again and attributes every change to `site`.
+    /// Compares the mappings in `extent` of an address space again and attributes every change to
+    /// `site`.
     pub fn follow(
         &mut self,
         (space, mm): (&Space, MmId),

@@ -1,4 +1,5 @@
-//! A recorded program at the moment when one of its address spaces had most mappings.
+//! A recorded program at the moment at which one of its address spaces had its maximum number of
+//! mappings.
 //!
 //! The recording is replayed twice: first to find that moment, then up to that moment while every
 //! boundary is traced to the call that created it. Under the rules of the recorded kernel, the

@@ -85,7 +85,7 @@ const NUMBERS: [&str; 8] = [
 pub struct Table {
     /// Column names.
     pub headings: Vec<&'static str>,
-    /// Cells: each row has as many cells as there are headings.
+    /// Rows of cells. Each row has one cell per column.
     pub rows: Vec<Vec<String>>,
 }
 

@@ -31,7 +31,7 @@ pub struct StackTable {
     files: HashMap<String, Option<Arc<Code>>>,
 }
 
-/// Executable code mapped in one address space.
+/// A mapping of executable code in one address space.
 #[derive(Default)]
 struct CodeOfSpace {
     unwinder: UnwinderX86_64<Arc<[u8]>>,

@@ -239,7 +239,7 @@ impl Report {
     }
 }
 
-/// Shortens a text that is too long; keeps its beginning.
+/// Truncates text that is too long; keeps the beginning.
 fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -265,7 +265,8 @@ mod tests {
     use crate::estimate::Saving;
     use vmarea_process::{Process, Remedy};
 
-    /// Builds a list that contains every reason, remedy and finding that a list can contain.
+    /// Builds a list of mappings with every reason, remedy and finding that a list of mappings can
+    /// have.
     fn everything() -> String {
         let mut text = String::new();
         let mut at = 0x1000_0000u64;
@@ -304,7 +305,7 @@ mod tests {
             "{:?}",
             report.reasons
         );
-        // A text list cannot produce every remedy.
+        // A list that is parsed from text cannot produce every remedy.
         let one = report.savings[0].clone();
         report.savings = Remedy::ALL
             .map(|remedy| Saving {

@@ -161,7 +161,7 @@ impl Assembler {
         self.push(0x55, reg, Reg::R0, distance as i16, 0);
     }
 
-    /// Sets `R0` to a pointer to the number, or to null, for which the verifier requires a check.
+    /// Sets `R0` to a pointer to the number or to null; the verifier requires a check for null.
     ///
     /// Overwrites R1 to R3 and the highest word of the stack.
     pub fn find(&mut self, number: &Number) {
@@ -177,7 +177,7 @@ impl Assembler {
         self.push(0x85, Reg::R0, Reg::R0, 0, HELPER_MAP_LOOKUP);
     }
 
-    /// Makes a jump go to the next instruction.
+    /// Sets the target of a jump to the next instruction.
     pub fn land(&mut self, jump: Jump) {
         let distance = (self.insns.len() - jump.0 - 1) as u16;
         self.insns[jump.0] |= u64::from(distance) << 16;
@@ -194,7 +194,7 @@ impl Assembler {
         self.push(0x85, Reg::R0, Reg::R0, 0, HELPER_SEQ_WRITE);
     }
 
-    /// Ends the program for this object; the iterator continues with the next one.
+    /// Emits the end of the program. The iterator then continues with the next object.
     pub fn exit(&mut self) {
         self.set(Reg::R0, 0);
         self.push(0x95, Reg::R0, Reg::R0, 0, 0);
@@ -292,7 +292,7 @@ struct IterTask {
     padding: u32,
 }
 
-/// A number that this process sets and BPF programs read.
+/// A number in a BPF map, which this process sets and BPF programs read.
 #[derive(Debug)]
 pub struct Number {
     fd: OwnedFd,

@@ -35,7 +35,7 @@ pub struct Call {
     pub result: i64,
     /// Structure that the third argument of an `ioctl` points to; otherwise unused.
     pub payload: [u64; PAYLOAD_WORDS],
-    /// Purpose of the call, as a number that the creator of the table chooses.
+    /// Purpose of the call: a number that the creator of the table chooses.
     pub what: u64,
     unused: [u64; 2],
 }
@@ -141,7 +141,7 @@ pub unsafe fn request<T>(fd: i32, number: u64, argument: &mut T) -> i64 {
     unsafe { make(libc::SYS_ioctl, [fd as u64, number, argument, 0, 0, 0]) }
 }
 
-/// Zeroed shared anonymous memory for `T`s, which vmarea never merges or moves.
+/// Zeroed shared anonymous memory for values of type `T`. vmarea never merges or moves it.
 #[derive(Debug)]
 pub struct Arena<T> {
     base: NonNull<T>,

@@ -10,7 +10,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::{Duration, Instant};
 
-/// A child process that waits for commands from its parent and is killed when dropped.
+/// A child process that waits for commands from its parent. Dropping the value kills the process.
 pub struct Child {
     pid: i32,
     go_on: File,
@@ -30,7 +30,7 @@ impl Inside {
         let _ = self.to.write_all(&number.to_ne_bytes());
     }
 
-    /// Waits for one call of [`Child::go_on`] in the parent.
+    /// Waits until the parent calls [`Child::go_on`] once.
     pub fn wait(&mut self) {
         let _ = self.go_on.read_exact(&mut [0]);
     }

@@ -60,7 +60,8 @@ mod arch {
         words[CS] == CS_64
     }
 
-    /// Restarts a call that failed with `EINTR` because of a stop. True if one did.
+    /// Restarts a call that failed with `EINTR` because of a stop. Returns true if there was such a
+    /// call.
     pub fn make_again(words: &mut [u64]) -> bool {
         let args = ARGS.map(|at| words[at]);
         let result = restarted(words[ORIG_RAX].cast_signed(), args, words[RESULT]);
@@ -181,7 +182,8 @@ impl Registers {
         arch::is_64_bit(&self.words[..self.count])
     }
 
-    /// Makes the kernel repeat a call that failed only because of a stop. True if one did.
+    /// Makes the kernel repeat a call that failed only because of a stop. Returns true if there was
+    /// such a call.
     pub fn make_again(&mut self) -> bool {
         arch::make_again(&mut self.words)
     }
@@ -201,7 +203,8 @@ impl Registers {
         [arch::PC, arch::SP, arch::FP].map(|register| self.words[register])
     }
 
-    /// Returns these registers, changed to make `call` with the system-call instruction at `place`.
+    /// Returns a copy of these registers, changed to make `call` with the system-call instruction
+    /// at `place`.
     pub fn calling(mut self, place: u64, call: &Call) -> Registers {
         arch::forget_call(&mut self.words);
         self.words[arch::NR] = call.nr as u64;
@@ -212,7 +215,8 @@ impl Registers {
         self
     }
 
-    /// Returns these registers, changed to skip the call being entered and to give it `result`.
+    /// Returns a copy of these registers, changed to skip the call being entered and to return
+    /// `result` from it.
     pub fn without_call(mut self, result: i64) -> Registers {
         arch::forget_call(&mut self.words);
         self.words[arch::RESULT] = result.cast_unsigned();
@@ -224,7 +228,7 @@ impl Registers {
         self.words[arch::ARGS[0]]
     }
 
-    /// Returns these registers with the first argument of the call replaced.
+    /// Returns a copy of these registers in which the first argument of the call is replaced.
     pub fn with_first_argument(mut self, value: u64) -> Registers {
         self.words[arch::ARGS[0]] = value;
         self
@@ -235,7 +239,8 @@ impl Registers {
         self.words[arch::RESULT].cast_signed()
     }
 
-    /// Returns these registers, changed to execute a table with the agent at `code`.
+    /// Returns a copy of these registers, changed to execute a table of calls with the agent at
+    /// `code`.
     pub fn agent(mut self, code: u64, table: (u64, u64), ids: (i32, i32)) -> Registers {
         arch::forget_call(&mut self.words);
         let values = [table.0, table.1, ids.0 as u64, ids.1 as u64];
@@ -284,7 +289,7 @@ pub fn interrupt(tid: i32) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)
 }
 
-/// Detaches from a stopped thread. If the stop made a call fail, the thread repeats the call.
+/// Detaches from a stopped thread. If the stop has interrupted a call, the thread repeats the call.
 ///
 /// # Errors
 /// `ESRCH`.
@@ -297,7 +302,7 @@ pub fn detach(tid: i32) -> io::Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, 0)
 }
 
-/// A stop of a traced thread, or its exit.
+/// Event of a traced thread: a stop, or the thread's exit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
     /// Stopped on the tracer's request.

@@ -6,7 +6,8 @@
 //! one mapping, and `inject` makes calls in another process. The modules define the numbers and
 //! layouts of the kernel's ABI; higher-level crates interpret the results.
 
-/// Page size in bytes; system calls in this crate take multiples of it as addresses and lengths.
+/// Page size in bytes. Addresses and lengths passed to the system calls of this crate are multiples
+/// of it.
 pub const PAGE: u64 = 4096;
 
 pub mod bpf;

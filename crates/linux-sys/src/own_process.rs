@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{PAGE, calls};
 
-/// Returns addresses that the calling thread always uses: in its stack and thread-local memory.
+/// Returns addresses in the stack and the thread-local memory of the calling thread.
 pub fn places() -> [u64; 2] {
     let local = 0u8;
     // SAFETY: the function returns the address of this thread's errno.
@@ -21,7 +21,7 @@ pub fn places() -> [u64; 2] {
     [ptr::from_ref(&local) as u64, errno as u64]
 }
 
-/// Blocks all signals for the calling thread until dropped.
+/// Guard that blocks all signals for the calling thread until it is dropped.
 #[derive(Debug)]
 pub struct NoSignals {
     before: libc::sigset_t,
@@ -48,7 +48,7 @@ impl Drop for NoSignals {
     }
 }
 
-/// Gives the calling thread priority over all ordinary threads, until dropped.
+/// Guard that raises the calling thread's priority above all ordinary threads until it is dropped.
 ///
 /// All other threads are stopped and wait for this one. Without permission, the priority does not
 /// change.
@@ -188,10 +188,10 @@ pub fn duplicate_to(fd: RawFd, to: RawFd) -> bool {
     unsafe { libc::dup3(fd, to, libc::O_CLOEXEC) == to }
 }
 
-/// Gives the calling thread a private descriptor table, which threads that it starts share.
+/// Separates the calling thread's descriptor table from the program's table.
 ///
-/// If the program closes or replaces a descriptor, this table does not change, and the table keeps
-/// none of the program's files open.
+/// The new table keeps none of the program's files open, and does not change if the program closes
+/// or replaces a descriptor. Threads that the calling thread starts later share the new table.
 ///
 /// # Errors
 /// `EPERM` or `ENOSYS` if a sandbox forbids the call, `ENOMEM`. The thread then keeps the program's
@@ -261,7 +261,8 @@ pub fn around_fork(before: extern "C" fn(), after: extern "C" fn()) -> io::Resul
     }
 }
 
-/// A thread whose stack and thread-local memory are never moved, because no other VMA adjoins them.
+/// A thread whose stack and thread-local memory are never moved, because no VMA is adjacent to
+/// them.
 ///
 /// The stack is private memory. In a forked child, the C library clears the records of threads that
 /// do not exist in the child. These records are on the stack, so in shared memory this would clear

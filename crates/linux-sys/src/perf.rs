@@ -48,7 +48,7 @@ const OPEN_CLOEXEC: libc::c_ulong = 1 << 3;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
 const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 
-/// Occurrence that an event counts.
+/// Kind of occurrence that a perf event counts and samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// The tracepoint with this id, in user and kernel mode; samples contain its raw record.

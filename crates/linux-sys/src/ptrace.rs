@@ -1,4 +1,5 @@
-//! `ptrace` requests and comparisons that other libraries do not wrap completely.
+//! `ptrace` requests, and comparisons of descriptors and tasks, that other libraries do not wrap
+//! completely.
 //!
 //! `nix` has no real-time signals and exposes the data of a system-call stop only as a union. In
 //! this module, a signal is a number and a stop is an enum. Seizing and event messages use `nix`

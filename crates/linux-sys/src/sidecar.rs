@@ -43,14 +43,15 @@ impl Plain for Memory {}
 /// Parameters and result of the child's work.
 struct Job<'a> {
     parent: i32,
-    /// A word that is zero as soon as the starting thread has exited; null if unavailable.
+    /// Pointer to a word that is zero as soon as the starting thread has exited; null if
+    /// unavailable.
     starter: *const AtomicI32,
     tasks: RawFd,
     keep: [i32; 2],
     patience: Duration,
     work: &'a mut dyn FnMut() -> i32,
     memory: *mut Memory,
-    /// Result of `work`.
+    /// Result of the function `work`.
     ///
     /// The exit status is not used, because a thread that waits for any child may consume it.
     answer: i32,
@@ -103,8 +104,8 @@ pub fn with_others_stopped(
         if pid < 0 {
             return Err(failed);
         }
-        // The child has exited, because this thread runs again. If the child is not found, another
-        // thread has waited for it.
+        // The child has exited, because this thread runs again. If the child no longer exists,
+        // another thread has waited for it.
         while libc::waitpid(pid, ptr::null_mut(), libc::__WALL) != pid {
             if *libc::__errno_location() != libc::EINTR {
                 break;
@@ -325,7 +326,7 @@ fn read_of_thread(tid: i32, tasks: RawFd, name: &[u8], text: &mut [u8]) -> usize
     }
 }
 
-/// True if the thread has exited (a zombie cannot be traced and need not be).
+/// True if the thread has exited. A zombie cannot be traced and need not be stopped.
 fn has_ended(tid: i32) -> bool {
     // SAFETY: signal 0 only checks whether the thread exists.
     unsafe { libc::syscall(libc::SYS_tkill, tid, 0) != 0 }

@@ -135,7 +135,7 @@ impl Waiting {
 }
 
 impl Started {
-    /// Returns the errno that kept the command from starting; call after the child has exited.
+    /// Returns the errno with which `execve` failed. Call this method after the child has exited.
     pub fn failure(&self) -> Option<io::Error> {
         let mut bytes = [0; 4];
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.failure, &mut bytes)) {

@@ -1,4 +1,4 @@
-//! Fresh memory of this process for several threads to touch.
+//! New memory of this process, for threads that touch its pages.
 
 use std::io;
 use std::ptr;

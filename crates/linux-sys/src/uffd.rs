@@ -60,7 +60,8 @@ pub fn wake(what: u64, fd: i32, start: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_WAKE, &[start, len])
 }
 
-/// Creates the call that moves the present pages from `from` to `to`; holes stay, no thread wakes.
+/// Creates the call that moves the present pages from `from` to `to`. Skips holes and wakes no
+/// thread.
 pub fn move_pages(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
     Call::ioctl(
         what,
@@ -134,7 +135,7 @@ pub enum Event {
         /// Length of the range in bytes.
         len: u64,
     },
-    /// The pages of a range are about to be dropped.
+    /// The pages of a range are about to be discarded.
     Remove {
         /// First address of the range.
         start: u64,

@@ -1,9 +1,9 @@
-//! Boundaries: the one reason why two neighbouring mappings are separate, for each pair.
+//! Boundaries: the reason why two neighbouring mappings are separate, one per pair of neighbours.
 //!
-//! The core's merge decision names the kernel rule that keeps a pair apart. If part of the pair is
-//! hidden, the decision names every rule that is possible, and a heuristic picks the most likely
-//! one. Two reasons are not kernel rules: free space between two mappings, and a guard page. A
-//! guard page is a permission difference with a remedy of its own.
+//! The core's merge decision names the kernel rule that keeps a pair apart. If some attributes of
+//! the pair cannot be read, the decision names every possible rule, and a heuristic picks the most
+//! likely one. Two reasons are not kernel rules: free space between two mappings, and a guard page.
+//! A guard page is a permission difference with its own remedy.
 //!
 //! # Invariants
 //! B1  a list of N mappings has N - 1 boundaries: the counts of all reasons add up to N - 1
@@ -25,7 +25,7 @@ pub struct Boundary {
     pub reason: Reason,
     /// Certainty of the reason.
     pub certainty: Certainty,
-    /// If the reason is only likely: every rule that is possible, the reason included.
+    /// If the reason is only likely: every possible rule, including the reason.
     pub candidates: Vec<Refusal>,
     /// Remedy that removes the boundary.
     pub remedy: Option<Remedy>,
@@ -115,7 +115,7 @@ fn named(pair: &Pair<'_>, refusal: Refusal) -> Reason {
     }
 }
 
-/// Returns the candidate that is most frequent in practice.
+/// Returns the rule that is most frequent in practice among the candidates.
 fn likely(pair: &Pair<'_>, candidates: &[Refusal]) -> Refusal {
     let flags = pair.a.body.flags;
     let order = if pair.a.body.file.is_some() {
@@ -126,7 +126,7 @@ fn likely(pair: &Pair<'_>, candidates: &[Refusal]) -> Refusal {
             [Refusal::Flags, Refusal::File, Refusal::AnonVma]
         }
     } else if !flags.intersects(VmFlags::ACCESS) {
-        // Typical case: an allocator released a range of which a part was charged.
+        // Typical case: an allocator released a range that was partly charged.
         [Refusal::Flags, Refusal::AnonVma, Refusal::PageOffset]
     } else {
         [Refusal::AnonVma, Refusal::PageOffset, Refusal::Flags]

@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 /// Reason why a program ignores `LD_PRELOAD`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TakesNone {
-    /// It is linked statically.
+    /// The program is linked statically.
     Static(PathBuf),
-    /// It is a 32-bit program.
+    /// The program is a 32-bit program.
     Bits32(PathBuf),
     /// The program's file raises its privileges (set-user-ID, set-group-ID, capabilities).
     Privileged(PathBuf),
@@ -50,7 +50,8 @@ const ELF_MAGIC: &[u8] = b"\x7fELF";
 const CLASS_32: u8 = 1;
 const PT_INTERP: u32 = 3;
 
-/// Resolves `program` like a shell: as is if it has a slash, else in the folders of `PATH`.
+/// Resolves `program` like a shell: a name with a slash is a path, any other name is searched for
+/// in the folders of `PATH`.
 pub fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program));

@@ -1,6 +1,6 @@
 //! Guard pages: which mappings count as guards, and which of them can become markers.
 //!
-//! A guard is a small range without access beside memory that the program uses, for example at the
+//! A guard is a small inaccessible range next to memory that the program uses, for example at the
 //! end of a thread's stack. As a mapping it costs a boundary on each side. Since Linux 6.13 a guard
 //! can be a marker in the page table instead (`MADV_GUARD_INSTALL`), inside one mapping.
 
@@ -13,7 +13,7 @@ use vmarea::types::VmFlags;
 use vmarea::vma::VmaView;
 use vmarea::vma::partial_view::{Explanation, Hidden, explain};
 
-/// Maximum size of a guard: a range without access, no larger than its neighbour.
+/// Maximum size in bytes of a guard, which must also not be larger than its neighbour.
 const GUARD_BYTES: u64 = 1 << 20;
 
 /// Maximum size in pages of a guard that can become a marker; a larger range is a reservation.
@@ -22,9 +22,9 @@ pub const MOST_GUARD_PAGES: u64 = 64;
 /// Position of a mapping in a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
-    /// At lower addresses.
+    /// The mapping at lower addresses.
     Lower,
-    /// At higher addresses.
+    /// The mapping at higher addresses.
     Upper,
 }
 
@@ -52,7 +52,7 @@ fn is_replaced(below: &Mapping, guard: &Mapping, above: &Mapping) -> bool {
     perms == above.entry.perms && perms.write && guard.range().pages() <= MOST_GUARD_PAGES
 }
 
-/// True if one mapping can contain both neighbours after the guard between them became a marker.
+/// True if one mapping could contain both neighbours if the guard between them were a marker.
 fn joins_both(below: &Mapping, above: &Mapping) -> bool {
     let anon_vma = |mapping: &Mapping| mapping.kernel.map_or(0, |vma| vma.anon_vma);
     let both = [anon_vma(below), anon_vma(above)];
@@ -69,7 +69,7 @@ pub(crate) fn joins_as_marker(policy: &Policy, pair: &Pair<'_>) -> bool {
         _ => &pair.b,
     };
     let differ = (pair.a.body.flags ^ pair.b.body.flags) - VmFlags::ACCESS - VmFlags::STICKY;
-    // Only the flags show if a guard was ever writable and is therefore charged.
+    // Only the flags show whether a guard has been writable and is therefore charged.
     let takes_neighbours = guard.anon_vma.is_some() || differ.is_empty();
     if pair.hidden.contains(Hidden::FLAGS) || !takes_neighbours {
         return false;
@@ -91,7 +91,7 @@ fn opened(pair: &Pair<'_>) -> (VmaView, VmaView) {
     (a, b)
 }
 
-/// Removes [`Remedy::Guards`] from guards that would join with one side only.
+/// Removes [`Remedy::Guards`] from guards that would merge with only one of their neighbours.
 ///
 /// A guard is replaced only if the mappings on both sides have the same permissions. If those two
 /// have different anon_vmas, the guard joins only one of them.

@@ -2,8 +2,8 @@
 //!
 //! This crate reads `/proc` (maps, smaps, pagemap, limits, credentials, the executable) and,
 //! through a BPF iterator, the kernel view: fields of `mm_struct` and `vm_area_struct`. It builds
-//! one model of the process and decides for each pair of neighbouring mappings why they are two
-//! mappings and which remedy would merge them. `explain`, `top`, `show` and `repair` all use that
+//! one model of the process. For each pair of neighbouring mappings, it decides why the two are
+//! separate and which remedy would merge them. `explain`, `top`, `show` and `repair` all use that
 //! decision. This crate never changes a process; only `repair` does.
 //!
 //! # Picture

@@ -1,8 +1,8 @@
-//! A mapping of a process with everything that is known about it.
+//! A mapping of a process with all known attributes.
 //!
 //! The line of `/proc/PID/maps` is always present. Flags come from the kernel view or from `smaps`;
-//! anon_vma, page offset, memory policy and userfaultfd come only from the kernel view. Anything
-//! that was not read is `None`, never a guess.
+//! anon_vma, page offset, memory policy and userfaultfd come only from the kernel view. An
+//! attribute that was not read is `None`, never a guess.
 
 use crate::maps::{self, MapName, MapsEntry, SmapsEntry};
 use crate::view::ViewVma;
@@ -17,7 +17,7 @@ pub struct Resident {
     pub anonymous: u64,
 }
 
-/// A mapping and everything that is known about it.
+/// A mapping and its known attributes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mapping {
     /// The line of `/proc/PID/maps`.
@@ -33,10 +33,11 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Creates a mapping for a caller who knows that no `madvise`-like call changed its flags.
+    /// Creates a mapping whose flags were not changed by `madvise` or a similar call, as the caller
+    /// guarantees.
     pub fn without_advice(entry: MapsEntry) -> Mapping {
         let mut mapping = Mapping::from(entry);
-        // Flags that nearly every private anonymous mapping has besides its permissions.
+        // Flags of nearly every private anonymous mapping, in addition to its permissions.
         mapping.flags = Some(mapping.flags() | VmFlags::MAYRWX | VmFlags::ACCOUNT);
         mapping
     }

@@ -1,7 +1,7 @@
 //! The mappings of a running process: `/proc` and the kernel view, read until they agree.
 //!
-//! A running process changes between the two reads. Both are repeated a few times; a mapping that
-//! still differs after the last attempt keeps only the data from `/proc`. Deliberately absent:
+//! A running process may change between the two reads. Both are repeated a few times; a mapping
+//! that still differs after the last attempt keeps only the data from `/proc`. Deliberately absent:
 //! stopping the process.
 
 use crate::mapping::Mapping;
@@ -28,16 +28,16 @@ pub enum Source {
     Replay,
 }
 
-/// Decides if `smaps` is read instead of `maps`.
+/// Whether `smaps` is read instead of `maps`.
 ///
 /// Reading `smaps` takes seconds for a big process and holds its `mmap_lock` during the whole read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Smaps {
     /// Never read `smaps`.
     Never,
-    /// If the kernel view cannot be read: the flags are needed.
+    /// Read `smaps` if the kernel view cannot be read, because the flags are needed.
     WithoutView,
-    /// Always: resident memory is needed.
+    /// Always read `smaps`, because resident memory is needed.
     Always,
 }
 
@@ -46,7 +46,7 @@ pub enum Smaps {
 pub struct Mappings {
     /// The mappings.
     pub list: Vec<Mapping>,
-    /// Where the mappings were read from.
+    /// Source of the mappings.
     pub source: Source,
     /// Number of lines omitted from the list.
     pub not_counted: u64,
@@ -120,7 +120,7 @@ impl Mappings {
         Ok(Mappings::new(list.collect(), Source::Smaps))
     }
 
-    /// Wraps a list and drops `[vsyscall]` from it.
+    /// Wraps a list and removes `[vsyscall]` from it.
     pub(crate) fn new(mut list: Vec<Mapping>, source: Source) -> Mappings {
         let all = list.len();
         list.retain(|mapping| !mapping.entry.is_vsyscall());

@@ -12,5 +12,5 @@ pub const SWAPPED: u64 = 1 << 62;
 pub const GUARD: u64 = 1 << 58;
 /// The page is present and mapped nowhere else.
 pub const EXCLUSIVE: u64 = 1 << 56;
-/// There is a page, in memory or in swap.
+/// The page exists, in memory or in swap.
 pub const FILLED: u64 = PRESENT | SWAPPED;

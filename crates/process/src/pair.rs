@@ -1,8 +1,9 @@
-//! Two neighbouring mappings as input to the merge decision, with unreadable attributes hidden.
+//! Two neighbouring mappings as input to the merge decision, in which unreadable attributes are
+//! marked as hidden.
 //!
 //! # Linux
 //! Names and policies are compared by content (`anon_vma_name_eq`, `mpol_equal`), userfaultfd
-//! contexts by identity. Only a part of each policy is read: two policies that read the same may
+//! contexts by identity. Only a part of each policy is read, so two policies that appear equal may
 //! still differ.
 
 use crate::mapping::Mapping;
@@ -27,7 +28,7 @@ pub struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// Builds the pair from everything that is visible of the two mappings.
+    /// Builds the pair from all visible attributes of the two mappings.
     pub fn of(a: &'a Mapping, b: &'a Mapping) -> Pair<'a> {
         let mappings = [a, b];
         let mut pair = Pair {
@@ -83,7 +84,7 @@ impl<'a> Pair<'a> {
         };
     }
 
-    /// Sets both policies; returns true if they are distinct policies that read the same.
+    /// Sets both policies; returns true if they are distinct policies that appear equal.
     fn set_policies(&mut self) -> bool {
         let [a, b] = self.mappings.map(|mapping| mapping.kernel);
         let Some((a, b)) = a.zip(b) else {
@@ -135,7 +136,7 @@ fn view(mapping: &Mapping) -> VmaView {
     let kernel = mapping.kernel;
     let uffd = kernel.and_then(|vma| vma.uffd).unwrap_or(0);
     VmaView {
-        // Never 0, and different for each mapping.
+        // This number is never 0, and it differs for each mapping.
         id: VmaId::from_bits(entry.start | 1).expect("not 0"),
         range: mapping.range(),
         pgoff: kernel.map_or(visible_pgoff, |vma| Pgoff(vma.pgoff)),

@@ -13,7 +13,7 @@ use std::io;
 use vmarea::policy::Policy;
 use vmarea::types::VmRange;
 
-/// A process and everything that was read about it.
+/// A process and all data that was read about it.
 #[derive(Clone, Debug)]
 pub struct Process {
     /// Process ID; `None` for a pasted list or a recording.
@@ -111,7 +111,8 @@ impl Process {
         }
         let view = match kernel {
             AskKernel::Never => Err(None),
-            // The iterator would read a different process with the same number.
+            // The iterator would read another process, which has the same number in this process's
+            // pid namespace.
             AskKernel::Try if !processes::numbers_are_ours() => {
                 Err(Some("/proc is that of another pid namespace".to_owned()))
             }
@@ -162,7 +163,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Creates a process model from `mappings` alone.
+    /// Creates a process model from `mappings`, without reading other data.
     pub fn of(name: String, mappings: Mappings) -> Process {
         Process {
             pid: None,

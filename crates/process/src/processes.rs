@@ -1,4 +1,5 @@
-//! The processes of this machine, with cheap facts about their size and their limit of mappings.
+//! The processes of this machine, with data about their size and their limit on mappings that is
+//! cheap to read.
 //!
 //! Every function takes microseconds per process regardless of its size: no page table is walked,
 //! so `smaps` and similar files are never read. Deliberately absent: the mappings themselves
@@ -11,7 +12,7 @@ use vmarea::policy::Policy;
 /// Default of `vm.max_map_count` in Linux.
 pub const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;
 
-/// Facts about a process from `/proc/PID/status`.
+/// Data about a process from `/proc/PID/status`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
     /// Name of the first thread.
@@ -29,7 +30,7 @@ impl Facts {
     }
 }
 
-/// Reads the facts about process `pid`.
+/// Reads the data about process `pid`.
 ///
 /// # Errors
 /// `NotFound` or `ESRCH` if there is no such process.

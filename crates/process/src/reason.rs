@@ -7,9 +7,9 @@ use vmarea::vma::merge::Refusal;
 pub enum Reason {
     /// Free space between the two mappings.
     Gap,
-    /// One of the two mappings is a guard: a small range without access next to a larger mapping.
+    /// One of the two mappings is a guard: it is small, inaccessible and next to a larger mapping.
     Guard,
-    /// A kernel rule.
+    /// A kernel rule keeps the two mappings apart.
     Rule(Refusal),
     /// Nothing keeps the mappings apart: the next call that touches the boundary merges them.
     Nothing,

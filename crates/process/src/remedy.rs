@@ -36,11 +36,11 @@ const CAN_BE_GIVEN: VmFlags = VmFlags::READ
 
 /// Flags that a remedy clears.
 ///
-/// The other flags of `madvise` change the memory that a fork or a reader sees, or their purpose
-/// cannot be judged from outside.
+/// The other flags of `madvise` are not cleared: they change the memory that a fork or a reader
+/// sees, or their purpose cannot be determined from outside the process.
 const REVERSIBLE: VmFlags = VmFlags::DONTCOPY.union(VmFlags::DONTDUMP);
 
-/// Flags that a fresh mapping would lose when it replaces an empty one.
+/// Flags that would be lost if a fresh mapping replaced an empty one.
 const NOT_EMPTIED: VmFlags = VmFlags::DONTCOPY.union(VmFlags::WIPEONFORK);
 
 /// Method that removes a boundary.
@@ -131,7 +131,7 @@ pub fn unmovable(mapping: &Mapping) -> Option<Unmovable> {
     }
 }
 
-/// Returns the remedy for the boundary of a pair that exists for `reason`.
+/// Returns the remedy for the boundary between two mappings; `reason` is why they are separate.
 pub(crate) fn of(
     policy: &Policy,
     pair: &Pair<'_>,
@@ -181,7 +181,7 @@ fn is_movable(pair: &Pair<'_>) -> bool {
     pair.mappings.iter().all(|m| unmovable(m).is_none())
 }
 
-/// True if the pair would merge without `flags`, at the latest when its pages are moved.
+/// True if the pair would merge without `flags`, at the latest after its pages were moved.
 fn joins_without(policy: &Policy, pair: &Pair<'_>, flags: VmFlags) -> bool {
     let (mut a, mut b) = (pair.a, pair.b);
     a.body.flags -= flags;

@@ -5,7 +5,7 @@
 
 use std::fs;
 
-/// A capability that a part of this project needs.
+/// A capability that vmarea may need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Capability {
     /// Inspect and trace processes of other users.
@@ -27,7 +27,8 @@ impl Capability {
     }
 }
 
-/// Returns advice for this process after it was refused an operation that needs `needed`.
+/// Returns advice for this process after an operation failed because it requires capability
+/// `needed`.
 pub fn remedy(needed: &[Capability]) -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name| status.lines().find_map(|line| line.strip_prefix(name));

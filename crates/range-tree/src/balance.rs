@@ -1,7 +1,8 @@
 //! Changes of the tree's shape: split, redistribute, merge, add and remove the root.
 //!
-//! These operations do not change the contents of the map. Each operation makes busy all nodes
-//! between which rows move, and their parent, so a reader sees the state before or after it.
+//! These operations do not change the contents of the map. Each operation marks the nodes between
+//! which rows move and their parent as busy, so a reader sees the state before or after the
+//! operation.
 //!
 //! # Picture
 //! ```text
@@ -48,7 +49,8 @@ impl<'a> Writer<'a> {
         self.pool.height += 1;
     }
 
-    /// Makes room for a range at `start` in the full child at `row`. The parent has a free row.
+    /// Frees a row for a range at `start` in the full child at `row`. The parent must have a free
+    /// row.
     pub(crate) fn make_room_in_child(
         &mut self,
         parent: &Inner,
@@ -147,7 +149,7 @@ impl<'a> Writer<'a> {
         parent.end_write(parent.len());
     }
 
-    /// Removes the leaf of its last range, and every ancestor that becomes empty.
+    /// Removes a leaf together with its last range, and every ancestor that becomes empty.
     pub(crate) fn unlink_leaf(&mut self, path: &mut Path<'a>, leaf: &'a Leaf) {
         leaf.begin_write();
         let mut emptied = NodeRef::Leaf(leaf);

@@ -13,7 +13,7 @@ use core::ops::ControlFlow::{self, Break, Continue};
 use vmarea_sync::primitive::{Ordering, fence, spin_loop};
 
 type Gap = (u64, u64);
-/// The answer, or the address that the search has reached.
+/// Result of a search step: the gap, or the address that the search has reached.
 type Search = ControlFlow<Option<Gap>, u64>;
 
 const MAX_ATTEMPTS: usize = 8;
@@ -99,7 +99,7 @@ impl RangeTree {
         }
     }
 
-    /// Searches upwards from `at`; everything below it has been searched.
+    /// Searches upwards from `at`; all addresses below `at` were searched before.
     fn lowest(&self, child: NodePtr, mut at: u64, w: Window, depth: usize) -> Search {
         match self.node(child) {
             None => {}
@@ -140,7 +140,7 @@ impl RangeTree {
         Continue(at)
     }
 
-    /// Searches downwards from `at`; everything above it has been searched.
+    /// Searches downwards from `at`; all addresses above `at` were searched before.
     fn highest(&self, child: NodePtr, mut at: u64, w: Window, depth: usize) -> Search {
         match self.node(child) {
             None => {}

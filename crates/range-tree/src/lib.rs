@@ -1,4 +1,4 @@
-//! Ordered map of disjoint address ranges, each with one word.
+//! Ordered map from disjoint address ranges to one word each.
 //!
 //! Readers look up the range at or after an address; one writer at a time changes the map; gap
 //! search finds free space from either end. The map does not know what a VMA is: the word belongs
@@ -33,8 +33,8 @@
 //! map at some moment between the call and its return.
 //!
 //! # Linux
-//! Serves as `lib/maple_tree.c` does for `mm_struct.mm_mt`. Differences: readers check versions,
-//! where Linux copies nodes and frees them by RCU; gaps are not entries.
+//! Corresponds to `lib/maple_tree.c` as used for `mm_struct.mm_mt`. Differences: readers check
+//! versions, whereas Linux copies nodes and frees them by RCU; gaps are not entries.
 #![no_std]
 extern crate alloc;
 #[cfg(test)]
@@ -83,12 +83,12 @@ pub struct OutOfMemory;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Contended;
 
-/// Pointer to the root, which every reader loads first, on a cache line of its own.
+/// Pointer to the root, which every reader loads first. It is on a separate cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Root(AtomicPtr<()>);
 
-/// The map; see the crate documentation.
+/// Map of disjoint address ranges; see the crate documentation.
 #[derive(Debug)]
 pub struct RangeTree {
     root: Root,

@@ -1,9 +1,9 @@
 //! Loom models of a reader concurrent with a writer.
 //!
-//! All interleavings up to a bound on preemptions are run (see `ci/loom.sh`).
+//! Loom runs all interleavings up to a bound on preemptions (see `ci/loom.sh`).
 //!
 //! Nodes have three rows, so that one insert splits a node and one removal merges two. The comment
-//! on each model says which error makes it fail.
+//! on each model names the error that makes it fail.
 
 use crate::{Entry, RangeTree};
 use loom::sync::Arc;

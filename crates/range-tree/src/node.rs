@@ -3,8 +3,7 @@
 //! Each row covers a part of the map. It stores the start, the end and a word: the caller's word in
 //! a leaf, a child in an inner node. A row of an inner node also stores the largest gap inside of
 //! the child. Every field is atomic, so a reader that is concurrent with the writer reads old or
-//! new words and nothing else. From the version the reader learns whether the words belong
-//! together.
+//! new words and nothing else. The version shows the reader whether the words belong together.
 //!
 //! # Picture
 //! ```text
@@ -144,14 +143,14 @@ fn rank(keys: &[AtomicU64], key: u64) -> usize {
     keys.partition_point(|k| k.load(Ordering::Relaxed) <= key)
 }
 
-/// Moves all words of a column up by one; drops the last.
+/// Moves all words of a column up by one; discards the last word.
 fn shift_up<W: Word>(column: &[W]) {
     for pair in column.windows(2).rev() {
         pair[1].store(pair[0].load());
     }
 }
 
-/// Moves all words of a column down by `count`; drops the first `count`.
+/// Moves all words of a column down by `count`; discards the first `count` words.
 fn shift_down<W: Word>(column: &[W], count: usize) {
     for (to, from) in column.iter().zip(&column[count..]) {
         to.store(from.load());
@@ -175,7 +174,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         }
     }
 
-    // Reading. May run concurrently with the writer.
+    // Methods for readers. They may run concurrently with the writer.
 
     /// Starts a read. Returns the head, or `None` while a writer changes the node.
     #[inline]
@@ -265,7 +264,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         }
     }
 
-    // Writing. Only the tree's single writer may call the following methods.
+    // Methods for the writer. Only the tree's single writer may call them.
 
     /// Returns the number of rows.
     #[inline]

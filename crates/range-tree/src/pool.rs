@@ -17,7 +17,8 @@ use core::ptr::NonNull;
 #[derive(Debug)]
 struct NodeStore<T> {
     all: Vec<NonNull<T>>,
-    /// Nodes that are in no tree. The capacity is that of `all`, so that a push cannot fail.
+    /// Free nodes, which are not in the tree. The capacity equals that of `all`, so that a push
+    /// cannot fail.
     free: Vec<NonNull<T>>,
 }
 
@@ -118,7 +119,7 @@ impl Pool {
         }
     }
 
-    /// Reserves the nodes for `inserts` inserts.
+    /// Reserves the nodes that `inserts` inserts need.
     ///
     /// An insert splits at most one node on each level and adds at most one level. A node that was
     /// split becomes full again only after [`SPARE`] more inserts, so a few inserts cannot split
@@ -140,7 +141,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Starts an insert: uses one reservation, or makes one.
+    /// Starts an insert: uses one reservation of nodes, or reserves nodes if there is none.
     pub fn begin_insert(&mut self) -> Result<(), OutOfMemory> {
         self.reserve(1)?;
         self.promised -= 1;

@@ -1,10 +1,10 @@
 //! The writer: insert, remove, resize.
 //!
-//! A change of one range writes one leaf, and those ancestors whose bounds change with it. All
-//! these nodes are made busy before the first word changes, so a reader sees either the whole
-//! change or nothing of it. The writer splits full nodes on the way down and merges small ones on
-//! the way up ([`balance`](crate::balance)), in steps that change the shape of the tree but not its
-//! contents.
+//! A change of one range writes one leaf and the ancestors whose bounds change with the leaf's
+//! bounds. All these nodes are marked busy before the first word changes, so a reader sees either
+//! the whole change or none of it. The writer splits full nodes on the way down and merges small
+//! ones on the way up ([`balance`](crate::balance)), in steps that change the shape of the tree but
+//! not its contents.
 
 use crate::node::{Inner, LEAF, Leaf, Row, Span};
 use crate::pool::{NodeRef, Pool};
@@ -187,7 +187,8 @@ impl<'a> Writer<'a> {
         self.with_change(|w| w.change_leaf(&path, leaf, (first, last), apply));
     }
 
-    /// Breaks an invariant of the map, to test that a caller's checks include the map's.
+    /// Breaks an invariant of the map, to test that the checks of a caller include the checks of
+    /// the map.
     #[cfg(feature = "mutants")]
     #[doc(hidden)]
     pub fn miscount(&mut self) {
@@ -284,7 +285,7 @@ impl<'a> Writer<'a> {
         );
     }
 
-    /// Runs a change and makes concurrent searches over several nodes retry.
+    /// Runs a change, and makes concurrent searches that visit several nodes retry.
     fn with_change(&mut self, change: impl FnOnce(&mut Self)) {
         let changes = &self.tree.changes;
         let before = changes.load(Ordering::Relaxed);
@@ -315,7 +316,7 @@ pub(crate) fn largest_gap(was: u64, lost: u64, made: u64, count: impl FnOnce() -
     }
 }
 
-/// Makes busy the nodes of the path whose row bounds are about to change.
+/// Marks the nodes of the path whose row bounds are about to change as busy.
 pub(crate) fn make_busy(path: &Path<'_>, mut bounds: (u64, u64)) {
     for (inner, row) in path.upwards() {
         if (inner.start(row), inner.end_of(row)) == bounds {

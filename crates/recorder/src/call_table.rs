@@ -44,7 +44,7 @@ pub(crate) enum Role {
     Clones,
     /// Replaces the address space with another.
     Executes,
-    /// Accesses memory without a recorded fault.
+    /// Accesses memory without causing a fault that the recorder sees.
     AccessesMemory(KernelAccess),
     /// Opens a file for direct I/O, which accesses memory without faults.
     OpensDirect,
@@ -52,7 +52,7 @@ pub(crate) enum Role {
     SetsFilter,
     /// May change the capabilities of the thread.
     SetsCapabilities,
-    /// Attempts to trace, which only the recorder can do.
+    /// Attempts to trace another task, which fails because the recorder is the tracer.
     Traces,
 }
 
@@ -91,7 +91,7 @@ pub(crate) enum Data {
     None,
     /// An array of `struct iovec`.
     Iovecs { at: u8, count: u8 },
-    /// A node mask; argument `bits` is its number of bits plus one.
+    /// A node mask. Argument number `bits` contains its number of bits plus one.
     NodeMask { at: u8, bits: u8 },
     /// A `struct rlimit`.
     Limit { at: u8 },
@@ -259,7 +259,7 @@ pub(crate) static RULES: &[CallRule] = &[
         Role::ChangesMappings,
         Data::None,
     ),
-    // The argument 0xffffffff only queries.
+    // A call with the argument 0xffffffff is only a query.
     rule(
         libc::SYS_personality,
         &[not(0, u32::MAX)],
@@ -272,7 +272,7 @@ pub(crate) static RULES: &[CallRule] = &[
         Role::Sets,
         Data::Limit { at: 1 },
     ),
-    // Without a new limit, the call only queries.
+    // A call without a new limit is only a query.
     rule(
         libc::SYS_prlimit64,
         &[one_of(1, LIMITS), not(2, 0)],

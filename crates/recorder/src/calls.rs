@@ -1,9 +1,10 @@
-//! System calls: delays each until it may run, lets it run, and records it at its exit.
+//! Handles system calls: delays each call until it may run, resumes it, and records it at its exit.
 //!
-//! Calls that change one address space run one after another, so the order of their exits is the
-//! order of their effects. If a call lasts longer than [`Tracer::turn`], the next one runs at the
-//! same time, because the first may be waiting for exactly that thread. A call whose thread is
-//! running, or waiting for a processor, waits for no other thread and gets more time.
+//! Calls that change the same address space run one after another, so the order of their exits is
+//! the order of their effects. If a call lasts longer than [`Tracer::turn`], the next call may run
+//! at the same time, because the first may be waiting for the thread of the next call. If the
+//! thread of a call is running or waiting for a processor, the call waits for no other thread and
+//! gets more time.
 
 use super::call_range::CallRange;
 use super::call_table::{self, Role};
@@ -275,7 +276,7 @@ impl Tracer<'_> {
         })
     }
 
-    /// Passes the stack of a thread to the sink, or an empty stack if it cannot be read.
+    /// Passes the stack of a thread to the sink; passes an empty stack if the stack cannot be read.
     fn copy_stack(&mut self, tid: i32, mm: MmId) {
         const BYTES: u64 = 16 << 10;
         let [ip, sp, bp] = ptrace::stack_registers(tid).unwrap_or_default();
@@ -315,7 +316,7 @@ impl Tracer<'_> {
         Some(self.files.of_segment(inode, &mapping))
     }
 
-    /// Returns the address space that `process_madvise` advises.
+    /// Returns the address space on which `process_madvise` acts.
     fn advised(&self, tid: i32, own: MmId, args: &[u64; 6]) -> MmId {
         let path = format!("/proc/{tid}/fdinfo/{}", args[0] as RawFd);
         let info = std::fs::read_to_string(path).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Last step before the sink: announces inodes, counts events, and tolerates a sink that fails.
+//! Last stage before the sink: announces inodes, counts events, and tolerates a sink that fails.
 //!
 //! An inode must be announced before its first use, and the order of events is known only here.
 //! After the sink fails once, the emitter no longer calls it. The recording continues without a
@@ -9,7 +9,7 @@ use super::{CallStack, Counts, Sink};
 use std::io;
 use vmarea_trace::event::{Event, InodeId};
 
-/// Passes events to the sink; see the module.
+/// Passes events to the sink; see the module documentation.
 pub(crate) struct Emitter<'a> {
     sink: &'a mut dyn Sink,
     announced: Vec<bool>,

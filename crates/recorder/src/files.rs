@@ -20,14 +20,14 @@ use vmarea_linux_sys::ptrace::same_description;
 use vmarea_process::maps::MapsEntry;
 use vmarea_trace::event::{FileId, FileRef, Inode, InodeId, InodeKind, MmId};
 
-/// Number of descriptors reserved for other purposes.
+/// Number of descriptors that are reserved for purposes other than duplicates.
 const SPARE: u64 = 64;
 
 const TMPFS: u64 = 0x0102_1994;
 const HUGETLBFS: u64 = 0x9584_58f6;
 /// File systems whose `stat` returns another device than that of the superblock.
 ///
-/// The list contains btrfs, overlayfs and bcachefs.
+/// They are btrfs, overlayfs and bcachefs.
 const OTHER_DEVICE: [u64; 3] = [0x9123_683e, 0x794c_7630, 0xca45_1a4e];
 /// Flag `ST_VALID` of `statfs`: the kernel filled in the flags.
 const ST_VALID: u64 = 0x20;
@@ -57,7 +57,7 @@ fn birth_time(fd: impl AsFd) -> BirthTime {
     known.then_some((statx.stx_btime.tv_sec, statx.stx_btime.tv_nsec))
 }
 
-/// An inode that already has a number, stored under its key.
+/// An inode that was assigned a number; it is stored under its key.
 #[derive(Clone, Copy, Debug)]
 struct KnownInode {
     id: InodeId,

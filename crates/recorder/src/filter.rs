@@ -2,8 +2,8 @@
 //!
 //! The recorder assembles the program by hand, because libraries generate programs that kill a task
 //! at a system call of another architecture, and a recorder must never kill a recorded task. The
-//! program allows every call that has no rule, whatever its arguments, so the kernel allows such
-//! calls by its bitmap of always-allowed calls without running the program.
+//! program allows every call without a rule for all arguments, so the kernel adds such calls to its
+//! bitmap of always-allowed calls and does not run the program for them.
 //!
 //! The traced program may have its own filters that return `TRACE` ([`super::program_filters`]).
 //! The recorder's values start at [`FIRST`], far from 0, which other filters use. A stop counts as

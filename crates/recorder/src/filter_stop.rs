@@ -96,7 +96,8 @@ impl Tracer<'_> {
             .set(&call.data, tids.map(|(tid, _)| *tid));
     }
 
-    /// Adds a note, once, about why a debugger or AddressSanitizer's leak check does not work.
+    /// Adds a note, at most once, that explains why a debugger or AddressSanitizer's leak check
+    /// fails.
     pub(super) fn note_tracing(&mut self, pid: i32, ret: i64) {
         let refused = ret == -i64::from(libc::EPERM);
         if refused && !std::mem::replace(&mut self.tracing_noted, true) {

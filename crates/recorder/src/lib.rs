@@ -128,9 +128,9 @@ impl Sink for Vec<Event> {
 /// Options of a recording: the command, and the data to record.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// Path of the program and its arguments.
+    /// Command line: the path of the program, and its arguments.
     pub command: Vec<OsString>,
-    /// Number of calls between two snapshots of an address space; `None` for no such snapshots.
+    /// Number of calls between two periodic snapshots of an address space; `None` disables them.
     pub checkpoint: Option<NonZeroU64>,
     /// Whether to record page faults.
     pub faults: Faults,
@@ -220,7 +220,7 @@ pub struct Outcome {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The caller gave no command.
+    /// The caller specified no command.
     #[error("no command to record: give one after --")]
     NoCommand,
     /// The program does not exist.

@@ -166,7 +166,7 @@ impl Tracer<'_> {
         self.resume(tid, 0);
     }
 
-    /// Gives the thread that executed a program the thread id of its group's leader.
+    /// Changes the id of the thread that executed a program to the id of its thread group's leader.
     fn replace_leader(&mut self, leader: i32, former: i32, now: Nanos) {
         if let Some(task) = self.tasks.remove(&leader) {
             self.end_task(leader, &task, 0, now);
@@ -260,8 +260,8 @@ impl Tracer<'_> {
 
     /// Takes the final snapshot of an address space if this thread is the last that can change it.
     ///
-    /// If the only other user is inside `execve`, the snapshot is kept for the time when that user
-    /// leaves the address space. If all users are exiting, the snapshot is only a fallback.
+    /// If the only other user is inside `execve`, the snapshot is kept until that user leaves the
+    /// address space. If all users are exiting, the snapshot is only a fallback.
     fn last_snapshot(&mut self, tid: i32, mm: MmId, now: Nanos) -> Option<Snapshot> {
         if mm == UNRECORDED {
             return None;
@@ -457,7 +457,8 @@ fn task_start(tid: i32, pid: i32, mm: MmId, t: Nanos) -> Event {
     }
 }
 
-/// Derives a child's clone flags from its thread group and mm, if no recorded call has them.
+/// Derives a child's clone flags from its thread group and mm, if no recorded call contains the
+/// flags.
 fn seen_flags(parent: i32, child: i32) -> u64 {
     let mut flags = 0;
     if thread_group(child).is_some_and(|group| group != child) {

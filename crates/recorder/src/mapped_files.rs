@@ -42,14 +42,14 @@ pub(crate) struct Piece {
 
 #[derive(Debug)]
 struct Description {
-    /// Duplicate of the descriptor; `None` if it was closed early.
+    /// Duplicate of a descriptor of the file; `None` if it was closed early.
     duplicate: Option<OwnedFd>,
     pieces: u64,
     /// Inode number of the file, as shown in the list of mappings.
     ino: u64,
 }
 
-/// The mapped descriptions of all address spaces; see the module.
+/// The mapped descriptions of all address spaces; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct MappedFiles {
     descriptions: HashMap<FileId, Description>,
@@ -129,7 +129,7 @@ impl MappedFiles {
         self.unmap_but(mm, range, None);
     }
 
-    /// Forgets the descriptions all of whose ranges disappear when `range` is unmapped.
+    /// Forgets each description whose ranges would all disappear if `range` were unmapped.
     pub(crate) fn before_unmap(&mut self, mm: MmId, range: &Range) {
         let mut losses: HashMap<FileId, u64> = HashMap::new();
         for (start, piece) in self.pieces_in(mm, range) {
@@ -153,7 +153,7 @@ impl MappedFiles {
     /// If the target is longer, the last range is extended.
     pub(crate) fn remap(&mut self, mm: MmId, from: &Range, to: &Range, remains: bool) {
         let pieces = self.pieces_in(mm, from);
-        // The old ranges keep the duplicates open until the new ranges exist.
+        // While the new ranges are created, the old ones keep the duplicates open.
         let mut moved = Vec::with_capacity(pieces.len());
         for (start, piece) in pieces {
             let first = start.max(from.start);
@@ -278,7 +278,8 @@ impl MappedFiles {
         self.count(piece.file, 1 + joined);
     }
 
-    /// Removes all mappings in `range`. Keeps the description `but`, which gets a new range next.
+    /// Removes all mappings in `range`. Keeps the description `but`, to which the caller then adds
+    /// a new range.
     fn unmap_but(&mut self, mm: MmId, range: &Range, but: Option<FileId>) {
         if range.is_empty() {
             return;

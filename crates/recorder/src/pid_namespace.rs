@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 
 impl Tracer<'_> {
-    /// Finds the recorded process whose limits a `prlimit64` call with `pid` sets.
+    /// Finds the recorded process whose limits a `prlimit64` call with argument `pid` sets.
     ///
     /// Returns the id of the process's leader, as events use it; `None` if the process is not
     /// recorded.

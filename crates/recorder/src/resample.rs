@@ -1,4 +1,4 @@
-//! Samples threads again after an `execve` at which the kernel stops sampling them.
+//! Restarts the sampling of threads after an `execve` at which the kernel stops it.
 //!
 //! # Linux
 //! `begin_new_exec` removes all perf events from a task whose new program is not dumpable: its
@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use vmarea_trace::event::{Event, Nanos};
 
 impl Tracer<'_> {
-    /// Samples a thread again if its `execve`, which is ending, made the kernel stop sampling it.
+    /// Restarts the sampling of a thread at the end of its `execve` if the kernel has stopped it.
     pub(super) fn sample_again(&mut self, tid: i32, now: Nanos) {
         let Some(samples) = &mut self.samples else {
             return;

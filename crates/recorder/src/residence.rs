@@ -1,8 +1,8 @@
-//! Which address space each thread used at each time.
+//! Records which address space each thread used at each time.
 //!
 //! Samples arrive late. When the recorder handles a page fault, the faulting thread may have
-//! executed another program or exited, and its id may denote another thread. So the places of each
-//! thread are kept with their times until the stream has passed them.
+//! executed another program or exited, and its id may denote another thread. This module therefore
+//! keeps the places of each thread, with their times, until the stream has passed these times.
 
 use std::collections::{HashMap, VecDeque};
 use vmarea_trace::event::{MmId, Nanos};
@@ -21,7 +21,7 @@ pub(crate) enum Place {
     Nowhere,
 }
 
-/// Places of all threads over time.
+/// History of the place of each thread.
 #[derive(Debug, Default)]
 pub(crate) struct Residence {
     places: HashMap<i32, Vec<(Nanos, Place)>>,

@@ -1,4 +1,4 @@
-//! Signals to the recorder while a command runs.
+//! Handles the signals that the recorder receives while a command runs.
 //!
 //! The command is in the recorder's process group, so Ctrl-C reaches both. The command decides how
 //! to react, and the recorder only records the reaction. A signal that is sent to the recorder
@@ -36,7 +36,7 @@ const ONE: Nanos = 200_000_000;
 pub(crate) enum SignalAction {
     /// Do nothing.
     None,
-    /// React to a signal from the terminal, which the command received as well.
+    /// React to a signal from the terminal that the command received as well.
     Interrupt,
     /// Forward this signal to the command, because only the recorder received it.
     Pass(i32),
@@ -100,7 +100,7 @@ impl Signals {
         self.requests.command_got(signal, now);
     }
 
-    /// Delays the decision whether to forward this signal.
+    /// Postpones the decision on whether to forward this signal.
     pub(crate) fn postpone(&mut self, signal: i32, now: Nanos) {
         self.requests.waiting = Some((signal, now + ONE / 20));
     }
@@ -111,14 +111,15 @@ impl Signals {
     }
 }
 
-/// State of the signals received: which ones are still to be forwarded or acted on.
+/// The received signals that are still to be forwarded or acted on.
 #[derive(Debug, Default)]
 struct Requests {
     /// Last signal received, and its time.
     last: Option<(i32, Nanos)>,
     /// Last signal that the command received itself, and its time.
     own: Option<(i32, Nanos)>,
-    /// Signal to forward at this time, unless the command receives it itself.
+    /// Signal to forward, with the time at which to forward it unless the command receives it
+    /// itself before.
     waiting: Option<(i32, Nanos)>,
     /// True if a `SIGTERM` was received.
     terminated: bool,

@@ -18,7 +18,7 @@ pub(super) fn header(options: &Options, samples: Option<&Samples>, kernel_view: 
     }
 }
 
-/// Opens the kernel's own view, or adds a note that explains why it is missing.
+/// Opens the kernel's own view of address spaces, or adds a note that explains why it is missing.
 pub(super) fn open_view(choice: InKernel, notes: &mut Vec<String>) -> Option<KernelView> {
     if choice == InKernel::Skip {
         return None;

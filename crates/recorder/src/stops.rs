@@ -25,7 +25,7 @@ pub(crate) struct Stop {
     pub t: Nanos,
 }
 
-/// The queue of reports; see the module.
+/// The queue of reports; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Stops {
     queue: VecDeque<Stop>,

@@ -13,13 +13,14 @@ use super::clone_untraced::Untraced;
 use super::files::Opened;
 use super::timeline::Alone;
 
-/// Number for unrecorded address spaces: the child before its first program, and 32-bit programs.
+/// Number of all unrecorded address spaces: that of the child before its first program, and those
+/// of 32-bit programs.
 pub(crate) const UNRECORDED: MmId = MmId(0);
 
-/// Number of turns that a call may last while its thread is seen running.
+/// Number of turns that a call may last while its thread is observed running.
 const TURNS: u64 = 20;
 
-/// Set of calls at which a resumed thread stops.
+/// Which calls stop a resumed thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     /// The thread stops only at calls that the filter selects.
@@ -126,9 +127,9 @@ pub(crate) struct Space {
     pub calls: u64,
     /// Threads inside a call that changes the address space.
     pub inside: Vec<Inside>,
-    /// Threads stopped before such a call, each with the time since when it waits.
+    /// Threads stopped before such a call, each with the time at which it began to wait.
     pub queue: VecDeque<(i32, Nanos)>,
-    /// True if the note about the address space, which is made only once, was made.
+    /// True if the note about the address space was already made; it is made only once.
     pub noted: bool,
     /// Snapshot to use if the last user has exited and no other snapshot can be taken.
     pub fallback_snapshot: Option<Snapshot>,
@@ -138,8 +139,8 @@ impl Space {
     /// Returns the time at which the queue's first thread may enter while others are inside.
     ///
     /// At that time, each of the threads inside has been there for a whole `turn`, and so may be
-    /// waiting for exactly the first thread. While calls keep ending, no thread becomes overdue,
-    /// however many wait.
+    /// waiting for exactly the first thread. As long as calls end within their turns, no thread
+    /// becomes overdue, however many threads wait.
     pub(crate) fn next_due(&self, turn: Nanos) -> Option<Nanos> {
         self.queue.front()?;
         let last = self.inside.iter().map(|i| i.since).max();

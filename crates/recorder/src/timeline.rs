@@ -42,7 +42,7 @@ const PATIENCE: Nanos = 5_000_000_000;
 /// The thread may not have the lock yet, because the lock's holder waits for a processor.
 const GRACE: Nanos = 100_000_000;
 
-/// Reason for which the timeline waits for a call.
+/// Why the timeline waits for a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flight {
     /// The call changes an address space that other tasks may use at the same time.
@@ -113,7 +113,7 @@ enum Item {
     Events(Vec<Event>),
 }
 
-/// Orders the events of the stream; see the module.
+/// Orders the events of the stream; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     sequence: u64,
@@ -404,7 +404,7 @@ impl Timeline {
         let (mm, to) = (call.mm, call.exit);
         // A fault changes more than pages only if it takes the lock. A fault without the lock
         // matters only at its own address. Without lock tracepoints, some faults are not recorded
-        // at all, and replay treats everything that depends on them as undecided.
+        // at all, and the replay treats all results that depend on them as undecided.
         let range = match call.events.first() {
             Some(Event::Call(call)) => CallRange::of(call),
             _ => CallRange::Anywhere,

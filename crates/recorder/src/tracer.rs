@@ -65,7 +65,7 @@ pub(crate) struct Tracer<'a> {
     pub(super) root: i32,
     pub(super) root_status: Option<i32>,
     pub(super) last_mm: MmId,
-    /// Error with which the recording ends, although the tracer followed the command to its end.
+    /// Error that the recording returns after the tracer has followed the command to its end.
     pub(super) failure: Option<RecordError>,
     pub(super) samples: Option<Samples>,
     rings_silent: bool,
@@ -79,7 +79,7 @@ pub(crate) struct Tracer<'a> {
     reported: Nanos,
 }
 
-/// Parts of a recording that are opened before its command runs.
+/// Components of a recording that are created before its command runs.
 struct Setup<'a, 'o> {
     options: &'o Options,
     command: Command,

@@ -1,8 +1,9 @@
-//! The main loop of every repair: tries each run piece by piece until every piece was tried.
+//! The main loop of every repair: tries to replace each run, piece by piece.
 //!
-//! [`Pace`] limits the size of the next piece, and a [`PieceExecutor`] joins the piece or leaves it
-//! unchanged. The loop fills in the report and decides where to continue after a refusal. This
-//! module does not know how pages reach the fresh mapping (see `in_process` and `remote`).
+//! [`Pace`] limits the size of the next piece, and a [`PieceExecutor`] either joins the mappings of
+//! the piece or leaves them unchanged. The loop fills in the report and decides where to continue
+//! after a piece was refused. This module does not know how pages reach the fresh mapping (see
+//! `in_process` and `remote`).
 //!
 //! # Picture
 //! ```text
@@ -20,7 +21,7 @@ use super::pace::Pace;
 use super::plan::{Piece, Run};
 use super::{Kept, Reason, RepairError, Report};
 
-/// Number of consecutive pieces refused as shared after which the executor skips shared mappings.
+/// Number of consecutive refusals because of shared pages after which the executor skips mappings.
 const MOST_REFUSALS: u32 = 4;
 
 /// The result of one piece.
@@ -33,7 +34,7 @@ pub(super) struct Done {
     pub(super) copied: u64,
     /// Number of copied pages that were shared.
     pub(super) shared: u64,
-    /// Time for which threads were blocked.
+    /// Duration for which threads were blocked.
     pub(super) pause: Duration,
 }
 
@@ -49,22 +50,23 @@ impl Done {
 
 /// A way to replace a piece with a fresh mapping.
 pub(super) trait PieceExecutor {
-    /// True if a single mapping is replaced even when nothing before it was joined: the fresh
-    /// mapping may join a neighbour that is not replaced.
+    /// True if a single mapping is replaced even if no mapping before it was joined: the fresh
+    /// mapping may merge with a neighbour that is not replaced.
     const REPLACES_SINGLE: bool;
 
-    /// Joins a piece, in which up to `copies` shared pages may be copied, or leaves it unchanged.
+    /// Joins the mappings of a piece, or leaves them unchanged. At most `copies` shared pages are
+    /// copied.
     ///
     /// # Errors
     /// Any error ends the repair. All pages are at their addresses, unless the error says
     /// otherwise.
     fn join(&mut self, piece: &Piece, copies: u64) -> Result<Done, RepairError>;
 
-    /// True if the mappings before the one that refused for `reason` may be retried without it.
+    /// True if the mappings before the one that caused refusal `reason` may be retried without it.
     fn retries_before(&self, reason: Reason) -> bool;
 
-    /// Returns the address after the mappings at `at` that would be refused as well. The skipped
-    /// mappings are counted in `kept`. Up to `copies` shared pages may still be copied.
+    /// Returns the end of the mappings at `at` that would be refused as well, and counts them in
+    /// `kept`. At most `copies` shared pages may still be copied.
     fn pass_over(&self, run: &Run, at: u64, reason: Reason, copies: u64, kept: &mut Kept) -> u64;
 }
 
@@ -96,7 +98,7 @@ struct Driver<'a, E> {
     pace: Pace,
     /// Number of shared pages that may still be copied.
     copies: u64,
-    /// Number of consecutive pieces that were refused as shared.
+    /// Number of consecutive pieces that were refused because of shared pages.
     shared_in_turn: u32,
     report: &'a mut Report,
 }
@@ -150,8 +152,9 @@ impl<E: PieceExecutor> Driver<'_, E> {
         Ok(done.refused)
     }
 
-    /// Returns the address at which to continue after a refusal. A few refusals as shared do not
-    /// skip anything: the child that shares the pages may end soon.
+    /// Returns the address at which to continue after a refusal. After the first few refusals
+    /// because of shared pages, no mapping is skipped: the child that shares the pages may exit
+    /// soon.
     fn pass_over(&mut self, run: &Run, at: u64, reason: Reason) -> u64 {
         self.shared_in_turn += u32::from(reason == Reason::Shared);
         if self.shared_in_turn < MOST_REFUSALS && reason != Reason::Pinned {

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use vmarea_process::rights::{self, Capability};
 
-/// Why a repair could not be done.
+/// Reasons for the failure of a repair.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
     /// The range is not made of whole pages, or is empty.
     #[error("the range {0:#x}-{1:#x} is not made of whole pages, or is empty")]
     BadRange(u64, u64),
-    /// We have no permission to use userfaultfd.
+    /// This process has no permission to use userfaultfd.
     #[error(
         "no permission to use userfaultfd: needs CAP_SYS_PTRACE, vm.unprivileged_userfaultfd=1, \
          or access to /dev/userfaultfd"
@@ -23,10 +23,10 @@ pub enum RepairError {
          them on older ones"
     )]
     TooOld,
-    /// The allowed pause is too short.
+    /// The maximum pause is too short even for the smallest piece.
     #[error("a pause of {asked:?} cannot be kept: the smallest piece takes about {needed:?}")]
     PauseTooShort {
-        /// The allowed pause.
+        /// The maximum pause that the caller allowed.
         asked: Duration,
         /// The time that the smallest piece takes.
         needed: Duration,
@@ -39,7 +39,7 @@ pub enum RepairError {
         /// The underlying error.
         cause: io::Error,
     },
-    /// A system call failed that should not fail.
+    /// A system call failed unexpectedly.
     #[error("{what}: {cause}")]
     System {
         /// The failed operation.
@@ -50,7 +50,8 @@ pub enum RepairError {
     /// There is no such process.
     #[error("there is no process {0}")]
     NoProcess(i32),
-    /// `/proc` belongs to another pid namespace, so its process ids differ from ours.
+    /// `/proc` belongs to another pid namespace, so its process ids differ from those of this
+    /// process.
     #[error(
         "/proc is that of another pid namespace, in which {0} may be another process than here: \
          mount a /proc of this namespace, or do it in the other one"
@@ -62,7 +63,7 @@ pub enum RepairError {
     /// The process has ended.
     #[error("process {0} has ended")]
     Ended(i32),
-    /// The process runs another program now (`execve`).
+    /// The process has executed another program (`execve`).
     #[error("process {0} has become another program (execve); nothing is left in it of ours")]
     Replaced(i32),
     /// Another process traces the process.
@@ -73,7 +74,7 @@ pub enum RepairError {
         /// Id of the tracer.
         tracer: i32,
     },
-    /// We may not trace the process.
+    /// This process may not trace the target process.
     #[error(
         "no permission to trace process {}: needs CAP_SYS_PTRACE ({}), or the same user \
          where kernel.yama.ptrace_scope is 0",
@@ -83,7 +84,7 @@ pub enum RepairError {
     /// The process is a 32-bit program.
     #[error("process {0} is a 32-bit program; only 64-bit ones can be repaired")]
     Bits32(i32),
-    /// The process has a seccomp filter that would see our calls.
+    /// The process has a seccomp filter, which would also apply to the calls of the repair.
     #[error(
         "process {0} runs under a seccomp filter that may end it for our calls; to suspend the \
          filter needs CAP_SYS_ADMIN"
@@ -136,7 +137,7 @@ pub enum RepairError {
          was ended in the middle (vmarea merge --resume -p {0} --journal FOLDER)"
     )]
     AgentThere(i32),
-    /// The journal contains something that no repair would have written.
+    /// The journal contains data that no repair would have written.
     #[error("the journal {path} is not followed: {why}")]
     Journal {
         /// Path of the journal.
@@ -144,19 +145,19 @@ pub enum RepairError {
         /// The reason for rejecting the journal.
         why: String,
     },
-    /// The process must not run in its current state.
+    /// The process is left stopped, because it must not run in its current state.
     #[error(
         "process {pid} is left stopped: {what}: {cause}; vmarea merge --resume -p {pid} tries again"
     )]
     LeftStopped {
         /// Id of the process.
         pid: i32,
-        /// The failure, and the current location of the process's pages.
+        /// Description of the failure and of the current location of the pages.
         what: String,
         /// The error that the kernel returned.
         cause: io::Error,
     },
-    /// The memory of the process is complete and it runs, but parts of the repair remain in it.
+    /// The process runs with complete memory, but resources of the repair remain in it.
     #[error(
         "process {pid} is whole and runs on, but the kernel would not take out what the repair had put \
          into it: {cause}; vmarea merge --resume -p {pid} tries again"
@@ -198,7 +199,7 @@ impl RepairError {
         }
     }
 
-    /// True if a resource (descriptors or memory) ran out that may become available again.
+    /// True if descriptors or memory ran out; both may become available again.
     pub fn is_passing(&self) -> bool {
         let (RepairError::Maps { cause, .. } | RepairError::System { cause, .. }) = self else {
             return false;

@@ -1,4 +1,5 @@
-//! The repairs that move no pages: guards, flags, empties, priming. Each must be requested by name.
+//! The repairs that move no pages: `guards`, `flags`, `empties`, `priming`. Each must be requested
+//! by name.
 //!
 //! Guard pages that were made with `mprotect` become guard markers within the surrounding mapping;
 //! a flag that is set on every second mapping is cleared; adjacent reserved ranges without pages
@@ -38,8 +39,8 @@ pub enum Fix {
     Flags,
     /// Joins adjacent reserved ranges without pages.
     Empties,
-    /// Gives each reservation an anon_vma that all memory committed in it later shares, in any
-    /// order.
+    /// Creates an anon_vma for each reservation. All memory committed there later shares it,
+    /// regardless of the order.
     Priming,
 }
 
@@ -63,13 +64,13 @@ impl Fix {
 pub struct Fixed {
     /// The repair.
     pub fix: Fix,
-    /// Number of places that the repair changed or would change.
+    /// Number of places that the repair changed, or would change in a dry run.
     pub places: u64,
     /// Number of guards left unchanged, because they would remain separate mappings: they were used
     /// as memory before.
     pub apart: u64,
-    /// Measured decrease in the number of mappings; `None` if nothing was done. Priming prepares
-    /// for later commits and may increase the number.
+    /// Measured decrease in the number of mappings; `None` in a dry run. Priming prepares for later
+    /// commits and may increase the number.
     pub fewer: Option<i64>,
 }
 
@@ -81,13 +82,13 @@ const LEAST_RESERVED: u64 = 1 << 20;
 /// The repair of one place.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Step {
-    /// An empty page to create first, by writing a zero from outside.
+    /// An empty page to fill first, by writing a zero from outside the process.
     pub(super) touch: Option<u64>,
-    /// The calls, to be made together.
+    /// The calls, which are made in one stop.
     pub(super) calls: Vec<Call>,
     /// The call that reverts the first call if a later one is refused.
     pub(super) take_back: Option<Call>,
-    /// A guard page that is accessible between two calls, and must not remain so.
+    /// A guard page that is accessible between two calls, but not after them.
     pub(super) guard: Option<VmRange>,
 }
 
@@ -188,9 +189,9 @@ fn guards(mappings: &[SmapsEntry], pagemap: &File, view: Option<&View>) -> Steps
             Call::plain(0, libc::SYS_mprotect, &arguments)
         };
         steps.steps.push(Step {
-            // Marking a separate mapping would give it an anon_vma of its own, with which it would
-            // never join: it must join first. No thread runs in between, and the journal records
-            // the guard.
+            // Marking a separate mapping would create a separate anon_vma for it, and the mapping
+            // could then never join its neighbours. It must therefore join first. No thread runs in
+            // between, and the journal records the guard.
             calls: vec![protect(prot), mark(range)],
             take_back: Some(protect(libc::PROT_NONE as u64)),
             guard: Some(range),
@@ -281,7 +282,7 @@ fn empties(mappings: &[SmapsEntry], pagemap: &File) -> Vec<Step> {
     steps
 }
 
-/// True if the mapping has flags that a fresh reservation would not have.
+/// True if the mapping has flags that a new reservation would not have.
 fn is_special(entry: &SmapsEntry) -> bool {
     let special = [b"lo", b"dc", b"wf", b"um", b"uw", b"sl", b"io", b"de"];
     special.iter().any(|letters| entry.has(letters))
@@ -300,7 +301,7 @@ fn one_reservation(run: &[&SmapsEntry]) -> Option<Step> {
     Some(Step::of(vec![Call::plain(0, libc::SYS_mmap, &arguments)]))
 }
 
-/// Touches one page of each reservation and drops it again: the anon_vma remains.
+/// Touches one page of each reservation and discards the page: the anon_vma remains.
 fn priming(mappings: &[SmapsEntry], pagemap: &File, view: Option<&View>) -> Vec<Step> {
     let has_one = |mapping: &MapsEntry| {
         view.is_some_and(|view| {

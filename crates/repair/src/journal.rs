@@ -1,10 +1,10 @@
 //! The journal: the information that a later run needs to finish an interrupted repair.
 //!
-//! There is one text file for each process under repair. A line is appended before each step that
-//! must not be left half done, and a line counts only if it is complete. The plan of a piece is on
-//! disk before the process is stopped; the registers follow once the process is stopped. The
-//! progress within a piece is not recorded: the state of the process shows it. A run that works
-//! with a journal holds its lock.
+//! There is one text file for each process under repair. Before each step that must not remain half
+//! done, a line is appended; a line counts only if it is complete. The plan of a piece is on disk
+//! before the process is stopped; the registers follow once the process is stopped. The progress
+//! within a piece is not recorded: the state of the process shows it. A run holds a lock on the
+//! journal that it uses.
 //!
 //! # Picture
 //! ```text
@@ -58,7 +58,7 @@ pub(super) struct Agent {
     pub(super) way: Way,
 }
 
-/// The thread state that must be restored after our calls.
+/// State of the borrowed thread, which must be restored after the injected calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Saved {
     pub(super) tid: i32,
@@ -69,7 +69,7 @@ pub(super) struct Saved {
 /// The state of a repair, as read from its journal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct State {
-    /// Set while the process is stopped: whether it was in a group-stop before.
+    /// Set while the process is stopped: true if it was in group-stop before.
     pub(super) stopping: Option<bool>,
     /// Address of an instruction of the process that makes a system call.
     pub(super) syscall: u64,
@@ -78,12 +78,12 @@ pub(super) struct State {
     pub(super) piece: Option<VmRange>,
     /// The guard page that is being replaced by a marker: it may currently have neither protection.
     pub(super) guard: Option<VmRange>,
-    /// True while the agent is being injected or removed: some or all of it may be missing.
+    /// True while the agent is being injected or removed: parts of it may be missing.
     pub(super) clearing: bool,
 }
 
 impl State {
-    /// True if a thread can be at `pc` only because of a repair.
+    /// True if `pc` is an address at which only a repair lets a thread run.
     pub(super) fn is_ours(&self, pc: u64) -> bool {
         const CODE_BYTES: u64 = 4096;
         const AFTER_INSTRUCTION: u64 = 8;
@@ -106,9 +106,9 @@ pub(super) struct Journal {
 #[allow(clippy::large_enum_variant, reason = "one exists at a time")]
 #[derive(Debug)]
 pub(super) enum Found {
-    /// Another process works with the journal; its id, if known.
+    /// Another process has locked the journal; its id, if known.
     AtWork(Option<i32>),
-    /// No process works with the journal any more.
+    /// No running process uses the journal.
     Left(Journal, State),
 }
 
@@ -117,7 +117,7 @@ const MOST_BYTES: u64 = 64 << 20;
 const MOST_LINE_BYTES: usize = 1 << 10;
 
 impl Journal {
-    /// Returns the default folder for the journals of a user: a folder of their own in `/var/tmp`.
+    /// Returns the default folder for the journals of a user: a private folder in `/var/tmp`.
     pub(super) fn usual_folder(user: u32) -> PathBuf {
         Folder::usual(user)
     }
@@ -146,7 +146,7 @@ impl Journal {
                     .ok()?;
                 let mut lines = whole_lines(&head);
                 let (first, second) = (lines.next()?, lines.next()?);
-                // Process ids of another namespace differ from those that we see.
+                // Process ids of another namespace differ from those in this one.
                 let is_ours = second == format!("namespace {:x}", namespace()?);
                 let is_it = proc_status::start_time(pid)
                     .is_ok_and(|start| first == Journal::head(pid, start));
@@ -164,7 +164,8 @@ impl Journal {
     /// Begins a journal for a process that has none.
     ///
     /// # Errors
-    /// `AlreadyExists`, and the errors of creating files. A folder of another user is refused.
+    /// `AlreadyExists`, and the errors of creating files. A folder that belongs to another user is
+    /// refused.
     pub(super) fn create(folder: &Path, pid: i32, start_time: u64) -> io::Result<Journal> {
         let (folder, name) = (Folder::make(folder)?, Journal::name(pid));
         let file = folder.create_file(&name)?;
@@ -177,9 +178,9 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Opens the journal of a process in a folder of ours or of one of `others`. Also returns the
-    /// state of the repair. `None` if there is no journal, or only that of an earlier process with
-    /// the same id.
+    /// Opens the journal of a process in a folder that belongs to the user of this process or to
+    /// one of `others`. Also returns the state of the repair. `None` if there is no journal, or
+    /// only that of an earlier process with the same id.
     ///
     /// # Errors
     /// Errors from reading files; `PermissionDenied` if the journal cannot be trusted;
@@ -212,7 +213,7 @@ impl Journal {
         }
         let mut lines = whole_lines(&text);
         if lines.next() != Some(&Journal::head(pid, start_time)) {
-            // The journal is of another process, or was cut off before anything was done.
+            // The journal belongs to another process, or was cut off before the first step.
             journal.remove()?;
             return Ok(None);
         }
@@ -289,7 +290,7 @@ impl Journal {
         ))
     }
 
-    /// Records the plan of a piece; it is on disk when this returns.
+    /// Records the plan of a piece, which is on disk when this function returns.
     pub(super) fn piece(&mut self, piece: VmRange) -> io::Result<()> {
         self.line(&format!("piece {:x} {:x}", piece.start, piece.end))?;
         self.file.sync_data()

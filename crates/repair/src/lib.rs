@@ -33,7 +33,7 @@
 //! R1  A repair changes no byte that the program can read.
 //! R2  A refused piece leaves the mappings unchanged, except for splits at the ends of the piece,
 //!     which the kernel merges again.
-//! R3  A repair never moves memory that it works with: its tables are in shared memory.
+//! R3  A repair never moves memory that it uses itself: its tables are in shared memory.
 //!
 //! # Linux
 //! `mm/userfaultfd.c`, `fs/userfaultfd.c` and `mm/mremap.c`, 6.8 and later.

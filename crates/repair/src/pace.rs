@@ -21,8 +21,8 @@ const PIECE_NS: f64 = 60_000.0;
 const SHARE: f64 = 0.5;
 /// Initial factor by which pieces are assumed to cost more than estimated.
 const DOUBT: f64 = 3.0;
-/// Lower bound of the ratio of measured to estimated cost: the next piece may have resident pages
-/// where this one had none.
+/// Lower bound of the ratio of measured to estimated cost. Without it, a piece without resident
+/// pages would make the estimate too low for the next one.
 const LEAST: f64 = 0.5;
 /// Maximum number of mappings in a piece, even if no pause was set: a piece then takes a few
 /// milliseconds.
@@ -56,7 +56,7 @@ impl Pace {
         }
     }
 
-    /// Records the measured time of an empty piece.
+    /// Records the measured fixed cost of a piece, which does not depend on its size.
     pub(super) fn set_base(&mut self, base: Duration) {
         self.base_ns = base.as_nanos() as f64;
     }
@@ -90,7 +90,7 @@ impl Pace {
     pub(super) fn took(&mut self, parts: usize, bytes: u64, time: Duration) {
         let planned = parts as f64 * PART_NS + (bytes / PAGE) as f64 * self.page_ns;
         let seen = ((time.as_nanos() as f64 - self.base_ns).max(0.0) / planned).clamp(LEAST, 8.0);
-        // Shrinks at once and grows slowly.
+        // Pieces shrink at once and grow slowly.
         self.factor = if seen > self.factor {
             seen
         } else {

@@ -36,7 +36,7 @@ use vmarea_linux_sys::uffd;
 pub(super) enum What {
     /// Creates the temporary or the fresh mapping.
     Map,
-    /// Gives a new mapping its flags.
+    /// Sets the flags of a new mapping.
     Advise,
     /// Registers a range with the userfaultfd.
     Watch,
@@ -58,8 +58,8 @@ pub(super) enum Watch {
     /// Other threads run. `home` reports forks and changes, and keeps watching a mapping that is
     /// moved. It watches both the piece and the temporary range, so the kernel moves none of their
     /// pages, in either direction, while an event about a change is unread. `silent` reports
-    /// nothing: pages that the program has dropped are moved to its range, because dropping them
-    /// from the temporary range would raise an event too.
+    /// nothing: pages that the program has discarded are moved to its range, because discarding
+    /// them from the temporary range would raise an event as well.
     Running { home: i32, silent: i32 },
     /// Other threads are stopped. The kernel stops watching a mapping that is moved.
     Stopped(i32),
@@ -73,7 +73,7 @@ impl Watch {
         }
     }
 
-    /// Returns how many bytes before the piece are watched as well.
+    /// Returns the number of watched bytes before the piece.
     fn left(self, left: u64) -> u64 {
         match self {
             Watch::Running { .. } => left,
@@ -93,8 +93,8 @@ pub(super) struct Room {
     pub(super) range: VmRange,
 }
 
-/// Bytes for the bin and the pages in between; one more page separates the bin from whatever
-/// follows.
+/// Bytes for the bin and the separating pages, one of which separates the bin from the next
+/// mapping.
 const SMALL: u64 = 4 * PAGE;
 
 impl Room {
@@ -122,7 +122,7 @@ impl Room {
         VmRange::new(start, start + piece.len_bytes())
     }
 
-    /// Returns the page to which a page is moved that is no longer needed.
+    /// Returns the bin: the page to which an unneeded page is moved.
     pub(super) fn bin(&self, piece: VmRange) -> VmRange {
         let start = self.fresh(piece).end + PAGE;
         VmRange::new(start, start + PAGE)
@@ -131,7 +131,8 @@ impl Room {
 
 const PRIVATE: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
 
-/// Makes the fresh and then the temporary mapping: if only the second exists, the swap was done.
+/// Creates the fresh mapping and then the temporary one: if only the temporary one exists, the swap
+/// was done.
 pub(super) fn make(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let (temporary, fresh) = (room.temporary(piece.range), room.fresh(piece.range));
     let len = piece.range.len_bytes();
@@ -247,7 +248,7 @@ pub(super) fn reserve(what: What, range: VmRange) -> Call {
     )
 }
 
-/// Like [`reserve`], but fails with `EEXIST` if something is mapped in the range.
+/// Like [`reserve`], but fails with `EEXIST` if any page of the range is mapped.
 pub(super) fn reserve_free(what: What, range: VmRange) -> Call {
     let mut call = reserve(what, range);
     call.args[3] = call.args[3] & !(libc::MAP_FIXED as u64) | libc::MAP_FIXED_NOREPLACE as u64;
@@ -276,12 +277,12 @@ fn advise(range: VmRange, advice: i32) -> Call {
     )
 }
 
-/// Drops the pages in a range.
+/// Discards the pages in a range.
 pub(super) fn drop_pages(range: VmRange) -> Call {
     advise(range, libc::MADV_DONTNEED)
 }
 
-/// Returns the `madvise` values that give a fresh mapping its flags.
+/// Returns the `madvise` advice values that set the flags of a fresh mapping.
 fn advice_of(flags: VmFlags) -> impl Iterator<Item = i32> {
     [
         (VmFlags::HUGEPAGE, libc::MADV_HUGEPAGE),
@@ -309,7 +310,7 @@ pub(super) fn own(range: VmRange) -> Call {
     advise(range, MADV_POPULATE_WRITE)
 }
 
-/// Maps memory with protection `prot` where nothing is mapped.
+/// Maps memory with protection `prot` in an unmapped range.
 pub(super) fn fill(range: VmRange, prot: u64) -> Call {
     let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
     Call::plain(

@@ -44,11 +44,11 @@ pub(super) struct Run {
     pub(super) parts: Vec<VmRange>,
     /// Flags of the fresh mapping.
     pub(super) flags: VmFlags,
-    /// True if the first part is not replaced, and what follows joins it.
+    /// True if the first part is not replaced and the following parts join it.
     pub(super) anchored: bool,
 }
 
-/// The part of a run that is joined at once.
+/// The part of a run that is joined in one step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Piece {
     /// Address range that is replaced.
@@ -57,8 +57,8 @@ pub(super) struct Piece {
     pub(super) parts: Vec<VmRange>,
     /// Flags of the fresh mapping.
     pub(super) flags: VmFlags,
-    /// Number of bytes before the piece that belong to the same mapping once the piece is joined:
-    /// at most one huge page, and only as many as matter.
+    /// Number of bytes before the piece that belong to the same mapping after the piece is joined,
+    /// at most one huge page.
     pub(super) left: u64,
 }
 
@@ -121,7 +121,8 @@ fn apart(policy: &Policy, a: &Part<'_>, b: &Part<'_>) -> Option<Reason> {
 }
 
 impl Part<'_> {
-    /// Returns why the mapping's pages cannot go to a fresh mapping, regardless of its neighbours.
+    /// Returns why the mapping's pages cannot be moved to a fresh mapping, regardless of its
+    /// neighbours.
     fn unfit(&self) -> Option<Reason> {
         if self.in_use {
             return Some(Reason::InUse);
@@ -140,8 +141,8 @@ impl Part<'_> {
         })
     }
 
-    /// True if the mapping's page offset already follows from its address: what follows can join
-    /// it.
+    /// True if the mapping's page offset already follows from its address, so that the next mapping
+    /// can join it.
     fn is_anchor(&self) -> bool {
         self.mapping.kernel.is_some_and(|vma| {
             vma.anon_vma != 0 && vma.chain_singular && Pgoff(vma.pgoff) == Pgoff::of_addr(vma.start)
@@ -266,7 +267,7 @@ mod tests {
         }
     }
 
-    /// Neighbours with all kinds of flags, in the format of `smaps`.
+    /// Text of neighbours with all kinds of flags, in the format of `smaps`.
     #[test]
     fn a_run_has_the_boundaries_that_pages_in_one_mapping_take_away() {
         const FLAGS: [&str; 8] = ["dc", "dd", "hg", "lo", "zz", "mg", "um", "sl"];

@@ -1,7 +1,7 @@
 //! Reads the state of a process under repair from `/proc`.
 //!
 //! The state includes the tracer, seccomp filters, the start time, the threads, and other processes
-//! that share the memory. Nothing here changes or stops anything.
+//! that share the memory. This module does not change or stop any process.
 
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -48,12 +48,12 @@ pub(super) struct Rights {
     /// The real, effective, saved and file system user, and the owner of the `/proc` folder. The
     /// folder is owned by root if the process is not dumpable.
     pub(super) users: [u32; 5],
-    /// True if the process has a capability, unless all its users are root.
+    /// True if the process has a capability although not all its users are root.
     pub(super) is_privileged: bool,
     pub(super) seccomp: bool,
 }
 
-/// Reads the rights of process `pid`; `None` if they cannot be read.
+/// Reads the users and privileges of process `pid`; `None` if they cannot be read.
 pub(super) fn rights(pid: i32) -> Option<Rights> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
@@ -70,10 +70,10 @@ pub(super) fn rights(pid: i32) -> Option<Rights> {
     })
 }
 
-/// Returns the stop signals pending for a whole process that is already stopped; none if they
-/// cannot be read. `SIGCONT` would discard them. Signals pending for a single thread are not
-/// included: we send such signals ourselves, and one may be left over if we ended before the thread
-/// took it.
+/// Returns the pending stop signals of a whole process that is already stopped, which `SIGCONT`
+/// would discard. Returns none if they cannot be read. Signals pending for a single thread are not
+/// included: the repair itself sends such signals, and one may remain pending from an interrupted
+/// repair.
 pub(super) fn pending_stops(pid: i32) -> Vec<Signal> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
@@ -147,7 +147,7 @@ fn has_aio(pid: i32) -> bool {
 pub(super) fn start_time(pid: i32) -> Result<u64, RepairError> {
     let text =
         fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|_| RepairError::NoProcess(pid))?;
-    // The name may hold anything; the fields after its last parenthesis are numbers.
+    // The name may contain any characters; the fields after its last parenthesis are numbers.
     let (_, fields) = text.rsplit_once(')').ok_or(RepairError::NoProcess(pid))?;
     let field = fields.split_ascii_whitespace().nth(19);
     field

@@ -9,10 +9,10 @@ use std::time::Duration;
 use vmarea::vma::merge::Refusal;
 use vmarea_process::maps;
 
-/// Why two neighbours stay separate, or a piece was left unchanged.
+/// Reasons why two neighbours were not joined or a piece was left unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Reason {
-    /// The mappings differ in something that matters.
+    /// The mappings differ in an attribute that prevents merging.
     Differ(Refusal),
     /// A page is shared: with a child after a fork, or by KSM.
     Shared,
@@ -34,7 +34,7 @@ pub enum Reason {
     InUse,
     /// The mapping changed during the repair.
     Changed,
-    /// The other threads could not be stopped: one is traced already, or does not stop.
+    /// The other threads could not be stopped: one of them is traced already or does not stop.
     CannotStop,
     /// The limit on mappings leaves no space for the few temporary mappings of a repair.
     NoRoom,
@@ -102,7 +102,7 @@ impl fmt::Display for Reason {
 pub struct Kept {
     /// Number of mappings examined.
     pub(crate) mappings: u64,
-    /// Number of boundaries or pieces for each reason.
+    /// Number of boundaries and pieces for each reason.
     pub by_reason: BTreeMap<Reason, u64>,
 }
 
@@ -112,10 +112,10 @@ impl Kept {
     }
 }
 
-/// What the caller knows about the flags that the process set on its mappings by `madvise`.
+/// The caller's knowledge of the flags that the process set on its mappings by `madvise`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Hidden {
-    /// Nothing: the flags are read, by BPF if permitted, else from `smaps`.
+    /// The caller knows nothing: the flags are read, by BPF if permitted, else from `smaps`.
     #[default]
     Read,
     /// The owner of the range knows that no flag was set in it.
@@ -134,7 +134,7 @@ pub enum Owner {
     Anybody,
 }
 
-/// How pages get to another mapping.
+/// Method of transferring pages to the fresh mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// The kernel moves pages (6.8 or later).
@@ -154,8 +154,8 @@ pub struct Options {
     pub hidden: Hidden,
     /// Whether other threads may change the mappings.
     pub owner: Owner,
-    /// How pages get to the fresh mapping; `None` for the best way that the kernel supports. A
-    /// process that repairs itself always moves pages.
+    /// Method of transferring pages to the fresh mapping; `None` for the best one that the kernel
+    /// supports. A process that repairs itself always moves pages.
     pub way: Option<Way>,
 }
 
@@ -178,7 +178,7 @@ pub struct Report {
     pub longest_pause: Duration,
     /// Duration of the whole repair.
     pub total: Duration,
-    /// Number of forks during the repair whose children were given the missing pages.
+    /// Number of forks during the repair in which the child received the missing pages.
     pub forks: u64,
     /// The boundaries and pieces that were not joined.
     pub kept: Kept,

@@ -1,4 +1,5 @@
-//! Effect of a recorded call: a [`Syscall`] of the core, or a change that only the replayer tracks.
+//! Actions: the effect of a recorded call, either a [`Syscall`] of the core or a change that only
+//! the replayer tracks.
 //!
 //! [`super::decode`] derives the effect from the recorded numbers.
 
@@ -43,7 +44,8 @@ pub enum Action {
     Parts([u64; 5]),
     /// The call has no effect on an address space, or none before a later event.
     Nothing,
-    /// A userfaultfd command that adds, removes or protects pages, or has an unknown context.
+    /// A userfaultfd command that adds, removes or protects pages, or whose userfaultfd context is
+    /// unknown.
     Userfault {
         /// Address of the first byte.
         start: u64,
@@ -69,7 +71,7 @@ impl Action {
         let touches = |addr: u64, len: u64| uncertain.touches((addr, addr.saturating_add(len)));
         let call = match self {
             Action::Call(call) => call,
-            // A range registered with a userfaultfd is uncertain anyway.
+            // A range registered with a userfaultfd is always uncertain.
             Action::CallOn(..) => return true,
             _ => return false,
         };

@@ -14,10 +14,10 @@ use vmarea::types::call_flags::{MapFlags, MremapFlags};
 use vmarea::types::{Errno, File, FileKind, MmId};
 use vmarea_trace::event::Call;
 
-/// Outcome of an action.
+/// Outcome of an action in one world.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Done {
-    /// Result or negative errno; `None` if there is nothing to compare.
+    /// Result or negative errno; `None` if the result cannot be compared with the recorded one.
     pub result: Option<i64>,
     /// True if the unknown base of the mmap search was derived from this call's result.
     pub learnt_base: bool,
@@ -33,8 +33,8 @@ fn raw(result: Result<u64, Errno>) -> Option<i64> {
 impl World {
     /// Applies an action of the trace in this world.
     ///
-    /// A mapping is placed at the kernel's address; the result is the address that our own search
-    /// returns. If `base_known` is false, the base of that search is first derived from the
+    /// A mapping is placed at the kernel's address; the result is the address that the core's own
+    /// search returns. If `base_known` is false, the base of that search is first derived from the
     /// kernel's address.
     pub fn act(&mut self, action: &Action, call: &Call, base_known: bool) -> Done {
         let Some(mm) = self.mm(call.mm) else {
@@ -91,8 +91,8 @@ fn perform(space: &Space, mm: MmId, call: &Syscall, ret: i64) -> Option<i64> {
             }
         }
         Syscall::Prctl { .. } => match space.syscall(mm, call) {
-            // The recorded kernel succeeded; these rules are those of an older one without this
-            // command.
+            // The recorded call succeeded, but this policy has the rules of an older kernel without
+            // this command.
             Err(Errno::EINVAL) => None,
             done => raw(done),
         },
@@ -129,13 +129,14 @@ fn mmap(
         let len = vmarea::types::page_align(request.len);
         let top = there.saturating_add(len.unwrap_or(0));
         let top = end_of_mapped(space, mm, top);
-        // This cannot fail: the address space exists.
+        // Cannot fail, because the address space exists.
         let _ = space.set_layout(mm, |layout| layout.mmap_base = top);
         learnt = true;
     }
     let predicted = space.predict_mmap(mm, request);
     let done = space.mmap(mm, request);
-    // If the hint is not followed, Linux starts its search at random: there is nothing to compare.
+    // If Linux does not follow the hint, it starts its search at a random address, so the result
+    // cannot be compared.
     let wish = vmarea::types::page_align(request.addr).unwrap_or(0);
     let random = flags.contains(MapFlags::BIT32) && there != wish && predicted != Ok(wish);
     let result = match (done, predicted) {
@@ -189,7 +190,8 @@ fn segment_ended(space: &Space, mm: MmId, (addr, len): (u64, u64), ret: i64) -> 
     matches!(ret, EINVAL | EIDRM) && segment() == Some(true) && space.munmap(mm, addr, len).is_ok()
 }
 
-/// Attaches a segment at the kernel's address; returns the address that our own search finds.
+/// Attaches a segment at the kernel's address; returns the address that the core's own search
+/// finds.
 fn shmat(space: &Space, mm: MmId, request: &ShmatRequest) -> Option<i64> {
     let predicted = match request.addr {
         0 => predict_shmat(space, mm, &request.segment, request.len).ok(),

@@ -1,4 +1,4 @@
-//! Merges that the kernel's rules refuse, as other policies would decide them.
+//! Decisions that other policies would make on merges that the kernel's rules refuse.
 //!
 //! The replay runs under the kernel's rules. At every merge attempt, an observer also computes the
 //! decision of each other policy in the same state. It counts private anonymous neighbours that
@@ -15,7 +15,8 @@ use vmarea::vma::merge::{Attempt, Decision, MergeScope, Observer, Refusal};
 /// Counts of refused merges in one replay.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counterfactual {
-    /// Number of merges that the kernel's rules refuse for page offset or anon_vma, by reason.
+    /// Number of merges that the kernel's rules refuse because of page offset or anon_vma, by
+    /// reason.
     pub refused: BTreeMap<String, u64>,
     /// Decisions of each other policy on these merges.
     pub policies: BTreeMap<String, Made>,

@@ -8,16 +8,17 @@ use std::num::NonZeroU32;
 use vmarea::types::{Errno, File, FileId, FileKind, PMD_SIZE};
 use vmarea_trace::event::{FileId as TraceFile, FileRef, Inode, InodeId, InodeKind, MmId, Tid};
 
-/// Size of a huge page in bytes, if a call does not specify it.
+/// Default huge page size in bytes, for calls that do not specify a size.
 pub(super) const HUGE_PAGE: u64 = PMD_SIZE;
 
 /// Files, shared memory segments and userfaultfd contexts in a trace.
 #[derive(Debug, Default)]
 pub struct Files {
     inodes: HashMap<InodeId, Inode>,
-    /// Number of files that the trace does not number: anonymous huge pages, unknown descriptions.
+    /// Number of nameless files, to which the trace assigns no number: anonymous huge pages,
+    /// unknown descriptions.
     nameless_files: u64,
-    /// Inode that the kernel showed for each nameless file, by our number.
+    /// Inode that the kernel showed for each nameless file, by the replay's number of the file.
     pub(crate) nameless: HashMap<u64, InodeId>,
     /// Size in bytes of each System V segment, by inode.
     pub(super) segments: HashMap<u64, u64>,
@@ -27,7 +28,7 @@ pub struct Files {
     tasks: HashMap<Tid, MmId>,
 }
 
-/// First number of nameless files, above all numbers in a trace.
+/// First file number for nameless files; it is above all file numbers in a trace.
 const NAMELESS: u64 = 1 << 48;
 
 /// Magic number of the `memfd_secret` file system.
@@ -86,8 +87,8 @@ impl Files {
         self.contexts.extend(copied);
     }
 
-    /// Records a new userfaultfd. It replaces one of the same number whose closing was not
-    /// recorded.
+    /// Records a new userfaultfd. It replaces a userfaultfd with the same descriptor number whose
+    /// closing was not recorded.
     pub(super) fn new_context(&mut self, mm: MmId, fd: i32) {
         self.last_context += 1;
         if let Some(number) = NonZeroU32::new(self.last_context) {

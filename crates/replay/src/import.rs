@@ -1,8 +1,8 @@
 //! Imports an address space from a snapshot of the kernel's mappings.
 //!
-//! If the snapshot includes the kernel's own view, everything is known. Otherwise the flags are
-//! derived from the permissions, and only the stack is known to have an anon_vma: see `undecided`
-//! in the report.
+//! If the snapshot includes the kernel's own view, all attributes are known. Otherwise the flags
+//! are derived from the permissions, and only the stack is known to have an anon_vma: see
+//! `undecided` in the report.
 
 use super::action::Files;
 use super::world::World;
@@ -13,7 +13,8 @@ use vmarea::types::{FileId, FileKind, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea::vma::{MappedFile, VmaBody};
 use vmarea_trace::event::{InodeId, InodeKind, MmInfo, SnapKind, SnapVma, Snapshot};
 
-/// First file number for files that the kernel's view numbers (`BY_INODE`: for all other inodes).
+/// First file number for files that the kernel's view numbers. `BY_INODE` is that for all other
+/// inodes.
 const BY_VIEW: u64 = 1 << 40;
 const BY_INODE: u64 = 1 << 41;
 /// File number for the kernel's own (special) mappings, which have no file.
@@ -21,7 +22,7 @@ const SPECIAL: FileId = FileId(1 << 42);
 /// Placeholder for a memory policy whose content is not known.
 const UNKNOWN_POLICY: u32 = u32::MAX;
 
-/// Sets one address space of a world to the state that a snapshot shows.
+/// Sets an address space of a world to the state shown by a snapshot.
 pub fn import(world: &mut World, files: &mut Files, snapshot: &Snapshot) {
     let before = world.layout(snapshot.mm);
     world.mm_empty(snapshot.mm);
@@ -61,7 +62,7 @@ pub fn import(world: &mut World, files: &mut Files, snapshot: &Snapshot) {
             body: body(files, vma),
             anon: side,
         };
-        // A list with overlapping or empty VMAs is not the kernel's.
+        // A list with overlapping or empty VMAs cannot come from the kernel.
         if vma.start < vma.end
             && let Ok(id) = world.space.mm_import(mm, &imported)
             && number != 0
@@ -165,7 +166,8 @@ fn body(files: &mut Files, vma: &SnapVma) -> VmaBody {
     }
 }
 
-/// Returns our number for an inode, or that of the nameless file that represents the inode.
+/// Returns the replay's number for an inode, or the number of the nameless file that represents the
+/// inode.
 fn our_inode(files: &Files, inode: InodeId) -> u64 {
     let nameless = files
         .get(inode)

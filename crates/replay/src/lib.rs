@@ -85,11 +85,11 @@ pub struct Options {
     pub policies: Vec<PolicyName>,
     /// True to check every invariant of the core after each event (slow).
     pub validate: bool,
-    /// Number of differences of each cause to keep in the report.
+    /// Maximum number of differences per cause in the report.
     pub shown: Shown,
 }
 
-/// Reason that a trace cannot be replayed.
+/// Why a trace cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The trace was recorded with an unsupported page size.
@@ -100,7 +100,7 @@ pub enum Error {
     /// The trace was recorded on another architecture, whose system call numbers are not known.
     #[error("the trace was recorded on {0}: only x86_64 is known here")]
     Machine(String),
-    /// An event is impossible after the events before it.
+    /// An event contradicts the events before it.
     #[error("event {number}: {what}; the trace was not written by a recorder that works")]
     Broken {
         /// Number of the event, from 1.
@@ -118,7 +118,7 @@ pub enum Error {
     },
 }
 
-/// State of knowledge about one recorded address space; it is the same for all policies.
+/// What is known about one recorded address space; this is the same for all policies.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     /// True if a snapshot showed the address space, so that results can be compared.
@@ -129,9 +129,10 @@ pub(crate) struct Known {
     pub(crate) mmap_base: bool,
     /// True if events of unknown order occurred since the last snapshot that agreed.
     pub(crate) doubtful: bool,
-    /// True if calls overlapped without evidence of their order, or something was mapped unseen.
+    /// True if calls overlapped without evidence of their order, or memory was mapped by an
+    /// unrecorded call.
     pub(crate) unordered: bool,
-    /// Ranges that were changed by something that the recording does not show.
+    /// Ranges that were changed by an operation that is not in the recording.
     pub(crate) uncertain: Uncertain,
     /// Overlapping calls that are deferred until later events show their order.
     pub(crate) deferred: Vec<(Action, Call)>,
@@ -334,7 +335,7 @@ impl Replayer {
         }
     }
 
-    /// Sets the limits and capabilities of thread `tid` in the address space on which it acts.
+    /// Copies the limits and capabilities of thread `tid` to the address space on which it acts.
     fn give_rights(&mut self, tid: Tid, mm: MmId) {
         if let Some(limits) = self.rights.before(tid, mm) {
             for world in &mut self.worlds {
@@ -374,7 +375,8 @@ impl Replayer {
         Ok(())
     }
 
-    /// Passes settings on across `execve`: a thread that changes its address space has called it.
+    /// Transfers settings across `execve`: a thread whose address space changes has called
+    /// `execve`.
     fn task_start(&mut self, tid: Tid, mm: MmId) {
         let world = &self.worlds[0];
         let Some(old) = self.tasks.starts(tid, mm, |mm| world.layout(mm)) else {

@@ -13,7 +13,8 @@ pub fn system(header: &Header) -> System {
     let own_size = text("thp.2048kB").filter(|word| *word != "inherit");
     let overcommit = match number("vm.overcommit_memory") {
         Some(1) => Overcommit::Always,
-        // The limit of mode 2 applies to all processes of the machine, which a trace does not show.
+        // The commit limit of overcommit mode 2 applies to all processes of the machine together,
+        // which are not in the trace.
         Some(2) => Overcommit::Always,
         _ => Overcommit::Guess(number("mem.total_pages").unwrap_or(u64::MAX)),
     };
@@ -74,8 +75,8 @@ pub fn policy(header: &Header) -> (Policy, Option<String>) {
 
 /// Returns the policy for a name such as `linux-6.6`, which includes a Linux version.
 ///
-/// If no rules were verified for that version, returns the nearest ones with a remark. `None` if
-/// the name has another form.
+/// If no rules were verified for that version, returns the nearest ones with a remark. Returns
+/// `None` if the name does not have this form.
 pub fn policy_of_version(name: &str) -> Option<(Policy, Option<String>)> {
     let version = name.strip_prefix("linux-").and_then(version)?;
     let policy = Policy::for_kernel(version);
@@ -94,7 +95,8 @@ pub fn policy_of_version(name: &str) -> Option<(Policy, Option<String>)> {
     Some((policy, note))
 }
 
-/// Name of the policy with the newest rules; `linux` names the recorded kernel's rules.
+/// Name of the policy with the newest rules. The name `linux` means the recorded kernel's rules
+/// instead.
 const NEWEST: &str = "linux-6.18";
 
 /// Returns the major and minor version of a release such as `6.18.44-amd64`.

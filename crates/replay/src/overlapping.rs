@@ -23,7 +23,7 @@ impl Replayer {
             self.act_deferred(call.mm, |(action, _)| meets(unmapped(action), placed));
         }
         let waits = match unmapped(action) {
-            // The call waits unless a deferred mapping needs this range.
+            // The call is deferred unless a deferred mapping needs this range.
             range @ Some(_) if call.ret == 0 => !self.known.get(&call.mm).is_some_and(|known| {
                 let mut waiting = known.deferred.iter();
                 waiting.any(|(action, call)| placed(action, call).is_some_and(|p| meets(range, p)))

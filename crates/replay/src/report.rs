@@ -51,16 +51,18 @@ pub struct Verify {
     pub results_compared: u64,
     /// Number of results and VMAs that differ.
     pub differences: u64,
-    /// Number of results and boundaries that depend on something that the recording does not show.
+    /// Number of undecided results and boundaries: they depend on an event that is not in the
+    /// recording.
     pub undecided: u64,
-    /// Number of times the replay imported the kernel's list after the two had diverged.
+    /// Number of times that the replay imported the kernel's list of VMAs after the core had
+    /// diverged from it.
     pub resyncs: u64,
 }
 
 /// Result of one policy on a trace.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PolicyReport {
-    /// Highest number of VMAs alive at once in all address spaces together.
+    /// Peak of the total number of VMAs in all live address spaces.
     pub vmas_peak: u64,
     /// Number of VMAs in the address spaces when they ended.
     pub vmas_exit: u64,
@@ -70,13 +72,13 @@ pub struct PolicyReport {
     pub refusals: BTreeMap<String, u64>,
     /// Number of merge attempts by call and outcome, in the terms of Matěna's thesis (table 2.2).
     pub attempts: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Number of moves that gave faulted pages the page offset of their new address.
+    /// Number of moves in which faulted pages took the page offset of their new address.
     pub pgoff_updates: u64,
     /// Number of splits.
     pub splits: u64,
     /// Number of VMA lookups: one per fault, and one per call that looks up a VMA.
     pub lookups: u64,
-    /// Number of lookups that a cache of the last VMA used would have answered.
+    /// Number of lookups that would have hit in a cache of the last-used VMA.
     pub last_used_hits: u64,
 }
 

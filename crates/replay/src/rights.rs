@@ -1,9 +1,9 @@
 //! Limits of each process and capabilities of each thread.
 //!
 //! The core stores both, limits and capabilities, in the address space, which may be used by
-//! several processes (after `vfork`) and by threads with different capabilities. So the replayer
-//! tracks them per process and per thread, and copies them into the address space before one of its
-//! users acts on it.
+//! several processes (after `vfork`) and by threads with different capabilities. The replayer
+//! therefore tracks limits per process and capabilities per thread, and copies them into the
+//! address space before one of its users acts on it.
 //!
 //! # Linux
 //! Limits are stored in `signal_struct`, which the threads of a process share: `fork` copies them,
@@ -38,10 +38,10 @@ pub(crate) struct Rights {
     limits: HashMap<Tid, Limits>,
     /// Creator and inherited capabilities of each task that was created and has not started.
     births: HashMap<Tid, (Tid, Option<u64>)>,
-    /// The thread whose limits and capabilities each address space has now.
+    /// For each address space: the thread whose limits and capabilities it currently contains.
     given: HashMap<MmId, Tid>,
-    /// True once a limit or capability changed: until then all users of an address space have the
-    /// same.
+    /// True if a limit or capability has changed. Before that, all users of an address space have
+    /// the same limits and capabilities.
     changed: bool,
 }
 
@@ -107,7 +107,7 @@ impl Rights {
         }
     }
 
-    /// Notes that an import replaced the limits of an address space.
+    /// Records that an import replaced the limits of an address space.
     pub(crate) fn is_set(&mut self, mm: MmId) {
         self.given.remove(&mm);
     }

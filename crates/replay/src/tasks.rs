@@ -1,4 +1,4 @@
-//! The address space of each thread, so that settings can be passed on across `execve`.
+//! The address space of each thread, which is needed to transfer settings across `execve`.
 //!
 //! `PR_SET_MDWE`, `PR_SET_MEMORY_MERGE` and `PR_SET_THP_DISABLE` outlive the address space in which
 //! they were set, and no list of mappings shows the first two.
@@ -11,12 +11,13 @@ use vmarea_trace::event::{MmId, Tid};
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     mms: HashMap<Tid, MmId>,
-    /// Layouts of address spaces that ended while threads were in them, as `execve` ends them.
+    /// Layouts of address spaces that ended while threads were using them, because of `execve`.
     ended: HashMap<MmId, Layout>,
 }
 
 impl Tasks {
-    /// Records that a thread is in `mm` and returns the layout of the one it was in, if another.
+    /// Records that a thread uses `mm`. Returns the layout of the thread's previous address space
+    /// if that is a different one.
     ///
     /// `living` returns the layout of an address space that exists.
     pub(super) fn starts(
@@ -37,7 +38,7 @@ impl Tasks {
         self.forget_unused();
     }
 
-    /// Keeps the layout of an address space that ends while threads are in it.
+    /// Stores the layout of an address space that ends while threads are using it.
     pub(super) fn mm_ends(&mut self, mm: MmId, layout: Layout) {
         if self.mms.values().any(|&of| of == mm) {
             self.ended.insert(mm, layout);

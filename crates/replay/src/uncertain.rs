@@ -1,4 +1,4 @@
-//! Ranges of memory that were changed by something that the recording does not show.
+//! Uncertain ranges: memory that was changed by operations that are not in the recording.
 //!
 //! After a userfaultfd's owner has filled pages, or after a call that is not modelled, it is not
 //! known whether a mapping there has an anon_vma, or where it was split. These ranges are recorded,
@@ -22,7 +22,7 @@ pub(crate) struct Uncertain {
 }
 
 impl Uncertain {
-    /// Adds a range in which something unknown was changed.
+    /// Adds a range with an unknown change.
     pub(crate) fn add(&mut self, (mut start, mut end): (u64, u64)) {
         if start >= end {
             return;

@@ -6,7 +6,7 @@
 //! ours    AAAA BBB BBBB CC        the stretch up to the next common one is compared by pieces
 //! ```
 //! A boundary that only one side has is a difference, or *undecided* if it depends on an event that
-//! the recording does not show.
+//! is not in the recording.
 
 use super::Known;
 use super::action::{Action, Files};
@@ -21,7 +21,7 @@ use vmarea::vma::merge::why_apart;
 use vmarea_trace::dump::call_text;
 use vmarea_trace::event::{Call, InodeId, Perms, SnapVma, Snapshot};
 
-/// Reliability of a snapshot and of the events before it.
+/// Reliability of a snapshot and of the recorded events before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trust {
     /// True if every fault was recorded, in order, from the start.
@@ -40,7 +40,7 @@ pub(crate) struct Outcome {
 
 /// True if the result of this call can be compared.
 ///
-/// A result that depends on something outside the address space cannot be compared.
+/// A result that depends on state outside the address space cannot be compared.
 pub(crate) fn comparable(action: &Action, call: &Call, known: &Known) -> bool {
     const EINTR: i64 = -4;
     const EAGAIN: i64 = -11;
@@ -48,7 +48,8 @@ pub(crate) fn comparable(action: &Action, call: &Call, known: &Known) -> bool {
         return false;
     }
     match action {
-        // The number of present or available pages does not depend on the address space.
+        // This result depends on the number of present or available pages, not on the address
+        // space.
         Action::Call(Syscall::Madvise { advice, .. } | Syscall::ProcessMadvise { advice, .. }) => {
             use Advice::*;
             let poisons = matches!(advice, Unknown(100 | 101));
@@ -176,7 +177,7 @@ fn span(ours: &[VmaView], theirs: &[SnapVma]) -> (u64, u64) {
     (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
 }
 
-/// One-to-one correspondence between our numbers and the kernel's.
+/// One-to-one correspondence between the core's numbers and the kernel's numbers.
 #[derive(Default)]
 struct Bijection {
     there: HashMap<u64, u64>,
@@ -184,7 +185,8 @@ struct Bijection {
 }
 
 impl Bijection {
-    /// True if `ours` and `theirs` can be the same object, given the pairs so far.
+    /// True if the core's number `ours` and the kernel's number `theirs` can denote the same
+    /// object, given the pairs so far.
     fn agree(&mut self, ours: u64, theirs: u64) -> bool {
         *self.there.entry(ours).or_insert(theirs) == theirs
             && *self.back.entry(theirs).or_insert(ours) == ours

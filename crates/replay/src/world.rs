@@ -1,4 +1,4 @@
-//! The address spaces of a trace as one policy shapes them.
+//! The address spaces of a trace, replayed under one policy.
 
 use super::action::Action;
 use super::apply::{place, predict_shmat};
@@ -22,7 +22,7 @@ pub struct World {
     pub name: &'static str,
     /// The core: all address spaces and the machine's settings.
     pub space: Space,
-    /// Counts so far; those of a live address space are added when it ends.
+    /// Counts so far. The counts of a live address space are added when it ends.
     pub report: PolicyReport,
     mms: HashMap<TraceMm, MmId>,
     /// The last address space that was looked up.
@@ -30,7 +30,8 @@ pub struct World {
     /// Number of VMAs in each live address space; `total_live` is their sum.
     live: HashMap<TraceMm, u64>,
     total_live: u64,
-    /// Number of VMAs that may be checked, accumulated over the calls since the last check.
+    /// Budget for the next check: the number of VMAs that may be checked, accumulated over the
+    /// calls since the last check.
     check_paid: u64,
 }
 
@@ -51,7 +52,7 @@ impl World {
         }
     }
 
-    /// Returns our id of a recorded address space, and caches it.
+    /// Returns the core's id of a recorded address space, and caches the id.
     pub fn mm(&mut self, mm: TraceMm) -> Option<MmId> {
         match self.last {
             Some((last, id)) if last == mm => Some(id),
@@ -63,7 +64,7 @@ impl World {
         }
     }
 
-    /// Returns our id of a recorded address space.
+    /// Returns the core's id of a recorded address space.
     pub fn existing(&self, mm: TraceMm) -> Option<MmId> {
         self.mms.get(&mm).copied()
     }
@@ -75,7 +76,7 @@ impl World {
         r.map_or_else(Layout::default, |r| r.state().layout)
     }
 
-    /// Sets in an address space the settings that the process keeps across `execve`.
+    /// Copies to an address space the settings that the process keeps across `execve`.
     pub fn inherit(&mut self, mm: TraceMm, old: &Layout) {
         if let Some(id) = self.mm(mm) {
             // This cannot fail: the address space was in the table.
@@ -256,7 +257,8 @@ fn access_of(access: Access) -> fault::Access {
     match access {
         Access::Read => fault::Access::Read,
         Access::Exec => fault::Access::Exec,
-        // Most faults are writes; if this one is not, the consequence counts as undecided.
+        // Most faults are writes. If this fault is not a write, a resulting difference counts as
+        // undecided.
         Access::Write | Access::Unknown => fault::Access::Write,
     }
 }

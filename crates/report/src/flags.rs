@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 use vmarea::types::VmFlags;
 
-/// Formats as `rwxp`, as in `/proc/PID/maps`.
+/// Formats the permissions as `rwxp`, as in `/proc/PID/maps`.
 pub fn letters(flags: VmFlags) -> String {
     [
         (VmFlags::READ, 'r', '-'),
@@ -43,8 +43,8 @@ pub fn names(flags: VmFlags) -> Vec<String> {
 
 /// Returns the flag names for a table column.
 ///
-/// Flags that the four permission letters show are omitted; the permissions that `mprotect` may set
-/// are one word (`may:rwx`).
+/// Flags that the four permission letters show are omitted. The permissions that `mprotect` may set
+/// are shown as one word (`may:rwx`).
 pub fn brief(flags: VmFlags) -> String {
     let may = letters(VmFlags::from_bits_retain(
         (flags & VmFlags::MAYRWX).bits() >> 4,

@@ -1,6 +1,6 @@
 //! A process to be shown: a running one, or a recorded one at a moment of its recording.
 //!
-//! A [`Shown`] covers both cases: it contains the process with everything that is known about its
+//! A [`Shown`] covers both cases: it contains the process with all known attributes of its
 //! mappings, and the addresses in its `mm_struct`. Deliberately absent: stopping the process, and
 //! the contents of memory.
 
@@ -147,7 +147,7 @@ impl Finder {
         }
     }
 
-    /// Returns the process, if the recording contains it at the chosen moment.
+    /// Returns the process at the chosen moment, if the recording contains it.
     pub fn finish(self) -> Option<Shown> {
         let (snapshot, event) = self.found?;
         let vmas = snapshot.vmas.iter().filter(|vma| vma.start < vma.end);

@@ -1,7 +1,7 @@
 //! Minimal SVG writer: a few shapes and escaped text.
 //!
 //! The caller places every element; the page grows with its content. The font is monospaced, so the
-//! width of a text is known without reading a font.
+//! width of text is known without reading a font.
 
 use std::fmt::{Display, Write};
 
@@ -9,7 +9,7 @@ use std::fmt::{Display, Write};
 const LETTER: f64 = 0.602;
 const FONT: &str = "DejaVu Sans Mono, Menlo, Consolas, Liberation Mono, monospace";
 
-/// Alignment of a text relative to its position.
+/// Alignment of text relative to its position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Anchor {
     /// The text begins at its position.
@@ -18,7 +18,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// Style of a text.
+/// Text style.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Letters {
     /// Height in pixels.
@@ -32,7 +32,7 @@ pub(super) struct Letters {
 }
 
 impl Letters {
-    /// Creates plain, dark letters.
+    /// Creates a plain, dark style.
     pub const fn plain(size: f64) -> Letters {
         Letters {
             size,
@@ -60,12 +60,12 @@ impl Letters {
         }
     }
 
-    /// Returns the width of a text in pixels.
+    /// Returns the width of `text` in pixels.
     pub fn width(&self, text: &str) -> f64 {
         text.chars().count() as f64 * self.size * LETTER
     }
 
-    /// Cuts a text to `width` pixels and marks the cut with `…`.
+    /// Truncates `text` to `width` pixels and marks the end with `…`.
     pub fn clip(&self, text: &str, width: f64) -> String {
         let room = self.room(width);
         if text.chars().count() <= room {
@@ -74,7 +74,7 @@ impl Letters {
         text.chars().take(room - 1).chain(['…']).collect()
     }
 
-    /// Cuts a text like [`Letters::clip`], but keeps the end, the informative part of a path.
+    /// Truncates `text` at the front, so that the informative end of a path is kept.
     pub fn clip_front(&self, text: &str, width: f64) -> String {
         let (room, all) = (self.room(width), text.chars().count());
         if all <= room {
@@ -153,7 +153,7 @@ impl Svg {
         ));
     }
 
-    /// Draws a text with its baseline at `y`.
+    /// Draws text with its baseline at `y`.
     pub fn text(&mut self, x: f64, y: f64, text: &str, letters: Letters) {
         let Letters {
             size,

@@ -100,8 +100,8 @@ impl<T> Guarded<T> {
 
     #[inline]
     fn check(&self, guard: &impl LockGuard) {
-        // ORDERING: Relaxed; if the id is that of a lock that this thread holds, the claim happened
-        // under that lock and therefore before this load.
+        // ORDERING: Relaxed; if this thread holds the lock with that id, the claim happened under
+        // the same lock and therefore before this load.
         assert!(
             self.owner.load(Ordering::Relaxed) == guard.lock_id().0,
             "guard of a lock that does not own the cell"

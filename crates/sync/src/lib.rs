@@ -1,7 +1,7 @@
 //! Locks, guarded cells and type-stable slots for address spaces.
 //!
 //! This crate contains all `unsafe` code that `vmarea` needs to share an address space between
-//! threads, behind interfaces with which safe code cannot cause undefined behaviour. The embedder
+//! threads. Safe code that uses its interfaces cannot cause undefined behaviour. The embedder
 //! chooses how a thread waits ([`Wait`]); the default spins. The crate has a lock for VMAs
 //! ([`VmaCell`]), but does not know what a VMA contains.
 //!

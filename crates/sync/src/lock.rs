@@ -2,15 +2,15 @@
 //!
 //! The lock has a sequence number, which is odd while a writer holds the lock and advances when the
 //! writer unlocks or downgrades. Advancing it unlocks every VMA that the writer has locked
-//! ([`VmaCell`](crate::VmaCell)) at once. A reader that takes no lock uses the number to detect
-//! whether a writer may have made changes ([`Lock::speculate`]).
+//! ([`VmaCell`](crate::VmaCell)) at once. A reader without a lock uses the number to detect whether
+//! a writer may have made changes ([`Lock::speculate`]).
 //!
 //! # Linux
 //! `include/linux/mmap_lock.h`: `mmap_read_lock`, `mmap_write_lock`, `mmap_write_downgrade`,
 //! `mm_lock_seq`, `mmap_lock_speculate_try_begin`. Differences: the sequence number has 64 bits and
-//! stops at its last value instead of wrapping around. From then on, a VMA that a writer has locked
-//! remains locked for readers without `mmap_lock`, which must then take `mmap_lock`. At one write
-//! section per nanosecond this happens after 290 years.
+//! stops at its last value instead of wrapping around. From then on, a VMA that a writer locks
+//! remains locked for readers without `mmap_lock`, so readers of this VMA must take `mmap_lock`. At
+//! one write section per nanosecond this happens after 290 years.
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::raw::RawRwLock;
@@ -37,7 +37,7 @@ impl LockId {
     }
 }
 
-/// Last sequence number, at which the counter stops. Odd. Small in tests.
+/// Last sequence number, at which the counter stops. It is odd, and small in tests.
 pub(crate) const LAST_SEQUENCE: u64 = if cfg!(any(test, loom)) { 9 } else { u64::MAX };
 
 /// Reader–writer lock.
@@ -52,7 +52,7 @@ pub(crate) const LAST_SEQUENCE: u64 = if cfg!(any(test, loom)) { 9 } else { u64:
 pub struct Lock<W: Wait = Spin> {
     raw: RawRwLock,
     rank: Rank,
-    /// Odd while the lock is held for writing.
+    /// Sequence number; odd while the lock is held for writing.
     sequence: AtomicU64,
     id: LockId,
     wait: PhantomData<W>,
@@ -116,7 +116,8 @@ impl<W: Wait> Lock<W> {
         ReadGuard { lock: self }
     }
 
-    /// Takes the lock for reading unless a writer holds it or is waiting, or 2²⁹ − 1 threads read.
+    /// Takes the lock for reading unless a writer holds it or waits for it, or the number of
+    /// readers is 2²⁹ − 1.
     #[inline]
     #[doc(alias = "mmap_read_trylock")]
     pub fn try_read(&self) -> Option<ReadGuard<'_, W>> {
@@ -228,7 +229,7 @@ impl<W: Wait> OwnerLock<W> for Lock<W> {
     }
 }
 
-/// A [`Lock`] on cache lines of its own, with its id on another line.
+/// A [`Lock`] on separate cache lines, with its id on a further line.
 ///
 /// Threads that read cells without the lock share no cache line with threads that take it.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
-//! Loom models of every locking protocol, run over all interleavings (see `ci/loom.sh`).
+//! Loom models of all locking protocols, which are run over all interleavings (see `ci/loom.sh`).
 //!
-//! The comment on each model says which error makes it fail. Guarded values are loom cells, so an
-//! unsynchronized access ends the model.
+//! The comment on each model names the error that makes it fail. Guarded values are loom cells, so
+//! an unsynchronized access also makes the model fail.
 
 use crate::primitive::{AtomicU64, Ordering};
 use crate::{
@@ -157,7 +157,7 @@ fn speculation_detects_a_writer() {
     });
 }
 
-/// Fails if the exclusion of VMA readers and writers is not complete.
+/// Fails if a reader and a writer use a VMA at the same time.
 ///
 /// The errors are: the writer misses the reader's count while the reader misses the writer's
 /// sequence number, or the reader sees the number advance but misses the section's writes.
@@ -203,8 +203,8 @@ fn rwlock_in_vma_excludes() {
 
 /// Fails if a reader reads a VMA that has moved to another address space.
 ///
-/// The reader found the VMA in its former address space. The other address space's writer changes
-/// it.
+/// The reader found the VMA in its former address space. A writer of the other address space
+/// changes the VMA.
 fn vma_changes_owner<K: VmaLockKind + 'static>() {
     loom::model(|| {
         let mm = Mm::<Spin, K>::with_vma();
@@ -317,7 +317,8 @@ fn slots_are_taken_once() {
         let second = slots.insert().expect("memory");
         assert!(slots.remove(first) && slots.remove(second));
         let other = slots.clone();
-        // Takes both slots and frees the first: the list then has the same head, but another tail.
+        // This thread takes both slots and frees the first: the list then has the same head, but
+        // another tail.
         let thread = thread::spawn(move || {
             let a = other.insert().expect("memory");
             let b = other.insert().expect("memory");

@@ -32,7 +32,7 @@ mod modelled {
 
     macro_rules! atomic {
         ($name:ident $(<$t:ident>)?, $value:ty) => {
-            /// Loom's atomic with a marker.
+            /// An atomic of loom with a marker.
             #[derive(Debug)]
             pub struct $name $(<$t>)? {
                 value: model::$name $(<$t>)?,

@@ -23,7 +23,7 @@ pub struct Subclass(pub u8);
 impl Subclass {
     /// The only VMA that the thread reads, or the first.
     pub const NORMAL: Subclass = Subclass(0);
-    /// A second VMA, locked while the first is locked.
+    /// A second VMA that the thread locks while the first is locked.
     #[doc(alias = "SINGLE_DEPTH_NESTING")]
     pub const SINGLE_DEPTH: Subclass = Subclass(1);
 }
@@ -66,7 +66,8 @@ mod check {
         acquired(rank);
     }
 
-    /// Like [`acquire`], for a further lock of a rank; the caller orders the locks of that rank.
+    /// Like [`acquire`], for a further lock of the same rank; the caller takes the locks of that
+    /// rank in a fixed order.
     #[track_caller]
     pub fn acquire_more(rank: Rank) {
         let above = HELD.with_borrow(|held| held.iter().copied().find(|&(h, ..)| h > rank));

@@ -157,8 +157,8 @@ impl RawRwLock {
                 W::wake(self.key());
             }
         } else {
-            // ORDERING: Release, as above. A PENDING bit that this clears is set again by its
-            // writer.
+            // ORDERING: Release, as above. If this clears the PENDING bit of another writer, that
+            // writer sets the bit again.
             self.state.store(0, Ordering::Release);
         }
     }

@@ -7,8 +7,8 @@
 //! Threads that use different lanes write no common cache line: each lane has its own free list,
 //! and takes unused slots from the table about a page at a time. A lane that runs out of slots
 //! takes those freed to other lanes before the table grows. The memory of a chunk is not touched
-//! until its slots are needed. Then the lane that takes them initializes them without a lock, while
-//! other lanes initialize theirs; lanes wait for each other only to advance `ready` in order.
+//! until its slots are needed. The lane that takes slots initializes them without a lock, in
+//! parallel with other lanes; lanes wait for each other only to advance `ready` in order.
 //!
 //! # Picture
 //! ```text
@@ -41,7 +41,7 @@ const LAST_GENERATION: u32 = if cfg!(any(test, loom)) {
     u32::MAX - 1
 };
 
-/// Identifies a slot and its generation. Never all zeros.
+/// Identifies a slot and its generation. A key is never all zeros.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
     index: u32,
@@ -150,7 +150,7 @@ fn named(number: usize) -> usize {
     1 + number % (LANES - 1)
 }
 
-/// Returns the free-list head that starts at `first` (an index plus one) and succeeds `before`.
+/// Returns the free-list head that replaces `before` and points to `first` (an index plus one).
 fn head(before: u64, first: u32) -> u64 {
     ((before >> 32) + 1) << 32 | u64::from(first)
 }
@@ -182,7 +182,8 @@ impl<T> Slots<T> {
         self.remove_to(key, 0)
     }
 
-    /// Like [`remove`](Self::remove), but frees the slot to a lane; any number is valid.
+    /// Like [`remove`](Self::remove), but returns the slot to the free list of a lane; any lane
+    /// number is valid.
     pub fn remove_in(&self, key: Key, lane: usize) -> bool {
         self.remove_to(key, named(lane))
     }
@@ -250,7 +251,7 @@ impl<T> Slots<T> {
 
     /// Returns the number of slots in use.
     ///
-    /// Counts the slots one by one, since a counter would be a cache line that every change writes.
+    /// Counts the slots individually, since every change would write the cache line of a counter.
     pub fn len(&self) -> usize {
         self.keys().count()
     }
@@ -292,7 +293,7 @@ impl<T: Default> Slots<T> {
         }
     }
 
-    /// Takes a slot. The value in it is the previous user's last value, or `T::default()`.
+    /// Takes a slot. Its value is the last value of the previous user, or `T::default()`.
     ///
     /// # Errors
     /// If the allocator has no memory for more slots, or there are 2³² slots.
@@ -300,7 +301,7 @@ impl<T: Default> Slots<T> {
         self.insert_from(0)
     }
 
-    /// Like [`insert`](Self::insert), but takes the slot from a lane; any number is valid.
+    /// Like [`insert`](Self::insert), but takes the slot from a lane; any lane number is valid.
     ///
     /// Threads that name different lanes do not contend when they take and free slots.
     ///
@@ -352,7 +353,7 @@ impl<T: Default> Slots<T> {
         32
     };
 
-    /// Initializes up to `count` new slots of one chunk, and returns the range of their indices.
+    /// Initializes up to `count` new slots in one chunk, and returns the range of their indices.
     fn grow(&self, count: u32) -> Result<(u32, u32), Exhausted> {
         let (base, first, end) = self.take(count)?;
         for at in 0..end - first {

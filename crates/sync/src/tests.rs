@@ -219,8 +219,8 @@ fn writers_wait_for_readers() {
 
 /// Checks a lock at its last sequence number, which is 9 in tests.
 ///
-/// After the fourth write section, a locked VMA remains locked for readers without `mmap_lock`;
-/// everything else continues to work.
+/// After the fourth write section, a locked VMA remains locked for readers without `mmap_lock`; all
+/// other operations continue to work.
 fn sequence_stops<K: VmaLockKind>() {
     let lock = Lock::new();
     let (locked, other) = (attached::<K>(&lock), attached::<K>(&lock));
@@ -280,7 +280,7 @@ fn slots_are_retired_after_their_last_generation() {
 
 /// Checks that a lane without slots takes slots freed to other lanes before the table grows.
 ///
-/// A slot may be freed to another lane than the one that it was taken from.
+/// A slot may be freed to a lane other than the one from which it was taken.
 #[test]
 fn lanes_take_slots_from_each_other() {
     let slots = Slots::<u64>::new();

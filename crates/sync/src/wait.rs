@@ -1,4 +1,4 @@
-//! How a thread waits for a lock.
+//! Methods of waiting for a lock.
 //!
 //! A thread that cannot take a lock passes a condition to [`Wait::wait`], which returns when the
 //! condition holds. [`Spin`] polls the condition. An embedder with a scheduler puts the thread to
@@ -7,7 +7,7 @@
 
 use crate::primitive::spin_loop;
 
-/// How a thread waits for a lock, and how it is woken.
+/// Method by which a thread waits for a lock and is woken.
 pub trait Wait: Send + Sync + 'static {
     /// False if waiting threads never sleep, so that unlocking need not wake them.
     const SLEEPS: bool;

@@ -19,7 +19,7 @@ use twox_hash::XxHash3_64;
 /// The first byte is not text, and the last reveals a transfer that changed line ends.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89vmarea\n";
 
-/// The version that the writer writes, and the newest that the reader accepts.
+/// Format version that the writer writes and that is the newest one the reader accepts.
 pub(crate) const VERSION: u32 = 1;
 
 /// Bytes before the header.
@@ -97,7 +97,7 @@ impl Head {
     }
 }
 
-/// Returns the prologue for these header bytes.
+/// Returns the prologue of a file with the given header bytes.
 pub(crate) fn prologue(header: &[u8]) -> [u8; PROLOGUE_LEN] {
     let mut bytes = [0; PROLOGUE_LEN];
     bytes[..8].copy_from_slice(&MAGIC);

@@ -20,13 +20,13 @@ pub(crate) struct Decoder {
     at: usize,
     time: u64,
     threads: Vec<Thread>,
-    /// Index of the current thread in `threads`; at first it is out of bounds.
+    /// Index of the current thread in `threads`; before the first event it is out of bounds.
     current: usize,
     calls: Vec<LastCall>,
 }
 
 impl Decoder {
-    /// Resets everything for the next block.
+    /// Resets the whole state for the next block.
     pub(crate) fn clear(&mut self) {
         self.at = 0;
         self.time = 0;

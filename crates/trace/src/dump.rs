@@ -1,4 +1,4 @@
-//! Events as text, one line each, for people and for `grep`.
+//! Text form of events, one line each, for people and for `grep`.
 //!
 //! The format is stable: spaces separate the columns, `-` marks a column that an event does not
 //! have, and no text from a traced program (names, paths) can break a line. A snapshot is printed
@@ -41,7 +41,7 @@ pub fn dump<R: Read>(reader: Reader<R>, out: impl Write) -> Result<(), Error> {
     printer.out.flush().map_err(Error::Print)
 }
 
-/// Prints events one by one.
+/// Printer of events, one at a time.
 ///
 /// A printer remembers the first time and the paths of inodes, so each trace needs its own.
 pub struct Printer<W: Write> {
@@ -165,8 +165,7 @@ impl<W: Write> Printer<W> {
         self.last = t;
         let first = match self.first {
             Some(first) => first,
-            // Notes and inodes have no time of their own and may precede the first event with a
-            // time.
+            // Notes and inodes have no time and may precede the first event with a time.
             None if t == 0 => 0,
             None => *self.first.insert(t),
         };
@@ -293,7 +292,7 @@ impl<W: Write> Printer<W> {
     }
 }
 
-/// Appends the known fields of the mm itself.
+/// Appends the known fields of a snapshot's mm.
 fn show_info(text: &mut String, info: &MmInfo) {
     let MmInfo {
         mmap_base,

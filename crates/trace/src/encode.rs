@@ -1,7 +1,7 @@
 //! Encodes events as the raw bytes of one block; [`crate::record`] defines the layout.
 //!
 //! The writer fills an [`Encoder`] until [`Encoder::bytes`] is long enough, writes it and clears
-//! it. The encoder neither compresses nor does I/O.
+//! it. The encoder does not compress data and does no I/O.
 
 use crate::Error;
 use crate::block::{FULL_BLOCK, MAX_RAW};
@@ -43,7 +43,7 @@ impl Encoder {
         self.events
     }
 
-    /// Resets everything for the next block.
+    /// Resets the whole state for the next block.
     pub(crate) fn clear(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
@@ -59,7 +59,8 @@ impl Encoder {
             Event::Fault(fault) => self.fault(fault),
             Event::Touch(touch) => self.touch(touch),
             Event::Call(call) => {
-                // Checked first, because the state of differences cannot be rolled back.
+                // This is checked first, because changes of the difference state cannot be rolled
+                // back.
                 fits(call.data.len())?;
                 self.call(call);
             }
@@ -234,9 +235,9 @@ impl Encoder {
     }
 }
 
-/// Fails if an event of `bytes` is too large.
+/// Fails if an event of `bytes` bytes is too large.
 fn fits(bytes: usize) -> Result<(), Error> {
-    // Everything in a call except its data takes less than 1 KiB.
+    // All fields of a call except its data take less than 1 KiB together.
     let limit = MAX_EVENT - 1024;
     if bytes <= limit {
         return Ok(());

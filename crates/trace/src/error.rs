@@ -7,7 +7,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Reason that a trace cannot be written or read further.
+/// Why a trace cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -1,4 +1,4 @@
-//! Events of a trace: what happened to address spaces, in the order in which it took effect.
+//! Events of a trace: operations on address spaces, in the order in which they took effect.
 //!
 //! A trace is one [`Header`] and a stream of [`Event`]s. Events hold what Linux reports (system
 //! call number and raw arguments, result or negative errno, addresses in bytes); the reader
@@ -40,7 +40,7 @@ impl FileId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Tid(pub i32);
 
-/// Facts about the machine and the recording, known before the first event.
+/// Data about the machine and the recording that is known before the first event.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Header {
     /// `uname -r`, for example `6.18.44-amd64`.
@@ -131,7 +131,7 @@ pub enum Event {
         /// Time at which the recorder noticed the loss.
         t: Nanos,
     },
-    /// A remark for the user: a mode that changed, or something that could not be recorded.
+    /// A remark for the user: a changed mode, or data that could not be recorded.
     Note(String),
     /// The recording is complete.
     End {
@@ -142,7 +142,7 @@ pub enum Event {
     },
 }
 
-/// The properties of a file on which mappings depend.
+/// Properties of a file that affect its mappings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Inode {
     /// Number of the inode in this trace.
@@ -176,9 +176,9 @@ pub enum InodeKind {
     Hugetlb,
     /// `/dev/zero`.
     DevZero,
-    /// Any other character device: its driver decides what a mapping does.
+    /// Any other character device: its driver determines the behaviour of a mapping.
     Device,
-    /// Anything else.
+    /// Any other kind of inode.
     Other,
 }
 
@@ -305,7 +305,7 @@ pub struct MmStart {
 /// Ways in which an address space is created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Origin {
-    /// `execve`: a [`Snapshot`] with [`Reason::Exec`] follows and gives its content.
+    /// `execve`: a [`Snapshot`] with [`Reason::Exec`] follows and contains the mappings.
     Exec,
     /// `fork`, or `clone` without `CLONE_VM`: a copy of `parent` at this point.
     Fork {
@@ -341,7 +341,7 @@ pub enum Reason {
     Exec,
     /// The snapshot shows the first content of a process that was already running.
     Attach,
-    /// The snapshot was taken after N calls, or at a point where it is cheap.
+    /// The snapshot was taken after a number of calls, or at a point where a snapshot is cheap.
     Checkpoint,
     /// The last user of the address space is about to exit.
     Exit,
@@ -416,7 +416,7 @@ pub struct Perms {
     pub shared: bool,
 }
 
-/// Names of mappings that are not files.
+/// Name of a mapping that is not a file's.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum SnapKind {
     /// Anonymous memory, or a file.

@@ -1,14 +1,14 @@
 //! Names of flags, modes and errors in system call arguments, for `dump` and the importers.
 //!
 //! A [`Names`] describes one argument: at most one choice among the values under a mask, and bits
-//! that combine. Bits without a name are shown in hexadecimal, so nothing is hidden.
+//! that combine. Bits without a name are shown in hexadecimal, so no bit is hidden.
 //!
 //! # Linux
 //! include/uapi of 6.18 for x86-64.
 
 use std::fmt;
 
-/// The names of one argument.
+/// Names of the values and flags of one argument.
 #[derive(Debug)]
 pub struct Names {
     /// Bits that hold the choice; 0 if there is none.
@@ -368,7 +368,7 @@ const ALONE: Names = choices(&[
     (26, "MAP_HUGE_SHIFT"),
 ]);
 
-/// All sets. A name has the same value in every set that contains it.
+/// All sets of names. A name has the same value in every set that contains it.
 static ALL: &[&Names] = &[
     &PROT,
     &MAP,
@@ -396,7 +396,7 @@ pub fn value(name: &str) -> Option<u64> {
     ALL.iter().find_map(|names| names.value(name))
 }
 
-/// Names of the errors from number 1; two numbers are unused.
+/// Names of the errors, from error number 1 on; two numbers are unused.
 #[rustfmt::skip]
 static ERRNO: [&str; 133] = [
     "EPERM", "ENOENT", "ESRCH", "EINTR", "EIO", "ENXIO", "E2BIG", "ENOEXEC", "EBADF", "ECHILD",

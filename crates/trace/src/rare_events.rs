@@ -1,7 +1,7 @@
 //! Rare events, which are written in postcard as variants of an enum of the file format.
 //!
 //! The order of the variants is part of the file format, so the enum is separate from [`Event`].
-//! Frequent and large events have encodings of their own, whose memory is bounded more tightly (see
+//! Frequent and large events have separate encodings, whose memory use is bounded more tightly (see
 //! [`crate::record`]).
 
 use crate::event::{Event, Inode, MmId, MmStart, Nanos, Tid};

@@ -1,9 +1,8 @@
 //! Reader of trace files: an iterator of events that ends with at most one error.
 //!
-//! The reader holds one block at a time. It returns every event before a damaged place; then one
+//! The reader holds one block at a time. It returns every event before the first damage; then one
 //! [`Error`] names the block and its offset, and the iterator ends. A trace without [`Event::End`]
-//! ends with [`Error::CutOff`]. The reader does not check whether the ids in events are
-//! consistent.
+//! ends with [`Error::CutOff`]. The reader does not check whether the ids in events are consistent.
 //!
 //! # Invariants
 //! R1  Every length is bounded before memory is allocated for it (`block`); memory for stored bytes

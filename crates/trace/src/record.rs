@@ -1,9 +1,9 @@
-//! Layout of one event in a block: tag bits, and the state behind differences.
+//! Layout of one event in a block: tag bits, and the state from which differences are computed.
 //!
 //! Nearly all events of a trace are faults. A fault is a tag and two differences, usually five
 //! bytes: its address against the thread's last address, and its time against the block's last
 //! time. Calls are differences against the last call with the same number. Each block starts with
-//! fresh state and so decodes alone. Rare events use postcard.
+//! initial state, so it can be decoded without the other blocks. Rare events use postcard.
 //!
 //! # Picture
 //! ```text
@@ -37,7 +37,7 @@ pub(crate) const RARE: u8 = OTHER;
 /// Complete tag of `Event::Snapshot`.
 pub(crate) const SNAPSHOT: u8 = OTHER | 1 << 2;
 
-/// The thread differs from that of the previous event that has one, and follows.
+/// The thread differs from that of the previous event with a thread, and follows.
 pub(crate) const OTHER_TID: u8 = 1 << 7;
 /// The mm differs from the thread's last one, and follows.
 pub(crate) const OTHER_MM: u8 = 1 << 6;
@@ -82,7 +82,7 @@ pub(crate) struct LastCall {
     pub(crate) ret: u64,
 }
 
-/// Returns the two bits of an access.
+/// Returns the two tag bits that encode the type of an access.
 #[inline]
 pub(crate) fn access_bits(access: Access) -> u8 {
     let bits = match access {
@@ -94,7 +94,7 @@ pub(crate) fn access_bits(access: Access) -> u8 {
     bits << ACCESS_SHIFT
 }
 
-/// Returns the access in a tag.
+/// Returns the type of access that a record's tag encodes.
 #[inline]
 pub(crate) fn access_of(tag: u8) -> Access {
     match tag >> ACCESS_SHIFT & 3 {
@@ -105,7 +105,7 @@ pub(crate) fn access_of(tag: u8) -> Access {
     }
 }
 
-/// Returns the bit for an order.
+/// Returns the tag bit that encodes the certainty of an event's position.
 #[inline]
 pub(crate) fn order_bit(order: Order) -> u8 {
     match order {

@@ -31,7 +31,8 @@ const POLICY: u8 = 1 << 3;
 /// Assumed page shift; a wrong one costs only space.
 const PAGE_SHIFT: u32 = 12;
 
-/// Largest number of VMAs in a snapshot; in memory each takes about 50 times its shortest encoding.
+/// Largest number of VMAs in a snapshot. In memory, a VMA takes about 50 times the size of its
+/// shortest encoding.
 const MAX_VMAS: usize = 2 << 20;
 
 /// Size of the shortest encoded VMA in bytes.
@@ -54,7 +55,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Result<(), Error> {
 struct Last {
     end: u64,
     inode: Option<InodeId>,
-    /// Offset at which the file of the last VMA would continue.
+    /// File offset at which the last VMA ends.
     offset: u64,
     anon_vma: u64,
     file: u64,

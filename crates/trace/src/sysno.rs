@@ -1,7 +1,7 @@
 //! System call numbers of x86-64 that affect an address space or name a mapped file.
 //!
-//! Traces hold raw numbers; only this module gives them names. Calls that neither change an
-//! address space nor decide what a later call maps are absent.
+//! Traces contain raw numbers; this module defines their names. Calls that do not change an address
+//! space and do not affect which file a later call maps are absent.
 //!
 //! # Linux
 //! arch/x86/entry/syscalls/syscall_64.tbl, 6.18.

@@ -1,10 +1,10 @@
 //! Writer of trace files: events in, compressed blocks out.
 //!
 //! The writer collects events in a block and writes the block when it is full, on
-//! [`Writer::flush`], and at the end. One call writes a whole block, and each block decodes alone,
-//! so an interrupted recording loses at most the current block. Only [`Event::End`] marks a
-//! complete file. The writer neither renames nor patches anything afterwards, so it can write to a
-//! pipe.
+//! [`Writer::flush`], and at the end. One call writes a whole block, and each block can be decoded
+//! without the others, so an interrupted recording loses at most the current block. Only
+//! [`Event::End`] marks a complete file. The writer neither renames nor patches anything
+//! afterwards, so it can write to a pipe.
 //!
 //! # Invariants
 //! W1  Nothing follows an incomplete block: after an error the writer refuses all further events.

@@ -1,6 +1,6 @@
-//! Deliberate faults that break one rule at a time, to verify that the tests detect them.
+//! Deliberate bugs that break one rule at a time, to verify that the tests detect them.
 //!
-//! A comparison that finds no difference is meaningful only if it would have detected a fault. With
+//! A comparison that finds no difference is meaningful only if it would have detected a bug. With
 //! the feature `mutants` a thread can break one of these rules for itself, and `conform` must
 //! detect it. Without the feature (in every build except that test) each check in this module is
 //! `false` at compile time. The module can also make a single allocation fail.
@@ -79,14 +79,14 @@ pub enum Mutant {
     /// A faulted range never merges with an unfaulted neighbour (kernels before 6.16).
     MergeRefusesUnfaulted,
     /// A faulted range that merges with an unfaulted neighbour by `mremap` does not pass on its
-    /// anon_vma. Kernels before the fix of early 2026 have this fault.
+    /// anon_vma. Kernels before the fix of early 2026 have this bug.
     MoveBringsNoAnonVma,
 }
 
 impl Mutant {
-    /// Faults that real kernels had, to be found by the enumeration of merges.
+    /// Mutants that reproduce bugs of real kernels; the enumeration of merges must detect them.
     pub const KERNELS: [Mutant; 2] = [Mutant::MergeRefusesUnfaulted, Mutant::MoveBringsNoAnonVma];
-    /// All other faults, to be found by the comparison with a kernel.
+    /// All other mutants; the comparison with a kernel must detect them.
     pub const ALL: [Mutant; 34] = [
         Mutant::MergeIgnoresPageOffset,
         Mutant::MergeIgnoresPolicy,
@@ -145,7 +145,7 @@ mod switch {
         UNTIL_FAILURE.replace(nth) == 0
     }
 
-    /// Checks before each allocation of the core whether it should fail.
+    /// Returns ENOMEM if `fail_allocation` selected the next allocation. Called before each one.
     pub(crate) fn allocate() -> Result<(), Errno> {
         let left = UNTIL_FAILURE.get();
         UNTIL_FAILURE.set(left.saturating_sub(1));

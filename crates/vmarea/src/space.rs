@@ -1,4 +1,4 @@
-//! `Space`: the table of address spaces, and everything that they share.
+//! `Space`: the table of address spaces, and the objects that they share.
 //!
 //! One `Space` models one machine. Its address spaces may share pages, so their frames, anon_vmas
 //! and VMAs are stored in common tables and refer to each other by id. [`System`] describes the
@@ -47,14 +47,14 @@ pub struct Space<E: Environment = Standard> {
     pub(crate) nameless: AtomicU64,
 }
 
-/// Setting that says when transparent huge pages are used for anonymous memory.
+/// Setting for the use of transparent huge pages in anonymous memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HugePages {
-    /// Never.
+    /// Never used.
     Never,
-    /// In mappings with `MADV_HUGEPAGE`.
+    /// Used only in mappings with `MADV_HUGEPAGE`.
     Madvise,
-    /// In all mappings.
+    /// Used in all mappings.
     Always,
 }
 

@@ -1,4 +1,4 @@
-//! Generation of calls that map, unmap, move, protect and advise.
+//! Generation of calls that map, unmap, move, protect and advise memory.
 
 use super::super::arena::{DEEP, FILE_PAGES, PLAIN_KINDS, START};
 use super::super::op::{Call, Op};
@@ -78,7 +78,7 @@ pub(super) fn mmap_file(c: &mut Choice<'_>) -> Op {
     )
 }
 
-/// Maps memory without a fixed address, or with senseless flags.
+/// Maps memory without a fixed address, or with invalid flags.
 pub(super) fn mmap_odd(c: &mut Choice<'_>) -> Op {
     let len = c.len();
     let addr = c.place(len);

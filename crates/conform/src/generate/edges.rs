@@ -1,4 +1,4 @@
-//! Arguments at the limits of address spaces, registers and sums.
+//! Generation of arguments at the limits of address spaces, of registers and of sums.
 //!
 //! One or two arguments of an ordinary call are replaced by numbers close to 0, to a page, to the
 //! end of the address space, or to the powers of two at which a value wraps or changes its sign.
@@ -36,7 +36,7 @@ enum Is {
 
 use Is::{Address, Length, Offset, Word};
 
-/// Returns the arguments of a call that may be replaced.
+/// Returns which arguments of a call may be replaced, with their types.
 fn replaceable(nr: u32) -> &'static [(usize, Is)] {
     match nr {
         sysno::MMAP => &[(0, Address), (1, Length), (2, Word), (3, Word), (5, Offset)],
@@ -170,7 +170,7 @@ fn number(c: &mut Choice<'_>, is: Is) -> u64 {
     }
 }
 
-/// Returns an offset at a limit, or one with which a mapping of `len` bytes ends at a limit.
+/// Returns an offset that is at a limit, or that makes a mapping of `len` bytes end at a limit.
 ///
 /// The limit is most often the maximum offset of files or devices. Most offsets are multiples of
 /// the page size.

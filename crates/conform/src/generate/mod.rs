@@ -88,9 +88,9 @@ pub struct Facts {
     ///
     /// Before 5.11 they can be split, and the halves behave in ways that the core does not model.
     pub special: bool,
-    /// True if merging equal pages in areas with huge pages has no visible effect.
+    /// True if KSM has no visible effect in areas with huge pages.
     ///
-    /// Before 6.18 it has one, because `MADV_COLLAPSE` requires writable pages.
+    /// Before 6.18 KSM has a visible effect there, because `MADV_COLLAPSE` requires writable pages.
     pub merges_huge: bool,
 }
 

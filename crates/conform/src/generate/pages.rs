@@ -1,4 +1,4 @@
-//! Generation of work on pages: swap, KSM, migration, huge pages.
+//! Generation of background work on pages: swap, KSM, migration, huge pages.
 
 use super::super::arena::{END, HUGE, HUGE_SLOTS};
 use super::super::model::Mapped;
@@ -18,7 +18,7 @@ const MADV_NOHUGEPAGE: u64 = 15;
 const MADV_PAGEOUT: u64 = 21;
 const MADV_COLLAPSE: u64 = 25;
 
-/// Generates work that a kernel may do at any time.
+/// Generates background work that a kernel may do at any time.
 pub(super) fn background(c: &mut Choice<'_>) -> Op {
     let page = touched(c, true) & !(PAGE_SIZE - 1);
     Op::Background(match c.rng.below(4) {
@@ -183,7 +183,7 @@ pub(super) fn thp_disable(c: &mut Choice<'_>) -> Op {
 
 pub(super) fn madvise_huge(c: &mut Choice<'_>) -> Op {
     let (addr, len) = c.range();
-    // Whether a file's pages collapse depends on every process that has used them.
+    // Whether the pages of a file collapse depends on all processes that have used the file.
     let files = c
         .vmas
         .iter()

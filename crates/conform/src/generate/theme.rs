@@ -23,7 +23,7 @@ pub(super) enum Theme {
     /// With a userfaultfd one fault in the pool's pages maps 512 pages on the kernel, but one page
     /// in the core.
     Pool,
-    /// Address space with a few VMAs below the limit.
+    /// An address space that is a few VMAs below the VMA limit.
     Limit,
 }
 

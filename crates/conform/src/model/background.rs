@@ -1,7 +1,7 @@
 //! Background work of the model on pages: swapping, migrating, merging equal pages.
 //!
-//! No call, access or mapping may show that the work was done. If the work is not possible on a
-//! page, it is skipped.
+//! No call, access or mapping may show that the work was done. Work that is not possible on a page
+//! is skipped.
 
 use super::super::op::Work;
 use super::Model;
@@ -32,7 +32,7 @@ impl Model {
             .mmap_read_lock(mm)
             .and_then(|r| r.pages().get(addr).frame());
         if let Some(Ok(migrating)) = frame.map(|frame| space.migrate_begin(frame)) {
-            // Without memory the page is not migrated.
+            // If memory is short, the page is not migrated.
             let _ = space.migrate_end(migrating);
         }
     }
@@ -48,7 +48,8 @@ impl Model {
                         place.insert((mm, addr));
                     }
                     Entry::Occupied(other) => {
-                        // The two may be one page already, or one of them was just swapped out.
+                        // The two addresses may already map the same page, or one of the pages was
+                        // just swapped out.
                         let _ = self.machine.space().ksm_merge(*other.get(), (mm, addr));
                     }
                 }

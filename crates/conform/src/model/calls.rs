@@ -39,8 +39,8 @@ impl Model {
                 }
                 _ => Err(Errno::EINVAL),
             },
-            // Executed in the address space for which the descriptor was opened, whichever process
-            // calls.
+            // Executed in the address space for which the descriptor was opened, even if another
+            // process makes the call.
             sysno::IOCTL => {
                 let request = self.userfaultfd(call)?;
                 self.machine.space().syscall(self.watched, &request)

@@ -68,7 +68,7 @@ pub(super) fn places(view: &View) -> Places {
 /// Selects the pages that are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
-    /// Pages in memory, since Linux swaps in every page that is read.
+    /// Pages in memory only, because reading a page makes Linux swap it in.
     InMemory,
     /// All pages.
     All,
@@ -130,7 +130,7 @@ impl Model {
         })
     }
 
-    /// Creates a machine without a kernel: an empty process with all capabilities.
+    /// Creates a machine without reference to a kernel: an empty process with all capabilities.
     ///
     /// The processor has protection keys if `keys` is true.
     ///
@@ -236,7 +236,7 @@ impl Model {
         if vma.range.start <= addr {
             return false;
         }
-        // The access shows whether the stack grows: if it does, there is a mapping.
+        // The access shows whether the stack grows. If it grows, the address is mapped.
         let grown = self.machine.load(mm, addr, &mut [0]);
         matches!(grown, Ok(Faulted::NoMapping) | Err(_))
     }
@@ -366,7 +366,7 @@ impl Model {
 
     /// Returns the addresses of readable pages that the process has mapped since its start.
     ///
-    /// Swapped-out pages are included only with [`Look::All`].
+    /// Includes swapped-out pages only with [`Look::All`].
     pub fn present(&self, process: usize, look: Look) -> Vec<u64> {
         let mut pages = Vec::new();
         let Some(r) = self

@@ -22,11 +22,11 @@ use vmarea::types::{VmRange, VmaId};
 pub struct Cost {
     /// Nanoseconds per lookup.
     pub nanoseconds: f64,
-    /// Time relative to no cache.
+    /// Time relative to the time without a cache.
     pub ratio: Option<Ratio>,
 }
 
-/// State of one pass over the log.
+/// State during one pass over the log.
 struct Pass<'l, C: Cache> {
     log: &'l Log,
     slots: Slots<Bare>,
@@ -38,7 +38,7 @@ struct Pass<'l, C: Cache> {
     hits: u64,
 }
 
-/// Whether a pass makes the lookups.
+/// Whether a pass executes the lookups or only the other steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Finds {
     Made,

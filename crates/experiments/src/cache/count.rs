@@ -1,8 +1,9 @@
 //! Replays a trace once, with every lookup cache in front of the index.
 //!
 //! The core reports each lookup and each change of an index; every cache sees them as if it were
-//! the only one. Its answer is compared with that of the index. A thread here is one lifetime of a
-//! thread id in one address space: after `execve` a thread has empty caches.
+//! the only one. The VMA that the cache returns is compared with the one that the index returns. A
+//! thread here is one lifetime of a thread id in one address space: after `execve` a thread has
+//! empty caches.
 
 use super::CacheError;
 use super::log::Log;
@@ -22,9 +23,9 @@ use vmarea_trace::{Error as TraceError, Reader};
 pub struct Counter {
     /// Name of the cache.
     pub name: &'static str,
-    /// Number of lookups that the cache answered.
+    /// Number of lookups that hit in the cache.
     pub hits: u64,
-    /// Number of answers that differ from the index.
+    /// Number of hits in which the cache returned another VMA than the index.
     pub wrong: u64,
 }
 
@@ -47,7 +48,7 @@ pub struct Counted {
     pub log: Log,
 }
 
-/// A cache in front of every address space of the replay.
+/// One kind of cache, in front of each address space of the replay.
 trait Side: Send {
     fn enter(&mut self, thread: u32, mm: MmId);
     fn leave(&mut self, thread: u32);
@@ -384,7 +385,8 @@ mod tests {
         count(Reader::new(trace.as_slice()).unwrap()).unwrap()
     }
 
-    /// Returns the hits of no cache, last used, largest, vmacache and `Checked`; and the bound.
+    /// Returns the hits without a cache and with the caches last used, largest, vmacache and
+    /// `Checked`, and the upper bound.
     fn hits(counted: &Counted) -> (Vec<u64>, u64) {
         let hits = counted.counters.iter().map(|c| c.hits).collect();
         assert_eq!(hits, cost::hits(&counted.log), "timing repeats the replay");

@@ -26,7 +26,7 @@ use std::io::Read;
 use vmarea_replay;
 use vmarea_trace::Reader;
 
-/// Why there are no results.
+/// Why a measurement of the caches has no results.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// The trace cannot be read.
@@ -40,12 +40,12 @@ pub enum CacheError {
         "the trace has no page faults and no calls that look for a mapping: nothing to measure"
     )]
     NoLookups,
-    /// The answer of a cache differs from that of the index.
+    /// A cache returned another VMA than the index.
     #[error("{cache} gave a wrong answer {times} times; please report this with the trace")]
     Wrong {
         /// Name of the cache.
         cache: &'static str,
-        /// Number of wrong answers.
+        /// Number of lookups in which the cache returned a wrong VMA.
         times: u64,
     },
 }
@@ -55,7 +55,7 @@ pub enum CacheError {
 pub struct Row {
     /// Name of the cache.
     pub cache: &'static str,
-    /// Number of lookups that the cache answered.
+    /// Number of lookups that hit in the cache.
     pub hits: u64,
     /// Hits in per cent of all lookups.
     pub hit_rate: f64,
@@ -63,7 +63,7 @@ pub struct Row {
     pub of_bound: f64,
     /// Nanoseconds per lookup, including misses and cache updates.
     pub nanoseconds: f64,
-    /// Time relative to no cache in the same round.
+    /// Time relative to the time without a cache in the same round.
     pub ratio: Option<Ratio>,
     /// Hits in per cent of all lookups if the threads take turns, each on its own processor.
     pub hit_rate_in_turn: f64,
@@ -82,7 +82,8 @@ pub struct Table {
     pub threads: u64,
     /// Maximum number of VMAs in an address space.
     pub most_vmas: u64,
-    /// Number of lookups that a per-thread cache can answer: the thread had found the VMA before.
+    /// Upper bound of the hits of a per-thread cache: the number of lookups whose VMA the thread
+    /// had found before.
     pub bound: u64,
     /// The bound in per cent of all lookups.
     pub bound_rate: f64,

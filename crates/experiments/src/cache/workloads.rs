@@ -1,7 +1,7 @@
 //! Small programs for `bench cache`, of the kinds that the published measurements used.
 //!
-//! The programs are written or compiled to a temporary directory, which is removed on drop. If a
-//! program needs something that is not available, it is left out and the reason is reported.
+//! The programs are written or compiled to a temporary directory, which is removed on drop. A
+//! program whose requirements are not available is omitted, and the reason is reported.
 
 use serde::Serialize;
 use std::ffi::OsString;

@@ -5,9 +5,9 @@
 //! round, one after the other.
 //!
 //! The less work a fault does otherwise, the more visible is the contention between threads.
-//! Therefore the first table has pages without cost, the second has pages that are filled with
-//! zeros, and the third has pages that are filled so many times that a fault takes as long as the
-//! kernel's, which is measured for comparison.
+//! Therefore a fault does not fill its page in the first table, fills it with zeros in the second,
+//! and in the third fills it so many times that the fault takes as long as the kernel's, which is
+//! measured for comparison.
 
 mod subject;
 
@@ -121,9 +121,10 @@ pub struct Row {
     pub own: Ratios,
     /// Speed of two threads in one VMA, relative to one thread.
     pub shared: Ratios,
-    /// Speed of one thread concurrent with a mapping thread, relative to one thread alone.
+    /// Speed of a thread while another thread maps memory, relative to its speed when it runs
+    /// alone.
     pub disturbed: Ratios,
-    /// Faults concurrent with the mapping thread that took `mmap_lock`, per thousand.
+    /// Number of faults, per thousand, that took `mmap_lock` while another thread mapped memory.
     pub fell_back_per_mille: Option<f64>,
 }
 

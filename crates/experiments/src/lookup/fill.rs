@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// Page table without function, which `memory_set` calls for each change.
+/// Dummy page table, which `memory_set` calls for each change.
 #[derive(Clone)]
 pub(super) struct NoPages;
 

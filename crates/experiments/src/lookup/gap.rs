@@ -19,7 +19,7 @@ const MANY: u64 = 65_000;
 pub struct Gaps {
     /// VMA count, and nanoseconds of the range tree, `memory_set` and a walk over a `BTreeMap`.
     pub sizes: Vec<(u64, [f64; 3])>,
-    /// Time of the range tree with 65,000 VMAs, relative to 100 VMAs.
+    /// Search time in the range tree with 65,000 VMAs, relative to its search time with 100 VMAs.
     pub ratio: Option<Ratio>,
 }
 

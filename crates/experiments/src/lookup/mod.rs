@@ -30,7 +30,7 @@ const BATCH: f64 = 2e-4;
 /// Number of batches in a round; the fastest one counts.
 const BATCHES: usize = 5;
 
-/// Results of one contender.
+/// Results of one contender (a structure in one configuration).
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Name of the contender.
@@ -285,7 +285,7 @@ mod tests {
     use super::gap::{HOLES, gap};
     use super::*;
 
-    /// Checks that all structures give the same answers, so that equal work is measured.
+    /// Checks that all structures return the same results, so that equal work is measured.
     #[test]
     fn they_agree() {
         let fill = Fill::new(300);

@@ -1,4 +1,4 @@
-//! Repeated cheap samples of all processes and their numbers of mappings.
+//! Repeated samples of the number of mappings of each process, at low cost.
 //!
 //! Sampling a process reads its `stat` and its list of mappings, and never walks its page tables. A
 //! process whose size is unchanged is not listed again immediately. The number of joinable mappings
@@ -57,7 +57,7 @@ pub struct Look {
     pub rows: Vec<ProcessRow>,
 }
 
-/// Data about a process kept between two samples.
+/// Data about a process that is kept between two samples.
 #[derive(Clone, Debug)]
 struct Last {
     started: u64,

@@ -1,8 +1,9 @@
 //! Injected failures of system calls, for tests.
 //!
 //! A plan selects which of the calls made through this module fail with an errno. A failing call is
-//! not executed, or only half executed. A repair of the calling process makes these calls: moves,
-//! copies, mappings, userfaultfd registrations, and reads of the current state.
+//! not executed, or only half executed. A repair of the calling process makes the following calls
+//! through this module: moves, copies, mappings, userfaultfd registrations, and reads of the
+//! current state.
 
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 

@@ -4,8 +4,8 @@
 //! ```text
 //! tester: write command, turn = CHILD, wake ──▶ child: do it, write answer, turn = TESTER, wake
 //! ```
-//! Both sides may read and write all of this memory, so all fields are atomic. The tester does not
-//! trust the contents to be sensible, only to be numbers.
+//! Both sides may read and write all of this memory, so all fields are atomic. The tester treats
+//! the contents as arbitrary numbers.
 
 use std::io;
 use std::ptr;
@@ -18,7 +18,7 @@ pub const SLOTS: usize = 4;
 /// Number of scratch words that a command may point to.
 pub const SCRATCH_WORDS: usize = 64;
 
-/// Index in the scratch memory of a series' steps, one word for each argument.
+/// Index in the scratch memory of the steps of a series of calls, one word per argument.
 pub const STEPS: usize = 0;
 /// Index in the scratch memory of the requested number of calls.
 pub const TIMES: usize = 6;
@@ -121,13 +121,14 @@ impl Slot {
         self.scratch.as_ptr() as u64
     }
 
-    /// Marks the slot as busy without waking a process, because its process does not exist yet.
+    /// Marks the slot as busy. Wakes no process, because the process of the slot does not exist
+    /// yet.
     pub fn expect_child(&self) {
         // ORDERING: Relaxed; the process that will answer is created later by system calls.
         self.turn.store(CHILD, Ordering::Relaxed);
     }
 
-    /// Passes the turn and everything written before to the other side.
+    /// Passes the turn to the other side, which then sees all earlier writes of this side.
     pub fn hand_over(&self, to: u32) {
         // ORDERING: Release, pairs with the Acquire in `has_turn`.
         self.turn.store(to, Ordering::Release);

@@ -130,7 +130,7 @@ unsafe fn obey(slot: &Slot) -> Done {
     Done::Answered
 }
 
-/// Repeats `once` with changing arguments. Returns 0, or the error that stopped the series.
+/// Calls `once` repeatedly with changing arguments. Returns 0, or the error that ended the series.
 fn series(slot: &Slot, mut once: impl FnMut([u64; 6]) -> Option<i64>) -> i64 {
     let mut args = [0; 6];
     let mut steps = [0; 6];

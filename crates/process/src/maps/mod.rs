@@ -47,7 +47,7 @@ pub struct MapsEntry {
 }
 
 impl MapsEntry {
-    /// True for `[vsyscall]`, which is listed but is not a VMA of the process.
+    /// True for `[vsyscall]`, which is in the list although it is not a VMA of the process.
     pub fn is_vsyscall(&self) -> bool {
         matches!(&self.name, MapName::Special(name) if name == "[vsyscall]")
     }

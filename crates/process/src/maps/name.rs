@@ -30,7 +30,8 @@ pub enum MapName {
 }
 
 impl MapName {
-    /// Parses the text of the column. `before` is a name whose text can be shared.
+    /// Parses the text of the column. `before` is the name of the previous mapping, whose text is
+    /// shared if it is equal.
     pub(super) fn parse(text: &[u8], before: Option<&MapName>) -> MapName {
         let lossy = || String::from_utf8_lossy(text).into_owned();
         match text {

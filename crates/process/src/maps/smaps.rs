@@ -14,7 +14,8 @@ pub struct VmFlag(pub [u8; 2]);
 pub struct SmapsEntry {
     /// The mapping.
     pub mapping: MapsEntry,
-    /// `VmFlags`, in the kernel's order; `??` for a flag without letters in the running kernel.
+    /// `VmFlags`, in the kernel's order; `??` for a flag to which the running kernel assigns no
+    /// letters.
     pub flags: Vec<VmFlag>,
     /// `ProtectionKey`, 0 if the mapping has none.
     pub protection_key: u32,

@@ -19,7 +19,8 @@ use vmarea_trace::event::Header;
 pub use task::{capabilities, mm_info};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
-/// Pages between a stack and the mapping below it, unless set on the kernel's command line.
+/// Default number of pages in the gap between a stack and the mapping below it. The kernel's
+/// command line can change it.
 const STACK_GUARD_GAP: u32 = 256;
 
 /// Files whose first line is a setting, keyed by the name of the setting in a trace.
@@ -76,7 +77,7 @@ pub fn build() -> String {
     }
 }
 
-/// Returns a trace header with everything that is known about this machine before a recording.
+/// Returns a trace header with all data about this machine that is known before a recording.
 ///
 /// The fields about the recording itself (command, sources, writer) are empty.
 pub fn header() -> Header {

@@ -1,4 +1,4 @@
-//! Facts from `/proc` about one task that affect its later system calls.
+//! Properties of a task, read from `/proc`, that affect its later system calls.
 //!
 //! [`crate::view::MmFields::fill`] adds `mmap_base`, `brk` and `def_flags`, which are not in
 //! `/proc`.
@@ -13,9 +13,9 @@ const CAP_IPC_LOCK: u32 = 14;
 /// Inode number of the first user namespace, fixed in the kernel.
 const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 
-/// Reads from `/proc` the facts about process or thread `pid`.
+/// Reads from `/proc` the properties of process or thread `pid`.
 ///
-/// A fact that is not readable or not present is `None`.
+/// A property that is not readable or not present is `None`.
 pub fn mm_info(pid: i32) -> MmInfo {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let mut info = MmInfo::default();

@@ -44,7 +44,7 @@ const READ_BYTES: usize = 32 << 10;
 /// Number of VMAs per read; longer lists need several reads, with `mmap_lock` released in between.
 pub const VMAS_PER_READ: usize = (READ_BYTES - MM_WORDS * 8) / (VMA_WORDS * 8);
 
-/// An address space as seen from inside the kernel; reuse a view, since it keeps its buffers.
+/// The kernel view of an address space. Callers should reuse a view, because it keeps its buffers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct View {
     /// Fields of the `mm_struct`.
@@ -59,19 +59,19 @@ pub struct View {
 pub struct MmFields {
     /// Kernel address of the `mm_struct`; the same number as in the recorder's `Sample::LockTaken`.
     pub mm: u64,
-    /// `mmap_base`, bytes: the address at which top-down placement begins.
+    /// `mmap_base`: the address at which the top-down search for free ranges begins.
     pub mmap_base: Option<u64>,
-    /// `start_brk`, bytes.
+    /// `start_brk`: start address of the heap.
     pub start_brk: Option<u64>,
-    /// `brk`, bytes.
+    /// `brk`: end address of the heap.
     pub brk: Option<u64>,
-    /// `start_data`, bytes.
+    /// `start_data`: start address of the program's data.
     pub start_data: Option<u64>,
-    /// `end_data`, bytes.
+    /// `end_data`: end address of the program's data.
     pub end_data: Option<u64>,
-    /// `start_stack`, bytes.
+    /// `start_stack`: start address of the stack's contents.
     pub start_stack: Option<u64>,
-    /// `def_flags`: flags that each new mapping gets.
+    /// `def_flags`: flags of each new mapping.
     pub def_flags: Option<u64>,
     /// `total_vm`, pages.
     pub total_vm: Option<u64>,
@@ -162,10 +162,10 @@ pub struct ViewVma {
     pub file: u64,
     /// `vm_policy`; `None` on a kernel without NUMA.
     pub policy: Option<u64>,
-    /// Terms of the memory policy: `mode`, `flags`, the first 64 nodes, `home_node`.
+    /// Members of the memory policy: `mode`, `flags`, the first 64 nodes, `home_node`.
     ///
-    /// A term is 0 if the running kernel lacks it. Policies with different terms are different;
-    /// policies with equal terms may still differ in parts that are not read.
+    /// A member is 0 if the running kernel lacks it. Policies with different members are different;
+    /// policies with equal members may still differ in parts that are not read.
     pub policy_terms: [u64; 4],
     /// `vm_userfaultfd_ctx.ctx`; `None` on a kernel without userfaultfd.
     pub uffd: Option<u64>,
@@ -183,7 +183,7 @@ impl ViewVma {
     }
 }
 
-/// Reason why the kernel view is not available.
+/// Why the kernel's data about address spaces is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     /// The kernel has no type information.

@@ -69,7 +69,7 @@ const ANON_VMA: [(&str, Need); 3] = [
     ("num_active_vmas", IfThere),
 ];
 
-/// Members by which two policies are compared (of the node mask, only the first 64 nodes).
+/// Members of a memory policy that are compared (only the first 64 nodes of the node mask).
 const MEMPOLICY: [(&str, Need); 4] = [
     ("mode", IfThere),
     ("flags", IfThere),
@@ -307,7 +307,7 @@ fn policy_terms(
     }
 }
 
-/// A kernel struct to load members from.
+/// A kernel struct from which members are loaded.
 struct Source<'a> {
     btf: &'a Btf,
     name: &'static str,
@@ -322,7 +322,7 @@ impl<'a> Source<'a> {
         Ok(Source { btf, name, id })
     }
 
-    /// Emits `dst = src->member`; returns false if there is no such member.
+    /// Emits code for `dst = src->member`; returns false if the member does not exist.
     fn try_load(&self, code: &mut Assembler, member: &str, dst: Reg, src: Reg) -> bool {
         let place = self.btf.member(self.id, member).and_then(|place| {
             // Only the first word of a bitmap is read.

@@ -48,7 +48,7 @@ const MIN_RING_BYTES: usize = 64 << 10;
 /// Divisor for the available memory, which limits the total size of all rings.
 const MEMORY_SHARE: u64 = 16;
 
-/// A report of the kernel.
+/// A sample that the kernel reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sample {
     /// A page fault at a user-space address, reported even if it ends in a signal or is retried.
@@ -87,7 +87,7 @@ pub enum Sample {
         /// True if the lock was taken some time before `t`: see [`Samples::late`].
         late: bool,
     },
-    /// Samples were lost some time before this, because they did not fit into a ring.
+    /// Samples were lost some time before this point, because they did not fit into a ring.
     Lost {
         /// Time at which the loss was noticed.
         t: Nanos,

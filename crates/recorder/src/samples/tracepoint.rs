@@ -71,7 +71,8 @@ impl Field {
 }
 
 impl Tracepoints {
-    /// Reads the formats of all three tracepoints. The error briefly explains why that failed.
+    /// Reads the formats of all three tracepoints. On failure, the error briefly explains the
+    /// reason.
     pub(super) fn find() -> Result<Tracepoints, String> {
         if !cfg!(target_arch = "x86_64") {
             return Err("page-fault tracepoints are supported only on x86-64".to_owned());

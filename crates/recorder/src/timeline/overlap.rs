@@ -45,7 +45,8 @@ impl Timeline {
 
     /// True if an event emitted at `t` overtakes a call in flight whose range `matters`.
     ///
-    /// Considers only calls of other threads that began by time `t`. Marks these calls as passed.
+    /// Considers only calls of other threads that began by time `t`. Marks these calls as
+    /// overtaken.
     pub(super) fn passes(
         &mut self,
         (mm, tid): (MmId, Tid),

@@ -1,9 +1,10 @@
 //! Copies missing pages to children that were forked while pages were moved out.
 //!
 //! A child forked during a piece inherits the holes in the piece but not the temporary range, so it
-//! is given a copy of each page. The child runs during the copy, and waits if it touches a hole. It
-//! may itself drop, move or fork; those calls wait until their event is read here, so each page
-//! goes to the address that the child expects by then. The end of the watch wakes the child.
+//! is given a copy of each page. The child runs during the copy, and waits if it touches a hole.
+//! The child may itself discard or move pages, or fork. Such a call waits until this module reads
+//! its event, so each page is copied to the address that the child expects at that time. The child
+//! wakes when its range is unregistered.
 
 use std::io;
 
@@ -16,7 +17,8 @@ use vmarea_linux_sys::calls::{self, Arena};
 use vmarea_linux_sys::own_process;
 use vmarea_linux_sys::uffd::{self, Event};
 
-/// Maximum number of attempts at a copy for which there is no memory: these take some seconds.
+/// Maximum number of attempts to copy a page while memory is short: they take some seconds in
+/// total.
 const PATIENCE: u32 = 50_000;
 /// Maximum depth of nested forks: the pages of each child are copied before its parent continues.
 const GENERATIONS: u32 = 8;
@@ -57,12 +59,12 @@ fn complete_one(shared: &Locked<'_>, fd: i32, locations: &PageLocations, generat
     }
 }
 
-/// A child that is being given its missing pages.
+/// A child whose missing pages are being copied to it.
 struct Child<'a> {
     shared: &'a Locked<'a>,
     fd: i32,
     inherited: &'a PageLocations,
-    /// The addresses to which its pages belong, once they differ from the inherited ones.
+    /// The addresses to which the child's pages belong, if they differ from the inherited ones.
     own: Option<Arena<PageLocations>>,
     generations: u32,
 }
@@ -74,7 +76,7 @@ impl Child<'_> {
             .map_or(self.inherited, |own| &own.get()[0])
     }
 
-    /// Copies a run of pages that are moved out.
+    /// Copies a run of moved-out pages to the child.
     fn copy(&mut self, off: u64, len: u64) -> io::Result<()> {
         let (piece, temporary) = (self.shared.piece(), self.shared.temporary());
         let (mut at, end) = (off, off + len);
@@ -107,7 +109,7 @@ impl Child<'_> {
                 libc::ENOENT | libc::EEXIST if uffd::is_changing(self.fd) => self.listen()?,
                 // The address is no longer mapped, or the page is there already.
                 libc::ENOENT | libc::EEXIST => at += PAGE,
-                // There is no memory for a copy now, and the child waits.
+                // Memory is short, and the child waits.
                 libc::ENOMEM | libc::EINTR | libc::EBUSY if tries < PATIENCE => {
                     own_process::rest(tries);
                     tries += 1;
@@ -119,7 +121,7 @@ impl Child<'_> {
         Ok(())
     }
 
-    /// Reads an event of the child, which waits with its change until the event is read.
+    /// Reads an event of the child. The child's change blocks until the event is read.
     fn listen(&mut self) -> io::Result<()> {
         let piece = self.shared.piece();
         match self.shared.event(self.fd) {

@@ -1,7 +1,7 @@
 //! The executor for pieces in the calling process: its resources, and the preparation of a piece.
 //!
-//! Everything that can fail or allocate is done here, before the first page is moved out; the piece
-//! itself is executed in [`work`](super::work).
+//! All steps that can fail or allocate are done here, before the first page is moved out.
+//! [`work`](super::work) executes the piece.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -33,7 +33,7 @@ pub(super) const MOST_PARTS: usize = MOST_CALLS - 40;
 /// Minimum time allowed for the other threads to stop: on a busy machine each has to be scheduled
 /// first.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// All events that can affect pages while they are moved.
+/// The userfaultfd events for all operations that can affect pages while they are moved.
 const EVENTS: u64 = uffd::EVENT_REMAP | uffd::EVENT_FORK | uffd::EVENT_UNMAP | uffd::EVENT_REMOVE;
 
 /// Moves the pages of a piece while the other threads run.
@@ -73,7 +73,7 @@ impl InProcess {
         let maps = File::open("/proc/self/maps")
             .map_err(RepairError::system("opening /proc/self/maps"))?;
         if options.owner == Owner::Anybody {
-            // Only this request shows changes of protection by other threads.
+            // Only this request reveals changes of protection by other threads.
             procmap::query(&maps, 0, &mut [])
                 .map_err(RepairError::system("asking for one mapping (Linux 6.11)"))?;
         }
@@ -90,14 +90,14 @@ impl InProcess {
             pagemap: File::open("/proc/self/pagemap")
                 .map_err(RepairError::system("opening /proc/self/pagemap"))?,
             maps,
-            // Reserved last, because nothing would release it if a later step failed.
+            // Reserved last: if a later step failed, the scratch area would not be released.
             room: Some(reserve_room()?),
         })
     }
 
     /// Returns the scratch area, and reserves a new one if the old one was abandoned. If the kernel
-    /// has no memory for a mapping in the scratch area, the area may get a hole, where the program
-    /// may map something.
+    /// has no memory for a mapping in the scratch area, the area may have a hole in which the
+    /// program may map memory.
     pub(super) fn room(&mut self) -> Result<Room, RepairError> {
         let room = match self.room {
             Some(room) => room,
@@ -107,7 +107,7 @@ impl InProcess {
         Ok(room)
     }
 
-    /// Returns the number of forks whose children were given the missing pages so far.
+    /// Returns the number of forks so far in which the child received the missing pages.
     pub(super) fn forks(&self) -> u64 {
         self.watcher.shared().forks()
     }
@@ -187,8 +187,8 @@ impl PieceExecutor for InProcess {
         })
     }
 
-    /// False if the program changed the piece: pages that it drops may disappear only a moment
-    /// later.
+    /// False if the program has changed the piece. Pages that the program discards may disappear a
+    /// moment later than the event.
     fn retries_before(&self, reason: Reason) -> bool {
         reason != Reason::Changed
     }
@@ -202,7 +202,7 @@ impl PieceExecutor for InProcess {
 fn run(work: &mut Work<'_>) -> (End, Duration) {
     let _passage = Passage::wait();
     let _quiet = NoSignals::begin();
-    // No page is moved out during this wait: it does not count as pause.
+    // No page is moved out during this wait, so it does not count as a pause.
     let drops = work.let_drops_end();
     let begun = Instant::now();
     let end = match drops {

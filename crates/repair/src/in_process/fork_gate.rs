@@ -13,7 +13,7 @@ use vmarea_linux_sys::own_process;
 const OPEN: u32 = 0;
 const TAKEN: u32 = 1;
 
-/// State shared by all repairs of this process. It fits into one page.
+/// State shared by all repairs of this process. The state fits into one page.
 #[repr(align(8))]
 struct Gate {
     state: AtomicU32,
@@ -25,7 +25,7 @@ static GATE: Gate = Gate {
     dropping: AtomicU32::new(0),
 };
 
-/// Exclusive passage through the gate, which opens again when this is dropped.
+/// Guard that keeps the gate closed. Dropping it opens the gate.
 #[derive(Debug)]
 pub(super) struct Passage;
 
@@ -43,7 +43,7 @@ impl Drop for Passage {
     }
 }
 
-/// Returns the address of the gate: its page must not be moved.
+/// Returns the address of the gate, whose page must not be moved.
 pub(super) fn address() -> u64 {
     (&raw const GATE) as u64
 }
@@ -51,19 +51,20 @@ pub(super) fn address() -> u64 {
 // ORDERING: `dropping` is Relaxed: a reader has passed the gate since the write, or holds the
 // watcher's lock.
 
-/// Records that a thread of the program continues with a drop (`MADV_DONTNEED`). The drop may not
-/// be complete: the kernel sends the event first.
+/// Records that a thread of the program continues to discard pages (`MADV_DONTNEED`). The kernel
+/// sends the event before it discards the pages.
 pub(super) fn begin_drop() {
     GATE.dropping.store(1, Ordering::Relaxed);
 }
 
-/// True if a drop recorded by [`begin_drop`] may still be pending. Until it is complete, no page
-/// may move out, or the page would come back.
+/// True if pages of a discard recorded by [`begin_drop`] may still be present. Until the discard is
+/// complete, no page may be moved out: moving it back would undo the discard.
 pub(super) fn is_dropping() -> bool {
     GATE.dropping.load(Ordering::Relaxed) != 0
 }
 
-/// Records that all threads have stopped since the last drop event, so that every drop is complete.
+/// Records that all threads have stopped since the last discard event, so every discard is
+/// complete.
 pub(super) fn all_dropped() {
     GATE.dropping.store(0, Ordering::Relaxed);
 }

@@ -1,8 +1,8 @@
 //! A one-word lock for the two threads that work on a piece.
 //!
-//! A waiting thread sleeps. It must not spin: while another thread of the process runs on a second
-//! processor, each moved page costs that processor an interrupt. The lock is in shared memory, like
-//! all data that is used while pages are moved out.
+//! A waiting thread sleeps instead of spinning: each moved page causes an interrupt on every
+//! processor on which a thread of the process runs. The lock is in shared memory, like all data
+//! that is used while pages are moved out.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -30,8 +30,8 @@ impl FutexLock {
             .0
             .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed);
         if free.is_err() {
-            // A thread that has slept does not know whether another one sleeps, so it always says
-            // so.
+            // A thread that has slept does not know whether another one sleeps, so it always
+            // assumes so.
             while self.0.swap(WAITED_FOR, Ordering::Acquire) != FREE {
                 let _ = futex::wait(&self.0, Flags::empty(), WAITED_FOR, None);
             }

@@ -1,9 +1,9 @@
 //! Repairs the calling process while its other threads run.
 //!
-//! A thread that touches a page that is being moved waits for that page; one that touches a hole
-//! waits for the end of the piece. The thread that works on the piece uses only its own stack,
+//! A thread that touches a page during its move waits for that move. A thread that touches a hole
+//! waits until the piece is complete. The thread that works on the piece uses only its own stack,
 //! registers and shared memory: any other memory could be in the middle of a move. A second thread
-//! answers the kernel's events ([`watch`](self::watch)).
+//! handles the userfaultfd events ([`watch`](self::watch)).
 //!
 //! # Order of events
 //! ```text

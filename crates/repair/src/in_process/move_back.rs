@@ -1,4 +1,4 @@
-//! Moves pages back to their addresses, whatever the kernel answers.
+//! Moves pages back to their addresses, even if the kernel refuses some of the calls.
 //!
 //! The pagemap (`/proc/self/pagemap`) shows which pages are in the temporary range, so a restart is
 //! always correct. A page that cannot be moved back is copied; if the program has unmapped the
@@ -19,8 +19,8 @@ use vmarea_linux_sys::calls::{self, Call};
 use vmarea_linux_sys::own_process;
 use vmarea_linux_sys::uffd;
 
-/// Maximum number of attempts at a call that the kernel defers, before trying something else: these
-/// take minutes, because a fork of a large process takes seconds.
+/// Maximum number of attempts at a call that the kernel refuses temporarily. The attempts take
+/// minutes in total, because a fork of a large process takes seconds.
 pub(super) const PATIENCE: u32 = 1_000_000;
 /// Maximum number of repetitions of a call that the kernel rejects as invalid.
 const DOUBT: u32 = 8;
@@ -28,15 +28,15 @@ const DOUBT: u32 = 8;
 /// Result of one attempt to move one page back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Try {
-    /// The page is at its address, or belongs nowhere.
+    /// The page is at its address, or was unmapped or discarded by the program.
     Done,
     /// The kernel could not move the page yet.
     Again,
 }
 
-/// Makes a move back as far as possible; true if it is complete. If the program has changed the
-/// piece, nothing is moved, because pages may belong to different addresses now. [`bring_all`]
-/// handles the pages that remain.
+/// Executes a move back as far as possible. Returns true if the move is complete. If the program
+/// has changed the piece, nothing is moved, because pages may belong to different addresses now.
+/// [`bring_all`] handles the pages that remain.
 pub(super) fn move_run(shared: &Shared, call: &mut Call) -> bool {
     for round in 0..PATIENCE {
         let locked = shared.lock();
@@ -129,7 +129,7 @@ fn try_to_bring(shared: &Locked<'_>, off: u64) -> Try {
     }
 }
 
-/// Drops a page if its address is really gone, as the kernel reported.
+/// Discards a page if its address is no longer mapped, as the kernel reported.
 fn give_up(shared: &Locked<'_>, off: u64, home: u64) -> Try {
     let watched = uffd::watches(shared.descriptors.home, home, shared.bin());
     let has_no_place = match watched {
@@ -140,13 +140,13 @@ fn give_up(shared: &Locked<'_>, off: u64, home: u64) -> Try {
     if !has_no_place {
         return Try::Again;
     }
-    // The program has unmapped the address, or mapped something else there.
+    // The program has unmapped the address, or created another mapping there.
     shared.drop_out(off);
     Try::Done
 }
 
-/// Repeats a call until it succeeds; false if the kernel reports that there is nothing to act on,
-/// or after too many attempts.
+/// Repeats a call until it succeeds. Returns false after too many attempts, or if the kernel
+/// reports that the range is no longer mapped or watched.
 pub(super) fn insist(call: &Call) -> bool {
     let mut doubts = 0;
     for round in 0..PATIENCE {

@@ -1,9 +1,9 @@
 //! The addresses to which the pages of a piece belong while they are moved out.
 //!
-//! A program may move, unmap or drop parts of the watched range at any time, and so may a child
-//! that it forks during the piece. One word for each page records the address to which it belongs
-//! now, so that the table never overflows. The table is in shared memory, like all data that is
-//! used while pages are moved out.
+//! The program may move, unmap or discard parts of the watched range at any time, and so may a
+//! child forked during the piece. The table has one word per page for the address to which the page
+//! belongs now, so it never overflows. The table is in shared memory, like all data that is used
+//! while pages are moved out.
 //!
 //! # Invariants
 //! H1  A page is moved to the address named by the last event, or to none.
@@ -18,7 +18,7 @@ use vmarea_linux_sys::calls::{Arena, Plain};
 
 /// The page belongs to its original address.
 const STAYED: u64 = 0;
-/// The program has unmapped or dropped the page. No page has this address.
+/// The program has unmapped or discarded the page. No page has this address.
 const NOWHERE: u64 = 1;
 
 // ORDERING: words are read and written under the watcher's lock, which orders them: Relaxed.
@@ -58,8 +58,8 @@ impl PageLocations {
         }
     }
 
-    /// Returns the address to which the page `off` bytes into `piece` belongs; `None` if it belongs
-    /// nowhere.
+    /// Returns the address to which the page `off` bytes into `piece` belongs; `None` if the
+    /// program has unmapped or discarded it.
     pub(super) fn of(&self, piece: VmRange, off: u64) -> Option<u64> {
         let word = self.words[(off / PAGE) as usize].load(UNDER_LOCK);
         match word {
@@ -95,7 +95,7 @@ impl PageLocations {
             .for_each(each);
     }
 
-    /// Records that the pages that belonged to `start..end` belong nowhere.
+    /// Records that the pages that belonged to `start..end` were unmapped or discarded.
     pub(super) fn dropped(&self, piece: VmRange, start: u64, end: u64) {
         self.change(piece, start..end, |_| NOWHERE);
     }

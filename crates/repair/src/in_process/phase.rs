@@ -48,13 +48,14 @@ pub(super) enum Phase {
 pub(super) enum Meaning {
     /// The event needs no action.
     Nothing,
-    /// A fork created a child, whose userfaultfd this is.
+    /// A fork created a child; the event contains the child's userfaultfd.
     Child(i32),
     /// The program has moved mappings.
     Moved { from: u64, to: u64, len: u64 },
     /// The program has unmapped `start..end`.
     Unmapped { start: u64, end: u64 },
-    /// The program drops the pages of `start..end`; this disturbs the piece while pages move out.
+    /// The program discards the pages of `start..end`. This disturbs the piece while pages move
+    /// out.
     Dropped {
         start: u64,
         end: u64,

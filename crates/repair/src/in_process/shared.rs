@@ -5,8 +5,8 @@
 //! here allocates.
 //!
 //! # Locking
-//! `lock` is held while pages are moved and while an event is read and answered: between the
-//! kernel's event and our answer no page moves. The methods of [`Locked`] are called with the lock
+//! `lock` is held while pages are moved and while an event is read and handled, so no page moves
+//! between the kernel's event and its handling. The methods of [`Locked`] are called with the lock
 //! held; `site` and `progress` are written with the lock held, only by the mover, except that the
 //! watcher may record a disturbance.
 
@@ -26,7 +26,7 @@ use vmarea_linux_sys::uffd::{self, Event};
 use vmarea_process::pagemap::FILLED;
 
 /// Maximum number of attempts at a call that the kernel refuses temporarily. An example is moving a
-/// page to which something else holds a reference.
+/// page to which another part of the kernel holds a reference.
 const PATIENCE: u32 = 1_000_000;
 
 // ORDERING: all words except `thread` are read and written under the lock, or by the only thread
@@ -39,9 +39,9 @@ const UNDER_LOCK: Ordering = Ordering::Relaxed;
 pub(super) struct Descriptors {
     /// The userfaultfd that reports events.
     pub(super) home: i32,
-    /// The userfaultfd that reports no events, used to drop pages.
+    /// The userfaultfd that reports no events, used to discard pages.
     pub(super) silent: i32,
-    /// Becomes readable when the watcher must end.
+    /// Descriptor that becomes readable when the watcher must exit.
     pub(super) stop: i32,
     /// An open `/proc/self/pagemap`.
     pub(super) pagemap: i32,
@@ -51,10 +51,10 @@ pub(super) struct Descriptors {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Site {
     pub(super) piece: VmRange,
-    /// Number of bytes before the piece that are watched as well.
+    /// Number of watched bytes before the piece.
     pub(super) left: u64,
     pub(super) room: Room,
-    /// True if the children of a fork get the piece empty.
+    /// True if a forked child inherits the piece without its pages.
     pub(super) wipes: bool,
 }
 
@@ -131,9 +131,9 @@ pub(super) struct Shared {
     spare: Spare,
     site: SiteWords,
     progress: Progress,
-    /// Number of forks whose children were given the missing pages.
+    /// Number of forks in which the child received the missing pages.
     forks: AtomicU64,
-    /// Id of the watcher's thread; 0 until it runs.
+    /// Id of the watcher's thread; 0 before the thread runs.
     thread: AtomicI32,
     /// The addresses to which the pages of the piece belong.
     locations: PageLocations,
@@ -141,7 +141,7 @@ pub(super) struct Shared {
 
 impl Plain for Shared {}
 
-/// The shared state with the lock held: no other thread moves a page or answers an event.
+/// The shared state with the lock held: no other thread moves a page or handles an event.
 #[derive(Debug)]
 pub(super) struct Locked<'a> {
     shared: &'a Shared,
@@ -183,20 +183,20 @@ impl Shared {
         self.progress.enter(Phase::Idle);
     }
 
-    /// Marks the beginning of our own swap.
+    /// Records that the mover's own swap begins.
     pub(super) fn begin_swap(&self) {
         let _locked = self.lock();
         self.progress.enter(Phase::Swapping);
     }
 
-    /// Marks the end of our own swap.
+    /// Records that the mover's own swap has ended.
     pub(super) fn end_swap(&self) {
         let _locked = self.lock();
         self.progress.enter(Phase::Away);
     }
 
     /// Calls `each` with the runs of filled pages in the temporary range: offset and length in
-    /// bytes. Only offsets in `within` are examined. Returns false if `each` did.
+    /// bytes. Only offsets in `within` are examined. Returns false as soon as `each` returns false.
     pub(super) fn pages_out(
         &self,
         within: VmRange,
@@ -265,17 +265,17 @@ impl Shared {
         }
     }
 
-    /// True if the children of a fork get the piece empty.
+    /// True if a forked child inherits the piece without its pages.
     pub(super) fn wipes(&self) -> bool {
         self.site.get().wipes
     }
 
-    /// Returns the number of forks whose children were given the missing pages.
+    /// Returns the number of forks in which the child received the missing pages.
     pub(super) fn forks(&self) -> u64 {
         self.forks.load(UNDER_LOCK)
     }
 
-    /// Returns the kernel's id of the watcher's thread; 0 until it runs.
+    /// Returns the kernel's id of the watcher's thread, or 0 if the thread does not run yet.
     pub(super) fn thread_id(&self) -> i32 {
         // ORDERING: Acquire, pairs with the Release in `set_thread_id`.
         self.thread.load(Ordering::Acquire)
@@ -305,8 +305,8 @@ impl Locked<'_> {
         self.progress.enter(Phase::Away);
     }
 
-    /// Records a disturbance: the program has unmapped or moved part of the piece, or dropped pages
-    /// that were not moved out yet.
+    /// Records a disturbance: the program has unmapped or moved a part of the piece, or has
+    /// discarded pages that were not moved out yet.
     pub(super) fn disturb(&self) {
         self.progress.disturb();
     }
@@ -316,7 +316,7 @@ impl Locked<'_> {
         self.progress.is_disturbed()
     }
 
-    /// Returns the addresses to which the pages of the piece belong.
+    /// Returns the table of the addresses to which the pages of the piece belong.
     pub(super) fn locations(&self) -> &PageLocations {
         &self.shared.locations
     }
@@ -327,12 +327,13 @@ impl Locked<'_> {
         self.locations.of(self.piece(), off)
     }
 
-    /// Counts a fork whose child was given the missing pages.
+    /// Counts a fork in which the child received the missing pages.
     pub(super) fn count_fork(&self) {
         self.forks.fetch_add(1, UNDER_LOCK);
     }
 
-    /// Drops a page from the temporary range: the program has dropped the page or its mapping.
+    /// Discards a page from the temporary range, because the program has discarded the page or
+    /// unmapped its address.
     pub(super) fn drop_out(&self, off: u64) {
         let (from, bin) = (self.temporary() + off, self.bin());
         let silent = self.descriptors.silent;
@@ -344,7 +345,7 @@ impl Locked<'_> {
                 0 => break,
                 libc::EBADF => return,
                 libc::EBUSY => calls::run(&mut piece::unshare(from)),
-                // The page dropped before is still in the bin.
+                // The previously discarded page is still in the bin.
                 libc::EEXIST => calls::run(&mut empty),
                 _ => own_process::rest(round),
             }
@@ -368,7 +369,8 @@ impl Locked<'_> {
         let fresh = site.room.fresh(site.piece).start;
         self.cease_by(fd, piece.start - site.left, piece.len_bytes() + site.left);
         self.cease_by(fd, fresh, piece.len_bytes());
-        // The spare descriptor takes the number of `fd`, so that the program is not given it.
+        // The spare descriptor takes the number of `fd`, so that the program cannot be assigned the
+        // number.
         if !self.spare.is_there() && own_process::duplicate_to(self.descriptors.stop, fd) {
             self.spare.keep(fd);
         } else {
@@ -385,7 +387,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Unregisters `start..start + len` from our own userfaultfd.
+    /// Unregisters `start..start + len` from the userfaultfd of this process.
     pub(super) fn cease(&self, start: u64, len: u64) {
         self.cease_by(self.descriptors.home, start, len);
     }

@@ -1,5 +1,5 @@
-//! Refuses every call of a piece in turn, with every errno: the process must continue with correct
-//! bytes.
+//! Tests that refuse each call of a piece in turn, with every errno: the process must continue with
+//! correct bytes.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -13,14 +13,14 @@ use vmarea_linux_sys::child;
 use vmarea_linux_sys::test_memory::Pieces;
 
 const PAGES: u64 = 14;
-/// Errnos that the kernel returns when it has no time or no memory now.
+/// Errnos that the kernel returns if it is busy or out of memory.
 const PASSING: [i32; 4] = [libc::EAGAIN, libc::EBUSY, libc::ENOMEM, libc::EINTR];
 /// Errnos that the kernel returns when a mapping is not in the expected state.
 const DEFINITE: [i32; 2] = [libc::EEXIST, libc::ENOENT];
-/// Longer than any of these tests takes.
+/// Time limit, longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Keeps writing its own word of each page; returns how often it found a different value there.
+/// Repeatedly writes a word of each page; returns how often the word had an unexpected value.
 fn write_all(pieces: &Pieces, stop: &AtomicBool) -> u64 {
     let mut mine = [0; PAGES as usize];
     let mut lost = 0;
@@ -97,12 +97,13 @@ fn watch_over() {
     });
 }
 
-/// Writes directly to standard error: this is another process than that of the test harness.
+/// Writes directly to standard error, because this code does not run in the process of the test
+/// harness.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Refuses each call in turn, as `kinds` describe. Returns 0 on success.
+/// Refuses each call in turn, in the ways that `kinds` lists. Returns 0 on success.
 fn refuse_each(owner: Owner, writer: Writer, kinds: &[Refusals]) -> i32 {
     watch_over();
     let mut merger = match Merger::new(Options {

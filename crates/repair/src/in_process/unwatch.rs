@@ -1,8 +1,9 @@
-//! Ends the watch of mappings that the program changed during a piece.
+//! Unregisters mappings that the program changed during a piece from the userfaultfd.
 //!
-//! The program may have moved mappings away, extended them, or created others in between, some of
-//! which cannot be watched at all; the kernel then refuses to unregister the whole range at once.
-//! This module therefore unregisters each mapping separately. It uses no memory except the stack.
+//! The program may have moved mappings away, extended them, or created other mappings between them.
+//! If a mapping in the range cannot be watched at all, the kernel refuses to unregister the whole
+//! range at once. This module therefore unregisters each mapping separately. It uses no memory
+//! except the stack.
 
 use vmarea_linux_sys::calls;
 use vmarea_linux_sys::procmap;
@@ -20,14 +21,14 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Unregisters the whole mapping at `at`, even beyond the part that was moved there. False if
-    /// the kernel could not do so yet.
+    /// Unregisters the whole mapping at `at`, even beyond the part that was moved there. Returns
+    /// false if the kernel could not unregister it yet.
     pub(super) fn cease_at(&self, at: u64) -> bool {
         self.cease_between(at, at + 1)
     }
 
-    /// Unregisters all mappings that overlap `start..end`. False if some may still be watched: a
-    /// change is pending, or the kernel could not do so yet.
+    /// Unregisters all mappings that overlap `start..end`. Returns false if some may still be
+    /// watched, because a change is pending or the kernel could not unregister them yet.
     pub(super) fn cease_between(&self, start: u64, end: u64) -> bool {
         let mut at = start;
         let mut all = true;

@@ -1,9 +1,10 @@
-//! The watcher: a thread that answers the kernel's userfaultfd events while pages are moved out.
+//! The watcher: a thread that handles userfaultfd events while pages are moved out.
 //!
 //! Some changes to watched mappings block until another thread has read the event. The watcher
-//! reads the events: it completes the child of a fork, drops pages that the program dropped, and
-//! records the new address of a moved mapping. [`Phase::meaning`](super::phase::Phase::meaning)
-//! decides what an event means; this module acts on it.
+//! reads the events: it copies the missing pages to the child of a fork, discards pages that the
+//! program discarded, and records the new address of a moved mapping.
+//! [`Phase::meaning`](super::phase::Phase::meaning) decides what an event means; this module acts
+//! on it.
 
 use std::fs::File;
 use std::io;
@@ -55,8 +56,8 @@ fn answer(locked: &Locked<'_>, meaning: Meaning) {
             disturbs,
         } => {
             fork_gate::begin_drop();
-            // The kernel drops the pages after this event: a page that moved out before the drop
-            // would come back.
+            // The kernel discards the pages after this event. A page moved out before that would
+            // reappear when it is moved back.
             if disturbs {
                 locked.disturb();
             }
@@ -81,7 +82,8 @@ fn moved(locked: &Locked<'_>, from: u64, to: u64, len: u64) {
     }
 }
 
-/// Drops the pages of the piece that belong to `start..end`, because the program drops that range.
+/// Discards the pages of the piece that belong to `start..end`, because the program discards that
+/// range.
 fn dropped(locked: &Locked<'_>, start: u64, end: u64) {
     let whole = VmRange::new(0, locked.piece().len_bytes());
     locked.pages_out(whole, &mut |off, len| {
@@ -105,8 +107,8 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Starts the watcher on the userfaultfd `home`; `silent` is used to drop pages. Both must stay
-    /// open until the watcher is dropped.
+    /// Starts the watcher on the userfaultfd `home`; `silent` is used to discard pages. Both must
+    /// stay open until the watcher is dropped.
     ///
     /// # Errors
     /// Errors from starting a thread and from opening `/proc/self/pagemap`.

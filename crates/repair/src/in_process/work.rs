@@ -1,8 +1,8 @@
 //! Works on one piece of the calling process while its other threads run.
 //!
 //! From the first page moved out to the last page moved back, the working thread uses only its
-//! stack and shared memory. Moves are made under the watcher's lock. The watcher reports what the
-//! program drops or moves during the piece, and those changes are preserved.
+//! stack and shared memory. Moves are made under the watcher's lock. The watcher reports pages that
+//! the program discards or moves during the piece, and those changes are preserved.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ use vmarea_linux_sys::sidecar;
 use vmarea_linux_sys::uffd;
 use vmarea_process::pagemap::{EXCLUSIVE, FILLED, GUARD};
 
-/// The data used while pages are moved out; none of it is on the heap.
+/// All data used while pages are moved out, none of it on the heap.
 pub(super) struct Work<'a> {
     pub(super) sequence: Sequence<'a>,
     pub(super) shared: &'a Shared,
-    /// How to stop the other threads; `None` if the caller owns the range, so that no other thread
-    /// changes it.
+    /// Resources for stopping the other threads; `None` if the caller owns the range, so that no
+    /// other thread changes it.
     pub(super) stopper: Option<Stopper<'a>>,
     pub(super) watch: Watch,
     pub(super) site: Site,
@@ -35,8 +35,8 @@ pub(super) struct Work<'a> {
     pub(super) access: u64,
     pub(super) files: Files,
     pub(super) copies: Copies,
-    /// True if the scratch area may have a hole where the program mapped something: it must not be
-    /// used again.
+    /// True if the scratch area may have a hole in which the program mapped memory: the area must
+    /// not be used again.
     pub(super) room_is_lost: bool,
 }
 
@@ -109,8 +109,8 @@ impl Work<'_> {
     }
 
     /// Empties the scratch area for the next piece. Before Linux 6.12, a failed `mmap` may have
-    /// unmapped part of the area, and another thread may have mapped something there: the area is
-    /// then abandoned.
+    /// unmapped part of the area, and another thread may have mapped memory there: the area is then
+    /// abandoned.
     fn give_room_back(&mut self) {
         let range = self.site.room.range;
         if !self.room_is_lost {
@@ -126,8 +126,9 @@ impl Work<'_> {
         }
     }
 
-    /// Waits until no event is unread, and unregisters the mappings that were moved away from the
-    /// piece. Closing our descriptors would not end the watch: a forked child has copies of them.
+    /// Waits until every event is read, and unregisters the mappings that were moved away from the
+    /// piece. Closing the descriptors would not end the watch, because a forked child has copies of
+    /// them.
     fn answer_all(&self) {
         let is_changing = || uffd::is_changing(self.watch.home());
         for round in 0..u32::MAX {
@@ -143,8 +144,8 @@ impl Work<'_> {
         }
     }
 
-    /// Unregisters mappings that other threads may have moved or extended during the piece. False
-    /// if the kernel could not do so yet.
+    /// Unregisters mappings that other threads may have moved or extended during the piece. Returns
+    /// false if the kernel could not unregister them yet.
     fn cease(&self, locked: &Locked<'_>) -> bool {
         if self.stopper.is_none() {
             return true;
@@ -168,8 +169,9 @@ impl Work<'_> {
         }
     }
 
-    /// Makes the calls that end the watch. If the kernel refuses a whole range because it contains
-    /// mappings that cannot be watched, the mappings are unregistered one by one.
+    /// Makes the calls that unregister the piece from the userfaultfd. If the kernel refuses a
+    /// whole range because it contains mappings that cannot be watched, the mappings are
+    /// unregistered one by one.
     fn end_watch(&self, calls: impl Iterator<Item = Call>) {
         let mut all = true;
         for call in calls {
@@ -217,7 +219,7 @@ impl Work<'_> {
         gone
     }
 
-    /// Makes one move, and first makes its pages exclusive to the process if necessary.
+    /// Executes one move. If necessary, first makes its pages exclusive to the process.
     ///
     /// Returns `ECANCELED` if the program has changed the piece: the range may contain another
     /// mapping that is not watched. While an event is unread, the kernel refuses the move. A
@@ -280,8 +282,9 @@ impl Work<'_> {
         }
     }
 
-    /// Waits for drops whose events were read during an earlier piece: a thread that stops has
-    /// completed its drop.
+    /// Waits for pending `MADV_DONTNEED` calls by stopping all other threads for a moment. A call
+    /// is pending if its event was read while an earlier piece was repaired. A stopped thread has
+    /// completed its call.
     pub(super) fn let_drops_end(&mut self) -> Result<(), Reason> {
         if self.stopper.is_none() || !fork_gate::is_dropping() {
             return Ok(());
@@ -289,7 +292,8 @@ impl Work<'_> {
         self.with_others_stopped(&mut || 0).map(|_| ())
     }
 
-    /// Makes the swap. If other threads may change mappings, all of them are stopped for it.
+    /// Executes the swap. If other threads may change mappings, all of them are stopped during the
+    /// swap.
     fn swap(&mut self) -> Result<(), Reason> {
         let shared = self.shared;
         let (mut call, piece) = (self.sequence.calls[self.sequence.before], self.site.piece);
@@ -304,8 +308,8 @@ impl Work<'_> {
         } else {
             let (Files { maps, pagemap }, access) = (self.files, self.access);
             let mut step = || {
-                // A guard marker that was installed during the piece raises no event, so the piece
-                // is checked for one.
+                // Installing a guard marker during the piece raises no event, so the piece is
+                // checked for markers.
                 let is_as_it_was = is_undisturbed(shared)
                     && is_as_planned(maps, piece, access)
                     && is_empty(pagemap, piece);
@@ -356,7 +360,7 @@ impl Work<'_> {
         self.end_watch(rest.filter(|call| call.what != What::Back as u64));
     }
 
-    /// Moves the pages back, and leaves the mappings as they were before the piece.
+    /// Moves the pages back, and restores the mappings to their state before the piece.
     fn undo(&mut self) {
         let Site {
             piece, left, room, ..
@@ -376,9 +380,9 @@ impl Work<'_> {
     }
 }
 
-/// Makes the swap. The kernel unmaps the piece before it moves the fresh mapping there, and may
-/// have no memory for the move: the range is then reserved again before another thread can get it,
-/// and the swap is repeated until it succeeds.
+/// Executes the swap. The kernel unmaps the piece before it moves the fresh mapping there, and may
+/// run out of memory for the move: the range is then reserved again before another thread can get
+/// it, and the swap is repeated until it succeeds.
 fn run_swap(swap: &mut Call, piece: VmRange) {
     let mut take = piece::reserve_free(What::Swap, piece);
     let mut was_taken = false;
@@ -387,8 +391,8 @@ fn run_swap(swap: &mut Call, piece: VmRange) {
         if swap.errno() == 0 {
             return;
         }
-        // This fails if something is mapped: the kernel did nothing, or the range is reserved
-        // already.
+        // This fails if the range is not completely unmapped: the kernel has not done the swap, or
+        // the range is reserved already.
         calls::run(&mut take);
         was_taken |= take.errno() == 0;
         if !was_taken {
@@ -415,7 +419,7 @@ impl<'a> Turn<'a> {
         self.locked.get_or_insert_with(|| self.shared.lock())
     }
 
-    /// Repeats `step` until it returns something other than `EAGAIN`. The lock is held afterwards.
+    /// Repeats `step` as long as it returns `EAGAIN`. The lock is held afterwards.
     fn run(&mut self, mut step: impl FnMut(&Locked<'_>) -> i32) -> i32 {
         for round in 0..PATIENCE {
             let errno = step(self.locked());

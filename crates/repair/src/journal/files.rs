@@ -2,9 +2,10 @@
 //!
 //! The contents of a journal are written into a process, so a user who can write the journal
 //! controls the process; and root finishes the merges of other users. A folder or a file is
-//! therefore accepted only if it belongs to us or to the owner of the process, and no other user
-//! may write to it. A process that works with a journal holds a lock on it (`fcntl`). The lock ends
-//! with the process, and the kernel reports its holder.
+//! therefore accepted only if it belongs to the user of this process or to the owner of the process
+//! under repair, and no other user may write to it. A process that reads or writes a journal holds
+//! a lock on it (`fcntl`). The kernel releases the lock when the process ends, and reports which
+//! process holds it.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,7 +22,7 @@ fn refuse(path: &Path, why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, text)
 }
 
-/// Returns our effective user.
+/// Returns the effective user of this process.
 fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -41,7 +42,8 @@ impl Folder {
         PathBuf::from(format!("/var/tmp/vmarea-{user}"))
     }
 
-    /// Opens a folder that belongs to us or to one of `others`; `None` if it does not exist.
+    /// Opens a folder that belongs to the user of this process or to one of `others`; `None` if it
+    /// does not exist.
     ///
     /// # Errors
     /// `PermissionDenied` if the folder belongs to another user, is a link, or is writable by other
@@ -70,7 +72,7 @@ impl Folder {
         }))
     }
 
-    /// Opens a folder of our own, and creates it if it does not exist.
+    /// Opens a folder owned by the user of this process, and creates it if it does not exist.
     ///
     /// # Errors
     /// The errors of [`Folder::open`] and of creating a folder.
@@ -136,7 +138,7 @@ impl Folder {
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 
-    /// True if `name` still refers to `file`.
+    /// True if the name `name` in the folder still refers to `file`.
     pub(super) fn is_file(&self, name: &str, file: &File) -> io::Result<bool> {
         let there = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW);
         let there = match there {

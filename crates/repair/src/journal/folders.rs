@@ -1,4 +1,5 @@
-//! Finds the journal of one process: in our folder, or in the folder of the owner of the process.
+//! Finds the journal of one process, in the folder of the user who runs the repair or of the
+//! process's owner.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -34,7 +35,7 @@ impl Journals {
         journals
     }
 
-    /// Begins a journal in our folder.
+    /// Begins a journal in the folder of the user who runs the repair.
     ///
     /// # Errors
     /// [`RepairError::AtWork`] if another run began one at the same time; errors of creating files.
@@ -48,8 +49,7 @@ impl Journals {
         }
     }
 
-    /// Opens the journal of an earlier run, in our folder or that of the owner of the process. The
-    /// repair of that run may then be finished.
+    /// Opens the journal of an earlier run, in either folder, so that its repair can be finished.
     ///
     /// # Errors
     /// [`RepairError::AtWork`], [`RepairError::Journal`], and errors from reading files.

@@ -1,4 +1,5 @@
-//! A journal reads back as written; forged, torn and foreign journals are refused.
+//! Tests that a journal reads back as written, and that forged, torn and foreign journals are
+//! refused.
 
 use super::*;
 

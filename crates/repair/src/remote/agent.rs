@@ -57,8 +57,8 @@ pub(super) fn make_agent(
     }
 }
 
-/// Creates each part of the agent and records it at once. Another run can then remove the parts if
-/// ours is interrupted.
+/// Creates each part of the agent and records it immediately, so that another run can remove the
+/// parts if this run is interrupted.
 fn fill(
     target: &Target,
     held: &impl Injector,
@@ -123,7 +123,7 @@ fn open_descriptor(
         fd => fd?,
     };
     let Some(inode) = descriptor::inode(held.pid(), held.tid(), fd) else {
-        // Without its inode, the descriptor could not be distinguished from others later.
+        // Only the inode distinguishes the descriptor from others later.
         held.call(&Call::plain(0, libc::SYS_close, &[fd as u64]))?;
         return Err(failed(held.pid(), "looking at a descriptor", libc::EACCES));
     };
@@ -164,8 +164,8 @@ fn failed(pid: i32, what: &'static str, errno: i32) -> RepairError {
     }
 }
 
-/// Initializes the userfaultfd and returns the way that the kernel supports; if `wanted` is set,
-/// only that way is tried. Also excludes the agent from forks.
+/// Initializes the userfaultfd and returns the method (move or copy) that the kernel supports. If
+/// `wanted` is set, only that method is tried. Also excludes the agent from forks.
 fn begin_to_use(
     held: &impl Injector,
     agent: &Agent,
@@ -195,11 +195,12 @@ fn begin_to_use(
 /// Maximum number of attempts to remove a part of the agent.
 const TRIES: u32 = 8;
 
-/// Unmaps and closes all parts of the agent, and leaves the thread where it may be released.
+/// Unmaps and closes all parts of the agent, and leaves the thread in a stop at which it can be
+/// released.
 ///
-/// This happens before the process resumes: another run may have to repeat the removal, and the
-/// recorded addresses could belong to the program by then. The code page is unmapped last; its mark
-/// shows whether everything was removed.
+/// This happens before the process resumes: if another run repeated the removal later, the recorded
+/// addresses could belong to the program. The code page is unmapped last: while its mark is
+/// present, the removal is incomplete.
 ///
 /// # Errors
 /// [`RepairError::LeftBehind`] if the kernel keeps refusing one of the calls. The journal then
@@ -222,8 +223,8 @@ pub(super) fn take_out(
         Ok(false)
     };
     if !descriptor::is_ours(held.pid(), held.tid(), &agent) {
-        // The program has closed the descriptor. A file that has the number now is not ours to
-        // close.
+        // The program has closed the descriptor. If the number now refers to another file, that
+        // file must not be closed.
         agent.fd = -1;
     }
     if agent.fd >= 0 && gone(libc::SYS_close, &[agent.fd as u64])? {
@@ -244,8 +245,8 @@ pub(super) fn take_out(
     if only_code && agent.code == 0 {
         return noted.and(journal.cleared()).map_err(journal::failed);
     }
-    // The process resumes with the remaining parts, so the journal must no longer name the removed
-    // ones.
+    // The process resumes with the remaining parts of the agent, so the journal must not name the
+    // removed parts.
     noted.and(journal.agent(&agent)).map_err(journal::failed)?;
     Err(RepairError::LeftBehind {
         pid: held.pid(),

@@ -34,7 +34,7 @@ use crate::{Reason, RepairError};
 use vmarea_linux_sys::calls::Call;
 use vmarea_linux_sys::uffd;
 
-/// Copies the pages of a piece, of which up to `copies` may be shared.
+/// Joins a piece by copying its pages, of which at most `copies` may be shared.
 pub(super) fn copy_piece(
     by: &impl Injector,
     agent: &Agent,
@@ -87,10 +87,10 @@ pub(super) fn copy_piece(
 /// The pages of a range that must be copied.
 #[derive(Debug, Default)]
 struct ToCopy {
-    /// The runs of these pages, as offsets from the start of the range.
+    /// Runs of pages to copy, as offsets from the start of the range.
     extents: Vec<VmRange>,
     pages: u64,
-    /// Number of these pages that are shared.
+    /// Number of pages to copy that are shared.
     shared: u64,
 }
 
@@ -103,8 +103,8 @@ impl ToCopy {
     }
 }
 
-/// Finds the pages of a range that must be copied; or returns the first shared page that exceeds
-/// the limit.
+/// Finds the pages of a range that must be copied, or returns the first shared page beyond the
+/// limit.
 fn to_copy(
     by: &impl Injector,
     range: VmRange,
@@ -131,7 +131,7 @@ fn to_copy(
     Ok(too_many.map_or(Ok(found), Err))
 }
 
-/// Makes any number of calls; returns the first call that keeps failing, and its errno.
+/// Makes the calls in order; returns the first call that keeps failing, and its errno.
 fn make(
     by: &impl Injector,
     agent: &Agent,

@@ -17,7 +17,7 @@ use crate::plan::{PAGE, Piece};
 use crate::{Reason, RepairError};
 use vmarea_linux_sys::calls::Call;
 
-/// Moves the pages of a piece, in which up to `copies` shared pages may be copied. If a call is
+/// Joins a piece by moving its pages; at most `copies` shared pages are copied. If a call is
 /// refused, the piece is restored, or completed if the swap was done.
 pub(super) fn run_piece(
     by: &impl Injector,
@@ -70,12 +70,13 @@ fn reason(errno: i32, call: &Call, piece: &Piece) -> (Reason, u64) {
     }
 }
 
-/// Handles pages that the kernel refuses to move because they are shared, or were shared before.
+/// Handler for pages that the kernel refuses to move because they are shared, or were shared
+/// before.
 struct Owning {
     /// Maximum number of shared pages that may be copied.
     most: u64,
     copied: u64,
-    /// True once all pages of the piece that are not shared any more were made exclusive.
+    /// True after write faults made the formerly shared pages of the piece exclusive.
     claimed: bool,
     tried: u64,
 }

@@ -6,8 +6,8 @@
 //! file that the repair opened.
 //!
 //! # Linux
-//! Each userfaultfd has its own inode since 5.12. Before, all share one, and another userfaultfd
-//! with the same number is mistaken for ours.
+//! Each userfaultfd has its own inode since 5.12. Before 5.12, all userfaultfds share one inode,
+//! and another userfaultfd with the same number is mistaken for that of the repair.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,8 +15,8 @@ use std::path::Path;
 
 use crate::journal::Agent;
 
-/// Returns the inode of the userfaultfd that thread `tid` of process `pid` has as `fd`; `None` if
-/// `fd` is closed or another kind of file.
+/// Returns the inode of the userfaultfd with number `fd` in thread `tid` of process `pid`. Returns
+/// `None` if `fd` is closed or is another kind of file.
 pub(super) fn inode(pid: i32, tid: i32, fd: i32) -> Option<u64> {
     let path = format!("/proc/{pid}/task/{tid}/fd/{fd}");
     let link = fs::read_link(&path).ok()?;

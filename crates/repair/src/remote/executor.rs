@@ -1,8 +1,8 @@
 //! The executors for pieces in another process: by moving, and by copying.
 //!
-//! Both record the piece in the journal, stop the process, check that the mappings are as planned,
-//! join the piece, and then let the process run for as long as it was stopped. The calls themselves
-//! are in [`by_move`](super::by_move) and [`by_copy`](super::by_copy).
+//! Each executor records the piece in the journal, stops the process, checks that the mappings are
+//! as planned, joins the piece, and then lets the process run for as long as it was stopped. The
+//! calls themselves are in [`by_move`](super::by_move) and [`by_copy`](super::by_copy).
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,8 @@ use crate::plan::{Piece, Run};
 use crate::{Kept, Reason, RepairError};
 use vmarea_process::maps::{self, MapsEntry, Query};
 
-/// Maximum time for which the process runs between two pieces; by default it runs as long as it was
-/// stopped.
+/// Maximum time for which the process runs between two pieces. It runs for as long as it was
+/// stopped, but not longer than this.
 const LONGEST_REST: Duration = Duration::from_millis(20);
 
 /// Moves the pages of a piece while the process is stopped.
@@ -108,8 +108,8 @@ fn join_stopped(
     Ok(Done { pause, ..done })
 }
 
-/// Moves pages back after an error. Whatever error is returned, all pages are at their addresses,
-/// unless it says that the process must not run.
+/// Moves pages back after an error. Unless the returned error says that the process must not run,
+/// all pages are at their addresses.
 fn take_back(
     held: &StoppedProcess<'_>,
     agent: &Agent,

@@ -23,16 +23,18 @@ use vmarea_linux_sys::inject::{self, Wait};
 use vmarea_linux_sys::own_process::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
 
-/// Maximum time for the calls of a piece, which is spent in the kernel.
+/// Maximum time that the calls of a piece spend in the kernel.
 pub(super) const WORK_PATIENCE: Duration = Duration::from_secs(120);
 pub(super) const SIGCONT_BIT: u64 = 1 << (libc::SIGCONT - 1);
 
-/// Makes calls in a stopped process: a borrowed thread, or a test that refuses some of the calls.
+/// Interface for calls in a stopped process. A borrowed thread implements it, and a test that
+/// refuses some of the calls.
 pub(super) trait Injector {
     /// Returns the id of the process.
     fn pid(&self) -> i32;
 
-    /// Returns the id of the thread that makes the calls, whose descriptor table applies.
+    /// Returns the id of the thread that makes the calls; descriptors refer to its descriptor
+    /// table.
     fn tid(&self) -> i32;
 
     /// Returns the memory of the process (`/proc/PID/mem`).
@@ -71,7 +73,7 @@ pub(super) struct StoppedProcess<'a> {
     /// The ids of the borrowed process and thread in their own pid namespace.
     pub(super) inner: (i32, i32),
     pub(super) was_stopped: bool,
-    /// Raises our priority: the whole process waits for us.
+    /// Raises the priority of this thread, because the whole stopped process waits for it.
     pub(super) _prompt: Prompt,
 }
 
@@ -128,7 +130,7 @@ impl StoppedProcess<'_> {
         restored.and(released).map_err(journal::failed)
     }
 
-    /// Suppresses the `SIGCONT` that ended our stop. The program does not see it, unless the
+    /// Suppresses the `SIGCONT` that ended the group-stop. The program does not see it, unless the
     /// borrowed thread blocks it.
     fn swallow_sigcont(&self) {
         let tid = self.saved.tid;

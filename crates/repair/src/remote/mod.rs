@@ -51,18 +51,18 @@ use move_back::bring_home;
 use pages::Pages;
 use session::Session;
 
-/// What a repair could do to a process.
+/// Forecast of what a repair could do to a process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Survey {
     /// Number of mappings in the range.
     pub mappings: u64,
-    /// Number of mappings after the repair.
+    /// Expected number of mappings after the repair.
     pub after: u64,
     /// Number of runs of neighbours that could be one mapping.
     pub runs: u64,
     /// Bytes of address space in the runs.
     pub bytes: u64,
-    /// True if some pages may be pinned; which ones shows only when a repair tries to move them.
+    /// True if some pages may be pinned. Only an attempt to move a page shows whether it is pinned.
     pub may_be_pinned: bool,
     /// The boundaries that would not be joined, by reason.
     pub kept: super::Kept,
@@ -99,8 +99,8 @@ impl Remote {
         })
     }
 
-    /// Returns how pages get to another mapping: as requested by the options, else the best way
-    /// that the kernel supports.
+    /// Returns the method of transferring pages to the fresh mapping: the one that the options
+    /// request, or else the best one that the kernel supports.
     pub fn way(&self) -> Way {
         let can_move = || match Uffd::open(uffd::FEATURE_MOVE) {
             Ok(_) => true,
@@ -113,8 +113,8 @@ impl Remote {
         asked.unwrap_or_else(|| if can_move() { Way::Move } else { Way::Copy })
     }
 
-    /// Returns the runs that could be joined. Also returns which neighbours are known to stay
-    /// separate in the process's current state.
+    /// Returns the runs that could be joined. Also returns the neighbours that cannot be joined in
+    /// the current state of the process.
     fn plan(&self, range: &Range<u64>) -> Result<(Vec<Run>, super::Kept), RepairError> {
         let failed = RepairError::maps(self.pid);
         let mappings = Mappings::read(self.pid, self.kernel.as_ref(), Smaps::WithoutView);
@@ -131,8 +131,8 @@ impl Remote {
         Ok((runs, kept))
     }
 
-    /// Reports what a repair could do in `range` (addresses). Obstacles that show only during a
-    /// repair are not included.
+    /// Reports what a repair could do in `range` (addresses). Obstacles that are detected only
+    /// during a repair are not included.
     ///
     /// # Errors
     /// [`RepairError::Maps`].
@@ -259,7 +259,7 @@ impl Remote {
         });
         match cleared {
             Ok(()) => journal.remove().map_err(journal::failed).map(|()| true),
-            // The process no longer contains anything of the repair.
+            // No part of the repair remains in the process.
             Err(error @ (RepairError::Ended(_) | RepairError::Replaced(_))) => {
                 journal.remove().map_err(journal::failed)?;
                 Err(error)
@@ -268,7 +268,8 @@ impl Remote {
         }
     }
 
-    /// Completes the interrupted piece and resumes the process; its agent may still be there.
+    /// Completes the interrupted piece and resumes the process. The agent may remain in the
+    /// process.
     fn finish(&self, journal: &mut Journal, state: &mut State) -> Result<Target, RepairError> {
         let (path, owner) = (journal.path().display().to_string(), journal.owner());
         let doubt = |why: String| {

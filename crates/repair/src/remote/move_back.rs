@@ -1,7 +1,7 @@
-//! Moves the pages of a piece back to their addresses, whatever state the piece is in.
+//! Moves the pages of a piece back to their addresses, from any state of the piece.
 //!
-//! Any call may be refused, and another run may have been interrupted anywhere. Nothing is
-//! therefore assumed: the pagemap shows which pages are in the temporary range, the list of
+//! Any call may be refused, and an earlier run may have been interrupted at any point. This module
+//! therefore assumes nothing: the pagemap shows which pages are in the temporary range, the list of
 //! mappings shows whether the swap was done, and both are read again after each attempt. The
 //! operation is idempotent.
 //!
@@ -44,9 +44,10 @@ use vmarea_process::maps::{self, MapsEntry};
 /// A method of moving pages back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Attempt {
-    /// The pages are moved, as they were moved out.
+    /// The pages are moved, in the same way as they were moved out.
     Move,
-    /// Each run is first made exclusive to the process and its target dropped, then moved.
+    /// Each run of pages is made exclusive to the process, the pages at its target are discarded,
+    /// and the run is moved.
     MoveOwn,
     /// The bytes are copied by the userfaultfd.
     Copy,
@@ -153,8 +154,8 @@ impl<I: Injector> Site<'_, I> {
         }
     }
 
-    /// Maps the piece again after half a swap. The kernel then unmapped the old mappings but failed
-    /// to move the fresh one there; only the swap unmaps anything.
+    /// Maps the piece again after a half-done swap, in which the kernel unmapped the old mappings
+    /// but failed to move the fresh one there. Only the swap unmaps anything.
     fn cover(&self, swapped: bool) -> Result<(), RepairError> {
         if !swapped {
             let mut calls = Vec::new();
@@ -363,7 +364,7 @@ impl<I: Injector> Site<'_, I> {
         Ok(inside.into_iter().any(|entry| entry.has(b"um")))
     }
 
-    /// Makes every call, even if others fail. Returns the errno of the last failure, or 0.
+    /// Makes all calls, even if some of them fail. Returns the errno of the last failure, or 0.
     fn each(&self, calls: &mut [Call]) -> Result<i32, RepairError> {
         let mut last = 0;
         for calls in calls.chunks_mut(MOST_CALLS) {

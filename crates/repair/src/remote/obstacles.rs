@@ -1,10 +1,10 @@
 //! Finds obstacles to a repair of another process that are visible before anything is tried.
 //!
-//! The kernel lists buffers that are registered with an `io_uring` (`/proc/PID/fdinfo`); they are
-//! pinned while they are registered. The pagemap shows which pages are shared, but only at the
-//! moment of reading: a survey counts these pages, and a merge checks again. The kernel does not
-//! report other obstacles, such as pages that are pinned for a device, or pages once shared with a
-//! child that has ended.
+//! The kernel lists the buffers that are registered with an `io_uring` in `/proc/PID/fdinfo`;
+//! registered buffers are pinned. The pagemap shows which pages are shared, but only at the moment
+//! of reading: a survey counts these pages, and a merge checks again. The kernel does not report
+//! other obstacles, such as pages that are pinned for a device, or pages once shared with a child
+//! that has ended.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -83,7 +83,7 @@ pub(super) fn without(
         let mut parts: Vec<VmRange> = Vec::new();
         let mut last = None;
         for (n, &part) in run.parts.iter().enumerate() {
-            // The first part of an anchored run is not moved, and what follows joins it.
+            // The first part of an anchored run is not moved; the following parts join it.
             let stays = run.anchored && n == 0;
             let reason = if stays { None } else { obstacle(part) };
             if let (Some(reason), true) = (reason.or(last), n > 0) {

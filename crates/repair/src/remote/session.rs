@@ -49,7 +49,7 @@ impl Session {
                 return Err(error);
             }
             Err(error) => {
-                // If parts of the agent remain in the process, their journal is kept.
+                // If parts of the agent remain in the process, the journal is kept.
                 if !matches!(error, RepairError::LeftBehind { .. }) {
                     let _ = journal.remove();
                 }
@@ -93,7 +93,7 @@ impl Session {
             }
         };
         match done {
-            // Everything that was left behind was removed with the agent.
+            // All remaining parts of the repair were removed with the agent.
             Err(RepairError::LeftBehind { .. }) if ended.is_ok() => {
                 Err(RepairError::NoRoom(self.pid))
             }
@@ -102,7 +102,7 @@ impl Session {
     }
 }
 
-/// Begins the journal of a process that contains nothing of another repair.
+/// Begins the journal of a process, which must not contain parts of another repair.
 fn begin_journal(target: &Target, journals: &Journals) -> Result<Journal, RepairError> {
     let pid = target.pid;
     let start = proc_status::start_time(pid)?;
@@ -140,12 +140,12 @@ fn end_journal(cleared: Result<(), RepairError>, journal: Journal) -> Result<(),
     }
 }
 
-/// Bounds of the time for which the stopped threads wait for one that has not stopped.
+/// Minimum and maximum time for which the stopped threads wait for one that has not stopped.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(20);
 const LONGEST_PATIENCE: Duration = Duration::from_millis(500);
-/// Measures how long it takes to stop the process without further work. The time includes reading
-/// the list of mappings if single mappings cannot be queried. Returns the best of several attempts,
-/// because the machine may be busy.
+/// Measures how long the process is stopped if nothing else is done during the stop. The time
+/// includes reading the list of mappings if single mappings cannot be queried. Returns the best of
+/// several attempts, because the machine may be busy.
 fn stop_time(target: &Target, journal: &mut Journal) -> Result<Duration, RepairError> {
     const TRIES: usize = 10;
     let mut best = Duration::MAX;

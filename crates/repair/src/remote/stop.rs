@@ -1,9 +1,9 @@
-//! Stops all threads of another process, one of which then makes our calls.
+//! Stops all threads of another process, and borrows one of them to make calls.
 //!
-//! The process is brought into group-stop before the first injected call. One thread is then
-//! allowed to run, but makes only our calls. If the repair ends early, the kernel returns all
-//! threads to group-stop before the program executes another instruction. By then the state to be
-//! restored to the borrowed thread is in the [`Journal`].
+//! The process is brought into group-stop before the first injected call. One thread, the borrowed
+//! one, is then allowed to run, but makes only the injected calls. If the repair ends early, the
+//! kernel returns all threads to group-stop before the program executes another instruction. Before
+//! the first call, the state to be restored to the borrowed thread is written to the [`Journal`].
 //!
 //! # Picture
 //! ```text
@@ -104,17 +104,17 @@ impl Target {
         Ok(held)
     }
 
-    /// Selects the thread to borrow: one that does not block the signal which ends the stop, so
-    /// that no other thread receives the signal.
+    /// Selects the thread to borrow. It must not block the signal that ends the stop; otherwise
+    /// another thread would receive the signal.
     fn borrow_thread(&self, threads: &[i32]) -> i32 {
         let takes_it = |tid: &&i32| inject::mask(**tid).is_ok_and(|mask| mask & SIGCONT_BIT == 0);
         *threads.iter().find(takes_it).unwrap_or(&threads[0])
     }
 
-    /// Checks that the memory is still the one that was opened, and that no other process shares
-    /// it. All threads must be stopped.
+    /// Checks that the process still has the address space that was opened, and that no other
+    /// process shares it. All threads must be stopped.
     fn is_same(&self) -> Result<(), RepairError> {
-        // The descriptor belongs to the memory, not to the process.
+        // The descriptor refers to the address space, not to the process.
         if self.memory.read_at(&mut [0], self.syscall).unwrap_or(0) == 0 {
             return Err(RepairError::Replaced(self.pid));
         }
@@ -130,7 +130,7 @@ impl Target {
         Ok(())
     }
 
-    /// Stops a process that an earlier run has left stopped. `check` verifies, while all threads
+    /// Takes over a process that an earlier run left stopped. `check` verifies, while all threads
     /// are stopped, that it is still the process that the journal describes.
     ///
     /// # Errors
@@ -202,8 +202,8 @@ impl Target {
     }
 
     /// Stops the threads that are not in `threads` and adds them there; records in `asked` every
-    /// thread that was seized. All threads are asked to stop before the first is waited for, so
-    /// that they stop in parallel. Returns whether one of them was in a group-stop.
+    /// thread that was seized. All threads are asked to stop before this function waits for the
+    /// first, so that they stop in parallel. Returns whether one of them was in a group-stop.
     fn stop_others(
         &self,
         threads: &mut Vec<i32>,
@@ -224,7 +224,7 @@ impl Target {
         Ok(was_stopped)
     }
 
-    /// Detaches threads that were asked to stop; those that have not stopped yet are recorded as
+    /// Detaches threads that were asked to stop. Threads that have not stopped yet are recorded as
     /// late.
     fn let_go(&self, threads: &[i32]) {
         let stand = |&tid: &i32| inject::detach(tid).is_ok() || has_ended(self.pid, tid);
@@ -259,7 +259,7 @@ impl Target {
             if error.raw_os_error() == Some(libc::ESRCH) || has_ended(self.pid, tid) {
                 return Ok(false);
             }
-            // The thread is about to end, or its tracer is.
+            // The thread or its tracer is about to exit.
             std::thread::sleep(Duration::from_millis(1));
         }
         if self.seccomp == Seccomp::Suspend && inject::seize(tid, Seccomp::None).is_ok() {

@@ -1,4 +1,5 @@
-//! The process under repair: whether it can be repaired, its memory, and our agent in it.
+//! The process under repair: checks whether it can be repaired, access to its memory, and the
+//! agent.
 //!
 //! The code that stops the process is in [`stop`](super::stop).
 
@@ -104,7 +105,7 @@ impl Target {
         read.is_ok() && mark == *MARK
     }
 
-    /// True if any repair has put its agent into the process.
+    /// True if the process contains the agent of any repair.
     pub(super) fn has_agent(&self) -> bool {
         let mappings = maps::read(self.pid).unwrap_or_default();
         mappings.iter().any(|m| {
@@ -119,7 +120,7 @@ impl Target {
         })
     }
 
-    /// Writes the agent's code to its page, and our mark at the end of the page.
+    /// Writes the agent's code to its page, and vmarea's mark at the end of the page.
     ///
     /// # Errors
     /// Errors from writing to `/proc/PID/mem`.
@@ -145,7 +146,7 @@ impl Target {
         let wanted = inject::syscall_instruction();
         let mut mappings = maps::read(self.pid).map_err(|_| RepairError::Ended(self.pid))?;
         mappings.retain(|m| m.perms.exec && m.perms.read);
-        // The vDSO contains one, and the program does not change it.
+        // The vDSO contains such an instruction, and the program does not change the vDSO.
         mappings.sort_by_key(|m| !matches!(&m.name, MapName::Special(name) if name == "[vdso]"));
         let mut readable = false;
         for mapping in mappings {

@@ -104,7 +104,7 @@ impl Drop for Heap {
     }
 }
 
-/// A process with our agent in it.
+/// A test process that contains the agent.
 pub(super) struct Bench {
     pub(super) heap: Heap,
     pub(super) target: Target,
@@ -147,7 +147,8 @@ pub(super) fn may_repair() -> bool {
         .is_ok()
 }
 
-/// Calls `with` while a process is stopped whose heap was made and whose agent moves pages.
+/// Calls `with` while a test process is stopped that has created its mappings and contains an agent
+/// that moves pages.
 pub(super) fn while_it_stands(with: impl FnOnce(&Heap, &StoppedProcess<'_>, Agent)) {
     if !may_repair() {
         return;

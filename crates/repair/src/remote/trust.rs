@@ -1,13 +1,13 @@
 //! Decides whether a journal may be followed.
 //!
 //! Root finishes the merges of other users, so for root the journal of another user is hostile
-//! input: it contains registers and addresses that are written into a process. It is followed only
-//! if the process has no privilege that its user lacks, and everything that it names must look like
-//! the work of a repair. The checks are repeated while the process is stopped.
+//! input: it contains registers and addresses that are written into a process. A journal is
+//! followed only if the process has no privilege that its user lacks, and everything that the
+//! journal names must have the form that a repair would have created. The checks are repeated while
+//! the process is stopped.
 //!
 //! # Invariants
-//! T1  Everything that the journal of a user makes us do, that user could have done to the process
-//!     directly.
+//! T1  A user's journal causes only changes to the process that the user could make directly.
 //! T2  A number from a journal is used as an address only after its mapping was checked.
 
 use std::ops::Range;
@@ -23,7 +23,7 @@ use crate::proc_status;
 use vmarea_process::guard::MOST_GUARD_PAGES;
 use vmarea_process::maps::{self, MapName, MapsEntry};
 
-/// The reason for not following a journal.
+/// The reason for rejecting a journal.
 type Doubt = String;
 
 /// Name, start and length of a part of the agent, and a check of its mapping.

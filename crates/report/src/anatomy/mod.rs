@@ -50,7 +50,7 @@ pub enum Kind {
     File,
     /// Private anonymous memory.
     Anonymous,
-    /// Shared memory without a name in a file system.
+    /// Shared memory that has no name in a file system.
     Shared,
     /// Several mappings folded into one part, because there are too many to show.
     Folded,

@@ -1,4 +1,4 @@
-//! Graph of address spaces of the core, in which nothing is hidden.
+//! Builds the graph of address spaces of the core, which is complete.
 
 use super::{AnonVma, Graph, Links, Numbering, Process, Source, Vma};
 use vmarea::Space;
@@ -73,7 +73,7 @@ fn vmas(
     vmas.collect()
 }
 
-/// Table of the anon_vmas found so far, with their numbers.
+/// Table of the anon_vmas that were found so far, with their numbers.
 #[derive(Default)]
 struct Met {
     numbers: Numbering<AnonVmaId>,

@@ -1,4 +1,5 @@
-//! Parent, child and grandchild, created as a demonstration in the core and in the running kernel.
+//! Demonstration: a parent, a child and a grandchild process, in the core and in the running
+//! kernel.
 //!
 //! The core and the kernel run the same steps on five mappings: one that all three processes copy
 //! and write to (figures 2.8 and 2.9 of the thesis), one that is split, one that is first touched
@@ -76,7 +77,7 @@ const WINDOW: VmRange = VmRange {
 enum Step {
     Map(usize, Place),
     Write(usize, u64),
-    /// Makes two pages read-only.
+    /// Makes two pages of a mapping read-only, which splits the mapping.
     Protect(usize, u64),
     Unmap(usize, Place),
     Fork(usize, usize),

@@ -2,8 +2,8 @@
 //!
 //! VMAs have addresses, so each VMA corresponds to the one at the same address in the other graph.
 //! The comparison looks for a one-to-one map between anon_vmas that preserves own, root, parent and
-//! chain of every VMA, and the counters of every anon_vma. Parts that one of the graphs hides are
-//! not compared but counted.
+//! chain of every VMA, and the counters of every anon_vma. Parts that are missing in one of the
+//! graphs are not compared but counted.
 
 use super::{AnonVma, Av, Graph, Links, Vma};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! The graph of running processes, as far as the kernel shows it.
+//! Builds the graph of running processes from the data that the kernel shows.
 //!
 //! The kernel view contains each VMA's own anon_vma, the root of that anon_vma, two of its
 //! counters, and whether the chain has more than one link. Parents, and the ancestors between a
@@ -18,7 +18,8 @@ pub struct NamedVma {
     pub vma: ViewVma,
 }
 
-/// Builds the graph of processes, each given by name, index of its parent, and VMAs by address.
+/// Builds the graph of processes. Each process is given by its name, the index of its parent, and
+/// its VMAs by address.
 pub fn graph(title: &str, all: Vec<(String, Option<usize>, Vec<NamedVma>)>) -> Graph {
     let mut anon_vmas = Met::default();
     let processes = all.into_iter().map(|(name, parent, vmas)| Process {

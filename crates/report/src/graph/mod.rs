@@ -52,7 +52,7 @@ impl Serialize for Av {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The core: everything is known.
+    /// The core: the graph is completely known.
     Core,
     /// The running kernel: only each VMA's own anon_vma and its root are known.
     Kernel,
@@ -101,7 +101,7 @@ pub struct Vma {
     pub flags: VmFlags,
     /// `[heap]`, the name of a file, or empty.
     pub name: String,
-    /// The VMA's own anon_vma, which new anonymous pages belong to.
+    /// The VMA's own anon_vma, to which new anonymous pages belong.
     pub own: Option<Av>,
     /// The known anon_vmas in the VMA's chain, oldest first.
     pub chain: Vec<Av>,

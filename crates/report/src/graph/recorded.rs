@@ -71,7 +71,7 @@ impl Lines {
     }
 }
 
-/// Computes the number of events up to a moment.
+/// Counter of the events up to a moment.
 #[derive(Debug, Default)]
 pub struct Survey {
     events: u64,
@@ -182,7 +182,7 @@ impl Recorded {
         self.replayer.event(event)
     }
 
-    /// Returns the graph of the live address spaces, largest lineage first.
+    /// Returns the graph of all live address spaces, largest lineage first.
     pub fn graph(&self) -> Graph {
         let world = self.replayer.recorded_kernel();
         let mut alive: Vec<_> = self

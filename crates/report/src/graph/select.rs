@@ -30,7 +30,7 @@ pub enum Unattached {
     Hide,
 }
 
-/// Number of elements that a drawing omits.
+/// Numbers of elements that a drawing omits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct LeftOut {
     /// Number of omitted processes, with all their VMAs.

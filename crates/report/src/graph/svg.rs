@@ -70,7 +70,7 @@ fn drawn(graph: &Graph, left_out: LeftOut) -> Svg {
     drawing.svg
 }
 
-/// A family and the VMAs that are drawn for it.
+/// A family of anon_vmas and the VMAs that are drawn with it.
 struct Band<'g> {
     root: Av,
     /// The anon_vmas in order, root first.
@@ -395,7 +395,7 @@ impl<'g> Drawing<'g> {
     }
 }
 
-/// All arrows that point to one anon_vma.
+/// The arrows that point to one anon_vma.
 struct Trunk {
     x: f64,
     to: f64,

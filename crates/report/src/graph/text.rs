@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use vmarea_explain::rows::printable;
 
-/// Symbol in a cell of the table.
+/// Symbol in a table cell for the VMA's own anon_vma.
 const OWN: &str = "●";
 const LINK: &str = "○";
 const HIDDEN: &str = "?";

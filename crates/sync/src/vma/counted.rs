@@ -31,7 +31,7 @@ const COUNT: u64 = WRITER - 1;
 /// Maximum count: attached, and 2²³ − 2 readers. Small in tests.
 const MAX_COUNT: u64 = if cfg!(any(test, loom)) { 3 } else { COUNT };
 const OWNER: u32 = 64 - LockId::BITS;
-/// Differs from the sequence number of every section.
+/// Value that differs from the sequence number of every write section.
 const OVER: u64 = 0;
 
 /// The default lock of a VMA; see the module documentation.

@@ -105,7 +105,7 @@ unsafe impl ReadWrite for FlaggedCount {
 #[derive(Debug, Default)]
 pub struct BoxedRwLock(Box<RawRwLock>);
 
-/// A reader–writer lock in the VMA, on a cache line of its own.
+/// A reader–writer lock in the VMA, on a separate cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct AlignedRwLock(RawRwLock);

@@ -25,8 +25,8 @@
 //! | `WriteGuard` of the owner's lock | yes | after `start_write` |
 //!
 //! # Misuse from safe code
-//! - A guard of another lock, `get_mut` without `start_write`, `attach` of an attached VMA, and the
-//!   like panic and change nothing.
+//! - Errors such as a guard of another lock, `get_mut` without `start_write`, or `attach` of an
+//!   attached VMA panic and change nothing.
 //! - A writer waits forever for a reader that never unlocks the VMA to be changed.
 //! - A thread that reads a VMA and waits for `mmap_lock` or calls `start_write` may wait for
 //!   itself. Debug builds with the feature `std` panic instead.
@@ -83,13 +83,14 @@ pub unsafe trait VmaLockKind: fmt::Debug + Default + Send + Sync + 'static {
 
     /// Returns the id of the lock that owns this one, if there is an owner.
     fn owner(&self) -> Option<LockId>;
-    /// Sets the owner; returns false if there is one. The lock is then detached and write-locked.
+    /// Sets the owner, or returns false if the lock has an owner. On success, the lock is detached
+    /// and write-locked.
     fn claim(&self, owner: LockId, section: u64) -> bool;
     /// Clears the owner of a detached lock.
     fn release(&self);
-    /// Attaches the VMA. Readers succeed when the section ends.
+    /// Attaches the VMA. Readers can lock it after the write section ends.
     fn attach(&self);
-    /// Detaches a write-locked VMA: keeps new readers out, waits for current readers.
+    /// Detaches a write-locked VMA: blocks new readers and waits for current readers.
     fn detach<W: Wait>(&self);
     /// Returns true if the VMA is in an address space.
     fn is_attached(&self) -> bool;
@@ -99,9 +100,9 @@ pub unsafe trait VmaLockKind: fmt::Debug + Default + Send + Sync + 'static {
     fn read_locked(&self) -> Result<(), Refused>;
     /// Releases the lock after `try_read` or `read_locked`.
     fn end_read<W: Wait>(&self);
-    /// Keeps new readers out until the section ends, and waits for current readers.
+    /// Blocks new readers until the write section ends, and waits for current readers.
     fn start_write<W: Wait>(&self, section: u64);
-    /// Returns true if `start_write` was called in this section.
+    /// Returns true if `start_write` was called in the current write section.
     fn is_write_locked(&self, section: u64) -> bool;
 }
 
@@ -159,8 +160,8 @@ unsafe impl VmaLockKind for MmapLockOnly {
 
 #[inline]
 fn owner(word: &AtomicU64) -> Option<LockId> {
-    // ORDERING: Relaxed; if the id is that of a lock that this thread holds, the claim happened
-    // under that lock and therefore before this load.
+    // ORDERING: Relaxed; if this thread holds the lock with that id, the claim happened under the
+    // same lock and therefore before this load.
     match word.load(Ordering::Relaxed) {
         0 => None,
         id => Some(LockId(id)),
@@ -185,7 +186,7 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
     /// Offset of the body in the cell; the lock is at offset 0.
     pub const BODY_OFFSET: usize = core::mem::offset_of!(Self, body);
 
-    /// Makes the lock of `guard` the owner of a cell that has none.
+    /// Makes the lock of `guard` the owner of a cell without an owner.
     ///
     /// The cell is then detached, and write-locked until the guard is dropped.
     ///
@@ -253,7 +254,7 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
     /// Locks the VMA for reading, without `mmap_lock` and without waiting.
     ///
     /// On success the VMA is attached and belongs to `lock`'s address space; the caller then checks
-    /// that it is the VMA it looked for.
+    /// that it is the VMA that it searched for.
     ///
     /// # Errors
     /// If the VMA is write-locked, gone, or has too many readers; the caller then takes
@@ -268,7 +269,7 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
         Ok(self.reading(Subclass::NORMAL))
     }
 
-    /// Locks the VMA for reading under `mmap_lock`. The result may outlive `guard`.
+    /// Locks the VMA for reading under `mmap_lock`. The returned guard may outlive `guard`.
     ///
     /// # Errors
     /// If the VMA is detached or has too many readers.
@@ -285,7 +286,7 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
 
     /// Like [`start_read_locked`](Self::start_read_locked), for a further VMA.
     ///
-    /// The thread has already locked another VMA for reading. The subclass gives the order among
+    /// The thread has already locked another VMA for reading. The subclass determines the order of
     /// these VMAs, which debug builds check.
     ///
     /// # Errors

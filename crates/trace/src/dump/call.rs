@@ -70,7 +70,7 @@ fn show_file(f: &mut fmt::Formatter<'_>, file: &FileRef) -> fmt::Result {
     Ok(())
 }
 
-/// Prints a name as text, words as numbers, and anything else as bytes.
+/// Prints data: a name as text, words as numbers, and all other data as bytes.
 fn show_data(f: &mut fmt::Formatter<'_>, call: &Call) -> fmt::Result {
     f.write_str(" data=")?;
     if call.nr == sysno::PRCTL {

@@ -1,4 +1,5 @@
-//! Decides which system calls an import turns into events, and what they do to tasks and files.
+//! Decides which system calls an import converts to events, and how the calls affect tasks and
+//! files.
 //!
 //! The decisions depend only on numbers and flags, so they apply to every text format.
 
@@ -72,7 +73,7 @@ pub(super) fn is_option_of_memory(option: u64) -> bool {
     [SET_MM, SET_THP_DISABLE, SET_MDWE, SET_MEMORY_MERGE, SET_VMA].contains(&option)
 }
 
-/// True for calls that only query values which the same call could set.
+/// True for a query made with a call that could also set the value.
 pub(super) fn only_asks(nr: u32, args: &[u64; 6]) -> bool {
     // RLIMIT_DATA, _STACK, _MEMLOCK, _AS
     let of_memory = |resource| matches!(resource, 2 | 3 | 8 | 9);
@@ -85,7 +86,7 @@ pub(super) fn only_asks(nr: u32, args: &[u64; 6]) -> bool {
     }
 }
 
-/// Returns what a child created by `clone` with these flags shares with its parent.
+/// Returns the sharing between a parent and a child created by `clone` with these flags.
 pub(super) fn sharing_of_flags(flags: u64) -> Sharing {
     if flags & CLONE_THREAD != 0 {
         Sharing::Thread

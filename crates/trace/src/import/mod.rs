@@ -5,9 +5,9 @@
 //! and report this in an [`Event::Note`]; they never guess silently. A process begins with an empty
 //! address space.
 //!
-//! Lines that do not concern memory are skipped. Lines that do but cannot be parsed are counted
-//! and reported at the end by [`Event::Lost`] and a note. Text without a single valid line is an
-//! error.
+//! Lines that do not concern memory are skipped. Lines that concern memory but cannot be parsed are
+//! counted and reported at the end by [`Event::Lost`] and a note. Text without a single valid line
+//! is an error.
 
 mod classify;
 mod perf_script;
@@ -58,7 +58,7 @@ enum Line {
     Foreign,
     /// The line concerns memory and could not be parsed.
     Unreadable,
-    /// No line of this kind can be used; the message says what to do.
+    /// No line of this kind can be used; the message explains how to obtain usable text.
     Unusable(&'static str),
 }
 
@@ -133,7 +133,7 @@ impl<R: BufRead> Import<R> {
         &self.header
     }
 
-    /// Reads until the header's fields are known, or likely to remain unknown.
+    /// Reads ahead until the fields of the header are known or will probably remain unknown.
     fn look_ahead(&mut self, format: Format) -> Result<(), Error> {
         let known = |state: &ImportState| match format {
             Format::Strace => !state.command.is_empty(),

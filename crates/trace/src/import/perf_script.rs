@@ -20,7 +20,7 @@ use form::{Head, Mapping, hex_field, instruction, is_software_fault, pairs, pars
 use std::collections::HashMap;
 use winnow::prelude::*;
 
-/// State between lines.
+/// State of the importer between two lines.
 #[derive(Default)]
 pub(super) struct PerfScript {
     entered: HashMap<Tid, Entered>,
@@ -373,7 +373,8 @@ impl PerfScript {
         Some(Line::Read)
     }
 
-    /// Returns what a child of `parent` shares with it, according to the call that creates it.
+    /// Returns the sharing between `parent` and its new child, according to the call that creates
+    /// the child.
     fn sharing(
         &mut self,
         parent: Tid,
@@ -435,7 +436,7 @@ impl PerfScript {
     }
 }
 
-/// The mode in which a fault was taken.
+/// Processor mode in which a fault was taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     User,

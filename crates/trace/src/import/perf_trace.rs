@@ -20,7 +20,7 @@ use winnow::combinator::{alt, delimited, opt};
 use winnow::prelude::*;
 use winnow::token::take_until;
 
-/// State between lines.
+/// State of the importer between two lines.
 #[derive(Default)]
 pub(super) struct PerfTrace {
     /// Calls that have not returned yet.
@@ -287,7 +287,7 @@ fn argument_names(nr: u32) -> &'static [&'static str] {
     }
 }
 
-/// Reads arguments by name; absent ones are 0, except the descriptor of a mapping.
+/// Reads arguments by name; absent arguments are 0, except the descriptor of a mapping.
 fn arguments(nr: u32, list: &str) -> Option<[u64; 6]> {
     let known = argument_names(nr);
     let kinds = signature::arguments(nr).unwrap_or(&[]);

@@ -54,7 +54,7 @@ pub(super) struct Begun {
 /// Identity of a file.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum FileKey {
-    /// A path, if nothing better is known.
+    /// A path, if no better identity is known.
     Path(String),
     /// Device and inode number.
     Number(u64, u64),
@@ -83,13 +83,14 @@ pub(super) struct ImportState {
     inodes: HashMap<FileKey, InodeId>,
     last_file: u32,
     nameless: u32,
-    /// The first task, and its exit status.
+    /// The first task of the text, and its exit status.
     first: Option<Tid>,
     pub(super) status: Option<i32>,
 }
 
 impl ImportState {
-    /// Returns the task, adding it if it is new. `pid` is its process, if the text names it.
+    /// Returns the task with an id, and adds it if it is new. `pid` is its process, if the text
+    /// names the process.
     pub(super) fn task(&mut self, tid: Tid, pid: Option<Tid>) -> Task {
         if let Some(task) = self.tasks.get(&tid) {
             return *task;
@@ -122,7 +123,7 @@ impl ImportState {
         !self.tasks.is_empty()
     }
 
-    /// Returns the task, if there is exactly one.
+    /// Returns the only live task; `None` if there is not exactly one.
     pub(super) fn only_task(&self) -> Option<Tid> {
         match self.tasks.len() {
             1 => self.tasks.keys().next().copied(),
@@ -146,7 +147,7 @@ impl ImportState {
         };
     }
 
-    /// Handles a successful `execve`: only `tid` remains of its process, with a new mm.
+    /// Handles a successful `execve`: of the process's threads only `tid` remains, with a new mm.
     pub(super) fn exec(&mut self, tid: Tid) {
         let Task { pid, .. } = self.task(tid, None);
         for other in self.threads(pid) {
@@ -233,7 +234,7 @@ impl ImportState {
         self.queue.push_back(Event::Fault(fault));
     }
 
-    /// Notes that samples are missing here.
+    /// Records that samples are missing at this point.
     pub(super) fn lost(&mut self, count: u64) {
         let t = self.now;
         self.queue.push_back(Event::Lost { count, t });

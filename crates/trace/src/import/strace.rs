@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 /// 1.
 const FIRST: Tid = Tid(1);
 
-/// State between lines.
+/// State of the importer between two lines.
 #[derive(Default)]
 pub(super) struct Strace {
     files: Files,
@@ -232,7 +232,7 @@ impl Strace {
         }
     }
 
-    /// Drops a pending call of `tid` that will not return.
+    /// Removes a pending call of `tid` that will not return.
     fn abandon(&mut self, tid: Tid, state: &mut ImportState) {
         if let Some(call) = self.take_pending(tid) {
             call.entry.leave(state);

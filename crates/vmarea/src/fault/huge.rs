@@ -209,7 +209,7 @@ fn is_disabled(process: ThpDisabled, flags: VmFlags, wish: Wish) -> bool {
     }
 }
 
-/// True if `MADV_COLLAPSE` may try; false for files, which are left to the embedder.
+/// True if `MADV_COLLAPSE` is allowed; false for file mappings, which the embedder handles.
 #[doc(alias = "thp_vma_allowable_order")]
 pub(crate) fn may_collapse(vma: &VmaView, process: ThpDisabled) -> bool {
     let never = VmFlags::SPECIAL | VmFlags::HUGETLB;

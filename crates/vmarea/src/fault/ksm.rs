@@ -1,4 +1,4 @@
-//! Unmerging: gives every KSM page of a range a private frame, as a write to the page would.
+//! Unmerges KSM pages: replaces every KSM page of a range by a private copy, as a write would.
 //!
 //! `MADV_UNMERGEABLE` needs this, and so does a move, because a KSM page has no owner that could be
 //! updated. The opposite direction, merging two pages into one, is in `page::ksm`.
@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Gives every KSM page of `range`, a part of `vma`, a private frame.
+    /// Replaces every KSM page of `range`, a part of `vma`, by a private copy.
     ///
     /// # Errors
     /// ENOMEM; EAGAIN if a page is being migrated and the platform does not wait. Pages before the

@@ -80,7 +80,7 @@ impl<E: Environment> Space<E> {
         self.fault_locked(mm, addr, access)
     }
 
-    /// Like [`fault`](Self::fault), but always under `mmap_lock`.
+    /// Handles a fault like [`fault`](Self::fault), but always under `mmap_lock`.
     fn fault_locked(&self, mm: MmId, addr: u64, access: Access) -> Result<Faulted, Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
         match r.find_vma(addr) {
@@ -160,9 +160,9 @@ impl<E: Environment> Neighbours for MmapWriteGuard<'_, E> {
     }
 }
 
-/// The context of a fault: the address space, its page table, and VMAs that a held lock protects.
+/// The context of a fault: the address space, its page table, and the locked VMA or VMAs.
 ///
-/// The lock is `mmap_lock`, which `tree` holds, or the VMA lock for a fault without `mmap_lock`.
+/// The fault holds `mmap_lock` (through `tree`) or, without `mmap_lock`, the VMA lock.
 pub(crate) struct FaultContext<'a, E: Environment = Standard> {
     pub(crate) space: &'a Space<E>,
     pub(crate) pages: &'a crate::page::PageTable,
@@ -170,7 +170,7 @@ pub(crate) struct FaultContext<'a, E: Environment = Standard> {
     path: FaultPath,
 }
 
-/// The small page that a fault installs in an empty entry, chosen before the entry is read.
+/// The kind of small page that a fault installs if it finds an empty entry.
 #[derive(Clone, Copy)]
 enum Small {
     /// The shared zero page.
@@ -197,7 +197,7 @@ impl<'a, E: Environment> FaultContext<'a, E> {
 }
 
 impl<E: Environment> FaultContext<'_, E> {
-    /// Handles an access to the page at `addr` that the VMA permits.
+    /// Handles an access to the page at `addr`; the VMA is known to permit the access.
     pub(crate) fn page(&self, vma: &VmaView, addr: u64, access: Access) -> Faulted {
         if vma.body.flags.intersects(VmFlags::PFNMAP | VmFlags::IO) {
             self.pages.count_fault(self.path, addr);
@@ -338,7 +338,7 @@ impl<E: Environment> FaultContext<'_, E> {
         self.put_if(addr, Pte::None, Pte::File { writable: write })
     }
 
-    /// Notifies the platform of a file page to be mapped; returns the outcome if it is unavailable.
+    /// Prepares a file page to be mapped; returns the fault's outcome if the page is unavailable.
     fn watched_file_page(&self, vma: &VmaView, addr: u64, holds: bool) -> Option<Faulted> {
         if !holds {
             return Some(Faulted::NoPage);
@@ -353,7 +353,7 @@ impl<E: Environment> FaultContext<'_, E> {
         missing.then_some(Faulted::Userfault)
     }
 
-    /// Replaces the entry `seen` by `to`, neither of which holds a reference.
+    /// Replaces the entry `seen` by `to`; neither entry holds a reference.
     fn put_if(&self, addr: u64, seen: Pte, to: Pte) -> Faulted {
         let put = self.pages.update(addr, |entry| {
             let same = *entry == seen;

@@ -1,4 +1,4 @@
-//! Pinning of a process's page, after a simulated write has mapped it and made it exclusive.
+//! Pins a page of a process, after a simulated write has mapped the page and made it exclusive.
 //!
 //! # Linux
 //! `mm/gup.c`: `pin_user_pages` with `FOLL_WRITE | FOLL_LONGTERM`, 6.18.

@@ -1,8 +1,8 @@
 //! Swap-in: faults in a page that was swapped out.
 //!
 //! The page gets its anon_vma and index from the VMA of the faulting access. If other entries name
-//! the page's slot, the page belongs to the root of that anon_vma instead, to which every VMA of
-//! the family is linked.
+//! the page's slot, the page belongs instead to the root of that anon_vma, because every VMA of the
+//! family is linked to the root.
 //!
 //! # Linux
 //! `mm/memory.c` `do_swap_page`, `mm/ksm.c` `ksm_might_need_to_copy`, `__folio_set_anon`, 6.18.

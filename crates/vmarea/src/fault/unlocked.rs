@@ -94,7 +94,7 @@ impl<E: Environment> Space<E> {
         self.try_vma((id, mm), vma, addr, access)
     }
 
-    /// Handles a fault in this VMA, if the VMA still contains the address.
+    /// Handles a fault in the VMA that was found, if the VMA still contains the address.
     #[inline]
     fn try_vma(
         &self,
@@ -129,7 +129,8 @@ impl<E: Environment> Space<E> {
         if !forbidden && view.anon_vma.is_none() && needs_anon_vma(&view, access) {
             return Err(Missed::FallBack(FellBack::NoAnonVma));
         }
-        // Counted this late, because a fault that falls back is counted under `mmap_lock`.
+        // The lookup is counted only now, because a fault that falls back is counted under
+        // `mmap_lock`.
         let found = Entry {
             start: view.range.start,
             end: view.range.end,
@@ -158,7 +159,7 @@ fn needs_anon_vma(vma: &VmaView, access: Access) -> bool {
     private && (access == Access::Write || vma.body.flags.contains(VmFlags::HUGETLB))
 }
 
-/// Reports no neighbours, for a fault whose VMA already has an anon_vma or needs none.
+/// Neighbours that are never needed: the faulting VMA already has an anon_vma or needs none.
 struct Alone;
 
 impl Neighbours for Alone {

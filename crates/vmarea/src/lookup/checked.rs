@@ -4,8 +4,8 @@
 //! the VMA: its slot has a generation, and its bounds are atomics. So the cache needs no
 //! notification of changes, a change elsewhere in the address space costs it nothing, an address
 //! space stores nothing for it, and no sequence number can overflow. A VMA that has grown is found
-//! by its old end. A cache without repeated hits is skipped for a while. Deliberately absent:
-//! entries of an address space other than the thread's current one.
+//! by its old end. A cache with too few hits is disabled for a number of lookups. Deliberately
+//! absent: entries of an address space other than the thread's current one.
 //!
 //! # Picture
 //! ```text
@@ -38,9 +38,9 @@ pub struct Entries<const N: usize> {
     hand: usize,
     /// Excess of misses over hits, counting misses only while the cache is full.
     score: u32,
-    /// Number of lookups for which the cache is still skipped; negative if it is active.
+    /// Number of lookups for which the cache is still disabled; negative if it is enabled.
     rest: i64,
-    /// Number of lookups for which the next pause lasts.
+    /// Number of lookups for which the cache will be disabled the next time.
     nap: u32,
     ends: [u64; N],
     vmas: [u64; N],
@@ -73,18 +73,18 @@ fn below(at: usize) -> u64 {
 }
 
 impl<const N: usize> Entries<N> {
-    /// Score above which the cache pauses. The score then restarts at `RESTED`, and the first pause
-    /// lasts `REST` lookups. Random lookups among many VMAs are rarely repeated soon, and a search
-    /// then costs less than maintaining the cache. If hits are as frequent as misses, the cache
-    /// never pauses. If there are no hits, the cache is active for 1 lookup in 128 at first. A
-    /// pause that follows another one without a gain in between is twice as long, until the cache
-    /// is active for 1 lookup in 2,048.
+    /// Score above which the cache is disabled, at first for `REST` lookups. The score then
+    /// restarts at `RESTED`. Random lookups among many VMAs are rarely repeated soon, and a search
+    /// then costs less than maintaining the cache. If hits are as frequent as misses, the cache is
+    /// never disabled. If there are no hits, the cache is enabled for 1 lookup in 128 at first.
+    /// Each time, it is disabled for twice as many lookups as before, unless the score fell below
+    /// `WON` in between, until it is enabled for 1 lookup in 2,048.
     const TIRED: u32 = 4 * N as u32;
     const RESTED: u32 = 3 * N as u32;
     const REST: u32 = 128 * N as u32;
     const LONGEST: u32 = 16 * Self::REST;
-    /// Score below which the cache has gained since the last pause: hits exceeded misses by the
-    /// number of entries.
+    /// Score below which the cache counts as useful: since it was last disabled, hits exceeded
+    /// misses by more than the number of entries.
     const WON: u32 = Self::RESTED - N as u32;
 
     /// Counts the entries that end at or before `addr`.
@@ -113,8 +113,8 @@ impl<const N: usize> Entries<N> {
         self.score = self.score.saturating_sub(1);
     }
 
-    /// Checks the entry before the first one that ends above `addr`: its VMA may have grown. Called
-    /// if that first entry does not contain `addr`.
+    /// Checks the last entry that ends at or below `addr`: its VMA may have grown. Called if the
+    /// first entry that ends above `addr` does not contain `addr`.
     #[inline(never)]
     fn grown<V: Vmas + ?Sized>(&mut self, vmas: &V, addr: u64) -> Option<(VmaId, VmRange)> {
         let above = self.ending_by(addr);
@@ -126,7 +126,7 @@ impl<const N: usize> Entries<N> {
         for at in [above, before] {
             let vma = self.vmas.get(at).and_then(|bits| VmaId::from_bits(*bits));
             if vma.is_some_and(|vma| vmas.range(vma).is_none()) {
-                // The entry of a VMA that is gone is evicted before others.
+                // The entry of a VMA that no longer exists is evicted before other entries.
                 self.used &= !(1 << at);
             }
         }
@@ -161,8 +161,8 @@ impl<const N: usize> Entries<N> {
         self.used = self.used & !touched | (self.used & moved) >> 1;
     }
 
-    /// Chooses the entry to evict: the first one from the clock hand on that was not used since the
-    /// hand passed it.
+    /// Chooses the entry to evict: the first entry after the clock hand that was not used since the
+    /// hand last passed it.
     fn victim(&mut self) -> usize {
         let idle = !self.used & below(self.len);
         let ahead = idle & !below(self.hand);
@@ -181,7 +181,7 @@ impl<const N: usize> Entries<N> {
         victim
     }
 
-    /// Stores the VMA that the index found, unless the cache starts to pause.
+    /// Stores a VMA found by an index search, or disables the cache if there are too many misses.
     #[inline(never)]
     fn keep<V: Vmas + ?Sized>(&mut self, vmas: &V, addr: u64, vma: VmaId) {
         // Without the lock, the two bounds may have been read at different times.
@@ -201,7 +201,7 @@ impl<const N: usize> Entries<N> {
         self.put(addr, vma, range);
     }
 
-    /// Inserts a VMA that contains `addr`, or that is above `addr` if no VMA contains it.
+    /// Inserts the VMA that a search for `addr` returned; it contains `addr` or is above it.
     fn put(&mut self, addr: u64, vma: VmaId, range: VmRange) {
         let mut at = self.ending_by(addr.max(range.start));
         // VMAs are disjoint, so an entry that ends within this VMA is stale.
@@ -247,7 +247,7 @@ impl<const N: usize> Cache for Checked<N> {
         };
     }
 
-    // While the cache pauses, a lookup should cost no more than a counter decrement.
+    // While the cache is disabled, a lookup should cost no more than a counter decrement.
     #[inline(always)]
     fn rests(own: &mut Entries<N>) -> bool {
         own.rest = own.rest.wrapping_sub(1);

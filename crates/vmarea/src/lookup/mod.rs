@@ -1,10 +1,10 @@
 //! Caches for VMA lookups, one type per cache, so that they can be compared by measurement.
 //!
-//! A cache proposes a VMA for an address. If it has none, the index is searched and the cache is
-//! notified of the result. A cache always checks its entries with [`Vmas::range`], so a stale entry
-//! costs a search but never gives a wrong result. The core has no threads and therefore stores no
-//! cache: an embedder stores [`Cache::Thread`] with each of its threads and [`Cache::Mm`] with each
-//! of its address spaces.
+//! A cache proposes a VMA for an address. If the cache has no VMA to propose, the index is searched
+//! and the cache is notified of the result. A cache always checks its entries with [`Vmas::range`],
+//! so a stale entry costs a search but never causes a wrong result. The core has no threads and
+//! therefore stores no cache: an embedder stores [`Cache::Thread`] with each of its threads and
+//! [`Cache::Mm`] with each of its address spaces.
 //!
 //! | type | entries | invalidated by |
 //! |---|---|---|
@@ -22,7 +22,7 @@
 //!
 //! # Linux
 //! `mm/mmap.c` `find_vma` of 3.14 (`mmap_cache`); `mm/vmacache.c` of 3.15, removed in 6.1. As in
-//! Linux, a cache never answers a lookup whose result is the VMA after a hole.
+//! Linux, a lookup of an address in a hole is never a cache hit.
 
 mod checked;
 mod last_used;
@@ -71,8 +71,8 @@ pub trait Cache {
         let _ = (shared, own, mm);
     }
 
-    /// True if the cache must be skipped for the next lookup: it is neither queried nor notified of
-    /// the result. Called once for each lookup, before it.
+    /// True if the next lookup must skip the cache, which is then neither queried nor notified of
+    /// the result. Called once before each lookup.
     #[inline(always)]
     fn rests(own: &mut Self::Thread) -> bool {
         let _ = own;
@@ -125,7 +125,7 @@ pub trait Cache {
 /// Result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookup {
-    /// The cache had the VMA and has read its range, which contains the address.
+    /// The cache contained the VMA; the VMA's current range contains the address.
     Hit(VmaId, VmRange),
     /// The index was searched for the first VMA that ends after the address.
     Searched(Option<VmaId>),
@@ -207,7 +207,7 @@ fn ask_index<C: Cache, V: Vmas + ?Sized>(
     Some((vma, vmas.range(vma)?))
 }
 
-/// The VMAs of one mm of a space. The caller holds the mm's lock, or treats results as proposals.
+/// The VMAs of one mm. A caller without the mm's lock must treat results as proposals.
 pub(crate) struct VmasOf<'a, E: Environment> {
     pub(crate) space: &'a Space<E>,
     pub(crate) mm: &'a Mm<E::Wait>,
@@ -215,7 +215,7 @@ pub(crate) struct VmasOf<'a, E: Environment> {
 }
 
 impl<'a, E: Environment> VmasOf<'a, E> {
-    /// Makes the view of `mm`; `None` if the address space has no id.
+    /// Creates the lookup interface of `mm`; returns `None` if the address space has no id.
     pub(crate) fn new(space: &'a Space<E>, mm: &'a Mm<E::Wait>) -> Option<Self> {
         let id = mm.pages.owner()?;
         Some(VmasOf { space, mm, id })

@@ -28,8 +28,9 @@ pub enum Change {
 }
 
 /// An observer of every counted lookup and every index change, in the order in which they happen. A
-/// fault may look up without the lock of its address space; changes are reported with the lock
-/// held. An observer may call back into the space only through its arguments.
+/// lookup by a fault may be reported without the lock of the address space; changes are always
+/// reported with the lock held. An observer may call back into the space only through its
+/// arguments.
 pub trait Observer: Send + Sync {
     /// Called after a lookup of `addr` returned `found`, the first VMA that ends after `addr`.
     fn looked_up(&self, vmas: &dyn Vmas, addr: u64, found: Option<VmaId>);

@@ -1,4 +1,4 @@
-//! Page fault counts, by whether the fault took `mmap_lock` and for which reason.
+//! Page fault counts: faults without `mmap_lock`, and faults that took it, by reason.
 //!
 //! A fault that succeeds without `mmap_lock` is counted under the page-table lock that it takes in
 //! any case, so that faults in different parts of an address space share no counter. The other
@@ -9,14 +9,14 @@ use crate::types::MmId;
 use crate::types::platform::Environment;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Reason for which a fault took `mmap_lock`.
+/// Why a fault took `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FellBack {
     /// No VMA contains the address: a stack may have to grow, or the access is an error.
     NoVma,
     /// The VMA needs an anon_vma, which it may share with a neighbour.
     NoAnonVma,
-    /// The fault may map a huge page; whether the process disables them is written under the lock.
+    /// The fault may map a huge page; the setting that disables them is guarded by `mmap_lock`.
     HugePage,
     /// A writer has locked the VMA.
     WriteLocked,
@@ -24,7 +24,7 @@ pub enum FellBack {
     TooManyReaders,
     /// A VMA or the tree changed during every attempt.
     Changing,
-    /// VMAs have no lock of their own in this environment.
+    /// VMAs have no individual locks in this environment.
     NoLock,
 }
 
@@ -63,7 +63,7 @@ impl FaultCounts {
     }
 }
 
-/// Fault counters of one address space, except those that the page table keeps.
+/// Fault counters of one address space, except the counters that the page table contains.
 #[derive(Debug, Default)]
 pub(crate) struct FaultCounters {
     retried: AtomicU64,

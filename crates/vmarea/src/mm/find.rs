@@ -18,7 +18,7 @@ fn id(entry: Entry) -> Option<VmaId> {
 }
 
 impl<W: Wait> Mm<W> {
-    /// Counts a lookup, and whether a cache of the last used VMA would have answered it.
+    /// Counts a lookup, and counts a hit if a cache of the last used VMA would contain the result.
     fn count_lookup(&self, found: Option<Entry>, addr: u64) {
         let value = found.filter(|e| e.start <= addr).map_or(0, |e| e.value);
         // ORDERING: Relaxed; statistics.
@@ -55,7 +55,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.mm.tree.find(addr).and_then(id).map(|v| self.view(v))
     }
 
-    /// Like [`find`](Self::find), but counted as a lookup.
+    /// Returns the first VMA that ends after `addr`, and counts the lookup.
     pub(crate) fn find_vma(&self, addr: u64) -> Option<VmaView> {
         let found = self.mm.tree.find(addr);
         self.space.note_lookup(self.mm, found, addr);

@@ -15,13 +15,13 @@ pub struct ImportedVma {
     pub range: VmRange,
     /// Page offset of the VMA.
     pub pgoff: Pgoff,
-    /// Flags, file, memory policy and the rest of the body.
+    /// Flags, file, memory policy and the other attributes.
     pub body: VmaBody,
     /// The VMA's anon_vma.
     pub anon: ImportedAnon,
 }
 
-/// How an imported VMA gets its anon_vma.
+/// The source of an imported VMA's anon_vma.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ImportedAnon {
     /// The VMA has no anon_vma.
@@ -59,7 +59,7 @@ impl<E: Environment> Space<E> {
         Ok(id)
     }
 
-    /// Adds a VMA to an address space that is being imported; VMAs must come in address order.
+    /// Imports a VMA into an address space; VMAs must be imported in ascending address order.
     pub fn mm_import(&self, mm: MmId, vma: &ImportedVma) -> Result<VmaId, Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if w.intersection(vma.range).is_some() {
@@ -98,7 +98,7 @@ impl<E: Environment> Space<E> {
         Ok(())
     }
 
-    /// Returns how many lookups were counted, and how many a last-VMA cache would have answered.
+    /// Returns the number of counted lookups, and how many of them would hit a last-VMA cache.
     pub fn lookup_counts(&self, mm: MmId) -> (u64, u64) {
         // ORDERING: Relaxed; statistics.
         self.mms.get(mm.0).map_or((0, 0), |m| {

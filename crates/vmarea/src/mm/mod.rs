@@ -63,7 +63,7 @@ impl<W: Wait> Default for Mm<W> {
     }
 }
 
-/// State of an address space that `mmap_lock` guards, other than its VMAs.
+/// The state of an address space that `mmap_lock` guards, except the VMAs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MmState {
     /// Number of VMAs.
@@ -86,7 +86,7 @@ pub struct MmState {
     pub layout: Layout,
     /// Resource limits and capabilities of the process.
     pub limits: Limits,
-    /// Protection key of execute-only mappings, once needed; 0 if the processor has no keys.
+    /// Protection key of execute-only mappings; `None` until needed, 0 if there are no keys.
     pub execute_only_pkey: Option<u32>,
     /// Bitmap of the allocated protection keys.
     pub pkeys: u16,
@@ -127,7 +127,7 @@ pub struct Layout {
     pub bottom_up: bool,
     /// True if readable memory is also executable (`READ_IMPLIES_EXEC`).
     pub read_implies_exec: bool,
-    /// Transparent huge pages that are disabled for the process.
+    /// Kinds of transparent huge pages that are disabled for the process.
     pub thp_disabled: ThpDisabled,
     /// True if KSM may merge the pages of new mappings (`PR_SET_MEMORY_MERGE`).
     pub merge_any: bool,
@@ -154,9 +154,9 @@ pub enum Mdwe {
     /// Memory may become executable.
     #[default]
     Allowed,
-    /// No memory may become executable, or be writable and executable at once.
+    /// Memory must not become executable, and must not be writable and executable at once.
     Refused,
-    /// Like `Refused`, but not in children and after `execve`.
+    /// Like `Refused`, but only until `execve`, and not inherited by the child of a fork.
     RefusedHere,
 }
 
@@ -182,7 +182,7 @@ impl Mdwe {
     }
 }
 
-/// Transparent huge pages that are disabled for a process (`PR_SET_THP_DISABLE`).
+/// Kinds of transparent huge pages that are disabled for a process (`PR_SET_THP_DISABLE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ThpDisabled {
     /// No huge pages are disabled.
@@ -220,7 +220,7 @@ impl<E: Environment> Space<E> {
         self.write_by(id, |lock| lock.write())
     }
 
-    /// Like [`mmap_write_lock`](Self::mmap_write_lock), for a fork's child with the parent locked.
+    /// Takes `mmap_lock` of a fork's child for writing, while the parent's `mmap_lock` is held.
     pub(crate) fn mmap_write_lock_nested(&self, id: MmId) -> Option<MmapWriteGuard<'_, E>> {
         self.write_by(id, |lock| lock.write_nested())
     }
@@ -247,7 +247,7 @@ impl<E: Environment> Space<E> {
         self.read_by(id, |lock| lock.read())
     }
 
-    /// Like [`mmap_read_lock`](Self::mmap_read_lock), for the one of two with the higher id.
+    /// Takes a second `mmap_lock` for reading; the mm that is already locked must have a lower id.
     pub(crate) fn mmap_read_lock_nested(&self, id: MmId) -> Option<MmapReadGuard<'_, E>> {
         self.read_by(id, |lock| lock.read_nested())
     }
@@ -284,7 +284,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.space.view(id, &self.token)
     }
 
-    /// Write-locks a VMA until this guard is dropped, after waiting for faults that hold it.
+    /// Waits for faults that hold the VMA's lock, and write-locks it until this guard is dropped.
     ///
     /// Must be called before the VMA's range, body or pages change.
     #[doc(alias = "vma_start_write")]
@@ -337,7 +337,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         }
     }
 
-    /// Counts the pages of `range` that are shared according to the policy.
+    /// Counts the shared pages of `range`; the policy selects the definition of a shared page.
     pub(crate) fn shared_pages(&self, anon_vma: AnonVmaId, range: VmRange) -> u64 {
         let check = self.space.policy.merging.sharing;
         self.page_tables()

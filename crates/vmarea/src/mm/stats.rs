@@ -8,13 +8,13 @@ pub struct Stats {
     merges: [u64; MergeKind::ALL.len()],
     refusals: [u64; Refusal::ALL.len()],
     attempts: [[u64; MergeOutcome::ALL.len()]; CallKind::ALL.len()],
-    /// Number of moves in which faulted pages took the page offset of their new address.
+    /// Number of moves that gave faulted pages the page offset of their new address.
     pub pgoff_updates: u64,
     /// Number of splits of one VMA into two.
     pub splits: u64,
-    /// Number of range changes of VMAs with an anon_vma that locked the reverse map.
+    /// Number of times a change to the range of a faulted VMA locked the reverse map.
     pub adjusts_locked: u64,
-    /// Number of range changes of VMAs with an anon_vma that moved only the end and took no lock.
+    /// Number of times a change to the end of a faulted VMA did not lock the reverse map.
     pub adjusts_unlocked: u64,
 }
 
@@ -49,7 +49,7 @@ impl Stats {
         MergeKind::ALL.into_iter().zip(self.merges)
     }
 
-    /// Returns how often a call checked a touching neighbour and could not merge it, by reason.
+    /// Returns the number of refused merges with an adjacent neighbour, by reason.
     pub fn refusals(&self) -> impl Iterator<Item = (Refusal, u64)> + '_ {
         Refusal::ALL.into_iter().zip(self.refusals)
     }

@@ -1,4 +1,4 @@
-//! Checks every named invariant that the modules document.
+//! Checks the invariants that the module documentation names.
 //!
 //! Meant for tests and debug builds: a check visits every VMA and every page.
 

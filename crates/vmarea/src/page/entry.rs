@@ -112,7 +112,7 @@ impl Pte {
 }
 
 impl<E: Environment> Space<E> {
-    /// Releases the references of `entry`, which is removed from `addr` of `table`.
+    /// Releases the references that `entry` holds; the entry is removed from `addr` of `table`.
     ///
     /// The caller holds the page-table lock.
     #[inline]
@@ -148,7 +148,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Takes the references for a copy of `entry` that is installed at `addr` of `table`.
+    /// Takes the references that a copy of `entry` needs, which is installed at `addr` of `table`.
     ///
     /// The caller holds the page-table lock of the entry that is copied.
     #[inline]

@@ -39,7 +39,7 @@ pub(crate) enum Mark {
     Ksm = 4,
     /// The entries that map the frame are migration entries.
     Migrating = 8,
-    /// Nothing maps the frame any more; dropping the last pin frees it.
+    /// Nothing maps the frame any more; removing the last pin frees the frame.
     Unmapped = 16,
 }
 
@@ -93,13 +93,13 @@ impl Frame {
         self.mapping.store(anon_vma.to_bits(), Ordering::Release);
     }
 
-    /// Adds one to the map count.
+    /// Increments the map count.
     pub(crate) fn map(&self) {
         // ORDERING: Relaxed; see `mapcount`.
         self.mapcount.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds one to the map count unless it is 0; returns false if it is 0.
+    /// Increments the map count unless it is 0; returns false if it is 0.
     ///
     /// For a caller that found the frame in a lookup structure and not in an entry that maps it.
     #[doc(alias = "folio_try_get")]
@@ -140,7 +140,7 @@ impl Frame {
         self.state() >= PIN
     }
 
-    /// Adds one pin; returns false and changes nothing if the frame is locked.
+    /// Increments the pin count; returns false and changes nothing if the frame is locked.
     pub(super) fn pin(&self) -> bool {
         let more = |state: u32| {
             let locked = state & Mark::Locked as u32 != 0;
@@ -172,7 +172,7 @@ impl Frame {
     }
 }
 
-/// A locked frame: it cannot be freed, and no one else swaps out, migrates or merges it.
+/// A locked frame: it cannot be freed, and no other thread can swap out, migrate or merge it.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct LockedFrame(pub(super) FrameId);
@@ -213,11 +213,11 @@ impl<E: Environment> Space<E> {
         self.frames.remove_in(id.0, lane);
     }
 
-    /// Drops one map count; frees the frame at 0 unless it is pinned.
+    /// Decrements the map count. If it becomes 0, frees the frame unless the frame is pinned.
     #[inline]
     pub(crate) fn frame_unmap(&self, id: FrameId) {
         let frame = self.frame(id);
-        // ORDERING: AcqRel: the thread that drops the last count sees all changes to the frame.
+        // ORDERING: AcqRel: the thread that releases the last count sees all changes to the frame.
         if frame.mapcount.fetch_sub(1, Ordering::AcqRel) == 1 {
             if frame.is_marked() {
                 self.swap.forget_frame(self, id);

@@ -176,12 +176,12 @@ impl<E: Environment> Space<E> {
         };
         let frame = self.ksm_frame(keep)?;
         let replaced = self.ksm_replace(other, frame);
-        // Drops the map count that `ksm_frame` added.
+        // Releases the map count that `ksm_frame` took.
         self.frame_unmap(frame);
         replaced.map(|()| frame)
     }
 
-    /// Returns the KSM frame for a candidate, with one count added.
+    /// Returns the KSM frame for a candidate, and increments its map count.
     ///
     /// The candidate's own frame is used if it is a KSM frame already, or if nothing else maps it
     /// and it is not in the swap cache; otherwise the page is copied to a new frame.

@@ -1,4 +1,4 @@
-//! Page frames and page tables: the page state that VMA merging and page faults depend on.
+//! Page frames and page tables, on which VMA merging and page faults depend.
 //!
 //! # Picture
 //! ```text

@@ -10,8 +10,8 @@
 //!
 //! # Linux
 //! `mm/mremap.c` `move_page_tables`, `move_normal_pmd`, `move_huge_pmd`, 6.18. In Linux, a move
-//! that updates the page offset has to move single entries; with the family locks held, it does
-//! not.
+//! that updates the page offset has to move single entries. Here it can move whole slots, because
+//! it holds the family locks.
 
 use super::entry::{Pte, Was};
 use super::range::NewOwner;
@@ -30,7 +30,7 @@ use smallvec::SmallVec;
 pub enum PageOwner {
     /// The pages keep their anon_vma and index.
     Keep,
-    /// The pages get this anon_vma, and page offsets that start at this one.
+    /// The pages get this anon_vma, and page offsets that increase from this page offset.
     Take(AnonVmaId, Pgoff),
 }
 
@@ -155,7 +155,7 @@ impl<E: Environment> Move<'_, E> {
         debug_assert!(back.is_ok(), "it was just taken from there");
     }
 
-    /// Updates the owner or KSM item of a page that moves from `addr`; repeating this is harmless.
+    /// Updates the owner or KSM item of a page that moves from `addr`; the update is idempotent.
     fn moved(&mut self, entry: &mut Pte, addr: u64) {
         if let Some(to) = &mut self.owner {
             to.page(self.space, addr, entry);

@@ -59,7 +59,7 @@ impl<E: Environment> Space<E> {
         Ok(pinned)
     }
 
-    /// Drops a pin; dropping the last pin frees a frame that is no longer mapped.
+    /// Removes a pin; removing the last pin frees a frame that is no longer mapped.
     pub fn unpin_page(&self, pin: PagePin) {
         let PagePin(frame) = pin;
         // ORDERING: Relaxed; a count that is briefly too high is harmless.

@@ -21,7 +21,7 @@ use crate::types::{AnonVmaId, FrameId, Pgoff, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-/// Which entries a zap removes.
+/// Selection of the entries that a zap removes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Zap {
     /// All entries: the range is unmapped.
@@ -30,7 +30,7 @@ pub enum Zap {
     KeepGuards,
     /// Only guards (`MADV_GUARD_REMOVE`).
     GuardsOnly,
-    /// Only pages of the file, to punch a hole in the file; private copies are kept.
+    /// Only file pages, because a hole is punched in the file; private copies are kept.
     FilePages,
 }
 
@@ -107,7 +107,7 @@ impl<E: Environment> Copier<'_, E> {
 }
 
 impl<E: Environment> Visitor for Copier<'_, E> {
-    /// Creates the child's table, even for an empty one: a fault maps no huge page over a table.
+    /// Creates the child's table even if it stays empty: a fault maps no huge page over a table.
     fn table(&mut self, index: u64) {
         self.to.with_table(index, |_| ());
     }
@@ -148,7 +148,7 @@ impl NewOwner<'_> {
         self.first.1.plus_bytes(addr - self.first.0)
     }
 
-    /// Gives the page at `addr` the new owner, or replaces a shared page by a copy with that owner.
+    /// Transfers the page at `addr` to the new owner; a shared page is replaced by a copy.
     ///
     /// A page counts as shared if another process maps it, or if another thread holds a map count
     /// to swap or migrate the page and may map it. Swapped-out and KSM pages have no owner: they
@@ -185,7 +185,7 @@ impl NewOwner<'_> {
         spare.or_else(|| space.frame_alloc(self.anon_vma, index).ok())
     }
 
-    /// Gives a huge page the new owner; returns false and changes nothing if it is shared.
+    /// Transfers a huge page to the new owner; returns false and changes nothing if it is shared.
     pub(super) fn huge<E: Environment>(
         &mut self,
         space: &Space<E>,
@@ -245,7 +245,8 @@ impl<E: Environment> PageTables<'_, E> {
         unused.for_each(|frame| space.frame_abandon(frame));
     }
 
-    /// Gives the pages of `range`, a part of one VMA, another anon_vma; the pages do not move.
+    /// Transfers the pages of `range`, a part of one VMA, to another anon_vma; the pages do not
+    /// move.
     ///
     /// Their page offsets increase from `first`. A page that another process also maps keeps its
     /// owner and is replaced by a copy in a frame from `spare`.
@@ -262,7 +263,8 @@ impl<E: Environment> PageTables<'_, E> {
         self.reown_locked(range, (anon_vma, first), spare);
     }
 
-    /// Like [`reown`](Self::reown), for a caller that has locked both anon_vma roots.
+    /// Transfers pages like [`reown`](Self::reown), while the caller holds both anon_vma root
+    /// locks.
     pub(crate) fn reown_locked(
         &self,
         range: VmRange,

@@ -122,7 +122,7 @@ struct Check<'a, E: Environment> {
     range: VmRange,
     check: SharingCheck,
     found: SharedPages,
-    /// For `SharingCheck::Truth`: pages mapped more than once, possibly all by one process.
+    /// Pages with several mappings, which may all be in one process (`SharingCheck::Truth` only).
     doubtful: Vec<(u64, FrameId)>,
 }
 
@@ -174,7 +174,7 @@ impl<E: Environment> WalkOps for Check<'_, E> {
         }
         let whole = |huge: &mut Huge| (huge.whole(), HugeFate::Keep);
         match self.table.update_huge(addr, whole) {
-            // The huge page was split in the meantime: visit the slot again.
+            // Another thread has split the huge page: visit the slot again.
             None => WalkAction::Again,
             Some(0) => WalkAction::Continue,
             Some(1) => WalkAction::Subtree,

@@ -65,18 +65,18 @@ pub(super) enum Slot {
     Huge(Huge),
 }
 
-/// The action for a huge page, as decided by its visitor.
+/// The action that a visitor chooses for a huge page.
 #[derive(Debug)]
 pub(crate) enum HugeFate {
     /// The huge page stays mapped.
     Keep,
-    /// The visitor has dropped the mapping; the slot is removed.
+    /// The visitor has released the mapping; the slot is removed.
     Gone,
     /// The mapping is replaced by these small entries, which are visited next.
     Split(Box<Entries>),
 }
 
-/// Visitor of entries and huge pages, which it may modify.
+/// A visitor of entries and huge pages; it may modify them.
 pub(crate) trait Visitor {
     /// Called for each table that overlaps the range, before its entries; there may be no entries.
     fn table(&mut self, _index: u64) {}

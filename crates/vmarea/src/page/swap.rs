@@ -68,7 +68,7 @@ impl SwapMap {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// Number of entries that name the slot, plus one while a page is being written to it.
+    /// Number of entries that name the slot, plus one during the swap-out that writes the slot.
     count: u32,
     cache: Option<FrameId>,
 }
@@ -117,7 +117,7 @@ pub(crate) enum Cached {
     No,
 }
 
-/// The references to a swap slot that remain after one was dropped.
+/// The references to a swap slot that remain after one was released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Left {
     /// No entry names the slot: the page belongs to the caller alone.
@@ -127,12 +127,12 @@ pub(crate) enum Left {
 }
 
 impl Swap {
-    /// Adds one to the count of a slot.
+    /// Increments the count of a slot.
     pub(super) fn dup(&self, id: SwapId) {
         self.map.lock().slot(id).count += 1;
     }
 
-    /// Drops one count of a slot, and frees the slot if it was the last.
+    /// Decrements the count of a slot, and frees the slot if the count becomes 0.
     pub(crate) fn put<E: Environment>(&self, space: &Space<E>, id: SwapId) -> Left {
         let mut map = self.map.lock();
         Self::put_locked(&mut map, space, id)
@@ -169,7 +169,7 @@ impl Swap {
         }
     }
 
-    /// Fills the new `frame` with the data of a slot, and drops one count of the slot.
+    /// Fills the new `frame` with the data of a slot, and decrements the slot's count.
     ///
     /// Returns `None` and changes nothing if another frame already contains the page.
     pub(crate) fn fill<E: Environment>(

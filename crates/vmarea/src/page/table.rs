@@ -29,7 +29,7 @@ use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vmarea_sync::SpinLock;
 
-/// Number of shards: threads that use separate ranges share a shard for one slot in `SHARDS`.
+/// Number of shards. On average, one in `SHARDS` slots is in the same shard as a given slot.
 const SHARDS: usize = 32;
 /// A range of up to this many slots is visited slot by slot, a longer range shard by shard.
 const FEW_SLOTS: u64 = SHARDS as u64;
@@ -42,7 +42,7 @@ struct Shard {
 }
 
 impl Shard {
-    /// Counts one fault if it was handled without `mmap_lock`.
+    /// Counts a fault if `path` is [`FaultPath::Unlocked`].
     #[inline]
     fn count(&mut self, path: FaultPath) {
         self.unlocked += u64::from(path == FaultPath::Unlocked);
@@ -76,7 +76,7 @@ struct Locked {
     near: Near,
 }
 
-/// Hashes a slot number, so that related slots spread evenly over the shards.
+/// Hashes a slot number, so that slots at regular distances spread evenly over the shards.
 ///
 /// Threads often work at the same offset in ranges that are a power of two apart.
 #[inline]
@@ -85,12 +85,12 @@ pub(super) fn scattered(slot: u64) -> usize {
     (slot.wrapping_mul(GOLDEN) >> 48) as usize
 }
 
-/// How a fault reached the page table.
+/// Whether a fault holds `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FaultPath {
-    /// Without `mmap_lock`; the fault is counted.
+    /// The fault does not hold `mmap_lock`, and is counted.
     Unlocked,
-    /// With `mmap_lock` held, or as a retry of a fault that was already counted.
+    /// The fault holds `mmap_lock`, or is a retry of a fault that was already counted.
     Locked,
 }
 
@@ -156,7 +156,7 @@ impl PageTable {
         f(shard.get(addr))
     }
 
-    /// Like [`get`](Self::get), but counts a fault on the given path.
+    /// Returns the entry for `addr`, and counts a fault on the given path.
     pub(crate) fn get_for(&self, path: FaultPath, addr: u64) -> Pte {
         let mut shard = self.shard(slot_of(addr)).lock();
         shard.count(path);
@@ -196,7 +196,7 @@ impl PageTable {
         self.update_for(FaultPath::Locked, addr, f)
     }
 
-    /// Like [`update`](Self::update), but counts a fault on the given path.
+    /// Modifies an entry like [`update`](Self::update), and counts a fault on the given path.
     #[inline]
     pub(crate) fn update_for<R>(
         &self,
@@ -375,7 +375,7 @@ impl PageTable {
         }
     }
 
-    /// Like [`for_each`](Self::for_each), but in ascending address order and without early exit.
+    /// Calls `f` with every entry in `range` that is not `None`, in ascending address order.
     pub fn for_each_ordered(&self, range: VmRange, mut f: impl FnMut(u64, Pte)) {
         for index in self.slots_in(range) {
             let shard = self.shard(index).lock();

@@ -94,7 +94,7 @@ pub(crate) struct HugeCounters {
     moved_whole: AtomicU64,
 }
 
-/// Numbers of huge-page events in all address spaces.
+/// Counts of huge-page events in all address spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HugeCounts {
     /// Number of huge pages that write faults allocated.
@@ -137,7 +137,7 @@ impl HugeCounters {
 }
 
 impl<E: Environment> Space<E> {
-    /// Returns the current numbers of huge-page events.
+    /// Returns the current counts of huge-page events.
     pub fn huge_counts(&self) -> HugeCounts {
         // ORDERING: Relaxed; statistics.
         let get = |event| self.huge.of(event).load(Ordering::Relaxed);
@@ -185,7 +185,7 @@ impl<E: Environment> Space<E> {
         })
     }
 
-    /// Drops a slot's mapping of a huge page.
+    /// Releases a slot's mapping of a huge page.
     pub(crate) fn huge_drop(&self, huge: &mut Huge) {
         if let Some(compound) = huge.pages.take() {
             self.whole_drop(&compound);
@@ -193,7 +193,7 @@ impl<E: Environment> Space<E> {
     }
 
     fn whole_drop(&self, compound: &Compound) {
-        // ORDERING: AcqRel: the thread that drops the last count sees all changes to the frames.
+        // ORDERING: AcqRel: the thread that releases the last count sees all changes to the frames.
         if compound.whole.fetch_sub(1, Ordering::AcqRel) == 1 {
             for frame in compound.frames {
                 self.frame_unmap(frame);
@@ -300,7 +300,7 @@ impl<E: Environment> PageTables<'_, E> {
         }
     }
 
-    /// Splits a huge page that spans `addr`, where a VMA is going to begin or end.
+    /// Splits a huge page with `addr` in its interior, because a VMA will begin or end at `addr`.
     #[doc(alias = "vma_adjust_trans_huge")]
     pub(crate) fn split_huge_across(&self, addr: u64) {
         if !addr.is_multiple_of(PMD_SIZE) {

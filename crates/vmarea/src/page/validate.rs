@@ -23,7 +23,7 @@ struct Census {
     slots: BTreeMap<SwapId, u32>,
     ksm: BTreeMap<FrameId, Vec<(MmId, u64)>>,
     migrating: BTreeSet<FrameId>,
-    /// For each compound: number of slots that map it, its `whole` count, and its frames.
+    /// The number of slots that map each compound, the compound's `whole` count, and its frames.
     compounds: BTreeMap<usize, (u32, u32, Vec<FrameId>)>,
 }
 

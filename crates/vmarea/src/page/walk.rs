@@ -7,8 +7,9 @@
 //!
 //! # Locking
 //! With [`LOCK_RMAP`](WalkFlags::LOCK_RMAP) the family lock of the anon_vma is held while a slot's
-//! entries are visited. It is released during a wait for a migration, which needs the lock to end.
-//! The visitor receives entries under the page-table lock, and slots without it.
+//! entries are visited. The lock is released during a wait for a migration, because the migration
+//! needs the lock to end. The visitor receives entries under the page-table lock, and slots without
+//! it.
 //!
 //! # Linux
 //! `mm/pagewalk.c` `walk_page_range`, `ACTION_SUBTREE`, `ACTION_CONTINUE`, `ACTION_AGAIN`; the
@@ -28,7 +29,7 @@ bitflags::bitflags! {
     /// Optional features of a walk.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct WalkFlags: u32 {
-        /// Hold the family lock of the anon_vma during the walk of each slot's entries.
+        /// Hold the family lock of the anon_vma while the entries of a slot are visited.
         const LOCK_RMAP = 1;
         /// Wait for migrating pages, and visit them after the migration.
         const MIGRATION = 2;
@@ -49,7 +50,8 @@ pub enum WalkAction {
 
 /// The visitor of a walk.
 pub trait WalkOps {
-    /// Called for each slot of 2 MiB that is not empty, with the slot's first address in the range.
+    /// Called for each nonempty slot of 2 MiB; `addr` is the first address of the slot in the
+    /// range.
     fn slot(&mut self, addr: u64, kind: SlotKind) -> WalkAction {
         let _ = (addr, kind);
         WalkAction::Subtree

@@ -23,23 +23,23 @@ pub struct Merging {
     pub sharing: SharingCheck,
     /// `mremap` gives faulted, unshared pages the page offset of their new address (thesis 2.7).
     pub update_pgoff: bool,
-    /// Neighbours with different anon_vmas merge if the pages that change are unshared (see thesis
-    /// 2.8).
+    /// Neighbours with different anon_vmas merge if the pages that would change are unshared
+    /// (thesis 2.8).
     pub different_anon_vmas: bool,
-    /// Either anon_vma may survive a merge, not only the anon_vma of the VMA that grows.
+    /// A merged VMA may get the anon_vma of either VMA, not only that of the VMA that grows.
     pub either_survives: bool,
-    /// A range whose page offset does not fit takes over its neighbour's page offset base. Its
-    /// pages get new page offsets.
+    /// A range may merge although its page offset is not contiguous with its neighbour's: the pages
+    /// of the range then get new page offsets.
     pub renumber_in_place: bool,
     /// Maximum number of shared pages that a merge may copy so that they can be changed.
     pub copy_budget: u64,
     /// `mremap` can move several VMAs without FIXED too, and to ranges that overlap the old one.
     pub remap_freely: bool,
-    /// A VMA that is split before its first fault gets its anon_vma at the split. Its pieces then
-    /// share it.
+    /// A VMA that is split before its first fault gets an anon_vma at the split, which both parts
+    /// share.
     pub early_anon_vma: bool,
     /// VMAs merge even if only one of them is charged (`VM_ACCOUNT`): the other one is then charged
-    /// too. Does not apply if commit charges are limited.
+    /// too. No effect if commit charges are limited.
     pub spread_charge: bool,
     /// Merges that were refused because of their pages are recorded for the collector.
     pub collector: bool,
@@ -59,7 +59,7 @@ impl Merging {
         spread_charge: false,
         collector: false,
     };
-    /// The changes of the thesis.
+    /// The changes that the thesis makes to mainline.
     pub const THESIS: Merging = Merging {
         update_pgoff: true,
         different_anon_vmas: true,
@@ -83,10 +83,10 @@ impl Merging {
 /// Method to determine whether pages may get another anon_vma or page offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SharingCheck {
-    /// Exactly as in the thesis: no parent, no child, no page that is mapped or swapped twice. A
-    /// child counts as sharing even after its parent has exited.
+    /// The check of the thesis: the anon_vma has no parent or child, and no page is mapped or
+    /// swapped twice. A child counts as sharing even after its parent has exited.
     Thesis,
-    /// By the pages only: no page that another process can still reach.
+    /// A check of the pages only: none of them may be accessible to another process.
     Truth,
 }
 
@@ -99,18 +99,18 @@ pub struct Policy {
     pub rules: Rules,
     /// Switches that go beyond that kernel.
     pub merging: Merging,
-    /// Setting that says when a change of a VMA's range locks the reverse map.
+    /// Condition under which a change of a VMA's range locks the reverse map.
     pub adjust_lock: AdjustLock,
 }
 
-/// Setting that says when a change of a VMA's range takes the lock of its anon_vma root. It has no
-/// effect on the resulting mappings.
+/// Condition under which a change of a VMA's range takes the lock of the VMA's anon_vma root. The
+/// setting has no effect on the resulting mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AdjustLock {
-    /// Always, as in Linux since the reverse map has used an interval tree (`vma_prepare`).
+    /// Always lock, as in Linux since the reverse map became an interval tree (`vma_prepare`).
     Always,
-    /// Lock only if the start moves, pages come from a neighbour or a VMA is inserted. A move of
-    /// the end only, as in `brk`, takes no lock (`vma_adjust` from 2.6.31 on).
+    /// Lock only if the start moves, pages come from a neighbour or a VMA is inserted. If only the
+    /// end moves, as in `brk`, no lock is taken (`vma_adjust` since 2.6.31).
     WhenNeeded,
 }
 

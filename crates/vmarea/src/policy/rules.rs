@@ -30,8 +30,8 @@ pub struct Rules {
 
     /// Point at which `mmap` checks RLIMIT_AS and RLIMIT_DATA.
     pub mmap_limits: MmapLimits,
-    /// `mmap` prefers a merge with the next VMA; the previous VMA must match that one (6.1, not in
-    /// 5.10).
+    /// `mmap` prefers a merge with the next VMA; the previous VMA must then match the next VMA
+    /// (6.1, not in 5.10).
     pub mmap_asks_next_first: bool,
     /// A new mapping gets the KSM flag of `PR_SET_MEMORY_MERGE` before the search for neighbours
     /// (since 6.17). Earlier kernels set it afterwards, if the mapping did not merge.
@@ -117,10 +117,10 @@ pub enum OneSided {
 /// either case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HugetlbPlacement {
-    /// By a search specific to hugetlb: an address hint is rounded down, and `MAP_32BIT` and
+    /// A search specific to hugetlb: an address hint is rounded down, and `MAP_32BIT` and
     /// `MAP_ABOVE4G` have no effect (until 6.12).
     Own,
-    /// As for any other mapping: an address hint is rounded up (since 6.13).
+    /// The search for all mappings: an address hint is rounded up (since 6.13).
     Common,
 }
 
@@ -173,11 +173,11 @@ pub struct AdviceRules {
 pub enum MremapChecks {
     /// All possible checks come before any change (since 6.17).
     First,
-    /// The check for a VMA comes first (6.1 and 6.12). A fixed move then unmaps its destination and
-    /// the tail of its source before the remaining checks.
+    /// The check that a VMA exists comes first (6.1 and 6.12). A fixed move then unmaps its
+    /// destination and the tail of its source before the remaining checks.
     AfterUnmapping,
-    /// As `AfterUnmapping`, but without the first check for a VMA (5.10). Shrinking accepts holes,
-    /// and DONTUNMAP is limited to private anonymous memory.
+    /// As `AfterUnmapping`, but without the first check that a VMA exists (5.10). Shrinking accepts
+    /// holes, and DONTUNMAP is limited to private anonymous memory.
     Late,
 }
 
@@ -205,11 +205,11 @@ pub struct DontunmapRules {
 /// Point at which `mmap` checks RLIMIT_AS and RLIMIT_DATA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MmapLimits {
-    /// Before any change. If the commit charge is then refused, the mappings in the range are
-    /// already unmapped (until 6.1).
+    /// The limits are checked before any change. If the commit charge is then refused, the mappings
+    /// in the range are already unmapped (until 6.1).
     BeforeCutting,
-    /// After the VMAs at the edges of a fixed range are split. If the commit charge is then
-    /// refused, nothing is unmapped (since 6.12).
+    /// The limits are checked after the VMAs at the edges of a fixed range are split. If the commit
+    /// charge is then refused, nothing is unmapped (since 6.12).
     AfterCutting,
 }
 

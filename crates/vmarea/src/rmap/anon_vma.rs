@@ -5,7 +5,7 @@
 //! root also exists as long as any anon_vma of its family, because the family uses the root's lock.
 //!
 //! # Invariants
-//! A1  the tree contains exactly the VMAs whose chains link here, with their page offsets
+//! A1  the tree contains exactly the VMAs with links to this anon_vma, with their page offsets
 //! A2  `num_active_vmas` is the number of VMAs that have this anon_vma as their own
 //! A3  `num_children` is the number of anon_vmas with VMAs whose parent is this one (a root counts
 //!     itself)
@@ -25,7 +25,7 @@ use vmarea_sync::{Guarded, Lock, Rank, Spin, Wait, WriteGuard};
 /// Lock rank: after `mmap_lock` and the VMA locks.
 const FAMILY: Rank = Rank(96);
 
-/// One anon_vma: its place in the family, and the tree of VMAs that may map its pages.
+/// An anon_vma: its position in the family, and the tree of VMAs that may map its pages.
 #[derive(Debug)]
 #[doc(alias = "anon_vma")]
 pub struct AnonVma<W: Wait = Spin> {
@@ -37,7 +37,7 @@ pub struct AnonVma<W: Wait = Spin> {
     parent: AtomicU32,
     /// The lock of the whole family, used only if this anon_vma is the root.
     pub(crate) lock: Lock<W>,
-    /// State that the root's lock protects.
+    /// The counts and the interval tree, protected by the root's lock.
     pub(crate) inner: Guarded<Inner>,
 }
 
@@ -52,7 +52,7 @@ impl<W: Wait> Default for AnonVma<W> {
     }
 }
 
-/// The part of an anon_vma that the root's lock protects.
+/// The counts and the interval tree of an anon_vma, protected by the root's lock.
 #[derive(Debug, Default)]
 pub struct Inner {
     /// The VMAs that may map pages of this anon_vma.
@@ -61,7 +61,7 @@ pub struct Inner {
     pub num_children: u32,
     /// Number of VMAs whose own anon_vma is this one.
     pub num_active_vmas: u32,
-    /// For a root: number of existing anon_vmas in the family, including the root.
+    /// Number of existing anon_vmas in the family, including the root; used only in the root.
     family: u32,
 }
 
@@ -79,7 +79,7 @@ pub struct AnonVmaView {
 }
 
 impl<E: Environment> Space<E> {
-    /// Returns the anon_vma of an id that a VMA or frame refers to.
+    /// Returns the anon_vma with the given id; a VMA or frame must refer to it.
     #[inline]
     pub(crate) fn anon_vma(&self, id: AnonVmaId) -> &AnonVma<E::Wait> {
         self.anon_vmas.get(id.0).expect("anon_vma in use")
@@ -178,7 +178,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// True if a linked VMA has a different anon_vma of its own: it belongs to a fork's child.
+    /// True if a VMA of a fork's child is linked: a VMA whose own anon_vma is another one.
     pub(crate) fn anon_vma_has_other_owners(&self, id: AnonVmaId) -> bool {
         let guard = self.anon_vma(self.anon_vma_root(id)).lock.read();
         let mut other = false;

@@ -108,20 +108,21 @@ pub(crate) struct Left {
     own: Option<AnonVmaId>,
 }
 
-/// Whether a clone may take over an anon_vma that is no VMA's own.
+/// Whether cloning a chain may reuse an anon_vma without active VMAs as the VMA's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reuse {
-    /// For split, merge and copy: the destination already has an anon_vma.
+    /// No reuse, for split, merge and copy: the destination already has an anon_vma.
     No,
-    /// For fork: the child may reuse an anon_vma without active VMAs.
+    /// Reuse of an anon_vma without active VMAs, for the child of a fork.
     Orphaned,
 }
 
 impl<E: Environment> Space<E> {
-    /// Links `vma` to `anon_vma` as its own and returns the anon_vma that `vma` has afterwards.
+    /// Makes `anon_vma` the VMA's own anon_vma; returns the own anon_vma that the VMA has
+    /// afterwards.
     ///
-    /// That is a different one if another fault, which also holds the mm's lock for reading, linked
-    /// `vma` first.
+    /// The result differs from `anon_vma` if another fault linked `vma` first: faults hold the mm's
+    /// lock for reading only.
     pub(crate) fn anon_vma_link(
         &self,
         id: VmaId,
@@ -147,7 +148,8 @@ impl<E: Environment> Space<E> {
         Ok(anon_vma)
     }
 
-    /// Gives `dst`, whose range is set, a copy of `src`'s chain and `anon_vma` as its own.
+    /// Copies the chain of `src` to `dst`, whose range must be set, and makes `anon_vma` its
+    /// anon_vma.
     pub(crate) fn anon_vma_clone<'s>(
         &'s self,
         (dst_id, dst): (VmaId, &Vma<E>),
@@ -165,9 +167,9 @@ impl<E: Environment> Space<E> {
 
     /// Replaces the chain of `dst` by a copy of `src`'s chain, and returns the old links.
     ///
-    /// The caller unlinks the old links after it has moved the pages of `dst` to the new anon_vma.
-    /// The unlink may free the old anon_vma, and a reverse-map walk that finds a freed anon_vma
-    /// does not wait for the lock.
+    /// The caller must unlink the old links after the pages of `dst` were moved to the new
+    /// anon_vma. The unlink may free the old anon_vma, and a reverse-map walk that finds a freed
+    /// anon_vma does not wait for the lock.
     pub(crate) fn anon_vma_adopt<'s>(
         &'s self,
         (dst_id, dst): (VmaId, &Vma<E>),
@@ -235,9 +237,9 @@ impl<E: Environment> Space<E> {
         Ok(())
     }
 
-    /// Gives the child VMA `dst` of a fork a copy of `src`'s chain and an anon_vma of its own.
+    /// Copies `src`'s chain to the child VMA `dst` of a fork, which also gets a separate anon_vma.
     ///
-    /// The child's anon_vma is an unused one of an ancestor, or a new one.
+    /// The separate anon_vma is an unused anon_vma of an ancestor, or a new anon_vma.
     pub(crate) fn anon_vma_fork(
         &self,
         (dst_id, dst): (VmaId, &Vma<E>),
@@ -246,7 +248,7 @@ impl<E: Environment> Space<E> {
         let Some(parent) = src.anon_vma() else {
             return Ok(());
         };
-        // The VMAs that will follow `dst` do not exist yet, but will be at the parent's addresses.
+        // The VMAs after `dst` do not exist yet, but will have the same addresses as in the parent.
         dst.set_rmap_span(src.rmap_span());
         let mut guard = self.anon_vma_lock(parent);
         self.clone_chain((dst_id, dst), src, Reuse::Orphaned, &mut guard)?;
@@ -261,7 +263,7 @@ impl<E: Environment> Space<E> {
         linked.inspect_err(|_| self.unlink_anon_vmas(dst, &mut AnonVmaRootLocks::none()))
     }
 
-    /// Like [`anon_vma_link`](Self::anon_vma_link), for a VMA that already has links and a span.
+    /// Links a VMA that already has links and a span to `own`, which becomes its anon_vma.
     fn anon_vma_link_own(&self, (id, vma): (VmaId, &Vma<E>), own: AnonVmaId) -> Result<(), Errno> {
         let mut guard = self.anon_vma_lock(own);
         let inner = self.anon_vma(own).inner.get_mut(&mut guard);
@@ -288,7 +290,7 @@ impl<E: Environment> Space<E> {
         self.anon_vma_put(id, &mut guard);
     }
 
-    /// Unlinks `vma` from all its anon_vmas and frees those that have no VMA left.
+    /// Unlinks `vma` from all its anon_vmas, and frees each anon_vma that then has no linked VMA.
     pub(crate) fn unlink_anon_vmas<'s>(
         &'s self,
         vma: &Vma<E>,

@@ -1,4 +1,4 @@
-//! Sets of locks of anon_vma roots, for changes that may need more than one root.
+//! The locks of one or more anon_vma roots, for changes that may need more than one root.
 //!
 //! # Locking
 //! A change that needs several roots locks them all in one call, in the order of their ids.
@@ -9,7 +9,7 @@ use crate::types::platform::Environment;
 use smallvec::SmallVec;
 use vmarea_sync::WriteGuard;
 
-/// Locks of anon_vma roots, held for writing until this set is dropped.
+/// A set of locks of anon_vma roots, held for writing until the set is dropped.
 #[derive(Debug)]
 pub(crate) struct AnonVmaRootLocks<'s, E: Environment>(
     SmallVec<[(AnonVmaId, WriteGuard<'s, E::Wait>); 2]>,

@@ -1,7 +1,7 @@
 //! Read-only queries of chains and anon_vmas, for drawing the reverse map.
 //!
 //! Deliberately absent: small numbers for display. An [`AnonVmaId`] contains a slot and a
-//! generation, which mean nothing to a person; code that draws the anon_vmas has to number them.
+//! generation, which are not readable; code that draws the anon_vmas has to number them.
 
 use crate::mm::MmapReadGuard;
 use crate::space::Space;

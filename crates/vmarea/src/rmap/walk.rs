@@ -41,7 +41,7 @@ impl<E: Environment> Space<E> {
         });
     }
 
-    /// Calls `f` to modify every entry that maps `frame`; splits a huge page that maps it first.
+    /// Calls `f` to modify every entry that maps `frame`, after splitting huge pages that map it.
     pub(crate) fn rmap_change(
         &self,
         frame: FrameId,

@@ -18,14 +18,14 @@ impl Files {
         self.pages.entry((inode, index)).or_insert_with(zeros)
     }
 
-    /// Sets the size of a file in pages, and drops the pages beyond it.
+    /// Sets the size of a file in pages, and removes the pages beyond the new size.
     pub fn resize(&mut self, inode: u64, pages: u64) {
         self.sizes.insert(inode, pages);
         let beyond = (inode, pages)..(inode + 1, 0);
         self.pages.extract_if(beyond, |_, _| true).for_each(drop);
     }
 
-    /// Drops the pages `first..end`, so that they read as zeros.
+    /// Removes the pages `first..end`, so that they read as zeros.
     pub fn punch_hole(&mut self, inode: u64, first: u64, end: u64) {
         let hole = (inode, first)..(inode, end);
         self.pages.extract_if(hole, |_, _| true).for_each(drop);

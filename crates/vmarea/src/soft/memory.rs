@@ -44,7 +44,7 @@ impl Memory {
         f(&mut self.files.lock())
     }
 
-    /// Returns the number of frames that hold bytes.
+    /// Returns the number of frames with stored contents.
     pub fn frames(&self) -> usize {
         self.frames.lock().len()
     }

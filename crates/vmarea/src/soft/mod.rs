@@ -25,7 +25,7 @@ use crate::vma::merge::Observer;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-/// A space whose pages contain bytes.
+/// A [`Space`] whose pages have real contents.
 #[derive(Debug)]
 pub struct Machine {
     space: Space,

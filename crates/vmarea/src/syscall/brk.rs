@@ -197,7 +197,7 @@ mod tests {
         assert!(!locked_by_brk(AdjustLock::WhenNeeded));
     }
 
-    /// A VMA that grows past the place of an unmapped neighbour must update the interval trees.
+    /// A VMA that grows over the range of an unmapped neighbour must update the interval trees.
     #[test]
     fn a_vma_that_outgrows_its_reach_takes_the_lock() {
         let space = Space::new(Policy::VMAREA, System::default());

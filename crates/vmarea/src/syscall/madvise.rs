@@ -274,7 +274,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(None)
     }
 
-    /// Drops the huge pages of a hugetlb range; a last huge page covered only in part is kept.
+    /// Discards the huge pages of a hugetlb range; a partly covered last huge page is kept.
     #[doc(alias = "madvise_dontneed_free_valid_vma")]
     fn drop_hugetlb(&mut self, range: VmRange) -> Result<(), Errno> {
         if !range.start.is_multiple_of(PMD_SIZE) {
@@ -304,7 +304,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Collapses each aligned 2 MiB of the range, even if the system makes no huge pages itself.
+    /// Collapses each aligned 2 MiB of the range, even if the system setting disables huge pages.
     #[doc(alias = "madvise_collapse")]
     fn advise_collapse(&mut self, vma: &VmaView, range: VmRange) -> Result<(), Errno> {
         if !may_collapse(vma, self.state().layout.thp_disabled) {

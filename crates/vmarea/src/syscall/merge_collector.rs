@@ -1,10 +1,10 @@
-//! The merge collector: retries merges later, outside of any call, that were not possible at first.
+//! The merge collector: retries merges that were refused, later and outside of any call.
 //!
 //! A merge that is refused because of its pages (shared, swapped out, pinned, migrating) may become
 //! possible a moment later. If the policy enables the collector, the border between the two VMAs is
-//! recorded, and [`Space::collect`] tries the merge again. It takes the lock anew for every border,
-//! and never changes more pages than its budget allows. The embedder calls it, possibly from a
-//! dedicated thread.
+//! recorded, and [`Space::collect`] tries the merge again. The collector takes the lock again for
+//! every border, and never changes more pages than its budget allows. The embedder runs the
+//! collector, possibly in a dedicated thread.
 //!
 //! # Locking
 //! Takes `mmap_lock` for writing, for one border at a time.
@@ -37,9 +37,9 @@ pub struct Budget {
 pub struct Collected {
     /// Number of borders removed by a merge.
     pub merged: u64,
-    /// Number of borders that no longer exist, or that now exist for a reason other than pages.
+    /// Number of borders that no longer exist, or where a merge is now refused for another reason.
     pub forgotten: u64,
-    /// Number of borders that remain recorded: refused again, or too large for the budget.
+    /// Number of borders that remain recorded: the merge was refused again or exceeds the budget.
     pub kept: u64,
 }
 
@@ -89,7 +89,7 @@ enum Border {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Records a border between private anonymous VMAs that only their pages keep from merging.
+    /// Records the border of two private VMAs if only the state of their pages prevents a merge.
     pub(crate) fn note_border(&mut self, border: u64, refusal: Option<Refusal>, flags: VmFlags) {
         let worth = refusal.is_some_and(keeps_pages_apart);
         if worth && self.space.policy.merging.collector && !flags.intersects(VmFlags::MAYSHARE) {
@@ -144,7 +144,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 }
 
-/// True if the reason for the refusal can disappear without a call.
+/// True if the reason for the refusal can disappear without a system call on the VMAs.
 fn keeps_pages_apart(refusal: Refusal) -> bool {
     matches!(
         refusal,

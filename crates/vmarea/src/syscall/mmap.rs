@@ -36,13 +36,13 @@ const NEVER_LOCKED: VmFlags = VmFlags::SPECIAL
     .union(VmFlags::HUGETLB)
     .union(VmFlags::DROPPABLE);
 
-/// How the address of a mapping without FIXED is chosen.
+/// Method to choose the address of a mapping without FIXED.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Placement {
     /// Searches for a free range.
     #[default]
     Search,
-    /// Uses an address found elsewhere, as if by the search (replay under another policy).
+    /// Uses this address as if the search had found it (for a replay under another policy).
     At(u64),
 }
 
@@ -254,7 +254,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(vm_flags)
     }
 
-    /// Maps a range after its address, flags and page offset are decided.
+    /// Maps a range whose address, flags and page offset are already determined.
     #[doc(alias = "__mmap_region")]
     fn mmap_region(
         &mut self,
@@ -323,7 +323,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
-    /// Lets the file accept, refuse or change the mapping, after the range was unmapped.
+    /// Simulates the file's `mmap` operation, which may refuse the mapping or change its flags.
     #[doc(alias = "mmap_file")]
     fn ask_file(
         &self,
@@ -378,7 +378,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         pages
     }
 
-    /// Sets the KSM flag of a new VMA that did not merge, in kernels that set the flag only then.
+    /// Sets the KSM flag of a new, unmerged VMA, in kernels that do so after the merge attempt.
     #[doc(alias = "ksm_add_vma")]
     pub(crate) fn add_to_ksm(&mut self, id: VmaId) {
         if self.state().layout.merge_any {

@@ -69,7 +69,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(any)
     }
 
-    /// Lists a VMA that is unmapped whole. EPERM if it is sealed.
+    /// Lists a VMA that will be unmapped as a whole. EPERM if the VMA is sealed.
     pub(crate) fn gather_whole(&mut self, vma: &VmaView) -> Result<Gathered, Errno> {
         let mut gathered = Gathered::default();
         self.gather_part(&mut gathered, vma, vma.range)?;

@@ -15,7 +15,7 @@ use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, VmRange};
 use smallvec::SmallVec;
 
-/// Owner of the address space that is advised.
+/// The process whose memory `process_madvise` advises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advised {
     /// The caller itself: any advice is valid.

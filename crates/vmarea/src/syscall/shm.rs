@@ -1,9 +1,9 @@
 //! `shmat` and `shmdt`: System V shared memory, with segments managed by the embedder.
 //!
 //! A segment is a file of kind [`SysvShm`](crate::types::FileKind::SysvShm), or of kind
-//! [`Hugetlb`](crate::types::FileKind::Hugetlb) for `SHM_HUGETLB`. Each attachment opens the
-//! segment anew, with a separate [`FileId`](crate::types::FileId), and therefore never merges with
-//! another attachment.
+//! [`Hugetlb`](crate::types::FileKind::Hugetlb) for `SHM_HUGETLB`. Each attachment is a new open
+//! file with a separate [`FileId`](crate::types::FileId), and therefore never merges with another
+//! attachment.
 //!
 //! # Errors
 //! `shmat`: EINVAL for a misaligned address without `SHM_RND`, `SHM_REMAP` without an address, and
@@ -114,7 +114,7 @@ impl<E: Environment> Space<E> {
         Ok(range.start)
     }
 
-    /// Detaches the parts of the segment attached at `addr` that are still there.
+    /// Detaches the parts of the segment attached at `addr` that were not moved or unmapped.
     ///
     /// `size` returns the size of a segment in bytes, given its inode, or `None` for a file that is
     /// not a segment.

@@ -110,7 +110,7 @@ pub enum Syscall {
 }
 
 impl<E: Environment> Space<E> {
-    /// Performs a call; returns its result, which is 0 unless the variant says otherwise.
+    /// Performs a call and returns its result: 0, unless the variant documents another result.
     pub fn syscall(&self, mm: MmId, call: &Syscall) -> Result<u64, Errno> {
         let done = match *call {
             Syscall::Brk { addr } => return self.brk(mm, addr),

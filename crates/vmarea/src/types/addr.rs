@@ -1,9 +1,9 @@
 //! Pages, page offsets and ranges of addresses.
 //!
 //! A program can pass any number, so rounding up and adding may overflow 64 bits. Only the
-//! functions of this module do such arithmetic, and they return `None` on overflow: the caller has
-//! to state what Linux does with a number that wraps. [`VmRange::new`] is for two ends that are
-//! known to be in order.
+//! functions of this module do such arithmetic, and they return `None` on overflow: the caller must
+//! handle a number that wraps as Linux does. [`VmRange::new`] is for two ends that are known to be
+//! in order.
 
 /// Number of address bits within a page.
 pub const PAGE_SHIFT: u32 = 12;

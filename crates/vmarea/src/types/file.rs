@@ -24,7 +24,7 @@ impl FileId {
     }
 }
 
-/// Kinds of file, as far as their mappings differ.
+/// The kind of a file, which determines how its mappings behave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub enum FileKind {
     /// A regular file on a file system that places its mappings like anonymous ones.

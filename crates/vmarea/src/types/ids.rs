@@ -1,5 +1,5 @@
-//! Ids of objects stored in slots. Each id contains a generation, so that a stale id finds no
-//! object.
+//! Ids of objects stored in slots. Each id contains a generation, so that a lookup with a stale id
+//! fails.
 
 use vmarea_sync::Key;
 
@@ -16,7 +16,8 @@ macro_rules! ids {
                 self.0.to_bits()
             }
 
-            /// Returns the id from the number made by [`to_bits`](Self::to_bits); `None` for 0.
+            /// Converts a number from [`to_bits`](Self::to_bits) back to the id; returns `None` for
+            /// 0.
             #[inline]
             pub fn from_bits(bits: u64) -> Option<Self> {
                 Key::from_bits(bits).map(Self)
@@ -26,21 +27,21 @@ macro_rules! ids {
 }
 
 ids! {
-    /// An address space.
+    /// Id of an address space.
     #[doc(alias = "mm_struct")]
     MmId,
-    /// A virtual memory area.
+    /// Id of a virtual memory area (VMA).
     #[doc(alias = "vm_area_struct")]
     VmaId,
-    /// An anon_vma: the reverse map of anonymous pages.
+    /// Id of an anon_vma, the reverse map of anonymous pages.
     #[doc(alias = "anon_vma")]
     AnonVmaId,
-    /// A page frame that contains an anonymous page.
+    /// Id of a page frame that contains an anonymous page.
     #[doc(alias = "folio")]
     FrameId,
 }
 
-/// A slot of the swap device.
+/// Id of a slot of the swap device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[doc(alias = "swp_entry_t")]
 pub struct SwapId(pub(crate) u32);

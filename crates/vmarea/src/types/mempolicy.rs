@@ -67,8 +67,8 @@ impl MemPolicy {
         }))
     }
 
-    /// Checks the mode and its flags; EINVAL if the mode is unknown, or if flags conflict with it
-    /// or with each other.
+    /// Checks the mode and the flags: EINVAL if the mode is unknown, or if flags conflict with the
+    /// mode or with each other.
     #[doc(alias = "sanitize_mpol_flags")]
     pub(crate) fn check_mode(mode: u32, rules: &Rules) -> Result<(), Errno> {
         let both = mode::STATIC_NODES | mode::RELATIVE_NODES;

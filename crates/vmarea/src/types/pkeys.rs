@@ -29,7 +29,7 @@ impl PkeyRights {
         PkeyRights(bits)
     }
 
-    /// Returns these rights, with those of `key` replaced by the `PKEY_DISABLE_*` bits in `denied`.
+    /// Replaces the rights to `key` by the `PKEY_DISABLE_*` bits in `denied`; returns all rights.
     #[must_use]
     pub fn with(self, key: u32, denied: u32) -> Self {
         let shift = 2 * (key % PKEYS);

@@ -1,4 +1,4 @@
-//! The embedder's part: page frames and their contents, and the types that configure a machine.
+//! The interface to the embedder: frames, their contents, and the types that configure a machine.
 //!
 //! The core decides which frame holds which page. The platform is notified when a frame is
 //! allocated, freed, filled or copied. Replay needs no contents ([`NoBytes`]); the software

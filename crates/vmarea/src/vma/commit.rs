@@ -37,8 +37,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         // Held until the end, so that a walk of the reverse map sees all pages either before or
         // after the merge.
         let mut root_locks = self.root_locks_of(plan, &givers);
-        // Computed before anything changes: when the target changes its anon_vma, its pages must
-        // follow.
+        // Computed before any change: if the target gets another anon_vma, its pages must change
+        // too.
         let changes = self.changes(plan);
         let left = match self.give_anon_vma(plan, &mut root_locks) {
             Ok(left) => left,
@@ -85,7 +85,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         space.lock_anon_vma_roots(all.filter_map(|id| space.vma(id).anon_vma()))
     }
 
-    /// Adds the surviving anon_vma and the rest of its holder's chain to the target's chain. If the
+    /// Copies the chain of the VMA whose anon_vma survives to the target. If the
     /// target had another anon_vma, returns the target's old chain, which is unlinked after the
     /// pages have changed.
     #[doc(alias = "dup_anon_vma")]
@@ -148,7 +148,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             .for_each(|frame| self.space.frame_abandon(frame));
     }
 
-    /// Copies the pages of `vma` that another process maps as well, as writes to them would do.
+    /// Copies the pages of `vma` that another process also maps, as a write to each would do.
     pub(crate) fn unshare(&self, vma: &VmaView) -> Result<(), Errno> {
         let Some(own) = vma.anon_vma else {
             return Ok(());
@@ -161,8 +161,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         Ok(())
     }
 
-    /// Returns the ranges whose pages do not fit the plan. Each comes with its new anon_vma and the
-    /// new page offset of its first page.
+    /// Returns the ranges whose pages need another anon_vma or page offset under the plan, each
+    /// with its new anon_vma and the new page offset of its first page.
     pub(crate) fn changes(&self, plan: &Plan) -> SmallVec<[(VmRange, (AnonVmaId, Pgoff)); 2]> {
         let mut changes = SmallVec::new();
         let holder = plan.anon_from.map(|id| self.space.vma(id));

@@ -1,9 +1,9 @@
 //! Memory cost of VMAs: the layout of their fields, and the bytes that an address space uses.
 //!
 //! The patch series that moved the lock into the VMA (Baghdasaryan, 2024) reports holes, cache
-//! lines, objects per page and pages for 1,000 VMAs. This module counts the same, and also the
-//! memory outside of the VMAs: boxed locks, chains, anon_vmas with their interval trees, and the
-//! index.
+//! lines, objects per page and pages for 1,000 VMAs. This module reports the same figures, and also
+//! the memory outside of the VMAs: boxed locks, chains, anon_vmas with their interval trees, and
+//! the index.
 
 use super::{MappedFile, Vma, VmaBody};
 use crate::rmap::AnonVma;

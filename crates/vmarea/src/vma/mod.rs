@@ -35,7 +35,7 @@ use vmarea_sync::{LockGuard, SpinLock, VmaCell};
 
 /// A slot that stores a VMA.
 ///
-/// Including the eight bytes of the slot header, a `Vma` takes two cache lines. The first holds the
+/// A `Vma` and the eight bytes of its slot header fill two cache lines. The first holds the
 /// lock and the fields that are read without a lock; the second holds the body and the chain.
 #[derive(Debug, Default)]
 #[doc(alias = "vm_area_struct")]
@@ -68,7 +68,7 @@ pub struct VmaBody {
     pub uffd: u32,
 }
 
-/// The facts about a mapped file that a VMA stores.
+/// The properties of a mapped file that a VMA stores.
 ///
 /// The struct is packed so that a VMA fits in two cache lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,7 +131,8 @@ impl VmaView {
         self.pgoff_at(self.range.end)
     }
 
-    /// Returns the lowest address of the gap that is kept free below the VMA, as below a stack.
+    /// Returns the start of the guard gap below a stack or shadow stack; for others, the VMA's
+    /// start.
     #[doc(alias = "vm_start_gap")]
     pub fn start_gap(&self, stack_guard_gap: u64) -> u64 {
         let gap = if self.body.flags.contains(VmFlags::GROWSDOWN) {
@@ -220,7 +221,7 @@ impl<E: Environment> Vma<E> {
         self.mm.store(index, Ordering::Relaxed);
     }
 
-    /// Returns the number of pages for which the VMA is entered in the interval trees.
+    /// Returns the length in pages of the VMA's interval in the interval trees.
     pub(crate) fn rmap_span(&self) -> RmapSpan {
         // ORDERING: Relaxed; changed under the anon_vma root's lock, or with `mmap_lock` held for
         // writing.
@@ -238,7 +239,7 @@ impl<E: Environment> Vma<E> {
         (first, first.saturating_add(self.rmap_span().pages() - 1))
     }
 
-    /// Takes a snapshot of the VMA. The caller must have access to its body.
+    /// Returns a snapshot of the VMA. The caller must have access to the VMA's body.
     #[inline]
     pub(crate) fn view(&self, id: VmaId, body: &VmaBody) -> VmaView {
         let chain_singular = self.chain.lock().len() <= 1;
@@ -249,8 +250,8 @@ impl<E: Environment> Vma<E> {
     }
 
     /// Like [`view`](Self::view), but always reports the chain as not singular. The fault path uses
-    /// it, because a fault needs the chain lengths of the neighbours only, and this saves taking
-    /// the chain lock.
+    /// this snapshot, because a fault needs only the neighbours' chain lengths; the chain lock is
+    /// then not taken.
     #[inline]
     pub(crate) fn view_without_chain(&self, id: VmaId, body: &VmaBody) -> VmaView {
         VmaView {
@@ -277,7 +278,7 @@ impl<E: Environment> Space<E> {
         self.vmas.get(id.0).expect("VMA in use")
     }
 
-    /// Takes a snapshot of the VMA `id`.
+    /// Returns a snapshot of the VMA `id`.
     pub(crate) fn view(&self, id: VmaId, guard: &impl LockGuard) -> VmaView {
         let vma = self.vma(id);
         vma.view(id, vma.body.get(guard))

@@ -27,8 +27,8 @@ pub(crate) struct Decided {
 }
 
 impl Decided {
-    /// Returns the number of uncharged pages in a merge in which other pages are charged; `None` if
-    /// the pages are all charged or all uncharged.
+    /// Returns the number of uncharged pages in a merge of charged and uncharged pages, or `None`
+    /// if either all pages are charged or none is.
     fn uncharged_pages(&self, proposal: &Proposal, plan: &Plan) -> Option<u64> {
         let middle = proposal.middle.map(|v| v.id);
         let taken = |v: &&VmaView| plan.takes(v.id) && Some(v.id) != middle;
@@ -128,7 +128,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if let Some(pages) = uncharged
             && (strict || self.charge(pages).is_err())
         {
-            // If commit charges are limited, a merge must not cost a charge.
+            // If commit charges are limited, a merge must not add a charge.
             return Ok(None);
         }
         let merged = self.commit(&plan, proposal.body.flags);
@@ -146,15 +146,15 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.decide_between(proposal, prev, next, scope)
     }
 
-    /// Decides a merge as if the VMA `left_out` did not exist.
+    /// Decides a merge as if no VMA with the id `left_out` existed.
     pub(crate) fn decide_without(&self, proposal: &Proposal, left_out: VmaId) -> Decided {
         let other = |v: &VmaView| v.id != left_out;
         let [prev, next] = self.touching(proposal.range).map(|v| v.filter(other));
         self.decide_between(proposal, prev, next, MergeScope::Both)
     }
 
-    /// Returns the VMAs directly below and above a range. It does not access VMAs that are not
-    /// adjacent, because threads that fault in them write to their locks.
+    /// Returns the VMAs directly below and above a range. VMAs that are not adjacent are not
+    /// accessed, because concurrent faults write to their locks.
     fn touching(&self, range: VmRange) -> [Option<VmaView>; 2] {
         let tree = &self.mm.tree;
         let below = tree.prev(range.start).filter(|e| e.end == range.start);

@@ -1,11 +1,11 @@
 //! The merge decision for two neighbours if some of their attributes are not known.
 //!
 //! An outside observer knows some attributes of a VMA and not others. This module first runs the
-//! merge decision with every hidden attribute taken as equal, which tells whether the known
-//! attributes alone keep the two apart. Then it runs the decision once for each hidden attribute,
-//! taken as different, which tells the refusal that this difference would cause. The checks are not
-//! duplicated here. Deliberately absent: which hidden attribute is the probable cause (that
-//! requires experience, not rules).
+//! merge decision with all hidden attributes assumed equal: a refusal is then caused by the known
+//! attributes alone. Then it runs the decision once for each hidden attribute, assumed different,
+//! to find the refusal that this difference would cause. The checks are not duplicated here.
+//! Deliberately absent: which hidden attribute is the probable cause (that requires experience, not
+//! rules).
 
 use super::VmaView;
 use super::merge::{AssumeShared, Decision, MergeScope, Proposal, Refusal, why_apart};
@@ -41,7 +41,7 @@ impl Hidden {
         .union(VmFlags::SHARED);
 }
 
-/// Explanation why two neighbours are separate, as far as it can be determined.
+/// Why two neighbours are separate, as far as this can be determined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Explanation {
     /// The refusal that keeps the neighbours apart, whatever the hidden attributes are.
@@ -88,8 +88,8 @@ pub fn explain(policy: &Policy, a: &VmaView, b: &VmaView, hidden: Hidden) -> Exp
     }
 }
 
-/// Decides whether `b` would merge into `a`, and `a` into `b`. If both are refused, returns the
-/// refusal of the earlier check.
+/// Decides both directions: `b` merges into `a`, and `a` into `b`. If both are refused, returns the
+/// refusal by the earlier check.
 fn both_ways(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
     let refusal = why_apart(policy, a, b)?;
     let proposal = Proposal {

@@ -97,7 +97,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         Ok(new_id)
     }
 
-    /// Creates the anon_vma of private anonymous memory before a split, if the policy asks for it.
+    /// Creates the anon_vma of private anonymous memory before a split, if the policy requires it.
     /// The pieces then share one anon_vma and can merge whenever they become adjacent again.
     fn prepared_early(&mut self, old: VmaView) -> Result<VmaView, Errno> {
         let private = !old

@@ -23,7 +23,7 @@ pub(super) struct Head {
 
 /// Splits `COMM PID/TID [CPU] TIME: REST`.
 ///
-/// A command may contain spaces, and everything except `TID` and `TIME` may be absent.
+/// A command may contain spaces, and all parts except `TID` and `TIME` may be absent.
 pub(super) fn split(text: &str) -> Option<(Head, &str)> {
     let text = text.trim_start();
     let starts = (text.match_indices(' ')).map(|(at, _)| &text[at..]);

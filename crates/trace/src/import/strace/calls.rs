@@ -15,7 +15,7 @@ use crate::names;
 use crate::sysno;
 use winnow::prelude::*;
 
-/// A call and its result as text.
+/// A finished call: the text of its arguments and result.
 pub(super) struct Finished<'a> {
     pub(super) tid: Tid,
     pub(super) name: &'a str,
@@ -33,7 +33,7 @@ pub(super) fn is_fork(name: &str) -> bool {
     sysno::number(name).is_some_and(classify::is_fork)
 }
 
-/// Returns what the child of a call that creates tasks shares with its parent.
+/// Returns the sharing between parent and child for a call that creates a task.
 pub(super) fn sharing_of(name: &str, args: &str) -> Sharing {
     match name {
         "fork" => Sharing::Copy,
@@ -96,7 +96,7 @@ impl<'a> Finished<'a> {
         split_args(list).into_iter().filter_map(string).collect()
     }
 
-    /// Creates the call's event, or records its effect on descriptors.
+    /// Creates the event of a finished call, or records the call's effect on descriptors.
     pub(super) fn tell(
         &self,
         task: Task,

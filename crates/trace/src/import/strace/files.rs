@@ -32,7 +32,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Notes that `open` or a variant returned `fd`.
+    /// Records that `open` or a variant returned `fd`.
     pub(super) fn open(
         &mut self,
         pid: Tid,
@@ -53,7 +53,7 @@ impl Files {
         self.put(pid, fd, open);
     }
 
-    /// Notes that `memfd_create` returned `fd`.
+    /// Records that `memfd_create` returned `fd`.
     pub(super) fn memfd(
         &mut self,
         pid: Tid,
@@ -75,7 +75,7 @@ impl Files {
         self.put(pid, fd, open);
     }
 
-    /// Notes that `to` is now the description of `from`.
+    /// Records that descriptor `to` now refers to the open file description of `from`.
     pub(super) fn duplicate(&mut self, pid: Tid, from: i32, to: i32, flags: u64) {
         let Some(mut open) = self.get(pid, from).cloned() else {
             self.close(pid, to);
@@ -85,21 +85,21 @@ impl Files {
         self.put(pid, to, open);
     }
 
-    /// Notes that `fd` was closed.
+    /// Records that `fd` was closed.
     pub(super) fn close(&mut self, pid: Tid, fd: i32) {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.remove(&fd);
         }
     }
 
-    /// Notes the size of the file behind `fd`, which a call returned or set.
+    /// Records the size of the file behind `fd`, which a call returned or set.
     pub(super) fn size(&mut self, pid: Tid, fd: i32, size: u64) {
         if let Some(key) = self.get(pid, fd).map(|open| open.key.clone()) {
             self.sizes.insert(key, size);
         }
     }
 
-    /// Notes a segment that `shmget` returned.
+    /// Records a segment that `shmget` returned.
     pub(super) fn segment(&mut self, id: i64, size: u64) {
         self.sizes.insert(FileKey::Segment(id), size);
     }
@@ -144,7 +144,7 @@ impl Files {
         self.reference(&open, state)
     }
 
-    /// Gives `child` the descriptors of `parent`; a thread shares them.
+    /// Copies the descriptors of `parent` to `child`, or shares them if the child is a thread.
     pub(super) fn fork(&mut self, parent: Tid, child: Tid, sharing: Sharing) {
         if sharing != Sharing::Thread {
             let copy = self.processes.get(&parent).cloned().unwrap_or_default();

@@ -80,7 +80,7 @@ impl Remap {
             && self.new_addr.wrapping_add(self.new_len) > self.addr
     }
 
-    /// Returns EINVAL for arguments that every kernel refuses, whatever is mapped.
+    /// Returns EINVAL for arguments that every kernel refuses, regardless of the mappings.
     pub(super) fn check_arguments(&self) -> Result<(), Errno> {
         let known = MremapFlags::MAYMOVE | MremapFlags::FIXED | MremapFlags::DONTUNMAP;
         let silly = !(self.flags - known).is_empty()

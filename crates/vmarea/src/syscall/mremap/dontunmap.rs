@@ -32,7 +32,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(self.view(vma.id))
     }
 
-    /// Marks the VMA that follows the one around `source` as charged.
+    /// Marks the VMA that follows the source VMA as charged.
     ///
     /// Linux 5.10 marks the next VMA if `source` is strictly inside a VMA: it mistakes the next VMA
     /// for the remainder of the source, unless the copy merged with the source.
@@ -48,7 +48,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Unlocks the old mapping of DONTUNMAP, which remains without pages.
+    /// Unlocks the old mapping that DONTUNMAP leaves without pages.
     #[doc(alias = "dontunmap_complete")]
     pub(super) fn leave_empty(&mut self, source: VmRange, new_id: VmaId) {
         let Some(old) = self.lookup(source.start) else {

@@ -21,7 +21,7 @@ use crate::types::{Errno, VmFlags, VmRange};
 use crate::vma::VmaView;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// True if the old range extends beyond its first VMA and is to grow.
+    /// True if the call grows an old range that extends beyond its first VMA.
     pub(super) fn spans_several(&self, r: &Remap, first: &VmaView) -> bool {
         !r.flags
             .intersects(MremapFlags::FIXED | MremapFlags::DONTUNMAP)
@@ -29,7 +29,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             && r.old_len > first.range.end - r.addr
     }
 
-    /// Grows a range of several VMAs: the last VMA in place, or the whole range elsewhere.
+    /// Grows a range of several VMAs: grows the last VMA in place, or moves the whole range.
     pub(super) fn remap_spanning(&mut self, r: Remap) -> Result<u64, Errno> {
         let end = r.addr.checked_add(r.old_len).ok_or(Errno::EINVAL)?;
         let grow = r.new_len - r.old_len;
@@ -92,7 +92,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(r.new_addr)
     }
 
-    /// Checks that a move cannot fail part way: all VMAs can move, and the map limit is far enough.
+    /// Checks that a move cannot fail midway: all VMAs can move, and the map limit allows it.
     fn check_movable(&self, range: VmRange) -> Result<(), Errno> {
         let ids = self.vmas_in(range);
         if ids

@@ -65,7 +65,7 @@ pub struct MremapRequest {
     pub placement: Placement,
 }
 
-/// Whether the pages added by growth must be faulted in, because the mapping is locked.
+/// Whether a locked mapping has grown, so that the added pages must be faulted in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Populate {
     No,
@@ -101,7 +101,7 @@ impl<E: Environment> Space<E> {
         Ok(addr)
     }
 
-    /// Returns the address to which a move without FIXED would go now; changes nothing.
+    /// Returns the address that a move without FIXED would choose now; changes nothing.
     pub fn predict_mremap(&self, mm: MmId, request: &MremapRequest) -> Result<u64, Errno> {
         let r = Remap {
             placement: Placement::Search,
@@ -171,7 +171,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Checks whether this VMA can be resized or moved as requested.
+    /// Checks whether the request can resize or move this VMA.
     #[doc(alias = "check_prep_vma")]
     fn check_vma(&self, r: &mut Remap, vma: &VmaView) -> Result<Populate, Errno> {
         check_seal_and_align(r, vma)?;

@@ -106,7 +106,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             .all(|&(edge, at)| edge == at || vma.body.may_split(at, rules))
     }
 
-    /// Unmaps the destination, which was chosen elsewhere and may be in use in this address space.
+    /// Unmaps a destination set by `Placement::At`, which may be in use in this address space.
     ///
     /// Returns the source VMA, which the unmapping may have split. ENOMEM if the destination
     /// overlaps the source.

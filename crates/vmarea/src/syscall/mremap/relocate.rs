@@ -24,7 +24,7 @@ use crate::types::{Errno, FileKind, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::VmaView;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Moves the old range, which is in `vma`, to the address that the caller named.
+    /// Moves the old range, which is in `vma`, to the address that the caller requested.
     #[doc(alias = "mremap_to")]
     pub(super) fn remap_to(&mut self, mut r: Remap, vma: &VmaView) -> Result<u64, Errno> {
         let mut vma = *vma;
@@ -53,7 +53,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(true)
     }
 
-    /// Moves the range to the address that the caller named; checks the limits of DONTUNMAP first.
+    /// Checks the limits of DONTUNMAP, and moves the range to the address that the caller
+    /// requested.
     pub(super) fn relocate_named(&mut self, r: Remap, vma: &VmaView) -> Result<u64, Errno> {
         if r.flags.contains(MremapFlags::DONTUNMAP)
             && !self.may_expand(vma.body.flags, r.old_len >> PAGE_SHIFT)

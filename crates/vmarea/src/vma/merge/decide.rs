@@ -102,8 +102,8 @@ impl Decision<'_> {
     }
 
     /// Returns the page offset of the range if it does not merge. Unfaulted anonymous memory gets
-    /// the page offset of its new address when it moves; so do faulted pages if the policy allows
-    /// it and none is shared.
+    /// the page offset of its new address when it moves. Faulted memory also does, if the policy
+    /// allows it and no page is shared.
     fn pgoff(&self, p: &Proposal, chooser: &mut Chooser<'_>, pins: Pins) -> Pgoff {
         let Some(from) = p.copied_from.as_ref().filter(|v| v.is_anonymous()) else {
             return p.pgoff;
@@ -121,13 +121,13 @@ impl Decision<'_> {
     }
 }
 
-/// One proposal that is being decided.
+/// A merge proposal under evaluation.
 struct Case<'a> {
     policy: &'a Policy,
     chooser: Chooser<'a>,
     p: &'a Proposal,
     pgoff: Pgoff,
-    /// True if the range continues the previous VMA, see [`MergeScope::Itself`].
+    /// True if the range extends the previous VMA, see [`MergeScope::Itself`].
     grows: bool,
     /// Page offset that the range would have if no page were pinned; `None` if no pinned page was
     /// found.
@@ -177,8 +177,8 @@ impl Case<'_> {
         self.chooser.survivor(Pins::Respected, self.p, prev, next)
     }
 
-    /// Returns why no anon_vma and page offset base can survive. `same_anon_vma` says whether the
-    /// two sides have the same anon_vma.
+    /// Returns the refusal if no combination of anon_vma and page offset base can survive.
+    /// `same_anon_vma` says whether the two sides have the same anon_vma.
     fn no_survivor(
         &mut self,
         prev: Option<&VmaView>,
@@ -195,8 +195,8 @@ impl Case<'_> {
         }
     }
 
-    /// Checks the range against both neighbours, after each has passed alone. `alone` is the
-    /// survivor of the merge with `prev` only.
+    /// Checks a merge with both neighbours, after the merge with each one alone was found possible.
+    /// `alone` is the survivor of the merge with `prev` only.
     fn both(
         &mut self,
         prev: &VmaView,

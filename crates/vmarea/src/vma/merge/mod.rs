@@ -1,4 +1,4 @@
-//! The merge decision: a pure function of views of the VMAs before, in and after a range.
+//! The merge decision: a pure function of snapshots of the VMAs before, in and after a range.
 //!
 //! Every call that creates or changes a mapping uses this module to decide whether the range can
 //! merge with a neighbour. The result is a [`Plan`] for `commit` and, for each side, the reason of
@@ -13,9 +13,9 @@
 //!   PPPPPPPPPPPP JoinAcross            (PrevTakesAll, NextTakesAll: nothing is left of it)
 //! ```
 //!
-//! Some policies allow more merges than Linux. Such a merge changes pages: those of a VMA whose
-//! anon_vma does not survive, and those whose page offset does not fit. The decision asks
-//! [`Evidence`] whether these pages may change.
+//! Some policies allow more merges than Linux. Such a merge changes the pages of a VMA whose
+//! anon_vma does not survive, and pages that need another page offset. The decision queries
+//! [`Evidence`] to find out whether these pages may change.
 //!
 //! # Linux
 //! `mm/vma.c` 6.18: `is_mergeable_vma`, `is_mergeable_anon_vma`, `can_vma_merge_before`, `_after`,
@@ -36,20 +36,20 @@ pub use refusal::Refusal;
 use super::{VmaBody, VmaView};
 use crate::types::{AnonVmaId, Pgoff, VmRange};
 
-/// A range with the attributes that it is to have, as input to the merge decision.
+/// A range and its intended attributes, as input to the merge decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Proposal {
-    /// Address range.
+    /// Address range of the proposal.
     pub range: VmRange,
     /// Page offset of the first page.
     pub pgoff: Pgoff,
     /// Attributes that the range will have.
     pub body: VmaBody,
-    /// The anon_vma of the range's pages, if there is one.
+    /// The anon_vma of the range's pages; `None` if the range is unfaulted.
     pub anon_vma: Option<AnonVmaId>,
     /// The VMA that contains the range now; `None` for a new range.
     pub middle: Option<VmaView>,
-    /// For a new range that `mremap` fills: the source VMA, clipped to the pages that move.
+    /// The source VMA of an `mremap` to a new range, clipped to the pages that move.
     pub copied_from: Option<VmaView>,
 }
 
@@ -63,8 +63,8 @@ pub enum MergeScope {
     NextFirst,
     /// Only the previous VMA: the heap grows by `brk` and never merges with the VMA after it.
     PrevOnly,
-    /// Only the previous VMA, which is the same mapping and grows. Because nothing is merged, a
-    /// `close` hook cannot forbid it.
+    /// Only the previous VMA, which is the mapping that grows. Because nothing is merged, a `close`
+    /// hook cannot prevent the growth.
     Itself,
 }
 

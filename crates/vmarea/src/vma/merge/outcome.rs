@@ -15,7 +15,7 @@ pub enum MergeOutcome {
     Failed,
     /// Refused because the anon_vmas differ and pages are shared or pinned (`AV_MERGE_FAILED`).
     AvFailed,
-    /// Allowed: at least one of the two has no anon_vma (`AV_MERGE_NULL`).
+    /// Allowed: at least one of the two sides has no anon_vma (`AV_MERGE_NULL`).
     AvNull,
     /// Allowed: the anon_vmas are the same (`AV_MERGE_SAME`).
     AvSame,
@@ -75,9 +75,9 @@ pub enum CallKind {
     Mlock,
     /// `mbind`.
     Mbind,
-    /// The collector.
+    /// The merge collector.
     Collect,
-    /// Anything else.
+    /// Any other call.
     #[default]
     Other,
 }
@@ -114,14 +114,14 @@ impl CallKind {
     }
 }
 
-/// One merge attempt, before it is carried out.
+/// A decided merge attempt, before the merge is carried out.
 #[derive(Clone, Copy)]
 pub struct Attempt<'a> {
     /// The address space.
     pub mm: MmId,
     /// The kind of call.
     pub call: CallKind,
-    /// The range with the attributes that it is to have.
+    /// The range and its intended attributes.
     pub proposal: &'a Proposal,
     /// The nearest VMA before the range.
     pub prev: Option<&'a VmaView>,

@@ -95,7 +95,7 @@ impl Plan {
     }
 }
 
-/// Makes the plan for a range that merges with `prev`, `next` or both and has the given `survivor`.
+/// Creates the plan of a merge with `prev`, `next` or both; `survivor` is already chosen.
 pub(super) fn plan(
     p: &Proposal,
     prev: Option<&VmaView>,
@@ -132,7 +132,7 @@ pub(super) fn plan(
     })
 }
 
-/// Returns the VMA `m` as it is after it has lost its lower or upper part.
+/// Returns the id, range and page offset of `m` after it has lost its lower or upper part.
 fn shrunk(m: &VmaView, p: &Proposal, gives_lower: bool) -> (VmaId, VmRange, Pgoff) {
     if gives_lower {
         (

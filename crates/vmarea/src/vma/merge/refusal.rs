@@ -3,9 +3,9 @@
 /// Reason why two neighbours do not merge: the first of Linux's checks that fails.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Refusal {
-    /// One of the two is special (driver mapping, DONTEXPAND) and never merges.
+    /// One of the VMAs is special (driver mapping, DONTEXPAND) and never merges.
     Special,
-    /// One of the two maps hugetlb pages and never merges.
+    /// One of the VMAs maps hugetlb pages and never merges.
     Hugetlb,
     /// Different memory policies.
     Policy,
@@ -13,7 +13,7 @@ pub enum Refusal {
     Protection,
     /// Different flags other than the permissions.
     Flags,
-    /// Only one of the two is sealed (`mseal`), and no other flag differs.
+    /// Only one of the VMAs is sealed (`mseal`), and no other flag differs.
     Sealed,
     /// Different open files, or one file and one anonymous mapping.
     File,
@@ -23,15 +23,15 @@ pub enum Refusal {
     Name,
     /// Different anon_vmas, or an anon_vma inherited from a parent.
     AnonVma,
-    /// Both are anonymous, but their page offsets are not contiguous.
+    /// Both VMAs are anonymous, but their page offsets are not contiguous.
     PageOffset,
     /// Pages would need another anon_vma or page offset, and some of them are pinned.
     Pinned,
-    /// Both map the same file, but their file offsets are not contiguous.
+    /// Both VMAs map the same file, but their file offsets are not contiguous.
     FileOffset,
     /// A `close` hook does not allow a VMA to be removed.
     CloseHook,
-    /// The cause is something that the model does not cover.
+    /// The model does not cover the cause.
     Opaque,
 }
 

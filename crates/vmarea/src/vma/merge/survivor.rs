@@ -2,8 +2,8 @@
 //!
 //! The parts of a merge are the neighbours and the range between them. A part without an anon_vma
 //! has no anonymous pages and fits any choice. The pages of the other parts must change unless they
-//! already have the surviving anon_vma and page offset base. [`Evidence`](super::Evidence) tells
-//! whether they may.
+//! already have the surviving anon_vma and page offset base. [`Evidence`](super::Evidence) reports
+//! whether they may change.
 //!
 //! # Picture
 //! ```text
@@ -38,7 +38,7 @@ impl PgoffBase {
         Pgoff(self.0.wrapping_add(Pgoff::of_addr(addr).0))
     }
 
-    /// Checks whether the page offsets of `range` do not wrap.
+    /// Checks that no page offset of `range` wraps.
     fn holds(self, range: VmRange) -> bool {
         self.at(range.start).0.checked_add(range.pages()).is_some()
     }
@@ -89,7 +89,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The last query of [`Evidence`], with its result.
+/// The last query to [`Evidence`] and its result.
 type Asked = (VmaId, VmRange, Sharing);
 
 /// Treatment of pinned pages.
@@ -105,7 +105,7 @@ pub(super) enum Pins {
 pub(super) struct Chooser<'a> {
     policy: &'a Policy,
     evidence: &'a dyn Evidence,
-    /// The last query of the evidence, cached because the same query often repeats.
+    /// The last query to the evidence, cached because queries often repeat.
     asked: Option<Asked>,
     /// True if some pages could not change because they are pinned.
     met_pin: bool,
@@ -121,8 +121,8 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// Calls `ask`, which should ignore pins, if a pinned page was found so far; otherwise returns
-    /// `None`.
+    /// Calls `ask` if a pinned page was an obstacle so far; otherwise returns `None`. `ask` should
+    /// ignore pins.
     pub(super) fn without_pins<R>(&mut self, ask: impl FnOnce(&mut Self) -> R) -> Option<R> {
         self.met_pin.then(|| ask(self))
     }
@@ -203,7 +203,7 @@ impl<'a> Chooser<'a> {
     }
 
     /// Checks whether the pages of `range` may get another anon_vma or page offset. Returns the
-    /// number of pages that have to be copied for it, or `None` if they may not.
+    /// number of pages that have to be copied first, or `None` if the pages must not change.
     pub(super) fn may_change(&mut self, vma: &VmaView, range: VmRange, pins: Pins) -> Option<u64> {
         let merging = &self.policy.merging;
         if !merging.different_anon_vmas && !merging.update_pgoff {

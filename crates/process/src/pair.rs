@@ -23,7 +23,8 @@ pub struct Pair<'a> {
     pub b: VmaView,
     /// Attributes of the two mappings that cannot be compared.
     pub hidden: Hidden,
-    /// True if a driver made one mapping: it is probably special, and its flags are hidden.
+    /// True if a driver made at least one of the two mappings: it is probably special, and its
+    /// flags are hidden.
     pub by_driver: bool,
 }
 

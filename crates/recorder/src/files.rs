@@ -25,7 +25,7 @@ const SPARE: u64 = 64;
 
 const TMPFS: u64 = 0x0102_1994;
 const HUGETLBFS: u64 = 0x9584_58f6;
-/// File systems whose `stat` returns another device than that of the superblock.
+/// File systems whose `stat` returns a different device from the superblock's.
 ///
 /// They are btrfs, overlayfs and bcachefs.
 const OTHER_DEVICE: [u64; 3] = [0x9123_683e, 0x794c_7630, 0xca45_1a4e];

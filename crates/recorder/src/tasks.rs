@@ -13,7 +13,7 @@ use super::clone_untraced::Untraced;
 use super::files::Opened;
 use super::timeline::Alone;
 
-/// Number of all unrecorded address spaces: that of the child before its first program, and those
+/// The id shared by all unrecorded address spaces: that of the child before its first program, and those
 /// of 32-bit programs.
 pub(crate) const UNRECORDED: MmId = MmId(0);
 

@@ -25,7 +25,7 @@ pub struct Counter {
     pub name: &'static str,
     /// Number of lookups that hit in the cache.
     pub hits: u64,
-    /// Number of hits in which the cache returned another VMA than the index.
+    /// Number of hits in which the cache returned a different VMA from the one in the index.
     pub wrong: u64,
 }
 

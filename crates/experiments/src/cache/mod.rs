@@ -40,7 +40,7 @@ pub enum CacheError {
         "the trace has no page faults and no calls that look for a mapping: nothing to measure"
     )]
     NoLookups,
-    /// A cache returned another VMA than the index.
+    /// A cache returned a different VMA from the one in the index.
     #[error("{cache} gave a wrong answer {times} times; please report this with the trace")]
     Wrong {
         /// Name of the cache.

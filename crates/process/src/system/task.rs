@@ -10,7 +10,7 @@ use vmarea_trace::event::MmInfo;
 use super::field;
 
 const CAP_IPC_LOCK: u32 = 14;
-/// Inode number of the first user namespace, fixed in the kernel.
+/// Inode number of the initial user namespace, fixed in the kernel.
 const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 
 /// Reads from `/proc` the properties of process or thread `pid`.
@@ -27,7 +27,7 @@ pub fn mm_info(pid: i32) -> MmInfo {
     info
 }
 
-/// Returns the effective capabilities of a thread with respect to the first user namespace.
+/// Returns the effective capabilities of a thread with respect to the initial user namespace.
 ///
 /// Calls on address spaces check capabilities against that namespace: a thread in another user
 /// namespace has none. The result is `None` if the thread has exited.

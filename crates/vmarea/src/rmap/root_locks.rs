@@ -26,7 +26,7 @@ impl<'s, E: Environment> AnonVmaRootLocks<'s, E> {
         self.0.is_empty()
     }
 
-    /// Returns the lock of `anon_vma`'s root, and takes it first if the set is empty.
+    /// Returns the lock of `anon_vma`'s root; an empty set acquires it before.
     pub(crate) fn of(
         &mut self,
         space: &'s Space<E>,

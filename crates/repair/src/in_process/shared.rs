@@ -28,6 +28,9 @@ use vmarea_process::pagemap::FILLED;
 /// Maximum number of attempts at a call that the kernel refuses temporarily. An example is moving a
 /// page to which another part of the kernel holds a reference.
 const PATIENCE: u32 = 1_000_000;
+/// Number of attempts to unregister a range of a child: if the child has exited, the kernel refuses
+/// with `ENOMEM` forever.
+const CHILD_PATIENCE: u32 = 4_000;
 
 // ORDERING: all words except `thread` are read and written under the lock, or by the only thread
 // that writes them; the lock orders them, so they are Relaxed.
@@ -367,8 +370,9 @@ impl Locked<'_> {
     pub(super) fn let_child_go(&self, fd: i32) {
         let (piece, site) = (self.piece(), self.site.get());
         let fresh = site.room.fresh(site.piece).start;
-        self.cease_by(fd, piece.start - site.left, piece.len_bytes() + site.left);
-        self.cease_by(fd, fresh, piece.len_bytes());
+        let (watched, len) = (piece.start - site.left, piece.len_bytes() + site.left);
+        self.cease_by(fd, watched, len, CHILD_PATIENCE);
+        self.cease_by(fd, fresh, piece.len_bytes(), CHILD_PATIENCE);
         // The spare descriptor takes the number of `fd`, so that the program cannot be assigned the
         // number.
         if !self.spare.is_there() && own_process::duplicate_to(self.descriptors.stop, fd) {
@@ -389,13 +393,13 @@ impl Locked<'_> {
 
     /// Unregisters `start..start + len` from the userfaultfd of this process.
     pub(super) fn cease(&self, start: u64, len: u64) {
-        self.cease_by(self.descriptors.home, start, len);
+        self.cease_by(self.descriptors.home, start, len, PATIENCE);
     }
 
     /// Unregisters a range from the userfaultfd `fd`, if it watches the range. A thread that
     /// touched a range that was still watched would wait forever.
-    fn cease_by(&self, fd: i32, start: u64, len: u64) {
-        for round in 0..PATIENCE {
+    fn cease_by(&self, fd: i32, start: u64, len: u64, patience: u32) {
+        for round in 0..patience {
             let mut call = uffd::unregister(0, fd, start, len);
             calls::run(&mut call);
             if !matches!(call.errno(), libc::ENOMEM | libc::EAGAIN | libc::EINTR) {

@@ -120,15 +120,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             flags,
             ..VmaBody::default()
         };
-        let pgoff = Pgoff::of_addr(range.start);
-        let proposal = Proposal {
-            range,
-            pgoff,
-            body,
-            anon_vma: None,
-            middle: None,
-            copied_from: None,
-        };
+        let proposal = Proposal::unfaulted(range, Pgoff::of_addr(range.start), body);
         let scope = if self.space.policy.rules.brk_joins_next {
             MergeScope::Both
         } else {
@@ -138,15 +130,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         // A VMA that ends at the start of the heap is not part of the heap.
         let finds = self.space.policy.rules.brk_finds_heap;
         let first = finds && Some(range.start) == page_align(layout.start_brk);
-        if first || self.merge(&proposal, scope)?.is_none() {
-            mutant::allocate()?;
-            self.mm.tree.write().reserve(1)?;
-            let id = self.new_vma(range, pgoff, body)?;
-            self.link(id);
-            self.add_to_ksm(id);
-        }
-        self.account_new(range, &body);
-        Ok(())
+        self.insert_range(&proposal, (!first).then_some(scope))
     }
 }
 

@@ -117,14 +117,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             self.note(border);
             return Ok(Border::Kept);
         }
-        let proposal = Proposal {
-            range: above.range,
-            pgoff: above.pgoff,
-            body: above.body,
-            anon_vma: above.anon_vma,
-            middle: Some(above),
-            copied_from: None,
-        };
+        let proposal = Proposal::unchanged(&above);
         self.call = CallKind::Collect;
         let decided = self.decide(&proposal, MergeScope::Both);
         if decided.verdict.left.is_some_and(|r| !keeps_pages_apart(r)) {

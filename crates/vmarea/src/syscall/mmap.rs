@@ -299,27 +299,34 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             return Err(error);
         }
         let body = self.new_body(flags, range, request);
-        let proposal = Proposal {
-            range,
-            pgoff,
-            body,
-            anon_vma: None,
-            middle: None,
-            copied_from: None,
-        };
+        let proposal = Proposal::unfaulted(range, pgoff, body);
         self.call = CallKind::Mmap;
         let scope = match self.space.policy.rules.mmap_asks_next_first {
             true => MergeScope::NextFirst,
             false => MergeScope::Both,
         };
-        if self.merge(&proposal, scope)?.is_none() {
+        self.insert_range(&proposal, Some(scope))
+    }
+
+    /// Merges a new range with its neighbours in `scope`, or creates a VMA for it, and accounts for
+    /// it. `None` creates a VMA without a merge attempt.
+    pub(crate) fn insert_range(
+        &mut self,
+        proposal: &Proposal,
+        scope: Option<MergeScope>,
+    ) -> Result<(), Errno> {
+        let merged = match scope {
+            Some(scope) => self.merge(proposal, scope)?,
+            None => None,
+        };
+        if merged.is_none() {
             mutant::allocate()?;
             self.mm.tree.write().reserve(1)?;
-            let id = self.new_vma(range, pgoff, body)?;
+            let id = self.new_vma(proposal.range, proposal.pgoff, proposal.body)?;
             self.link(id);
             self.add_to_ksm(id);
         }
-        self.account_new(range, &body);
+        self.account_new(proposal.range, &proposal.body);
         Ok(())
     }
 
@@ -380,7 +387,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 
     /// Sets the KSM flag of a new, unmerged VMA, in kernels that do so after the merge attempt.
     #[doc(alias = "ksm_add_vma")]
-    pub(crate) fn add_to_ksm(&mut self, id: VmaId) {
+    fn add_to_ksm(&mut self, id: VmaId) {
         if self.state().layout.merge_any {
             let body = self.view(id).body;
             if is_ksm_compatible(body.flags) && !self.is_marked_first(body.file) {

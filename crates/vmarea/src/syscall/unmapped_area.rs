@@ -12,7 +12,7 @@
 //! `arch/x86/kernel/sys_x86_64.c`; `mm/huge_memory.c` `__thp_get_unmapped_area`; 6.18. The search
 //! for `MAP_32BIT` starts at the lowest address of the area; in Linux it starts at a random one.
 
-use crate::mm::{MmapReadGuard, MmapWriteGuard};
+use crate::mm::{MmState, MmapReadGuard, MmapWriteGuard};
 use crate::mutant::{self, Mutant};
 use crate::policy::rules::HugetlbPlacement;
 use crate::space::Space;
@@ -72,6 +72,23 @@ struct Search<'a, E: Environment> {
     view: &'a dyn Fn(VmaId) -> VmaView,
 }
 
+impl<'a, E: Environment> Search<'a, E> {
+    fn new(
+        space: &'a Space<E>,
+        tree: &'a RangeTree,
+        state: &MmState,
+        view: &'a dyn Fn(VmaId) -> VmaView,
+    ) -> Self {
+        Search {
+            space,
+            tree,
+            layout: state.layout,
+            raw_io: state.limits.raw_io,
+            view,
+        }
+    }
+}
+
 impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Finds a free address range for `room`; returns its address.
     ///
@@ -79,30 +96,16 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// address is misaligned; EPERM below `mmap_min_addr`.
     #[doc(alias = "__get_unmapped_area")]
     pub(crate) fn unmapped_area(&self, room: &Room) -> Result<u64, Errno> {
-        let state = self.state();
-        Search {
-            space: self.space,
-            tree: &self.mm.tree,
-            layout: state.layout,
-            raw_io: state.limits.raw_io,
-            view: &|id| self.view(id),
-        }
-        .place(room)
+        let view = |id| self.view(id);
+        Search::new(self.space, &self.mm.tree, self.state(), &view).place(room)
     }
 }
 
 impl<E: Environment> MmapReadGuard<'_, E> {
     /// Returns the address at which `room` would be placed now.
     pub fn unmapped_area(&self, room: &Room) -> Result<u64, Errno> {
-        let state = self.state();
-        Search {
-            space: self.space,
-            tree: &self.mm.tree,
-            layout: state.layout,
-            raw_io: state.limits.raw_io,
-            view: &|id| self.view(id),
-        }
-        .place(room)
+        let view = |id| self.view(id);
+        Search::new(self.space, &self.mm.tree, self.state(), &view).place(room)
     }
 }
 

@@ -92,14 +92,7 @@ pub fn explain(policy: &Policy, a: &VmaView, b: &VmaView, hidden: Hidden) -> Exp
 /// refusal by the earlier check.
 fn both_ways(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
     let refusal = why_apart(policy, a, b)?;
-    let proposal = Proposal {
-        range: a.range,
-        pgoff: a.pgoff,
-        body: a.body,
-        anon_vma: a.anon_vma,
-        middle: Some(*a),
-        copied_from: None,
-    };
+    let proposal = Proposal::unchanged(a);
     let decision = Decision {
         policy,
         evidence: &AssumeShared,

@@ -20,14 +20,7 @@ pub struct Decision<'a> {
 /// Returns why the adjacent VMAs `a` and `b` are separate: the refusal that a call on `b` would get
 /// if it changed no attribute. Returns `None` if they would merge.
 pub fn why_apart(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
-    let proposal = Proposal {
-        range: b.range,
-        pgoff: b.pgoff,
-        body: b.body,
-        anon_vma: b.anon_vma,
-        middle: Some(*b),
-        copied_from: None,
-    };
+    let proposal = Proposal::unchanged(b);
     Decision {
         policy,
         evidence: &AssumeShared,

@@ -53,6 +53,32 @@ pub struct Proposal {
     pub copied_from: Option<VmaView>,
 }
 
+impl Proposal {
+    /// Proposes a new range without pages.
+    pub(crate) fn unfaulted(range: VmRange, pgoff: Pgoff, body: VmaBody) -> Proposal {
+        Proposal {
+            range,
+            pgoff,
+            body,
+            anon_vma: None,
+            middle: None,
+            copied_from: None,
+        }
+    }
+
+    /// Proposes an existing VMA with its present attributes.
+    pub(crate) fn unchanged(vma: &VmaView) -> Proposal {
+        Proposal {
+            range: vma.range,
+            pgoff: vma.pgoff,
+            body: vma.body,
+            anon_vma: vma.anon_vma,
+            middle: Some(*vma),
+            copied_from: None,
+        }
+    }
+}
+
 /// Neighbours that the decision may merge with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MergeScope {

@@ -260,30 +260,22 @@ impl Model {
 
     /// Returns the VMAs of a process in the arena and its heap, with symbolic addresses.
     pub fn ranges(&self, process: usize) -> Vec<Mapped> {
-        let Some(r) = self
-            .mm(process)
-            .and_then(|mm| self.machine.space().mmap_read_lock(mm))
-        else {
-            return Vec::new();
-        };
-        r.vmas()
-            .map(|v| self.mapped(&v))
-            .filter(|m| (arena::START..arena::HEAP_END).contains(&m.start))
-            .collect()
+        self.mapped_where(process, is_in_arena)
     }
 
     /// Returns all other VMAs of a process, with symbolic addresses.
     pub fn others(&self, process: usize) -> Vec<Mapped> {
-        let Some(r) = self
-            .mm(process)
-            .and_then(|mm| self.machine.space().mmap_read_lock(mm))
-        else {
+        self.mapped_where(process, |mapped| !is_in_arena(mapped))
+    }
+
+    /// Returns the VMAs of a process that satisfy `wanted`; none if the process does not exist.
+    fn mapped_where(&self, process: usize, wanted: impl Fn(&Mapped) -> bool) -> Vec<Mapped> {
+        let mm = self.mm(process);
+        let Some(r) = mm.and_then(|mm| self.machine.space().mmap_read_lock(mm)) else {
             return Vec::new();
         };
-        r.vmas()
-            .map(|v| self.mapped(&v))
-            .filter(|m| !(arena::START..arena::HEAP_END).contains(&m.start))
-            .collect()
+        let all = r.vmas().map(|v| self.mapped(&v));
+        all.filter(wanted).collect()
     }
 
     fn mapped(&self, v: &VmaView) -> Mapped {
@@ -410,6 +402,11 @@ impl Model {
 
 /// Signal for a denied protection key: `SIGSEGV` with `SEGV_PKUERR`.
 const KEY_DENIED: Outcome = Outcome::Signal(11, 4);
+
+/// True if the VMA lies in the arena or in the heap.
+fn is_in_arena(mapped: &Mapped) -> bool {
+    (arena::START..arena::HEAP_END).contains(&mapped.start)
+}
 
 fn access(faulted: Result<Faulted, Errno>, value: u64) -> Outcome {
     const SIGSEGV: i32 = 11;

@@ -21,6 +21,7 @@ pub mod files;
 pub mod import;
 pub mod machine;
 mod overlapping;
+mod policy_name;
 pub mod registers;
 pub mod report;
 mod rights;
@@ -29,54 +30,17 @@ mod uncertain;
 pub mod verify;
 pub mod world;
 
+pub use policy_name::PolicyName;
 pub use report::{Difference, Group, PolicyReport, Report, Shown, Verify};
 
 use action::{Action, Files};
 use rights::Rights;
 use std::collections::HashMap;
-use std::fmt;
-use std::str::FromStr;
 use tasks::Tasks;
 use uncertain::Uncertain;
-use vmarea::policy::Policy;
 use vmarea::syscall::Syscall;
 use vmarea_trace::event::{Call, Event, FaultSource, Header, MmId, Order, Origin, Snapshot, Tid};
 use world::World;
-
-/// The name of a preset policy.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PolicyName(pub String);
-
-impl FromStr for PolicyName {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let name_of = PolicyName(name.to_owned());
-        if name_of.policy().is_some() {
-            return Ok(name_of);
-        }
-        let known: Vec<_> = Policy::PRESETS.iter().map(|p| p.name).collect();
-        Err(format!(
-            "there is no policy {name}: use one of {}, or linux-MAJOR.MINOR",
-            known.join(", ")
-        ))
-    }
-}
-
-impl PolicyName {
-    /// Returns the policy with this name, with a remark if its rules are those of another Linux
-    /// version.
-    fn policy(&self) -> Option<(Policy, Option<String>)> {
-        let preset = Policy::by_name(&self.0).map(|policy| (policy, None));
-        preset.or_else(|| machine::policy_of_version(&self.0))
-    }
-}
-
-impl fmt::Display for PolicyName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// Options of a replay.
 #[derive(Clone, Debug, Default)]

@@ -24,13 +24,15 @@
 //! separate file table, the iterator repeats the list for other threads; the reader stops when
 //! `vm_start` does not increase.
 
+mod mm_fields;
 mod program;
+
+pub use mm_fields::MmFields;
 
 use std::fs::File;
 use std::io::{self, Read};
 
 use crate::rights::{self, Capability};
-use vmarea_trace::event::MmInfo;
 
 use program::{LISTED, Loaded, MM_WORDS, VMA_WORDS};
 use std::sync::{Mutex, PoisonError};
@@ -52,86 +54,6 @@ pub struct View {
     /// VMAs by address.
     pub vmas: Vec<ViewVma>,
     bytes: Vec<u8>,
-}
-
-/// Fields of `mm_struct`. `None` if the running kernel lacks the member.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct MmFields {
-    /// Kernel address of the `mm_struct`; the same number as in the recorder's `Sample::LockTaken`.
-    pub mm: u64,
-    /// `mmap_base`: the address at which the top-down search for free ranges begins.
-    pub mmap_base: Option<u64>,
-    /// `start_brk`: start address of the heap.
-    pub start_brk: Option<u64>,
-    /// `brk`: end address of the heap.
-    pub brk: Option<u64>,
-    /// `start_data`: start address of the program's data.
-    pub start_data: Option<u64>,
-    /// `end_data`: end address of the program's data.
-    pub end_data: Option<u64>,
-    /// `start_stack`: start address of the stack's contents.
-    pub start_stack: Option<u64>,
-    /// `def_flags`: flags of each new mapping.
-    pub def_flags: Option<u64>,
-    /// `total_vm`, pages.
-    pub total_vm: Option<u64>,
-    /// `locked_vm`, pages.
-    pub locked_vm: Option<u64>,
-    /// `map_count`.
-    pub map_count: Option<u64>,
-    /// The `MMF_` bits; on 6.18 the first word of a bitmap.
-    pub flags: Option<u64>,
-    /// `start_code`, bytes.
-    pub start_code: Option<u64>,
-    /// `end_code`, bytes.
-    pub end_code: Option<u64>,
-    /// `arg_start`, bytes.
-    pub arg_start: Option<u64>,
-    /// `arg_end`, bytes.
-    pub arg_end: Option<u64>,
-    /// `env_start`, bytes.
-    pub env_start: Option<u64>,
-    /// `env_end`, bytes.
-    pub env_end: Option<u64>,
-}
-
-impl MmFields {
-    /// Copies the known fields to `info` and leaves the others unchanged.
-    pub fn fill(&self, info: &mut MmInfo) {
-        let MmFields {
-            mm: _,
-            mmap_base,
-            start_brk,
-            brk,
-            start_data,
-            end_data,
-            start_stack,
-            def_flags,
-            total_vm,
-            locked_vm,
-            map_count: _,
-            flags: _,
-            start_code: _,
-            end_code: _,
-            arg_start: _,
-            arg_end: _,
-            env_start: _,
-            env_end: _,
-        } = *self;
-        for (to, from) in [
-            (&mut info.mmap_base, mmap_base),
-            (&mut info.start_brk, start_brk),
-            (&mut info.brk, brk),
-            (&mut info.start_data, start_data),
-            (&mut info.end_data, end_data),
-            (&mut info.start_stack, start_stack),
-            (&mut info.def_flags, def_flags),
-            (&mut info.total_vm, total_vm),
-            (&mut info.locked_vm, locked_vm),
-        ] {
-            *to = from.or(*to);
-        }
-    }
 }
 
 /// Fields of one `vm_area_struct`.

@@ -168,18 +168,6 @@ pub enum RepairError {
         /// The error that the kernel returned.
         cause: io::Error,
     },
-    /// Pages could not be moved back; the error gives their current location.
-    #[error("pages of {start:#x}-{end:#x} could not be brought back from {temporary:#x}: {cause}")]
-    Stranded {
-        /// Start of the range to which the pages belong.
-        start: u64,
-        /// End of the range to which the pages belong.
-        end: u64,
-        /// Start of the range that currently holds the pages.
-        temporary: u64,
-        /// The underlying error.
-        cause: io::Error,
-    },
 }
 
 impl RepairError {

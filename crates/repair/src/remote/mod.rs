@@ -243,7 +243,8 @@ impl Remote {
     /// Finishes an interrupted repair; false if there was none.
     ///
     /// # Errors
-    /// Errors from stopping the process; [`RepairError::Stranded`].
+    /// Errors from stopping the process; [`RepairError::LeftStopped`] if pages could not be moved
+    /// back, [`RepairError::LeftBehind`] if the agent could not be removed.
     pub fn resume(&self) -> Result<bool, RepairError> {
         let start = proc_status::start_time(self.pid)?;
         let Some((mut journal, mut state)) = self.journals.open(start)? else {

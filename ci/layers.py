@@ -139,7 +139,7 @@ def check_strata(root):
 
 def main():
     packages = json.load(sys.stdin)["packages"]
-    files = sorted(pathlib.Path("crates").rglob("*.rs"))
+    files = sorted(path for folder in ("crates", "tests/support") for path in pathlib.Path(folder).rglob("*.rs"))
     findings = [
         *check_arrows(packages),
         *check_dependencies(packages),

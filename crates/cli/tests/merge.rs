@@ -1,6 +1,6 @@
 //! `vmarea merge` on processes that this test starts, and on those that it must refuse.
 //!
-//! What is moved and how is tested with `vmarea-host` and `vmarea-preload`; here are a whole merge
+//! What is moved and how is tested with `vmarea-repair` and `vmarea-preload`; here are a whole merge
 //! as a script meets it, and the refusals.
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! `vmarea merge` on processes whose memory the kernel refuses to move: they fork, they have registered
 //! buffers, somebody else is at work. They run on with their bytes, and what stays apart is said beforehand.
 //!
-//! That each single call may be refused is tested with `vmarea-host`.
+//! That each single call may be refused is tested with `vmarea-repair`.
 #![forbid(unsafe_code)]
 
 mod support;

@@ -5,7 +5,7 @@
 //! alone. `ci/instructions.sh` compares the kinds so.
 //!
 //! ```text
-//! cargo run --release -p vmarea-lab --example one_lock -- 5 10000
+//! cargo run --release -p vmarea-experiments --example one_lock -- 5 10000
 //! ```
 
 use std::process::ExitCode;

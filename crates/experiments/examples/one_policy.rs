@@ -8,7 +8,7 @@
 //! there a counter looks at `moves`.
 //!
 //! ```text
-//! cargo run --release -p vmarea-lab --example one_policy -- vmarea gcc.vmtrace
+//! cargo run --release -p vmarea-experiments --example one_policy -- vmarea gcc.vmtrace
 //! ```
 
 use std::collections::HashSet;

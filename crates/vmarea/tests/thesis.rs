@@ -14,6 +14,9 @@ mod merge;
 #[path = "thesis/other.rs"]
 mod other;
 
+#[path = "thesis/pages.rs"]
+mod pages;
+
 use vmarea::policy::Policy;
 use vmarea::types::MmId;
 use world::World;

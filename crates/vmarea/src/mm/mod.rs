@@ -21,6 +21,7 @@ pub use stats::Stats;
 
 use crate::mutant::{self, Mutant};
 use crate::page::PageTable;
+use crate::policy::SharingCheck;
 use crate::space::Space;
 use crate::types::platform::{Environment, Standard};
 use crate::types::{AnonVmaId, MmId, PkeyRights, VmFlags, VmRange, VmaId};
@@ -314,26 +315,23 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Returns the sharing state of a VMA: its family, shared pages and pinned pages.
     ///
     /// The VMA has a family if its anon_vma has a parent, or if a VMA with another anon_vma is
-    /// linked to it. Pages count as shared if they are mapped twice. The pages of an anon_vma
-    /// without a family need not be checked.
+    /// linked to it. The pages of an anon_vma without a family cannot be mapped twice, so they are
+    /// only visited if the policy also counts a page in the swap cache as shared.
     pub(crate) fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing {
         let Some(anon_vma) = vma.anon_vma else {
             return Sharing::NONE;
         };
         let av = self.space.anon_vma_view(anon_vma);
-        let alone = av.root == av.id && av.num_children <= 1;
-        let pinned = self.page_tables().pinned_pages(range);
-        if alone && vma.chain_singular {
-            return Sharing {
-                pinned,
-                ..Sharing::NONE
-            };
-        }
-        let family = av.root != av.id || self.space.anon_vma_has_other_owners(anon_vma);
+        let alone = av.root == av.id && av.num_children <= 1 && vma.chain_singular;
+        let family = !alone && (av.root != av.id || self.space.anon_vma_has_other_owners(anon_vma));
+        let literal = self.space.policy.merging.sharing == SharingCheck::Thesis;
         Sharing {
             family,
-            pages: self.shared_pages(anon_vma, range),
-            pinned,
+            pages: match alone && !literal {
+                true => 0,
+                false => self.shared_pages(anon_vma, range),
+            },
+            pinned: self.page_tables().pinned_pages(range),
         }
     }
 

@@ -11,7 +11,7 @@
 //! # Linux
 //! `mm/mremap.c` `move_page_tables`, `move_normal_pmd`, `move_huge_pmd`, 6.18. In Linux, a move
 //! that updates the page offset has to move single entries. Here it can move whole slots, because
-//! it holds the family locks.
+//! it holds the family locks; the policy `thesis` moves single entries nevertheless.
 
 use super::entry::{Pte, Was};
 use super::range::NewOwner;
@@ -101,7 +101,8 @@ impl<E: Environment> Move<'_, E> {
         }
         let aligned = (self.new_start ^ self.range.start).is_multiple_of(PMD_SIZE);
         let whole = self.range.start <= start && self.range.end - start >= PMD_SIZE;
-        if aligned && whole && self.whole(index) {
+        let by_entry = self.owner.is_some() && self.space.policy.merging.splits_huge;
+        if aligned && whole && !by_entry && self.whole(index) {
             return;
         }
         self.space.page_tables(self.table).split_huge_at(start);

@@ -172,6 +172,10 @@ impl<E: Environment> WalkOps for Check<'_, E> {
         if kind != SlotKind::Huge {
             return WalkAction::Subtree;
         }
+        if self.space.policy.merging.splits_huge {
+            self.space.page_tables(self.table).split_huge_at(addr);
+            return WalkAction::Again;
+        }
         let whole = |huge: &mut Huge| (huge.whole(), HugeFate::Keep);
         match self.table.update_huge(addr, whole) {
             // Another thread has split the huge page: visit the slot again.

@@ -71,6 +71,9 @@ struct Slot {
     /// Number of entries that name the slot, plus one during the swap-out that writes the slot.
     count: u32,
     cache: Option<FrameId>,
+    /// The cached page was unmapped. Linux keeps the page in the cache until memory is reclaimed;
+    /// here its frame is freed, and the slot only remembers the flag.
+    unmapped_in_cache: bool,
 }
 
 #[derive(Debug, Default)]
@@ -144,7 +147,8 @@ impl Swap {
         if slot.count != 0 {
             return Left::Others;
         }
-        if let Some(frame) = slot.cache.take() {
+        let freed = core::mem::take(slot);
+        if let Some(frame) = freed.cache {
             map.cached.remove(&frame);
             space.frame(frame).unmark(Mark::SwapCache);
         }
@@ -194,7 +198,9 @@ impl Swap {
     }
 
     fn cache<E: Environment>(map: &mut Map, space: &Space<E>, id: SwapId, frame: FrameId) {
-        map.slot(id).cache = Some(frame);
+        let slot = map.slot(id);
+        slot.cache = Some(frame);
+        slot.unmapped_in_cache = false;
         map.cached.insert(frame, id);
         space.frame(frame).mark(Mark::SwapCache);
     }
@@ -210,6 +216,7 @@ impl Swap {
             let slot = map.slot(id);
             if slot.cache == Some(frame) {
                 slot.cache = None;
+                slot.unmapped_in_cache = true;
             }
         }
     }
@@ -224,11 +231,11 @@ impl Swap {
         }
     }
 
-    /// Returns the number of entries that name a slot, and its cached frame.
-    pub(crate) fn look(&self, id: SwapId) -> (u32, Option<FrameId>) {
+    /// Returns the swap-map entry of a slot.
+    fn look(&self, id: SwapId) -> SwapMap {
         let mut map = self.map.lock();
         let slot = map.slot(id);
-        (slot.count, slot.cache)
+        SwapMap::new(slot.count, slot.cache.is_some() || slot.unmapped_in_cache)
     }
 
     /// Returns the slot of `frame`, or a new one, with one count added for the writer.
@@ -285,8 +292,7 @@ impl Swap {
 impl<E: Environment> Space<E> {
     /// Returns the swap-map entry of a slot that a page-table entry names.
     pub fn swap_map(&self, id: SwapId) -> SwapMap {
-        let (count, cache) = self.swap.look(id);
-        SwapMap::new(count, cache.is_some())
+        self.swap.look(id)
     }
 
     /// Returns the number of swap slots in use.

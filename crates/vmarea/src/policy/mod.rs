@@ -8,8 +8,9 @@
 //! | `linux`      | 6.18       | only while unfaulted       | no                        |
 //! | `linux-6.12` | 6.12       | only while unfaulted       | no                        |
 //! | `linux-6.1`  | 6.1        | only while unfaulted       | no                        |
+//! | `linux-5.18` | 5.18       | only while unfaulted       | no                        |
 //! | `linux-5.10` | 5.10       | only while unfaulted       | no                        |
-//! | `thesis`     | 5.10       | also if unshared           | if unshared               |
+//! | `thesis`     | 5.18       | also if unshared           | if unshared               |
 //! | `vmarea`     | 6.18       | whenever possible          | whenever possible         |
 
 pub mod rules;
@@ -43,6 +44,9 @@ pub struct Merging {
     pub spread_charge: bool,
     /// Merges that were refused because of their pages are recorded for the collector.
     pub collector: bool,
+    /// Pages that get another owner are moved one entry at a time, and huge pages are split when
+    /// they are checked (thesis 2.7). Otherwise whole tables and huge pages move.
+    pub splits_huge: bool,
 }
 
 impl Merging {
@@ -58,11 +62,13 @@ impl Merging {
         early_anon_vma: false,
         spread_charge: false,
         collector: false,
+        splits_huge: false,
     };
     /// The changes that the thesis makes to mainline.
     pub const THESIS: Merging = Merging {
         update_pgoff: true,
         different_anon_vmas: true,
+        splits_huge: true,
         ..Merging::MAINLINE
     };
     /// The changes of this project: every merge that is safe is allowed.
@@ -77,6 +83,7 @@ impl Merging {
         early_anon_vma: true,
         spread_charge: true,
         collector: true,
+        splits_huge: false,
     };
 }
 
@@ -134,21 +141,24 @@ impl Policy {
         rules: Rules::V6_1,
         ..Policy::LINUX
     };
-    /// Linux 5.10: of the versions available as an oracle, the nearest to the thesis's mainline
-    /// (5.18).
+    /// Linux 5.18, the mainline of the thesis.
+    pub const LINUX_5_18: Policy = Policy {
+        name: "linux-5.18",
+        rules: Rules::V5_18,
+        ..Policy::LINUX
+    };
+    /// Linux 5.10.
     pub const LINUX_5_10: Policy = Policy {
         name: "linux-5.10",
         rules: Rules::V5_10,
         ..Policy::LINUX
     };
-    /// The thesis "VMA merging in Linux", on the rules nearest to its mainline.
+    /// The thesis "VMA merging in Linux", on the rules of its mainline.
     pub const THESIS: Policy = Policy {
         name: "thesis",
         rules: Rules {
             expand_joins_next: true,
-            // As in the mainline of the thesis.
-            huge_aligned_files: true,
-            ..Rules::V5_10
+            ..Rules::V5_18
         },
         merging: Merging::THESIS,
         adjust_lock: AdjustLock::Always,
@@ -166,10 +176,11 @@ impl Policy {
     };
 
     /// All presets.
-    pub const PRESETS: [Policy; 6] = [
+    pub const PRESETS: [Policy; 7] = [
         Policy::LINUX,
         Policy::LINUX_6_12,
         Policy::LINUX_6_1,
+        Policy::LINUX_5_18,
         Policy::LINUX_5_10,
         Policy::THESIS,
         Policy::VMAREA,
@@ -185,6 +196,7 @@ impl Policy {
     pub fn for_kernel(version: (u32, u32)) -> Policy {
         let mut known = [
             Policy::LINUX_5_10,
+            Policy::LINUX_5_18,
             Policy::LINUX_6_1,
             Policy::LINUX_6_12,
             Policy::LINUX,

@@ -3,7 +3,7 @@
 //! Each field documents a behaviour and the version in which it changed. A call that differs
 //! between kernels checks the field, never a version number. The rule sets of 6.18, 6.12, 6.1 and
 //! 5.10 are compared with their kernels by random calls (`docs/kernels.md`). A version in
-//! parentheses is known only from the source of a nearby version.
+//! parentheses, and all of 5.18, is known only from sources.
 
 /// The behaviour of one kernel version, as far as it affects address spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -357,13 +357,28 @@ impl Rules {
         ..Rules::V6_12
     };
 
+    /// Linux 5.18, the mainline of the thesis "VMA merging in Linux". Known from sources only: the
+    /// fields below are what changed between 5.18 and 6.1.
+    pub const V5_18: Rules = Rules {
+        version: (5, 18),
+        uffd_protects_files: false,
+        mmap_asks_next_first: false,
+        advice: AdviceRules {
+            remove_asks_write: true,
+            collapse: false,
+            ..Rules::V6_1.advice
+        },
+        expand_joins_next: false,
+        brk_joins_next: true,
+        brk_finds_heap: false,
+        ..Rules::V6_1
+    };
+
     /// Linux 5.10.
     pub const V5_10: Rules = Rules {
         version: (5, 10),
         huge_aligned_files: false,
-        uffd_protects_files: false,
         uffd_asks_min_addr: true,
-        mmap_asks_next_first: false,
         onfault_asks_access: true,
         mempolicy_modes: 5,
         numa_balancing: false,
@@ -371,20 +386,15 @@ impl Rules {
         advice: AdviceRules {
             populate: false,
             dontneed_locked: false,
-            remove_asks_write: true,
-            collapse: false,
             process_willneed: false,
-            ..Rules::V6_1.advice
+            ..Rules::V5_18.advice
         },
         mremap_checks: MremapChecks::Late,
-        expand_joins_next: false,
         dontunmap: DontunmapRules {
             loses_anon_vma: false,
             charges_next: true,
-            ..Rules::V6_1.dontunmap
+            ..Rules::V5_18.dontunmap
         },
-        brk_joins_next: true,
-        brk_finds_heap: false,
-        ..Rules::V6_1
+        ..Rules::V5_18
     };
 }

@@ -74,6 +74,10 @@ pub struct PolicyReport {
     pub attempts: BTreeMap<String, BTreeMap<String, u64>>,
     /// Number of moves in which faulted pages took the page offset of their new address.
     pub pgoff_updates: u64,
+    /// Number of those moves that merged (section 2.10.2 of the thesis).
+    pub pgoff_merges: u64,
+    /// Number of merges with the next VMA after growth in place (section 2.10.3 of the thesis).
+    pub expand_merges: u64,
     /// Number of splits.
     pub splits: u64,
     /// Number of VMA lookups: one per fault, and one per call that looks up a VMA.

@@ -166,6 +166,8 @@ impl World {
             *by_outcome.entry(outcome.name().to_owned()).or_default() += n;
         }
         self.report.pgoff_updates += stats.pgoff_updates;
+        self.report.pgoff_merges += stats.pgoff_merges;
+        self.report.expand_merges += stats.expand_merges;
         self.report.splits += stats.splits;
     }
 

@@ -16,6 +16,8 @@ mod other;
 
 #[path = "thesis/pages.rs"]
 mod pages;
+#[path = "thesis/tracing.rs"]
+mod tracing;
 
 use vmarea::policy::Policy;
 use vmarea::types::MmId;

@@ -10,6 +10,12 @@ pub struct Stats {
     attempts: [[u64; MergeOutcome::ALL.len()]; CallKind::ALL.len()],
     /// Number of moves that gave faulted pages the page offset of their new address.
     pub pgoff_updates: u64,
+    /// Number of merges by `mremap` whose pages got the page offset of their new address (thesis
+    /// 2.10.2).
+    pub pgoff_merges: u64,
+    /// Number of merges with the VMA after a mapping that `mremap` has grown in place (thesis
+    /// 2.10.3).
+    pub expand_merges: u64,
     /// Number of splits of one VMA into two.
     pub splits: u64,
     /// Number of times a change to the range of a faulted VMA locked the reverse map.
@@ -67,6 +73,8 @@ impl Stats {
         let rows = self.attempts.iter_mut().zip(other.attempts);
         rows.for_each(|(a, b)| a.iter_mut().zip(b).for_each(|(a, b)| *a += b));
         self.pgoff_updates += other.pgoff_updates;
+        self.pgoff_merges += other.pgoff_merges;
+        self.expand_merges += other.expand_merges;
         self.splits += other.splits;
         self.adjusts_locked += other.adjusts_locked;
         self.adjusts_unlocked += other.adjusts_unlocked;

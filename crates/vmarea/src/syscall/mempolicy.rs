@@ -19,6 +19,7 @@ use crate::types::mempolicy::MemPolicy;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, VmRange, page_align};
 use crate::vma::VmaBody;
+use crate::vma::merge::CallKind;
 
 impl<E: Environment> Space<E> {
     /// Sets the memory policy of `[addr, addr + len)`.
@@ -74,6 +75,7 @@ impl<E: Environment> Space<E> {
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
     fn mbind(&mut self, range: VmRange, policy: u32) -> Result<(), Errno> {
+        self.call = CallKind::Mbind;
         let Some(first) = self.intersection(range) else {
             return Err(Errno::EFAULT);
         };

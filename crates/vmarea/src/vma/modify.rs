@@ -106,7 +106,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if let Some(observer) = &self.space.observer {
             observer.attempt(&attempt);
         }
-        let outcomes = attempt.outcomes();
+        let outcomes = attempt.outcomes().of_borders();
         let call = self.call;
         let stats = &mut self.state_mut().stats;
         for refusal in [verdict.left, verdict.right].into_iter().flatten() {

@@ -84,12 +84,14 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         } else {
             MergeScope::Itself
         };
-        if self.merge(&proposal, scope)?.is_none() {
+        let Some(grown) = self.merge(&proposal, scope)? else {
             if accounted {
                 self.uncharge(pages);
             }
             return Err(Errno::ENOMEM);
-        }
+        };
+        let joined_next = self.view(grown).range.end > proposal.range.end;
+        self.state_mut().stats.expand_merges += u64::from(joined_next);
         self.count_more(vma.body.flags, pages);
         Ok(())
     }

@@ -58,6 +58,7 @@ impl Decision<'_> {
         let next = next.filter(|v| at_end && v.range.start == p.range.end && !only_prev);
         let mut left = prev.map(|v| case.one_side(v).map(|s| (v, s)));
         let mut right = next.map(|v| case.one_side(v).map(|s| (v, s)));
+        let mut apart = None;
         // P and N are the neighbours, and `*` the range that may join them.
         let plan = match (left, right) {
             // PPP***NNN ▶ PPPNNNNNN: N has priority, and P has another anon_vma
@@ -66,6 +67,7 @@ impl Decision<'_> {
                     && r.anon_vma.is_some()
                     && l.anon_vma != r.anon_vma =>
             {
+                apart = Some(Refusal::AnonVma);
                 left = Some(Err(Refusal::AnonVma));
                 Some(plan::plan(p, None, Some(r), alone))
             }
@@ -75,6 +77,7 @@ impl Decision<'_> {
                 Err(refusal) => {
                     // PPP***NNN ▶ PPPPPPNNN: P and N each match `*` but not each other; P has
                     // priority
+                    apart = Some(refusal);
                     right = Some(Err(refusal));
                     Some(plan::plan(p, Some(l), None, alone))
                 }
@@ -90,6 +93,7 @@ impl Decision<'_> {
             plan: plan.flatten(),
             left: left.and_then(Result::err),
             right: right.and_then(Result::err),
+            apart,
             pgoff,
         }
     }

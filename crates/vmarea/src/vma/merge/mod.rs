@@ -29,7 +29,7 @@ mod refusal;
 mod survivor;
 
 pub use decide::{Decision, why_apart};
-pub use outcome::{Attempt, CallKind, MergeOutcome, Observer};
+pub use outcome::{Attempt, CallKind, MergeOutcome, Observer, Outcomes};
 pub use plan::{MergeKind, Plan};
 pub use refusal::Refusal;
 
@@ -105,6 +105,9 @@ pub struct Verdict {
     /// Reason why the range does not merge with the next VMA. `None` if it merges, or if no such
     /// VMA is adjacent and in scope.
     pub right: Option<Refusal>,
+    /// Reason why the two neighbours do not merge with each other although each of them may merge
+    /// with the range. One of `left` and `right` is then the same.
+    pub apart: Option<Refusal>,
     /// Page offset of the range. If faulted pages may follow a move under the policy, this is the
     /// page offset of the new address.
     pub pgoff: Pgoff,

@@ -56,6 +56,25 @@ impl MergeOutcome {
     }
 }
 
+/// Outcomes of one merge attempt: the range with each neighbour, and the neighbours with each other.
+/// An entry is `None` if a VMA is not adjacent or was not considered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outcomes {
+    /// The range with the previous VMA.
+    pub prev: Option<MergeOutcome>,
+    /// The range with the next VMA.
+    pub next: Option<MergeOutcome>,
+    /// The two neighbours with each other; `None` unless each of them may merge with the range.
+    pub both: Option<MergeOutcome>,
+}
+
+impl Outcomes {
+    /// Returns what decides whether the borders before and after the range disappear.
+    pub fn of_borders(self) -> [Option<MergeOutcome>; 2] {
+        [self.prev, self.both.or(self.next)]
+    }
+}
+
 /// The system call that makes a merge attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum CallKind {
@@ -135,9 +154,8 @@ pub struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Returns the outcomes for the previous and for the next VMA. An entry is `None` if that VMA
-    /// is not adjacent or was not considered.
-    pub fn outcomes(&self) -> [Option<MergeOutcome>; 2] {
+    /// Returns the outcomes of the three comparisons that the thesis traces.
+    pub fn outcomes(&self) -> Outcomes {
         let p = self.proposal;
         let at_start = p.middle.is_none_or(|m| m.range.start == p.range.start);
         let at_end = p.middle.is_none_or(|m| m.range.end == p.range.end);
@@ -145,15 +163,18 @@ impl Attempt<'_> {
             .prev
             .filter(|v| at_start && v.range.end == p.range.start);
         let next = self.next.filter(|v| at_end && v.range.start == p.range.end);
-        let left = prev.map(|v| MergeOutcome::of(p.anon_vma, v, self.verdict.left));
-        // A range that merges with both sides was also compared with the anon_vma of the previous
-        // VMA.
-        let joined = prev
-            .filter(|_| self.verdict.left.is_none())
-            .and_then(|v| v.anon_vma);
-        let ours = p.anon_vma.or(joined);
-        let right = next.map(|v| MergeOutcome::of(ours, v, self.verdict.right));
-        [left, right]
+        let Verdict {
+            left, right, apart, ..
+        } = *self.verdict;
+        // Where the neighbours stay apart, each of them alone would merge with the range.
+        let alone = |refusal: Option<Refusal>| refusal.filter(|_| apart.is_none());
+        let of = |v: &VmaView, refusal| MergeOutcome::of(p.anon_vma, v, alone(refusal));
+        let both = prev.zip(next).filter(|_| alone(left.or(right)).is_none());
+        Outcomes {
+            prev: prev.map(|v| of(v, left)),
+            next: next.map(|v| of(v, right)),
+            both: both.map(|(l, r)| MergeOutcome::of(p.anon_vma.or(l.anon_vma), r, apart)),
+        }
     }
 }
 

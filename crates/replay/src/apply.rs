@@ -70,6 +70,7 @@ impl World {
             Action::Limit { .. } | Action::Capabilities { .. } => None,
             Action::Nothing | Action::Userfault { .. } | Action::Opaque(_) => None,
         };
+        self.collect_merges(mm);
         self.count(call.mm, mm);
         Done {
             result,

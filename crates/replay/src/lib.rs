@@ -157,11 +157,12 @@ impl Replayer {
         let (linux, note) = machine::policy(header);
         let mut worlds = vec![World::new("linux", linux, system)];
         let mut remarks: Vec<_> = note.into_iter().collect();
-        for (policy, note) in options.policies.iter().filter_map(PolicyName::policy) {
+        for named in &options.policies {
+            let policy = named.policy();
             if worlds.iter().all(|world| world.name != policy.name) {
                 worlds.push(World::new(policy.name, policy, system));
             }
-            remarks.extend(note);
+            remarks.extend(named.note().map(str::to_owned));
         }
         let counterfactual = counterfactual::Shared::default();
         let others = worlds.iter().skip(1).map(|w| *w.space.policy()).collect();

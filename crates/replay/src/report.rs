@@ -78,6 +78,8 @@ pub struct PolicyReport {
     pub pgoff_merges: u64,
     /// Number of merges with the next VMA after growth in place (section 2.10.3 of the thesis).
     pub expand_merges: u64,
+    /// Number of merges by the merge collector.
+    pub collected: u64,
     /// Number of splits.
     pub splits: u64,
     /// Number of VMA lookups: one per fault, and one per call that looks up a VMA.

@@ -10,6 +10,7 @@ use vmarea::fault;
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::Syscall;
+use vmarea::syscall::merge_collector::Budget;
 use vmarea::syscall::mmap::Placement;
 use vmarea::types::call_flags::{MapFlags, MremapFlags};
 use vmarea::types::{Errno, MmId, PAGE_SIZE};
@@ -33,7 +34,12 @@ pub struct World {
     /// Budget for the next check: the number of VMAs that may be checked, accumulated over the
     /// calls since the last check.
     check_paid: u64,
+    /// Number of calls so far, if the policy has a merge collector.
+    calls: u64,
 }
+
+/// Calls between two runs of the merge collector, which a kernel would run in a thread.
+const CALLS_A_COLLECTION: u64 = 64;
 
 impl World {
     /// Creates an empty world.
@@ -49,6 +55,7 @@ impl World {
             live: HashMap::new(),
             total_live: 0,
             check_paid: 0,
+            calls: 0,
         }
     }
 
@@ -188,6 +195,23 @@ impl World {
         checked
             .inspect_err(|v| eprintln!("{}: {}", self.name, v.0))
             .is_ok()
+    }
+
+    /// Runs the merge collector after every [`CALLS_A_COLLECTION`] calls, if the policy has one.
+    pub(crate) fn collect_merges(&mut self, id: MmId) {
+        if !self.space.policy().merging.collector {
+            return;
+        }
+        self.calls += 1;
+        if self.calls.is_multiple_of(CALLS_A_COLLECTION) {
+            let budget = Budget {
+                pages_at_once: 4096,
+                borders: 64,
+            };
+            // An error leaves borders for a later run.
+            let collected = self.space.collect(id, budget).unwrap_or_default();
+            self.report.collected += collected.merged;
+        }
     }
 
     /// Updates the counts with the current number of VMAs in an address space.

@@ -19,7 +19,7 @@ use vmarea_conform::run::{RunError, Settings, Shrinking, run};
 use vmarea_conform::sequence::play;
 use vmarea_conform::superset::{Comparison, FewerVmas, on_kernel};
 use vmarea_process::view::ViewError;
-use vmarea_replay::machine;
+use vmarea_replay::{PolicyName, machine};
 
 /// Make random memory calls on this kernel and in vmarea, and compare the two after each.
 ///
@@ -45,10 +45,11 @@ pub struct Conform {
     seed: Option<u64>,
 
     /// Rules of vmarea's side: `linux` uses those of the running kernel, or the nearest lower
-    /// known version; or `linux-6.12`, `linux-6.1`, `linux-5.10`. With `vmarea` or `thesis` vmarea
-    /// may have fewer VMAs than the kernel, which is counted, and no other difference
+    /// known version; or `linux-6.12`, `linux-6.1`, `linux-5.10`. With `vmarea`, `thesis` or a
+    /// switch (`linux+collector`, see `replay --help`) vmarea may have fewer VMAs than the kernel,
+    /// which is counted, and no other difference
     #[arg(long, value_name = "POLICY", default_value = "linux")]
-    profile: String,
+    profile: PolicyName,
 
     /// Begin no new sequence after this time
     #[arg(long, value_name = "M")]
@@ -69,7 +70,7 @@ pub struct Conform {
 
 impl Conform {
     pub(super) fn run(&self, console: &Console) -> Result {
-        let (policy, comparison) = self.policy(console)?;
+        let (policy, comparison) = self.policy(console);
         let outputs = self.json.open()?;
         let environment =
             Environment::new((policy, comparison), Surroundings::make()).map_err(failure)?;
@@ -124,24 +125,17 @@ impl Conform {
     }
 
     /// Returns the policy for vmarea's side, and the kind of comparison that it permits.
-    fn policy(&self, console: &Console) -> Result<(Policy, Comparison)> {
+    fn policy(&self, console: &Console) -> (Policy, Comparison) {
         let header = vmarea_process::system::header();
         let (kernel, note) = machine::policy(&header);
-        if self.profile != "linux" {
-            let policy = Policy::by_name(&self.profile)
-                .map(repaired)
-                .ok_or_else(|| {
-                    let names: Vec<_> = Policy::PRESETS.iter().map(|p| p.name).collect();
-                    let known = names.join(", ");
-                    let wrong = anyhow::anyhow!("no profile {:?}: one of {known}", self.profile);
-                    Failure::new(Status::Usage, wrong)
-                })?;
-            return Ok(on_kernel(policy, kernel));
+        let named = self.profile.policy();
+        if named.name != "linux" {
+            return on_kernel(repaired(named), kernel);
         }
         if let Some(note) = note {
             console.note(&note);
         }
-        Ok((kernel, Comparison::Exact))
+        (kernel, Comparison::Exact)
     }
 }
 

@@ -18,7 +18,9 @@ use vmarea_trace::{Error as TraceError, Reader};
 #[derive(Debug, Args)]
 pub struct ReplayingArgs {
     /// Replay under this policy; may be given several times. `linux`, the rules of the recorded
-    /// kernel, is always included and is the one compared with the kernel
+    /// kernel, is always included and is the one compared with the kernel. Switches follow the
+    /// name: `vmarea+copy_budget=64`, `thesis+collector`, `vmarea+either_survives=off`; an unknown
+    /// one prints the list
     #[arg(long = "policy", value_name = "POLICY", default_values = ["linux", "linux-5.10", "thesis", "vmarea"])]
     policies: Vec<PolicyName>,
 

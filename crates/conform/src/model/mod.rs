@@ -15,6 +15,7 @@ use vmarea::mm::Limits;
 use vmarea::page::Pte;
 use vmarea::policy::Policy;
 use vmarea::soft::Machine;
+use vmarea::syscall::merge_collector::Budget;
 use vmarea::types::{Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE, PkeyRights, VmFlags, VmRange};
 use vmarea::vma::VmaView;
 use vmarea_oracle::PROCESSES;
@@ -177,7 +178,11 @@ impl Model {
             return Outcome::Impossible;
         };
         match &step.op {
-            Op::Call(call) => self.call(mm, call).into(),
+            Op::Call(call) => {
+                let outcome = self.call(mm, call).into();
+                self.collect_merges(mm);
+                outcome
+            }
             Op::Read { addr } if !self.key_allows(mm, *addr, PkeyRights::allows_read) => KEY_DENIED,
             Op::Write { addr, .. } if !self.key_allows(mm, *addr, PkeyRights::allows_write) => {
                 KEY_DENIED
@@ -214,6 +219,19 @@ impl Model {
                 self.background(mm, *work);
                 Outcome::Value(0)
             }
+        }
+    }
+
+    /// Runs the merge collector, if the policy has one.
+    fn collect_merges(&self, mm: MmId) {
+        let space = self.machine.space();
+        if space.policy().merging.collector {
+            let budget = Budget {
+                pages_at_once: 1 << 10,
+                borders: 16,
+            };
+            // An error leaves borders for a later run.
+            let _ = space.collect(mm, budget);
         }
     }
 

@@ -46,8 +46,6 @@ extern crate alloc;
 pub mod fault;
 pub mod lookup;
 pub mod mm;
-#[doc(hidden)]
-pub mod mutant;
 pub mod page;
 pub mod policy;
 pub mod rmap;

@@ -19,7 +19,6 @@ use faults::FaultCounters;
 pub use faults::{FaultCounts, FellBack};
 pub use stats::Stats;
 
-use crate::mutant::{self, Mutant};
 use crate::page::PageTable;
 use crate::space::Space;
 use crate::types::platform::{Environment, Standard};
@@ -176,7 +175,6 @@ impl Mdwe {
     #[doc(alias = "map_deny_write_exec")]
     pub(crate) fn denies(self, old: VmFlags, new: VmFlags) -> bool {
         self != Mdwe::Allowed
-            && !mutant::is_on(Mutant::MdweRefusesNothing)
             && new.contains(VmFlags::EXEC)
             && (new.contains(VmFlags::WRITE) || !old.contains(VmFlags::EXEC))
     }

@@ -15,7 +15,6 @@
 
 use super::root_locks::AnonVmaRootLocks;
 use super::span::RmapSpan;
-use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, Errno, VmaId};
@@ -136,7 +135,6 @@ impl<E: Environment> Space<E> {
         if let Some(own) = vma.anon_vma() {
             return Ok(own);
         }
-        mutant::allocate()?;
         chain.reserve(1)?;
         inner.tree.reserve()?;
         vma.set_rmap_span(rmap_span);
@@ -208,7 +206,6 @@ impl<E: Environment> Space<E> {
             let mut reserved = chain.reserve(room);
             for link in links.iter() {
                 let tree = &mut self.anon_vma(link.anon_vma).inner.get_mut(guard).tree;
-                reserved = reserved.and_then(|()| mutant::allocate());
                 reserved = reserved.and_then(|()| tree.reserve());
             }
             if let Err(error) = reserved {
@@ -224,9 +221,7 @@ impl<E: Environment> Space<E> {
                 anon_vma: link.anon_vma,
                 node,
             });
-            let orphaned = inner.num_children < 2
-                && inner.num_active_vmas == 0
-                && !mutant::is_on(Mutant::ForkReusesNothing);
+            let orphaned = inner.num_children < 2 && inner.num_active_vmas == 0;
             if reuse == Reuse::Orphaned && dst.anon_vma().is_none() && orphaned {
                 dst.set_anon_vma(Some(link.anon_vma));
             }
@@ -268,7 +263,6 @@ impl<E: Environment> Space<E> {
         let mut guard = self.anon_vma_lock(own);
         let inner = self.anon_vma(own).inner.get_mut(&mut guard);
         let mut chain = vma.chain.lock();
-        mutant::allocate()?;
         chain.reserve(1)?;
         inner.tree.reserve()?;
         let (first, last) = vma.interval();

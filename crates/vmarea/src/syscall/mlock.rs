@@ -10,7 +10,6 @@
 //! errors of single VMAs.
 
 use crate::mm::MmapWriteGuard;
-use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::types::call_flags::{MclFlags, MlockFlags};
 use crate::types::platform::Environment;
@@ -180,7 +179,6 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             flags.contains(VmFlags::LOCKED),
         ) {
             (false, true) => state.locked_vm += pages,
-            (true, true) if mutant::is_on(Mutant::MlockCountsTwice) => state.locked_vm += pages,
             (true, false) => state.locked_vm -= pages,
             _ => {}
         }

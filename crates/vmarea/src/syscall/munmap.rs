@@ -10,7 +10,6 @@
 
 use crate::lookup::Change;
 use crate::mm::MmapWriteGuard;
-use crate::mutant::{self, Mutant};
 use crate::page::range::Zap;
 use crate::space::Space;
 use crate::types::platform::Environment;
@@ -143,8 +142,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             let vma = self.view(id);
             let pages = vma.range.pages();
             self.stat_account(vma.body.flags, -(pages as i64));
-            let forgets = mutant::is_on(Mutant::MunmapForgetsLocks);
-            if vma.body.flags.contains(VmFlags::LOCKED) && !forgets {
+            if vma.body.flags.contains(VmFlags::LOCKED) {
                 self.state_mut().locked_vm -= pages;
             }
             self.forget(id);

@@ -12,7 +12,6 @@
 
 use super::mmap::is_ksm_compatible;
 use crate::mm::{Mdwe, MmapWriteGuard, ThpDisabled};
-use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, VmFlags};
@@ -179,9 +178,6 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             return Ok(());
         }
         self.state_mut().layout.merge_any = on;
-        if mutant::is_on(Mutant::MergeAnyLooksAhead) {
-            return Ok(());
-        }
         let mut at = 0;
         while let Some(vma) = self.find(at) {
             at = vma.range.end;

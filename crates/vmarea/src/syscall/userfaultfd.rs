@@ -16,7 +16,6 @@
 //! 6.18. Partial effects: at the map limit, the VMAs before the one that fails are changed.
 
 use crate::mm::MmapWriteGuard;
-use crate::mutant::{self, Mutant};
 use crate::policy::Rules;
 use crate::space::Space;
 use crate::types::platform::Environment;
@@ -148,12 +147,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 
     #[doc(alias = "userfaultfd_clear_vma")]
     fn unwatch(&mut self, range: VmRange) -> Result<(), Errno> {
-        let keeps = mutant::is_on(Mutant::UnwatchKeepsContext);
-        self.each_part(range, |body| {
-            let bare = unwatched(body);
-            let uffd = if keeps { body.uffd } else { bare.uffd };
-            (body.uffd != 0).then_some(VmaBody { uffd, ..bare })
-        })
+        self.each_part(range, |body| (body.uffd != 0).then(|| unwatched(body)))
     }
 
     /// Replaces the body of each VMA's part of the range, if `body` returns a new one.

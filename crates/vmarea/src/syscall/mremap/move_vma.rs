@@ -20,7 +20,6 @@
 
 use super::context::Remap;
 use crate::mm::MmapWriteGuard;
-use crate::mutant::{self, Mutant};
 use crate::page::moving::PageOwner;
 use crate::policy::Merging;
 use crate::rmap::root_locks::AnonVmaRootLocks;
@@ -192,7 +191,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         // The userfaultfd is not notified of the move. It watches neither the moved pages nor the
         // neighbour with which they merged.
         let body = self.view(id).body;
-        if body.uffd != 0 && !mutant::is_on(Mutant::MoveKeepsContext) {
+        if body.uffd != 0 {
             self.set_body(id, unwatched(body));
         }
         Ok(id)
@@ -220,7 +219,6 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 
     fn copy_vma_new(&mut self, vma: &VmaView, to: VmRange, pgoff: Pgoff) -> Result<VmaId, Errno> {
-        mutant::allocate()?;
         self.mm.tree.write().reserve(1)?;
         let id = self.new_vma(to, pgoff, vma.body)?;
         if let Some(anon_vma) = vma.anon_vma {

@@ -48,6 +48,8 @@ export CARGO_TARGET_DIR=$room/target
 # What matters is the time from a patch to its answer; debug assertions would answer before the checks.
 export CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=0
 export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=64 CARGO_PROFILE_RELEASE_INCREMENTAL=true
+# A fault leaves code and imports that nothing uses.
+export RUSTFLAGS='-A warnings'
 
 # Each prints what it found and returns 3, or returns 0 if it found nothing.
 comparison() {

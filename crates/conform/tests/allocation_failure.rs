@@ -41,18 +41,8 @@ const OUTSIDE: [&str; 4] = [
     "vmarea::soft",
     "allocation_failure",
 ];
-/// Functions of the core that cannot report that there is no memory.
-const MUST_SUCCEED: [&str; 9] = [
-    "slot::Table::new",
-    "Shard::table",
-    "slots_in",
-    "free_tables",
-    "vmas_in",
-    "Chain as core::clone",
-    "Move<E>::entries",
-    "unmap_mapping",
-    "gather_part",
-];
+/// The tables of page-table entries, and the map that holds them, cannot report that there is no memory.
+const MUST_SUCCEED: [&str; 3] = ["slot::Table::new", "Shard::table", "slots_in"];
 const PLACES: Places = Places {
     heap: 0x5555_5555_0000,
     special: 0,

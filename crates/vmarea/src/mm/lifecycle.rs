@@ -110,13 +110,15 @@ impl<E: Environment> Space<E> {
 impl<E: Environment> MmapWriteGuard<'_, E> {
     pub(crate) fn unmap_everything(&mut self) {
         let all = VmRange::new(0, crate::types::PAGE_MASK);
-        for id in self.vmas_in(all) {
-            self.start_write(id);
+        let mut at = 0;
+        while let Some(vma) = self.find(at) {
+            at = vma.range.end;
+            self.start_write(vma.id);
         }
         self.page_tables().zap(all, Zap::All);
         self.mm.pages.free_tables(all);
-        for id in self.vmas_in(all) {
-            self.forget(id);
+        while let Some(vma) = self.find(0) {
+            self.forget(vma.id);
         }
     }
 }

@@ -144,7 +144,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
     }
 
     fn check_chain(&self, v: &VmaView) -> Result<(), Violation> {
-        let links = self.space.vma(v.id).chain.lock().clone();
+        let links = self.space.vma(v.id).chain.lock().to_vec();
         match v.anon_vma {
             None => ensure!(links.is_empty(), "V4: {v:x?} has a chain and no anon_vma"),
             Some(own) => {

@@ -36,7 +36,7 @@ pub struct Link {
 }
 
 /// The links of one VMA, oldest first: two words, with no allocation for a single link.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) enum Chain {
     /// The chain of an unfaulted VMA.
     #[default]
@@ -80,6 +80,13 @@ impl Chain {
             *self = Chain::Many(boxed);
         }
         Ok(())
+    }
+
+    fn try_clone(&self) -> Result<Chain, Errno> {
+        let mut copy = Chain::Empty;
+        copy.reserve(self.len())?;
+        self.iter().for_each(|link| copy.push(*link));
+        Ok(copy)
     }
 
     fn push(&mut self, link: Link) {
@@ -192,6 +199,24 @@ impl<E: Environment> Space<E> {
         self.unlink_chain(&left.chain, left.own, root_locks);
     }
 
+    /// Reserves memory for a copy of `src`'s links in `dst`, and returns these links.
+    fn reserve_links(
+        &self,
+        dst: &Vma<E>,
+        src: &Vma<E>,
+        reuse: Reuse,
+        guard: &mut WriteGuard<'_, E::Wait>,
+    ) -> Result<Chain, Errno> {
+        let links = src.chain.lock().try_clone()?;
+        let more = links.len() + usize::from(reuse == Reuse::Orphaned);
+        dst.chain.lock().reserve(more)?;
+        for link in links.iter() {
+            let inner = self.anon_vma(link.anon_vma).inner.get_mut(guard);
+            inner.tree.reserve()?;
+        }
+        Ok(links)
+    }
+
     fn clone_chain(
         &self,
         (dst_id, dst): (VmaId, &Vma<E>),
@@ -199,20 +224,9 @@ impl<E: Environment> Space<E> {
         reuse: Reuse,
         guard: &mut WriteGuard<'_, E::Wait>,
     ) -> Result<(), Errno> {
-        let links = src.chain.lock().clone();
-        {
-            let mut chain = dst.chain.lock();
-            let room = links.len() + usize::from(reuse == Reuse::Orphaned);
-            let mut reserved = chain.reserve(room);
-            for link in links.iter() {
-                let tree = &mut self.anon_vma(link.anon_vma).inner.get_mut(guard).tree;
-                reserved = reserved.and_then(|()| tree.reserve());
-            }
-            if let Err(error) = reserved {
-                dst.set_anon_vma(None);
-                return Err(error);
-            }
-        }
+        let links = self
+            .reserve_links(dst, src, reuse, guard)
+            .inspect_err(|_| dst.set_anon_vma(None))?;
         let (first, last) = dst.interval();
         for link in links.iter() {
             let inner = self.anon_vma(link.anon_vma).inner.get_mut(guard);

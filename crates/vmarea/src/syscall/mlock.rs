@@ -103,8 +103,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Counts the pages of a range that are locked already.
     #[doc(alias = "count_mm_mlocked_page_nr")]
     fn locked_pages_in(&self, range: VmRange) -> u64 {
-        let vmas = self.vmas_in(range).into_iter().map(|id| self.view(id));
-        vmas.filter(|v| v.body.flags.contains(VmFlags::LOCKED))
+        self.vmas_in(range)
+            .filter(|v| v.body.flags.contains(VmFlags::LOCKED))
             .map(|v| v.range.clip(range).pages())
             .sum()
     }

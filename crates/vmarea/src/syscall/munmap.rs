@@ -87,6 +87,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if vma.range.end > range.end {
             self.split_unlimited(vma.id, range.end, NewHalf::Above, Upper::Stays)?;
         }
+        gathered.vmas.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         let pages = vma.range.clip(range).pages();
         gathered.pages += pages;
         if vma.body.flags.contains(VmFlags::ACCOUNT) {
@@ -122,8 +123,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             self.split_unlimited(first.id, range.start, NewHalf::Below, upper)?;
         }
         let mut gathered = Gathered::default();
-        for id in self.vmas_in(range) {
-            self.gather_part(&mut gathered, &self.view(id), range)?;
+        let mut at = range.start;
+        while let Some(vma) = self.find(at).filter(|v| v.range.start < range.end) {
+            at = vma.range.end;
+            self.gather_part(&mut gathered, &vma, range)?;
         }
         Ok(gathered)
     }

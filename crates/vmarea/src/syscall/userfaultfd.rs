@@ -97,13 +97,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         context: NonZeroU32,
         mode: WatchMode,
     ) -> Result<(), Errno> {
-        let vmas = self.vmas_in(range);
-        if vmas.is_empty() {
+        if self.vmas_in(range).next().is_none() {
             return Err(Errno::EINVAL);
         }
         let rules = &self.space.policy.rules;
-        for id in vmas {
-            let vma = self.view(id);
+        for vma in self.vmas_in(range) {
             if !can_be_watched(&vma, mode, rules) {
                 return Err(Errno::EINVAL);
             }
@@ -118,13 +116,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 
     fn check_unwatchable(&self, range: VmRange, context: NonZeroU32) -> Result<(), Errno> {
-        let vmas = self.vmas_in(range);
-        if vmas.is_empty() {
+        if self.vmas_in(range).next().is_none() {
             return Err(Errno::EINVAL);
         }
         let rules = &self.space.policy.rules;
-        for id in vmas {
-            let vma = self.view(id);
+        for vma in self.vmas_in(range) {
             let others = vma.body.uffd != 0 && vma.body.uffd != context.get();
             if others || !can_be_watched(&vma, mode_of(vma.body.flags), rules) {
                 return Err(Errno::EINVAL);

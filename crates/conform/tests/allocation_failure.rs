@@ -38,7 +38,7 @@ const FIRST_SLOTS: usize = 64;
 const OUTSIDE: [&str; 4] = [
     "vmarea_conform",
     "vmarea_replay",
-    "vmarea::soft",
+    "vmarea_soft_platform",
     "allocation_failure",
 ];
 /// The tables of page-table entries, and the map that holds them, cannot report that there is no memory.

@@ -49,7 +49,6 @@ pub mod mm;
 pub mod page;
 pub mod policy;
 pub mod rmap;
-pub mod soft;
 mod space;
 pub mod syscall;
 pub mod types;

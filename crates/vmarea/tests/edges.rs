@@ -4,7 +4,6 @@ mod bare;
 
 use bare::{BASE, HEAP, PRIVATE, TASK_SIZE, file, machine, map_at, process, vmas};
 use vmarea::policy::Policy;
-use vmarea::soft::Machine;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::{MmapRequest, Placement};
 use vmarea::syscall::mremap::MremapRequest;
@@ -16,6 +15,7 @@ use vmarea::types::call_flags::{
 };
 use vmarea::types::{Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE};
 use vmarea::{Space, System};
+use vmarea_soft_platform::Machine;
 
 #[test]
 fn a_break_beyond_the_address_space_changes_nothing() {

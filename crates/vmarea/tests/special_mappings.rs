@@ -8,7 +8,6 @@ use vmarea::Space;
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::mm::{Layout, Limits, Mdwe};
 use vmarea::policy::Policy;
-use vmarea::soft::Machine;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::{MmapRequest, Placement};
 use vmarea::syscall::mremap::MremapRequest;
@@ -16,6 +15,7 @@ use vmarea::syscall::shm::{ShmFlags, ShmatRequest};
 use vmarea::types::call_flags::{MapFlags, MbindFlags, MlockFlags, MremapFlags, Prot};
 use vmarea::types::{Errno, FileId, FileKind, MmId, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange};
 use vmarea::vma::{MappedFile, VmaBody};
+use vmarea_soft_platform::Machine;
 
 #[test]
 fn a_file_of_huge_pages_lies_at_a_multiple_of_them() {

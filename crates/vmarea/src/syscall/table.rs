@@ -157,8 +157,7 @@ impl<E: Environment> Space<E> {
             } => self.remap_file_pages(mm, addr, len, prot, pgoff, flags),
             Syscall::SetMempolicy { mode, nodes } => self.set_mempolicy(mode, nodes),
             Syscall::Shmdt { addr, ref sizes } => {
-                let size = |inode| Some(sizes.iter().find(|s| s.0 == inode)?.1);
-                self.shmdt(mm, addr, size)
+                self.shmdt(mm, addr, |inode| size_of(sizes, inode))
             }
             Syscall::UserfaultfdRegister {
                 context,
@@ -172,4 +171,9 @@ impl<E: Environment> Space<E> {
         };
         done.map(|()| 0)
     }
+}
+
+/// Returns the size of a segment in a list of inodes and sizes.
+fn size_of(sizes: &[(u64, u64)], inode: u64) -> Option<u64> {
+    sizes.iter().find(|s| s.0 == inode).map(|s| s.1)
 }

@@ -15,7 +15,7 @@
 use crate::mm::MmapWriteGuard;
 use crate::space::Space;
 use crate::types::call_flags::MbindFlags;
-use crate::types::mempolicy::MemPolicy;
+use crate::types::mempolicy::{MemPolicy, MpolMode};
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, VmRange, page_align};
 use crate::vma::VmaBody;
@@ -29,7 +29,7 @@ impl<E: Environment> Space<E> {
         mm: MmId,
         addr: u64,
         len: u64,
-        (mode, nodes): (u32, u64),
+        (mode, nodes): (MpolMode, u64),
         flags: MbindFlags,
     ) -> Result<(), Errno> {
         MemPolicy::check_mode(mode, &self.policy.rules)?;
@@ -55,7 +55,7 @@ impl<E: Environment> Space<E> {
     }
 
     /// Checks whether a memory policy for the task would be accepted; has no other effect.
-    pub fn set_mempolicy(&self, mode: u32, nodes: u64) -> Result<(), Errno> {
+    pub fn set_mempolicy(&self, mode: MpolMode, nodes: u64) -> Result<(), Errno> {
         MemPolicy::new(mode, nodes, (&self.policy.rules, self.system.nodes)).map(|_| ())
     }
 

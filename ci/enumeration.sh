@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Every arrangement of three neighbours under every call that can merge, and two faults that kernels
-# have had, which the same cases must find. All of the cases take minutes; the tests, and this with
-# --share, take a part of them.
+# Every arrangement of three neighbours under every call that can merge. All of the cases take minutes;
+# the tests, and this with --share, take a part of them.
 # usage: ci/enumeration.sh [--share]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,4 +13,4 @@ case ${1---all} in
     exit 2
     ;;
 esac
-cargo test --release --locked -p vmarea --features mutants --test enumeration -- --nocapture
+cargo test --release --locked -p vmarea --test enumeration -- --nocapture

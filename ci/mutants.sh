@@ -1,9 +1,94 @@
 #!/usr/bin/env bash
-# The check of the check, and the failure of every allocation. Deliberate faults in the core, one at a time,
-# each of which the comparison with this kernel must find within a million steps; most are found after a few
-# thousand. Needs root, or CAP_BPF and CAP_PERFMON.
-# usage: ci/mutants.sh
+# The check of the checks: deliberate faults, one at a time, each of which must be found. A fault is a patch in
+# ci/mutants; its first line is the rule that it breaks, its second line the check that must find it:
+# - comparison: random calls differ from this kernel within a million steps (needs root, or CAP_BPF and
+#   CAP_PERFMON)
+# - enumeration: the arrangements of three neighbours find a wrong one
+# The patches are applied to a copy of the tree, which has its own target directory.
+# usage: ci/mutants.sh [NAME...]    all faults, or those named
+#        ci/mutants.sh --check      check only that every patch applies
+#        MUTANTS=FOLDER             keep the copy there instead of in the user's cache
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-exec cargo test --release --locked -p vmarea-conform --test mutants --test allocation_failure -- --nocapture
+patch_of() { printf '%s/ci/mutants/%s.patch' "$PWD" "$1"; }
+
+check() {
+    local name file status=0
+    for name; do
+        file=$(patch_of "$name")
+        if ! git apply --check "$file"; then
+            echo "mutants: $name does not apply: renew ci/mutants/$name.patch" >&2
+            status=1
+        elif [[ $(sed -n 2p "$file") != "Found by: "@(comparison|enumeration) ]]; then
+            echo "mutants: $name does not say in its second line what finds it" >&2
+            status=1
+        fi
+    done
+    return "$status"
+}
+
+mapfile -t names < <(cd ci/mutants && printf '%s\n' *.patch | sed 's/\.patch$//')
+if [[ ${1-} == --check ]]; then
+    check "${names[@]}"
+    echo "mutants: ok, ${#names[@]} patches apply"
+    exit
+fi
+(($# == 0)) || names=("$@")
+check "${names[@]}"
+
+room=${MUTANTS:-${XDG_CACHE_HOME:-$HOME/.cache}/vmarea-mutants}
+tree=$room/tree
+rm -rf "$tree"
+mkdir -p "$tree"
+git ls-files -z | xargs -0 cp --parents -t "$tree"
+# A repository of its own, so that git does not take the copy for a part of this one.
+git init --quiet "$tree"
+export CARGO_TARGET_DIR=$room/target
+# What matters is the time from a patch to its answer; debug assertions would answer before the checks.
+export CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=0
+export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=64 CARGO_PROFILE_RELEASE_INCREMENTAL=true
+# A fault leaves code and imports that nothing uses.
+export RUSTFLAGS='-A warnings'
+
+# Each prints what it found and returns 3, or returns 0 if it found nothing.
+comparison() {
+    cargo build --release --locked --quiet -p vmarea-conform --example first_difference || return 1
+    "$CARGO_TARGET_DIR"/release/examples/first_difference
+}
+
+enumeration() {
+    local said
+    cargo test --release --locked --quiet -p vmarea --test enumeration --no-run || return 1
+    said=$(cargo test --release --locked --quiet -p vmarea --test enumeration -- --nocapture 2>&1) && return 0
+    grep -m1 'of them are wrong' <<<"$said" || grep -m1 'panicked' <<<"$said"
+    return 3
+}
+
+# find CHECK NAME: whether the check finds the fault, in the copy
+find_fault() {
+    local said status=0
+    said=$("$1") || status=$?
+    case $status in
+    3) printf '%-28s %s: %s\n' "$2" "$1" "$said" ;;
+    0) printf '%-28s %s: NOT FOUND\n' "$2" "$1" ;;
+    *) printf '%-28s %s: the check itself failed\n' "$2" "$1" ;;
+    esac
+    ((status == 3))
+}
+
+missed=()
+for name in "${names[@]}"; do
+    file=$(patch_of "$name")
+    by=$(sed -n '2s/^Found by: //p' "$file")
+    cd "$tree"
+    git apply "$file"
+    find_fault "$by" "$name" || missed+=("$name")
+    git apply --reverse "$file"
+    cd - >/dev/null
+done
+if ((${#missed[@]})); then
+    echo "mutants: not found: ${missed[*]}" >&2
+    exit 1
+fi
+echo "mutants: all of ${#names[@]} found"

@@ -43,5 +43,5 @@ done
 
 # With --target the flags reach the crates but not build scripts and procedural macros.
 RUSTFLAGS="--sysroot $bare" CARGO_TARGET_DIR=$out cargo build --locked --target "$target" \
-    -p vmarea-sync -p vmarea-range-tree -p vmarea
+    -p vmarea-sync -p vmarea-range-tree -p vmarea -p vmarea-soft-platform
 echo "no-std: ok, and a use of std fails"

@@ -1,12 +1,11 @@
-//! A difference is shown three ways: as calls, as a C program, as a test to keep. Deliberate faults of
-//! the core give differences, and each of the three has to say what Linux does.
+//! A difference is shown three ways: as calls, as a C program, as a test to keep. A core with one
+//! wrong rule differs from the kernel, and each of the three has to say what Linux does.
 //!
 //! Needs a kernel that may be asked; the C program needs a compiler as well. Without them the test
 //! says so.
 
 use std::process::Command;
-use vmarea::mutant::{self, Mutant};
-use vmarea::policy::Policy;
+use vmarea::policy::{OneSided, Policy, Rules};
 use vmarea_conform::environment::Environment;
 use vmarea_conform::kernel_settings::Surroundings;
 use vmarea_conform::op::Step;
@@ -17,9 +16,9 @@ use vmarea_conform::sequence::play;
 use vmarea_conform::superset::Comparison;
 use vmarea_replay::machine;
 
-/// The first difference under a fault that is not about anon_vmas alone, which a kept test does not
-/// hold; as short as it can be.
-fn found(environment: &Environment, mutant: Mutant) -> Found {
+/// The shortest sequence for the first difference in something that a kept test records. A kept
+/// test does not record anon_vmas.
+fn found(wrong: &Environment) -> Found {
     let settings = Settings {
         ops: 20_000,
         seed: 3,
@@ -27,10 +26,10 @@ fn found(environment: &Environment, mutant: Mutant) -> Found {
         most_differences: 5,
         shrinking: Shrinking::Shortest,
     };
-    let report = mutant::with(mutant, || run(environment, &settings, |_| {}).unwrap());
+    let report = run(wrong, &settings, |_| {}).unwrap();
     let held = |found: &Found| {
         let kept = found.kept.as_ref();
-        kept.is_some_and(|kept| mutant::with(mutant, || kept.play(environment.policy)).is_err())
+        kept.is_some_and(|kept| kept.play(wrong.policy).is_err())
     };
     report.differences.into_iter().find(held).expect("one")
 }
@@ -51,25 +50,25 @@ fn run_c(source: &str) -> Option<(String, Option<i32>)> {
     Some((text, output.status.code()))
 }
 
-/// The calls: few, and they show the same again.
-fn check_calls(environment: &Environment, mutant: Mutant, found: &Found, call: &str) {
+/// Checks the calls: few, and they show the same difference again, under the wrong rule only.
+fn check_calls(right: &Environment, wrong: &Environment, found: &Found, call: &str) {
     let calls: Vec<String> = found.steps.iter().map(Step::to_string).collect();
     assert!(calls.len() <= 12, "not short: {calls:#?}");
     assert!(calls.iter().any(|c| c.contains(call)), "{calls:#?}");
-    let again = mutant::with(mutant, || play(environment, &found.steps).unwrap());
+    let again = play(wrong, &found.steps).unwrap();
     let again = again.expect("the calls show the difference again");
     assert_eq!(again.kind, found.difference.kind);
-    let whole = play(environment, &found.steps).unwrap();
-    assert!(whole.is_none(), "it differs without the fault: {whole:?}");
+    let differs = play(right, &found.steps).unwrap();
+    assert!(differs.is_none(), "the right rules differ: {differs:?}");
 }
 
-/// The test to keep, by its text: right without the fault, wrong with it.
-fn check_kept(policy: Policy, mutant: Mutant, found: &Found) {
+/// Checks the text of the test to keep: it passes with the right rules and fails with the wrong one.
+fn check_kept(right: Policy, wrong: Policy, found: &Found) {
     let text = found.kept.as_ref().expect("the kernel answers").text();
     let kept: Regression = serde_json::from_str(&text).unwrap();
-    kept.play(policy).unwrap();
-    let again = mutant::with(mutant, || kept.play(policy));
-    assert!(again.is_err(), "it does not see the fault:\n{text}");
+    kept.play(right).unwrap();
+    let again = kept.play(wrong);
+    assert!(again.is_err(), "it does not see the wrong rule:\n{text}");
 }
 
 /// The program: the kernel does as it did, and another one would be seen.
@@ -92,21 +91,41 @@ fn check_c_program(found: &Found) {
     assert_eq!(text.lines().last(), Some("not ok"));
 }
 
+/// The rules of the running kernel with one wrong rule, and a call that shows it.
+fn wrong_rules(rules: Rules) -> [(Rules, &'static str); 3] {
+    let uncharges = Rules {
+        mprotect_uncharges: !rules.mprotect_uncharges,
+        ..rules
+    };
+    // Only a fork creates a chain with several links, so only a forked process shows this rule.
+    let chains = Rules {
+        one_sided: OneSided::Either,
+        ..rules
+    };
+    let many = Rules {
+        mremap_many: !rules.mremap_many,
+        ..rules
+    };
+    [
+        (uncharges, "mprotect("),
+        (chains, "fork"),
+        (many, "mremap("),
+    ]
+}
+
 #[test]
 fn calls_c_program_and_kept_test_say_what_linux_does() {
     let (policy, _) = machine::policy(&vmarea_process::system::header());
-    let environment = match Environment::new((policy, Comparison::Exact), Surroundings::leave()) {
+    let environment = |policy| Environment::new((policy, Comparison::Exact), Surroundings::leave());
+    let right = match environment(policy) {
         Ok(environment) => environment,
         Err(error) => return eprintln!("skipped: {error}"),
     };
-    for (mutant, call) in [
-        (Mutant::MprotectLooksAhead, "mprotect("),
-        (Mutant::WriteGoesToBoth, "fork"),
-        (Mutant::MoveKeepsPageOffset, "mremap("),
-    ] {
-        let found = found(&environment, mutant);
-        check_calls(&environment, mutant, &found, call);
-        check_kept(policy, mutant, &found);
+    for (rules, call) in wrong_rules(policy.rules) {
+        let wrong = environment(Policy { rules, ..policy }).unwrap();
+        let found = found(&wrong);
+        check_calls(&right, &wrong, &found, call);
+        check_kept(policy, wrong.policy, &found);
         check_c_program(&found);
     }
 }

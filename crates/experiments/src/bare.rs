@@ -5,9 +5,10 @@
 //! surrounding calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use vmarea::lookup::range_tree::{Entry, OutOfMemory, RangeTree};
-use vmarea::lookup::{Key, Slots, Vmas};
+use vmarea::lookup::Vmas;
 use vmarea::types::{MmId, VmRange, VmaId};
+use vmarea_range_tree::{Entry, OutOfMemory, RangeTree};
+use vmarea_sync::{Key, Slots};
 
 /// Reduced VMA: only its bounds.
 #[derive(Debug, Default)]

@@ -16,5 +16,6 @@ pub mod lookup;
 pub mod parallel;
 pub mod ratio;
 pub mod spacing;
+pub mod vma_cache;
 
 pub use ratio::Ratio;

@@ -187,14 +187,6 @@ impl<'a> Writer<'a> {
         self.with_change(|w| w.change_leaf(&path, leaf, (first, last), apply));
     }
 
-    /// Breaks an invariant of the map, to test that the checks of a caller include the checks of
-    /// the map.
-    #[cfg(feature = "mutants")]
-    #[doc(hidden)]
-    pub fn miscount(&mut self) {
-        self.count(1);
-    }
-
     /// Returns the path, leaf and row of the range that starts at `start`.
     fn locate(&self, start: u64) -> Option<(Path<'a>, &'a Leaf, usize)> {
         let mut path = Path::new();

@@ -12,6 +12,8 @@ use vmarea::syscall::process_madvise::Advised;
 use vmarea::syscall::shm::{ShmFlags, ShmatRequest};
 use vmarea::syscall::userfaultfd::WatchMode;
 use vmarea::types::call_flags::{MapFlags, MbindFlags, Prot, from_register};
+use vmarea::types::mempolicy::MpolMode;
+use vmarea::types::prctl::PrctlOption;
 use vmarea::types::{Errno, FileKind};
 use vmarea_trace::event::{Call, Tid};
 use vmarea_trace::sysno;
@@ -266,7 +268,7 @@ fn mbind(call: &Call) -> Action {
     Action::Call(Syscall::Mbind {
         addr,
         len,
-        mode: mode as u32,
+        mode: MpolMode(mode as u32),
         nodes: words.first().copied().unwrap_or(0) & mask,
         flags: MbindFlags::from_bits_retain(flags as u32),
     })
@@ -303,11 +305,7 @@ fn limit(call: &Call, resource: u32) -> Action {
 }
 
 fn prctl(call: &Call) -> Action {
-    const SET_MM: u64 = 35;
-    const SET_THP_DISABLE: u64 = 41;
-    const SET_MDWE: u64 = 65;
-    const SET_MEMORY_MERGE: u64 = 67;
-    const SET_VMA: u64 = 0x5356_4d41;
+    const SET_VMA: PrctlOption = PrctlOption(0x5356_4d41);
     const MM_EXE_FILE: u64 = 13;
     const MM_MAP: u64 = 14;
     const MM_MAP_SIZE: u64 = 15;
@@ -315,9 +313,10 @@ fn prctl(call: &Call) -> Action {
         return Action::Nothing;
     }
     let [what, part, a, b, c, _] = call.args;
-    match (what, part) {
-        (SET_MM, MM_EXE_FILE | MM_MAP_SIZE) => Action::Nothing,
-        (SET_MM, MM_MAP) => match words(&call.data).as_slice() {
+    let option = PrctlOption(what);
+    match (option, part) {
+        (PrctlOption::SET_MM, MM_EXE_FILE | MM_MAP_SIZE) => Action::Nothing,
+        (PrctlOption::SET_MM, MM_MAP) => match words(&call.data).as_slice() {
             // In struct `prctl_mm_map` the start and end of the code come first.
             &[_, _, data, data_end, heap, heap_end, stack, ..] => {
                 Action::Parts([data, data_end, heap, heap_end, stack])
@@ -327,9 +326,15 @@ fn prctl(call: &Call) -> Action {
                 range: None,
             }),
         },
-        (SET_MM | SET_THP_DISABLE | SET_MDWE | SET_MEMORY_MERGE, _) => {
-            let args = [what, part, a, b, c];
-            Action::Call(Syscall::Prctl { args })
+        (
+            PrctlOption::SET_MM
+            | PrctlOption::SET_THP_DISABLE
+            | PrctlOption::SET_MDWE
+            | PrctlOption::SET_MEMORY_MERGE,
+            _,
+        ) => {
+            let args = [part, a, b, c];
+            Action::Call(Syscall::Prctl { option, args })
         }
         (SET_VMA, _) => opaque_at(call, "PR_SET_VMA", a, b),
         _ => Action::Nothing,

@@ -46,12 +46,9 @@ extern crate alloc;
 pub mod fault;
 pub mod lookup;
 pub mod mm;
-#[doc(hidden)]
-pub mod mutant;
 pub mod page;
 pub mod policy;
 pub mod rmap;
-pub mod soft;
 mod space;
 pub mod syscall;
 pub mod types;

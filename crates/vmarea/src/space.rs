@@ -6,7 +6,6 @@
 
 use crate::lookup;
 use crate::mm::Mm;
-use crate::mutant::{self, Mutant};
 use crate::page::Frame;
 use crate::page::ksm::Ksm;
 use crate::page::swap::Swap;
@@ -122,11 +121,7 @@ impl System {
     /// the larger of `vm.mmap_min_addr` and the kernel's built-in minimum.
     #[doc(alias = "mmap_min_addr")]
     pub fn lowest_addr(&self) -> u64 {
-        let built_in = match mutant::is_on(Mutant::HintIgnoresBuiltIn) {
-            true => 0,
-            false => self.built_in_min_addr,
-        };
-        self.mmap_min_addr.max(built_in)
+        self.mmap_min_addr.max(self.built_in_min_addr)
     }
 }
 

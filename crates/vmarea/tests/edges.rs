@@ -4,7 +4,6 @@ mod bare;
 
 use bare::{BASE, HEAP, PRIVATE, TASK_SIZE, file, machine, map_at, process, vmas};
 use vmarea::policy::Policy;
-use vmarea::soft::Machine;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::{MmapRequest, Placement};
 use vmarea::syscall::mremap::MremapRequest;
@@ -14,8 +13,10 @@ use vmarea::syscall::userfaultfd::WatchMode;
 use vmarea::types::call_flags::{
     MapFlags, MbindFlags, MlockFlags, MremapFlags, Prot, from_register,
 };
+use vmarea::types::mempolicy::MpolMode;
 use vmarea::types::{Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE};
 use vmarea::{Space, System};
+use vmarea_soft_platform::Machine;
 
 #[test]
 fn a_break_beyond_the_address_space_changes_nothing() {
@@ -94,7 +95,7 @@ fn no_call_overflows() {
                 let _ = space.madvise(mm, a, b, Advice::DontFork);
                 let _ = space.mlock(mm, a, b, MlockFlags::ONFAULT);
                 let _ = space.munlock(mm, a, b);
-                let _ = space.mbind(mm, a, b, (1, 1), MbindFlags::empty());
+                let _ = space.mbind(mm, a, b, (MpolMode::PREFERRED, 1), MbindFlags::empty());
                 let _ = space.remap_file_pages(mm, a, b, Prot::empty(), a, MapFlags::empty());
                 let watched = std::num::NonZeroU32::MIN;
                 let _ = space.userfaultfd_register(mm, watched, (a, b), WatchMode::MISSING);
@@ -173,7 +174,13 @@ fn lengths_that_wrap_are_what_linux_takes_them_for() {
     // These take it for nothing, and have nothing to do.
     assert_eq!(space.mlock(mm, BASE, wraps, MlockFlags::empty()), Ok(()));
     assert_eq!(
-        space.mbind(mm, BASE, wraps, (1, 1), MbindFlags::empty()),
+        space.mbind(
+            mm,
+            BASE,
+            wraps,
+            (MpolMode::PREFERRED, 1),
+            MbindFlags::empty()
+        ),
         Ok(())
     );
     let fixed = MmapRequest {

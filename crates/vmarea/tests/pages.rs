@@ -11,13 +11,13 @@ use vmarea::fault::Faulted;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::migrate::Migrating;
 use vmarea::policy::Policy;
-use vmarea::soft::Machine;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::types::{Errno, FrameId, MmId, VmRange};
 use vmarea::{HugePages, System};
+use vmarea_soft_platform::Machine;
 
 const PAGE: u64 = 4096;
 const HUGE: u64 = 512 * PAGE;

@@ -173,6 +173,28 @@ fn walk(
     }
 }
 
+/// Walks the reverse map from several threads while the mover changes the mappings; returns the
+/// first wrong walk, and the number of walks.
+fn walk_while_moving(mut mover: Mover<'_>, expected: &[(FrameId, usize)]) -> (Option<String>, u64) {
+    let (done, walks) = (AtomicBool::new(false), AtomicU64::new(0));
+    let space = mover.space;
+    let wrong = std::thread::scope(|scope| {
+        let walker = || walk(space, expected, &done, &walks);
+        let walkers: Vec<_> = (0..WALKERS).map(|_| scope.spawn(walker)).collect();
+        let mut steps = 0;
+        while !done.load(Ordering::Acquire)
+            && (steps < STEPS || walks.load(Ordering::Relaxed) < WALKS)
+        {
+            mover.step();
+            steps += 1;
+        }
+        done.store(true, Ordering::Release);
+        let mut walkers = walkers.into_iter();
+        walkers.find_map(|walker| walker.join().unwrap().err())
+    });
+    (wrong, walks.into_inner())
+}
+
 #[test]
 fn walks_find_every_mapping_at_any_moment() {
     let mut kinds = BTreeSet::new();
@@ -190,43 +212,26 @@ fn walks_find_every_mapping_at_any_moment() {
             expected.iter().any(|(_, count)| *count == 2),
             "some are the child's as well"
         );
-        let (done, walks) = (AtomicBool::new(false), AtomicU64::new(0));
         let Stage {
             space,
             mm,
             rng,
             live,
         } = stage;
-        // The walkers borrow the machine, the mover has the rest.
-        let wrong = std::thread::scope(|scope| {
-            let walker = || walk(&space, &expected, &done, &walks);
-            let walkers: Vec<_> = (0..WALKERS).map(|_| scope.spawn(walker)).collect();
-            let mut mover = Mover {
-                space: &space,
-                mm,
-                rng,
-                live,
-            };
-            let mut steps = 0;
-            while !done.load(Ordering::Acquire)
-                && (steps < STEPS || walks.load(Ordering::Relaxed) < WALKS)
-            {
-                mover.step();
-                steps += 1;
-            }
-            done.store(true, Ordering::Release);
-            walkers
-                .into_iter()
-                .find_map(|walker| walker.join().unwrap().err())
-        });
+        let mover = Mover {
+            space: &space,
+            mm,
+            rng,
+            live,
+        };
+        let (wrong, walks) = walk_while_moving(mover, &expected);
         assert_eq!(wrong, None, "{}", policy.name);
         space.validate_all().unwrap();
         let r = space.mmap_read_lock(mm).unwrap();
         let stats = &r.state().stats;
         println!(
-            "{}: {} walks, {:?}",
+            "{}: {walks} walks, {:?}",
             policy.name,
-            walks.into_inner(),
             stats.merges().collect::<Vec<_>>()
         );
         kinds.extend(stats.merges().filter(|(_, n)| *n > 0).map(|(kind, _)| kind));

@@ -8,14 +8,16 @@ use vmarea::Space;
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::mm::{Layout, Limits, Mdwe};
 use vmarea::policy::Policy;
-use vmarea::soft::Machine;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::{MmapRequest, Placement};
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::syscall::shm::{ShmFlags, ShmatRequest};
 use vmarea::types::call_flags::{MapFlags, MbindFlags, MlockFlags, MremapFlags, Prot};
+use vmarea::types::mempolicy::MpolMode;
+use vmarea::types::prctl::PrctlOption;
 use vmarea::types::{Errno, FileId, FileKind, MmId, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange};
 use vmarea::vma::{MappedFile, VmaBody};
+use vmarea_soft_platform::Machine;
 
 #[test]
 fn a_file_of_huge_pages_lies_at_a_multiple_of_them() {
@@ -147,7 +149,13 @@ fn the_vdso_goes_and_moves_as_a_whole() {
         assert_eq!(space.madvise(mm, at, PAGE_SIZE, Advice::Random), refused);
         assert_eq!(space.mseal(mm, at, PAGE_SIZE, 0), refused);
         assert_eq!(
-            space.mbind(mm, at, PAGE_SIZE, (1, 1), MbindFlags::empty()),
+            space.mbind(
+                mm,
+                at,
+                PAGE_SIZE,
+                (MpolMode::PREFERRED, 1),
+                MbindFlags::empty()
+            ),
             refused
         );
         assert_eq!(moved(at, PAGE_SIZE, PAGE_SIZE, 3), Err(Errno::EINVAL));
@@ -212,10 +220,6 @@ fn shared_memory_without_a_file_is_shared() {
     }
 }
 
-const SET_MDWE: u64 = 65;
-const GET_MDWE: u64 = 66;
-const MEMORY_MERGE: u64 = 67;
-
 #[test]
 fn memory_does_not_become_executable() {
     let (machine, mm) = machine(Policy::LINUX);
@@ -232,10 +236,16 @@ fn memory_does_not_become_executable() {
     let rx = Prot::READ | Prot::EXEC;
     let before = map(mm, rx).unwrap();
     let plain = map(mm, RW).unwrap();
-    assert_eq!(space.prctl(mm, [SET_MDWE, 2, 0, 0, 0]), Err(Errno::EINVAL));
-    assert_eq!(space.prctl(mm, [SET_MDWE, 3, 0, 0, 0]), Ok(0));
-    assert_eq!(space.prctl(mm, [SET_MDWE, 0, 0, 0, 0]), Err(Errno::EPERM));
-    assert_eq!(space.prctl(mm, [GET_MDWE, 0, 0, 0, 0]), Ok(3));
+    assert_eq!(
+        space.prctl(mm, PrctlOption::SET_MDWE, [2, 0, 0, 0]),
+        Err(Errno::EINVAL)
+    );
+    assert_eq!(space.prctl(mm, PrctlOption::SET_MDWE, [3, 0, 0, 0]), Ok(0));
+    assert_eq!(
+        space.prctl(mm, PrctlOption::SET_MDWE, [0, 0, 0, 0]),
+        Err(Errno::EPERM)
+    );
+    assert_eq!(space.prctl(mm, PrctlOption::GET_MDWE, [0, 0, 0, 0]), Ok(3));
     assert_eq!(map(mm, RW | Prot::EXEC), Err(Errno::EACCES));
     assert_eq!(
         space.mprotect(mm, plain, PAGE_SIZE, rx, None),
@@ -249,7 +259,10 @@ fn memory_does_not_become_executable() {
     // With that flag children begin anew; without it they do not.
     let child = space.fork(mm).unwrap();
     assert!(map(child, RW | Prot::EXEC).is_ok());
-    assert_eq!(space.prctl(child, [SET_MDWE, 1, 0, 0, 0]), Ok(0));
+    assert_eq!(
+        space.prctl(child, PrctlOption::SET_MDWE, [1, 0, 0, 0]),
+        Ok(0)
+    );
     let grandchild = space.fork(child).unwrap();
     assert_eq!(map(grandchild, RW | Prot::EXEC), Err(Errno::EACCES));
     let mut layout = Layout::default();
@@ -305,7 +318,10 @@ fn ksm_takes_what_is_there_and_outlives_execve() {
     map_at(space, mm, BASE, 2);
     let marked = |mm: MmId| vmas(space, mm)[0].body.flags.contains(VmFlags::MERGEABLE);
     assert!(!marked(mm));
-    assert_eq!(space.prctl(mm, [MEMORY_MERGE, 1, 0, 0, 0]), Ok(0));
+    assert_eq!(
+        space.prctl(mm, PrctlOption::SET_MEMORY_MERGE, [1, 0, 0, 0]),
+        Ok(0)
+    );
     assert!(marked(mm));
     let old = space.mmap_read_lock(mm).unwrap().state().layout;
     let executed = process(&machine);
@@ -314,6 +330,9 @@ fn ksm_takes_what_is_there_and_outlives_execve() {
         .unwrap();
     map_at(space, executed, BASE, 2);
     assert!(marked(executed));
-    assert_eq!(space.prctl(mm, [MEMORY_MERGE, 0, 0, 0, 0]), Ok(0));
+    assert_eq!(
+        space.prctl(mm, PrctlOption::SET_MEMORY_MERGE, [0, 0, 0, 0]),
+        Ok(0)
+    );
     assert!(!marked(mm));
 }

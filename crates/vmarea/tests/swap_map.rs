@@ -5,10 +5,10 @@ use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::{Pte, SwapMap};
 use vmarea::policy::Policy;
-use vmarea::soft::Machine;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::types::MmId;
 use vmarea::types::call_flags::{MapFlags, Prot};
+use vmarea_soft_platform::Machine;
 
 const PAGE: u64 = 4096;
 const ARENA: u64 = 0x10_0000_0000;

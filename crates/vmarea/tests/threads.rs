@@ -10,13 +10,13 @@ use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{FellBack, Layout, Limits};
 use vmarea::page::Pte;
 use vmarea::policy::Policy;
-use vmarea::soft::Machine;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::types::{Errno, FrameId, MmId, Platform};
 use vmarea::{HugePages, Space, System};
+use vmarea_soft_platform::Machine;
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000_0000;
@@ -323,6 +323,23 @@ fn a_reader_that_stays_holds_up_only_who_unmaps_its_vma() {
     assert!(space.fault_counts(mm).unlocked >= 63);
 }
 
+/// Walks the reverse map from each of the pages in turn until `done`; returns the number of walks.
+fn walk_until(done: &AtomicBool, space: &Space, pages: &Mutex<Vec<(FrameId, u64)>>) -> u64 {
+    let mut walks = 0;
+    while !done.load(Ordering::Relaxed) {
+        let at = |pages: &Vec<(FrameId, u64)>| pages[walks as usize % pages.len()];
+        let (frame, addr) = at(&pages.lock().unwrap());
+        let mut found = Vec::new();
+        space.rmap_walk(frame, |mapping| found.push(mapping.addr));
+        // The page may have been unmapped during the walk.
+        if pages.lock().unwrap().contains(&(frame, addr)) {
+            assert_eq!(found, [addr]);
+        }
+        walks += 1;
+    }
+    walks
+}
+
 /// The heap grows and shrinks, its pages come by faults, and the reverse map is walked from each of
 /// them: no walk misses one, finds one twice or elsewhere, and only the end moving never locks it.
 #[test]
@@ -353,21 +370,7 @@ fn the_break_moves_without_the_lock_of_the_reverse_map() {
     let before = space.mmap_read_lock(mm).unwrap().state().stats.clone();
     let done = AtomicBool::new(false);
     let walks = thread::scope(|scope| {
-        let walker = scope.spawn(|| {
-            let mut walks = 0u64;
-            while !done.load(Ordering::Relaxed) {
-                let at = |there: &Vec<(FrameId, u64)>| there[walks as usize % there.len()];
-                let (frame, addr) = at(&there.lock().unwrap());
-                let mut found = Vec::new();
-                space.rmap_walk(frame, |mapping| found.push(mapping.addr));
-                // It may have been unmapped meanwhile.
-                if there.lock().unwrap().contains(&(frame, addr)) {
-                    assert_eq!(found, [addr]);
-                }
-                walks += 1;
-            }
-            walks
-        });
+        let walker = scope.spawn(|| walk_until(&done, &space, &there));
         let ends = Ends(&done);
         for _ in 0..200 {
             for page in 1..PAGES {

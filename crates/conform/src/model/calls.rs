@@ -13,6 +13,8 @@ use vmarea::syscall::process_madvise::Advised;
 use vmarea::syscall::shm::{ShmFlags, ShmatRequest};
 use vmarea::syscall::userfaultfd::WatchMode;
 use vmarea::types::call_flags::{MapFlags, MbindFlags, Prot, from_register};
+use vmarea::types::mempolicy::MpolMode;
+use vmarea::types::prctl::PrctlOption;
 use vmarea::types::{Errno, MmId, PAGE_SIZE};
 use vmarea_replay::registers;
 use vmarea_trace::sysno;
@@ -69,12 +71,12 @@ impl Model {
             sysno::MBIND => Syscall::Mbind {
                 addr: a,
                 len: b,
-                mode: c as u32,
+                mode: MpolMode(c as u32),
                 nodes,
                 flags: MbindFlags::from_bits_retain(f as u32),
             },
             sysno::SET_MEMPOLICY => Syscall::SetMempolicy {
-                mode: a as u32,
+                mode: MpolMode(a as u32),
                 nodes,
             },
             sysno::PROCESS_MADVISE => {
@@ -86,7 +88,8 @@ impl Model {
                 }
             }
             sysno::PRCTL => Syscall::Prctl {
-                args: [a, b, c, d, e],
+                option: PrctlOption(a),
+                args: [b, c, d, e],
             },
             sysno::PERSONALITY => Syscall::Personality { bits: a as u32 },
             nr => registers::syscall(nr, args).ok_or(Errno::ENOSYS)?,

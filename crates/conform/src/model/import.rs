@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::mm::{Layout, Limits};
-use vmarea::soft::Machine;
 use vmarea::types::{Errno, FileId, FileKind, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea::vma::{MappedFile, VmaBody};
 use vmarea_process::view::{View, ViewVma};
+use vmarea_soft_platform::Machine;
 
 /// Returns true for a special mapping of the kernel: only these have operations but no file.
 pub(super) fn is_special(vma: &ViewVma) -> bool {

@@ -14,12 +14,12 @@ use vmarea::fault::Faulted;
 use vmarea::mm::Limits;
 use vmarea::page::Pte;
 use vmarea::policy::Policy;
-use vmarea::soft::Machine;
 use vmarea::syscall::merge_collector::Budget;
 use vmarea::types::{Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE, PkeyRights, VmFlags, VmRange};
 use vmarea::vma::VmaView;
 use vmarea_oracle::PROCESSES;
 use vmarea_process::view::View;
+use vmarea_soft_platform::Machine;
 
 /// First id for files that no sequence opens: `MAP_HUGETLB` mappings and attached segments.
 const NAMELESS: u64 = 1 << 40;

@@ -9,13 +9,14 @@ use super::super::Ratio;
 use super::super::bare::{Bare, BareMm, mm_id};
 use super::super::ratio::median;
 use super::log::{Log, Step};
+use crate::vma_cache::{
+    Cache, Checked, LastUsed, LastUsedAndLargest, Lookup, NoCache, VmaCache, find_vma,
+};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use vmarea::lookup::range_tree::RangeTree;
-use vmarea::lookup::{
-    Cache, Checked, LastUsed, LastUsedAndLargest, Lookup, NoCache, Slots, VmaCache, find_vma,
-};
 use vmarea::types::{VmRange, VmaId};
+use vmarea_range_tree::RangeTree;
+use vmarea_sync::Slots;
 
 /// Lookup cost with one cache.
 #[derive(Clone, Copy, Debug)]

@@ -7,12 +7,11 @@
 
 use super::CacheError;
 use super::log::Log;
+use crate::vma_cache::{Cache, Checked, LastUsed, LastUsedAndLargest, NoCache, VmaCache};
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use vmarea::lookup::{
-    Cache, Change, Checked, LastUsed, LastUsedAndLargest, NoCache, Observer, VmaCache, Vmas,
-};
+use vmarea::lookup::{Change, Observer, Vmas};
 use vmarea::types::{MmId, VmaId};
 use vmarea_replay::{Options, Replayer};
 use vmarea_trace::event::{Event, Tid};

@@ -7,9 +7,9 @@ use rangemap::RangeMap;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use vmarea::lookup::Slots;
-use vmarea::lookup::range_tree::RangeTree;
 use vmarea::types::VmRange;
+use vmarea_range_tree::RangeTree;
+use vmarea_sync::Slots;
 
 pub(super) const PAGE: u64 = 4096;
 /// Number of addresses in a pattern, a power of two.

@@ -12,6 +12,7 @@ mod gap;
 use super::Ratio;
 use super::bare::BareMm;
 use super::ratio::median;
+use crate::vma_cache::{Cache, Checked, NoCache, find_range};
 use fill::{ADDRESSES, Fill, Map, Random, area};
 pub use gap::Gaps;
 use gap::gaps;
@@ -19,9 +20,8 @@ use memory_set::MemoryArea;
 use serde::Serialize;
 use std::hint::black_box;
 use std::time::Instant;
-use vmarea::lookup::range_tree::Entry;
-use vmarea::lookup::{Cache, Checked, NoCache, find_range};
 use vmarea::types::VmRange;
+use vmarea_range_tree::Entry;
 
 /// Maximum number of VMAs.
 pub const MOST_VMAS: u64 = 4_000_000;

@@ -7,7 +7,6 @@
 //! `mm/rmap.c` `__anon_vma_prepare`, `mm/vma.c` `find_mergeable_anon_vma`, 6.18.
 
 use super::FaultContext;
-use crate::mutant::{self, Mutant};
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, Errno, PAGE_SHIFT, VmFlags};
 use crate::vma::VmaView;
@@ -40,10 +39,6 @@ impl<E: Environment> FaultContext<'_, E> {
             .next_of(vma)
             .filter(|n| self.compatible(vma, n))
             .and_then(|n| reusable(&n));
-        if mutant::is_on(Mutant::FaultTakesNoNeighbour) {
-            return None;
-        }
-        let next = next.filter(|_| !mutant::is_on(Mutant::FaultPrefersPrev));
         next.or_else(|| {
             self.tree
                 .prev_of(vma)

@@ -6,7 +6,6 @@
 
 use super::{Access, FaultContext, Faulted};
 use crate::mm::ThpDisabled;
-use crate::mutant::{self, Mutant};
 use crate::page::thp::{Huge, HugeEvent, huge_page_addr, huge_start};
 use crate::page::{Pte, SlotKind};
 use crate::space::HugePages;
@@ -29,24 +28,13 @@ impl<E: Environment> FaultContext<'_, E> {
             HugePages::Madvise => vma.body.flags.contains(VmFlags::HUGEPAGE),
             HugePages::Always => true,
         };
-        let allowed = || {
-            !is_disabled(self.tree.thp_disabled(), vma.body.flags, Wish::Fault)
-                || mutant::is_on(Mutant::HugeInSpiteOfPrctl)
-        };
+        let allowed = || !is_disabled(self.tree.thp_disabled(), vma.body.flags, Wish::Fault);
         wanted && vma.is_anonymous() && may_be_huge(vma, addr) && allowed()
     }
 
     /// Maps a huge page in an empty slot; returns `None` if the fault has to map a small page.
     #[doc(alias = "do_huge_pmd_anonymous_page")]
     pub(super) fn huge_missing(&self, vma: &VmaView, addr: u64, access: Access) -> Option<Faulted> {
-        let forgets = mutant::is_on(Mutant::HugeReadMakesNoAnonVma) && access == Access::Read;
-        if forgets {
-            return self
-                .pages
-                .insert_huge(huge_start(addr), Huge::ZERO)
-                .ok()
-                .map(|()| Faulted::Done);
-        }
         let Ok(anon_vma) = self.anon_vma_prepare(vma) else {
             return Some(Faulted::OutOfMemory);
         };

@@ -25,7 +25,6 @@ mod swap;
 mod unlocked;
 
 use crate::mm::{MmapReadGuard, MmapWriteGuard, ThpDisabled};
-use crate::mutant::{self, Mutant};
 use crate::page::{FaultPath, Pte};
 use crate::space::Space;
 use crate::types::platform::{Environment, Platform, Standard};
@@ -404,7 +403,7 @@ impl<E: Environment> FaultContext<'_, E> {
         let page = self.space.frame(*frame);
         let alone =
             page.mapcount() == 1 && (!page.is_marked() || self.space.may_reuse_marked(*frame));
-        if !alone && !mutant::is_on(Mutant::WriteGoesToBoth) {
+        if !alone {
             return false;
         }
         page.set_mapping(anon_vma, vma.pgoff_at(addr));

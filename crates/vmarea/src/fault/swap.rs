@@ -8,7 +8,6 @@
 //! `mm/memory.c` `do_swap_page`, `mm/ksm.c` `ksm_might_need_to_copy`, `__folio_set_anon`, 6.18.
 
 use super::{Access, FaultContext, Faulted};
-use crate::mutant::{self, Mutant};
 use crate::page::Pte;
 use crate::page::swap::{Cached, Left};
 use crate::types::platform::{Environment, Platform};
@@ -134,9 +133,6 @@ impl<E: Environment> FaultContext<'_, E> {
             let Some(left) = self.space.swap.fill(self.space, slot, frame) else {
                 return false;
             };
-            if mutant::is_on(Mutant::SwapComesBackEmpty) {
-                self.space.platform.zero(frame);
-            }
             if left == Left::Others {
                 let root = self.space.anon_vma_root(anon_vma);
                 self.space.frame(frame).set_mapping(root, index);

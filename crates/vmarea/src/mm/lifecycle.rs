@@ -35,7 +35,6 @@ pub enum ImportedAnon {
 impl<E: Environment> Space<E> {
     /// Creates an empty address space.
     pub fn mm_create(&self, layout: Layout, limits: Limits) -> Result<MmId, Errno> {
-        crate::mutant::allocate()?;
         let id = MmId(self.mms.insert()?);
         let mm = self.mms.get(id.0).expect("just made");
         mm.pages.set_owner(id);
@@ -111,13 +110,15 @@ impl<E: Environment> Space<E> {
 impl<E: Environment> MmapWriteGuard<'_, E> {
     pub(crate) fn unmap_everything(&mut self) {
         let all = VmRange::new(0, crate::types::PAGE_MASK);
-        for id in self.vmas_in(all) {
-            self.start_write(id);
+        let mut at = 0;
+        while let Some(vma) = self.find(at) {
+            at = vma.range.end;
+            self.start_write(vma.id);
         }
         self.page_tables().zap(all, Zap::All);
         self.mm.pages.free_tables(all);
-        for id in self.vmas_in(all) {
-            self.forget(id);
+        while let Some(vma) = self.find(0) {
+            self.forget(vma.id);
         }
     }
 }

@@ -19,7 +19,6 @@ use faults::FaultCounters;
 pub use faults::{FaultCounts, FellBack};
 pub use stats::Stats;
 
-use crate::mutant::{self, Mutant};
 use crate::page::PageTable;
 use crate::policy::SharingCheck;
 use crate::space::Space;
@@ -177,7 +176,6 @@ impl Mdwe {
     #[doc(alias = "map_deny_write_exec")]
     pub(crate) fn denies(self, old: VmFlags, new: VmFlags) -> bool {
         self != Mdwe::Allowed
-            && !mutant::is_on(Mutant::MdweRefusesNothing)
             && new.contains(VmFlags::EXEC)
             && (new.contains(VmFlags::WRITE) || !old.contains(VmFlags::EXEC))
     }
@@ -302,14 +300,13 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     }
 
     /// Returns the VMAs that overlap `range`, in address order.
-    pub(crate) fn vmas_in(&self, range: VmRange) -> smallvec::SmallVec<[VmaId; 4]> {
-        let mut found = smallvec::SmallVec::new();
-        let mut at = self.mm.tree.find(range.start);
-        while let Some(entry) = at.filter(|e| e.start < range.end) {
-            found.extend(VmaId::from_bits(entry.value));
-            at = self.mm.tree.find(entry.end);
-        }
-        found
+    pub(crate) fn vmas_in(&self, range: VmRange) -> impl Iterator<Item = VmaView> {
+        let mut at = range.start;
+        core::iter::from_fn(move || {
+            let vma = self.find(at).filter(|v| v.range.start < range.end)?;
+            at = vma.range.end;
+            Some(vma)
+        })
     }
 
     /// Returns the sharing state of a VMA: its family, shared pages and pinned pages.

@@ -193,7 +193,6 @@ impl<E: Environment> Space<E> {
 
     /// Allocates a frame for a page of `anon_vma`, with a map count of one.
     pub(crate) fn frame_alloc(&self, anon_vma: AnonVmaId, index: Pgoff) -> Result<FrameId, Errno> {
-        crate::mutant::allocate()?;
         let id = FrameId(self.frames.insert_in(lane(index))?);
         let frame = self.frame(id);
         frame.set_mapping(anon_vma, index);

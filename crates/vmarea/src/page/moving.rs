@@ -23,7 +23,7 @@ use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, PMD_SIZE, Pgoff, VmRange};
 use alloc::vec::Vec;
-use smallvec::SmallVec;
+use core::ops::Range;
 
 /// Whether moved pages keep their anon_vma and index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +33,9 @@ pub enum PageOwner {
     /// The pages get this anon_vma, and page offsets that increase from this page offset.
     Take(AnonVmaId, Pgoff),
 }
+
+/// Number of entries that are between their places at a time.
+const AT_ONCE: usize = 64;
 
 /// A move that is in progress.
 struct Move<'a, E: Environment> {
@@ -174,9 +177,22 @@ impl<E: Environment> Move<'_, E> {
 
     /// Moves the entries of a slot one by one.
     fn entries(&mut self, index: u64) {
+        let part = part_of(slot_start(index), self.range);
+        let mut parts = part.clone().step_by(AT_ONCE);
+        let ascending = self.new_start <= self.range.start;
+        while let Some(from) = if ascending {
+            parts.next()
+        } else {
+            parts.next_back()
+        } {
+            self.some_entries(index, from..part.end.min(from + AT_ONCE));
+        }
+    }
+
+    /// Moves up to [`AT_ONCE`] entries of a slot.
+    fn some_entries(&mut self, index: u64, part: Range<usize>) {
         let start = slot_start(index);
-        let part = part_of(start, self.range);
-        let mut taken: SmallVec<[Pte; 16]> = SmallVec::from_elem(Pte::None, part.len());
+        let mut taken = [Pte::None; AT_ONCE];
         let table = self.table;
         let any = table.with_table(index, |table| {
             for at in part.clone() {

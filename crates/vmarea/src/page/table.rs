@@ -304,16 +304,11 @@ impl PageTable {
             return;
         }
         for Locked { shard, .. } in &self.shards {
-            let mut emptied = Vec::new();
             let mut shard = shard.lock();
-            for (&index, slot) in shard.slots.range_mut(first..=last) {
-                if self.visit_slot(index, slot, range, visitor) {
-                    emptied.push(index);
-                }
-            }
-            for index in emptied {
-                shard.slots.remove(&index);
-            }
+            let visit =
+                |&index: &u64, slot: &mut Slot| self.visit_slot(index, slot, range, visitor);
+            let emptied = shard.slots.extract_if(first..=last, visit);
+            emptied.for_each(drop);
         }
     }
 
@@ -413,16 +408,10 @@ impl PageTable {
             return;
         }
         for Locked { shard, .. } in &self.shards {
+            let is_empty = |slot: &Slot| matches!(slot, Slot::Table(t) if t.used == 0);
             let mut shard = shard.lock();
-            let empty: Vec<u64> = shard
-                .slots
-                .range(first..end)
-                .filter(|(_, slot)| matches!(slot, Slot::Table(t) if t.used == 0))
-                .map(|(&i, _)| i)
-                .collect();
-            for index in empty {
-                shard.slots.remove(&index);
-            }
+            let empty = shard.slots.extract_if(first..end, |_, slot| is_empty(slot));
+            empty.for_each(drop);
         }
     }
 

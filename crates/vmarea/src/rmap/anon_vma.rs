@@ -116,7 +116,6 @@ impl<E: Environment> Space<E> {
 
     /// Allocates a new root anon_vma.
     pub(crate) fn anon_vma_alloc_root(&self) -> Result<AnonVmaId, Errno> {
-        crate::mutant::allocate()?;
         let id = AnonVmaId(self.anon_vmas.insert()?);
         let av = self.anon_vma(id);
         av.root.store(id.0.index(), Ordering::Relaxed);
@@ -133,7 +132,6 @@ impl<E: Environment> Space<E> {
 
     /// Allocates a new anon_vma with parent `parent`, for the child of a fork.
     pub(crate) fn anon_vma_alloc_child(&self, parent: AnonVmaId) -> Result<AnonVmaId, Errno> {
-        crate::mutant::allocate()?;
         let id = AnonVmaId(self.anon_vmas.insert()?);
         let root = self.anon_vma_root(parent);
         let av = self.anon_vma(id);

@@ -15,7 +15,6 @@
 
 use super::root_locks::AnonVmaRootLocks;
 use super::span::RmapSpan;
-use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, Errno, VmaId};
@@ -37,7 +36,7 @@ pub struct Link {
 }
 
 /// The links of one VMA, oldest first: two words, with no allocation for a single link.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) enum Chain {
     /// The chain of an unfaulted VMA.
     #[default]
@@ -81,6 +80,13 @@ impl Chain {
             *self = Chain::Many(boxed);
         }
         Ok(())
+    }
+
+    fn try_clone(&self) -> Result<Chain, Errno> {
+        let mut copy = Chain::Empty;
+        copy.reserve(self.len())?;
+        self.iter().for_each(|link| copy.push(*link));
+        Ok(copy)
     }
 
     fn push(&mut self, link: Link) {
@@ -136,7 +142,6 @@ impl<E: Environment> Space<E> {
         if let Some(own) = vma.anon_vma() {
             return Ok(own);
         }
-        mutant::allocate()?;
         chain.reserve(1)?;
         inner.tree.reserve()?;
         vma.set_rmap_span(rmap_span);
@@ -194,6 +199,24 @@ impl<E: Environment> Space<E> {
         self.unlink_chain(&left.chain, left.own, root_locks);
     }
 
+    /// Reserves memory for a copy of `src`'s links in `dst`, and returns these links.
+    fn reserve_links(
+        &self,
+        dst: &Vma<E>,
+        src: &Vma<E>,
+        reuse: Reuse,
+        guard: &mut WriteGuard<'_, E::Wait>,
+    ) -> Result<Chain, Errno> {
+        let links = src.chain.lock().try_clone()?;
+        let more = links.len() + usize::from(reuse == Reuse::Orphaned);
+        dst.chain.lock().reserve(more)?;
+        for link in links.iter() {
+            let inner = self.anon_vma(link.anon_vma).inner.get_mut(guard);
+            inner.tree.reserve()?;
+        }
+        Ok(links)
+    }
+
     fn clone_chain(
         &self,
         (dst_id, dst): (VmaId, &Vma<E>),
@@ -201,21 +224,9 @@ impl<E: Environment> Space<E> {
         reuse: Reuse,
         guard: &mut WriteGuard<'_, E::Wait>,
     ) -> Result<(), Errno> {
-        let links = src.chain.lock().clone();
-        {
-            let mut chain = dst.chain.lock();
-            let room = links.len() + usize::from(reuse == Reuse::Orphaned);
-            let mut reserved = chain.reserve(room);
-            for link in links.iter() {
-                let tree = &mut self.anon_vma(link.anon_vma).inner.get_mut(guard).tree;
-                reserved = reserved.and_then(|()| mutant::allocate());
-                reserved = reserved.and_then(|()| tree.reserve());
-            }
-            if let Err(error) = reserved {
-                dst.set_anon_vma(None);
-                return Err(error);
-            }
-        }
+        let links = self
+            .reserve_links(dst, src, reuse, guard)
+            .inspect_err(|_| dst.set_anon_vma(None))?;
         let (first, last) = dst.interval();
         for link in links.iter() {
             let inner = self.anon_vma(link.anon_vma).inner.get_mut(guard);
@@ -224,9 +235,7 @@ impl<E: Environment> Space<E> {
                 anon_vma: link.anon_vma,
                 node,
             });
-            let orphaned = inner.num_children < 2
-                && inner.num_active_vmas == 0
-                && !mutant::is_on(Mutant::ForkReusesNothing);
+            let orphaned = inner.num_children < 2 && inner.num_active_vmas == 0;
             if reuse == Reuse::Orphaned && dst.anon_vma().is_none() && orphaned {
                 dst.set_anon_vma(Some(link.anon_vma));
             }
@@ -268,7 +277,6 @@ impl<E: Environment> Space<E> {
         let mut guard = self.anon_vma_lock(own);
         let inner = self.anon_vma(own).inner.get_mut(&mut guard);
         let mut chain = vma.chain.lock();
-        mutant::allocate()?;
         chain.reserve(1)?;
         inner.tree.reserve()?;
         let (first, last) = vma.interval();

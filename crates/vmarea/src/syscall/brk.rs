@@ -9,7 +9,6 @@
 
 use super::unmapped_area::fits_fixed;
 use crate::mm::{Layout, MmapWriteGuard};
-use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, page_align};
@@ -40,7 +39,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         // Linux compares the unrounded breaks: a break in the last page of the 64-bit space is
         // growth, by more than the address space holds.
         let old = page_align(layout.brk);
-        let new = page_align(brk).or(mutant::is_on(Mutant::BrkWraps).then_some(0));
+        let new = page_align(brk);
         let (Some(new), Some(old)) = (new, old) else {
             return same;
         };

@@ -14,7 +14,6 @@ use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{MmId, PAGE_SHIFT, VmRange};
 use crate::vma::VmaView;
-use alloc::vec::Vec;
 
 /// Treatment of private copies when pages of a file are removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +28,7 @@ impl<E: Environment> Space<E> {
     /// Removes pages `first` up to `end` (exclusive) of a changed file from every mapping.
     #[doc(alias = "unmap_mapping_pages")]
     pub fn unmap_mapping(&self, inode: u64, first: u64, end: u64, copies: Copies) {
-        for mm in self.mms.keys().map(MmId).collect::<Vec<_>>() {
+        for mm in self.mms.keys().map(MmId) {
             if let Some(r) = self.mmap_read_lock(mm) {
                 r.unmap_mapping(inode, first, end, copies);
             }

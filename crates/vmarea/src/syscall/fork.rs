@@ -10,7 +10,6 @@
 //! pages are copied at once.
 
 use crate::mm::{MmState, MmapWriteGuard, Stats};
-use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, VmFlags, VmaId};
@@ -73,19 +72,15 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let vma = parent.view(id);
         let space = self.space;
         // A userfaultfd context is inherited only if its owner requested fork events.
-        let mut flags = vma.body.flags - VmFlags::LOCKED_MASK - VmFlags::UFFD_ANY;
-        if mutant::is_on(Mutant::ForkKeepsLocks) {
-            flags |= vma.body.flags & VmFlags::LOCKED;
-        }
+        let flags = vma.body.flags - VmFlags::LOCKED_MASK - VmFlags::UFFD_ANY;
         let body = VmaBody {
             flags,
             uffd: 0,
             ..vma.body
         };
-        mutant::allocate()?;
         self.mm.tree.write().reserve(1)?;
         let new = self.new_vma(vma.range, vma.pgoff, body)?;
-        let wiped = flags.contains(VmFlags::WIPEONFORK) && !mutant::is_on(Mutant::ForkWipesNothing);
+        let wiped = flags.contains(VmFlags::WIPEONFORK);
         if !wiped && let Err(error) = space.anon_vma_fork((new, space.vma(new)), space.vma(id)) {
             self.release_vma(new);
             return Err(error);

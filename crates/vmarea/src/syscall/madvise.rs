@@ -15,7 +15,6 @@ use super::mmap::is_ksm_compatible;
 use crate::fault::huge::may_collapse;
 use crate::fault::{Access, FaultContext};
 use crate::mm::MmapWriteGuard;
-use crate::mutant::{self, Mutant};
 use crate::page::Pte;
 use crate::page::range::Zap;
 use crate::policy::rules::AdviceRules;
@@ -175,9 +174,6 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         while at < range.end {
             let vma = self.find_vma(at).ok_or(Errno::ENOMEM)?;
             if vma.range.start > at {
-                if mutant::is_on(Mutant::MadviseStopsAtHole) {
-                    return Err(Errno::ENOMEM);
-                }
                 hole = Err(Errno::ENOMEM);
                 at = vma.range.start;
                 continue;
@@ -241,11 +237,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 if flags.intersects(refused) {
                     return Err(Errno::EINVAL);
                 }
-                let zap = match mutant::is_on(Mutant::DontneedTakesGuards) {
-                    true => Zap::All,
-                    false => Zap::KeepGuards,
-                };
-                self.page_tables().zap(range, zap);
+                self.page_tables().zap(range, Zap::KeepGuards);
                 if rules.dontneed_frees_tables {
                     self.mm.pages.free_tables(range);
                 }

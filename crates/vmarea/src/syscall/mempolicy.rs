@@ -15,7 +15,7 @@
 use crate::mm::MmapWriteGuard;
 use crate::space::Space;
 use crate::types::call_flags::MbindFlags;
-use crate::types::mempolicy::MemPolicy;
+use crate::types::mempolicy::{MemPolicy, MpolMode};
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, VmRange, page_align};
 use crate::vma::VmaBody;
@@ -30,7 +30,7 @@ impl<E: Environment> Space<E> {
         mm: MmId,
         addr: u64,
         len: u64,
-        (mode, nodes): (u32, u64),
+        (mode, nodes): (MpolMode, u64),
         flags: MbindFlags,
     ) -> Result<(), Errno> {
         MemPolicy::check_mode(mode, &self.policy.rules)?;
@@ -56,7 +56,7 @@ impl<E: Environment> Space<E> {
     }
 
     /// Checks whether a memory policy for the task would be accepted; has no other effect.
-    pub fn set_mempolicy(&self, mode: u32, nodes: u64) -> Result<(), Errno> {
+    pub fn set_mempolicy(&self, mode: MpolMode, nodes: u64) -> Result<(), Errno> {
         MemPolicy::new(mode, nodes, (&self.policy.rules, self.system.nodes)).map(|_| ())
     }
 
@@ -66,7 +66,6 @@ impl<E: Environment> Space<E> {
         if let Some(at) = known.iter().position(|p| *p == policy) {
             return Ok(at as u32 + 1);
         }
-        crate::mutant::allocate()?;
         known.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         known.push(policy);
         Ok(known.len() as u32)

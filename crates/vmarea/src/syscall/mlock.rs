@@ -10,7 +10,6 @@
 //! errors of single VMAs.
 
 use crate::mm::MmapWriteGuard;
-use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::types::call_flags::{MclFlags, MlockFlags};
 use crate::types::platform::Environment;
@@ -104,8 +103,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Counts the pages of a range that are locked already.
     #[doc(alias = "count_mm_mlocked_page_nr")]
     fn locked_pages_in(&self, range: VmRange) -> u64 {
-        let vmas = self.vmas_in(range).into_iter().map(|id| self.view(id));
-        vmas.filter(|v| v.body.flags.contains(VmFlags::LOCKED))
+        self.vmas_in(range)
+            .filter(|v| v.body.flags.contains(VmFlags::LOCKED))
             .map(|v| v.range.clip(range).pages())
             .sum()
     }
@@ -180,7 +179,6 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             flags.contains(VmFlags::LOCKED),
         ) {
             (false, true) => state.locked_vm += pages,
-            (true, true) if mutant::is_on(Mutant::MlockCountsTwice) => state.locked_vm += pages,
             (true, false) => state.locked_vm -= pages,
             _ => {}
         }

@@ -18,7 +18,6 @@ use super::mmap_flags::{anonymous_flags, file_flags};
 use super::munmap::{Gathered, Pages};
 use super::unmapped_area::{Room, pages_of};
 use crate::mm::MmapWriteGuard;
-use crate::mutant::{self, Mutant};
 use crate::policy::rules::MmapLimits;
 use crate::space::{Overcommit, Space};
 use crate::types::VmaId;
@@ -320,7 +319,6 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             None => None,
         };
         if merged.is_none() {
-            mutant::allocate()?;
             self.mm.tree.write().reserve(1)?;
             let id = self.new_vma(proposal.range, proposal.pgoff, proposal.body)?;
             self.link(id);
@@ -345,7 +343,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             Some(FileKind::Hugetlb) if !pgoff.0.is_multiple_of(PMD_SIZE / PAGE_SIZE) => {
                 Err(Errno::EINVAL)
             }
-            Some(FileKind::Secret) if !mutant::is_on(Mutant::SecretIsOrdinary) => {
+            Some(FileKind::Secret) => {
                 let shared = VmFlags::SHARED | VmFlags::MAYSHARE;
                 let locked = match self.space.policy.rules.secret_locked {
                     true => VmFlags::LOCKED,

@@ -12,7 +12,6 @@
 
 use super::mmap::MmapRequest;
 use super::unmapped_area::pages_of;
-use crate::mutant::{self, Mutant};
 use crate::policy::Rules;
 use crate::types::call_flags::{MapFlags, MapType, Prot};
 use crate::types::{Errno, File, FileKind, Pgoff, VmFlags};
@@ -30,9 +29,8 @@ pub(super) fn file_flags(
     mut vm_flags: VmFlags,
     rules: &Rules,
 ) -> Result<VmFlags, Errno> {
-    let one_too_far = u64::from(mutant::is_on(Mutant::OffsetOneTooFar));
     let last = file.kind.max_bytes().checked_sub(len).map(pages_of);
-    if last.is_none_or(|last| pages_of(request.offset) > last + one_too_far) {
+    if last.is_none_or(|last| pages_of(request.offset) > last) {
         return Err(Errno::EOVERFLOW);
     }
     let flags = request.flags;

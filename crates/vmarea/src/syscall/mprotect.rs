@@ -10,7 +10,6 @@
 //! range before a hole, or before the VMA that fails, is changed.
 
 use crate::mm::MmapWriteGuard;
-use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::types::call_flags::{Pkey, Prot};
 use crate::types::platform::Environment;
@@ -77,9 +76,6 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         } else if grows == Prot::GROWSUP {
             return Err(Errno::EINVAL);
         }
-        if mutant::is_on(Mutant::MprotectLooksAhead) && !self.is_covered(range) {
-            return Err(Errno::ENOMEM);
-        }
         let rier = self.state().layout.read_implies_exec && prot.contains(Prot::READ);
         let mut at = range.start;
         while at < range.end {
@@ -127,7 +123,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             if !self.may_expand(flags, pages) && self.may_expand(old, pages) {
                 return Err(Errno::ENOMEM);
             }
-            if !old.intersects(NEW_WRITE_CHARGE) && !mutant::is_on(Mutant::MprotectForgetsCharge) {
+            if !old.intersects(NEW_WRITE_CHARGE) {
                 self.charge(pages)?;
                 charged = pages;
                 flags |= VmFlags::ACCOUNT;

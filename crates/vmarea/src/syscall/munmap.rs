@@ -10,7 +10,6 @@
 
 use crate::lookup::Change;
 use crate::mm::MmapWriteGuard;
-use crate::mutant::{self, Mutant};
 use crate::page::range::Zap;
 use crate::space::Space;
 use crate::types::platform::Environment;
@@ -88,6 +87,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if vma.range.end > range.end {
             self.split_unlimited(vma.id, range.end, NewHalf::Above, Upper::Stays)?;
         }
+        gathered.vmas.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         let pages = vma.range.clip(range).pages();
         gathered.pages += pages;
         if vma.body.flags.contains(VmFlags::ACCOUNT) {
@@ -123,8 +123,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             self.split_unlimited(first.id, range.start, NewHalf::Below, upper)?;
         }
         let mut gathered = Gathered::default();
-        for id in self.vmas_in(range) {
-            self.gather_part(&mut gathered, &self.view(id), range)?;
+        let mut at = range.start;
+        while let Some(vma) = self.find(at).filter(|v| v.range.start < range.end) {
+            at = vma.range.end;
+            self.gather_part(&mut gathered, &vma, range)?;
         }
         Ok(gathered)
     }
@@ -143,8 +145,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             let vma = self.view(id);
             let pages = vma.range.pages();
             self.stat_account(vma.body.flags, -(pages as i64));
-            let forgets = mutant::is_on(Mutant::MunmapForgetsLocks);
-            if vma.body.flags.contains(VmFlags::LOCKED) && !forgets {
+            if vma.body.flags.contains(VmFlags::LOCKED) {
                 self.state_mut().locked_vm -= pages;
             }
             self.forget(id);

@@ -12,20 +12,11 @@
 
 use super::mmap::is_ksm_compatible;
 use crate::mm::{Mdwe, MmapWriteGuard, ThpDisabled};
-use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::types::platform::Environment;
+use crate::types::prctl::PrctlOption;
 use crate::types::{Errno, MmId, VmFlags};
 use crate::vma::VmaBody;
-
-/// `prctl` options, by Linux's numbers.
-mod option {
-    pub(super) const SET_MM: u64 = 35;
-    pub(super) const SET_THP_DISABLE: u64 = 41;
-    pub(super) const SET_MDWE: u64 = 65;
-    pub(super) const GET_MDWE: u64 = 66;
-    pub(super) const SET_MEMORY_MERGE: u64 = 67;
-}
 
 /// Arguments of `PR_SET_MM` that select an address, by Linux's numbers.
 mod part {
@@ -51,13 +42,13 @@ const ADDR_COMPAT_LAYOUT: u32 = 0x20_0000;
 const EXCEPT_ADVISED: u64 = 2;
 
 impl<E: Environment> Space<E> {
-    /// Performs `prctl` with its five arguments, the option first.
-    pub fn prctl(&self, mm: MmId, args: [u64; 5]) -> Result<u64, Errno> {
+    /// Performs `prctl` with an option and its arguments.
+    pub fn prctl(&self, mm: MmId, option: PrctlOption, args: [u64; 4]) -> Result<u64, Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-        let [option, a, b, c, d] = args;
+        let [a, b, c, d] = args;
         match option {
-            option::SET_MM => w.set_part(a, b, c, d)?,
-            option::SET_THP_DISABLE => {
+            PrctlOption::SET_MM => w.set_part(a, b, c, d)?,
+            PrctlOption::SET_THP_DISABLE => {
                 let rules = &self.policy.rules;
                 let known = match a != 0 && rules.thp_disable_except_advised {
                     true => EXCEPT_ADVISED,
@@ -72,14 +63,14 @@ impl<E: Environment> Space<E> {
                     (_, _) => ThpDisabled::ExceptAdvised,
                 };
             }
-            option::SET_MEMORY_MERGE => {
+            PrctlOption::SET_MEMORY_MERGE => {
                 if !self.policy.rules.memory_merge || b != 0 || c != 0 || d != 0 {
                     return Err(Errno::EINVAL);
                 }
                 w.merge_any(a != 0)?;
             }
-            option::SET_MDWE if self.policy.rules.mdwe => {
-                let wanted = match [a, b, c, d] {
+            PrctlOption::SET_MDWE if self.policy.rules.mdwe => {
+                let wanted = match args {
                     [0, 0, 0, 0] => Mdwe::Allowed,
                     [1, 0, 0, 0] => Mdwe::Refused,
                     [3, 0, 0, 0] => Mdwe::RefusedHere,
@@ -91,8 +82,8 @@ impl<E: Environment> Space<E> {
                 }
                 *mdwe = wanted;
             }
-            option::GET_MDWE if self.policy.rules.mdwe => {
-                return match [a, b, c, d] {
+            PrctlOption::GET_MDWE if self.policy.rules.mdwe => {
+                return match args {
                     [0, 0, 0, 0] => Ok(w.state().layout.mdwe.bits()),
                     _ => Err(Errno::EINVAL),
                 };
@@ -179,9 +170,6 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             return Ok(());
         }
         self.state_mut().layout.merge_any = on;
-        if mutant::is_on(Mutant::MergeAnyLooksAhead) {
-            return Ok(());
-        }
         let mut at = 0;
         while let Some(vma) = self.find(at) {
             at = vma.range.end;

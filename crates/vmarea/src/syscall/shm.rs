@@ -15,7 +15,6 @@
 //! parts that were moved elsewhere remain mapped, and so do sealed parts; neither is an error.
 
 use super::mmap::{MmapRequest, Placement};
-use crate::mutant::{self, Mutant};
 use crate::space::Space;
 use crate::types::call_flags::{MapFlags, Prot};
 use crate::types::platform::Environment;
@@ -159,10 +158,9 @@ impl<E: Environment> Space<E> {
 ///
 /// The page offset of `vma` must match its distance from `addr`.
 fn attached_at(vma: &VmaView, addr: u64) -> Option<MappedFile> {
-    let anywhere = mutant::is_on(Mutant::ShmdtIgnoresPageOffset);
     let page = vma.range.start.wrapping_sub(addr) / PAGE_SIZE;
     let may_be = |kind| matches!(kind, FileKind::SysvShm | FileKind::Hugetlb);
     vma.body
         .file
-        .filter(|f| may_be(f.kind) && (anywhere || page == vma.pgoff.0))
+        .filter(|f| may_be(f.kind) && page == vma.pgoff.0)
 }

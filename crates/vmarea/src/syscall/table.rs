@@ -16,7 +16,9 @@ use super::shm::ShmatRequest;
 use super::userfaultfd::WatchMode;
 use crate::space::Space;
 use crate::types::call_flags::{MapFlags, MbindFlags, MclFlags, MlockFlags, Pkey, Prot};
+use crate::types::mempolicy::MpolMode;
 use crate::types::platform::Environment;
+use crate::types::prctl::PrctlOption;
 use crate::types::{Errno, MmId};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
@@ -35,7 +37,7 @@ pub enum Syscall {
     Mbind {
         addr: u64,
         len: u64,
-        mode: u32,
+        mode: MpolMode,
         nodes: u64,
         flags: MbindFlags,
     },
@@ -73,7 +75,7 @@ pub enum Syscall {
     /// `pkey_free`.
     PkeyFree { pkey: Pkey },
     /// `prctl`, with the option and its arguments.
-    Prctl { args: [u64; 5] },
+    Prctl { option: PrctlOption, args: [u64; 4] },
     /// `process_madvise` on ranges `(addr, len)`; returns the number of bytes advised.
     ProcessMadvise {
         ranges: Vec<(u64, u64)>,
@@ -89,7 +91,7 @@ pub enum Syscall {
         flags: MapFlags,
     },
     /// `set_mempolicy`; `mode` includes the mode flags, and `nodes` has one bit for each node.
-    SetMempolicy { mode: u32, nodes: u64 },
+    SetMempolicy { mode: MpolMode, nodes: u64 },
     /// `shmat`; returns the address.
     Shmat(ShmatRequest),
     /// `shmdt`, with the size in bytes of every segment, by inode.
@@ -121,7 +123,7 @@ impl<E: Environment> Space<E> {
             Syscall::PkeyAlloc { flags, denied } => {
                 return self.pkey_alloc(mm, flags, denied).map(|key| key.0 as u64);
             }
-            Syscall::Prctl { args } => return self.prctl(mm, args),
+            Syscall::Prctl { option, args } => return self.prctl(mm, option, args),
             Syscall::ProcessMadvise {
                 ref ranges,
                 advice,
@@ -157,8 +159,7 @@ impl<E: Environment> Space<E> {
             } => self.remap_file_pages(mm, addr, len, prot, pgoff, flags),
             Syscall::SetMempolicy { mode, nodes } => self.set_mempolicy(mode, nodes),
             Syscall::Shmdt { addr, ref sizes } => {
-                let size = |inode| Some(sizes.iter().find(|s| s.0 == inode)?.1);
-                self.shmdt(mm, addr, size)
+                self.shmdt(mm, addr, |inode| size_of(sizes, inode))
             }
             Syscall::UserfaultfdRegister {
                 context,
@@ -172,4 +173,9 @@ impl<E: Environment> Space<E> {
         };
         done.map(|()| 0)
     }
+}
+
+/// Returns the size of a segment in a list of inodes and sizes.
+fn size_of(sizes: &[(u64, u64)], inode: u64) -> Option<u64> {
+    sizes.iter().find(|s| s.0 == inode).map(|s| s.1)
 }

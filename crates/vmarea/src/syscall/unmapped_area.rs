@@ -13,7 +13,6 @@
 //! for `MAP_32BIT` starts at the lowest address of the area; in Linux it starts at a random one.
 
 use crate::mm::{MmState, MmapReadGuard, MmapWriteGuard};
-use crate::mutant::{self, Mutant};
 use crate::policy::rules::HugetlbPlacement;
 use crate::space::Space;
 use crate::types::call_flags::MapFlags;
@@ -51,7 +50,7 @@ impl Room {
     /// Returns the alignment of the range in bytes.
     fn unit(&self) -> u64 {
         match self.file {
-            Some(FileKind::Hugetlb) if !mutant::is_on(Mutant::HugetlbPlacedAnywhere) => PMD_SIZE,
+            Some(FileKind::Hugetlb) => PMD_SIZE,
             _ => PAGE_SIZE,
         }
     }

@@ -16,7 +16,6 @@
 //! 6.18. Partial effects: at the map limit, the VMAs before the one that fails are changed.
 
 use crate::mm::MmapWriteGuard;
-use crate::mutant::{self, Mutant};
 use crate::policy::Rules;
 use crate::space::Space;
 use crate::types::platform::Environment;
@@ -98,13 +97,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         context: NonZeroU32,
         mode: WatchMode,
     ) -> Result<(), Errno> {
-        let vmas = self.vmas_in(range);
-        if vmas.is_empty() {
+        if self.vmas_in(range).next().is_none() {
             return Err(Errno::EINVAL);
         }
         let rules = &self.space.policy.rules;
-        for id in vmas {
-            let vma = self.view(id);
+        for vma in self.vmas_in(range) {
             if !can_be_watched(&vma, mode, rules) {
                 return Err(Errno::EINVAL);
             }
@@ -119,13 +116,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 
     fn check_unwatchable(&self, range: VmRange, context: NonZeroU32) -> Result<(), Errno> {
-        let vmas = self.vmas_in(range);
-        if vmas.is_empty() {
+        if self.vmas_in(range).next().is_none() {
             return Err(Errno::EINVAL);
         }
         let rules = &self.space.policy.rules;
-        for id in vmas {
-            let vma = self.view(id);
+        for vma in self.vmas_in(range) {
             let others = vma.body.uffd != 0 && vma.body.uffd != context.get();
             if others || !can_be_watched(&vma, mode_of(vma.body.flags), rules) {
                 return Err(Errno::EINVAL);
@@ -148,12 +143,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 
     #[doc(alias = "userfaultfd_clear_vma")]
     fn unwatch(&mut self, range: VmRange) -> Result<(), Errno> {
-        let keeps = mutant::is_on(Mutant::UnwatchKeepsContext);
-        self.each_part(range, |body| {
-            let bare = unwatched(body);
-            let uffd = if keeps { body.uffd } else { bare.uffd };
-            (body.uffd != 0).then_some(VmaBody { uffd, ..bare })
-        })
+        self.each_part(range, |body| (body.uffd != 0).then(|| unwatched(body)))
     }
 
     /// Replaces the body of each VMA's part of the range, if `body` returns a new one.

@@ -5,7 +5,6 @@
 //! merge, and the few facts that affect placement, permissions and merging.
 
 use super::addr::PMD_SIZE;
-use crate::mutant::{self, Mutant};
 use crate::policy::Rules;
 
 /// Identity of an open file description (`struct file`), chosen by the embedder: not 0, and below
@@ -85,7 +84,7 @@ impl FileKind {
     pub(crate) fn may_split(self, addr: u64, rules: &Rules) -> bool {
         match self {
             FileKind::Hugetlb => addr.is_multiple_of(PMD_SIZE),
-            FileKind::Special => rules.special_splits || mutant::is_on(Mutant::SpecialSplits),
+            FileKind::Special => rules.special_splits,
             _ => true,
         }
     }

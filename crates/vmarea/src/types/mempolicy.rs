@@ -6,24 +6,38 @@
 use super::Errno;
 use crate::policy::Rules;
 
-/// Linux's numbers of modes and flags.
-mod mode {
-    pub(super) const DEFAULT: u32 = 0;
-    pub(super) const PREFERRED: u32 = 1;
-    pub(super) const BIND: u32 = 2;
-    pub(super) const LOCAL: u32 = 4;
-    pub(super) const PREFERRED_MANY: u32 = 5;
-    pub(super) const STATIC_NODES: u32 = 1 << 15;
-    pub(super) const RELATIVE_NODES: u32 = 1 << 14;
-    pub(super) const NUMA_BALANCING: u32 = 1 << 13;
-    pub(super) const FLAGS: u32 = STATIC_NODES | RELATIVE_NODES | NUMA_BALANCING;
+/// Mode of a memory policy with its flags, by Linux's numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MpolMode(pub u32);
+
+impl MpolMode {
+    /// `MPOL_DEFAULT`: no policy.
+    pub const DEFAULT: MpolMode = MpolMode(0);
+    /// `MPOL_PREFERRED`: the first node if it has memory.
+    pub const PREFERRED: MpolMode = MpolMode(1);
+    /// `MPOL_BIND`: no other nodes.
+    pub const BIND: MpolMode = MpolMode(2);
+    /// `MPOL_LOCAL`: the node of the processor.
+    pub const LOCAL: MpolMode = MpolMode(4);
+    /// `MPOL_PREFERRED_MANY`: any of the nodes if one has memory.
+    pub const PREFERRED_MANY: MpolMode = MpolMode(5);
+
+    const STATIC_NODES: u32 = 1 << 15;
+    const RELATIVE_NODES: u32 = 1 << 14;
+    const NUMA_BALANCING: u32 = 1 << 13;
+    const FLAGS: u32 = Self::STATIC_NODES | Self::RELATIVE_NODES | Self::NUMA_BALANCING;
+
+    /// Returns the mode without flags, and the flags.
+    fn split(self) -> (MpolMode, u32) {
+        (MpolMode(self.0 & !Self::FLAGS), self.0 & Self::FLAGS)
+    }
 }
 
 /// A NUMA memory policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemPolicy {
-    /// `MPOL_` mode, without flags.
-    mode: u32,
+    /// Mode without flags.
+    mode: MpolMode,
     /// `MPOL_F_` flags.
     flags: u32,
     /// Requested nodes if STATIC_NODES or RELATIVE_NODES is set; 0 otherwise.
@@ -37,26 +51,26 @@ impl MemPolicy {
     /// set of nodes that exist.
     #[doc(alias = "mpol_new")]
     pub(crate) fn new(
-        mode_and_flags: u32,
+        mode_and_flags: MpolMode,
         asked: u64,
         (rules, online): (&Rules, u64),
     ) -> Result<Option<MemPolicy>, Errno> {
         MemPolicy::check_mode(mode_and_flags, rules)?;
-        let (flags, mut mode) = (mode_and_flags & mode::FLAGS, mode_and_flags & !mode::FLAGS);
-        let fixed = flags & (mode::STATIC_NODES | mode::RELATIVE_NODES);
+        let (mut mode, flags) = mode_and_flags.split();
+        let fixed = flags & (MpolMode::STATIC_NODES | MpolMode::RELATIVE_NODES);
         match (mode, asked) {
-            (mode::DEFAULT, 0) => return Ok(None),
-            (mode::PREFERRED, 0) if fixed == 0 => mode = mode::LOCAL,
-            (mode::LOCAL, 0) if fixed == 0 => {}
-            (mode::DEFAULT | mode::LOCAL, _) | (_, 0) => return Err(Errno::EINVAL),
+            (MpolMode::DEFAULT, 0) => return Ok(None),
+            (MpolMode::PREFERRED, 0) if fixed == 0 => mode = MpolMode::LOCAL,
+            (MpolMode::LOCAL, 0) if fixed == 0 => {}
+            (MpolMode::DEFAULT | MpolMode::LOCAL, _) | (_, 0) => return Err(Errno::EINVAL),
             _ => {}
         }
         let nodes = match fixed {
-            _ if mode == mode::LOCAL => 0,
-            mode::RELATIVE_NODES => relative(asked, online),
+            _ if mode == MpolMode::LOCAL => 0,
+            MpolMode::RELATIVE_NODES => relative(asked, online),
             _ => asked & online,
         };
-        if mode != mode::LOCAL && nodes == 0 {
+        if mode != MpolMode::LOCAL && nodes == 0 {
             return Err(Errno::EINVAL);
         }
         Ok(Some(MemPolicy {
@@ -70,13 +84,13 @@ impl MemPolicy {
     /// Checks the mode and the flags: EINVAL if the mode is unknown, or if flags conflict with the
     /// mode or with each other.
     #[doc(alias = "sanitize_mpol_flags")]
-    pub(crate) fn check_mode(mode: u32, rules: &Rules) -> Result<(), Errno> {
-        let both = mode::STATIC_NODES | mode::RELATIVE_NODES;
-        let plain = mode & !mode::FLAGS;
-        let balanced = matches!(plain, mode::BIND | mode::PREFERRED_MANY);
-        let balancing = mode & mode::NUMA_BALANCING != 0;
-        let wrong = plain >= rules.mempolicy_modes
-            || mode & both == both
+    pub(crate) fn check_mode(mode: MpolMode, rules: &Rules) -> Result<(), Errno> {
+        let both = MpolMode::STATIC_NODES | MpolMode::RELATIVE_NODES;
+        let (plain, flags) = mode.split();
+        let balanced = matches!(plain, MpolMode::BIND | MpolMode::PREFERRED_MANY);
+        let balancing = flags & MpolMode::NUMA_BALANCING != 0;
+        let wrong = plain.0 >= rules.mempolicy_modes
+            || flags & both == both
             || balancing && !(balanced && rules.numa_balancing);
         if wrong { Err(Errno::EINVAL) } else { Ok(()) }
     }

@@ -13,6 +13,7 @@ pub mod ids;
 pub mod mempolicy;
 pub mod pkeys;
 pub mod platform;
+pub mod prctl;
 
 pub use addr::{PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, Pgoff, VmRange, align_up, page_align};
 pub use error::Errno;

@@ -6,10 +6,9 @@
 //! # Linux
 //! `mm/vma.c` 6.18: `commit_merge`, `dup_anon_vma`, `vma_complete`, `anon_vma_merge`.
 
-use super::merge::{CallKind, Plan};
+use super::merge::Plan;
 use crate::lookup::Change;
 use crate::mm::MmapWriteGuard;
-use crate::mutant::{self, Mutant};
 use crate::policy::AdjustLock;
 use crate::rmap::chain::Left;
 use crate::rmap::root_locks::AnonVmaRootLocks;
@@ -30,7 +29,6 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             self.start_write(*id);
         }
         self.start_write(plan.target);
-        crate::mutant::allocate()?;
         self.mm.tree.write().reserve(2)?;
         let survivor = plan.anon_from.and_then(|id| space.vma(id).anon_vma());
         let mut spare = self.spare_frames(survivor, plan.copies)?;
@@ -102,9 +100,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             return Ok(None);
         };
         let target = space.vma(plan.target);
-        let moves = self.call == CallKind::MremapMove;
         match target.anon_vma() {
-            None if moves && mutant::is_on(Mutant::MoveBringsNoAnonVma) => Ok(None),
             Some(own) if own == survivor => Ok(None),
             None => space
                 .anon_vma_clone((plan.target, target), holder, survivor, root_locks)

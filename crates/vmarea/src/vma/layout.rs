@@ -163,7 +163,7 @@ impl<E: Environment> Space<E> {
             bytes.vmas += 1;
             bytes.slots += Slots::<Vma<E>>::SLOT_BYTES;
             bytes.locks += E::VmaLock::SIDE_BYTES;
-            let chain = self.vma(vma).chain.lock().clone();
+            let chain = self.vma(vma).chain.lock();
             bytes.chains += chain.bytes();
             anon_vmas.extend(chain.iter().map(|link| link.anon_vma));
         }

@@ -6,7 +6,6 @@
 
 use super::{VmaBody, VmaView};
 use crate::mm::MmapWriteGuard;
-use crate::mutant::{self, Mutant};
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
 use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
@@ -60,15 +59,10 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         let old = self.prepared_early(old)?;
         let low = (VmRange::new(old.range.start, addr), old.pgoff);
         let high = (VmRange::new(addr, old.range.end), old.pgoff_at(addr));
-        let high = match mutant::is_on(Mutant::SplitKeepsPageOffset) {
-            true => (high.0, old.pgoff),
-            false => high,
-        };
         let (kept, cut) = match new {
             NewHalf::Below => (high, low),
             NewHalf::Above => (low, high),
         };
-        mutant::allocate()?;
         self.mm.tree.write().reserve(2)?;
         let new_id = self.new_vma(cut.0, cut.1, old.body)?;
         let mut root_locks = AnonVmaRootLocks::none();
@@ -122,7 +116,6 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         pgoff: Pgoff,
         body: VmaBody,
     ) -> Result<VmaId, Errno> {
-        mutant::allocate()?;
         let id = VmaId(self.space.vmas.insert()?);
         let vma = self.space.vma(id);
         vma.body.claim(&mut self.token);

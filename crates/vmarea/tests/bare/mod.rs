@@ -3,12 +3,12 @@
 
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
-use vmarea::soft::Machine;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea::types::{File, FileId, FileKind, MmId, PAGE_SIZE};
 use vmarea::vma::VmaView;
 use vmarea::{Space, System};
+use vmarea_soft_platform::Machine;
 
 /// Where the tests map.
 pub const BASE: u64 = 0x10_0000_0000;

@@ -9,6 +9,8 @@ use crate::world::{PAGE, RW, World, at};
 use vmarea::policy::Policy;
 use vmarea::syscall::madvise::Advice;
 use vmarea::types::call_flags::{MbindFlags, MlockFlags, MremapFlags, Prot};
+use vmarea::types::mempolicy::MpolMode;
+use vmarea::types::prctl::PrctlOption;
 use vmarea::types::{MmId, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::{HugePages, System};
@@ -20,7 +22,6 @@ const WAITING: [u64; 3] = [1000, 2000, 3000];
 /// Where pages lie that KSM finds equal.
 const EQUALS: u64 = 4000;
 const NOTHING: MremapFlags = MremapFlags::empty();
-const PR_SET_MEMORY_MERGE: u64 = 67;
 
 /// A world in which an arrangement is built.
 pub struct Scene {
@@ -58,8 +59,9 @@ pub fn build(policy: Policy, case: &Arrangement) -> Scene {
     let parts = case.parts();
     let has = |wanted: &[Pages]| parts.iter().flatten().any(|p| wanted.contains(p));
     if has(&[Pages::Ksm, Pages::KsmInherited]) {
-        let args = [PR_SET_MEMORY_MERGE, 1, 0, 0, 0];
-        scene.w.machine.space().prctl(first, args).unwrap();
+        let option = PrctlOption::SET_MEMORY_MERGE;
+        let space = scene.w.machine.space();
+        space.prctl(first, option, [1, 0, 0, 0]).unwrap();
     }
     scene.before_the_fork(&parts, case);
     match case.family {
@@ -233,14 +235,13 @@ impl Scene {
     }
 
     fn attribute(&mut self, call: Call, at_unit: u64) {
-        const MPOL_BIND: u32 = 2;
         let (mm, addr, len) = (self.mm, at(at_unit * self.unit), 2 * self.unit * PAGE);
         let space = self.w.machine.space();
         match call {
             Call::Advise => space.madvise(mm, addr, len, Advice::DontDump),
             // Nothing is brought, so that unfaulted memory stays so.
             Call::Lock => space.mlock(mm, addr, len, MlockFlags::ONFAULT),
-            Call::Bind => space.mbind(mm, addr, len, (MPOL_BIND, 1), MbindFlags::empty()),
+            Call::Bind => space.mbind(mm, addr, len, (MpolMode::BIND, 1), MbindFlags::empty()),
             _ => Ok(()),
         }
         .unwrap();

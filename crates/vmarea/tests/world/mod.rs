@@ -10,12 +10,12 @@ use vmarea::System;
 use vmarea::fault::Faulted;
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
-use vmarea::soft::Machine;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::types::{Errno, MmId, VmFlags};
 use vmarea::vma::VmaView;
+use vmarea_soft_platform::Machine;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;

@@ -9,7 +9,6 @@
 
 use super::context::Remap;
 use crate::mm::MmapWriteGuard;
-use crate::mutant::{self, Mutant};
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
 use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
@@ -56,13 +55,12 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         };
         let flags = old.body.flags - VmFlags::LOCKED_MASK;
         self.set_body(old.id, VmaBody { flags, ..old.body });
-        let keeps = !self.space.policy.rules.dontunmap.loses_anon_vma
-            || mutant::is_on(Mutant::DontunmapKeepsAnonVma);
-        if old.id != new_id && old.range == source && !keeps {
+        let rules = &self.space.policy.rules.dontunmap;
+        if old.id != new_id && old.range == source && rules.loses_anon_vma {
             self.space
                 .unlink_anon_vmas(self.space.vma(old.id), &mut AnonVmaRootLocks::none());
             let nameless = old.is_anonymous() && old.body.file.is_none();
-            if self.space.policy.rules.dontunmap.resets_pgoff && nameless {
+            if rules.resets_pgoff && nameless {
                 self.set_range(old.id, old.range, Pgoff::of_addr(old.range.start));
             }
         }

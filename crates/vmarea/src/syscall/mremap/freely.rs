@@ -94,15 +94,14 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 
     /// Checks that a move cannot fail midway: all VMAs can move, and the map limit allows it.
     fn check_movable(&self, range: VmRange) -> Result<(), Errno> {
-        let ids = self.vmas_in(range);
-        if ids
-            .first()
-            .is_none_or(|&id| self.view(id).range.start > range.start)
-        {
+        let first = self.vmas_in(range).next();
+        if first.is_none_or(|vma| vma.range.start > range.start) {
             return Err(Errno::EFAULT);
         }
-        for &id in &ids {
-            let flags = self.view(id).body.flags;
+        let mut count = 0;
+        for vma in self.vmas_in(range) {
+            count += 1;
+            let flags = vma.body.flags;
             if flags.contains(VmFlags::SEALED) {
                 return Err(Errno::EPERM);
             }
@@ -110,7 +109,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 return Err(Errno::EFAULT);
             }
         }
-        let room = u64::from(self.state().map_count) + 2 * ids.len() as u64 + 8;
+        let room = u64::from(self.state().map_count) + 2 * count + 8;
         if room > u64::from(self.space.system.max_map_count) {
             Err(Errno::ENOMEM)
         } else {

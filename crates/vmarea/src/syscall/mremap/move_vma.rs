@@ -20,7 +20,6 @@
 
 use super::context::Remap;
 use crate::mm::MmapWriteGuard;
-use crate::mutant::{self, Mutant};
 use crate::page::moving::PageOwner;
 use crate::policy::Merging;
 use crate::rmap::root_locks::AnonVmaRootLocks;
@@ -30,8 +29,9 @@ use crate::syscall::userfaultfd::unwatched;
 use crate::types::call_flags::MremapFlags;
 use crate::types::platform::Environment;
 use crate::types::{Errno, PAGE_SHIFT, Pgoff, VmFlags, VmRange, VmaId};
-use crate::vma::VmaView;
 use crate::vma::merge::{CallKind, MergeScope, Plan, Proposal};
+use crate::vma::modify::Decided;
+use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
     pub(super) fn move_vma(&mut self, r: &Remap, vma: &VmaView) -> Result<u64, Errno> {
@@ -130,33 +130,17 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             pgoff: vma.pgoff_at(from.start),
             ..*vma
         };
-        // No userfaultfd watches the copy. Linux merges the copy with a watched neighbour first and
-        // then watches neither; a policy that merges more would stop the watch of memory that Linux
-        // continues to watch.
-        let body = match self.space.policy.merging.update_pgoff {
-            true => unwatched(vma.body),
-            false => vma.body,
-        };
         let proposal = Proposal {
             range: to,
             pgoff: source.pgoff,
-            body,
+            body: self.copied_body(vma),
             anon_vma: vma.anon_vma,
             middle: None,
             copied_from: Some(source),
         };
         self.call = CallKind::MremapMove;
         self.unmerge_range(vma, from)?;
-        let keep = r.flags.contains(MremapFlags::DONTUNMAP);
-        let apart = keep && self.space.policy.rules.dontunmap.stays_apart;
-        let mut decided = if apart && vma.is_anonymous() && vma.anon_vma.is_none() {
-            self.decide_without(&proposal, vma.id)
-        } else {
-            self.decide(&proposal, MergeScope::Both)
-        };
-        if self.must_stay_apart(r, vma, decided.verdict.plan) {
-            (decided.verdict.plan, decided.verdict.pgoff) = (None, source.pgoff);
-        }
+        let decided = self.decide_copy(r, vma, &proposal);
         let verdict = decided.verdict;
         if verdict
             .plan
@@ -194,10 +178,37 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         // The userfaultfd is not notified of the move. It watches neither the moved pages nor the
         // neighbour with which they merged.
         let body = self.view(id).body;
-        if body.uffd != 0 && !mutant::is_on(Mutant::MoveKeepsContext) {
+        if body.uffd != 0 {
             self.set_body(id, unwatched(body));
         }
         Ok(id)
+    }
+
+    /// Returns the attributes of the copy.
+    ///
+    /// No userfaultfd watches the copy. Linux merges the copy with a watched neighbour first and
+    /// then watches neither; a policy that merges more would stop the watch of memory that Linux
+    /// continues to watch.
+    fn copied_body(&self, vma: &VmaView) -> VmaBody {
+        match self.space.policy.merging.update_pgoff {
+            true => unwatched(vma.body),
+            false => vma.body,
+        }
+    }
+
+    /// Decides whether the copy merges with its neighbours, and which page offset it gets.
+    fn decide_copy(&self, r: &Remap, vma: &VmaView, proposal: &Proposal) -> Decided {
+        let keep = r.flags.contains(MremapFlags::DONTUNMAP);
+        let apart = keep && self.space.policy.rules.dontunmap.stays_apart;
+        let mut decided = if apart && vma.is_anonymous() && vma.anon_vma.is_none() {
+            self.decide_without(proposal, vma.id)
+        } else {
+            self.decide(proposal, MergeScope::Both)
+        };
+        if self.must_stay_apart(r, vma, decided.verdict.plan) {
+            (decided.verdict.plan, decided.verdict.pgoff) = (None, proposal.pgoff);
+        }
+        decided
     }
 
     /// True if shared pages must be copied because the move changes their anon_vma or page offset.
@@ -222,7 +233,6 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 
     fn copy_vma_new(&mut self, vma: &VmaView, to: VmRange, pgoff: Pgoff) -> Result<VmaId, Errno> {
-        mutant::allocate()?;
         self.mm.tree.write().reserve(1)?;
         let id = self.new_vma(to, pgoff, vma.body)?;
         if let Some(anon_vma) = vma.anon_vma {

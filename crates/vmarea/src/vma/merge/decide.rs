@@ -3,7 +3,6 @@
 use super::plan;
 use super::survivor::{Chooser, PgoffBase, Pins, Survivor};
 use super::{AssumeShared, Evidence, MergeScope, Proposal, Refusal, Verdict};
-use crate::mutant::{self, Mutant};
 use crate::policy::Policy;
 use crate::policy::rules::{CloseHook, OneSided};
 use crate::types::{FileId, Pgoff, VmFlags};
@@ -107,9 +106,6 @@ impl Decision<'_> {
         };
         let moves = p.pgoff != Pgoff::of_addr(p.range.start);
         let mut follows = || chooser.may_change(from, from.range, pins) == Some(0);
-        if mutant::is_on(Mutant::MoveKeepsPageOffset) {
-            return p.pgoff;
-        }
         if moves && (from.anon_vma.is_none() || self.policy.merging.update_pgoff && follows()) {
             Pgoff::of_addr(p.range.start)
         } else {
@@ -200,7 +196,7 @@ impl Case<'_> {
         next: &VmaView,
         alone: Survivor,
     ) -> Result<Survivor, Refusal> {
-        if next.body.has_close() || mutant::is_on(Mutant::MergeNeverJoinsThree) {
+        if next.body.has_close() {
             return Err(Refusal::CloseHook);
         }
         self.survivor(Some(prev), Some(next)).ok_or_else(|| {
@@ -222,7 +218,6 @@ impl Case<'_> {
         let joins = match (p.anon_vma, other.anon_vma) {
             (None, None) => true,
             (Some(a), Some(b)) => a == b || self.policy.merging.different_anon_vmas,
-            (Some(_), None) if mutant::is_on(Mutant::MergeRefusesUnfaulted) => false,
             (Some(_), None) => match self.policy.rules.one_sided {
                 OneSided::Either => true,
                 OneSided::HolderSingular => {
@@ -233,9 +228,7 @@ impl Case<'_> {
                 OneSided::NeighbourSingular => false,
             },
             (None, Some(_)) => {
-                self.policy.rules.one_sided == OneSided::Either
-                    || other.chain_singular
-                    || mutant::is_on(Mutant::MergeIgnoresChain)
+                self.policy.rules.one_sided == OneSided::Either || other.chain_singular
             }
         };
         if joins { Ok(()) } else { Err(Refusal::AnonVma) }
@@ -245,7 +238,7 @@ impl Case<'_> {
         let theirs = PgoffBase::of(other.pgoff, other.range.start);
         let runs_on = |pgoff: Pgoff| PgoffBase::of(pgoff, self.p.range.start) == theirs;
         let same = runs_on(self.pgoff);
-        if same || mutant::is_on(Mutant::MergeIgnoresPageOffset) {
+        if same {
             Ok(())
         } else if !self.p.body.is_anonymous() {
             Err(Refusal::FileOffset)
@@ -278,13 +271,10 @@ fn same_body(a: &VmaBody, b: &VmaBody) -> Result<(), Refusal> {
         name: name_b,
         uffd: uffd_b,
     } = *b;
-    if policy_a != policy_b && !mutant::is_on(Mutant::MergeIgnoresPolicy) {
+    if policy_a != policy_b {
         return Err(Refusal::Policy);
     }
-    let mut differ = (flags_a ^ flags_b) - VmFlags::STICKY;
-    if mutant::is_on(Mutant::MergeIgnoresDontfork) {
-        differ -= VmFlags::DONTCOPY;
-    }
+    let differ = (flags_a ^ flags_b) - VmFlags::STICKY;
     if !differ.is_empty() {
         return Err(flags_apart(differ));
     }

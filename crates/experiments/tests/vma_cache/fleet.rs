@@ -5,13 +5,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use vmarea::lookup::{Cache, Change, Lookup, Observer, Vmas, find_vma};
+use vmarea::lookup::{Change, Observer, Vmas};
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea::types::{MmId, VmaId};
 use vmarea::{Space, System};
+use vmarea_experiments::vma_cache::{Cache, Lookup, find_vma};
 
 pub const PAGE: u64 = 4096;
 pub const BASE: u64 = 0x10_0000_0000;

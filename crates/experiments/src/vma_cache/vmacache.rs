@@ -25,11 +25,12 @@
 //! iterates over all threads of the system; and the flush also happens in an address space with one
 //! thread, where Linux skipped it and so let entries outlive their VMAs (CVE-2018-17182).
 
-use super::{Cache, Vmas};
-use crate::types::{MmId, PAGE_SHIFT, VmRange, VmaId};
-use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use super::Cache;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::vec::Vec;
+use vmarea::lookup::Vmas;
+use vmarea::types::{MmId, PAGE_SHIFT, VmRange, VmaId};
 use vmarea_sync::SpinLock;
 
 const ENTRIES: usize = 4;

@@ -9,21 +9,26 @@
 //! The lock of the memory is innermost: it is taken while the page-table lock is held, never the
 //! other way round.
 
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+
 mod files;
 mod memory;
 
 pub use memory::Memory;
 
-use crate::fault::{Access, Faulted};
-use crate::page::Pte;
-use crate::policy::Policy;
-use crate::space::{Space, System};
-use crate::syscall::file_change::Copies;
-use crate::types::{Errno, MmId, PAGE_MASK, PAGE_SIZE, Platform};
-use crate::vma::VmaView;
-use crate::vma::merge::Observer;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use memory::SharedMemory;
+use vmarea::fault::{Access, Faulted};
+use vmarea::page::Pte;
+use vmarea::policy::Policy;
+use vmarea::syscall::file_change::Copies;
+use vmarea::types::{Errno, MmId, PAGE_MASK, PAGE_SIZE, Platform};
+use vmarea::vma::VmaView;
+use vmarea::vma::merge::Observer;
+use vmarea::{Space, System};
 
 /// A [`Space`] whose pages have real contents.
 #[derive(Debug)]
@@ -36,7 +41,7 @@ impl Machine {
     /// Creates a machine without processes.
     pub fn new(policy: Policy, system: System) -> Self {
         let memory = Arc::new(Memory::default());
-        let platform: Box<dyn Platform> = Box::new(Arc::clone(&memory));
+        let platform: Box<dyn Platform> = Box::new(SharedMemory(Arc::clone(&memory)));
         Self {
             space: Space::with_platform(policy, system, platform),
             memory,

@@ -1,14 +1,14 @@
 //! Frames and the page cache of the software platform.
 
 use super::files::Files;
-use crate::types::{FrameId, PAGE_SIZE, Platform, SwapId};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use vmarea::types::{FrameId, PAGE_SIZE, Platform, SwapId};
 use vmarea_sync::SpinLock;
 
 /// The bytes of one page.
-pub(super) type Page = [u8; PAGE_SIZE as usize];
+pub(crate) type Page = [u8; PAGE_SIZE as usize];
 
 /// Contents of every allocated frame, of every swap slot and of every file page.
 #[derive(Debug, Default)]
@@ -20,17 +20,17 @@ pub struct Memory {
 
 impl Memory {
     /// Calls `f` with the bytes of an allocated frame.
-    pub(super) fn with_frame<R>(&self, frame: FrameId, f: impl FnOnce(&mut Page) -> R) -> R {
+    pub(crate) fn with_frame<R>(&self, frame: FrameId, f: impl FnOnce(&mut Page) -> R) -> R {
         f(self.frames.lock().entry(frame).or_insert_with(zeros))
     }
 
     /// Calls `f` with the bytes of a swap slot.
-    pub(super) fn with_slot<R>(&self, slot: SwapId, f: impl FnOnce(&mut Page) -> R) -> R {
+    pub(crate) fn with_slot<R>(&self, slot: SwapId, f: impl FnOnce(&mut Page) -> R) -> R {
         f(self.swap.lock().entry(slot).or_insert_with(zeros))
     }
 
     /// Calls `f` with the bytes of a file page.
-    pub(super) fn with_file_page<R>(
+    pub(crate) fn with_file_page<R>(
         &self,
         inode: u64,
         index: u64,
@@ -50,32 +50,35 @@ impl Memory {
     }
 }
 
-pub(super) fn zeros() -> Box<Page> {
+pub(crate) fn zeros() -> Box<Page> {
     Box::new([0; PAGE_SIZE as usize])
 }
 
-impl Platform for Arc<Memory> {
+/// The memory of a machine, as its space holds it.
+pub(crate) struct SharedMemory(pub(crate) Arc<Memory>);
+
+impl Platform for SharedMemory {
     fn zero(&self, frame: FrameId) {
-        self.frames.lock().insert(frame, zeros());
+        self.0.frames.lock().insert(frame, zeros());
     }
 
     fn copy(&self, to: FrameId, from: FrameId) {
-        let mut frames = self.frames.lock();
+        let mut frames = self.0.frames.lock();
         let bytes = frames.get(&from).cloned().unwrap_or_else(zeros);
         frames.insert(to, bytes);
     }
 
     fn copy_file(&self, to: FrameId, inode: u64, index: u64) {
-        let bytes = Box::new(*self.files.lock().page(inode, index));
-        self.frames.lock().insert(to, bytes);
+        let bytes = Box::new(*self.0.files.lock().page(inode, index));
+        self.0.frames.lock().insert(to, bytes);
     }
 
     fn free(&self, frame: FrameId) {
-        self.frames.lock().remove(&frame);
+        self.0.frames.lock().remove(&frame);
     }
 
     fn same(&self, one: FrameId, other: FrameId) -> bool {
-        let frames = self.frames.lock();
+        let frames = self.0.frames.lock();
         match (frames.get(&one), frames.get(&other)) {
             (Some(one), Some(other)) => one == other,
             _ => false,
@@ -83,38 +86,39 @@ impl Platform for Arc<Memory> {
     }
 
     fn swap_out(&self, slot: SwapId, frame: FrameId) {
-        let bytes = self.frames.lock().get(&frame).cloned();
-        self.swap.lock().insert(slot, bytes.unwrap_or_else(zeros));
+        let bytes = self.0.frames.lock().get(&frame).cloned();
+        self.0.swap.lock().insert(slot, bytes.unwrap_or_else(zeros));
     }
 
     fn swap_in(&self, frame: FrameId, slot: SwapId) {
-        let bytes = self.swap.lock().get(&slot).cloned();
-        self.frames
+        let bytes = self.0.swap.lock().get(&slot).cloned();
+        self.0
+            .frames
             .lock()
             .insert(frame, bytes.unwrap_or_else(zeros));
     }
 
     fn swap_free(&self, slot: SwapId) {
-        self.swap.lock().remove(&slot);
+        self.0.swap.lock().remove(&slot);
     }
 
     fn shared_anon(&self, inode: u64, pages: u64) {
-        self.files.lock().resize(inode, pages);
+        self.0.files.lock().resize(inode, pages);
     }
 
     fn punch_hole(&self, inode: u64, first: u64, end: u64) {
-        self.files.lock().punch_hole(inode, first, end);
+        self.0.files.lock().punch_hole(inode, first, end);
     }
 
     fn file_is_cached(&self, inode: u64, index: u64) -> bool {
-        self.files.lock().is_cached(inode, index)
+        self.0.files.lock().is_cached(inode, index)
     }
 
     fn file_bring(&self, inode: u64, index: u64) {
-        self.files.lock().page(inode, index);
+        self.0.files.lock().page(inode, index);
     }
 
     fn file_holds(&self, inode: u64, index: u64) -> bool {
-        self.files.lock().holds(inode, index)
+        self.0.files.lock().holds(inode, index)
     }
 }

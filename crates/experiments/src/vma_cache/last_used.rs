@@ -10,9 +10,10 @@
 //! largest vma" of November 2013, which was rejected: it is the largest VMA found so far, until
 //! that VMA is removed.
 
-use super::{Cache, Vmas};
-use crate::types::{VmRange, VmaId};
-use core::sync::atomic::{AtomicU64, Ordering};
+use super::Cache;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vmarea::lookup::Vmas;
+use vmarea::types::{VmRange, VmaId};
 
 /// No cache: every lookup searches the index.
 #[derive(Debug)]

@@ -18,8 +18,9 @@
 //! K1  the ends are in ascending order, and are `u64::MAX` from `len` on
 //! K2  a result is always a live VMA that contains the address, because entries are only hints
 
-use super::{Cache, Vmas};
-use crate::types::{MmId, VmRange, VmaId};
+use super::Cache;
+use vmarea::lookup::Vmas;
+use vmarea::types::{MmId, VmRange, VmaId};
 
 /// A cache of `N` VMAs per thread, at most 64.
 #[derive(Debug)]

@@ -5,9 +5,11 @@
 //! behind is answered by the index until it has entered the next one.
 
 use crate::fleet::{Fleet, spaced};
-use vmarea::lookup::{Cache, Checked, LastUsed, LastUsedAndLargest, Lookup, NoCache, VmaCache};
 use vmarea::types::MmId;
 use vmarea::types::call_flags::Prot;
+use vmarea_experiments::vma_cache::{
+    Cache, Checked, LastUsed, LastUsedAndLargest, Lookup, NoCache, VmaCache,
+};
 
 const MAPPINGS: u64 = 8;
 

@@ -10,15 +10,17 @@ mod fleet;
 use fleet::{Fleet, NONE, PAGE, at, spaced};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vmarea::lookup::{
-    Cache, Checked, LastUsed, LastUsedAndLargest, Lookup, NoCache, VmaCache, Vmas, find_vma,
-};
+use vmarea::lookup::Vmas;
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::MmId;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::{Space, System};
+use vmarea_experiments::vma_cache::{
+    Cache, Checked, LastUsed, LastUsedAndLargest, Lookup, NoCache, VmaCache, find_vma,
+};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -124,18 +126,7 @@ fn walk<C: Cache + 'static>(steps: &[Step]) {
                 from,
                 to,
                 pages,
-            } => {
-                let request = vmarea::syscall::mremap::MremapRequest {
-                    addr: at(from),
-                    old_len: pages * PAGE,
-                    new_len: pages * PAGE,
-                    flags: MremapFlags::from_bits_retain(3),
-                    new_addr: at(to),
-                    ..Default::default()
-                };
-                // Holes, borders and overlap are refused.
-                let _ = fleet.space.mremap(mms[mm], &request);
-            }
+            } => move_pages(&fleet, mms[mm], (from, to), pages),
             Step::Look { thread, page } => {
                 fleet.own(thread, page);
             }
@@ -148,21 +139,37 @@ fn walk<C: Cache + 'static>(steps: &[Step]) {
                 let (mm, _) = fleet.threads[thread].take().unwrap();
                 fleet.enter(thread, mm);
             }
-            Step::MmEnds { mm } => {
-                // The threads that lived there still point into it when the next takes its slot.
-                let old = mms[mm];
-                fleet.end(old);
-                mms[mm] = fleet.mm();
-                fleet.map(mms[mm], 0, PAGES, Prot::READ);
-                for thread in 0..THREADS {
-                    if fleet.threads[thread].as_ref().unwrap().0 == old {
-                        fleet.look(thread, mms[mm], 1);
-                        fleet.enter(thread, mms[mm]);
-                    }
-                }
-            }
+            Step::MmEnds { mm } => mms[mm] = replace_mm(&mut fleet, mms[mm]),
         }
     }
+}
+
+/// Moves pages with FIXED; holes, borders of mappings and overlap are refused.
+fn move_pages<C: Cache + 'static>(fleet: &Fleet<C>, mm: MmId, (from, to): (u64, u64), pages: u64) {
+    let request = MremapRequest {
+        addr: at(from),
+        old_len: pages * PAGE,
+        new_len: pages * PAGE,
+        flags: MremapFlags::MAYMOVE | MremapFlags::FIXED,
+        new_addr: at(to),
+        ..MremapRequest::default()
+    };
+    let _ = fleet.space.mremap(mm, &request);
+}
+
+/// Ends an address space and creates another one. The caches of its threads still hold VMAs of the
+/// old one when the new one takes its slot.
+fn replace_mm<C: Cache + 'static>(fleet: &mut Fleet<C>, old: MmId) -> MmId {
+    fleet.end(old);
+    let new = fleet.mm();
+    fleet.map(new, 0, PAGES, Prot::READ);
+    for thread in 0..THREADS {
+        if fleet.threads[thread].as_ref().unwrap().0 == old {
+            fleet.look(thread, new, 1);
+            fleet.enter(thread, new);
+        }
+    }
+    new
 }
 
 proptest! {

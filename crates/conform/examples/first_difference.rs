@@ -1,0 +1,46 @@
+//! Compares the core with the running kernel until the first difference.
+//!
+//! `ci/mutants.sh` runs this on a core with a deliberate fault. Prints the number of steps and the
+//! kind of the difference. Exit status: 3 for a difference, 0 for none within a million steps, 1
+//! if the kernel cannot be compared with.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use vmarea::policy::Policy;
+use vmarea_conform::environment::Environment;
+use vmarea_conform::kernel_settings::Surroundings;
+use vmarea_conform::run::{RunError, Settings, Shrinking, run};
+use vmarea_conform::superset::Comparison;
+
+const SETTINGS: Settings = Settings {
+    ops: 1_000_000,
+    seed: 7,
+    time: None,
+    most_differences: 1,
+    shrinking: Shrinking::None,
+};
+
+fn main() -> ExitCode {
+    match first_difference() {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(found)) => {
+            println!("{found}");
+            ExitCode::from(3)
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn first_difference() -> Result<Option<String>, RunError> {
+    let environment = Environment::new((Policy::LINUX, Comparison::Exact), Surroundings::leave())?;
+    let report = run(&environment, &SETTINGS, |_| {})?;
+    let found = report.differences.first();
+    Ok(found.map(|found| {
+        let kind = &found.difference.kind;
+        format!("after {} steps: {kind}", report.compared)
+    }))
+}

@@ -1,0 +1,186 @@
+//! Caches for VMA lookups, one type per cache, so that they can be compared by measurement.
+//!
+//! A cache proposes a VMA for an address. If the cache has no VMA to propose, the index is searched
+//! and the cache is notified of the result. A cache always checks its entries with [`Vmas::range`],
+//! so a stale entry costs a search but never causes a wrong result. A user stores [`Cache::Thread`]
+//! with each of its threads and [`Cache::Mm`] with each of its address spaces.
+//!
+//! | type | entries | invalidated by |
+//! |---|---|---|
+//! | [`NoCache`] | none | |
+//! | [`LastUsed`] | one per address space (`mmap_cache`) | removal of that VMA; any `munmap` |
+//! | [`LastUsedAndLargest`] | two per address space | the same |
+//! | [`VmaCache`] | four per thread (`vmacache`) | removal of any VMA of the address space |
+//! | [`Checked`] | many per thread | changes to the VMA itself only |
+//!
+//! # Locking
+//! As in [`vmarea::lookup`]. Of the caches here, only [`Checked`] may be used without the lock,
+//! because the writer notifies the others of changes.
+//!
+//! # Linux
+//! `mm/mmap.c` `find_vma` of 3.14 (`mmap_cache`); `mm/vmacache.c` of 3.15, removed in 6.1. As in
+//! Linux, a lookup of an address in a hole is never a cache hit.
+
+mod checked;
+mod last_used;
+mod vmacache;
+
+pub use checked::Checked;
+pub use last_used::{LastUsed, LastUsedAndLargest, NoCache};
+pub use vmacache::VmaCache;
+
+use vmarea::lookup::Vmas;
+use vmarea::types::{MmId, VmRange, VmaId};
+
+/// A cache of lookup results.
+pub trait Cache {
+    /// Name of the cache in tables.
+    const NAME: &'static str;
+    /// Data that the cache stores per address space. The default value is that of a new address
+    /// space.
+    type Mm: Default + Send + Sync;
+    /// Data that the cache stores per thread. The default value is that of a thread without an
+    /// address space.
+    type Thread: Default + Send;
+
+    /// Notifies the cache that the thread uses the address space `mm` from now on: the thread is
+    /// new, or has executed another program. `shared` is the data of that address space.
+    fn enter(shared: &Self::Mm, own: &mut Self::Thread, mm: MmId) {
+        let _ = (shared, own, mm);
+    }
+
+    /// True if the next lookup must skip the cache, which is then neither queried nor notified of
+    /// the result. Called once before each lookup.
+    #[inline(always)]
+    fn rests(own: &mut Self::Thread) -> bool {
+        let _ = own;
+        false
+    }
+
+    /// Returns the VMA that contains `addr` and its range, if the cache has it.
+    fn lookup<V: Vmas + ?Sized>(
+        shared: &Self::Mm,
+        own: &mut Self::Thread,
+        vmas: &V,
+        addr: u64,
+    ) -> Option<(VmaId, VmRange)>;
+
+    /// Makes a second attempt after [`lookup`](Self::lookup) found nothing. The index is searched
+    /// only if this attempt fails too.
+    fn look_again<V: Vmas + ?Sized>(
+        shared: &Self::Mm,
+        own: &mut Self::Thread,
+        vmas: &V,
+        addr: u64,
+    ) -> Option<(VmaId, VmRange)> {
+        let _ = (shared, own, vmas, addr);
+        None
+    }
+
+    /// Notifies the cache that the index returned `vma` for a lookup of `addr`. The VMA may be
+    /// above `addr`.
+    fn found<V: Vmas + ?Sized>(
+        shared: &Self::Mm,
+        own: &mut Self::Thread,
+        vmas: &V,
+        addr: u64,
+        vma: VmaId,
+    );
+
+    /// Notifies the cache that `vma` leaves the address space; `prev` is the VMA before it. Called
+    /// with `mmap_lock` held for writing.
+    fn unlinked(shared: &Self::Mm, vma: VmaId, prev: Option<VmaId>) {
+        let _ = (shared, vma, prev);
+    }
+
+    /// Notifies the cache that a call unmapped some addresses. Called with `mmap_lock` held for
+    /// writing, after [`unlinked`](Self::unlinked).
+    fn unmapped(shared: &Self::Mm) {
+        let _ = shared;
+    }
+}
+
+/// Result of a lookup.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    /// The cache contained the VMA; the VMA's current range contains the address.
+    Hit(VmaId, VmRange),
+    /// The index was searched for the first VMA that ends after the address.
+    Searched(Option<VmaId>),
+}
+
+impl Lookup {
+    /// Returns the first VMA that ends after the address.
+    pub fn vma(self) -> Option<VmaId> {
+        match self {
+            Lookup::Hit(vma, _) => Some(vma),
+            Lookup::Searched(vma) => vma,
+        }
+    }
+
+    /// Returns the range of the VMA that the lookup found. A hit contains the range already.
+    #[inline]
+    pub fn range<V: Vmas + ?Sized>(self, vmas: &V) -> Option<VmRange> {
+        match self {
+            Lookup::Hit(_, range) => Some(range),
+            Lookup::Searched(vma) => vmas.range(vma?),
+        }
+    }
+}
+
+/// Finds the first VMA that ends after `addr`, in the cache or else in the index.
+#[inline(always)]
+pub fn find_vma<C: Cache, V: Vmas + ?Sized>(
+    shared: &C::Mm,
+    own: &mut C::Thread,
+    vmas: &V,
+    addr: u64,
+) -> Lookup {
+    if C::rests(own) {
+        return Lookup::Searched(vmas.find(addr));
+    }
+    let cached = C::lookup(shared, own, vmas, addr);
+    if let Some((vma, range)) = cached.or_else(|| C::look_again(shared, own, vmas, addr)) {
+        return Lookup::Hit(vma, range);
+    }
+    let found = vmas.find(addr);
+    if let Some(vma) = found {
+        C::found(shared, own, vmas, addr, vma);
+    }
+    Lookup::Searched(found)
+}
+
+/// Finds the first VMA that ends after `addr`, with its range, in the cache or else in the index.
+#[inline(always)]
+pub fn find_range<C: Cache, V: Vmas + ?Sized>(
+    shared: &C::Mm,
+    own: &mut C::Thread,
+    vmas: &V,
+    addr: u64,
+) -> Option<(VmaId, VmRange)> {
+    if C::rests(own) {
+        let vma = vmas.find(addr)?;
+        return Some((vma, vmas.range(vma)?));
+    }
+    if let Some(found) = C::lookup(shared, own, vmas, addr) {
+        return Some(found);
+    }
+    ask_index::<C, V>(shared, own, vmas, addr)
+}
+
+/// Finds a VMA if the cache has no immediate result. This is a separate function, so that a lookup
+/// that hits or skips the cache need not save the registers used here.
+#[inline(never)]
+fn ask_index<C: Cache, V: Vmas + ?Sized>(
+    shared: &C::Mm,
+    own: &mut C::Thread,
+    vmas: &V,
+    addr: u64,
+) -> Option<(VmaId, VmRange)> {
+    if let Some(found) = C::look_again(shared, own, vmas, addr) {
+        return Some(found);
+    }
+    let vma = vmas.find(addr)?;
+    C::found(shared, own, vmas, addr, vma);
+    Some((vma, vmas.range(vma)?))
+}

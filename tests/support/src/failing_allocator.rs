@@ -1,0 +1,117 @@
+//! Global allocator for tests, of which a chosen allocation fails.
+//!
+//! A test makes [`FailingAllocator`] its global allocator, lists the allocations of a piece of work
+//! with [`record`], and repeats the work with [`fail`] once for each. Only allocations of the
+//! calling thread count.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::backtrace::Backtrace;
+use std::cell::{Cell, RefCell};
+
+/// The system's allocator, with allocations that fail on demand.
+#[derive(Debug)]
+pub struct FailingAllocator;
+
+#[derive(Clone, Copy)]
+enum Mode {
+    Pass,
+    Record,
+    /// The allocation after this many more fails.
+    Fail(usize),
+}
+
+thread_local! {
+    static MODE: Cell<Mode> = const { Cell::new(Mode::Pass) };
+    static SITES: RefCell<Vec<Site>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The functions that led to an allocation, innermost first.
+#[derive(Clone, Debug)]
+pub struct Site(Vec<String>);
+
+impl Site {
+    fn here() -> Site {
+        let text = Backtrace::force_capture().to_string();
+        // The lines in between name the file of each function.
+        let name = |line: &str| Some(line.trim_start().split_once(": ")?.1.to_owned());
+        Site(text.lines().filter_map(name).collect())
+    }
+
+    /// Returns the innermost function of a crate of this project.
+    pub fn function(&self) -> &str {
+        let ours = |name: &&String| name.contains("vmarea") && !name.contains("failing_allocator");
+        self.0.iter().find(ours).map_or("", String::as_str)
+    }
+}
+
+/// Runs `work` and returns the sites of its allocations, in order.
+pub fn record<R>(work: impl FnOnce() -> R) -> (R, Vec<Site>) {
+    MODE.set(Mode::Record);
+    let result = work();
+    MODE.set(Mode::Pass);
+    (result, SITES.take())
+}
+
+/// Runs `work` with a failure of its allocation number `nth`, counted from 0.
+pub fn fail<R>(nth: usize, work: impl FnOnce() -> R) -> R {
+    MODE.set(Mode::Fail(nth));
+    let result = work();
+    MODE.set(Mode::Pass);
+    result
+}
+
+/// Counts an allocation; returns false if it has to fail.
+fn succeeds() -> bool {
+    match MODE.get() {
+        Mode::Pass => true,
+        Mode::Record => {
+            MODE.set(Mode::Pass);
+            let site = Site::here();
+            SITES.with_borrow_mut(|sites| sites.push(site));
+            MODE.set(Mode::Record);
+            true
+        }
+        Mode::Fail(0) => {
+            MODE.set(Mode::Pass);
+            false
+        }
+        Mode::Fail(left) => {
+            MODE.set(Mode::Fail(left - 1));
+            true
+        }
+    }
+}
+
+// SAFETY: each method passes its arguments on to the system's allocator, or returns null, which
+// means that there is no memory.
+unsafe impl GlobalAlloc for FailingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if !succeeds() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if !succeeds() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // A smaller block is not a need for memory.
+        if size > layout.size() && !succeeds() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(at, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(at, layout) }
+    }
+}

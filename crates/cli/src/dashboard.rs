@@ -2,7 +2,6 @@
 //!
 //! Between two samples nothing is read, and only a key causes a redraw.
 
-use crate::command::top_summary;
 use crate::console::{Console, count};
 use crate::exit::Result;
 use anyhow::Context;
@@ -15,6 +14,7 @@ use ratatui::{DefaultTerminal, Frame};
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 use vmarea_explain::top::{Look, ProcessRow, Sampler};
+use vmarea_process::rights::{self, Capability};
 
 /// Sort order of the processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,7 +140,7 @@ impl Dashboard<'_> {
             Constraint::Length(1),
         ];
         let [top, middle, bottom] = Layout::vertical(parts).areas(frame.area());
-        frame.render_widget(Line::from(top_summary(&self.look)), top);
+        frame.render_widget(Line::from(summary(&self.look)), top);
         let strong = Style::new().add_modifier(Modifier::BOLD);
         let headings = [
             "PID",
@@ -234,4 +234,21 @@ mod tests {
             assert_eq!(bar(percent).chars().count(), 20);
         }
     }
+}
+
+/// Returns one line that summarises a sample.
+pub(crate) fn summary(look: &Look) -> String {
+    let mut text = format!(
+        "{} processes with mappings; each may have {}",
+        count(look.processes),
+        count(look.limit)
+    );
+    if look.unreadable > 0 {
+        text += &format!(
+            "; of others, that may not be read: {} ({})",
+            count(look.unreadable),
+            rights::remedy(&[Capability::SysPtrace])
+        );
+    }
+    text
 }

@@ -1,10 +1,10 @@
 //! Initial state of every sequence: rules, machine, limits, files, and available kernel features.
 
 use super::arena::{Files, HUGE_FILE, SECRET};
+use super::error::RunError;
 use super::generate::Facts;
 use super::kernel::Kernel;
 use super::kernel_settings::Surroundings;
-use super::run::RunError;
 use super::superset::Comparison;
 use rustix::process::{Resource, getrlimit};
 use vmarea::System;

@@ -8,7 +8,8 @@
 
 use super::call_range::CallRange;
 use super::call_table::{self, Role};
-use super::clone_untraced::CLONE_UNTRACED;
+use super::clock::clock;
+use super::clone_untraced::{CLONE_UNTRACED, Untraced};
 use super::files::{MappedAt, Opened, inode_key};
 use super::filter::OUR_ARCH;
 use super::mapping_calls::{is_error, mapping_at};
@@ -16,7 +17,7 @@ use super::memory;
 use super::snapshot::{self, AllStopped, Subject};
 use super::tasks::{Inside, Mode, Pending, UNRECORDED};
 use super::timeline::{Alone, Ended, Flight};
-use super::tracer::{Tracer, clock};
+use super::tracer::Tracer;
 use super::{CallStack, Stacks};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use std::collections::hash_map::Entry;
@@ -69,7 +70,7 @@ impl Tracer<'_> {
         }
         self.before_unmap(mm, rule.nr, &args);
         let untraced = match rule.role {
-            Role::Clones if clone_flags & CLONE_UNTRACED != 0 => self.hide_untraced(tid, rule.nr),
+            Role::Clones if clone_flags & CLONE_UNTRACED != 0 => Untraced::clear(tid, rule.nr),
             _ => None,
         };
         if let Some(call) = self.tasks.get_mut(&tid).and_then(|t| t.call.as_mut()) {

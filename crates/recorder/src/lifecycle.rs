@@ -14,12 +14,13 @@
 
 use super::RecordError;
 use super::call_table::Role;
+use super::clock::clock;
 use super::command::is_setuid;
 use super::filter::OUR_ARCH;
 use super::residence::Place;
 use super::tasks::{Mode, Pending, Task, UNRECORDED};
 use super::timeline::{Alone, Ended};
-use super::tracer::{Tracer, clock};
+use super::tracer::Tracer;
 use std::path::PathBuf;
 use vmarea_linux_sys::ptrace;
 use vmarea_linux_sys::spawn::Privileges;

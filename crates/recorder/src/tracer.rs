@@ -4,6 +4,7 @@
 //! tracing thread. The thread sleeps in `poll` until `SIGCHLD`, until a ring fills, or until a
 //! deadline. [`super::calls`] handles calls, and [`super::lifecycle`] handles tasks.
 
+use super::clock::clock;
 use super::command::Command;
 use super::emitter::Emitter;
 use super::files::Files;
@@ -90,12 +91,6 @@ struct Setup<'a, 'o> {
     snapshotter: Snapshotter,
     emitter: Emitter<'a>,
     progress: &'a mut dyn FnMut(Progress),
-}
-
-/// Returns the `CLOCK_MONOTONIC` time, which the samples use as well.
-pub(crate) fn clock() -> Nanos {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 impl<'a> Tracer<'a> {

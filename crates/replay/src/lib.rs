@@ -388,7 +388,7 @@ impl Replayer {
             return;
         };
         let compare = verify::comparable(action, call, known);
-        let uncertain = action.touches(&known.uncertain);
+        let uncertain = known.uncertain.affects(action);
         debug_assert!(
             self.worlds.iter_mut().all(|w| w.is_valid(call.mm)),
             "{call:?}"

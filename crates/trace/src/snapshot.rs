@@ -15,8 +15,8 @@
 //! ```
 
 use crate::Error;
-use crate::encode::postcard_into;
 use crate::event::{InodeId, KernelVma, MmId, MmInfo, Perms, Reason, SnapKind, SnapVma, Snapshot};
+use crate::rare_events::postcard_into;
 use crate::varint::{Cursor, Malformed, put, put_diff};
 
 const REASON: u8 = 0b11;

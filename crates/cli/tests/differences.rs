@@ -210,7 +210,7 @@ fn all_differences_are_shown_on_demand_by_their_causes_with_the_call_before() {
         }
     });
     assert!(changed > 1, "the loader protects what it has relocated");
-    let cause = "mprotect: ENOMEM in the kernel, success in ours".to_owned();
+    let cause = "mprotect: ENOMEM in the kernel, success in vmarea".to_owned();
     assert_eq!(groups(&first), [(cause.clone(), changed, 1)]);
     let shown = &first["differences"][0]["shown"][0];
     assert_eq!(*shown, first["first_difference"]);

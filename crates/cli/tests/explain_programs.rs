@@ -156,7 +156,7 @@ fn judge(name: &str, program: &Running) {
         .map(|r| format!("{} {}", r["reason"].as_str().unwrap(), r["mappings"]))
         .collect();
     println!(
-        "{name}: {} mappings, {} could be joined: {}",
+        "{name}: {} mappings, {} could be merged: {}",
         said["mappings"],
         said["joinable"],
         counts.join(", ")

@@ -55,7 +55,7 @@ fn a_dry_run_changes_nothing_and_a_merge_no_byte() {
     // Nothing is left to do, and nothing was left behind.
     let again = heap.merge(&["--range", &heap.range, "--apply"]);
     assert_eq!(again.status.code(), Some(4), "{again:?}");
-    assert!(complaint(&again).contains("nothing to join"));
+    assert!(complaint(&again).contains("nothing to merge"));
     let resume = heap.merge(&["--resume"]);
     assert_eq!(resume.status.code(), Some(4), "{resume:?}");
     assert_eq!(std::fs::read_dir(heap.journals()).unwrap().count(), 0);

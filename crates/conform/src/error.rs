@@ -10,7 +10,7 @@ pub enum RunError {
     #[error(transparent)]
     View(#[from] ViewError),
     /// The files to be mapped cannot be created.
-    #[error("cannot make the files that are mapped: {0}")]
+    #[error("cannot create the files to be mapped: {0}")]
     Files(#[source] std::io::Error),
     /// The kernel side failed.
     #[error(transparent)]

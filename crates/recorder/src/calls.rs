@@ -161,8 +161,8 @@ impl Tracer<'_> {
         let all = self.tasks.values_mut().filter(|task| task.pid == pid);
         all.for_each(|task| task.mode = Mode::EverySyscall);
         self.note(format!(
-            "process {pid} (thread {tid}) opens a file with O_DIRECT: it stops at every \
-             system call from here on"
+            "process {pid} (thread {tid}) opens a file with O_DIRECT: from here on it stops \
+             at every system call"
         ));
     }
 

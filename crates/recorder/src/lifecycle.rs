@@ -219,8 +219,8 @@ impl Tracer<'_> {
         let program = program_of(tid);
         if is_setuid(&program) {
             self.note(format!(
-                "process {tid} runs {} without the privileges of its owner: record as root to \
-                 change that",
+                "process {tid} runs {} without the privileges of its owner: only root can record \
+                 it with them",
                 program.display()
             ));
         }

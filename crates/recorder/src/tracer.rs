@@ -432,10 +432,10 @@ impl<'a> Tracer<'a> {
         match self.untraced {
             0 => {}
             1 => self.note(
-                "1 task was made with CLONE_UNTRACED: it was recorded nevertheless".to_owned(),
+                "1 task was created with CLONE_UNTRACED: it was recorded nevertheless".to_owned(),
             ),
             n => self.note(format!(
-                "{n} tasks were made with CLONE_UNTRACED: they were recorded nevertheless"
+                "{n} tasks were created with CLONE_UNTRACED: they were recorded nevertheless"
             )),
         }
         self.finish_samples();
@@ -479,14 +479,14 @@ impl<'a> Tracer<'a> {
             .finish(&mut |event| emitter.emit(&event, files));
         if samples.late() != 0 {
             self.note(format!(
-                "{} samples arrived too late to be ordered",
+                "{} samples of page faults arrived too late to be ordered",
                 samples.late()
             ));
         }
         let unknown_threads = self.timeline.unknown_threads();
         if unknown_threads != 0 {
             self.note(format!(
-                "{unknown_threads} samples came from unknown threads"
+                "{unknown_threads} samples of page faults came from unknown threads and are left out"
             ));
         }
     }

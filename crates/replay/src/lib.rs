@@ -57,15 +57,13 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The trace was recorded with an unsupported page size.
-    #[error(
-        "the trace has pages of {0} bytes: replay it where pages are as large; only 4096 is known here"
-    )]
+    #[error("the trace has pages of {0} bytes: only pages of 4096 bytes are supported")]
     PageSize(u32),
     /// The trace was recorded on another architecture, whose system call numbers are not known.
-    #[error("the trace was recorded on {0}: only x86_64 is known here")]
+    #[error("the trace was recorded on {0}: only x86_64 is supported")]
     Machine(String),
     /// An event contradicts the events before it.
-    #[error("event {number}: {what}; the trace was not written by a recorder that works")]
+    #[error("event {number}: {what}: the trace contradicts itself; record it again")]
     Broken {
         /// Number of the event, from 1.
         number: u64,

@@ -159,7 +159,7 @@ impl fmt::Display for Difference {
             line("list", &format!("of mappings, read after {call}"))?;
         }
         line("kernel", &self.kernel)?;
-        line("ours", &self.ours)?;
+        line("vmarea", &self.ours)?;
         if let Some(reason) = &self.reason {
             line("because", reason)?;
         }

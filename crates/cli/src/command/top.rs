@@ -39,9 +39,9 @@ pub struct Top {
 }
 
 fn interval(text: &str) -> std::result::Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "no number of seconds")?;
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds is needed")?;
     if !(0.1..=86_400.0).contains(&seconds) {
-        return Err("between 0.1 and 86400 seconds".to_owned());
+        return Err("a number between 0.1 and 86400 is needed".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -52,7 +52,7 @@ impl Top {
         let quiet = self.json.json.is_some() || self.openmetrics.is_some();
         if !self.once && !quiet {
             if !io::stdout().is_terminal() {
-                let no_terminal = anyhow!("standard output is no terminal: use --once");
+                let no_terminal = anyhow!("standard output is not a terminal: use --once");
                 return Err(Failure::new(Status::Error, no_terminal));
             }
             dashboard::show(&mut sampler, self.interval, console)?;
@@ -106,7 +106,7 @@ fn table(console: &Console, look: &Look) -> Table {
         ]
     });
     Table {
-        headings: vec!["PID", "MAPPINGS", "OF LIMIT", "JOINABLE?", "SIZE", "NAME"],
+        headings: vec!["PID", "MAPPINGS", "OF LIMIT", "MERGEABLE?", "SIZE", "NAME"],
         rows: rows.collect(),
     }
 }

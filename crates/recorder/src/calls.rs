@@ -24,7 +24,7 @@ use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use vmarea_linux_sys::ptrace::{self, SyscallStop};
 use vmarea_process::system;
-use vmarea_trace::event::{Call, Event, FileRef, MmId, Nanos, Order, Reason, Snapshot, Tid};
+use vmarea_trace::event::{Call, Event, FileRef, MmId, Nanos, Order, SnapReason, Snapshot, Tid};
 
 /// Results from `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and restarts.
 const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
@@ -55,7 +55,7 @@ impl Tracer<'_> {
         match rule.role {
             Role::Executes => {
                 if recorded && self.users(mm) == 1 {
-                    last_snapshot = self.snapshot(tid, mm, Reason::Exit, now);
+                    last_snapshot = self.snapshot(tid, mm, SnapReason::Exit, now);
                 }
                 self.timeline.call_begins(tid, now, Flight::MovesTask);
             }
@@ -208,7 +208,7 @@ impl Tracer<'_> {
                 // ordinary.
                 self.timeline.call_discarded(tid);
                 if let Some(mut snapshot) = call.last_snapshot.take() {
-                    snapshot.reason = Reason::Checkpoint;
+                    snapshot.reason = SnapReason::Checkpoint;
                     self.push(snapshot.t, vec![Event::Snapshot(snapshot)]);
                 }
                 return;
@@ -337,7 +337,7 @@ impl Tracer<'_> {
         let due = self
             .checkpoint
             .is_some_and(|every| space.calls % every == 0);
-        if due && let Some(snapshot) = self.snapshot_of(tid, pid, mm, Reason::Checkpoint, now) {
+        if due && let Some(snapshot) = self.snapshot_of(tid, pid, mm, SnapReason::Checkpoint, now) {
             self.push(now, vec![Event::Snapshot(snapshot)]);
         }
     }
@@ -347,7 +347,7 @@ impl Tracer<'_> {
         &mut self,
         tid: i32,
         mm: MmId,
-        reason: Reason,
+        reason: SnapReason,
         t: Nanos,
     ) -> Option<Snapshot> {
         let pid = self.tasks.get(&tid)?.pid;
@@ -359,7 +359,7 @@ impl Tracer<'_> {
         tid: i32,
         pid: i32,
         mm: MmId,
-        reason: Reason,
+        reason: SnapReason,
         t: Nanos,
     ) -> Option<Snapshot> {
         let all_stopped = match self.users(mm) {

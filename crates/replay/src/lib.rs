@@ -31,7 +31,7 @@ pub mod verify;
 pub mod world;
 
 pub use policy_name::PolicyName;
-pub use report::{Difference, Group, PolicyReport, Report, Shown, Verify};
+pub use report::{Difference, Group, MostShown, PolicyReport, Report, Verify};
 
 use action::{Action, Files};
 use rights::Rights;
@@ -50,7 +50,7 @@ pub struct Options {
     /// True to check every invariant of the core after each event (slow).
     pub validate: bool,
     /// Maximum number of differences per cause in the report.
-    pub shown: Shown,
+    pub shown: MostShown,
 }
 
 /// Why a trace cannot be replayed.
@@ -130,7 +130,7 @@ pub struct Replayer {
     faults: FaultSource,
     report: Report,
     validate: bool,
-    shown: Shown,
+    shown: MostShown,
     /// True if the recorder lost samples.
     lossy: bool,
     counterfactual: counterfactual::Shared,

@@ -1,4 +1,4 @@
-//! `explain` as people and scripts meet it: formats, statuses, and subjects that are none.
+//! `explain` as used by people and scripts: formats, exit statuses, and invalid targets.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use support::leash::{self, Leashed};
 use support::{Idle, Nobody, text, vmarea};
 
-/// The one line that the command failed with.
+/// Returns the one line with which the command failed.
 fn complaint(arguments: &[&str], status: i32) -> String {
     support::complaint(&vmarea(arguments), status)
 }

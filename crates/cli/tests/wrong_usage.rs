@@ -1,5 +1,5 @@
-//! What a new user gets wrong, and what a machine may lack: one line that says what really is wrong, and
-//! the status for it.
+//! Usage errors of new users, and features that a machine may lack: one line with the actual reason,
+//! and the right exit status.
 #![forbid(unsafe_code)]
 
 mod support;

@@ -1,11 +1,11 @@
-//! The program that makes boundaries: compiled once a test, started once a case.
+//! The program that creates boundaries: compiled once per test, started once per case.
 
 use crate::leash::{self, Leashed};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The compiled program, in a folder that goes with it.
+/// The compiled program, in a folder that is removed with it.
 pub struct Program {
     folder: tempfile::TempDir,
     binary: PathBuf,
@@ -15,9 +15,9 @@ pub struct Program {
 pub struct Case {
     /// The process that has the boundaries.
     pub pid: i32,
-    /// Where they are: first address, and first address after them.
+    /// First address of the boundaries' mappings, and first address after them.
     pub range: (u64, u64),
-    /// How many there are.
+    /// Number of boundaries.
     pub boundaries: u64,
     _child: Leashed,
     _files: tempfile::TempDir,
@@ -42,12 +42,12 @@ impl Program {
         Program { folder, binary }
     }
 
-    /// Where it is.
+    /// Path of the compiled program.
     pub fn binary(&self) -> &Path {
         &self.binary
     }
 
-    /// Starts a case; `None` where it cannot be made here.
+    /// Starts a case; returns `None` if this machine does not support it.
     pub fn start(&self, name: &str, n: u64) -> Option<Case> {
         let files = tempfile::tempdir_in(self.folder.path().parent().unwrap()).unwrap();
         let mut command = Command::new(&self.binary);

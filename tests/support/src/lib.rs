@@ -1,6 +1,5 @@
-//! What the tests of several crates share: child processes on a leash, and a program that makes boundaries.
-//!
-//! No crate depends on it but for its tests.
+//! Shared by the tests of several crates: child processes that cannot outlive a test, and a program
+//! that creates boundaries.
 #![forbid(unsafe_code)]
 
 pub mod boundaries;

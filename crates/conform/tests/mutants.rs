@@ -1,6 +1,6 @@
-//! Mutants: the comparison must find each deliberate fault of the core.
+//! Does the comparison bite? Each deliberate fault of the core must be found.
 //!
-//! Needs access to the kernel's own view; `ci/mutants.sh` shows the number of steps for each mutant.
+//! Runs where a kernel may be asked; `ci/mutants.sh` shows how many steps each took.
 
 use vmarea::mutant::{self, Mutant};
 use vmarea::policy::Policy;
@@ -9,7 +9,7 @@ use vmarea_conform::kernel_settings::Surroundings;
 use vmarea_conform::run::{Settings, Shrinking, run};
 use vmarea_conform::superset::Comparison;
 
-/// Maximum number of steps until a mutant must be found; most need a few thousand.
+/// Within so many steps each has to be found; most are after a few thousand.
 const STEPS: u64 = 1_000_000;
 
 #[test]

@@ -1,8 +1,8 @@
-//! A difference is printed in three forms: as calls, as a C program, and as a test file. The test
-//! injects faults into the core and checks that each form shows the result on Linux.
+//! A difference is shown three ways: as calls, as a C program, as a test to keep. Deliberate faults of
+//! the core give differences, and each of the three has to say what Linux does.
 //!
-//! Needs access to the kernel's own view; the C program also needs a compiler. Without them the test
-//! prints a message and passes.
+//! Needs a kernel that may be asked; the C program needs a compiler as well. Without them the test
+//! says so.
 
 use std::process::Command;
 use vmarea::mutant::{self, Mutant};
@@ -17,8 +17,8 @@ use vmarea_conform::sequence::play;
 use vmarea_conform::superset::Comparison;
 use vmarea_replay::machine;
 
-/// Returns the first difference under a fault that is not only in anon_vmas, which a test file does
-/// not contain; shrunk to the shortest sequence.
+/// The first difference under a fault that is not about anon_vmas alone, which a kept test does not
+/// hold; as short as it can be.
 fn found(environment: &Environment, mutant: Mutant) -> Found {
     let settings = Settings {
         ops: 20_000,
@@ -35,7 +35,7 @@ fn found(environment: &Environment, mutant: Mutant) -> Found {
     report.differences.into_iter().find(held).expect("one")
 }
 
-/// Returns the output and status of the program; `None` without a compiler.
+/// What the program prints and its status; `None` without a compiler.
 fn run_c(source: &str) -> Option<(String, Option<i32>)> {
     let directory = tempfile::tempdir().unwrap();
     let [file, program] = ["shown.c", "shown"].map(|name| directory.path().join(name));
@@ -51,7 +51,7 @@ fn run_c(source: &str) -> Option<(String, Option<i32>)> {
     Some((text, output.status.code()))
 }
 
-/// Checks the calls: there are few, and they reproduce the difference.
+/// The calls: few, and they show the same again.
 fn check_calls(environment: &Environment, mutant: Mutant, found: &Found, call: &str) {
     let calls: Vec<String> = found.steps.iter().map(Step::to_string).collect();
     assert!(calls.len() <= 12, "not short: {calls:#?}");
@@ -63,7 +63,7 @@ fn check_calls(environment: &Environment, mutant: Mutant, found: &Found, call: &
     assert!(whole.is_none(), "it differs without the fault: {whole:?}");
 }
 
-/// Checks the test file: it passes without the fault and fails with it.
+/// The test to keep, by its text: right without the fault, wrong with it.
 fn check_kept(policy: Policy, mutant: Mutant, found: &Found) {
     let text = found.kept.as_ref().expect("the kernel answers").text();
     let kept: Regression = serde_json::from_str(&text).unwrap();
@@ -72,7 +72,7 @@ fn check_kept(policy: Policy, mutant: Mutant, found: &Found) {
     assert!(again.is_err(), "it does not see the fault:\n{text}");
 }
 
-/// Checks the C program: it accepts this kernel's results and would report different ones.
+/// The program: the kernel does as it did, and another one would be seen.
 fn check_c_program(found: &Found) {
     let source = &found.c_program;
     let Some((text, status)) = run_c(source) else {

@@ -1,5 +1,6 @@
-//! Shared by the tests of several crates: child processes that cannot outlive a test, and a program
-//! that creates boundaries.
+//! What the tests of several crates share: child processes on a leash, and a program that makes boundaries.
+//!
+//! No crate depends on it but for its tests.
 #![forbid(unsafe_code)]
 
 pub mod boundaries;

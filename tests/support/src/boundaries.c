@@ -1,9 +1,9 @@
-// Makes exactly N boundaries of one kind, says where, and waits.
+// Creates exactly N boundaries of one kind, prints their range, and waits.
 //
 // usage: boundaries CASE N FOLDER
-// Prints `PID START END COUNT` (addresses hexadecimal) and waits for the end of standard input; ends with
-// 77 where this kernel or user cannot make the case. COUNT is N but for what a process has one of. The
-// range lies alone, with free space around it, but for stack, heap and what the kernel maps itself.
+// Prints `PID START END COUNT` (addresses hexadecimal) and waits for the end of standard input; exits with
+// 77 if this kernel or user cannot create the case. COUNT is N, except for mappings that exist only once in
+// a process. There is free space around the range, except for the stack, the heap and the kernel's mappings.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -122,8 +122,8 @@ static void guards(int reserved) {
     }
 }
 static void guard_protected(void) { guards(0); }
-// what lies between the guards was touched after them, and so hangs on different anon_vmas; without a
-// charge, which an untouched range loses with its permissions
+// the ranges between the guards are written after the guards were created, so their anon_vmas differ; they
+// are not charged, because a range without pages loses its charge with its permissions
 static void guard_touched_apart(void) {
     char *p = at;
     for (long i = 0; i <= n; i++) used += i % 2 ? PAGE : 8 * PAGE;
@@ -158,7 +158,7 @@ static void flags_sealed(void) {
     for (long i = 1; i <= n; i += 2)
         if (syscall(462, at + i * PAGE, PAGE, 0)) skip("mseal");
 }
-// committed, used and given back: still charged
+// committed, used and decommitted: still charged
 static void flags_decommitted(void) {
     plain(PROT_NONE);
     for (long i = 1; i <= n; i += 2) {
@@ -199,7 +199,7 @@ static void flags_userfaultfd(void) {
         must(ioctl(fd, UFFDIO_REGISTER, &reg) == 0, "UFFDIO_REGISTER");
     }
 }
-// each page another context, the flags alike
+// each page has a different context and the same flags
 static void userfaultfd_contexts(void) {
     plain(RW);
     for (long i = 0; i <= n; i++) {
@@ -257,7 +257,7 @@ static void file_offset_memfd(void) {
     must(fd >= 0 && ftruncate(fd, 2 * used) == 0, "memfd");
     for (long i = 0; i <= n; i++) map(at + i * PAGE, PAGE, RW, MAP_SHARED, fd, 2 * i * PAGE);
 }
-// pieces committed and touched alone, then what lies between them
+// parts that are committed and written separately, then the parts between them
 static void anon_vma_committed(void) {
     used = 2 * (n + 1) * PAGE;
     map(at, used, PROT_NONE, ANON, -1, 0);
@@ -272,7 +272,7 @@ static void anon_vma_mapped(void) {
     for (long i = 0; i <= n; i++) touch(map(at + 2 * i * PAGE, PAGE, RW, ANON, -1, 0));
     for (long i = 0; i <= n; i++) map(at + (2 * i + 1) * PAGE, PAGE, RW, ANON, -1, 0);
 }
-// touched alone and moved side by side: page offsets differ as well, anon_vmas are checked first
+// written separately and moved next to each other: page offsets also differ, but anon_vmas are compared first
 static void anon_vma_moved(void) {
     used = (n + 1) * PAGE;
     for (long i = 0; i <= n; i++) {
@@ -454,7 +454,7 @@ static void special_hugetlb(void) {
         if (mmap(at + i * huge, huge, RW, flags, -1, 0) == MAP_FAILED) skip("MAP_HUGETLB");
     }
 }
-// each page of another opening of /dev/zero, which is anonymous memory all the same
+// each page is a separate opening of /dev/zero, which is anonymous memory nevertheless
 static void file_dev_zero(void) {
     used = (n + 1) * PAGE;
     for (long i = 0; i <= n; i++) {
@@ -470,7 +470,7 @@ static void anon_vma_file(void) {
     for (long i = 0; i <= n; i++) touch(map(at + 2 * i * PAGE, PAGE, RW, MAP_PRIVATE, fd, 2 * i * PAGE));
     for (long i = 0; i <= n; i++) map(at + (2 * i + 1) * PAGE, PAGE, RW, MAP_PRIVATE, fd, (2 * i + 1) * PAGE);
 }
-// a child that lives shares the parent's pages
+// a running child shares the parent's pages
 static void anon_vma_shared_with_child(void) {
     anon_vma_committed();
     int way[2];
@@ -490,7 +490,7 @@ static void anon_vma_shared_with_child(void) {
     }
     _exit(0);
 }
-// A fork forgets locks and leaves neighbours that nothing keeps apart.
+// A fork clears locks, so the child has neighbours that could be merged.
 static void nothing_after_fork(void) {
     locked_on_fault(1);
     pid_t child = fork();
@@ -501,7 +501,7 @@ static void nothing_after_fork(void) {
         exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
     }
 }
-// markers in the page table make no boundary at all
+// markers in the page table create no boundary
 static void none_guard_markers(void) {
     plain(RW);
     for (long i = 1; i <= n; i += 2)

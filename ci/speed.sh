@@ -15,5 +15,5 @@ room=$(mktemp -d)
 trap 'rm -rf "$room"' EXIT
 python3 tests/programs/big_c.py >"$room/big.c"
 gcc -O2 -o "$room/many_vmas" tests/programs/many_vmas.c
-gcc -O2 -o "$room/boundaries" tests/support/src/boundaries.c
+gcc -O2 -o "$room/boundaries" tests/support/src/boundaries/main.c
 python3 ci/speed.py "$(realpath "$VMAREA")" "$room" "${1:-5}"

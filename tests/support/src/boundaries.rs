@@ -5,6 +5,13 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// Names and contents of the program's files.
+const SOURCES: [(&str, &str); 3] = [
+    ("main.c", include_str!("boundaries/main.c")),
+    ("range.h", include_str!("boundaries/range.h")),
+    ("attributes.h", include_str!("boundaries/attributes.h")),
+];
+
 /// The compiled program, in a folder that is removed with it.
 pub struct Program {
     folder: tempfile::TempDir,
@@ -28,14 +35,15 @@ impl Program {
     pub fn compile() -> Program {
         let folder = tempfile::tempdir().unwrap();
         let binary = folder.path().join("boundaries");
-        // Written out again, because another user may not reach the folder that it is in.
-        let source = folder.path().join("boundaries.c");
-        std::fs::write(&source, include_str!("boundaries.c")).unwrap();
+        // Written to a temporary folder, because other users may not be able to read the checkout.
+        for (name, text) in SOURCES {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
         let mut compiler = Command::new("cc");
         compiler
             .args(["-O1", "-Wall", "-o"])
             .arg(&binary)
-            .arg(source);
+            .arg(folder.path().join("main.c"));
         let compiled = leash::output(&mut compiler).expect("a C compiler");
         let said = String::from_utf8_lossy(&compiled.stderr);
         assert!(compiled.status.success(), "{said}");

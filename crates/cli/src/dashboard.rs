@@ -200,6 +200,23 @@ fn bar(percent: f64) -> String {
     "█".repeat(full) + &"·".repeat(20 - full)
 }
 
+/// Returns one line that summarises a sample.
+pub(crate) fn summary(look: &Look) -> String {
+    let mut text = format!(
+        "{} processes with mappings, each at most {}",
+        count(look.processes),
+        count(look.limit)
+    );
+    if look.unreadable > 0 {
+        text += &format!(
+            "; {} more cannot be read ({})",
+            count(look.unreadable),
+            rights::remedy(&[Capability::SysPtrace])
+        );
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,21 +251,4 @@ mod tests {
             assert_eq!(bar(percent).chars().count(), 20);
         }
     }
-}
-
-/// Returns one line that summarises a sample.
-pub(crate) fn summary(look: &Look) -> String {
-    let mut text = format!(
-        "{} processes with mappings, each at most {}",
-        count(look.processes),
-        count(look.limit)
-    );
-    if look.unreadable > 0 {
-        text += &format!(
-            "; {} more cannot be read ({})",
-            count(look.unreadable),
-            rights::remedy(&[Capability::SysPtrace])
-        );
-    }
-    text
 }

@@ -34,9 +34,11 @@ fn time<T>(f: impl FnOnce() -> T) -> f64 {
     begin.elapsed().as_secs_f64() * 1e9
 }
 
-fn median(times: &mut [f64]) -> f64 {
+/// Returns the median of one column of the rounds, per item.
+fn median<const N: usize>(rounds: &[[f64; N]], column: usize, items: usize) -> f64 {
+    let mut times: Vec<f64> = rounds.iter().map(|round| round[column]).collect();
     times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
+    times[times.len() / 2] / items as f64
 }
 
 fn main() {
@@ -49,13 +51,16 @@ fn main() {
         let parse = || Process::from_text("bench".to_owned(), text.as_bytes()).unwrap();
         let process = parse();
         assert_eq!(process.mappings.len(), mappings);
-        let mut times = [[0.0; ROUNDS]; 3];
-        for round in 0..ROUNDS {
-            times[0][round] = time(|| text.split_ascii_whitespace().map(str::len).sum::<usize>());
-            times[1][round] = time(parse);
-            times[2][round] = time(|| boundaries(&process.policy, &process.mappings));
-        }
-        let [words, parse, explain] = times.each_mut().map(|t| median(t) / mappings as f64);
+        let rounds: Vec<_> = (0..ROUNDS)
+            .map(|_| {
+                [
+                    time(|| text.split_ascii_whitespace().map(str::len).sum::<usize>()),
+                    time(parse),
+                    time(|| boundaries(&process.policy, &process.mappings)),
+                ]
+            })
+            .collect();
+        let [words, parse, explain] = [0, 1, 2].map(|column| median(&rounds, column, mappings));
         println!(
             "{mappings:>8} {words:>10.1} {parse:>8.1} ({:>5.2}) {explain:>10.1} ({:>5.2})",
             parse / words,

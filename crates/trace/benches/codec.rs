@@ -83,7 +83,10 @@ fn write(events: &[Event]) -> Vec<u8> {
 
 fn read(bytes: &[u8]) -> usize {
     let reader = Reader::new(bytes).unwrap();
-    reader.map(|event| black_box(event.unwrap())).count()
+    reader.fold(0, |events, event| {
+        black_box(event.unwrap());
+        events + 1
+    })
 }
 
 fn write_postcard(events: &[Event]) -> Vec<u8> {
@@ -111,33 +114,37 @@ fn time<T>(f: impl FnOnce() -> T) -> f64 {
     begin.elapsed().as_secs_f64() * 1e9
 }
 
-fn median(times: &mut [f64]) -> f64 {
+/// Returns the median of one column of the rounds, per item.
+fn median<const N: usize>(rounds: &[[f64; N]], column: usize, items: usize) -> f64 {
+    let mut times: Vec<f64> = rounds.iter().map(|round| round[column]).collect();
     times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
+    times[times.len() / 2] / items as f64
 }
 
 fn main() {
     let events = events();
     let (trace, peer) = (write(&events), write_postcard(&events));
     assert_eq!(read(&trace), read_postcard(&peer));
-    let mut times = [[0.0; ROUNDS]; 4];
-    for round in 0..ROUNDS {
-        times[0][round] = time(|| write(&events));
-        times[1][round] = time(|| write_postcard(&events));
-        times[2][round] = time(|| read(&trace));
-        times[3][round] = time(|| read_postcard(&peer));
-    }
-    let per_event = |total: f64| total / events.len() as f64;
-    let [write, write_peer, read, read_peer] = times.each_mut().map(|t| per_event(median(t)));
-    let sizes = [trace.len(), peer.len()].map(|bytes| per_event(bytes as f64));
+    let rounds: Vec<_> = (0..ROUNDS)
+        .map(|_| {
+            [
+                time(|| write(&events)),
+                time(|| write_postcard(&events)),
+                time(|| read(&trace)),
+                time(|| read_postcard(&peer)),
+            ]
+        })
+        .collect();
+    let median = |column| median(&rounds, column, events.len());
+    let size = |bytes: usize| bytes as f64 / events.len() as f64;
     println!(
         "{:<14} {:>9} {:>9} {:>6}",
         "per event", "trace", "postcard", "ratio"
     );
     for (what, ours, peer) in [
-        ("write, ns", write, write_peer),
-        ("read, ns", read, read_peer),
-        ("size, bytes", sizes[0], sizes[1]),
+        ("write, ns", median(0), median(1)),
+        ("read, ns", median(2), median(3)),
+        ("size, bytes", size(trace.len()), size(peer.len())),
     ] {
         println!("{what:<14} {ours:>9.2} {peer:>9.2} {:>6.2}", ours / peer);
     }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Random memory calls on this kernel and in vmarea, compared after each; no difference is allowed. Of
 # 150,000 steps two thirds are calls, the others accesses, forks and exits.
-# The seed is a fresh one and is printed; give it as --seed to see the same calls again. Whoever may
-# not look into the kernel is told so, and nothing is compared.
+# The seed is random and printed; --seed repeats the same calls. Without permission to read the kernel's
+# own view, the script says so and compares nothing.
 # usage: ci/conform.sh [--ops N] [--seed N] [...]
 #        VMAREA=path/of/vmarea takes that binary instead of building one
 set -euo pipefail

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Which merges that the kernel's rules refuse for page offset or anon_vma other policies would make:
-# records real programs, asks at every attempt of the replay what the others would have said in the same
-# state, and prints each program's counts and the share of all together. Fails where the pooled share is
-# below 90 % for `thesis` or 99 % for `vmarea`. As root pages are seen with certainty; else as well as
-# they can be.
+# Counts the merges that the kernel's rules refuse because of page offset or anon_vma, and that other
+# policies would make: records real programs, asks the other policies at every merge attempt of the
+# replay, in the same state, and prints the counts of each program and the share over all programs. Fails
+# if this share is below 90 % for `thesis` or 99 % for `vmarea`. Only root sees all pages with certainty.
 # usage: ci/counterfactual.sh [PROGRAM...]     ci/counterfactual.sh --list
 #        VMAREA=path/of/vmarea takes that binary instead of building one
 set -euo pipefail
@@ -61,7 +60,7 @@ for name in "${chosen[@]}"; do
     TMPDIR=$place timeout --kill-after=10 600 "$VMAREA" run --json "$room/$name.json" -- "${command[@]}" \
         >out 2>err </dev/null || code=$?
     cd "$top"
-    # 3: something differs from the kernel; that is for ci/programs.sh to judge.
+    # Status 3: something differs from the kernel; ci/programs.sh checks that.
     if ((code != 0 && code != 3)); then
         echo "counterfactual: $name ended with $code" >&2
         tail -n 25 "$place/err" >&2

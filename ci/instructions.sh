@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What the policies and the kinds of VMA lock cost, in instructions that callgrind counts.
-# - Policies: one recorded gcc run replayed under `thesis` and `vmarea`, against `linux`, counted within the
-#   calls and faults of one world each; and the times of whole replays, in pairs. Fails where `vmarea` needs
-#   more than 1.01 times the instructions of `linux`.
-# - Locks: faults of one thread alone under each kind, against `mmap_lock` only, counted within the faults.
-#   Fails where the atomic in the VMA needs more than 1.01 times the instructions.
+# Cost of the policies and of the kinds of VMA lock, in instructions counted by callgrind.
+# - Policies: replays one recorded gcc run under `thesis`, `vmarea` and `linux`, and counts the instructions
+#   within calls and faults; also times whole replays, in pairs. Fails if `vmarea` needs more than 1.01
+#   times the instructions of `linux`.
+# - Locks: counts the instructions within faults of one thread under each kind, relative to `mmap_lock`
+#   only. Fails if the atomic in the VMA needs more than 1.01 times the instructions.
 # usage: ci/instructions.sh [policies [PAIRS] | locks]     both, if neither is said
 set -euo pipefail
 cd "$(dirname "$0")/.."

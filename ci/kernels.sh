@@ -3,12 +3,12 @@
 # initramfs that holds a statically linked vmarea and busybox. Prints one line for each kernel; exit 3
 # where something differs.
 #
-# Nothing of the machine changes but that QEMU, cpio and xz are installed if they are missing: the kernels
-# are downloaded by an apt of their own (own sources, own lists), unpacked and never installed.
-# Downloads stay in ${XDG_CACHE_HOME:-~/.cache}/vmarea/kernels, results in target/kernels; take the
-# cache away to get newer kernels.
-# With --play a kept sequence is played instead, and printed with the kernel's answers. With --merge it is
-# `vmarea merge` that runs there, on programs that write and fork: before 6.8 it copies.
+# Installs QEMU, cpio and xz if they are missing and changes nothing else on the machine: the kernels are
+# downloaded with separate apt sources and lists, unpacked, and never installed.
+# Downloads stay in ${XDG_CACHE_HOME:-~/.cache}/vmarea/kernels, results in target/kernels; delete the
+# cache to get newer kernels.
+# With --play it executes a saved sequence instead and prints it with the kernel's results. With --merge it
+# runs `vmarea merge` there, on programs that write and fork; before 6.8 the merge copies.
 # usage: ci/kernels.sh [--ops N] [--minutes M] [--seed N] [--play FILE | --merge] [6.12|6.1|5.10 ...]
 #        VMAREA=path/of/a/static/vmarea takes that binary instead of building one
 set -euo pipefail
@@ -71,8 +71,8 @@ install_tools() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
 }
 
-# Points apt at one suite of one mirror, with lists of its own and nothing installed. Of the machine's
-# settings only the proxy is taken.
+# Configures apt for one suite of one mirror, with separate lists and no installed packages. Uses only the
+# proxy of the machine's settings.
 own_apt() {
     local suite=$1 mirror=$2 root=$cache/apt/$1 proxy=''
     eval "$(env -u APT_CONFIG apt-config shell proxy Acquire::http::Proxy)"
@@ -100,7 +100,7 @@ fetch() {
         own_apt "$suite" "$mirror"
         apt-get update -qq 2>"$work/apt.log" && break
     done
-    # A package that only names another stands for that.
+    # A metapackage stands for the package on which it depends.
     if [[ $package == linux-image-cloud-amd64 ]]; then
         package=$(apt-cache depends "$package" | awk '$1 == "Depends:" { print $2; exit }')
     fi
@@ -127,7 +127,7 @@ fetch_kernel() {
         *) cp "$module" "$to/brd.ko" ;;
     esac
     cp "$work/version" "$to/version"
-    # Last, because it says that all is there.
+    # Last, because its presence means that the cache is complete.
     cp "$tree"/boot/vmlinuz-* "$to/vmlinuz"
 }
 
@@ -169,7 +169,7 @@ boot() {
     [[ -z $play ]] || arguments="conform --profile linux-$version --play /play.json"
     [[ -z $merge ]] || arguments=merge
     rm -f "$out/$version".{json,console}
-    # The time is for a machine that hangs: what is asked for, and shrinking, and booting.
+    # Time limit in case the machine hangs: the requested time, plus time for shrinking and booting.
     timeout $((minutes * 60 + 1800)) qemu-system-x86_64 \
         -accel tcg,thread=multi -cpu max,la57=off,pku=off,cx16=off -smp 1 -m 4G \
         -nodefaults -display none -no-reboot \
@@ -198,7 +198,7 @@ for version in "${kernels[@]}"; do
     [[ -z $play ]] || { cat "$out/$version.json"; continue; }
     python3 ci/kernels/report.py "$(<"$cache/$version/version")" "$out/$version" || {
         failed=$?
-        # A run that failed weighs more than one that differs.
+        # A failed run takes precedence over a difference.
         ((status == 1)) || status=$failed
     }
 done

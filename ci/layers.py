@@ -1,15 +1,17 @@
 """Checks the shape of the workspace: `cargo metadata` on standard input, findings on standard error.
 
 The rules, each stated once here: which crate may depend on which, which stratum of the core may
-use which, where `unsafe` may stand; and every dependency is used and has its line in
-CONTRIBUTING.md. The checks read the text of the sources; a macro that hides
-a path from them would go unseen.
+use which, where `unsafe` may stand, that files do not use each other in circles, and that every
+dependency is used and has its line in CONTRIBUTING.md. The checks read the text of the sources; a
+macro that hides a path from them would go unseen.
 """
 
 import json
 import pathlib
 import re
 import sys
+
+from circles import circles, code_of
 
 ARROWS = {
     "vmarea-sync": set(),
@@ -64,15 +66,8 @@ STRATA = [
     {"syscall", "fault"},
 ]
 
-COMMENT_OR_TEXT = re.compile(
-    r"""//[^\n]*|/\*.*?\*/|b?r(\#*)".*?"\1|b?"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])'""", re.DOTALL
-)
-
-
-def code_of(path):
-    """The file without comments and literals, with its lines kept in place."""
-    blank = lambda found: "\n" * found.group().count("\n") or " "
-    return COMMENT_OR_TEXT.sub(blank, path.read_text())
+# Crates in which files still use each other in circles; a circle in any other crate is an error.
+WITH_CIRCLES = {"crates/experiments", "crates/vmarea"}
 
 
 def check_arrows(packages):
@@ -144,6 +139,16 @@ def check_strata(root):
                     yield f"{path}:{number}: {own} uses {other}, which lies above it"
 
 
+def check_circles(crates):
+    """Files of one folder that use each other, by ci/circles.py: (fatal, message)."""
+    for crate in crates:
+        found = list(circles(crate / "src"))
+        for folder, steps in found:
+            yield str(crate) not in WITH_CIRCLES, f"circle in {folder}: {steps}"
+        if not found and str(crate) in WITH_CIRCLES:
+            yield False, f"{crate}: no circle any more: take it out of WITH_CIRCLES"
+
+
 def main():
     packages = json.load(sys.stdin)["packages"]
     files = sorted(path for folder in ("crates", "tests/support") for path in pathlib.Path(folder).rglob("*.rs"))
@@ -154,6 +159,11 @@ def main():
         *check_unsafe(files),
         *check_strata(pathlib.Path("crates/vmarea/src")),
     ]
+    for fatal, message in check_circles(sorted(pathlib.Path("crates").glob("*/"))):
+        if fatal:
+            findings.append(message)
+        else:
+            print(f"layers: warning: {message}", file=sys.stderr)
     for finding in findings:
         print(f"layers: {finding}", file=sys.stderr)
     if findings:

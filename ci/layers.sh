@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The crates depend on each other along the arrows of ARCHITECTURE.md and no others, the strata of
-# the core use only what lies below them, `unsafe` stands only where it may, and crates/README.md is current.
+# The crates depend on each other only as ci/layers.py lists it, each layer of the core uses only those
+# below it, files do not use each other in circles, `unsafe` occurs only where it is allowed, and
+# crates/README.md is current.
 # usage: ci/layers.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -113,7 +113,7 @@ def main():
         name(left)
         end_all()
     copying.join(5)
-    # The object of the child would complain that somebody else has waited for it.
+    # Otherwise the child's object would complain that its status was already collected.
     os._exit(status)
 
 

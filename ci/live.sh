@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Repairs of live processes, the long way. Needs root and Linux 6.8; installs what is missing.
-#   speed     how long a merge takes against the mremap calls that made the mappings, and how long a thread
-#             that writes all the time is kept from its memory: prints all, holds the best against the bounds
+# Long tests of `vmarea merge` on live processes. Needs root and Linux 6.8; installs missing packages.
+#   speed     time of a merge relative to the mremap calls that created the mappings, and longest wait of a
+#             thread that writes all the time: prints all results, compares the best with the bounds
 #   large     a heap of 1 GiB in 256 regions, by -p, from within and under LD_PRELOAD
 #   writers   100 merges by -p under four writers
 #   mappers   ROUNDS merges (1,000) in each form while threads map, touch and unmap other memory
@@ -10,11 +10,11 @@
 #   kill      the merging command killed at each of its steps and resumed (STEP=N: every Nth)
 #   refusals  merges of a program that forks and of heaps with registered buffers, direct I/O and forks, under load:
 #             none is left stopped, no byte is wrong (RUNS=N of each, by move and by copy)
-#   programs  Python, node, redis and Java with ZGC go on with their own checks
+#   programs  Python, node, redis and Java with ZGC, which check their own results
 # usage: [STEP=N] [BY=move|copy] [ROUNDS=N] [RUNS=N] ci/live.sh [PART]...   (all by default; BY is for what is done by -p)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# A session of its own, the weight of which can be raised for what is timed; what it leaves ends with it.
+# A separate session, whose priority can be raised for measurements; its processes end with it.
 [[ -n ${LIVE_SESSION-} ]] || LIVE_SESSION=1 exec setsid -w ci/leash.py 14400 "ci/${0##*/}" "$@"
 
 ci/install.sh
@@ -35,8 +35,8 @@ fail() {
     failures=$((failures + 1))
 }
 
-# Runs a command for so many seconds at most. It and what it forks may be stopped or wait for memory then,
-# which SIGKILL alone ends.
+# Runs a command with a time limit in seconds. At the limit it and its children may be stopped or waiting
+# for memory, so only SIGKILL ends them.
 bounded() {
     timeout -s KILL "$@"
 }
@@ -51,19 +51,19 @@ at_most() {
     awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && a + 0 <= b + 0) }'
 }
 
-# Starts "target $@", which knows nothing of being merged; sets pid.
+# Starts "target $@", which does not know that it is merged; sets pid.
 start_target() {
     rm -f "$work/out"
     timeout -s KILL "${LASTS:-200}" "$work/target" "$@" >"$work/out" 2>&1 &
     child=$!
-    # One that becomes itself anew all the time does not say when it is ready.
+    # A target that executes itself repeatedly does not print that it is ready.
     until [[ $1 == lives ]] || grep -qs ^ready "$work/out" || ! kill -0 "$child" 2>/dev/null; do sleep 0.02; done
     sleep 0.02
     pid=$(pgrep -P "$child" || true)
 }
 
-# Merges the target until it has ended, and looks at what it says then. $1 is for messages; the rest are
-# options. What it forks shares its memory at times, and it may end at any moment.
+# Merges the target until it ends, and checks its final output. $1 is for messages; the rest are options.
+# Its children may share its memory, and it may end at any moment.
 merge_until_it_ends() {
     local name=$1 status
     shift
@@ -81,11 +81,11 @@ merge_until_it_ends() {
     wait "$child" || fail "$name: $(tr '\n' ' ' <"$work/out")"
 }
 
-# Best of five for each way. Bounds: no slower than the mremap calls, and no thread kept for longer than
-# twice the 5 ms that were asked for.
+# Best of five for each way. Bounds: not slower than the mremap calls, and no thread waits longer than
+# twice the requested 5 ms.
 speed() {
     local pause try best worst ratio
-    # What else runs on the machine is not what is measured.
+    # Raise the priority, so that other programs disturb the measurement less.
     { echo -20 >/proc/self/autogroup; } 2>/dev/null || true
     for pause in 0 5000; do
         best=1e9
@@ -145,7 +145,7 @@ writers() {
     echo "live: 100 merges by -p under four writers: lost $(value lost "$work/out"), wrong $(value wrong "$work/out")"
 }
 
-# What mmap gives a thread is its own, whatever is merged at that moment.
+# A range that mmap returns to a thread must stay its own during a merge.
 mappers() {
     local rounds=${ROUNDS:-1000} flags
     for flags in 1 3; do
@@ -161,7 +161,7 @@ mappers() {
     echo "live: $rounds merges by -p: $(value mapped "$work/out") mappings made meanwhile"
 }
 
-# Programs that are over in a moment, so that each meets the first merges at another one.
+# Short programs, so that the first merges happen at a different moment of each.
 arena() {
     local runs=${RUNS:-500} run before=$failures
     for run in $(seq "$runs"); do
@@ -184,7 +184,7 @@ start_heap() {
     pid=$(awk '/^ready/ { print $2 }' "$work/out")
 }
 
-# The heap ends by itself when it is whole, and says whether a byte was wrong.
+# The heap program exits when it is one mapping, and prints whether a byte was wrong.
 heap_is_right() {
     for _ in $(seq 100); do
         kill -0 "$heap" 2>/dev/null || break
@@ -193,8 +193,8 @@ heap_is_right() {
     wait "$heap" && grep -q '^wrong 0' "$work/out" && grep -q '^lost 0' "$work/out"
 }
 
-# The command is ended by SIGKILL before its Nth call of one kind: ptrace moves the target, pwrite
-# and write move memory and journal, kill and tgkill signal.
+# Kills the command before its Nth call of one kind: ptrace controls the target, pwrite and write change
+# memory and journal, kill and tgkill send signals.
 kill_steps() {
     local step killed=0 before=$failures call ended='there is no process|has ended'
     for call in ptrace write,pwrite64 tgkill,kill fdatasync,unlink; do
@@ -208,7 +208,7 @@ kill_steps() {
             if ((status != 0)); then
                 killed=$((killed + 1))
                 # Stopped or running: in both cases the command that finishes it is the same.
-                # It may have been joined by then, and have come to its end.
+                # The target may have been merged and have exited by then.
                 bounded 60 "$vmarea" merge -p "$pid" --resume --journal "$work/journal" >"$work/resume" 2>&1 ||
                     (($? == 4)) || grep -qE "$ended" "$work/resume" ||
                     fail "resume after $call $step: $(cat "$work/resume")"
@@ -249,7 +249,7 @@ ends() {
     echo "live: exec, exit, kill, fork, vfork and clone at many moments: done"
 }
 
-# Merges one "refuses $1" by way $2. Says how many mappings it had and has.
+# Merges one "refuses $1" by way $2. Prints the number of mappings before and after.
 refuse_once() {
     local kind=$1 way=$2 status=0 before after state
     rm -f "$work/out"
@@ -278,7 +278,7 @@ refuse_once() {
     echo "$before ${after:-0}" >>"$work/joined"
 }
 
-# Every second run beside a process that takes the processor away.
+# Every second run competes with a busy process for the processor.
 refusals() {
     local kind way run load before=$failures
     for kind in forks ring direct; do

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 export LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-2}
 export LOOM_MAX_BRANCHES=${LOOM_MAX_BRANCHES:-20000}
-# Other flags, so another place: the ordinary build is not thrown away.
+# A separate target folder: other flags would discard the ordinary build.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom
 export RUSTFLAGS="${RUSTFLAGS:-} --cfg loom"
 

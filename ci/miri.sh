@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The tests of the crates that hold `unsafe` code, under Miri: undefined behaviour, leaks, races.
-# Needs a nightly toolchain with the component miri; where that cannot be had, says so and passes.
+# Needs a nightly toolchain with the component miri; without it, says so and passes.
 # usage: ci/miri.sh [TEST-NAME ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the no_std crates where there is no std: against a sysroot that holds libcore and liballoc
 # and nothing else, so that any use of std, by them or by what they depend on, fails to compile.
-# Needs no bare-metal target. Before it trusts the result it shows that the sysroot bites.
+# Needs no bare-metal target. First checks that code with std really fails to compile there.
 # usage: ci/no-std.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Records real programs with `vmarea run`, replays them, and demands that nothing differs from the
 # kernel: as root no difference and nothing undecided, as an ordinary user no difference. Prints one
-# row per program and user. Whoever is not root gets the ordinary user's rows alone.
+# row per program and user. Without root, it prints only the rows of the ordinary user.
 # usage: ci/programs.sh [--user root|nobody] [PROGRAM...]     ci/programs.sh --list
 #        ci/programs.sh --large     the programs that take minutes, or large packages: a browser, a database,
 #                                   machines and sanitizers; no gate runs them
@@ -30,14 +30,14 @@ command_of() {
     pipeline) command=(sh -c 'seq 200000 | tr 0-4 5-9 | sort -n | uniq -c | wc -l') ;;
     static) command=("$built/static") ;;
     chromium)
-        # Root has no sandbox of its own to give away, and the other user is not asked for one either.
+        # The browser's sandbox does not work as root, so it is off for both users.
         command=(chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "--user-data-dir=$PWD/profile"
             --virtual-time-budget=5000 --dump-dom "file://$programs/page.html")
         ;;
     postgres) command=("$programs/postgres.sh") ;;
     zgc) command=(java -XX:+UseZGC -Xmx256m "$programs/garbage.java") ;;
     goroutines) command=("$built/goroutines") ;;
-    # Its look for leaks is a tracer of its own, which a recorded program cannot have.
+    # Its leak check uses ptrace, which a recorded program cannot do.
     asan) command=(env ASAN_OPTIONS=detect_leaks=0 "$built/sanitized") ;;
     qemu)
         command=(sh -c '"$@"; test $? = 33' sh qemu-system-x86_64 -accel tcg -display none -no-reboot -m 64
@@ -70,7 +70,7 @@ while (($#)); do
     shift
 done
 ((${#chosen[@]})) || chosen=("${all[@]}")
-# Everything lies where an ordinary user can read it, which a checkout need not be.
+# Copies everything to a folder that an ordinary user can read; a checkout may not be readable.
 room=$(mktemp -d)
 trap 'rm -rf "$room"' EXIT
 chmod 755 "$room"

@@ -81,7 +81,7 @@ def main():
 
     ratios = []
     for number in range(pairs):
-        # Each goes first in turn, so that neither always meets the warmer machine.
+        # The two take turns at going first, so that neither always runs on a warmer machine.
         if number % 2:
             recorded, alone = run(record + gcc, room)[0], run(gcc, room)[0]
         else:

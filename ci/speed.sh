@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What recording and replaying cost, as ratios of things measured side by side in one run, and how long
-# `explain` takes on 65,000 mappings and `top` over 500 processes, beside what reading the lists of mappings
-# takes alone. Prints and judges nothing: no gate calls it. Best as root and with nothing else running.
+# Cost of recording and replaying, as ratios of measurements in the same run; time of `explain` on 65,000
+# mappings and of `top` on 500 processes, relative to only reading the lists of mappings. Prints figures
+# and checks none: no gate calls it. Best as root on an idle machine.
 # usage: ci/speed.sh [PAIRS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,5 +15,5 @@ room=$(mktemp -d)
 trap 'rm -rf "$room"' EXIT
 python3 tests/programs/big_c.py >"$room/big.c"
 gcc -O2 -o "$room/many_vmas" tests/programs/many_vmas.c
-gcc -O2 -o "$room/boundaries" tests/support/src/boundaries.c
+gcc -O2 -o "$room/boundaries" tests/support/src/boundaries/main.c
 python3 ci/speed.py "$(realpath "$VMAREA")" "$room" "${1:-5}"

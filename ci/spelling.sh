@@ -1,19 +1,12 @@
 #!/usr/bin/env bash
-# Spelling of everything that git keeps, by typos (https://github.com/crate-ci/typos). Takes an installed
-# one, else a wheel of the Python package index.
-# usage: ci/spelling.sh
+# Spelling of everything that git keeps, by typos (https://github.com/crate-ci/typos).
+# usage: ci/spelling.sh     skips with a message where typos cannot be had
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-version=1.52.0
-if ! typos=$(command -v typos); then
-    room=${CARGO_TARGET_DIR:-target}/typos-$version
-    typos=$room/bin/typos
-    if [[ ! -x $typos ]] &&
-        ! { python3 -m venv "$room" && "$room/bin/pip" install --quiet "typos==$version"; } >/dev/null 2>&1; then
-        echo "spelling: skipped: typos is not installed and cannot be had from the Python package index"
-        exit
-    fi
+if ! typos=$(ci/wheel.sh typos typos 1.52.0); then
+    echo "spelling: skipped: typos is not installed, and the Python package index cannot be reached"
+    exit
 fi
 "$typos"
 echo "spelling: ok"

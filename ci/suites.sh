@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Other people's test suites, natively and under `vmarea run`: as root nothing may differ from the kernel and
-# no program may end otherwise than natively. Prints a line for each run and a table of the suites; ends with
-# 3 where a run failed that is no exception (ci/suites/exceptions).
+# Test suites of other projects, natively and under `vmarea run`: as root nothing may differ from the kernel,
+# and each program must end as it does natively. Prints a line for each run and a table of the suites; exits
+# with 3 if a run failed that is not listed in ci/suites/exceptions.
 #   kselftest  Linux's selftests, built from Debian's package of the kernel's source
 #   ltp        the Linux Test Project's tests of memory, from an installed one: LTP=FOLDER
 #   stress-ng  the stressors of the class vm of Debian's stress-ng
 # usage: ci/suites.sh [--only TEXT] [--keep FOLDER] [--list] [SUITE]...     (all by default)
-#        ci/suites.sh --share    what a gate has time for: some of the selftests and stressors
+#        ci/suites.sh --share    a subset of selftests and stressors that is short enough for a gate
 #        VMAREA=path/of/vmarea takes that binary instead of building one; --keep keeps the recordings of what
 #        failed. What is built lies in VMAREA_CACHE, by default /var/tmp/vmarea-suites.
 set -euo pipefail
@@ -109,5 +109,5 @@ fi
 VMAREA=$(realpath "${VMAREA:-target}")
 export VMAREA
 
-# What a test mounts or leaves in shared memory ends with it.
+# Mounts and shared memory of a test are removed at its end.
 exec unshare --mount --ipc --propagation private python3 ci/suites/suites.py "${options[@]}" "${chosen[@]}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All tests of all crates, after installing what they record. With cargo-nextest where it is there,
-# else with cargo's own runner. Arguments go to the runner.
+# All tests of all crates, after installing the programs that they record. Uses cargo-nextest if it is
+# installed, otherwise cargo's own runner. Arguments go to the runner.
 # usage: ci/test.sh [ARGS]
 set -euo pipefail
 cd "$(dirname "$0")/.."

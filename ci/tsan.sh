@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The tests with real threads under ThreadSanitizer: the stress tests of the locks and of the tree, and in the
 # core faults beside changes of the address space and walks of the reverse map beside both. Needs a nightly
-# toolchain with rust-src and the sanitizer's runtime; where that cannot be had, says so and passes.
-# ThreadSanitizer does not know fences; where the tree's readers use them all words are atomics, so
-# it has nothing to fault there, and the models of ci/loom.sh have the rest.
+# toolchain with rust-src and the sanitizer's runtime; without them, says so and passes.
+# ThreadSanitizer does not support fences. The tree's readers use fences only around atomics, which it
+# does not report; the models of ci/loom.sh cover the rest.
 # usage: ci/tsan.sh [TEST-NAME ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."

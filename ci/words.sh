@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What can be said of files without compiling them: length, module docs, names, no path of anybody's
-# machine, no long function; and what the documentation points at exists.
+# Checks of files that need no compiler: length of files and functions, module docs, names, no path of one
+# machine; and everything to which the documentation points exists.
 # usage: ci/words.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."

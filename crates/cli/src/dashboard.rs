@@ -2,7 +2,6 @@
 //!
 //! Between two samples nothing is read, and only a key causes a redraw.
 
-use crate::command::top_summary;
 use crate::console::{Console, count};
 use crate::exit::Result;
 use anyhow::Context;
@@ -15,21 +14,22 @@ use ratatui::{DefaultTerminal, Frame};
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 use vmarea_explain::top::{Look, ProcessRow, Sampler};
+use vmarea_process::rights::{self, Capability};
 
 /// Sort order of the processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
     Mappings,
     Trend,
-    Joinable,
+    Mergeable,
 }
 
 impl Order {
     fn next(self) -> Order {
         match self {
             Order::Mappings => Order::Trend,
-            Order::Trend => Order::Joinable,
-            Order::Joinable => Order::Mappings,
+            Order::Trend => Order::Mergeable,
+            Order::Mergeable => Order::Mappings,
         }
     }
 
@@ -37,14 +37,14 @@ impl Order {
         match self {
             Order::Mappings => "mappings",
             Order::Trend => "trend",
-            Order::Joinable => "joinable",
+            Order::Mergeable => "mergeable",
         }
     }
 
     fn sort(self, rows: &mut [ProcessRow]) {
         match self {
             Order::Mappings => rows.sort_by_key(|row| (Reverse(row.mappings), row.pid)),
-            Order::Joinable => rows.sort_by_key(|row| (Reverse(row.joinable), row.pid)),
+            Order::Mergeable => rows.sort_by_key(|row| (Reverse(row.joinable), row.pid)),
             Order::Trend => rows.sort_by(|a, b| {
                 let trend = |row: &ProcessRow| row.per_minute.unwrap_or(0.0);
                 trend(b).total_cmp(&trend(a)).then(a.pid.cmp(&b.pid))
@@ -140,7 +140,7 @@ impl Dashboard<'_> {
             Constraint::Length(1),
         ];
         let [top, middle, bottom] = Layout::vertical(parts).areas(frame.area());
-        frame.render_widget(Line::from(top_summary(&self.look)), top);
+        frame.render_widget(Line::from(summary(&self.look)), top);
         let strong = Style::new().add_modifier(Modifier::BOLD);
         let headings = [
             "PID",
@@ -148,7 +148,7 @@ impl Dashboard<'_> {
             "OF LIMIT",
             "",
             "PER MIN",
-            "JOINABLE?",
+            "MERGEABLE?",
             "SIZE",
             "NAME",
         ];
@@ -198,6 +198,23 @@ fn cells(row: &ProcessRow, console: &Console) -> TableRow<'static> {
 fn bar(percent: f64) -> String {
     let full = (percent / 5.0).round().clamp(0.0, 20.0) as usize;
     "█".repeat(full) + &"·".repeat(20 - full)
+}
+
+/// Returns one line that summarises a sample.
+pub(crate) fn summary(look: &Look) -> String {
+    let mut text = format!(
+        "{} processes with mappings, each at most {}",
+        count(look.processes),
+        count(look.limit)
+    );
+    if look.unreadable > 0 {
+        text += &format!(
+            "; {} more cannot be read ({})",
+            count(look.unreadable),
+            rights::remedy(&[Capability::SysPtrace])
+        );
+    }
+    text
 }
 
 #[cfg(test)]

@@ -11,16 +11,16 @@ use std::process::ExitCode;
 /// Exit statuses, as `--help` shows them.
 pub const HELP: &str = "\
 Exit status:
-  0  all is well
+  0  success
   1  an error
   2  wrong usage
-  3  a comparison with the kernel differs, or a threshold that you gave is exceeded
+  3  a difference from the kernel was found, or a threshold that you gave is exceeded
   4  there is nothing to do
   5  a permission is missing; the message names it
 
-`run` and `record` end with the status of the program itself (128 + N if signal N ended it),
-unless one of 1 to 5 applies. Then a line on standard error that begins with
-`vmarea:` says why.";
+`run` and `record` exit with the status of the program (128 + N if signal N ended it),
+unless one of 1 to 5 applies. In that case a line on standard error that begins with
+`vmarea:` gives the reason.";
 
 /// Outcome of a command that did its work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 /// Linux's virtual memory areas, outside Linux.
 ///
-/// Explains why the mappings of a running process stay apart, and merges those that need not.
+/// Explains why the mappings of a running process are not merged, and merges those that can be.
 /// Records what a program does to its address spaces, replays it through vmarea's own VMA layer
 /// under several policies, and compares the result with the kernel's.
 #[derive(Debug, Parser)]

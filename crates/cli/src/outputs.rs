@@ -126,7 +126,7 @@ impl Outputs {
         let in_place_of_text = [json].iter().chain(others).filter(on_stdout).count();
         if in_place_of_text > 1 {
             let what =
-                anyhow!("only one form can go to standard output: name a file for the others");
+                anyhow!("only one result can go to standard output: name a file for the others");
             return Err(Failure::new(Status::Usage, what));
         }
         Ok(Outputs {

@@ -15,7 +15,7 @@ const HEADINGS: [&str; 8] = [
     "refusals",
     "splits",
     "lookups",
-    "last used\nanswers",
+    "last-used\nhits",
 ];
 
 /// Writes the complete result as text.
@@ -69,13 +69,13 @@ fn differences(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     let causes = report.differences.len() as u64;
     write!(
         out,
-        " from the kernel, of {} cause{}",
+        " from the kernel, with {} cause{}",
         count(causes),
         plural(causes)
     )?;
     let shown: usize = report.differences.iter().map(|g| g.shown.len()).sum();
     if (shown as u64) < all {
-        write!(out, "; --differences all shows each")?;
+        write!(out, "; --differences all shows every one")?;
     }
     writeln!(out)
 }
@@ -103,7 +103,7 @@ fn counterfactual(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         .collect();
     writeln!(
         out,
-        "anonymous merges refused for their pages: {}",
+        "merges of anonymous memory that the kernel refused: {}",
         reasons.join(", ")
     )?;
     for (name, made) in &asked.policies {

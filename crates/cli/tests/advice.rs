@@ -10,10 +10,10 @@ use vmarea_test_support::leash;
 
 const VMAREA: &str = env!("CARGO_BIN_EXE_vmarea");
 
-/// Boundaries of each case: enough that a repair is advised.
+/// Number of boundaries in each case: enough for `explain` to advise a repair.
 const N: u64 = 2_200;
 
-/// What is said of the process.
+/// Returns the JSON report on the process.
 fn explained(pid: i32) -> serde_json::Value {
     let mut command = Command::new(VMAREA);
     command.args(["explain", "--json", "-", "-p", &pid.to_string()]);
@@ -22,8 +22,8 @@ fn explained(pid: i32) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("JSON alone")
 }
 
-/// Runs the command as a shell would, with more patience than a busy machine needs, and a journal
-/// of its own.
+/// Runs the command as a shell would, with a long `--max-pause` for busy machines and its own
+/// journal.
 fn run(command: &str) -> std::process::Output {
     let folder = tempfile::tempdir().unwrap();
     let words = command.strip_prefix("vmarea ").expect("a command of ours");

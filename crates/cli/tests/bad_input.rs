@@ -1,5 +1,5 @@
-//! Input that cannot be worked with: one line that says what to do, the right status, and no output
-//! that looks whole.
+//! Invalid input: one line that says what to do, the right exit status, and no output that looks
+//! complete.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -11,7 +11,7 @@ use support::vmarea;
 use vmarea_trace::Writer;
 use vmarea_trace::event::{Event, Header};
 
-/// The one line that the command failed with, on top of what the program itself said.
+/// Returns the one line with which the command failed, without the output of the program itself.
 fn complaint(output: &Output, status: i32) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(status), "{text}");
@@ -21,7 +21,7 @@ fn complaint(output: &Output, status: i32) -> String {
     last
 }
 
-/// A trace of two events, recorded nowhere.
+/// Returns a trace of two events that was not recorded.
 fn small_trace(path: &Path, page_size: u32) {
     let header = Header {
         kernel_release: "6.18.0".into(),

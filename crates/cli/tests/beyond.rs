@@ -1,6 +1,6 @@
-//! Programs whose mappings hang on more than memory calls: segments, memory policies, contexts of
-//! userfaultfd, files that refuse, and what a program may find out about its own files. Each sees
-//! the same recorded as by itself, and each recording comes out equal to the kernel.
+//! Programs whose mappings depend on more than memory calls: segments, memory policies, contexts of
+//! userfaultfd, files that refuse, and what a program can find out about its own files. Each program
+//! prints the same with and without a recorder, and each replay equals the kernel.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use support::{VMAREA, leash, text};
 
-/// What a program ends with that needs what this machine does not have.
+/// Exit status of a program that needs a feature that this machine lacks.
 const NOT_HERE: i32 = 77;
 
 fn program() -> &'static Path {
@@ -30,12 +30,12 @@ fn program() -> &'static Path {
     })
 }
 
-/// Runs a mode by itself and recorded. None if it cannot be run here.
+/// Runs a mode without and with a recorder. Returns `None` if it cannot run here.
 fn recorded(mode: &str) -> Option<Value> {
     recorded_with(mode, "")
 }
 
-/// The same, with a limit on the recorder's descriptors.
+/// Does the same, with a limit on the recorder's descriptors.
 fn recorded_with(mode: &str, descriptors: &str) -> Option<Value> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

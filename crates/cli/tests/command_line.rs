@@ -1,4 +1,4 @@
-//! The binary as a script meets it: exit statuses, one-line errors, nothing left behind.
+//! The command as used by a script: exit statuses, one-line errors, no leftover files.
 //!
 //! Other tests check the results; these check only the conventions.
 #![forbid(unsafe_code)]
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use support::vmarea;
 
-/// The one line that standard error must be.
+/// Returns the only line on standard error.
 fn complaint(output: &Output) -> String {
     let text = String::from_utf8(output.stderr.clone()).expect("text");
     assert_eq!(text.lines().count(), 1, "not one line: {text}");

@@ -1,18 +1,18 @@
-//! The comparison bites: a recording of a real program in which one thing is changed no longer
-//! comes out equal, and the difference that is shown is the one that was made.
+//! The comparison finds differences: if one thing in the recording of a real program is changed, the
+//! replay is no longer equal to the kernel, and the reported difference is that change.
 #![forbid(unsafe_code)]
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
-use vmarea_trace::event::{Event, KernelVma, Reason, SnapVma};
+use vmarea_trace::event::{Event, KernelVma, SnapReason, SnapVma};
 use vmarea_trace::{Reader, Writer};
 
 const MMAP: u32 = 9;
 const PAGE: u64 = 4096;
 
-/// A recording of a program, and room for a changed copy of it.
+/// A recording of a program, and a folder for a changed copy.
 struct Recording {
     folder: TempDir,
 }
@@ -42,7 +42,7 @@ impl Recording {
             .kernel_view
     }
 
-    /// Replays the recording after `change` had every event in its hands.
+    /// Replays the recording after `change` was called with every event.
     fn replay_changed(&self, mut change: impl FnMut(&mut Event)) -> (Option<i32>, Value) {
         let reader = Reader::open(self.path("true")).unwrap();
         let changed = self.path("changed");
@@ -57,12 +57,12 @@ impl Recording {
     }
 }
 
-/// Exit status and report.
+/// Returns exit status and report.
 fn replay(trace: &Path) -> (Option<i32>, Value) {
     replay_with(&[], trace)
 }
 
-/// The same with options.
+/// Does the same with options.
 fn replay_with(options: &[&str], trace: &Path) -> (Option<i32>, Value) {
     let output = Command::new(env!("CARGO_BIN_EXE_vmarea"))
         .args(["replay", "--json", "-"])
@@ -134,7 +134,7 @@ fn a_changed_mapping_at_exit_is_a_difference() {
     for (what, change) in changes {
         let (status, report) = recording.replay_changed(|event| {
             if let Event::Snapshot(snapshot) = event
-                && snapshot.reason == Reason::Exit
+                && snapshot.reason == SnapReason::Exit
             {
                 change(&mut snapshot.vmas);
             }
@@ -168,7 +168,7 @@ fn a_changed_page_offset_or_anon_vma_is_a_difference() {
     for (what, change) in changes {
         let (status, report) = recording.replay_changed(|event| {
             if let Event::Snapshot(snapshot) = event
-                && snapshot.reason == Reason::Exit
+                && snapshot.reason == SnapReason::Exit
             {
                 let faulted =
                     |vma: &&mut SnapVma| vma.kernel.is_some_and(|kernel| kernel.anon_vma != 0);
@@ -184,7 +184,7 @@ fn a_changed_page_offset_or_anon_vma_is_a_difference() {
     }
 }
 
-/// The groups of a report, and how many differences each shows.
+/// Returns the groups of a report, with the number of differences that each shows.
 fn groups(report: &Value) -> Vec<(String, u64, usize)> {
     let groups = report["differences"].as_array().unwrap().iter();
     let one = |group: &Value| {
@@ -210,7 +210,7 @@ fn all_differences_are_shown_on_demand_by_their_causes_with_the_call_before() {
         }
     });
     assert!(changed > 1, "the loader protects what it has relocated");
-    let cause = "mprotect: ENOMEM in the kernel, success in ours".to_owned();
+    let cause = "mprotect: ENOMEM in the kernel, success in vmarea".to_owned();
     assert_eq!(groups(&first), [(cause.clone(), changed, 1)]);
     let shown = &first["differences"][0]["shown"][0];
     assert_eq!(*shown, first["first_difference"]);
@@ -249,7 +249,7 @@ fn all_differences_are_shown_on_demand_by_their_causes_with_the_call_before() {
 fn a_list_that_differs_blames_no_call() {
     let (_, report) = Recording::new().replay_changed(|event| {
         if let Event::Snapshot(snapshot) = event
-            && snapshot.reason == Reason::Exit
+            && snapshot.reason == SnapReason::Exit
         {
             snapshot.vmas[0].perms.write = !snapshot.vmas[0].perms.write;
         }

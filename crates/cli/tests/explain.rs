@@ -1,4 +1,4 @@
-//! `explain` as people and scripts meet it: formats, statuses, and subjects that are none.
+//! `explain` as used by people and scripts: formats, exit statuses, and invalid targets.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use support::leash::{self, Leashed};
 use support::{Idle, Nobody, text, vmarea};
 
-/// The one line that the command failed with.
+/// Returns the one line with which the command failed.
 fn complaint(arguments: &[&str], status: i32) -> String {
     support::complaint(&vmarea(arguments), status)
 }
@@ -141,7 +141,7 @@ fn a_range_shows_a_part() {
     ]);
     assert_eq!(text(&output.stdout).lines().count(), 2, "{first}");
     let nothing = complaint(&["explain", "-p", &cat.pid(), "--range", "1,2"], 4);
-    assert!(nothing.contains("range"), "{nothing}");
+    assert!(nothing.contains("no mapping between 1 and 2"), "{nothing}");
 }
 
 #[test]

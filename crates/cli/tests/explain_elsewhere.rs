@@ -1,5 +1,5 @@
-//! `explain` and `top` where something is missing: other users, other pid namespaces, no look into
-//! the kernel, and processes that end while they are looked at.
+//! `explain` and `top` under adverse conditions: other users, other pid namespaces, no access to the
+//! kernel's own view, and processes that end while they are read.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -41,7 +41,7 @@ fn top_counts_what_it_may_not_look_into() {
     assert!(rows.iter().all(|row| row["pid"] != pid), "{look}");
 }
 
-/// Runs a shell script in a pid namespace of its own; `None` where that is not permitted.
+/// Runs a shell script in a new pid namespace; returns `None` if that is not permitted.
 fn in_namespace(options: &[&str], script: &str, argument: &str) -> Option<Output> {
     let unshare = |script: &str| {
         let mut command = Command::new("unshare");

@@ -1,8 +1,8 @@
 //! `explain` on programs that people run: an interpreter, a database after a save, a runtime with
 //! threads, and a Java machine where there is one (`ci/explain.sh` installs it).
 //!
-//! Each is stopped while it is looked at, so that what is said can be held against its list of
-//! mappings line by line: none is missed, none counted twice, and every boundary has one reason.
+//! Each program is stopped while it is read, so that the report can be compared with its list of
+//! mappings line by line: no mapping is missed or counted twice, and every boundary has one reason.
 #![forbid(unsafe_code)]
 
 use serde_json::Value;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use vmarea_process::view::KernelView;
 use vmarea_test_support::leash::{self, Leashed};
 
-/// How long a program may take until it has built up what is to be seen.
+/// Maximum time that a program may take to create its mappings.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A program that runs until it is dropped.
@@ -41,7 +41,7 @@ impl Running {
         self.folder.path().join(file)
     }
 
-    /// Waits until `ready` is so.
+    /// Waits until `ready` returns true.
     fn wait(mut self, ready: impl Fn(&Running) -> bool) -> Running {
         let begun = Instant::now();
         while !ready(&self) {
@@ -62,7 +62,7 @@ impl Running {
         std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap()
     }
 
-    /// Stops it: from here on no thread of it changes anything.
+    /// Stops the program, so that none of its threads changes anything any more.
     fn stop(&self) {
         let pid = self.child.id().to_string();
         let output = leash::output(Command::new("kill").args(["-STOP", &pid]));
@@ -97,7 +97,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap()
 }
 
-/// Holds what is said against the list of mappings.
+/// Compares the report with the list of mappings.
 fn adds_up(name: &str, said: &Value, maps: &str) {
     let lines: Vec<_> = maps
         .lines()
@@ -136,7 +136,7 @@ fn adds_up(name: &str, said: &Value, maps: &str) {
     assert_eq!(number(&said["joinable"]), fixes, "{name}");
 }
 
-/// Looks at the program with and without the kernel's own view.
+/// Explains the program with and without the kernel's own view.
 fn judge(name: &str, program: &Running) {
     program.stop();
     let maps = program.maps();
@@ -156,16 +156,18 @@ fn judge(name: &str, program: &Running) {
         .map(|r| format!("{} {}", r["reason"].as_str().unwrap(), r["mappings"]))
         .collect();
     println!(
-        "{name}: {} mappings, {} could be joined: {}",
+        "{name}: {} mappings, {} could be merged: {}",
         said["mappings"],
         said["joinable"],
         counts.join(", ")
     );
 }
 
-/// With the kernel's view everything is certain. What is likely without it has the truth among what
-/// it can be; what is certain is the same, or is enough to keep the two apart and something hidden,
-/// that the kernel compares first, does so as well.
+/// Compares the two reports.
+///
+/// With the kernel's view every reason is certain. Without it, the candidates of a likely reason
+/// contain the true one. A certain reason is the true one, or it is sufficient and a hidden
+/// attribute, which the kernel compares first, differs as well.
 fn agree(name: &str, kernel: &Value, proc: &Value) {
     const HIDDEN_FIRST: [(&str, &str); 2] = [("flags", "file"), ("flags", "file_offset")];
     let rows = |said: &Value| said["rows"].as_array().unwrap().clone();

@@ -1,7 +1,7 @@
 //! `vmarea merge` on processes that this test starts, and on those that it must refuse.
 //!
-//! What is moved and how is tested with `vmarea-repair` and `vmarea-preload`; here are a whole merge
-//! as a script meets it, and the refusals.
+//! The tests of `vmarea-repair` and `vmarea-preload` check how pages are moved; these check a complete
+//! merge as a script sees it, and the refusals.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -12,7 +12,7 @@ use support::heap::{self, Heap, complaint, may_merge};
 use support::leash::{self, Leashed};
 use support::{Nobody, VMAREA};
 
-/// Memory in 500 mappings that could be one; then waits for a line and checks all of it.
+/// Program with memory in 500 mappings that could be one; waits for a line, then checks every byte.
 const PROGRAM: &str = r#"
 pages = 500
 area = make(pages, 1, lambda p, i: ctypes.memset(p, i % 251, page))
@@ -21,8 +21,8 @@ for line in sys.stdin:
     print("wrong", wrong, flush=True)
 "#;
 
-/// A stop takes effect where the process next would run: that may be a while after it was sent,
-/// or after a tracer let the process go.
+/// Waits until a process is stopped: a stop signal takes effect only when the process would run
+/// next, which may be a while after it was sent, or after a tracer released the process.
 fn wait_until_stopped(heap: &Heap) {
     let status = || std::fs::read_to_string(format!("/proc/{}/status", heap.pid())).unwrap();
     let until = Instant::now() + Duration::from_secs(20);
@@ -55,7 +55,7 @@ fn a_dry_run_changes_nothing_and_a_merge_no_byte() {
     // Nothing is left to do, and nothing was left behind.
     let again = heap.merge(&["--range", &heap.range, "--apply"]);
     assert_eq!(again.status.code(), Some(4), "{again:?}");
-    assert!(complaint(&again).contains("nothing to join"));
+    assert!(complaint(&again).contains("nothing to merge"));
     let resume = heap.merge(&["--resume"]);
     assert_eq!(resume.status.code(), Some(4), "{resume:?}");
     assert_eq!(std::fs::read_dir(heap.journals()).unwrap().count(), 0);
@@ -131,7 +131,7 @@ fn another_users_process_needs_a_permission() {
     assert!(complaint(&output).contains("CAP_SYS_PTRACE"));
 }
 
-/// A 32-bit program that waits: `pause` again and again.
+/// 32-bit program that calls `pause` in a loop.
 const PROGRAM_32: [u8; 95] = {
     let mut bytes = [0; 95];
     let head: [&[u8]; 4] = [
@@ -237,7 +237,7 @@ fn to_keep_a_program_merged_needs_the_right_to_userfaultfd() {
     assert!(complaint(&output).contains("vm.unprivileged_userfaultfd"));
 }
 
-/// The loader of programs loads the object; one that has none goes unchanged, and so does its script.
+/// The dynamic loader loads the object; a program without a loader runs unchanged, and so do its scripts.
 #[test]
 fn to_keep_a_static_program_merged_says_that_it_does_nothing() {
     if vmarea_repair::can_repair_itself().is_err() {

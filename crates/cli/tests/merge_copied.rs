@@ -1,17 +1,16 @@
 //! `vmarea merge --by copy`, as on kernels that cannot move pages.
 //!
-//! The tests check which memory it copies, which it leaves apart, and which it does not touch.
-//!
-//! That writers lose nothing and that a killed merge is finished, is tested for both ways in
-//! `merge_running.rs`.
+//! The tests check which memory is copied, which is not merged, and which is not touched. The tests in
+//! `merge_running.rs` check for both ways that writers lose nothing and that a killed merge can be
+//! finished.
 #![forbid(unsafe_code)]
 
 mod support;
 
 use support::heap::{Heap, may_merge};
 
-/// Sixteen mappings of four pages that could be one, three pages of each filled and one only read;
-/// does what it is told, and says what it sees.
+/// Program with 16 mappings of four pages that could be one, three pages of each written and one
+/// only read; obeys commands and prints what it reads.
 const PROGRAM: &str = r#"
 parts, size = 16, 4 * page
 def fill(p, i):

@@ -1,7 +1,8 @@
-//! `vmarea merge` on processes whose memory the kernel refuses to move: they fork, they have registered
-//! buffers, somebody else is at work. They run on with their bytes, and what stays apart is said beforehand.
+//! `vmarea merge` on processes whose memory the kernel refuses to move: they fork, have registered
+//! buffers, or another merge is running. Their memory stays intact, and the dry run reports what will
+//! not be merged.
 //!
-//! That each single call may be refused is tested with `vmarea-repair`.
+//! The tests of `vmarea-repair` refuse each single call.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -10,7 +11,7 @@ use std::process::Command;
 use support::heap::{Heap, may_merge};
 use support::{Nobody, VMAREA, leash, text};
 
-/// 400 mappings of a page that could be one; does what it is told, and says what it sees.
+/// Program with 400 mappings of one page that could be one; obeys commands and prints what it reads.
 const PROGRAM: &str = r#"
 pages = 400
 area = make(pages, 1, lambda p, i: ctypes.memset(p, i % 251, page))

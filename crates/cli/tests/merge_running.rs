@@ -1,8 +1,8 @@
-//! `vmarea merge` on processes that write, fork, become other programs and end while it works, and
-//! on the command itself being killed at its steps.
+//! `vmarea merge` on processes that write, fork, exec or exit during the merge, and merges that are
+//! killed at each step.
 //!
-//! The processes are a C program that knows every byte of its memory. Where userfaultfd or tracing
-//! is not permitted the tests say so and pass.
+//! The processes run a C program that knows every byte of its memory. If userfaultfd or tracing is
+//! not permitted, the tests say so and pass.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -43,7 +43,7 @@ struct Target {
     child: Leashed,
     out: BufReader<std::process::ChildStdout>,
     folder: tempfile::TempDir,
-    /// The address of its memory, once it has said so.
+    /// Address of its memory, after the program has printed it.
     place: String,
 }
 
@@ -65,7 +65,7 @@ impl Target {
         }
     }
 
-    /// Waits for its line `ready`.
+    /// Waits until the program prints `ready`.
     fn ready(mut self) -> Target {
         let mut line = String::new();
         self.out.read_line(&mut line).expect("a line");
@@ -84,7 +84,7 @@ impl Target {
         self.folder.path().join("journals")
     }
 
-    /// The arguments of a merge of it.
+    /// Returns the arguments of a merge of the program.
     fn merge(&self, more: &[&str]) -> Vec<String> {
         let (pid, journal) = (self.pid(), self.journal().display().to_string());
         let fixed = ["merge", "-p", &pid, "--journal", &journal];
@@ -92,7 +92,7 @@ impl Target {
         all.map(|&argument| argument.to_owned()).collect()
     }
 
-    /// Merges it again and again until it has ended. Returns how often mappings were joined.
+    /// Merges repeatedly until the program has ended. Returns how many merges succeeded.
     fn merge_until_it_ends(&mut self, more: &[&str]) -> u32 {
         let mut joined = 0;
         while self.child.try_wait().expect("a child").is_none() {
@@ -120,7 +120,7 @@ impl Target {
         joined
     }
 
-    /// What it said at its end, which must be a good one.
+    /// Returns the program's final output; it must exit successfully.
     fn end(mut self) -> HashMap<String, f64> {
         drop(self.child.stdin.take());
         let mut text = String::new();
@@ -143,10 +143,10 @@ fn vmarea(arguments: &[String]) -> Output {
     leash::output(Command::new(env!("CARGO_BIN_EXE_vmarea")).args(arguments)).expect("it was built")
 }
 
-/// Large pauses, for a busy machine: how long they are is not tested here.
+/// Arguments with a long `--max-pause`, for busy machines; these tests do not check pauses.
 const APPLY: [&str; 3] = ["--apply", "--max-pause", "1s"];
 const COPY: [&str; 5] = ["--apply", "--max-pause", "1s", "--copy", "10000000"];
-/// As on a kernel that cannot move pages.
+/// Arguments for a merge as on a kernel that cannot move pages.
 const BY_COPY: [&str; 5] = ["--apply", "--max-pause", "1s", "--by", "copy"];
 
 #[test]
@@ -247,7 +247,7 @@ fn the_other_repairs_change_what_they_are_named_for() {
     }
 }
 
-/// Guard markers in the memory of a process, if the kernel shows them (6.15).
+/// Returns the number of guard markers in a process, if the kernel shows them (since 6.15).
 fn guard_markers(pid: &str, at: u64, pages: u64) -> usize {
     const IS_MARKER: u64 = 1 << 58;
     let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap")).expect("its pages");
@@ -292,7 +292,7 @@ fn a_primed_reservation_is_committed_in_any_order() {
     assert_eq!(target.end()["after"], 1.0);
 }
 
-/// Kills the command before its `step`th call of these; false if it came to its end before.
+/// Kills the command before its `step`th call of these; returns false if it ended earlier.
 fn killed_at(target: &Target, way: &[&str], calls: &str, step: u32) -> bool {
     let mut strace = Command::new("strace");
     strace
@@ -379,7 +379,7 @@ fn a_stop_of_ours_that_nobody_took_does_not_stop_it_for_good() {
     }
 }
 
-/// The processes of a group, but for those that have ended and wait to be asked how.
+/// Returns the processes of a group, without zombies.
 fn members(group: u32) -> Vec<String> {
     let stats = std::fs::read_dir("/proc").expect("/proc").flatten();
     let stats = stats.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());

@@ -34,7 +34,7 @@ fn is_root() -> bool {
     root
 }
 
-/// The program says the same as without a recorder, and the core agrees with the kernel.
+/// Asserts that the program prints the same as without a recorder, and that the replay equals the kernel.
 fn is_equal(case: &str) {
     let program = rights();
     let natively = leash::output(Command::new(program).arg(case)).unwrap();

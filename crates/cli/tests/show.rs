@@ -1,4 +1,4 @@
-//! `show` as people and scripts meet it: forms, statuses, and processes that cannot be shown.
+//! `show` as used by people and scripts: formats, exit statuses, and processes that cannot be shown.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -8,7 +8,7 @@ use std::process::Command;
 use support::leash::Leashed;
 use support::{Idle, vmarea};
 
-/// What a command that did its work wrote.
+/// Returns the output of a command that must succeed.
 fn data(arguments: &[&str]) -> String {
     let output = vmarea(arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -20,12 +20,12 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&data(arguments)).expect("one line of JSON")
 }
 
-/// The one line that the command failed with.
+/// Returns the one line with which the command failed.
 fn complaint(arguments: &[&str], status: i32) -> String {
     support::complaint(&vmarea(arguments), status)
 }
 
-/// Whether the kernel lets us look into it.
+/// True if the kernel's own view is accessible.
 fn is_permitted() -> bool {
     let permitted = vmarea_process::view::KernelView::open();
     if let Err(error) = &permitted {

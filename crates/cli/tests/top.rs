@@ -1,4 +1,4 @@
-//! `top` as scripts and a terminal meet it.
+//! `top` as used by scripts and on a terminal.
 #![forbid(unsafe_code)]
 
 mod support;

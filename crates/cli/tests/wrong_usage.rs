@@ -1,5 +1,5 @@
-//! What a new user gets wrong, and what a machine may lack: one line that says what really is wrong, and
-//! the status for it.
+//! Usage errors of new users, and features that a machine may lack: one line with the actual reason,
+//! and the right exit status.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -80,7 +80,7 @@ fn root_that_lacks_a_capability_is_told_which_and_not_to_be_root() {
         let mut text = String::from_utf8_lossy(&output.stderr).into_owned();
         text += &String::from_utf8_lossy(&output.stdout);
         assert!(
-            text.contains(&format!("this root lacks {capability}")),
+            text.contains(&format!("root lacks {capability}")),
             "{command}: {text}"
         );
         assert!(!text.contains("run as root"), "{command}: {text}");
@@ -207,5 +207,5 @@ fn the_processes_that_are_waited_for_are_named_with_the_way_to_end_them() {
         text.contains(&format!("waiting for process {left} that it started")),
         "{text}"
     );
-    assert!(text.contains("SIGTERM to vmarea (kill "), "{text}");
+    assert!(text.contains("to end them: kill "), "{text}");
 }

@@ -9,8 +9,9 @@
 use std::process::ExitCode;
 use vmarea::policy::Policy;
 use vmarea_conform::environment::Environment;
+use vmarea_conform::error::RunError;
 use vmarea_conform::kernel_settings::Surroundings;
-use vmarea_conform::run::{RunError, Settings, Shrinking, run};
+use vmarea_conform::run::{Settings, Shrinking, run};
 use vmarea_conform::superset::Comparison;
 
 const SETTINGS: Settings = Settings {

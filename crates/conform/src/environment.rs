@@ -1,10 +1,10 @@
 //! Initial state of every sequence: rules, machine, limits, files, and available kernel features.
 
 use super::arena::{Files, HUGE_FILE, SECRET};
+use super::error::RunError;
 use super::generate::Facts;
 use super::kernel::Kernel;
 use super::kernel_settings::Surroundings;
-use super::run::RunError;
 use super::superset::Comparison;
 use rustix::process::{Resource, getrlimit};
 use vmarea::System;
@@ -109,24 +109,24 @@ fn limits() -> Limits {
 /// Lists the features that are not compared on this machine or version, with the reasons.
 fn not_compared(system: &System, facts: &Facts, around: &Surroundings) -> Vec<String> {
     let mut missing: Vec<String> = [
-        "userfaultfd on MAP_HUGETLB: one fault brings 512 pages there, and one here",
-        "MADV_COLLAPSE of pages that ksmd has merged: EAGAIN, which ends the sequence",
-        "MADV_COLLAPSE of a file's pages: it depends on what the whole machine did with the file",
-        "io_uring: its madvise is the same call by another door",
+        "userfaultfd on MAP_HUGETLB: one fault maps 512 pages in the kernel, and one in the core",
+        "MADV_COLLAPSE of pages that ksmd has merged: the kernel returns EAGAIN, and the sequence ends",
+        "MADV_COLLAPSE of a file's pages: depends on how the whole machine has used the file",
+        "madvise by io_uring: the same function of the kernel as the system call",
         "userfaultfd: faults that wait, copying and moving pages, minor faults, closing it",
-        "MADV_FREE, MAP_DROPPABLE and userfaultfd together with swap: when Linux throws away is chance",
+        "MADV_FREE, MAP_DROPPABLE and userfaultfd together with swap: Linux discards such pages at any time",
         "anonymous VMA names, shadow stacks: no sequence uses them",
     ]
     .map(str::to_owned)
     .into();
     if let Some(why) = around.missing("swap") {
-        missing.push(format!("swap: only our side swaps ({why})"));
+        missing.push(format!("swap: only the core swaps ({why})"));
     }
     if let Some(why) = around.missing("ksm") {
-        missing.push(format!("KSM: only our side merges pages ({why})"));
+        missing.push(format!("KSM: only the core merges pages ({why})"));
     }
     if let Some(why) = around.missing("hugetlb") {
-        missing.push(format!("MAP_HUGETLB: no huge pages for it ({why})"));
+        missing.push(format!("MAP_HUGETLB: no huge pages are reserved ({why})"));
     }
     if system.huge_pages == vmarea::HugePages::Never {
         missing.push("huge pages: transparent_hugepage/enabled is never".to_owned());
@@ -138,21 +138,21 @@ fn not_compared(system: &System, facts: &Facts, around: &Surroundings) -> Vec<St
         missing.push("userfaultfd: this process may not open one".to_owned());
     }
     if !facts.huge_file {
-        missing.push("a file of huge pages: memfd_create has none".to_owned());
+        missing.push("a file of huge pages: memfd_create cannot create one".to_owned());
     }
     if !facts.secret {
-        missing.push("memfd_secret: the kernel has none, or does not allow it".to_owned());
+        missing.push("memfd_secret: the kernel lacks it or does not allow it".to_owned());
     }
     if !facts.special {
-        missing.push("[vdso] and its like: before 5.11 they can be cut".to_owned());
+        missing.push("[vdso] and similar mappings: before Linux 5.11 they can be split".to_owned());
     }
     if !facts.segments {
-        missing.push("System V shared memory: no segment could be made".to_owned());
+        missing.push("System V shared memory: no segment could be created".to_owned());
     }
     if super::fill::pairs(0, system.max_map_count.into(), 0).is_none() {
         let limit = system.max_map_count;
         missing.push(format!(
-            "the map limit: {limit} mappings take too long to make"
+            "the map limit: {limit} mappings take too long to create"
         ));
     }
     if !effective_capability(CAP_SYS_RESOURCE) {

@@ -16,6 +16,7 @@
 pub mod arena;
 pub mod c_program;
 pub mod environment;
+pub mod error;
 pub mod fill;
 pub mod fuzz;
 pub mod generate;

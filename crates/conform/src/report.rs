@@ -5,7 +5,6 @@ use super::environment::Environment;
 use super::op::{Op, Step};
 use super::outcome::Outcome;
 use super::regression::Regression;
-use super::run::Settings;
 use super::sequence::Difference;
 use super::superset::{Comparison, FewerVmas};
 use serde::Serialize;
@@ -91,7 +90,7 @@ impl Report {
     }
 
     /// Creates an empty report.
-    pub fn begin(environment: &Environment, settings: &Settings) -> Report {
+    pub fn begin(environment: &Environment, seed: u64) -> Report {
         let release = rustix::system::uname()
             .release()
             .to_string_lossy()
@@ -100,7 +99,7 @@ impl Report {
             schema: SCHEMA,
             kernel: release,
             profile: environment.policy.name,
-            seed: settings.seed,
+            seed,
             compared: 0,
             calls: 0,
             steps: BTreeMap::new(),

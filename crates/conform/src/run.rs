@@ -1,6 +1,7 @@
 //! A complete run: executes sequences until enough steps are compared.
 
 use super::environment::Environment;
+use super::error::RunError;
 use super::generate::Generator;
 use super::kernel::KernelError;
 use super::op::{Op, Step};
@@ -39,20 +40,6 @@ pub struct Settings {
     pub shrinking: Shrinking,
 }
 
-/// Why a run failed.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The kernel's data about address spaces cannot be read.
-    #[error(transparent)]
-    View(#[from] ViewError),
-    /// The files to be mapped cannot be created.
-    #[error("cannot make the files that are mapped: {0}")]
-    Files(#[source] std::io::Error),
-    /// The kernel side failed.
-    #[error(transparent)]
-    Kernel(#[from] KernelError),
-}
-
 /// Compares sequences until the limit on steps, time or differences is reached.
 ///
 /// Calls `told` with the current report after each sequence.
@@ -64,7 +51,7 @@ pub fn run(
     settings: &Settings,
     mut told: impl FnMut(&Report),
 ) -> Result<Report, RunError> {
-    let mut report = Report::begin(environment, settings);
+    let mut report = Report::begin(environment, settings.seed);
     let mut cut_short = BTreeMap::new();
     let mut seeds = Rng::new(settings.seed);
     let begun = Instant::now();

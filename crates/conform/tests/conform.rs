@@ -1,8 +1,8 @@
-//! Regression sequences: what once differed from Linux must not differ again.
+//! Regression sequences: steps that once differed from Linux must not differ again.
 //!
-//! Each file of `tests/conform` holds steps with the answers of a real kernel; here they are played
-//! on the core alone, by the rules of that kernel, so that they count on machines that may not ask one.
-//! `kernels_*` are the same steps, answered by each of the kernels that there are rules for.
+//! Each file in `tests/conform` contains steps with the results of a real kernel. This test executes
+//! them on the core alone, by the rules of that kernel, so it needs no permission to read the kernel's
+//! own view. `kernels_*` contain the same steps with the results of each kernel that has rules.
 
 use std::path::Path;
 use vmarea::policy::Policy;

@@ -51,9 +51,9 @@ impl Situation<'_> {
             return self.join(joinable);
         }
         let little = match joinable {
-            0 => "no boundary can be taken away".to_owned(),
-            1 => "only 1 mapping could be joined".to_owned(),
-            n => format!("only {n} mappings could be joined"),
+            0 => "no boundary can be removed".to_owned(),
+            1 => "only 1 mapping could be merged".to_owned(),
+            n => format!("only {n} mappings could be merged"),
         };
         if near {
             return Advice {
@@ -62,14 +62,14 @@ impl Situation<'_> {
             };
         }
         Advice {
-            text: format!("nothing to do: {little}, and the limit is far"),
+            text: format!("nothing to do: {little}, and the limit is far away"),
             command: None,
         }
     }
 
     fn join(&self, joinable: u64) -> Advice {
         let text = format!(
-            "join them: {} mappings become about {}",
+            "merge them: {} mappings become about {}",
             self.mappings,
             self.mappings - joinable
         );

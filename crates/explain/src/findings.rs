@@ -104,7 +104,7 @@ fn leaks(mappings: &[Mapping]) -> Option<Finding> {
         kind: Kind::Leak,
         mappings: files.mappings,
         text: format!(
-            "a leak: {} mappings of {} {what}, {there} of them {}{folder}; whoever maps them \
+            "a leak: {} mappings of {} {what}, {there} of them {}{folder}; the code that maps them \
              does not unmap them",
             files.mappings,
             files.inodes.len(),
@@ -125,8 +125,8 @@ fn many_files(mappings: &[Mapping]) -> Option<Finding> {
         kind: Kind::ManyFiles,
         mappings: files.mappings,
         text: format!(
-            "{} different files are mapped, {there} mappings in {folder}: different files never \
-             join (a design, or files that are not unmapped)",
+            "{} different files are mapped, {there} mappings in {folder}: mappings of different files \
+             never merge (a design, or files that are not unmapped)",
             files.inodes.len(),
         ),
     })
@@ -146,8 +146,8 @@ fn one_file_in_pieces(mappings: &[Mapping]) -> Option<Finding> {
         kind: Kind::OneFileInPieces,
         mappings,
         text: format!(
-            "one file is mapped in {mappings} pieces, {}: pieces that do not run on in the file \
-             never join (a heap over a memfd is built so)",
+            "one file is mapped in {mappings} pieces, {}: pieces that are not contiguous in the \
+             file never merge (normal for a heap on a memfd)",
             one.entry.name.text(),
         ),
     })
@@ -162,8 +162,8 @@ fn gaps(boundaries: &[Boundary]) -> Option<Finding> {
         kind: Kind::Gaps,
         mappings: gaps,
         text: format!(
-            "{gaps} mappings have free space before them: what does not touch cannot join; only \
-             the program can place them side by side, or unmap them"
+            "{gaps} mappings have free space before them and so cannot be merged; only the program \
+             can place them next to each other, or unmap them"
         ),
     })
 }

@@ -35,10 +35,10 @@ pub enum RecordedError {
     #[error(transparent)]
     Replay(#[from] Error),
     /// The trace cannot be opened.
-    #[error("reading the recording: {0}")]
+    #[error("cannot read the recording: {0}")]
     Open(#[from] io::Error),
     /// The recording contains no mapping.
-    #[error("the program has made no mapping that was recorded")]
+    #[error("the recording contains no mapping of the program")]
     Empty,
 }
 

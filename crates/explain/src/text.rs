@@ -64,7 +64,7 @@ impl Report {
         };
         writeln!(
             out,
-            "{STRONG}{whose}: {} mappings{PLAIN}, {:.1} % of the limit of {}; {} could be joined",
+            "{STRONG}{whose}: {} mappings{PLAIN}, {:.1} % of the limit of {}; {} could be merged",
             count(self.mappings),
             self.percent_of_limit(),
             count(self.limit),
@@ -103,7 +103,7 @@ impl Report {
                 writeln!(out, "  {}", printable(frame))?;
             }
             if place.stack.is_empty() {
-                writeln!(out, "  a stack that cannot be read")?;
+                writeln!(out, "  (this stack cannot be read)")?;
             }
         }
         Ok(())
@@ -112,8 +112,8 @@ impl Report {
     fn write_reasons(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
-            "{:<12} {:>9} {:>8} {:>9} {:>9}  what keeps a mapping apart from the one before",
-            "REASON", "MAPPINGS", "SHARE", "CERTAIN", "JOINABLE"
+            "{:<12} {:>9} {:>8} {:>9} {:>9}  why a mapping is not merged with the one before",
+            "REASON", "MAPPINGS", "SHARE", "CERTAIN", "MERGEABLE"
         )?;
         let (own, others) = self.reasons.split_at(self.reasons.len().min(REASONS));
         for reason in own {
@@ -143,7 +143,7 @@ impl Report {
         }
         writeln!(
             out,
-            "{:<12} {:>9} {:>8} {:>9} {:>9}  with the first mapping, which has none before it",
+            "{:<12} {:>9} {:>8} {:>9} {:>9}  including the first mapping, which has none before it",
             "all",
             count(self.looked_at),
             percent(self.looked_at, self.looked_at),
@@ -171,7 +171,7 @@ impl Report {
 
     fn write_savings(&self, out: &mut dyn Write, size: &dyn Fn(u64) -> String) -> io::Result<()> {
         if self.savings.is_empty() {
-            return writeln!(out, "Nothing here can be joined.");
+            return writeln!(out, "Nothing here can be merged.");
         }
         writeln!(out)?;
         for saving in &self.savings {
@@ -181,9 +181,9 @@ impl Report {
                     "pages shared since a fork: at most {} to copy",
                     size(saving.bytes_at_most)
                 ),
-                "guards" => "unsafe where the program makes a guard writable later".to_owned(),
-                "flags" => "the program asked for these flags: is that still so?".to_owned(),
-                _ => "where nothing is in them".to_owned(),
+                "guards" => "unsafe if the program makes a guard writable later".to_owned(),
+                "flags" => "only if the program no longer needs these flags".to_owned(),
+                _ => "only ranges without pages".to_owned(),
             };
             writeln!(
                 out,
@@ -204,14 +204,14 @@ impl Report {
 
     fn how_seen(&self) -> String {
         let mut text = match (self.source, &self.without_view) {
-            (Source::Kernel, _) => "Seen by the kernel's own view.".to_owned(),
-            (Source::Replay, _) => "Seen by replaying a recording.".to_owned(),
+            (Source::Kernel, _) => "Read from the kernel's own view (BPF).".to_owned(),
+            (Source::Replay, _) => "Read from a replayed recording.".to_owned(),
             (_, Some(why)) => format!("Reasons that /proc hides are likely, not certain: {why}."),
             (Source::Maps, None) => {
                 "Reasons that a list of mappings hides are likely, not certain.".to_owned()
             }
             (Source::Smaps, None) => {
-                "anon_vma and page offset are hidden here: what hangs on them is likely.".to_owned()
+                "smaps hides anon_vma and page offset: reasons that depend on them are likely, not certain.".to_owned()
             }
         };
         if self.changed > 0 {
@@ -232,7 +232,12 @@ impl Report {
         };
         Table {
             headings: vec![
-                "REASON", "MAPPINGS", "CERTAIN", "JOINABLE", "MEANING", "DETAIL",
+                "REASON",
+                "MAPPINGS",
+                "CERTAIN",
+                "MERGEABLE",
+                "MEANING",
+                "DETAIL",
             ],
             rows: self.reasons.iter().map(row).collect(),
         }

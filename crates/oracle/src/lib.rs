@@ -73,10 +73,10 @@ pub struct Went {
 #[derive(Debug, thiserror::Error)]
 pub enum OracleError {
     /// The processes could not be started.
-    #[error("cannot start a process that makes the calls: {0}")]
+    #[error("cannot start a test process: {0}")]
     Start(#[source] io::Error),
     /// A process ended.
-    #[error("process {process} of the oracle ended ({how}) at {what}")]
+    #[error("test process {process} ended ({how}) at {what}")]
     Ended {
         /// Number of the process.
         process: usize,
@@ -86,7 +86,7 @@ pub enum OracleError {
         what: String,
     },
     /// A process does not respond.
-    #[error("process {process} of the oracle does not answer to {what}")]
+    #[error("test process {process} does not respond to {what}")]
     Stuck {
         /// Number of the process.
         process: usize,
@@ -94,10 +94,10 @@ pub enum OracleError {
         what: String,
     },
     /// The process does not exist, or exists already.
-    #[error("process {0} of the oracle is not there, or there already")]
+    #[error("test process {0} does not exist, or exists already")]
     NoProcess(usize),
     /// The memory of a process cannot be read.
-    #[error("reading the memory of process {process} of the oracle: {cause}")]
+    #[error("cannot read the memory of test process {process}: {cause}")]
     Memory {
         /// Number of the process.
         process: usize,

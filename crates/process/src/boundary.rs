@@ -93,7 +93,7 @@ pub fn boundaries(policy: &Policy, mappings: &[Mapping]) -> Vec<Boundary> {
     let mut all: Vec<_> = pairs
         .map(|pair| Boundary::between(policy, &pair[0], &pair[1]))
         .collect();
-    guard::keep_whole_guards(mappings, &mut all);
+    keep_whole_guards(mappings, &mut all);
     all
 }
 
@@ -133,4 +133,53 @@ fn likely(pair: &Pair<'_>, candidates: &[Refusal]) -> Refusal {
     };
     let known = order.into_iter().find(|r| candidates.contains(r));
     known.unwrap_or(candidates[0])
+}
+
+/// Removes [`Remedy::Guards`] from guards that would merge with only one of their neighbours.
+///
+/// A guard is replaced only if the mappings on both sides have the same permissions. If those two
+/// have different anon_vmas, the guard joins only one of them.
+fn keep_whole_guards(mappings: &[Mapping], boundaries: &mut [Boundary]) {
+    for guard in 0..mappings.len() {
+        let perms = mappings[guard].entry.perms;
+        if perms.read || perms.write || perms.exec {
+            continue;
+        }
+        // Boundary n is between the mappings n and n + 1.
+        let own = [guard.checked_sub(1), Some(guard)];
+        let is_taken_away = |n: &Option<usize>| {
+            let boundary = n.and_then(|n| boundaries.get(n));
+            boundary.is_some_and(|boundary| boundary.remedy == Some(Remedy::Guards))
+        };
+        let last_kept = match own.iter().all(is_taken_away) {
+            false => 0,
+            true => {
+                let [below, above] = [&mappings[guard - 1], &mappings[guard + 1]];
+                match is_replaced(below, &mappings[guard], above) {
+                    false => 0,
+                    true if joins_both(below, above) => continue,
+                    true => 1,
+                }
+            }
+        };
+        for n in own.into_iter().skip(last_kept).flatten() {
+            let boundary = boundaries.get_mut(n);
+            if let Some(boundary) = boundary.filter(|b| b.remedy == Some(Remedy::Guards)) {
+                boundary.remedy = None;
+            }
+        }
+    }
+}
+
+/// True if the guard is small enough, and its neighbours have equal permissions with write access.
+fn is_replaced(below: &Mapping, between: &Mapping, above: &Mapping) -> bool {
+    let perms = below.entry.perms;
+    perms == above.entry.perms && perms.write && between.range().pages() <= guard::MOST_GUARD_PAGES
+}
+
+/// True if one mapping could contain both neighbours if the guard between them were a marker.
+fn joins_both(below: &Mapping, above: &Mapping) -> bool {
+    let anon_vma = |mapping: &Mapping| mapping.kernel.map_or(0, |vma| vma.anon_vma);
+    let both = [anon_vma(below), anon_vma(above)];
+    both[0] == both[1] || both.contains(&0)
 }

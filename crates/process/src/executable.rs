@@ -35,7 +35,7 @@ impl fmt::Display for TakesNone {
             TakesNone::Bits32(path) => (path, "is a 32-bit program"),
             TakesNone::Privileged(path) => (
                 path,
-                "runs with rights of its file (set-user-ID or the like)",
+                "runs with the rights of its file (set-user-ID or capabilities)",
             ),
         };
         write!(f, "{} {why}", path.display())

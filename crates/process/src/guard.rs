@@ -4,10 +4,7 @@
 //! end of a thread's stack. As a mapping it costs a boundary on each side. Since Linux 6.13 a guard
 //! can be a marker in the page table instead (`MADV_GUARD_INSTALL`), inside one mapping.
 
-use crate::boundary::Boundary;
-use crate::mapping::Mapping;
 use crate::pair::{Pair, is_plain};
-use crate::remedy::Remedy;
 use vmarea::policy::Policy;
 use vmarea::types::VmFlags;
 use vmarea::vma::VmaView;
@@ -46,19 +43,6 @@ pub(crate) fn side(pair: &Pair<'_>) -> Option<Side> {
     }
 }
 
-/// True if the guard is small enough, and its neighbours have equal permissions with write access.
-fn is_replaced(below: &Mapping, guard: &Mapping, above: &Mapping) -> bool {
-    let perms = below.entry.perms;
-    perms == above.entry.perms && perms.write && guard.range().pages() <= MOST_GUARD_PAGES
-}
-
-/// True if one mapping could contain both neighbours if the guard between them were a marker.
-fn joins_both(below: &Mapping, above: &Mapping) -> bool {
-    let anon_vma = |mapping: &Mapping| mapping.kernel.map_or(0, |vma| vma.anon_vma);
-    let both = [anon_vma(below), anon_vma(above)];
-    both[0] == both[1] || both.contains(&0)
-}
-
 /// True if the guard, as a marker in the page table, would merge with its neighbour.
 ///
 /// Installing a marker assigns an anon_vma to the guard's mapping: the neighbour's if only the
@@ -89,40 +73,4 @@ fn opened(pair: &Pair<'_>) -> (VmaView, VmaView) {
     let flags = &mut guard.body.flags;
     *flags = (*flags - TAKEN) | (neighbour.body.flags & TAKEN);
     (a, b)
-}
-
-/// Removes [`Remedy::Guards`] from guards that would merge with only one of their neighbours.
-///
-/// A guard is replaced only if the mappings on both sides have the same permissions. If those two
-/// have different anon_vmas, the guard joins only one of them.
-pub(crate) fn keep_whole_guards(mappings: &[Mapping], boundaries: &mut [Boundary]) {
-    for guard in 0..mappings.len() {
-        let perms = mappings[guard].entry.perms;
-        if perms.read || perms.write || perms.exec {
-            continue;
-        }
-        // Boundary n is between the mappings n and n + 1.
-        let own = [guard.checked_sub(1), Some(guard)];
-        let is_taken_away = |n: &Option<usize>| {
-            let boundary = n.and_then(|n| boundaries.get(n));
-            boundary.is_some_and(|boundary| boundary.remedy == Some(Remedy::Guards))
-        };
-        let last_kept = match own.iter().all(is_taken_away) {
-            false => 0,
-            true => {
-                let [below, above] = [&mappings[guard - 1], &mappings[guard + 1]];
-                match is_replaced(below, &mappings[guard], above) {
-                    false => 0,
-                    true if joins_both(below, above) => continue,
-                    true => 1,
-                }
-            }
-        };
-        for n in own.into_iter().skip(last_kept).flatten() {
-            let boundary = boundaries.get_mut(n);
-            if let Some(boundary) = boundary.filter(|b| b.remedy == Some(Remedy::Guards)) {
-                boundary.remedy = None;
-            }
-        }
-    }
 }

@@ -86,7 +86,7 @@ impl fmt::Display for ProcessError {
                 write!(f, "process {pid} is a kernel thread: it has no mappings")
             }
             ProcessError::Unreadable(pid, cause) => {
-                write!(f, "reading the mappings of process {pid}: {cause}")
+                write!(f, "cannot read the mappings of process {pid}: {cause}")
             }
             ProcessError::Text(what) => write!(
                 f,
@@ -151,7 +151,7 @@ impl Process {
         let out_of_order = |pair: &[Mapping]| pair[0].entry.end > pair[1].entry.start;
         if let Some(at) = list.windows(2).position(out_of_order) {
             return Err(ProcessError::Text(format!(
-                "mapping {} does not lie above the one before it: is this two lists in one?",
+                "mapping {} is not above the one before it: does the text contain two lists?",
                 at + 2
             )));
         }

@@ -48,7 +48,7 @@ fn remedy_of(root: bool, held: u64, needed: &[Capability]) -> String {
         return why.to_owned();
     }
     let names = lacks.join(" and ");
-    format!("this root lacks {names}, as in a container: give it that")
+    format!("root lacks {names} here, as in a container: grant the missing capabilities")
 }
 
 #[cfg(test)]

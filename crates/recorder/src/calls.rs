@@ -8,7 +8,8 @@
 
 use super::call_range::CallRange;
 use super::call_table::{self, Role};
-use super::clone_untraced::CLONE_UNTRACED;
+use super::clock::clock;
+use super::clone_untraced::{CLONE_UNTRACED, Untraced};
 use super::files::{MappedAt, Opened, inode_key};
 use super::filter::OUR_ARCH;
 use super::mapping_calls::{is_error, mapping_at};
@@ -16,14 +17,14 @@ use super::memory;
 use super::snapshot::{self, AllStopped, Subject};
 use super::tasks::{Inside, Mode, Pending, UNRECORDED};
 use super::timeline::{Alone, Ended, Flight};
-use super::tracer::{Tracer, clock};
+use super::tracer::Tracer;
 use super::{CallStack, Stacks};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use vmarea_linux_sys::ptrace::{self, SyscallStop};
 use vmarea_process::system;
-use vmarea_trace::event::{Call, Event, FileRef, MmId, Nanos, Order, Reason, Snapshot, Tid};
+use vmarea_trace::event::{Call, Event, FileRef, MmId, Nanos, Order, SnapReason, Snapshot, Tid};
 
 /// Results from `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and restarts.
 const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
@@ -54,7 +55,7 @@ impl Tracer<'_> {
         match rule.role {
             Role::Executes => {
                 if recorded && self.users(mm) == 1 {
-                    last_snapshot = self.snapshot(tid, mm, Reason::Exit, now);
+                    last_snapshot = self.snapshot(tid, mm, SnapReason::Exit, now);
                 }
                 self.timeline.call_begins(tid, now, Flight::MovesTask);
             }
@@ -69,7 +70,7 @@ impl Tracer<'_> {
         }
         self.before_unmap(mm, rule.nr, &args);
         let untraced = match rule.role {
-            Role::Clones if clone_flags & CLONE_UNTRACED != 0 => self.hide_untraced(tid, rule.nr),
+            Role::Clones if clone_flags & CLONE_UNTRACED != 0 => Untraced::clear(tid, rule.nr),
             _ => None,
         };
         if let Some(call) = self.tasks.get_mut(&tid).and_then(|t| t.call.as_mut()) {
@@ -160,8 +161,8 @@ impl Tracer<'_> {
         let all = self.tasks.values_mut().filter(|task| task.pid == pid);
         all.for_each(|task| task.mode = Mode::EverySyscall);
         self.note(format!(
-            "process {pid} (thread {tid}) opens a file with O_DIRECT: it stops at every \
-             system call from here on"
+            "process {pid} (thread {tid}) opens a file with O_DIRECT: from here on it stops \
+             at every system call"
         ));
     }
 
@@ -207,7 +208,7 @@ impl Tracer<'_> {
                 // ordinary.
                 self.timeline.call_discarded(tid);
                 if let Some(mut snapshot) = call.last_snapshot.take() {
-                    snapshot.reason = Reason::Checkpoint;
+                    snapshot.reason = SnapReason::Checkpoint;
                     self.push(snapshot.t, vec![Event::Snapshot(snapshot)]);
                 }
                 return;
@@ -336,7 +337,7 @@ impl Tracer<'_> {
         let due = self
             .checkpoint
             .is_some_and(|every| space.calls % every == 0);
-        if due && let Some(snapshot) = self.snapshot_of(tid, pid, mm, Reason::Checkpoint, now) {
+        if due && let Some(snapshot) = self.snapshot_of(tid, pid, mm, SnapReason::Checkpoint, now) {
             self.push(now, vec![Event::Snapshot(snapshot)]);
         }
     }
@@ -346,7 +347,7 @@ impl Tracer<'_> {
         &mut self,
         tid: i32,
         mm: MmId,
-        reason: Reason,
+        reason: SnapReason,
         t: Nanos,
     ) -> Option<Snapshot> {
         let pid = self.tasks.get(&tid)?.pid;
@@ -358,7 +359,7 @@ impl Tracer<'_> {
         tid: i32,
         pid: i32,
         mm: MmId,
-        reason: Reason,
+        reason: SnapReason,
         t: Nanos,
     ) -> Option<Snapshot> {
         let all_stopped = match self.users(mm) {

@@ -9,7 +9,6 @@
 //! a thread could also undo the call itself.
 
 use super::memory;
-use super::tracer::Tracer;
 use vmarea_linux_sys::ptrace;
 
 pub(super) const CLONE_UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
@@ -24,6 +23,21 @@ pub(crate) enum Untraced {
 }
 
 impl Untraced {
+    /// Clears the flag for call `nr`, which the stopped thread is about to enter.
+    pub(super) fn clear(tid: i32, nr: u32) -> Option<Untraced> {
+        let first = ptrace::first_argument(tid).ok()?;
+        let place = match i64::from(nr) {
+            libc::SYS_clone => Untraced::Register(first),
+            libc::SYS_clone3 => Untraced::Memory {
+                addr: first,
+                word: *memory::words(tid, first, 1).first()?,
+            },
+            _ => return None,
+        };
+        place.write(tid, |word| word & !CLONE_UNTRACED).ok()?;
+        Some(place)
+    }
+
     /// Restores the original value in the parent or in the child.
     ///
     /// Restoring fails for a task that was killed in the meantime, which does not matter.
@@ -36,22 +50,5 @@ impl Untraced {
             Untraced::Register(word) => ptrace::set_first_argument(tid, change(word)),
             Untraced::Memory { addr, word } => ptrace::poke(tid, addr, change(word)),
         }
-    }
-}
-
-impl Tracer<'_> {
-    /// Clears the flag for call `nr`, which the stopped thread is about to enter.
-    pub(super) fn hide_untraced(&self, tid: i32, nr: u32) -> Option<Untraced> {
-        let first = ptrace::first_argument(tid).ok()?;
-        let place = match i64::from(nr) {
-            libc::SYS_clone => Untraced::Register(first),
-            libc::SYS_clone3 => Untraced::Memory {
-                addr: first,
-                word: *memory::words(tid, first, 1).first()?,
-            },
-            _ => return None,
-        };
-        place.write(tid, |word| word & !CLONE_UNTRACED).ok()?;
-        Some(place)
     }
 }

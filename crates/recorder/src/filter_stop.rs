@@ -102,8 +102,8 @@ impl Tracer<'_> {
         let refused = ret == -i64::from(libc::EPERM);
         if refused && !std::mem::replace(&mut self.tracing_noted, true) {
             self.note(format!(
-                "process {pid} cannot trace others while it is recorded (a debugger? for the leak check \
-                 of AddressSanitizer set ASAN_OPTIONS=detect_leaks=0)"
+                "process {pid} cannot trace others while it is recorded: a debugger does not work in it, and the \
+                 leak check of AddressSanitizer fails (set ASAN_OPTIONS=detect_leaks=0)"
             ));
         }
     }

@@ -31,6 +31,7 @@
 mod call_range;
 mod call_table;
 mod calls;
+mod clock;
 mod clone_untraced;
 mod command;
 mod emitter;

@@ -14,16 +14,17 @@
 
 use super::RecordError;
 use super::call_table::Role;
+use super::clock::clock;
 use super::command::is_setuid;
 use super::filter::OUR_ARCH;
 use super::residence::Place;
 use super::tasks::{Mode, Pending, Task, UNRECORDED};
 use super::timeline::{Alone, Ended};
-use super::tracer::{Tracer, clock};
+use super::tracer::Tracer;
 use std::path::PathBuf;
 use vmarea_linux_sys::ptrace;
 use vmarea_linux_sys::spawn::Privileges;
-use vmarea_trace::event::{Event, MmId, MmStart, Nanos, Origin, Reason, Snapshot, Tid};
+use vmarea_trace::event::{Event, MmId, MmStart, Nanos, Origin, SnapReason, Snapshot, Tid};
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
 const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
@@ -190,7 +191,7 @@ impl Tracer<'_> {
             t: now,
         };
         let mut events = vec![Event::MmStart(start), task_start(tid, tid, mm, now)];
-        let snapshot = self.snapshot(tid, mm, Reason::Exec, now);
+        let snapshot = self.snapshot(tid, mm, SnapReason::Exec, now);
         events.extend(snapshot.map(Event::Snapshot));
         self.push(now, events);
         self.note_setuid(tid);
@@ -218,8 +219,8 @@ impl Tracer<'_> {
         let program = program_of(tid);
         if is_setuid(&program) {
             self.note(format!(
-                "process {tid} runs {} without the privileges of its owner: record as root to \
-                 change that",
+                "process {tid} runs {} without the privileges of its owner: only root can record \
+                 it with them",
                 program.display()
             ));
         }
@@ -268,7 +269,7 @@ impl Tracer<'_> {
         }
         let users = self.spaces.get(&mm).map_or(0, |space| space.users);
         if users == 1 {
-            return self.snapshot(tid, mm, Reason::Exit, now);
+            return self.snapshot(tid, mm, SnapReason::Exit, now);
         }
         let executing = |task: &Task| {
             let call = task.call.as_ref();
@@ -299,7 +300,7 @@ impl Tracer<'_> {
     ///
     /// Other tasks still use the address space, but none of them changes it.
     fn exact_snapshot(&mut self, tid: i32, mm: MmId, now: Nanos) -> Option<Snapshot> {
-        let mut snapshot = self.snapshot(tid, mm, Reason::Exit, now)?;
+        let mut snapshot = self.snapshot(tid, mm, SnapReason::Exit, now)?;
         snapshot.exact = true;
         Some(snapshot)
     }
@@ -439,7 +440,7 @@ impl Tracer<'_> {
                     t: now,
                 };
                 let mut events = vec![Event::MmStart(start), task_start(tid, pid, mm, now)];
-                let snapshot = self.snapshot(tid, mm, Reason::Attach, now);
+                let snapshot = self.snapshot(tid, mm, SnapReason::Attach, now);
                 events.extend(snapshot.map(Event::Snapshot));
                 self.push(now, events);
             }

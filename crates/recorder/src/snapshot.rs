@@ -11,7 +11,7 @@ use vmarea_process::maps::{self, MapsEntry};
 use vmarea_process::system;
 use vmarea_process::view::{KernelView, View, ViewVma};
 use vmarea_trace::event::{
-    InodeId, KernelVma, MmId, MmInfo, Nanos, Reason, SnapKind, SnapVma, Snapshot,
+    InodeId, KernelVma, MmId, MmInfo, Nanos, SnapKind, SnapReason, SnapVma, Snapshot,
 };
 
 /// Takes snapshots and numbers the kernel objects in them.
@@ -56,7 +56,7 @@ pub(crate) struct Subject {
     /// Number of the address space in the trace.
     pub mm: MmId,
     /// Reason for the snapshot.
-    pub reason: Reason,
+    pub reason: SnapReason,
     /// Whether all users of the address space are stopped.
     pub all_stopped: AllStopped,
 }

@@ -4,6 +4,7 @@
 //! tracing thread. The thread sleeps in `poll` until `SIGCHLD`, until a ring fills, or until a
 //! deadline. [`super::calls`] handles calls, and [`super::lifecycle`] handles tasks.
 
+use super::clock::clock;
 use super::command::Command;
 use super::emitter::Emitter;
 use super::files::Files;
@@ -90,12 +91,6 @@ struct Setup<'a, 'o> {
     snapshotter: Snapshotter,
     emitter: Emitter<'a>,
     progress: &'a mut dyn FnMut(Progress),
-}
-
-/// Returns the `CLOCK_MONOTONIC` time, which the samples use as well.
-pub(crate) fn clock() -> Nanos {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 impl<'a> Tracer<'a> {
@@ -437,10 +432,10 @@ impl<'a> Tracer<'a> {
         match self.untraced {
             0 => {}
             1 => self.note(
-                "1 task was made with CLONE_UNTRACED: it was recorded nevertheless".to_owned(),
+                "1 task was created with CLONE_UNTRACED: it was recorded nevertheless".to_owned(),
             ),
             n => self.note(format!(
-                "{n} tasks were made with CLONE_UNTRACED: they were recorded nevertheless"
+                "{n} tasks were created with CLONE_UNTRACED: they were recorded nevertheless"
             )),
         }
         self.finish_samples();
@@ -484,14 +479,14 @@ impl<'a> Tracer<'a> {
             .finish(&mut |event| emitter.emit(&event, files));
         if samples.late() != 0 {
             self.note(format!(
-                "{} samples arrived too late to be ordered",
+                "{} samples of page faults arrived too late to be ordered",
                 samples.late()
             ));
         }
         let unknown_threads = self.timeline.unknown_threads();
         if unknown_threads != 0 {
             self.note(format!(
-                "{unknown_threads} samples came from unknown threads"
+                "{unknown_threads} samples of page faults came from unknown threads and are left out"
             ));
         }
     }

@@ -3,9 +3,7 @@
 //!
 //! [`super::decode`] derives the effect from the recorded numbers.
 
-use super::uncertain::Uncertain;
 use vmarea::syscall::Syscall;
-use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::Errno;
 use vmarea_trace::event::{MmId, Tid};
 
@@ -63,32 +61,4 @@ pub struct Opaque {
     pub what: &'static str,
     /// Affected range: first byte and the byte after the last. `None` if it may be anywhere.
     pub range: Option<(u64, u64)>,
-}
-
-impl Action {
-    /// True if the result of the call depends on a range that is uncertain.
-    pub(super) fn touches(&self, uncertain: &Uncertain) -> bool {
-        let touches = |addr: u64, len: u64| uncertain.touches((addr, addr.saturating_add(len)));
-        let call = match self {
-            Action::Call(call) => call,
-            // A range registered with a userfaultfd is always uncertain.
-            Action::CallOn(..) => return true,
-            _ => return false,
-        };
-        match *call {
-            Syscall::Mremap(MremapRequest { addr, old_len, .. }) => touches(addr, old_len),
-            Syscall::Mprotect { addr, len, .. }
-            | Syscall::Madvise { addr, len, .. }
-            | Syscall::Mlock { addr, len, .. }
-            | Syscall::Munlock { addr, len }
-            | Syscall::Mseal { addr, len, .. }
-            | Syscall::Mbind { addr, len, .. }
-            | Syscall::RemapFilePages { addr, len, .. }
-            | Syscall::Munmap { addr, len } => touches(addr, len),
-            Syscall::ProcessMadvise { ref ranges, .. } => {
-                ranges.iter().any(|(addr, len)| touches(*addr, *len))
-            }
-            _ => false,
-        }
-    }
 }

@@ -77,6 +77,31 @@ impl World {
             learnt_base,
         }
     }
+
+    /// Checks whether the call could have had its result now.
+    ///
+    /// The address of a new mapping decides: no other result shows the order of calls as well.
+    pub fn is_plausible(&mut self, action: &Action, call: &Call) -> bool {
+        let (Some(mm), Placement::At(there)) = (self.mm(call.mm), place(call.ret)) else {
+            return true;
+        };
+        match action {
+            Action::Call(Syscall::Mmap(request)) => {
+                let told = MapFlags::FIXED | MapFlags::FIXED_NOREPLACE | MapFlags::BIT32;
+                request.flags.intersects(told) || self.space.predict_mmap(mm, request) == Ok(there)
+            }
+            Action::Call(Syscall::Shmat(request)) => {
+                let (segment, len) = (&request.segment, request.len);
+                request.addr != 0 || predict_shmat(&self.space, mm, segment, len) == Ok(there)
+            }
+            Action::Call(Syscall::Mremap(request)) => {
+                there == request.addr
+                    || request.flags.contains(MremapFlags::FIXED)
+                    || self.space.predict_mremap(mm, request) == Ok(there)
+            }
+            _ => true,
+        }
+    }
 }
 
 /// Applies any call except `mmap`.
@@ -205,12 +230,7 @@ fn shmat(space: &Space, mm: MmId, request: &ShmatRequest) -> Option<i64> {
 }
 
 /// Returns the address at which a segment would be attached without an address hint.
-pub(super) fn predict_shmat(
-    space: &Space,
-    mm: MmId,
-    segment: &File,
-    len: u64,
-) -> Result<u64, Errno> {
+fn predict_shmat(space: &Space, mm: MmId, segment: &File, len: u64) -> Result<u64, Errno> {
     let searched = MmapRequest {
         len,
         flags: MapFlags::SHARED,

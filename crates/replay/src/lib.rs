@@ -31,7 +31,7 @@ pub mod verify;
 pub mod world;
 
 pub use policy_name::PolicyName;
-pub use report::{Difference, Group, PolicyReport, Report, Shown, Verify};
+pub use report::{Difference, Group, MostShown, PolicyReport, Report, Verify};
 
 use action::{Action, Files};
 use rights::Rights;
@@ -50,22 +50,20 @@ pub struct Options {
     /// True to check every invariant of the core after each event (slow).
     pub validate: bool,
     /// Maximum number of differences per cause in the report.
-    pub shown: Shown,
+    pub shown: MostShown,
 }
 
 /// Why a trace cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The trace was recorded with an unsupported page size.
-    #[error(
-        "the trace has pages of {0} bytes: replay it where pages are as large; only 4096 is known here"
-    )]
+    #[error("the trace has pages of {0} bytes: only pages of 4096 bytes are supported")]
     PageSize(u32),
     /// The trace was recorded on another architecture, whose system call numbers are not known.
-    #[error("the trace was recorded on {0}: only x86_64 is known here")]
+    #[error("the trace was recorded on {0}: only x86_64 is supported")]
     Machine(String),
     /// An event contradicts the events before it.
-    #[error("event {number}: {what}; the trace was not written by a recorder that works")]
+    #[error("event {number}: {what}: the trace contradicts itself; record it again")]
     Broken {
         /// Number of the event, from 1.
         number: u64,
@@ -132,7 +130,7 @@ pub struct Replayer {
     faults: FaultSource,
     report: Report,
     validate: bool,
-    shown: Shown,
+    shown: MostShown,
     /// True if the recorder lost samples.
     lossy: bool,
     counterfactual: counterfactual::Shared,
@@ -389,7 +387,7 @@ impl Replayer {
             return;
         };
         let compare = verify::comparable(action, call, known);
-        let uncertain = action.touches(&known.uncertain);
+        let uncertain = known.uncertain.affects(action);
         debug_assert!(
             self.worlds.iter_mut().all(|w| w.is_valid(call.mm)),
             "{call:?}"

@@ -54,7 +54,7 @@ fn nodes(list: &str) -> u64 {
 pub fn policy(header: &Header) -> (Policy, Option<String>) {
     let Some(version) = version(&header.kernel_release) else {
         let note = format!(
-            "the kernel of the trace ({:?}) is not known: replayed by the rules of Linux 6.18",
+            "the kernel of the trace ({:?}) is unknown: using the rules of Linux 6.18",
             header.kernel_release
         );
         return (Policy::LINUX, Some(note));
@@ -66,7 +66,7 @@ pub fn policy(header: &Header) -> (Policy, Option<String>) {
     let (major, minor) = policy.rules.version;
     let note = (policy.rules.version != version).then(|| {
         format!(
-            "no rules verified for Linux {}.{}: replayed by those of {major}.{minor}",
+            "there are no verified rules for Linux {}.{}: using those of {major}.{minor}",
             version.0, version.1
         )
     });
@@ -90,7 +90,7 @@ pub fn policy_of_version(name: &str) -> Option<(Policy, Option<String>)> {
     });
     let note = (rules != version).then(|| {
         let (major, minor) = rules;
-        format!("no rules verified for {name}: replayed by those of Linux {major}.{minor}")
+        format!("there are no verified rules for {name}: using those of Linux {major}.{minor}")
     });
     Some((policy, note))
 }

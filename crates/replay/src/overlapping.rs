@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use vmarea_trace::event::{
         Event, FileId, FileRef, Header, Inode, InodeId, InodeKind, MmInfo, MmStart, Order, Origin,
-        Reason, Snapshot,
+        SnapReason, Snapshot,
     };
     use vmarea_trace::sysno;
 
@@ -185,7 +185,7 @@ mod tests {
         };
         let snapshot = Snapshot {
             mm: MM,
-            reason: Reason::Exec,
+            reason: SnapReason::Exec,
             t: 0,
             exact: true,
             info: Some(info),

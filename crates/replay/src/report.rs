@@ -95,33 +95,33 @@ pub struct Group {
     pub cause: String,
     /// Number of differences.
     pub count: u64,
-    /// The first differences, as many as [`Shown`] allows.
+    /// The first differences, as many as [`MostShown`] allows.
     pub shown: Vec<Difference>,
 }
 
 /// Number of differences of each cause that a report keeps; it counts all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shown {
+pub enum MostShown {
     /// The report keeps at most this many.
     First(usize),
     /// The report keeps all of them.
     All,
 }
 
-impl Default for Shown {
+impl Default for MostShown {
     fn default() -> Self {
-        Shown::First(1)
+        MostShown::First(1)
     }
 }
 
-impl FromStr for Shown {
+impl FromStr for MostShown {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "all" {
-            return Ok(Shown::All);
+            return Ok(MostShown::All);
         }
-        let number = text.parse().map(Shown::First);
+        let number = text.parse().map(MostShown::First);
         number.map_err(|_| "a number or `all` is needed".to_owned())
     }
 }
@@ -165,7 +165,7 @@ impl fmt::Display for Difference {
             line("list", &format!("of mappings, read after {call}"))?;
         }
         line("kernel", &self.kernel)?;
-        line("ours", &self.ours)?;
+        line("vmarea", &self.ours)?;
         if let Some(reason) = &self.reason {
             line("because", reason)?;
         }
@@ -196,7 +196,7 @@ impl Default for Report {
 
 impl Report {
     /// Counts a difference, and keeps it if `shown` allows.
-    pub(crate) fn differs(&mut self, difference: Difference, shown: Shown) {
+    pub(crate) fn differs(&mut self, difference: Difference, shown: MostShown) {
         self.verify.differences += 1;
         let same = |group: &Group| group.cause == difference.cause;
         let at = self.differences.iter().position(same).unwrap_or_else(|| {
@@ -213,8 +213,8 @@ impl Report {
             self.first_difference = Some(difference.clone());
         }
         let room = match shown {
-            Shown::First(most) => group.shown.len() < most,
-            Shown::All => true,
+            MostShown::First(most) => group.shown.len() < most,
+            MostShown::All => true,
         };
         if room {
             group.shown.push(difference);
@@ -237,10 +237,10 @@ mod tests {
     #[test]
     fn every_difference_is_counted_under_its_cause_and_as_many_as_asked_for_are_kept() {
         for (shown, kept) in [
-            (Shown::First(0), [0, 0]),
-            (Shown::default(), [1, 1]),
-            (Shown::First(2), [2, 1]),
-            (Shown::All, [3, 1]),
+            (MostShown::First(0), [0, 0]),
+            (MostShown::default(), [1, 1]),
+            (MostShown::First(2), [2, 1]),
+            (MostShown::All, [3, 1]),
         ] {
             let mut report = Report::default();
             for (event, cause) in ["a", "b", "a", "a"].into_iter().enumerate() {

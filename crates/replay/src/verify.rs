@@ -67,10 +67,10 @@ pub(crate) fn of_result(call: &Call, ours: i64, known: &Known) -> Difference {
     let kernel = text.rsplit_once(" = ").map_or(&*text, |(_, result)| result);
     let name = text.split('(').next().unwrap_or(&text);
     let cause = match (errno(call.ret), errno(ours)) {
-        (None, None) => format!("{name}: another result"),
-        (Some(theirs), None) => format!("{name}: {theirs} in the kernel, success in ours"),
-        (None, Some(mine)) => format!("{name}: success in the kernel, {mine} in ours"),
-        (Some(theirs), Some(mine)) => format!("{name}: {theirs} in the kernel, {mine} in ours"),
+        (None, None) => format!("{name}: different results"),
+        (Some(theirs), None) => format!("{name}: {theirs} in the kernel, success in vmarea"),
+        (None, Some(mine)) => format!("{name}: success in the kernel, {mine} in vmarea"),
+        (Some(theirs), Some(mine)) => format!("{name}: {theirs} in the kernel, {mine} in vmarea"),
     };
     // If the call was deferred, the last call may be another thread's.
     let before = match &known.last_call {
@@ -227,13 +227,13 @@ impl Comparison<'_> {
         let device = ours.body.file.is_some_and(|f| f.kind == FileKind::Device);
         let root = ours.anon_vma.map_or(0, |id| id.to_bits());
         let (what, values) = if ours.pgoff.0 != kernel.pgoff {
-            let values = format!("kernel {:#x}, ours {:#x}", kernel.pgoff, ours.pgoff.0);
+            let values = format!("kernel {:#x}, vmarea {:#x}", kernel.pgoff, ours.pgoff.0);
             ("page offset differs".to_owned(), values)
         } else if !self.certain && (root == 0) == (kernel.anon_vma == 0) {
             // An unrecorded event may have chosen this anon_vma: do not pair it for later VMAs.
             return;
         } else if !self.certain || !self.anon.agree(root, kernel.anon_vma) {
-            let values = format!("kernel {}, ours {:x?}", kernel.anon_vma, ours.anon_vma);
+            let values = format!("kernel {}, vmarea {:x?}", kernel.anon_vma, ours.anon_vma);
             ("anon_vma differs".to_owned(), values)
         } else {
             let differ = VmFlags::from_bits_retain(kernel.flags) ^ ours.body.flags;
@@ -243,7 +243,7 @@ impl Comparison<'_> {
             }
             let names: Vec<_> = differ.iter_names().map(|(name, _)| name).collect();
             let values = format!(
-                "kernel {:#x}, ours {:#x}",
+                "kernel {:#x}, vmarea {:#x}",
                 kernel.flags,
                 ours.body.flags.bits()
             );
@@ -280,8 +280,8 @@ impl Comparison<'_> {
             if !same {
                 if self.trust.exact {
                     let what = match (mine, other) {
-                        (None, _) => "a mapping that ours lacks",
-                        (_, None) => "a mapping that the kernel lacks",
+                        (None, _) => "a mapping that only the kernel has",
+                        (_, None) => "a mapping that only vmarea has",
                         (Some(m), Some(t)) if perms(m) != t.perms => "permissions differ",
                         _ => "file or offset differs",
                     };
@@ -303,7 +303,7 @@ impl Comparison<'_> {
             let mine = ours.iter().find(|v| v.range.contains(cut));
             let other = theirs.iter().find(|v| v.start <= cut && cut < v.end);
             let what = if is_theirs(cut) {
-                "a boundary that ours lacks".to_owned()
+                "a boundary that only the kernel has".to_owned()
             } else {
                 boundary_of_ours(ours, cut, policy)
             };
@@ -415,5 +415,5 @@ fn boundary_of_ours(ours: &[VmaView], cut: u64, policy: &vmarea::policy::Policy)
         .find(|pair| pair[1].range.start == cut)
         .and_then(|pair| why_apart(policy, &pair[0], &pair[1]));
     let why = apart.map_or("merging was not tried", |refusal| refusal.name());
-    format!("a boundary that the kernel lacks: {why}")
+    format!("a boundary that only vmarea has: {why}")
 }

@@ -1,7 +1,5 @@
 //! The address spaces of a trace, replayed under one policy.
 
-use super::action::Action;
-use super::apply::{place, predict_shmat};
 use super::report::PolicyReport;
 use std::collections::HashMap;
 use vmarea::Space;
@@ -9,12 +7,9 @@ use vmarea::System;
 use vmarea::fault;
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
-use vmarea::syscall::Syscall;
 use vmarea::syscall::merge_collector::Budget;
-use vmarea::syscall::mmap::Placement;
-use vmarea::types::call_flags::{MapFlags, MremapFlags};
 use vmarea::types::{Errno, MmId, PAGE_SIZE};
-use vmarea_trace::event::{Access, Call, Fault, MmId as TraceMm, Touch as Touched};
+use vmarea_trace::event::{Access, Fault, MmId as TraceMm, Touch as Touched};
 
 /// The replayed address spaces under one policy.
 #[derive(Debug)]
@@ -250,31 +245,6 @@ impl World {
                 break;
             }
             at = (at & !(PAGE_SIZE - 1)) + PAGE_SIZE;
-        }
-    }
-
-    /// Checks whether the call could have had its result now.
-    ///
-    /// The address of a new mapping decides: no other result shows the order of calls as well.
-    pub fn is_plausible(&mut self, action: &Action, call: &Call) -> bool {
-        let (Some(mm), Placement::At(there)) = (self.mm(call.mm), place(call.ret)) else {
-            return true;
-        };
-        match action {
-            Action::Call(Syscall::Mmap(request)) => {
-                let told = MapFlags::FIXED | MapFlags::FIXED_NOREPLACE | MapFlags::BIT32;
-                request.flags.intersects(told) || self.space.predict_mmap(mm, request) == Ok(there)
-            }
-            Action::Call(Syscall::Shmat(request)) => {
-                let (segment, len) = (&request.segment, request.len);
-                request.addr != 0 || predict_shmat(&self.space, mm, segment, len) == Ok(there)
-            }
-            Action::Call(Syscall::Mremap(request)) => {
-                there == request.addr
-                    || request.flags.contains(MremapFlags::FIXED)
-                    || self.space.predict_mremap(mm, request) == Ok(there)
-            }
-            _ => true,
         }
     }
 }

@@ -112,7 +112,7 @@ impl Maps {
         let (mappings, limit) = (self.mappings.len(), self.limit);
         writeln!(
             out,
-            "{}: {mappings} mappings of at most {limit}",
+            "{}: {mappings} mappings, at most {limit}",
             printable(&whose)
         )?;
         self.table(size).write_text(out)?;

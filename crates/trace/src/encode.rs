@@ -6,7 +6,7 @@
 use crate::Error;
 use crate::block::{FULL_BLOCK, MAX_RAW};
 use crate::event::{Call, Event, Fault, FileRef, MmId, Tid, Touch};
-use crate::rare_events::Rare;
+use crate::rare_events::{Rare, postcard_into};
 use crate::record::{
     CALL, DATA, FAULT, FILE, KERNEL, LastCall, OTHER_MM, OTHER_TID, RARE, RESULT, SNAPSHOT, TOUCH,
     Thread, access_bits, order_bit,
@@ -262,10 +262,4 @@ fn put_file(out: &mut Vec<u8>, file: &FileRef) {
     put(out, u64::from(*open_flags));
     put(out, u64::from(*seals));
     put(out, *size);
-}
-
-/// Appends `value` in postcard.
-pub(crate) fn postcard_into(out: &mut Vec<u8>, value: &impl serde::Serialize) {
-    *out = postcard::to_extend(value, std::mem::take(out))
-        .expect("a vector takes all bytes, and events have only what postcard can write");
 }

@@ -305,14 +305,14 @@ pub struct MmStart {
 /// Ways in which an address space is created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Origin {
-    /// `execve`: a [`Snapshot`] with [`Reason::Exec`] follows and contains the mappings.
+    /// `execve`: a [`Snapshot`] with [`SnapReason::Exec`] follows and contains the mappings.
     Exec,
     /// `fork`, or `clone` without `CLONE_VM`: a copy of `parent` at this point.
     Fork {
         /// The copied address space.
         parent: MmId,
     },
-    /// The address space existed when the recording began: a [`Snapshot`] with [`Reason::Attach`]
+    /// The address space existed when the recording began: a [`Snapshot`] with [`SnapReason::Attach`]
     /// follows.
     Attach,
 }
@@ -323,7 +323,7 @@ pub struct Snapshot {
     /// The address space.
     pub mm: MmId,
     /// Reason for the snapshot.
-    pub reason: Reason,
+    pub reason: SnapReason,
     /// Time of the snapshot.
     pub t: Nanos,
     /// False if other threads of this mm ran during the snapshot.
@@ -336,7 +336,7 @@ pub struct Snapshot {
 
 /// Reason for a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Reason {
+pub enum SnapReason {
     /// The snapshot shows the first content after `execve`.
     Exec,
     /// The snapshot shows the first content of a process that was already running.

@@ -53,3 +53,9 @@ impl From<Rare<'_>> for Event {
         }
     }
 }
+
+/// Appends `value` in postcard.
+pub(crate) fn postcard_into(out: &mut Vec<u8>, value: &impl serde::Serialize) {
+    *out = postcard::to_extend(value, std::mem::take(out))
+        .expect("a vector takes all bytes, and events have only what postcard can write");
+}

@@ -15,8 +15,10 @@
 //! ```
 
 use crate::Error;
-use crate::encode::postcard_into;
-use crate::event::{InodeId, KernelVma, MmId, MmInfo, Perms, Reason, SnapKind, SnapVma, Snapshot};
+use crate::event::{
+    InodeId, KernelVma, MmId, MmInfo, Perms, SnapKind, SnapReason, SnapVma, Snapshot,
+};
+use crate::rare_events::postcard_into;
 use crate::varint::{Cursor, Malformed, put, put_diff};
 
 const REASON: u8 = 0b11;
@@ -100,10 +102,10 @@ pub(crate) fn encode(out: &mut Vec<u8>, snapshot: &Snapshot) {
     } = snapshot;
     put(out, u64::from(mm.0));
     let reason = match reason {
-        Reason::Exec => 0,
-        Reason::Attach => 1,
-        Reason::Checkpoint => 2,
-        Reason::Exit => 3,
+        SnapReason::Exec => 0,
+        SnapReason::Attach => 1,
+        SnapReason::Checkpoint => 2,
+        SnapReason::Exit => 3,
     };
     out.push(reason | flag(*exact, EXACT) | flag(info.is_some(), INFO));
     put(out, *t);
@@ -175,10 +177,10 @@ pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Snapshot, Malformed> {
     let mm = MmId(cursor.varint32()?);
     let flags = cursor.byte()?;
     let reason = match flags & REASON {
-        0 => Reason::Exec,
-        1 => Reason::Attach,
-        2 => Reason::Checkpoint,
-        _ => Reason::Exit,
+        0 => SnapReason::Exec,
+        1 => SnapReason::Attach,
+        2 => SnapReason::Checkpoint,
+        _ => SnapReason::Exit,
     };
     let t = cursor.varint()?;
     let info = match flags & INFO {

@@ -12,8 +12,9 @@
 
 use crate::Error;
 use crate::block::{self, FULL_BLOCK, Head, MAX_HEADER};
-use crate::encode::{Encoder, postcard_into};
+use crate::encode::Encoder;
 use crate::event::{Event, Header};
+use crate::rare_events::postcard_into;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;

@@ -179,7 +179,7 @@ fn snapshots_read_as_maps() {
         }),
         Event::Snapshot(Snapshot {
             mm: MmId(1),
-            reason: Reason::Exit,
+            reason: SnapReason::Exit,
             t: START,
             exact: false,
             info: Some(MmInfo {

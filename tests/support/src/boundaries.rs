@@ -1,11 +1,18 @@
-//! The program that makes boundaries: compiled once a test, started once a case.
+//! The program that creates boundaries: compiled once per test, started once per case.
 
 use crate::leash::{self, Leashed};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The compiled program, in a folder that goes with it.
+/// Names and contents of the program's files.
+const SOURCES: [(&str, &str); 3] = [
+    ("main.c", include_str!("boundaries/main.c")),
+    ("range.h", include_str!("boundaries/range.h")),
+    ("attributes.h", include_str!("boundaries/attributes.h")),
+];
+
+/// The compiled program, in a folder that is removed with it.
 pub struct Program {
     folder: tempfile::TempDir,
     binary: PathBuf,
@@ -15,9 +22,9 @@ pub struct Program {
 pub struct Case {
     /// The process that has the boundaries.
     pub pid: i32,
-    /// Where they are: first address, and first address after them.
+    /// First address of the boundaries' mappings, and first address after them.
     pub range: (u64, u64),
-    /// How many there are.
+    /// Number of boundaries.
     pub boundaries: u64,
     _child: Leashed,
     _files: tempfile::TempDir,
@@ -28,26 +35,27 @@ impl Program {
     pub fn compile() -> Program {
         let folder = tempfile::tempdir().unwrap();
         let binary = folder.path().join("boundaries");
-        // Written out again, because another user may not reach the folder that it is in.
-        let source = folder.path().join("boundaries.c");
-        std::fs::write(&source, include_str!("boundaries.c")).unwrap();
+        // Written to a temporary folder, because other users may not be able to read the checkout.
+        for (name, text) in SOURCES {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
         let mut compiler = Command::new("cc");
         compiler
             .args(["-O1", "-Wall", "-o"])
             .arg(&binary)
-            .arg(source);
+            .arg(folder.path().join("main.c"));
         let compiled = leash::output(&mut compiler).expect("a C compiler");
         let said = String::from_utf8_lossy(&compiled.stderr);
         assert!(compiled.status.success(), "{said}");
         Program { folder, binary }
     }
 
-    /// Where it is.
+    /// Path of the compiled program.
     pub fn binary(&self) -> &Path {
         &self.binary
     }
 
-    /// Starts a case; `None` where it cannot be made here.
+    /// Starts a case; returns `None` if this machine does not support it.
     pub fn start(&self, name: &str, n: u64) -> Option<Case> {
         let files = tempfile::tempdir_in(self.folder.path().parent().unwrap()).unwrap();
         let mut command = Command::new(&self.binary);

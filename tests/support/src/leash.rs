@@ -1,14 +1,13 @@
-//! A leash for what a test starts: a process group that ends as a whole, whatever becomes of the
-//! test.
+//! Process groups for the children of a test, which end with the test in any case.
 //!
-//! The programs of these tests fork, are stopped, traced and killed midway. One that outlives its
-//! test would hold the output of the whole run open, and nobody would see its end. So each is in a
-//! group with a shell that does nothing but wait: once its time is over, or nobody holds the other
-//! end of its input any more, it ends the group by SIGKILL, which reaches stopped, traced and
-//! waiting processes as well. The test drops that end, and so does its end by any other cause.
-//! The shell leads the group and is the last of it, so its number is nobody else's meanwhile.
+//! The programs of these tests fork, and are stopped, traced and killed. A program that outlives its
+//! test would keep the output of the whole run open, and the run would not end. So each program is in
+//! a process group with a shell that only waits: when the time limit is over, or the other end of the
+//! shell's input is closed, the shell kills the group with SIGKILL, which also ends stopped, traced
+//! and waiting processes. The test closes that end when it drops the group or ends for any reason.
+//! The shell leads the group and ends last, so its process id is not reused meanwhile.
 //!
-//! A process that leaves the group (`setsid`) is not on the leash.
+//! A process that leaves the group (`setsid`) is not killed.
 
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut};
@@ -16,10 +15,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// More than anything here takes on a busy machine.
+/// Time limit, longer than any test needs on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(150);
 
-/// A program and all that it forks, until it is dropped or [`LIMIT`] is over.
+/// A program and its descendants, which end when this is dropped or [`LIMIT`] is over.
 pub struct Leashed {
     program: Child,
     shell: Child,
@@ -56,24 +55,24 @@ impl Leashed {
         }
     }
 
-    /// The number of its process group.
+    /// Returns the id of its process group.
     pub fn group(&self) -> u32 {
         self.shell.id()
     }
 
-    /// Ends all of the group, as dropping it does.
+    /// Kills the group, as dropping does.
     pub fn end(&mut self) {
         end(&mut self.shell);
         let _ = self.program.wait();
     }
 
-    /// True once the group was ended because its time was over.
+    /// True if the group was killed because its time was over.
     pub fn is_over(&mut self) -> bool {
         self.shell.try_wait().is_ok_and(|status| status.is_some())
     }
 }
 
-/// The shell reads the end of its input, and takes its group with it.
+/// Closes the shell's input, so that the shell kills its group.
 fn end(shell: &mut Child) {
     drop(shell.stdin.take());
     let _ = shell.wait();
@@ -99,22 +98,21 @@ impl DerefMut for Leashed {
     }
 }
 
-/// Runs a program to its end, as `Command::output` but that it inherits what it is given no input
-/// for.
+/// Runs a program to its end like `Command::output`, but inherits standard input if none is set.
 ///
 /// # Errors
 ///
-/// Where it cannot be started.
+/// If the program cannot be started.
 ///
 /// # Panics
 ///
-/// Where it, or what it left behind, held its output open until [`LIMIT`] was over.
+/// If the program, or a process that it started, keeps its output open until [`LIMIT`] is over.
 pub fn output(command: &mut Command) -> io::Result<Output> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     finish(Leashed::start(command)?)
 }
 
-/// The end of a program whose outputs are pipes, as `Child::wait_with_output`.
+/// Waits for a program whose outputs are pipes, like `Child::wait_with_output`.
 ///
 /// # Panics
 ///

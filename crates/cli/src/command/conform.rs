@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use vmarea::policy::Policy;
 use vmarea_conform::environment::Environment;
+use vmarea_conform::error::RunError;
 use vmarea_conform::kernel_settings::Surroundings;
 use vmarea_conform::op::Step;
 use vmarea_conform::regression::{self, Regression};
 use vmarea_conform::report::{Found, Report};
-use vmarea_conform::run::{RunError, Settings, Shrinking, run};
+use vmarea_conform::run::{Settings, Shrinking, run};
 use vmarea_conform::sequence::play;
 use vmarea_conform::superset::{Comparison, FewerVmas, on_kernel};
 use vmarea_process::view::ViewError;
@@ -27,7 +28,7 @@ use vmarea_replay::{PolicyName, machine};
 /// invalid, in a part of their address space; vmarea's core executes the same. After every step
 /// the result or error, VMAs with their flags and page offsets, anon_vmas, counters and bytes must
 /// be equal. A difference is shrunk to the shortest sequence that still shows it and printed as
-/// calls, as a C program and as a test to keep. Needs root, or CAP_BPF and CAP_PERFMON.
+/// calls, as a C program and as a test file. Needs root, or CAP_BPF and CAP_PERFMON.
 #[derive(Debug, Args)]
 pub struct Conform {
     /// Steps to compare
@@ -44,19 +45,18 @@ pub struct Conform {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Rules of vmarea's side: `linux` uses those of the running kernel, or the nearest lower
-    /// known version; or `linux-6.12`, `linux-6.1`, `linux-5.10`. With `vmarea`, `thesis` or a
-    /// switch (`linux+collector`, see `replay --help`) vmarea may have fewer VMAs than the kernel,
-    /// which is counted, and no other difference
+    /// Rules that vmarea follows: `linux` for those of the running kernel (or of the nearest lower
+    /// known version), `linux-6.12`, `linux-6.1` or `linux-5.10`. With `vmarea`, `thesis` or a
+    /// switch (`linux+collector`, see `replay --help`), vmarea may have fewer VMAs than the kernel,
+    /// which is counted; any other difference is an error
     #[arg(long, value_name = "POLICY", default_value = "linux")]
     profile: PolicyName,
 
-    /// Begin no new sequence after this time
-    #[arg(long, value_name = "M")]
+    /// Start no new sequence after this many minutes
+    #[arg(long, value_name = "N")]
     minutes: Option<u64>,
 
-    /// Execute the kept test in FILE instead of random calls, and print it with this kernel's
-    /// results
+    /// Execute the test in FILE instead of random calls, and print it with this kernel's results
     #[arg(long, value_name = "FILE")]
     play: Option<PathBuf>,
 
@@ -109,7 +109,7 @@ impl Conform {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
         let kept: Regression = serde_json::from_str(&text)
-            .with_context(|| format!("{} is no kept test", path.display()))?;
+            .with_context(|| format!("{} is not a test that conform printed", path.display()))?;
         let steps: Vec<Step> = kept.steps.into_iter().map(|s| s.step).collect();
         let difference = play(environment, &steps)
             .map_err(RunError::from)
@@ -178,7 +178,11 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let work: Vec<_> = work
         .map(|(name, n)| format!("{name} {}", count(*n)))
         .collect();
-    writeln!(out, "meanwhile the kernel: {}", work.join(", "))?;
+    writeln!(
+        out,
+        "page work of the kernel during the run: {}",
+        work.join(", ")
+    )?;
     if let Some(fewer) = &report.fewer_vmas {
         write_fewer(out, fewer)?;
     }
@@ -204,8 +208,8 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
 fn write_fewer(out: &mut dyn Write, fewer: &FewerVmas) -> std::io::Result<()> {
     writeln!(
         out,
-        "fewer VMAs in {} of {} looks at an address space, more in {}: {} of ours for {} of Linux, \
-         over the same ranges with the same flags and bytes",
+        "fewer VMAs than Linux in {} of {} comparisons, more in {}; in all {} VMAs instead of {}, with \
+         the same ranges, flags and bytes",
         count(fewer.with_fewer),
         count(fewer.compared),
         count(fewer.with_more),
@@ -214,17 +218,21 @@ fn write_fewer(out: &mut dyn Write, fewer: &FewerVmas) -> std::io::Result<()> {
     )?;
     writeln!(
         out,
-        "  borders of ours alone: {}; pieces charged longer: {}",
+        "  boundaries that Linux does not have: {}; ranges that stay charged longer: {}",
         count(fewer.own_borders),
         count(fewer.charged_longer)
     )?;
     for (kind, times) in &fewer.border_kinds {
-        writeln!(out, "  borders of ours: {} where {kind}", count(*times))?;
+        writeln!(
+            out,
+            "  boundaries that Linux does not have: {} where {kind}",
+            count(*times)
+        )?;
     }
     for (how, times) in &fewer.results {
         writeln!(
             out,
-            "  sequences that ended because of it: {} by {how}",
+            "  sequences that ended early: {} by {how}",
             count(*times)
         )?;
     }

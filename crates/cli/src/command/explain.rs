@@ -26,10 +26,10 @@ const TEXT_BYTES: u64 = 1 << 30;
 
 /// Explain every boundary between two mappings.
 ///
-/// Counts the mappings against the limit, ranks what keeps neighbours apart, and says how many
-/// could be merged, by which means, and what to do. Reads what the kernel shows of a running
-/// process and changes nothing in it. With CAP_BPF and CAP_PERFMON (as root) the reasons are
-/// certain; without them, those that /proc hides are likely.
+/// Counts the mappings against the limit, ranks the reasons why neighbours are not merged, and
+/// says how many could be merged, how, and what to do. Only reads, and changes nothing in the
+/// process. With CAP_BPF and CAP_PERFMON (as root) all reasons are certain; without them, reasons
+/// that depend on what /proc hides are only likely.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("process").required(true))]
 pub struct Explain {
@@ -58,12 +58,12 @@ pub struct Explain {
     #[arg(long)]
     no_bpf: bool,
 
-    /// Exit with status 3 if the process has more mappings than this: a part of its limit (70%),
-    /// or a number
+    /// Exit with status 3 if the process has more mappings than this: a percentage of its limit
+    /// (70%), or a number
     #[arg(long, value_name = "LIMIT")]
     fail_above: Option<Threshold>,
 
-    /// With a command: show from where in the program the calls came that created the boundaries
+    /// With a command: show the stacks of the calls that created the boundaries
     #[arg(long, requires = "command")]
     stacks: bool,
 
@@ -78,7 +78,7 @@ pub struct Explain {
     #[arg(long, conflicts_with_all = ["json", "csv"])]
     markdown: bool,
 
-    /// Run and record a program, and explain it at the moment of its most mappings
+    /// Run and record a program, and explain it at the moment when it has the most mappings
     #[arg(last = true, value_name = "COMMAND", group = "process")]
     command: Vec<OsString>,
 }
@@ -97,7 +97,7 @@ impl FromStr for Range {
         let address = |text: &str| {
             let digits = text.trim().trim_start_matches("0x");
             u64::from_str_radix(digits, 16)
-                .map_err(|_| anyhow!("`{text}` is no address in hexadecimal digits"))
+                .map_err(|_| anyhow!("`{text}` is not a hexadecimal address"))
         };
         let (low, high) = (address(low)?, address(high)?);
         if low >= high {
@@ -118,12 +118,13 @@ impl FromStr for Threshold {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let wrong = || anyhow!("a part of the limit like 70%, or a number of mappings, is needed");
+        let wrong =
+            || anyhow!("a percentage of the limit like 70%, or a number of mappings, is needed");
         match text.strip_suffix('%') {
             Some(percent) => {
                 let percent: f64 = percent.trim().parse().map_err(|_| wrong())?;
                 if !(0.0..=100.0).contains(&percent) {
-                    bail!("a part of the limit is between 0% and 100%");
+                    bail!("a percentage between 0% and 100% is needed");
                 }
                 Ok(Self::Percent(percent))
             }
@@ -154,7 +155,11 @@ impl Explain {
             if let Some(Range(range)) = self.range {
                 process.narrow(range);
                 if process.mappings.is_empty() {
-                    let nothing = anyhow!("there is no mapping in this range");
+                    let nothing = anyhow!(
+                        "there is no mapping between {:x} and {:x}",
+                        range.start,
+                        range.end
+                    );
                     return Err(Failure::new(Status::NothingToDo, nothing));
                 }
             }
@@ -194,13 +199,13 @@ impl Explain {
         let recorded = at_peak(open, calls)?;
         if recorded.differences > 0 {
             console.note(&format!(
-                "the replay differs from the kernel in {} places (`vmarea run` shows where): what \
-                 is said of them may be wrong",
+                "the replay differs from the kernel in {} places (`vmarea run` shows where): the \
+                 reasons given there may be wrong",
                 count(recorded.differences)
             ));
         }
         console.note(&format!(
-            "{} recorded; this is the one that had most mappings",
+            "{} recorded; this is the one that had the most mappings",
             address_spaces(recorded.address_spaces)
         ));
         Ok(explain_recorded(&recorded, &named, self.list()))
@@ -297,7 +302,7 @@ fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
     };
     source.take(TEXT_BYTES + 1).read_to_end(&mut text)?;
     if text.len() as u64 > TEXT_BYTES {
-        bail!("it is larger than 1 GiB: no list of mappings is");
+        bail!("it is larger than 1 GiB, so it is not a list of mappings");
     }
     Ok(text)
 }

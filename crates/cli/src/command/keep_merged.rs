@@ -18,7 +18,7 @@ const PRELOAD: &str = "LD_PRELOAD";
 /// Executes `command`. Returns only on failure.
 pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Duration) -> Result {
     let object = vmarea_preload::find().ok_or_else(|| {
-        anyhow!("{FILE_NAME} is neither beside this program nor in ../lib/vmarea: install it there")
+        anyhow!("cannot find {FILE_NAME}: install it beside this program or in ../lib/vmarea")
     })?;
     let settings = Settings {
         threshold: match threshold {
@@ -77,6 +77,6 @@ fn half_of_the_limit() -> anyhow::Result<u64> {
     let limit: u64 = text
         .trim()
         .parse()
-        .with_context(|| format!("reading {LIMIT}"))?;
+        .with_context(|| format!("{LIMIT} contains no number"))?;
     Ok(limit / 2)
 }

@@ -18,13 +18,13 @@ const SCHEMA: u32 = 1;
 
 const WAYS: [(Way, &str); 2] = [(Way::Move, "move"), (Way::Copy, "copy")];
 
-/// Merge mappings of a running process that need not be apart.
+/// Merge mappings of a running process that need not be separate.
 ///
 /// Without --apply it only reports what it would do. With --apply it replaces each run of equal
 /// anonymous neighbours by one mapping: it moves their pages out, puts a fresh mapping in place,
-/// and moves the pages back (before Linux 6.8 it copies them). It stops the process for one piece
-/// at a time, for at most --max-pause. If this command is killed midway, the process stays
-/// stopped, and --resume finishes the merge.
+/// and moves the pages back (before Linux 6.8 it copies them). It works in steps and stops the
+/// process for each of them, for at most --max-pause. If this command is killed during a step, the
+/// process stays stopped until --resume finishes the merge.
 #[derive(Debug, Args)]
 pub struct Merge {
     /// The process
@@ -51,7 +51,7 @@ pub struct Merge {
     #[arg(long, value_name = "PAGES", default_value_t = 0)]
     copy: u64,
 
-    /// How pages get into the fresh mapping (default: `move` if the kernel can, Linux 6.8). `copy`
+    /// How pages get into the fresh mapping (default: `move`, from Linux 6.8). `copy`
     /// takes longer and splits huge pages, and refuses a process with memory that a device may
     /// write to (pinned memory, io_uring, GPUs)
     #[arg(long, value_name = "WAY", value_parser = way)]
@@ -130,7 +130,7 @@ impl Merge {
             let survey = remote.survey(&range).map_err(failure)?;
             if survey.may_be_pinned && remote.way() == Way::Move && survey.runs > 0 {
                 console.note(
-                    "it has an io_uring or pinned memory: what is pinned when its turn comes stays apart",
+                    "the process uses io_uring or has pinned memory: mappings with pinned pages will not be merged",
                 );
             }
             let said = Said::of_survey(self.pid, remote.way(), &survey);
@@ -141,7 +141,7 @@ impl Merge {
         self.explain_kept(console, &left_apart);
         if said.runs == 0 && fixed == 0 {
             let nothing = anyhow!(
-                "nothing to join in process {}: {} mappings; see vmarea explain -p {}",
+                "nothing to merge in process {} ({} mappings); vmarea explain -p {} says why",
                 self.pid,
                 count(said.before),
                 self.pid
@@ -149,7 +149,7 @@ impl Merge {
             return Err(Failure::new(Status::NothingToDo, nothing));
         }
         if !self.apply {
-            console.note("nothing was changed; --apply does it");
+            console.note("nothing was changed; add --apply to merge");
         }
         Ok(Exit::Ok)
     }
@@ -192,7 +192,7 @@ impl Merge {
             if *apart > 0 {
                 let apart = count(*apart);
                 console.note(&format!(
-                    "{name}: {apart} left apart: they were used as memory once (another anon_vma)"
+                    "{name}: {apart} not merged: they were used as memory once (another anon_vma)"
                 ));
             }
         }
@@ -201,10 +201,13 @@ impl Merge {
 
     fn finish(&self, console: &Console, remote: &Remote) -> Result {
         if remote.resume().map_err(failure)? {
-            console.note(&format!("process {} is whole and runs on", self.pid));
+            console.note(&format!(
+                "the merge is finished, and process {} runs again",
+                self.pid
+            ));
             return Ok(Exit::Ok);
         }
-        let nothing = anyhow!("no merge of process {} was left in the middle", self.pid);
+        let nothing = anyhow!("no merge of process {} was interrupted", self.pid);
         Err(Failure::new(Status::NothingToDo, nothing))
     }
 
@@ -214,8 +217,8 @@ impl Merge {
             writeln!(out, "{before} mappings became {after}")?;
             writeln!(
                 out,
-                "{} {} in {} pieces; longest pause {:.1} ms, {:.0} ms in all",
-                if said.by == "move" { "moved" } else { "joined" },
+                "{} {} in {} steps; longest pause {:.1} ms, {:.0} ms in all",
+                if said.by == "move" { "moved" } else { "merged" },
                 console.size(said.bytes),
                 count(said.pieces),
                 said.longest_pause_us as f64 / 1e3,
@@ -233,7 +236,7 @@ impl Merge {
             writeln!(out, "{before} mappings would become {after}")?;
             writeln!(
                 out,
-                "{} runs of neighbours, {} of address space, in pieces of at most {:.1} ms",
+                "{} runs of neighbours, {} of address space, in steps of at most {:.1} ms",
                 count(said.runs),
                 console.size(said.bytes),
                 self.max_pause.as_secs_f64() * 1e3
@@ -249,7 +252,7 @@ impl Merge {
     fn explain_kept(&self, console: &Console, kept: &Kept) {
         for (reason, n) in &kept.by_reason {
             if reason.is_obstacle() {
-                console.note(&format!("{} left apart: {reason}", count(*n)));
+                console.note(&format!("{} not merged: {reason}", count(*n)));
             }
         }
     }

@@ -14,8 +14,6 @@ mod show;
 mod top;
 mod trace;
 
-pub(crate) use top::summary as top_summary;
-
 use crate::console::Console;
 use crate::exit::Result;
 use anyhow::anyhow;

@@ -90,8 +90,8 @@ fn waiting(left: &[i32]) -> String {
         "processes"
     };
     format!(
-        "the command has ended; waiting for {processes} {}{others} that it started: SIGTERM to vmarea \
-         (kill {}) is passed on to them",
+        "the command has ended; waiting for {processes} {}{others} that it started (to end them: kill {}; \
+         vmarea passes SIGTERM on)",
         named.join(", "),
         std::process::id()
     )

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::rc::Rc;
-use vmarea_replay::{Options, PolicyName, Replayer, Report, Shown};
+use vmarea_replay::{MostShown, Options, PolicyName, Replayer, Report};
 use vmarea_trace::{Error as TraceError, Reader};
 
 /// The policies of a replay, and the destination of its result.
@@ -30,7 +30,7 @@ pub struct ReplayingArgs {
     /// Show N differences of each cause, or all of them, in the text and in the JSON, each with
     /// the call before it
     #[arg(long, value_name = "N|all", default_value = "1")]
-    differences: Shown,
+    differences: MostShown,
 }
 
 impl ReplayingArgs {

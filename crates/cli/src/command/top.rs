@@ -10,7 +10,6 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 use vmarea_explain::rows::Table;
 use vmarea_explain::top::{Look, Sampler, openmetrics};
-use vmarea_process::rights::{self, Capability};
 
 /// Show processes by their number of mappings against the limit, continuously.
 ///
@@ -40,9 +39,9 @@ pub struct Top {
 }
 
 fn interval(text: &str) -> std::result::Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "no number of seconds")?;
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds is needed")?;
     if !(0.1..=86_400.0).contains(&seconds) {
-        return Err("between 0.1 and 86400 seconds".to_owned());
+        return Err("a number between 0.1 and 86400 is needed".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -53,7 +52,7 @@ impl Top {
         let quiet = self.json.json.is_some() || self.openmetrics.is_some();
         if !self.once && !quiet {
             if !io::stdout().is_terminal() {
-                let no_terminal = anyhow!("standard output is no terminal: use --once");
+                let no_terminal = anyhow!("standard output is not a terminal: use --once");
                 return Err(Failure::new(Status::Error, no_terminal));
             }
             dashboard::show(&mut sampler, self.interval, console)?;
@@ -81,7 +80,7 @@ impl Top {
             None => {
                 let mut out = console.data();
                 table(console, &look).write_text(&mut out)?;
-                writeln!(out, "{}", summary(&look))?;
+                writeln!(out, "{}", dashboard::summary(&look))?;
                 out.flush()?;
                 Ok(())
             }
@@ -107,24 +106,7 @@ fn table(console: &Console, look: &Look) -> Table {
         ]
     });
     Table {
-        headings: vec!["PID", "MAPPINGS", "OF LIMIT", "JOINABLE?", "SIZE", "NAME"],
+        headings: vec!["PID", "MAPPINGS", "OF LIMIT", "MERGEABLE?", "SIZE", "NAME"],
         rows: rows.collect(),
     }
-}
-
-/// Returns one line that summarises a sample.
-pub(crate) fn summary(look: &Look) -> String {
-    let mut text = format!(
-        "{} processes with mappings; each may have {}",
-        count(look.processes),
-        count(look.limit)
-    );
-    if look.unreadable > 0 {
-        text += &format!(
-            "; of others, that may not be read: {} ({})",
-            count(look.unreadable),
-            rights::remedy(&[Capability::SysPtrace])
-        );
-    }
-    text
 }

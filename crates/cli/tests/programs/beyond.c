@@ -219,7 +219,7 @@ static void refused(void)
     anonymous(PAGE)[0] = 1;
 }
 
-/* What a description still holds after it was mapped, unmapped and closed. */
+/* Locks and leases of a description after it was mapped, unmapped and closed. */
 static void locks(void)
 {
     for (int which = 0; which < 3; which++) {
@@ -254,7 +254,7 @@ static void locks(void)
         say(which == 0 ? "flock" : which == 1 ? "range lock" : "lease", r);
         close(fd);
     }
-    /* A child that ends, and one that executes a program, let go as well. */
+    /* A child that exits, and one that executes a program, release it as well. */
     int fd = file("locked", O_RDWR, 0);
     flock(fd, LOCK_EX);
     char *p = mmap(0, PAGE, RW, MAP_SHARED, fd, 0);
@@ -278,7 +278,7 @@ static void locks(void)
     waitpid(child, 0, 0);
 }
 
-/* Deleted files give back their space, and a file system that nobody uses goes. */
+/* Deleted files free their space, and an unused file system can be unmounted. */
 static void space(void)
 {
     char dir[4096], path[8192];

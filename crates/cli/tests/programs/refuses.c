@@ -32,7 +32,7 @@ static void open_file(int flags) {
         die("a file");
 }
 
-/* What was written is read back into the same memory, in which something else stands by then. */
+/* Reads the written data back into the same memory, which contains other data by then. */
 static void there_and_back(size_t n, long (*io)(int write, size_t n)) {
     char *p = place(n), value = n * 31 + done_io;
     memset(p, value, SECTOR);

@@ -30,7 +30,7 @@ static void lock(const char *name) {
 }
 
 static void *in_thread(void *none) {
-    /* The bare call: of this thread alone. */
+    /* The system call itself affects only this thread. */
     syscall(SYS_setresuid, 65534, 65534, 65534);
     lock("thread");
     return none;
@@ -93,7 +93,7 @@ int main(int argc, char **argv) {
         kill(pid, SIGKILL);
         wait(0);
     } else if (!strcmp(which, "told")) {
-        /* A child that another process limits. */
+        /* A child whose limit another process sets. */
         int go[2], pid;
         char byte = 0;
         if (pipe(go)) return 1;

@@ -1,4 +1,4 @@
-/* Programs that have their mappings joined by somebody else, and check every byte meanwhile.
+/* Programs whose mappings are merged by another process while they check every byte.
  * usage: target SCENARIO ...   Prints "name value" lines; exits with 1 where a byte is wrong. */
 #define _GNU_SOURCE
 #include "mappers.h"
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <sys/prctl.h>
 
-/* Waits until somebody has joined the mappings; how many are left. */
+/* Waits until the mappings are merged; returns how many are left. */
 static long wait_for(long few, double seconds) {
     double until = now() + seconds;
     long n;
@@ -16,7 +16,7 @@ static long wait_for(long few, double seconds) {
     return n;
 }
 
-/* hammer ROUNDS PAGES WRITERS: ranges that are written to until they are one, one after the other */
+/* hammer ROUNDS PAGES WRITERS: writes to a range until it is one mapping, then to the next */
 static int scenario_hammer(char **v) {
     long rounds = atol(v[0]), writers = atol(v[2]), lost = 0, wrong = 0, joined = 0;
     double worst = 0, mremaps = 0;
@@ -33,13 +33,13 @@ static int scenario_hammer(char **v) {
         wrong += wrong_pages();
         munmap(area, pages * PAGE);
     }
-    usleep(300000); /* who has joined the last can say so */
+    usleep(300000); /* so that the last merge can report its result */
     printf("joined %ld\nlost %ld\nwrong %ld\nwrites %ld\nmremap_ms %.2f\nworst_ms %.2f\n", joined, lost, wrong,
            (long)writes, mremaps * 1e3, worst * 1e3);
     return lost || wrong || joined != rounds;
 }
 
-/* mappers ROUNDS PAGES THREADS: as hammer, while threads map and unmap other memory */
+/* mappers ROUNDS PAGES THREADS: like hammer, while threads map and unmap other memory */
 static int scenario_mappers(char **v) {
     long rounds = atol(v[0]), wrong = 0, joined = 0;
     int threads = atoi(v[2]);
@@ -55,12 +55,12 @@ static int scenario_mappers(char **v) {
         munmap(area, pages * PAGE);
     }
     wrong += stop_mappers(m, threads);
-    usleep(300000); /* who has joined the last can say so */
+    usleep(300000); /* so that the last merge can report its result */
     printf("joined %ld\nwrong %ld\n", joined, wrong);
     return wrong || joined != rounds;
 }
 
-/* arena CHUNKS: maps chunk after chunk, and never waits for a merge */
+/* arena CHUNKS: maps chunks in a loop and never waits for a merge */
 static int scenario_arena(char **v) {
     size_t n = atol(v[0]);
     puts("ready 0 0");
@@ -69,7 +69,7 @@ static int scenario_arena(char **v) {
     return wrong_pages() != 0;
 }
 
-/* regions REGIONS MIB FEW: a heap committed in turn, until there are FEW mappings of it */
+/* regions REGIONS MIB FEW: commits a heap region by region, until it has FEW mappings */
 static int scenario_regions(char **v) {
     commit_in_turn(atol(v[0]), atol(v[1]) << 20);
     printf("ready %p %zu\nbefore %ld\n", (void *)area, pages * PAGE, mappings(area, pages * PAGE));
@@ -79,7 +79,7 @@ static int scenario_regions(char **v) {
     return left > atol(v[2]) || wrong_pages();
 }
 
-/* forks KIND SECONDS PAGES: forks all the time, parent and child look at every byte */
+/* forks KIND SECONDS PAGES: forks in a loop; parent and child check every byte */
 static int scenario_forks(char **v) {
     long rounds = 0, failed = 0, wrong = 0;
     puts("ready 0 0");
@@ -102,7 +102,7 @@ static int scenario_forks(char **v) {
     return failed || wrong;
 }
 
-/* lives PAGES ROUNDS: looks at its memory for a while, then becomes itself anew, and ends at last */
+/* lives PAGES ROUNDS: checks its memory for a while, executes itself again, and finally exits */
 static int scenario_lives(char **v) {
     char rounds[32];
     long left = atol(v[1]);
@@ -124,7 +124,7 @@ static int scenario_lives(char **v) {
     return 2;
 }
 
-/* hammer within a sandbox that ends the process for a userfaultfd */
+/* like hammer, in a sandbox that kills the process if it opens a userfaultfd */
 static int scenario_sandboxed(char **v) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -138,7 +138,7 @@ static int scenario_sandboxed(char **v) {
     return scenario_hammer(v);
 }
 
-/* reserve SECONDS: commits pieces of a reservation in a random order once it is primed or time is up */
+/* reserve SECONDS: commits parts of a reservation in random order after priming, or when time is up */
 static int scenario_reserve(char **v) {
     size_t step = 16 * PAGE, n = 1000;
     char *p = reserve(n * step);
@@ -155,7 +155,7 @@ static int scenario_reserve(char **v) {
     return 0;
 }
 
-/* guards, flags, empties: N places that a repair of that name takes away; then checks until told to end */
+/* guards, flags, empties: creates N boundaries that the fix of that name removes; checks until told to end */
 static int scenario_places(char **v) {
     size_t n = atol(v[1]);
     area = mmap(0, 2 * n * PAGE, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
@@ -170,7 +170,7 @@ static int scenario_places(char **v) {
         mprotect(page, PAGE, PROT_NONE);
     }
     if (!strcmp(v[0], "empties")) {
-        /* all of it decommitted: half of it was used once and half never was */
+        /* all decommitted: one half was used before, the other never */
         char *fresh = mmap(0, 2 * n * PAGE, PROT_NONE, FLAGS, -1, 0);
         for (size_t i = 0; i < n; i++) {
             char *page = fresh + (2 * i + 1) * PAGE;
@@ -189,7 +189,7 @@ static int scenario_places(char **v) {
     long wrong = 0;
     for (size_t i = 0; i < 2 * n; i++) {
         int there = !strcmp(v[0], "flags") || (!strcmp(v[0], "guards") && i % 2 == 0), ends[2];
-        /* a guard faults as before: the kernel says so without ending us */
+        /* a guard still faults: this call reports it without killing the process */
         if (pipe(ends))
             die("pipe");
         wrong += (write(ends[1], area + i * PAGE, 1) == 1) != there;

@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{ChildStdout, Command, Output, Stdio};
 
-/// `make(parts, pages, fill)` makes so many neighbours of so many pages each, has `fill(address, number)`
-/// write to each, prints where they lie, and returns the first address.
+/// `make(parts, pages, fill)` creates `parts` neighbours of `pages` pages each, calls `fill(address,
+/// number)` for each, prints their range, and returns the first address.
 const SETUP: &str = r#"
 import ctypes, os, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -36,7 +36,7 @@ pub fn python(program: &str) -> [String; 3] {
 pub struct Heap {
     pub child: Leashed,
     out: BufReader<ChildStdout>,
-    /// Where its mappings lie, as `--range` has it; empty where it could not be started that way.
+    /// Range of its mappings, in the form of `--range`; empty if the program could not be started.
     pub range: String,
     folder: tempfile::TempDir,
 }
@@ -85,7 +85,7 @@ impl Heap {
         maps.expect("its list").lines().count()
     }
 
-    /// Where its journals lie.
+    /// Folder of its journals.
     pub fn journals(&self) -> PathBuf {
         self.folder.path().join("journals")
     }
@@ -102,7 +102,7 @@ impl Heap {
         command
     }
 
-    /// The arguments of that.
+    /// Arguments of that command.
     pub fn arguments(&self, more: &[&str]) -> Vec<String> {
         let (pid, journals) = (self.pid(), self.journals().display().to_string());
         let fixed = ["merge", "-p", &pid, "--journal", &journals];
@@ -114,22 +114,22 @@ impl Heap {
         leash::output(&mut self.command(more)).expect("the binary was built")
     }
 
-    /// A merge of its mappings alone, with what it does as JSON.
+    /// Command that merges only its mappings, with the result as JSON.
     pub fn merge_area(&self, more: &[&str]) -> Output {
         // Large pauses, for a busy machine.
         let fixed = ["--range", &self.range, "--max-pause", "1s", "--json", "-"];
         self.merge(&[&fixed[..], more].concat())
     }
 
-    /// What such a merge says, which must be a good one.
+    /// Runs such a merge, which must succeed, and returns its output.
     pub fn said(&self, more: &[&str]) -> serde_json::Value {
         let output = self.merge_area(more);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         serde_json::from_slice(&output.stdout).expect("JSON alone")
     }
 
-    /// Starts a merge of its mappings that waits for `seconds` before its first piece, with its tools in the
-    /// process, and returns when it does.
+    /// Starts a merge of its mappings that waits for `seconds` before its first piece, after its agent is
+    /// in the process. Returns when the merge waits.
     pub fn merge_slowly(&self, seconds: u32, more: &[&str]) -> Leashed {
         let mut strace = Command::new("strace");
         let delay = format!("inject=fdatasync:delay_enter={seconds}000000:when=1");
@@ -151,14 +151,14 @@ impl Heap {
     }
 }
 
-/// True if a process may be merged; else says why not.
+/// True if a process may be merged; otherwise prints the reason.
 pub fn may_merge() -> bool {
     let may = vmarea_repair::can_repair_itself();
     may.inspect_err(|error| eprintln!("skipped: {error}"))
         .is_ok()
 }
 
-/// The one line that standard error must be.
+/// Returns the only line on standard error.
 pub fn complaint(output: &Output) -> String {
     let said = text(&output.stderr);
     assert_eq!(said.lines().count(), 1, "not one line: {said}");

@@ -1,5 +1,5 @@
-//! What the tests of the command share: running it, reading what it says, somebody to look at, and
-//! another user to be.
+//! Shared by the tests of the command: running it, reading its output, a process to examine, and
+//! another user to run as.
 #![allow(dead_code)] // no test needs all of it
 
 pub mod heap;
@@ -14,7 +14,7 @@ pub use vmarea_test_support::leash;
 /// The command.
 pub const VMAREA: &str = env!("CARGO_BIN_EXE_vmarea");
 
-/// Runs the command to its end, with nothing to read.
+/// Runs the command to its end, without input.
 pub fn vmarea(arguments: &[&str]) -> Output {
     leash::output(Command::new(VMAREA).args(arguments).stdin(Stdio::null()))
         .expect("the binary was built")
@@ -25,7 +25,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The one line that the command failed with.
+/// Returns the one line with which the command failed.
 pub fn complaint(output: &Output, status: i32) -> String {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{said}");
@@ -65,7 +65,7 @@ pub struct Nobody {
 }
 
 impl Nobody {
-    /// `None`, said, where one cannot become another user.
+    /// Creates the user; prints a message and returns `None` if this process cannot change its user.
     pub fn new() -> Option<Nobody> {
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         let binary = folder.path().join("vmarea");

@@ -69,6 +69,34 @@ const KINDS: &[Kind] = &[
     kind(10, process::exit),
 ];
 
+const PAGE_KINDS: &[Kind] = &[
+    kind(120, pages::background),
+    kind(40, pages::mergeable),
+    kind(120, pages::write_equal),
+    kind(30, pages::page_out),
+];
+
+const HUGE_KINDS: &[Kind] = &[
+    kind(150, pages::mmap_huge),
+    kind(30, pages::mmap_pool),
+    kind(150, pages::advise_huge),
+    kind(60, pages::madvise_huge),
+    kind(60, pages::collapse),
+    kind(250, pages::touch_huge),
+    kind(150, pages::cut_huge),
+    kind(25, pages::thp_disable),
+    kind(10, pages::background),
+];
+
+/// Returns the kinds of step that a theme adds.
+fn more_kinds(theme: Theme) -> &'static [Kind] {
+    match theme {
+        Theme::Plain | Theme::Limit => &[],
+        Theme::Pages => PAGE_KINDS,
+        Theme::Huge | Theme::Pool => HUGE_KINDS,
+    }
+}
+
 /// Features that generated steps may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
@@ -200,7 +228,7 @@ impl Generator {
             counts: model.counts(process),
             facts: self.facts,
         };
-        let more = self.theme.kinds();
+        let more = more_kinds(self.theme);
         let kinds = KINDS.iter().chain(more);
         let kind = choice.rng.weighted(kinds.clone().map(|k| k.weight));
         let make = kinds.map(|k| k.make).nth(kind).unwrap_or(process::read);

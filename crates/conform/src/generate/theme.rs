@@ -4,7 +4,6 @@
 //! pages must be created. Such sequences take longer, so most sequences have no theme.
 
 use super::super::rng::Rng;
-use super::{Kind, kind, pages};
 
 /// Theme of a sequence, in addition to calls of all kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,25 +25,6 @@ pub(super) enum Theme {
     /// An address space that is a few VMAs below the VMA limit.
     Limit,
 }
-
-const PAGES: &[Kind] = &[
-    kind(120, pages::background),
-    kind(40, pages::mergeable),
-    kind(120, pages::write_equal),
-    kind(30, pages::page_out),
-];
-
-const HUGE: &[Kind] = &[
-    kind(150, pages::mmap_huge),
-    kind(30, pages::mmap_pool),
-    kind(150, pages::advise_huge),
-    kind(60, pages::madvise_huge),
-    kind(60, pages::collapse),
-    kind(250, pages::touch_huge),
-    kind(150, pages::cut_huge),
-    kind(25, pages::thp_disable),
-    kind(10, pages::background),
-];
 
 impl Theme {
     /// Chooses a theme; expensive themes are rare.
@@ -68,15 +48,6 @@ impl Theme {
         match self {
             Theme::Limit => 60,
             _ => 300,
-        }
-    }
-
-    /// Returns the additional kinds of step.
-    pub(super) fn kinds(self) -> &'static [Kind] {
-        match self {
-            Theme::Plain | Theme::Limit => &[],
-            Theme::Pages => PAGES,
-            Theme::Huge | Theme::Pool => HUGE,
         }
     }
 }

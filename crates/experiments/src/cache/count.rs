@@ -312,7 +312,7 @@ mod tests {
     use super::*;
     use vmarea_trace::Writer;
     use vmarea_trace::event::{
-        Access, Call, Fault, Header, MmId, MmStart, Order, Origin, Reason, SnapVma, Snapshot,
+        Access, Call, Fault, Header, MmId, MmStart, Order, Origin, SnapReason, SnapVma, Snapshot,
     };
 
     const MM: MmId = MmId(1);
@@ -359,7 +359,7 @@ mod tests {
             }),
             Event::Snapshot(Snapshot {
                 mm: MM,
-                reason: Reason::Exec,
+                reason: SnapReason::Exec,
                 t: 0,
                 exact: true,
                 info: None,

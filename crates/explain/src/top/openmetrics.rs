@@ -43,7 +43,7 @@ pub fn write(look: &Look, out: &mut impl fmt::Write) -> fmt::Result {
     registry.register("process_mappings", "Mappings of a process", mappings);
     registry.register(
         "process_mappings_joinable",
-        "Mappings of a process that could probably be joined",
+        "Mappings of a process that could probably be merged",
         joinable,
     );
     encode(out, &registry)

@@ -1,8 +1,8 @@
-//! Constructed truth: programs that make exactly so many boundaries of one kind, and what is said
-//! of them with and without the kernel's own view, by root and by an ordinary user.
+//! Programs that create a known number of boundaries of one kind, explained with and without the
+//! kernel's own view, as root and as an ordinary user.
 //!
-//! A verdict is wrong where it is certain and not the truth, or likely and the truth is not among
-//! what it can be. None may be wrong.
+//! A reason is wrong if it is certain and not the true one, or likely and the true one is not among
+//! the candidates. No reason may be wrong.
 #![forbid(unsafe_code)]
 
 mod recorded;
@@ -18,10 +18,10 @@ use vmarea_process::{AskKernel, Boundary, Certainty, Process, Reason, Smaps, Sou
 use vmarea_test_support::boundaries::{Case, Program};
 use vmarea_test_support::leash;
 
-/// Boundaries that each program makes; even, because close hooks come in pairs.
+/// Number of boundaries that each program creates; even, because close hooks come in pairs.
 const N: u64 = 12;
 
-/// Cases of the program, what keeps the pieces apart, and what would join them.
+/// Cases of the program: name, reason why its mappings are not merged, and remedy.
 const CASES: [(&str, Reason, Option<&str>); 60] = {
     use Reason::{Gap, Guard, Nothing, Rule};
     use Refusal::*;
@@ -105,7 +105,7 @@ fn counts(all: &[Boundary]) -> BTreeMap<String, u64> {
     counts
 }
 
-/// True where a verdict says something that is not so.
+/// True if a reason is wrong.
 fn is_wrong(boundary: &Boundary, truth: Reason) -> bool {
     match (boundary.certainty, truth) {
         (Certainty::Certain, truth) => boundary.reason != truth,
@@ -119,7 +119,7 @@ fn is_wrong(boundary: &Boundary, truth: Reason) -> bool {
     }
 }
 
-/// What a reason goes by where the flags that it hangs on are hidden.
+/// Returns the reported reason if the flags on which it depends are hidden.
 fn name_where_hidden(truth: Refusal) -> Option<Refusal> {
     match truth {
         Refusal::Sealed | Refusal::Userfaultfd => Some(Refusal::Flags),
@@ -128,7 +128,7 @@ fn name_where_hidden(truth: Refusal) -> Option<Refusal> {
     }
 }
 
-/// What `/proc` alone tells is at worst likely, and never wrong.
+/// Reasons from `/proc` alone are certain or likely, and never wrong.
 fn judge_proc(name: &str, case: &Case, truth: Reason, smaps: Smaps) {
     let process = look(case, AskKernel::Never, smaps);
     let found = boundaries(&process.policy, &process.mappings);
@@ -156,7 +156,7 @@ fn judge_proc(name: &str, case: &Case, truth: Reason, smaps: Smaps) {
     }
 }
 
-/// The kernel's own view makes everything certain.
+/// With the kernel's own view every reason is certain.
 fn judge_kernel(name: &str, case: &Case, truth: Reason, remedy: Option<&str>) {
     let process = look(case, AskKernel::Try, Smaps::Never);
     assert_eq!(process.source, Source::Kernel);
@@ -194,8 +194,8 @@ fn every_constructed_boundary_is_counted_by_its_reason() {
     assert!(made >= 30, "only {made} cases could be made here");
 }
 
-/// The test above once more, by a user that the kernel hides things from. Other users reach
-/// neither this program nor its source, so it is copied.
+/// Runs the test above as an ordinary user, who sees less. Other users cannot read this program or
+/// its source, so it is copied.
 #[test]
 fn an_ordinary_user_gets_no_wrong_verdict() {
     let folder = tempfile::tempdir_in("/tmp").unwrap();

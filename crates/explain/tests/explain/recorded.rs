@@ -1,4 +1,4 @@
-//! Recorded programs: which call made which boundary, and from where.
+//! Recorded programs: the call that created each boundary, and its stack.
 
 use std::ffi::OsString;
 use std::io::{self, Cursor};
@@ -34,7 +34,7 @@ impl Sink for Kept {
     }
 }
 
-/// Records a case, which ends when it is done, and explains it at its peak.
+/// Records a case to its end and explains it at the moment with the most mappings.
 fn explained(program: &Program, case: &str, n: u64) -> Report {
     let folder = tempfile::tempdir().unwrap();
     let shell = format!(

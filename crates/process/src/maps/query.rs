@@ -19,7 +19,7 @@ pub enum QueryError {
     #[error("PROCMAP_QUERY needs Linux 6.11 or later")]
     Unsupported,
     /// The process cannot be queried.
-    #[error("asking for the mappings of process {pid}: {cause}")]
+    #[error("cannot query the mappings of process {pid}: {cause}")]
     Process {
         /// Number of the process.
         pid: i32,

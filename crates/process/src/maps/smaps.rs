@@ -62,13 +62,13 @@ pub fn parse_smaps(text: &[u8]) -> Result<Vec<SmapsEntry>, ParseError> {
             .ok_or(wrong("a value without a mapping"))?;
         let value = &line[colon + 1..];
         match &line[..colon] {
-            b"Rss" => entry.rss_kib = kib(value).ok_or(wrong("no number of KiB"))?,
-            b"Anonymous" => entry.anonymous_kib = kib(value).ok_or(wrong("no number of KiB"))?,
-            b"Swap" => entry.swap_kib = kib(value).ok_or(wrong("no number of KiB"))?,
+            b"Rss" => entry.rss_kib = kib(value).ok_or(wrong("not a number of KiB"))?,
+            b"Anonymous" => entry.anonymous_kib = kib(value).ok_or(wrong("not a number of KiB"))?,
+            b"Swap" => entry.swap_kib = kib(value).ok_or(wrong("not a number of KiB"))?,
             b"ProtectionKey" => {
                 let key = std::str::from_utf8(value).ok();
                 let key = key.and_then(|key| key.trim().parse().ok());
-                entry.protection_key = key.ok_or(wrong("no number of a key"))?;
+                entry.protection_key = key.ok_or(wrong("not the number of a protection key"))?;
             }
             b"VmFlags" => {
                 entry.flags = value

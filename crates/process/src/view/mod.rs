@@ -118,12 +118,14 @@ pub enum ViewError {
     BadBtf(String),
     /// Insufficient privilege.
     #[error(
-        "no permission to look into the kernel: needs CAP_BPF and CAP_PERFMON ({})",
+        "no permission to read the kernel's own view: needs CAP_BPF and CAP_PERFMON ({})",
         rights::remedy(&[Capability::Bpf, Capability::Perfmon])
     )]
     Permission,
     /// The kernel lacks the named feature.
-    #[error("the kernel is too old or was built without it: {0} (Linux 5.8 or later is needed)")]
+    #[error(
+        "the kernel is too old, or built without a feature that is needed: {0} (needs Linux 5.8 or later)"
+    )]
     TooOld(String),
     /// The kernel rejected the program.
     #[error("the kernel refused the iterator program: {cause}: {verdict}")]
@@ -137,7 +139,7 @@ pub enum ViewError {
     #[error("process {0} has no address space (it has ended, or is a kernel thread)")]
     NoAddressSpace(i32),
     /// A read failed.
-    #[error("reading the address space of process {pid}: {cause}")]
+    #[error("cannot read the address space of process {pid}: {cause}")]
     Read {
         /// ID of the process.
         pid: i32,
@@ -145,12 +147,10 @@ pub enum ViewError {
         cause: io::Error,
     },
     /// The process has more VMAs than the program for kernels before 6.1 can write.
-    #[error(
-        "process {0} has more than {LISTED} VMAs: too many for the program for kernels before 6.1"
-    )]
+    #[error("process {0} has more than {LISTED} VMAs: too many to list before Linux 6.1")]
     TooMany(i32),
     /// The records do not have the form that the program writes.
-    #[error("the kernel's records about process {0} are cut off")]
+    #[error("the kernel's list of the VMAs of process {0} is incomplete")]
     Malformed(i32),
 }
 

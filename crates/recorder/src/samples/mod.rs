@@ -134,7 +134,7 @@ pub enum SamplesError {
         paranoid: String,
     },
     /// The task has exited.
-    #[error("no process {0}")]
+    #[error("there is no process {0}")]
     NoSuchTask(i32),
     /// The rings need more descriptors than the limit of open files allows.
     #[error("too many open files: {cpus} CPUs need {needed} (raise it with ulimit -n)")]
@@ -222,7 +222,7 @@ impl Samples {
         let mut samples =
             Samples::open_source(pid, start, Source::SoftwareUser, default_ring_bytes()?)?;
         samples.notes.push(format!(
-            "only page faults of user mode are recorded, without telling reads from writes ({why})"
+            "only page faults in user mode are recorded, and reads are not distinguished from writes ({why})"
         ));
         Ok(samples)
     }
@@ -252,7 +252,7 @@ impl Samples {
         let mut notes = Vec::new();
         if bytes < ring_bytes {
             notes.push(format!(
-                "the sample rings have {} KiB instead of {} KiB (kernel.perf_event_mlock_kb, ulimit -l)",
+                "the buffers for page faults have {} KiB instead of {} KiB each: raise kernel.perf_event_mlock_kb or ulimit -l",
                 bytes >> 10,
                 ring_bytes >> 10
             ));
@@ -325,7 +325,7 @@ impl Samples {
     pub fn drain(&mut self, out: &mut Vec<Sample>) -> Nanos {
         // Read the clock before the rings: a sample still missing there was stamped at most SETTLE
         // ago.
-        let watermark = crate::tracer::clock().saturating_sub(SETTLE.as_nanos() as u64);
+        let watermark = crate::clock::clock().saturating_sub(SETTLE.as_nanos() as u64);
         self.collect();
         self.watermark = self.watermark.max(watermark);
         self.give(self.watermark, out);

@@ -1,6 +1,6 @@
 //! The recorder on real programs.
 //!
-//! Each test checks the stream as a whole, and against what the program prints.
+//! Each test checks the invariants of the stream and compares it with the program's output.
 
 mod stream;
 mod support;
@@ -10,7 +10,9 @@ use std::collections::HashMap;
 use std::num::NonZeroU64;
 use support::{compile, fresh, record_into, run, run_with};
 use vmarea_recorder::{Options, RecordError};
-use vmarea_trace::event::{Access, Call, Event, FileRef, Inode, Origin, Reason, Snapshot, Touch};
+use vmarea_trace::event::{
+    Access, Call, Event, FileRef, Inode, Origin, SnapReason, Snapshot, Touch,
+};
 
 fn calls(events: &[Event], nr: i64) -> Vec<&Call> {
     let all = events.iter().filter_map(|event| match event {
@@ -20,7 +22,7 @@ fn calls(events: &[Event], nr: i64) -> Vec<&Call> {
     all.filter(|call| i64::from(call.nr) == nr).collect()
 }
 
-fn looks(events: &[Event], reason: Reason) -> Vec<&Snapshot> {
+fn looks(events: &[Event], reason: SnapReason) -> Vec<&Snapshot> {
     let all = events.iter().filter_map(|event| match event {
         Event::Snapshot(snapshot) => Some(snapshot),
         _ => None,
@@ -145,7 +147,7 @@ fn threads_in_the_order_of_their_effects() {
         .count();
     // The shell, the program, and its threads.
     assert_eq!(starts, 2 + 8);
-    assert_eq!(looks(&r.events, Reason::Exit).len(), 2);
+    assert_eq!(looks(&r.events, SnapReason::Exit).len(), 2);
 }
 
 #[test]
@@ -155,8 +157,8 @@ fn a_thread_that_is_not_the_leader_executes_a_program() {
     assert_eq!(r.exit_code(), 0);
     stream::check(&r.events);
     // Shell, program, true: each begins and ends with a snapshot.
-    assert_eq!(looks(&r.events, Reason::Exec).len(), 3);
-    assert_eq!(looks(&r.events, Reason::Exit).len(), 3);
+    assert_eq!(looks(&r.events, SnapReason::Exec).len(), 3);
+    assert_eq!(looks(&r.events, SnapReason::Exit).len(), 3);
 }
 
 #[test]
@@ -165,8 +167,8 @@ fn the_leader_may_end_before_the_last_thread() {
     let r = run(&[program.to_str().unwrap()]);
     assert_eq!(r.exit_code(), 5);
     assert!(stream::check(&r.events) >= 2);
-    let ends = looks(&r.events, Reason::Exit);
-    let begins = looks(&r.events, Reason::Exec);
+    let ends = looks(&r.events, SnapReason::Exit);
+    let begins = looks(&r.events, SnapReason::Exec);
     assert_eq!((ends.len(), begins.len()), (2, 2));
     // If the kernel's view can be read, it can be read at the end as at the beginning.
     let seen = |look: &Snapshot| look.vmas.iter().filter(|vma| vma.kernel.is_some()).count();
@@ -183,7 +185,7 @@ fn threads_that_leave_while_their_process_ends() {
     assert_eq!(r.exit_code(), 0);
     stream::check(&r.events);
     // The program, the shell before it, and 40 children: each ends with a snapshot.
-    let ends = looks(&r.events, Reason::Exit);
+    let ends = looks(&r.events, SnapReason::Exit);
     assert_eq!(ends.len(), 42);
     assert!(ends.iter().all(|look| look.exact && !look.vmas.is_empty()));
 }
@@ -244,10 +246,10 @@ assert os.waitpid(pid, 0)[1] == 9
     );
     // An end for each beginning, the killed one included.
     assert_eq!(
-        of_reason(Reason::Exec) + forked.count(),
-        of_reason(Reason::Exit)
+        of_reason(SnapReason::Exec) + forked.count(),
+        of_reason(SnapReason::Exit)
     );
-    assert!(of_reason(Reason::Exec) >= 8);
+    assert!(of_reason(SnapReason::Exec) >= 8);
 }
 
 #[test]
@@ -305,7 +307,7 @@ fn checkpoints_are_as_many_as_are_asked_for() {
     }
     let checkpoints: usize = calls.values().map(|n| n / 10).sum();
     assert!(checkpoints >= 13, "{checkpoints}");
-    assert_eq!(looks(&r.events, Reason::Checkpoint).len(), checkpoints);
+    assert_eq!(looks(&r.events, SnapReason::Checkpoint).len(), checkpoints);
     assert!(compared >= checkpoints);
 }
 
@@ -377,7 +379,7 @@ fn what_cannot_be_recorded_says_why() {
     assert!(error.to_string().contains("interpreter"), "{error}");
 }
 
-/// A sink that is full after some events.
+/// Sink that fails after some events.
 struct Full(usize);
 
 impl vmarea_recorder::Sink for Full {

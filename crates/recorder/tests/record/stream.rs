@@ -1,12 +1,12 @@
 //! Checks the invariants of every recording event by event, beside a model of pages.
 //!
-//! The model knows only which pages are mapped with which permissions. That is little, but enough
-//! to tell a wrong order: a mapping that lands on a page still in use, an unmapping that came too
-//! early, a list at the end that differs from the kernel's.
+//! The model contains only the mapped pages and their permissions. That is enough to detect a wrong
+//! order of events: a mapping on a page that is still in use, an unmapping that is too early, or a
+//! final list that differs from the kernel's.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use vmarea_trace::event::{
-    Call, Event, InodeId, MmId, MmStart, Nanos, Origin, Reason, SnapKind, Snapshot, Tid,
+    Call, Event, InodeId, MmId, MmStart, Nanos, Origin, SnapKind, SnapReason, Snapshot, Tid,
 };
 
 const PAGE: u64 = 4096;
@@ -139,7 +139,7 @@ impl Space {
                 seen.extend((vma.start / PAGE..vma.end / PAGE).map(|page| (page, perms)));
             }
         }
-        if matches!(snapshot.reason, Reason::Exec | Reason::Attach) {
+        if matches!(snapshot.reason, SnapReason::Exec | SnapReason::Attach) {
             assert!(!self.known, "a second beginning");
             *self = Space {
                 known: true,

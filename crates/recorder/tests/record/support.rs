@@ -1,4 +1,4 @@
-//! Small programs, recorded, with what they wrote.
+//! Recordings of small programs, with their output.
 //!
 //! The recorded command writes to a file, as the test's own output is shared by all tests.
 
@@ -59,7 +59,7 @@ pub fn run(words: &[&str]) -> Recorded {
     run_with(Options::default(), words)
 }
 
-/// The same, with options.
+/// Does the same, with options.
 pub fn run_with(options: Options, words: &[&str]) -> Recorded {
     let output = fresh("output");
     let shell = ["sh", "-c", "exec \"$@\" > \"$0\""].map(OsString::from);
@@ -76,7 +76,7 @@ pub fn run_with(options: Options, words: &[&str]) -> Recorded {
     }
 }
 
-/// Records a command as it is. What was noted is printed, for a test that fails.
+/// Records a command unchanged. Prints the notes, which helps if the test fails.
 pub fn record_into(options: Options, events: &mut Vec<Event>) -> Result<Outcome, RecordError> {
     let outcome = record(&options, events, &mut |_| {})?;
     for event in &*events {

@@ -1,7 +1,5 @@
-//! What a program must not notice of the recorder.
-//!
-//! Other filters' stops, children created with `CLONE_UNTRACED`, and that one thread handles all
-//! stops.
+//! Effects of the recorder that a program must not notice: on its own filters, on children created
+//! with `CLONE_UNTRACED`, and on the speed of threads, whose stops one tracer thread handles.
 
 use super::support::{Recorded, compile, record_into, run};
 use super::{calls, said, stream};

@@ -162,7 +162,7 @@ impl Anatomy {
             (Some(path), Some(program)) => match elf::read(path, program.lowest) {
                 Ok(image) => Some(image),
                 Err(why) => {
-                    notes.push(format!("symbols of the program are not known: {why}"));
+                    notes.push(format!("the symbols of the program are unknown: {why}"));
                     None
                 }
             },

@@ -40,7 +40,7 @@ impl Verdict {
         match &self.difference {
             None => format!(
                 "the two graphs are isomorphic: {vmas} VMAs, {anon_vmas} anon_vmas and {links} links \
-                 stand for each other; {hidden} links and numbers are visible in one only"
+                 correspond; {hidden} links and numbers are visible in only one of them"
             ),
             Some(difference) => format!("the two graphs are not isomorphic: {difference}"),
         }

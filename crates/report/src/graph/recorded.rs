@@ -249,7 +249,7 @@ impl Recorded {
             notes.push(what.to_owned());
         }
         if self.lost > 0 {
-            notes.push(format!("{} samples of the recording are lost", self.lost));
+            notes.push(format!("the recording lost {} samples", self.lost));
         }
         notes
     }

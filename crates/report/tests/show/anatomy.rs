@@ -1,5 +1,5 @@
-//! The anatomy of this process, whose variables of each kind are known, as in the thesis's program
-//! that prints pointers to its data.
+//! The anatomy of this process, which has variables of each kind at known addresses, as in the
+//! program of Matěna's thesis that prints pointers to its data.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Drawings in which every label can be read: none lies on another, and none leaves the page.
+//! Drawings with readable labels: none overlaps another, and none extends beyond the page.
 
 use crate::graph::demo;
 use vmarea_process::{AskKernel, Smaps};
@@ -6,7 +6,7 @@ use vmarea_report::anatomy::{Anatomy, Fold};
 use vmarea_report::graph::{Extent, Graph, LeftOut, Unattached, Vma, svg};
 use vmarea_report::shown::Shown;
 
-/// Width of a letter as a part of its height, as the drawings count.
+/// Width of a letter relative to its height, as the drawings assume.
 const LETTER: f64 = 0.602;
 
 #[derive(Debug)]
@@ -95,7 +95,7 @@ fn assert_readable(drawing: &str) {
     }
 }
 
-/// Every process gets as many VMAs, the first one's with new addresses that are as long as they come.
+/// Gives every process this many VMAs; those of the first process have the longest addresses.
 fn widened(graph: &Graph, vmas: usize) -> Graph {
     let mut wide = graph.clone();
     for process in &mut wide.processes {

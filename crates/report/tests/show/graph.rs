@@ -17,7 +17,7 @@ fn text(write: impl Fn(&mut Vec<u8>) -> std::io::Result<()>) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// What the kernel would show of a graph, by identities that have nothing to do with its numbers.
+/// Returns what the kernel would show of a graph, with unrelated numbers for the anon_vmas.
 fn as_seen(graph: &Graph) -> Graph {
     let id = |av: Av| 0xffff_8880_0000_0000 + (97 - av.0 as u64) * 104;
     let processes = graph.processes.iter().map(|process| {

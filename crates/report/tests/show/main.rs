@@ -1,5 +1,5 @@
-//! What `show` draws: the graph of the demonstration as it has to be, in the kernel as well; the
-//! anatomy of this very process; and drawings in which no label lies on another.
+//! Output of `show`: the graph of the demonstration, in the core and in the kernel; the anatomy of
+//! this process; and drawings whose labels do not overlap.
 #![forbid(unsafe_code)]
 
 mod anatomy;

@@ -1,10 +1,10 @@
-//! Moments of a recording, and what is there at each.
+//! Moments of a recording, and the address spaces at each.
 
 use vmarea_report::graph::recorded::{Moment, Recorded, Survey};
 use vmarea_report::shown::{self, Choice, Finder};
 use vmarea_trace::event::{
-    Access, Event, Fault, Header, MmId, MmStart, Order, Origin, Perms, Reason, SnapKind, SnapVma,
-    Snapshot, Tid,
+    Access, Event, Fault, Header, MmId, MmStart, Order, Origin, Perms, SnapKind, SnapReason,
+    SnapVma, Snapshot, Tid,
 };
 
 fn header() -> Header {
@@ -42,7 +42,7 @@ fn task(tid: i32, mm: u32) -> Event {
 
 const START: u64 = 0x7f00_0000_0000;
 
-fn list(mm: u32, reason: Reason, pages: u64) -> Event {
+fn list(mm: u32, reason: SnapReason, pages: u64) -> Event {
     let vma = SnapVma {
         start: START,
         end: START + pages * 4096,
@@ -83,7 +83,7 @@ fn events() -> Vec<Event> {
     vec![
         start(1, Origin::Exec),
         task(10, 1),
-        list(1, Reason::Exec, 1),
+        list(1, SnapReason::Exec, 1),
         write(1),
         start(2, Origin::Exec),
         start(3, Origin::Exec),
@@ -99,7 +99,7 @@ fn events() -> Vec<Event> {
         write(6),
         end(6),
         end(5),
-        list(1, Reason::Exit, 1),
+        list(1, SnapReason::Exit, 1),
         end(1),
     ]
 }
@@ -158,8 +158,8 @@ fn a_list_is_that_of_the_moment_and_of_the_command() {
     let found = |choice: Choice| {
         let mut finder = Finder::new(&header(), choice);
         let mut events = events();
-        events.insert(16, list(6, Reason::Exit, 6));
-        events.insert(18, list(1, Reason::Checkpoint, 3));
+        events.insert(16, list(6, SnapReason::Exit, 6));
+        events.insert(18, list(1, SnapReason::Checkpoint, 3));
         events.iter().for_each(|event| finder.event(event));
         let shown = finder.finish()?;
         let mapping = &shown.process.mappings[0].entry;

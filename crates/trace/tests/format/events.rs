@@ -262,10 +262,10 @@ fn mm_infos() -> impl Strategy<Value = MmInfo> {
 
 fn snapshots() -> impl Strategy<Value = Snapshot> {
     let reasons = prop_oneof![
-        Just(Reason::Exec),
-        Just(Reason::Attach),
-        Just(Reason::Checkpoint),
-        Just(Reason::Exit)
+        Just(SnapReason::Exec),
+        Just(SnapReason::Attach),
+        Just(SnapReason::Checkpoint),
+        Just(SnapReason::Exit)
     ];
     (
         mms(),

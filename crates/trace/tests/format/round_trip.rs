@@ -4,7 +4,7 @@ use crate::events::{headers, traces};
 use crate::files::{file, read, walk};
 use proptest::prelude::*;
 use std::io::{self, Write};
-use vmarea_trace::event::{Event, Header, MmId, Perms, Reason, SnapKind, SnapVma, Snapshot};
+use vmarea_trace::event::{Event, Header, MmId, Perms, SnapKind, SnapReason, SnapVma, Snapshot};
 use vmarea_trace::{Error, Reader, Writer};
 
 proptest! {
@@ -46,7 +46,7 @@ fn a_large_snapshot_fits_a_block() {
     let snapshot = |vmas: u64| {
         Event::Snapshot(Snapshot {
             mm: MmId(1),
-            reason: Reason::Checkpoint,
+            reason: SnapReason::Checkpoint,
             t: 7,
             exact: true,
             info: None,

@@ -4,11 +4,11 @@ use crate::world::{PAGE, RW, World, at};
 use std::sync::{Arc, Mutex};
 use vmarea::mm::Stats;
 use vmarea::policy::Policy;
-use vmarea::soft::Machine;
 use vmarea::types::MmId;
 use vmarea::types::call_flags::{MbindFlags, MremapFlags, Prot};
 use vmarea::vma::merge::MergeOutcome::{AvDifferent, AvFailed, AvNull, AvSame, Failed};
 use vmarea::vma::merge::{Attempt, CallKind, MergeOutcome, Observer, Outcomes};
+use vmarea_soft_platform::Machine;
 
 const NOTHING: MremapFlags = MremapFlags::empty();
 

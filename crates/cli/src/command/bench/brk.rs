@@ -43,7 +43,10 @@ impl Brk {
 
 fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let calls = count(report.setup.calls);
-    writeln!(out, "{calls} calls a process, each a page up")?;
+    writeln!(
+        out,
+        "{calls} calls per process, each raises the break by a page"
+    )?;
     let mut table = ruled(
         [
             "",
@@ -82,7 +85,7 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     without_kernel(out, report.without_kernel.as_deref())?;
     writeln!(
         out,
-        "ratios are of speeds in the same round, with an interval of 95 % or more; the kernel's time has a \
-         trap for each call, and its two processes are not of one family"
+        "ratios are of speeds in the same round, with an interval of at least 95 %; the kernel's time includes \
+         a trap for each call, and its two processes are not of one family"
     )
 }

@@ -128,7 +128,7 @@ impl Tables {
                     "a lookup",
                     "against\nnone",
                     "interval",
-                    "the texts, on\nanother machine",
+                    "published, on\nanother machine",
                 ],
                 1,
             );
@@ -144,9 +144,9 @@ impl Tables {
         }
         writeln!(
             out,
-            "one lookup for each page fault, and those of the calls that shape an address space; the bound \
-         is what a\ncache of a thread can reach: its first lookup of a VMA is a miss; in turn: as if \
-         every thread had a processor\nof its own. Times include misses, on one thread"
+            "one lookup for each page fault, and those of calls that change an address space; the bound is the \
+         best rate\nof a per-thread cache, whose first lookup of each VMA is a miss; in turn: as if every \
+         thread had its own\nprocessor. Times include misses, on one thread"
         )?;
         for why in &self.missing {
             writeln!(out, "left out: {why}")?;

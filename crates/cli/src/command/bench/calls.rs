@@ -53,8 +53,8 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     without_kernel(out, report.without_kernel.as_deref())?;
     writeln!(
         out,
-        "the kernel's figures have a trap for each call and a page table, ours have neither; a fork \
-         of the kernel's\nis measured until the copy answers"
+        "the kernel's figures include a trap for each call and a hardware page table, vmarea's include \
+         neither;\na fork of the kernel is measured until the child responds"
     )
 }
 

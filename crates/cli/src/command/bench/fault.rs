@@ -44,7 +44,7 @@ impl Fault {
 fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     for part in &report.tables {
         let pages = count(part.pages);
-        writeln!(out, "{pages} pages a thread; {}", part.page)?;
+        writeln!(out, "{pages} pages per thread; {}", part.page)?;
         let mut table = ruled(
             [
                 "",
@@ -72,8 +72,8 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     }
     writeln!(
         out,
-        "ratios are speeds to that of one thread alone in the same round, with an interval of 95 % or \
-         more; the kernel's faults have a trap and real memory in them, ours have neither, and what it \
-         falls back to is not counted"
+        "ratios are of the speed to that of one thread alone in the same round, with an interval of at \
+         least 95 %; the kernel's faults include a trap and real memory, vmarea's include neither; the \
+         kernel's fallbacks to mmap_lock are not counted"
     )
 }

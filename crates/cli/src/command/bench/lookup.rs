@@ -68,7 +68,7 @@ fn write_section(out: &mut dyn Write, section: &Section) -> std::io::Result<()> 
 fn write_gaps(out: &mut dyn Write, gaps: &Gaps) -> std::io::Result<()> {
     writeln!(
         out,
-        "the only gap that is large enough, in the whole window"
+        "search for a gap: only one in the whole range of addresses is large enough"
     )?;
     let mut table = ruled(
         ["VMAs", "vmarea", "memory_set\n(walks)", "BTreeMap\n(walks)"],
@@ -83,7 +83,7 @@ fn write_gaps(out: &mut dyn Write, gaps: &Gaps) -> std::io::Result<()> {
     if let Some(r) = gaps.ratio {
         writeln!(
             out,
-            "ours at 65,000 against ours at 100: {:.2} ({:.2} to {:.2})",
+            "vmarea at 65,000 against vmarea at 100: {:.2} ({:.2} to {:.2})",
             r.median, r.low, r.high
         )?;
     }

@@ -89,8 +89,8 @@ impl Tables {
         }
         writeln!(
             out,
-            "time is that of the moves alone, ratio that to linux-5.10 in the same round with an \
-             interval of 95 % or more; the kernel's time has a trap for each move, ours has none"
+            "the time is that of the moves alone, the ratio is to linux-5.10 in the same round, with an \
+             interval of at least 95 %; the kernel's time includes a trap for each move, vmarea's does not"
         )
     }
 }

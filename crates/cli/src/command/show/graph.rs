@@ -211,7 +211,7 @@ impl Report {
     /// Returns the result of comparing the two graphs as text.
     fn remark(&self) -> Option<String> {
         if let Some(why) = &self.without_kernel {
-            return Some(format!("the running kernel's graph is not there: {why}"));
+            return Some(format!("without the running kernel's graph: {why}"));
         }
         self.verdict.as_ref().map(Verdict::text)
     }
@@ -242,7 +242,7 @@ fn live(pids: &[i32]) -> Result<Shown> {
     let mut graph = kernel::graph(&names.join(", "), processes);
     if changed > 0 {
         graph.notes.push(format!(
-            "{changed} mappings changed while they were read, and are not here"
+            "{changed} mappings changed while they were read, and are left out"
         ));
     }
     Ok(graph)

@@ -79,7 +79,7 @@ fn parse_mm(text: &str) -> std::result::Result<u32, String> {
     let digits = text.strip_prefix("mm").unwrap_or(text);
     digits
         .parse()
-        .map_err(|_| format!("`{text}` is no number of an address space"))
+        .map_err(|_| format!("`{text}` is not the number of an address space"))
 }
 
 impl TargetArgs {

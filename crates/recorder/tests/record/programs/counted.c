@@ -1,4 +1,4 @@
-/* Makes calls of known numbers, arguments and results, and tells them. */
+/* Makes a known number of calls with known arguments, and prints their results. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

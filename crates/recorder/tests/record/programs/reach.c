@@ -1,4 +1,4 @@
-/* Memory that is reached without a fault of its own: by another process, and past the cache. */
+/* Memory that is accessed without a page fault: by another process, and by direct I/O. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

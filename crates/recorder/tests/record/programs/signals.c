@@ -31,7 +31,7 @@ int main(void) {
     }
     int status, stopped = 0, continued = 0;
     if (waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status)) stopped = 1;
-    /* It must stay stopped until it is told. */
+    /* It must stay stopped until SIGCONT. */
     struct timespec nap = {0, 50000000};
     nanosleep(&nap, 0);
     int still = waitpid(child, &status, WNOHANG) == 0;

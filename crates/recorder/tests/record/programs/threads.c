@@ -1,4 +1,4 @@
-/* Eight threads map, protect, move and unmap at random for as many rounds as are asked for. */
+/* Eight threads map, protect, move and unmap at random for a given number of rounds. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>

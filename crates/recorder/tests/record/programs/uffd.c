@@ -1,4 +1,4 @@
-/* Fills registered memory by UFFDIO_COPY; ends with 77 where it may not. */
+/* Fills registered memory with UFFDIO_COPY; exits with 77 if that is not permitted. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/userfaultfd.h>

@@ -1,4 +1,4 @@
-/* Children by CLONE_UNTRACED: they run as any other, and find the call as it was made. */
+/* Children created with CLONE_UNTRACED: they run like any other, and see the original arguments. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/sched.h>
@@ -54,7 +54,7 @@ int main(void) {
     printf(" fork %d", as_fork());
     fflush(stdout);
     printf(" clone3 %d", by_clone3());
-    /* Refused as ever, and the flag is put back. */
+    /* Refused as without a recorder, and the flag is restored. */
     struct clone_args wrong = {.flags = CLONE_UNTRACED | CLONE_SIGHAND};
     long none = syscall(SYS_clone3, &wrong, sizeof wrong);
     printf(" refused %d\n", none == -1 && wrong.flags == (CLONE_UNTRACED | CLONE_SIGHAND));

@@ -5,19 +5,13 @@
 //! `linux` (6.18), `linux-5.10`, `thesis`, `vmarea`. A mapping is *shared* where a child of a fork
 //! has its pages too and neither has written since.
 
-mod world;
-
-#[path = "thesis/cases.rs"]
 mod cases;
-#[path = "thesis/merge.rs"]
 mod merge;
-#[path = "thesis/other.rs"]
 mod other;
-
-#[path = "thesis/pages.rs"]
 mod pages;
-#[path = "thesis/tracing.rs"]
 mod tracing;
+#[path = "../world/mod.rs"]
+mod world;
 
 use vmarea::policy::Policy;
 use vmarea::types::MmId;

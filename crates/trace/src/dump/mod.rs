@@ -20,7 +20,7 @@ pub mod signature;
 use crate::Error;
 use crate::event::{
     Access, Call, Event, Fault, FaultSource, Header, Inode, InodeId, InodeKind, MmId, MmInfo,
-    Nanos, Order, Origin, Reason, SnapKind, SnapVma, Snapshot, Tid, Touch,
+    Nanos, Order, Origin, SnapKind, SnapReason, SnapVma, Snapshot, Tid, Touch,
 };
 use crate::reader::Reader;
 use std::collections::HashMap;
@@ -223,10 +223,10 @@ impl<W: Write> Printer<W> {
             vmas,
         } = snapshot;
         let reason = match reason {
-            Reason::Exec => "exec",
-            Reason::Attach => "attach",
-            Reason::Checkpoint => "checkpoint",
-            Reason::Exit => "exit",
+            SnapReason::Exec => "exec",
+            SnapReason::Attach => "attach",
+            SnapReason::Checkpoint => "checkpoint",
+            SnapReason::Exit => "exit",
         };
         let exact = if *exact { "" } else { " inexact" };
         let mut what = format!("snapshot {reason}{exact}: {} mappings", vmas.len());

@@ -1,263 +1,14 @@
-// Makes exactly N boundaries of one kind, says where, and waits.
+// Creates exactly N boundaries of one kind, prints their range, and waits.
 //
 // usage: boundaries CASE N FOLDER
-// Prints `PID START END COUNT` (addresses hexadecimal) and waits for the end of standard input; ends with
-// 77 where this kernel or user cannot make the case. COUNT is N but for what a process has one of. The
-// range lies alone, with free space around it, but for stack, heap and what the kernel maps itself.
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/if_packet.h>
-#include <linux/perf_event.h>
-#include <linux/userfaultfd.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <sys/ipc.h>
-#include <sys/mman.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/shm.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
+// Prints `PID START END COUNT` (addresses hexadecimal) and waits for the end of standard input; exits with
+// 77 if this kernel or user cannot create the case. COUNT is N, except for mappings that exist only once in
+// a process. There is free space around the range, except for the stack, the heap and the kernel's mappings.
+#include "range.h"
 
-#define PAGE 4096ul
-#define RW (PROT_READ | PROT_WRITE)
-#define ANON (MAP_PRIVATE | MAP_ANONYMOUS)
+#include "attributes.h"
 
-static char *at;           // the range
-static long n;             // boundaries to make
-static const char *folder; // for files
-static unsigned long used; // bytes of the range
-
-static void skip(const char *what) {
-    fprintf(stderr, "skipped: %s: %s\n", what, strerror(errno));
-    exit(77);
-}
-
-static void must(int good, const char *what) {
-    if (!good) {
-        perror(what);
-        exit(1);
-    }
-}
-
-static void *map(char *where, unsigned long len, int prot, int flags, int fd, off_t offset) {
-    void *got = mmap(where, len, prot, flags | MAP_FIXED, fd, offset);
-    must(got == where, "mmap");
-    return got;
-}
-
-static void touch(char *where) { *(volatile char *)where = 1; }
-
-static int file(const char *name, long number, unsigned long bytes) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s%ld", folder, name, number);
-    int fd = open(path, O_RDWR | O_CREAT, 0600);
-    must(fd >= 0, path);
-    must(ftruncate(fd, bytes) == 0, "ftruncate");
-    return fd;
-}
-
-// n + 1 pages of one mapping
-static void plain(int prot) {
-    used = (n + 1) * PAGE;
-    map(at, used, prot, ANON, -1, 0);
-}
-
-// every other page is given advice
-static void advised(int advice, const char *what) {
-    plain(RW);
-    for (long i = 1; i <= n; i += 2)
-        if (madvise(at + i * PAGE, PAGE, advice)) skip(what);
-}
-
-static void protected(int prot) {
-    plain(RW);
-    for (long i = 1; i <= n; i += 2) must(mprotect(at + i * PAGE, PAGE, prot) == 0, "mprotect");
-}
-
-static void gap(void) {
-    used = (2 * n + 1) * PAGE;
-    for (long i = 0; i <= n; i++) map(at + 2 * i * PAGE, PAGE, RW, ANON, -1, 0);
-}
-static void protection_read(void) { protected(PROT_READ); }
-static void protection_exec(void) { protected(PROT_READ | PROT_EXEC); }
-static void protection_uncharged(void) {
-    plain(PROT_READ);
-    for (long i = 1; i <= n; i += 2) must(mprotect(at + i * PAGE, PAGE, RW) == 0, "mprotect");
-}
-// too large for guards
-static void protection_reserve(void) {
-    char *p = at;
-    for (long i = 0; i <= n; i++) {
-        unsigned long len = i % 2 ? 3 * PAGE : PAGE;
-        map(p, len, i % 2 ? PROT_NONE : RW, ANON, -1, 0);
-        p += len;
-    }
-    used = p - at;
-}
-static void protection_shared(void) {
-    used = (n + 1) * PAGE;
-    int fd = memfd_create("shared", 0);
-    must(fd >= 0 && ftruncate(fd, used) == 0, "memfd");
-    map(at, used, RW, MAP_SHARED, fd, 0);
-    for (long i = 1; i <= n; i += 2) must(mprotect(at + i * PAGE, PAGE, PROT_READ) == 0, "mprotect");
-}
-static void guards(int reserved) {
-    char *p = at;
-    used = 0;
-    for (long i = 0; i <= n; i++) used += i % 2 ? PAGE : 8 * PAGE;
-    map(at, used, reserved ? PROT_NONE : RW, ANON, -1, 0);
-    for (long i = 0; i <= n; i++) {
-        unsigned long len = i % 2 ? PAGE : 8 * PAGE;
-        if (i % 2 && !reserved) must(mprotect(p, len, PROT_NONE) == 0, "mprotect");
-        if (i % 2 == 0 && reserved) must(mprotect(p, len, RW) == 0, "mprotect");
-        if (i % 2 == 0) touch(p);
-        p += len;
-    }
-}
-static void guard_protected(void) { guards(0); }
-// what lies between the guards was touched after them, and so hangs on different anon_vmas; without a
-// charge, which an untouched range loses with its permissions
-static void guard_touched_apart(void) {
-    char *p = at;
-    for (long i = 0; i <= n; i++) used += i % 2 ? PAGE : 8 * PAGE;
-    map(at, used, RW, ANON | MAP_NORESERVE, -1, 0);
-    for (long i = 0; i <= n; i++) {
-        if (i % 2) must(mprotect(p, PAGE, PROT_NONE) == 0, "mprotect");
-        p += i % 2 ? PAGE : 8 * PAGE;
-    }
-    for (p = at; p < at + used; p += 9 * PAGE) touch(p);
-}
-static void guard_reserved(void) { guards(1); }
-static void flags_dontfork(void) { advised(MADV_DONTFORK, "MADV_DONTFORK"); }
-static void flags_dontdump(void) { advised(MADV_DONTDUMP, "MADV_DONTDUMP"); }
-static void flags_hugepage(void) { advised(MADV_HUGEPAGE, "MADV_HUGEPAGE"); }
-static void flags_nohugepage(void) { advised(MADV_NOHUGEPAGE, "MADV_NOHUGEPAGE"); }
-static void flags_mergeable(void) { advised(MADV_MERGEABLE, "MADV_MERGEABLE"); }
-static void flags_wipeonfork(void) { advised(MADV_WIPEONFORK, "MADV_WIPEONFORK"); }
-static void flags_random(void) { advised(MADV_RANDOM, "MADV_RANDOM"); }
-static void flags_sequential(void) { advised(MADV_SEQUENTIAL, "MADV_SEQUENTIAL"); }
-static void flags_locked(void) {
-    plain(RW);
-    for (long i = 1; i <= n; i += 2)
-        if (mlock(at + i * PAGE, PAGE)) skip("mlock");
-}
-static void flags_noreserve(void) {
-    used = (n + 1) * PAGE;
-    for (long i = 0; i <= n; i++)
-        map(at + i * PAGE, PAGE, RW, ANON | (i % 2 ? MAP_NORESERVE : 0), -1, 0);
-}
-static void flags_sealed(void) {
-    plain(RW);
-    for (long i = 1; i <= n; i += 2)
-        if (syscall(462, at + i * PAGE, PAGE, 0)) skip("mseal");
-}
-// committed, used and given back: still charged
-static void flags_decommitted(void) {
-    plain(PROT_NONE);
-    for (long i = 1; i <= n; i += 2) {
-        must(mprotect(at + i * PAGE, PAGE, RW) == 0, "mprotect");
-        touch(at + i * PAGE);
-        must(madvise(at + i * PAGE, PAGE, MADV_DONTNEED) == 0, "madvise");
-        must(mprotect(at + i * PAGE, PAGE, PROT_NONE) == 0, "mprotect");
-    }
-}
-static void flags_file_once_writable(void) {
-    used = (n + 1) * PAGE;
-    map(at, used, PROT_READ, MAP_PRIVATE, file("once", 0, used), 0);
-    for (long i = 1; i <= n; i += 2) {
-        must(mprotect(at + i * PAGE, PAGE, RW) == 0, "mprotect");
-        must(mprotect(at + i * PAGE, PAGE, PROT_READ) == 0, "mprotect");
-    }
-}
-static void flags_file_random(void) {
-    used = (n + 1) * PAGE;
-    map(at, used, PROT_READ, MAP_SHARED, file("random", 0, used), 0);
-    for (long i = 1; i <= n; i += 2)
-        must(madvise(at + i * PAGE, PAGE, MADV_RANDOM) == 0, "madvise");
-}
-static void flags_shared_private(void) {
-    used = (n + 1) * PAGE;
-    int fd = file("both", 0, used);
-    for (long i = 0; i <= n; i++)
-        map(at + i * PAGE, PAGE, PROT_READ, i % 2 ? MAP_SHARED : MAP_PRIVATE, fd, i * PAGE);
-}
-static void flags_userfaultfd(void) {
-    int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
-    if (fd < 0) skip("userfaultfd");
-    struct uffdio_api api = {.api = UFFD_API};
-    must(ioctl(fd, UFFDIO_API, &api) == 0, "UFFDIO_API");
-    plain(RW);
-    for (long i = 1; i <= n; i += 2) {
-        struct uffdio_register reg = {{(uintptr_t)at + i * PAGE, PAGE}, UFFDIO_REGISTER_MODE_MISSING, 0};
-        must(ioctl(fd, UFFDIO_REGISTER, &reg) == 0, "UFFDIO_REGISTER");
-    }
-}
-// each page another context, the flags alike
-static void userfaultfd_contexts(void) {
-    plain(RW);
-    for (long i = 0; i <= n; i++) {
-        int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
-        if (fd < 0) skip("userfaultfd");
-        struct uffdio_api api = {.api = UFFD_API};
-        must(ioctl(fd, UFFDIO_API, &api) == 0, "UFFDIO_API");
-        struct uffdio_register reg = {{(uintptr_t)at + i * PAGE, PAGE}, UFFDIO_REGISTER_MODE_MISSING, 0};
-        must(ioctl(fd, UFFDIO_REGISTER, &reg) == 0, "UFFDIO_REGISTER");
-    }
-}
-static void file_different(void) {
-    used = (n + 1) * PAGE;
-    for (long i = 0; i <= n; i++)
-        map(at + i * PAGE, PAGE, PROT_READ, MAP_PRIVATE, file("f", i, PAGE), 0);
-}
-static void file_opened_twice(int sharing) {
-    used = (n + 1) * PAGE;
-    for (long i = 0; i <= n; i++)
-        map(at + i * PAGE, PAGE, PROT_READ, sharing, file("twice", 0, used), i * PAGE);
-}
-static void file_opened_twice_private(void) { file_opened_twice(MAP_PRIVATE); }
-static void file_opened_twice_shared(void) { file_opened_twice(MAP_SHARED); }
-static void file_and_anonymous(void) {
-    used = (n + 1) * PAGE;
-    int fd = file("half", 0, used);
-    for (long i = 0; i <= n; i++)
-        map(at + i * PAGE, PAGE, PROT_READ, i % 2 ? ANON : MAP_PRIVATE, i % 2 ? -1 : fd, 0);
-}
-static void file_shared_anonymous(void) {
-    used = (n + 1) * PAGE;
-    for (long i = 0; i <= n; i++)
-        map(at + i * PAGE, PAGE, RW, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-}
-static void file_deleted(void) {
-    used = (n + 1) * PAGE;
-    for (long i = 0; i <= n; i++) {
-        int fd = file("gone", i, PAGE);
-        map(at + i * PAGE, PAGE, PROT_READ, MAP_SHARED, fd, 0);
-        close(fd);
-        char path[4096];
-        snprintf(path, sizeof path, "%s/gone%ld", folder, i);
-        must(unlink(path) == 0, path);
-    }
-}
-static void file_offset(void) {
-    used = (n + 1) * PAGE;
-    int fd = file("back", 0, used);
-    for (long i = 0; i <= n; i++)
-        map(at + i * PAGE, PAGE, PROT_READ, MAP_PRIVATE, fd, (n - i) * PAGE);
-}
-static void file_offset_memfd(void) {
-    used = (n + 1) * PAGE;
-    int fd = memfd_create("heap", 0);
-    must(fd >= 0 && ftruncate(fd, 2 * used) == 0, "memfd");
-    for (long i = 0; i <= n; i++) map(at + i * PAGE, PAGE, RW, MAP_SHARED, fd, 2 * i * PAGE);
-}
-// pieces committed and touched alone, then what lies between them
+// parts that are committed and written separately, then the parts between them
 static void anon_vma_committed(void) {
     used = 2 * (n + 1) * PAGE;
     map(at, used, PROT_NONE, ANON, -1, 0);
@@ -272,7 +23,7 @@ static void anon_vma_mapped(void) {
     for (long i = 0; i <= n; i++) touch(map(at + 2 * i * PAGE, PAGE, RW, ANON, -1, 0));
     for (long i = 0; i <= n; i++) map(at + (2 * i + 1) * PAGE, PAGE, RW, ANON, -1, 0);
 }
-// touched alone and moved side by side: page offsets differ as well, anon_vmas are checked first
+// written separately and moved next to each other: page offsets also differ, but anon_vmas are compared first
 static void anon_vma_moved(void) {
     used = (n + 1) * PAGE;
     for (long i = 0; i <= n; i++) {
@@ -454,7 +205,7 @@ static void special_hugetlb(void) {
         if (mmap(at + i * huge, huge, RW, flags, -1, 0) == MAP_FAILED) skip("MAP_HUGETLB");
     }
 }
-// each page of another opening of /dev/zero, which is anonymous memory all the same
+// each page is a separate opening of /dev/zero, which is anonymous memory nevertheless
 static void file_dev_zero(void) {
     used = (n + 1) * PAGE;
     for (long i = 0; i <= n; i++) {
@@ -470,7 +221,7 @@ static void anon_vma_file(void) {
     for (long i = 0; i <= n; i++) touch(map(at + 2 * i * PAGE, PAGE, RW, MAP_PRIVATE, fd, 2 * i * PAGE));
     for (long i = 0; i <= n; i++) map(at + (2 * i + 1) * PAGE, PAGE, RW, MAP_PRIVATE, fd, (2 * i + 1) * PAGE);
 }
-// a child that lives shares the parent's pages
+// a running child shares the parent's pages
 static void anon_vma_shared_with_child(void) {
     anon_vma_committed();
     int way[2];
@@ -490,7 +241,7 @@ static void anon_vma_shared_with_child(void) {
     }
     _exit(0);
 }
-// A fork forgets locks and leaves neighbours that nothing keeps apart.
+// A fork clears locks, so the child has neighbours that could be merged.
 static void nothing_after_fork(void) {
     locked_on_fault(1);
     pid_t child = fork();
@@ -501,7 +252,7 @@ static void nothing_after_fork(void) {
         exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
     }
 }
-// markers in the page table make no boundary at all
+// markers in the page table create no boundary
 static void none_guard_markers(void) {
     plain(RW);
     for (long i = 1; i <= n; i += 2)

@@ -14,16 +14,12 @@
 //! The whole takes minutes; without `VMAREA_ENUMERATION=all` every [`SHARE`]th case is taken, another
 //! part under each policy. `ci/enumeration.sh` runs the whole.
 
-mod world;
-
-#[path = "enumeration/apart.rs"]
 mod apart;
-#[path = "enumeration/arrange.rs"]
 mod arrange;
-#[path = "enumeration/build.rs"]
 mod build;
-#[path = "enumeration/reasons.rs"]
 mod reasons;
+#[path = "../world/mod.rs"]
+mod world;
 
 use arrange::Arrangement;
 use vmarea::policy::Policy;

@@ -1,0 +1,166 @@
+"""Finds circles between the files of a crate: modules of one folder that use each other.
+
+A file uses another one if it names one of its items, directly or by a re-export. The check compares
+siblings, with what lies below each of them; a parent may use its children, and children what their
+parent defines. Test modules do not count. Calls of methods have no path, so they go unseen.
+"""
+
+import re
+
+COMMENT_OR_TEXT = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|b?r(\#*)".*?"\1|b?"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])'""", re.DOTALL
+)
+ITEM = re.compile(
+    r"^(?:pub(?:\([^)]*\))? )?(?:const |unsafe |async |extern )*"
+    r"(?:fn|struct|enum|union|trait|type|const|static|mod|macro_rules!) (\w+)",
+    re.MULTILINE,
+)
+USE = re.compile(r"^ *(?:pub(?:\([^)]*\))? )?use ([^;]+);", re.MULTILINE)
+PATH = re.compile(r"\b(?:crate|super|self)(?:::\w+)+")
+TEST = r"#\[cfg\((?:test|(?:all|any)\(test\b[^]]*)\)\]\s*"
+TEST_FILE = re.compile(TEST + r"(?:#\[[^]]*\]\s*)*(?:pub )?mod (\w+);")
+TEST_BLOCK = re.compile(
+    rf"^( *){TEST}(?:#\[[^]]*\]\s*)*(?:pub )?mod \w+ \{{\n.*?^\1\}}", re.MULTILINE | re.DOTALL
+)
+
+
+def code_of(path):
+    """The file without comments and literals, with its lines kept in place."""
+    blank = lambda found: "\n" * found.group().count("\n") or " "
+    return COMMENT_OR_TEXT.sub(blank, path.read_text())
+
+
+def leaves(tree):
+    """(path, name here) of each leaf of a use tree: `a::{b, c as d}` holds `a::b` as b, `a::c` as d."""
+    tree = tree.strip()
+    if "{" in tree:
+        head, rest = tree.split("{", 1)
+        depth, part = 0, ""
+        for letter in rest[: rest.rindex("}")]:
+            depth += {"{": 1, "}": -1}.get(letter, 0)
+            if letter == "," and depth == 0:
+                yield from leaves(head + part.strip())
+                part = ""
+            else:
+                part += letter
+        if part.strip():
+            yield from leaves(head + part.strip())
+        return
+    path, _, alias = (part.strip() for part in tree.partition(" as "))
+    parts = path.split("::")
+    if parts[-1] == "self":
+        parts.pop()
+    yield tuple(parts), alias or parts[-1]
+
+
+class Module:
+    """One file: its place in the crate, what it defines, what it imports, what it names."""
+
+    def __init__(self, place, code):
+        self.place = place
+        self.tests = set(TEST_FILE.findall(code))
+        code = TEST_BLOCK.sub("", code)
+        self.defines = set(ITEM.findall(code))
+        imports = [leaf for tree in USE.findall(code) for leaf in leaves(re.sub(r"\s+", " ", tree))]
+        self.imports = {name: path for path, name in imports if name != "*"}
+        self.globs = [path[:-1] for path, name in imports if name == "*"]
+        named = [tuple(path.split("::")) for path in PATH.findall(USE.sub("", code))]
+        self.names = [path for path, _ in imports] + named
+
+
+def modules_of(root):
+    """The modules of the crate at `root` by their place, without the files of tests."""
+    modules = {}
+    for path in sorted(root.rglob("*.rs")):
+        place = path.relative_to(root).with_suffix("").parts
+        if place[-1] in ("mod", "lib", "main"):
+            place = place[:-1]
+        modules[place] = Module(place, code_of(path))
+    tests = {place + (name,) for place, module in modules.items() for name in module.tests}
+    return {
+        place: module
+        for place, module in modules.items()
+        if not any(place[: len(test)] == test for test in tests)
+    }
+
+
+def definer(modules, here, path, seen=()):
+    """The place of the module that defines `path` as written in the module at `here`, or None."""
+    if (here, path) in seen or not path:
+        return here if not path else None
+    seen = (*seen, (here, path))
+    first, rest = path[0], path[1:]
+    if first in ("crate", "self", "super"):
+        start = {"crate": (), "self": here, "super": here[:-1]}[first]
+        return definer(modules, start, rest, seen)
+    if here + (first,) in modules:
+        return definer(modules, here + (first,), rest, seen)
+    module = modules.get(here)
+    if module is None:
+        return None
+    if first in module.defines or first == "*":
+        return here
+    sources = [module.imports[first] + rest] if first in module.imports else []
+    sources += [glob + path for glob in module.globs]
+    for source in sources:
+        if source[0] in ("crate", "self", "super") or here + source[:1] in modules:
+            found = definer(modules, here, source, seen)
+            if found is not None:
+                return found
+    return None
+
+
+def edges_of(modules):
+    """{(parent, child, other child): names}: each use of a sibling, with what is named."""
+    edges = {}
+    for place, module in modules.items():
+        for path in module.names:
+            target = definer(modules, place, path)
+            if target is None:
+                continue
+            common = 0
+            while common < min(len(place), len(target)) and place[common] == target[common]:
+                common += 1
+            if common in (len(place), len(target)):
+                continue
+            key = place[:common], place[common], target[common]
+            edges.setdefault(key, set()).add(path[-1])
+    return edges
+
+
+def circles(root):
+    """(folder, what uses what) for each circle in the crate at `root`, the shortest way round."""
+    edges = edges_of(modules_of(root))
+    for parent in sorted({key[0] for key in edges}):
+        uses = {}
+        for (folder, one, other), names in edges.items():
+            if folder == parent:
+                uses.setdefault(one, {})[other] = names
+        for ring in rings(uses):
+            steps = [
+                f"{one} uses {', '.join(sorted(uses[one][other]))} of {other}"
+                for one, other in zip(ring, (*ring[1:], ring[0]))
+            ]
+            yield "/".join((*root.parts, *parent)), "; ".join(steps)
+
+
+def rings(uses):
+    """The shortest way round from each node, each circle once."""
+    found = set()
+    for start in sorted(uses):
+        frontier, before = [start], {}
+        while frontier and start not in before:
+            frontier, old = [], frontier
+            for one in old:
+                for other in sorted(uses.get(one, ())):
+                    if other not in before:
+                        before[other] = one
+                        frontier.append(other)
+        if start in before:
+            ring = [start]
+            while before[ring[0]] != start:
+                ring.insert(0, before[ring[0]])
+            ring = ring[-1:] + ring[:-1]
+            turn = ring.index(min(ring))
+            found.add(tuple(ring[turn:] + ring[:turn]))
+    return sorted(found)

@@ -1,0 +1,70 @@
+//! Benchmark of a list of mappings: parsing it, and explaining its boundaries.
+//!
+//! Prints the nanoseconds per mapping at several lengths, and the ratio to splitting the same text
+//! into words. The rounds alternate in one run and the median of each is taken.
+
+use std::fmt::Write;
+use std::hint::black_box;
+use std::time::Instant;
+use vmarea_process::{Process, boundaries};
+
+const ROUNDS: usize = 9;
+const LENGTHS: [usize; 3] = [100, 1_000, 65_000];
+
+/// Returns a list as `/proc/PID/maps` has it: anonymous memory, guards and files in turn.
+fn list(mappings: usize) -> String {
+    let mut text = String::new();
+    for n in 0..mappings {
+        let start = 0x7f00_0000_0000 + (n << 14);
+        let end = start + 0x4000;
+        let rest = match n % 4 {
+            0 | 1 => "rw-p 00000000 00:00 0".to_owned(),
+            2 => "---p 00000000 00:00 0".to_owned(),
+            _ => format!("r--p 00000000 08:01 {n} /usr/lib/library-{n}.so"),
+        };
+        writeln!(text, "{start:x}-{end:x} {rest}").unwrap();
+    }
+    text
+}
+
+/// Returns the nanoseconds that `f` takes.
+fn time<T>(f: impl FnOnce() -> T) -> f64 {
+    let begin = Instant::now();
+    black_box(f());
+    begin.elapsed().as_secs_f64() * 1e9
+}
+
+/// Returns the median of one column of the rounds, per item.
+fn median<const N: usize>(rounds: &[[f64; N]], column: usize, items: usize) -> f64 {
+    let mut times: Vec<f64> = rounds.iter().map(|round| round[column]).collect();
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2] / items as f64
+}
+
+fn main() {
+    println!(
+        "{:>8} {:>10} {:>16} {:>18}   (ns per mapping, and ratio to words)",
+        "mappings", "words", "parse", "boundaries"
+    );
+    for mappings in LENGTHS {
+        let text = list(mappings);
+        let parse = || Process::from_text("bench".to_owned(), text.as_bytes()).unwrap();
+        let process = parse();
+        assert_eq!(process.mappings.len(), mappings);
+        let rounds: Vec<_> = (0..ROUNDS)
+            .map(|_| {
+                [
+                    time(|| text.split_ascii_whitespace().map(str::len).sum::<usize>()),
+                    time(parse),
+                    time(|| boundaries(&process.policy, &process.mappings)),
+                ]
+            })
+            .collect();
+        let [words, parse, explain] = [0, 1, 2].map(|column| median(&rounds, column, mappings));
+        println!(
+            "{mappings:>8} {words:>10.1} {parse:>8.1} ({:>5.2}) {explain:>10.1} ({:>5.2})",
+            parse / words,
+            explain / words
+        );
+    }
+}

@@ -178,7 +178,7 @@ pub(super) fn swap(piece: VmRange, room: Room, watch: Watch, calls: &mut Vec<Cal
         // Another thread could be given the hole, and the release of the scratch area would map
         // over it.
         Watch::Running { .. } => libc::MREMAP_DONTUNMAP,
-        // `bring_home` recognizes by the unmapped range that the swap was done.
+        // `move_back` recognizes by the unmapped range that the swap was done.
         Watch::Stopped(_) => 0,
     };
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | stays) as u64;

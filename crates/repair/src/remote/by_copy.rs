@@ -23,7 +23,7 @@ use vmarea::types::VmRange;
 
 use super::agent::MOST_CALLS;
 use super::injector::Injector;
-use super::move_back::{Next, Progress, bring_home};
+use super::move_back::{Next, Progress, move_back};
 use super::pages::{self, Filled, Pages, reads_as_zeros};
 use crate::driver::Done;
 use crate::journal::Agent;
@@ -66,7 +66,7 @@ pub(super) fn copy_piece(
     calls.extend(piece::unwatch(range, 0, room, watch));
 
     if let Some((call, errno)) = make(by, agent, &mut calls)? {
-        let joined = bring_home(by, agent, range)? || call.what > What::Swap as u64;
+        let joined = move_back(by, agent, range)? || call.what > What::Swap as u64;
         if !joined {
             return Ok(match errno {
                 libc::EFAULT => Done::refused(Reason::Guard, call.payload[1]),

@@ -1,6 +1,6 @@
 //! Joins a piece in a stopped process by moving its pages, and recovers if a call is refused.
 //!
-//! No other thread of the process runs. After a refused call, [`bring_home`](super::bring_home)
+//! No other thread of the process runs. After a refused call, [`move_back`](super::move_back)
 //! moves back the pages that are out: before the swap the piece is then unchanged, after the swap
 //! it is joined.
 
@@ -8,7 +8,7 @@ use vmarea::types::VmRange;
 
 use super::agent::MOST_CALLS;
 use super::injector::Injector;
-use super::move_back::{Next, Progress, bring_home};
+use super::move_back::{Next, Progress, move_back};
 use super::pages::{Filled, Pages};
 use crate::driver::Done;
 use crate::journal::Agent;
@@ -51,7 +51,7 @@ pub(super) fn run_piece(
             Next::Refused(errno) => break reason(errno, call, piece),
         }
     };
-    let joined = bring_home(by, agent, piece.range)? || calls[at].what > What::Swap as u64;
+    let joined = move_back(by, agent, piece.range)? || calls[at].what > What::Swap as u64;
     Ok(owning.done((!joined).then_some(refused)))
 }
 

@@ -47,7 +47,7 @@ use vmarea_process::view::KernelView;
 
 use agent::{clear_up, take_out};
 use executor::{RemoteCopy, RemoteMove};
-use move_back::bring_home;
+use move_back::move_back;
 use pages::Pages;
 use session::Session;
 
@@ -300,7 +300,7 @@ impl Remote {
         };
         let held = target.stop_again(state, journal, check)?;
         if let (Some(agent), Some(piece)) = (state.agent, state.piece) {
-            bring_home(&held, &agent, piece)?;
+            move_back(&held, &agent, piece)?;
             journal.whole().map_err(journal::failed)?;
         }
         if let (Some(agent), Some(guard)) = (state.agent, state.guard) {

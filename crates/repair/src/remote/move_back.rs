@@ -75,12 +75,12 @@ const REST: Duration = Duration::from_millis(1);
 /// [`RepairError::LeftStopped`] if the process must not run in its current state;
 /// [`RepairError::LeftBehind`] if it may run, but the scratch area was not released;
 /// [`RepairError::Ended`].
-pub(super) fn bring_home(
+pub(super) fn move_back(
     by: &impl Injector,
     agent: &Agent,
     piece: VmRange,
 ) -> Result<bool, RepairError> {
-    try_to_bring_home(by, agent, piece).map_err(|error| must_stand(by.pid(), error))
+    try_to_move_back(by, agent, piece).map_err(|error| must_stand(by.pid(), error))
 }
 
 /// Returns [`RepairError::LeftStopped`] if pages may not be at their addresses after `error`, else
@@ -105,7 +105,7 @@ pub(super) fn must_stand(pid: i32, error: RepairError) -> RepairError {
     }
 }
 
-fn try_to_bring_home(
+fn try_to_move_back(
     by: &impl Injector,
     agent: &Agent,
     piece: VmRange,

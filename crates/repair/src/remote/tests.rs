@@ -6,12 +6,14 @@
 
 use std::cell::Cell;
 use std::fs::File;
+use std::io;
 
 use super::agent::{make_agent, take_out};
 use super::by_copy::copy_piece;
 use super::by_move::run_piece;
+use super::executor::take_back;
 use super::injector::{Injector, StoppedProcess};
-use super::move_back::bring_home;
+use super::move_back::move_back;
 use super::test_process::{Bench, PARTS, may_repair};
 use crate::driver::Done;
 use crate::journal::Agent;
@@ -37,6 +39,9 @@ enum Refused {
     Half(usize),
     /// The call with this number, and all later calls of the same kind.
     Kind(usize),
+    /// No call is refused, but after the call with this number the process cannot be accessed for a
+    /// moment.
+    Broken(usize),
 }
 
 /// Makes the calls of another injector, except for those that it refuses.
@@ -72,7 +77,7 @@ impl<'a, I: Injector> Refusing<'a, I> {
         };
         let kind = Some((call.nr, which, call.what));
         let hit = match self.refused {
-            Refused::One(at) | Refused::Half(at) => now == at,
+            Refused::One(at) | Refused::Half(at) | Refused::Broken(at) => now == at,
             Refused::Kind(at) => {
                 if now == at {
                     self.kind.set(kind);
@@ -82,6 +87,13 @@ impl<'a, I: Injector> Refusing<'a, I> {
         };
         self.hits.set(self.hits.get() + usize::from(hit));
         hit
+    }
+
+    fn broken(&self) -> RepairError {
+        RepairError::System {
+            what: "the table of calls",
+            cause: io::Error::from_raw_os_error(self.errno),
+        }
     }
 
     /// Does half of a call that moves or copies; false for other calls. In half a swap, the kernel
@@ -122,7 +134,10 @@ impl<I: Injector> Injector for Refusing<'_, I> {
 
     fn call(&self, call: &Call) -> Result<i64, RepairError> {
         if self.refuses(call) {
-            return Ok(-i64::from(self.errno));
+            return match self.refused {
+                Refused::Broken(_) => self.by.call(call).and(Err(self.broken())),
+                _ => Ok(-i64::from(self.errno)),
+            };
         }
         self.by.call(call)
     }
@@ -134,6 +149,10 @@ impl<I: Injector> Injector for Refusing<'_, I> {
     fn run(&self, agent: &Agent, calls: &mut [Call], first: usize) -> Result<usize, RepairError> {
         for at in first..calls.len() {
             if self.refuses(&calls[at]) {
+                if let Refused::Broken(_) = self.refused {
+                    self.by.run(agent, &mut calls[..=at], at)?;
+                    return Err(self.broken());
+                }
                 let halved = matches!(self.refused, Refused::Half(_));
                 let errno = match halved && self.half(agent, calls, at)? {
                     true => libc::EAGAIN,
@@ -162,6 +181,10 @@ impl Bench {
             Way::Move => run_piece(&by, agent, &piece, 0),
             Way::Copy => copy_piece(&by, agent, &piece, 0),
         };
+        let done = match (done, refused) {
+            (Err(error), Refused::Broken(_)) => take_back(&held, agent, &piece, error),
+            (done, _) => done,
+        };
         let what = format!("{:?} {refused:?} {errno}", agent.way);
         let joined = match (done, refused) {
             (Ok(Done { refused, .. }), _) => refused.is_none(),
@@ -170,7 +193,7 @@ impl Bench {
                 Err(RepairError::LeftStopped { .. } | RepairError::LeftBehind { .. }),
                 Refused::Kind(_),
             ) => {
-                bring_home(&held, agent, piece.range).expect(&what);
+                move_back(&held, agent, piece.range).expect(&what);
                 self.heap.seen().0 == 1
             }
             (Err(error), _) => panic!("{what}: {error}"),
@@ -230,6 +253,13 @@ fn each_call_refused_once_by_copy() {
 }
 
 #[test]
+fn a_piece_that_was_joined_before_an_error_counts_as_joined() {
+    for way in [Way::Move, Way::Copy] {
+        refuse_all(way, &[Refused::Broken], &[libc::EIO]);
+    }
+}
+
+#[test]
 fn each_kind_of_call_refused_for_good_by_move() {
     refuse_all(
         Way::Move,
@@ -277,7 +307,7 @@ fn a_room_that_cannot_be_given_back_is_named() {
             matches!(error, RepairError::LeftBehind { .. }),
             "{way:?}: {error}"
         );
-        assert!(bring_home(&held, &agent, piece.range).is_ok());
+        assert!(move_back(&held, &agent, piece.range).is_ok());
         held.release(&mut bench.journal).expect("it runs on");
         assert_eq!(bench.heap.ask("look"), "0");
         assert_eq!(bench.heap.seen().0, 1, "{way:?}");

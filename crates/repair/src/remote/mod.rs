@@ -295,7 +295,7 @@ impl Remote {
         // The process may have changed or have executed another program since the first check.
         let check = || {
             trust::may_decide(self.pid, owner)
-                .and_then(|()| trust::check(self.pid, &mut state.clone()))
+                .and_then(|()| trust::check(self.pid, state))
                 .map_err(doubt)
         };
         let held = target.stop_again(state, journal, check)?;
@@ -321,6 +321,8 @@ impl Remote {
 
 #[cfg(test)]
 mod forged_journal;
+#[cfg(test)]
+mod interrupted;
 #[cfg(test)]
 mod test_process;
 #[cfg(test)]

@@ -30,6 +30,7 @@ use vmarea::types::VmRange;
 use vmarea_trace::event::Perms;
 
 use super::agent::MOST_CALLS;
+use super::descriptor;
 use super::injector::Injector;
 use super::pages::Pages;
 use crate::journal::Agent;
@@ -69,7 +70,7 @@ const TRIES: u32 = 8;
 const REST: Duration = Duration::from_millis(1);
 
 /// Moves all pages of `piece` back, ends the watch and releases the scratch area. Works before and
-/// after the swap. Returns whether the swap was done.
+/// after the swap, and without the descriptor. Returns whether the swap was done.
 ///
 /// # Errors
 /// [`RepairError::LeftStopped`] if the process must not run in its current state;
@@ -80,6 +81,7 @@ pub(super) fn move_back(
     agent: &Agent,
     piece: VmRange,
 ) -> Result<bool, RepairError> {
+    let agent = &descriptor::without_closed(by, *agent);
     try_to_move_back(by, agent, piece).map_err(|error| must_stand(by.pid(), error))
 }
 

@@ -7,10 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Merger, can_repair_itself};
+use crate::plan::PAGE;
 use crate::{Hidden, Options, Owner};
-use vmarea_linux_sys::calls::refusals::Refusals;
-use vmarea_linux_sys::child;
+use vmarea_linux_sys::calls::{self, refusals::Refusals};
+use vmarea_linux_sys::child::{self, Child};
 use vmarea_linux_sys::test_memory::Pieces;
+use vmarea_linux_sys::uffd::{self, Event, Uffd};
 
 const PAGES: u64 = 14;
 /// Errnos that the kernel returns if it is busy or out of memory.
@@ -192,4 +194,37 @@ fn a_call_may_be_refused_when_half_of_it_is_done() {
     // would fault; everything else is recovered.
     all_is_well(|| refuse_each(Owner::Caller, Writer::Rests, &by_half()));
     all_is_well(|| refuse_each(Owner::Anybody, Writer::Runs, &by_half()));
+}
+
+/// Watches a child until it has ended. Returns 0 if its end is seen, and only then.
+fn see_a_child_end() -> i32 {
+    let watcher = Uffd::open(uffd::EVENT_FORK).expect("a userfaultfd");
+    let (pieces, fd) = (Pieces::new(2), watcher.raw());
+    let (start, len) = (pieces.range().start, 2 * PAGE);
+    let mut call = uffd::register(0, fd, start, len);
+    calls::run(&mut call);
+    assert_eq!(call.errno(), 0);
+    let event = thread::spawn(move || {
+        loop {
+            if let Ok(event) = uffd::event(fd) {
+                return event;
+            }
+            thread::yield_now();
+        }
+    });
+    let child = Child::start(|inside| inside.wait());
+    let Ok(Event::Fork(fd)) = event.join() else {
+        return 2;
+    };
+    let ends_early = uffd::has_ended(fd, start);
+    drop(child);
+    call = uffd::unregister(0, fd, start, len);
+    calls::run(&mut call);
+    let is_seen = uffd::has_ended(fd, start) && call.errno() == libc::ENOMEM;
+    i32::from(ends_early || !is_seen)
+}
+
+#[test]
+fn the_end_of_a_child_is_no_lack_of_memory() {
+    all_is_well(see_a_child_end);
 }

@@ -180,6 +180,8 @@ impl Merger {
         let pace = Pace::new(self.options.max_pause, most, Way::Move);
         let forks_before = self.executor.forks();
         let copies = self.options.copy_pages;
+        let begun_pass = self.executor.begin_pass(self.options.hidden);
+        begun_pass.map_err(failed)?;
         driver::merge(&mut self.executor, &runs, pace, copies, &mut report)?;
         report.forks = self.executor.forks() - forks_before;
         report.after = count_mappings(pid, &range).map_err(failed)?;

@@ -83,8 +83,11 @@ fn join_stopped(
     piece: &Piece,
     join: impl FnOnce(&StoppedProcess<'_>, &Agent) -> Result<Done, RepairError>,
 ) -> Result<Done, RepairError> {
+    let changed = session.attributes.changed(piece);
+    if let Some(place) = changed.map_err(RepairError::maps(session.pid))? {
+        return Ok(Done::refused(Reason::Changed, place));
+    }
     let mut query = Query::open(session.pid).ok();
-
     let journal = &mut session.journal;
     journal.piece(piece.range).map_err(journal::failed)?;
     let begun = Instant::now();
@@ -162,7 +165,8 @@ fn pass_over(
     at
 }
 
-/// True if the mappings are the same as in the plan.
+/// True if the mappings have the addresses and the protection of the plan. Their flags were compared
+/// before the stop.
 fn is_as_planned(pid: i32, query: Option<&mut Query>, piece: &Piece) -> bool {
     let fits = |mapping: &MapsEntry, part: &VmRange| {
         let perms = mapping.perms;

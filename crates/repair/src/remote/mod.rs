@@ -22,6 +22,7 @@ mod injector;
 mod move_back;
 mod obstacles;
 mod pages;
+mod retries;
 mod session;
 mod stop;
 mod target;

@@ -14,12 +14,15 @@ use super::by_move::run_piece;
 use super::executor::take_back;
 use super::injector::{Injector, StoppedProcess};
 use super::move_back::move_back;
-use super::test_process::{Bench, PARTS, may_repair};
+use super::test_process::{Bench, PARTS, may_repair, while_it_stands};
 use crate::driver::Done;
 use crate::journal::Agent;
+use crate::piece::{self, Room, Watch};
 use crate::plan::{PAGE, Piece};
 use crate::{RepairError, Way};
+use vmarea::types::VmFlags;
 use vmarea_linux_sys::calls::Call;
+use vmarea_process::maps;
 
 const REFUSALS: [i32; 6] = [
     libc::EBUSY,
@@ -359,4 +362,35 @@ fn what_cannot_be_taken_out_is_named_and_taken_out_later() {
         bench.take_out(left);
         assert_eq!(bench.heap.seen(), before, "call {at}");
     }
+}
+
+/// If the fresh mapping cannot be moved to the piece that the kernel has unmapped for it, memory is
+/// mapped there anew.
+#[test]
+fn a_piece_that_is_mapped_anew_keeps_its_flags() {
+    while_it_stands(|heap, held, agent| {
+        let piece = Piece {
+            flags: heap.piece().flags | VmFlags::DONTCOPY | VmFlags::WIPEONFORK,
+            ..heap.piece()
+        };
+        let (start, len) = (piece.range.start, piece.range.len_bytes());
+        let mut calls = Vec::new();
+        piece::out(
+            &piece,
+            Room { range: agent.room },
+            Watch::Stopped(agent.fd),
+            &mut calls,
+        );
+        calls.push(Call::plain(0, libc::SYS_munmap, &[start, len]));
+        let made = held.run(&agent, &mut calls, 0).expect("it stands");
+        assert_eq!(made, calls.len());
+        // The first call is the swap.
+        let by = Refusing::new(held, Refused::Kind(0), libc::ENOMEM);
+        assert!(move_back(&by, &agent, piece.range).expect("all pages are back"));
+        let text = std::fs::read(format!("/proc/{}/smaps", heap.pid())).expect("smaps");
+        let entries = maps::parse_smaps(&text).expect("mappings");
+        let entry = entries.iter().find(|entry| entry.mapping.start == start);
+        let entry = entry.expect("the piece");
+        assert!(entry.has(b"dc") && entry.has(b"wf"), "{entry:?}");
+    });
 }

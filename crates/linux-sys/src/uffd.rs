@@ -32,6 +32,7 @@ const UFFDIO_REGISTER: u64 = request(3, 0x00, 32);
 const UFFDIO_UNREGISTER: u64 = request(2, 0x01, 16);
 const UFFDIO_WAKE: u64 = request(2, 0x02, 16);
 const UFFDIO_COPY: u64 = request(3, 0x03, 40);
+const UFFDIO_WRITEPROTECT: u64 = request(3, 0x06, 24);
 /// `UFFDIO_MOVE`.
 pub const UFFDIO_MOVE: u64 = request(3, 0x05, 40);
 const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
@@ -101,6 +102,16 @@ pub fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
         libc::ENOENT | libc::EINVAL => Ok(false),
         errno => Err(errno),
     }
+}
+
+/// True if the process that `fd` watches has ended; `page` is any page.
+///
+/// `UFFDIO_UNREGISTER` answers `ENOMEM` then, as if memory was short.
+pub fn has_ended(fd: i32, page: u64) -> bool {
+    // The probe would end write protection that nobody has requested, so it changes nothing.
+    let mut probe = Call::ioctl(0, fd, UFFDIO_WRITEPROTECT, &[page, super::PAGE, 0]);
+    calls::run(&mut probe);
+    probe.errno() == libc::ESRCH
 }
 
 /// Reduces a move or copy that ended early to the part that remains.

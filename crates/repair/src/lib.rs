@@ -39,6 +39,7 @@
 //! `mm/userfaultfd.c`, `fs/userfaultfd.c` and `mm/mremap.c`, 6.8 and later.
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod driver;
 mod error;
 mod fixes;

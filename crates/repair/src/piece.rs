@@ -178,7 +178,7 @@ pub(super) fn swap(piece: VmRange, room: Room, watch: Watch, calls: &mut Vec<Cal
         // Another thread could be given the hole, and the release of the scratch area would map
         // over it.
         Watch::Running { .. } => libc::MREMAP_DONTUNMAP,
-        // `bring_home` recognizes by the unmapped range that the swap was done.
+        // `move_back` recognizes by the unmapped range that the swap was done.
         Watch::Stopped(_) => 0,
     };
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | stays) as u64;
@@ -251,8 +251,13 @@ pub(super) fn reserve(what: What, range: VmRange) -> Call {
 /// Like [`reserve`], but fails with `EEXIST` if any page of the range is mapped.
 pub(super) fn reserve_free(what: What, range: VmRange) -> Call {
     let mut call = reserve(what, range);
-    call.args[3] = call.args[3] & !(libc::MAP_FIXED as u64) | libc::MAP_FIXED_NOREPLACE as u64;
+    call.args[3] = no_replace(call.args[3]);
     call
+}
+
+/// Changes the flags of an `mmap` so that it fails if any page of its range is mapped.
+fn no_replace(kind: u64) -> u64 {
+    kind & !(libc::MAP_FIXED as u64) | libc::MAP_FIXED_NOREPLACE as u64
 }
 
 fn map(range: VmRange, flags: VmFlags) -> Call {
@@ -310,12 +315,9 @@ pub(super) fn own(range: VmRange) -> Call {
     advise(range, MADV_POPULATE_WRITE)
 }
 
-/// Maps memory with protection `prot` in an unmapped range.
-pub(super) fn fill(range: VmRange, prot: u64) -> Call {
-    let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
-    Call::plain(
-        What::Map as u64,
-        libc::SYS_mmap,
-        &[range.start, range.len_bytes(), prot, kind, u64::MAX, 0],
-    )
+/// Maps memory with the protection and the other flags `flags` in an unmapped range.
+pub(super) fn fill(range: VmRange, flags: VmFlags) -> impl Iterator<Item = Call> {
+    let mut call = map(range, flags);
+    call.args[3] = no_replace(call.args[3]);
+    std::iter::once(call).chain(advice_of(flags).map(move |advice| advise(range, advice)))
 }

@@ -131,6 +131,22 @@ pub fn read_into(nr: i64, fd: i32, buffer: &mut [u64], offset: u64) -> i64 {
     unsafe { make(nr, args) }
 }
 
+/// Writes `len` bytes at `from` to the address `to` of this process.
+///
+/// # Errors
+/// The errno of `process_vm_writev`: an address that cannot be accessed is no fault of this thread.
+pub fn write_own(to: u64, from: u64, len: u64) -> Result<(), i32> {
+    let [source, target] = [[from, len], [to, len]];
+    let pid = u64::from(std::process::id());
+    let args = [pid, source.as_ptr() as u64, 1, target.as_ptr() as u64, 1, 0];
+    // SAFETY: both lists live across the call. `repair` writes only a page back to its address.
+    match unsafe { make(libc::SYS_process_vm_writev, args) } {
+        done if done.cast_unsigned() == len => Ok(()),
+        done if done < 0 => Err(-done as i32),
+        _ => Err(libc::EFAULT),
+    }
+}
+
 /// Makes an `ioctl` with `argument` as its structure. Returns the result, `-errno` for an error.
 ///
 /// # Safety

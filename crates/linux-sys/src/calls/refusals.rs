@@ -43,6 +43,11 @@ impl Refusals {
         BEFORE.store(self.before, SeqCst);
     }
 
+    /// True if a call was refused since [`Refusals::begin`].
+    pub fn has_begun(self) -> bool {
+        REFUSED.load(SeqCst) > 0
+    }
+
     /// Stops refusing calls. Returns the number of refused calls.
     pub fn end(self) -> u64 {
         BEFORE.store(-1, SeqCst);

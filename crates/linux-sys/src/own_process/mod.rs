@@ -169,6 +169,14 @@ pub fn is_mapped(start: u64, len: u64) -> bool {
     true
 }
 
+/// Writes the bytes of the page at `from` to the page at `to`.
+///
+/// # Errors
+/// `EFAULT` if one of them is not mapped, or may not be accessed so.
+pub fn copy_page(to: u64, from: u64) -> Result<(), i32> {
+    calls::write_own(to, from, PAGE)
+}
+
 /// Closes a descriptor given as a number.
 pub fn close(fd: RawFd) {
     // SAFETY: the descriptor came from an event or from `duplicate` and has no other owner.

@@ -17,16 +17,13 @@ use vmarea_linux_sys::calls::{self, Arena};
 use vmarea_linux_sys::own_process;
 use vmarea_linux_sys::uffd::{self, Event};
 
-/// Maximum number of attempts to copy a page while memory is short: they take some seconds in
-/// total.
-const PATIENCE: u32 = 50_000;
 /// Maximum depth of nested forks: the pages of each child are copied before its parent continues.
 const GENERATIONS: u32 = 8;
 
 /// Copies the missing pages to the child behind `fd`, and closes `fd`.
 ///
-/// If there is no memory to track the child's changes, the child keeps waiting rather than read
-/// wrong bytes.
+/// A child that cannot be completed, for lack of memory to track its changes, keeps waiting rather
+/// than read wrong bytes.
 pub(super) fn complete(shared: &Locked<'_>, fd: i32) {
     complete_one(shared, fd, shared.locations(), GENERATIONS);
 }
@@ -49,9 +46,8 @@ fn complete_one(shared: &Locked<'_>, fd: i32, locations: &PageLocations, generat
     }
     shared.pages_out(whole, &mut |off, len| {
         let done = child.copy(off, len);
-        lost = done
-            .as_ref()
-            .is_err_and(|error| error.kind() == io::ErrorKind::OutOfMemory);
+        let has_ended = |error: &io::Error| error.raw_os_error() == Some(libc::ESRCH);
+        lost = done.as_ref().is_err_and(|error| !has_ended(error));
         done.is_ok()
     });
     if !lost {
@@ -81,7 +77,7 @@ impl Child<'_> {
         let (piece, temporary) = (self.shared.piece(), self.shared.temporary());
         let (mut at, end) = (off, off + len);
         let mut step = len;
-        let mut tries = 0;
+        let mut round = 0;
         while at < end {
             if self.own.is_some() || self.shared.is_disturbed() {
                 step = PAGE;
@@ -110,11 +106,11 @@ impl Child<'_> {
                 // The address is no longer mapped, or the page is there already.
                 libc::ENOENT | libc::EEXIST => at += PAGE,
                 // Memory is short, and the child waits.
-                libc::ENOMEM | libc::EINTR | libc::EBUSY if tries < PATIENCE => {
-                    own_process::rest(tries);
-                    tries += 1;
+                libc::ENOMEM | libc::EINTR | libc::EBUSY => {
+                    own_process::rest(round);
+                    round = round.saturating_add(1);
                 }
-                // The child has ended.
+                // `ESRCH`: the child has ended.
                 errno => return Err(io::Error::from_raw_os_error(errno)),
             }
         }

@@ -4,6 +4,7 @@
 //! [`work`](super::work) executes the piece.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -14,10 +15,11 @@ use super::page_locations::MOST_PAGES;
 use super::shared::Site;
 use super::watch::Watcher;
 use super::work::{Copies, End, Files, Sequence, Stopper, Work};
+use crate::attributes::Attributes;
 use crate::driver::{Done, PieceExecutor};
 use crate::piece::{self, Room, Watch};
 use crate::plan::{PAGE, Piece, Run};
-use crate::{Kept, Options, Owner, Reason, RepairError};
+use crate::{Hidden, Kept, Options, Owner, Reason, RepairError};
 use vmarea_linux_sys::calls::{Arena, Call};
 use vmarea_linux_sys::own_process::{self, NoSignals};
 use vmarea_linux_sys::procmap;
@@ -50,6 +52,8 @@ pub(super) struct InProcess {
     sidecar: Option<(Arena<sidecar::Memory>, File)>,
     pagemap: File,
     maps: File,
+    /// `None` if the caller guarantees that no mapping has flags from `madvise`.
+    attributes: Option<Attributes>,
 }
 
 impl InProcess {
@@ -90,9 +94,22 @@ impl InProcess {
             pagemap: File::open("/proc/self/pagemap")
                 .map_err(RepairError::system("opening /proc/self/pagemap"))?,
             maps,
+            attributes: None,
             // Reserved last: if a later step failed, the scratch area would not be released.
             room: Some(reserve_room()?),
         })
+    }
+
+    /// Begins a pass over the address space: pieces follow in the order of their addresses.
+    ///
+    /// # Errors
+    /// Errors from opening `/proc/self/smaps`.
+    pub(super) fn begin_pass(&mut self, hidden: Hidden) -> io::Result<()> {
+        self.attributes = match hidden {
+            Hidden::Plain => None,
+            Hidden::Read => Some(Attributes::open("self")?),
+        };
+        Ok(())
     }
 
     /// Returns the scratch area, and reserves a new one if the old one was abandoned. If the kernel
@@ -132,6 +149,11 @@ impl PieceExecutor for InProcess {
         let room = self.room()?;
         if piece.range.len_bytes() > room.piece_bytes() {
             return Ok(Done::refused(Reason::NoRoom, piece.range.start));
+        }
+        let attributes = self.attributes.as_mut();
+        let changed = attributes.map_or(Ok(None), |attributes| attributes.changed(piece));
+        if let Some(place) = changed.map_err(RepairError::system("reading /proc/self/smaps"))? {
+            return Ok(Done::refused(Reason::Changed, place));
         }
         let watch = Watch::Running {
             home: self.home.raw(),

@@ -39,7 +39,11 @@ mod unwatch;
 mod watch;
 mod work;
 
+use std::io;
 use std::ops::Range;
+use std::panic::resume_unwind;
+use std::ptr;
+use std::thread;
 use std::time::Instant;
 
 use super::driver;
@@ -47,7 +51,7 @@ use super::pace::Pace;
 use super::plan::{self, Limits, PAGE};
 use super::report::count_mappings;
 use super::{Hidden, Options, RepairError, Report, Way};
-use vmarea_linux_sys::own_process;
+use vmarea_linux_sys::own_process::{self, NoSignals};
 use vmarea_process::mappings::{Mappings, Smaps};
 use vmarea_process::processes::kernel_policy;
 use vmarea_process::view::KernelView;
@@ -56,12 +60,43 @@ use executor::InProcess;
 
 /// Joins neighbouring mappings in `range` of the calling process that could be one mapping.
 ///
+/// A thread with descriptors of its own does it, so the program may close any descriptor meanwhile.
 /// This is for a single repair; a caller that repairs repeatedly should keep a [`Merger`].
 ///
 /// # Errors
-/// See [`Merger::new`] and [`Merger::merge`].
+/// See [`Merger::new`] and [`Merger::merge`]; a [`RepairError::System`] if no thread can be started.
 pub fn merge_range(range: Range<u64>, options: Options) -> Result<Report, RepairError> {
-    Merger::new(options)?.merge(range)
+    let work = move || {
+        // If a sandbox forbids it, the thread shares the program's descriptors.
+        let _ = own_process::separate_descriptors();
+        Merger::new(options)?.merge(range)
+    };
+    // Signals are for the program: the thread inherits the mask.
+    let quiet = NoSignals::begin();
+    let thread = started(work);
+    drop(quiet);
+    let thread = thread.map_err(RepairError::system("starting a thread"))?;
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Starts a thread, with several attempts: during another thread's `execve`, which may still fail,
+/// no thread can be started.
+fn started<T: Send + 'static>(
+    work: impl FnOnce() -> T + Clone + Send + 'static,
+) -> io::Result<thread::JoinHandle<T>> {
+    const TRIES: u32 = 3_000;
+    let start = || {
+        thread::Builder::new()
+            .name("vmarea".to_owned())
+            .spawn(work.clone())
+    };
+    for round in 0..TRIES {
+        match start() {
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => own_process::rest(round),
+            thread => return thread,
+        }
+    }
+    start()
 }
 
 /// Checks whether this process (and a program that it executes) may be repaired from within.
@@ -73,6 +108,9 @@ pub fn can_repair_itself() -> Result<(), RepairError> {
 }
 
 /// Repairs the calling process any number of times.
+///
+/// The program must not close the descriptors of the thread that uses it: see
+/// [`separate_descriptors`](crate::separate_descriptors).
 #[derive(Debug)]
 pub struct Merger {
     options: Options,
@@ -123,7 +161,10 @@ impl Merger {
         };
         let mappings = mappings.map_err(failed)?.list;
         let [stack, local] = own_process::places();
-        let exclude = [stack, local, fork_gate::address()];
+        // A caller may have put the merger into memory that it merges.
+        let first = ptr::from_ref(self) as u64;
+        let last = first + size_of::<Merger>() as u64 - 1;
+        let exclude = [stack, local, fork_gate::address(), first, last];
         let (runs, kept) = plan::runs(&kernel_policy(), &mappings, &range, &exclude);
         let mut report = Report {
             before: kept.mappings,
@@ -139,6 +180,8 @@ impl Merger {
         let pace = Pace::new(self.options.max_pause, most, Way::Move);
         let forks_before = self.executor.forks();
         let copies = self.options.copy_pages;
+        let begun_pass = self.executor.begin_pass(self.options.hidden);
+        begun_pass.map_err(failed)?;
         driver::merge(&mut self.executor, &runs, pace, copies, &mut report)?;
         report.forks = self.executor.forks() - forks_before;
         report.after = count_mappings(pid, &range).map_err(failed)?;

@@ -2,7 +2,8 @@
 //!
 //! The pagemap (`/proc/self/pagemap`) shows which pages are in the temporary range, so a restart is
 //! always correct. A page that cannot be moved back is copied; if the program has unmapped the
-//! page's address or mapped something else there, the page is dropped. Every other refusal is
+//! page's address or mapped something else there, the page is dropped. If the program has closed
+//! the descriptor, the page is written to its address. Every other refusal is
 //! temporary: the call is repeated until it succeeds, because a thread that needs the page waits
 //! for it. This module uses only the stack and shared memory.
 //!
@@ -100,9 +101,7 @@ fn try_to_bring(shared: &Locked<'_>, off: u64) -> Try {
     match call.errno() {
         0 => return Try::Done,
         libc::EAGAIN => return Try::Again,
-        // The program has closed the descriptor: nothing is watched any more, and the page is under
-        // its control.
-        libc::EBADF => return Try::Done,
+        libc::EBADF => return write(shared, from, home),
         // The page became shared in the temporary range (by KSM).
         libc::EBUSY => calls::run(&mut unshare(from)),
         _ => {}
@@ -127,6 +126,16 @@ fn try_to_bring(shared: &Locked<'_>, off: u64) -> Try {
         libc::ENOENT | libc::EEXIST | libc::EINVAL => give_up(shared, off, home),
         _ => Try::Again,
     }
+}
+
+/// Writes a page to its address after the program has closed the descriptor: nothing is watched any
+/// more. A page that a thread has touched there meanwhile is the program's own.
+fn write(shared: &Locked<'_>, from: u64, home: u64) -> Try {
+    if shared.is_filled(from) == Some(true) && shared.is_filled(home) == Some(false) {
+        // If the address is no longer mapped, this fails, and nobody misses the page.
+        let _ = own_process::copy_page(home, from);
+    }
+    Try::Done
 }
 
 /// Discards a page if its address is no longer mapped, as the kernel reported.

@@ -28,9 +28,6 @@ use vmarea_process::pagemap::FILLED;
 /// Maximum number of attempts at a call that the kernel refuses temporarily. An example is moving a
 /// page to which another part of the kernel holds a reference.
 const PATIENCE: u32 = 1_000_000;
-/// Number of attempts to unregister a range of a child: if the child has exited, the kernel refuses
-/// with `ENOMEM` forever.
-const CHILD_PATIENCE: u32 = 4_000;
 
 // ORDERING: all words except `thread` are read and written under the lock, or by the only thread
 // that writes them; the lock orders them, so they are Relaxed.
@@ -371,8 +368,8 @@ impl Locked<'_> {
         let (piece, site) = (self.piece(), self.site.get());
         let fresh = site.room.fresh(site.piece).start;
         let (watched, len) = (piece.start - site.left, piece.len_bytes() + site.left);
-        self.cease_by(fd, watched, len, CHILD_PATIENCE);
-        self.cease_by(fd, fresh, piece.len_bytes(), CHILD_PATIENCE);
+        self.cease_by(fd, watched, len);
+        self.cease_by(fd, fresh, piece.len_bytes());
         // The spare descriptor takes the number of `fd`, so that the program cannot be assigned the
         // number.
         if !self.spare.is_there() && own_process::duplicate_to(self.descriptors.stop, fd) {
@@ -393,16 +390,17 @@ impl Locked<'_> {
 
     /// Unregisters `start..start + len` from the userfaultfd of this process.
     pub(super) fn cease(&self, start: u64, len: u64) {
-        self.cease_by(self.descriptors.home, start, len, PATIENCE);
+        self.cease_by(self.descriptors.home, start, len);
     }
 
-    /// Unregisters a range from the userfaultfd `fd`, if it watches the range. A thread that
-    /// touched a range that was still watched would wait forever.
-    fn cease_by(&self, fd: i32, start: u64, len: u64, patience: u32) {
-        for round in 0..patience {
+    /// Unregisters a range from the userfaultfd `fd`, if it watches the range and its process has
+    /// not ended. A thread that touched a range that was still watched would wait forever.
+    fn cease_by(&self, fd: i32, start: u64, len: u64) {
+        for round in 0..PATIENCE {
             let mut call = uffd::unregister(0, fd, start, len);
             calls::run(&mut call);
-            if !matches!(call.errno(), libc::ENOMEM | libc::EAGAIN | libc::EINTR) {
+            let is_refused = matches!(call.errno(), libc::ENOMEM | libc::EAGAIN | libc::EINTR);
+            if !is_refused || uffd::has_ended(fd, start) {
                 return;
             }
             own_process::rest(round);

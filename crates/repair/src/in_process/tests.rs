@@ -7,10 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Merger, can_repair_itself};
+use crate::plan::PAGE;
 use crate::{Hidden, Options, Owner};
-use vmarea_linux_sys::calls::refusals::Refusals;
-use vmarea_linux_sys::child;
+use vmarea_linux_sys::calls::{self, refusals::Refusals};
+use vmarea_linux_sys::child::{self, Child};
+use vmarea_linux_sys::own_process;
 use vmarea_linux_sys::test_memory::Pieces;
+use vmarea_linux_sys::uffd::{self, Event, Uffd};
 
 const PAGES: u64 = 14;
 /// Errnos that the kernel returns if it is busy or out of memory.
@@ -192,4 +195,126 @@ fn a_call_may_be_refused_when_half_of_it_is_done() {
     // would fault; everything else is recovered.
     all_is_well(|| refuse_each(Owner::Caller, Writer::Rests, &by_half()));
     all_is_well(|| refuse_each(Owner::Anybody, Writer::Runs, &by_half()));
+}
+
+/// Watches a child until it has ended. Returns 0 if its end is seen, and only then.
+fn see_a_child_end() -> i32 {
+    let watcher = Uffd::open(uffd::EVENT_FORK).expect("a userfaultfd");
+    let (pieces, fd) = (Pieces::new(2), watcher.raw());
+    let (start, len) = (pieces.range().start, 2 * PAGE);
+    let mut call = uffd::register(0, fd, start, len);
+    calls::run(&mut call);
+    assert_eq!(call.errno(), 0);
+    // A thread that allocates would wait for the fork, which waits for its event to be read.
+    static READS: AtomicBool = AtomicBool::new(false);
+    let event = thread::spawn(move || {
+        READS.store(true, SeqCst);
+        loop {
+            if let Ok(event) = uffd::event(fd) {
+                return event;
+            }
+            thread::yield_now();
+        }
+    });
+    while !READS.load(SeqCst) {
+        thread::yield_now();
+    }
+    let child = Child::start(|inside| inside.wait());
+    let Ok(Event::Fork(fd)) = event.join() else {
+        return 2;
+    };
+    let ends_early = uffd::has_ended(fd, start);
+    drop(child);
+    call = uffd::unregister(0, fd, start, len);
+    calls::run(&mut call);
+    let is_seen = uffd::has_ended(fd, start) && call.errno() == libc::ENOMEM;
+    i32::from(ends_early || !is_seen)
+}
+
+#[test]
+fn the_end_of_a_child_is_no_lack_of_memory() {
+    all_is_well(see_a_child_end);
+}
+
+/// Closes the userfaultfds of the process while a page is being moved; returns whether there were
+/// any.
+fn close_watchers() -> bool {
+    let is_watcher = |fd: &i32| {
+        let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+        link.is_ok_and(|link| link.ends_with("anon_inode:[userfaultfd]"))
+    };
+    let found: Vec<i32> = (3..64).filter(is_watcher).collect();
+    found.iter().for_each(|&fd| own_process::close(fd));
+    !found.is_empty()
+}
+
+/// Number of calls before the descriptors are closed.
+static OPEN_FOR: AtomicU64 = AtomicU64::new(0);
+/// Exit codes: every byte is right, and all calls were made before the descriptors were closed.
+const NOT_CLOSED: i32 = 3;
+
+/// Refuses a call until the descriptors were closed. Returns 0 if no byte is lost.
+fn close_in_the_middle() -> i32 {
+    let mut merger = Merger::new(Options {
+        hidden: Hidden::Plain,
+        ..Options::default()
+    })
+    .expect("it can be repaired");
+    let pieces = Pieces::new(PAGES);
+    let refusals = Refusals {
+        before: OPEN_FOR.load(SeqCst).cast_signed(),
+        times: u32::MAX,
+        errno: libc::EAGAIN,
+        by_half: false,
+    };
+    let (closes, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let closed = thread::scope(|scope| {
+        let closer = scope.spawn(|| {
+            closes.store(true, SeqCst);
+            while !refusals.has_begun() {
+                if done.load(SeqCst) {
+                    return false;
+                }
+                thread::yield_now();
+            }
+            assert!(close_watchers());
+            refusals.end();
+            true
+        });
+        while !closes.load(SeqCst) {
+            thread::yield_now();
+        }
+        refusals.begin();
+        let _ = merger.merge(pieces.range());
+        done.store(true, SeqCst);
+        closer.join().expect("it closes")
+    });
+    let expected = |page| if Pieces::is_hole(page) { 0 } else { page };
+    let wrong = (0..PAGES).filter(|&page| pieces.read(page, 0) != expected(page));
+    match (wrong.count(), closed) {
+        (0, true) => child::end(0),
+        (0, false) => child::end(NOT_CLOSED),
+        (wrong, _) => {
+            say(&format!(
+                "closed after {OPEN_FOR:?} calls: {wrong} pages are wrong"
+            ));
+            child::end(1)
+        }
+    }
+}
+
+#[test]
+fn pages_come_back_without_the_descriptors() {
+    if let Err(error) = can_repair_itself() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    for before in 0.. {
+        OPEN_FOR.store(before, SeqCst);
+        let ended = child::apart(LONG, close_in_the_middle);
+        if ended == Some(NOT_CLOSED) {
+            return assert!(before > 20, "too few calls: {before}");
+        }
+        assert_eq!(ended, Some(0), "closed after {before} calls");
+    }
 }

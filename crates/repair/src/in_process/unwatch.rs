@@ -52,7 +52,8 @@ impl Watched {
                     calls::run(&mut call);
                     all &= call.errno() == 0;
                 }
-                Ok(false) => {}
+                // `EBADF`: the program has closed the descriptor.
+                Ok(false) | Err(libc::EBADF) => {}
                 Err(_) => all = false,
             }
             at = found.end;

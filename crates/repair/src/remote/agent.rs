@@ -208,8 +208,9 @@ const TRIES: u32 = 8;
 pub(super) fn take_out(
     held: &impl Injector,
     journal: &mut Journal,
-    mut agent: Agent,
+    agent: Agent,
 ) -> Result<(), RepairError> {
+    let mut agent = descriptor::without_closed(held, agent);
     let noted = journal.clearing();
     let mut refused = 0;
     let mut gone = |nr, args: &[u64]| {
@@ -222,11 +223,6 @@ pub(super) fn take_out(
         }
         Ok(false)
     };
-    if !descriptor::is_ours(held.pid(), held.tid(), &agent) {
-        // The program has closed the descriptor. If the number now refers to another file, that
-        // file must not be closed.
-        agent.fd = -1;
-    }
     if agent.fd >= 0 && gone(libc::SYS_close, &[agent.fd as u64])? {
         agent.fd = -1;
     }

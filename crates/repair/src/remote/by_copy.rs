@@ -23,8 +23,9 @@ use vmarea::types::VmRange;
 
 use super::agent::MOST_CALLS;
 use super::injector::Injector;
-use super::move_back::{Next, Progress, bring_home};
+use super::move_back::move_back;
 use super::pages::{self, Filled, Pages, reads_as_zeros};
+use super::retries::{Next, Retries};
 use crate::driver::Done;
 use crate::journal::Agent;
 use crate::piece::{self, Room, Watch, What};
@@ -66,7 +67,7 @@ pub(super) fn copy_piece(
     calls.extend(piece::unwatch(range, 0, room, watch));
 
     if let Some((call, errno)) = make(by, agent, &mut calls)? {
-        let joined = bring_home(by, agent, range)? || call.what > What::Swap as u64;
+        let joined = move_back(by, agent, range)? || call.what > What::Swap as u64;
         if !joined {
             return Ok(match errno {
                 libc::EFAULT => Done::refused(Reason::Guard, call.payload[1]),
@@ -137,7 +138,7 @@ fn make(
     agent: &Agent,
     calls: &mut [Call],
 ) -> Result<Option<(Call, i32)>, RepairError> {
-    let mut progress = Progress::default();
+    let mut retries = Retries::default();
     for calls in calls.chunks_mut(MOST_CALLS) {
         let mut at = 0;
         loop {
@@ -145,7 +146,7 @@ fn make(
             let Some(call) = calls.get_mut(at) else {
                 break;
             };
-            match progress.after(call) {
+            match retries.after(call) {
                 Next::Again => {}
                 Next::Following => at += 1,
                 Next::Refused(errno) => return Ok(Some((*call, errno))),

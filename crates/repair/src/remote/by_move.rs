@@ -1,6 +1,6 @@
 //! Joins a piece in a stopped process by moving its pages, and recovers if a call is refused.
 //!
-//! No other thread of the process runs. After a refused call, [`bring_home`](super::bring_home)
+//! No other thread of the process runs. After a refused call, [`move_back`](super::move_back)
 //! moves back the pages that are out: before the swap the piece is then unchanged, after the swap
 //! it is joined.
 
@@ -8,8 +8,9 @@ use vmarea::types::VmRange;
 
 use super::agent::MOST_CALLS;
 use super::injector::Injector;
-use super::move_back::{Next, Progress, bring_home};
+use super::move_back::move_back;
 use super::pages::{Filled, Pages};
+use super::retries::{Next, Retries};
 use crate::driver::Done;
 use crate::journal::Agent;
 use crate::piece::{self, Room, Watch, What};
@@ -31,7 +32,7 @@ pub(super) fn run_piece(
     piece::swap(piece.range, room, watch, calls);
     piece::back(piece.range, 0, room, watch, calls);
     let mut owning = Owning::new(copies);
-    let mut progress = Progress::default();
+    let mut retries = Retries::default();
     let mut at = 0;
     let refused = loop {
         at = by.run(agent, calls, at)?;
@@ -39,7 +40,7 @@ pub(super) fn run_piece(
             return Ok(owning.done(None));
         };
         let is_out = call.what == What::Out as u64;
-        match progress.after(call) {
+        match retries.after(call) {
             Next::Again => {}
             Next::Following => at += 1,
             Next::Refused(libc::EBUSY) if is_out => {
@@ -51,7 +52,7 @@ pub(super) fn run_piece(
             Next::Refused(errno) => break reason(errno, call, piece),
         }
     };
-    let joined = bring_home(by, agent, piece.range)? || calls[at].what > What::Swap as u64;
+    let joined = move_back(by, agent, piece.range)? || calls[at].what > What::Swap as u64;
     Ok(owning.done((!joined).then_some(refused)))
 }
 

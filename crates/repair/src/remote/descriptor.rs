@@ -13,6 +13,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use super::injector::Injector;
 use crate::journal::Agent;
 
 /// Returns the inode of the userfaultfd with number `fd` in thread `tid` of process `pid`. Returns
@@ -29,4 +30,13 @@ pub(super) fn inode(pid: i32, tid: i32, fd: i32) -> Option<u64> {
 pub(super) fn is_ours(pid: i32, tid: i32, agent: &Agent) -> bool {
     let found = || inode(pid, tid, agent.fd);
     agent.fd >= 0 && found().is_some_and(|inode| agent.inode.is_none_or(|ours| ours == inode))
+}
+
+/// Returns `agent`, without its descriptor if the program has closed it. No call may then use the
+/// number: it may refer to another file.
+pub(super) fn without_closed(by: &impl Injector, agent: Agent) -> Agent {
+    match is_ours(by.pid(), by.tid(), &agent) {
+        true => agent,
+        false => Agent { fd: -1, ..agent },
+    }
 }

@@ -11,8 +11,8 @@ use vmarea::types::{VmFlags, VmRange};
 use super::agent::see_to_descriptor;
 use super::by_copy::copy_piece;
 use super::by_move::run_piece;
-use super::injector::StoppedProcess;
-use super::move_back::{bring_home, must_stand};
+use super::injector::{Injector, StoppedProcess};
+use super::move_back::{move_back, must_stand};
 use super::obstacles;
 use super::pages::Pages;
 use super::session::Session;
@@ -83,8 +83,11 @@ fn join_stopped(
     piece: &Piece,
     join: impl FnOnce(&StoppedProcess<'_>, &Agent) -> Result<Done, RepairError>,
 ) -> Result<Done, RepairError> {
+    let changed = session.attributes.changed(piece);
+    if let Some(place) = changed.map_err(RepairError::maps(session.pid))? {
+        return Ok(Done::refused(Reason::Changed, place));
+    }
     let mut query = Query::open(session.pid).ok();
-
     let journal = &mut session.journal;
     journal.piece(piece.range).map_err(journal::failed)?;
     let begun = Instant::now();
@@ -108,19 +111,32 @@ fn join_stopped(
     Ok(Done { pause, ..done })
 }
 
-/// Moves pages back after an error. Unless the returned error says that the process must not run,
-/// all pages are at their addresses.
-fn take_back(
-    held: &StoppedProcess<'_>,
+/// Moves pages back after an error, which may have come before or after the swap. Unless the
+/// returned error says that the process must not run, all pages are at their addresses.
+pub(super) fn take_back(
+    by: &impl Injector,
     agent: &Agent,
     piece: &Piece,
     error: RepairError,
 ) -> Result<Done, RepairError> {
-    match must_stand(held.target.pid, error) {
-        RepairError::LeftStopped { .. } => bring_home(held, agent, piece.range)
-            .map(|_| Done::refused(Reason::Changed, piece.range.start)),
+    match must_stand(by.pid(), error) {
+        RepairError::LeftStopped { .. } => {
+            let swapped = move_back(by, agent, piece.range)?;
+            Ok(match swapped || is_joined(by.pid(), piece) {
+                true => Done::default(),
+                false => Done::refused(Reason::Changed, piece.range.start),
+            })
+        }
         error => Err(error),
     }
+}
+
+/// True if the mappings of a piece have become one. An error may come after the last call of a
+/// piece, when nothing is left to move back.
+fn is_joined(pid: i32, piece: &Piece) -> bool {
+    let mappings = maps::read(pid).unwrap_or_default();
+    let covers = |m: &MapsEntry| m.start <= piece.range.start && piece.range.end <= m.end;
+    piece.parts.len() > 1 && mappings.iter().any(covers)
 }
 
 /// Skips mappings with shared pages: stopping the process for each of them would be useless.
@@ -149,7 +165,8 @@ fn pass_over(
     at
 }
 
-/// True if the mappings are the same as in the plan.
+/// True if the mappings have the addresses and the protection of the plan. Their flags were compared
+/// before the stop.
 fn is_as_planned(pid: i32, query: Option<&mut Query>, piece: &Piece) -> bool {
     let fits = |mapping: &MapsEntry, part: &VmRange| {
         let perms = mapping.perms;

@@ -12,9 +12,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-
-use super::target::{PATIENCE, Target};
+use super::target::Target;
 use crate::RepairError;
 use crate::journal::{self, Agent, Journal, Saved};
 use crate::proc_status;
@@ -24,7 +22,7 @@ use vmarea_linux_sys::own_process::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
 
 /// Maximum time that the calls of a piece spend in the kernel.
-pub(super) const WORK_PATIENCE: Duration = Duration::from_secs(120);
+const WORK_PATIENCE: Duration = Duration::from_secs(120);
 pub(super) const SIGCONT_BIT: u64 = 1 << (libc::SIGCONT - 1);
 
 /// Interface for calls in a stopped process. A borrowed thread implements it, and a test that
@@ -114,47 +112,13 @@ impl StoppedProcess<'_> {
         inject::set_mask(tid, self.saved.mask).map_err(ended)?;
         let restored = journal.restored();
         if !self.was_stopped {
-            let pid = Pid::from_raw(self.target.pid).ok_or_else(|| self.ended())?;
-            let stops = proc_status::pending_stops(self.target.pid);
-            kill_process(pid, Signal::CONT).map_err(|_| self.ended())?;
-            self.swallow_sigcont();
-            // Stop signals that others sent before or during the repair take effect now.
-            for signal in stops {
-                kill_process(pid, signal).map_err(|_| self.ended())?;
-            }
+            self.target.end_group_stop(tid, self.saved.mask)?;
         }
         let released = journal.released();
         for &tid in &self.threads {
             let _ = inject::detach(tid);
         }
         restored.and(released).map_err(journal::failed)
-    }
-
-    /// Suppresses the `SIGCONT` that ended the group-stop. The program does not see it, unless the
-    /// borrowed thread blocks it.
-    fn swallow_sigcont(&self) {
-        let tid = self.saved.tid;
-        if self.saved.mask & SIGCONT_BIT != 0 {
-            return;
-        }
-        let mut signal = 0;
-        for _ in 0..100 {
-            if ptrace::resume(tid, Resume::Continue, signal).is_err() {
-                return;
-            }
-            signal = match inject::wait(tid, Duration::from_millis(20)) {
-                Some(Wait::Signal(libc::SIGCONT)) | Some(Wait::Ended) => return,
-                Some(Wait::Signal(signal)) => signal,
-                Some(_) => 0,
-                None => {
-                    // Another thread took the signal; the borrowed thread runs, and must stop to be
-                    // detached.
-                    let _ = inject::interrupt(tid);
-                    let _ = inject::wait(tid, PATIENCE);
-                    return;
-                }
-            };
-        }
     }
 }
 

@@ -22,6 +22,7 @@ mod injector;
 mod move_back;
 mod obstacles;
 mod pages;
+mod retries;
 mod session;
 mod stop;
 mod target;
@@ -47,7 +48,7 @@ use vmarea_process::view::KernelView;
 
 use agent::{clear_up, take_out};
 use executor::{RemoteCopy, RemoteMove};
-use move_back::bring_home;
+use move_back::move_back;
 use pages::Pages;
 use session::Session;
 
@@ -295,12 +296,12 @@ impl Remote {
         // The process may have changed or have executed another program since the first check.
         let check = || {
             trust::may_decide(self.pid, owner)
-                .and_then(|()| trust::check(self.pid, &mut state.clone()))
+                .and_then(|()| trust::check(self.pid, state))
                 .map_err(doubt)
         };
         let held = target.stop_again(state, journal, check)?;
         if let (Some(agent), Some(piece)) = (state.agent, state.piece) {
-            bring_home(&held, &agent, piece)?;
+            move_back(&held, &agent, piece)?;
             journal.whole().map_err(journal::failed)?;
         }
         if let (Some(agent), Some(guard)) = (state.agent, state.guard) {
@@ -321,6 +322,8 @@ impl Remote {
 
 #[cfg(test)]
 mod forged_journal;
+#[cfg(test)]
+mod interrupted;
 #[cfg(test)]
 mod test_process;
 #[cfg(test)]

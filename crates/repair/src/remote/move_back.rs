@@ -26,12 +26,14 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use vmarea::types::VmRange;
+use vmarea::types::{VmFlags, VmRange};
 use vmarea_trace::event::Perms;
 
 use super::agent::MOST_CALLS;
+use super::descriptor;
 use super::injector::Injector;
 use super::pages::Pages;
+use super::retries::{Next, Retries};
 use crate::journal::Agent;
 use crate::piece::{self, Room, Watch, What};
 use crate::plan::PAGE;
@@ -39,7 +41,7 @@ use crate::proc_status;
 use crate::{RepairError, Way};
 use vmarea_linux_sys::calls::Call;
 use vmarea_linux_sys::uffd;
-use vmarea_process::maps::{self, MapsEntry};
+use vmarea_process::maps::{self, MapsEntry, SmapsEntry};
 
 /// A method of moving pages back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,18 +71,19 @@ const TRIES: u32 = 8;
 const REST: Duration = Duration::from_millis(1);
 
 /// Moves all pages of `piece` back, ends the watch and releases the scratch area. Works before and
-/// after the swap. Returns whether the swap was done.
+/// after the swap, and without the descriptor. Returns whether the swap was done.
 ///
 /// # Errors
 /// [`RepairError::LeftStopped`] if the process must not run in its current state;
 /// [`RepairError::LeftBehind`] if it may run, but the scratch area was not released;
 /// [`RepairError::Ended`].
-pub(super) fn bring_home(
+pub(super) fn move_back(
     by: &impl Injector,
     agent: &Agent,
     piece: VmRange,
 ) -> Result<bool, RepairError> {
-    try_to_bring_home(by, agent, piece).map_err(|error| must_stand(by.pid(), error))
+    let agent = &descriptor::without_closed(by, *agent);
+    try_to_move_back(by, agent, piece).map_err(|error| must_stand(by.pid(), error))
 }
 
 /// Returns [`RepairError::LeftStopped`] if pages may not be at their addresses after `error`, else
@@ -105,7 +108,7 @@ pub(super) fn must_stand(pid: i32, error: RepairError) -> RepairError {
     }
 }
 
-fn try_to_bring_home(
+fn try_to_move_back(
     by: &impl Injector,
     agent: &Agent,
     piece: VmRange,
@@ -169,11 +172,10 @@ impl<I: Injector> Site<'_, I> {
                 return Ok(());
             }
         }
-        let mappings = self.mappings()?;
-        let perms = self.perms(&mappings);
+        let flags = self.flags()?;
         let mut errno = 0;
-        for gap in gaps(&mappings, self.piece) {
-            errno = self.must(&mut [piece::fill(gap, perms.map_or(0, prot))])?;
+        for gap in gaps(&self.mappings()?, self.piece) {
+            errno = self.must(&mut piece::fill(gap, flags).collect::<Vec<_>>())?;
         }
         if is_covered(&self.mappings()?, self.piece) {
             return Ok(());
@@ -184,6 +186,22 @@ impl<I: Injector> Site<'_, I> {
             piece.start, piece.end, temporary.start
         );
         Err(self.left_stopped(what, errno))
+    }
+
+    /// Returns the flags that the piece should have: those of the fresh mapping, if it still exists.
+    fn flags(&self) -> Result<VmFlags, RepairError> {
+        let (fresh, entries) = (self.room.fresh(self.piece), self.smaps()?);
+        let start = |entry: &SmapsEntry| entry.mapping.start;
+        let at = |place: u64| entries.iter().find(|entry| start(entry) == place);
+        // A fork would not copy the temporary mapping.
+        let (found, without) = match at(fresh.start).filter(|entry| entry.mapping.perms.write) {
+            Some(entry) => (Some(entry), VmFlags::empty()),
+            None => (at(self.temporary.start), VmFlags::DONTCOPY),
+        };
+        let flags = found
+            .map(|entry| maps::flags_of(&entry.flags))
+            .unwrap_or_default();
+        Ok(flags - without)
     }
 
     fn perms(&self, mappings: &[MapsEntry]) -> Option<Perms> {
@@ -354,14 +372,17 @@ impl<I: Injector> Site<'_, I> {
 
     /// True if `smaps` shows that a userfaultfd watches a mapping of the piece.
     fn is_watched(&self) -> Result<bool, RepairError> {
+        let (start, end) = (self.piece.start, self.piece.end);
+        let is_inside = |e: &SmapsEntry| e.mapping.start < end && start < e.mapping.end;
+        let entries = self.smaps()?;
+        Ok(entries.iter().any(|e| is_inside(e) && e.has(b"um")))
+    }
+
+    fn smaps(&self) -> Result<Vec<SmapsEntry>, RepairError> {
         let pid = self.by.pid();
         let failed = RepairError::maps(pid);
         let text = std::fs::read(format!("/proc/{pid}/smaps")).map_err(&failed)?;
-        let entries = maps::parse_smaps(&text).map_err(|error| failed(error.into()))?;
-        let inside = entries
-            .iter()
-            .filter(|e| e.mapping.start < self.piece.end && self.piece.start < e.mapping.end);
-        Ok(inside.into_iter().any(|entry| entry.has(b"um")))
+        maps::parse_smaps(&text).map_err(|error| failed(error.into()))
     }
 
     /// Makes all calls, even if some of them fail. Returns the errno of the last failure, or 0.
@@ -387,14 +408,14 @@ impl<I: Injector> Site<'_, I> {
     /// Makes calls in order until one is refused; a call that is refused temporarily is repeated.
     /// Returns the index of the refused call and its errno.
     fn run_on(&self, calls: &mut [Call], first: usize) -> Result<(usize, i32), RepairError> {
-        let mut progress = Progress::default();
+        let mut retries = Retries::default();
         let mut at = first;
         loop {
             at = self.by.run(self.agent, calls, at)?;
             let Some(call) = calls.get_mut(at) else {
                 return Ok((at, 0));
             };
-            match progress.after(call) {
+            match retries.after(call) {
                 Next::Again => {}
                 Next::Following => at += 1,
                 Next::Refused(errno) => return Ok((at, errno)),
@@ -418,55 +439,6 @@ impl<I: Injector> Site<'_, I> {
         }
         Ok(errno)
     }
-}
-
-/// The next action after a refused call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Next {
-    /// Repeat the call.
-    Again,
-    /// The call is complete: continue with the next one.
-    Following,
-    /// The call keeps failing with this errno.
-    Refused(i32),
-}
-
-/// Counts consecutive attempts without progress.
-#[derive(Debug, Default)]
-pub(super) struct Progress {
-    rounds: u32,
-}
-
-impl Progress {
-    const ROUNDS: u32 = 20;
-
-    /// Returns the next action after `call` was refused, and advances its payload.
-    pub(super) fn after(&mut self, call: &mut Call) -> Next {
-        let errno = call.errno();
-        if ![libc::EAGAIN, libc::EINTR].contains(&errno) {
-            return Next::Refused(errno);
-        }
-        let moves = [What::Out as u64, What::Back as u64].contains(&call.what);
-        if moves && uffd::advance(call) {
-            self.rounds = 0;
-            return if call.payload[2] == 0 {
-                Next::Following
-            } else {
-                Next::Again
-            };
-        }
-        self.rounds += 1;
-        if self.rounds == Self::ROUNDS {
-            self.rounds = 0;
-            return Next::Refused(errno);
-        }
-        std::thread::sleep(REST / 10);
-        Next::Again
-    }
-}
-
-fn prot(perms: Perms) -> u64 {
-    u64::from(perms.read) | u64::from(perms.write) << 1 | u64::from(perms.exec) << 2
 }
 
 /// True if any part of the range is writable.

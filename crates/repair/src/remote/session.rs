@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::agent::{MOST_CALLS, clear_up, make_agent};
 use super::stop::stop_patiently;
 use super::target::Target;
+use crate::attributes::Attributes;
 use crate::journal::{self, Agent, Journal, Journals};
 use crate::pace::Pace;
 use crate::piece::Room;
@@ -22,6 +23,7 @@ pub(super) struct Session {
     pub(super) target: Target,
     pub(super) journal: Journal,
     pub(super) agent: Agent,
+    pub(super) attributes: Attributes,
     /// Limits the size of pieces.
     pub(super) pace: Pace,
 }
@@ -38,6 +40,7 @@ impl Session {
         journals: &Journals,
     ) -> Result<Session, RepairError> {
         let target = Target::open(pid)?;
+        let attributes = Attributes::open(&pid.to_string()).map_err(RepairError::maps(pid))?;
         let mut journal = begin_journal(&target, journals)?;
         if let Some(pause) = options.max_pause {
             target.be_patient((4 * pause).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE));
@@ -66,6 +69,7 @@ impl Session {
             target,
             journal,
             agent,
+            attributes,
             pace: Pace::new(options.max_pause, most, agent.way),
         };
         match stop_time(&session.target, &mut session.journal) {

@@ -109,7 +109,7 @@ pub(super) struct Bench {
     pub(super) heap: Heap,
     pub(super) target: Target,
     pub(super) journal: Journal,
-    _folder: tempfile::TempDir,
+    pub(super) folder: tempfile::TempDir,
 }
 
 impl Bench {
@@ -123,7 +123,7 @@ impl Bench {
             heap,
             target,
             journal,
-            _folder: folder,
+            folder,
         }
     }
 

@@ -6,18 +6,23 @@
 
 use std::cell::Cell;
 use std::fs::File;
+use std::io;
 
 use super::agent::{make_agent, take_out};
 use super::by_copy::copy_piece;
 use super::by_move::run_piece;
+use super::executor::take_back;
 use super::injector::{Injector, StoppedProcess};
-use super::move_back::bring_home;
-use super::test_process::{Bench, PARTS, may_repair};
+use super::move_back::move_back;
+use super::test_process::{Bench, PARTS, may_repair, while_it_stands};
 use crate::driver::Done;
 use crate::journal::Agent;
+use crate::piece::{self, Room, Watch};
 use crate::plan::{PAGE, Piece};
 use crate::{RepairError, Way};
+use vmarea::types::VmFlags;
 use vmarea_linux_sys::calls::Call;
+use vmarea_process::maps;
 
 const REFUSALS: [i32; 6] = [
     libc::EBUSY,
@@ -37,6 +42,9 @@ enum Refused {
     Half(usize),
     /// The call with this number, and all later calls of the same kind.
     Kind(usize),
+    /// No call is refused, but after the call with this number the process cannot be accessed for a
+    /// moment.
+    Broken(usize),
 }
 
 /// Makes the calls of another injector, except for those that it refuses.
@@ -72,7 +80,7 @@ impl<'a, I: Injector> Refusing<'a, I> {
         };
         let kind = Some((call.nr, which, call.what));
         let hit = match self.refused {
-            Refused::One(at) | Refused::Half(at) => now == at,
+            Refused::One(at) | Refused::Half(at) | Refused::Broken(at) => now == at,
             Refused::Kind(at) => {
                 if now == at {
                     self.kind.set(kind);
@@ -82,6 +90,13 @@ impl<'a, I: Injector> Refusing<'a, I> {
         };
         self.hits.set(self.hits.get() + usize::from(hit));
         hit
+    }
+
+    fn broken(&self) -> RepairError {
+        RepairError::System {
+            what: "the table of calls",
+            cause: io::Error::from_raw_os_error(self.errno),
+        }
     }
 
     /// Does half of a call that moves or copies; false for other calls. In half a swap, the kernel
@@ -122,7 +137,10 @@ impl<I: Injector> Injector for Refusing<'_, I> {
 
     fn call(&self, call: &Call) -> Result<i64, RepairError> {
         if self.refuses(call) {
-            return Ok(-i64::from(self.errno));
+            return match self.refused {
+                Refused::Broken(_) => self.by.call(call).and(Err(self.broken())),
+                _ => Ok(-i64::from(self.errno)),
+            };
         }
         self.by.call(call)
     }
@@ -134,6 +152,10 @@ impl<I: Injector> Injector for Refusing<'_, I> {
     fn run(&self, agent: &Agent, calls: &mut [Call], first: usize) -> Result<usize, RepairError> {
         for at in first..calls.len() {
             if self.refuses(&calls[at]) {
+                if let Refused::Broken(_) = self.refused {
+                    self.by.run(agent, &mut calls[..=at], at)?;
+                    return Err(self.broken());
+                }
                 let halved = matches!(self.refused, Refused::Half(_));
                 let errno = match halved && self.half(agent, calls, at)? {
                     true => libc::EAGAIN,
@@ -162,6 +184,10 @@ impl Bench {
             Way::Move => run_piece(&by, agent, &piece, 0),
             Way::Copy => copy_piece(&by, agent, &piece, 0),
         };
+        let done = match (done, refused) {
+            (Err(error), Refused::Broken(_)) => take_back(&held, agent, &piece, error),
+            (done, _) => done,
+        };
         let what = format!("{:?} {refused:?} {errno}", agent.way);
         let joined = match (done, refused) {
             (Ok(Done { refused, .. }), _) => refused.is_none(),
@@ -170,7 +196,7 @@ impl Bench {
                 Err(RepairError::LeftStopped { .. } | RepairError::LeftBehind { .. }),
                 Refused::Kind(_),
             ) => {
-                bring_home(&held, agent, piece.range).expect(&what);
+                move_back(&held, agent, piece.range).expect(&what);
                 self.heap.seen().0 == 1
             }
             (Err(error), _) => panic!("{what}: {error}"),
@@ -230,6 +256,13 @@ fn each_call_refused_once_by_copy() {
 }
 
 #[test]
+fn a_piece_that_was_joined_before_an_error_counts_as_joined() {
+    for way in [Way::Move, Way::Copy] {
+        refuse_all(way, &[Refused::Broken], &[libc::EIO]);
+    }
+}
+
+#[test]
 fn each_kind_of_call_refused_for_good_by_move() {
     refuse_all(
         Way::Move,
@@ -277,7 +310,7 @@ fn a_room_that_cannot_be_given_back_is_named() {
             matches!(error, RepairError::LeftBehind { .. }),
             "{way:?}: {error}"
         );
-        assert!(bring_home(&held, &agent, piece.range).is_ok());
+        assert!(move_back(&held, &agent, piece.range).is_ok());
         held.release(&mut bench.journal).expect("it runs on");
         assert_eq!(bench.heap.ask("look"), "0");
         assert_eq!(bench.heap.seen().0, 1, "{way:?}");
@@ -329,4 +362,35 @@ fn what_cannot_be_taken_out_is_named_and_taken_out_later() {
         bench.take_out(left);
         assert_eq!(bench.heap.seen(), before, "call {at}");
     }
+}
+
+/// If the fresh mapping cannot be moved to the piece that the kernel has unmapped for it, memory is
+/// mapped there anew.
+#[test]
+fn a_piece_that_is_mapped_anew_keeps_its_flags() {
+    while_it_stands(|heap, held, agent| {
+        let piece = Piece {
+            flags: heap.piece().flags | VmFlags::DONTCOPY | VmFlags::WIPEONFORK,
+            ..heap.piece()
+        };
+        let (start, len) = (piece.range.start, piece.range.len_bytes());
+        let mut calls = Vec::new();
+        piece::out(
+            &piece,
+            Room { range: agent.room },
+            Watch::Stopped(agent.fd),
+            &mut calls,
+        );
+        calls.push(Call::plain(0, libc::SYS_munmap, &[start, len]));
+        let made = held.run(&agent, &mut calls, 0).expect("it stands");
+        assert_eq!(made, calls.len());
+        // The first call is the swap.
+        let by = Refusing::new(held, Refused::Kind(0), libc::ENOMEM);
+        assert!(move_back(&by, &agent, piece.range).expect("all pages are back"));
+        let text = std::fs::read(format!("/proc/{}/smaps", heap.pid())).expect("smaps");
+        let entries = maps::parse_smaps(&text).expect("mappings");
+        let entry = entries.iter().find(|entry| entry.mapping.start == start);
+        let entry = entry.expect("the piece");
+        assert!(entry.has(b"dc") && entry.has(b"wf"), "{entry:?}");
+    });
 }

@@ -15,7 +15,6 @@ use std::ops::Range;
 use vmarea::types::VmRange;
 
 use super::agent::{MOST_BYTES, TABLE_BYTES};
-use super::descriptor;
 use crate::journal::{Agent, State};
 use crate::piece::Room;
 use crate::plan::PAGE;
@@ -50,12 +49,12 @@ pub(super) fn may_decide(pid: i32, owner: u32) -> Result<(), Doubt> {
     Ok(())
 }
 
-/// Checks whether the journal names only what a repair may have put into process `pid`. A closed
-/// descriptor is removed from `state`.
+/// Checks whether the journal names only what a repair may have put into process `pid`. The number
+/// of the descriptor is checked where it is used ([`descriptor`](super::descriptor)).
 ///
 /// # Errors
 /// The reason why not.
-pub(super) fn check(pid: i32, state: &mut State) -> Result<(), Doubt> {
+pub(super) fn check(pid: i32, state: &State) -> Result<(), Doubt> {
     let mappings = maps::read(pid).map_err(|error| error.to_string())?;
     let at = Look { mappings };
     if let Some(saved) = &state.saved {
@@ -69,25 +68,13 @@ pub(super) fn check(pid: i32, state: &mut State) -> Result<(), Doubt> {
             ));
         }
     }
-    let Some(agent) = &mut state.agent else {
+    let Some(agent) = &state.agent else {
         return match state.piece {
             Some(_) => Err("it names a piece, but no tools".to_owned()),
             None => Ok(()),
         };
     };
-    at.agent(agent, state.clearing)?;
-    let tid = state.saved.map_or(pid, |saved| saved.tid);
-    if agent.fd >= 0 && !descriptor::is_ours(pid, tid, agent) {
-        // A stopped process closes no descriptor, and a running one has its pages at their
-        // addresses.
-        if state.piece.is_some() && state.saved.is_some() {
-            return Err(format!(
-                "descriptor {} is not the userfaultfd of a repair",
-                agent.fd
-            ));
-        }
-        agent.fd = -1;
-    }
+    at.agent(agent, state.clearing, state.piece)?;
     if let Some(guard) = state.guard {
         at.guard(guard)?;
     }
@@ -119,11 +106,23 @@ impl Look {
         at >= range.end && !range.is_empty()
     }
 
+    /// Like [`all`](Look::all), but `hole`, inside the range, may be unmapped.
+    fn all_but(
+        &self,
+        range: Range<u64>,
+        hole: Range<u64>,
+        right: impl Fn(&MapsEntry) -> bool,
+    ) -> bool {
+        self.all(range.start..hole.start, &right)
+            && self.inside(&hole).all(&right)
+            && self.all(hole.end..range.end, &right)
+    }
+
     fn none(&self, range: &Range<u64>) -> bool {
         self.inside(range).next().is_none()
     }
 
-    fn agent(&self, agent: &Agent, clearing: bool) -> Result<(), Doubt> {
+    fn agent(&self, agent: &Agent, clearing: bool, piece: Option<VmRange>) -> Result<(), Doubt> {
         let Agent {
             code, table, room, ..
         } = *agent;
@@ -131,6 +130,11 @@ impl Look {
         let is_code = |m: &MapsEntry| is_private(m) && m.perms.exec && !m.perms.write;
         let is_table = |m: &MapsEntry| m.perms.shared && m.perms.write && !m.perms.exec;
         let most = Room::bytes_for(MOST_BYTES);
+        // The swap moves the fresh mapping out of the room.
+        let hole = piece.filter(|&piece| fits(piece, room)).map(|piece| {
+            let fresh = Room { range: room }.fresh(piece);
+            fresh.start..fresh.end
+        });
         let parts: [Part<'_>; 3] = [
             ("agent", code, PAGE, &is_code),
             (
@@ -145,7 +149,11 @@ impl Look {
             let gone = start == 0 && (clearing || name == "room" && len == 0);
             let range = start..start.checked_add(len).ok_or("an address wraps")?;
             let aligned = start % PAGE == 0 && len % PAGE == 0 && len <= most;
-            let there = aligned && self.all(range.clone(), right);
+            let there = aligned
+                && match hole.clone().filter(|_| name == "room") {
+                    Some(hole) => self.all_but(range.clone(), hole, right),
+                    None => self.all(range.clone(), right),
+                };
             if !(gone || there || clearing && aligned && self.none(&range)) {
                 return Err(format!(
                     "what is at {start:#x} is not the {name} of a repair"
@@ -169,12 +177,6 @@ impl Look {
     }
 
     fn piece(&self, piece: VmRange, agent: &Agent) -> Result<(), Doubt> {
-        let room = Room { range: agent.room };
-        let fits = piece.start.is_multiple_of(PAGE)
-            && piece.end.is_multiple_of(PAGE)
-            && piece.start < piece.end
-            && agent.room.start != 0
-            && piece.len_bytes() <= room.piece_bytes();
         let apart = |start: u64, len: u64| piece.end <= start || start + len <= piece.start;
         let is_heap = |m: &MapsEntry| is_plain(m) && !m.perms.shared;
         // Part of the piece may be unmapped: the swap unmaps it before it moves the fresh mapping
@@ -183,7 +185,7 @@ impl Look {
         let ours = apart(agent.room.start, agent.room.len_bytes())
             && apart(agent.code, PAGE)
             && apart(agent.table, TABLE_BYTES);
-        match fits && right && ours {
+        match fits(piece, agent.room) && right && ours {
             true => Ok(()),
             false => Err(format!(
                 "{:#x}-{:#x} is no memory that a repair works with",
@@ -191,6 +193,16 @@ impl Look {
             )),
         }
     }
+}
+
+/// True if a piece may have been replaced by means of a scratch area.
+fn fits(piece: VmRange, room: VmRange) -> bool {
+    piece.start.is_multiple_of(PAGE)
+        && piece.end.is_multiple_of(PAGE)
+        && piece.start < piece.end
+        && room.start != 0
+        && room.len_bytes() >= Room::bytes_for(0)
+        && piece.len_bytes() <= Room { range: room }.piece_bytes()
 }
 
 fn is_plain(mapping: &MapsEntry) -> bool {

@@ -15,8 +15,10 @@
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use super::injector::{SIGCONT_BIT, StoppedProcess, WORK_PATIENCE};
-use super::target::Target;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::injector::{SIGCONT_BIT, StoppedProcess};
+use super::target::{PATIENCE, Target};
 use crate::RepairError;
 use crate::journal::{self, Journal, Saved, State};
 use crate::proc_status::{self, has_ended, tasks};
@@ -150,8 +152,9 @@ impl Target {
         let ended = |_| RepairError::Ended(self.pid);
         let left = state.saved.filter(|saved| threads.contains(&saved.tid));
         let tid = left.map_or(threads[0], |saved| saved.tid);
-        if !stands {
-            self.group_stop(tid)?;
+        if !stands && let Err(error) = self.group_stop(tid) {
+            self.let_go(&threads);
+            return Err(error);
         }
         let now = Saved {
             tid,
@@ -224,12 +227,15 @@ impl Target {
         Ok(was_stopped)
     }
 
-    /// Detaches threads that were asked to stop. Threads that have not stopped yet are recorded as
-    /// late.
+    /// Detaches threads that were asked to stop. Threads that have not stopped yet, or run again,
+    /// are recorded as late.
     fn let_go(&self, threads: &[i32]) {
-        let stand = |&tid: &i32| inject::detach(tid).is_ok() || has_ended(self.pid, tid);
-        let late = threads.iter().copied().filter(|tid| !stand(tid));
-        self.late.borrow_mut().extend(late);
+        for &tid in threads {
+            if inject::detach(tid).is_err() && !has_ended(self.pid, tid) {
+                let _ = inject::interrupt(tid);
+                self.late.borrow_mut().push(tid);
+            }
+        }
     }
 
     /// Sleeps for `time`, and detaches late threads as soon as they stop.
@@ -290,13 +296,21 @@ impl Target {
         }
     }
 
-    /// Brings the process into group-stop after all its threads have stopped.
+    /// Brings the process into group-stop after all its threads have stopped. If this fails, the
+    /// stop is taken back: it would otherwise take effect when nobody is there to end it.
     fn group_stop(&self, tid: i32) -> Result<(), RepairError> {
+        self.try_group_stop(tid).or_else(|error| {
+            let mask = inject::mask(tid).unwrap_or(ALL_SIGNALS);
+            self.end_group_stop(tid, mask).and(Err(error))
+        })
+    }
+
+    fn try_group_stop(&self, tid: i32) -> Result<(), RepairError> {
         let ended = |_| RepairError::Ended(self.pid);
         inject::signal_thread(self.pid, tid, libc::SIGSTOP).map_err(ended)?;
         ptrace::resume(tid, Resume::Continue, 0).map_err(ended)?;
         loop {
-            match inject::wait(tid, WORK_PATIENCE) {
+            match inject::wait(tid, self.patience.get()) {
                 Some(Wait::GroupStop) => return Ok(()),
                 Some(Wait::Signal(signal)) => {
                     ptrace::resume(tid, Resume::Continue, signal).map_err(ended)?;
@@ -307,6 +321,48 @@ impl Target {
                 Some(Wait::Ended) => return Err(RepairError::Ended(self.pid)),
                 None => return Err(RepairError::CannotStop { pid: self.pid, tid }),
             }
+        }
+    }
+
+    /// Ends the group-stop, or discards a `SIGSTOP` that has not taken effect. Stop signals that
+    /// others sent before or during the repair take effect now. `mask` is the signal mask of thread
+    /// `tid`.
+    ///
+    /// # Errors
+    /// [`RepairError::Ended`].
+    pub(super) fn end_group_stop(&self, tid: i32, mask: u64) -> Result<(), RepairError> {
+        let ended = |_| RepairError::Ended(self.pid);
+        let pid = Pid::from_raw(self.pid).ok_or(RepairError::Ended(self.pid))?;
+        let stops = proc_status::pending_stops(self.pid);
+        kill_process(pid, Signal::CONT).map_err(ended)?;
+        if mask & SIGCONT_BIT == 0 {
+            self.swallow_sigcont(tid);
+        }
+        for signal in stops {
+            kill_process(pid, signal).map_err(ended)?;
+        }
+        Ok(())
+    }
+
+    /// Suppresses the `SIGCONT` that ended the group-stop. The program does not see it, unless
+    /// thread `tid` blocks it.
+    fn swallow_sigcont(&self, tid: i32) {
+        let mut signal = 0;
+        for _ in 0..100 {
+            // This fails if the thread runs: after a stop that was taken back.
+            let _ = ptrace::resume(tid, Resume::Continue, signal);
+            signal = match inject::wait(tid, Duration::from_millis(20)) {
+                Some(Wait::Signal(libc::SIGCONT)) | Some(Wait::Ended) => return,
+                Some(Wait::Signal(signal)) => signal,
+                Some(_) => 0,
+                None => {
+                    // Another thread took the signal; thread `tid` runs, and must stop to be
+                    // detached.
+                    let _ = inject::interrupt(tid);
+                    let _ = inject::wait(tid, PATIENCE);
+                    return;
+                }
+            };
         }
     }
 }

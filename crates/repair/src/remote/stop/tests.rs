@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::super::target::Target;
+use super::super::target::{PATIENCE, Target};
 use crate::journal::Journal;
 use crate::proc_status;
 
@@ -63,4 +63,36 @@ fn who_ran_runs_and_who_was_stopped_meanwhile_stays_stopped() {
     assert!(sleeper.comes_to('T'));
     stop(&sleeper, || ());
     assert!(sleeper.comes_to('T'));
+}
+
+/// Occupies the processors, so that a thread does not stop at once.
+fn busy() -> Vec<Sleeper> {
+    let script = ["-c", "while :; do :; done"];
+    let start = |_| Sleeper(Command::new("sh").args(script).spawn().unwrap());
+    (0..4).map(start).collect()
+}
+
+#[test]
+fn a_stop_that_comes_too_late_is_taken_back() {
+    let mut command = Command::new("nice");
+    let sleeper = Sleeper(command.args(["-n", "19", "sleep", "600"]).spawn().unwrap());
+    assert!(sleeper.comes_to('S'));
+    let target = Target::open(sleeper.pid()).unwrap();
+    let _busy = busy();
+    let mut late = 0;
+    for _ in 0..20 {
+        target.be_patient(PATIENCE);
+        let (threads, was_stopped) = target.stop_all().unwrap();
+        assert!(!was_stopped);
+        target.be_patient(Duration::ZERO);
+        match target.group_stop(threads[0]) {
+            Ok(()) => target.end_group_stop(threads[0], 0).unwrap(),
+            Err(_) => late += 1,
+        }
+        target.let_go(&threads);
+        target.rest(Duration::from_millis(20));
+        assert_eq!(*target.late.borrow(), []);
+        assert!(sleeper.comes_to('S'), "it is left in {}", sleeper.state());
+    }
+    eprintln!("{late} stops came too late");
 }

@@ -1,0 +1,160 @@
+//! Flags and names of the mappings of a process, read anew just before they are replaced.
+//!
+//! A plan is made from one look at all mappings, and its last piece may be replaced seconds later.
+//! The fresh mapping would overwrite what the program has changed in between: flags (`madvise`,
+//! `mlock`) and names. Reading the whole list again for each piece would take time that grows with
+//! the square of its length, so this module reads `/proc/PID/smaps` once more from its start to its
+//! end, and before each piece only as far as the piece. What is read ahead is at most one piece
+//! old. A memory policy that has changed is not seen.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read};
+
+use vmarea::types::{VmFlags, VmRange};
+use vmarea_process::maps::{self, MapName, SmapsEntry};
+
+use crate::plan::Piece;
+
+/// Bytes that are read at once: the kernel prints a few mappings for each read.
+const BYTES: usize = 8 << 10;
+
+/// The flags that a program can change and that keep two mappings apart.
+const CHANGEABLE: VmFlags = VmFlags::ACCESS
+    .union(VmFlags::LOCKED_MASK)
+    .union(VmFlags::SEQ_READ)
+    .union(VmFlags::RAND_READ)
+    .union(VmFlags::DONTCOPY)
+    .union(VmFlags::DONTDUMP)
+    .union(VmFlags::WIPEONFORK)
+    .union(VmFlags::HUGEPAGE)
+    .union(VmFlags::NOHUGEPAGE)
+    .union(VmFlags::MERGEABLE)
+    .union(VmFlags::UFFD_ANY)
+    .union(VmFlags::PKEY);
+
+/// The attributes of the mappings of a process, in address order.
+#[derive(Debug)]
+pub(super) struct Attributes {
+    smaps: File,
+    /// Bytes of a mapping that is not yet read completely.
+    text: Vec<u8>,
+    /// The mappings that were read and may be asked for.
+    read: VecDeque<SmapsEntry>,
+    is_at_end: bool,
+}
+
+impl Attributes {
+    /// Opens `smaps` of process `pid` (a number, or `self`).
+    ///
+    /// # Errors
+    /// Errors from opening the file.
+    pub(super) fn open(pid: &str) -> io::Result<Attributes> {
+        Ok(Attributes {
+            smaps: File::open(format!("/proc/{pid}/smaps"))?,
+            text: Vec::new(),
+            read: VecDeque::new(),
+            is_at_end: false,
+        })
+    }
+
+    /// Returns the address of the first part of `piece` whose attributes differ from the plan. The
+    /// start of a piece may not be lower than that of an earlier one.
+    ///
+    /// # Errors
+    /// Errors from reading the file.
+    pub(super) fn changed(&mut self, piece: &Piece) -> io::Result<Option<u64>> {
+        self.read_to(piece.range)?;
+        let fits = |part: &VmRange| {
+            let mut inside = self.read.iter().filter(|entry| {
+                let mapping = &entry.mapping;
+                mapping.start < part.end && part.start < mapping.end
+            });
+            inside.all(|entry| is_as_planned(entry, piece.flags))
+        };
+        let changed = piece.parts.iter().find(|part| !fits(part));
+        Ok(changed.map(|part| part.start))
+    }
+
+    /// Reads the mappings up to the end of `range`, and forgets those before it.
+    fn read_to(&mut self, range: VmRange) -> io::Result<()> {
+        loop {
+            while self
+                .read
+                .front()
+                .is_some_and(|entry| entry.mapping.end <= range.start)
+            {
+                self.read.pop_front();
+            }
+            let last = self.read.back().map(|entry| entry.mapping.end);
+            if self.is_at_end || last.is_some_and(|end| range.end <= end) {
+                return Ok(());
+            }
+            self.read_some()?;
+        }
+    }
+
+    fn read_some(&mut self) -> io::Result<()> {
+        let before = self.text.len();
+        self.text.resize(before + BYTES, 0);
+        let got = self.smaps.read(&mut self.text[before..])?;
+        self.text.truncate(before + got);
+        self.is_at_end = got == 0;
+        // The flags are the last line of a mapping.
+        let is_last = |line: &&[u8]| line.starts_with(b"VmFlags:");
+        let lines = || self.text.split_inclusive(|&byte| byte == b'\n');
+        let is_whole = |line: &&[u8]| line.ends_with(b"\n");
+        let ends = lines().filter(is_whole).scan(0, |at, line| {
+            *at += line.len();
+            Some((*at, line))
+        });
+        let whole = ends
+            .filter(|(_, line)| is_last(line))
+            .map(|(end, _)| end)
+            .last();
+        if let Some(whole) = whole {
+            let text: Vec<u8> = self.text.drain(..whole).collect();
+            self.read.extend(maps::parse_smaps(&text)?);
+        }
+        Ok(())
+    }
+}
+
+fn is_as_planned(entry: &SmapsEntry, planned: VmFlags) -> bool {
+    let flags = maps::flags_of(&entry.flags) | VmFlags::from_pkey(entry.protection_key);
+    let is_plain = matches!(entry.mapping.name, MapName::None | MapName::Heap);
+    is_plain && (flags ^ planned) & CHANGEABLE == VmFlags::empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmarea_linux_sys::test_memory::Pieces;
+
+    #[test]
+    fn each_mapping_is_read_once_and_a_changed_one_is_found() {
+        const PAGES: u64 = 200;
+        let pieces = Pieces::new(PAGES);
+        let range = pieces.range();
+        let page = |n: u64| VmRange::new(range.start + n * 4096, range.start + (n + 1) * 4096);
+        let piece = |first: u64, last: u64, flags| Piece {
+            range: VmRange::new(page(first).start, page(last).start),
+            parts: (first..last).map(page).collect(),
+            flags,
+            left: 0,
+        };
+        let (plain, other) = (
+            VmFlags::READ | VmFlags::WRITE,
+            VmFlags::READ | VmFlags::WRITE | VmFlags::DONTCOPY,
+        );
+        let mut attributes = Attributes::open("self").unwrap();
+        // A piece may be tried again without its end.
+        for (first, last) in [(0, 60), (0, 20), (20, 100), (150, PAGES)] {
+            let changed = attributes.changed(&piece(first, last, plain)).unwrap();
+            assert_eq!(changed, None, "{first}-{last}");
+        }
+        let changed = attributes.changed(&piece(199, PAGES, other)).unwrap();
+        assert_eq!(changed, Some(page(199).start));
+        assert!(attributes.read.len() < 30, "{}", attributes.read.len());
+    }
+}

@@ -6,6 +6,7 @@ use vmarea::mm::Stats;
 use vmarea::policy::Policy;
 use vmarea::types::MmId;
 use vmarea::types::call_flags::{MbindFlags, MremapFlags, Prot};
+use vmarea::types::mempolicy::MpolMode;
 use vmarea::vma::merge::MergeOutcome::{AvDifferent, AvFailed, AvNull, AvSame, Failed};
 use vmarea::vma::merge::{Attempt, CallKind, MergeOutcome, Observer, Outcomes};
 use vmarea_soft_platform::Machine;
@@ -120,12 +121,13 @@ fn t2_10_1_same_and_other_reasons() {
 
 #[test]
 fn t2_10_1_mbind_is_a_call_of_its_own() {
-    const MPOL_BIND: u32 = 2;
     let (call, _) = last(Policy::THESIS, |w, mm| {
         w.map(mm, 0, 2, RW);
         let space = w.machine.space();
         let flags = MbindFlags::empty();
-        space.mbind(mm, at(0), PAGE, (MPOL_BIND, 1), flags).unwrap();
+        space
+            .mbind(mm, at(0), PAGE, (MpolMode::BIND, 1), flags)
+            .unwrap();
     });
     assert_eq!(call, CallKind::Mbind);
 }

@@ -34,14 +34,15 @@ const FREE_SLOTS: usize = 4;
 /// Slots in the first part of a table; each further part has twice as many.
 const FIRST_SLOTS: usize = 64;
 
-/// Functions outside of the core, in whose allocations the test is not interested.
+/// Crates outside of the core. Their allocations do not fail in this test.
 const OUTSIDE: [&str; 4] = [
     "vmarea_conform",
     "vmarea_replay",
     "vmarea_soft_platform",
     "allocation_failure",
 ];
-/// The tables of page-table entries, and the map that holds them, cannot report that there is no memory.
+/// Functions of the core that cannot report a lack of memory: they create page tables, and list the
+/// slots of a range.
 const MUST_SUCCEED: [&str; 3] = ["slot::Table::new", "Shard::table", "slots_in"];
 const PLACES: Places = Places {
     heap: 0x5555_5555_0000,
@@ -109,9 +110,10 @@ fn slots(space: &Space, table: &str) -> usize {
 fn fill(space: &Space, free: usize) -> MmId {
     let missing = |table| {
         let used = slots(space, table) + free;
-        let full = (1..).map(|parts| FIRST_SLOTS * ((1 << parts) - 1));
-        full.map(|full: usize| full.checked_sub(used))
-            .find_map(|missing| missing)
+        let mut sizes = (1..).map(|parts| FIRST_SLOTS * ((1 << parts) - 1));
+        sizes
+            .find_map(|size: usize| size.checked_sub(used))
+            .unwrap()
     };
     let mm = space
         .mm_create(Layout::default(), Limits::default())
@@ -129,10 +131,10 @@ fn fill(space: &Space, free: usize) -> MmId {
         addr += 0x2000;
         space.mmap(mm, &request).unwrap()
     };
-    for _ in 0..missing("anon_vmas").unwrap() {
+    for _ in 0..missing("anon_vmas") {
         space.fault(mm, map(), Access::Write).unwrap();
     }
-    for _ in 0..missing("vmas").unwrap() {
+    for _ in 0..missing("vmas") {
         map();
     }
     mm

@@ -1,8 +1,8 @@
-//! The smallest embedder: a machine of 64 frames, whose one process maps, writes, forks and moves.
+//! A minimal embedder: a machine with 64 frames and one process that maps, writes, forks and moves.
 //!
-//! What a kernel brings is in [`Frames`]: memory, and nothing else. What it gets is in `main`: every
-//! system call is a method, every trap is `fault`, and the page table says where a byte lies. Run it by
-//! `cargo run -p vmarea --example embed`.
+//! The embedder provides only memory ([`Frames`]). `main` shows what it gets: each system call is a
+//! method, each trap is a call of `fault`, and the page table tells in which frame a byte is. Run it
+//! with `cargo run -p vmarea --example embed`.
 
 use std::sync::{Arc, Mutex};
 use vmarea::fault::{Access, Faulted};
@@ -28,7 +28,7 @@ impl Frames {
     }
 }
 
-/// A kernel would fill page frames here; which frame holds which page is the core's to decide.
+/// The platform of the core. The core decides which frame holds which page.
 struct Memory(Arc<Frames>);
 
 impl Platform for Memory {
@@ -53,7 +53,7 @@ impl Platform for Memory {
     }
 }
 
-/// A store by a program: a trap as long as the page table does not allow it, then the write.
+/// Performs a program's store: faults until the page table allows the write, then writes.
 fn store(space: &Space, frames: &Frames, mm: MmId, addr: u64, byte: u8) -> Result<(), Errno> {
     match space.fault(mm, addr, Access::Write)? {
         Faulted::Done | Faulted::Spurious => {}
@@ -91,7 +91,7 @@ fn main() -> Result<(), Errno> {
         space.mmap(parent, &request)
     };
 
-    // Two mappings with a third between them, which goes: they cannot be one.
+    // Two mappings stay separate after the third one between them is unmapped.
     let high = map(4)?;
     let between = map(4)?;
     let low = map(4)?;
@@ -99,14 +99,14 @@ fn main() -> Result<(), Errno> {
     store(&space, &frames, parent, low, 2)?;
     space.munmap(parent, between, 4 * PAGE_SIZE)?;
 
-    // A child sees what was written; what it writes is its own.
+    // The child reads what its parent wrote; the child's writes are visible to the child only.
     let child = space.fork(parent)?;
     store(&space, &frames, child, low, 3)?;
     assert_eq!(load(&space, &frames, child, high), Some(1));
     assert_eq!(load(&space, &frames, parent, low), Some(2));
     space.mm_exit(child)?;
 
-    // Moved next to each other they become one, though both hold pages: Linux would keep two.
+    // Moved next to each other they merge although both have pages. Linux would keep two VMAs.
     let request = MremapRequest {
         addr: low,
         old_len: 4 * PAGE_SIZE,

@@ -1,4 +1,4 @@
-//! Arguments at the edges of what a number can be.
+//! System calls with the largest, smallest and unaligned arguments.
 
 mod bare;
 
@@ -40,7 +40,7 @@ fn a_break_beyond_the_address_space_changes_nothing() {
     }
 }
 
-/// What is at the edges, as an address, a length or an offset.
+/// Returns extreme values for an address, a length or an offset.
 fn numbers() -> Vec<u64> {
     let mut numbers = Vec::new();
     for edge in [
@@ -70,7 +70,7 @@ fn numbers() -> Vec<u64> {
     numbers
 }
 
-/// No call overflows, whatever the numbers are: debug builds would panic, and `validate` find the rest.
+/// No call overflows for any arguments. Debug builds would panic, and `validate` checks the rest.
 #[test]
 fn no_call_overflows() {
     for policy in [
@@ -171,7 +171,7 @@ fn lengths_that_wrap_are_what_linux_takes_them_for() {
         Err(Errno::EINVAL)
     );
     assert_eq!(space.mseal(mm, BASE, wraps, 0), Err(Errno::EINVAL));
-    // These take it for nothing, and have nothing to do.
+    // These calls treat a length that wraps as 0 and do nothing.
     assert_eq!(space.mlock(mm, BASE, wraps, MlockFlags::empty()), Ok(()));
     assert_eq!(
         space.mbind(
@@ -189,7 +189,7 @@ fn lengths_that_wrap_are_what_linux_takes_them_for() {
         flags: PRIVATE | MapFlags::FIXED,
         ..MmapRequest::default()
     };
-    // The address is taken for an error number.
+    // The result would be the address, which has the value of -EPERM.
     assert_eq!(space.mmap(mm, &fixed), Err(Errno::EPERM));
     assert_eq!(vmas(space, mm).len(), 1);
 }
@@ -225,7 +225,7 @@ fn the_last_page_of_a_file() {
         space.mmap(mm, &request).map(drop)
     };
     let last = (i64::MAX as u64) & !(PAGE_SIZE - 1);
-    // The largest offset of a file is 2^63 - 1, so that its last page is not whole.
+    // The largest offset of a file is 2^63 - 1, so its last page is incomplete.
     assert_eq!(
         map(FileKind::Regular, last, PAGE_SIZE),
         Err(Errno::EOVERFLOW)
@@ -264,7 +264,7 @@ fn a_low_wish_is_raised_to_the_larger_minimum() {
             ..MmapRequest::default()
         };
         assert_eq!(machine.space().mmap(mm, &request), Ok(lowest));
-        // To map there needs no right from `vm.mmap_min_addr` on.
+        // No capability is needed to map at or above `vm.mmap_min_addr`.
         let fixed = MmapRequest {
             addr: sysctl,
             flags: PRIVATE | MapFlags::FIXED,
@@ -274,7 +274,7 @@ fn a_low_wish_is_raised_to_the_larger_minimum() {
     }
 }
 
-/// A list of ranges is looked at as a whole before any advice is given.
+/// All ranges of a list are checked before any advice is applied.
 #[test]
 fn lists_of_ranges_at_the_edges() {
     let (machine, mm) = machine(Policy::LINUX);

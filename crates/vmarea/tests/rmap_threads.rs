@@ -1,9 +1,9 @@
 //! Walks of the reverse map from other threads, while merges and moves change what they walk over.
 //!
-//! One thread moves pages about and changes their protection, so that VMAs of different anon_vmas meet,
-//! join and are cut again in every way; pages are shared with a child, or not, or no longer. Others ask
-//! for each page, all the time, where it is mapped. No page is ever unmapped, so each answer must name as
-//! many places as the first did.
+//! One thread moves pages and changes their protection, so that VMAs of different anon_vmas merge and
+//! are split again in every way. Some pages are shared with a child, others not or no longer. The other
+//! threads walk the reverse map from each page all the time. No page is ever unmapped, so each walk must
+//! find as many mappings as the first one.
 
 mod rng;
 
@@ -24,7 +24,7 @@ const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000_0000;
 /// Pages of the arena.
 const ARENA: u64 = 96;
-/// Steps at the least, and walks: whichever takes longer.
+/// Minimum numbers of steps and of walks.
 const STEPS: u64 = 40_000;
 const WALKS: u64 = 200_000;
 const WALKERS: usize = 2;
@@ -60,7 +60,7 @@ impl Stage {
             stage.piece(piece * 8);
         }
         stage.space.fork(mm).unwrap();
-        // Shared no longer: the parent has pages of its own here, under the old anon_vma.
+        // No longer shared: the parent has its own copies of these pages, under the old anon_vma.
         for page in 0..8 {
             stage.space.fault(mm, at(page), Access::Write).unwrap();
         }
@@ -95,7 +95,7 @@ impl Stage {
     }
 }
 
-/// Who changes things.
+/// The thread that changes mappings.
 struct Mover<'a> {
     space: &'a Space,
     mm: MmId,
@@ -104,7 +104,7 @@ struct Mover<'a> {
 }
 
 impl Mover<'_> {
-    /// Moves a few pages of one VMA to where nothing is that must stay, or changes their protection.
+    /// Moves a few pages of one VMA to a range without pages that must stay, or changes their protection.
     fn step(&mut self) {
         let (from, len) = (self.rng.below(ARENA), 1 + self.rng.below(4));
         let to = self.rng.below(ARENA - len);
@@ -131,7 +131,7 @@ impl Mover<'_> {
             new_addr: at(to),
             ..MremapRequest::default()
         };
-        // Of several VMAs an old kernel moves none.
+        // Old kernels do not move several VMAs at once.
         if self.space.mremap(self.mm, &request).is_ok() {
             self.live[range].fill(false);
             self.live[place].fill(true);
@@ -147,7 +147,7 @@ fn places(space: &Space, frame: FrameId) -> BTreeSet<(MmId, u64)> {
     places
 }
 
-/// Walks until `done`; what a walk missed, if any did.
+/// Walks until `done`; returns what a walk missed as the error.
 fn walk(
     space: &Space,
     expected: &[(FrameId, usize)],

@@ -1,7 +1,7 @@
-//! Threads in one address space: faults go on without `mmap_lock` while others map and unmap.
+//! Threads in one address space: faults without `mmap_lock` while other threads map and unmap.
 //!
-//! Real threads and real bytes. Nothing here is timed: each thread does a number of things, or goes on
-//! until another has done its own, and then everything must be in order.
+//! The tests use real threads and real bytes and depend on no time: each thread performs a number of
+//! steps, or continues until another thread has finished, and then all invariants must hold.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -20,7 +20,7 @@ use vmarea_soft_platform::Machine;
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000_0000;
-/// Distance of the places where the threads work: no two share a page table.
+/// Distance between the ranges of two threads, so that no two share a page table.
 const APART: u64 = 1 << 30;
 const RW: Prot = Prot::READ.union(Prot::WRITE);
 
@@ -40,7 +40,7 @@ fn system() -> System {
     }
 }
 
-/// Private anonymous memory at a fixed place.
+/// Maps private anonymous memory at a fixed address.
 fn map(space: &Space, mm: MmId, addr: u64, pages: u64) -> Result<u64, Errno> {
     let request = MmapRequest {
         addr,
@@ -64,7 +64,7 @@ fn shift(space: &Space, mm: MmId, from: u64, pages: u64, to: u64) -> Result<u64,
     space.mremap(mm, &request)
 }
 
-/// Tells the others to end, also where this thread ends early.
+/// Tells the other threads to end when dropped, even after a panic of this thread.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -73,12 +73,12 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// One round of everything that changes VMAs, at a place of its own.
+/// Performs each kind of change of a VMA once, in a range of its own.
 fn change(space: &Space, mm: MmId, at: u64, round: u64) {
     map(space, mm, at, 16).unwrap();
     for page in [0, 5, 15] {
         let faulted = space.fault(mm, at + page * PAGE, Access::Write).unwrap();
-        // Spurious where another thread was first.
+        // The fault is spurious if another thread was first.
         assert!(matches!(faulted, Faulted::Done | Faulted::Spurious));
     }
     space
@@ -118,7 +118,7 @@ fn faults_go_on_while_another_thread_maps_and_unmaps() {
     let machine = Machine::new(Policy::LINUX, system());
     let space = machine.space();
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
-    // One VMA that two threads share, and one for each of them.
+    // Two threads share one VMA, and each has one of its own.
     map(space, mm, BASE, 1024).unwrap();
     for thread in 1..=2 {
         map(space, mm, BASE + thread * APART, 256).unwrap();
@@ -173,7 +173,7 @@ fn faults_in_what_another_thread_changes_end_well() {
         let ends = Ends(&done);
         for round in 0..300 {
             change(&space, mm, BASE, round);
-            // A neighbour that stays, so that there are merges, and pages that go without a VMA's end.
+            // This neighbour stays mapped, so that VMAs merge; some of its pages are removed.
             if round % 7 == 0 {
                 map(&space, mm, BASE + 80 * PAGE, 16).unwrap();
                 space
@@ -189,15 +189,15 @@ fn faults_in_what_another_thread_changes_end_well() {
     assert_eq!(space.frames_in_use(), 0);
 }
 
-/// An address space ends, and its slot begins another life, while threads fault in it: they are told
-/// that it has gone, and nothing of theirs reaches the next.
+/// An address space ends and its slot is reused while threads fault in it. Their faults fail with
+/// ESRCH and do not change the new address space.
 #[test]
 fn an_address_space_ends_under_its_threads() {
     let space = Space::new(Policy::LINUX, system());
     for _ in 0..60 {
         let mm = space.mm_create(layout(), Limits::default()).unwrap();
         map(&space, mm, BASE, 64).unwrap();
-        // With its anon_vma, so that later faults need no lock.
+        // The first fault creates the anon_vma, so that later faults need no lock.
         space.fault(mm, BASE, Access::Write).unwrap();
         let begun = Barrier::new(3);
         thread::scope(|scope| {
@@ -254,7 +254,7 @@ fn two_first_writes_make_one_anon_vma() {
     space.validate_all().unwrap();
 }
 
-/// A platform on which one frame cannot be had until somebody lets it come.
+/// A gate that stops the threads that fill a frame while it is closed.
 #[derive(Default)]
 struct Gate {
     closed: AtomicBool,
@@ -283,9 +283,9 @@ impl Platform for Slow {
     fn free(&self, _: FrameId) {}
 }
 
-/// A reader that does not leave: who unmaps its VMA waits for it, faults elsewhere do not.
+/// A thread that unmaps a VMA waits for a reader of that VMA; faults in other VMAs do not wait.
 #[test]
-fn a_reader_that_stays_holds_up_only_who_unmaps_its_vma() {
+fn only_the_unmapping_of_a_vma_waits_for_its_reader() {
     let gate = std::sync::Arc::new(Gate::default());
     let platform = Box::new(Slow(gate.clone()));
     let space = Space::with_platform(Policy::LINUX, system(), platform);
@@ -340,15 +340,15 @@ fn walk_until(done: &AtomicBool, space: &Space, pages: &Mutex<Vec<(FrameId, u64)
     walks
 }
 
-/// The heap grows and shrinks, its pages come by faults, and the reverse map is walked from each of
-/// them: no walk misses one, finds one twice or elsewhere, and only the end moving never locks it.
+/// Walks of the reverse map find each page of the heap exactly once while the heap grows and
+/// shrinks, and a change of the end alone never takes the lock of the reverse map.
 #[test]
 fn the_break_moves_without_the_lock_of_the_reverse_map() {
     const PAGES: u64 = 64;
     let space = Space::new(Policy::VMAREA, system());
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     let start = layout().start_brk;
-    // What is above the heap, far away.
+    // A mapping far above the heap.
     map(&space, mm, BASE, 1).unwrap();
     let grow = |pages: u64| {
         assert_eq!(
@@ -386,7 +386,7 @@ fn the_break_moves_without_the_lock_of_the_reverse_map() {
     });
     assert!(walks > 0);
     let stats = space.mmap_read_lock(mm).unwrap().state().stats.clone();
-    // Going down, the heap is cut, and the part that goes is a VMA of its own for a moment.
+    // A heap that shrinks is split, and the part that is unmapped is a VMA of its own for a moment.
     assert_eq!(stats.adjusts_locked, before.adjusts_locked + 200);
     assert!(stats.adjusts_unlocked >= before.adjusts_unlocked + 200 * (PAGES - 1));
     space.validate_all().unwrap();

@@ -15,15 +15,15 @@ use vmarea::types::{MmId, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::{HugePages, System};
 
-/// First unit of prev, middle and next; two units each.
+/// First units of prev, middle and next, which have two units each.
 const PLACES: [u64; 3] = [0, 2, 4];
-/// Where they wait before they come together.
+/// First units of the places from which the VMAs are moved next to each other.
 const WAITING: [u64; 3] = [1000, 2000, 3000];
-/// Where pages lie that KSM finds equal.
+/// First unit of the pages that KSM merges with those of the VMAs.
 const EQUALS: u64 = 4000;
 const NOTHING: MremapFlags = MremapFlags::empty();
 
-/// A world in which an arrangement is built.
+/// A world with an arrangement in it.
 pub struct Scene {
     pub w: World,
     /// The process that makes the call.

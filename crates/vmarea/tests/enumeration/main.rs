@@ -1,18 +1,19 @@
 //! Every arrangement of three neighbours, under every call that can merge.
 //!
-//! One process, one child or one parent beside it; `prev`, `middle` and `next` of two pages each, with
-//! pages in every state ([`arrange::Pages`]), equal or not in protection, on the line of page offsets
-//! of their addresses or not; and then one call that may make them one. After it:
+//! A process, alone or with a child or a parent, has the VMAs `prev`, `middle` and `next` of two units
+//! each. Their pages are in every possible state ([`arrange::Pages`]), their protections are equal or
+//! different, and their page offsets are contiguous or not. Then the process makes one call that may
+//! merge them. Afterwards:
 //!
-//! - every invariant holds, so that the reverse map finds from each frame exactly the pages that map it;
-//! - every byte of every process reads as before;
-//! - the reason of each refusal is true ([`reasons`]): take the obstacle away and they merge, or another
-//!   obstacle is named, of which the same is asked;
-//! - nothing stays apart that the policy must merge ([`apart`]);
-//! - what merged can be written to, and all of the above holds again.
+//! - every invariant holds, so the reverse map finds for each frame exactly the pages that map it;
+//! - every byte of every process is as before;
+//! - the reason of each refusal is true ([`reasons`]): without the obstacle the VMAs merge, or the
+//!   decision names another obstacle, for which the same holds;
+//! - no VMAs stay apart that the policy must merge ([`apart`]);
+//! - the merged VMA can be written to, and all of the above still holds.
 //!
-//! The whole takes minutes; without `VMAREA_ENUMERATION=all` every [`SHARE`]th case is taken, another
-//! part under each policy. `ci/enumeration.sh` runs the whole.
+//! All cases take minutes. Without `VMAREA_ENUMERATION=all` the test runs every [`SHARE`]th case, a
+//! different share under each policy. `ci/enumeration.sh` runs all of them.
 
 mod apart;
 mod arrange;
@@ -24,7 +25,7 @@ mod world;
 use arrange::Arrangement;
 use vmarea::policy::Policy;
 
-/// Without the environment variable one case in so many is run.
+/// Without the environment variable, the test runs one case out of this many.
 const SHARE: usize = 41;
 
 fn policies() -> [Policy; 6] {
@@ -39,13 +40,13 @@ fn policies() -> [Policy; 6] {
         generous,
     ]
     .map(|mut policy| {
-        // How pages become KSM's here; old kernels have other ways, which cut VMAs.
+        // The scenes create KSM pages by this option; the ways of older kernels would split VMAs.
         policy.rules.memory_merge = true;
         policy
     })
 }
 
-/// Runs a case; what is wrong with it, or how many VMAs it left where it was about.
+/// Runs a case; returns the number of VMAs that it leaves, or what is wrong as the error.
 fn run(policy: Policy, case: &Arrangement) -> Result<usize, String> {
     let mut scene = build::build(policy, case);
     scene
@@ -67,7 +68,7 @@ fn describe(policy: Policy, case: &Arrangement, wrong: &str) -> String {
     format!("{} {case:?}: {wrong}", policy.name)
 }
 
-/// What came of many cases.
+/// Results of many cases.
 #[derive(Default)]
 struct Ran {
     cases: usize,
@@ -75,7 +76,7 @@ struct Ran {
     wrong: Vec<String>,
 }
 
-/// Every `share`th case from the `first` on, by as many threads as there are processors.
+/// Runs every `share`th case from the `first` on, with one thread per processor.
 fn run_all(policy: Policy, cases: &[Arrangement], first: usize, share: usize) -> Ran {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let part = |n: usize| {

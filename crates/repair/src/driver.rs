@@ -21,7 +21,8 @@ use super::pace::Pace;
 use super::plan::{Piece, Run};
 use super::{Kept, Reason, RepairError, Report};
 
-/// Number of consecutive refusals because of shared pages after which the executor skips mappings.
+/// Number of refusals because of shared pages, with no piece joined in between, after which the
+/// executor skips mappings.
 const MOST_REFUSALS: u32 = 4;
 
 /// The result of one piece.
@@ -98,7 +99,7 @@ struct Driver<'a, E> {
     pace: Pace,
     /// Number of shared pages that may still be copied.
     copies: u64,
-    /// Number of consecutive pieces that were refused because of shared pages.
+    /// Number of pieces refused because of shared pages since one was joined.
     shared_in_turn: u32,
     report: &'a mut Report,
 }

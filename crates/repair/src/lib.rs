@@ -11,11 +11,13 @@
 //! ```text
 //!                          the calling process              another process
 //! 1  entry points          in_process/mod.rs                remote/mod.rs
-//! 2  prepare               in_process/executor.rs:          remote/session.rs: journal.rs, injects
-//!                          descriptors, the watcher         the agent (remote/agent.rs)
-//! 3  plan                  plan.rs: runs of neighbours that only their pages keep from merging
+//! 2  plan                  plan.rs: runs of neighbours that only their pages keep from merging
+//! 3  prepare               in_process/executor.rs:          remote/session.rs: journal.rs, injects
+//!                          descriptors, the watcher; once   the agent (remote/agent.rs)
+//!                          for all plans, before the first
 //! 4  next piece            driver.rs, sized by pace.rs, for a PieceExecutor:
 //!                          InProcess                        RemoteMove or RemoteCopy
+//!    look again            attributes.rs: flags and names that the program has changed
 //!    exclude others        in_process/fork_gate.rs          remote/stop.rs stops all threads
 //!    make the calls        piece.rs, in_process/work.rs     piece.rs, by_move.rs, by_copy.rs
 //!    during the calls      in_process/watch.rs: events      no thread runs
@@ -33,7 +35,8 @@
 //! R1  A repair changes no byte that the program can read.
 //! R2  A refused piece leaves the mappings unchanged, except for splits at the ends of the piece,
 //!     which the kernel merges again.
-//! R3  A repair never moves memory that it uses itself: its tables are in shared memory.
+//! R3  While pages are out, a repair uses no memory that it may move. Its tables are in shared
+//!     memory; its heap may be moved, and is used only between pieces.
 //!
 //! # Linux
 //! `mm/userfaultfd.c`, `fs/userfaultfd.c` and `mm/mremap.c`, 6.8 and later.

@@ -20,7 +20,7 @@ const PIECE_NS: f64 = 60_000.0;
 /// Share of the allowed pause that a piece is planned to take: other programs run as well.
 const SHARE: f64 = 0.5;
 /// Initial factor by which pieces are assumed to cost more than estimated.
-const DOUBT: f64 = 3.0;
+const FIRST_FACTOR: f64 = 3.0;
 /// Lower bound of the ratio of measured to estimated cost. Without it, a piece without resident
 /// pages would make the estimate too low for the next one.
 const LEAST: f64 = 0.5;
@@ -51,7 +51,7 @@ impl Pace {
                 parts: most.parts.min(MOST_PARTS),
                 ..most
             },
-            factor: DOUBT,
+            factor: FIRST_FACTOR,
             base_ns: PIECE_NS,
         }
     }

@@ -17,10 +17,11 @@
 //! them the hole.
 //!
 //! # Invariants
-//! I1  Between the first call of Out and the last of Back, each page is either in the piece or in
-//!     the temporary range, never in both or in neither.
-//! I2  The scratch area ([`Room`]) is mapped from its reservation to its release, even while other
-//!     threads run.
+//! I1  Between the first call of Out and the last of Back, each page that is moved is either in the
+//!     piece or in the temporary range, never in both or in neither. (If pages are copied, until
+//!     the swap all are in the piece, and from then on all are in the temporary range.)
+//! I2  While other threads run, all of the scratch area ([`Room`]) is mapped. In a stopped process
+//!     the swap leaves a hole, which its last call closes.
 //! I3  Reversing Out (its moves from the last to the first, with source and target exchanged)
 //!     restores the previous state.
 

@@ -129,8 +129,9 @@ pub enum Owner {
     /// protects any of it. Reading, writing and forking are allowed.
     #[default]
     Caller,
-    /// Any thread may change the mappings at any time. The other threads are stopped for the one
-    /// step that puts a fresh mapping in place, by a short-lived process that traces them.
+    /// Any thread may change the mappings at any time. A short-lived process that traces the other
+    /// threads stops them for the step that puts a fresh mapping in place, and once before a piece
+    /// if the program has discarded pages during the one before.
     Anybody,
 }
 

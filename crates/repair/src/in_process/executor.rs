@@ -129,6 +129,13 @@ impl InProcess {
         self.watcher.shared().forks()
     }
 
+    /// Returns the address at which the piece has other flags than planned.
+    fn changed(&mut self, piece: &Piece) -> Result<Option<u64>, RepairError> {
+        let attributes = self.attributes.as_mut();
+        let changed = attributes.map_or(Ok(None), |attributes| attributes.changed(piece));
+        changed.map_err(RepairError::system("reading /proc/self/smaps"))
+    }
+
     /// Fills the table with the calls of a piece; returns their number, and the number of calls
     /// before the swap.
     fn fill_table(&mut self, piece: &Piece, room: Room, watch: Watch) -> (usize, usize) {
@@ -150,9 +157,7 @@ impl PieceExecutor for InProcess {
         if piece.range.len_bytes() > room.piece_bytes() {
             return Ok(Done::refused(Reason::NoRoom, piece.range.start));
         }
-        let attributes = self.attributes.as_mut();
-        let changed = attributes.map_or(Ok(None), |attributes| attributes.changed(piece));
-        if let Some(place) = changed.map_err(RepairError::system("reading /proc/self/smaps"))? {
+        if let Some(place) = self.changed(piece)? {
             return Ok(Done::refused(Reason::Changed, place));
         }
         let watch = Watch::Running {
@@ -199,10 +204,7 @@ impl PieceExecutor for InProcess {
             self.room = None;
         }
         Ok(Done {
-            refused: match end {
-                End::Joined => None,
-                End::Refused(reason, place) => Some((reason, place)),
-            },
+            refused: end.refused(),
             copied,
             shared: copied,
             pause,

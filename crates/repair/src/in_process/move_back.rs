@@ -24,7 +24,7 @@ use vmarea_linux_sys::uffd;
 /// minutes in total, because a fork of a large process takes seconds.
 pub(super) const PATIENCE: u32 = 1_000_000;
 /// Maximum number of repetitions of a call that the kernel rejects as invalid.
-const DOUBT: u32 = 8;
+const MOST_INVALID: u32 = 8;
 
 /// Result of one attempt to move one page back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -157,14 +157,14 @@ fn give_up(shared: &Locked<'_>, off: u64, home: u64) -> Try {
 /// Repeats a call until it succeeds. Returns false after too many attempts, or if the kernel
 /// reports that the range is no longer mapped or watched.
 pub(super) fn insist(call: &Call) -> bool {
-    let mut doubts = 0;
+    let mut invalid = 0;
     for round in 0..PATIENCE {
         let mut now = *call;
         calls::run(&mut now);
         match now.errno() {
             0 => return true,
-            libc::EINVAL | libc::ENOENT | libc::EBADF if doubts == DOUBT => return false,
-            libc::EINVAL | libc::ENOENT | libc::EBADF => doubts += 1,
+            libc::EINVAL | libc::ENOENT | libc::EBADF if invalid == MOST_INVALID => return false,
+            libc::EINVAL | libc::ENOENT | libc::EBADF => invalid += 1,
             _ => {}
         }
         own_process::rest(round);

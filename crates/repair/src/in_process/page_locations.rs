@@ -18,7 +18,8 @@ use vmarea_linux_sys::calls::{Arena, Plain};
 
 /// The page belongs to its original address.
 const STAYED: u64 = 0;
-/// The program has unmapped or discarded the page. No page has this address.
+/// A child has unmapped or discarded the page. (What the process itself unmaps or discards is dropped
+/// from the temporary range at once.) No page has this address.
 const NOWHERE: u64 = 1;
 
 // ORDERING: words are read and written under the watcher's lock, which orders them: Relaxed.

@@ -19,12 +19,13 @@
 //! Fault     ignored       ignored
 //! Fork      the child gets a copy of the pages that are out (in every phase)
 //! Remap     ignored       disturbed; the pages of the range belong to another address now
-//! Unmap     ignored       disturbed; the pages of the range belong nowhere
+//! Unmap     ignored       disturbed; the pages are dropped from the temporary range
 //! Remove    the pages are dropped from the temporary range (in every phase); also disturbed
 //!           in Leaving: a page that moves out before the program drops it would come back
 //! ```
-//! A *disturbed* piece is no longer moved as a whole, nor swapped: each page goes to the address to
-//! which it belongs ([`page_locations`](super::page_locations)), and no further page moves out.
+//! A *disturbed* piece is no longer moved as a whole: each page goes to the address to which it
+//! belongs ([`page_locations`](super::page_locations)), and no further page moves out. It is not
+//! swapped either, unless the caller owns the range, so that nobody may disturb it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

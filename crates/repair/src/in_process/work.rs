@@ -81,6 +81,16 @@ pub(super) enum End {
     Refused(Reason, u64),
 }
 
+impl End {
+    /// Returns why the piece was refused; `None` if it was joined.
+    pub(super) fn refused(self) -> Option<(Reason, u64)> {
+        match self {
+            End::Joined => None,
+            End::Refused(reason, place) => Some((reason, place)),
+        }
+    }
+}
+
 impl Work<'_> {
     /// Replaces the piece, or leaves it unchanged. From here on only the stack and shared memory
     /// are used.

@@ -1,6 +1,6 @@
 //! Joins a piece in a stopped process by moving its pages, and recovers if a call is refused.
 //!
-//! No other thread of the process runs. After a refused call, [`move_back`](super::move_back)
+//! No other thread of the process runs. After a refused call, [`move_back`](mod@super::move_back)
 //! moves back the pages that are out: before the swap the piece is then unchanged, after the swap
 //! it is joined.
 

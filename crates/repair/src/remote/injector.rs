@@ -42,21 +42,22 @@ pub(super) trait Injector {
     /// must follow.
     ///
     /// # Errors
-    /// [`RepairError::Ended`]; an error of the call itself is in the result.
+    /// [`RepairError::Ended`]; [`RepairError::CannotStop`] if the thread does not come back from the
+    /// call. An error of the call itself is in the result.
     fn call(&self, call: &Call) -> Result<i64, RepairError>;
 
     /// Runs the thread from the end of a call to a stop before a signal. Its registers may be
     /// restored there.
     ///
     /// # Errors
-    /// [`RepairError::Ended`].
+    /// As for [`Injector::call`].
     fn settle(&self) -> Result<(), RepairError>;
 
     /// Lets the agent execute `calls`, at most as many as its table holds, from `first` on. Returns
     /// the index of the call that failed, or the number of calls.
     ///
     /// # Errors
-    /// [`RepairError::Ended`].
+    /// As for [`Injector::call`]; [`RepairError::System`] if the table cannot be accessed.
     fn run(&self, agent: &Agent, calls: &mut [Call], first: usize) -> Result<usize, RepairError>;
 }
 

@@ -6,6 +6,17 @@
 //! another process. Each step is first recorded in a [`Journal`]: if the repair is interrupted,
 //! [`Remote::resume`] finishes it.
 //!
+//! # Order of events
+//! ```text
+//! survey    Target::open ─▶ plan ─▶ obstacles
+//! merge     plan ─▶ Session::begin: journal, first stop, agent, a few stops to measure
+//!           for each piece (executor):
+//!             attributes ─▶ `piece` in the journal ─▶ stop ─▶ `stopped` ─▶ descriptor, mappings
+//!             ─▶ by_move or by_copy; after a refusal move_back ─▶ `whole` ─▶ release, rest
+//!           Session::end: last stop, agent out, journal removed
+//! resume    journal ─▶ trust ─▶ stop_again, trust once more ─▶ move_back ─▶ release ─▶ agent out
+//! ```
+//!
 //! # Invariants
 //! O1  Pages are moved out only between the lines `piece` and `whole` of the journal, and only
 //!     while the process is in group-stop.
@@ -136,7 +147,7 @@ impl Remote {
     /// during a repair are not included.
     ///
     /// # Errors
-    /// [`RepairError::Maps`].
+    /// [`RepairError::Maps`], [`RepairError::Forbidden`], [`RepairError::Ended`].
     pub fn survey(&self, range: &Range<u64>) -> Result<Survey, RepairError> {
         let (runs, mut kept) = self.plan(range)?;
         let pages = Pages::of(self.pid)?;
@@ -166,8 +177,11 @@ impl Remote {
     /// Joins as many mappings as possible in `range` (addresses).
     ///
     /// # Errors
-    /// Errors from stopping the process; [`RepairError::Unfinished`] if an earlier repair of the
-    /// process was interrupted.
+    /// [`RepairError::Maps`]; errors from stopping the process and from injecting the agent;
+    /// [`RepairError::Unfinished`] if an earlier repair of the process was interrupted, and
+    /// [`RepairError::AtWork`] or [`RepairError::AgentThere`] if another one is at work;
+    /// [`RepairError::PauseTooShort`]; [`RepairError::LeftStopped`] and
+    /// [`RepairError::LeftBehind`], after which [`Remote::resume`] tries again.
     pub fn merge(&self, range: &Range<u64>) -> Result<Report, RepairError> {
         let begun = Instant::now();
         let (runs, kept) = self.plan(range)?;

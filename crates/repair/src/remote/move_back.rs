@@ -114,29 +114,29 @@ fn try_to_move_back(
     piece: VmRange,
 ) -> Result<bool, RepairError> {
     let room = Room { range: agent.room };
-    let site = Site {
+    let recovery = Recovery {
         by,
         agent,
         piece,
         room,
         temporary: room.temporary(piece),
     };
-    let mappings = site.mappings()?;
-    let begun = is_writable(&mappings, site.temporary);
+    let mappings = recovery.mappings()?;
+    let begun = is_writable(&mappings, recovery.temporary);
     let mut swapped = begun && !is_writable(&mappings, room.fresh(piece));
     if begun && !is_covered(&mappings, piece) {
-        site.cover(swapped)?;
+        recovery.cover(swapped)?;
         swapped = true;
     }
     // Before the swap, pages that were copied to the temporary range are only copies.
     if begun && (swapped || agent.way == Way::Move) {
-        site.bring_pages()?;
+        recovery.bring_pages()?;
     }
-    site.close()?;
+    recovery.close()?;
     Ok(swapped)
 }
 
-struct Site<'a, I> {
+struct Recovery<'a, I> {
     by: &'a I,
     agent: &'a Agent,
     piece: VmRange,
@@ -144,7 +144,7 @@ struct Site<'a, I> {
     temporary: VmRange,
 }
 
-impl<I: Injector> Site<'_, I> {
+impl<I: Injector> Recovery<'_, I> {
     fn mappings(&self) -> Result<Vec<MapsEntry>, RepairError> {
         maps::read(self.by.pid()).map_err(RepairError::maps(self.by.pid()))
     }

@@ -26,7 +26,7 @@ use vmarea_process::maps::{self, MapName, MapsEntry};
 type Doubt = String;
 
 /// Name, start and length of a part of the agent, and a check of its mapping.
-type Part<'a> = (&'a str, u64, u64, &'a dyn Fn(&MapsEntry) -> bool);
+type AgentPart<'a> = (&'a str, u64, u64, &'a dyn Fn(&MapsEntry) -> bool);
 
 /// Checks whether a journal of user `owner` may control process `pid`.
 ///
@@ -135,7 +135,7 @@ impl Look {
             let fresh = Room { range: room }.fresh(piece);
             fresh.start..fresh.end
         });
-        let parts: [Part<'_>; 3] = [
+        let parts: [AgentPart<'_>; 3] = [
             ("agent", code, PAGE, &is_code),
             (
                 "table",

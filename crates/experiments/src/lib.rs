@@ -9,6 +9,7 @@ mod bare;
 pub mod brk;
 pub mod cache;
 pub mod calls;
+pub mod experiment;
 pub mod fault;
 pub mod kernel;
 pub mod layout;

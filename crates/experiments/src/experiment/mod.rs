@@ -1,0 +1,122 @@
+//! The papers' tables and figures, each by one experiment, with their figures beside ours.
+//!
+//! An experiment fills a [`Report`]: tables in the paper's layout, claims that the intervals of our
+//! figures decide, and what stands for something that is not at hand. A part that cannot run is
+//! left out with its reason; the rest goes on.
+
+pub mod claim;
+pub mod coherence;
+pub mod figure;
+pub mod report;
+pub mod vma_lock;
+
+use report::{Header, Report};
+use serde::Serialize;
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What an experiment gets from its caller.
+pub trait Host {
+    /// Reports progress.
+    fn note(&self, text: &str);
+    /// Runs a shell script to its end and records it.
+    ///
+    /// # Errors
+    /// One line that says why there is no recording, and what to do.
+    fn record(&self, script: &str) -> Result<Recorded, String>;
+}
+
+/// A recorded script.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The trace, rewound to its start.
+    pub trace: File,
+    /// Wall-clock time of the script with recording.
+    pub seconds: f64,
+}
+
+/// Surroundings of an experiment.
+#[derive(Clone)]
+pub struct Context<'a> {
+    /// True for the short form of the experiment.
+    pub quick: bool,
+    /// Directory for sources and builds, outside of the user's project.
+    pub cache: PathBuf,
+    /// The program whose option `--work` is [`work`].
+    pub program: PathBuf,
+    /// The caller.
+    pub host: &'a dyn Host,
+}
+
+/// One experiment.
+#[derive(Clone, Copy)]
+pub struct Experiment {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// The paper.
+    pub paper: &'static str,
+    /// What it reproduces.
+    pub what: &'static str,
+    /// Programs that it needs, each with its Debian package.
+    pub needs: &'static [(&'static str, &'static str)],
+    run: fn(&Context<'_>, &mut Report),
+}
+
+/// All experiments.
+pub const EXPERIMENTS: &[Experiment] = &[Experiment {
+    name: "vma-lock",
+    paper: "Suren Baghdasaryan, move per-vma lock into vm_area_struct, version 1, 2024",
+    what: "slab figures, listing of the structure, page faults, cache lines",
+    needs: &[],
+    run: vma_lock::run,
+}];
+
+/// Results of the experiments that were asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Document {
+    /// Version of this form.
+    pub schema: u32,
+    /// Machine, kernel and command.
+    pub header: Header,
+    /// True for the short form.
+    pub quick: bool,
+    /// One report per experiment.
+    pub experiments: Vec<Report>,
+}
+
+impl Document {
+    /// Returns true if every part of every experiment ran.
+    pub fn is_complete(&self) -> bool {
+        self.experiments.iter().all(|one| one.missing.is_empty())
+    }
+}
+
+/// Runs the experiments with these names, in the order of [`EXPERIMENTS`].
+pub fn run(context: &Context<'_>, wanted: impl Fn(&str) -> bool) -> Document {
+    let mut experiments = Vec::new();
+    for experiment in EXPERIMENTS.iter().filter(|one| wanted(one.name)) {
+        context
+            .host
+            .note(&format!("experiment {}", experiment.name));
+        let begun = Instant::now();
+        let mut report = Report::new(experiment.name, experiment.paper);
+        (experiment.run)(context, &mut report);
+        report.seconds = begun.elapsed().as_secs_f64();
+        experiments.push(report);
+    }
+    Document {
+        schema: 1,
+        header: Header::here(),
+        quick: context.quick,
+        experiments,
+    }
+}
+
+/// Does one piece of work in this process, which an instruction counter surrounds.
+///
+/// # Errors
+/// One line that says what is wrong with the arguments or the files that they name.
+pub fn work(arguments: &[std::ffi::OsString]) -> Result<(), String> {
+    Err(format!("there is no such work: {arguments:?}"))
+}

@@ -14,6 +14,7 @@ pub mod fault;
 pub mod kernel;
 pub mod layout;
 pub mod lookup;
+pub mod one_world;
 pub mod parallel;
 pub mod ratio;
 pub mod spacing;

@@ -4,14 +4,24 @@
 //! figures decide, and what stands for something that is not at hand. A part that cannot run is
 //! left out with its reason; the rest goes on.
 
+mod anon_vma_lock;
 pub mod claim;
 pub mod coherence;
 pub mod figure;
+mod instructions;
+mod jemalloc;
+mod kcbench;
+mod merges;
+mod redis;
 pub mod report;
+mod source;
+mod spacing;
 pub mod vma_lock;
+mod vmacache;
 
 use report::{Header, Report};
 use serde::Serialize;
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -63,14 +73,78 @@ pub struct Experiment {
     run: fn(&Context<'_>, &mut Report),
 }
 
+const THESIS: &str = "Jakub Matěna, VMA merging in Linux, master's thesis, Prague, 2022";
+
 /// All experiments.
-pub const EXPERIMENTS: &[Experiment] = &[Experiment {
-    name: "vma-lock",
-    paper: "Suren Baghdasaryan, move per-vma lock into vm_area_struct, version 1, 2024",
-    what: "slab figures, listing of the structure, page faults, cache lines",
-    needs: &[],
-    run: vma_lock::run,
-}];
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "vma-lock",
+        paper: "Suren Baghdasaryan, move per-vma lock into vm_area_struct, version 1, 2024",
+        what: "slab figures, listing of the structure, page faults, cache lines",
+        needs: &[],
+        run: vma_lock::run,
+    },
+    Experiment {
+        name: "vmacache",
+        paper: "Davidlohr Bueso, mm: per-thread vma caching, Linux 3.15, 2014",
+        what: "the four tables: hit rates and cycles of boot, build, mining and ebizzy",
+        needs: &[
+            ("make", "make"),
+            ("gcc", "gcc"),
+            ("sqlite3", "sqlite3"),
+            ("valgrind", "valgrind"),
+        ],
+        run: vmacache::run,
+    },
+    Experiment {
+        name: "anon-vma-lock",
+        paper: "Lee Schermerhorn, avoid unnecessary anon_vma lock acquisition in vma_adjust(), 2009",
+        what: "locks, traffic and throughput of brk in a family of tasks",
+        needs: &[],
+        run: anon_vma_lock::run,
+    },
+    Experiment {
+        name: "spacing",
+        paper: THESIS,
+        what: "tables 4.2 and 4.3: mappings that are moved together",
+        needs: &[],
+        run: spacing::run,
+    },
+    Experiment {
+        name: "kcbench",
+        paper: THESIS,
+        what: "tables 4.8 to 4.11: building Linux",
+        needs: &[
+            ("linux-source", "linux-source"),
+            ("make", "make"),
+            ("gcc", "gcc"),
+            ("valgrind", "valgrind"),
+        ],
+        run: kcbench::run,
+    },
+    Experiment {
+        name: "jemalloc",
+        paper: THESIS,
+        what: "tables 4.4 and 4.5: jemalloc's own tests",
+        needs: &[
+            ("dpkg-source", "dpkg-dev"),
+            ("make", "make"),
+            ("valgrind", "valgrind"),
+        ],
+        run: jemalloc::run,
+    },
+    Experiment {
+        name: "redis",
+        paper: THESIS,
+        what: "tables 4.6 and 4.7: Redis's own test suite, and its benchmark with saves",
+        needs: &[
+            ("dpkg-source", "dpkg-dev"),
+            ("redis-server", "redis-server"),
+            ("tclsh", "tcl"),
+        ],
+        run: redis::run,
+    },
+];
 
 /// Results of the experiments that were asked for.
 #[derive(Clone, Debug, Serialize)]
@@ -117,6 +191,10 @@ pub fn run(context: &Context<'_>, wanted: impl Fn(&str) -> bool) -> Document {
 ///
 /// # Errors
 /// One line that says what is wrong with the arguments or the files that they name.
-pub fn work(arguments: &[std::ffi::OsString]) -> Result<(), String> {
-    Err(format!("there is no such work: {arguments:?}"))
+pub fn work(arguments: &[OsString]) -> Result<(), String> {
+    match arguments.split_first() {
+        Some((what, rest)) if what == "lookups" => vmacache::work(rest),
+        Some((what, rest)) if what == "replay" => merges::work(rest),
+        _ => Err(format!("there is no such work: {arguments:?}")),
+    }
 }

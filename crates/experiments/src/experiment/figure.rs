@@ -40,9 +40,14 @@ impl Unit {
     fn range(self, low: f64, high: f64) -> String {
         let (low, high) = (self.format(low), self.format(high));
         if low == high {
-            low
-        } else {
-            format!("{low} to {high}")
+            return low;
+        }
+        // The unit of both is printed once.
+        match (low.split_once(' '), high.split_once(' ')) {
+            (Some((number, unit)), Some((_, other))) if unit == other => {
+                format!("{number} to {high}")
+            }
+            _ => format!("{low} to {high}"),
         }
     }
 }
@@ -252,6 +257,8 @@ mod tests {
         ] {
             assert_eq!(unit.format(value), text);
         }
+        assert_eq!(Unit::Seconds.range(5.4, 5.53), "5.40 to 5.53 s");
+        assert_eq!(Unit::Seconds.range(0.05, 5.53), "50.00 ms to 5.53 s");
         assert_eq!(Figure::of_runs(&[], Unit::Count), None);
         let figure = Figure::of_runs(&[3.0, 1.0, 2.0], Unit::Count).unwrap();
         assert_eq!(figure.to_string(), "2 (1 to 3)");

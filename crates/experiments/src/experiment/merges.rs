@@ -226,7 +226,7 @@ pub(super) fn cost(
 ) -> Result<(), String> {
     let limit = if context.quick { 20_000 } else { 1_000_000 };
     let path = format!("/proc/{}/fd/{}", std::process::id(), run.trace.as_raw_fd());
-    let rounds = if context.quick { 1 } else { 3 };
+    let rounds = if context.quick { 2 } else { 3 };
     let count = |policy: &str| {
         let arguments = ["replay", policy, &limit.to_string(), &path].map(OsString::from);
         let arguments: Vec<&OsStr> = arguments.iter().map(OsString::as_os_str).collect();

@@ -23,6 +23,7 @@ use vmarea_experiments::experiment::{self, Context, EXPERIMENTS, Host, Recorded}
 /// built in a cache directory. The exit status is 6 if a part could not run; the last lines say
 /// which, why, and what to install.
 #[derive(Debug, Args)]
+#[command(after_help = listed())]
 pub struct Experiment {
     /// The experiment, or `all`
     #[arg(value_parser = PossibleValuesParser::new(names()), required_unless_present = "work")]
@@ -42,6 +43,23 @@ pub struct Experiment {
     /// Do one piece of work, for an instruction counter around this process
     #[arg(long, hide = true, num_args = 1.., conflicts_with = "name")]
     work: Vec<OsString>,
+}
+
+/// Returns the list of experiments with what they need.
+fn listed() -> String {
+    let mut text = "Experiments:\n".to_owned();
+    for experiment in EXPERIMENTS {
+        text += &format!("  {:<14} {}\n", experiment.name, experiment.what);
+        let packages: Vec<&str> = experiment
+            .needs
+            .iter()
+            .map(|(_, package)| *package)
+            .collect();
+        if !packages.is_empty() {
+            text += &format!("{:17}(Debian: {})\n", "", packages.join(", "));
+        }
+    }
+    text
 }
 
 fn names() -> Vec<&'static str> {

@@ -425,6 +425,11 @@ fn throughput(report: &mut Report) {
         );
     }
     report.tables.push(table);
+    throughput_claims(at_half, report);
+}
+
+/// Decides the claims, by the load that about halves the throughput at 32 processors.
+fn throughput_claims(at_half: Option<(u64, [f64; CPUS.len()])>, report: &mut Report) {
     let small = "a machine with 8 processors does not show it";
     match at_half {
         Some((work, ratios)) => report.claims.push(Claim {

@@ -107,7 +107,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut Report) {
     let mut runs = Vec::new();
     match scripts(context) {
         Ok((prepare, script)) => {
-            for _ in 0..merges::runs(context) {
+            for _ in 0..context.runs {
                 let one = source::shell("preparing jemalloc", &context.cache, &prepare)
                     .and_then(|_| merges::run(context, "jemalloc's integration tests", &script));
                 runs.extend(report.keep("integration tests", one));

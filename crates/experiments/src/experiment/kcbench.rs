@@ -124,7 +124,7 @@ fn builds(
     let script = format!("{make} -j{jobs} {target} >/dev/null 2>&1");
     let name = format!("the build with {jobs} jobs");
     let (mut runs, mut natively) = (Vec::new(), Vec::new());
-    for _ in 0..merges::runs(context) {
+    for _ in 0..context.runs {
         source::shell("preparing the build", &context.cache, &prepare)?;
         runs.push(merges::run(context, &name, &script)?);
         if !context.quick {

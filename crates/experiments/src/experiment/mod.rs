@@ -51,6 +51,8 @@ pub struct Recorded {
 pub struct Context<'a> {
     /// True for the short form of the experiment.
     pub quick: bool,
+    /// Number of times that a recorded workload of the thesis runs.
+    pub runs: usize,
     /// Directory for sources and builds, outside of the user's project.
     pub cache: PathBuf,
     /// The program whose option `--work` is [`work`].
@@ -168,6 +170,7 @@ impl Document {
 
 /// Runs the experiments with these names, in the order of [`EXPERIMENTS`].
 pub fn run(context: &Context<'_>, wanted: impl Fn(&str) -> bool) -> Document {
+    let header = Header::here();
     let mut experiments = Vec::new();
     for experiment in EXPERIMENTS.iter().filter(|one| wanted(one.name)) {
         context
@@ -181,7 +184,7 @@ pub fn run(context: &Context<'_>, wanted: impl Fn(&str) -> bool) -> Document {
     }
     Document {
         schema: 1,
-        header: Header::here(),
+        header,
         quick: context.quick,
         experiments,
     }
@@ -196,5 +199,57 @@ pub fn work(arguments: &[OsString]) -> Result<(), String> {
         Some((what, rest)) if what == "lookups" => vmacache::work(rest),
         Some((what, rest)) if what == "replay" => merges::work(rest),
         _ => Err(format!("there is no such work: {arguments:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records nothing.
+    struct Mute;
+
+    impl Host for Mute {
+        fn note(&self, _: &str) {}
+
+        fn record(&self, _: &str) -> Result<Recorded, String> {
+            Err("nothing is recorded\nhere".to_owned())
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_an_unknown_work_is_refused() {
+        let mut names: Vec<_> = EXPERIMENTS.iter().map(|one| one.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), EXPERIMENTS.len());
+        assert!(!names.contains(&"all"), "this name stands for all of them");
+        assert!(work(&["nonsense".into()]).unwrap_err().contains("nonsense"));
+        assert!(work(&["lookups".into()]).is_err() && work(&["replay".into()]).is_err());
+    }
+
+    #[test]
+    fn a_part_that_cannot_run_is_left_out_with_its_reason_and_the_rest_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let unwritable = folder.path().join("file");
+        std::fs::write(&unwritable, "").unwrap();
+        let context = Context {
+            quick: true,
+            runs: 1,
+            cache: unwritable,
+            program: PathBuf::from("/nonexistent"),
+            host: &Mute,
+        };
+        let document = run(&context, |name| ["jemalloc", "redis"].contains(&name));
+        assert!(!document.is_complete());
+        let names: Vec<_> = document.experiments.iter().map(|one| one.name).collect();
+        assert_eq!(names, ["jemalloc", "redis"]);
+        for report in &document.experiments {
+            assert!(!report.missing.is_empty(), "{}", report.name);
+            assert!(report.missing.iter().all(|why| !why.contains('\n')));
+            // The paper's figures are there all the same.
+            let mut rows = report.tables.iter().flat_map(|table| &table.rows);
+            assert!(rows.any(|row| !row.paper.is_empty()));
+        }
     }
 }

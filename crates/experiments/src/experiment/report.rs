@@ -84,6 +84,8 @@ pub struct Header {
     pub machine: String,
     /// Version of the running kernel, and the distribution.
     pub kernel: String,
+    /// Load of the machine in its last minute: processes that run or wait to run.
+    pub load: f64,
     /// The command line.
     pub command: String,
     /// Whether the build is optimised; times of another build mean nothing.
@@ -105,6 +107,8 @@ impl Header {
         let kib = field("/proc/meminfo", "MemTotal");
         let kib: u64 = kib.trim_end_matches(" kB").parse().unwrap_or(0);
         let plural = if processors == 1 { "" } else { "s" };
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load = load.split_whitespace().next().unwrap_or_default();
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let mut command: Vec<String> = std::env::args().collect();
         if let Some(program) = command.first_mut() {
@@ -121,6 +125,7 @@ impl Header {
                 release.trim(),
                 field("/etc/os-release", "PRETTY_NAME")
             ),
+            load: load.parse().unwrap_or_default(),
             command: command.join(" "),
             optimised: !cfg!(debug_assertions),
         }

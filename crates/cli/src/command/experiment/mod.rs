@@ -33,6 +33,10 @@ pub struct Experiment {
     #[arg(long)]
     quick: bool,
 
+    /// Record each workload of the thesis N times (default: 3, with --quick 1)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
+    runs: Option<u16>,
+
     /// Directory for sources and builds (default: vmarea in $XDG_CACHE_HOME or ~/.cache)
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
@@ -76,6 +80,9 @@ impl Experiment {
         let outputs = self.json.open()?;
         let context = Context {
             quick: self.quick,
+            runs: self
+                .runs
+                .map_or(if self.quick { 1 } else { 3 }, usize::from),
             cache: self.cache()?,
             program: env::current_exe().context("cannot find the program's own file")?,
             host: &Recording { console },

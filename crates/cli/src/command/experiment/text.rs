@@ -15,6 +15,7 @@ pub(super) fn write(out: &mut dyn Write, document: &Document) -> io::Result<()> 
     let header = &document.header;
     writeln!(out, "machine  {}", header.machine)?;
     writeln!(out, "kernel   {}", header.kernel)?;
+    writeln!(out, "load     {:.1} before the experiment", header.load)?;
     writeln!(out, "command  {}", header.command)?;
     if !header.optimised {
         writeln!(out, "build    not optimised: times mean nothing")?;

@@ -38,17 +38,28 @@ const ROWS: [&str; PAPER_SIDES.len()] = [
 ];
 /// Places in [`PAPER_SIDES`].
 const BASELINE: usize = 1;
+const LARGEST: usize = 2;
 const PATCHED: usize = 3;
 const OURS: usize = 4;
 
 /// Runs the experiment.
 pub(super) fn run(context: &Context<'_>, report: &mut Report) {
     substitutions(report);
+    let mut largest: Vec<f64> = Vec::new();
     for (script, paper) in workloads::single(context).into_iter().zip(&TABLES) {
         let lookups = measured(context, &script);
         if let Some(lookups) = report.keep(&script.name, lookups) {
             workload(context, &lookups, paper, report);
+            largest.push(percent(lookups.sides[LARGEST].hits, &lookups).median);
         }
+    }
+    if let Some(best) = largest.into_iter().max_by(f64::total_cmp) {
+        report.claims.push(Claim::exactly(
+            "with the largest VMA cached as well, hit rates exceed 60 % for some workloads",
+            "over 60 % for some workloads (LWN, 2014)",
+            format!("{best:.2} % at best"),
+            best > 60.0,
+        ));
     }
     let folder = tempfile::Builder::new().prefix("vmarea-ebizzy-").tempdir();
     let folder = folder.map_err(|error| format!("cannot create a directory: {error}"));

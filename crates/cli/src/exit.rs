@@ -17,6 +17,7 @@ Exit status:
   3  a difference from the kernel was found, or a threshold that you gave is exceeded
   4  there is nothing to do
   5  a permission is missing; the message names it
+  6  a part of an experiment was left out; the result says which and why
 
 `run` and `record` exit with the status of the program (128 + N if signal N ended it),
 unless one of 1 to 5 applies. In that case a line on standard error that begins with
@@ -29,6 +30,8 @@ pub enum Exit {
     Ok,
     /// A comparison found a difference.
     Differs,
+    /// A part of the work was left out.
+    Incomplete,
     /// Exit status of the recorded program.
     Program(u8),
 }
@@ -38,6 +41,7 @@ impl From<Exit> for ExitCode {
         match exit {
             Exit::Ok => Self::SUCCESS,
             Exit::Differs => Self::from(3),
+            Exit::Incomplete => Self::from(6),
             Exit::Program(status) => Self::from(status),
         }
     }

@@ -7,6 +7,12 @@ use comfy_table::{CellAlignment, ContentArrangement, Table};
 ///
 /// Headings may have several lines.
 pub fn ruled<const N: usize>(headings: [&str; N], numbers: usize) -> Table {
+    ruled_columns(&headings, numbers)
+}
+
+/// Creates a table like [`ruled`] whose number of columns is not known beforehand.
+pub fn ruled_columns(headings: &[impl ToString], numbers: usize) -> Table {
+    let headings = headings.iter().map(ToString::to_string);
     let mut table = Table::new();
     table
         .load_preset(UTF8_HORIZONTAL_ONLY)

@@ -11,19 +11,16 @@
 //! cargo run --release -p vmarea-experiments --example one_policy -- vmarea gcc.vmtrace
 //! ```
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::process::ExitCode;
 use std::time::Instant;
 use vmarea::policy::Policy;
 use vmarea_experiments::Ratio;
+use vmarea_experiments::one_world;
 use vmarea_experiments::spacing::{self, AnonVmas, Setup};
-use vmarea_replay::action::{Action, Files};
-use vmarea_replay::import::import;
 use vmarea_replay::machine;
 use vmarea_replay::world::World;
-use vmarea_trace::Reader;
-use vmarea_trace::event::{Event, Header, Origin};
+use vmarea_trace::event::{Event, Header};
 
 type Failed = Box<dyn std::error::Error>;
 
@@ -77,44 +74,13 @@ fn run(args: &[String]) -> Result<(), Failed> {
 }
 
 fn read(trace: &str) -> Result<(Header, Vec<Event>), Failed> {
-    let mut reader = Reader::new(File::open(trace)?)?;
-    let header = reader.header().clone();
-    let events = (&mut reader).collect::<Result<Vec<_>, _>>()?;
-    Ok((header, events))
+    Ok(one_world::read(File::open(trace)?, usize::MAX)?)
 }
 
 /// Everything that the processes did. Not inlined, so that a counter finds it by its name.
 #[inline(never)]
 fn replay(world: &mut World, events: &[Event]) {
-    let mut files = Files::default();
-    let mut seen = HashSet::new();
-    for event in events {
-        match event {
-            Event::Fault(fault) => world.fault(fault),
-            Event::Touch(touch) => world.touch(touch),
-            Event::Call(call) => {
-                let action = files.action(call);
-                if !matches!(action, Action::Opaque(_)) {
-                    world.act(&action, call, true);
-                }
-            }
-            Event::Snapshot(snapshot) if seen.insert(snapshot.mm) => {
-                import(world, &mut files, snapshot);
-            }
-            Event::MmStart(start) => match start.origin {
-                Origin::Exec | Origin::Attach => world.mm_empty(start.mm),
-                Origin::Fork { parent } => {
-                    if seen.contains(&parent) {
-                        seen.insert(start.mm);
-                    }
-                    world.mm_fork(start.mm, parent);
-                }
-            },
-            Event::MmEnd { mm, .. } => world.mm_end(*mm),
-            Event::Inode(inode) => files.inode(inode),
-            _ => {}
-        }
-    }
+    one_world::replay(world, events);
 }
 
 fn compare(header: &Header, events: &[Event], pairs: usize) {

@@ -51,7 +51,7 @@ pub(crate) fn median(sorted: &[f64]) -> f64 {
 ///
 /// The true median is outside of the interval with the probability of so few heads, or so few
 /// tails, in `n` throws of a coin.
-fn tail(n: usize) -> Option<(usize, f64)> {
+pub(crate) fn tail(n: usize) -> Option<(usize, f64)> {
     let all = n.checked_sub(1)?;
     let mut outside = 0.5f64.powi(all as i32);
     let (mut below, mut binomial) = (0, 1.0);

@@ -2,6 +2,7 @@
 
 mod bench;
 mod conform;
+mod experiment;
 mod explain;
 mod keep_merged;
 mod merge;
@@ -38,6 +39,7 @@ pub enum Command {
     /// Measure the core, and the running kernel for comparison
     #[command(subcommand)]
     Bench(bench::Bench),
+    Experiment(experiment::Experiment),
     /// Inspect trace files, or convert other tools' logs to them
     #[command(subcommand)]
     Trace(trace::Trace),
@@ -63,6 +65,7 @@ impl Command {
             Self::Merge(merge) => merge.run(console),
             Self::Top(top) => top.run(console),
             Self::Bench(bench) => bench.run(console),
+            Self::Experiment(experiment) => experiment.run(console),
             Self::Trace(trace) => trace.run(console),
         }
     }
@@ -71,9 +74,12 @@ impl Command {
     /// do not.
     fn looks_at_processes(&self) -> bool {
         match self {
-            Self::Run(_) | Self::Record(_) | Self::Conform(_) | Self::Merge(_) | Self::Top(_) => {
-                true
-            }
+            Self::Run(_)
+            | Self::Record(_)
+            | Self::Conform(_)
+            | Self::Experiment(_)
+            | Self::Merge(_)
+            | Self::Top(_) => true,
             Self::Explain(explain) => !explain.reads_a_file(),
             Self::Show(show) => !show.reads_a_file(),
             Self::Replay(_) | Self::Bench(_) | Self::Trace(_) => false,

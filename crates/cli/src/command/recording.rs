@@ -3,8 +3,12 @@
 use crate::console::{Console, address_spaces, count};
 use crate::exit::{Failure, Result, Status};
 use crate::progress::Meter;
+use crate::sink::TraceSink;
+use anyhow::{Context, anyhow};
 use clap::Args;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::num::NonZeroU64;
 use vmarea_recorder::{Counts, Options, Outcome, Progress, RecordError, Sink, Stacks};
 
@@ -74,6 +78,24 @@ pub fn record(
     let outcome = outcome.map_err(failure)?;
     console.note(&format!("recorded {}", in_words(&outcome.counts)));
     Ok(outcome)
+}
+
+/// Records a command and returns the trace, rewound to the start.
+///
+/// # Errors
+/// Returns the errors of [`record`], and fails if the command fails.
+pub fn to_file(console: &Console, command: &[OsString]) -> Result<File> {
+    let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
+    let mut sink = TraceSink::nameless(&mut file);
+    let outcome = record(console, command, None, Stacks::Skip, &mut sink)?;
+    sink.finish()?;
+    if outcome.status != 0 {
+        let status = outcome.status;
+        let why = anyhow!("the program failed (wait status {status:#x}): nothing is measured");
+        return Err(Failure::new(Status::Error, why));
+    }
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
 }
 
 /// Returns a message that names the processes still running, and how to end them.

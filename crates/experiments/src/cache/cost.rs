@@ -6,8 +6,9 @@
 //! lines. They also exclude a cache's cost for the writer (one or two stores per removed VMA).
 
 use super::super::Ratio;
-use super::super::bare::{Bare, BareMm, mm_id};
+use super::super::bare::mm_id;
 use super::super::ratio::median;
+use super::index::{CoreIndex, Index, RedBlackIndex};
 use super::log::{Log, Step};
 use crate::vma_cache::{
     Cache, Checked, LastUsed, LastUsedAndLargest, Lookup, NoCache, VmaCache, find_vma,
@@ -15,8 +16,7 @@ use crate::vma_cache::{
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use vmarea::types::{VmRange, VmaId};
-use vmarea_range_tree::RangeTree;
-use vmarea_sync::Slots;
+use vmarea_linux_sys::tsc::ticks;
 
 /// Lookup cost with one cache.
 #[derive(Clone, Copy, Debug)]
@@ -28,10 +28,9 @@ pub struct Cost {
 }
 
 /// State during one pass over the log.
-struct Pass<'l, C: Cache> {
+struct Pass<'l, C: Cache, I: Index> {
     log: &'l Log,
-    slots: Slots<Bare>,
-    trees: Vec<RangeTree>,
+    index: I,
     /// Ids of the live VMAs, by number.
     vmas: Vec<Option<(VmaId, u32)>>,
     shared: Vec<C::Mm>,
@@ -41,17 +40,29 @@ struct Pass<'l, C: Cache> {
 
 /// Whether a pass executes the lookups or only the other steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Finds {
+pub enum Finds {
+    /// The lookups are executed.
     Made,
+    /// The lookups are left out.
     LeftOut,
 }
 
-impl<'l, C: Cache> Pass<'l, C> {
+/// Cost of a pass.
+#[derive(Clone, Copy, Default, Debug)]
+struct Spent {
+    /// Seconds for all lookups, including the timing overhead.
+    seconds: f64,
+    /// Ticks of the time-stamp counter, likewise.
+    ticks: f64,
+    /// Number of hits.
+    hits: u64,
+}
+
+impl<'l, C: Cache, I: Index> Pass<'l, C, I> {
     fn new(log: &'l Log) -> Self {
         Pass {
             log,
-            slots: Slots::new(),
-            trees: (0..log.mms).map(|_| RangeTree::new()).collect(),
+            index: I::new(log.mms),
             vmas: vec![None; log.vmas as usize],
             shared: (0..log.mms).map(|_| C::Mm::default()).collect(),
             threads: (0..log.threads).map(|_| None).collect(),
@@ -59,26 +70,33 @@ impl<'l, C: Cache> Pass<'l, C> {
         }
     }
 
-    /// Executes every step. Returns the seconds for the lookups, including the timing overhead.
-    fn run(&mut self, finds: Finds) -> f64 {
-        let (mut begun, mut total) = (None, Duration::ZERO);
+    /// Executes every step.
+    fn run(mut self, finds: Finds) -> Spent {
+        let mut begun = None;
+        let (mut time, mut total) = (Duration::ZERO, 0);
+        let mut end = |begun: &mut Option<(Instant, u64)>| {
+            if let Some((clock, counter)) = begun.take() {
+                total += ticks() - counter;
+                time += clock.elapsed();
+            }
+        };
         for step in &self.log.steps {
             if let Step::Find { thread, mm, addr } = *step {
-                begun.get_or_insert_with(Instant::now);
+                begun.get_or_insert_with(|| (Instant::now(), ticks()));
                 if finds == Finds::Made {
                     self.find(thread, mm, addr);
                 }
                 continue;
             }
-            if let Some(begun) = begun.take() {
-                total += begun.elapsed();
-            }
+            end(&mut begun);
             self.change(step);
         }
-        if let Some(begun) = begun {
-            total += begun.elapsed();
+        end(&mut begun);
+        Spent {
+            seconds: time.as_secs_f64(),
+            ticks: total as f64,
+            hits: self.hits,
         }
-        total.as_secs_f64()
     }
 
     fn change(&mut self, step: &Step) {
@@ -98,11 +116,7 @@ impl<'l, C: Cache> Pass<'l, C> {
 
     #[inline]
     fn find(&mut self, thread: u32, mm: u32, addr: u64) {
-        let space = BareMm {
-            id: mm_id(mm),
-            tree: &self.trees[mm as usize],
-            slots: &self.slots,
-        };
+        let space = self.index.mm(mm);
         let own = self.threads[thread as usize].get_or_insert_default();
         let found = find_vma::<C, _>(&self.shared[mm as usize], own, &space, addr);
         self.hits += u64::from(matches!(found, Lookup::Hit(..)));
@@ -110,22 +124,14 @@ impl<'l, C: Cache> Pass<'l, C> {
         black_box(found.range(&space));
     }
 
-    fn mm(&self, number: u32) -> BareMm<'_> {
-        BareMm {
-            id: mm_id(number),
-            tree: &self.trees[number as usize],
-            slots: &self.slots,
-        }
-    }
-
     fn link(&mut self, mm: u32, vma: u32, range: VmRange) {
-        let id = self.mm(mm).link(range);
+        let id = self.index.link(mm, range);
         self.vmas[vma as usize] = id.map(|id| (id, mm));
     }
 
     fn resize(&mut self, vma: u32, start: u64, range: VmRange) {
         if let Some((id, mm)) = self.vmas[vma as usize] {
-            self.mm(mm).resize(id, start, range);
+            self.index.resize(mm, id, start, range);
         }
     }
 
@@ -135,42 +141,96 @@ impl<'l, C: Cache> Pass<'l, C> {
         };
         let prev = prev.and_then(|prev| self.vmas[prev as usize]);
         C::unlinked(&self.shared[mm as usize], id, prev.map(|(id, _)| id));
-        self.mm(mm).unlink(id);
+        self.index.unlink(mm, id);
     }
 }
 
-/// Runs a pass with one cache; returns the seconds for all lookups, and the number of hits.
-type Side = fn(&Log, Finds) -> (f64, u64);
-
-fn pass<C: Cache>(log: &Log, finds: Finds) -> (f64, u64) {
-    let mut pass = Pass::<C>::new(log);
-    let seconds = pass.run(finds);
-    (seconds, pass.hits)
+/// A cache in front of an index.
+#[derive(Clone, Copy)]
+pub struct Side {
+    /// Name of the index.
+    pub index: &'static str,
+    /// Name of the cache.
+    pub cache: &'static str,
+    pass: fn(&Log, Finds) -> Spent,
 }
 
-/// Passes of all caches, in the order of [`count`](super::count()).
-const SIDES: [Side; 5] = [
-    pass::<NoCache>,
-    pass::<LastUsed>,
-    pass::<LastUsedAndLargest>,
-    pass::<VmaCache>,
-    pass::<Checked>,
-];
+impl Side {
+    const fn of<C: Cache, I: Index>() -> Side {
+        Side {
+            index: I::NAME,
+            cache: C::NAME,
+            pass: |log, finds| Pass::<C, I>::new(log).run(finds),
+        }
+    }
+
+    /// Executes the steps of a log once, for an instruction counter.
+    pub fn once(&self, log: &Log, finds: Finds) {
+        (self.pass)(log, finds);
+    }
+}
+
+/// All caches in front of the core's index, in the order of [`count`](super::count()).
+const SIDES: [Side; 5] = sides::<CoreIndex>();
+
+/// All caches in front of the red-black tree, then those without and with vmarea's cache in front
+/// of the core's index.
+pub const PAPER_SIDES: [Side; 7] = {
+    let [none, last, largest, vmacache, ours] = sides::<RedBlackIndex>();
+    let [core_none, .., core_ours] = SIDES;
+    [none, last, largest, vmacache, ours, core_none, core_ours]
+};
+
+const fn sides<I: Index>() -> [Side; 5] {
+    [
+        Side::of::<NoCache, I>(),
+        Side::of::<LastUsed, I>(),
+        Side::of::<LastUsedAndLargest, I>(),
+        Side::of::<VmaCache, I>(),
+        Side::of::<Checked, I>(),
+    ]
+}
 
 /// Returns the hits of every cache.
 pub fn hits(log: &Log) -> Vec<u64> {
-    SIDES.iter().map(|side| side(log, Finds::Made).1).collect()
+    let hits = |side: &Side| (side.pass)(log, Finds::Made).hits;
+    SIDES.iter().map(hits).collect()
+}
+
+/// Measurements of one of the [`PAPER_SIDES`].
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Number of hits.
+    pub hits: u64,
+    /// Ticks of the time-stamp counter for all lookups, one figure per round.
+    pub ticks: Vec<f64>,
+}
+
+/// Measures the [`PAPER_SIDES`] in turn, `rounds` times.
+pub fn measure_ticks(log: &Log, rounds: usize) -> Vec<Measured> {
+    let mut all = vec![Measured::default(); PAPER_SIDES.len()];
+    for round in 0..rounds.max(1) {
+        let without = (PAPER_SIDES[0].pass)(log, Finds::LeftOut).ticks;
+        for turn in 0..PAPER_SIDES.len() {
+            // Each round starts with another cache.
+            let at = (round + turn) % PAPER_SIDES.len();
+            let spent = (PAPER_SIDES[at].pass)(log, Finds::Made);
+            all[at].hits = spent.hits;
+            all[at].ticks.push((spent.ticks - without).max(1.0));
+        }
+    }
+    all
 }
 
 /// Measures the caches in turn, `rounds` times.
 pub fn measure(log: &Log, rounds: usize) -> Vec<Cost> {
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); SIDES.len()];
     for round in 0..rounds.max(1) {
-        let (without, _) = SIDES[0](log, Finds::LeftOut);
+        let without = (SIDES[0].pass)(log, Finds::LeftOut).seconds;
         for turn in 0..SIDES.len() {
             // Each round starts with another cache.
             let at = (round + turn) % SIDES.len();
-            let (seconds, _) = SIDES[at](log, Finds::Made);
+            let seconds = (SIDES[at].pass)(log, Finds::Made).seconds;
             times[at].push((seconds - without) * 1e9 / log.finds as f64);
         }
     }

@@ -1,6 +1,7 @@
 //! Lookups of a replay and the index changes between them, with small numbers instead of ids.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::{self, Read, Write};
 use vmarea::lookup::{Change, Vmas};
 use vmarea::types::{MmId, VmRange, VmaId};
 
@@ -28,6 +29,54 @@ pub(super) enum Step {
 }
 
 impl Step {
+    /// Returns the step as numbers, the first of which says what it is.
+    fn to_words(self) -> [u64; WORDS] {
+        let mut words = [0; WORDS];
+        let fields: &[u64] = &match self {
+            Step::Enter { thread, mm } => [0, thread.into(), mm.into(), 0, 0],
+            Step::Leave { thread } => [1, thread.into(), 0, 0, 0],
+            Step::Find { thread, mm, addr } => [2, thread.into(), mm.into(), addr, 0],
+            Step::Link { mm, vma, range } => [3, mm.into(), vma.into(), range.start, range.end],
+            Step::Resize { vma, start, range } => [4, vma.into(), start, range.start, range.end],
+            Step::Unlink { vma, prev } => {
+                [5, vma.into(), prev.map_or(0, |p| 1 + u64::from(p)), 0, 0]
+            }
+            Step::Unmapped { mm } => [6, mm.into(), 0, 0, 0],
+        };
+        words.copy_from_slice(fields);
+        words
+    }
+
+    /// Returns the step of [`Step::to_words`]; `None` if there is no such step.
+    fn from_words([kind, a, b, c, d]: [u64; WORDS]) -> Option<Step> {
+        let (thread, mm, vma) = (a as u32, b as u32, a as u32);
+        Some(match kind {
+            0 => Step::Enter { thread, mm },
+            1 => Step::Leave { thread },
+            2 => Step::Find {
+                thread,
+                mm,
+                addr: c,
+            },
+            3 => Step::Link {
+                mm: a as u32,
+                vma: b as u32,
+                range: VmRange { start: c, end: d },
+            },
+            4 => Step::Resize {
+                vma,
+                start: b,
+                range: VmRange { start: c, end: d },
+            },
+            5 => Step::Unlink {
+                vma,
+                prev: b.checked_sub(1).map(|prev| prev as u32),
+            },
+            6 => Step::Unmapped { mm: a as u32 },
+            _ => return None,
+        })
+    }
+
     /// Returns the thread of a step that does not change an index.
     fn thread(&self) -> Option<u32> {
         match *self {
@@ -41,6 +90,9 @@ impl Step {
         }
     }
 }
+
+/// Numbers of a step in a file.
+const WORDS: usize = 5;
 
 /// All steps of a replay.
 #[derive(Debug, Default)]
@@ -56,6 +108,11 @@ pub struct Log {
 }
 
 impl Log {
+    /// Returns the number of lookups.
+    pub fn lookups(&self) -> u64 {
+        self.finds
+    }
+
     fn mm(&mut self, mm: MmId) -> u32 {
         *self.mm_numbers.entry(mm).or_insert_with(|| {
             self.mms += 1;
@@ -63,11 +120,57 @@ impl Log {
         })
     }
 
+    /// Writes the log.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn write(&self, to: impl Write) -> io::Result<()> {
+        let mut to = io::BufWriter::new(to);
+        let sizes = [self.mms, self.threads, self.vmas, 0, 0].map(u64::from);
+        let steps = self.steps.iter().map(|step| step.to_words());
+        for word in [sizes].into_iter().chain(steps).flatten() {
+            to.write_all(&word.to_le_bytes())?;
+        }
+        to.flush()
+    }
+
+    /// Reads a log that [`Log::write`] wrote.
+    ///
+    /// # Errors
+    /// Those of reading, and `InvalidData` for a step that does not exist.
+    pub fn read(mut from: impl Read) -> io::Result<Log> {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes)?;
+        let mut words = bytes.chunks_exact(8 * WORDS).map(|step| {
+            let mut words = [0; WORDS];
+            for (word, bytes) in words.iter_mut().zip(step.chunks_exact(8)) {
+                let bytes = bytes.try_into().unwrap_or_default();
+                *word = u64::from_le_bytes(bytes);
+            }
+            words
+        });
+        let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+        let [mms, threads, vmas, ..] = words.next().ok_or_else(invalid)?.map(|word| word as u32);
+        let steps: Option<Vec<Step>> = words.map(Step::from_words).collect();
+        let steps = steps.ok_or_else(invalid)?;
+        let finds = steps
+            .iter()
+            .filter(|step| matches!(step, Step::Find { .. }));
+        Ok(Log {
+            mms,
+            threads,
+            vmas,
+            finds: finds.count() as u64,
+            steps,
+            ..Log::default()
+        })
+    }
+
     /// Returns the log with the lookups of the threads interleaved.
     ///
     /// Between two changes the threads make one lookup each in turn, as if each thread had its own
     /// processor. Lookups change nothing, so their order between two changes is arbitrary.
-    pub(super) fn in_turn(&self) -> Log {
+    pub fn in_turn(&self) -> Log {
         let mut steps = Vec::with_capacity(self.steps.len());
         let of_thread = |step: &Step| step.thread().is_some();
         for piece in self.steps.chunk_by(|a, b| of_thread(a) == of_thread(b)) {
@@ -138,5 +241,57 @@ impl Log {
             Change::Unmapped => Some(Step::Unmapped { mm }),
         };
         self.steps.extend(step);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_read_as_it_was_written() {
+        let range = VmRange::new(0x1000, 0x3000);
+        let log = Log {
+            steps: vec![
+                Step::Enter { thread: 1, mm: 2 },
+                Step::Link {
+                    mm: 2,
+                    vma: 3,
+                    range,
+                },
+                Step::Find {
+                    thread: 1,
+                    mm: 2,
+                    addr: 4,
+                },
+                Step::Resize {
+                    vma: 3,
+                    start: 5,
+                    range,
+                },
+                Step::Unlink { vma: 3, prev: None },
+                Step::Unlink {
+                    vma: 3,
+                    prev: Some(0),
+                },
+                Step::Unmapped { mm: 2 },
+                Step::Leave { thread: 1 },
+            ],
+            mms: 3,
+            threads: 2,
+            vmas: 4,
+            finds: 1,
+            ..Log::default()
+        };
+        let mut bytes = Vec::new();
+        log.write(&mut bytes).unwrap();
+        let read = Log::read(bytes.as_slice()).unwrap();
+        assert_eq!(read.steps, log.steps);
+        assert_eq!(
+            (read.mms, read.threads, read.vmas, read.finds),
+            (3, 2, 4, 1)
+        );
+        bytes[40] = 9;
+        assert!(Log::read(bytes.as_slice()).is_err(), "no such step");
     }
 }

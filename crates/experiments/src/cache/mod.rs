@@ -13,10 +13,13 @@
 
 pub mod cost;
 pub mod count;
+mod index;
 mod log;
+mod red_black;
 pub mod workloads;
 
 pub use count::{Counted, Counter, count};
+pub use log::Log;
 pub use workloads::{Text, Workload, Workloads};
 
 use super::Ratio;

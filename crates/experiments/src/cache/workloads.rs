@@ -66,9 +66,9 @@ const EBIZZY: Text = Text {
 };
 
 /// Numbers of threads of the search program, each with its number of allocations per thread.
-const SEARCHERS: [(u32, u32); 4] = [(1, 1000), (8, 120), (32, 40), (80, 20)];
+pub(crate) const SEARCHERS: [(u32, u32); 4] = [(1, 1000), (8, 120), (32, 40), (80, 20)];
 
-const BOOT_SCRIPT: &str = r#"
+pub(crate) const BOOT_SCRIPT: &str = r#"
 n=0
 while [ $n -lt 12 ]; do
     n=$((n + 1))
@@ -155,7 +155,7 @@ impl Workload {
     }
 }
 
-fn is_there(program: &str, arguments: &[&str]) -> bool {
+pub(crate) fn is_there(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -177,7 +177,7 @@ fn build(folder: &Path) -> Result<Workload, String> {
     Ok(Workload::shell("make -j2", &script, BUILD))
 }
 
-fn searchers(folder: &Path) -> Result<Vec<Workload>, String> {
+pub(crate) fn searchers(folder: &Path) -> Result<Vec<Workload>, String> {
     let (source, program) = (folder.join("searcher.c"), folder.join("searcher"));
     fs::write(&source, include_str!("searcher.c"))
         .map_err(|error| format!("cannot write it: {error}"))?;

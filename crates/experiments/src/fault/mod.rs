@@ -34,6 +34,14 @@ pub struct Setup {
 }
 
 impl Setup {
+    fn check(&self) -> Result<(), FaultError> {
+        match (self.pages, self.rounds) {
+            (_, 0) => Err(FaultError::Rounds),
+            (pages, _) if !(64..=MOST_PAGES).contains(&pages) => Err(FaultError::Pages(pages)),
+            _ => Ok(()),
+        }
+    }
+
     fn pages_of(&self, work: &Work) -> u64 {
         match work.beside {
             Beside::Nothing => self.pages,
@@ -153,12 +161,7 @@ pub struct Report {
 /// # Errors
 /// If the parameters are out of range, or the core or the kernel refuses a call.
 pub fn run(setup: &Setup) -> Result<Report, FaultError> {
-    if !(64..=MOST_PAGES).contains(&setup.pages) {
-        return Err(FaultError::Pages(setup.pages));
-    }
-    if setup.rounds == 0 {
-        return Err(FaultError::Rounds);
-    }
+    setup.check()?;
     let fills = fills_of_a_kernel_fault(setup.pages)?;
     let long = Page { fills };
     let like_kernel: Vec<Box<dyn Subject>> = vec![
@@ -188,6 +191,49 @@ pub fn run(setup: &Setup) -> Result<Report, FaultError> {
             table(&filled, 8, like_kernel)?,
         ],
     })
+}
+
+/// Speed of one kind of lock relative to the allocated lock, in the same rounds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Pair {
+    /// Name of the kind of lock.
+    pub who: &'static str,
+    /// Ratios of the speeds by the processor: one thread, two threads with a VMA each, two threads
+    /// in one VMA. One ratio per round.
+    pub ratios: [Vec<f64>; 3],
+}
+
+/// Measures all kinds of lock against the allocated one; pages are filled with zeros.
+///
+/// # Errors
+/// If the parameters are out of range, or the core refuses a call.
+pub fn pairs(setup: &Setup) -> Result<Vec<Pair>, FaultError> {
+    setup.check()?;
+    let works = [ALONE, OTHERS[0], OTHERS[1]];
+    let subjects = cores(Page { fills: 1 });
+    let mut pairs: Vec<Pair> = kinds()
+        .map(|(who, _)| Pair {
+            who,
+            ratios: Default::default(),
+        })
+        .into();
+    let allocated = FlaggedVmaLock::<BoxedRwLock>::NAME;
+    let base = pairs.iter().position(|pair| pair.who == allocated);
+    let base = base.unwrap_or_default();
+    for round in 0..setup.rounds {
+        for (nr, work) in works.iter().enumerate() {
+            let mut speeds = vec![0.0; subjects.len()];
+            for turn in 0..subjects.len() {
+                // Each round starts with another kind.
+                let at = (round + turn) % subjects.len();
+                speeds[at] = subjects[at].run(work, setup.pages)?.0.processor;
+            }
+            for (pair, speed) in pairs.iter_mut().zip(&speeds) {
+                pair.ratios[nr].push(speed / speeds[base]);
+            }
+        }
+    }
+    Ok(pairs)
 }
 
 /// Returns how often to fill a page with zeros so that a fault takes as long as the kernel's.

@@ -29,6 +29,12 @@ impl Stats {
         self.merges[kind as usize] += 1;
     }
 
+    /// Counts a move that gave faulted pages the page offset of their new address.
+    pub(crate) fn pgoff_updated(&mut self, merged: bool) {
+        self.pgoff_updates += 1;
+        self.pgoff_merges += u64::from(merged);
+    }
+
     pub(crate) fn refused(&mut self, reason: Refusal) {
         self.refusals[reason as usize] += 1;
     }

@@ -5,17 +5,13 @@ use super::{Document, interval_cells};
 use crate::console::{Console, count};
 use crate::exit::{Exit, Failure, Result, Status};
 use crate::outputs::JsonArg;
-use crate::sink::TraceSink;
 use crate::table::ruled;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use serde::Serialize;
-use std::ffi::OsString;
-use std::fs::File;
-use std::io::{Seek, SeekFrom, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use vmarea_experiments::cache::{self, Text, Workloads};
-use vmarea_recorder::Stacks;
 use vmarea_trace::Reader;
 
 /// Measure lookup caches on recorded programs: hit rates, and the cost of a lookup.
@@ -82,7 +78,7 @@ impl Cache {
         let mut tables = Vec::new();
         for workload in &workloads.all {
             console.note(&format!("recording {}", workload.name));
-            let trace = record(console, &workload.command)?;
+            let trace = recording::to_file(console, &workload.command)?;
             let reader = Reader::new(trace)?;
             let rounds = self.rounds as usize;
             let table = cache::measure(&workload.name, workload.text, reader, rounds);
@@ -90,21 +86,6 @@ impl Cache {
         }
         Ok((tables, workloads.missing))
     }
-}
-
-/// Records a command and returns the trace, rewound to the start.
-fn record(console: &Console, command: &[OsString]) -> Result<File> {
-    let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
-    let mut sink = TraceSink::nameless(&mut file);
-    let outcome = recording::record(console, command, None, Stacks::Skip, &mut sink)?;
-    sink.finish()?;
-    if outcome.status != 0 {
-        let status = outcome.status;
-        let why = anyhow!("the program failed (wait status {status:#x}): nothing is measured");
-        return Err(Failure::new(Status::Error, why));
-    }
-    file.seek(SeekFrom::Start(0))?;
-    Ok(file)
 }
 
 impl Tables {

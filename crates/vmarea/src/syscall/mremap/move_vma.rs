@@ -163,9 +163,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             None => (self.copy_vma_new(vma, to, verdict.pgoff)?, verdict.pgoff),
         };
         if pgoff != proposal.pgoff && vma.anon_vma.is_some() {
-            let stats = &mut self.state_mut().stats;
-            stats.pgoff_updates += 1;
-            stats.pgoff_merges += u64::from(verdict.plan.is_some());
+            let merged = verdict.plan.is_some();
+            self.state_mut().stats.pgoff_updated(merged);
         }
         let owner = match self.space.vma(id).anon_vma() {
             Some(av) if pgoff != source.pgoff || Some(av) != source.anon_vma => {

@@ -50,11 +50,8 @@ impl Decision<'_> {
             grows: scope == MergeScope::Itself,
             unpinned,
         };
-        let at_start = p.middle.is_none_or(|m| m.range.start == p.range.start);
-        let at_end = p.middle.is_none_or(|m| m.range.end == p.range.end);
-        let prev = prev.filter(|v| at_start && v.range.end == p.range.start);
-        let only_prev = matches!(scope, MergeScope::PrevOnly | MergeScope::Itself);
-        let next = next.filter(|v| at_end && v.range.start == p.range.end && !only_prev);
+        let [prev, next] = p.adjacent(prev, next);
+        let next = next.filter(|_| !matches!(scope, MergeScope::PrevOnly | MergeScope::Itself));
         let mut left = prev.map(|v| case.one_side(v).map(|s| (v, s)));
         let mut right = next.map(|v| case.one_side(v).map(|s| (v, s)));
         let mut apart = None;

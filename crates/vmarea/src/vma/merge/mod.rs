@@ -66,6 +66,22 @@ impl Proposal {
         }
     }
 
+    /// Returns the neighbours that the range touches. A part of a VMA touches none on the side on
+    /// which the VMA goes on.
+    pub(super) fn adjacent<'v>(
+        &self,
+        prev: Option<&'v VmaView>,
+        next: Option<&'v VmaView>,
+    ) -> [Option<&'v VmaView>; 2] {
+        let VmRange { start, end } = self.range;
+        let at_start = self.middle.is_none_or(|m| m.range.start == start);
+        let at_end = self.middle.is_none_or(|m| m.range.end == end);
+        [
+            prev.filter(|v| at_start && v.range.end == start),
+            next.filter(|v| at_end && v.range.start == end),
+        ]
+    }
+
     /// Proposes an existing VMA with its present attributes.
     pub(crate) fn unchanged(vma: &VmaView) -> Proposal {
         Proposal {

@@ -157,12 +157,7 @@ impl Attempt<'_> {
     /// Returns the outcomes of the three comparisons that the thesis traces.
     pub fn outcomes(&self) -> Outcomes {
         let p = self.proposal;
-        let at_start = p.middle.is_none_or(|m| m.range.start == p.range.start);
-        let at_end = p.middle.is_none_or(|m| m.range.end == p.range.end);
-        let prev = self
-            .prev
-            .filter(|v| at_start && v.range.end == p.range.start);
-        let next = self.next.filter(|v| at_end && v.range.start == p.range.end);
+        let [prev, next] = p.adjacent(self.prev, self.next);
         let Verdict {
             left, right, apart, ..
         } = *self.verdict;

@@ -1,0 +1,133 @@
+//! `vmarea experiment`: the papers' tables and figures, beside ours.
+
+mod text;
+
+use super::recording;
+use crate::console::Console;
+use crate::exit::{Exit, Failure, Result, Status};
+use crate::outputs::JsonArg;
+use anyhow::{Context as _, anyhow};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Instant;
+use vmarea_experiments::experiment::{self, Context, EXPERIMENTS, Host, Recorded};
+
+/// Reproduce the tables and figures of the papers, with the papers' figures beside ours.
+///
+/// Each experiment prints its tables in the paper's layout, what stands for something that is not
+/// at hand, and each claim of the paper with a decision: it holds, it does not hold, or our
+/// interval leaves it undecided. Sources come from Debian's source packages and are unpacked and
+/// built in a cache directory. The exit status is 6 if a part could not run; the last lines say
+/// which, why, and what to install.
+#[derive(Debug, Args)]
+#[command(after_help = listed())]
+pub struct Experiment {
+    /// The experiment, or `all`
+    #[arg(value_parser = PossibleValuesParser::new(names()), required_unless_present = "work")]
+    name: Option<String>,
+
+    /// Take at most 90 seconds for each: less work, fewer rounds
+    #[arg(long)]
+    quick: bool,
+
+    /// Record each workload of the thesis N times (default: 3, with --quick 1)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
+    runs: Option<u16>,
+
+    /// Directory for sources and builds (default: vmarea in $XDG_CACHE_HOME or ~/.cache)
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+
+    #[command(flatten)]
+    json: JsonArg,
+
+    /// Do one piece of work, for an instruction counter around this process
+    #[arg(long, hide = true, num_args = 1.., conflicts_with = "name")]
+    work: Vec<OsString>,
+}
+
+/// Returns the list of experiments with what they need.
+fn listed() -> String {
+    let mut text = "Experiments:\n".to_owned();
+    for experiment in EXPERIMENTS {
+        text += &format!("  {:<14} {}\n", experiment.name, experiment.what);
+        let packages: Vec<&str> = experiment
+            .needs
+            .iter()
+            .map(|(_, package)| *package)
+            .collect();
+        if !packages.is_empty() {
+            text += &format!("{:17}(Debian: {})\n", "", packages.join(", "));
+        }
+    }
+    text
+}
+
+fn names() -> Vec<&'static str> {
+    let all = EXPERIMENTS.iter().map(|experiment| experiment.name);
+    all.chain(["all"]).collect()
+}
+
+impl Experiment {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let Some(name) = &self.name else {
+            experiment::work(&self.work).map_err(|why| anyhow!(why))?;
+            return Ok(Exit::Ok);
+        };
+        let outputs = self.json.open()?;
+        let context = Context {
+            quick: self.quick,
+            runs: self
+                .runs
+                .map_or(if self.quick { 1 } else { 3 }, usize::from),
+            cache: self.cache()?,
+            program: env::current_exe().context("cannot find the program's own file")?,
+            host: &Recording { console },
+        };
+        let document = experiment::run(&context, |one| name == "all" || name == one);
+        outputs.write(console, &document, |out| text::write(out, &document))?;
+        if document.is_complete() {
+            Ok(Exit::Ok)
+        } else {
+            Ok(Exit::Incomplete)
+        }
+    }
+
+    fn cache(&self) -> Result<PathBuf> {
+        let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+        let folder = self.cache.clone().or_else(|| {
+            let base = set("XDG_CACHE_HOME").map(PathBuf::from);
+            let base = base.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".cache")));
+            base.map(|base| base.join("vmarea"))
+        });
+        folder.ok_or_else(|| {
+            let why = anyhow!("there is no directory for sources: name one with --cache DIR");
+            Failure::new(Status::Usage, why)
+        })
+    }
+}
+
+/// Records scripts, and reports progress on standard error.
+struct Recording<'a> {
+    console: &'a Console,
+}
+
+impl Host for Recording<'_> {
+    fn note(&self, text: &str) {
+        self.console.note(text);
+    }
+
+    fn record(&self, script: &str) -> std::result::Result<Recorded, String> {
+        let command = ["sh", "-c", script].map(OsString::from);
+        let begun = Instant::now();
+        let trace = recording::to_file(self.console, &command);
+        let trace = trace.map_err(|failure| failure.to_string())?;
+        Ok(Recorded {
+            trace,
+            seconds: begun.elapsed().as_secs_f64(),
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! `vmarea experiment`: the form of its results, and what it says when something is missing.
+//!
+//! Only experiments that need no other program run here. Times are never compared.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+use support::{VMAREA, leash, text, vmarea};
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
+    value[key]
+        .as_array()
+        .unwrap_or_else(|| panic!("no {key}: {value}"))
+}
+
+/// Runs an experiment and checks the form of its document.
+fn report(name: &str) -> Value {
+    let output = vmarea(&["experiment", name, "--quick", "--json", "-"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["schema"], 1);
+    for key in ["machine", "kernel", "command"] {
+        assert!(
+            !document["header"][key].as_str().unwrap().is_empty(),
+            "{key}"
+        );
+    }
+    let [report] = list(&document, "experiments").as_slice() else {
+        panic!("one report: {document}");
+    };
+    assert_eq!(report["name"], name);
+    assert!(list(report, "missing").is_empty());
+    assert!(!list(report, "substituted").is_empty());
+    for table in list(report, "tables") {
+        let columns = list(table, "columns").len();
+        assert!(!list(table, "rows").is_empty(), "{}", table["title"]);
+        for row in list(table, "rows") {
+            for line in list(row, "paper").iter().chain(list(row, "ours")) {
+                assert_eq!(
+                    list(line, "cells").len(),
+                    columns,
+                    "{}: {row}",
+                    table["title"]
+                );
+            }
+        }
+    }
+    for claim in list(report, "claims") {
+        let decision = claim["decision"].as_str().unwrap();
+        assert!(["holds", "does_not_hold", "undecided"].contains(&decision));
+        for key in ["text", "paper", "ours"] {
+            assert!(!claim[key].as_str().unwrap().is_empty(), "{claim}");
+        }
+    }
+    report.clone()
+}
+
+fn decision(report: &Value, claim: &str) -> String {
+    let claims = list(report, "claims");
+    let found = claims
+        .iter()
+        .find(|one| one["text"].as_str().unwrap().contains(claim));
+    let found = found.unwrap_or_else(|| panic!("no claim has {claim:?}"));
+    found["decision"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_sizes_of_the_lock_series_hold() {
+    let report = report("vma-lock");
+    for claim in ["50 pages", "64 pages", "48 pages", "102", "192 bytes"] {
+        assert_eq!(decision(&report, claim), "holds");
+    }
+    // A processor that is not here.
+    assert_eq!(decision(&report, "Broadwell"), "undecided");
+}
+
+#[test]
+fn brk_needs_no_lock_of_the_reverse_map() {
+    let report = report("anon-vma-lock");
+    assert_eq!(decision(&report, "brk needs no anon_vma lock"), "holds");
+    assert_eq!(decision(&report, "AIM7"), "undecided");
+}
+
+#[test]
+fn the_text_has_the_papers_figures_above_ours() {
+    let output = vmarea(&["experiment", "vma-lock", "--quick"]);
+    let said = text(&output.stdout);
+    let memory = said
+        .split("\n\n")
+        .find(|part| part.starts_with("Memory of a VMA"))
+        .unwrap();
+    let lines: Vec<&str> = memory.lines().collect();
+    let after = lines
+        .iter()
+        .position(|line| line.contains("after: atomic"))
+        .unwrap();
+    for (line, source) in lines[after..].iter().zip(["paper", "ours model"]) {
+        assert!(line.contains(source), "{line}");
+        let figures: Vec<&str> = line.split_whitespace().rev().take(5).collect();
+        assert_eq!(figures, ["48", "2", "42", "0", "192"], "{line}");
+    }
+    for heading in [
+        "machine  ",
+        "kernel   ",
+        "command  vmarea experiment vma-lock",
+        "substituted:",
+    ] {
+        assert!(said.contains(heading), "{heading}");
+    }
+}
+
+/// Runs an experiment where no program can be found.
+fn without_programs(arguments: &[&str]) -> Output {
+    let mut command = Command::new(VMAREA);
+    command
+        .arg("experiment")
+        .args(arguments)
+        .env("PATH", "/nonexistent");
+    leash::output(command.stdin(Stdio::null())).unwrap()
+}
+
+#[test]
+fn a_missing_program_names_its_package_and_the_exit_status_says_so() {
+    let cache = tempfile::tempdir().unwrap();
+    let cache = cache.path().to_str().unwrap();
+    for (name, package) in [
+        (
+            "redis",
+            "there is no redis-server: apt-get install redis-server",
+        ),
+        ("jemalloc", "there is no make: apt-get install make"),
+    ] {
+        let output = without_programs(&[name, "--quick", "--cache", cache]);
+        assert_eq!(output.status.code(), Some(6), "{}", text(&output.stderr));
+        let said = text(&output.stdout).replace('\n', " ");
+        let said: Vec<&str> = said.split_whitespace().collect();
+        let said = said.join(" ");
+        assert!(
+            said.contains("left out:") && said.contains(package),
+            "{said}"
+        );
+        // The paper's figures are there all the same.
+        assert!(said.contains("paper Apollo"), "{said}");
+    }
+}
+
+#[test]
+fn an_unknown_name_is_wrong_usage() {
+    let output = vmarea(&["experiment", "vma-locks"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("vma-lock"),
+        "the near name is offered"
+    );
+    assert_eq!(vmarea(&["experiment"]).status.code(), Some(2));
+}

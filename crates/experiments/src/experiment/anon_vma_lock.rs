@@ -1,0 +1,503 @@
+//! The lock of a family's anon_vma while its processes move their break.
+//!
+//! In Linux 2.6.31 all VMAs that descend from one VMA share one anon_vma: a spin lock and a list of
+//! VMAs. `brk` took that lock to move `vm_end`; the patch leaves it out. The model here has that
+//! lock and list. Today a heap that grows after a fork gets an anon_vma of its own, so our core is
+//! counted beside it, with the lock always taken and only when needed.
+//!
+//! What needs more processors than this machine has is simulated: transfers of cache lines by
+//! [`coherence`](super::coherence), throughput by events with a stated cost.
+
+use super::Context;
+use super::claim::{Bound, Claim, Decision};
+use super::coherence::{Access, transfers_per_round};
+use super::figure::{Figure, Published, Unit};
+use super::report::{Line, Report, Table};
+use crate::parallel::{Speed, together};
+use parking_lot::Mutex;
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vmarea::fault::Access as Touch;
+use vmarea::mm::{Layout, Limits};
+use vmarea::page::Pte;
+use vmarea::policy::{AdjustLock, Policy};
+use vmarea::types::{Errno, MmId};
+use vmarea::{Space, System};
+
+const SOURCE: &str = "patch description, 2.6.31-stable";
+/// Jobs a minute at the two plateaus of AIM7 on 32 processors.
+const PLATEAUS: [f64; 2] = [65e3, 130e3];
+/// Jobs a minute with mainline kernels on newer processors: without and with the patch.
+const SHANGHAI: [f64; 2] = [77e3, 80e3];
+/// Improvement that a tester reported, in per cent.
+const TESTED: f64 = 150.0;
+const PAGE: u64 = 4096;
+const HEAP: u64 = 0x10_0000_0000;
+/// Break of a task in the core before the measured calls.
+const FIRST: u64 = HEAP + 2 * PAGE;
+/// Processors of the simulated machines; the paper's had 8 and 32.
+const CPUS: [u32; 5] = [4, 8, 16, 32, 56];
+/// Nanoseconds that a cache line needs from one processor to another, in the simulation.
+const TRANSFER: u64 = 100;
+/// Nanoseconds of `brk` itself, and of the part under the lock.
+const CALL: u64 = 300;
+const HELD: u64 = 50;
+
+/// Runs the experiment.
+pub(super) fn run(context: &Context<'_>, report: &mut Report) {
+    report.substitute(
+        "AIM7, 8 sockets and hundreds of disks are not at hand: a shell-like parent forks tasks, \
+         and only their brk calls are measured, counted or simulated",
+    );
+    report.substitute(
+        "Linux 2.6.31: a model with its lock and its list; our core's family does not share a lock \
+         in brk, because a heap that grows after a fork gets a VMA and an anon_vma of its own",
+    );
+    report.substitute(format!(
+        "throughput on many processors: simulated with a fair lock whose waiters cost nothing; a line needs {TRANSFER} ns between processors, \
+         a call {CALL} ns and {HELD} ns under the lock, and the work between two calls varies"
+    ));
+    let counted = growth(context, report);
+    report.keep("growth with the number of tasks", counted);
+    let measured = timed(context, report);
+    report.keep("speed of brk", measured);
+    traffic(report);
+    throughput(report);
+}
+
+/// A spin lock that counts how often it is taken.
+#[derive(Default)]
+struct SpinLock {
+    is_held: AtomicBool,
+    taken: AtomicU64,
+}
+
+impl SpinLock {
+    fn locked<T>(&self, what: impl FnOnce() -> T) -> T {
+        // ORDERING: Acquire, pairs with the Release store below.
+        while self.is_held.swap(true, Ordering::Acquire) {
+            spin_loop();
+        }
+        // ORDERING: Relaxed, a statistic that is read after the threads have ended.
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        let result = what();
+        // ORDERING: Release, pairs with the Acquire swap of the next holder.
+        self.is_held.store(false, Ordering::Release);
+        result
+    }
+}
+
+/// The heap of a task: a VMA with its end.
+#[derive(Clone, Copy)]
+struct Heap {
+    start: u64,
+    end: u64,
+}
+
+/// A family of tasks of Linux 2.6.31 whose heaps share one anon_vma.
+struct Family {
+    anon_vma: SpinLock,
+    /// The list of the anon_vma: the VMA of each task, in the order of the forks.
+    list: Mutex<Vec<usize>>,
+    heaps: Vec<Mutex<Heap>>,
+}
+
+impl Family {
+    /// Forks so many tasks from one parent, whose heap has a page.
+    fn new(tasks: usize) -> Family {
+        let heap = Heap {
+            start: HEAP,
+            end: HEAP + PAGE,
+        };
+        let family = Family {
+            anon_vma: SpinLock::default(),
+            list: Mutex::new(vec![0]),
+            heaps: (0..=tasks).map(|_| Mutex::new(heap)).collect(),
+        };
+        for task in 1..=tasks {
+            family.anon_vma.locked(|| family.list.lock().push(task));
+        }
+        family
+    }
+
+    /// Moves the end of a task's heap by a page; `shortcut` is the patch.
+    fn brk(&self, task: usize, shortcut: bool) {
+        // The mutex stands for mmap_sem.
+        let mut heap = self.heaps[task].lock();
+        let end = heap.end + PAGE;
+        if shortcut {
+            heap.end = end;
+        } else {
+            self.anon_vma.locked(|| heap.end = end);
+        }
+    }
+
+    /// Walks from a page of one task's heap; returns the number of VMAs that the walk visits.
+    fn walk(&self, addr: u64) -> usize {
+        self.anon_vma.locked(|| {
+            let list = self.list.lock();
+            let visited = list.iter().filter(|task| {
+                let heap = self.heaps[**task].lock();
+                heap.start <= addr && addr < heap.end
+            });
+            visited.count()
+        })
+    }
+
+    fn taken(&self) -> u64 {
+        self.anon_vma.taken.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts per 1,000 calls, and VMAs that a walk from one page of one task visits.
+struct Counted {
+    locked: f64,
+    visited: f64,
+}
+
+fn on_model(tasks: usize, shortcut: bool) -> Counted {
+    let family = Family::new(tasks);
+    let forks = family.taken();
+    let calls = 1000.max(tasks);
+    for call in 0..calls {
+        family.brk(1 + call % tasks, shortcut);
+    }
+    let locked = (family.taken() - forks) as f64 * 1000.0 / calls as f64;
+    Counted {
+        locked,
+        visited: family.walk(HEAP) as f64,
+    }
+}
+
+/// Forks so many tasks in the core; each has raised its break once and written there.
+fn core_family(tasks: usize, lock: AdjustLock) -> Result<(Space, Vec<MmId>), Errno> {
+    let policy = Policy {
+        adjust_lock: lock,
+        ..Policy::LINUX
+    };
+    let space = Space::new(policy, System::default());
+    let layout = Layout {
+        mmap_base: 0x7f00_0000_0000,
+        start_brk: HEAP,
+        brk: HEAP,
+        ..Layout::default()
+    };
+    let parent = space.mm_create(layout, Limits::default())?;
+    space.brk(parent, HEAP + PAGE)?;
+    space.fault(parent, HEAP, Touch::Write)?;
+    let child = |_| {
+        let child = space.fork(parent)?;
+        space.brk(child, FIRST)?;
+        space.fault(child, FIRST - PAGE, Touch::Write)?;
+        Ok(child)
+    };
+    let tasks = (0..tasks).map(child).collect::<Result<_, Errno>>()?;
+    Ok((space, tasks))
+}
+
+fn on_core(tasks: usize, lock: AdjustLock) -> Result<Counted, Errno> {
+    let (space, tasks) = core_family(tasks, lock)?;
+    let adjusts = || -> u64 {
+        let of = |mm: &MmId| Some(space.mmap_read_lock(*mm)?.state().stats.adjusts_locked);
+        tasks.iter().filter_map(of).sum()
+    };
+    let before = adjusts();
+    let calls = 1000.max(tasks.len());
+    for call in 0..calls {
+        let brk = FIRST + (1 + call / tasks.len()) as u64 * PAGE;
+        space.brk(tasks[call % tasks.len()], brk)?;
+    }
+    let locked = (adjusts() - before) as f64 * 1000.0 / calls as f64;
+    let entry = |mm: MmId| Some(space.mmap_read_lock(mm)?.pages().get(FIRST - PAGE));
+    let mut visited = 0;
+    if let Some(Pte::Anon { frame, .. }) = entry(tasks[0]) {
+        space.rmap_walk(frame, |_| visited += 1);
+    }
+    Ok(Counted {
+        locked,
+        visited: f64::from(visited),
+    })
+}
+
+fn growth(context: &Context<'_>, report: &mut Report) -> Result<(), String> {
+    let all: &[usize] = if context.quick {
+        &[1, 10, 100, 1000, 10_000]
+    } else {
+        &[1, 10, 100, 1000, 10_000, 30_000]
+    };
+    let columns = [
+        "locks per\n1,000 brk,\nalways",
+        "with the\nshortcut",
+        "VMAs that\na walk visits",
+    ];
+    let mut table = Table::new(
+        "Growth with the number of tasks (counted)",
+        SOURCE,
+        &columns,
+    );
+    let mut shortcut_locks = 0.0;
+    for &tasks in all {
+        let refused = |errno| format!("the core refused a call with {tasks} tasks: {errno}");
+        let model = [on_model(tasks, false), on_model(tasks, true)];
+        let core = [
+            on_core(tasks, AdjustLock::Always).map_err(refused)?,
+            on_core(tasks, AdjustLock::WhenNeeded).map_err(refused)?,
+        ];
+        shortcut_locks += model[1].locked + core[1].locked;
+        let line = |who: &str, [always, needed]: &[Counted; 2]| {
+            let cells = [always.locked, needed.locked, needed.visited];
+            Line::full(who, cells.map(|value| Figure::exact(value, Unit::Count)))
+        };
+        let lines = vec![line("2.6.31, list", &model), line("core", &core)];
+        table.row(
+            format!("{} tasks", Unit::Count.format(tasks as f64)),
+            Vec::new(),
+            lines,
+        );
+    }
+    report.tables.push(table);
+    report.claims.push(Claim::exactly(
+        "brk needs no anon_vma lock: only vm_end moves",
+        "no lock",
+        format!("{shortcut_locks} locks with the shortcut, at any number of tasks"),
+        shortcut_locks == 0.0,
+    ));
+    Ok(())
+}
+
+/// Returns the speed of tasks that move their break at once, each in a thread.
+fn model_speed(threads: u64, calls: u64, shortcut: bool) -> Result<Speed, Errno> {
+    let family = Family::new(threads as usize);
+    together(
+        (threads, calls),
+        &|thread, _| {
+            family.brk(1 + thread as usize, shortcut);
+            Ok(())
+        },
+        None,
+    )
+}
+
+/// Returns the same of the core.
+fn core_speed(threads: u64, calls: u64, shortcut: bool) -> Result<Speed, Errno> {
+    let lock = if shortcut {
+        AdjustLock::WhenNeeded
+    } else {
+        AdjustLock::Always
+    };
+    let (space, tasks) = core_family(threads as usize, lock)?;
+    together(
+        (threads, calls),
+        &|thread, call| {
+            let brk = FIRST + (1 + call) * PAGE;
+            space.brk(tasks[thread as usize], brk).map(|_| ())
+        },
+        None,
+    )
+}
+
+fn timed(context: &Context<'_>, report: &mut Report) -> Result<(), String> {
+    let rounds = if context.quick { 9 } else { 31 };
+    let calls = if context.quick { 20_000 } else { 100_000 };
+    let mut table = Table::new(
+        "brk calls per second with the shortcut, relative to without",
+        "AIM7: 130,000 to 65,000 jobs a minute on 32 processors, 80,000 to 77,000 on others",
+        &["by the clock", "by processor\ntime"],
+    );
+    type Speeds = fn(u64, u64, bool) -> Result<Speed, Errno>;
+    let subjects: [(&str, Speeds); 2] = [("2.6.31, list", model_speed), ("core", core_speed)];
+    for threads in [1, 2] {
+        let plural = if threads == 1 { "" } else { "s" };
+        let mut lines = Vec::new();
+        for (who, speed) in subjects {
+            let mut ratios = [Vec::new(), Vec::new()];
+            for _ in 0..rounds {
+                let refused = |errno: Errno| format!("the core refused a call: {errno}");
+                let with = speed(threads, calls, true).map_err(refused)?;
+                let without = speed(threads, calls, false).map_err(refused)?;
+                ratios[0].push(with.clock / without.clock);
+                ratios[1].push(with.processor / without.processor);
+            }
+            let figures = ratios.map(|runs| Figure::of_runs(&runs, Unit::Ratio));
+            if let Some(figure) = &figures[1] {
+                report.claims.push(Claim::by(
+                    format!("{who}: {threads} task{plural}: brk is faster with the shortcut"),
+                    format!(
+                        "{:.3} and {:.1} times the jobs of AIM7",
+                        SHANGHAI[1] / SHANGHAI[0],
+                        1.0 + TESTED / 100.0
+                    ),
+                    figure,
+                    Bound::AtLeast(1.0),
+                ));
+            }
+            lines.push(Line {
+                who: who.to_owned(),
+                cells: figures.into(),
+            });
+        }
+        table.row(format!("{threads} task{plural}"), Vec::new(), lines);
+    }
+    report.tables.push(table);
+    Ok(())
+}
+
+fn traffic(report: &mut Report) {
+    let columns = CPUS.map(|cpus| format!("{cpus} CPUs"));
+    let columns = columns.each_ref().map(String::as_str);
+    let title = "Line transfers of a brk call (simulated)";
+    let mut table = Table::new(title, "no table in the patch", &columns);
+    for (label, shared_lock) in [("lock always", true), ("with the shortcut", false)] {
+        let each = |cpus: u32| {
+            let list = |cpu: u32| {
+                let own = u64::from(cpu + 1) << 12;
+                let mut list = vec![Access::Write(own), Access::Read(own + 64)];
+                if shared_lock {
+                    list.push(Access::Write(0));
+                }
+                list.push(Access::Write(own + 64));
+                if shared_lock {
+                    list.push(Access::Write(0));
+                }
+                list.push(Access::Write(own));
+                list
+            };
+            let lists: Vec<_> = (0..cpus).map(list).collect();
+            Figure::exact(transfers_per_round(&lists, 200), Unit::Ratio)
+        };
+        table.row(label, Vec::new(), vec![Line::full("model", CPUS.map(each))]);
+    }
+    report.tables.push(table);
+}
+
+/// Returns calls per microsecond of all processors together.
+fn calls_per_microsecond(cpus: u32, work: u64, locked: bool) -> f64 {
+    const CALLS: u64 = 20_000;
+    // The processors start at different times, as tasks do.
+    let mut ready: Vec<u64> = (0..u64::from(cpus)).map(|cpu| cpu * 37).collect();
+    let (mut free, mut last) = (0, usize::MAX);
+    let mut now = 0;
+    for _ in 0..CALLS {
+        let next = (0..ready.len()).min_by_key(|cpu| ready[*cpu]).unwrap_or(0);
+        now = ready[next];
+        if locked {
+            let begin = now.max(free);
+            let transfer = if last == next { 0 } else { TRANSFER };
+            free = begin + transfer + HELD;
+            last = next;
+            now = free;
+        }
+        ready[next] = now + CALL + work;
+    }
+    CALLS as f64 * 1000.0 / now.max(1) as f64
+}
+
+fn throughput(report: &mut Report) {
+    let columns = CPUS.map(|cpus| format!("{cpus} CPUs"));
+    let columns = columns.each_ref().map(String::as_str);
+    let title = "Throughput with the lock, relative to the shortcut (simulated)";
+    let source = "AIM7 on 32 processors: 65,000 to 130,000 jobs a minute";
+    let mut table = Table::new(title, source, &columns);
+    let mut at_half = None;
+    for work in [0, 1000, 2500, 5000, 10_000, 100_000] {
+        let ratio = |cpus| {
+            calls_per_microsecond(cpus, work, true) / calls_per_microsecond(cpus, work, false)
+        };
+        let ratios = CPUS.map(ratio);
+        if (0.4..=0.6).contains(&ratios[3]) {
+            at_half = Some((work, ratios));
+        }
+        let mut paper = Vec::new();
+        if work == 0 {
+            let mut cells = vec![None; CPUS.len()];
+            cells[3] = Some(Published::exact(PLATEAUS[0] / PLATEAUS[1], Unit::Ratio));
+            let who = String::new();
+            paper.push(Line { who, cells });
+        }
+        let line = Line::full(
+            "model",
+            ratios.map(|ratio| Figure::exact(ratio, Unit::Ratio)),
+        );
+        table.row(
+            format!("{} ns of work between", Unit::Count.format(work as f64)),
+            paper,
+            vec![line],
+        );
+    }
+    report.tables.push(table);
+    throughput_claims(at_half, report);
+}
+
+/// Decides the claims, by the load that about halves the throughput at 32 processors.
+fn throughput_claims(at_half: Option<(u64, [f64; CPUS.len()])>, report: &mut Report) {
+    let small = "a machine with 8 processors does not show it";
+    match at_half {
+        Some((work, ratios)) => report.claims.push(Claim {
+            text: small.to_owned(),
+            paper: "not seen on 4 sockets with 8 cores".to_owned(),
+            ours: format!(
+                "{:.2} of the throughput at 8 processors where 32 have {:.2} ({work} ns of work)",
+                ratios[1], ratios[3]
+            ),
+            decision: if ratios[1] >= 0.9 {
+                Decision::Holds
+            } else {
+                Decision::DoesNotHold
+            },
+        }),
+        None => report.claims.push(Claim::undecided(
+            small,
+            "not seen on 4 sockets with 8 cores",
+            "no simulated load halves the throughput at 32 processors",
+        )),
+    }
+    for (text, paper) in [
+        (
+            "AIM7's throughput stays on the plateau of 130,000 jobs a minute",
+            "65,000 and 130,000",
+        ),
+        (
+            "3.9 % more jobs a minute with mainline on newer processors",
+            "80,000 to 77,000",
+        ),
+        ("150 % more throughput on 4 x 8 x 2 processors", "150 %"),
+    ] {
+        let why = "needs AIM7 and a machine with 32 processors";
+        report.claims.push(Claim::undecided(text, paper, why));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_locks_once_a_call_and_the_shortcut_never() {
+        for tasks in [1, 7, 300] {
+            assert_eq!(on_model(tasks, false).locked, 1000.0);
+            assert_eq!(on_model(tasks, true).locked, 0.0);
+            assert_eq!(on_model(tasks, true).visited, (tasks + 1) as f64);
+        }
+    }
+
+    #[test]
+    fn the_core_locks_when_needed_only_and_a_walk_visits_one_task() {
+        let always = on_core(20, AdjustLock::Always).unwrap();
+        let needed = on_core(20, AdjustLock::WhenNeeded).unwrap();
+        assert_eq!((always.locked, needed.locked), (1000.0, 0.0));
+        assert_eq!(needed.visited, 1.0);
+    }
+
+    #[test]
+    fn the_lock_bounds_the_simulated_throughput() {
+        assert_eq!(
+            calls_per_microsecond(1, 0, true),
+            calls_per_microsecond(1, 0, true)
+        );
+        let most = 1000.0 / (TRANSFER + HELD) as f64;
+        let locked = calls_per_microsecond(56, 0, true);
+        assert!(locked <= most * 1.01 && locked > most * 0.9, "{locked}");
+        let free = calls_per_microsecond(56, 0, false);
+        assert!(free > 5.0 * locked, "{free}");
+    }
+}

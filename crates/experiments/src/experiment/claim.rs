@@ -1,0 +1,209 @@
+//! Claims of the papers, decided by the intervals of our figures.
+
+use super::figure::{Figure, Interval};
+use serde::Serialize;
+
+/// What our figures say about a claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// The whole interval agrees with the claim.
+    Holds,
+    /// The whole interval contradicts the claim.
+    DoesNotHold,
+    /// The interval contains the claim's bound, or there are too few cases.
+    Undecided,
+}
+
+impl Decision {
+    /// Returns the decision in words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Decision::Holds => "holds",
+            Decision::DoesNotHold => "does not hold",
+            Decision::Undecided => "undecided",
+        }
+    }
+}
+
+/// The bound that a claim sets to a figure.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Bound {
+    /// The figure is at least this.
+    AtLeast(f64),
+    /// The figure is at most this.
+    AtMost(f64),
+}
+
+impl Bound {
+    /// Decides whether a figure in this interval keeps the bound.
+    pub fn decide(self, Interval { low, high }: Interval) -> Decision {
+        let (certain, excluded) = match self {
+            Bound::AtLeast(bound) => (low >= bound, high < bound),
+            Bound::AtMost(bound) => (high <= bound, low > bound),
+        };
+        match (certain, excluded) {
+            (true, _) => Decision::Holds,
+            (_, true) => Decision::DoesNotHold,
+            _ => Decision::Undecided,
+        }
+    }
+}
+
+/// One claim of a paper.
+#[derive(Clone, Debug, Serialize)]
+pub struct Claim {
+    /// The claim in our words.
+    pub text: String,
+    /// The paper's figure.
+    pub paper: String,
+    /// Our figure.
+    pub ours: String,
+    /// The decision.
+    pub decision: Decision,
+}
+
+impl Claim {
+    /// Decides a claim by a figure and a bound.
+    ///
+    /// A single run of a measurement decides nothing.
+    pub fn by(
+        text: impl Into<String>,
+        paper: impl Into<String>,
+        ours: &Figure,
+        bound: Bound,
+    ) -> Claim {
+        let single = ours.interval.is_some() && ours.runs.len() < 2;
+        Claim {
+            text: text.into(),
+            paper: paper.into(),
+            ours: ours.to_string(),
+            decision: if single {
+                Decision::Undecided
+            } else {
+                bound.decide(ours.ends())
+            },
+        }
+    }
+
+    /// Decides that a claim is true or false of exact figures.
+    pub fn exactly(
+        text: impl Into<String>,
+        paper: impl Into<String>,
+        ours: impl Into<String>,
+        holds: bool,
+    ) -> Claim {
+        Claim {
+            text: text.into(),
+            paper: paper.into(),
+            ours: ours.into(),
+            decision: if holds {
+                Decision::Holds
+            } else {
+                Decision::DoesNotHold
+            },
+        }
+    }
+
+    /// A claim that these figures cannot decide.
+    pub fn undecided(
+        text: impl Into<String>,
+        paper: impl Into<String>,
+        why: impl Into<String>,
+    ) -> Claim {
+        Claim {
+            text: text.into(),
+            paper: paper.into(),
+            ours: why.into(),
+            decision: Decision::Undecided,
+        }
+    }
+
+    /// Decides that at least `bound` of the cases are of a kind.
+    ///
+    /// Fewer than [`FEWEST`] cases decide nothing.
+    pub fn share(
+        text: impl Into<String>,
+        paper: impl Into<String>,
+        (part, whole): (u64, u64),
+        bound: f64,
+    ) -> Claim {
+        let ends = wilson(part, whole);
+        let percent = 100.0 * part as f64 / whole.max(1) as f64;
+        Claim {
+            text: text.into(),
+            paper: paper.into(),
+            ours: if whole == 0 {
+                "no such case occurred".to_owned()
+            } else {
+                format!(
+                    "{part} of {whole}, {percent:.1} % ({:.1} to {:.1} %)",
+                    100.0 * ends.low,
+                    100.0 * ends.high
+                )
+            },
+            decision: if whole < FEWEST {
+                Decision::Undecided
+            } else {
+                Bound::AtLeast(bound).decide(ends)
+            },
+        }
+    }
+}
+
+/// Number of cases below which a share decides nothing.
+pub const FEWEST: u64 = 30;
+
+/// Returns the 95 % interval of a share (Wilson's score interval).
+fn wilson(part: u64, whole: u64) -> Interval {
+    const Z: f64 = 1.96;
+    let n = whole.max(1) as f64;
+    let p = part as f64 / n;
+    let scale = 1.0 / (1.0 + Z * Z / n);
+    let centre = scale * (p + Z * Z / (2.0 * n));
+    let half = scale * Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+    Interval {
+        low: (centre - half).max(0.0),
+        high: (centre + half).min(1.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figure::Unit;
+    use super::*;
+
+    #[test]
+    fn the_interval_decides() {
+        let figure = Figure::of_runs(&[0.8, 0.9, 1.1], Unit::Ratio).unwrap();
+        for (bound, decision) in [
+            (Bound::AtLeast(0.8), Decision::Holds),
+            (Bound::AtLeast(1.0), Decision::Undecided),
+            (Bound::AtLeast(1.2), Decision::DoesNotHold),
+            (Bound::AtMost(1.1), Decision::Holds),
+            (Bound::AtMost(1.0), Decision::Undecided),
+            (Bound::AtMost(0.7), Decision::DoesNotHold),
+        ] {
+            assert_eq!(bound.decide(figure.ends()), decision, "{bound:?}");
+        }
+        let once = Figure::of_runs(&[0.5], Unit::Ratio).unwrap();
+        let claim = Claim::by("", "", &once, Bound::AtMost(1.0));
+        assert_eq!(claim.decision, Decision::Undecided);
+        let exact = Figure::exact(0.5, Unit::Ratio);
+        let claim = Claim::by("", "", &exact, Bound::AtMost(1.0));
+        assert_eq!(claim.decision, Decision::Holds);
+    }
+
+    #[test]
+    fn a_share_needs_enough_cases() {
+        let decision = |part, whole| Claim::share("", "", (part, whole), 0.9).decision;
+        assert_eq!(decision(0, 0), Decision::Undecided);
+        assert_eq!(decision(29, 29), Decision::Undecided);
+        assert_eq!(decision(127, 127), Decision::Holds);
+        assert_eq!(decision(60, 127), Decision::DoesNotHold);
+        assert_eq!(decision(115, 127), Decision::Undecided);
+        // Wilson's interval for 81 of 263, a published example.
+        let ends = wilson(81, 263);
+        assert!((ends.low - 0.2553).abs() < 1e-3 && (ends.high - 0.3662).abs() < 1e-3);
+    }
+}

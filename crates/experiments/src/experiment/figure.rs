@@ -1,0 +1,267 @@
+//! Figures of a result table: the paper's, and ours with their intervals.
+
+use crate::ratio::{median, tail};
+use serde::Serialize;
+use std::fmt;
+
+/// Unit of a figure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// A number of things, printed in full.
+    Count,
+    /// A large number, printed with the suffix k, M or G.
+    Large,
+    /// Seconds.
+    Seconds,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Per cent.
+    Percent,
+    /// A quotient of two figures of one unit.
+    Ratio,
+}
+
+impl Unit {
+    /// Formats a value with the unit.
+    pub fn format(self, value: f64) -> String {
+        match self {
+            Unit::Count if value.fract() == 0.0 => grouped(value),
+            Unit::Count => format!("{value:.1}"),
+            Unit::Large => scaled(value),
+            Unit::Seconds if value < 0.1 => format!("{:.2} ms", value * 1e3),
+            Unit::Seconds => format!("{value:.2} s"),
+            Unit::Nanoseconds => format!("{value:.1} ns"),
+            Unit::Percent => format!("{value:.2} %"),
+            Unit::Ratio => format!("{value:.3}"),
+        }
+    }
+
+    fn range(self, low: f64, high: f64) -> String {
+        let (low, high) = (self.format(low), self.format(high));
+        if low == high {
+            return low;
+        }
+        // The unit of both is printed once.
+        match (low.split_once(' '), high.split_once(' ')) {
+            (Some((number, unit)), Some((_, other))) if unit == other => {
+                format!("{number} to {high}")
+            }
+            _ => format!("{low} to {high}"),
+        }
+    }
+}
+
+fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (n, digit) in digits.chars().enumerate() {
+        if n > 0 && (digits.len() - n).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value < 0.0 {
+        format!("-{text}")
+    } else {
+        text
+    }
+}
+
+fn scaled(value: f64) -> String {
+    let scales = [(1e9, " G"), (1e6, " M"), (1e3, " k")];
+    match scales.iter().find(|(by, _)| value.abs() >= *by) {
+        Some((by, suffix)) => format!("{:.2}{suffix}", value / by),
+        None => format!("{value:.1}"),
+    }
+}
+
+/// A figure that a paper states: its runs, where it lists them, and its range.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Published {
+    /// The runs that the paper lists.
+    pub runs: &'static [f64],
+    /// Lower end of the stated interval, or the stated figure.
+    pub low: f64,
+    /// Upper end of the stated interval, or the stated figure.
+    pub high: f64,
+    /// Unit.
+    pub unit: Unit,
+}
+
+impl Published {
+    /// A figure that the paper states without an interval.
+    pub const fn exact(value: f64, unit: Unit) -> Self {
+        Published::between(&[], value, value, unit)
+    }
+
+    /// A figure with the paper's confidence interval.
+    pub const fn between(runs: &'static [f64], low: f64, high: f64, unit: Unit) -> Self {
+        Published {
+            runs,
+            low,
+            high,
+            unit,
+        }
+    }
+}
+
+impl fmt::Display for Published {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.unit.range(self.low, self.high))
+    }
+}
+
+/// Two ends of an interval.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Interval {
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// A figure of ours.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Figure {
+    /// Median of the runs.
+    pub median: f64,
+    /// Interval of order statistics around the median; `None` for a figure that is counted or
+    /// simulated, and therefore exact.
+    pub interval: Option<Interval>,
+    /// Probability that the interval contains the true median.
+    pub confidence: f64,
+    /// Mean of the runs.
+    pub mean: f64,
+    /// Interval around the mean as the thesis computes it; see [`thesis_interval`].
+    pub of_mean: Option<Interval>,
+    /// The runs.
+    pub runs: Vec<f64>,
+    /// Unit.
+    pub unit: Unit,
+}
+
+impl Figure {
+    /// A figure that every run would give again.
+    pub fn exact(value: f64, unit: Unit) -> Figure {
+        Figure {
+            median: value,
+            interval: None,
+            confidence: 1.0,
+            mean: value,
+            of_mean: None,
+            runs: vec![value],
+            unit,
+        }
+    }
+
+    /// A figure from the runs of a measurement; `None` without runs.
+    pub fn of_runs(runs: &[f64], unit: Unit) -> Option<Figure> {
+        let mut sorted = runs.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (below, confidence) = tail(sorted.len())?;
+        Some(Figure {
+            median: median(&sorted),
+            interval: Some(Interval {
+                low: sorted[below],
+                high: sorted[sorted.len() - 1 - below],
+            }),
+            confidence,
+            mean: runs.iter().sum::<f64>() / runs.len() as f64,
+            of_mean: Some(thesis_interval(runs)),
+            runs: runs.to_vec(),
+            unit,
+        })
+    }
+
+    /// A figure from the ratios of paired runs; `None` without pairs.
+    pub fn of_pairs(of: &[f64], to: &[f64]) -> Option<Figure> {
+        let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
+        Figure::of_runs(&ratios, Unit::Ratio)
+    }
+
+    /// Returns the interval; for an exact figure, both ends are the figure.
+    pub fn ends(&self) -> Interval {
+        self.interval.unwrap_or(Interval {
+            low: self.median,
+            high: self.median,
+        })
+    }
+
+    /// Returns the interval as text; `None` for an exact figure.
+    pub fn interval_text(&self) -> Option<String> {
+        let Interval { low, high } = self.interval?;
+        Some(self.unit.range(low, high))
+    }
+
+    /// Returns the interval of the mean as text; `None` for an exact figure.
+    pub fn mean_text(&self) -> Option<String> {
+        let Interval { low, high } = self.of_mean?;
+        Some(self.unit.range(low, high))
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.unit.format(self.median))?;
+        match self.interval_text() {
+            Some(interval) if self.runs.len() > 1 => write!(f, " ({interval})"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns the 95 % interval of the mean as the thesis computes it.
+///
+/// It presumes a normal distribution and takes 1.96 times the population's standard deviation over
+/// the root of the number of runs. With three runs, this is narrower than 95 % allow; the interval
+/// of the median is the one that decides claims.
+pub fn thesis_interval(runs: &[f64]) -> Interval {
+    let n = runs.len().max(1) as f64;
+    let mean = runs.iter().sum::<f64>() / n;
+    let variance = runs.iter().map(|run| (run - mean).powi(2)).sum::<f64>() / n;
+    let half = 1.96 * (variance / n).sqrt();
+    Interval {
+        low: mean - half,
+        high: mean + half,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Table 4.2 of the thesis states both the runs and the intervals.
+    #[test]
+    fn the_interval_of_the_mean_is_that_of_the_thesis() {
+        for (runs, low, high) in [
+            ([5.51, 5.38, 5.50], "5.40", "5.53"),
+            ([3.44, 3.41, 3.49], "3.41", "3.48"),
+            ([1.0, 0.0, 0.0], "-0.20", "0.87"),
+        ] {
+            let interval = thesis_interval(&runs);
+            assert_eq!(format!("{:.2}", interval.low), low);
+            assert_eq!(format!("{:.2}", interval.high), high);
+        }
+    }
+
+    #[test]
+    fn figures_are_printed_with_their_unit() {
+        for (unit, value, text) in [
+            (Unit::Count, 40018.0, "40,018"),
+            (Unit::Count, 0.5, "0.5"),
+            (Unit::Large, 19.9e9, "19.90 G"),
+            (Unit::Large, 7.0, "7.0"),
+            (Unit::Seconds, 0.0045, "4.50 ms"),
+            (Unit::Percent, 73.45, "73.45 %"),
+        ] {
+            assert_eq!(unit.format(value), text);
+        }
+        assert_eq!(Unit::Seconds.range(5.4, 5.53), "5.40 to 5.53 s");
+        assert_eq!(Unit::Seconds.range(0.05, 5.53), "50.00 ms to 5.53 s");
+        assert_eq!(Figure::of_runs(&[], Unit::Count), None);
+        let figure = Figure::of_runs(&[3.0, 1.0, 2.0], Unit::Count).unwrap();
+        assert_eq!(figure.to_string(), "2 (1 to 3)");
+        assert_eq!(Figure::exact(2.0, Unit::Count).to_string(), "2");
+    }
+}

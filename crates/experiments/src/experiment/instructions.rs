@@ -1,0 +1,51 @@
+//! Instructions of a piece of work, counted by valgrind around another process of this program.
+//!
+//! The difference of two runs, with and without the work, leaves out the program's start and the
+//! reading of its input.
+
+use super::Context;
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
+
+/// Counts the instructions of `vmarea experiment --work ARGUMENTS`.
+///
+/// # Errors
+/// One line that says why they cannot be counted, and what to do.
+pub(super) fn count(context: &Context<'_>, arguments: &[&OsStr]) -> Result<u64, String> {
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args([
+        "--tool=cachegrind",
+        "--cache-sim=no",
+        "--cachegrind-out-file=/dev/null",
+    ]);
+    valgrind
+        .arg(&context.program)
+        .args(["experiment", "--work"]);
+    let output = valgrind.args(arguments).stdin(Stdio::null()).output();
+    let output = output.map_err(|_| "there is no valgrind: apt-get install valgrind".to_owned())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let last = said.lines().last().unwrap_or_default();
+        return Err(format!("the counted process failed: {last}"));
+    }
+    counted(&said).ok_or_else(|| "valgrind printed no count of instructions".to_owned())
+}
+
+/// Returns the count in valgrind's output.
+fn counted(said: &str) -> Option<u64> {
+    let line = said
+        .lines()
+        .find(|line| line.contains("I   refs:") || line.contains("I refs:"))?;
+    let number = line.rsplit(' ').next()?;
+    number.replace(',', "").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_count_is_found_in_the_output() {
+        let said = "==12== Cachegrind\n==12== \n==12== I   refs:      1,234,567\n";
+        assert_eq!(super::counted(said), Some(1_234_567));
+        assert_eq!(super::counted("==12== nothing"), None);
+    }
+}

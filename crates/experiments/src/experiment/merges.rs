@@ -1,0 +1,343 @@
+//! Merges of a recorded workload under the policies, and what they cost.
+//!
+//! The experiments of the thesis's sections 4.3.3 to 4.3.5 share this. A workload is recorded on the
+//! running kernel, which is unpatched, and replayed under each policy. A merge *failed* if the
+//! recorded kernel's rules refuse two private anonymous neighbours for their page offset or
+//! anon_vma; at each such refusal the other policies are asked in the same state.
+
+use super::claim::{Bound, Claim};
+use super::figure::{Figure, Unit};
+use super::report::{Line, Report, Table};
+use super::{Context, instructions, source};
+use crate::one_world;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::time::Instant;
+use vmarea::policy::Policy;
+use vmarea_replay::world::World;
+use vmarea_replay::{Options, PolicyReport, Replayer, machine};
+use vmarea_trace::{Error as TraceError, Reader};
+
+/// Policies of the replays, beside the recorded kernel's.
+pub(super) const POLICIES: [&str; 3] = ["linux-5.10", "thesis", "vmarea"];
+
+/// One recorded and replayed run of a workload.
+pub(super) struct Run {
+    trace: File,
+    /// Processor time of the workload's processes, in seconds.
+    processor: f64,
+    /// Wall-clock time with recording, in seconds.
+    pub(super) seconds: f64,
+    pub(super) replayed: vmarea_replay::Report,
+}
+
+/// Merge counts of one policy in one run, in the columns of the thesis.
+#[derive(Clone, Copy)]
+pub(super) struct Counts {
+    pub(super) different: u64,
+    pub(super) pgoff: u64,
+    pub(super) expand: u64,
+    pub(super) failed: u64,
+}
+
+/// States what stands for the thesis's kernels and tracepoints.
+pub(super) fn substitutions(report: &mut Report) {
+    for text in [
+        "unpatched 5.18: the running kernel, whose refusals are counted; patched: a replay of the \
+         recording under thesis, which has the rules of 5.10 instead of 5.18",
+        "diff m.: merges of different anon_vmas; pgoff m.: moves whose pages took a new page \
+         offset, whether they merged or not; expand: merges of mremap in place, which the core \
+         does not count apart from other attempts of that call; failed m.: private anonymous \
+         neighbours that page offset or anon_vma keeps apart",
+        "the thesis's machines ran whole desktops; here only the workload's processes are seen",
+    ] {
+        report.substitute(text);
+    }
+}
+
+/// Records a script and replays it.
+///
+/// # Errors
+/// One line that says what failed.
+pub(super) fn run(context: &Context<'_>, name: &str, script: &str) -> Result<Run, String> {
+    let times = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
+    let path = times.path().display();
+    let script = format!("( {script} ); status=$?; times >'{path}'; exit $status");
+    context.host.note(&format!("recording {name}"));
+    let recorded = context.host.record(&script)?;
+    let replayed = replay(&recorded.trace)?;
+    let said = fs::read_to_string(times.path()).unwrap_or_default();
+    Ok(Run {
+        trace: recorded.trace,
+        processor: processor_time(&said),
+        seconds: recorded.seconds,
+        replayed,
+    })
+}
+
+/// Runs a script without recording; returns the wall-clock time in seconds.
+///
+/// # Errors
+/// One line that says what failed.
+pub(super) fn native(context: &Context<'_>, name: &str, script: &str) -> Result<f64, String> {
+    context
+        .host
+        .note(&format!("running {name} without recording"));
+    let begun = Instant::now();
+    source::shell(name, &context.cache, script)?;
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+/// Returns the processor time of the children in the output of the shell's `times`.
+fn processor_time(said: &str) -> f64 {
+    let time = |text: &str| {
+        let (minutes, seconds) = text.trim_end_matches('s').split_once('m')?;
+        Some(minutes.parse::<f64>().ok()? * 60.0 + seconds.parse::<f64>().ok()?)
+    };
+    let children = said.lines().nth(1).unwrap_or_default();
+    children.split_whitespace().filter_map(time).sum()
+}
+
+fn replay(trace: &File) -> Result<vmarea_replay::Report, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let trace = trace.try_clone().map_err(|error| text(&error))?;
+    let mut reader = Reader::new(trace).map_err(|error| text(&error))?;
+    let policies = POLICIES.map(|name| name.parse().map_err(|error| text(&error)));
+    let options = Options {
+        policies: policies.into_iter().collect::<Result<_, String>>()?,
+        ..Options::default()
+    };
+    let mut replayer = Replayer::new(reader.header(), &options).map_err(|error| text(&error))?;
+    for event in &mut reader {
+        match event {
+            Ok(event) => replayer.event(&event).map_err(|error| text(&error))?,
+            Err(TraceError::CutOff { .. } | TraceError::Damaged { .. }) => break,
+            Err(error) => return Err(text(&error)),
+        }
+    }
+    Ok(replayer.finish())
+}
+
+impl Run {
+    /// Returns the counts of the recorded kernel, which is unpatched.
+    pub(super) fn unpatched(&self) -> Counts {
+        let mut counts = self.of_world("linux");
+        counts.failed = self.replayed.counterfactual.refused_total();
+        counts
+    }
+
+    /// Returns the counts of a policy.
+    pub(super) fn patched(&self, policy: &str) -> Counts {
+        let mut counts = self.of_world(policy);
+        let made = self.replayed.counterfactual.policies.get(policy);
+        counts.failed = made.map_or(0, |made| made.refused.values().sum());
+        counts
+    }
+
+    fn of_world(&self, policy: &str) -> Counts {
+        let empty = PolicyReport::default();
+        let world = self.replayed.policies.get(policy).unwrap_or(&empty);
+        let outcomes = world.attempts.values();
+        let different = outcomes.filter_map(|of| of.get("AV_MERGE_DIFFERENT")).sum();
+        let expand = world.attempts.get("mremap_expand");
+        let merged = ["AV_MERGE_NULL", "AV_MERGE_SAME", "AV_MERGE_DIFFERENT"];
+        let merged = |of: &std::collections::BTreeMap<String, u64>| {
+            merged.iter().filter_map(|name| of.get(*name)).sum()
+        };
+        Counts {
+            different,
+            pgoff: world.pgoff_updates,
+            expand: expand.map_or(0, merged),
+            failed: 0,
+        }
+    }
+}
+
+/// Returns a line of a table: the chosen counts of all runs.
+pub(super) fn line(
+    who: &str,
+    runs: &[Run],
+    counts: impl Fn(&Run) -> Counts,
+    columns: &[fn(&Counts) -> u64],
+) -> Line<Figure> {
+    let all: Vec<Counts> = runs.iter().map(counts).collect();
+    let figure = |column: &fn(&Counts) -> u64| {
+        let runs: Vec<f64> = all.iter().map(|counts| column(counts) as f64).collect();
+        Figure::of_runs(&runs, Unit::Count)
+    };
+    Line {
+        who: who.to_owned(),
+        cells: columns.iter().map(figure).collect(),
+    }
+}
+
+/// Decides the thesis's claims about merges for one workload.
+///
+/// The run with the fewest failed merges decides: repeated runs are no further cases.
+pub(super) fn claims(name: &str, runs: &[Run], report: &mut Report) {
+    let Some(run) = runs.iter().min_by_key(|run| run.unpatched().failed) else {
+        return;
+    };
+    let failed = run.unpatched().failed;
+    for (policy, paper) in [
+        ("thesis", "more than 90 % (section 4.4)"),
+        ("vmarea", "no figure; our policy"),
+    ] {
+        let made = run.replayed.counterfactual.policies.get(policy);
+        report.claims.push(Claim::share(
+            format!("{name}: {policy} resolves more than 90 % of the failed merges"),
+            paper,
+            (made.map_or(0, |made| made.merged), failed),
+            0.9,
+        ));
+    }
+    let Counts {
+        different,
+        pgoff,
+        expand,
+        ..
+    } = run.patched("thesis");
+    report.claims.push(Claim::share(
+        format!("{name}: different anon_vmas are the vast majority of the new merges"),
+        "the vast majority (section 4.4; we take 50 %)",
+        (different, different + pgoff + expand),
+        0.5,
+    ));
+}
+
+/// Counts the instructions of a replay under each policy, and decides the claims about cost.
+///
+/// # Errors
+/// One line that says why nothing can be counted.
+pub(super) fn cost(
+    context: &Context<'_>,
+    name: &str,
+    run: &Run,
+    report: &mut Report,
+) -> Result<(), String> {
+    let limit = if context.quick { 20_000 } else { 100_000 };
+    let path = format!("/proc/{}/fd/{}", std::process::id(), run.trace.as_raw_fd());
+    let counted = count_replays(context, &path, limit)?;
+    let columns = [
+        "instructions",
+        "relative to\nlinux-5.10",
+        "of the\nworkload",
+    ];
+    let shown = run.replayed.events.min(limit as u64);
+    let title = format!(
+        "Cost of merging: replay of {} events of {name}",
+        Unit::Count.format(shown as f64)
+    );
+    let source = "table 4.11: 100.5 to 101.9 % of the unpatched time";
+    let mut table = Table::new(title, source, &columns);
+    let seconds = replay_seconds(&path, limit)? * run.replayed.events as f64 / shown.max(1) as f64;
+    for (policy, runs) in POLICIES.iter().zip(&counted) {
+        let ratios: Vec<f64> = runs
+            .iter()
+            .zip(&counted[0])
+            .map(|(of, to)| of / to)
+            .collect();
+        let share = |ratio: &f64| 100.0 * (ratio - 1.0) * seconds / run.processor.max(1e-9);
+        let shares: Vec<f64> = ratios.iter().map(share).collect();
+        let ratio = Figure::of_runs(&ratios, Unit::Ratio);
+        if let Some(ratio) = ratio.as_ref().filter(|_| *policy != POLICIES[0]) {
+            cost_claims(name, policy, ratio, report);
+        }
+        let line = Line {
+            who: (*policy).to_owned(),
+            cells: vec![
+                Figure::of_runs(runs, Unit::Large),
+                ratio,
+                Figure::of_runs(&shares, Unit::Percent),
+            ],
+        };
+        table.row("", Vec::new(), vec![line]);
+    }
+    report.tables.push(table);
+    Ok(())
+}
+
+/// Counts the instructions of a replay under each policy, without the reading of the trace.
+fn count_replays(
+    context: &Context<'_>,
+    path: &str,
+    limit: usize,
+) -> Result<[Vec<f64>; POLICIES.len()], String> {
+    let count = |policy: &str| {
+        let arguments = ["replay", policy, &limit.to_string(), path].map(OsString::from);
+        let arguments: Vec<&OsStr> = arguments.iter().map(OsString::as_os_str).collect();
+        instructions::count(context, &arguments)
+    };
+    let mut counted: [Vec<f64>; POLICIES.len()] = Default::default();
+    let rounds = if context.quick { 2 } else { 3 };
+    for _ in 0..rounds {
+        let reading = count("none")?;
+        for (policy, runs) in POLICIES.iter().zip(&mut counted) {
+            runs.push(count(policy)?.saturating_sub(reading) as f64);
+        }
+    }
+    Ok(counted)
+}
+
+fn cost_claims(name: &str, policy: &str, ratio: &Figure, report: &mut Report) {
+    for (text, bound) in [
+        (
+            "at most 2 % more instructions in the VMA layer than linux-5.10",
+            1.02,
+        ),
+        ("no more instructions than linux-5.10", 1.0),
+    ] {
+        let text = format!("{name}: {policy} costs {text}");
+        let paper = "0.5 to 2 % slower (table 4.11)";
+        report
+            .claims
+            .push(Claim::by(text, paper, ratio, Bound::AtMost(bound)));
+    }
+}
+
+/// Returns the seconds of a replay under the first policy in this process.
+fn replay_seconds(path: &str, limit: usize) -> Result<f64, String> {
+    let (header, events) = read(OsStr::new(path), limit)?;
+    let mut world = World::new("linux-5.10", Policy::LINUX_5_10, machine::system(&header));
+    let begun = Instant::now();
+    one_world::replay(&mut world, &events);
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+fn read(
+    path: &OsStr,
+    limit: usize,
+) -> Result<(vmarea_trace::event::Header, Vec<vmarea_trace::event::Event>), String> {
+    let shown = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let file = File::open(path).map_err(|error| shown(&error))?;
+    one_world::read(file, limit).map_err(|error| shown(&error))
+}
+
+/// Replays a trace: a policy or `none`, the number of events, and the trace's path.
+pub(super) fn work(arguments: &[OsString]) -> Result<(), String> {
+    let [policy, limit, path] = arguments else {
+        return Err("replay needs a policy or none, a number of events, and a trace".to_owned());
+    };
+    let limit = limit.to_str().and_then(|limit| limit.parse().ok());
+    let (header, events) = read(path, limit.ok_or("how many events?")?)?;
+    let policy = policy.to_str().unwrap_or_default();
+    if policy == "none" {
+        return Ok(());
+    }
+    let policy = Policy::by_name(policy).ok_or("there is no such policy")?;
+    let mut world = World::new(policy.name, policy, machine::system(&header));
+    one_world::replay(&mut world, &events);
+    world.finish();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_time_of_the_children_is_the_second_line() {
+        let said = "0m0.010s 0m0.000s\n1m2.500s 0m1.250s\n";
+        assert_eq!(super::processor_time(said), 63.75);
+        assert_eq!(super::processor_time(""), 0.0);
+    }
+}

@@ -1,0 +1,255 @@
+//! The papers' tables and figures, each by one experiment, with their figures beside ours.
+//!
+//! An experiment fills a [`Report`]: tables in the paper's layout, claims that the intervals of our
+//! figures decide, and what stands for something that is not at hand. A part that cannot run is
+//! left out with its reason; the rest goes on.
+
+mod anon_vma_lock;
+pub mod claim;
+pub mod coherence;
+pub mod figure;
+mod instructions;
+mod jemalloc;
+mod kcbench;
+mod merges;
+mod redis;
+pub mod report;
+mod source;
+mod spacing;
+pub mod vma_lock;
+mod vmacache;
+
+use report::{Header, Report};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What an experiment gets from its caller.
+pub trait Host {
+    /// Reports progress.
+    fn note(&self, text: &str);
+    /// Runs a shell script to its end and records it.
+    ///
+    /// # Errors
+    /// One line that says why there is no recording, and what to do.
+    fn record(&self, script: &str) -> Result<Recorded, String>;
+}
+
+/// A recorded script.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The trace, rewound to its start.
+    pub trace: File,
+    /// Wall-clock time of the script with recording.
+    pub seconds: f64,
+}
+
+/// Surroundings of an experiment.
+#[derive(Clone)]
+pub struct Context<'a> {
+    /// True for the short form of the experiment.
+    pub quick: bool,
+    /// Number of times that a recorded workload of the thesis runs.
+    pub runs: usize,
+    /// Directory for sources and builds, outside of the user's project.
+    pub cache: PathBuf,
+    /// The program whose option `--work` is [`work`].
+    pub program: PathBuf,
+    /// The caller.
+    pub host: &'a dyn Host,
+}
+
+/// One experiment.
+#[derive(Clone, Copy)]
+pub struct Experiment {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// The paper.
+    pub paper: &'static str,
+    /// What it reproduces.
+    pub what: &'static str,
+    /// Programs that it needs, each with its Debian package.
+    pub needs: &'static [(&'static str, &'static str)],
+    run: fn(&Context<'_>, &mut Report),
+}
+
+const THESIS: &str = "Jakub Matěna, VMA merging in Linux, master's thesis, Prague, 2022";
+
+/// All experiments.
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "vma-lock",
+        paper: "Suren Baghdasaryan, move per-vma lock into vm_area_struct, version 1, 2024",
+        what: "slab figures, listing of the structure, page faults, cache lines",
+        needs: &[],
+        run: vma_lock::run,
+    },
+    Experiment {
+        name: "vmacache",
+        paper: "Davidlohr Bueso, mm: per-thread vma caching, Linux 3.15, 2014",
+        what: "the four tables: hit rates and cycles of boot, build, mining and ebizzy",
+        needs: &[
+            ("make", "make"),
+            ("gcc", "gcc"),
+            ("sqlite3", "sqlite3"),
+            ("valgrind", "valgrind"),
+        ],
+        run: vmacache::run,
+    },
+    Experiment {
+        name: "anon-vma-lock",
+        paper: "Lee Schermerhorn, avoid unnecessary anon_vma lock acquisition in vma_adjust(), 2009",
+        what: "locks, traffic and throughput of brk in a family of tasks",
+        needs: &[],
+        run: anon_vma_lock::run,
+    },
+    Experiment {
+        name: "spacing",
+        paper: THESIS,
+        what: "tables 4.2 and 4.3: mappings that are moved together",
+        needs: &[],
+        run: spacing::run,
+    },
+    Experiment {
+        name: "kcbench",
+        paper: THESIS,
+        what: "tables 4.8 to 4.11: building Linux",
+        needs: &[
+            ("linux-source", "linux-source"),
+            ("make", "make"),
+            ("gcc", "gcc"),
+            ("valgrind", "valgrind"),
+        ],
+        run: kcbench::run,
+    },
+    Experiment {
+        name: "jemalloc",
+        paper: THESIS,
+        what: "tables 4.4 and 4.5: jemalloc's own tests",
+        needs: &[
+            ("dpkg-source", "dpkg-dev"),
+            ("make", "make"),
+            ("valgrind", "valgrind"),
+        ],
+        run: jemalloc::run,
+    },
+    Experiment {
+        name: "redis",
+        paper: THESIS,
+        what: "tables 4.6 and 4.7: Redis's own test suite, and its benchmark with saves",
+        needs: &[
+            ("dpkg-source", "dpkg-dev"),
+            ("redis-server", "redis-server"),
+            ("tclsh", "tcl"),
+        ],
+        run: redis::run,
+    },
+];
+
+/// Results of the experiments that were asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Document {
+    /// Version of this form.
+    pub schema: u32,
+    /// Machine, kernel and command.
+    pub header: Header,
+    /// True for the short form.
+    pub quick: bool,
+    /// One report per experiment.
+    pub experiments: Vec<Report>,
+}
+
+impl Document {
+    /// Returns true if every part of every experiment ran.
+    pub fn is_complete(&self) -> bool {
+        self.experiments.iter().all(|one| one.missing.is_empty())
+    }
+}
+
+/// Runs the experiments with these names, in the order of [`EXPERIMENTS`].
+pub fn run(context: &Context<'_>, wanted: impl Fn(&str) -> bool) -> Document {
+    let header = Header::here();
+    let mut experiments = Vec::new();
+    for experiment in EXPERIMENTS.iter().filter(|one| wanted(one.name)) {
+        context
+            .host
+            .note(&format!("experiment {}", experiment.name));
+        let begun = Instant::now();
+        let mut report = Report::new(experiment.name, experiment.paper);
+        (experiment.run)(context, &mut report);
+        report.seconds = begun.elapsed().as_secs_f64();
+        experiments.push(report);
+    }
+    Document {
+        schema: 1,
+        header,
+        quick: context.quick,
+        experiments,
+    }
+}
+
+/// Does one piece of work in this process, which an instruction counter surrounds.
+///
+/// # Errors
+/// One line that says what is wrong with the arguments or the files that they name.
+pub fn work(arguments: &[OsString]) -> Result<(), String> {
+    match arguments.split_first() {
+        Some((what, rest)) if what == "lookups" => vmacache::work(rest),
+        Some((what, rest)) if what == "replay" => merges::work(rest),
+        _ => Err(format!("there is no such work: {arguments:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records nothing.
+    struct Mute;
+
+    impl Host for Mute {
+        fn note(&self, _: &str) {}
+
+        fn record(&self, _: &str) -> Result<Recorded, String> {
+            Err("nothing is recorded\nhere".to_owned())
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_an_unknown_work_is_refused() {
+        let mut names: Vec<_> = EXPERIMENTS.iter().map(|one| one.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), EXPERIMENTS.len());
+        assert!(!names.contains(&"all"), "this name stands for all of them");
+        assert!(work(&["nonsense".into()]).unwrap_err().contains("nonsense"));
+        assert!(work(&["lookups".into()]).is_err() && work(&["replay".into()]).is_err());
+    }
+
+    #[test]
+    fn a_part_that_cannot_run_is_left_out_with_its_reason_and_the_rest_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let unwritable = folder.path().join("file");
+        std::fs::write(&unwritable, "").unwrap();
+        let context = Context {
+            quick: true,
+            runs: 1,
+            cache: unwritable,
+            program: PathBuf::from("/nonexistent"),
+            host: &Mute,
+        };
+        let document = run(&context, |name| ["jemalloc", "redis"].contains(&name));
+        assert!(!document.is_complete());
+        let names: Vec<_> = document.experiments.iter().map(|one| one.name).collect();
+        assert_eq!(names, ["jemalloc", "redis"]);
+        for report in &document.experiments {
+            assert!(!report.missing.is_empty(), "{}", report.name);
+            assert!(report.missing.iter().all(|why| !why.contains('\n')));
+            // The paper's figures are there all the same.
+            let mut rows = report.tables.iter().flat_map(|table| &table.rows);
+            assert!(rows.any(|row| !row.paper.is_empty()));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The result of an experiment: header, tables in the paper's layout, claims, what was left out.
+
+use super::claim::Claim;
+use super::figure::{Figure, Published};
+use serde::Serialize;
+use std::fs;
+
+/// Cells of one source in a row of a table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line<T> {
+    /// Machine, kernel or policy.
+    pub who: String,
+    /// One cell per column; `None` where the source has no figure.
+    pub cells: Vec<Option<T>>,
+}
+
+impl<T> Line<T> {
+    /// Creates a line in which every cell has a figure.
+    pub fn full(who: impl Into<String>, cells: impl IntoIterator<Item = T>) -> Self {
+        Line {
+            who: who.into(),
+            cells: cells.into_iter().map(Some).collect(),
+        }
+    }
+}
+
+/// A row of a table: the paper's figures and ours.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What the row is about.
+    pub label: String,
+    /// The paper's figures.
+    pub paper: Vec<Line<Published>>,
+    /// Our figures.
+    pub ours: Vec<Line<Figure>>,
+}
+
+/// A table in the paper's layout.
+#[derive(Clone, Debug, Serialize)]
+pub struct Table {
+    /// Title.
+    pub title: String,
+    /// Where the paper has it.
+    pub source: String,
+    /// Headings of the columns.
+    pub columns: Vec<String>,
+    /// True to print the interval of the mean below that of the median, as the thesis has it.
+    pub with_means: bool,
+    /// Rows.
+    pub rows: Vec<Row>,
+}
+
+impl Table {
+    /// Creates a table without rows.
+    pub fn new(title: impl Into<String>, source: impl Into<String>, columns: &[&str]) -> Table {
+        Table {
+            title: title.into(),
+            source: source.into(),
+            columns: columns.iter().map(|&column| column.to_owned()).collect(),
+            with_means: false,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row.
+    pub fn row(
+        &mut self,
+        label: impl Into<String>,
+        paper: Vec<Line<Published>>,
+        ours: Vec<Line<Figure>>,
+    ) {
+        self.rows.push(Row {
+            label: label.into(),
+            paper,
+            ours,
+        });
+    }
+}
+
+/// The machine and the build that produced a result.
+#[derive(Clone, Debug, Serialize)]
+pub struct Header {
+    /// Processor, number of processors, memory.
+    pub machine: String,
+    /// Version of the running kernel, and the distribution.
+    pub kernel: String,
+    /// Load of the machine in its last minute: processes that run or wait to run.
+    pub load: f64,
+    /// The command line.
+    pub command: String,
+    /// Whether the build is optimised; times of another build mean nothing.
+    pub optimised: bool,
+}
+
+impl Header {
+    /// Describes this machine and the running command.
+    pub fn here() -> Header {
+        let field = |path: &str, key: &str| {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let line = text.lines().find(|line| line.starts_with(key));
+            let value = line.and_then(|line| line.split_once([':', '=']));
+            value.map_or_else(String::new, |(_, value)| {
+                value.trim().trim_matches('"').to_owned()
+            })
+        };
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let kib = field("/proc/meminfo", "MemTotal");
+        let kib: u64 = kib.trim_end_matches(" kB").parse().unwrap_or(0);
+        let plural = if processors == 1 { "" } else { "s" };
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load = load.split_whitespace().next().unwrap_or_default();
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let mut command: Vec<String> = std::env::args().collect();
+        if let Some(program) = command.first_mut() {
+            *program = "vmarea".to_owned();
+        }
+        Header {
+            machine: format!(
+                "{}, {processors} processor{plural}, {} GiB",
+                field("/proc/cpuinfo", "model name"),
+                kib >> 20
+            ),
+            kernel: format!(
+                "Linux {}, {}",
+                release.trim(),
+                field("/etc/os-release", "PRETTY_NAME")
+            ),
+            load: load.parse().unwrap_or_default(),
+            command: command.join(" "),
+            optimised: !cfg!(debug_assertions),
+        }
+    }
+}
+
+/// Result of one experiment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Name of the experiment.
+    pub name: &'static str,
+    /// The paper.
+    pub paper: &'static str,
+    /// Seconds that the experiment took.
+    pub seconds: f64,
+    /// What stands for something else that the paper used, and why.
+    pub substituted: Vec<String>,
+    /// Tables.
+    pub tables: Vec<Table>,
+    /// Claims.
+    pub claims: Vec<Claim>,
+    /// Parts that were left out, each with the reason and a remedy.
+    pub missing: Vec<String>,
+}
+
+impl Report {
+    /// Creates an empty report.
+    pub fn new(name: &'static str, paper: &'static str) -> Report {
+        Report {
+            name,
+            paper,
+            seconds: 0.0,
+            substituted: Vec::new(),
+            tables: Vec::new(),
+            claims: Vec::new(),
+            missing: Vec::new(),
+        }
+    }
+
+    /// Notes a substitution.
+    pub fn substitute(&mut self, what: impl Into<String>) {
+        self.substituted.push(what.into());
+    }
+
+    /// Notes a part that was left out, and keeps the result of one that was not.
+    pub fn keep<T>(&mut self, part: &str, result: Result<T, String>) -> Option<T> {
+        result
+            .map_err(|why| {
+                self.missing
+                    .push(format!("{part}: {}", why.replace('\n', " ")))
+            })
+            .ok()
+    }
+}

@@ -1,0 +1,239 @@
+//! The spacing speed test in the thesis's layout (tables 4.2 and 4.3).
+
+use super::Context;
+use super::claim::{Bound, Claim};
+use super::figure::{Figure, Published, Unit};
+use super::report::{Line, Report, Table};
+use crate::spacing::{self, AnonVmas, Setup};
+
+/// A row of the thesis: seconds, merges of different anon_vmas, page-offset merges, failed merges.
+struct Paper {
+    who: &'static str,
+    seconds: ([f64; 3], f64, f64),
+    different: ([f64; 3], f64, f64),
+    pgoff: ([f64; 3], f64, f64),
+    failed: ([f64; 3], f64, f64),
+}
+
+/// Runs that are all equal.
+const fn thrice(value: f64) -> ([f64; 3], f64, f64) {
+    ([value; 3], value, value)
+}
+
+/// Rows with the same anon_vma, then with different ones; unpatched machines, then patched ones.
+static TABLES: [[[Paper; 2]; 2]; 2] = [
+    [
+        [
+            Paper {
+                who: "Apollo",
+                seconds: ([5.51, 5.38, 5.50], 5.40, 5.53),
+                different: thrice(0.0),
+                pgoff: thrice(0.0),
+                failed: thrice(40018.0),
+            },
+            Paper {
+                who: "Orion",
+                seconds: ([3.41, 3.36, 3.37], 3.36, 3.40),
+                different: thrice(0.0),
+                pgoff: thrice(0.0),
+                failed: ([40018.0, 40024.0, 40022.0], 40019.0, 40024.0),
+            },
+        ],
+        [
+            Paper {
+                who: "Apollo",
+                seconds: ([2.57, 2.64, 2.65], 2.58, 2.66),
+                different: thrice(0.0),
+                pgoff: thrice(19989.0),
+                failed: thrice(0.0),
+            },
+            Paper {
+                who: "Orion",
+                seconds: ([1.65, 1.66, 1.67], 1.65, 1.67),
+                different: ([1.0, 0.0, 0.0], -0.20, 0.87),
+                pgoff: ([19996.0, 19992.0, 19992.0], 19991.0, 19996.0),
+                failed: ([1.0, 0.0, 0.0], -0.2, 0.9),
+            },
+        ],
+    ],
+    [
+        [
+            Paper {
+                who: "Apollo",
+                seconds: ([5.53, 5.52, 5.52], 5.52, 5.53),
+                different: thrice(0.0),
+                pgoff: thrice(0.0),
+                failed: thrice(40018.0),
+            },
+            Paper {
+                who: "Orion",
+                seconds: ([3.44, 3.41, 3.49], 3.41, 3.48),
+                different: thrice(0.0),
+                pgoff: thrice(0.0),
+                failed: ([40024.0, 40022.0, 40026.0], 40022.0, 40026.0),
+            },
+        ],
+        [
+            Paper {
+                who: "Apollo",
+                seconds: ([2.53, 2.52, 2.55], 2.52, 2.55),
+                different: thrice(20000.0),
+                pgoff: thrice(19989.0),
+                failed: thrice(0.0),
+            },
+            Paper {
+                who: "Orion",
+                seconds: ([1.65, 1.65, 1.67], 1.65, 1.67),
+                different: thrice(20000.0),
+                pgoff: ([19995.0, 19989.0, 19994.0], 19990.0, 19996.0),
+                failed: thrice(20000.0),
+            },
+        ],
+    ],
+];
+
+impl Paper {
+    fn line(&'static self) -> Line<Published> {
+        let cell = |(runs, low, high): &'static ([f64; 3], f64, f64), unit| {
+            Published::between(runs, *low, *high, unit)
+        };
+        let cells = [
+            cell(&self.seconds, Unit::Seconds),
+            cell(&self.different, Unit::Count),
+            cell(&self.pgoff, Unit::Count),
+            cell(&self.failed, Unit::Count),
+        ];
+        Line::full(self.who, cells)
+    }
+}
+
+/// Runs the experiment.
+pub(super) fn run(context: &Context<'_>, report: &mut Report) {
+    report.substitute(
+        "patched kernels: the core under the policy thesis, with the rules of 5.10 instead of 5.18; \
+         unpatched: the core under linux-5.10, and the running kernel (whose time has a trap for \
+         each move)",
+    );
+    report.substitute(
+        "the core counts moves whose pages took the new page offset, not merges because of it; and \
+         it counts one failed attempt for each neighbour of a move, where the thesis's tracepoint \
+         fires about twice",
+    );
+    let columns = ["time", "diff m.", "pgoff m.", "failed m."];
+    let title = "Spacing speed test with 20,000 mappings";
+    let mut table = Table::new(title, "tables 4.2 and 4.3, section 4.3.2", &columns);
+    table.with_means = true;
+    for (av, papers) in [AnonVmas::Same, AnonVmas::Different]
+        .into_iter()
+        .zip(&TABLES)
+    {
+        let setup = Setup {
+            mappings: 20_000,
+            pages: 1,
+            anon_vmas: av,
+        };
+        let rounds = if context.quick { 5 } else { 11 };
+        let measured = spacing::run(&setup, rounds).map_err(|error| error.to_string());
+        if let Some(measured) = report.keep("spacing", measured) {
+            rows(av, papers, &measured, &mut table, report);
+        }
+    }
+    report.tables.insert(0, table);
+}
+
+fn line(row: &spacing::Row) -> Line<Figure> {
+    let count = |n: Option<u64>| n.map(|n| Figure::exact(n as f64, Unit::Count));
+    Line {
+        who: row.who.clone(),
+        cells: vec![
+            Figure::of_runs(&row.rounds, Unit::Seconds),
+            count(row.different),
+            count(row.page_offsets),
+            count(row.failed),
+        ],
+    }
+}
+
+fn rows(
+    av: AnonVmas,
+    [unpatched, patched]: &'static [[Paper; 2]; 2],
+    measured: &spacing::Report,
+    table: &mut Table,
+    report: &mut Report,
+) {
+    if let Some(why) = &measured.without_kernel {
+        report.missing.push(format!("spacing on the kernel: {why}"));
+    }
+    let name = match av {
+        AnonVmas::Same => "same",
+        AnonVmas::Different => "diff",
+    };
+    let ours = |names: [&str; 2]| {
+        let rows = measured.rows.iter();
+        rows.filter(|row| names.contains(&row.who.as_str()))
+            .map(line)
+            .collect()
+    };
+    let paper = |papers: &'static [Paper; 2]| papers.iter().map(Paper::line).collect();
+    table.row(name, paper(unpatched), ours(["linux-5.10", "kernel"]));
+    table.row(
+        format!("{name}, patched"),
+        paper(patched),
+        ours(["thesis", "vmarea"]),
+    );
+    let row = |who: &str| measured.rows.iter().find(|row| row.who == who);
+    let (Some(base), Some(thesis)) = (row("linux-5.10"), row("thesis")) else {
+        return;
+    };
+    if let Some(ratio) = Figure::of_pairs(&thesis.rounds, &base.rounds) {
+        for (text, bound) in [("are faster", 1.0), ("take half the time", 0.49)] {
+            report.claims.push(Claim::by(
+                format!("moves that merge {text} ({name})"),
+                "0.46 to 0.49 of the unpatched time",
+                &ratio,
+                Bound::AtMost(bound),
+            ));
+        }
+    }
+    let merged = thesis.different.unwrap_or(0);
+    let expected = if av == AnonVmas::Different { 19_999 } else { 0 };
+    let count = |n: f64| Unit::Count.format(n);
+    let (theirs, merged_text) = (count(patched[0].different.1), count(merged as f64));
+    report.claims.push(Claim::exactly(
+        format!("the patches merge all mappings ({name})"),
+        format!("{theirs} merges of different anon_vmas"),
+        format!("{merged_text}; VMAs at the end: {}", thesis.vmas),
+        merged == expected && thesis.vmas == 1,
+    ));
+    report.claims.push(Claim::exactly(
+        format!("the unpatched kernel merges none ({name})"),
+        "0",
+        format!("VMAs at the end: {}", count(base.vmas as f64)),
+        base.vmas == 20_000,
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::figure::thesis_interval;
+
+    /// The intervals that the thesis prints follow from the runs that it prints.
+    #[test]
+    fn the_tables_are_those_of_the_thesis() {
+        for paper in TABLES.iter().flatten().flatten() {
+            let (runs, low, high) = paper.seconds;
+            let interval = thesis_interval(&runs);
+            assert!(
+                (interval.low - low).abs() < 0.006,
+                "{}: {interval:?}",
+                paper.who
+            );
+            assert!(
+                (interval.high - high).abs() < 0.006,
+                "{}: {interval:?}",
+                paper.who
+            );
+        }
+    }
+}

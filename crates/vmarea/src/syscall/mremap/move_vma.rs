@@ -163,8 +163,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             None => (self.copy_vma_new(vma, to, verdict.pgoff)?, verdict.pgoff),
         };
         if pgoff != proposal.pgoff && vma.anon_vma.is_some() {
-            let merged = verdict.plan.is_some();
-            self.state_mut().stats.pgoff_updated(merged);
+            self.state_mut().stats.pgoff_updated(verdict.plan.is_some());
         }
         let owner = match self.space.vma(id).anon_vma() {
             Some(av) if pgoff != source.pgoff || Some(av) != source.anon_vma => {

@@ -63,8 +63,8 @@ impl Decision<'_> {
                     && r.anon_vma.is_some()
                     && l.anon_vma != r.anon_vma =>
             {
-                apart = Some(Refusal::AnonVma);
-                left = Some(Err(Refusal::AnonVma));
+                let refusal = Refusal::AnonVma;
+                (apart, left) = (Some(refusal), Some(Err(refusal)));
                 Some(plan::plan(p, None, Some(r), alone))
             }
             (Some(Ok((l, alone))), Some(Ok((r, _)))) => match case.both(l, r, alone) {
@@ -73,8 +73,7 @@ impl Decision<'_> {
                 Err(refusal) => {
                     // PPP***NNN ▶ PPPPPPNNN: P and N each match `*` but not each other; P has
                     // priority
-                    apart = Some(refusal);
-                    right = Some(Err(refusal));
+                    (apart, right) = (Some(refusal), Some(Err(refusal)));
                     Some(plan::plan(p, Some(l), None, alone))
                 }
             },

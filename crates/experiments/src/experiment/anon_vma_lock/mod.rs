@@ -8,15 +8,15 @@
 //! What needs more processors than this machine has is simulated: transfers of cache lines by
 //! [`coherence`](super::coherence), throughput by events with a stated cost.
 
+mod family;
+
 use super::Context;
 use super::claim::{Bound, Claim, Decision};
 use super::coherence::{Access, transfers_per_round};
 use super::figure::{Figure, Published, Unit};
 use super::report::{Line, Report, Table};
 use crate::parallel::{Speed, together};
-use parking_lot::Mutex;
-use std::hint::spin_loop;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use family::Family;
 use vmarea::fault::Access as Touch;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::Pte;
@@ -63,90 +63,6 @@ pub(super) fn run(context: &Context<'_>, report: &mut Report) {
     report.keep("speed of brk", measured);
     traffic(report);
     throughput(report);
-}
-
-/// A spin lock that counts how often it is taken.
-#[derive(Default)]
-struct SpinLock {
-    is_held: AtomicBool,
-    taken: AtomicU64,
-}
-
-impl SpinLock {
-    fn locked<T>(&self, what: impl FnOnce() -> T) -> T {
-        // ORDERING: Acquire, pairs with the Release store below.
-        while self.is_held.swap(true, Ordering::Acquire) {
-            spin_loop();
-        }
-        // ORDERING: Relaxed, a statistic that is read after the threads have ended.
-        self.taken.fetch_add(1, Ordering::Relaxed);
-        let result = what();
-        // ORDERING: Release, pairs with the Acquire swap of the next holder.
-        self.is_held.store(false, Ordering::Release);
-        result
-    }
-}
-
-/// The heap of a task: a VMA with its end.
-#[derive(Clone, Copy)]
-struct Heap {
-    start: u64,
-    end: u64,
-}
-
-/// A family of tasks of Linux 2.6.31 whose heaps share one anon_vma.
-struct Family {
-    anon_vma: SpinLock,
-    /// The list of the anon_vma: the VMA of each task, in the order of the forks.
-    list: Mutex<Vec<usize>>,
-    heaps: Vec<Mutex<Heap>>,
-}
-
-impl Family {
-    /// Forks so many tasks from one parent, whose heap has a page.
-    fn new(tasks: usize) -> Family {
-        let heap = Heap {
-            start: HEAP,
-            end: HEAP + PAGE,
-        };
-        let family = Family {
-            anon_vma: SpinLock::default(),
-            list: Mutex::new(vec![0]),
-            heaps: (0..=tasks).map(|_| Mutex::new(heap)).collect(),
-        };
-        for task in 1..=tasks {
-            family.anon_vma.locked(|| family.list.lock().push(task));
-        }
-        family
-    }
-
-    /// Moves the end of a task's heap by a page; `shortcut` is the patch.
-    fn brk(&self, task: usize, shortcut: bool) {
-        // The mutex stands for mmap_sem.
-        let mut heap = self.heaps[task].lock();
-        let end = heap.end + PAGE;
-        if shortcut {
-            heap.end = end;
-        } else {
-            self.anon_vma.locked(|| heap.end = end);
-        }
-    }
-
-    /// Walks from a page of one task's heap; returns the number of VMAs that the walk visits.
-    fn walk(&self, addr: u64) -> usize {
-        self.anon_vma.locked(|| {
-            let list = self.list.lock();
-            let visited = list.iter().filter(|task| {
-                let heap = self.heaps[**task].lock();
-                heap.start <= addr && addr < heap.end
-            });
-            visited.count()
-        })
-    }
-
-    fn taken(&self) -> u64 {
-        self.anon_vma.taken.load(Ordering::Relaxed)
-    }
 }
 
 /// Counts per 1,000 calls, and VMAs that a walk from one page of one task visits.

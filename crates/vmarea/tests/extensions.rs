@@ -188,6 +188,31 @@ fn several_vmas_with_a_hole_grow_together() {
     );
 }
 
+/// Growth beyond a limit is refused before anything moves, with an overlapping destination and with
+/// several VMAs.
+#[test]
+fn what_may_not_grow_stays_where_it_is() {
+    let world = World::new(Policy::VMAREA);
+    world.map(0, 2, RW);
+    world.map(2, 2, Prot::READ);
+    world.write(world.mm, 0, 2);
+    let frame = world.frame(BASE);
+    let set = |limits: fn(&mut Limits)| world.space.set_limits(world.mm, limits).unwrap();
+    for (flags, to) in [(MOVE_TO, 1), (MremapFlags::MAYMOVE, 0)] {
+        set(|limits| limits.address_space = 5 * PAGE_SIZE);
+        assert_eq!(world.mremap(0, 4, 8, flags, to), Err(Errno::ENOMEM));
+        set(|limits| limits.address_space = u64::MAX);
+        assert_eq!((world.vmas(), world.frame(BASE)), (2, frame));
+    }
+    // The range ends in a hole: nothing there can grow.
+    let hole = world.mremap(0, 6, 8, MOVE_TO, 1);
+    assert_eq!(hole, Err(Errno::EFAULT));
+    assert_eq!((world.vmas(), world.frame(BASE)), (2, frame));
+    world.mremap(0, 4, 8, MOVE_TO, 1).unwrap();
+    assert_eq!(world.frame(BASE + PAGE_SIZE), frame);
+    world.check();
+}
+
 /// Two neighbours with anon_vmas of their own, one of them shared with a child.
 fn apart_for_their_pages(world: &World) -> MmId {
     world.map(0, 2, RW);

@@ -4,7 +4,7 @@ use super::{Layout, Limits, MmState, MmapWriteGuard};
 use crate::page::range::Zap;
 use crate::space::Space;
 use crate::types::platform::Environment;
-use crate::types::{AnonVmaId, Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::{Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::VmaBody;
 use core::sync::atomic::Ordering;
 
@@ -64,7 +64,12 @@ impl<E: Environment> Space<E> {
         if w.intersection(vma.range).is_some() {
             return Err(Errno::EEXIST);
         }
+        w.mm.tree.write().reserve(1)?;
         let id = w.new_vma(vma.range, vma.pgoff, vma.body)?;
+        if let Err(error) = self.import_anon_vma(id, vma.anon) {
+            w.release_vma(id);
+            return Err(error);
+        }
         w.link(id);
         let pages = vma.range.pages() as i64;
         w.stat_account(vma.body.flags, pages);
@@ -76,15 +81,19 @@ impl<E: Environment> Space<E> {
         if vma.body.flags.contains(VmFlags::ACCOUNT) {
             state.committed += vma.range.pages();
         }
-        let anon_vma: Option<AnonVmaId> = match vma.anon {
+        Ok(id)
+    }
+
+    fn import_anon_vma(&self, id: VmaId, anon: ImportedAnon) -> Result<(), Errno> {
+        let anon_vma = match anon {
             ImportedAnon::Unfaulted => None,
             ImportedAnon::New => Some(self.anon_vma_alloc_root()?),
             ImportedAnon::SameAs(other) => self.vmas.get(other.0).and_then(|v| v.anon_vma()),
         };
-        if let Some(anon_vma) = anon_vma {
-            self.anon_vma_link(id, self.vma(id), anon_vma)?;
+        match anon_vma {
+            Some(anon_vma) => self.anon_vma_link(id, self.vma(id), anon_vma).map(drop),
+            None => Ok(()),
         }
-        Ok(id)
     }
 
     /// Unmaps everything and removes the address space, after its last user is gone.

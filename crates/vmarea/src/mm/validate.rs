@@ -182,8 +182,8 @@ impl<E: Environment> MmapReadGuard<'_, E> {
     }
 
     fn check_counters(&self) -> Result<(), Violation> {
-        let (mut count, mut total, mut locked, mut data, mut exec, mut stack) =
-            (0u32, 0u64, 0u64, 0, 0, 0);
+        let (mut count, mut total, mut locked, mut charged) = (0u32, 0u64, 0u64, 0u64);
+        let (mut data, mut exec, mut stack) = (0, 0, 0);
         for v in self.vmas() {
             let pages = v.range.pages();
             count += 1;
@@ -191,6 +191,9 @@ impl<E: Environment> MmapReadGuard<'_, E> {
             let flags = v.body.flags;
             if flags.contains(VmFlags::LOCKED) {
                 locked += pages;
+            }
+            if flags.contains(VmFlags::ACCOUNT) {
+                charged += pages;
             }
             if flags.is_exec() {
                 exec += pages;
@@ -208,6 +211,12 @@ impl<E: Environment> MmapReadGuard<'_, E> {
             s.locked_vm >= locked,
             "locked_vm {} of {locked}",
             s.locked_vm
+        );
+        // As in Linux 5.10, DONTUNMAP may mark a VMA as charged that is not.
+        ensure!(
+            s.committed == charged || self.space.policy.rules.dontunmap.charges_next,
+            "committed {} of {charged}",
+            s.committed
         );
         let parts = (s.exec_vm, s.stack_vm, s.data_vm);
         ensure!(

@@ -307,9 +307,24 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.insert_range(&proposal, Some(scope))
     }
 
-    /// Merges a new range with its neighbours in `scope`, or creates a VMA for it, and accounts for
-    /// it. `None` creates a VMA without a merge attempt.
+    /// Merges a new, charged range with its neighbours in `scope`, or creates a VMA for it, and
+    /// accounts for it. `None` creates a VMA without a merge attempt.
     pub(crate) fn insert_range(
+        &mut self,
+        proposal: &Proposal,
+        scope: Option<MergeScope>,
+    ) -> Result<(), Errno> {
+        let Proposal { range, body, .. } = *proposal;
+        let inserted = self.merge_or_create(proposal, scope);
+        match inserted {
+            Ok(()) => self.account_new(range, &body),
+            Err(_) if body.flags.contains(VmFlags::ACCOUNT) => self.uncharge(range.pages()),
+            Err(_) => {}
+        }
+        inserted
+    }
+
+    fn merge_or_create(
         &mut self,
         proposal: &Proposal,
         scope: Option<MergeScope>,
@@ -324,7 +339,6 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             self.link(id);
             self.add_to_ksm(id);
         }
-        self.account_new(proposal.range, &proposal.body);
         Ok(())
     }
 

@@ -12,6 +12,7 @@
 //! Not in Linux, which moves several VMAs only with FIXED and equal length, since 6.17
 //! (`remap_move`); the thesis names both extensions.
 
+use super::Populate;
 use super::context::Remap;
 use crate::mm::MmapWriteGuard;
 use crate::syscall::unmapped_area::{Room, pages_of};
@@ -30,14 +31,14 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 
     /// Grows a range of several VMAs: grows the last VMA in place, or moves the whole range.
-    pub(super) fn remap_spanning(&mut self, r: Remap) -> Result<u64, Errno> {
+    pub(super) fn remap_spanning(&mut self, r: Remap) -> Result<(u64, Populate), Errno> {
         let end = r.addr.checked_add(r.old_len).ok_or(Errno::EINVAL)?;
         let grow = r.new_len - r.old_len;
         let last = self.lookup(end - 1).ok_or(Errno::EFAULT)?;
-        self.check_growth(&last, grow)?;
+        let populate = self.check_growth(&last, grow)?;
         if last.range.end == end && self.is_expandable(&last, grow) {
             self.expand_in_place(&last, grow)?;
-            return Ok(r.addr);
+            return Ok((r.addr, populate));
         }
         if !r.flags.contains(MremapFlags::MAYMOVE) {
             return Err(Errno::ENOMEM);
@@ -46,10 +47,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.move_all(&r, r.addr, to, r.old_len)?;
         let moved = self.lookup(to + r.old_len - 1).ok_or(Errno::EFAULT)?;
         self.expand_in_place(&moved, grow)?;
-        Ok(to)
+        Ok((to, populate))
     }
 
-    fn check_growth(&self, last: &VmaView, grow: u64) -> Result<(), Errno> {
+    /// Checks that the last VMA can grow, so that its growth cannot fail after the move.
+    fn check_growth(&mut self, last: &VmaView, grow: u64) -> Result<Populate, Errno> {
         let flags = last.body.flags;
         if flags.intersects(VmFlags::DONTEXPAND | VmFlags::PFNMAP) {
             return Err(Errno::EFAULT);
@@ -63,17 +65,30 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if !self.may_expand(flags, pages_of(grow)) {
             return Err(Errno::ENOMEM);
         }
-        Ok(())
+        if flags.contains(VmFlags::ACCOUNT) {
+            // `mmap_lock` is held: what fits now fits later as well.
+            self.charge(pages_of(grow))?;
+            self.uncharge(pages_of(grow));
+        }
+        Ok(match flags.contains(VmFlags::LOCKED) {
+            true => Populate::Yes,
+            false => Populate::No,
+        })
     }
 
     /// Moves a range to a destination that overlaps it.
-    pub(super) fn remap_overlapping(&mut self, r: Remap) -> Result<u64, Errno> {
+    pub(super) fn remap_overlapping(&mut self, r: Remap) -> Result<(u64, Populate), Errno> {
         if r.flags.contains(MremapFlags::DONTUNMAP) || r.old_len == 0 {
             return Err(Errno::EINVAL);
         }
         let old = VmRange::new(r.addr, r.addr.checked_add(r.old_len).ok_or(Errno::EINVAL)?);
         self.check_movable(old)?;
         let kept = r.old_len.min(r.new_len);
+        let mut populate = Populate::No;
+        if r.new_len > kept {
+            let last = self.lookup(old.end - 1).ok_or(Errno::EFAULT)?;
+            populate = self.check_growth(&last, r.new_len - kept)?;
+        }
         let between = self.free_place(kept)?;
         if kept < r.old_len {
             self.unmap_range(VmRange::new(old.start + kept, old.end))?;
@@ -89,7 +104,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             let last = self.lookup(r.new_addr + kept - 1).ok_or(Errno::EFAULT)?;
             self.expand_in_place(&last, r.new_len - kept)?;
         }
-        Ok(r.new_addr)
+        Ok((r.new_addr, populate))
     }
 
     /// Checks that a move cannot fail midway: all VMAs can move, and the map limit allows it.

@@ -142,7 +142,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if r.implies_new_addr() {
             self.check_map_count()?;
             if r.overlaps() {
-                return self.remap_overlapping(r).map(|addr| (addr, Populate::No));
+                return self.remap_overlapping(r);
             }
         }
         if r.move_only() && self.space.policy.rules.mremap_many {
@@ -150,7 +150,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
         let vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
         if self.space.policy.merging.remap_freely && self.spans_several(&r, &vma) {
-            return self.remap_spanning(r).map(|addr| (addr, Populate::No));
+            return self.remap_spanning(r);
         }
         let populate = self.check_vma(&mut r, &vma)?;
         let addr = match r.implies_new_addr() {

@@ -47,11 +47,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
         let flags = vma.body.flags;
         let keep = r.flags.contains(MremapFlags::DONTUNMAP);
-        let charge = if keep {
-            r.new_len
-        } else {
-            r.new_len - r.old_len
-        } >> PAGE_SHIFT;
+        let kept_charge = if keep { 0 } else { r.old_len };
+        let charge = (r.new_len - kept_charge) >> PAGE_SHIFT;
         if keep && self.space.policy.rules.dontunmap.cuts_locked {
             vma = self.cut_locked(r, vma)?;
         }
@@ -85,12 +82,15 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             let as_it_was = self.space.vmas.get(vma.id.0).is_some_and(|now| {
                 vma.range == source && now.start() == source.start && now.end() == source.end
             });
-            let gathered = if as_it_was {
-                self.gather_whole(&vma)?
-            } else {
-                self.gather(source)?
+            let gathered = match as_it_was {
+                true => self.gather_whole(&vma),
+                false => self.gather(source),
             };
-            self.complete(source, gathered, Pages::Moved);
+            match gathered {
+                Ok(gathered) => self.complete(source, gathered, Pages::Moved),
+                // The pages have moved. As in Linux the old range stays mapped, empty and charged.
+                Err(_) => self.state_mut().committed += source.pages() * u64::from(accounted),
+            }
         }
         Ok(r.new_addr)
     }

@@ -137,7 +137,7 @@ impl Files {
         Ok(())
     }
 
-    /// Returns the descriptor of the file with a number.
+    /// Returns the descriptor of file `number`.
     pub fn descriptor(&self, number: u64) -> Option<i32> {
         match number {
             SECRET => self.secret.borrow().as_ref().map(AsRawFd::as_raw_fd),
@@ -171,7 +171,7 @@ fn fill(file: &File, kind: Kind) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the initial first eight bytes of a page in a file.
+/// Returns the first eight bytes that a page of a file holds before any test writes to it.
 pub fn stamp(kind: Kind, index: u64) -> u64 {
     inode(kind) << 32 | 0x5eed_0000 | index
 }

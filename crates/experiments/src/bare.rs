@@ -27,7 +27,7 @@ pub(super) struct BareMm<'a> {
     pub slots: &'a Slots<Bare>,
 }
 
-/// Returns the id of the address space with a number.
+/// Returns the id of address space `number`.
 pub(super) fn mm_id(number: u32) -> MmId {
     // Slots in use have odd generations; any nonzero number is an id.
     MmId::from_bits(1 << 32 | u64::from(number)).expect("not zero")

@@ -3,8 +3,9 @@
 //! The remedy of a [`Boundary`](crate::Boundary) is the method by which the two neighbours can
 //! become one mapping. To choose it, this module runs the core's merge decision on the pair in the
 //! state after the remedy. [`unmovable`] explains why the pages of one mapping cannot be moved.
-//! These decisions use only facts that are known without stopping the process; `repair` still
-//! refuses obstacles that appear only during the attempt (pinned or shared pages, guard markers).
+//! These decisions use only facts that are known without stopping the process; `repair` may still
+//! refuse because of obstacles that appear only during the attempt (pinned or shared pages, guard
+//! markers).
 //! Deliberately absent: the cost of a remedy, which `explain` estimates.
 
 use crate::guard;

@@ -334,7 +334,7 @@ fn mapped_range(at: &MappedAt, kind: Option<InodeKind>, stat: &Stat) -> Range {
     at.addr..at.addr.saturating_add(len)
 }
 
-/// True if two paths name one file, which may have been deleted in between.
+/// True if two paths name the same file, even if it was deleted after one of them was read.
 fn same_path(a: &str, b: &str) -> bool {
     const DELETED: &str = " (deleted)";
     a.strip_suffix(DELETED).unwrap_or(a) == b.strip_suffix(DELETED).unwrap_or(b)

@@ -45,7 +45,8 @@ const ORDINARY: [u64; 6] = [
     0x9660,
     0x4d44,
 ];
-/// File systems whose files belong to a driver: proc, sysfs, debugfs, tracefs.
+/// Magic numbers of pseudo file systems, whose files may have an `mmap` handler of their own: proc,
+/// sysfs, debugfs, tracefs.
 const DRIVERS: [u64; 4] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163];
 
 const ST_NOEXEC: u64 = 8;

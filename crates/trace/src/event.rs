@@ -291,7 +291,7 @@ pub struct Touch {
     pub order: Order,
 }
 
-/// The start of an address space.
+/// An address space was created.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MmStart {
     /// The new address space.

@@ -87,7 +87,7 @@ const fn choices(choices: &'static [(u64, &'static str)]) -> Names {
     }
 }
 
-/// Returns the names of an argument whose bits combine; `zero` names the value 0.
+/// Returns the value names of a bit-mask argument; `zero` names the value 0.
 const fn bits(zero: &'static [(u64, &'static str)], bits: &'static [(u64, &'static str)]) -> Names {
     Names {
         mask: 0,

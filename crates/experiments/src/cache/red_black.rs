@@ -6,7 +6,7 @@
 //! # Invariants
 //! - B1  the nodes are ordered by their starts
 //! - B2  a red node has no red child
-//! - B3  every way from the root to a leaf has the same number of black nodes
+//! - B3  every path from the root to a leaf has the same number of black nodes
 //!
 //! # Linux
 //! `find_vma` of 3.14 without its cache; `lib/rbtree.c`. The nodes are in one array per address
@@ -239,7 +239,7 @@ impl RedBlackTree {
         self.paint(root, false);
     }
 
-    /// Restores B3: the ways through `at` have one black node too few.
+    /// Restores B3: paths through `at` have one black node too few.
     fn mend_remove(&mut self, mut at: u32) {
         while at != self.root && !self.is_red(at) {
             let parent = self.parent(at);

@@ -85,7 +85,7 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// Samples every process, without kernel threads and processes that exit during the sample.
+    /// Samples every process except kernel threads and processes that exit during the sample.
     ///
     /// # Errors
     /// Any error from listing `/proc`.

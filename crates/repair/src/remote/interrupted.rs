@@ -14,7 +14,7 @@ use crate::{Options, RepairError, Way};
 use vmarea_linux_sys::calls::Call;
 use vmarea_linux_sys::inject;
 
-/// Ends a run without releasing the process, as its end by a signal would.
+/// Ends a run without releasing the process, as if a signal had killed the run.
 fn interrupt(held: StoppedProcess<'_>) {
     for &tid in &held.threads {
         inject::detach(tid).expect("it is stopped");

@@ -199,7 +199,7 @@ impl<E: Environment> Space<E> {
         self.unlink_chain(&left.chain, left.own, root_locks);
     }
 
-    /// Reserves memory for a copy of `src`'s links in `dst`, and returns these links.
+    /// Reserves room in `dst` for a copy of `src`'s links, and returns `src`'s links.
     fn reserve_links(
         &self,
         dst: &Vma<E>,

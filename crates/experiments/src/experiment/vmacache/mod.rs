@@ -1,4 +1,4 @@
-//! The per-thread cache: the commit's four tables, hit rates and cycles.
+//! The per-thread VMA cache of 2014: hit rates and cycles in the four result tables of its commit.
 //!
 //! Every workload is recorded and replayed; its lookups are those of its faults and calls. They are
 //! repeated on a red-black tree as of 2014 with one cache at a time, and on the core's index.

@@ -1,4 +1,4 @@
-//! The checks of the merge decision, in Linux's order.
+//! The checks of the merge decision. Attributes are compared in Linux's order.
 
 use super::plan;
 use super::survivor::{Chooser, PgoffBase, Pins, Survivor};

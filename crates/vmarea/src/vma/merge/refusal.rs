@@ -1,6 +1,6 @@
 //! Reasons why two neighbours do not merge.
 
-/// Reason why two neighbours do not merge: the first of Linux's checks that fails.
+/// Reason why two neighbours do not merge: the first check of the decision that fails.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Refusal {
     /// One of the VMAs is special (driver mapping, DONTEXPAND) and never merges.

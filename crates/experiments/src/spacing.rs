@@ -298,7 +298,7 @@ fn core_row(who: &str, went: &[OnCore], base: &[f64]) -> Row {
         };
         row.different = Some(of(&[MergeOutcome::AvDifferent]));
         row.failed = Some(of(&[MergeOutcome::Failed, MergeOutcome::AvFailed]));
-        row.page_offsets = Some(last.stats.pgoff_updates);
+        row.page_offsets = Some(last.stats.pgoff_merges);
         row.outcomes = moves.iter().map(|(o, n)| (o.name(), *n)).collect();
     }
     row

@@ -45,10 +45,9 @@ pub(super) struct Counts {
 pub(super) fn substitutions(report: &mut Report) {
     for text in [
         "unpatched 5.18: the running kernel, whose refusals are counted; patched: a replay of the \
-         recording under thesis, which has the rules of 5.10 instead of 5.18",
-        "diff m.: merges of different anon_vmas; pgoff m.: moves whose pages took a new page \
-         offset, whether they merged or not; expand: merges of mremap in place, which the core \
-         does not count apart from other attempts of that call; failed m.: private anonymous \
+         recording under thesis, compared with one under linux-5.10",
+        "diff m.: merges of different anon_vmas; pgoff m.: moves that merged and whose pages \
+         took a new page offset; expand: merges with the next VMA after growth in place; failed m.: private anonymous \
          neighbours that page offset or anon_vma keeps apart",
         "the thesis's machines ran whole desktops; here only the workload's processes are seen",
     ] {
@@ -140,15 +139,10 @@ impl Run {
         let world = self.replayed.policies.get(policy).unwrap_or(&empty);
         let outcomes = world.attempts.values();
         let different = outcomes.filter_map(|of| of.get("AV_MERGE_DIFFERENT")).sum();
-        let expand = world.attempts.get("mremap_expand");
-        let merged = ["AV_MERGE_NULL", "AV_MERGE_SAME", "AV_MERGE_DIFFERENT"];
-        let merged = |of: &std::collections::BTreeMap<String, u64>| {
-            merged.iter().filter_map(|name| of.get(*name)).sum()
-        };
         Counts {
             different,
-            pgoff: world.pgoff_updates,
-            expand: expand.map_or(0, merged),
+            pgoff: world.pgoff_merges,
+            expand: world.expand_merges,
             failed: 0,
         }
     }

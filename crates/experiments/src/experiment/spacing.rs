@@ -110,14 +110,12 @@ impl Paper {
 /// Runs the experiment.
 pub(super) fn run(context: &Context<'_>, report: &mut Report) {
     report.substitute(
-        "patched kernels: the core under the policy thesis, with the rules of 5.10 instead of 5.18; \
-         unpatched: the core under linux-5.10, and the running kernel (whose time has a trap for \
-         each move)",
+        "patched kernels: the core under the policy thesis; unpatched: the core under linux-5.10 \
+         instead of 5.18, and the running kernel (whose time has a trap for each move)",
     );
     report.substitute(
-        "the core counts moves whose pages took the new page offset, not merges because of it; and \
-         it counts one failed attempt for each neighbour of a move, where the thesis's tracepoint \
-         fires about twice",
+        "the core counts one failed attempt for each neighbour of a move, where the thesis's \
+         tracepoint fires about twice",
     );
     let columns = ["time", "diff m.", "pgoff m.", "failed m."];
     let title = "Spacing speed test with 20,000 mappings";

@@ -60,7 +60,7 @@ mod tests {
         let needed = [Capability::Bpf, Capability::Perfmon];
         assert_eq!(remedy_of(false, 0, &needed), "run as root");
         let text = remedy_of(true, 1 << 38, &needed);
-        assert!(text.contains("lacks CAP_BPF,"), "{text}");
+        assert!(text.contains("lacks CAP_BPF here"), "{text}");
         let text = remedy_of(true, 0, &needed);
         assert!(text.contains("CAP_BPF and CAP_PERFMON"), "{text}");
         let text = remedy_of(true, u64::MAX, &needed);

@@ -212,9 +212,10 @@ impl<E: Environment> MmapReadGuard<'_, E> {
             "locked_vm {} of {locked}",
             s.locked_vm
         );
-        // As in Linux 5.10, DONTUNMAP may mark a VMA as charged that is not.
+        // As in Linux, the growth of a stack that is not charged (MAP_NORESERVE) is charged for
+        // good. As in Linux 5.10, DONTUNMAP may mark a VMA as charged that is not.
         ensure!(
-            s.committed == charged || self.space.policy.rules.dontunmap.charges_next,
+            s.committed >= charged || self.space.policy.rules.dontunmap.charges_next,
             "committed {} of {charged}",
             s.committed
         );

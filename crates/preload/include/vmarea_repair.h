@@ -1,4 +1,4 @@
-/* Joining mappings of the calling process that need not be apart. Link with libvmarea_preload.so. */
+/* Merging mappings of the calling process that need not be separate. Link with libvmarea_preload.so. */
 #ifndef VMAREA_REPAIR_H
 #define VMAREA_REPAIR_H
 #include <stddef.h>
@@ -23,7 +23,8 @@ struct vmarea_merge_report {
 
 /* 0, or a negative errno: -EINVAL no range of pages, -EPERM no userfaultfd for us, -ENOSYS before
  * Linux 6.8, -ETIME the pause is too short, else the kernel's answer to a call that should not
- * fail. It returns when every page is at its place, whatever the kernel refused meanwhile. Both pointers may be null. */
+ * fail. It returns when every page is at its place, whatever the kernel refused meanwhile. Both pointers may be null.
+ * It allocates memory, in a thread of its own: do not call it while holding a lock that malloc needs. */
 int vmarea_merge_range(void *start, size_t len, const struct vmarea_merge_options *options,
                        struct vmarea_merge_report *report);
 

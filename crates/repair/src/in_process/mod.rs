@@ -61,7 +61,8 @@ use executor::InProcess;
 /// Joins neighbouring mappings in `range` of the calling process that could be one mapping.
 ///
 /// A thread with descriptors of its own does it, so the program may close any descriptor meanwhile.
-/// This is for a single repair; a caller that repairs repeatedly should keep a [`Merger`].
+/// It allocates memory there: do not call it while holding a lock that the allocator needs. This is
+/// for a single repair; a caller that repairs repeatedly should keep a [`Merger`].
 ///
 /// # Errors
 /// See [`Merger::new`] and [`Merger::merge`]; a [`RepairError::System`] if no thread can be started.

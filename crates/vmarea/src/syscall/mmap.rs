@@ -159,7 +159,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         request: &MmapRequest,
         pgoff: u64,
     ) -> Result<(VmRange, bool), Errno> {
-        let offset = pgoff.checked_mul(PAGE_SIZE).ok_or(Errno::EOVERFLOW)?;
+        // A page offset that no number of bytes expresses is beyond the end of every file, but the
+        // checks before that one come first.
+        let offset = pgoff.saturating_mul(PAGE_SIZE) & PAGE_MASK;
         self.mmap(&MmapRequest { offset, ..*request })
     }
 

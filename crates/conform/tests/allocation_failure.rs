@@ -15,13 +15,14 @@ use vmarea::policy::Policy;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::types::MmId;
 use vmarea::types::call_flags::{MapFlags, Prot};
-use vmarea::{Space, System};
+use vmarea::System;
 use vmarea_conform::arena;
 use vmarea_conform::generate::{Facts, Generator};
 use vmarea_conform::model::Model;
 use vmarea_conform::op::{Op, Places, Step};
 use vmarea_conform::outcome::Outcome;
 use vmarea_process::view::View;
+use vmarea_soft_platform::Space;
 use vmarea_test_support::failing_allocator::{FailingAllocator, Site, fail, record};
 use vmarea_trace::sysno;
 

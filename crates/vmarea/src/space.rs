@@ -35,6 +35,7 @@ pub struct Space<E: Environment = Standard> {
     /// Number of page pins currently held.
     pub(crate) pins: AtomicU64,
     pub(crate) platform: E::Platform,
+    pub(crate) mmu: E::Mmu,
     pub(crate) policy: Policy,
     pub(crate) system: System,
     pub(crate) observer: Option<Box<dyn Observer>>,
@@ -155,7 +156,15 @@ impl Space {
 
 impl<E: Environment> Space<E> {
     /// Creates a machine in an environment that the embedder chooses.
-    pub fn in_environment(policy: Policy, system: System, platform: E::Platform) -> Self {
+    pub fn in_environment(policy: Policy, system: System, platform: E::Platform) -> Self
+    where
+        E::Mmu: Default,
+    {
+        Self::with_mmu(policy, system, platform, E::Mmu::default())
+    }
+
+    /// Creates a machine with hardware page tables.
+    pub fn with_mmu(policy: Policy, system: System, platform: E::Platform, mmu: E::Mmu) -> Self {
         Self {
             mms: Slots::new(),
             vmas: Slots::new(),
@@ -166,6 +175,7 @@ impl<E: Environment> Space<E> {
             huge: HugeCounters::default(),
             pins: AtomicU64::new(0),
             platform,
+            mmu,
             policy,
             system,
             observer: None,
@@ -195,6 +205,11 @@ impl<E: Environment> Space<E> {
     /// Returns the policy of the machine.
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// Returns the hardware page tables.
+    pub fn mmu(&self) -> &E::Mmu {
+        &self.mmu
     }
 
     /// Returns the properties of the machine.

@@ -15,8 +15,8 @@ use vmarea::types::call_flags::{
 };
 use vmarea::types::mempolicy::MpolMode;
 use vmarea::types::{Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE};
-use vmarea::{Space, System};
-use vmarea_soft_platform::Machine;
+use vmarea::System;
+use vmarea_soft_platform::{Machine, Space};
 
 #[test]
 fn a_break_beyond_the_address_space_changes_nothing() {

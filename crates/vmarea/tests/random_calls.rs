@@ -3,7 +3,6 @@
 mod rng;
 
 use rng::Rng;
-use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::madvise::Advice;
@@ -11,7 +10,8 @@ use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MlockFlags, MremapFlags, Prot};
 use vmarea::types::{File, FileId, FileKind, MmId};
-use vmarea::{Space, System};
+use vmarea::System;
+use vmarea_soft_platform::{CPUS, Machine};
 
 const ARENA: u64 = 0x10_0000_0000;
 const PAGES: u64 = 48;
@@ -29,7 +29,8 @@ fn file(id: u64) -> File {
     }
 }
 
-fn step(space: &Space, rng: &mut Rng, mms: &mut Vec<MmId>) {
+fn step(machine: &Machine, rng: &mut Rng, mms: &mut Vec<MmId>) {
+    let space = machine.space();
     let at = rng.below(mms.len() as u64) as usize;
     let mm = mms[at];
     let addr = ARENA + rng.below(PAGES) * 4096;
@@ -81,16 +82,19 @@ fn step(space: &Space, rng: &mut Rng, mms: &mut Vec<MmId>) {
         _ => {
             for _ in 0..4 {
                 let addr = ARENA + rng.below(PAGES * 4096);
-                space
-                    .fault(mm, addr, rng.pick(&[Access::Read, Access::Write]))
-                    .unwrap();
+                let cpu = rng.below(CPUS as u64) as usize;
+                match rng.below(2) {
+                    0 => machine.load_on(cpu, mm, addr, &mut [0]).unwrap(),
+                    _ => machine.store_on(cpu, mm, addr, &[1]).unwrap(),
+                };
             }
         }
     }
 }
 
 fn run(policy: Policy, seed: u64, steps: u32) {
-    let space = Space::new(policy, System::default());
+    let machine = Machine::new(policy, System::default());
+    let space = machine.space();
     let layout = Layout {
         mmap_base: 0x7f00_0000_0000,
         ..Layout::default()
@@ -108,10 +112,11 @@ fn run(policy: Policy, seed: u64, steps: u32) {
             .unwrap(),
     ];
     for n in 0..steps {
-        step(&space, &mut rng, &mut mms);
+        step(&machine, &mut rng, &mut mms);
         if let Err(v) = space.validate_all() {
             panic!("{} seed {seed} step {n}: {}", policy.name, v.0);
         }
+        machine.check_translations();
     }
     for mm in mms {
         space.mm_exit(mm).unwrap();

@@ -14,9 +14,10 @@ use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
+use vmarea::types::platform::Environment;
 use vmarea::types::{Errno, FrameId, MmId, Platform};
-use vmarea::{HugePages, Space, System};
-use vmarea_soft_platform::Machine;
+use vmarea::{HugePages, System};
+use vmarea_soft_platform::{Machine, Space};
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000_0000;
@@ -41,7 +42,12 @@ fn system() -> System {
 }
 
 /// Maps private anonymous memory at a fixed address.
-fn map(space: &Space, mm: MmId, addr: u64, pages: u64) -> Result<u64, Errno> {
+fn map<E: Environment>(
+    space: &vmarea::Space<E>,
+    mm: MmId,
+    addr: u64,
+    pages: u64,
+) -> Result<u64, Errno> {
     let request = MmapRequest {
         addr,
         len: pages * PAGE,
@@ -150,7 +156,8 @@ fn faults_go_on_while_another_thread_maps_and_unmaps() {
 
 #[test]
 fn faults_in_what_another_thread_changes_end_well() {
-    let space = Space::new(Policy::LINUX, system());
+    let machine = Machine::new(Policy::LINUX, system());
+    let space = machine.space();
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -193,7 +200,8 @@ fn faults_in_what_another_thread_changes_end_well() {
 /// ESRCH and do not change the new address space.
 #[test]
 fn an_address_space_ends_under_its_threads() {
-    let space = Space::new(Policy::LINUX, system());
+    let machine = Machine::new(Policy::LINUX, system());
+    let space = machine.space();
     for _ in 0..60 {
         let mm = space.mm_create(layout(), Limits::default()).unwrap();
         map(&space, mm, BASE, 64).unwrap();
@@ -233,7 +241,8 @@ fn an_address_space_ends_under_its_threads() {
 /// Two threads are the first to write to a VMA: it gets one anon_vma.
 #[test]
 fn two_first_writes_make_one_anon_vma() {
-    let space = Space::new(Policy::LINUX, system());
+    let machine = Machine::new(Policy::LINUX, system());
+    let space = machine.space();
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     for round in 0..300 {
         let at = BASE + round * 4 * PAGE;
@@ -288,7 +297,7 @@ impl Platform for Slow {
 fn only_the_unmapping_of_a_vma_waits_for_its_reader() {
     let gate = std::sync::Arc::new(Gate::default());
     let platform = Box::new(Slow(gate.clone()));
-    let space = Space::with_platform(Policy::LINUX, system(), platform);
+    let space = vmarea::Space::with_platform(Policy::LINUX, system(), platform);
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     let (held, free) = (BASE, BASE + APART + (1 << 21));
     for at in [held, free] {
@@ -345,7 +354,8 @@ fn walk_until(done: &AtomicBool, space: &Space, pages: &Mutex<Vec<(FrameId, u64)
 #[test]
 fn the_break_moves_without_the_lock_of_the_reverse_map() {
     const PAGES: u64 = 64;
-    let space = Space::new(Policy::VMAREA, system());
+    let machine = Machine::new(Policy::VMAREA, system());
+    let space = machine.space();
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     let start = layout().start_brk;
     // A mapping far above the heap.

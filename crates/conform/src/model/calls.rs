@@ -4,7 +4,7 @@ use super::super::arena;
 use super::super::op::{Call, UFFDIO_REGISTER, UFFDIO_UNREGISTER};
 use super::{Model, NAMELESS};
 use std::num::NonZeroU32;
-use vmarea::Space;
+use vmarea_soft_platform::Space;
 use vmarea::mm::Limits;
 use vmarea::syscall::Syscall;
 use vmarea::syscall::madvise::Advice;

@@ -120,6 +120,8 @@ impl<E: Environment> FaultContext<'_, E> {
             return Err(Errno::EINVAL);
         }
         let range = VmRange::new(start, start + PMD_SIZE);
+        // Until the flush, another thread may still write to the pages that are copied.
+        self.space.clear_flush(self.pages, range);
         let mut huge =
             self.space
                 .huge_alloc(anon_vma, vma.pgoff_at(start), |at, frame| {

@@ -16,6 +16,7 @@
 //! decision was based on; otherwise the fault is spurious and the access faults again.
 
 mod anon_vma;
+mod hardware;
 pub(crate) mod huge;
 mod ksm;
 mod pin;
@@ -117,7 +118,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
         if is_forbidden(vma.body.flags, access) {
             return Faulted::NoAccess;
         }
-        FaultContext::of(self.space, &self.mm.pages, self).page(vma, addr & PAGE_MASK, access)
+        FaultContext::of(self.space, &self.mm.pages, self).user_page(vma, addr & PAGE_MASK, access)
     }
 }
 
@@ -428,7 +429,7 @@ impl<E: Environment> FaultContext<'_, E> {
             let same = *entry == seen;
             if same {
                 self.fill(frame, vma, addr, content, seen);
-                self.space.entry_drop(self.pages, addr, seen);
+                self.space.entry_clear(self.pages, addr, seen);
                 *entry = Pte::Anon { frame, writable };
             }
             same

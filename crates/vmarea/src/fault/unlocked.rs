@@ -145,7 +145,7 @@ impl<E: Environment> Space<E> {
             mm.pages.count_fault(FaultPath::Unlocked, addr);
             return Ok(Faulted::NoAccess);
         }
-        Ok(context.page(&view, addr & PAGE_MASK, access))
+        Ok(context.user_page(&view, addr & PAGE_MASK, access))
     }
 }
 

@@ -22,7 +22,7 @@ use super::table::PageTable;
 use crate::mm::MmapReadGuard;
 use crate::space::Space;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{Errno, FrameId, MmId, PAGE_MASK, VmFlags};
+use crate::types::{Errno, FrameId, MmId, PAGE_MASK, PAGE_SIZE, VmFlags, VmRange};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -156,7 +156,11 @@ impl<E: Environment> Space<E> {
             _ => return Err(Errno::EINVAL),
         };
         let locked = self.frame_lock(frame)?;
-        table.update(addr, |entry| *entry = entry.write_protected());
+        table.update(addr, |entry| {
+            *entry = entry.write_protected();
+            let page = VmRange::new(addr, addr + PAGE_SIZE);
+            self.restrict_flush(table, page, VmFlags::READ | VmFlags::EXEC);
+        });
         Ok(Candidate {
             table,
             addr,
@@ -225,7 +229,7 @@ impl<E: Environment> Space<E> {
         let replaced = of.table.update(of.addr, |entry| {
             let ours = is_protected(*entry, own);
             if ours {
-                self.entry_drop(of.table, of.addr, *entry);
+                self.entry_clear(of.table, of.addr, *entry);
                 self.frame(frame).map();
                 self.ksm.add(frame, of.table, of.addr);
                 *entry = Pte::Ksm { frame };

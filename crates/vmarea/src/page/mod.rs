@@ -9,12 +9,14 @@
 //!         huge ─────────────────▶ 512 frames mapped as a whole              `thp`
 //! `tables` range operations on one page table, as the system calls use them
 //! `range`  zap, protect, copy, change the owner of a range    `moving`  moves entries for mremap
+//! `gather` removed entries, whose frames are released after the TLB flush
 //! `walk`   visits a range with the reverse map locked, and waits for migrating pages
 //! `shared` counts the pages of a range that another process maps too    `pin`  pinned pages
 //! ```
 
 pub mod entry;
 pub mod frame;
+pub(crate) mod gather;
 pub mod ksm;
 pub mod migrate;
 pub mod moving;

@@ -11,13 +11,15 @@
 //! `mm/memory.c` `zap_page_range_single`, `copy_page_range`; `mm/mprotect.c` `change_protection`.
 
 use super::entry::Pte;
+use super::gather::Gather;
 use super::slot::{Cover, HugeFate, Visitor};
 use super::table::PageTable;
 use super::tables::PageTables;
 use super::thp::Huge;
 use crate::space::Space;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{AnonVmaId, FrameId, Pgoff, VmRange};
+use crate::types::mmu::Mmu;
+use crate::types::{AnonVmaId, FrameId, PAGE_SIZE, Pgoff, VmFlags, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
@@ -36,7 +38,7 @@ pub enum Zap {
 
 struct Zapper<'a, E: Environment> {
     space: &'a Space<E>,
-    table: &'a PageTable,
+    gather: Gather<'a, E>,
     zap: Zap,
 }
 
@@ -50,17 +52,17 @@ impl<E: Environment> Visitor for Zapper<'_, E> {
             Zap::FilePages => matches!(entry, Pte::File { .. }),
         };
         if take {
-            self.space.entry_drop(self.table, addr, *entry);
+            self.gather.entry(addr, *entry);
             *entry = Pte::None;
         }
     }
 
-    fn huge(&mut self, _: u64, huge: &mut Huge, cover: Cover) -> HugeFate {
+    fn huge(&mut self, addr: u64, huge: &mut Huge, cover: Cover) -> HugeFate {
         match (self.zap, cover) {
             (Zap::GuardsOnly | Zap::FilePages, _) => HugeFate::Keep,
             (_, Cover::Part) => self.space.huge_split(huge),
             (_, Cover::Whole) => {
-                self.space.huge_drop(huge);
+                self.gather.huge(addr, huge);
                 HugeFate::Gone
             }
         }
@@ -137,6 +139,7 @@ impl<E: Environment> Visitor for Copier<'_, E> {
 
 /// The new owner of a range of pages, with spare frames for copies of shared pages.
 pub(super) struct NewOwner<'a> {
+    pub(super) table: &'a PageTable,
     pub(super) anon_vma: AnonVmaId,
     /// The first address of the range, and the page offset of its page.
     pub(super) first: (u64, Pgoff),
@@ -168,6 +171,8 @@ impl NewOwner<'_> {
         let Some(copy) = copy else {
             return there.set_mapping(self.anon_vma, index);
         };
+        // Until the flush, another thread may still write to the old frame.
+        space.clear_flush(self.table, VmRange::new(addr, addr + PAGE_SIZE));
         space.platform.copy(copy, frame);
         space.frame(copy).set_mapping(self.anon_vma, index);
         space.frame_unmap(frame);
@@ -223,13 +228,31 @@ impl<E: Environment> PageTables<'_, E> {
     /// Removes the entries of `range` that `zap` selects.
     pub(crate) fn zap(&self, range: VmRange, zap: Zap) {
         let PageTables { space, table } = *self;
-        table.visit(range, &mut Zapper { space, table, zap });
+        let gather = Gather::new(space, table);
+        table.visit(range, &mut Zapper { space, gather, zap });
     }
 
     /// Removes write permission from every entry of `range`; a fault restores it.
-    #[doc(alias = "change_protection")]
     pub(crate) fn write_protect(&self, range: VmRange) {
         self.table.visit(range, &mut WriteProtector(self.space));
+    }
+
+    /// Adapts the entries of `range` to a VMA whose flags changed from `old` to `new`.
+    ///
+    /// A permission that the VMA gained is restored by a fault.
+    pub(crate) fn change_protection(&self, range: VmRange, old: VmFlags, new: VmFlags) {
+        let PageTables { space, table } = *self;
+        if old.contains(VmFlags::WRITE) && !new.contains(VmFlags::WRITE) {
+            self.write_protect(range);
+        }
+        if !E::Mmu::PRESENT {
+            return;
+        }
+        if (old ^ new).intersects(VmFlags::PKEY) {
+            space.clear_flush(table, range);
+        } else if (old - new).intersects(VmFlags::ACCESS) {
+            space.restrict_flush(table, range, new);
+        }
     }
 
     /// Copies the entries of `range` to `to` and write-protects both sides.
@@ -241,6 +264,7 @@ impl<E: Environment> PageTables<'_, E> {
         let space = self.space;
         let mut copier = Copier { space, to, copies };
         self.table.visit(range, &mut copier);
+        space.restrict_flush(self.table, range, VmFlags::READ | VmFlags::EXEC);
         let unused = copier.copies.into_iter();
         unused.for_each(|frame| space.frame_abandon(frame));
     }
@@ -272,6 +296,7 @@ impl<E: Environment> PageTables<'_, E> {
         spare: &mut Vec<FrameId>,
     ) {
         let to = NewOwner {
+            table: self.table,
             anon_vma,
             first: (range.start, first),
             spare,

@@ -343,7 +343,7 @@ impl<E: Environment> Space<E> {
             self.rmap_change(frame, &mut |table, mapping, entry| {
                 let old = core::mem::replace(entry, Pte::Swap { slot });
                 self.swap.dup(slot);
-                self.entry_drop(table, mapping.addr, old);
+                self.entry_clear(table, mapping.addr, old);
             });
             if self.frame(frame).mapcount() == 1 {
                 break;

@@ -27,7 +27,7 @@ use super::table::PageTable;
 use super::tables::PageTables;
 use crate::space::Space;
 use crate::types::platform::Environment;
-use crate::types::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff};
+use crate::types::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff, VmRange};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -282,6 +282,7 @@ impl<E: Environment> Space<E> {
             if there.pages.is_none()
                 && let Some(new) = new.take()
             {
+                self.clear_flush(table, VmRange::new(addr, addr + PMD_SIZE));
                 *there = new;
             }
             ((), HugeFate::Keep)

@@ -144,9 +144,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 return Err(error);
             }
         };
-        if old.contains(VmFlags::WRITE) && !flags.contains(VmFlags::WRITE) {
-            self.page_tables().write_protect(range);
-        }
+        self.page_tables().change_protection(range, old, flags);
         if old.contains(VmFlags::ACCOUNT) && !flags.contains(VmFlags::ACCOUNT) {
             self.uncharge(pages);
         }

@@ -7,8 +7,8 @@ use vmarea::syscall::mmap::MmapRequest;
 use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea::types::{File, FileId, FileKind, MmId, PAGE_SIZE};
 use vmarea::vma::VmaView;
-use vmarea::{Space, System};
-use vmarea_soft_platform::Machine;
+use vmarea::System;
+use vmarea_soft_platform::{Machine, Space};
 
 /// Where the tests map.
 pub const BASE: u64 = 0x10_0000_0000;

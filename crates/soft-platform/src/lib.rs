@@ -21,6 +21,7 @@ pub use memory::{Memory, SharedMemory};
 pub use mmu::{CPUS, SharedProcessors};
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::sync::Arc;
 use mmu::Processors;
 use vmarea::fault::{Access, Faulted};
@@ -125,14 +126,14 @@ impl Machine {
         })
     }
 
-    /// Loads like [`load_on`](Self::load_on), on the first processor.
+    /// Loads like [`load_on`](Self::load_on), on each processor in turn.
     pub fn load(&self, mm: MmId, addr: u64, to: &mut [u8]) -> Result<Faulted, Errno> {
-        self.load_on(0, mm, addr, to)
+        self.load_on(self.processors.next(), mm, addr, to)
     }
 
-    /// Stores like [`store_on`](Self::store_on), on the first processor.
+    /// Stores like [`store_on`](Self::store_on), on each processor in turn.
     pub fn store(&self, mm: MmId, addr: u64, from: &[u8]) -> Result<Faulted, Errno> {
-        self.store_on(0, mm, addr, from)
+        self.store_on(self.processors.next(), mm, addr, from)
     }
 
     /// Faults until the processor can access the page. Then calls `f` with the page.
@@ -176,18 +177,18 @@ impl Machine {
         vma.is_some_and(|vma| vma.body.flags.intersects(device))
     }
 
-    /// Checks that every translation of every processor agrees with the core's page tables.
+    /// Checks all invariants of the space, and each processor's translations against the page
+    /// tables. No other thread may use the machine.
     ///
-    /// No other thread may use the machine.
-    ///
-    /// # Panics
-    /// If a translation grants what the page table does not.
-    pub fn check_translations(&self) {
-        self.processors.assert_allowed(|mm, addr| {
+    /// # Errors
+    /// The first violation.
+    pub fn validate(&self) -> Result<(), String> {
+        self.space.validate_all().map_err(|violation| violation.0)?;
+        self.processors.check_allowed(|mm, addr| {
             let r = self.space.mmap_read_lock(mm)?;
             let flags = r.vma_lookup(addr)?.body.flags;
             Some((r.pages().get(addr), flags))
-        });
+        })
     }
 
     /// Sets the size of a file to `pages` pages. Pages that are added contain zeros.

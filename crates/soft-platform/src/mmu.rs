@@ -12,6 +12,8 @@
 //! T4  between two calls, every translation is one that the core's page table allows
 
 use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use vmarea::fault::Access;
@@ -34,6 +36,8 @@ pub struct Processors(SpinLock<State>);
 struct State {
     tables: Table,
     tlbs: [Table; CPUS],
+    /// The processor that made the last access.
+    turn: usize,
 }
 
 impl State {
@@ -81,9 +85,19 @@ impl Processors {
         assert!(stale.is_none(), "freed while a processor uses it: {stale:x?}");
     }
 
+    /// Returns the number of the processor for the next access.
+    pub(crate) fn next(&self) -> usize {
+        let mut state = self.0.lock();
+        state.turn = (state.turn + 1) % CPUS;
+        state.turn
+    }
+
     /// Checks that `allowed` permits each translation (T4); it gets an address and returns the
     /// core's entry and the flags of the VMA.
-    pub(crate) fn assert_allowed(&self, allowed: impl Fn(MmId, u64) -> Option<(Pte, VmFlags)>) {
+    pub(crate) fn check_allowed(
+        &self,
+        allowed: impl Fn(MmId, u64) -> Option<(Pte, VmFlags)>,
+    ) -> Result<(), String> {
         let translations: Vec<_> = {
             let state = self.0.lock();
             let all = state.all().flat_map(BTreeMap::iter);
@@ -91,9 +105,11 @@ impl Processors {
         };
         for ((mm, addr), to) in translations {
             let entry = allowed(mm, addr);
-            let fits = entry.is_some_and(|(entry, flags)| is_allowed(to, entry, flags));
-            assert!(fits, "{addr:x} has {entry:x?} and a translation {to:x?}");
+            if !entry.is_some_and(|(entry, flags)| is_allowed(to, entry, flags)) {
+                return Err(format!("{addr:x} has {entry:x?} and the translation {to:x?}"));
+            }
         }
+        Ok(())
     }
 }
 

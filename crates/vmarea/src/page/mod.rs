@@ -6,7 +6,7 @@
 //!                ├─ Ksm ───────▶ frame ── reverse map of its own          `ksm`
 //!                ├─ Migration ─▶ frame that is being migrated               `migrate`
 //!                └─ Swap ──────▶ slot, its count, possibly a cached frame   `swap`
-//!         huge ─────────────────▶ 512 frames mapped as a whole              `thp`
+//!         huge ─────────────────▶ 512 frames mapped as a whole     `huge`, `thp`
 //! `tables` range operations on one page table, as the system calls use them
 //! `range`  zap, protect, copy, change the owner of a range    `moving`  moves entries for mremap
 //! `walk`   visits a range with the reverse map locked, and waits for migrating pages
@@ -15,11 +15,13 @@
 
 pub mod entry;
 pub mod frame;
+pub(crate) mod huge;
 pub mod ksm;
 pub mod migrate;
 pub mod moving;
 pub mod pin;
 pub mod range;
+mod references;
 pub mod shared;
 mod slot;
 pub mod swap;

@@ -1,9 +1,9 @@
 //! Checks of frames, swap slots, KSM items and huge pages against all page tables.
 
 use super::entry::{Pte, Was};
+use super::huge::{Huge, compound_key};
 use super::slot::{Cover, HugeFate, Visitor};
 use super::table::PageTable;
-use super::thp::{Huge, compound_key};
 use crate::mm::validate::{Violation, ensure};
 use crate::space::Space;
 use crate::types::platform::Environment;

@@ -22,6 +22,7 @@ pub mod moving;
 pub mod pin;
 pub mod range;
 mod references;
+pub mod rmap_walk;
 pub mod shared;
 mod slot;
 pub mod swap;

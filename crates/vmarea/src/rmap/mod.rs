@@ -23,7 +23,6 @@ pub mod interval;
 pub(crate) mod root_locks;
 pub mod snapshot;
 pub(crate) mod span;
-pub mod walk;
 
 pub use anon_vma::{AnonVma, AnonVmaView};
 pub use chain::Link;

@@ -12,7 +12,8 @@
 //! from the page offset, and the entry at the address is checked. For KSM pages, `rmap_walk_ksm`;
 //! here a list of entries is kept for each KSM frame.
 
-use crate::page::{PageTable, Pte};
+use super::entry::Pte;
+use super::table::PageTable;
 use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, FrameId, MmId, PAGE_SHIFT, Pgoff, VmaId};

@@ -9,6 +9,7 @@
 //!         huge ─────────────────▶ 512 frames mapped as a whole     `huge`, `thp`
 //! `tables` range operations on one page table, as the system calls use them
 //! `range`  zap, protect, copy, change the owner of a range    `moving`  moves entries for mremap
+//! `rmap_walk` finds the entries that map a frame
 //! `walk`   visits a range with the reverse map locked, and waits for migrating pages
 //! `shared` counts the pages of a range that another process maps too    `pin`  pinned pages
 //! ```

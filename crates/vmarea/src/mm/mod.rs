@@ -8,6 +8,7 @@
 //! `struct mm_struct`, 6.18.
 
 pub mod account;
+mod background;
 mod faults;
 pub mod find;
 pub mod lifecycle;
@@ -19,7 +20,7 @@ use faults::FaultCounters;
 pub use faults::{FaultCounts, FellBack};
 pub use stats::Stats;
 
-use crate::page::PageTable;
+use crate::page::{PageTable, PageTables};
 use crate::policy::SharingCheck;
 use crate::space::Space;
 use crate::types::platform::{Environment, Standard};
@@ -309,6 +310,11 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         })
     }
 
+    /// Returns a handle to query and modify ranges of the page table.
+    pub fn page_tables(&self) -> PageTables<'s, E> {
+        self.space.page_tables(&self.mm.pages)
+    }
+
     /// Returns the sharing state of a VMA: its family, shared pages and pinned pages.
     ///
     /// The VMA has a family if its anon_vma has a parent, or if a VMA with another anon_vma is
@@ -341,7 +347,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     }
 }
 
-impl<E: Environment> MmapReadGuard<'_, E> {
+impl<'s, E: Environment> MmapReadGuard<'s, E> {
     /// Returns the counters, layout and limits.
     pub fn state(&self) -> &MmState {
         self.mm.state.get(&self.token)
@@ -365,5 +371,10 @@ impl<E: Environment> MmapReadGuard<'_, E> {
     /// Returns the page table.
     pub fn pages(&self) -> &PageTable {
         &self.mm.pages
+    }
+
+    /// Returns a handle to query and modify ranges of the page table.
+    pub fn page_tables(&self) -> PageTables<'s, E> {
+        self.space.page_tables(&self.mm.pages)
     }
 }

@@ -30,7 +30,7 @@ pub mod swap;
 pub mod table;
 mod tables;
 pub mod thp;
-mod validate;
+pub(crate) mod validate;
 mod vma_hint;
 pub mod walk;
 

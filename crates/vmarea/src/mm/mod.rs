@@ -1,5 +1,8 @@
 //! `Mm`: one address space, and the lock guards that give access to it.
 //!
+//! `modify` changes the attributes of part of a VMA, by a merge if possible and by splits otherwise.
+//! `commit` carries out a merge plan, and `split` cuts a VMA in two.
+//!
 //! # Locking
 //! `mmap_lock` guards [`MmState`], the bodies of the address space's VMAs, and writes to the VMA
 //! tree; see the table in the crate's documentation.
@@ -8,9 +11,12 @@
 //! `struct mm_struct`, 6.18.
 
 pub mod account;
+pub mod commit;
 mod faults;
 pub mod find;
 pub mod lifecycle;
+pub mod modify;
+pub mod split;
 pub mod stats;
 pub mod validate;
 

@@ -9,10 +9,10 @@
 
 use super::context::Remap;
 use crate::mm::MmapWriteGuard;
+use crate::mm::split::NewHalf;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
 use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
-use crate::vma::split::NewHalf;
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {

@@ -20,6 +20,7 @@
 
 use super::context::Remap;
 use crate::mm::MmapWriteGuard;
+use crate::mm::modify::Decided;
 use crate::page::moving::PageOwner;
 use crate::policy::Merging;
 use crate::rmap::root_locks::AnonVmaRootLocks;
@@ -30,7 +31,6 @@ use crate::types::call_flags::MremapFlags;
 use crate::types::platform::Environment;
 use crate::types::{Errno, PAGE_SHIFT, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::merge::{CallKind, MergeScope, Plan, Proposal};
-use crate::vma::modify::Decided;
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {

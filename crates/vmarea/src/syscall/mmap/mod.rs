@@ -14,7 +14,8 @@
 //! fails because of a limit or a seal has split the VMAs at the edges of its range; one that its
 //! file refuses (SYNC on a file system without it) has unmapped the range.
 
-use super::mmap_flags::{anonymous_flags, file_flags};
+mod flags;
+
 use super::munmap::{Gathered, Pages};
 use super::unmapped_area::{Room, pages_of};
 use crate::mm::MmapWriteGuard;
@@ -29,6 +30,7 @@ use crate::types::{
 };
 use crate::vma::merge::{CallKind, MergeScope, Proposal};
 use crate::vma::{MappedFile, VmaBody};
+use flags::{anonymous_flags, file_flags};
 
 /// Mappings with one of these flags cannot be locked and lose `VmFlags::LOCKED`.
 const NEVER_LOCKED: VmFlags = VmFlags::SPECIAL

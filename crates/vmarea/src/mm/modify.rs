@@ -4,13 +4,15 @@
 //! `mm/vma.c` 6.18: `vma_modify`, `vma_merge_new_range`, `vma_merge_existing_range`. Up to 6.1 each
 //! caller (`mprotect_fixup`, `mlock_fixup`, ...) contained this code itself.
 
-use super::merge::{Attempt, Decision, Evidence, MergeScope, Plan, Proposal, Sharing, Verdict};
+use super::MmapWriteGuard;
 use super::split::NewHalf;
-use super::{VmaBody, VmaView};
-use crate::mm::MmapWriteGuard;
 use crate::space::Overcommit;
 use crate::types::platform::Environment;
 use crate::types::{Errno, VmFlags, VmRange, VmaId};
+use crate::vma::merge::{
+    Attempt, Decision, Evidence, MergeScope, Plan, Proposal, Sharing, Verdict,
+};
+use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> Evidence for MmapWriteGuard<'_, E> {
     fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing {

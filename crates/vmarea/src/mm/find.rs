@@ -3,8 +3,8 @@
 //! # Linux
 //! `mm/mmap.c`: `find_vma`, `find_vma_prev`, `find_vma_intersection`, `vma_lookup`.
 
+use super::lookups::VmasOf;
 use super::{Mm, MmapReadGuard, MmapWriteGuard};
-use crate::lookup::VmasOf;
 use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{VmRange, VmaId};

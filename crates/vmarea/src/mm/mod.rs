@@ -11,10 +11,12 @@
 //! `struct mm_struct`, 6.18.
 
 pub mod account;
+pub mod bytes;
 pub mod commit;
 mod faults;
 pub mod find;
 pub mod lifecycle;
+mod lookups;
 pub mod modify;
 pub mod split;
 pub mod stats;

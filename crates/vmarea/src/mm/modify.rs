@@ -6,9 +6,8 @@
 
 use super::MmapWriteGuard;
 use super::split::NewHalf;
-use crate::space::Overcommit;
 use crate::types::platform::Environment;
-use crate::types::{Errno, VmFlags, VmRange, VmaId};
+use crate::types::{Errno, Overcommit, VmFlags, VmRange, VmaId};
 use crate::vma::merge::{
     Attempt, Decision, Evidence, MergeScope, Plan, Proposal, Sharing, Verdict,
 };

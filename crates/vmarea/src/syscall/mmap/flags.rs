@@ -10,7 +10,7 @@
 //! # Linux
 //! The middle of `do_mmap` in `mm/mmap.c`, 6.18.
 
-use super::MmapRequest;
+use super::request::MmapRequest;
 use crate::policy::Rules;
 use crate::syscall::unmapped_area::pages_of;
 use crate::types::call_flags::{MapFlags, MapType, Prot};

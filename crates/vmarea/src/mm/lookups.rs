@@ -1,6 +1,6 @@
 //! The VMAs of one mm as lookup caches and observers see them.
 
-use super::{Mm, MmapReadGuard, MmapWriteGuard};
+use super::{Mm, MmapGuard};
 use crate::lookup::{Change, Vmas};
 use crate::space::Space;
 use crate::types::platform::Environment;
@@ -44,40 +44,33 @@ impl<E: Environment> Vmas for VmasOf<'_, E> {
     }
 }
 
-macro_rules! of_guard {
-    ($guard:ident) => {
-        impl<E: Environment> $guard<'_, E> {
-            #[inline]
-            pub(crate) fn lookups(&self) -> VmasOf<'_, E> {
-                VmasOf {
-                    space: self.space,
-                    mm: self.mm,
-                    id: self.id,
-                }
-            }
+impl<E: Environment, T> MmapGuard<'_, E, T> {
+    #[inline]
+    pub(crate) fn lookups(&self) -> VmasOf<'_, E> {
+        VmasOf {
+            space: self.space,
+            mm: self.mm,
+            id: self.id,
         }
-
-        impl<E: Environment> Vmas for $guard<'_, E> {
-            #[inline]
-            fn mm(&self) -> MmId {
-                self.id
-            }
-
-            #[inline]
-            fn find(&self, addr: u64) -> Option<VmaId> {
-                self.lookups().find(addr)
-            }
-
-            #[inline]
-            fn range(&self, vma: VmaId) -> Option<VmRange> {
-                self.lookups().range(vma)
-            }
-        }
-    };
+    }
 }
 
-of_guard!(MmapReadGuard);
-of_guard!(MmapWriteGuard);
+impl<E: Environment, T> Vmas for MmapGuard<'_, E, T> {
+    #[inline]
+    fn mm(&self) -> MmId {
+        self.id
+    }
+
+    #[inline]
+    fn find(&self, addr: u64) -> Option<VmaId> {
+        self.lookups().find(addr)
+    }
+
+    #[inline]
+    fn range(&self, vma: VmaId) -> Option<VmRange> {
+        self.lookups().range(vma)
+    }
+}
 
 impl<E: Environment> VmasOf<'_, E> {
     /// Notifies the observer of a change.

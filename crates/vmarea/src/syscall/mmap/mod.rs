@@ -394,7 +394,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.stat_account(body.flags, range.pages() as i64);
         if body.flags.contains(VmFlags::LOCKED) {
             if body.flags.intersects(NEVER_LOCKED) {
-                if let Some(v) = self.lookup(range.start) {
+                if let Some(v) = self.vma_lookup(range.start) {
                     let flags = v.body.flags - VmFlags::LOCKED_MASK;
                     self.set_body(v.id, VmaBody { flags, ..v.body });
                 }

@@ -9,13 +9,13 @@
 //! test first fills the tables but for a few slots.
 
 use std::collections::BTreeMap;
+use vmarea::System;
 use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::types::MmId;
 use vmarea::types::call_flags::{MapFlags, Prot};
-use vmarea::System;
 use vmarea_conform::arena;
 use vmarea_conform::generate::{Facts, Generator};
 use vmarea_conform::model::Model;

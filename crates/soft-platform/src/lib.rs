@@ -16,6 +16,7 @@ extern crate alloc;
 mod files;
 mod memory;
 mod mmu;
+mod page;
 
 pub use memory::{Memory, SharedMemory};
 pub use mmu::{CPUS, SharedProcessors};
@@ -24,14 +25,15 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use mmu::Processors;
+use page::Page;
+use vmarea::System;
 use vmarea::fault::{Access, Faulted};
 use vmarea::page::Pte;
 use vmarea::policy::Policy;
 use vmarea::syscall::file_change::Copies;
 use vmarea::types::mmu::MappedPage;
 use vmarea::types::platform::{Environment, Spin};
-use vmarea::types::{Errno, MmId, PAGE_MASK, PAGE_SIZE, VmFlags};
-use vmarea::System;
+use vmarea::types::{Errno, MmId, PAGE_MASK, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::vma::lock::VmaLock;
 use vmarea::vma::merge::Observer;
@@ -111,13 +113,7 @@ impl Machine {
     ///
     /// # Errors
     /// ESRCH if the address space does not exist.
-    pub fn store_on(
-        &self,
-        cpu: usize,
-        mm: MmId,
-        addr: u64,
-        from: &[u8],
-    ) -> Result<Faulted, Errno> {
+    pub fn store_on(&self, cpu: usize, mm: MmId, addr: u64, from: &[u8]) -> Result<Faulted, Errno> {
         self.access((cpu, mm, addr), Access::Write, |page| {
             if let Where::Frame(bytes) = page {
                 let at = (addr & !PAGE_MASK) as usize;
@@ -146,18 +142,22 @@ impl Machine {
         let mut f = Some(f);
         let mut faulted = Faulted::Spurious;
         loop {
-            let done = self.processors.access(cpu, (mm, addr & PAGE_MASK), access, |page| {
-                let f = f.take().expect("called once");
-                match page {
-                    MappedPage::Zero => f(Where::Zeros),
-                    MappedPage::Frame(frame) => {
-                        self.memory.with_frame(frame, |bytes| f(Where::Frame(bytes)));
+            let done = self
+                .processors
+                .access(cpu, (mm, addr & PAGE_MASK), access, |page| {
+                    let f = f.take().expect("called once");
+                    match page {
+                        MappedPage::Zero => f(Where::Zeros),
+                        MappedPage::Frame(frame) => {
+                            self.memory
+                                .with_frame(frame, |bytes| f(Where::Frame(bytes)));
+                        }
+                        MappedPage::File { inode, index } => {
+                            self.memory
+                                .with_file_page(inode, index.0, |bytes| f(Where::Frame(bytes)));
+                        }
                     }
-                    MappedPage::File { inode, index } => {
-                        self.memory.with_file_page(inode, index.0, |bytes| f(Where::Frame(bytes)));
-                    }
-                }
-            });
+                });
             if done.is_some() {
                 return Ok(faulted);
             }
@@ -199,7 +199,7 @@ impl Machine {
 
     /// Copies the bytes of the page at `addr` to `to`, without an access. Returns false if no page
     /// is mapped.
-    pub fn peek(&self, mm: MmId, addr: u64, to: &mut [u8; PAGE_SIZE as usize]) -> bool {
+    pub fn peek(&self, mm: MmId, addr: u64, to: &mut Page) -> bool {
         let mut found = false;
         let looked = self.with_page(mm, addr & PAGE_MASK, |_, page| {
             found = !matches!(page, Where::Nowhere);
@@ -238,7 +238,7 @@ impl Machine {
 enum Where<'a> {
     Nowhere,
     Zeros,
-    Frame(&'a mut [u8; PAGE_SIZE as usize]),
+    Frame(&'a mut Page),
 }
 
 fn copy_out(page: Where<'_>, addr: u64, to: &mut [u8]) {

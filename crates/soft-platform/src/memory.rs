@@ -2,14 +2,12 @@
 
 use super::files::Files;
 use super::mmu::Processors;
+use super::page::{Page, zeros};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use vmarea::types::{FrameId, PAGE_SIZE, Platform, SwapId};
+use vmarea::types::{FrameId, Platform, SwapId};
 use vmarea_sync::SpinLock;
-
-/// The bytes of one page.
-pub(crate) type Page = [u8; PAGE_SIZE as usize];
 
 /// Contents of every allocated frame, of every swap slot and of every file page.
 #[derive(Debug, Default)]
@@ -51,10 +49,6 @@ impl Memory {
     }
 }
 
-pub(crate) fn zeros() -> Box<Page> {
-    Box::new([0; PAGE_SIZE as usize])
-}
-
 /// The memory of a machine, as its space holds it, with the processors that may use a frame.
 pub struct SharedMemory {
     pub(crate) memory: Arc<Memory>,
@@ -92,7 +86,10 @@ impl Platform for SharedMemory {
 
     fn swap_out(&self, slot: SwapId, frame: FrameId) {
         let bytes = self.memory.frames.lock().get(&frame).cloned();
-        self.memory.swap.lock().insert(slot, bytes.unwrap_or_else(zeros));
+        self.memory
+            .swap
+            .lock()
+            .insert(slot, bytes.unwrap_or_else(zeros));
     }
 
     fn swap_in(&self, frame: FrameId, slot: SwapId) {

@@ -82,7 +82,10 @@ impl Processors {
         let state = self.0.lock();
         let to_frame = |t: &Translation| t.page == MappedPage::Frame(frame);
         let stale = state.all().flat_map(BTreeMap::iter).find(|e| to_frame(e.1));
-        assert!(stale.is_none(), "freed while a processor uses it: {stale:x?}");
+        assert!(
+            stale.is_none(),
+            "freed while a processor uses it: {stale:x?}"
+        );
     }
 
     /// Returns the number of the processor for the next access.
@@ -106,7 +109,9 @@ impl Processors {
         for ((mm, addr), to) in translations {
             let entry = allowed(mm, addr);
             if !entry.is_some_and(|(entry, flags)| is_allowed(to, entry, flags)) {
-                return Err(format!("{addr:x} has {entry:x?} and the translation {to:x?}"));
+                return Err(format!(
+                    "{addr:x} has {entry:x?} and the translation {to:x?}"
+                ));
             }
         }
         Ok(())
@@ -146,7 +151,9 @@ impl Mmu for SharedProcessors {
 
     fn mm_gone(&self, mm: MmId) {
         let state = self.0.0.lock();
-        let left = state.all().find_map(|table| table.keys().find(|at| at.0 == mm));
+        let left = state
+            .all()
+            .find_map(|table| table.keys().find(|at| at.0 == mm));
         assert!(left.is_none(), "the address space ends with {left:x?}");
     }
 
@@ -158,9 +165,13 @@ impl Mmu for SharedProcessors {
                 assert!(fits, "{addr:x}: {old:x?} becomes {to:x?} without a flush");
             }
             if to.writable && matches!(to.page, MappedPage::Frame(_)) {
-                let other = |e: &(&(MmId, u64), &Translation)| e.1.page == to.page && *e.0 != (mm, addr);
+                let other =
+                    |e: &(&(MmId, u64), &Translation)| e.1.page == to.page && *e.0 != (mm, addr);
                 let other = table.iter().find(other);
-                assert!(other.is_none(), "{addr:x} becomes writable beside {other:x?}");
+                assert!(
+                    other.is_none(),
+                    "{addr:x} becomes writable beside {other:x?}"
+                );
             }
         }
         state.tables.insert((mm, addr), to);

@@ -3,6 +3,7 @@
 mod rng;
 
 use rng::Rng;
+use vmarea::System;
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::madvise::Advice;
@@ -10,7 +11,6 @@ use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MlockFlags, MremapFlags, Prot};
 use vmarea::types::{File, FileId, FileKind, MmId};
-use vmarea::System;
 use vmarea_soft_platform::{CPUS, Machine};
 
 const ARENA: u64 = 0x10_0000_0000;

@@ -26,10 +26,12 @@ impl<E: Environment> FaultContext<'_, E> {
         let Some(mm) = self.pages.owner() else {
             return faulted;
         };
-        let shown = self.pages.peek(addr, |entry| match translation(vma, addr, entry) {
-            Some(to) => self.space.mmu.set_entry(mm, addr, to),
-            None => Ok(()),
-        });
+        let shown = self
+            .pages
+            .peek(addr, |entry| match translation(vma, addr, entry) {
+                Some(to) => self.space.mmu.set_entry(mm, addr, to),
+                None => Ok(()),
+            });
         match shown {
             Ok(()) => faulted,
             Err(_) => Faulted::OutOfMemory,

@@ -13,8 +13,8 @@
 //! `mm/mmu_gather.c`. As there, if no memory is left for a batch, each page is flushed at once.
 
 use super::entry::Pte;
+use super::huge::Huge;
 use super::table::PageTable;
-use super::thp::Huge;
 use crate::space::Space;
 use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;

@@ -12,13 +12,13 @@
 
 use super::entry::Pte;
 use super::gather::Gather;
+use super::huge::Huge;
 use super::slot::{Cover, HugeFate, Visitor};
 use super::table::PageTable;
 use super::tables::PageTables;
-use super::thp::Huge;
 use crate::space::Space;
-use crate::types::platform::{Environment, Platform};
 use crate::types::mmu::Mmu;
+use crate::types::platform::{Environment, Platform};
 use crate::types::{AnonVmaId, FrameId, PAGE_SIZE, Pgoff, VmFlags, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;

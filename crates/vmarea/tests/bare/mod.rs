@@ -1,13 +1,13 @@
 //! A machine with an empty process, and no model of what it should hold.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+use vmarea::System;
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea::types::{File, FileId, FileKind, MmId, PAGE_SIZE};
 use vmarea::vma::VmaView;
-use vmarea::System;
 use vmarea_soft_platform::{Machine, Space};
 
 /// Where the tests map.

@@ -61,6 +61,7 @@ impl Platform for SharedMemory {
     }
 
     fn copy(&self, to: FrameId, from: FrameId) {
+        self.processors.assert_unwritable(from);
         let mut frames = self.memory.frames.lock();
         let bytes = frames.get(&from).cloned().unwrap_or_else(zeros);
         frames.insert(to, bytes);
@@ -77,6 +78,8 @@ impl Platform for SharedMemory {
     }
 
     fn same(&self, one: FrameId, other: FrameId) -> bool {
+        self.processors.assert_unwritable(one);
+        self.processors.assert_unwritable(other);
         let frames = self.memory.frames.lock();
         match (frames.get(&one), frames.get(&other)) {
             (Some(one), Some(other)) => one == other,
@@ -85,6 +88,7 @@ impl Platform for SharedMemory {
     }
 
     fn swap_out(&self, slot: SwapId, frame: FrameId) {
+        self.processors.assert_unwritable(frame);
         let bytes = self.memory.frames.lock().get(&frame).cloned();
         self.memory
             .swap

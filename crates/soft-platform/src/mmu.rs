@@ -9,7 +9,8 @@
 //! T2  a frame is writable through one entry only if no other entry reaches it
 //! T3  an entry is never replaced by a translation to another page, or by fewer permissions,
 //!     without a flush
-//! T4  between two calls, every translation is one that the core's page table allows
+//! T4  a frame is not copied or compared while a processor can write to it
+//! T5  between two calls, every translation is one that the core's page table allows
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -88,6 +89,14 @@ impl Processors {
         );
     }
 
+    /// Checks that no processor can write to `frame`, which is being copied or compared (T4).
+    pub(crate) fn assert_unwritable(&self, frame: FrameId) {
+        let state = self.0.lock();
+        let writes = |t: &Translation| t.page == MappedPage::Frame(frame) && t.writable;
+        let writer = state.all().flat_map(BTreeMap::iter).find(|e| writes(e.1));
+        assert!(writer.is_none(), "copied while it is written: {writer:x?}");
+    }
+
     /// Returns the number of the processor for the next access.
     pub(crate) fn next(&self) -> usize {
         let mut state = self.0.lock();
@@ -95,7 +104,7 @@ impl Processors {
         state.turn
     }
 
-    /// Checks that `allowed` permits each translation (T4); it gets an address and returns the
+    /// Checks that `allowed` permits each translation (T5); it gets an address and returns the
     /// core's entry and the flags of the VMA.
     pub(crate) fn check_allowed(
         &self,

@@ -87,6 +87,7 @@ impl<E: Environment> Visitor for WriteProtector<'_, E> {
 
 struct Copier<'a, E: Environment> {
     space: &'a Space<E>,
+    from: &'a PageTable,
     to: &'a PageTable,
     /// Preallocated frames, one for each pinned page.
     copies: Vec<FrameId>,
@@ -94,10 +95,14 @@ struct Copier<'a, E: Environment> {
 
 impl<E: Environment> Copier<'_, E> {
     /// Returns an entry with a copy of a pinned page; the parent keeps the page itself.
-    fn copy_pinned(&mut self, entry: Pte) -> Option<Pte> {
+    fn copy_pinned(&mut self, addr: u64, entry: Pte) -> Option<Pte> {
         let frame = entry.anon_frame().filter(|_| !self.copies.is_empty())?;
         let there = self.space.frame(frame);
         let copy = self.copies.pop_if(|_| there.is_pinned())?;
+        // The copy is of one moment: other threads of the parent may write to the page.
+        let page = VmRange::new(addr, addr + PAGE_SIZE);
+        let read_only = VmFlags::READ | VmFlags::EXEC;
+        self.space.restrict_flush(self.from, page, read_only);
         let ours = self.space.frame(copy);
         ours.set_mapping(ours.mapping()?, there.index());
         self.space.platform.copy(copy, frame);
@@ -115,7 +120,7 @@ impl<E: Environment> Visitor for Copier<'_, E> {
     }
 
     fn page(&mut self, addr: u64, entry: &mut Pte) {
-        let copied = self.copy_pinned(*entry).unwrap_or_else(|| {
+        let copied = self.copy_pinned(addr, *entry).unwrap_or_else(|| {
             *entry = entry.write_protected();
             self.space.entry_dup(self.to, addr, *entry);
             *entry
@@ -262,7 +267,12 @@ impl<E: Environment> PageTables<'_, E> {
     #[doc(alias = "copy_page_range")]
     pub(crate) fn copy_to(&self, to: &PageTable, range: VmRange, copies: Vec<FrameId>) {
         let space = self.space;
-        let mut copier = Copier { space, to, copies };
+        let mut copier = Copier {
+            space,
+            from: self.table,
+            to,
+            copies,
+        };
         self.table.visit(range, &mut copier);
         space.restrict_flush(self.table, range, VmFlags::READ | VmFlags::EXEC);
         let unused = copier.copies.into_iter();

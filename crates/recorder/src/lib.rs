@@ -235,6 +235,8 @@ pub enum RecordError {
         /// Error from the attempt to execute it.
         cause: io::Error,
     },
+    /// The program is set-user-ID or set-group-ID, and an ordinary user traces it.
+    ///
     /// The kernel ignores these bits while an ordinary user traces the program.
     #[error("{0}: only root can record set-user-ID programs: run vmarea as root")]
     Setuid(PathBuf),

@@ -97,9 +97,10 @@ pub enum Error {
         /// Description of the damage.
         what: &'static str,
     },
-    /// The file ends before [`Event::End`](crate::event::Event::End). The recording was
-    /// interrupted, or the file was truncated. The reader has returned all events before that
-    /// point.
+    /// The file ends before [`Event::End`](crate::event::Event::End).
+    ///
+    /// The recording was interrupted, or the file was truncated. The reader has returned all events
+    /// before that point.
     #[error(
         "the trace is cut off in block {block} at byte {offset}: only the events before it are usable"
     )]

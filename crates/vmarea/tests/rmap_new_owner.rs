@@ -1,7 +1,6 @@
 //! Pages whose anon_vma changes in a merge, while other threads walk their reverse map or lock
 //! them.
 //!
-//!
 //! The lower VMA has many pages, and the upper one has a page that a child shares. When they merge,
 //! the pages of the lower VMA change to the anon_vma of the upper one, and their old anon_vma is
 //! freed.

@@ -1,6 +1,5 @@
 //! Properties of a program that the recorder must not change.
 //!
-//!
 //! They are its own filters, children created with `CLONE_UNTRACED`, and the relative speed of its
 //! threads, although one tracer thread handles all their stops.
 

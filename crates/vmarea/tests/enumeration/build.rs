@@ -1,6 +1,5 @@
 //! Creation of an arrangement, and the call under test.
 //!
-//!
 //! Each part is faulted at the address that its page offset requires (for `off_line`, at another
 //! address), moved to a separate range for the fork, and finally moved to its place. KSM merges
 //! pages only there, because a move would undo it.

@@ -1,6 +1,5 @@
 //! Checks that the reason given for a refusal is true, at the merge attempt itself.
 //!
-//!
 //! The check removes from the neighbour only the obstacle that the decision named, and runs the
 //! decision again. It must then merge, or name an obstacle that has not been removed yet. The check
 //! repeats this until the decision merges.

@@ -1,6 +1,5 @@
 //! Random numbers that are the same in every run.
 //!
-//!
 //! A linear congruential generator, whose upper bits are random enough to choose steps.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 

@@ -1,6 +1,5 @@
 //! The tests of the thesis "VMA merging in Linux", and the eight cases of its figure 2.16.
 //!
-//!
 //! The tests are those of sections 3.1.1 to 3.1.6 and 3.3.1 to 3.3.3, each with its shared variant,
 //! under four policies.
 //!

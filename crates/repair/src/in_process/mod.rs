@@ -1,7 +1,7 @@
 //! Repairs the calling process while its other threads run.
 //!
 //! A thread that touches a page while it is being moved waits for that move. A thread that touches
-//! a page that is moved out waits until the page is back. The thread that works on the piece uses
+//! a page that is moved out waits until the piece is complete. The thread that works on the piece uses
 //! only its own stack, registers and shared memory: any other memory could be in the middle of a
 //! move. A second thread handles the userfaultfd events ([`watch`](self::watch)).
 //!

@@ -7,9 +7,9 @@
 //!
 //! - every invariant holds, so the reverse map finds for each frame exactly the pages that map it;
 //! - every byte of every process is as before;
-//! - - the reason given for each refusal is true ([`reasons`]): without the obstacle the VMAs
+//! - the reason given for each refusal is true ([`reasons`]): without the obstacle the VMAs
 //!   merge, or the decision names another obstacle, for which the same holds;
-//! - - no pair of VMAs that the policy must merge remains separate ([`apart`]);
+//! - no pair of VMAs that the policy must merge remains separate ([`apart`]);
 //! - the merged VMA can be written to, and all of the above still holds.
 //!
 //! All cases take minutes. Without `VMAREA_ENUMERATION=all` the test runs every [`SHARE`]th case, a

@@ -137,11 +137,9 @@ impl Work<'_> {
         }
     }
 
-    /// Waits until every event is read, and unregisters the mappings that were moved away from the
-    /// piece.
+    /// Waits until every event is read, and unregisters mappings that were moved out of the piece.
     ///
-    /// Closing the descriptors would not unregister them, because a forked child has copies of the
-    /// descriptors.
+    /// Closing the descriptors would not unregister them: a forked child has copies of them.
     fn answer_all(&self) {
         let is_changing = || uffd::is_changing(self.watch.home());
         for round in 0..u32::MAX {

@@ -29,6 +29,15 @@ fn file(id: u64) -> File {
     }
 }
 
+/// Loads or stores a byte on one of the processors.
+fn touch(machine: &Machine, rng: &mut Rng, mm: MmId, addr: u64) {
+    let cpu = rng.below(CPUS as u64) as usize;
+    match rng.below(2) {
+        0 => machine.load_on(cpu, mm, addr, &mut [0]).unwrap(),
+        _ => machine.store_on(cpu, mm, addr, &[1]).unwrap(),
+    };
+}
+
 fn step(machine: &Machine, rng: &mut Rng, mms: &mut Vec<MmId>) {
     let space = machine.space();
     let at = rng.below(mms.len() as u64) as usize;
@@ -82,11 +91,7 @@ fn step(machine: &Machine, rng: &mut Rng, mms: &mut Vec<MmId>) {
         _ => {
             for _ in 0..4 {
                 let addr = ARENA + rng.below(PAGES * 4096);
-                let cpu = rng.below(CPUS as u64) as usize;
-                match rng.below(2) {
-                    0 => machine.load_on(cpu, mm, addr, &mut [0]).unwrap(),
-                    _ => machine.store_on(cpu, mm, addr, &[1]).unwrap(),
-                };
+                touch(machine, rng, mm, addr);
             }
         }
     }

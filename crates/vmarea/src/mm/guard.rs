@@ -4,7 +4,7 @@
 //! of [`MmapWriteGuard`].
 
 use super::{Mm, MmState};
-use crate::page::PageTable;
+use crate::page::{PageTable, PageTables};
 use crate::space::Space;
 use crate::types::platform::{Environment, Standard};
 use crate::types::{MmId, VmRange, VmaId};
@@ -70,7 +70,7 @@ impl<E: Environment> Space<E> {
     }
 }
 
-impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
+impl<'s, E: Environment, T: LockGuard> MmapGuard<'s, E, T> {
     /// Returns the counters, layout and limits.
     pub fn state(&self) -> &MmState {
         self.mm.state.get(&self.token)
@@ -99,6 +99,11 @@ impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
     /// Returns the page table.
     pub fn pages(&self) -> &PageTable {
         &self.mm.pages
+    }
+
+    /// Returns a handle to query and modify ranges of the page table.
+    pub fn page_tables(&self) -> PageTables<'s, E> {
+        self.space.page_tables(&self.mm.pages)
     }
 }
 

@@ -11,6 +11,7 @@
 //! `struct mm_struct`, 6.18.
 
 pub mod account;
+mod background;
 pub mod bytes;
 pub mod commit;
 mod faults;

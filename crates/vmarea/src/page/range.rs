@@ -15,7 +15,7 @@ use super::huge::Huge;
 use super::slot::{Cover, HugeFate, Visitor};
 use super::table::PageTable;
 use super::tables::PageTables;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{AnonVmaId, FrameId, Pgoff, VmRange};
 use alloc::vec::Vec;

@@ -9,8 +9,8 @@
 //! `mm/mprotect.c` 6.18: `do_mprotect_pkey`, `mprotect_fixup`. Partial effects: the part of the
 //! range before a hole, or before the VMA that fails, is changed.
 
+use crate::Space;
 use crate::mm::MmapWriteGuard;
-use crate::space::Space;
 use crate::types::call_flags::{Pkey, Prot};
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};

@@ -25,9 +25,9 @@ pub mod stack;
 mod swap;
 mod unlocked;
 
+use crate::Space;
 use crate::mm::{MmapGuard, MmapReadGuard, ThpDisabled};
 use crate::page::{FaultPath, Pte};
-use crate::space::Space;
 use crate::types::platform::{Environment, Platform, Standard};
 use crate::types::{AnonVmaId, Errno, FrameId, MmId, PAGE_MASK, VmFlags};
 use crate::vma::VmaView;

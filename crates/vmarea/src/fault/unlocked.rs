@@ -29,9 +29,9 @@
 //! here the fault falls back immediately.
 
 use super::{Access, FaultContext, Faulted, Neighbours, is_forbidden};
+use crate::Space;
 use crate::mm::{FellBack, Mm, ThpDisabled};
 use crate::page::FaultPath;
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{MmId, PAGE_MASK, VmFlags, VmaId};
 use crate::vma::VmaView;

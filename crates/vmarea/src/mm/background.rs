@@ -2,8 +2,8 @@
 //!
 //! This file finds the pages and checks their mappings; `page::swap` and `page::ksm` change them.
 
+use crate::Space;
 use crate::page::Pte;
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, FrameId, MmId, PAGE_MASK, SwapId, VmFlags};
 

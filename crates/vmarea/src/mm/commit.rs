@@ -9,10 +9,10 @@
 use super::MmapWriteGuard;
 use crate::lookup::Change;
 use crate::policy::AdjustLock;
-use crate::rmap::chain::Left;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange, VmaId};
+use crate::vma::chain::Left;
 use crate::vma::merge::Plan;
 use crate::vma::{Vma, VmaView};
 use alloc::vec::Vec;

@@ -1,8 +1,8 @@
 //! Creation, import and teardown of an address space.
 
 use super::{Layout, Limits, MmState, MmapWriteGuard};
+use crate::Space;
 use crate::page::range::Zap;
-use crate::space::Space;
 use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};

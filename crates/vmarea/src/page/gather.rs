@@ -15,7 +15,7 @@
 use super::entry::Pte;
 use super::huge::Huge;
 use super::table::PageTable;
-use crate::space::Space;
+use crate::Space;
 use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
 use crate::types::{FrameId, PAGE_SIZE, PMD_SIZE, VmFlags, VmRange};

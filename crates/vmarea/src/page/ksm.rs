@@ -19,7 +19,7 @@
 use super::entry::Pte;
 use super::frame::{LockedFrame, Mark};
 use super::table::PageTable;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{Errno, FrameId, MmId, PAGE_SIZE, VmFlags, VmRange};
 use alloc::collections::{BTreeMap, BTreeSet};

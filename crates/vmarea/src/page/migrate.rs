@@ -19,7 +19,7 @@ use super::frame::{LockedFrame, Mark};
 use super::rmap_walk::Mapping;
 use super::swap::WALKS;
 use super::table::PageTable;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{Errno, FrameId, PAGE_SIZE, VmRange};
 

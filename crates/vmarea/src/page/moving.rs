@@ -23,7 +23,7 @@ use super::slot::{Slot, SlotKind, entry_of, part_of, slot_of, slot_start};
 use super::table::PageTable;
 use super::tables::PageTables;
 use super::thp::{HugeEvent, huge_page_addr};
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, PMD_SIZE, Pgoff, VmRange};
 use alloc::vec::Vec;

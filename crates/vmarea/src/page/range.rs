@@ -16,7 +16,7 @@ use super::huge::Huge;
 use super::slot::{Cover, HugeFate, Visitor};
 use super::table::PageTable;
 use super::tables::PageTables;
-use crate::space::Space;
+use crate::Space;
 use crate::types::mmu::Mmu;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{AnonVmaId, FrameId, PAGE_SIZE, Pgoff, VmFlags, VmRange};

@@ -2,7 +2,7 @@
 
 use super::entry::{Pte, Was};
 use super::table::PageTable;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::Environment;
 use crate::types::{FrameId, PAGE_SIZE, VmRange};
 

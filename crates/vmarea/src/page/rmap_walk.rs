@@ -14,7 +14,7 @@
 
 use super::entry::Pte;
 use super::table::PageTable;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, FrameId, MmId, PAGE_SHIFT, Pgoff, VmaId};
 use vmarea_sync::LockGuard;

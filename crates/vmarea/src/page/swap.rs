@@ -30,7 +30,7 @@
 
 use super::entry::Pte;
 use super::frame::{LockedFrame, Mark};
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{Errno, FrameId, SwapId};
 use alloc::collections::BTreeMap;

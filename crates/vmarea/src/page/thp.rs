@@ -10,7 +10,7 @@ use super::huge::{Compound, ENTRIES, Huge};
 use super::slot::HugeFate;
 use super::table::PageTable;
 use super::tables::PageTables;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff, VmRange};
 use alloc::boxed::Box;

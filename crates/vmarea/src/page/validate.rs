@@ -4,7 +4,7 @@ use super::entry::{Pte, Was};
 use super::huge::{Huge, compound_key};
 use super::slot::{Cover, HugeFate, Visitor};
 use super::table::PageTable;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::Environment;
 use crate::types::violation::ensure;
 use crate::types::{FrameId, MmId, SwapId, Violation, VmRange};

@@ -19,7 +19,7 @@
 use super::entry::Pte;
 use super::slot::{SlotKind, slot_start};
 use super::table::PageTable;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::{Environment, Platform, Standard};
 use crate::types::{AnonVmaId, PMD_SIZE, VmRange};
 use core::ops::ControlFlow;

@@ -3,7 +3,7 @@
 //! # Locking
 //! A change that needs several roots locks them all in one call, in the order of their ids.
 
-use crate::space::Space;
+use crate::Space;
 use crate::types::AnonVmaId;
 use crate::types::platform::Environment;
 use smallvec::SmallVec;

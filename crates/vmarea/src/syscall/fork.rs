@@ -9,8 +9,8 @@
 //! are copied only if the VMA has an anon_vma; file pages are faulted in again by the child. Pinned
 //! pages are copied at once.
 
+use crate::Space;
 use crate::mm::{MmState, MmapWriteGuard, Stats};
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, VmFlags, VmaId};
 use crate::vma::VmaBody;

@@ -12,13 +12,13 @@
 
 use super::file_change::Copies;
 use super::mmap::is_ksm_compatible;
+use crate::Space;
 use crate::fault::huge::may_collapse;
 use crate::fault::{Access, FaultContext};
 use crate::mm::MmapWriteGuard;
 use crate::page::Pte;
 use crate::page::range::Zap;
 use crate::policy::rules::AdviceRules;
-use crate::space::Space;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange};
 use crate::vma::merge::CallKind;

@@ -8,11 +8,11 @@
 //! `mm/vma.c` 6.18: `do_vmi_munmap`, `vms_gather_munmap_vmas`, `vms_complete_munmap_vmas`. Partial
 //! effects: if a later VMA fails, a first VMA that was split remains split.
 
+use crate::Space;
 use crate::lookup::Change;
 use crate::mm::MmapWriteGuard;
 use crate::mm::split::{NewHalf, Upper};
 use crate::page::range::Zap;
-use crate::space::Space;
 use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange, VmaId};

@@ -9,8 +9,8 @@
 //! succeeds and returns the number of bytes processed before it.
 
 use super::madvise::Advice;
+use crate::Space;
 use crate::policy::rules::AdviceRules;
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, VmRange};
 use smallvec::SmallVec;

@@ -53,18 +53,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             vma = self.cut_locked(r, vma)?;
         }
         let accounted = flags.contains(VmFlags::ACCOUNT);
-        if accounted {
-            self.charge(charge)?;
-        }
-        let new_id = match self.copy_vma_and_pages(r, &vma) {
-            Ok(id) => id,
-            Err(error) => {
-                if accounted {
-                    self.uncharge(charge);
-                }
-                return Err(error);
-            }
-        };
+        let new_id = self.charged(accounted.then_some(charge), |w| {
+            w.copy_vma_and_pages(r, &vma)
+        })?;
         let rules = self.space.policy.rules.dontunmap;
         let counted = match keep && !rules.counts_locked {
             true => flags - VmFlags::LOCKED,

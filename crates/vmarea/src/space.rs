@@ -9,7 +9,7 @@ use crate::mm::Mm;
 use crate::page::Frame;
 use crate::page::ksm::Ksm;
 use crate::page::swap::Swap;
-use crate::page::thp::HugeCounters;
+use crate::page::thp::HugeState;
 use crate::policy::Policy;
 use crate::rmap::AnonVma;
 use crate::types::mempolicy::MemPolicy;
@@ -31,7 +31,7 @@ pub struct Space<E: Environment = Standard> {
     pub(crate) frames: Slots<Frame>,
     pub(crate) swap: Swap,
     pub(crate) ksm: Ksm,
-    pub(crate) huge: HugeCounters,
+    pub(crate) huge: HugeState,
     /// Number of page pins currently held.
     pub(crate) pins: AtomicU64,
     pub(crate) platform: E::Platform,
@@ -163,7 +163,7 @@ impl<E: Environment> Space<E> {
             frames: Slots::new(),
             swap: Swap::default(),
             ksm: Ksm::default(),
-            huge: HugeCounters::default(),
+            huge: HugeState::default(),
             pins: AtomicU64::new(0),
             platform,
             policy,

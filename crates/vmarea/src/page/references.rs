@@ -3,6 +3,7 @@
 use super::entry::{Pte, Was};
 use super::table::PageTable;
 use crate::space::Space;
+use crate::types::Errno;
 use crate::types::platform::Environment;
 
 impl<E: Environment> Space<E> {
@@ -46,18 +47,19 @@ impl<E: Environment> Space<E> {
     ///
     /// The caller holds the page-table lock of the entry that is copied.
     #[inline]
-    pub(super) fn entry_dup(&self, table: &PageTable, addr: u64, entry: Pte) {
+    pub(super) fn entry_dup(&self, table: &PageTable, addr: u64, entry: Pte) -> Result<(), Errno> {
         match entry {
             Pte::None | Pte::Zero | Pte::File { .. } | Pte::Guard => {}
             Pte::Anon { frame, .. } => self.frame(frame).map(),
             Pte::Ksm { .. } | Pte::Swap { .. } | Pte::Migration { .. } => {
-                self.entry_dup_rare(table, addr, entry);
+                return self.entry_dup_rare(table, addr, entry);
             }
         }
+        Ok(())
     }
 
     #[cold]
-    fn entry_dup_rare(&self, table: &PageTable, addr: u64, entry: Pte) {
+    fn entry_dup_rare(&self, table: &PageTable, addr: u64, entry: Pte) -> Result<(), Errno> {
         if let Pte::Swap { slot } = entry {
             self.swap.dup(slot);
         }
@@ -67,10 +69,11 @@ impl<E: Environment> Space<E> {
             was: Was::Ksm,
         } = entry
         {
-            self.ksm.add(frame, table, addr);
+            self.ksm.add(frame, table, addr)?;
         }
         if let Some(frame) = entry.frame() {
             self.frame(frame).map();
         }
+        Ok(())
     }
 }

@@ -84,7 +84,13 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         } else {
             MergeScope::Itself
         };
-        let Some(grown) = self.merge(&proposal, scope)? else {
+        let decided = self.decide(&proposal, scope);
+        let mut grown = self.carry_out(&proposal, &decided)?;
+        if grown.is_none() && decided.verdict.plan.is_some() && scope != MergeScope::Itself {
+            // The next VMA has a page that cannot change.
+            grown = self.merge(&proposal, MergeScope::Itself)?;
+        }
+        let Some(grown) = grown else {
             if accounted {
                 self.uncharge(pages);
             }

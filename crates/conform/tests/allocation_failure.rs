@@ -44,10 +44,6 @@ const OUTSIDE: [&str; 4] = [
     "vmarea_soft_platform",
     "allocation_failure",
 ];
-/// Functions of the core that cannot report a lack of memory.
-///
-/// They create page tables, and list the slots of a range.
-const MUST_SUCCEED: [&str; 3] = ["slot::Table::new", "Shard::table", "slots_in"];
 const PLACES: Places = Places {
     heap: 0x5555_5555_0000,
     special: 0,
@@ -160,7 +156,6 @@ fn fill(space: &Space, free: usize) -> MmId {
 fn may_fail(site: &Site) -> bool {
     let function = site.function();
     !OUTSIDE.iter().any(|name| function.contains(name))
-        && !MUST_SUCCEED.iter().any(|name| function.contains(name))
 }
 
 /// Lists the allocations of `step` that may fail, with `free` free slots, by number.

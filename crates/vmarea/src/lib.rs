@@ -63,7 +63,7 @@ use mm::Mm;
 use page::Frame;
 use page::ksm::Ksm;
 use page::swap::Swap;
-use page::thp::HugeCounters;
+use page::thp::HugeState;
 use policy::Policy;
 use rmap::AnonVma;
 use types::mempolicy::MemPolicy;
@@ -84,7 +84,7 @@ pub struct Space<E: Environment = Standard> {
     pub(crate) frames: Slots<Frame>,
     pub(crate) swap: Swap,
     pub(crate) ksm: Ksm,
-    pub(crate) huge: HugeCounters,
+    pub(crate) huge: HugeState,
     /// Number of page pins currently held.
     pub(crate) pins: AtomicU64,
     pub(crate) platform: E::Platform,
@@ -130,7 +130,7 @@ impl<E: Environment> Space<E> {
             frames: Slots::new(),
             swap: Swap::default(),
             ksm: Ksm::default(),
-            huge: HugeCounters::default(),
+            huge: HugeState::default(),
             pins: AtomicU64::new(0),
             platform,
             mmu,

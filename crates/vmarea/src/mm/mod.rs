@@ -106,6 +106,27 @@ pub struct MmState {
     pub(crate) noted: alloc::collections::VecDeque<u64>,
 }
 
+impl MmState {
+    /// Returns the state with which the child of a fork begins, before it has VMAs.
+    pub(crate) fn of_child(&self) -> MmState {
+        let mut layout = self.layout;
+        layout.inherit(&self.layout);
+        MmState {
+            total_vm: self.total_vm,
+            data_vm: self.data_vm,
+            exec_vm: self.exec_vm,
+            stack_vm: self.stack_vm,
+            def_flags: self.def_flags & VmFlags::NOHUGEPAGE,
+            layout,
+            limits: self.limits,
+            execute_only_pkey: self.execute_only_pkey,
+            pkeys: self.pkeys,
+            pkey_rights: self.pkey_rights,
+            ..MmState::default()
+        }
+    }
+}
+
 /// Segment addresses and memory settings of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Layout {

@@ -79,6 +79,14 @@ impl<E: Environment> Space<E> {
             Some(anon_vma) => self.frame_alloc(anon_vma, there.index()),
             None => Err(Errno::EINVAL),
         };
+        let new = new.and_then(|new| match there.is_ksm() {
+            true => self
+                .ksm
+                .reserve_all(old, new)
+                .map(|()| new)
+                .inspect_err(|_| self.frame_abandon(new)),
+            false => Ok(new),
+        });
         let target = *new.as_ref().unwrap_or(&old);
         if let Ok(new) = new {
             self.platform.copy(new, old);
@@ -88,12 +96,14 @@ impl<E: Environment> Space<E> {
             self.swap.migrate(self, old, new);
         }
         while !self.remove_migration_entries(old, target) {
-            // A concurrent fork copied an entry to an address that the walk had already passed.
+            // A concurrent fork copied an entry to an address that the walk had already passed, or
+            // so many entries of a KSM page that there is no memory for them yet.
             core::hint::spin_loop();
         }
         there.unmark(Mark::Migrating);
         self.frame_unlock(migrating.old);
         let new = new?;
+        self.ksm.give_up(new);
         let mapped = self.frame(new).mapcount() > 1;
         self.frame_unmap(new);
         Ok(mapped.then_some(new))
@@ -116,6 +126,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
+    /// Maps `to` instead of `from`, which migrated; an entry that must wait for memory stays as it is.
     fn arrive(
         &self,
         table: &PageTable,
@@ -124,7 +135,7 @@ impl<E: Environment> Space<E> {
         was: Was,
         (from, to): (FrameId, FrameId),
     ) {
-        *entry = match was {
+        let arrived = match was {
             Was::Ksm => Pte::Ksm { frame: to },
             Was::ReadOnly | Was::Writable => Pte::Anon {
                 frame: to,
@@ -132,16 +143,20 @@ impl<E: Environment> Space<E> {
             },
         };
         if from == to {
+            *entry = arrived;
             return;
         }
         let new = self.frame(to);
         if was == Was::Ksm {
+            if self.ksm.add(to, table, mapping.addr).is_err() {
+                return;
+            }
             self.ksm.remove(from, table, mapping.addr);
-            self.ksm.add(to, table, mapping.addr);
         } else if let Some(anon_vma) = self.frame(from).mapping() {
             // The owner may have changed during the migration; the walk holds the family lock.
             new.set_mapping(anon_vma, self.frame(from).index());
         }
+        *entry = arrived;
         new.map();
         self.frame_unmap(from);
     }

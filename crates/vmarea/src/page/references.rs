@@ -4,7 +4,7 @@ use super::entry::{Pte, Was};
 use super::table::PageTable;
 use crate::Space;
 use crate::types::platform::Environment;
-use crate::types::{FrameId, PAGE_SIZE, VmRange};
+use crate::types::{Errno, FrameId, PAGE_SIZE, VmRange};
 
 impl<E: Environment> Space<E> {
     /// Releases the references that `entry` holds; the entry is removed from `addr` of `table`.
@@ -63,18 +63,19 @@ impl<E: Environment> Space<E> {
     ///
     /// The caller holds the page-table lock of the entry that is copied.
     #[inline]
-    pub(super) fn entry_dup(&self, table: &PageTable, addr: u64, entry: Pte) {
+    pub(super) fn entry_dup(&self, table: &PageTable, addr: u64, entry: Pte) -> Result<(), Errno> {
         match entry {
             Pte::None | Pte::Zero | Pte::File { .. } | Pte::Guard => {}
             Pte::Anon { frame, .. } => self.frame(frame).map(),
             Pte::Ksm { .. } | Pte::Swap { .. } | Pte::Migration { .. } => {
-                self.entry_dup_rare(table, addr, entry);
+                return self.entry_dup_rare(table, addr, entry);
             }
         }
+        Ok(())
     }
 
     #[cold]
-    fn entry_dup_rare(&self, table: &PageTable, addr: u64, entry: Pte) {
+    fn entry_dup_rare(&self, table: &PageTable, addr: u64, entry: Pte) -> Result<(), Errno> {
         if let Pte::Swap { slot } = entry {
             self.swap.dup(slot);
         }
@@ -84,10 +85,11 @@ impl<E: Environment> Space<E> {
             was: Was::Ksm,
         } = entry
         {
-            self.ksm.add(frame, table, addr);
+            self.ksm.add(frame, table, addr)?;
         }
         if let Some(frame) = entry.frame() {
             self.frame(frame).map();
         }
+        Ok(())
     }
 }

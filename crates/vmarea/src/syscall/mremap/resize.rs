@@ -81,7 +81,16 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             MergeScope::Itself
         };
         let charge = vma.body.flags.contains(VmFlags::ACCOUNT).then_some(pages);
-        let grown = self.charged(charge, |w| w.merge(&proposal, scope)?.ok_or(Errno::ENOMEM))?;
+        let grown = self.charged(charge, |w| {
+            let decided = w.decide(&proposal, scope);
+            let mut grown = w.carry_out(&proposal, &decided)?;
+            let planned = decided.verdict.plan.is_some();
+            if grown.is_none() && planned && scope != MergeScope::Itself {
+                // The next VMA has a page that cannot change.
+                grown = w.merge(&proposal, MergeScope::Itself)?;
+            }
+            grown.ok_or(Errno::ENOMEM)
+        })?;
         let joined_next = self.view(grown).range.end > proposal.range.end;
         self.state_mut().stats.expand_merges += u64::from(joined_next);
         self.count_more(vma.body.flags, pages);

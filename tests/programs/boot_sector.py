@@ -7,7 +7,7 @@ import sys
 
 CODE = bytes.fromhex(
     "fa31c0"  # cli; xor ax, ax
-    "b91000"  # mov cx, 16: so many rounds
+    "b91000"  # mov cx, 16: number of rounds
     "bb0010"  # round: mov bx, 0x1000: segments up to 0x9000
     "8ec3"  # segment: mov es, bx
     "31ff"  # xor di, di

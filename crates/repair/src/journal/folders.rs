@@ -49,7 +49,8 @@ impl Journals {
         }
     }
 
-    /// Opens the journal of an earlier run, in either folder, so that its repair can be finished.
+    /// Opens the journal of an earlier run, so that its repair can be finished. Both folders are
+    /// searched.
     ///
     /// # Errors
     /// [`RepairError::AtWork`], [`RepairError::Journal`], and errors from reading files.

@@ -376,7 +376,7 @@ impl Program {
         if let Ok(fd) = unsafe { bpf(CMD_PROG_LOAD, &mut attr) } {
             return Ok(Program { fd });
         }
-        // Repeat the call with the verifier's log, which takes time and so is off at first.
+        // Repeat the call with the verifier's log, which is off at first because it takes time.
         let mut log = vec![0u8; LOG_BYTES];
         attr.log_level = 1;
         attr.log_size = log.len() as u32;

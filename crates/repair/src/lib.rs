@@ -11,7 +11,7 @@
 //! ```text
 //!                          the calling process              another process
 //! 1  entry points          in_process/mod.rs                remote/mod.rs
-//! 2  plan                  plan.rs: runs of neighbours that would merge but for their pages
+//! 2  plan                  plan.rs: runs of neighbours whose pages alone prevent a merge
 //! 3  prepare               in_process/executor.rs:          remote/session.rs: journal.rs, injects
 //!                          descriptors, the watcher; once   the agent (remote/agent.rs)
 //!                          for all plans, before the first

@@ -421,7 +421,7 @@ impl Model {
 /// Signal for a denied protection key: `SIGSEGV` with `SEGV_PKUERR`.
 const KEY_DENIED: Outcome = Outcome::Signal(11, 4);
 
-/// True if the VMA lies in the arena or in the heap.
+/// True if the VMA is in the arena or in the heap.
 fn is_in_arena(mapped: &Mapped) -> bool {
     (arena::START..arena::HEAP_END).contains(&mapped.start)
 }

@@ -128,11 +128,13 @@ fn try_to_bring(shared: &Locked<'_>, off: u64) -> Try {
     }
 }
 
-/// Writes a page to its address after the program has closed the descriptor: nothing is watched any
-/// more. A page that a thread has touched there meanwhile is the program's own.
+/// Writes a page to its address after the program has closed the descriptor, so that nothing is
+/// watched any more.
+///
+/// If a thread has created a page at that address in the meantime, that page is kept.
 fn write(shared: &Locked<'_>, from: u64, home: u64) -> Try {
     if shared.is_filled(from) == Some(true) && shared.is_filled(home) == Some(false) {
-        // If the address is no longer mapped, this fails, and nobody misses the page.
+        // If the address is no longer mapped, this fails, and the page is not needed any more.
         let _ = own_process::copy_page(home, from);
     }
     Try::Done

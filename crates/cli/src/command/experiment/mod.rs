@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 use vmarea_experiments::experiment::{self, Context, EXPERIMENTS, Host, Recorded};
 
-/// Reproduce the tables and figures of the papers, with the papers' figures beside ours.
+/// Reproduce the tables and figures of the papers, with the papers' figures next to ours.
 ///
 /// Each experiment prints its tables in the paper's layout, the substitutes for hardware or
 /// software that is missing here, and each claim of the paper with a decision: it holds, it does

@@ -290,7 +290,7 @@ impl Target {
             match inject::wait(tid, patience) {
                 Some(stop @ (Wait::Trap | Wait::GroupStop)) => return Ok(Some(stop)),
                 Some(Wait::Ended) => return Ok(None),
-                // A signal came first: it is delivered, and the stop follows.
+                // A signal arrived first. It is delivered, and the stop follows.
                 Some(Wait::Signal(signal)) => {
                     let _ = ptrace::resume(tid, Resume::Continue, signal);
                 }

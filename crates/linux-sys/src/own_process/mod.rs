@@ -291,7 +291,7 @@ unsafe impl Sync for Aside {}
 const STACK_BYTES: u64 = 256 << 10;
 const GUARD_BYTES: u64 = 64 << 10;
 /// Number of attempts to start a thread, which take about a tenth of a second.
-const PATIENCE: u32 = 3_000;
+const START_ATTEMPTS: u32 = 3_000;
 
 impl Aside {
     /// Starts `entry` on `shared`, which must live until [`Aside::join`] has returned.
@@ -302,7 +302,7 @@ impl Aside {
     /// `EAGAIN`, `ENOMEM`.
     pub fn start<T: Sync>(entry: fn(&T), shared: &T) -> io::Result<Aside> {
         // During another thread's `execve`, which may still fail, no thread can be started.
-        for round in 0..PATIENCE {
+        for round in 0..START_ATTEMPTS {
             match Self::try_start(entry, shared) {
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => rest(round),
                 started => return started,

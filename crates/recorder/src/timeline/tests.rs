@@ -182,13 +182,13 @@ fn the_lock_taken_at_the_end_of_a_thread_is_not_its_last_faults() {
 fn a_call_that_blocks_does_not_hold_the_stream_for_ever() {
     let mut timeline = shared();
     timeline.call_begins(1, 100, SHAPES);
-    timeline.samples(&mut vec![fault(150, 2, 0x8000)], 10 * PATIENCE);
+    timeline.samples(&mut vec![fault(150, 2, 0x8000)], 10 * LONGEST_HOLD);
     let mut events = Vec::new();
-    timeline.advance(PATIENCE / 2, &mut |event| events.push(event));
+    timeline.advance(LONGEST_HOLD / 2, &mut |event| events.push(event));
     assert!(events.is_empty());
-    timeline.advance(2 * PATIENCE, &mut |event| events.push(event));
+    timeline.advance(2 * LONGEST_HOLD, &mut |event| events.push(event));
     assert_eq!(events.len(), 1);
-    let late = 10 * PATIENCE;
+    let late = 10 * LONGEST_HOLD;
     timeline.call_ends(1, ended(late + 1, vec![unmap(1)]));
     timeline.finish(&mut |event| events.push(event));
     assert_eq!(summary(&events)[1], ('c', 1, late + 1, Order::Exact));
@@ -204,15 +204,15 @@ fn a_lock_from_before_the_stream_is_no_evidence() {
     let faults = [
         fault(500, 2, 0x8000),
         fault(600, 2, 0x1000),
-        fault(20 * PATIENCE, 2, 0x1000),
+        fault(20 * LONGEST_HOLD, 2, 0x1000),
     ];
     let mut samples = vec![lock(150, 1, true), lock(350, 2, true)];
     samples.extend(faults);
-    timeline.samples(&mut samples, 10 * PATIENCE);
+    timeline.samples(&mut samples, 10 * LONGEST_HOLD);
     let mut events = Vec::new();
-    timeline.advance(2 * PATIENCE, &mut |event| events.push(event));
+    timeline.advance(2 * LONGEST_HOLD, &mut |event| events.push(event));
     assert_eq!(events.len(), 3, "{events:?}");
-    timeline.call_ends(1, ended(10 * PATIENCE + 1, vec![unmap(1)]));
+    timeline.call_ends(1, ended(10 * LONGEST_HOLD + 1, vec![unmap(1)]));
     timeline.finish(&mut |event| events.push(event));
     let (exact, overlapping) = (Order::Exact, Order::Overlapping);
     let orders: Vec<_> = summary(&events).iter().map(|s| (s.0, s.1, s.3)).collect();

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::os::raw::{c_char, c_int};
 use std::time::Duration;
 
-use vmarea_repair::{Hidden, Options, Owner, RepairError};
+use vmarea_repair::{MadviseFlags, Options, Owner, RepairError};
 
 use crate::{Settings, VARIABLE, collector};
 
@@ -68,10 +68,10 @@ pub unsafe extern "C" fn vmarea_merge_range(
     let options = Options {
         max_pause: (wanted.max_pause_us != 0).then(|| Duration::from_micros(wanted.max_pause_us)),
         copy_pages: wanted.copy_pages,
-        hidden: if wanted.flags & PLAIN != 0 {
-            Hidden::Plain
+        madvise_flags: if wanted.flags & PLAIN != 0 {
+            MadviseFlags::Unset
         } else {
-            Hidden::Read
+            MadviseFlags::Read
         },
         owner: if wanted.flags & MAY_CHANGE != 0 {
             Owner::Anybody

@@ -13,7 +13,7 @@ use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vmarea_repair::{Merger, Options, Owner, Reason, RepairError, Report};
+use vmarea_repair::{KeptReason, Merger, Options, Owner, RepairError, Report};
 
 use crate::Settings;
 
@@ -112,7 +112,7 @@ impl Patience {
 }
 
 fn cannot_work(report: &Report) -> bool {
-    report.pieces == 0 && report.kept.by_reason.contains_key(&Reason::CannotStop)
+    report.pieces == 0 && report.kept.by_reason.contains_key(&KeptReason::CannotStop)
 }
 
 fn count() -> Result<u64, RepairError> {

@@ -59,5 +59,5 @@ pub use error::RepairError;
 pub use fixes::{Fix, Fixed};
 pub use in_process::{Merger, can_repair_itself, merge_range};
 pub use remote::{Remote, Survey};
-pub use report::{Hidden, Kept, Options, Owner, Reason, Report, Way};
+pub use report::{Kept, KeptReason, MadviseFlags, Options, Owner, Report, Way};
 pub use vmarea_linux_sys::own_process::{NoSignals, file_of_program, separate_descriptors};

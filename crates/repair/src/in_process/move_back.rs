@@ -22,7 +22,7 @@ use vmarea_linux_sys::uffd;
 
 /// Maximum number of attempts at a call that the kernel refuses temporarily. The attempts take
 /// minutes in total, because a fork of a large process takes seconds.
-pub(super) const PATIENCE: u32 = 1_000_000;
+pub(super) const MOST_ATTEMPTS: u32 = 1_000_000;
 /// Maximum number of repetitions of a call that the kernel rejects as invalid.
 const MOST_INVALID: u32 = 8;
 
@@ -39,7 +39,7 @@ enum Try {
 /// has changed the piece, nothing is moved, because pages may belong to different addresses now.
 /// [`bring_all`] handles the pages that remain.
 pub(super) fn move_run(shared: &Shared, call: &mut Call) -> bool {
-    for round in 0..PATIENCE {
+    for round in 0..MOST_ATTEMPTS {
         let locked = shared.lock();
         if locked.is_disturbed() {
             return false;
@@ -160,7 +160,7 @@ fn give_up(shared: &Locked<'_>, off: u64, home: u64) -> Try {
 /// reports that the range is no longer mapped or watched.
 pub(super) fn insist(call: &Call) -> bool {
     let mut invalid = 0;
-    for round in 0..PATIENCE {
+    for round in 0..MOST_ATTEMPTS {
         let mut now = *call;
         calls::run(&mut now);
         match now.errno() {

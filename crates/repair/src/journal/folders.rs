@@ -64,7 +64,7 @@ impl Journals {
                 Ok(Some(Found::AtWork(by))) => {
                     return Err(RepairError::AtWork { pid: self.pid, by });
                 }
-                Ok(Some(Found::Left(journal, state))) => return Ok(Some((journal, state))),
+                Ok(Some(Found::Abandoned(journal, state))) => return Ok(Some((journal, state))),
                 Err(cause) => {
                     let path = folder.join(format!("{}.journal", self.pid));
                     return Err(match cause.kind() {

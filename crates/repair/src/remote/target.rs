@@ -17,7 +17,7 @@ use vmarea_process::maps::{self, MapName};
 use vmarea_process::processes;
 
 /// Default time for a thread to stop.
-pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Mark at the end of the agent's code page, in this and every later version.
 const MARK: &[u8; 16] = b"vmarea's agent\0\0";
 const MARK_AT: u64 = PAGE - MARK.len() as u64;
@@ -85,7 +85,7 @@ impl Target {
             seccomp,
             memory,
             syscall: 0,
-            patience: Cell::new(PATIENCE),
+            patience: Cell::new(STOP_TIMEOUT),
             looked_at,
             late: RefCell::default(),
         };

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::injector::{SIGCONT_BIT, StoppedProcess};
-use super::target::{PATIENCE, Target};
+use super::target::{STOP_TIMEOUT, Target};
 use crate::RepairError;
 use crate::journal::{self, Journal, Saved, State};
 use crate::proc_status::{self, has_ended, tasks};
@@ -368,7 +368,7 @@ impl Target {
                     // Another thread received the signal. Thread `tid` runs, and must stop to be
                     // detached.
                     let _ = inject::interrupt(tid);
-                    let _ = inject::wait(tid, PATIENCE);
+                    let _ = inject::wait(tid, STOP_TIMEOUT);
                     return;
                 }
             };

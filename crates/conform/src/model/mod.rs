@@ -131,7 +131,8 @@ impl Model {
         })
     }
 
-    /// Creates a machine without reference to a kernel: an empty process with all capabilities.
+    /// Creates a machine that is not compared with a kernel: an empty process with all
+    /// capabilities.
     ///
     /// The processor has protection keys if `keys` is true.
     ///

@@ -2,7 +2,7 @@
 //!
 //! From the first page moved out to the last page moved back, the working thread uses only its
 //! stack and shared memory. Moves are made under the watcher's lock. The watcher reports pages that
-//! the program discards or moves during the piece, and those changes are preserved.
+//! the program discards or moves meanwhile, and those changes are preserved.
 
 use std::time::Duration;
 

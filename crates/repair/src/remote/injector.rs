@@ -57,7 +57,7 @@ pub(super) trait Injector {
     /// Lets the agent execute `calls` from index `first` on; there must be no more than its table
     /// holds.
     ///
-    /// Returns the index of the call that failed, or the number of calls.
+    /// Returns the index of the call that failed, or the number of calls if none failed.
     ///
     /// # Errors
     /// As for [`Injector::call`]; [`RepairError::System`] if the table cannot be accessed.

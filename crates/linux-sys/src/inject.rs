@@ -318,8 +318,8 @@ pub enum Wait {
 }
 
 /// Waits for the next stop of a thread. Returns `None` after the timeout.
-pub fn wait(tid: i32, patience: Duration) -> Option<Wait> {
-    let until = Instant::now() + patience;
+pub fn wait(tid: i32, timeout: Duration) -> Option<Wait> {
+    let until = Instant::now() + timeout;
     let mut rounds = 0u32;
     loop {
         let mut status = 0;

@@ -42,7 +42,7 @@ const EVENTS: u64 = uffd::EVENT_REMAP | uffd::EVENT_FORK | uffd::EVENT_UNMAP | u
 #[derive(Debug)]
 pub(super) struct InProcess {
     /// Maximum time for the other threads to stop.
-    patience: Duration,
+    stop_timeout: Duration,
     /// `None` if the scratch area was abandoned: see [`InProcess::room`].
     room: Option<Room>,
     watcher: Watcher,
@@ -83,7 +83,7 @@ impl InProcess {
         }
         fork_gate::guard_forks().map_err(RepairError::system("guarding forks"))?;
         Ok(InProcess {
-            patience: options.max_pause.map_or(SHORTEST_STOP_TIMEOUT, |pause| {
+            stop_timeout: options.max_pause.map_or(SHORTEST_STOP_TIMEOUT, |pause| {
                 pause.max(SHORTEST_STOP_TIMEOUT)
             }),
             watcher,
@@ -167,12 +167,12 @@ impl PieceExecutor for InProcess {
         };
         let (calls, before) = self.fill_table(piece, room, watch);
         let keep = [own_process::thread_id(), self.watcher.thread_id()];
-        let patience = self.patience;
+        let stop_timeout = self.stop_timeout;
         let stopper = self.sidecar.as_mut().map(|(memory, tasks)| Stopper {
             memory,
             tasks: tasks.as_raw_fd(),
             keep,
-            patience,
+            stop_timeout,
         });
         let mut work = Work {
             sequence: Sequence {

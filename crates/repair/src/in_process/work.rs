@@ -56,7 +56,7 @@ pub(super) struct Stopper<'a> {
     /// The threads that are not stopped: the working thread and the watcher.
     pub(super) keep: [i32; 2],
     /// Maximum time for the other threads to stop.
-    pub(super) patience: Duration,
+    pub(super) stop_timeout: Duration,
 }
 
 /// Files through which the process inspects itself.
@@ -355,9 +355,9 @@ impl Work<'_> {
             memory,
             tasks,
             keep,
-            patience,
+            stop_timeout,
         } = stopper;
-        sidecar::with_others_stopped(memory, *tasks, *keep, *patience, &mut step)
+        sidecar::with_others_stopped(memory, *tasks, *keep, *stop_timeout, &mut step)
             .map_err(|_| KeptReason::CannotStop)
     }
 

@@ -44,7 +44,7 @@ impl Session {
         let attributes = Attributes::open(&pid.to_string()).map_err(RepairError::maps(pid))?;
         let mut journal = begin_journal(&target, journals)?;
         if let Some(pause) = options.max_pause {
-            target.be_patient((4 * pause).clamp(SHORTEST_STOP_TIMEOUT, LONGEST_STOP_TIMEOUT));
+            target.set_stop_timeout((4 * pause).clamp(SHORTEST_STOP_TIMEOUT, LONGEST_STOP_TIMEOUT));
         }
         let (agent, journal) = match put_in(&target, &mut journal, options.way) {
             Ok((agent, Ok(()))) => (agent, journal),

@@ -32,7 +32,7 @@ pub(super) struct Target {
     pub(super) syscall: u64,
     /// Maximum time for a thread to stop, during which the other threads of the process already
     /// wait.
-    pub(super) patience: Cell<Duration>,
+    pub(super) stop_timeout: Cell<Duration>,
     /// Id of the last process that was checked for sharing the memory.
     pub(super) looked_at: Cell<i32>,
     /// Threads that were asked to stop and did not stop in time. They are still traced, because
@@ -85,7 +85,7 @@ impl Target {
             seccomp,
             memory,
             syscall: 0,
-            patience: Cell::new(STOP_TIMEOUT),
+            stop_timeout: Cell::new(STOP_TIMEOUT),
             looked_at,
             late: RefCell::default(),
         };
@@ -94,8 +94,8 @@ impl Target {
     }
 
     /// Sets the maximum time for a thread to stop.
-    pub(super) fn be_patient(&self, patience: Duration) {
-        self.patience.set(patience);
+    pub(super) fn set_stop_timeout(&self, stop_timeout: Duration) {
+        self.stop_timeout.set(stop_timeout);
     }
 
     /// True if the agent of an earlier run is still in the process.

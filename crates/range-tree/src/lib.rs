@@ -28,8 +28,8 @@
 //! - T5  without an active writer, no node is busy, and no node is both in the tree and free
 //!
 //! # Locking
-//! `writer` (a spin lock) → the node pool and all changes. A range that a reader returns was in the
-//! map at some moment between the call and its return.
+//! `writer` (a spin lock) guards the node pool and serializes all changes. A range that a reader
+//! returns was in the map at some moment between the call and its return.
 //!
 //! # Linux
 //! Corresponds to `lib/maple_tree.c` as used for `mm_struct.mm_mt`. Differences: readers check

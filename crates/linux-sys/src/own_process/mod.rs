@@ -50,7 +50,7 @@ impl Drop for NoSignals {
 
 /// Guard that raises the calling thread's priority above all ordinary threads until it is dropped.
 ///
-/// All other threads are stopped and wait for the calling thread. Without permission, the priority
+/// It is used while stopped threads wait for the calling thread. Without permission, the priority
 /// does not change.
 #[derive(Debug)]
 pub struct Prompt {

@@ -405,7 +405,7 @@ pub fn set_mask(tid: i32, mask: u64) -> io::Result<()> {
 /// # Errors
 /// `ESRCH`, `EPERM`.
 pub fn signal_thread(pid: i32, tid: i32, signal: i32) -> io::Result<()> {
-    // SAFETY: takes numbers only.
+    // SAFETY: the call takes numbers only.
     match unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -60,7 +60,7 @@ pub unsafe extern "C" fn vmarea_merge_range(
     options: *const CMergeOptions,
     report: *mut CMergeReport,
 ) -> c_int {
-    // SAFETY: null or valid, as the caller guarantees.
+    // SAFETY: the pointer is null or valid, as the caller guarantees.
     let wanted = unsafe { options.as_ref() }.copied().unwrap_or_default();
     let Some(end) = start.checked_add(len) else {
         return -EINVAL;
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn vmarea_merge_range(
     };
     match vmarea_repair::merge_range(start as u64..end as u64, options) {
         Ok(done) => {
-            // SAFETY: null or valid, as the caller guarantees.
+            // SAFETY: the pointer is null or valid, as the caller guarantees.
             if let Some(report) = unsafe { report.as_mut() } {
                 *report = CMergeReport {
                     before: done.before,

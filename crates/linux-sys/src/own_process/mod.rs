@@ -185,14 +185,14 @@ pub fn close(fd: RawFd) {
 
 /// Duplicates a descriptor; `None` if the process may not open another one.
 pub fn duplicate(fd: RawFd) -> Option<RawFd> {
-    // SAFETY: takes numbers.
+    // SAFETY: the call takes numbers.
     let other = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     (other >= 0).then_some(other)
 }
 
 /// Makes the descriptor number `to`, which is in use, refer to the file of `fd`. True on success.
 pub fn duplicate_to(fd: RawFd, to: RawFd) -> bool {
-    // SAFETY: takes numbers; the caller is responsible for the file that `to` referred to.
+    // SAFETY: the call takes numbers; the caller is responsible for the file that `to` referred to.
     unsafe { libc::dup3(fd, to, libc::O_CLOEXEC) == to }
 }
 

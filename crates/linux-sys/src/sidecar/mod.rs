@@ -128,7 +128,7 @@ extern "C" fn child(job: *mut libc::c_void) -> i32 {
     tests::hesitate();
     // An `execve` or exit of the process kills the threads that handle the kernel's requests. The
     // child must then die as well, because its open files would keep the kernel waiting.
-    // SAFETY: takes numbers.
+    // SAFETY: the call takes numbers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
     job.answer = if is_orphaned(job) {
         CANNOT_STOP
@@ -181,7 +181,7 @@ fn stop_all(job: &Job<'_>) -> Result<(), i32> {
     let mut count = 0;
     loop {
         let before = count;
-        // SAFETY: rewinds a directory.
+        // SAFETY: the call takes numbers.
         unsafe { libc::lseek(job.tasks, 0, libc::SEEK_SET) };
         loop {
             // SAFETY: the buffer has the given length.

@@ -14,7 +14,7 @@ use crate::own_process;
 static HESITATION: AtomicU32 = AtomicU32::new(0);
 
 pub fn hesitate() {
-    // SAFETY: sleeps.
+    // SAFETY: the call takes a number.
     unsafe { libc::usleep(HESITATION.load(Ordering::SeqCst) * 1_000) };
 }
 
@@ -27,7 +27,7 @@ fn execute_while_stopping() -> ! {
         let mut memory = Arena::<Memory>::new(1).expect("a stack");
         let tasks = File::open("/proc/self/task").expect("a list of threads");
         let mut forever = || {
-            // SAFETY: sleeps.
+            // SAFETY: the call takes a number.
             unsafe { libc::sleep(3_600) };
             0
         };
@@ -115,7 +115,7 @@ fn stop_one_that_waits_for_a_signal() -> i32 {
     }
     std::thread::sleep(Duration::from_millis(20));
     let early = ANSWER.load(Ordering::SeqCst);
-    // SAFETY: takes numbers; the signal is blocked, so the waiting thread receives it.
+    // SAFETY: the call takes numbers; the signal is blocked, so the waiting thread receives it.
     unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
     let _ = waits.join();
     let came = ANSWER.load(Ordering::SeqCst) == libc::SIGUSR1 as u32;

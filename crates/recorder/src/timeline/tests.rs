@@ -107,11 +107,11 @@ fn a_call_counts_when_it_took_the_lock() {
         [
             ('f', 2, 110, exact),
             ('c', 1, 120, exact),
-            // In another range: the order does not matter.
+            // This fault is in another range, so the order does not matter.
             ('f', 2, 150, exact),
-            // In any range, with its own lock sample.
+            // This fault has its own lock sample, so its range does not matter.
             ('f', 2, 190, exact),
-            // In the range that is unmapped, without evidence.
+            // This fault is in the range that is unmapped, and there is no evidence of the order.
             ('f', 2, 195, overlapping),
             ('f', 2, 300, exact),
         ]
@@ -134,7 +134,7 @@ fn without_evidence_both_are_marked() {
     assert_eq!(
         summary(&all(timeline)),
         [
-            // In another range.
+            // This fault is in another range.
             ('f', 2, 140, Order::Exact),
             ('f', 2, 150, Order::Overlapping),
             ('c', 1, 200, Order::Overlapping),
@@ -200,7 +200,7 @@ fn a_lock_from_before_the_stream_is_no_evidence() {
     timeline.call_begins(1, 100, SHAPES);
     timeline.call_begins(2, 300, SHAPES);
     timeline.call_ends(2, ended(400, vec![unmap(2)]));
-    // Outside the call's range, inside it, and after the call.
+    // The faults are outside the call's range, inside it, and after the call.
     let faults = [
         fault(500, 2, 0x8000),
         fault(600, 2, 0x1000),

@@ -121,7 +121,8 @@ impl Watcher {
             stop,
             _pagemap: pagemap,
         };
-        // Set before the thread runs, so that no other thread reads the fields while they change.
+        // The fields are set before the thread runs, so that no other thread reads them while they
+        // change.
         watcher.shared.all()[0].descriptors = Descriptors {
             home,
             silent,

@@ -161,7 +161,7 @@ impl Scene {
             if matches!(case.call, ProtectWhole | ProtectLower | ProtectUpper) {
                 self.protect(WAITING[1], 2, Prot::READ);
             }
-            // `Lock`, `Advise` and `Bind` set an attribute that the middle does not have yet.
+            // The calls `Lock`, `Advise` and `Bind` set an attribute that is not set here.
             self.shift(WAITING[1], PLACES[1], NOTHING);
         }
         for (n, part) in case.parts().into_iter().enumerate() {

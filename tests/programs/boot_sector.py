@@ -1,6 +1,6 @@
 """Writes a boot sector, which writes to half a megabyte again and again and then ends its machine.
 
-It ends by the port of QEMU's isa-debug-exit, which makes 33 of the 16 that it is given.
+It ends by the port of QEMU's isa-debug-exit, which turns the value 16 into the exit status 33.
 """
 
 import sys

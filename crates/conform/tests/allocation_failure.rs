@@ -163,7 +163,7 @@ fn allocations(before: &[Step], step: &Step, free: usize) -> Vec<(usize, Site)> 
     let mut model = play(before);
     fill(model.machine().space(), free);
     let (_, sites) = record(|| model.apply(step));
-    // With free slots, only allocations of the tables differ.
+    // The number of free slots affects only the allocations of the tables.
     let counts = |site: &Site| free == 0 || site.function().contains("vmarea_sync::slots");
     let sites = sites.into_iter().enumerate();
     sites
@@ -194,7 +194,8 @@ fn check(before: &[Step], step: &Step, free: usize, nth: usize, told: &dyn Fn() 
                 !excused.iter().any(|(from, to)| (*from..*to).contains(page))
             };
             let mapped = |(page, ..): &(u64, u64, u64)| *page;
-            // Attributes before the failure have changed; the set of mapped pages has not.
+            // Attributes of the pages before the failure may have changed; the set of mapped pages
+            // may not.
             let was: Vec<u64> = was.iter().filter(counts).map(mapped).collect();
             let now: Vec<u64> = now.iter().filter(counts).map(mapped).collect();
             assert!(was == now, "{}: mapped otherwise than before", told());

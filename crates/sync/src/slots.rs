@@ -362,7 +362,8 @@ impl<T: Default> Slots<T> {
                 next: AtomicU32::new(0),
                 value: T::default(),
             };
-            // SAFETY: within the chunk's memory, and by S3 no other thread accesses it yet.
+            // SAFETY: the slot is within the chunk's memory, and by S3 no other thread accesses it
+            // yet.
             unsafe { base.add(at as usize).write(slot) };
         }
         // ORDERING: Acquire, pairs with the Release below: a thread that sees these slots as ready

@@ -358,7 +358,7 @@ fn the_break_moves_without_the_lock_of_the_reverse_map() {
     let space = machine.space();
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     let start = layout().start_brk;
-    // A mapping far above the heap.
+    // This mapping is far above the heap, which can therefore grow.
     map(&space, mm, BASE, 1).unwrap();
     let grow = |pages: u64| {
         assert_eq!(

@@ -18,6 +18,7 @@ mod faults;
 pub mod find;
 mod guard;
 pub mod lifecycle;
+mod lock_vma;
 mod lookups;
 pub mod modify;
 pub mod split;
@@ -28,6 +29,7 @@ pub use account::Limits;
 use faults::FaultCounters;
 pub use faults::{FaultCounts, FellBack};
 pub use guard::{MmapGuard, MmapReadGuard, MmapWriteGuard};
+pub use lock_vma::LockedVma;
 pub use stats::Stats;
 
 use crate::page::PageTable;

@@ -20,6 +20,7 @@ mod guard;
 pub mod lifecycle;
 mod lock_vma;
 mod lookups;
+mod mapped;
 pub mod modify;
 pub mod split;
 pub mod stats;
@@ -30,6 +31,7 @@ use faults::FaultCounters;
 pub use faults::{FaultCounts, FellBack};
 pub use guard::{MmapGuard, MmapReadGuard, MmapWriteGuard};
 pub use lock_vma::LockedVma;
+pub use mapped::Mapped;
 pub use stats::Stats;
 
 use crate::page::PageTable;

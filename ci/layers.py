@@ -66,7 +66,8 @@ STRATA = [
     {"rmap"},
     {"vma"},
     {"mm"},
-    {"fault", "syscall"},
+    {"fault"},
+    {"syscall"},
 ]
 
 # Crates in which files still use each other in circles; a circle in any other crate is an error.

@@ -34,7 +34,6 @@ use vmarea::syscall::file_change::Copies;
 use vmarea::types::mmu::MappedPage;
 use vmarea::types::platform::{Environment, Spin};
 use vmarea::types::{Errno, MmId, PAGE_MASK, VmFlags};
-use vmarea::vma::VmaView;
 use vmarea::vma::lock::VmaLock;
 use vmarea::vma::merge::Observer;
 
@@ -214,23 +213,22 @@ impl Machine {
         addr: u64,
         f: impl FnOnce(Pte, Where<'_>) -> R,
     ) -> Result<R, Errno> {
-        let r = self.space.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
-        let vma = r.vma_lookup(addr);
         let memory = &self.memory;
-        Ok(r.pages().peek(addr, |entry| match entry {
-            Pte::None | Pte::Guard => f(entry, Where::Nowhere),
-            Pte::Zero => f(entry, Where::Zeros),
-            Pte::Anon { frame, .. } | Pte::Ksm { frame } | Pte::Migration { frame, .. } => {
-                memory.with_frame(frame, |p| f(entry, Where::Frame(p)))
-            }
-            Pte::Swap { slot } => memory.with_slot(slot, |p| f(entry, Where::Frame(p))),
-            Pte::File { .. } => match vma.and_then(|v| file_page(&v, addr)) {
-                Some((inode, index)) => {
+        self.space.with_mapped(mm, addr, |page| {
+            let entry = page.entry;
+            match (entry, page.file) {
+                (Pte::None | Pte::Guard, _) | (Pte::File { .. }, None) => f(entry, Where::Nowhere),
+                (Pte::Zero, _) => f(entry, Where::Zeros),
+                (
+                    Pte::Anon { frame, .. } | Pte::Ksm { frame } | Pte::Migration { frame, .. },
+                    _,
+                ) => memory.with_frame(frame, |p| f(entry, Where::Frame(p))),
+                (Pte::Swap { slot }, _) => memory.with_slot(slot, |p| f(entry, Where::Frame(p))),
+                (Pte::File { .. }, Some((inode, index))) => {
                     memory.with_file_page(inode, index, |p| f(entry, Where::Frame(p)))
                 }
-                None => f(entry, Where::Nowhere),
-            },
-        }))
+            }
+        })
     }
 }
 
@@ -247,8 +245,4 @@ fn copy_out(page: Where<'_>, addr: u64, to: &mut [u8]) {
         Where::Frame(bytes) => to.copy_from_slice(&bytes[at..at + to.len()]),
         Where::Nowhere | Where::Zeros => to.fill(0),
     }
-}
-
-fn file_page(vma: &VmaView, addr: u64) -> Option<(u64, u64)> {
-    vma.body.file.map(|file| (file.inode, vma.pgoff_at(addr).0))
 }

@@ -256,6 +256,12 @@ impl<T> Slots<T> {
         self.keys().count()
     }
 
+    /// Returns an upper bound of all indices so far: each is below it.
+    pub fn bound(&self) -> u32 {
+        // ORDERING: Relaxed; a thread that knows a key has seen the slots become ready.
+        self.ready.load(Ordering::Relaxed)
+    }
+
     /// Returns true if no slot is in use.
     pub fn is_empty(&self) -> bool {
         self.keys().next().is_none()

@@ -7,23 +7,19 @@
 //! [`Platform`](types::Platform).
 //!
 //! ```
-//! use vmarea::mm::{Layout, Limits};
-//! use vmarea::policy::Policy;
-//! use vmarea::syscall::mmap::MmapRequest;
-//! use vmarea::types::call_flags::{MapFlags, Prot};
-//! use vmarea::{Space, System};
+//! use vmarea::prelude::*;
 //!
 //! let space = Space::new(Policy::LINUX, System::default());
 //! let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 //! let mm = space.mm_create(layout, Limits::default())?;
-//! let prot = Prot::READ | Prot::WRITE;
-//! let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-//! let request = |len| MmapRequest { len, prot, flags, ..MmapRequest::default() };
-//! let first = space.mmap(mm, &request(0x4000))?;
-//! let second = space.mmap(mm, &request(0x4000))?;
+//! let first = space.mmap(mm, &MmapRequest::anonymous(0x4000))?;
+//! let second = space.mmap(mm, &MmapRequest::anonymous(0x4000))?;
 //! assert_eq!(second + 0x4000, first);
-//! assert_eq!(space.mmap_read_lock(mm).unwrap().vmas().count(), 1, "neighbours became one");
-//! # Ok::<(), vmarea::types::Errno>(())
+//! assert_eq!(space.maps(mm).count(), 1, "neighbours became one");
+//! // The same by the entry point for all calls:
+//! space.syscall(mm, &Syscall::Munmap { addr: second, len: 0x8000 })?;
+//! assert_eq!(space.maps(mm).count(), 0);
+//! # Ok::<(), Errno>(())
 //! ```
 //!
 //! # Locking
@@ -48,6 +44,7 @@ pub mod lookup;
 pub mod mm;
 pub mod page;
 pub mod policy;
+pub mod prelude;
 pub mod rmap;
 pub mod syscall;
 pub mod types;
@@ -168,6 +165,41 @@ impl<E: Environment> Space<E> {
     /// Returns the hardware page tables.
     pub fn mmu(&self) -> &E::Mmu {
         &self.mmu
+    }
+
+    /// Returns the platform that the machine was created with.
+    pub fn platform(&self) -> &E::Platform {
+        &self.platform
+    }
+
+    /// Returns an upper bound of [`FrameId::index`](types::FrameId::index): every frame so far has a
+    /// lower one. The bound grows and never falls.
+    ///
+    /// ```
+    /// use vmarea::page::Pte;
+    /// use vmarea::prelude::*;
+    ///
+    /// let space = Space::new(Policy::LINUX, System::default());
+    /// let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// let mm = space.mm_create(layout, Limits::default())?;
+    /// assert!(mm.index() < space.mm_bound());
+    /// let addr = space.mmap(mm, &MmapRequest::anonymous(0x1000))?;
+    /// space.fault(mm, addr, Access::Write)?;
+    /// let Pte::Anon { frame, .. } = space.with_mapped(mm, addr, |page| page.entry)? else {
+    ///     panic!("a write brings a frame");
+    /// };
+    /// let mut owners = vec![None; space.frame_bound()];
+    /// owners[frame.index()] = Some(mm);
+    /// # Ok::<(), Errno>(())
+    /// ```
+    pub fn frame_bound(&self) -> usize {
+        self.frames.bound() as usize
+    }
+
+    /// Returns an upper bound of [`MmId::index`](types::MmId::index): every address space so far has
+    /// a lower one. The bound grows and never falls.
+    pub fn mm_bound(&self) -> usize {
+        self.mms.bound() as usize
     }
 
     /// Returns the properties of the machine.

@@ -15,7 +15,7 @@ use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::types::platform::Environment;
-use vmarea::types::{Errno, FrameId, MmId, Platform};
+use vmarea::types::{Errno, FrameId, MmId, Platform, VmRange};
 use vmarea::{HugePages, System};
 use vmarea_soft_platform::{Machine, Space};
 
@@ -400,4 +400,54 @@ fn the_break_moves_without_the_lock_of_the_reverse_map() {
     assert_eq!(stats.adjusts_locked, before.adjusts_locked + 200);
     assert!(stats.adjusts_unlocked >= before.adjusts_unlocked + 200 * (PAGES - 1));
     space.validate_all().unwrap();
+}
+
+/// A fault on a VMA with the maximum number of readers falls back to `mmap_lock` and succeeds.
+#[test]
+fn a_reader_too_many_falls_back() {
+    let machine = Machine::new(Policy::LINUX, system());
+    let space = machine.space();
+    let mm = space.mm_create(layout(), Limits::default()).unwrap();
+    map(&space, mm, BASE, 4).unwrap();
+    assert_eq!(space.fault(mm, BASE, Access::Write), Ok(Faulted::Done));
+    let mut readers = 0u32;
+    let refused = loop {
+        match space.lock_vma(mm, BASE) {
+            Ok(locked) => std::mem::forget(locked),
+            Err(why) => break why,
+        }
+        readers += 1;
+    };
+    assert_eq!(
+        (refused, readers),
+        (FellBack::TooManyReaders, (1 << 23) - 2)
+    );
+    // A separate thread, because a thread that holds a VMA lock must not wait for `mmap_lock`.
+    let faulted = thread::scope(|scope| {
+        let one_more = scope.spawn(|| space.fault(mm, BASE + PAGE, Access::Write));
+        one_more.join().unwrap()
+    });
+    assert_eq!(faulted, Ok(Faulted::Done));
+    let counts = space.fault_counts(mm);
+    assert_eq!(counts.fell_back_for(FellBack::TooManyReaders), 1);
+    assert_eq!(counts.fell_back_for(FellBack::NoAnonVma), 1);
+    assert_eq!(counts.unlocked, 0);
+}
+
+#[test]
+fn a_locked_vma_is_the_one_at_the_address() {
+    let machine = Machine::new(Policy::LINUX, system());
+    let space = machine.space();
+    let mm = space.mm_create(layout(), Limits::default()).unwrap();
+    map(&space, mm, BASE, 2).unwrap();
+    let locked = space.lock_vma(mm, BASE + PAGE).unwrap();
+    assert_eq!(locked.view().range, VmRange::new(BASE, BASE + 2 * PAGE));
+    drop(locked);
+    let reason = |addr| space.lock_vma(mm, addr).map(drop).unwrap_err();
+    assert_eq!(reason(BASE + 2 * PAGE), FellBack::NoVma);
+    let w = space.mmap_write_lock(mm).unwrap();
+    assert_eq!(space.lock_vma(mm, BASE).map(drop), Ok(()));
+    drop(w);
+    space.mm_exit(mm).unwrap();
+    assert_eq!(reason(BASE), FellBack::NoVma);
 }

@@ -18,7 +18,9 @@ mod faults;
 pub mod find;
 mod guard;
 pub mod lifecycle;
+mod lock_vma;
 mod lookups;
+mod mapped;
 pub mod modify;
 pub mod split;
 pub mod stats;
@@ -28,6 +30,8 @@ pub use account::Limits;
 use faults::FaultCounters;
 pub use faults::{FaultCounts, FellBack};
 pub use guard::{MmapGuard, MmapReadGuard, MmapWriteGuard};
+pub use lock_vma::LockedVma;
+pub use mapped::Mapped;
 pub use stats::Stats;
 
 use crate::page::PageTable;

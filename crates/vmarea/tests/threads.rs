@@ -14,9 +14,10 @@ use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
+use vmarea::types::platform::Environment;
 use vmarea::types::{Errno, FrameId, MmId, Platform};
-use vmarea::{HugePages, Space, System};
-use vmarea_soft_platform::Machine;
+use vmarea::{HugePages, System};
+use vmarea_soft_platform::{Machine, Space};
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000_0000;
@@ -41,7 +42,12 @@ fn system() -> System {
 }
 
 /// Maps private anonymous memory at a fixed address.
-fn map(space: &Space, mm: MmId, addr: u64, pages: u64) -> Result<u64, Errno> {
+fn map<E: Environment>(
+    space: &vmarea::Space<E>,
+    mm: MmId,
+    addr: u64,
+    pages: u64,
+) -> Result<u64, Errno> {
     let request = MmapRequest {
         addr,
         len: pages * PAGE,
@@ -64,7 +70,7 @@ fn shift(space: &Space, mm: MmId, from: u64, pages: u64, to: u64) -> Result<u64,
     space.mremap(mm, &request)
 }
 
-/// Tells the other threads to end when dropped, even after a panic of this thread.
+/// Tells the other threads to stop when dropped, even after a panic of this thread.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -73,12 +79,12 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Performs each kind of change of a VMA once, in a range of its own.
+/// Makes each kind of change to a VMA once, in a separate range.
 fn change(space: &Space, mm: MmId, at: u64, round: u64) {
     map(space, mm, at, 16).unwrap();
     for page in [0, 5, 15] {
         let faulted = space.fault(mm, at + page * PAGE, Access::Write).unwrap();
-        // The fault is spurious if another thread was first.
+        // The fault is spurious if another thread has handled it first.
         assert!(matches!(faulted, Faulted::Done | Faulted::Spurious));
     }
     space
@@ -95,7 +101,7 @@ fn change(space: &Space, mm: MmId, at: u64, round: u64) {
     space.munmap(mm, at + 64 * PAGE, 16 * PAGE).unwrap();
 }
 
-/// Writes to every page of its part and reads back what it wrote, until `done`.
+/// Until `done`, writes to every page of the thread's part and reads the bytes back.
 fn write_and_read(machine: &Machine, mm: MmId, at: u64, pages: u64, done: &AtomicBool) -> u64 {
     let mut passes = 0;
     loop {
@@ -118,7 +124,7 @@ fn faults_go_on_while_another_thread_maps_and_unmaps() {
     let machine = Machine::new(Policy::LINUX, system());
     let space = machine.space();
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
-    // Two threads share one VMA, and each has one of its own.
+    // Two threads share one VMA, and each also has a VMA that it does not share.
     map(space, mm, BASE, 1024).unwrap();
     for thread in 1..=2 {
         map(space, mm, BASE + thread * APART, 256).unwrap();
@@ -150,7 +156,8 @@ fn faults_go_on_while_another_thread_maps_and_unmaps() {
 
 #[test]
 fn faults_in_what_another_thread_changes_end_well() {
-    let space = Space::new(Policy::LINUX, system());
+    let machine = Machine::new(Policy::LINUX, system());
+    let space = machine.space();
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -173,7 +180,7 @@ fn faults_in_what_another_thread_changes_end_well() {
         let ends = Ends(&done);
         for round in 0..300 {
             change(&space, mm, BASE, round);
-            // This neighbour stays mapped, so that VMAs merge; some of its pages are removed.
+            // This neighbour remains mapped, so that VMAs merge; some of its pages are removed.
             if round % 7 == 0 {
                 map(&space, mm, BASE + 80 * PAGE, 16).unwrap();
                 space
@@ -189,11 +196,12 @@ fn faults_in_what_another_thread_changes_end_well() {
     assert_eq!(space.frames_in_use(), 0);
 }
 
-/// An address space ends and its slot is reused while threads fault in it. Their faults fail with
-/// ESRCH and do not change the new address space.
+/// An address space is destroyed and its slot is reused while threads fault in it. Their faults
+/// fail with ESRCH and do not change the new address space.
 #[test]
 fn an_address_space_ends_under_its_threads() {
-    let space = Space::new(Policy::LINUX, system());
+    let machine = Machine::new(Policy::LINUX, system());
+    let space = machine.space();
     for _ in 0..60 {
         let mm = space.mm_create(layout(), Limits::default()).unwrap();
         map(&space, mm, BASE, 64).unwrap();
@@ -230,10 +238,11 @@ fn an_address_space_ends_under_its_threads() {
     space.validate_all().unwrap();
 }
 
-/// Two threads are the first to write to a VMA: it gets one anon_vma.
+/// Two threads write to a VMA for the first time concurrently: it gets one anon_vma.
 #[test]
 fn two_first_writes_make_one_anon_vma() {
-    let space = Space::new(Policy::LINUX, system());
+    let machine = Machine::new(Policy::LINUX, system());
+    let space = machine.space();
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     for round in 0..300 {
         let at = BASE + round * 4 * PAGE;
@@ -254,7 +263,7 @@ fn two_first_writes_make_one_anon_vma() {
     space.validate_all().unwrap();
 }
 
-/// A gate that stops the threads that fill a frame while it is closed.
+/// A gate that blocks the threads that fill a frame while the gate is closed.
 #[derive(Default)]
 struct Gate {
     closed: AtomicBool,
@@ -288,7 +297,7 @@ impl Platform for Slow {
 fn only_the_unmapping_of_a_vma_waits_for_its_reader() {
     let gate = std::sync::Arc::new(Gate::default());
     let platform = Box::new(Slow(gate.clone()));
-    let space = Space::with_platform(Policy::LINUX, system(), platform);
+    let space = vmarea::Space::with_platform(Policy::LINUX, system(), platform);
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     let (held, free) = (BASE, BASE + APART + (1 << 21));
     for at in [held, free] {
@@ -306,7 +315,7 @@ fn only_the_unmapping_of_a_vma_waits_for_its_reader() {
             space.munmap(mm, held, 64 * PAGE).unwrap();
             unmapped.store(true, Ordering::Release);
         });
-        // Reads of the page of zeros need no frame.
+        // Reads of the zero page need no frame.
         for page in 1..64 {
             let faulted = space.fault(mm, free + page * PAGE, Access::Read).unwrap();
             assert_eq!(faulted, Faulted::Done);
@@ -345,7 +354,8 @@ fn walk_until(done: &AtomicBool, space: &Space, pages: &Mutex<Vec<(FrameId, u64)
 #[test]
 fn the_break_moves_without_the_lock_of_the_reverse_map() {
     const PAGES: u64 = 64;
-    let space = Space::new(Policy::VMAREA, system());
+    let machine = Machine::new(Policy::VMAREA, system());
+    let space = machine.space();
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     let start = layout().start_brk;
     // A mapping far above the heap.
@@ -386,7 +396,7 @@ fn the_break_moves_without_the_lock_of_the_reverse_map() {
     });
     assert!(walks > 0);
     let stats = space.mmap_read_lock(mm).unwrap().state().stats.clone();
-    // A heap that shrinks is split, and the part that is unmapped is a VMA of its own for a moment.
+    // When the heap shrinks, it is split, and the unmapped part is a separate VMA for a moment.
     assert_eq!(stats.adjusts_locked, before.adjusts_locked + 200);
     assert!(stats.adjusts_unlocked >= before.adjusts_unlocked + 200 * (PAGES - 1));
     space.validate_all().unwrap();

@@ -6,9 +6,10 @@
 
 use super::{Access, FaultContext, Faulted};
 use crate::mm::ThpDisabled;
-use crate::page::thp::{Huge, HugeEvent, huge_page_addr, huge_start};
+use crate::page::huge::Huge;
+use crate::page::thp::{HugeEvent, huge_page_addr, huge_start};
 use crate::page::{Pte, SlotKind};
-use crate::space::HugePages;
+use crate::types::HugePages;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{AnonVmaId, Errno, PMD_SIZE, VmFlags, VmRange};
 use crate::vma::VmaView;
@@ -120,6 +121,8 @@ impl<E: Environment> FaultContext<'_, E> {
             return Err(Errno::EINVAL);
         }
         let range = VmRange::new(start, start + PMD_SIZE);
+        // Until the flush, another thread may still write to the pages that are copied.
+        self.space.clear_flush(self.pages, range);
         let mut huge =
             self.space
                 .huge_alloc(anon_vma, vma.pgoff_at(start), |at, frame| {

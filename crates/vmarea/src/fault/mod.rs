@@ -16,6 +16,7 @@
 //! decision was based on; otherwise the fault is spurious and the access faults again.
 
 mod anon_vma;
+mod hardware;
 pub(crate) mod huge;
 mod ksm;
 mod pin;
@@ -24,13 +25,13 @@ pub mod stack;
 mod swap;
 mod unlocked;
 
-use crate::mm::{MmapReadGuard, MmapWriteGuard, ThpDisabled};
+use crate::mm::{MmapGuard, MmapReadGuard, ThpDisabled};
 use crate::page::{FaultPath, Pte};
 use crate::space::Space;
 use crate::types::platform::{Environment, Platform, Standard};
 use crate::types::{AnonVmaId, Errno, FrameId, MmId, PAGE_MASK, VmFlags};
 use crate::vma::VmaView;
-use vmarea_sync::VmaLockKind;
+use vmarea_sync::{LockGuard, VmaLockKind};
 
 /// The type of a memory access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -117,7 +118,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
         if is_forbidden(vma.body.flags, access) {
             return Faulted::NoAccess;
         }
-        FaultContext::of(self.space, &self.mm.pages, self).page(vma, addr & PAGE_MASK, access)
+        FaultContext::of(self.space, &self.mm.pages, self).user_page(vma, addr & PAGE_MASK, access)
     }
 }
 
@@ -131,23 +132,7 @@ pub(crate) trait Neighbours {
     fn thp_disabled(&self) -> ThpDisabled;
 }
 
-impl<E: Environment> Neighbours for MmapReadGuard<'_, E> {
-    fn prev_of(&self, vma: &VmaView) -> Option<VmaView> {
-        self.prev(vma.range.start)
-    }
-    fn next_of(&self, vma: &VmaView) -> Option<VmaView> {
-        self.mm
-            .tree
-            .find(vma.range.end)
-            .and_then(|e| crate::types::VmaId::from_bits(e.value))
-            .map(|id| self.view(id))
-    }
-    fn thp_disabled(&self) -> ThpDisabled {
-        self.state().layout.thp_disabled
-    }
-}
-
-impl<E: Environment> Neighbours for MmapWriteGuard<'_, E> {
+impl<E: Environment, T: LockGuard> Neighbours for MmapGuard<'_, E, T> {
     fn prev_of(&self, vma: &VmaView) -> Option<VmaView> {
         self.prev(vma.range.start)
     }
@@ -428,7 +413,7 @@ impl<E: Environment> FaultContext<'_, E> {
             let same = *entry == seen;
             if same {
                 self.fill(frame, vma, addr, content, seen);
-                self.space.entry_drop(self.pages, addr, seen);
+                self.space.entry_clear(self.pages, addr, seen);
                 *entry = Pte::Anon { frame, writable };
             }
             same

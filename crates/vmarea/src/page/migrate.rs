@@ -16,12 +16,12 @@
 
 use super::entry::{Pte, Was};
 use super::frame::{LockedFrame, Mark};
+use super::rmap_walk::Mapping;
 use super::swap::WALKS;
 use super::table::PageTable;
-use crate::rmap::walk::Mapping;
 use crate::space::Space;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{Errno, FrameId};
+use crate::types::{Errno, FrameId, PAGE_SIZE, VmRange};
 
 /// A page that is being migrated. The caller must pass it to [`Space::migrate_end`].
 #[derive(Debug)]
@@ -50,8 +50,12 @@ impl<E: Environment> Space<E> {
         // A concurrent fork may copy an entry to an address that the walk has already passed.
         for _ in 0..WALKS {
             let mut found = 0;
-            self.rmap_change(frame, &mut |_, _, entry| {
+            self.rmap_change(frame, &mut |table, mapping, entry| {
                 found += 1;
+                if entry.is_present() {
+                    let page = VmRange::new(mapping.addr, mapping.addr + PAGE_SIZE);
+                    self.clear_flush(table, page);
+                }
                 *entry = departed(*entry);
             });
             if self.frame(frame).mapcount() == found + 1 {

@@ -4,6 +4,9 @@
 //! tables and huge pages; otherwise the entries are moved, slot by slot. The pages may get another
 //! anon_vma and index during the move.
 //!
+//! A hardware MMU forgets the old addresses before the entries appear at the new ones, because a
+//! reverse-map walk that unmaps a page flushes its new address only.
+//!
 //! # Locking
 //! The family locks of the pages' old and new anon_vmas are held during the whole move, so that a
 //! reverse-map walk finds each page once, either under the old anon_vma or under the new one.
@@ -14,8 +17,9 @@
 //! it holds the family locks; the policy `thesis` moves single entries nevertheless.
 
 use super::entry::{Pte, Was};
+use super::huge::ENTRIES;
 use super::range::NewOwner;
-use super::slot::{ENTRIES, Slot, SlotKind, entry_of, part_of, slot_of, slot_start};
+use super::slot::{Slot, SlotKind, entry_of, part_of, slot_of, slot_start};
 use super::table::PageTable;
 use super::tables::PageTables;
 use super::thp::{HugeEvent, huge_page_addr};
@@ -61,6 +65,7 @@ impl<E: Environment> PageTables<'_, E> {
         let owner = match owner {
             PageOwner::Keep => None,
             PageOwner::Take(anon_vma, first) => Some(NewOwner {
+                table,
                 anon_vma,
                 first: (range.start, first),
                 spare: &mut spare,
@@ -119,6 +124,8 @@ impl<E: Environment> Move<'_, E> {
         let Some(mut slot) = self.table.take_slot(index) else {
             return true;
         };
+        self.space
+            .clear_flush(self.table, VmRange::new(start, start + PMD_SIZE));
         let huge = matches!(slot, Slot::Huge(_));
         let ready = match &mut slot {
             Slot::Huge(huge) => match &mut self.owner {
@@ -194,6 +201,9 @@ impl<E: Environment> Move<'_, E> {
         let start = slot_start(index);
         let mut taken = [Pte::None; AT_ONCE];
         let table = self.table;
+        let addr = |at| huge_page_addr(start, at);
+        self.space
+            .clear_flush(table, VmRange::new(addr(part.start), addr(part.end)));
         let any = table.with_table(index, |table| {
             for at in part.clone() {
                 let mut entry = table.entries[at];

@@ -11,13 +11,15 @@
 //! `mm/memory.c` `zap_page_range_single`, `copy_page_range`; `mm/mprotect.c` `change_protection`.
 
 use super::entry::Pte;
+use super::gather::Gather;
+use super::huge::Huge;
 use super::slot::{Cover, HugeFate, Visitor};
 use super::table::PageTable;
 use super::tables::PageTables;
-use super::thp::Huge;
 use crate::space::Space;
+use crate::types::mmu::Mmu;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{AnonVmaId, FrameId, Pgoff, VmRange};
+use crate::types::{AnonVmaId, FrameId, PAGE_SIZE, Pgoff, VmFlags, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
@@ -36,7 +38,7 @@ pub enum Zap {
 
 struct Zapper<'a, E: Environment> {
     space: &'a Space<E>,
-    table: &'a PageTable,
+    gather: Gather<'a, E>,
     zap: Zap,
 }
 
@@ -50,17 +52,17 @@ impl<E: Environment> Visitor for Zapper<'_, E> {
             Zap::FilePages => matches!(entry, Pte::File { .. }),
         };
         if take {
-            self.space.entry_drop(self.table, addr, *entry);
+            self.gather.entry(addr, *entry);
             *entry = Pte::None;
         }
     }
 
-    fn huge(&mut self, _: u64, huge: &mut Huge, cover: Cover) -> HugeFate {
+    fn huge(&mut self, addr: u64, huge: &mut Huge, cover: Cover) -> HugeFate {
         match (self.zap, cover) {
             (Zap::GuardsOnly | Zap::FilePages, _) => HugeFate::Keep,
             (_, Cover::Part) => self.space.huge_split(huge),
             (_, Cover::Whole) => {
-                self.space.huge_drop(huge);
+                self.gather.huge(addr, huge);
                 HugeFate::Gone
             }
         }
@@ -85,6 +87,7 @@ impl<E: Environment> Visitor for WriteProtector<'_, E> {
 
 struct Copier<'a, E: Environment> {
     space: &'a Space<E>,
+    from: &'a PageTable,
     to: &'a PageTable,
     /// Preallocated frames, one for each pinned page.
     copies: Vec<FrameId>,
@@ -92,10 +95,14 @@ struct Copier<'a, E: Environment> {
 
 impl<E: Environment> Copier<'_, E> {
     /// Returns an entry with a copy of a pinned page; the parent keeps the page itself.
-    fn copy_pinned(&mut self, entry: Pte) -> Option<Pte> {
+    fn copy_pinned(&mut self, addr: u64, entry: Pte) -> Option<Pte> {
         let frame = entry.anon_frame().filter(|_| !self.copies.is_empty())?;
         let there = self.space.frame(frame);
         let copy = self.copies.pop_if(|_| there.is_pinned())?;
+        // The copy is of one moment: other threads of the parent may write to the page.
+        let page = VmRange::new(addr, addr + PAGE_SIZE);
+        let read_only = VmFlags::READ | VmFlags::EXEC;
+        self.space.restrict_flush(self.from, page, read_only);
         let ours = self.space.frame(copy);
         ours.set_mapping(ours.mapping()?, there.index());
         self.space.platform.copy(copy, frame);
@@ -113,7 +120,7 @@ impl<E: Environment> Visitor for Copier<'_, E> {
     }
 
     fn page(&mut self, addr: u64, entry: &mut Pte) {
-        let copied = self.copy_pinned(*entry).unwrap_or_else(|| {
+        let copied = self.copy_pinned(addr, *entry).unwrap_or_else(|| {
             *entry = entry.write_protected();
             self.space.entry_dup(self.to, addr, *entry);
             *entry
@@ -137,6 +144,7 @@ impl<E: Environment> Visitor for Copier<'_, E> {
 
 /// The new owner of a range of pages, with spare frames for copies of shared pages.
 pub(super) struct NewOwner<'a> {
+    pub(super) table: &'a PageTable,
     pub(super) anon_vma: AnonVmaId,
     /// The first address of the range, and the page offset of its page.
     pub(super) first: (u64, Pgoff),
@@ -168,6 +176,8 @@ impl NewOwner<'_> {
         let Some(copy) = copy else {
             return there.set_mapping(self.anon_vma, index);
         };
+        // Until the flush, another thread may still write to the old frame.
+        space.clear_flush(self.table, VmRange::new(addr, addr + PAGE_SIZE));
         space.platform.copy(copy, frame);
         space.frame(copy).set_mapping(self.anon_vma, index);
         space.frame_unmap(frame);
@@ -223,13 +233,31 @@ impl<E: Environment> PageTables<'_, E> {
     /// Removes the entries of `range` that `zap` selects.
     pub(crate) fn zap(&self, range: VmRange, zap: Zap) {
         let PageTables { space, table } = *self;
-        table.visit(range, &mut Zapper { space, table, zap });
+        let gather = Gather::new(space, table);
+        table.visit(range, &mut Zapper { space, gather, zap });
     }
 
     /// Removes write permission from every entry of `range`; a fault restores it.
-    #[doc(alias = "change_protection")]
     pub(crate) fn write_protect(&self, range: VmRange) {
         self.table.visit(range, &mut WriteProtector(self.space));
+    }
+
+    /// Adapts the entries of `range` to a VMA whose flags changed from `old` to `new`.
+    ///
+    /// A permission that the VMA gained is restored by a fault.
+    pub(crate) fn change_protection(&self, range: VmRange, old: VmFlags, new: VmFlags) {
+        let PageTables { space, table } = *self;
+        if old.contains(VmFlags::WRITE) && !new.contains(VmFlags::WRITE) {
+            self.write_protect(range);
+        }
+        if !E::Mmu::PRESENT {
+            return;
+        }
+        if (old ^ new).intersects(VmFlags::PKEY) {
+            space.clear_flush(table, range);
+        } else if (old - new).intersects(VmFlags::ACCESS) {
+            space.restrict_flush(table, range, new);
+        }
     }
 
     /// Copies the entries of `range` to `to` and write-protects both sides.
@@ -239,8 +267,14 @@ impl<E: Environment> PageTables<'_, E> {
     #[doc(alias = "copy_page_range")]
     pub(crate) fn copy_to(&self, to: &PageTable, range: VmRange, copies: Vec<FrameId>) {
         let space = self.space;
-        let mut copier = Copier { space, to, copies };
+        let mut copier = Copier {
+            space,
+            from: self.table,
+            to,
+            copies,
+        };
         self.table.visit(range, &mut copier);
+        space.restrict_flush(self.table, range, VmFlags::READ | VmFlags::EXEC);
         let unused = copier.copies.into_iter();
         unused.for_each(|frame| space.frame_abandon(frame));
     }
@@ -272,6 +306,7 @@ impl<E: Environment> PageTables<'_, E> {
         spare: &mut Vec<FrameId>,
     ) {
         let to = NewOwner {
+            table: self.table,
             anon_vma,
             first: (range.start, first),
             spare,

@@ -144,9 +144,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 return Err(error);
             }
         };
-        if old.contains(VmFlags::WRITE) && !flags.contains(VmFlags::WRITE) {
-            self.page_tables().write_protect(range);
-        }
+        self.page_tables().change_protection(range, old, flags);
         if old.contains(VmFlags::ACCOUNT) && !flags.contains(VmFlags::ACCOUNT) {
             self.uncharge(pages);
         }
@@ -154,7 +152,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             old & (VmFlags::WRITE | VmFlags::SHARED | VmFlags::LOCKED) == VmFlags::LOCKED;
         if locked_private && flags.contains(VmFlags::WRITE) {
             let vma = self.view(id);
-            self.populate_vma(&vma, range);
+            // A page that cannot be prefaulted is faulted in at its first access.
+            let _ = self.populate_vma(&vma, range);
         }
         self.stat_account(old, -(pages as i64));
         self.stat_account(flags, pages as i64);

@@ -10,12 +10,13 @@
 
 use crate::lookup::Change;
 use crate::mm::MmapWriteGuard;
+use crate::mm::split::{NewHalf, Upper};
 use crate::page::range::Zap;
 use crate::space::Space;
+use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange, VmaId};
 use crate::vma::VmaView;
-use crate::vma::split::{NewHalf, Upper};
 use smallvec::SmallVec;
 
 /// VMAs that are about to be unmapped, split at the edges of the range.
@@ -162,11 +163,13 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let table = &self.mm.pages;
         let start = range.start & !(PMD_SIZE - 1);
         let end = ((range.end - 1) | (PMD_SIZE - 1)) + 1;
-        if !table.has_empty_table(VmRange::new(start, end)) {
+        if !E::Mmu::PRESENT && !table.has_empty_table(VmRange::new(start, end)) {
             return;
         }
         let low = self.mm.tree.prev(range.start).map_or(0, |e| e.end);
         let high = self.mm.tree.find(range.end).map_or(end, |e| e.start);
-        table.free_tables(VmRange::new(start.max(low), end.min(high)));
+        let unused = VmRange::new(start.max(low), end.min(high));
+        table.free_tables(unused);
+        self.space.mmu.free_tables(self.id, unused);
     }
 }

@@ -1,0 +1,93 @@
+//! The references that page-table entries hold: dropped when an entry goes, taken for a copy of it.
+
+use super::entry::{Pte, Was};
+use super::table::PageTable;
+use crate::space::Space;
+use crate::types::platform::Environment;
+use crate::types::{FrameId, PAGE_SIZE, VmRange};
+
+impl<E: Environment> Space<E> {
+    /// Releases the references that `entry` holds; the entry is removed from `addr` of `table`.
+    ///
+    /// The caller holds the page-table lock.
+    #[inline]
+    pub(super) fn entry_drop(&self, table: &PageTable, addr: u64, entry: Pte) {
+        if let Some(frame) = self.entry_detach(table, addr, entry) {
+            self.frame_unmap(frame);
+        }
+    }
+
+    /// Releases the references that `entry` holds, except for the map count of a frame.
+    ///
+    /// Returns that frame; the caller must decrement its map count.
+    #[inline]
+    pub(super) fn entry_detach(&self, table: &PageTable, addr: u64, entry: Pte) -> Option<FrameId> {
+        match entry {
+            Pte::None | Pte::Zero | Pte::File { .. } | Pte::Guard => None,
+            Pte::Anon { frame, .. } => Some(frame),
+            Pte::Ksm { .. } | Pte::Swap { .. } | Pte::Migration { .. } => {
+                self.entry_detach_rare(table, addr, entry)
+            }
+        }
+    }
+
+    #[cold]
+    fn entry_detach_rare(&self, table: &PageTable, addr: u64, entry: Pte) -> Option<FrameId> {
+        if let Pte::Swap { slot } = entry {
+            self.swap.put(self, slot);
+        }
+        if let Pte::Ksm { frame }
+        | Pte::Migration {
+            frame,
+            was: Was::Ksm,
+        } = entry
+        {
+            self.ksm.remove(frame, table, addr);
+        }
+        entry.frame()
+    }
+
+    /// Removes an entry from the hardware, and releases the references that it holds.
+    ///
+    /// The caller holds the page-table lock and overwrites the entry.
+    #[inline]
+    #[doc(alias = "ptep_clear_flush")]
+    pub(crate) fn entry_clear(&self, table: &PageTable, addr: u64, entry: Pte) {
+        if entry.is_present() {
+            self.clear_flush(table, VmRange::new(addr, addr + PAGE_SIZE));
+        }
+        self.entry_drop(table, addr, entry);
+    }
+
+    /// Takes the references that a copy of `entry` needs, which is installed at `addr` of `table`.
+    ///
+    /// The caller holds the page-table lock of the entry that is copied.
+    #[inline]
+    pub(super) fn entry_dup(&self, table: &PageTable, addr: u64, entry: Pte) {
+        match entry {
+            Pte::None | Pte::Zero | Pte::File { .. } | Pte::Guard => {}
+            Pte::Anon { frame, .. } => self.frame(frame).map(),
+            Pte::Ksm { .. } | Pte::Swap { .. } | Pte::Migration { .. } => {
+                self.entry_dup_rare(table, addr, entry);
+            }
+        }
+    }
+
+    #[cold]
+    fn entry_dup_rare(&self, table: &PageTable, addr: u64, entry: Pte) {
+        if let Pte::Swap { slot } = entry {
+            self.swap.dup(slot);
+        }
+        if let Pte::Ksm { frame }
+        | Pte::Migration {
+            frame,
+            was: Was::Ksm,
+        } = entry
+        {
+            self.ksm.add(frame, table, addr);
+        }
+        if let Some(frame) = entry.frame() {
+            self.frame(frame).map();
+        }
+    }
+}

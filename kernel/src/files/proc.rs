@@ -225,7 +225,7 @@ fn page_word(mm: &Mm, addr: u64) -> u64 {
             Pte::Ksm { frame: id } => PRESENT | frame(platform::physical_address(id)),
             Pte::File { .. } => {
                 let to = crate::memory::mm::page_of(vma, addr, entry);
-                PRESENT | OF_FILE | SOFT_DIRTY | frame(to.map_or(0, |to| to.page))
+                PRESENT | OF_FILE | SOFT_DIRTY | frame(to.map_or(0, |to| to.address))
             }
             Pte::None | Pte::Guard | Pte::Swap { .. } | Pte::Migration { .. } => 0,
         }

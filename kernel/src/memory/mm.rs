@@ -1,6 +1,6 @@
 //! `Mm`: an address space of the core, as the threads of a process share it.
 
-use super::{heap, interim, mmu, oom, platform};
+use super::{frames, heap, mmu, oom, platform};
 use crate::files::mapped;
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -11,12 +11,11 @@ use vmarea::mm::{Layout, Limits};
 use vmarea::page::Pte;
 use vmarea::policy::Policy;
 use vmarea::syscall::Syscall;
-use vmarea::syscall::file_change::Copies;
-use vmarea::types::{Errno, MmId, VmFlags, VmRange};
+use vmarea::types::mmu::MappedPage;
+use vmarea::types::{Errno, MmId, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::{HugePages, Overcommit, Space, System};
 
-use super::mmu::Translation;
 use super::platform::{Machine, Memory};
 
 static SPACE: Once<Space<Machine>> = Once::new();
@@ -72,17 +71,13 @@ impl Mm {
     /// # Errors
     /// ENOMEM.
     pub fn new(layout: Layout, limits: Limits) -> Result<Arc<Mm>, Errno> {
-        let id = space().mm_create(layout, limits)?;
-        Mm::of(id)
+        check_memory()?;
+        space().mm_create(layout, limits).map(Mm::of)
     }
 
-    fn of(id: MmId) -> Result<Arc<Mm>, Errno> {
-        if let Err(error) = mmu::mm_created(id) {
-            let _ = space().mm_exit(id);
-            return Err(error);
-        }
+    fn of(id: MmId) -> Arc<Mm> {
         ALL.lock().insert(id);
-        Ok(Arc::new(Mm(id)))
+        Arc::new(Mm(id))
     }
 
     /// Copies the address space for a new process.
@@ -90,11 +85,9 @@ impl Mm {
     /// # Errors
     /// Those of the core's `fork`; ENOMEM.
     pub fn fork(&self) -> Result<Arc<Mm>, Errno> {
-        self.check_memory()?;
+        check_memory()?;
         let _gate = mapped::forking();
-        let child = Mm::of(space().fork(self.0)?);
-        interim::changed(self.0, VmRange::new(0, TASK_SIZE));
-        child
+        space().fork(self.0).map(Mm::of)
     }
 
     /// Returns the core's id.
@@ -107,17 +100,8 @@ impl Mm {
     /// # Errors
     /// Those of the call; ENOMEM if the kernel's own memory is nearly full.
     pub fn call(&self, call: &Syscall) -> Result<u64, Errno> {
-        self.check_memory()?;
-        let result = space().syscall(self.0, call);
-        interim::changed(self.0, VmRange::new(0, TASK_SIZE));
-        result
-    }
-
-    fn check_memory(&self) -> Result<(), Errno> {
-        match heap::is_low() {
-            true => Err(Errno::ENOMEM),
-            false => Ok(()),
-        }
+        check_memory()?;
+        space().syscall(self.0, call)
     }
 
     /// Handles a page fault, or an access by the kernel for the program.
@@ -126,22 +110,22 @@ impl Mm {
     /// The signal that the access deserves.
     pub fn fault(&self, addr: u64, access: Access) -> Result<(), BadAccess> {
         loop {
-            if heap::is_low() {
+            if heap::is_low() || frames::is_low() {
                 oom::make_room()?;
             }
             let faulted = space().fault(self.0, addr, access);
-            match faulted.unwrap_or(Faulted::NoMapping) {
-                Faulted::Done | Faulted::Spurious => match interim::install(self, addr, access) {
-                    Ok(()) => return Ok(()),
-                    Err(Errno::ENOMEM) => oom::make_room()?,
-                    Err(_) => {}
-                },
-                Faulted::NoMapping => return Err(BadAccess::NoMapping),
-                Faulted::NoAccess => return Err(BadAccess::NoAccess),
-                Faulted::NoPage | Faulted::Userfault => return Err(BadAccess::NoPage),
-                Faulted::OutOfMemory => oom::make_room()?,
-                Faulted::MustWait => core::hint::spin_loop(),
-            }
+            return Err(match faulted.unwrap_or(Faulted::NoMapping) {
+                Faulted::Done | Faulted::Spurious => return Ok(()),
+                Faulted::NoMapping => BadAccess::NoMapping,
+                Faulted::NoAccess => BadAccess::NoAccess,
+                Faulted::NoPage | Faulted::Userfault => BadAccess::NoPage,
+                // A page has lost its contents, or got none.
+                Faulted::OutOfMemory => oom::end_current(),
+                Faulted::MustWait => {
+                    core::hint::spin_loop();
+                    continue;
+                }
+            });
         }
     }
 
@@ -158,38 +142,42 @@ impl Drop for Mm {
     fn drop(&mut self) {
         ALL.lock().remove(&self.0);
         let _ = space().mm_exit(self.0);
-        mmu::mm_gone(self.0);
         mapped::sweep();
     }
 }
 
-/// Returns the page that an entry maps, and what the hardware may do with it; `None` if the entry
-/// maps no page.
-pub fn page_of(vma: &VmaView, addr: u64, entry: Pte) -> Option<Translation> {
+/// ENOMEM if the kernel's own memory or the frames are nearly used up.
+fn check_memory() -> Result<(), Errno> {
+    match heap::is_low() || frames::is_low() {
+        true => Err(Errno::ENOMEM),
+        false => Ok(()),
+    }
+}
+
+/// A page that an entry maps, as the kernel uses it.
+#[derive(Clone, Copy, Debug)]
+pub struct PresentPage {
+    /// Physical address.
+    pub address: u64,
+    /// True if a store needs no fault.
+    pub writable: bool,
+}
+
+/// Returns the page that an entry maps; `None` if the entry maps no page.
+pub fn page_of(vma: &VmaView, addr: u64, entry: Pte) -> Option<PresentPage> {
     let (page, writable) = match entry {
-        Pte::Zero => (platform::zero_page(), false),
-        Pte::Anon { frame, writable } => (platform::physical_address(frame), writable),
-        Pte::Ksm { frame } => (platform::physical_address(frame), false),
+        Pte::Zero => (MappedPage::Zero, false),
+        Pte::Anon { frame, writable } => (MappedPage::Frame(frame), writable),
+        Pte::Ksm { frame } => (MappedPage::Frame(frame), false),
         Pte::File { writable } => {
-            let file = mapped::file(vma.body.file?.inode)?;
-            (
-                file.page_address(vma.pgoff_at(addr).0).unwrap_or(0),
-                writable,
-            )
+            let inode = vma.body.file?.inode;
+            let index = vma.pgoff_at(addr);
+            (MappedPage::File { inode, index }, writable)
         }
         Pte::None | Pte::Guard | Pte::Swap { .. } | Pte::Migration { .. } => return None,
     };
-    Some(Translation {
-        page,
+    Some(PresentPage {
+        address: mmu::address_of(page),
         writable: writable && vma.body.flags.contains(VmFlags::WRITE),
-        flags: vma.body.flags,
     })
-}
-
-/// Removes pages of a file from every mapping, and from the hardware.
-pub fn unmap_file(inode: u64, first: u64, end: u64, copies: Copies) {
-    space().unmap_mapping(inode, first, end, copies);
-    for mm in all() {
-        interim::changed(mm, VmRange::new(0, TASK_SIZE));
-    }
 }

@@ -9,13 +9,16 @@
 //! M2  a CPU whose bit in `active` is clear has no translation of the address space: the bit is set
 //!     before the tables are loaded, and cleared after others were
 
+use super::platform;
 use super::tables::{
     ACCESSED, ADDRESS, DIRTY, NO_EXECUTE, PRESENT, Tables, USER, WRITABLE, kernel_root,
 };
 use crate::cpu::{self, apic};
+use crate::files::mapped;
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use spin::Mutex;
+use vmarea::types::mmu::{MappedPage, Mmu, Translation};
 use vmarea::types::{Errno, MmId, PAGE_SIZE, VmFlags, VmRange};
 use vmarea_sync::Key;
 
@@ -38,15 +41,21 @@ static SLOTS: [Slot; MAX_MMS] = [const {
     }
 }; MAX_MMS];
 
-/// The page that a translation leads to.
-#[derive(Clone, Copy, Debug)]
-pub struct Translation {
-    /// Physical address of the page.
-    pub page: u64,
-    /// True if user mode may write to the page.
-    pub writable: bool,
-    /// Flags of the VMA.
-    pub flags: VmFlags,
+/// The processors' page tables and TLBs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hardware;
+
+/// Returns the physical address of a page; 0 if it has no frame.
+pub fn address_of(page: MappedPage) -> u64 {
+    match page {
+        MappedPage::Zero => platform::zero_page(),
+        MappedPage::Frame(frame) => platform::physical_address(frame),
+        MappedPage::File { inode, index } => {
+            let file = mapped::file(inode);
+            file.and_then(|file| file.page_address(index.0))
+                .unwrap_or(0)
+        }
+    }
 }
 
 fn index(mm: MmId) -> usize {
@@ -61,86 +70,95 @@ fn tables(mm: MmId) -> Option<&'static Tables> {
     unsafe { tables.as_ref() }
 }
 
-/// Creates the tables of a new address space.
-///
-/// # Errors
-/// ENOMEM.
-pub fn mm_created(mm: MmId) -> Result<(), Errno> {
-    let slot = SLOTS.get(index(mm)).ok_or(Errno::ENOMEM)?;
-    let tables = Tables::new().ok_or(Errno::ENOMEM)?;
-    // ORDERING: Release, pairs with the Acquire in `tables`.
-    slot.tables
-        .store(Box::into_raw(Box::new(tables)), Ordering::Release);
-    Ok(())
-}
+impl Mmu for Hardware {
+    fn mm_created(&self, mm: MmId) -> Result<(), Errno> {
+        let slot = SLOTS.get(index(mm)).ok_or(Errno::ENOMEM)?;
+        let tables = Tables::new().ok_or(Errno::ENOMEM)?;
+        let tables = Box::into_raw(Box::new(tables));
+        // ORDERING: Release, pairs with the Acquire in `tables`.
+        slot.tables.store(tables, Ordering::Release);
+        Ok(())
+    }
 
-/// Frees the tables of an address space in which no CPU runs.
-pub fn mm_gone(mm: MmId) {
-    let slot = &SLOTS[index(mm)];
-    // ORDERING: AcqRel; the last use of the tables.
-    let tables = slot.tables.swap(core::ptr::null_mut(), Ordering::AcqRel);
-    debug_assert!(slot.active.load(Ordering::SeqCst) == 0);
-    if !tables.is_null() {
-        // SAFETY: from `Box::into_raw` in `mm_created`, and nobody can find it any more.
-        drop(unsafe { Box::from_raw(tables) });
+    fn mm_gone(&self, mm: MmId) {
+        let slot = &SLOTS[index(mm)];
+        // ORDERING: SeqCst, as in `switch`.
+        debug_assert!(slot.active.load(Ordering::SeqCst) == 0, "a CPU runs there");
+        // ORDERING: AcqRel; the last use of the tables.
+        let tables = slot.tables.swap(core::ptr::null_mut(), Ordering::AcqRel);
+        if !tables.is_null() {
+            // SAFETY: from `Box::into_raw` in `mm_created`, and nobody can find it any more.
+            drop(unsafe { Box::from_raw(tables) });
+        }
     }
-}
 
-/// Maps a page, after a fault; the core's entry is locked.
-///
-/// # Errors
-/// ENOMEM if there is no frame for a table, or the page got none.
-pub fn set_entry(mm: MmId, addr: u64, to: Translation) -> Result<(), Errno> {
-    let hardware = tables(mm).ok_or(Errno::ESRCH)?;
-    if to.page == 0 {
-        return Err(Errno::ENOMEM);
+    fn set_entry(&self, mm: MmId, addr: u64, to: Translation) -> Result<(), Errno> {
+        let hardware = tables(mm).ok_or(Errno::ENOMEM)?;
+        let page = address_of(to.page);
+        if page == 0 {
+            return Err(Errno::ENOMEM);
+        }
+        if !to.flags.is_accessible() {
+            return Ok(());
+        }
+        let entry = hardware.entry_or_new(addr).ok_or(Errno::ENOMEM)?;
+        let mut bits = page | PRESENT | USER | ACCESSED;
+        if to.writable {
+            bits |= WRITABLE | DIRTY;
+        }
+        if !to.flags.contains(VmFlags::EXEC) {
+            bits |= NO_EXECUTE;
+        }
+        // ORDERING: SeqCst; a CPU that starts to run in the address space after this sees the entry.
+        let old = entry.swap(bits, Ordering::SeqCst);
+        debug_assert!(old & PRESENT == 0 || old & ADDRESS == page, "M1");
+        flush_page(addr);
+        Ok(())
     }
-    if !to.flags.is_accessible() {
-        return Ok(());
-    }
-    let entry = hardware.entry_or_new(addr).ok_or(Errno::ENOMEM)?;
-    let mut bits = to.page | PRESENT | USER | ACCESSED;
-    if to.writable && to.flags.contains(VmFlags::WRITE) {
-        bits |= WRITABLE | DIRTY;
-    }
-    if !to.flags.contains(VmFlags::EXEC) {
-        bits |= NO_EXECUTE;
-    }
-    // ORDERING: SeqCst; a CPU that starts to run in the address space after this sees the entry.
-    let old = entry.swap(bits, Ordering::SeqCst);
-    debug_assert!(old & PRESENT == 0 || old & ADDRESS == to.page, "M1");
-    flush_page(addr);
-    Ok(())
-}
 
-/// Removes the entries of a range; TLBs may hold the translations until the next flush.
-pub fn clear(mm: MmId, range: VmRange) {
-    if let Some(tables) = tables(mm) {
-        // ORDERING: SeqCst; before the flush reads which CPUs are active.
+    fn clear(&self, mm: MmId, range: VmRange) {
+        let Some(tables) = tables(mm) else { return };
         tables.for_each(range.start, range.end, |_, entry| {
+            // ORDERING: SeqCst; before the flush reads which CPUs are active.
             entry.store(0, Ordering::SeqCst);
         });
     }
-}
 
-/// Removes from the entries of a range each permission that `allowed` lacks.
-pub fn restrict(mm: MmId, range: VmRange, allowed: VmFlags) {
-    let Some(tables) = tables(mm) else { return };
-    tables.for_each(range.start, range.end, |_, entry| {
-        let change = |old: u64| {
-            let mut new = old;
-            if !allowed.contains(VmFlags::WRITE) {
-                new &= !WRITABLE;
-            }
-            if !allowed.contains(VmFlags::EXEC) {
-                new |= NO_EXECUTE;
-            }
+    fn restrict(&self, mm: MmId, range: VmRange, allowed: VmFlags) {
+        let Some(tables) = tables(mm) else { return };
+        let mut kept = !0;
+        let mut added = 0;
+        if !allowed.is_accessible() {
             // The hardware cannot allow stores or fetches without loads.
-            (allowed.is_accessible()).then_some(new).or(Some(0))
-        };
-        // ORDERING: SeqCst, as in `clear`. The processor may set bits in between.
-        let _ = entry.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
-    });
+            kept = 0;
+        } else if !allowed.contains(VmFlags::WRITE) {
+            kept = !WRITABLE;
+        }
+        if kept != 0 && !allowed.contains(VmFlags::EXEC) {
+            added = NO_EXECUTE;
+        }
+        tables.for_each(range.start, range.end, |_, entry| {
+            // ORDERING: SeqCst, as in `clear`. The processor may set bits in between.
+            entry.fetch_and(kept, Ordering::SeqCst);
+            entry.fetch_or(added, Ordering::SeqCst);
+        });
+    }
+
+    fn flush(&self, mm: MmId, range: VmRange) {
+        // ORDERING: Relaxed; does not change.
+        for _ in 0..WINDOW.load(Ordering::Relaxed) {
+            core::hint::spin_loop();
+        }
+        if range.end - range.start <= FLUSH_ONE_BY_ONE {
+            let pages = (range.start..range.end).step_by(PAGE_SIZE as usize);
+            pages.for_each(flush_page);
+        } else {
+            x86_64::instructions::tlb::flush_all();
+        }
+        // ORDERING: SeqCst; after the entries were changed (M2).
+        let active = SLOTS[index(mm)].active.load(Ordering::SeqCst);
+        flush_others(active & !(1 << cpu::number()));
+    }
 }
 
 /// Turns of an empty loop before each flush; see [`set_window`].
@@ -151,24 +169,6 @@ static WINDOW: AtomicU64 = AtomicU64::new(0);
 pub fn set_window(turns: u64) {
     // ORDERING: Relaxed; set before other CPUs start.
     WINDOW.store(turns, Ordering::Relaxed);
-}
-
-/// Removes the translations of a range from the TLBs of all CPUs, and waits until they are gone.
-pub fn flush(mm: MmId, range: VmRange) {
-    // ORDERING: Relaxed; does not change.
-    for _ in 0..WINDOW.load(Ordering::Relaxed) {
-        core::hint::spin_loop();
-    }
-    if range.end - range.start <= FLUSH_ONE_BY_ONE {
-        (range.start..range.end)
-            .step_by(PAGE_SIZE as usize)
-            .for_each(flush_page);
-    } else {
-        x86_64::instructions::tlb::flush_all();
-    }
-    // ORDERING: SeqCst; after the entries were changed (M2).
-    let active = SLOTS[index(mm)].active.load(Ordering::SeqCst);
-    flush_others(active & !(1 << cpu::number()));
 }
 
 fn flush_page(addr: u64) {

@@ -11,7 +11,6 @@
 
 pub mod frames;
 pub mod heap;
-mod interim;
 pub mod mm;
 pub mod mmu;
 pub mod oom;

@@ -42,6 +42,19 @@ pub fn make_room() -> Result<(), BadAccess> {
     Err(BadAccess::NoMemory)
 }
 
+/// Ends the current process, because a page of it got no memory.
+pub fn end_current() -> BadAccess {
+    let process = process::current();
+    if process.kill_for_memory() {
+        say!(
+            "out of memory: ended process {} ({}), which needs a page",
+            process.pid,
+            process.name(),
+        );
+    }
+    BadAccess::NoMemory
+}
+
 fn pages_of(process: &Process) -> usize {
     process.mm().map_or(0, |mm| mmu::resident(mm.id()))
 }

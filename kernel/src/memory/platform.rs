@@ -4,6 +4,7 @@
 //! without a frame had none when memory was full; the fault that maps it reports that.
 
 use super::frames::{Frame, pointer_to};
+use super::mmu::Hardware;
 use crate::files::mapped;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,7 @@ pub struct Machine;
 impl Environment for Machine {
     type VmaLock = VmaLock;
     type Platform = Memory;
+    type Mmu = Hardware;
     type Wait = Spin;
 }
 

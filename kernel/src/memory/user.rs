@@ -59,11 +59,11 @@ impl Mm {
             let part = (PAGE - offset).min((end - at) as usize);
             self.fault(at, access).map_err(|_| EFAULT)?;
             let copied = self.with_entry(at, |vma, entry| {
-                let page = page_of(vma, at, entry).filter(|to| to.page != 0);
+                let page = page_of(vma, at, entry).filter(|to| to.address != 0);
                 let page = page.filter(|to| to.writable || access != Access::Write);
                 if let Some(to) = page {
                     // SAFETY: within the page, which the entry's lock keeps in place.
-                    f(unsafe { pointer_to::<u8>(to.page).add(offset) }, part);
+                    f(unsafe { pointer_to::<u8>(to.address).add(offset) }, part);
                 }
                 page.is_some()
             });

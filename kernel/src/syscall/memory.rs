@@ -3,8 +3,8 @@
 use super::{Call, Failure, Outcome, Value};
 use crate::files::OpenFile;
 use crate::files::mapped;
-use crate::memory::Mm;
 use crate::memory::mm::TASK_SIZE;
+use crate::memory::{Mm, space};
 use crate::process::find;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV, ENOMEM, EPERM, ESRCH};
 use linux_raw_sys::general::*;
@@ -231,7 +231,7 @@ pub fn truncate(file: &crate::files::Inode, size: u64) -> Result<Value, Failure>
     }
     let gone = file.resize(size)?;
     let first = size.div_ceil(PAGE_SIZE);
-    crate::memory::mm::unmap_file(file.number, first, u64::MAX, Copies::Go);
+    space().unmap_mapping(file.number, first, u64::MAX, Copies::Go);
     // Only now has the hardware forgotten them.
     drop(gone);
     Ok(0)
@@ -262,7 +262,7 @@ pub fn fallocate(file: &OpenFile, mode: u32, offset: u64, len: u64) -> Result<Va
             }
             let (first, last) = (offset.div_ceil(PAGE_SIZE), end / PAGE_SIZE);
             if first < last {
-                crate::memory::mm::unmap_file(inode.number, first, last, Copies::Stay);
+                space().unmap_mapping(inode.number, first, last, Copies::Stay);
                 inode.punch_hole(first, last);
             }
             Ok(0)

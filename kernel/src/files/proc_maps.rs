@@ -79,7 +79,7 @@ fn line(vma: &VmaView, layout: &Layout) -> String {
 
 fn special_name(vma: &VmaView, layout: &Layout) -> &'static str {
     let range = vma.range;
-    if range.start <= layout.brk && range.end >= layout.start_brk {
+    if range.start < layout.brk && range.end > layout.start_brk {
         "[heap]"
     } else if range.contains(layout.start_stack) {
         "[stack]"

@@ -145,6 +145,9 @@ fn send_file(call: &Call<'_>) -> Result<Value, Failure> {
     let [out, from, offset, count, ..] = call.args;
     let files = &call.thread.process.files;
     let (out, from) = (files.get(out as u32)?, files.get(from as u32)?);
+    if matches!(from.object, Object::Proc(_)) {
+        return Err(EINVAL.into());
+    }
     let mut at = match offset {
         0 => None,
         _ => Some(call.mm.read_value::<u64>(offset)?),

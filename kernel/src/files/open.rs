@@ -27,6 +27,8 @@ pub enum Object {
     PipeOut(ReadEnd),
     /// The end of a pipe that is written.
     PipeIn(WriteEnd),
+    /// One of two connected sockets: what the other one sends, and where it receives.
+    Socket(ReadEnd, WriteEnd),
     /// A file of `/proc`.
     Proc(ProcFile),
 }
@@ -124,7 +126,9 @@ impl OpenFile {
             return Err(EBADF.into());
         }
         match &self.object {
-            Object::PipeOut(end) => self.wait(end.event(), || end.read(to)),
+            Object::PipeOut(end) | Object::Socket(end, _) => {
+                self.wait(end.event(), || end.read(to))
+            }
             Object::PipeIn(_) => Err(EBADF.into()),
             Object::Proc(file) => self.at(place, |offset| file.read(offset, to)),
             Object::Inode(inode) => match inode.as_device() {
@@ -153,7 +157,9 @@ impl OpenFile {
             return Err(EBADF.into());
         }
         match &self.object {
-            Object::PipeIn(end) => self.wait(end.event(), || end.write(from)),
+            Object::PipeIn(end) | Object::Socket(_, end) => {
+                self.wait(end.event(), || end.write(from))
+            }
             Object::PipeOut(_) => Err(EBADF.into()),
             Object::Proc(file) => self.at(place, |offset| file.write(offset, from)),
             Object::Inode(inode) => match inode.as_device() {
@@ -222,6 +228,7 @@ impl OpenFile {
         match &self.object {
             Object::PipeOut(end) => end.poll(),
             Object::PipeIn(end) => end.poll(),
+            Object::Socket(out, into) => out.poll() | into.poll(),
             Object::Inode(inode) if inode.as_device() == Some(Device::Terminal) => {
                 POLLOUT | if terminal::has_input() { POLLIN } else { 0 }
             }

@@ -40,6 +40,15 @@ pub enum Found {
 /// Returns what a path without links leads to; `None` if it does not lead into `/proc`.
 pub fn find(path: &str) -> Option<Result<Found, Failure>> {
     let path = path.strip_prefix("/proc/")?;
+    let pid = process::current().pid;
+    match path {
+        "self" => return Some(Ok(Found::Link(pid.to_string()))),
+        "thread-self" => {
+            let tid = process::current_thread().tid;
+            return Some(Ok(Found::Link(format!("{pid}/task/{tid}"))));
+        }
+        _ => {}
+    }
     let (first, rest) = path.split_once('/').unwrap_or((path, ""));
     let process = match first {
         "self" | "thread-self" => Some(process::current()),
@@ -70,7 +79,8 @@ fn of_process(process: &Arc<Process>, name: &str) -> Result<Found, Failure> {
         "statm" => statm(process),
         "comm" => format!("{}\n", process.name()),
         "cmdline" => arguments(&*mm()?)?,
-        "limits" | "oom_score_adj" => "0\n".into(),
+        "oom_score_adj" => "0\n".into(),
+        "wchan" => "0".into(),
         "pagemap" => return Ok(Found::File(ProcFile::PageMap(mm()?))),
         "mem" => return Ok(Found::File(ProcFile::Memory(mm()?))),
         "exe" => return Ok(Found::Link(process.inherited.lock().program.clone())),

@@ -1,7 +1,8 @@
 //! The kernel's own heap: a fixed part of memory, with a count of what is in use.
 //!
 //! An allocation that fails ends the kernel, because Rust's collections cannot refuse. So calls
-//! that need kernel memory ask [`is_low`] first, while there is some left.
+//! that need kernel memory are refused while there is still some left ([`is_low`]), and page faults
+//! end a process before it is used up ([`is_exhausted`]).
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -57,9 +58,19 @@ pub fn used() -> usize {
     HEAP.used.load(Ordering::Relaxed)
 }
 
-/// True if less than an eighth of the heap is left.
-pub fn is_low() -> bool {
+/// True if less than one part in `parts` of the heap is left.
+fn has_less_than(parts: usize) -> bool {
     // ORDERING: Relaxed; does not change.
     let size = SIZE.load(Ordering::Relaxed);
-    used() > size - size / 8
+    used() > size - size / parts
+}
+
+/// True if so little is left that calls that need kernel memory are refused.
+pub fn is_low() -> bool {
+    has_less_than(6)
+}
+
+/// True if so little is left that even a page fault has to wait for more.
+pub fn is_exhausted() -> bool {
+    has_less_than(32)
 }

@@ -110,7 +110,7 @@ impl Mm {
     /// The signal that the access deserves.
     pub fn fault(&self, addr: u64, access: Access) -> Result<(), BadAccess> {
         loop {
-            if heap::is_low() || frames::is_low() {
+            if heap::is_exhausted() || frames::is_low() {
                 oom::make_room()?;
             }
             let faulted = space().fault(self.0, addr, access);

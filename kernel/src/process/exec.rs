@@ -78,7 +78,7 @@ pub fn limits_of(inherited: &Inherited) -> Limits {
         data_hard: inherited.limits[RLIMIT_DATA as usize][1],
         stack: soft(RLIMIT_STACK),
         memlock: soft(RLIMIT_MEMLOCK),
-        ipc_lock: privileged,
+        ipc_lock: inherited.may_lock,
         raw_io: privileged,
         sys_resource: privileged,
         sys_nice: privileged,

@@ -5,7 +5,7 @@ use super::signal::{self, Action, SigInfo};
 use super::{Process, Thread, all, current_thread, find, forget, futex};
 use crate::console;
 use crate::cpu;
-use crate::memory::{mmu, space};
+use crate::memory::mmu;
 use crate::say;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{CLD_EXITED, CLD_KILLED, SA_NOCLDWAIT, SIGCHLD};
@@ -85,9 +85,6 @@ pub fn child_info(process: &Process, number: u32, status: u32) -> SigInfo {
 /// Ends the machine with the status of the first process.
 fn end_machine(process: &Process) -> ! {
     let status = process.zombie_status().unwrap_or(0);
-    if let Err(violation) = space().validate_all() {
-        say!("the core's structures are damaged: {violation:?}");
-    }
     say!("the first process ended with status {status:#x}");
     console::exit(if status == 0 { 0 } else { 1 })
 }

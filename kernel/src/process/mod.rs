@@ -54,6 +54,8 @@ pub struct Inherited {
     pub session: u32,
     /// User and group; 0 is allowed everything.
     pub user: [u32; 2],
+    /// True if the process may lock memory without limit (`CAP_IPC_LOCK`).
+    pub may_lock: bool,
     /// Resource limits.
     pub limits: ResourceLimits,
 }
@@ -74,6 +76,7 @@ impl Inherited {
             group: INIT,
             session: INIT,
             user: [0, 0],
+            may_lock: true,
             limits,
         }
     }

@@ -52,6 +52,15 @@ pub fn call(call: &Call<'_>) -> Outcome {
         __NR_ioctl => file().and_then(|f| ioctl(call, &f)),
         __NR_pipe => make_pipe(call, 0),
         __NR_pipe2 => make_pipe(call, b as u32),
+        __NR_socketpair => make_sockets(call),
+        // The bytes are copied, which a program cannot tell from a page that is not changed.
+        __NR_vmsplice => file().and_then(|f| {
+            let direction = match f.object {
+                Object::PipeOut(_) => Direction::In,
+                _ => Direction::Out,
+            };
+            transfer_vector(call, &f, direction, b, c)
+        }),
         __NR_memfd_create => memfd(call),
         __NR_ftruncate => file().and_then(|f| match f.inode() {
             Some(inode) if f.is_writable() => memory::truncate(inode, b),
@@ -259,10 +268,31 @@ fn make_pipe(call: &Call<'_>, flags: u32) -> Result<Value, Failure> {
     call.mm.write_values(call.args[0], &[out, into]).map(|()| 0)
 }
 
+/// `socketpair` of local sockets for bytes.
+fn make_sockets(call: &Call<'_>) -> Result<Value, Failure> {
+    const LOCAL: u64 = 1;
+    let [domain, kind, _, to, ..] = call.args;
+    if domain != LOCAL {
+        return Err(linux_raw_sys::errno::EAFNOSUPPORT.into());
+    }
+    let flags = kind as u32 & (O_CLOEXEC | O_NONBLOCK);
+    let ((out, into), (other_out, other_into)) = (pipe::create(), pipe::create());
+    let files = &call.thread.process.files;
+    let open = |object| {
+        let file = OpenFile::new(object, "socket:".into(), O_RDWR | flags & O_NONBLOCK);
+        files.add(file, 0, flags & O_CLOEXEC != 0)
+    };
+    let one = open(Object::Socket(out, other_into))?;
+    let other = open(Object::Socket(other_out, into))?;
+    call.mm.write_values(to, &[one, other]).map(|()| 0)
+}
+
 fn memfd(call: &Call<'_>) -> Result<Value, Failure> {
     let [name, flags, ..] = call.args;
     let flags = flags as u32;
-    if flags & !(MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_EXEC) != 0 {
+    const KNOWN: u32 = MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_EXEC;
+    let both = MFD_NOEXEC_SEAL | MFD_EXEC;
+    if flags & !KNOWN != 0 || flags & both == both {
         return Err(EINVAL.into());
     }
     let name = call

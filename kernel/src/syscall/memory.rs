@@ -21,58 +21,87 @@ use vmarea::types::{PAGE_SIZE, page_align};
 
 /// Performs a memory call.
 pub fn call(call: &Call<'_>) -> Outcome {
-    let [a, b, c, d, e, _] = call.args;
+    let [a, b, c, ..] = call.args;
     let mm = call.mm;
-    let core = match call.number {
-        __NR_mmap => return Some(mmap(call)),
-        __NR_mincore => return Some(mincore(mm, a, b, c)),
-        __NR_process_madvise => return Some(process_madvise(call)),
-        __NR_msync => return Some(msync(mm, a, b, c)),
-        __NR_brk => Syscall::Brk { addr: a },
-        __NR_munmap => Syscall::Munmap { addr: a, len: b },
-        __NR_mprotect => Syscall::Mprotect {
-            addr: a,
-            len: b,
+    match call.number {
+        __NR_mmap => Some(mmap(call)),
+        __NR_mincore => Some(mincore(mm, a, b, c)),
+        __NR_process_madvise => Some(process_madvise(call)),
+        __NR_msync => Some(msync(mm, a, b, c)),
+        // Linux's `brk` has no error: it returns the break that is left.
+        __NR_brk => {
+            let moved = mm.call(&Syscall::Brk { addr: a });
+            let left = moved.or_else(|_| mm.call(&Syscall::Brk { addr: 0 }));
+            Some(left.map_err(Failure::from))
+        }
+        _ => {
+            let core = of_range(call).or_else(|| of_process(call))?;
+            Some(mm.call(&core).map_err(Failure::from))
+        }
+    }
+}
+
+/// Returns the core's form of a call on a range.
+fn of_range(call: &Call<'_>) -> Option<Syscall> {
+    let [addr, len, c, d, e, _] = call.args;
+    Some(match call.number {
+        __NR_munmap => Syscall::Munmap { addr, len },
+        __NR_mprotect | __NR_pkey_mprotect => Syscall::Mprotect {
+            addr,
+            len,
             prot: Prot::from_bits_retain(from_register(c)),
-            pkey: None,
-        },
-        __NR_pkey_mprotect => Syscall::Mprotect {
-            addr: a,
-            len: b,
-            prot: Prot::from_bits_retain(from_register(c)),
-            pkey: Pkey::from_argument(d as i32),
+            pkey: match call.number {
+                __NR_mprotect => None,
+                _ => Pkey::from_argument(d as i32),
+            },
         },
         __NR_mremap => Syscall::Mremap(MremapRequest {
-            addr: a,
-            old_len: b,
+            addr,
+            old_len: len,
             new_len: c,
             flags: MremapFlags::from_bits_retain(from_register(d)),
             new_addr: e,
             ..MremapRequest::default()
         }),
         __NR_madvise => Syscall::Madvise {
-            addr: a,
-            len: b,
+            addr,
+            len,
             advice: Advice::from_number(c as i32),
         },
         __NR_mlock | __NR_mlock2 => Syscall::Mlock {
-            addr: a,
-            len: b,
+            addr,
+            len,
             flags: match call.number {
                 __NR_mlock => MlockFlags::empty(),
                 _ => MlockFlags::from_bits_retain(c as u32),
             },
         },
-        __NR_munlock => Syscall::Munlock { addr: a, len: b },
+        __NR_munlock => Syscall::Munlock { addr, len },
+        __NR_mseal => Syscall::Mseal {
+            addr,
+            len,
+            flags: c,
+        },
+        __NR_remap_file_pages => Syscall::RemapFilePages {
+            addr,
+            len,
+            prot: Prot::from_bits_retain(from_register(c)),
+            pgoff: d,
+            flags: MapFlags::from_bits_retain(e as u32),
+        },
+        _ => return None,
+    })
+}
+
+/// Returns the core's form of a call on the whole address space.
+fn of_process(call: &Call<'_>) -> Option<Syscall> {
+    let [a, b, c, d, e, _] = call.args;
+    let option = PrctlOption(u64::from(a as u32));
+    Some(match call.number {
         __NR_mlockall => Syscall::Mlockall {
             flags: MclFlags::from_bits_retain(a as u32),
         },
         __NR_munlockall => Syscall::Munlockall,
-        __NR_mseal => Syscall::Mseal {
-            addr: a,
-            len: b,
-            flags: c,
-        },
         __NR_personality => Syscall::Personality { bits: a as u32 },
         __NR_pkey_alloc => Syscall::PkeyAlloc {
             flags: a,
@@ -81,25 +110,12 @@ pub fn call(call: &Call<'_>) -> Outcome {
         __NR_pkey_free => Syscall::PkeyFree {
             pkey: Pkey(a as i32),
         },
-        __NR_remap_file_pages => Syscall::RemapFilePages {
-            addr: a,
-            len: b,
-            prot: Prot::from_bits_retain(from_register(c)),
-            pgoff: d,
-            flags: MapFlags::from_bits_retain(e as u32),
-        },
-        __NR_prctl if is_of_memory(PrctlOption(u64::from(a as u32))) => Syscall::Prctl {
-            option: PrctlOption(u64::from(a as u32)),
+        __NR_prctl if is_of_memory(option) => Syscall::Prctl {
+            option,
             args: [b, c, d, e],
         },
         _ => return None,
-    };
-    // Linux's `brk` has no error: it returns the break that is left.
-    let result = mm.call(&core).map_err(Failure::from);
-    match (call.number, result) {
-        (__NR_brk, Err(_)) => Some(mm.call(&Syscall::Brk { addr: 0 }).map_err(Failure::from)),
-        (_, result) => Some(result),
-    }
+    })
 }
 
 fn is_of_memory(option: PrctlOption) -> bool {

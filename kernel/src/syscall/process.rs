@@ -3,10 +3,11 @@
 use super::{Call, Failure, Outcome, Value};
 use crate::files::open::Object;
 use crate::files::{OpenFile, proc};
+use crate::memory::space;
 use crate::memory::user::PATH_MAX;
 use crate::process::exec::{self, Command};
 use crate::process::futex::{self, futex};
-use crate::process::{self, clone, scheduler, wait};
+use crate::process::{self, Inherited, Process, clone, scheduler, wait};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -231,18 +232,8 @@ fn identity(call: &Call<'_>) -> Outcome {
     Some(match call.number {
         __NR_getuid | __NR_geteuid => Ok(inherited.user[0].into()),
         __NR_getgid | __NR_getegid => Ok(inherited.user[1].into()),
-        __NR_setuid | __NR_setreuid | __NR_setresuid => {
-            let new = if call.number == __NR_setuid { a } else { b };
-            if inherited.user[0] != 0 && new as u32 != inherited.user[0] {
-                return Some(Err(EPERM.into()));
-            }
-            if new as u32 != u32::MAX {
-                inherited.user[0] = new as u32;
-            }
-            let limits = exec::limits_of(&inherited);
-            let set = crate::memory::space().set_limits(call.mm.id(), |l| *l = limits);
-            set.map(|()| 0).map_err(Failure::from)
-        }
+        __NR_setuid => set_user(call, &mut inherited, a as u32),
+        __NR_setreuid | __NR_setresuid => set_user(call, &mut inherited, b as u32),
         __NR_setgid | __NR_setregid | __NR_setresgid => {
             let new = if call.number == __NR_setgid { a } else { b };
             if new as u32 != u32::MAX {
@@ -252,36 +243,16 @@ fn identity(call: &Call<'_>) -> Outcome {
         }
         __NR_getresuid | __NR_getresgid => {
             let id = inherited.user[usize::from(call.number == __NR_getresgid)];
-            let to = [a, b, c];
-            to.iter()
-                .try_for_each(|&to| call.mm.write_values(to, &[id]))
-                .map(|()| 0)
+            let write = |&to: &u64| call.mm.write_values(to, &[id]);
+            [a, b, c].iter().try_for_each(write).map(|()| 0)
         }
         __NR_getgroups | __NR_setgroups => Ok(0),
         __NR_getpgrp => Ok(inherited.group.into()),
-        __NR_getpgid | __NR_getsid if a as u32 == 0 || a as u32 == process.pid => {
-            let group = call.number == __NR_getpgid;
-            Ok(if group {
-                inherited.group
-            } else {
-                inherited.session
-            }
-            .into())
-        }
+        __NR_getpgid if a as u32 == 0 || a as u32 == process.pid => Ok(inherited.group.into()),
+        __NR_getsid if a as u32 == 0 || a as u32 == process.pid => Ok(inherited.session.into()),
         __NR_setpgid => {
-            let group = |pid: u32| if b as u32 == 0 { pid } else { b as u32 };
-            if a as u32 == 0 || a as u32 == process.pid {
-                inherited.group = group(process.pid);
-                return Some(Ok(0));
-            }
             drop(inherited);
-            match process::find(a as u32).filter(|p| p.parent_number() == process.pid) {
-                Some(child) => {
-                    child.inherited.lock().group = group(child.pid);
-                    Ok(0)
-                }
-                None => Err(ESRCH.into()),
-            }
+            set_group(process, a as u32, b as u32)
         }
         __NR_setsid => {
             inherited.session = process.pid;
@@ -290,4 +261,28 @@ fn identity(call: &Call<'_>) -> Outcome {
         }
         _ => return None,
     })
+}
+
+/// Sets the user; one that is not the first loses every right.
+fn set_user(call: &Call<'_>, inherited: &mut Inherited, user: u32) -> Result<Value, Failure> {
+    if user != u32::MAX && user != inherited.user[0] {
+        if inherited.user[0] != 0 {
+            return Err(EPERM.into());
+        }
+        inherited.user[0] = user;
+        inherited.may_lock = false;
+    }
+    let limits = exec::limits_of(inherited);
+    space().set_limits(call.mm.id(), |l| *l = limits)?;
+    Ok(0)
+}
+
+/// Sets the process group of the caller or of a child.
+fn set_group(process: &Process, pid: u32, group: u32) -> Result<Value, Failure> {
+    let pid = if pid == 0 { process.pid } else { pid };
+    let target = process::find(pid);
+    let target = target.filter(|p| p.pid == process.pid || p.parent_number() == process.pid);
+    let group = if group == 0 { pid } else { group };
+    target.ok_or(ESRCH)?.inherited.lock().group = group;
+    Ok(0)
 }

@@ -39,7 +39,7 @@ use memory::frames::{self, pointer_to};
 use memory::{heap, mm, mmu};
 use process::exec::{self, Command};
 use process::signal::{Actions, ThreadSignals};
-use process::thread::{Thread, VectorState};
+use process::thread::{Thread, VectorState, new_stack};
 use process::{Inherited, Process, scheduler};
 use vmarea::policy::Policy;
 
@@ -138,8 +138,17 @@ fn start_init(arguments: Vec<alloc::string::String>) {
     let actions = Arc::new(Actions::default());
     let process = Process::new(pid, 0, 0, loaded.mm, Arc::new(files), actions, inherited);
     let registers = Registers::at_start(loaded.entry, loaded.stack);
+    let stack = new_stack().expect("memory for a stack");
     let (vector, signals) = (VectorState::initial(), ThreadSignals::default());
-    let thread = Thread::new(pid, Arc::clone(&process), registers, vector, 0, signals);
+    let thread = Thread::new(
+        stack,
+        pid,
+        Arc::clone(&process),
+        registers,
+        vector,
+        0,
+        signals,
+    );
     process.start_thread(thread);
 }
 

@@ -1,6 +1,7 @@
 //! `fork`, `vfork`, `clone` and `clone3`: new threads and processes.
 
 use super::scheduler::{self, Event};
+use super::thread::new_stack;
 use super::{Process, Thread, current_thread, is_full, new_number};
 use crate::cpu::Registers;
 use crate::memory::heap;
@@ -61,6 +62,7 @@ impl Request {
 /// EINVAL for flags that do not go together; EAGAIN if there are too many; ENOMEM; EFAULT.
 pub fn clone(registers: &Registers, request: &Request) -> Result<Value, Failure> {
     request.check()?;
+    let stack = new_stack().ok_or(ENOMEM)?;
     let parent = current_thread();
     let tid = new_number();
     let process = match request.has(CLONE_THREAD) {
@@ -84,6 +86,7 @@ pub fn clone(registers: &Registers, request: &Request) -> Result<Value, Failure>
         signals
     };
     let thread = Thread::new(
+        stack,
         tid,
         Arc::clone(&process),
         start,

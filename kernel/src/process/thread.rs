@@ -6,7 +6,7 @@ use super::signal::ThreadSignals;
 use crate::cpu::Registers;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec;
+use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use spin::Mutex;
@@ -70,6 +70,17 @@ struct Saved {
     vector: VectorState,
 }
 
+/// A kernel stack.
+pub type Stack = Box<[u128]>;
+
+/// Returns a new kernel stack; `None` without memory.
+pub fn new_stack() -> Option<Stack> {
+    let mut stack = Vec::new();
+    stack.try_reserve_exact(STACK_UNITS).ok()?;
+    stack.resize(STACK_UNITS, 0);
+    Some(stack.into_boxed_slice())
+}
+
 /// A thread of a process.
 pub struct Thread {
     /// Thread number.
@@ -80,7 +91,7 @@ pub struct Thread {
     pub clear_tid: AtomicU64,
     /// Signals of this thread.
     pub signals: Mutex<ThreadSignals>,
-    stack: Box<[u128]>,
+    stack: Stack,
     saved: UnsafeCell<Saved>,
     fs_base: AtomicU64,
     state: AtomicU8,
@@ -103,6 +114,7 @@ unsafe extern "C" {
 impl Thread {
     /// Creates a thread that begins with `registers`; the scheduler does not know it yet.
     pub fn new(
+        mut stack: Stack,
         tid: u32,
         process: Arc<Process>,
         registers: Registers,
@@ -110,7 +122,6 @@ impl Thread {
         fs_base: u64,
         signals: ThreadSignals,
     ) -> Arc<Thread> {
-        let mut stack = vec![0u128; STACK_UNITS].into_boxed_slice();
         // SAFETY: the frame, the return address and the switched registers fit in the stack.
         let stack_pointer = unsafe {
             let frame = stack.as_mut_ptr_range().end.cast::<Registers>().sub(1);

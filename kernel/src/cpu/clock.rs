@@ -26,5 +26,5 @@ pub fn calibrate(wait: impl FnOnce(u32)) {
 pub fn now() -> u64 {
     // ORDERING: Relaxed; they do not change.
     let counts = counter() - START.load(Ordering::Relaxed);
-    (u128::from(counts) * u128::from(SCALE.load(Ordering::Relaxed)) >> 32) as u64
+    ((u128::from(counts) * u128::from(SCALE.load(Ordering::Relaxed))) >> 32) as u64
 }

@@ -58,7 +58,7 @@ impl Registers {
     }
 
     /// True if the trap came from user mode.
-    pub fn from_user(&self) -> bool {
+    pub fn is_from_user(&self) -> bool {
         self.cs & 3 != 0
     }
 

@@ -28,7 +28,7 @@ const FETCH: u64 = 16;
 /// Handles a trap; `entry.s` calls it with the registers of the interrupted code.
 #[unsafe(no_mangle)]
 extern "C" fn trap(registers: &mut Registers) {
-    if !registers.from_user() {
+    if !registers.is_from_user() {
         return trap_in_kernel(registers);
     }
     match registers.vector {

@@ -341,10 +341,10 @@ impl Inode {
         // The pages stay in place, because mappings may show them.
         let last = end.min(contents.size.div_ceil(FRAME_SIZE as u64));
         for index in first..last {
-            if contents.pages.contains_key(&index) || !contents.initial.is_empty() {
-                if let Some(page) = contents.page(index) {
-                    page.write(0, &[0; FRAME_SIZE]);
-                }
+            if (contents.pages.contains_key(&index) || !contents.initial.is_empty())
+                && let Some(page) = contents.page(index)
+            {
+                page.write(0, &[0; FRAME_SIZE]);
             }
         }
     }

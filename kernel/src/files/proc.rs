@@ -257,7 +257,7 @@ impl ProcFile {
                 Ok(len)
             }
             ProcFile::PageMap(mm) => {
-                if offset % 8 != 0 || to.len() % 8 != 0 {
+                if !offset.is_multiple_of(8) || !to.len().is_multiple_of(8) {
                     return Err(EINVAL.into());
                 }
                 for (at, word) in to.chunks_exact_mut(8).enumerate() {

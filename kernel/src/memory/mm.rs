@@ -54,6 +54,10 @@ pub struct Mm(MmId);
 
 /// Why an access cannot be completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(
+    clippy::enum_variant_names,
+    reason = "each is something that is missing"
+)]
 pub enum BadAccess {
     /// SIGSEGV, `SEGV_MAPERR`.
     NoMapping,

@@ -178,7 +178,7 @@ impl Mm {
         mut f: impl FnMut(u32) -> Option<u32>,
     ) -> Result<u32, Failure> {
         use core::sync::atomic::{AtomicU32, Ordering};
-        if addr % 4 != 0 {
+        if !addr.is_multiple_of(4) {
             return Err(linux_raw_sys::errno::EINVAL.into());
         }
         let mut seen = 0;

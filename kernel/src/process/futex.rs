@@ -28,7 +28,7 @@ pub struct Request {
 
 /// Returns what identifies a futex: its place in a shared file, or its address.
 fn event(mm: &Mm, addr: u64) -> Result<Event, Failure> {
-    if addr % 4 != 0 {
+    if !addr.is_multiple_of(4) {
         return Err(EINVAL.into());
     }
     let shared = mm.with_entry(addr, |vma, _| {

@@ -166,7 +166,7 @@ fn describe(file: &OpenFile) -> Result<vmarea::types::File, Failure> {
 
 /// `mincore`: a byte for each page says whether it is in memory.
 fn mincore(mm: &Mm, addr: u64, len: u64, to: u64) -> Result<Value, Failure> {
-    if addr % PAGE_SIZE != 0 {
+    if !addr.is_multiple_of(PAGE_SIZE) {
         return Err(EINVAL.into());
     }
     let end = addr
@@ -194,7 +194,7 @@ fn mincore(mm: &Mm, addr: u64, len: u64, to: u64) -> Result<Value, Failure> {
 fn msync(mm: &Mm, addr: u64, len: u64, flags: u64) -> Result<Value, Failure> {
     const ALL: u32 = MS_ASYNC | MS_INVALIDATE | MS_SYNC;
     let both = flags as u32 & (MS_ASYNC | MS_SYNC) == MS_ASYNC | MS_SYNC;
-    if flags as u32 & !ALL != 0 || addr % PAGE_SIZE != 0 || both {
+    if flags as u32 & !ALL != 0 || !addr.is_multiple_of(PAGE_SIZE) || both {
         return Err(EINVAL.into());
     }
     let end = page_align(len)

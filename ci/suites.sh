@@ -41,30 +41,13 @@ if ((${#suites[@]} == 0)); then
     [[ $share ]] || suites+=(ltp)
 fi
 
-cache=${VMAREA_CACHE:-/var/tmp/vmarea-suites}
-version=6.12
-package=linux-source-$version
+. ci/suites/source.sh
 folders=(mm mincore memfd clone3 futex proc prctl x86)
-
-# Unpacks the sources of the selftests outside of the tree, once for each version of the package.
-unpack() {
-    local top=linux-source-$version
-    rm -rf "$cache/part"
-    mkdir -p "$cache/part"
-    xz -dc -T0 "/usr/src/$top.tar.xz" | tar -C "$cache/part" -x --strip-components=1 \
-        "$top"/{Makefile,Kbuild,Kconfig,scripts,include,arch/x86,usr,tools,mm/gup_test.h,lib/test_hmm_uapi.h}
-    make -s -C "$cache/part" headers
-    rm -rf "$1"
-    mv "$cache/part" "$1"
-}
 
 # Builds all selftests that can be built, or the subset of --share; sets selftests.
 build_selftests() {
     PACKAGES="$package libcap-dev libnuma-dev liburing-dev xz-utils bzip2 pkg-config" ci/install.sh
-    local tree
-    tree=$cache/$(dpkg-query --show --showformat='${Package}_${Version}' "$package")
-    [[ -d $tree ]] || unpack "$tree"
-    selftests=$tree/tools/testing/selftests
+    find_selftests
     # A test that cannot be built here is reported as missing below.
     local make=(make -s -k -j "$(nproc)" -C)
     if [[ $share ]]; then

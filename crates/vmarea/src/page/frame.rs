@@ -267,6 +267,11 @@ impl<E: Environment> Space<E> {
         self.frame_unmap(locked.0);
     }
 
+    /// Returns the map count of a frame; `None` if the frame is not in use.
+    pub fn frame_mapcount(&self, id: FrameId) -> Option<u32> {
+        self.frames.get(id.0).map(Frame::mapcount)
+    }
+
     /// Returns the number of frames in use.
     pub fn frames_in_use(&self) -> usize {
         self.frames.len()

@@ -1,0 +1,146 @@
+#!/usr/bin/env bash
+# Programs in kernel/ and in Debian's Linux 6.12, under QEMU with the same initramfs: what they print is compared
+# line by line, of Linux's selftests the verdicts. Prints a table; exits with 3 if a program differs that is not
+# listed in ci/kernel/exceptions, or the isolation of processes fails.
+# usage: ci/kernel.sh            all of it, with 1,000 forks for isolation on 2 and on 4 CPUs: some 15 minutes
+#        ci/kernel.sh --share    without Linux and its selftests: programs whose output is known, at most two minutes
+# Installs QEMU, busybox, musl and cpio if they are missing. KEEP=FOLDER keeps the outputs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fail() {
+    echo "ci/kernel.sh: $1" >&2
+    exit "${2:-1}"
+}
+share=
+case ${1-} in
+--share) share=1 ;;
+'') ;;
+*) fail "no option $1" 2 ;;
+esac
+if [[ $(uname -m) != x86_64 ]]; then
+    echo "kernel: skipped: the kernel is for x86-64"
+    exit
+fi
+PACKAGES="qemu-system-x86 busybox-static musl-tools cpio" ci/install.sh
+if ! rustup target list --installed 2>/dev/null | grep -q x86_64-unknown-none; then
+    rustup target add x86_64-unknown-none || {
+        echo "kernel: skipped: no target x86_64-unknown-none"
+        exit
+    }
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+out=${KEEP:-$work/out}
+mkdir -p "$work/tests" "$out"
+
+(cd kernel && cargo build --release --locked --quiet)
+KERNEL=$PWD/${CARGO_TARGET_DIR:-kernel/target}/x86_64-unknown-none/release/vmarea-kernel
+[[ -e $KERNEL ]] || KERNEL=$PWD/kernel/target/x86_64-unknown-none/release/vmarea-kernel
+export KERNEL
+
+build_programs() {
+    local source name
+    for source in kernel/programs/{hostile,signals,stress}.c tests/programs/{static,threads}.c; do
+        name=$(basename "$source" .c)
+        musl-gcc -O2 -w -static -pthread -D_GNU_SOURCE -o "$work/tests/1@$name" "$source"
+    done
+    cp ci/kernel/busybox.sh "$work/tests/1@busybox.sh"
+    musl-gcc -O2 -w -static -pthread -o "$work/isolation" kernel/programs/isolation.c
+    musl-gcc -O2 -w -static -o "$work/hungry" kernel/programs/hungry.c
+}
+
+build_selftests() {
+    PACKAGES="$package libcap-dev" ci/install.sh >/dev/null
+    find_selftests
+    local sources name item include=$work/include
+    # What the machine that built the tests had (io_uring) decides nothing here.
+    mkdir -p "$include"
+    : >"$include/local_config.h"
+    grep -v '^#' ci/kernel/selftests | while read -r -a sources; do
+        name=$(basename "${sources[0]}")
+        for item in "${!sources[@]}"; do
+            sources[item]=$selftests/${sources[item]%.c}.c
+        done
+        # The folder of the test comes last, so that the empty configuration is found first.
+        sed 's|"local_config.h"|<local_config.h>|' "${sources[0]}" >"$work/$name.c"
+        gcc -O2 -w -static -pthread -DKSFT_SKIP=4 -D_GNU_SOURCE -I"$include" -I"$(dirname "${sources[0]}")" \
+            -I"$selftests/../../../usr/include" -I"$selftests" -I"$selftests/../../.." \
+            -I"$selftests/futex/include" -I"$selftests/mm" \
+            -o "$work/tests/2@$name" "$work/$name.c" "${sources[@]:1}" -lcap ||
+            fail "cannot build $name"
+    done
+}
+
+# Runs all programs in this kernel, or in another one.
+run_tests() {
+    local items=() test
+    for test in "$work"/tests/*; do
+        items+=(--add "$test=/tests/${test##*/}")
+    done
+    kernel/run.sh "$@" --seconds 900 "${items[@]}" --add ci/kernel/inside.sh=/inside -- /bin/busybox sh /inside
+}
+
+# Forks while a thread reads through its TLB; each flush comes late.
+isolation() {
+    local forks=$1 cpus
+    for cpus in 2 4; do
+        printf '%s CPUs: ' "$cpus"
+        kernel/run.sh --smp "$cpus" --widen 300 --seconds 900 --add "$work/isolation" -- /bin/isolation "$forks" \
+            2>/dev/null || status=3
+    done
+}
+
+# A program that takes all memory ends, one that forks without end gets an error, and the machine goes on.
+full_memory() {
+    local said ended=0
+    said=$(kernel/run.sh --memory 96M --seconds 60 --add "$work/hungry" -- \
+        /bin/busybox sh -c 'hungry; echo "hungry: $?"; seq 3 | wc -l' 2>&1) || ended=$?
+    echo "$said"
+    if ! grep -q 'out of memory: ended process' <<<"$said" || ! grep -q '^hungry: 137$' <<<"$said" || ((ended)); then
+        echo "kernel: a full memory was not survived"
+        status=3
+    fi
+    ended=0
+    said=$(kernel/run.sh --memory 96M --seconds 60 --add "$work/hungry" -- /bin/hungry fork 2>&1) || ended=$?
+    if ((ended != 1 && ended != 2 && ended != 137)) || grep -q panic <<<"$said"; then
+        echo "kernel: forks without end were not survived: status $ended"
+        status=3
+    fi
+}
+
+status=0
+build_programs
+if [[ $share ]]; then
+    run_tests --smp 2 >"$out/ours" || status=1
+    # These print the same on every Linux.
+    for name in signals static; do
+        { "$work/tests/1@$name" 2>&1 || true; } >"$work/native"
+        sed -n "/^=== $name\$/,/^=== status/p" "$out/ours" | grep -v '^===' | diff - "$work/native" ||
+            { echo "kernel: $name differs from this machine's Linux"; status=3; }
+    done
+    grep -A1 '^=== stress$' "$out/ours" | grep -q '^passed$' || { echo "kernel: stress failed"; status=3; }
+    [[ $(sed -n '/^=== busybox.sh$/{n;p}' "$out/ours") == "$(seq 1000 | sha256sum)" ]] ||
+        { echo "kernel: busybox differs"; status=3; }
+    isolation 20
+    full_memory
+    ((status)) || echo "kernel: ok"
+    exit "$status"
+fi
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/vmarea/kernels
+mkdir -p "$cache"
+. ci/kernels/fetch.sh
+fetch_kernel 6.12
+linux=$cache/6.12/vmlinuz
+# The selftests have a cache of their own.
+. ci/suites/source.sh
+build_selftests
+run_tests --smp 2 --memory 3G >"$out/ours" || status=1
+run_tests --smp 2 --memory 3G --linux "$linux" >"$out/linux" || status=1
+python3 ci/kernel/compare.py "$out/ours" "$out/linux" ci/kernel/exceptions || status=$?
+STRESS=60 kernel/run.sh --smp 4 --seconds 200 --add "$work/tests/1@stress=/bin/stress" -- /bin/stress 60 || status=3
+isolation 1000
+full_memory
+exit "$status"

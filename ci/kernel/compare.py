@@ -1,0 +1,63 @@
+"""Compares what programs print in kernel/ and in Linux, program by program.
+
+usage: compare.py OURS LINUX EXCEPTIONS; exit 3 where something differs that is not listed.
+"""
+
+import pathlib
+import re
+import sys
+
+# Selftests print addresses and times, so only their verdicts are compared.
+VERDICT = re.compile(r"(ok|not ok|Bail out|# Totals)")
+
+
+def sections(path):
+    """The lines of each program, with its status at the end."""
+    found, name = {}, None
+    for line in pathlib.Path(path).read_text(errors="replace").splitlines():
+        if line.startswith("=== status"):
+            found[name].append(line)
+        elif line.startswith("=== "):
+            name = line[4:]
+            found[name] = []
+        elif name is not None:
+            found[name].append(line)
+    return found
+
+
+def verdicts(lines):
+    """What is compared: all lines of a program of ours, the verdicts of a selftest."""
+    tap = [line for line in lines if VERDICT.match(line)]
+    if not tap:
+        return lines
+    return [re.sub(r"0x[0-9a-f]+|\d{4,}", "N", line) for line in [*tap, lines[-1]]]
+
+
+def main():
+    ours, linux = (sections(path) for path in sys.argv[1:3])
+    listed = {}
+    for line in pathlib.Path(sys.argv[3]).read_text().splitlines():
+        if line and not line.startswith("#"):
+            name, reason = line.split(": ", 1)
+            listed[name] = reason
+    failed, same = [], 0
+    for name in sorted(ours | linux):
+        one, other = (verdicts(of.get(name, ["does not run"])) for of in (ours, linux))
+        passes = sum(re.match(r"ok\b(?!.*SKIP)", line) is not None for line in other)
+        passes = passes or int(other[-1:] == ["=== status 0"])
+        differs = one != other
+        if differs != (name in listed):
+            failed.append(name)
+        same += not differs and passes > 0
+        verdict = "differs" if differs else "same"
+        why = listed.get(name, "not listed" if differs else "")
+        print(f"{name:32} {verdict:8} {passes:4} passes in Linux  {why}")
+        if differs and name not in listed:
+            pairs = [pair for pair in zip(one, other) if pair[0] != pair[1]]
+            for a, b in pairs[:3] or [(one[-1], other[-1])]:
+                print(f"    here  {a}\n    Linux {b}")
+    print(f"kernel: {same} programs with passes and the same results, {len(failed)} surprises")
+    return 3 if failed else 0
+
+
+sys.exit(main())

@@ -1,0 +1,73 @@
+# Debian's kernels and busybox, downloaded with apt sources and lists of their own and never installed; to be
+# sourced. Needs `fail`, the folder $cache, in which downloads stay, and the folder $work.
+
+declare -A SUITE=([6.12]=trixie [6.1]=bookworm [5.10]=bullseye)
+KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
+# Not deb.debian.org alone: a release that Debian no longer supports moves to its archive.
+MIRRORS=(http://deb.debian.org/debian http://archive.debian.org/debian)
+
+# Configures apt for one suite of one mirror, with separate lists and no installed packages. Uses only the
+# proxy of the machine's settings.
+own_apt() {
+    local suite=$1 mirror=$2 root=$cache/apt/$1 proxy=''
+    eval "$(env -u APT_CONFIG apt-config shell proxy Acquire::http::Proxy)"
+    rm -rf "$root"
+    mkdir -p "$root/etc/apt/preferences.d" "$root/var/lib/apt/lists/partial" "$root/var/cache/apt/archives/partial"
+    echo "deb [signed-by=$KEYRING] $mirror $suite main" >"$root/etc/apt/sources.list"
+    cat >"$root/apt.conf" <<END
+Dir "$root";
+Dir::Etc::parts "/dev/null";
+Dir::State::status "/dev/null";
+APT::Architecture "amd64";
+APT::Architectures { "amd64"; };
+APT::Sandbox::User "root";
+Acquire::Languages "none";
+Acquire::Check-Valid-Until "false";
+Acquire::http::Proxy "$proxy";
+END
+    export APT_CONFIG=$root/apt.conf
+}
+
+# Downloads the newest package of a suite and unpacks it into a directory.
+fetch() {
+    local suite=$1 package=$2 to=$3 mirror
+    for mirror in "${MIRRORS[@]}"; do
+        own_apt "$suite" "$mirror"
+        apt-get update -qq 2>"$work/apt.log" && break
+    done
+    # For a metapackage, use the package on which it depends.
+    if [[ $package == linux-image-cloud-amd64 ]]; then
+        package=$(apt-cache depends "$package" | awk '$1 == "Depends:" { print $2; exit }')
+    fi
+    [[ -n $package ]] || fail "no package in $suite: $(tail -1 "$work/apt.log")"
+    (cd "$work" && apt-get download -qq "$package") || fail "cannot download $package from $suite"
+    unset APT_CONFIG
+    mkdir -p "$to"
+    dpkg-deb -x "$work/${package}"_*.deb "$to"
+    dpkg-deb -f "$work/${package}"_*.deb Version >"$work/version"
+    rm -rf "$work/${package}"_*.deb
+}
+
+# Puts a kernel and the one module that is needed into the cache.
+fetch_kernel() {
+    local version=$1 to=$cache/$1 tree=$work/kernel module
+    [[ -e $to/vmlinuz ]] && return
+    echo "kernels: downloading Linux $version of Debian ${SUITE[$version]}" >&2
+    rm -rf "$tree"
+    fetch "${SUITE[$version]}" linux-image-cloud-amd64 "$tree"
+    mkdir -p "$to"
+    module=$(find "$tree" -name 'brd.ko*')
+    case $module in
+        *.xz) xz -dc "$module" >"$to/brd.ko" ;;
+        *) cp "$module" "$to/brd.ko" ;;
+    esac
+    cp "$work/version" "$to/version"
+    # This file is created last, because its presence means that the cache is complete.
+    cp "$tree"/boot/vmlinuz-* "$to/vmlinuz"
+}
+
+fetch_busybox() {
+    [[ -e $cache/busybox ]] && return
+    fetch bookworm busybox-static "$work/busybox"
+    cp "$work/busybox/bin/busybox" "$cache/busybox"
+}

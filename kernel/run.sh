@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Runs a program in this kernel under QEMU: builds the kernel and an initramfs, boots, prints what the
+# program prints, and exits with its status.
+# Needs qemu-system-x86, busybox-static and `rustup target add x86_64-unknown-none`.
+# usage: kernel/run.sh [OPTION]... -- PROGRAM [ARGUMENT]...
+#   --smp N         CPUs (2)
+#   --memory SIZE   memory, as QEMU takes it (512M)
+#   --policy NAME   the core's merge policy (linux-6.12)
+#   --icount        count instructions: one CPU, and time is the number of instructions
+#   --widen N       wait N turns of a loop before each TLB flush, so that a late flush shows
+#   --trace         print every system call
+#   --add FILE[=PATH]  put a file into the initramfs, under /bin or PATH; may be repeated
+#   --linux VMLINUZ    boot this kernel of Linux instead, with the same initramfs
+#   --console       print everything that comes over the serial line
+#   --seconds N     give up after so long (120)
+# KERNEL=FILE takes a built kernel. A terminal as standard input is the program's.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+
+fail() {
+    echo "kernel/run.sh: $1" >&2
+    exit "${2:-2}"
+}
+
+smp=2 memory=512M options=() icount= add=() linux= console= seconds=120
+while (($#)) && [[ $1 != -- ]]; do
+    case $1 in
+    --icount) icount=1 ;;
+    --trace) options+=(trace=1) ;;
+    --console) console=1 ;;
+    --smp | --memory | --policy | --widen | --add | --linux | --seconds)
+        (($# > 1)) || fail "$1 needs a value"
+        case $1 in
+        --policy | --widen) options+=("${1#--}=$2") ;;
+        --add) add+=("$2") ;;
+        *) printf -v "${1#--}" %s "$2" ;;
+        esac
+        shift
+        ;;
+    *) fail "no option $1: see the head of kernel/run.sh" ;;
+    esac
+    shift
+done
+shift || true
+(($#)) || fail "no program: kernel/run.sh [OPTION]... -- PROGRAM [ARGUMENT]..."
+command -v qemu-system-x86_64 >/dev/null || fail "no qemu-system-x86_64: install qemu-system-x86"
+busybox=$(command -v busybox) || fail "no busybox: install busybox-static"
+
+if [[ -z $linux ]]; then
+    if [[ -z ${KERNEL-} ]]; then
+        (cd "$here" && cargo build --release --locked --quiet)
+        KERNEL=${CARGO_TARGET_DIR:-$here/target}/x86_64-unknown-none/release/vmarea-kernel
+    fi
+    image=$KERNEL
+else
+    image=$linux
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# The archive: busybox, the files that were asked for, and a script with the program's arguments.
+pack() {
+    local root=$work/root item path
+    mkdir -p "$root"/{bin,proc,sys,dev,tmp}
+    cp "$busybox" "$root/bin/busybox"
+    ln -s busybox "$root/bin/sh"
+    for item in "${add[@]}"; do
+        path=/bin/$(basename "$item")
+        [[ $item != *=* ]] || path=${item#*=}
+        mkdir -p "$root/$(dirname "$path")"
+        cp "${item%%=*}" "$root$path"
+    done
+    cp "$here/init" "$root/init"
+    {
+        printf 'exec'
+        for item in "$@"; do
+            printf " '%s'" "${item//\'/\'\\\'\'}"
+        done
+        echo
+    } >"$root/program"
+    chmod +x "$root/init" "$root/bin/busybox"
+    (cd "$root" && find . | LC_ALL=C sort | cpio --quiet -o -H newc) >"$work/initramfs"
+}
+pack "$@"
+
+machine=(-accel tcg,thread=multi -smp "$smp")
+[[ -z $icount ]] || machine=(-accel tcg,thread=single -icount shift=0,sleep=off -smp 1)
+append=${options[*]-}
+if [[ $linux ]]; then
+    append="console=ttyS0 quiet panic=-1 mitigations=off nopti norandmaps vdso=0 transparent_hugepage=never"
+fi
+
+# What the program prints stands between two marks, and its status after the second one.
+show() {
+    if [[ $console ]]; then
+        tee "$work/console"
+    else
+        tee "$work/console" | tr -d '\r' | awk '
+            /^== begin$/ { on = 1; next }
+            /^== status [0-9]+$/ { on = 0 }
+            # What the kernel itself says goes to standard error.
+            /^vmarea: / { if (on || /panic|damaged|out of memory/) print > "/dev/stderr"; next }
+            on { print; fflush() }'
+    fi
+}
+timeout --foreground "$seconds" qemu-system-x86_64 "${machine[@]}" -cpu max,la57=off,pku=off -m "$memory" \
+    -nodefaults -display none -no-reboot -device isa-debug-exit,iobase=0xf4,iosize=4 \
+    -kernel "$image" -initrd "$work/initramfs" -append "$append" -serial stdio | show || true
+status=$(tr -d '\r' <"$work/console" | sed -n 's/^== status \([0-9]*\)$/\1/p' | tail -1)
+if [[ -z $status ]]; then
+    tr -d '\r' <"$work/console" | tail -5 >&2
+    fail "the program did not end" 125
+fi
+exit "$status"

@@ -1,0 +1,140 @@
+//! What the boot loader passes: memory, the initramfs and the command line (PVH).
+
+use crate::memory::frames::{direct, pointer_to};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ffi::CStr;
+use core::ops::Range;
+
+core::arch::global_asm!(include_str!("start.s"));
+
+/// The structure that PVH passes (`hvm_start_info`, version 1).
+#[repr(C)]
+struct StartInfo {
+    magic: u32,
+    version: u32,
+    flags: u32,
+    modules: u32,
+    module_list: u64,
+    command_line: u64,
+    rsdp: u64,
+    memory_map: u64,
+    memory_entries: u32,
+    reserved: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct MemoryEntry {
+    start: u64,
+    len: u64,
+    kind: u32,
+    reserved: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Module {
+    start: u64,
+    len: u64,
+    command_line: u64,
+    reserved: u64,
+}
+
+/// Kind of a memory entry that is ordinary memory.
+const RAM: u32 = 1;
+/// First address that the direct map does not reach.
+const DIRECT_END: u64 = 4 << 30;
+
+/// What the boot loader told the kernel; addresses are physical.
+#[derive(Debug)]
+pub struct BootInfo {
+    /// The memory that holds the kernel, from the kernel's end on.
+    pub memory: Range<u64>,
+    /// The initramfs.
+    pub initramfs: Range<u64>,
+    /// The command line.
+    pub command_line: &'static str,
+}
+
+impl BootInfo {
+    /// Reads the structure at the physical address `info`.
+    ///
+    /// # Safety
+    /// The boot loader has put a `hvm_start_info` there, and nobody has changed memory since.
+    pub unsafe fn read(info: u64) -> BootInfo {
+        unsafe extern "C" {
+            static kernel_end: u8;
+        }
+        let begin = (&raw const kernel_end as u64).next_multiple_of(4096);
+        // SAFETY: as the caller promises, for this structure and for those that it points to.
+        unsafe {
+            let info = &*pointer_to::<StartInfo>(info);
+            let entries = core::slice::from_raw_parts(
+                pointer_to::<MemoryEntry>(info.memory_map),
+                info.memory_entries as usize,
+            );
+            let holds_kernel =
+                |e: &&MemoryEntry| e.kind == RAM && e.start <= begin && begin < e.start + e.len;
+            let end = entries
+                .iter()
+                .find(holds_kernel)
+                .map_or(begin, |e| (e.start + e.len).min(DIRECT_END));
+            let initramfs = match info.modules {
+                0 => 0..0,
+                _ => {
+                    let module = *pointer_to::<Module>(info.module_list);
+                    module.start..module.start + module.len
+                }
+            };
+            let command_line = match info.command_line {
+                0 => "",
+                at => CStr::from_ptr(direct(at) as *const _)
+                    .to_str()
+                    .unwrap_or(""),
+            };
+            BootInfo {
+                memory: begin..end,
+                initramfs,
+                command_line,
+            }
+        }
+    }
+}
+
+/// Settings from the command line, as `name=value` words before `--`.
+#[derive(Debug)]
+pub struct Options {
+    /// Name of the core's policy.
+    pub policy: String,
+    /// Turns of an empty loop between a change of an entry and its flush (`widen`): makes a missing
+    /// flush visible.
+    pub widen: u64,
+    /// Print each system call and fault (`trace=1`).
+    pub trace: bool,
+    /// Arguments of `/init`.
+    pub arguments: Vec<String>,
+}
+
+impl Options {
+    /// Reads the options; prints a word that it does not know.
+    pub fn parse(command_line: &str) -> Options {
+        let mut options = Options {
+            policy: "linux-6.12".into(),
+            widen: 0,
+            trace: false,
+            arguments: Vec::new(),
+        };
+        let mut words = command_line.split_whitespace();
+        while let Some(word) = words.next() {
+            match word.split_once('=') {
+                Some(("policy", name)) => options.policy = name.into(),
+                Some(("widen", turns)) => options.widen = turns.parse().unwrap_or(0),
+                Some(("trace", on)) => options.trace = on == "1",
+                _ if word == "--" => options.arguments.extend(words.by_ref().map(Into::into)),
+                _ => crate::say!("no option {word}"),
+            }
+        }
+        options
+    }
+}

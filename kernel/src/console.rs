@@ -1,0 +1,75 @@
+//! The serial line: what the kernel and the programs print, and what a person types.
+//!
+//! Output polls the line. Input is taken from the line by the timer interrupt ([`poll`]) and put
+//! together to lines by the terminal (`files::terminal`).
+
+use core::fmt::{self, Write};
+use spin::Mutex;
+use x86_64::instructions::port::Port;
+
+const DATA: u16 = 0x3f8;
+const LINE_STATUS: u16 = 0x3fd;
+const RECEIVED: u8 = 1;
+const CAN_SEND: u8 = 0x20;
+/// Port of QEMU's `isa-debug-exit`.
+const EXIT: u16 = 0xf4;
+
+/// The first serial port.
+#[derive(Debug)]
+pub struct Console(());
+
+/// The console; its lock keeps the lines of several CPUs apart.
+pub static CONSOLE: Mutex<Console> = Mutex::new(Console(()));
+
+impl Console {
+    fn send(&mut self, byte: u8) {
+        // SAFETY: the ports of the first serial line; reading and writing them changes no memory.
+        unsafe {
+            while Port::<u8>::new(LINE_STATUS).read() & CAN_SEND == 0 {}
+            Port::new(DATA).write(byte);
+        }
+    }
+
+    /// Sends bytes, with a carriage return before each line feed.
+    pub fn send_text(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if byte == b'\n' {
+                self.send(b'\r');
+            }
+            self.send(byte);
+        }
+    }
+}
+
+impl Write for Console {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.send_text(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// Returns a byte that was received, if there is one.
+pub fn poll() -> Option<u8> {
+    // SAFETY: the ports of the first serial line, as in `send`.
+    unsafe { (Port::<u8>::new(LINE_STATUS).read() & RECEIVED != 0).then(|| Port::new(DATA).read()) }
+}
+
+/// Prints a message of the kernel on a line of its own.
+#[macro_export]
+macro_rules! say {
+    ($($part:tt)*) => {{
+        use core::fmt::Write;
+        let mut console = $crate::console::CONSOLE.lock();
+        let _ = console.write_str("vmarea: ");
+        let _ = writeln!(console, $($part)*);
+    }};
+}
+
+/// Ends QEMU with the exit status `2 * code + 1`.
+pub fn exit(code: u32) -> ! {
+    // SAFETY: the port belongs to `isa-debug-exit`, or to nothing.
+    unsafe { Port::new(EXIT).write(code) };
+    loop {
+        x86_64::instructions::hlt();
+    }
+}

@@ -1,0 +1,30 @@
+//! Time: nanoseconds since the kernel started, from the time stamp counter.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+static START: AtomicU64 = AtomicU64::new(0);
+/// Nanoseconds per count, times 2³².
+static SCALE: AtomicU64 = AtomicU64::new(1 << 32);
+
+fn counter() -> u64 {
+    // SAFETY: reads a register.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Measures the counter against a timer; `wait` waits for so many nanoseconds.
+pub fn calibrate(wait: impl FnOnce(u32)) {
+    const NANOSECONDS: u32 = 5_000_000;
+    let before = counter();
+    wait(NANOSECONDS);
+    let counts = (counter() - before).max(1);
+    // ORDERING: Relaxed; other CPUs start later.
+    SCALE.store((u64::from(NANOSECONDS) << 32) / counts, Ordering::Relaxed);
+    START.store(before, Ordering::Relaxed);
+}
+
+/// Returns the nanoseconds since the kernel started.
+pub fn now() -> u64 {
+    // ORDERING: Relaxed; they do not change.
+    let counts = counter() - START.load(Ordering::Relaxed);
+    ((u128::from(counts) * u128::from(SCALE.load(Ordering::Relaxed))) >> 32) as u64
+}

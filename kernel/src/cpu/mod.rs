@@ -1,0 +1,229 @@
+//! The processor: what each CPU has of its own, and its tables of segments and traps.
+//!
+//! Interrupts are off in the kernel, except where an idle CPU waits. So a thread keeps its CPU
+//! until it gives it away, and spin locks need not mask anything.
+
+pub mod apic;
+pub mod clock;
+pub mod registers;
+pub mod traps;
+
+pub use registers::Registers;
+
+use crate::process::Thread;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::cell::{Cell, UnsafeCell};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use vmarea::types::MmId;
+use x86_64::VirtAddr;
+use x86_64::instructions::port::Port;
+use x86_64::registers::model_specific::Msr;
+use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable};
+use x86_64::structures::tss::TaskStateSegment;
+
+core::arch::global_asm!(include_str!("entry.s"));
+
+/// Greatest number of CPUs; sets of CPUs are one word.
+pub const MAX_CPUS: usize = 32;
+/// Size of the stack for an NMI or a double fault.
+const TRAP_STACK: usize = 8192;
+const DOUBLE_FAULT: u64 = 8;
+const NMI: u64 = 2;
+const BREAKPOINT: u64 = 3;
+
+/// What one CPU has of its own; `gs` points to it in the kernel.
+///
+/// `entry.s` knows the first three fields.
+#[repr(C)]
+pub struct Cpu {
+    this: *const Cpu,
+    user_rsp: Cell<u64>,
+    kernel_stack: Cell<u64>,
+    number: usize,
+    /// The thread that runs; `None` while the CPU is idle.
+    current: UnsafeCell<Option<Arc<Thread>>>,
+    /// The thread that ran before, during a switch.
+    pub previous: Cell<Option<Arc<Thread>>>,
+    /// Stack pointer of the idle loop, while a thread runs.
+    pub idle_rsp: Cell<u64>,
+    /// The address space whose tables are loaded.
+    pub loaded: Cell<Option<MmId>>,
+    task: UnsafeCell<TaskStateSegment>,
+    segments: UnsafeCell<GlobalDescriptorTable>,
+    trap_stacks: [[u8; TRAP_STACK]; 2],
+}
+
+static ONLINE: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" {
+    static trap_stubs: u8;
+    fn flush_entry();
+    fn system_call_entry();
+}
+
+/// Returns this CPU. The thread may run on another CPU after it has called the scheduler.
+pub fn this() -> &'static Cpu {
+    let cpu: *const Cpu;
+    // SAFETY: `start` has set `gs` to a `Cpu` that is never freed, and `entry.s` restores it.
+    unsafe {
+        core::arch::asm!("mov {}, gs:[0]", out(reg) cpu, options(nostack, readonly, preserves_flags));
+        &*cpu
+    }
+}
+
+/// Returns the number of this CPU.
+pub fn number() -> usize {
+    this().number
+}
+
+/// Returns the number of CPUs that run.
+pub fn online() -> usize {
+    // ORDERING: Acquire, pairs with the Release in `start`.
+    ONLINE.load(Ordering::Acquire)
+}
+
+impl Cpu {
+    /// Returns the thread that runs here.
+    pub fn current(&self) -> Option<Arc<Thread>> {
+        // SAFETY: only this CPU uses the cell, with interrupts off, and never keeps a reference.
+        unsafe { (*self.current.get()).clone() }
+    }
+
+    /// Sets the thread that runs here; returns the one that did.
+    pub fn set_current(&self, thread: Option<Arc<Thread>>) -> Option<Arc<Thread>> {
+        // SAFETY: as in `current`.
+        unsafe { core::mem::replace(&mut *self.current.get(), thread) }
+    }
+
+    /// Sets the stack on which the kernel handles this CPU's next trap from user mode.
+    pub fn set_kernel_stack(&self, top: u64) {
+        self.kernel_stack.set(top);
+        // SAFETY: only this CPU uses its task segment; the processor reads it at a trap.
+        unsafe { (*self.task.get()).privilege_stack_table[0] = VirtAddr::new(top) };
+    }
+}
+
+/// The table of trap gates: two words for each vector.
+struct Gates(UnsafeCell<[[u64; 2]; 48]>);
+
+// SAFETY: written once, before other CPUs run; afterwards only the processors read it.
+unsafe impl Sync for Gates {}
+
+static GATES: Gates = Gates(UnsafeCell::new([[0; 2]; 48]));
+
+impl Gates {
+    /// Fills the table. The crate's typed setters need an unstable calling convention.
+    ///
+    /// # Safety
+    /// No other CPU runs.
+    unsafe fn fill(&self) {
+        let stubs = &raw const trap_stubs as u64;
+        for vector in 0..48u64 {
+            let (handler, stack) = match vector {
+                NMI => (flush_entry as *const () as u64, 1),
+                DOUBLE_FAULT => (stubs + vector * 16, 2),
+                _ => (stubs + vector * 16, 0),
+            };
+            let level = if vector == BREAKPOINT { 3 } else { 0 };
+            let low = handler & 0xffff | 8 << 16 | stack << 32 | (0x8e00 | level << 13) << 32;
+            // SAFETY: as the caller promises.
+            let gates = unsafe { &mut *self.0.get() };
+            gates[vector as usize] = [low | (handler >> 16 & 0xffff) << 48, handler >> 32];
+        }
+    }
+
+    /// Makes this CPU use the table.
+    fn load(&self) {
+        let pointer = x86_64::structures::DescriptorTablePointer {
+            base: VirtAddr::from_ptr(self.0.get()),
+            limit: (size_of::<[[u64; 2]; 48]>() - 1) as u16,
+        };
+        // SAFETY: a static table of valid gates.
+        unsafe { x86_64::instructions::tables::lidt(&pointer) };
+    }
+}
+
+/// Prepares this CPU: per-CPU data, segments, traps, system calls, interrupts.
+///
+/// # Safety
+/// Called once on each CPU, before anything that uses [`this`], one CPU after the other.
+pub unsafe fn start() {
+    let number = online();
+    let cpu = Box::leak(Box::new(Cpu {
+        this: core::ptr::null(),
+        user_rsp: Cell::new(0),
+        kernel_stack: Cell::new(0),
+        number,
+        current: UnsafeCell::new(None),
+        previous: Cell::new(None),
+        idle_rsp: Cell::new(0),
+        loaded: Cell::new(None),
+        task: UnsafeCell::new(TaskStateSegment::new()),
+        segments: UnsafeCell::new(GlobalDescriptorTable::new()),
+        trap_stacks: [[0; TRAP_STACK]; 2],
+    }));
+    cpu.this = cpu;
+    for (at, stack) in cpu.trap_stacks.iter().enumerate() {
+        let top = VirtAddr::from_ptr(stack.as_ptr()) + TRAP_STACK as u64;
+        cpu.task.get_mut().interrupt_stack_table[at] = top.align_down(16u64);
+    }
+    let cpu: &'static Cpu = cpu;
+    // SAFETY: the structures live forever, and only this CPU uses them.
+    unsafe {
+        let segments = &mut *cpu.segments.get();
+        segments.append(Descriptor::kernel_code_segment());
+        segments.append(Descriptor::kernel_data_segment());
+        segments.append(Descriptor::user_data_segment());
+        segments.append(Descriptor::user_code_segment());
+        let task = segments.append(Descriptor::tss_segment_unchecked(cpu.task.get()));
+        (*cpu.segments.get()).load_unsafe();
+        x86_64::instructions::tables::load_tss(task);
+        if number == 0 {
+            mask_legacy_interrupts();
+            GATES.fill();
+        }
+        GATES.load();
+        set_registers(cpu);
+    }
+    apic::start();
+    // ORDERING: Release, pairs with the Acquire in `online`.
+    ONLINE.fetch_add(1, Ordering::Release);
+}
+
+/// Masks the two old interrupt controllers, whose vectors lie over those of exceptions.
+fn mask_legacy_interrupts() {
+    // SAFETY: their mask registers; no interrupt of theirs is used.
+    unsafe {
+        Port::<u8>::new(0x21).write(0xff);
+        Port::<u8>::new(0xa1).write(0xff);
+    }
+}
+
+/// Sets the registers for system calls and for per-CPU data.
+///
+/// # Safety
+/// `entry.s` and the segments fit the values.
+unsafe fn set_registers(cpu: &'static Cpu) {
+    const FLAGS_OFF: u64 = 0x4_7700;
+    // SAFETY: as the caller promises.
+    unsafe {
+        Msr::new(0xc000_0101).write(cpu.this as u64); // GS base
+        Msr::new(0xc000_0102).write(0); // GS base of user mode
+        Msr::new(0xc000_0081).write(8 << 32 | 0x10 << 48); // STAR: segments
+        Msr::new(0xc000_0082).write(system_call_entry as *const () as u64); // LSTAR
+        Msr::new(0xc000_0084).write(FLAGS_OFF); // FMASK
+    }
+}
+
+/// The base of the `fs` segment, which holds a thread's own data.
+pub mod fs_base {
+    use x86_64::registers::model_specific::Msr;
+
+    /// Sets the base, which must be a user address.
+    pub fn set(base: u64) {
+        debug_assert!(base >> 47 == 0);
+        // SAFETY: the kernel does not use `fs`.
+        unsafe { Msr::new(0xc000_0100).write(base) };
+    }
+}

@@ -1,0 +1,69 @@
+//! The registers of a program, as the entry code saves them.
+
+/// Selector of the segment that user code runs in.
+const USER_CODE: u64 = 0x23;
+/// Selector of the segment of user data.
+const USER_DATA: u64 = 0x1b;
+/// Flags of a new program: interrupts are on, and bit 1 is always set.
+const USER_FLAGS: u64 = 0x202;
+/// Flags that a program may choose: the arithmetic ones, direction, trap, alignment check, id.
+const CHOSEN_FLAGS: u64 = 0x24_0dd5;
+
+/// The register frame on a thread's kernel stack, from its lowest address up.
+///
+/// `entry.s` pushes these fields in the reverse order.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Registers {
+    pub rax: u64,
+    pub rbx: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub rbp: u64,
+    pub r8: u64,
+    pub r9: u64,
+    pub r10: u64,
+    pub r11: u64,
+    pub r12: u64,
+    pub r13: u64,
+    pub r14: u64,
+    pub r15: u64,
+    /// Vector of the trap; [`SYSTEM_CALL`](Self::SYSTEM_CALL) for a system call.
+    pub vector: u64,
+    /// Error code of the trap, or number of the system call.
+    pub error_or_call: u64,
+    pub rip: u64,
+    pub cs: u64,
+    pub rflags: u64,
+    pub rsp: u64,
+    pub ss: u64,
+}
+
+impl Registers {
+    /// The vector that stands for a system call.
+    pub const SYSTEM_CALL: u64 = 0x80;
+
+    /// Returns the registers of a program that begins at `rip` with the stack `rsp`.
+    pub fn at_start(rip: u64, rsp: u64) -> Self {
+        Registers {
+            rip,
+            rsp,
+            cs: USER_CODE,
+            ss: USER_DATA,
+            rflags: USER_FLAGS,
+            ..Registers::default()
+        }
+    }
+
+    /// True if the trap came from user mode.
+    pub fn is_from_user(&self) -> bool {
+        self.cs & 3 != 0
+    }
+
+    /// Sets the flags that a program may choose for itself.
+    pub fn set_user_flags(&mut self, flags: u64) {
+        self.rflags = flags & CHOSEN_FLAGS | USER_FLAGS;
+    }
+}

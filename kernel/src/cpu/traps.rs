@@ -1,0 +1,105 @@
+//! What a trap means: page faults, exceptions, interrupts.
+
+use super::{Registers, apic};
+use crate::memory::mm::BadAccess;
+use crate::process::signal::{self, SigInfo};
+use crate::process::{self, scheduler};
+use linux_raw_sys::general::{
+    BUS_ADRALN, BUS_ADRERR, FPE_INTDIV, ILL_ILLOPN, SEGV_ACCERR, SEGV_MAPERR, SI_KERNEL, SIGBUS,
+    SIGFPE, SIGILL, SIGSEGV, SIGTRAP, TRAP_BRKPT,
+};
+use vmarea::fault::Access;
+use x86_64::registers::control::Cr2;
+
+const DIVIDE: u64 = 0;
+const DEBUG: u64 = 1;
+const BREAKPOINT: u64 = 3;
+const ILLEGAL: u64 = 6;
+const STACK: u64 = 12;
+const PAGE_FAULT: u64 = 14;
+const FLOATING_POINT: u64 = 16;
+const ALIGNMENT: u64 = 17;
+const SIMD: u64 = 19;
+
+/// Bits of a page fault's error code.
+const WRITE: u64 = 2;
+const FETCH: u64 = 16;
+
+/// Handles a trap; `entry.s` calls it with the registers of the interrupted code.
+#[unsafe(no_mangle)]
+extern "C" fn trap(registers: &mut Registers) {
+    if !registers.is_from_user() {
+        return trap_in_kernel(registers);
+    }
+    match registers.vector {
+        PAGE_FAULT => page_fault(registers),
+        apic::TIMER => {
+            apic::end_of_interrupt();
+            scheduler::tick();
+            scheduler::schedule();
+        }
+        apic::WAKE => apic::end_of_interrupt(),
+        vector => signal::force(exception(vector, registers.rip)),
+    }
+    leave_kernel(registers);
+}
+
+fn trap_in_kernel(registers: &Registers) {
+    match registers.vector {
+        // An idle CPU was waiting.
+        apic::TIMER => {
+            apic::end_of_interrupt();
+            scheduler::tick();
+        }
+        apic::WAKE => apic::end_of_interrupt(),
+        vector => panic!(
+            "exception {vector} in the kernel: error {:#x}, rip {:#x}, rsp {:#x}, address {:#x}",
+            registers.error_or_call,
+            registers.rip,
+            registers.rsp,
+            Cr2::read_raw(),
+        ),
+    }
+}
+
+/// Does what is due before a thread returns to user mode: signals, and its end.
+#[unsafe(no_mangle)]
+pub extern "C" fn leave_kernel(registers: &mut Registers) {
+    signal::deliver(registers);
+}
+
+fn page_fault(registers: &Registers) {
+    let addr = Cr2::read_raw();
+    let access = match registers.error_or_call {
+        error if error & FETCH != 0 => Access::Exec,
+        error if error & WRITE != 0 => Access::Write,
+        _ => Access::Read,
+    };
+    let Some(mm) = process::current().mm() else {
+        return;
+    };
+    let Err(bad) = mm.fault(addr, access) else {
+        return;
+    };
+    let (number, code) = match bad {
+        BadAccess::NoMapping => (SIGSEGV, SEGV_MAPERR),
+        BadAccess::NoAccess => (SIGSEGV, SEGV_ACCERR),
+        BadAccess::NoPage => (SIGBUS, BUS_ADRERR),
+        // The process ends; see `oom`.
+        BadAccess::NoMemory => return,
+    };
+    signal::force(SigInfo::fault(number, code as i32, addr));
+}
+
+/// Returns the signal for an exception at `rip`.
+fn exception(vector: u64, rip: u64) -> SigInfo {
+    match vector {
+        DIVIDE => SigInfo::fault(SIGFPE, FPE_INTDIV as i32, rip),
+        FLOATING_POINT | SIMD => SigInfo::fault(SIGFPE, 0, rip),
+        DEBUG | BREAKPOINT => SigInfo::fault(SIGTRAP, TRAP_BRKPT as i32, rip),
+        ILLEGAL => SigInfo::fault(SIGILL, ILL_ILLOPN as i32, rip),
+        ALIGNMENT => SigInfo::fault(SIGBUS, BUS_ADRALN as i32, 0),
+        STACK => SigInfo::fault(SIGBUS, SI_KERNEL as i32, 0),
+        _ => SigInfo::fault(SIGSEGV, SI_KERNEL as i32, 0),
+    }
+}

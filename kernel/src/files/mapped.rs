@@ -1,0 +1,112 @@
+//! Files that have mappings: the core knows them by number, and does not say when the last mapping
+//! of one goes.
+//!
+//! A mapped file is kept here. When an address space goes, [`sweep`] looks for files that nothing
+//! else refers to and that no VMA maps.
+
+use super::Inode;
+use crate::memory::space;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use linux_raw_sys::general::{F_SEAL_FUTURE_WRITE, F_SEAL_WRITE};
+use spin::{Mutex, RwLock, RwLockReadGuard};
+use vmarea::types::{File, FileId, FileKind};
+
+/// A mapped file, and the path with which it was opened.
+struct Kept {
+    inode: Arc<Inode>,
+    path: String,
+}
+
+static KEPT: Mutex<BTreeMap<u64, Kept>> = Mutex::new(BTreeMap::new());
+/// Held for reading during a fork, so that a sweep does not miss the child's mappings.
+static FORKS: RwLock<()> = RwLock::new(());
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// Returns a number for an open file.
+pub fn new_id() -> FileId {
+    // ORDERING: Relaxed; only has to be unique.
+    FileId(NEXT_ID.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Returns a mapped file by its number.
+pub fn file(number: u64) -> Option<Arc<Inode>> {
+    KEPT.lock().get(&number).map(|kept| Arc::clone(&kept.inode))
+}
+
+/// Returns the path with which a mapped file was opened.
+pub fn path(number: u64) -> String {
+    KEPT.lock()
+        .get(&number)
+        .map(|kept| kept.path.clone())
+        .unwrap_or_default()
+}
+
+/// Keeps a file that is about to be mapped, and describes it for the core.
+pub fn keep(
+    inode: &Arc<Inode>,
+    path: &str,
+    id: FileId,
+    (readable, writable): (bool, bool),
+) -> File {
+    let kept = Kept {
+        inode: Arc::clone(inode),
+        path: path.into(),
+    };
+    drop(KEPT.lock().insert(inode.number, kept));
+    File {
+        id,
+        inode: inode.number,
+        kind: FileKind::Shmem,
+        readable,
+        writable,
+        noexec: false,
+        append_only: false,
+        write_sealed: inode.has_seal(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE),
+    }
+}
+
+/// Creates the file of a shared anonymous mapping.
+pub fn create_nameless(number: u64, pages: u64) {
+    let kept = Kept {
+        inode: Inode::nameless(number, pages << 12),
+        path: "/dev/zero (deleted)".into(),
+    };
+    KEPT.lock().insert(number, kept);
+}
+
+/// Keeps sweeps away while an address space is copied.
+pub fn forking() -> RwLockReadGuard<'static, ()> {
+    FORKS.read()
+}
+
+/// Lets go of the files that nothing refers to and no VMA maps.
+pub fn sweep() {
+    let Some(_gate) = FORKS.try_write() else {
+        return;
+    };
+    let is_unused =
+        |(&number, kept): (&u64, &Kept)| (Arc::strong_count(&kept.inode) == 1).then_some(number);
+    let mut unused: BTreeSet<u64> = KEPT.lock().iter().filter_map(is_unused).collect();
+    if unused.is_empty() {
+        return;
+    }
+    for mm in crate::memory::mm::all() {
+        if let Some(r) = space().mmap_read_lock(mm) {
+            r.vmas().filter_map(|vma| vma.body.file).for_each(|file| {
+                let number = file.inode;
+                unused.remove(&number);
+            });
+        }
+    }
+    let mut kept = KEPT.lock();
+    let gone: Vec<_> = unused
+        .iter()
+        .filter_map(|number| kept.remove(number))
+        .collect();
+    drop(kept);
+    drop(gone);
+}

@@ -1,0 +1,23 @@
+//! Files: a tree of inodes in memory, open files, pipes, the terminal and `/proc`.
+//!
+//! ```text
+//! table     descriptors of a process ──▶ open ──▶ inode      files, directories, links, devices
+//! path      names ──▶ inodes                      pipe       bytes between processes
+//! mapped    which files have mappings             proc       what the kernel tells of processes
+//! initramfs the first files                       terminal   the serial line as a device
+//! ```
+
+pub mod initramfs;
+pub mod inode;
+pub mod mapped;
+pub mod open;
+pub mod path;
+pub mod pipe;
+pub mod proc;
+mod proc_maps;
+pub mod table;
+pub mod terminal;
+
+pub use inode::Inode;
+pub use open::OpenFile;
+pub use table::FileTable;

@@ -1,0 +1,249 @@
+//! `OpenFile`: what a descriptor refers to, with its position and flags.
+
+use super::inode::Device;
+use super::pipe::{ReadEnd, WriteEnd};
+use super::proc::ProcFile;
+use super::{Inode, mapped, terminal};
+use crate::cpu::clock;
+use crate::process::scheduler::{self, Event, Woken};
+use crate::process::signal::RESTART;
+use crate::syscall::Failure;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
+use linux_raw_sys::errno::{EAGAIN, EBADF, EINVAL, EISDIR, ESPIPE};
+use linux_raw_sys::general::{
+    O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, O_RDONLY, O_WRONLY, POLLHUP, POLLIN, POLLOUT,
+};
+use spin::Mutex;
+use vmarea::types::FileId;
+
+/// What can be open.
+#[derive(Debug)]
+pub enum Object {
+    /// A file, a directory or a device.
+    Inode(Arc<Inode>),
+    /// The end of a pipe that is read.
+    PipeOut(ReadEnd),
+    /// The end of a pipe that is written.
+    PipeIn(WriteEnd),
+    /// One of two connected sockets: what the other one sends, and where it receives.
+    Socket(ReadEnd, WriteEnd),
+    /// A file of `/proc`.
+    Proc(ProcFile),
+}
+
+/// An open file description.
+#[derive(Debug)]
+pub struct OpenFile {
+    /// Number by which the core knows it.
+    pub id: FileId,
+    /// What is open.
+    pub object: Object,
+    /// Path with which it was opened.
+    pub path: String,
+    flags: AtomicU32,
+    position: Mutex<u64>,
+}
+
+/// Where a read or a write takes place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// At the position, which moves on.
+    Position,
+    /// At this offset.
+    Offset(u64),
+}
+
+impl OpenFile {
+    /// Opens an object with flags (`O_`).
+    pub fn new(object: Object, path: String, flags: u32) -> Arc<OpenFile> {
+        Arc::new(OpenFile {
+            id: mapped::new_id(),
+            object,
+            path,
+            flags: AtomicU32::new(flags),
+            position: Mutex::new(0),
+        })
+    }
+
+    /// Returns the flags.
+    pub fn flags(&self) -> u32 {
+        // ORDERING: Relaxed; one word.
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// Sets the flags that can change after the file was opened.
+    pub fn set_status_flags(&self, flags: u32) {
+        const CHANGEABLE: u32 = O_APPEND | O_NONBLOCK;
+        let flags = self.flags() & !CHANGEABLE | flags & CHANGEABLE;
+        // ORDERING: Relaxed; one word.
+        self.flags.store(flags, Ordering::Relaxed);
+    }
+
+    /// True if opened for reading.
+    pub fn is_readable(&self) -> bool {
+        self.flags() & (O_ACCMODE | O_PATH) != O_WRONLY && self.flags() & O_PATH == 0
+    }
+
+    /// True if opened for writing.
+    pub fn is_writable(&self) -> bool {
+        self.flags() & O_ACCMODE != O_RDONLY && self.flags() & O_PATH == 0
+    }
+
+    /// Returns the inode, if one is open.
+    pub fn inode(&self) -> Option<&Arc<Inode>> {
+        match &self.object {
+            Object::Inode(inode) => Some(inode),
+            _ => None,
+        }
+    }
+
+    /// Calls `f` with the offset of a transfer; moves the position by its result.
+    fn at(
+        &self,
+        place: Place,
+        f: impl FnOnce(u64) -> Result<usize, Failure>,
+    ) -> Result<usize, Failure> {
+        match place {
+            Place::Offset(offset) => f(offset),
+            Place::Position => {
+                let mut position = self.position.lock();
+                let done = f(*position)?;
+                *position += done as u64;
+                Ok(done)
+            }
+        }
+    }
+
+    /// Reads bytes; returns their number.
+    ///
+    /// # Errors
+    /// EBADF if not opened for reading; EISDIR; EAGAIN if nothing is there and the file does not
+    /// wait; those of the object.
+    pub fn read(&self, place: Place, to: &mut [u8]) -> Result<usize, Failure> {
+        if !self.is_readable() {
+            return Err(EBADF.into());
+        }
+        match &self.object {
+            Object::PipeOut(end) | Object::Socket(end, _) => {
+                self.wait(end.event(), || end.read(to))
+            }
+            Object::PipeIn(_) => Err(EBADF.into()),
+            Object::Proc(file) => self.at(place, |offset| file.read(offset, to)),
+            Object::Inode(inode) => match inode.as_device() {
+                None if inode.is_directory() => Err(EISDIR.into()),
+                None => self.at(place, |offset| inode.read(offset, to)),
+                Some(Device::Terminal) => self.wait(terminal::event(), || terminal::read(to)),
+                Some(Device::Null) => Ok(0),
+                Some(Device::Zero) => {
+                    to.fill(0);
+                    Ok(to.len())
+                }
+                Some(Device::Random) => {
+                    fill_randomly(to);
+                    Ok(to.len())
+                }
+            },
+        }
+    }
+
+    /// Writes bytes; returns their number.
+    ///
+    /// # Errors
+    /// EBADF if not opened for writing; EPIPE; EAGAIN; those of the object.
+    pub fn write(&self, place: Place, from: &[u8]) -> Result<usize, Failure> {
+        if !self.is_writable() {
+            return Err(EBADF.into());
+        }
+        match &self.object {
+            Object::PipeIn(end) | Object::Socket(_, end) => {
+                self.wait(end.event(), || end.write(from))
+            }
+            Object::PipeOut(_) => Err(EBADF.into()),
+            Object::Proc(file) => self.at(place, |offset| file.write(offset, from)),
+            Object::Inode(inode) => match inode.as_device() {
+                None => {
+                    if place == Place::Position && self.flags() & O_APPEND != 0 {
+                        *self.position.lock() = inode.size();
+                    }
+                    self.at(place, |offset| inode.write(offset, from))
+                }
+                Some(Device::Terminal) => {
+                    crate::console::CONSOLE.lock().send_text(from);
+                    Ok(from.len())
+                }
+                Some(_) => Ok(from.len()),
+            },
+        }
+    }
+
+    /// Waits until a transfer is possible.
+    fn wait(
+        &self,
+        event: Event,
+        mut transfer: impl FnMut() -> Option<Result<usize, Failure>>,
+    ) -> Result<usize, Failure> {
+        if self.flags() & O_NONBLOCK != 0 {
+            return transfer().unwrap_or(Err(EAGAIN.into()));
+        }
+        match scheduler::wait(event, None, transfer) {
+            Ok(result) => result,
+            Err(Woken::Signal) => Err(RESTART.into()),
+            Err(_) => Err(EAGAIN.into()),
+        }
+    }
+
+    /// Moves the position; returns it.
+    ///
+    /// # Errors
+    /// ESPIPE for a pipe or the terminal; EINVAL.
+    pub fn seek(&self, offset: i64, whence: u32) -> Result<u64, Failure> {
+        let size = match &self.object {
+            Object::Inode(inode) if inode.as_device() != Some(Device::Terminal) => inode.size(),
+            Object::Proc(_) => 0,
+            _ => return Err(ESPIPE.into()),
+        };
+        let mut position = self.position.lock();
+        let base = match whence {
+            0 => 0,
+            1 => *position,
+            2 => size,
+            _ => return Err(EINVAL.into()),
+        };
+        *position = base
+            .checked_add_signed(offset)
+            .filter(|at| at >> 63 == 0)
+            .ok_or(EINVAL)?;
+        Ok(*position)
+    }
+
+    /// Returns and sets the position, for a directory that is listed in parts.
+    pub fn with_position<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
+        f(&mut self.position.lock())
+    }
+
+    /// Returns what is possible now (`POLLIN`, `POLLOUT`, `POLLHUP`).
+    pub fn poll(&self) -> u32 {
+        match &self.object {
+            Object::PipeOut(end) => end.poll(),
+            Object::PipeIn(end) => end.poll(),
+            Object::Socket(out, into) => out.poll() | into.poll(),
+            Object::Inode(inode) if inode.as_device() == Some(Device::Terminal) => {
+                POLLOUT | if terminal::has_input() { POLLIN } else { 0 }
+            }
+            _ => (POLLIN | POLLOUT) & !POLLHUP,
+        }
+    }
+}
+
+/// Fills a buffer with numbers that look random and are no secret.
+pub fn fill_randomly(to: &mut [u8]) {
+    let mut state = clock::now() | 1;
+    for byte in to {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        *byte = state as u8;
+    }
+}

@@ -1,0 +1,117 @@
+//! Paths: from names to inodes.
+//!
+//! A path is first made absolute, without `.` and `..`, then followed from the root; a symbolic
+//! link on the way replaces what was followed so far. `..` after a link leads to the directory
+//! that holds the link, not to the parent of its target.
+
+use super::Inode;
+use super::inode::root;
+use crate::syscall::Failure;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use linux_raw_sys::errno::{ELOOP, ENOENT, ENOTDIR};
+
+/// Links that are followed in one path.
+const LINKS: usize = 16;
+
+/// Returns a path without `.` and `..`, from the root.
+pub fn absolute(directory: &str, path: &str) -> String {
+    let whole = match path.starts_with('/') {
+        true => path.into(),
+        false => format!("{directory}/{path}"),
+    };
+    let mut names: Vec<&str> = Vec::new();
+    for name in whole.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => {
+                names.pop();
+            }
+            _ => names.push(name),
+        }
+    }
+    format!("/{}", names.join("/"))
+}
+
+/// What happens to a symbolic link at the end of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Last {
+    /// It is followed.
+    Follow,
+    /// It is what the path names.
+    Keep,
+}
+
+/// Returns the inode that a path names.
+///
+/// # Errors
+/// ENOENT; ENOTDIR; ELOOP.
+pub fn find(directory: &str, path: &str) -> Result<Arc<Inode>, Failure> {
+    find_with(directory, path, Last::Follow)
+}
+
+/// Like [`find`], with a choice for a link at the end.
+///
+/// # Errors
+/// ENOENT; ENOTDIR; ELOOP.
+pub fn find_with(directory: &str, path: &str, last: Last) -> Result<Arc<Inode>, Failure> {
+    if path.is_empty() {
+        return Err(ENOENT.into());
+    }
+    let mut whole = absolute(directory, path);
+    for _ in 0..LINKS {
+        match follow(&whole, last)? {
+            Followed::Found(inode) => return Ok(inode),
+            Followed::Link(path) => whole = path,
+        }
+    }
+    Err(ELOOP.into())
+}
+
+enum Followed {
+    Found(Arc<Inode>),
+    /// The path with a link replaced by its target.
+    Link(String),
+}
+
+fn follow(path: &str, last: Last) -> Result<Followed, Failure> {
+    let mut at = root();
+    let mut seen = String::new();
+    let mut names = path.split('/').filter(|name| !name.is_empty()).peekable();
+    while let Some(name) = names.next() {
+        if !at.is_directory() {
+            return Err(ENOTDIR.into());
+        }
+        let child = at.child(name).ok_or(ENOENT)?;
+        if let Some(target) = child.target()
+            && (names.peek().is_some() || last == Last::Follow)
+        {
+            let rest: Vec<&str> = names.collect();
+            let target = format!("{target}/{}", rest.join("/"));
+            return Ok(Followed::Link(absolute(&seen, &target)));
+        }
+        seen.push('/');
+        seen.push_str(name);
+        at = child;
+    }
+    Ok(Followed::Found(at))
+}
+
+/// Returns the directory that holds the last name of a path, and that name.
+///
+/// # Errors
+/// ENOENT; ENOTDIR; ELOOP.
+pub fn find_parent(directory: &str, path: &str) -> Result<(Arc<Inode>, String), Failure> {
+    if path.is_empty() {
+        return Err(ENOENT.into());
+    }
+    let whole = absolute(directory, path);
+    let (parent, name) = whole.rsplit_once('/').unwrap_or(("", &whole));
+    let parent = find("/", &format!("/{parent}"))?;
+    match parent.is_directory() && !name.is_empty() {
+        true => Ok((parent, name.into())),
+        false => Err(ENOTDIR.into()),
+    }
+}

@@ -1,0 +1,137 @@
+//! Pipes: bytes that one process writes and another one reads.
+
+use crate::process::scheduler::{self, Event};
+use crate::process::{self, signal};
+use crate::syscall::Failure;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use linux_raw_sys::errno::EPIPE;
+use linux_raw_sys::general::{POLLERR, POLLHUP, POLLIN, POLLOUT, SIGPIPE};
+use spin::Mutex;
+
+/// Bytes that fit in a pipe.
+const CAPACITY: usize = 65536;
+/// A write of up to so many bytes is not mixed with others.
+const ATOMIC: usize = 4096;
+
+#[derive(Debug)]
+struct State {
+    bytes: VecDeque<u8>,
+    readers: usize,
+    writers: usize,
+}
+
+#[derive(Debug)]
+struct Pipe(Mutex<State>);
+
+impl Pipe {
+    fn event(&self) -> Event {
+        Event::File(core::ptr::from_ref(self) as usize)
+    }
+
+    /// Wakes those that wait for a change of the pipe.
+    fn changed(&self) {
+        scheduler::wake(self.event(), usize::MAX);
+        scheduler::wake(Event::AnyFile, usize::MAX);
+    }
+}
+
+/// The end that is read; the pipe counts it until it is dropped.
+#[derive(Debug)]
+pub struct ReadEnd(Arc<Pipe>);
+
+/// The end that is written; the pipe counts it until it is dropped.
+#[derive(Debug)]
+pub struct WriteEnd(Arc<Pipe>);
+
+/// Creates a pipe.
+pub fn create() -> (ReadEnd, WriteEnd) {
+    let pipe = Arc::new(Pipe(Mutex::new(State {
+        bytes: VecDeque::new(),
+        readers: 1,
+        writers: 1,
+    })));
+    (ReadEnd(Arc::clone(&pipe)), WriteEnd(pipe))
+}
+
+impl ReadEnd {
+    /// Returns what a reader waits for.
+    pub fn event(&self) -> Event {
+        self.0.event()
+    }
+
+    /// Takes bytes, or 0 if nobody writes any more; `None` if there is nothing yet.
+    pub fn read(&self, to: &mut [u8]) -> Option<Result<usize, Failure>> {
+        let len = {
+            let mut state = self.0.0.lock();
+            let len = to.len().min(state.bytes.len());
+            if len == 0 {
+                return (state.writers == 0 || to.is_empty()).then_some(Ok(0));
+            }
+            for (to, from) in to.iter_mut().zip(state.bytes.drain(..len)) {
+                *to = from;
+            }
+            len
+        };
+        self.0.changed();
+        Some(Ok(len))
+    }
+
+    /// Returns what is possible now.
+    pub fn poll(&self) -> u32 {
+        let state = self.0.0.lock();
+        let input = if state.bytes.is_empty() { 0 } else { POLLIN };
+        input | if state.writers == 0 { POLLHUP } else { 0 }
+    }
+}
+
+impl WriteEnd {
+    /// Returns what a writer waits for.
+    pub fn event(&self) -> Event {
+        self.0.event()
+    }
+
+    /// Puts bytes into the pipe; `None` if it is full.
+    pub fn write(&self, from: &[u8]) -> Option<Result<usize, Failure>> {
+        let len = {
+            let mut state = self.0.0.lock();
+            if state.readers == 0 {
+                drop(state);
+                let process = process::current();
+                signal::send(&process, signal::SigInfo::of_kill(SIGPIPE, &process));
+                return Some(Err(EPIPE.into()));
+            }
+            let room = CAPACITY - state.bytes.len();
+            let len = from.len().min(room);
+            if from.len() <= ATOMIC && len < from.len() || len == 0 && !from.is_empty() {
+                return None;
+            }
+            state.bytes.extend(&from[..len]);
+            len
+        };
+        self.0.changed();
+        Some(Ok(len))
+    }
+
+    /// Returns what is possible now.
+    pub fn poll(&self) -> u32 {
+        let state = self.0.0.lock();
+        let room = CAPACITY - state.bytes.len() >= ATOMIC;
+        let output = if room { POLLOUT } else { 0 };
+        output | if state.readers == 0 { POLLERR } else { 0 }
+    }
+}
+
+impl Drop for ReadEnd {
+    fn drop(&mut self) {
+        self.0.0.lock().readers -= 1;
+        self.0.changed();
+    }
+}
+
+impl Drop for WriteEnd {
+    fn drop(&mut self) {
+        self.0.0.lock().writers -= 1;
+        self.0.changed();
+    }
+}

@@ -1,0 +1,298 @@
+//! `/proc`: what the kernel tells of its processes and of itself.
+//!
+//! A text is made when its file is opened. `pagemap` and `mem` are read page by page from the
+//! address space that the process had when the file was opened.
+
+use super::{Inode, proc_maps};
+use crate::cpu::clock;
+use crate::memory::{Mm, frames, platform, space};
+use crate::process::{self, Process, signal};
+use crate::syscall::Failure;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use linux_raw_sys::errno::{EACCES, EINVAL, EIO, ENOENT, ESRCH};
+use vmarea::page::Pte;
+
+/// A file of `/proc`.
+#[derive(Debug)]
+pub enum ProcFile {
+    /// A text.
+    Text(Vec<u8>),
+    /// `pagemap`.
+    PageMap(Arc<Mm>),
+    /// `mem`.
+    Memory(Arc<Mm>),
+}
+
+/// What a path in `/proc` leads to.
+#[derive(Debug)]
+pub enum Found {
+    /// A file.
+    File(ProcFile),
+    /// A symbolic link to this path.
+    Link(String),
+    /// An open file.
+    Descriptor(Arc<super::OpenFile>),
+}
+
+/// Returns what a path without links leads to; `None` if it does not lead into `/proc`.
+pub fn find(path: &str) -> Option<Result<Found, Failure>> {
+    let path = path.strip_prefix("/proc/")?;
+    let pid = process::current().pid;
+    match path {
+        "self" => return Some(Ok(Found::Link(pid.to_string()))),
+        "thread-self" => {
+            let tid = process::current_thread().tid;
+            return Some(Ok(Found::Link(format!("{pid}/task/{tid}"))));
+        }
+        _ => {}
+    }
+    let (first, rest) = path.split_once('/').unwrap_or((path, ""));
+    let process = match first {
+        "self" | "thread-self" => Some(process::current()),
+        number => number.parse().ok().and_then(process::find),
+    };
+    Some(match process {
+        Some(process) => of_process(&process, rest),
+        None => of_machine(path).map(|text| Found::File(ProcFile::Text(text.into_bytes()))),
+    })
+}
+
+fn of_process(process: &Arc<Process>, name: &str) -> Result<Found, Failure> {
+    if let Some(number) = name.strip_prefix("fd/") {
+        let number = number.parse().map_err(|_| ENOENT)?;
+        return Ok(Found::Descriptor(process.files.get(number)?));
+    }
+    // A thread's own files are those of its process.
+    let name = match name.strip_prefix("task/") {
+        Some(rest) => rest.split_once('/').map_or("", |(_, name)| name),
+        None => name,
+    };
+    let mm = || process.mm().ok_or(Failure::from(ESRCH));
+    let text = match name {
+        "maps" => proc_maps::maps(&*mm()?),
+        "smaps" => proc_maps::smaps(&*mm()?),
+        "status" => status(process),
+        "stat" => stat(process),
+        "statm" => statm(process),
+        "comm" => format!("{}\n", process.name()),
+        "cmdline" => arguments(&*mm()?)?,
+        "oom_score_adj" => "0\n".into(),
+        "wchan" => "0".into(),
+        "pagemap" => return Ok(Found::File(ProcFile::PageMap(mm()?))),
+        "mem" => return Ok(Found::File(ProcFile::Memory(mm()?))),
+        "exe" => return Ok(Found::Link(process.inherited.lock().program.clone())),
+        "cwd" => return Ok(Found::Link(process.inherited.lock().directory.clone())),
+        "root" => return Ok(Found::Link("/".into())),
+        _ => return Err(ENOENT.into()),
+    };
+    Ok(Found::File(ProcFile::Text(text.into_bytes())))
+}
+
+fn of_machine(path: &str) -> Result<String, Failure> {
+    let system = space().system();
+    let kib = |frames: usize| frames * 4;
+    Ok(match path {
+        "meminfo" => format!(
+            "MemTotal:       {:8} kB\nMemFree:        {:8} kB\nMemAvailable:   {:8} kB\n\
+             SwapTotal:      {:8} kB\nSwapFree:       {:8} kB\n",
+            kib(frames::total_frames()),
+            kib(frames::free_frames()),
+            kib(frames::free_frames()),
+            0,
+            0,
+        ),
+        "uptime" => {
+            let hundredths = clock::now() / 10_000_000;
+            format!("{}.{:02} 0.00\n", hundredths / 100, hundredths % 100)
+        }
+        "version" => "Linux version 6.12.0-vmarea\n".into(),
+        "mounts" => "rootfs / rootfs rw 0 0\nproc /proc proc rw 0 0\n".into(),
+        "filesystems" => "nodev\ttmpfs\nnodev\tproc\n".into(),
+        "sys/vm/max_map_count" => format!("{}\n", system.max_map_count),
+        "sys/vm/mmap_min_addr" => format!("{}\n", system.mmap_min_addr),
+        "sys/vm/overcommit_memory" | "sys/kernel/randomize_va_space" => "0\n".into(),
+        _ => return Err(ENOENT.into()),
+    })
+}
+
+/// Returns the arguments, each with a zero after it.
+fn arguments(mm: &Mm) -> Result<String, Failure> {
+    let r = space().mmap_read_lock(mm.id()).ok_or(ESRCH)?;
+    let [start, end] = r.state().layout.args;
+    drop(r);
+    let mut bytes = alloc::vec![0; (end - start).min(1 << 17) as usize];
+    mm.read(start, &mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Returns the first free numbers of `status` and `statm`: sizes in pages.
+fn sizes(process: &Process) -> Option<(vmarea::mm::MmState, proc_maps::Resident)> {
+    let mm = process.mm()?;
+    let resident = proc_maps::resident(&mm);
+    let r = space().mmap_read_lock(mm.id())?;
+    Some((r.state().clone(), resident))
+}
+
+fn status(process: &Process) -> String {
+    let inherited = process.inherited.lock().clone();
+    let threads = process.threads();
+    let mut text = format!(
+        "Name:\t{}\nUmask:\t{:04o}\nState:\t{}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{pid}\nPPid:\t{}\n\
+         TracerPid:\t0\nUid:\t{u}\t{u}\t{u}\t{u}\nGid:\t{g}\t{g}\t{g}\t{g}\n",
+        inherited.name,
+        inherited.umask,
+        if threads.is_empty() {
+            "Z (zombie)"
+        } else {
+            "R (running)"
+        },
+        process.parent_number(),
+        pid = process.pid,
+        u = inherited.user[0],
+        g = inherited.user[1],
+    );
+    if let Some((state, resident)) = sizes(process) {
+        let all = resident.anonymous + resident.file + resident.shmem;
+        let lines = [
+            ("VmPeak", state.total_vm),
+            ("VmSize", state.total_vm),
+            ("VmLck", state.locked_vm),
+            ("VmPin", 0),
+            ("VmHWM", all),
+            ("VmRSS", all),
+            ("RssAnon", resident.anonymous),
+            ("RssFile", resident.file),
+            ("RssShmem", resident.shmem),
+            ("VmData", state.data_vm),
+            ("VmStk", state.stack_vm),
+            ("VmExe", state.exec_vm),
+            ("VmSwap", 0),
+        ];
+        for (name, pages) in lines {
+            text += &format!("{name}:\t{:8} kB\n", pages * 4);
+        }
+    }
+    let (pending, blocked) = threads.first().map_or((0, 0), |thread| {
+        (signal::pending_set(thread), thread.signals.lock().mask)
+    });
+    text + &format!(
+        "Threads:\t{}\nSigPnd:\t{pending:016x}\nSigBlk:\t{blocked:016x}\n",
+        threads.len()
+    )
+}
+
+fn stat(process: &Process) -> String {
+    let inherited = process.inherited.lock().clone();
+    let state = if process.zombie_status().is_some() {
+        'Z'
+    } else {
+        'R'
+    };
+    let zeros = "0 ".repeat(43);
+    format!(
+        "{} ({}) {state} {} {} {} 0 {zeros}0\n",
+        process.pid,
+        inherited.name,
+        process.parent_number(),
+        inherited.group,
+        inherited.session,
+    )
+}
+
+fn statm(process: &Process) -> String {
+    let Some((state, resident)) = sizes(process) else {
+        return "0 0 0 0 0 0 0\n".to_string();
+    };
+    let shared = resident.file + resident.shmem;
+    format!(
+        "{} {} {shared} {} 0 {} 0\n",
+        state.total_vm,
+        resident.anonymous + shared,
+        state.exec_vm,
+        state.data_vm + state.stack_vm,
+    )
+}
+
+const PRESENT: u64 = 1 << 63;
+const OF_FILE: u64 = 1 << 61;
+const EXCLUSIVE: u64 = 1 << 56;
+const SOFT_DIRTY: u64 = 1 << 55;
+
+/// Returns the word of `pagemap` for a page.
+fn page_word(mm: &Mm, addr: u64) -> u64 {
+    let word = mm.with_entry(addr, |vma, entry| {
+        let frame = |address: u64| address >> 12;
+        match entry {
+            Pte::Zero => PRESENT | OF_FILE | frame(platform::zero_page()),
+            Pte::Anon { frame: id, .. } => {
+                let alone = space().frame_mapcount(id) == Some(1);
+                let exclusive = if alone { EXCLUSIVE } else { 0 };
+                PRESENT | exclusive | SOFT_DIRTY | frame(platform::physical_address(id))
+            }
+            Pte::Ksm { frame: id } => PRESENT | frame(platform::physical_address(id)),
+            Pte::File { .. } => {
+                let to = crate::memory::mm::page_of(vma, addr, entry);
+                PRESENT | OF_FILE | SOFT_DIRTY | frame(to.map_or(0, |to| to.address))
+            }
+            Pte::None | Pte::Guard | Pte::Swap { .. } | Pte::Migration { .. } => 0,
+        }
+    });
+    word.unwrap_or(0)
+}
+
+impl ProcFile {
+    /// Reads bytes at an offset; returns their number.
+    ///
+    /// # Errors
+    /// EIO for memory that is not mapped; EINVAL for a part of a word of `pagemap`.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Failure> {
+        match self {
+            ProcFile::Text(text) => {
+                let rest = text.get(offset as usize..).unwrap_or(&[]);
+                let len = rest.len().min(to.len());
+                to[..len].copy_from_slice(&rest[..len]);
+                Ok(len)
+            }
+            ProcFile::PageMap(mm) => {
+                if !offset.is_multiple_of(8) || !to.len().is_multiple_of(8) {
+                    return Err(EINVAL.into());
+                }
+                for (at, word) in to.chunks_exact_mut(8).enumerate() {
+                    let addr = (offset / 8).wrapping_add(at as u64).wrapping_mul(4096);
+                    word.copy_from_slice(&page_word(mm, addr).to_ne_bytes());
+                }
+                Ok(to.len())
+            }
+            ProcFile::Memory(mm) => {
+                mm.read(offset, to).map_err(|_| EIO)?;
+                Ok(to.len())
+            }
+        }
+    }
+
+    /// Writes bytes at an offset; returns their number.
+    ///
+    /// # Errors
+    /// EACCES unless this is `mem`; EIO for memory that cannot be written.
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Failure> {
+        match self {
+            ProcFile::Memory(mm) => {
+                mm.write(offset, from).map_err(|_| EIO)?;
+                Ok(from.len())
+            }
+            _ => Err(EACCES.into()),
+        }
+    }
+}
+
+/// Returns the numbers of all processes, as names.
+pub fn names() -> Vec<(String, Arc<Inode>)> {
+    let all = process::all();
+    let directory = Inode::directory(0o555);
+    all.iter()
+        .map(|p| (p.pid.to_string(), Arc::clone(&directory)))
+        .collect()
+}

@@ -1,0 +1,213 @@
+//! `/proc/PID/maps` and `smaps`: the mappings of a process, as Linux prints them.
+
+use super::mapped;
+use crate::memory::{Mm, space};
+use alloc::format;
+use alloc::string::String;
+use core::fmt::Write;
+use core::ops::ControlFlow;
+use vmarea::mm::Layout;
+use vmarea::page::Pte;
+use vmarea::types::{VmFlags, VmRange};
+use vmarea::vma::VmaView;
+
+/// Column at which the name of a mapping begins.
+const NAME_COLUMN: usize = 73;
+
+/// Resident pages by kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Resident {
+    /// Anonymous pages.
+    pub anonymous: u64,
+    /// Pages of files with a name.
+    pub file: u64,
+    /// Pages of shared memory.
+    pub shmem: u64,
+}
+
+/// Counts the resident pages of an address space.
+pub fn resident(mm: &Mm) -> Resident {
+    let mut sum = Resident::default();
+    if let Some(r) = space().mmap_read_lock(mm.id()) {
+        r.pages()
+            .for_each(VmRange::new(0, crate::memory::mm::TASK_SIZE), |_, entry| {
+                match entry {
+                    Pte::Anon { .. } | Pte::Ksm { .. } => sum.anonymous += 1,
+                    Pte::File { .. } => sum.shmem += 1,
+                    _ => {}
+                }
+                ControlFlow::Continue(())
+            });
+    }
+    sum
+}
+
+/// Returns the first line of a mapping.
+fn line(vma: &VmaView, layout: &Layout) -> String {
+    let flags = vma.body.flags;
+    let letter = |flag, letter| if flags.contains(flag) { letter } else { '-' };
+    let (inode, offset, name) = match vma.body.file {
+        Some(file) => {
+            let number = file.inode;
+            (number & 0xff_ffff, vma.pgoff.0 << 12, mapped::path(number))
+        }
+        None => (0, 0, special_name(vma, layout).into()),
+    };
+    let mut text = format!(
+        "{:08x}-{:08x} {}{}{}{} {offset:08x} 00:{:02x} {inode} ",
+        vma.range.start,
+        vma.range.end,
+        letter(VmFlags::READ, 'r'),
+        letter(VmFlags::WRITE, 'w'),
+        letter(VmFlags::EXEC, 'x'),
+        if flags.contains(VmFlags::MAYSHARE) {
+            's'
+        } else {
+            'p'
+        },
+        if inode == 0 { 0 } else { 2 },
+    );
+    if !name.is_empty() {
+        while text.len() < NAME_COLUMN {
+            text.push(' ');
+        }
+        text.push_str(&name);
+    }
+    text.push('\n');
+    text
+}
+
+fn special_name(vma: &VmaView, layout: &Layout) -> &'static str {
+    let range = vma.range;
+    if range.start < layout.brk && range.end > layout.start_brk {
+        "[heap]"
+    } else if range.contains(layout.start_stack) {
+        "[stack]"
+    } else {
+        ""
+    }
+}
+
+/// Returns the text of `maps`.
+pub fn maps(mm: &Mm) -> String {
+    let Some(r) = space().mmap_read_lock(mm.id()) else {
+        return String::new();
+    };
+    let layout = r.state().layout;
+    r.vmas().map(|vma| line(&vma, &layout)).collect()
+}
+
+/// Two letters for each flag, in the order of their bits.
+const LETTERS: [(VmFlags, &str); 29] = [
+    (VmFlags::READ, "rd"),
+    (VmFlags::WRITE, "wr"),
+    (VmFlags::EXEC, "ex"),
+    (VmFlags::SHARED, "sh"),
+    (VmFlags::MAYREAD, "mr"),
+    (VmFlags::MAYWRITE, "mw"),
+    (VmFlags::MAYEXEC, "me"),
+    (VmFlags::MAYSHARE, "ms"),
+    (VmFlags::GROWSDOWN, "gd"),
+    (VmFlags::UFFD_MISSING, "um"),
+    (VmFlags::PFNMAP, "pf"),
+    (VmFlags::UFFD_WP, "uw"),
+    (VmFlags::LOCKED, "lo"),
+    (VmFlags::IO, "io"),
+    (VmFlags::SEQ_READ, "sr"),
+    (VmFlags::RAND_READ, "rr"),
+    (VmFlags::DONTCOPY, "dc"),
+    (VmFlags::DONTEXPAND, "de"),
+    (VmFlags::LOCKONFAULT, "lf"),
+    (VmFlags::ACCOUNT, "ac"),
+    (VmFlags::NORESERVE, "nr"),
+    (VmFlags::WIPEONFORK, "wf"),
+    (VmFlags::DONTDUMP, "dd"),
+    (VmFlags::SOFTDIRTY, "sd"),
+    (VmFlags::MIXEDMAP, "mm"),
+    (VmFlags::HUGEPAGE, "hg"),
+    (VmFlags::NOHUGEPAGE, "nh"),
+    (VmFlags::MERGEABLE, "mg"),
+    (VmFlags::SEALED, "sl"),
+];
+
+/// Pages of one mapping, by what is known of them.
+#[derive(Default)]
+struct Counts {
+    resident: u64,
+    anonymous: u64,
+    shared: u64,
+    share_of: u64,
+}
+
+fn count(
+    r: &vmarea::mm::MmapReadGuard<'_, crate::memory::platform::Machine>,
+    vma: &VmaView,
+) -> Counts {
+    let mut counts = Counts::default();
+    r.pages().for_each(vma.range, |_, entry| {
+        let users = match entry {
+            Pte::Anon { frame, .. } | Pte::Ksm { frame } => {
+                counts.anonymous += 1;
+                space().frame_mapcount(frame).unwrap_or(1).max(1)
+            }
+            Pte::File { .. } => 1,
+            _ => return ControlFlow::Continue(()),
+        };
+        counts.resident += 1;
+        counts.shared += u64::from(users > 1);
+        counts.share_of += 4096 / u64::from(users);
+        ControlFlow::Continue(())
+    });
+    counts
+}
+
+/// Returns the text of `smaps`.
+pub fn smaps(mm: &Mm) -> String {
+    let Some(r) = space().mmap_read_lock(mm.id()) else {
+        return String::new();
+    };
+    let layout = r.state().layout;
+    let mut text = String::new();
+    for vma in r.vmas() {
+        let counts = count(&r, &vma);
+        let locked = vma.body.flags.contains(VmFlags::LOCKED);
+        let private = counts.resident - counts.shared;
+        text += &line(&vma, &layout);
+        let kib = counts.share_of / 1024;
+        for (name, kib) in [
+            ("Size", vma.range.pages() * 4),
+            ("KernelPageSize", 4),
+            ("MMUPageSize", 4),
+            ("Rss", counts.resident * 4),
+            ("Pss", kib),
+            ("Pss_Dirty", kib),
+            ("Shared_Clean", 0),
+            ("Shared_Dirty", counts.shared * 4),
+            ("Private_Clean", 0),
+            ("Private_Dirty", private * 4),
+            ("Referenced", counts.resident * 4),
+            ("Anonymous", counts.anonymous * 4),
+            ("KSM", 0),
+            ("LazyFree", 0),
+            ("AnonHugePages", 0),
+            ("ShmemPmdMapped", 0),
+            ("FilePmdMapped", 0),
+            ("Shared_Hugetlb", 0),
+            ("Private_Hugetlb", 0),
+            ("Swap", 0),
+            ("SwapPss", 0),
+            ("Locked", if locked { kib } else { 0 }),
+        ] {
+            let _ = writeln!(text, "{:16}{kib:8} kB", format!("{name}:"));
+        }
+        text += "THPeligible:           0\nVmFlags: ";
+        for (flag, letters) in LETTERS {
+            if vma.body.flags.contains(flag) {
+                text += letters;
+                text.push(' ');
+            }
+        }
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,164 @@
+//! `FileTable`: the descriptors of a process.
+
+use super::OpenFile;
+use crate::syscall::Failure;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use linux_raw_sys::errno::{EBADF, EMFILE};
+use spin::Mutex;
+
+/// Number of descriptors that a process can have.
+const MAX_DESCRIPTORS: usize = 4096;
+
+/// A descriptor's file, and whether `execve` closes it.
+#[derive(Clone, Debug)]
+struct Descriptor {
+    file: Arc<OpenFile>,
+    close_on_exec: bool,
+}
+
+/// The descriptors of one process, or of several that share them.
+#[derive(Debug)]
+pub struct FileTable {
+    descriptors: Mutex<Vec<Option<Descriptor>>>,
+    /// Number of processes.
+    users: AtomicUsize,
+}
+
+impl Default for FileTable {
+    fn default() -> Self {
+        FileTable {
+            descriptors: Mutex::default(),
+            users: AtomicUsize::new(1),
+        }
+    }
+}
+
+impl FileTable {
+    /// Returns a copy with the same open files.
+    pub fn copy(&self) -> FileTable {
+        FileTable {
+            descriptors: Mutex::new(self.descriptors.lock().clone()),
+            users: AtomicUsize::new(1),
+        }
+    }
+
+    /// Counts another process that shares the table.
+    pub fn share(&self) {
+        // ORDERING: Relaxed; a count.
+        self.users.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends the use by one process; the last one closes all files.
+    pub fn release(&self) {
+        // ORDERING: AcqRel; the last user sees what the others did.
+        if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let all = core::mem::take(&mut *self.descriptors.lock());
+            drop(all);
+        }
+    }
+
+    /// Returns the file of a descriptor.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn get(&self, number: u32) -> Result<Arc<OpenFile>, Failure> {
+        let descriptors = self.descriptors.lock();
+        let found = descriptors.get(number as usize).and_then(Option::as_ref);
+        Ok(Arc::clone(&found.ok_or(EBADF)?.file))
+    }
+
+    /// Gives a file the lowest free descriptor from `first` on.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn add(
+        &self,
+        file: Arc<OpenFile>,
+        first: u32,
+        close_on_exec: bool,
+    ) -> Result<u32, Failure> {
+        let mut descriptors = self.descriptors.lock();
+        let is_free = |&at: &usize| descriptors.get(at).is_none_or(Option::is_none);
+        let at = (first as usize..MAX_DESCRIPTORS)
+            .find(is_free)
+            .ok_or(EMFILE)?;
+        if at >= descriptors.len() {
+            descriptors.resize(at + 1, None);
+        }
+        descriptors[at] = Some(Descriptor {
+            file,
+            close_on_exec,
+        });
+        Ok(at as u32)
+    }
+
+    /// Gives a file this descriptor, and closes what had it.
+    ///
+    /// # Errors
+    /// EBADF if the number is too large.
+    pub fn set(&self, at: u32, file: Arc<OpenFile>, close_on_exec: bool) -> Result<(), Failure> {
+        if at as usize >= MAX_DESCRIPTORS {
+            return Err(EBADF.into());
+        }
+        let old = {
+            let mut descriptors = self.descriptors.lock();
+            if at as usize >= descriptors.len() {
+                descriptors.resize(at as usize + 1, None);
+            }
+            descriptors[at as usize].replace(Descriptor {
+                file,
+                close_on_exec,
+            })
+        };
+        drop(old);
+        Ok(())
+    }
+
+    /// Closes a descriptor.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn close(&self, at: u32) -> Result<(), Failure> {
+        let closed = self
+            .descriptors
+            .lock()
+            .get_mut(at as usize)
+            .and_then(Option::take);
+        match closed {
+            Some(_) => Ok(()),
+            None => Err(EBADF.into()),
+        }
+    }
+
+    /// Closes what `execve` closes.
+    pub fn close_on_exec(&self) {
+        let mut closed = Vec::new();
+        for descriptor in self.descriptors.lock().iter_mut() {
+            closed.extend(descriptor.take_if(|d| d.close_on_exec));
+        }
+        drop(closed);
+    }
+
+    /// Returns and sets whether `execve` closes a descriptor.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn with_close_on_exec<R>(
+        &self,
+        at: u32,
+        f: impl FnOnce(&mut bool) -> R,
+    ) -> Result<R, Failure> {
+        let mut descriptors = self.descriptors.lock();
+        let found = descriptors.get_mut(at as usize).and_then(Option::as_mut);
+        Ok(f(&mut found.ok_or(EBADF)?.close_on_exec))
+    }
+
+    /// Returns the descriptors in use.
+    pub fn numbers(&self) -> Vec<u32> {
+        let descriptors = self.descriptors.lock();
+        let used = descriptors.iter().enumerate().filter(|(_, d)| d.is_some());
+        used.map(|(at, _)| at as u32).collect()
+    }
+}

@@ -1,0 +1,117 @@
+//! The terminal: lines that a person types on the serial line.
+//!
+//! Input is edited and echoed here, in lines. Absent: raw mode, job control and settings.
+
+use crate::console::{self, CONSOLE};
+use crate::process::scheduler::{self, Event};
+use crate::process::{self, signal};
+use crate::syscall::Failure;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use linux_raw_sys::general::SIGINT;
+use spin::Mutex;
+
+const INTERRUPT: u8 = 3;
+const END: u8 = 4;
+const BACKSPACE: u8 = 8;
+const DELETE: u8 = 127;
+/// Length of the longest line.
+const LINE_MAX: usize = 4096;
+
+struct Input {
+    /// The line that is being typed.
+    line: Vec<u8>,
+    /// Lines that nobody has read yet.
+    lines: VecDeque<u8>,
+    /// Ends of input that nobody has read yet.
+    ends: usize,
+}
+
+static INPUT: Mutex<Input> = Mutex::new(Input {
+    line: Vec::new(),
+    lines: VecDeque::new(),
+    ends: 0,
+});
+
+/// Returns what a reader waits for.
+pub fn event() -> Event {
+    Event::File(&raw const INPUT as usize)
+}
+
+/// True if a read would not wait.
+pub fn has_input() -> bool {
+    let input = INPUT.lock();
+    !input.lines.is_empty() || input.ends > 0
+}
+
+/// Takes up to a line; 0 at an end of input. `None` if nothing was typed yet.
+pub fn read(to: &mut [u8]) -> Option<Result<usize, Failure>> {
+    let mut input = INPUT.lock();
+    if input.lines.is_empty() {
+        input.ends = input.ends.checked_sub(1)?;
+        return Some(Ok(0));
+    }
+    let line = input
+        .lines
+        .iter()
+        .position(|&b| b == b'\n')
+        .map_or(input.lines.len(), |at| at + 1);
+    let len = line.min(to.len());
+    for (to, from) in to.iter_mut().zip(input.lines.drain(..len)) {
+        *to = from;
+    }
+    Some(Ok(len))
+}
+
+/// Takes what was typed from the serial line; called by the timer's interrupt.
+pub fn receive() {
+    let mut complete = false;
+    while let Some(byte) = console::poll() {
+        if byte == INTERRUPT {
+            interrupt();
+        } else {
+            complete |= type_byte(&mut INPUT.lock(), byte);
+        }
+    }
+    if complete {
+        scheduler::wake(event(), usize::MAX);
+        scheduler::wake(Event::AnyFile, usize::MAX);
+    }
+}
+
+/// Handles one byte; returns true if a line or the end of input is complete.
+fn type_byte(input: &mut Input, byte: u8) -> bool {
+    let mut console = CONSOLE.lock();
+    match byte {
+        b'\r' | b'\n' => {
+            console.send_text(b"\n");
+            input.line.push(b'\n');
+            let line = core::mem::take(&mut input.line);
+            input.lines.extend(line);
+            true
+        }
+        END if input.line.is_empty() => {
+            input.ends += 1;
+            true
+        }
+        BACKSPACE | DELETE => {
+            if input.line.pop().is_some() {
+                console.send_text(b"\x08 \x08");
+            }
+            false
+        }
+        _ if input.line.len() < LINE_MAX => {
+            console.send_text(&[byte]);
+            input.line.push(byte);
+            false
+        }
+        _ => false,
+    }
+}
+
+/// Sends SIGINT to every process but the first one.
+fn interrupt() {
+    for process in process::all().iter().filter(|p| p.pid != process::INIT) {
+        signal::send(process, signal::SigInfo::of_kernel(SIGINT));
+    }
+}

@@ -1,0 +1,161 @@
+//! A small x86-64 kernel whose address spaces are vmarea's.
+//!
+//! It boots under QEMU by PVH on one or more CPUs, unpacks an initramfs and runs static Linux
+//! programs. It exists to show the core on a real MMU: what an embedder has to provide is in
+//! `memory`, everything else is what programs need to run at all.
+//!
+//! ```text
+//! boot ─▶ memory ─▶ files ─▶ process ─▶ syscall
+//!          │ frames, tables, mmu, platform ◀── the core (vmarea)
+//!         cpu: per-CPU data, traps, interrupts, time      console: the serial line
+//! ```
+#![no_std]
+#![no_main]
+#![allow(
+    non_upper_case_globals,
+    reason = "the numbers of system calls have Linux's names"
+)]
+
+extern crate alloc;
+
+mod boot;
+mod console;
+mod cpu;
+mod files;
+mod memory;
+mod process;
+mod syscall;
+
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use boot::{BootInfo, Options};
+use console::exit;
+use cpu::{Registers, apic};
+use files::open::{Object, OpenFile};
+use files::{FileTable, initramfs, path};
+use linux_raw_sys::general::O_RDWR;
+use memory::frames::{self, pointer_to};
+use memory::{heap, mm, mmu};
+use process::exec::{self, Command};
+use process::signal::{Actions, ThreadSignals};
+use process::thread::{Thread, VectorState, new_stack};
+use process::{Inherited, Process, scheduler};
+use vmarea::policy::Policy;
+
+/// The heap gets one part in so many of memory.
+const HEAP_SHARE: u64 = 6;
+/// Exit status of QEMU after a panic: twice this, and one.
+const PANICKED: u32 = 49;
+
+/// Starts the kernel on the first CPU; `start.s` calls it with the address of the boot information.
+#[unsafe(no_mangle)]
+extern "C" fn kernel_main(info: u64) -> ! {
+    // SAFETY: PVH passes the address, and nothing has run yet.
+    let boot = unsafe { BootInfo::read(info) };
+    start_memory(&boot);
+    // SAFETY: once, on the first CPU.
+    unsafe { cpu::start() };
+    let options = Options::parse(boot.command_line);
+    if options.trace {
+        syscall::trace();
+    }
+    mmu::set_window(options.widen);
+    let Some(policy) = Policy::by_name(&options.policy) else {
+        panic!("no policy {}", options.policy);
+    };
+    mm::start(policy);
+    initramfs::add_devices();
+    // SAFETY: the boot loader has put the archive there, and the pool does not contain it.
+    let archive = unsafe { bytes_at(&boot.initramfs) };
+    let files = initramfs::unpack(archive);
+    apic::start_others();
+    say!(
+        "policy {}, {} CPUs, {} frames, {files} files",
+        policy.name,
+        cpu::online(),
+        frames::total_frames(),
+    );
+    start_init(options.arguments);
+    scheduler::idle()
+}
+
+/// Starts another CPU; `start.s` calls it.
+#[unsafe(no_mangle)]
+extern "C" fn ap_main() -> ! {
+    // SAFETY: once on each CPU; `start_others` starts them one after the other.
+    unsafe { cpu::start() };
+    scheduler::idle()
+}
+
+/// Divides memory: the heap after the kernel, then frames up to the initramfs or the end.
+fn start_memory(boot: &BootInfo) {
+    let all = boot.memory.clone();
+    let size = ((all.end - all.start) / HEAP_SHARE).next_multiple_of(4096);
+    let end = match boot.initramfs.start {
+        0 => all.end,
+        initramfs => initramfs & !4095,
+    };
+    assert!(all.start + size < end, "too little memory");
+    // SAFETY: the memory after the kernel and below the initramfs is nobody's.
+    unsafe {
+        heap::start(pointer_to(all.start), size as usize);
+        frames::add_memory(all.start + size..end);
+    }
+}
+
+/// Returns the bytes of a range of physical addresses.
+///
+/// # Safety
+/// The bytes never change.
+unsafe fn bytes_at(range: &core::ops::Range<u64>) -> &'static [u8] {
+    let len = (range.end - range.start) as usize;
+    // SAFETY: as the caller promises; the direct map shows them.
+    unsafe { core::slice::from_raw_parts(pointer_to(range.start), len) }
+}
+
+/// Creates the first process, which runs `/init` with the terminal as its files.
+fn start_init(arguments: Vec<alloc::string::String>) {
+    let mut all = vec!["/init".into()];
+    all.extend(arguments);
+    let command = Command {
+        path: "/init".into(),
+        arguments: all,
+        environment: vec!["HOME=/".into(), "TERM=linux".into(), "PATH=/bin".into()],
+    };
+    let inherited = Inherited::first();
+    let loaded = exec::load(command, &inherited, None)
+        .unwrap_or_else(|failure| panic!("cannot run /init: error {}", failure.errno()));
+    let files = FileTable::default();
+    let terminal = path::find("/", "/dev/console").expect("devices exist");
+    let terminal = OpenFile::new(Object::Inode(terminal), "/dev/console".into(), O_RDWR);
+    for _ in 0..3 {
+        files
+            .add(Arc::clone(&terminal), 0, false)
+            .expect("an empty table");
+    }
+    let pid = process::new_number();
+    let actions = Arc::new(Actions::default());
+    let process = Process::new(pid, 0, 0, loaded.mm, Arc::new(files), actions, inherited);
+    let registers = Registers::at_start(loaded.entry, loaded.stack);
+    let stack = new_stack().expect("memory for a stack");
+    let (vector, signals) = (VectorState::initial(), ThreadSignals::default());
+    let thread = Thread::new(
+        stack,
+        pid,
+        Arc::clone(&process),
+        registers,
+        vector,
+        0,
+        signals,
+    );
+    process.start_thread(thread);
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    // SAFETY: this CPU stops here, and may have held the lock.
+    unsafe { console::CONSOLE.force_unlock() };
+    say!("panic on CPU {}: {info}", cpu::number());
+    exit(PANICKED)
+}

@@ -1,0 +1,76 @@
+//! The kernel's own heap: a fixed part of memory, with a count of what is in use.
+//!
+//! An allocation that fails ends the kernel, because Rust's collections cannot refuse. So calls
+//! that need kernel memory are refused while there is still some left ([`is_low`]), and page faults
+//! end a process before it is used up ([`is_exhausted`]).
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use talc::TalcLock;
+use talc::source::Manual;
+
+struct Counting {
+    heap: TalcLock<spin::Mutex<()>, Manual>,
+    used: AtomicUsize,
+}
+
+#[global_allocator]
+static HEAP: Counting = Counting {
+    heap: TalcLock::new(Manual),
+    used: AtomicUsize::new(0),
+};
+static SIZE: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to `TalcLock`, which is an allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller promises.
+        let pointer = unsafe { self.heap.alloc(layout) };
+        if !pointer.is_null() {
+            // ORDERING: Relaxed; a statistic.
+            self.used.fetch_add(layout.size(), Ordering::Relaxed);
+        }
+        pointer
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // ORDERING: Relaxed; a statistic.
+        self.used.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { self.heap.dealloc(pointer, layout) };
+    }
+}
+
+/// Gives the memory at `start` to the heap; called once.
+///
+/// # Safety
+/// The memory is mapped and nothing else uses it.
+pub unsafe fn start(start: *mut u8, size: usize) {
+    // SAFETY: as the caller promises.
+    unsafe { HEAP.heap.lock().claim(start, size) };
+    // ORDERING: Relaxed; the other CPUs have not started yet.
+    SIZE.store(size, Ordering::Relaxed);
+}
+
+/// Returns the number of bytes in use.
+pub fn used() -> usize {
+    // ORDERING: Relaxed; a statistic.
+    HEAP.used.load(Ordering::Relaxed)
+}
+
+/// True if less than one part in `parts` of the heap is left.
+fn has_less_than(parts: usize) -> bool {
+    // ORDERING: Relaxed; does not change.
+    let size = SIZE.load(Ordering::Relaxed);
+    used() > size - size / parts
+}
+
+/// True if so little is left that calls that need kernel memory are refused.
+pub fn is_low() -> bool {
+    has_less_than(6)
+}
+
+/// True if so little is left that even a page fault has to wait for more.
+pub fn is_exhausted() -> bool {
+    has_less_than(32)
+}

@@ -1,0 +1,229 @@
+//! The processor's page tables and TLBs, as copies of the core's page tables.
+//!
+//! Every address space has [`Tables`] and a set of the CPUs that may hold its translations. Other
+//! CPUs flush on a non-maskable interrupt, so that they do it even while they spin for a lock.
+//!
+//! # Invariants
+//! M1  a hardware entry never allows more than the core's entry, except between the core's change
+//!     and the flush that the core waits for
+//! M2  a CPU whose bit in `active` is clear has no translation of the address space: the bit is set
+//!     before the tables are loaded, and cleared after others were
+
+use super::platform;
+use super::tables::{
+    ACCESSED, ADDRESS, DIRTY, NO_EXECUTE, PRESENT, Tables, USER, WRITABLE, kernel_root,
+};
+use crate::cpu::{self, apic};
+use crate::files::mapped;
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use spin::Mutex;
+use vmarea::types::mmu::{MappedPage, Mmu, Translation};
+use vmarea::types::{Errno, MmId, PAGE_SIZE, VmFlags, VmRange};
+use vmarea_sync::Key;
+
+/// Number of address spaces that can exist at once.
+const MAX_MMS: usize = 4096;
+/// A longer range is flushed as a whole.
+const FLUSH_ONE_BY_ONE: u64 = 32 * PAGE_SIZE;
+
+/// The hardware's side of an address space, by the index of its id.
+struct Slot {
+    tables: AtomicPtr<Tables>,
+    /// CPUs that may hold translations.
+    active: AtomicU64,
+}
+
+static SLOTS: [Slot; MAX_MMS] = [const {
+    Slot {
+        tables: AtomicPtr::new(core::ptr::null_mut()),
+        active: AtomicU64::new(0),
+    }
+}; MAX_MMS];
+
+/// The processors' page tables and TLBs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hardware;
+
+/// Returns the physical address of a page; 0 if it has no frame.
+pub fn address_of(page: MappedPage) -> u64 {
+    match page {
+        MappedPage::Zero => platform::zero_page(),
+        MappedPage::Frame(frame) => platform::physical_address(frame),
+        MappedPage::File { inode, index } => {
+            let file = mapped::file(inode);
+            file.and_then(|file| file.page_address(index.0))
+                .unwrap_or(0)
+        }
+    }
+}
+
+fn index(mm: MmId) -> usize {
+    Key::from_bits(mm.to_bits()).map_or(usize::MAX, |key| key.index() as usize)
+}
+
+/// Returns the tables of an address space that exists.
+fn tables(mm: MmId) -> Option<&'static Tables> {
+    // ORDERING: Acquire, pairs with the Release in `mm_created`.
+    let tables = SLOTS.get(index(mm))?.tables.load(Ordering::Acquire);
+    // SAFETY: `mm_created` stored a box, and the core calls `mm_gone`, which frees it, last.
+    unsafe { tables.as_ref() }
+}
+
+impl Mmu for Hardware {
+    fn mm_created(&self, mm: MmId) -> Result<(), Errno> {
+        let slot = SLOTS.get(index(mm)).ok_or(Errno::ENOMEM)?;
+        let tables = Tables::new().ok_or(Errno::ENOMEM)?;
+        let tables = Box::into_raw(Box::new(tables));
+        // ORDERING: Release, pairs with the Acquire in `tables`.
+        slot.tables.store(tables, Ordering::Release);
+        Ok(())
+    }
+
+    fn mm_gone(&self, mm: MmId) {
+        let slot = &SLOTS[index(mm)];
+        // ORDERING: SeqCst, as in `switch`.
+        debug_assert!(slot.active.load(Ordering::SeqCst) == 0, "a CPU runs there");
+        // ORDERING: AcqRel; the last use of the tables.
+        let tables = slot.tables.swap(core::ptr::null_mut(), Ordering::AcqRel);
+        if !tables.is_null() {
+            // SAFETY: from `Box::into_raw` in `mm_created`, and nobody can find it any more.
+            drop(unsafe { Box::from_raw(tables) });
+        }
+    }
+
+    fn set_entry(&self, mm: MmId, addr: u64, to: Translation) -> Result<(), Errno> {
+        let hardware = tables(mm).ok_or(Errno::ENOMEM)?;
+        let page = address_of(to.page);
+        if page == 0 {
+            return Err(Errno::ENOMEM);
+        }
+        if !to.flags.is_accessible() {
+            return Ok(());
+        }
+        let entry = hardware.entry_or_new(addr).ok_or(Errno::ENOMEM)?;
+        let mut bits = page | PRESENT | USER | ACCESSED;
+        if to.writable {
+            bits |= WRITABLE | DIRTY;
+        }
+        if !to.flags.contains(VmFlags::EXEC) {
+            bits |= NO_EXECUTE;
+        }
+        // ORDERING: SeqCst; a CPU that starts to run in the address space after this sees the entry.
+        let old = entry.swap(bits, Ordering::SeqCst);
+        debug_assert!(old & PRESENT == 0 || old & ADDRESS == page, "M1");
+        flush_page(addr);
+        Ok(())
+    }
+
+    fn clear(&self, mm: MmId, range: VmRange) {
+        let Some(tables) = tables(mm) else { return };
+        tables.for_each(range.start, range.end, |_, entry| {
+            // ORDERING: SeqCst; before the flush reads which CPUs are active.
+            entry.store(0, Ordering::SeqCst);
+        });
+    }
+
+    fn restrict(&self, mm: MmId, range: VmRange, allowed: VmFlags) {
+        let Some(tables) = tables(mm) else { return };
+        let mut kept = !0;
+        let mut added = 0;
+        if !allowed.is_accessible() {
+            // The hardware cannot allow stores or fetches without loads.
+            kept = 0;
+        } else if !allowed.contains(VmFlags::WRITE) {
+            kept = !WRITABLE;
+        }
+        if kept != 0 && !allowed.contains(VmFlags::EXEC) {
+            added = NO_EXECUTE;
+        }
+        tables.for_each(range.start, range.end, |_, entry| {
+            // ORDERING: SeqCst, as in `clear`. The processor may set bits in between.
+            entry.fetch_and(kept, Ordering::SeqCst);
+            entry.fetch_or(added, Ordering::SeqCst);
+        });
+    }
+
+    fn flush(&self, mm: MmId, range: VmRange) {
+        // ORDERING: Relaxed; does not change.
+        for _ in 0..WINDOW.load(Ordering::Relaxed) {
+            core::hint::spin_loop();
+        }
+        if range.end - range.start <= FLUSH_ONE_BY_ONE {
+            let pages = (range.start..range.end).step_by(PAGE_SIZE as usize);
+            pages.for_each(flush_page);
+        } else {
+            x86_64::instructions::tlb::flush_all();
+        }
+        // ORDERING: SeqCst; after the entries were changed (M2).
+        let active = SLOTS[index(mm)].active.load(Ordering::SeqCst);
+        flush_others(active & !(1 << cpu::number()));
+    }
+}
+
+/// Turns of an empty loop before each flush; see [`set_window`].
+static WINDOW: AtomicU64 = AtomicU64::new(0);
+
+/// Delays each flush by so many turns of an empty loop, so that a test sees what a missing or late
+/// flush would leak.
+pub fn set_window(turns: u64) {
+    // ORDERING: Relaxed; set before other CPUs start.
+    WINDOW.store(turns, Ordering::Relaxed);
+}
+
+fn flush_page(addr: u64) {
+    // SAFETY: removes a translation; the tables remain.
+    unsafe { core::arch::asm!("invlpg [{}]", in(reg) addr, options(nostack, preserves_flags)) };
+}
+
+/// Number of CPUs that have not flushed yet; `flush_entry` in `entry.s` decrements it.
+#[unsafe(no_mangle)]
+static FLUSHES_PENDING: AtomicU64 = AtomicU64::new(0);
+static FLUSHING: Mutex<()> = Mutex::new(());
+
+fn flush_others(cpus: u64) {
+    if cpus == 0 {
+        return;
+    }
+    let _one_at_a_time = FLUSHING.lock();
+    // ORDERING: SeqCst; before the interrupts are sent.
+    FLUSHES_PENDING.store(u64::from(cpus.count_ones()), Ordering::SeqCst);
+    for cpu in (0..64).filter(|cpu| cpus >> cpu & 1 != 0) {
+        apic::send_nmi(cpu);
+    }
+    // ORDERING: SeqCst; the decrement follows the flush.
+    while FLUSHES_PENDING.load(Ordering::SeqCst) != 0 {
+        core::hint::spin_loop();
+    }
+}
+
+/// Makes this CPU run in an address space, or in none, and leave the one that it ran in.
+pub fn switch(from: Option<MmId>, to: Option<MmId>) {
+    if from == to {
+        return;
+    }
+    let bit = 1 << cpu::number();
+    let root = match to {
+        Some(mm) => {
+            // ORDERING: SeqCst; before the tables are read (M2).
+            SLOTS[index(mm)].active.fetch_or(bit, Ordering::SeqCst);
+            tables(mm).map_or(kernel_root(), Tables::root)
+        }
+        None => kernel_root(),
+    };
+    // SAFETY: both kinds of tables map the kernel.
+    unsafe { core::arch::asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };
+    if let Some(mm) = from {
+        // ORDERING: SeqCst; after the TLB was flushed (M2).
+        SLOTS[index(mm)].active.fetch_and(!bit, Ordering::SeqCst);
+    }
+}
+
+/// Returns the number of pages that the hardware maps; an estimate of resident memory.
+pub fn resident(mm: MmId) -> usize {
+    let mut pages = 0;
+    if let Some(tables) = tables(mm) {
+        tables.for_each(0, u64::MAX, |_, _| pages += 1);
+    }
+    pages
+}

@@ -1,0 +1,21 @@
+//! Memory: physical frames, the heap, hardware page tables, and the core on top of them.
+//!
+//! ```text
+//! user      copies between the kernel and programs, checked by faults
+//! mm        one address space of the core, and what a fault means for a thread
+//! platform  what the core asks for: frames, bytes, files' pages
+//! mmu       what the core tells the hardware: entries, flushes       tables  page tables
+//! heap      the kernel's own objects                                 frames  physical memory
+//! oom       what happens when frames run out
+//! ```
+
+pub mod frames;
+pub mod heap;
+pub mod mm;
+pub mod mmu;
+pub mod oom;
+pub mod platform;
+pub mod tables;
+pub mod user;
+
+pub use mm::{Mm, space};

@@ -1,0 +1,54 @@
+//! `alarm` and the real-time interval timer: SIGALRM after a time.
+
+use super::signal::{self, SigInfo};
+use crate::cpu::clock;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use linux_raw_sys::general::SIGALRM;
+use spin::Mutex;
+
+#[derive(Clone, Copy)]
+struct Alarm {
+    at: u64,
+    interval: u64,
+}
+
+/// Alarms by process.
+static ALARMS: Mutex<BTreeMap<u32, Alarm>> = Mutex::new(BTreeMap::new());
+
+/// Sets the process's alarm to `after` nanoseconds from now, then every `interval`; 0 turns it off.
+/// Returns the nanoseconds that were left, and the old interval.
+pub fn set(pid: u32, after: u64, interval: u64) -> (u64, u64) {
+    let now = clock::now();
+    let mut alarms = ALARMS.lock();
+    let alarm = Alarm {
+        at: now.saturating_add(after),
+        interval,
+    };
+    let old = match after {
+        0 => alarms.remove(&pid),
+        _ => alarms.insert(pid, alarm),
+    };
+    old.map_or((0, 0), |old| {
+        (old.at.saturating_sub(now).max(1), old.interval)
+    })
+}
+
+/// Sends the signals that are due.
+pub fn ring() {
+    let now = clock::now();
+    let mut due = Vec::new();
+    ALARMS.lock().retain(|&pid, alarm| {
+        if alarm.at > now {
+            return true;
+        }
+        due.push(pid);
+        alarm.at = now + alarm.interval;
+        alarm.interval != 0
+    });
+    for pid in due {
+        if let Some(process) = super::find(pid) {
+            signal::send(&process, SigInfo::of_kernel(SIGALRM));
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! `execve`: builds the memory of a program and lets the current process run it.
+//!
+//! # Picture
+//! ```text
+//! 0x400000 …      segments, then memory without a file, then the heap
+//! … 0x7ffff7fff000  mappings, from the top down
+//! stack           pointers: argc, argv, envp, auxiliary vector │ strings │ 8 zero bytes │ TASK_SIZE
+//! ```
+//!
+//! # Linux
+//! `fs/binfmt_elf.c`, `fs/binfmt_script.c`, 6.12, without randomization and without a vDSO.
+
+use super::elf::{Executable, Segment};
+use super::signal::HandlerStack;
+use super::thread::VectorState;
+use super::{Inherited, Thread};
+use crate::cpu::{self, Registers};
+use crate::files::{Inode, mapped, path};
+use crate::memory::mm::TASK_SIZE;
+use crate::memory::user::bytes_of;
+use crate::memory::{Mm, mmu, space};
+use crate::syscall::Failure;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use linux_raw_sys::errno::{E2BIG, EACCES, EAGAIN, EINVAL, ELOOP, ENOEXEC};
+use linux_raw_sys::general::{RLIMIT_AS, RLIMIT_DATA, RLIMIT_MEMLOCK, RLIMIT_STACK};
+use vmarea::mm::{Layout, Limits};
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::types::call_flags::{MapFlags, Prot};
+use vmarea::types::{File, page_align};
+
+/// Top of the area for mappings, as Linux computes it for a stack of up to 128 MiB.
+const MMAP_BASE: u64 = TASK_SIZE - (128 << 20);
+const LEGACY_BASE: u64 = 0x2aaa_aaaa_a000;
+/// Where a movable program lies.
+const MOVABLE_BASE: u64 = 0x5555_5555_4000;
+/// Size of a new stack.
+const STACK_SIZE: u64 = 0x21000;
+/// Greatest size of arguments and environment together.
+const ARGUMENTS_MAX: usize = 112 << 10;
+/// Scripts whose interpreter is a script.
+const SCRIPTS: usize = 4;
+const CLOCK_TICKS: u64 = 100;
+
+/// A program with its arguments and its environment.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// Path of the file.
+    pub path: String,
+    /// Arguments; the first one is the name.
+    pub arguments: Vec<String>,
+    /// Environment.
+    pub environment: Vec<String>,
+}
+
+/// A program that has been loaded and does not run yet.
+pub struct Loaded {
+    /// Its memory.
+    pub mm: Arc<Mm>,
+    /// Address of the first instruction.
+    pub entry: u64,
+    /// Stack pointer.
+    pub stack: u64,
+    /// Path of the file that was loaded.
+    pub program: String,
+}
+
+/// Returns what the core has to know of a process's limits and rights.
+pub fn limits_of(inherited: &Inherited) -> Limits {
+    let soft = |limit: u32| inherited.limits[limit as usize][0];
+    let privileged = inherited.user[0] == 0;
+    Limits {
+        address_space: soft(RLIMIT_AS),
+        data: soft(RLIMIT_DATA),
+        data_hard: inherited.limits[RLIMIT_DATA as usize][1],
+        stack: soft(RLIMIT_STACK),
+        memlock: soft(RLIMIT_MEMLOCK),
+        ipc_lock: inherited.may_lock,
+        raw_io: privileged,
+        sys_resource: privileged,
+        sys_nice: privileged,
+    }
+}
+
+/// Loads a program into new memory, following scripts to their interpreter.
+///
+/// # Errors
+/// ENOENT, EACCES, ENOEXEC, ELOOP, E2BIG, ENOMEM and those of `mmap`.
+pub fn load(
+    mut command: Command,
+    inherited: &Inherited,
+    old: Option<&Layout>,
+) -> Result<Loaded, Failure> {
+    for _ in 0..=SCRIPTS {
+        let file = path::find(&inherited.directory, &command.path)?;
+        if !file.is_file() || file.mode() & 0o111 == 0 {
+            return Err(EACCES.into());
+        }
+        match script_interpreter(&file)? {
+            None => return load_executable(&file, &command, inherited, old),
+            Some(interpreter) => {
+                let mut arguments: Vec<String> =
+                    interpreter.iter().map(|word| word.to_string()).collect();
+                arguments.push(command.path);
+                arguments.extend(command.arguments.into_iter().skip(1));
+                command.path = arguments[0].clone();
+                command.arguments = arguments;
+            }
+        }
+    }
+    Err(ELOOP.into())
+}
+
+/// Returns the interpreter of a script and its one argument.
+fn script_interpreter(file: &Inode) -> Result<Option<Vec<String>>, Failure> {
+    let mut head = [0; 256];
+    let len = file.read(0, &mut head)?;
+    let Some(line) = head[..len].strip_prefix(b"#!") else {
+        return Ok(None);
+    };
+    let line = line.split(|&byte| byte == b'\n').next().unwrap_or(line);
+    let line = String::from_utf8_lossy(line);
+    let mut words = line.trim().splitn(2, char::is_whitespace);
+    let words: Vec<String> = words.by_ref().map(|word| word.trim().into()).collect();
+    match words.first().is_some_and(|path| !path.is_empty()) {
+        true => Ok(Some(words)),
+        false => Err(ENOEXEC.into()),
+    }
+}
+
+fn load_executable(
+    file: &Arc<Inode>,
+    command: &Command,
+    inherited: &Inherited,
+    old: Option<&Layout>,
+) -> Result<Loaded, Failure> {
+    let executable = Executable::read(file)?;
+    let mut layout = Layout {
+        mmap_base: MMAP_BASE,
+        legacy_base: LEGACY_BASE,
+        ..Layout::default()
+    };
+    if let Some(old) = old {
+        layout.inherit(old);
+    }
+    let mm = Mm::new(layout, limits_of(inherited))?;
+    let bias = if executable.movable { MOVABLE_BASE } else { 0 };
+    let path = path::absolute(&inherited.directory, &command.path);
+    map_segments(&mm, (file, &path), &executable, bias)?;
+    let (start, base) = match &executable.interpreter {
+        Some(interpreter) => load_interpreter(&mm, interpreter, inherited)?,
+        None => (executable.entry + bias, 0),
+    };
+    let stack = map_stack(&mm)?;
+    let auxiliary = [
+        (3, executable.headers_addr() + bias), // AT_PHDR
+        (4, 56),                               // AT_PHENT
+        (5, executable.headers.1),             // AT_PHNUM
+        (7, base),                             // AT_BASE
+        (9, executable.entry + bias),          // AT_ENTRY
+    ];
+    let pushed = push_arguments(&mm, stack, command, &auxiliary, inherited.user)?;
+    let heap = page_align(executable.end() + bias).ok_or(ENOEXEC)?;
+    let code = executable
+        .segments
+        .iter()
+        .find(|s| s.prot.contains(Prot::EXEC));
+    let data = executable.segments.last();
+    space().set_layout(mm.id(), |layout| {
+        layout.start_brk = heap;
+        layout.brk = heap;
+        layout.code = code.map_or([0; 2], |s| [s.addr + bias, s.addr + bias + s.file_len]);
+        layout.start_data = data.map_or(0, |s| s.addr + bias);
+        layout.end_data = data.map_or(0, |s| s.addr + bias + s.file_len);
+        layout.start_stack = pushed.stack;
+        layout.args = pushed.arguments;
+        layout.env = pushed.environment;
+    })?;
+    Ok(Loaded {
+        mm,
+        entry: start,
+        stack: pushed.stack,
+        program: command.path.clone(),
+    })
+}
+
+/// Maps the program that loads a dynamic one; returns its entry and its bias.
+fn load_interpreter(
+    mm: &Mm,
+    interpreter: &str,
+    inherited: &Inherited,
+) -> Result<(u64, u64), Failure> {
+    let file = path::find(&inherited.directory, interpreter)?;
+    let executable = Executable::read(&file)?;
+    if !executable.movable {
+        return Err(EINVAL.into());
+    }
+    // Reserves room for all segments; they then replace the reservation.
+    let room = MmapRequest {
+        len: executable.end(),
+        flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::NORESERVE,
+        ..MmapRequest::default()
+    };
+    let bias = space().mmap(mm.id(), &room)?;
+    map_segments(mm, (&file, interpreter), &executable, bias)?;
+    Ok((executable.entry + bias, bias))
+}
+
+fn map_segments(
+    mm: &Mm,
+    (file, path): (&Arc<Inode>, &str),
+    executable: &Executable,
+    bias: u64,
+) -> Result<(), Failure> {
+    let mapped = mapped::keep(file, path, mapped::new_id(), (true, false));
+    for segment in &executable.segments {
+        map_segment(mm, &mapped, segment, bias)?;
+    }
+    Ok(())
+}
+
+/// Maps one segment: the file's part, zeros up to the end of its last page, and memory after it.
+fn map_segment(mm: &Mm, file: &File, segment: &Segment, bias: u64) -> Result<(), Failure> {
+    let addr = segment.addr + bias;
+    let start = addr & !4095;
+    let file_end = addr + segment.file_len;
+    let mut fixed = MmapRequest {
+        addr: start,
+        len: file_end - start,
+        prot: segment.prot,
+        flags: MapFlags::PRIVATE | MapFlags::FIXED,
+        file: Some(*file),
+        offset: segment.offset & !4095,
+        ..MmapRequest::default()
+    };
+    let mut mapped_end = start;
+    if segment.file_len != 0 {
+        space().mmap(mm.id(), &fixed)?;
+        mapped_end = page_align(file_end).ok_or(ENOEXEC)?;
+        let is_writable = segment.prot.contains(Prot::WRITE);
+        if segment.len > segment.file_len && is_writable && mapped_end > file_end {
+            let len = (mapped_end - file_end) as usize;
+            mm.write(file_end, &[0; 4096][..len])?;
+        }
+    }
+    let end = page_align(addr + segment.len).ok_or(ENOEXEC)?;
+    if end > mapped_end {
+        fixed.addr = mapped_end;
+        fixed.len = end - mapped_end;
+        fixed.flags |= MapFlags::ANONYMOUS;
+        fixed.file = None;
+        fixed.offset = 0;
+        space().mmap(mm.id(), &fixed)?;
+    }
+    Ok(())
+}
+
+/// Maps the stack; returns the address after it.
+fn map_stack(mm: &Mm) -> Result<u64, Failure> {
+    let request = MmapRequest {
+        addr: TASK_SIZE - STACK_SIZE,
+        len: STACK_SIZE,
+        prot: Prot::READ | Prot::WRITE,
+        flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED | MapFlags::GROWSDOWN,
+        ..MmapRequest::default()
+    };
+    space().mmap(mm.id(), &request)?;
+    Ok(TASK_SIZE)
+}
+
+/// Where the arguments went.
+struct Pushed {
+    stack: u64,
+    arguments: [u64; 2],
+    environment: [u64; 2],
+}
+
+/// Writes strings below `top`, the first one lowest; returns their addresses.
+fn push_strings(mm: &Mm, top: &mut u64, strings: &[String]) -> Result<Vec<u64>, Failure> {
+    let len: usize = strings.iter().map(|s| s.len() + 1).sum();
+    *top -= len as u64;
+    let mut at = *top;
+    let mut addresses = Vec::with_capacity(strings.len());
+    let mut bytes = Vec::with_capacity(len);
+    for string in strings {
+        addresses.push(at);
+        at += string.len() as u64 + 1;
+        bytes.extend_from_slice(string.as_bytes());
+        bytes.push(0);
+    }
+    mm.write(*top, &bytes)?;
+    Ok(addresses)
+}
+
+/// Writes arguments, environment and the auxiliary vector to the stack.
+fn push_arguments(
+    mm: &Mm,
+    stack: u64,
+    command: &Command,
+    auxiliary: &[(u64, u64)],
+    user: [u32; 2],
+) -> Result<Pushed, Failure> {
+    let strings = command.arguments.iter().chain(&command.environment);
+    if strings.map(|s| s.len() + 9).sum::<usize>() > ARGUMENTS_MAX {
+        return Err(E2BIG.into());
+    }
+    let mut top = stack - 8;
+    let name = push_strings(mm, &mut top, core::slice::from_ref(&command.path))?[0];
+    let environment_end = top;
+    let environment = push_strings(mm, &mut top, &command.environment)?;
+    let arguments_end = top;
+    let arguments = push_strings(mm, &mut top, &command.arguments)?;
+    let strings_start = top;
+    top = (top & !15) - 16;
+    let random = top;
+    let seed = [cpu::clock::now(), 0x9e37_79b9_7f4a_7c15];
+    mm.write(random, bytes_of(&seed))?;
+    let [uid, gid] = user.map(u64::from);
+    let mut words = vec![command.arguments.len() as u64];
+    words.extend(&arguments);
+    words.push(0);
+    words.extend(&environment);
+    words.push(0);
+    let general = [
+        (6, 4096),         // AT_PAGESZ
+        (8, 0),            // AT_FLAGS
+        (11, uid),         // AT_UID
+        (12, uid),         // AT_EUID
+        (13, gid),         // AT_GID
+        (14, gid),         // AT_EGID
+        (17, CLOCK_TICKS), // AT_CLKTCK
+        (23, 0),           // AT_SECURE
+        (25, random),      // AT_RANDOM
+        (31, name),        // AT_EXECFN
+        (0, 0),            // AT_NULL
+    ];
+    for (kind, value) in auxiliary.iter().chain(&general) {
+        words.extend([*kind, *value]);
+    }
+    top = (top - 8 * words.len() as u64) & !15;
+    mm.write_values(top, &words)?;
+    Ok(Pushed {
+        stack: top,
+        arguments: [strings_start, arguments_end],
+        environment: [arguments_end, environment_end],
+    })
+}
+
+/// Lets the current process run a program (`execve`).
+///
+/// # Errors
+/// Those of [`load`]; EAGAIN if another thread executes a program at the same time.
+pub fn execute(
+    thread: &Thread,
+    registers: &mut Registers,
+    command: Command,
+) -> Result<(), Failure> {
+    let process = &thread.process;
+    let inherited = process.inherited.lock().clone();
+    let layout = process
+        .mm()
+        .and_then(|mm| Some(space().mmap_read_lock(mm.id())?.state().layout));
+    let loaded = load(command, &inherited, layout.as_ref())?;
+    if !process.end_other_threads(thread.tid) {
+        return Err(EAGAIN.into());
+    }
+    let actions = Arc::new(process.actions.lock().without_handlers());
+    *process.actions.lock() = actions;
+    process.files.close_on_exec();
+    {
+        let mut inherited = process.inherited.lock();
+        let name = loaded.program.rsplit('/').next().unwrap_or("");
+        inherited.name = name.chars().take(15).collect();
+        inherited.program = path::absolute(&inherited.directory, &loaded.program);
+    }
+    thread.signals.lock().stack = HandlerStack::default();
+    // ORDERING: Relaxed; the thread's own.
+    thread.clear_tid.store(0, Ordering::Relaxed);
+    thread.set_fs_base(0);
+    thread.set_vector_state(VectorState::initial());
+    let id = Some(loaded.mm.id());
+    let old = process.replace_mm(Some(loaded.mm));
+    mmu::switch(cpu::this().loaded.replace(id), id);
+    drop(old);
+    process.return_memory();
+    *registers = Registers::at_start(loaded.entry, loaded.stack);
+    Ok(())
+}

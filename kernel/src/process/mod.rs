@@ -1,0 +1,331 @@
+//! Processes: threads, their scheduler, signals, and the calls that begin and end them.
+//!
+//! A process stays in the table as a zombie after its last thread, until its parent has waited for
+//! it. The memory and the files go with the last thread.
+
+pub mod alarm;
+pub mod clone;
+pub mod elf;
+pub mod exec;
+pub mod exit;
+pub mod futex;
+pub mod scheduler;
+pub mod signal;
+pub mod thread;
+pub mod wait;
+
+pub use thread::Thread;
+
+use crate::cpu;
+use crate::files::FileTable;
+use crate::memory::Mm;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use linux_raw_sys::general::{RLIM_NLIMITS, RLIMIT_STACK, SIGKILL};
+use signal::{Actions, SigInfo};
+use spin::Mutex;
+use vmarea::types::MmId;
+
+/// Number of the first process.
+pub const INIT: u32 = 1;
+/// Number of processes and threads that can exist at once.
+const MAX_TASKS: usize = 2000;
+
+/// Soft and hard limits (`RLIMIT_`).
+pub type ResourceLimits = [[u64; 2]; RLIM_NLIMITS as usize];
+
+/// What a child takes over from its parent, and `execve` keeps.
+#[derive(Clone, Debug)]
+pub struct Inherited {
+    /// The working directory, as a path without `.`, `..` and symbolic links.
+    pub directory: String,
+    /// Bits that new files do not get (`umask`).
+    pub umask: u32,
+    /// Name of the program (`comm`).
+    pub name: String,
+    /// Path of the program.
+    pub program: String,
+    /// Process group.
+    pub group: u32,
+    /// Session.
+    pub session: u32,
+    /// User and group; 0 is allowed everything.
+    pub user: [u32; 2],
+    /// True if the process may lock memory without limit (`CAP_IPC_LOCK`).
+    pub may_lock: bool,
+    /// Resource limits.
+    pub limits: ResourceLimits,
+}
+
+impl Inherited {
+    /// Returns what the first process has.
+    pub fn first() -> Self {
+        let mut limits = [[u64::MAX; 2]; RLIM_NLIMITS as usize];
+        limits[RLIMIT_STACK as usize][0] = 8 << 20;
+        limits[linux_raw_sys::general::RLIMIT_MEMLOCK as usize] = [8 << 20; 2];
+        limits[linux_raw_sys::general::RLIMIT_NOFILE as usize] = [1024, 4096];
+        limits[linux_raw_sys::general::RLIMIT_CORE as usize] = [0, u64::MAX];
+        Inherited {
+            directory: "/".into(),
+            umask: 0o022,
+            name: "init".into(),
+            program: "/init".into(),
+            group: INIT,
+            session: INIT,
+            user: [0, 0],
+            may_lock: true,
+            limits,
+        }
+    }
+}
+
+/// A process: threads with one memory and one table of files.
+pub struct Process {
+    /// Process number.
+    pub pid: u32,
+    /// Number of the parent.
+    pub parent: AtomicU32,
+    /// Signal that the parent gets at the end; 0 for none.
+    pub exit_signal: u32,
+    /// Open files.
+    pub files: Arc<FileTable>,
+    /// What a child takes over.
+    pub inherited: Mutex<Inherited>,
+    /// What signals do.
+    pub actions: Mutex<Arc<Actions>>,
+    /// Signals for any thread of the process.
+    pub pending: Mutex<Vec<SigInfo>>,
+    mm: Mutex<Option<Arc<Mm>>>,
+    threads: Mutex<Vec<Arc<Thread>>>,
+    /// Status for `wait`, with [`DYING`] and [`ZOMBIE`].
+    exit: AtomicU64,
+    /// 1 while the process uses the memory of the parent that waits for it (`vfork`).
+    borrows_memory: AtomicU32,
+    /// Number of the thread that executes a program, while it waits for the others to end.
+    only_thread: AtomicU32,
+}
+
+/// The process ends; its threads end before they return to user mode.
+const DYING: u64 = 1 << 32;
+/// All threads have ended.
+const ZOMBIE: u64 = 1 << 33;
+/// The kernel ended the process because memory was full.
+const FOR_MEMORY: u64 = 1 << 34;
+
+static PROCESSES: Mutex<BTreeMap<u32, Arc<Process>>> = Mutex::new(BTreeMap::new());
+static NEXT_NUMBER: AtomicU32 = AtomicU32::new(INIT);
+static TASKS: AtomicU32 = AtomicU32::new(0);
+
+/// Returns a number for a new process or thread.
+pub fn new_number() -> u32 {
+    // ORDERING: Relaxed; only has to be unique.
+    NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Returns the current thread.
+pub fn current_thread() -> Arc<Thread> {
+    cpu::this().current().expect("a thread runs")
+}
+
+/// Returns the process of the current thread.
+pub fn current() -> Arc<Process> {
+    Arc::clone(&current_thread().process)
+}
+
+/// Returns a process, zombies too.
+pub fn find(pid: u32) -> Option<Arc<Process>> {
+    PROCESSES.lock().get(&pid).cloned()
+}
+
+/// Returns all processes.
+pub fn all() -> Vec<Arc<Process>> {
+    PROCESSES.lock().values().cloned().collect()
+}
+
+/// Returns a thread by its number.
+pub fn find_thread(tid: u32) -> Option<Arc<Thread>> {
+    all().iter().find_map(|process| process.thread(tid))
+}
+
+/// True if no more threads can be created.
+pub fn is_full() -> bool {
+    // ORDERING: Relaxed; a number that may be out of date.
+    TASKS.load(Ordering::Relaxed) as usize >= MAX_TASKS
+}
+
+impl Process {
+    /// Creates a process without threads and enters it in the table.
+    pub fn new(
+        pid: u32,
+        parent: u32,
+        exit_signal: u32,
+        mm: Arc<Mm>,
+        files: Arc<FileTable>,
+        actions: Arc<Actions>,
+        inherited: Inherited,
+    ) -> Arc<Process> {
+        let process = Arc::new(Process {
+            pid,
+            parent: AtomicU32::new(parent),
+            exit_signal,
+            files,
+            inherited: Mutex::new(inherited),
+            actions: Mutex::new(actions),
+            pending: Mutex::new(Vec::new()),
+            mm: Mutex::new(Some(mm)),
+            threads: Mutex::new(Vec::new()),
+            exit: AtomicU64::new(0),
+            borrows_memory: AtomicU32::new(0),
+            only_thread: AtomicU32::new(0),
+        });
+        PROCESSES.lock().insert(pid, Arc::clone(&process));
+        process
+    }
+
+    /// Adds a thread and lets it run, unless the process ends.
+    pub fn start_thread(&self, thread: Arc<Thread>) {
+        // ORDERING: Relaxed; a count.
+        TASKS.fetch_add(1, Ordering::Relaxed);
+        self.threads.lock().push(Arc::clone(&thread));
+        scheduler::add(thread);
+    }
+
+    /// Removes a thread that ends; returns true if it was the last one.
+    fn remove_thread(&self, tid: u32) -> bool {
+        // ORDERING: Relaxed; a count.
+        TASKS.fetch_sub(1, Ordering::Relaxed);
+        let mut threads = self.threads.lock();
+        threads.retain(|thread| thread.tid != tid);
+        threads.is_empty()
+    }
+
+    /// Returns the threads.
+    pub fn threads(&self) -> Vec<Arc<Thread>> {
+        self.threads.lock().clone()
+    }
+
+    /// Returns the thread with a number.
+    pub fn thread(&self, tid: u32) -> Option<Arc<Thread>> {
+        self.threads.lock().iter().find(|t| t.tid == tid).cloned()
+    }
+
+    /// Returns the memory; `None` after the last thread has ended.
+    pub fn mm(&self) -> Option<Arc<Mm>> {
+        self.mm.lock().clone()
+    }
+
+    /// Returns the core's id of the memory.
+    pub fn mm_id(&self) -> Option<MmId> {
+        self.mm.lock().as_ref().map(|mm| mm.id())
+    }
+
+    /// Replaces the memory; returns the old one.
+    fn replace_mm(&self, mm: Option<Arc<Mm>>) -> Option<Arc<Mm>> {
+        core::mem::replace(&mut *self.mm.lock(), mm)
+    }
+
+    /// Returns the name of the program.
+    pub fn name(&self) -> String {
+        self.inherited.lock().name.clone()
+    }
+
+    /// True if the threads of the process end before they return to user mode.
+    pub fn is_dying(&self) -> bool {
+        // ORDERING: Acquire, pairs with the AcqRel in `begin_exit`.
+        self.exit.load(Ordering::Acquire) & DYING != 0
+    }
+
+    /// Returns the status for `wait` once all threads have ended.
+    pub fn zombie_status(&self) -> Option<u32> {
+        // ORDERING: Acquire, pairs with the AcqRel in `become_zombie`.
+        let exit = self.exit.load(Ordering::Acquire);
+        (exit & ZOMBIE != 0).then_some(exit as u32)
+    }
+
+    /// Makes every thread of the process end; the first status counts. Returns true for that one.
+    pub fn begin_exit(&self, status: u32) -> bool {
+        self.begin_exit_with(DYING | u64::from(status))
+    }
+
+    fn begin_exit_with(&self, exit: u64) -> bool {
+        // ORDERING: AcqRel, pairs with the Acquire in `is_dying`.
+        let begun = self
+            .exit
+            .compare_exchange(0, exit, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok();
+        if begun {
+            self.threads().iter().for_each(|t| scheduler::interrupt(t));
+        }
+        begun
+    }
+
+    /// Ends the process because memory is full; returns true if it was not ending already.
+    pub fn kill_for_memory(&self) -> bool {
+        self.begin_exit_with(DYING | FOR_MEMORY | u64::from(SIGKILL))
+    }
+
+    fn become_zombie(&self) {
+        // ORDERING: AcqRel, pairs with the Acquire in `zombie_status`.
+        self.exit.fetch_or(ZOMBIE, Ordering::AcqRel);
+    }
+
+    /// True while the process uses the memory of a parent that waits in `vfork`.
+    pub fn borrows_memory(&self) -> bool {
+        // ORDERING: Acquire, pairs with the Release in `return_memory`.
+        self.borrows_memory.load(Ordering::Acquire) != 0
+    }
+
+    fn borrow_memory(&self) {
+        // ORDERING: Relaxed; before the process runs.
+        self.borrows_memory.store(1, Ordering::Relaxed);
+    }
+
+    /// Lets the parent that waits in `vfork` go on.
+    fn return_memory(&self) {
+        // ORDERING: Release, pairs with the Acquire in `borrows_memory`.
+        self.borrows_memory.store(0, Ordering::Release);
+        scheduler::wake(scheduler::Event::OwnProgram(self.pid), usize::MAX);
+    }
+
+    /// True if every thread but another one than `tid` has to end.
+    pub fn keeps_other_than(&self, tid: u32) -> bool {
+        // ORDERING: Acquire, pairs with the Release in `end_other_threads`.
+        let only = self.only_thread.load(Ordering::Acquire);
+        only != 0 && only != tid
+    }
+
+    /// Ends the other threads, and waits until they are gone; returns false if another thread was
+    /// faster.
+    fn end_other_threads(&self, tid: u32) -> bool {
+        // ORDERING: Release, pairs with the Acquire in `keeps_other_than`.
+        let won = self
+            .only_thread
+            .compare_exchange(0, tid, Ordering::Release, Ordering::Relaxed)
+            .is_ok();
+        if won {
+            let others = self.threads().into_iter().filter(|t| t.tid != tid);
+            others.for_each(|thread| scheduler::interrupt(&thread));
+            while self.threads.lock().len() > 1 {
+                scheduler::pause();
+            }
+            // ORDERING: Release, as above.
+            self.only_thread.store(0, Ordering::Release);
+        }
+        won
+    }
+
+    /// Returns the number of the parent.
+    pub fn parent_number(&self) -> u32 {
+        // ORDERING: Relaxed; the table's lock orders changes.
+        self.parent.load(Ordering::Relaxed)
+    }
+}
+
+/// Removes a zombie from the table.
+fn forget(pid: u32) {
+    let gone = PROCESSES.lock().remove(&pid);
+    drop(gone);
+}

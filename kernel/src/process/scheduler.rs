@@ -1,0 +1,318 @@
+//! The scheduler: one queue of threads that can run, and one list of those that sleep.
+//!
+//! A thread gives its CPU away at the timer's interrupt or when it sleeps. To sleep, it first
+//! registers ([`doze`]), then looks at what it waits for, then calls [`sleep`]; a wake-up between
+//! the two finds it registered. The lock of the queues is handed from the thread that leaves a CPU
+//! to the one that takes it, so nobody takes a thread whose registers are not saved yet.
+//!
+//! # Picture
+//! ```text
+//! Ready ──▶ Running ──doze──▶ Dozing ──schedule──▶ Asleep
+//!   ▲          │ ▲              │ wake               │ wake
+//!   └─schedule─┘ └──────────────┘                    │
+//!   └────────────────────────────────────────────────┘
+//! ```
+
+use super::thread::{RunState, Thread};
+use crate::cpu::{self, apic, clock, fs_base};
+use crate::memory::mmu;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use spin::Mutex;
+use x86_64::instructions::interrupts;
+
+/// What a thread can sleep for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A futex: what it belongs to, and where in it.
+    Futex(u64, u64),
+    /// A change of a pipe or of the terminal, by its address.
+    File(usize),
+    /// A change of any file, for `poll`.
+    AnyFile,
+    /// A child of this process changes its state.
+    Child(u32),
+    /// This process has a program of its own, after `vfork`.
+    OwnProgram(u32),
+    /// Nothing but a signal or the deadline.
+    Nothing,
+}
+
+/// Why a thread woke.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Woken {
+    /// The event happened.
+    Event,
+    /// The deadline passed.
+    Timeout,
+    /// A signal is pending.
+    Signal,
+}
+
+struct Sleeper {
+    thread: Arc<Thread>,
+    event: Event,
+    /// For a futex: which wake-ups it takes.
+    mask: u32,
+    deadline: u64,
+}
+
+struct Queues {
+    ready: VecDeque<Arc<Thread>>,
+    sleepers: Vec<Sleeper>,
+}
+
+static QUEUES: Mutex<Queues> = Mutex::new(Queues {
+    ready: VecDeque::new(),
+    sleepers: Vec::new(),
+});
+/// CPUs that have nothing to do.
+static IDLE: AtomicU64 = AtomicU64::new(0);
+
+unsafe extern "C" {
+    fn switch_stacks(save: *mut u64, to: u64);
+}
+
+impl Queues {
+    /// Wakes the sleepers that `take` selects, at most `limit`; returns their number.
+    fn wake(
+        &mut self,
+        limit: usize,
+        why: Woken,
+        mut take: impl FnMut(&mut Sleeper) -> bool,
+    ) -> usize {
+        let mut woken = 0;
+        let mut at = 0;
+        while at < self.sleepers.len() && woken < limit {
+            if !take(&mut self.sleepers[at]) {
+                at += 1;
+                continue;
+            }
+            let thread = self.sleepers.remove(at).thread;
+            thread.set_woken(why);
+            woken += 1;
+            if thread.set_state(RunState::Running) == RunState::Asleep {
+                self.make_ready(thread);
+            }
+        }
+        woken
+    }
+
+    fn make_ready(&mut self, thread: Arc<Thread>) {
+        thread.set_state(RunState::Ready);
+        self.ready.push_back(thread);
+    }
+}
+
+/// Calls `f` with the queues, and then tells idle CPUs if threads wait.
+fn with_queues<R>(f: impl FnOnce(&mut Queues) -> R) -> R {
+    let (result, waiting) = {
+        let mut queues = QUEUES.lock();
+        (f(&mut queues), queues.ready.len())
+    };
+    for _ in 0..waiting {
+        // ORDERING: SeqCst; the queue was filled before, and an idle CPU looks at it after.
+        let idle = IDLE.load(Ordering::SeqCst);
+        if idle == 0 {
+            break;
+        }
+        let cpu = idle.trailing_zeros() as usize;
+        // ORDERING: SeqCst, as above.
+        if IDLE.fetch_and(!(1 << cpu), Ordering::SeqCst) >> cpu & 1 != 0 {
+            apic::send_wake(cpu);
+        }
+    }
+    result
+}
+
+/// Lets a new thread run.
+pub fn add(thread: Arc<Thread>) {
+    with_queues(|queues| queues.make_ready(thread));
+}
+
+/// Wakes up to `limit` threads that wait for an event; returns their number.
+pub fn wake(event: Event, limit: usize) -> usize {
+    with_queues(|queues| queues.wake(limit, Woken::Event, |s| s.event == event))
+}
+
+/// Like [`wake`], for sleepers whose mask shares a bit with `mask`.
+pub fn wake_masked(event: Event, limit: usize, mask: u32) -> usize {
+    let matches = |s: &mut Sleeper| s.event == event && s.mask & mask != 0;
+    with_queues(|queues| queues.wake(limit, Woken::Event, matches))
+}
+
+/// Makes up to `limit` threads that wait for one event wait for another; returns their number.
+pub fn requeue(from: Event, to: Event, limit: usize) -> usize {
+    let mut queues = QUEUES.lock();
+    let waiting = queues.sleepers.iter_mut().filter(|s| s.event == from);
+    waiting.take(limit).map(|s| s.event = to).count()
+}
+
+/// Wakes a thread, whatever it waits for, because a signal is pending.
+pub fn interrupt(thread: &Thread) {
+    let is_it = |s: &mut Sleeper| core::ptr::eq(&*s.thread, thread);
+    with_queues(|queues| queues.wake(1, Woken::Signal, is_it));
+}
+
+/// Registers the current thread as a sleeper; it still runs.
+pub fn doze(event: Event, mask: u32, deadline: Option<u64>) {
+    let thread = super::current_thread();
+    let mut queues = QUEUES.lock();
+    thread.set_state(RunState::Dozing);
+    queues.sleepers.push(Sleeper {
+        thread,
+        event,
+        mask,
+        deadline: deadline.unwrap_or(u64::MAX),
+    });
+}
+
+/// Ends the registration; returns true if a wake-up has ended it already.
+pub fn stop_dozing() -> bool {
+    let thread = super::current_thread();
+    let mut queues = QUEUES.lock();
+    let at = queues
+        .sleepers
+        .iter()
+        .position(|s| Arc::ptr_eq(&s.thread, &thread));
+    let sleeper = at.map(|at| queues.sleepers.remove(at));
+    thread.set_state(RunState::Running);
+    drop(queues);
+    sleeper.is_none()
+}
+
+/// Sleeps until a wake-up ends the registration.
+pub fn sleep() -> Woken {
+    let thread = super::current_thread();
+    if thread.has_signal() && !stop_dozing() {
+        return Woken::Signal;
+    }
+    schedule();
+    thread.woken()
+}
+
+/// Sleeps until `ready` returns a value, the deadline passes or a signal comes.
+///
+/// # Errors
+/// `Timeout` or `Signal`.
+pub fn wait<T>(
+    event: Event,
+    deadline: Option<u64>,
+    mut ready: impl FnMut() -> Option<T>,
+) -> Result<T, Woken> {
+    loop {
+        doze(event, !0, deadline);
+        if let Some(value) = ready() {
+            stop_dozing();
+            return Ok(value);
+        }
+        match sleep() {
+            Woken::Event => {}
+            why => return ready().ok_or(why),
+        }
+    }
+}
+
+/// Runs another thread if one is ready, or the idle loop if the current thread cannot run.
+pub fn schedule() {
+    let cpu = cpu::this();
+    let mut queues = QUEUES.lock();
+    let current = cpu.current();
+    let next = queues.ready.pop_front();
+    let state = current.as_ref().map(|thread| thread.state());
+    if next.is_none() && matches!(state, None | Some(RunState::Running)) {
+        return;
+    }
+    if let Some(current) = current {
+        match state {
+            Some(RunState::Running) => queues.make_ready(current),
+            Some(RunState::Dozing) => {
+                current.set_state(RunState::Asleep);
+            }
+            _ => {}
+        }
+    }
+    // `finish_switch` unlocks it, on the stack of the next thread.
+    core::mem::forget(queues);
+    switch(next);
+    finish_switch();
+}
+
+fn switch(next: Option<Arc<Thread>>) {
+    let cpu = cpu::this();
+    let mm = next.as_ref().and_then(|thread| thread.process.mm_id());
+    mmu::switch(cpu.loaded.replace(mm), mm);
+    if let Some(thread) = cpu.current() {
+        thread.save_registers();
+    }
+    let to = match &next {
+        Some(thread) => {
+            thread.set_state(RunState::Running);
+            thread.restore_registers();
+            fs_base::set(thread.fs_base());
+            cpu.set_kernel_stack(thread.stack_top());
+            thread.stack_pointer()
+        }
+        None => cpu.idle_rsp.get(),
+    };
+    let previous = cpu.set_current(next);
+    let save = match &previous {
+        Some(thread) => thread.stack_pointer_cell(),
+        None => cpu.idle_rsp.as_ptr(),
+    };
+    cpu.previous.set(previous);
+    // SAFETY: `to` is a stack that `switch_stacks` or `Thread::new` has left, and the lock of the
+    // queues keeps other CPUs off it; `previous` keeps the cell for the old one in place.
+    unsafe { switch_stacks(save, to) };
+}
+
+/// Ends a switch, on the stack of the thread that runs now.
+#[unsafe(no_mangle)]
+extern "C" fn finish_switch() {
+    let previous = cpu::this().previous.take();
+    // SAFETY: `schedule` has left it locked for this.
+    unsafe { QUEUES.force_unlock() };
+    // May be the last reference to a thread that ended.
+    drop(previous);
+}
+
+/// Gives the CPU away; if nobody wants it, waits for an interrupt.
+pub fn pause() {
+    if QUEUES.lock().ready.is_empty() {
+        interrupts::enable_and_hlt();
+        interrupts::disable();
+    }
+    schedule();
+}
+
+/// Runs threads for ever, on the stack that the CPU started with.
+pub fn idle() -> ! {
+    loop {
+        // ORDERING: SeqCst; before the queue is looked at.
+        IDLE.fetch_or(1 << cpu::number(), Ordering::SeqCst);
+        schedule();
+        interrupts::enable_and_hlt();
+        interrupts::disable();
+    }
+}
+
+/// Ends the current thread.
+pub fn end_thread(thread: Arc<Thread>) -> ! {
+    thread.set_state(RunState::Ended);
+    drop(thread);
+    schedule();
+    unreachable!("a thread that has ended runs again");
+}
+
+/// Wakes the threads whose deadline has passed; called by the timer's interrupt.
+pub fn tick() {
+    if cpu::number() != 0 {
+        return;
+    }
+    super::alarm::ring();
+    crate::files::terminal::receive();
+    let now = clock::now();
+    with_queues(|queues| queues.wake(usize::MAX, Woken::Timeout, |s| s.deadline <= now));
+}

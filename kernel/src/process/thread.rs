@@ -1,0 +1,264 @@
+//! `Thread`: a flow of control, with its kernel stack and the registers that a switch saves.
+
+use super::Process;
+use super::scheduler::Woken;
+use super::signal::ThreadSignals;
+use crate::cpu::Registers;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use spin::Mutex;
+
+/// Size of a kernel stack, in units of 16 bytes.
+const STACK_UNITS: usize = 3 << 10;
+/// Registers that `switch_stacks` saves.
+const SWITCHED_REGISTERS: usize = 6;
+
+/// The state of the floating-point and vector registers, as `fxsave` writes it.
+#[repr(C, align(16))]
+#[derive(Clone, Copy, Debug)]
+pub struct VectorState(pub [u8; 512]);
+
+impl VectorState {
+    /// Byte offset of the control and status register of SSE.
+    const MXCSR: usize = 24;
+
+    /// Returns the state of a new program.
+    pub fn initial() -> Self {
+        let mut bytes = [0; 512];
+        bytes[..2].copy_from_slice(&0x37f_u16.to_le_bytes());
+        bytes[Self::MXCSR..][..4].copy_from_slice(&0x1f80_u32.to_le_bytes());
+        VectorState(bytes)
+    }
+
+    /// Clears the bits of MXCSR that the processor refuses.
+    pub fn make_valid(&mut self) {
+        self.0[Self::MXCSR + 2..][..2].fill(0);
+    }
+}
+
+/// What a thread does; changes under the lock of the scheduler's queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum RunState {
+    /// In the queue.
+    Ready,
+    /// On a CPU.
+    Running,
+    /// On a CPU and registered as a sleeper.
+    Dozing,
+    /// Registered as a sleeper.
+    Asleep,
+    /// Never runs again.
+    Ended,
+}
+
+impl RunState {
+    const ALL: [RunState; 5] = [
+        RunState::Ready,
+        RunState::Running,
+        RunState::Dozing,
+        RunState::Asleep,
+        RunState::Ended,
+    ];
+}
+
+struct Saved {
+    stack_pointer: u64,
+    vector: VectorState,
+}
+
+/// A kernel stack.
+pub type Stack = Box<[u128]>;
+
+/// Returns a new kernel stack; `None` without memory.
+pub fn new_stack() -> Option<Stack> {
+    let mut stack = Vec::new();
+    stack.try_reserve_exact(STACK_UNITS).ok()?;
+    stack.resize(STACK_UNITS, 0);
+    Some(stack.into_boxed_slice())
+}
+
+/// A thread of a process.
+pub struct Thread {
+    /// Thread number.
+    pub tid: u32,
+    /// The process that it belongs to.
+    pub process: Arc<Process>,
+    /// Address of the word that is cleared when the thread ends; 0 for none.
+    pub clear_tid: AtomicU64,
+    /// Signals of this thread.
+    pub signals: Mutex<ThreadSignals>,
+    stack: Stack,
+    saved: UnsafeCell<Saved>,
+    fs_base: AtomicU64,
+    state: AtomicU8,
+    woken: AtomicU8,
+    /// Status with which the thread ends, plus [`ENDING`].
+    ending: AtomicU64,
+}
+
+/// The thread ends before it returns to user mode.
+const ENDING: u64 = 1 << 32;
+
+// SAFETY: `saved` is used only by the CPU that runs the thread or that switches to it, which the
+// lock of the scheduler's queues keeps apart.
+unsafe impl Sync for Thread {}
+
+unsafe extern "C" {
+    fn thread_start();
+}
+
+impl Thread {
+    /// Creates a thread that begins with `registers`; the scheduler does not know it yet.
+    pub fn new(
+        mut stack: Stack,
+        tid: u32,
+        process: Arc<Process>,
+        registers: Registers,
+        vector: VectorState,
+        fs_base: u64,
+        signals: ThreadSignals,
+    ) -> Arc<Thread> {
+        // SAFETY: the frame, the return address and the switched registers fit in the stack.
+        let stack_pointer = unsafe {
+            let frame = stack.as_mut_ptr_range().end.cast::<Registers>().sub(1);
+            frame.write(registers);
+            let back = frame.cast::<u64>().sub(1);
+            back.write(thread_start as *const () as u64);
+            back.sub(SWITCHED_REGISTERS) as u64
+        };
+        Arc::new(Thread {
+            tid,
+            process,
+            clear_tid: AtomicU64::new(0),
+            signals: Mutex::new(signals),
+            stack,
+            saved: UnsafeCell::new(Saved {
+                stack_pointer,
+                vector,
+            }),
+            fs_base: AtomicU64::new(fs_base),
+            state: AtomicU8::new(RunState::Ready as u8),
+            woken: AtomicU8::new(0),
+            ending: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns the address after the kernel stack.
+    pub fn stack_top(&self) -> u64 {
+        self.stack.as_ptr_range().end as u64
+    }
+
+    /// Returns the kernel stack pointer that the last switch saved.
+    pub fn stack_pointer(&self) -> u64 {
+        // SAFETY: see `Sync`.
+        unsafe { (*self.saved.get()).stack_pointer }
+    }
+
+    /// Returns the place where a switch saves the kernel stack pointer.
+    pub fn stack_pointer_cell(&self) -> *mut u64 {
+        // SAFETY: only makes a pointer to the field.
+        unsafe { &raw mut (*self.saved.get()).stack_pointer }
+    }
+
+    /// Saves the vector registers of this CPU.
+    pub fn save_registers(&self) {
+        // SAFETY: the thread runs on this CPU; the state is 512 aligned bytes.
+        unsafe {
+            let to = &raw mut (*self.saved.get()).vector;
+            core::arch::asm!("fxsave64 [{}]", in(reg) to, options(nostack));
+        }
+    }
+
+    /// Loads the vector registers into this CPU.
+    pub fn restore_registers(&self) {
+        // SAFETY: as in `save_registers`, and the state is valid.
+        unsafe {
+            let from = &raw const (*self.saved.get()).vector;
+            core::arch::asm!("fxrstor64 [{}]", in(reg) from, options(nostack));
+        }
+    }
+
+    /// Returns the vector registers of the current thread.
+    pub fn vector_state(&self) -> VectorState {
+        self.save_registers();
+        // SAFETY: see `Sync`.
+        unsafe { (*self.saved.get()).vector }
+    }
+
+    /// Sets the vector registers of the current thread.
+    pub fn set_vector_state(&self, mut state: VectorState) {
+        state.make_valid();
+        // SAFETY: see `Sync`.
+        unsafe { (*self.saved.get()).vector = state };
+        self.restore_registers();
+    }
+
+    /// Returns the base of the `fs` segment.
+    pub fn fs_base(&self) -> u64 {
+        // ORDERING: Relaxed; the thread's own, or handed over by the queues' lock.
+        self.fs_base.load(Ordering::Relaxed)
+    }
+
+    /// Sets the base of the `fs` segment of the current thread.
+    pub fn set_fs_base(&self, base: u64) {
+        // ORDERING: Relaxed, as above.
+        self.fs_base.store(base, Ordering::Relaxed);
+        crate::cpu::fs_base::set(base);
+    }
+
+    /// Returns what the thread does.
+    pub fn state(&self) -> RunState {
+        // ORDERING: Relaxed; changes under the queues' lock.
+        RunState::ALL[usize::from(self.state.load(Ordering::Relaxed))]
+    }
+
+    /// Sets what the thread does, under the queues' lock; returns what it did.
+    pub fn set_state(&self, state: RunState) -> RunState {
+        // ORDERING: Relaxed, as above.
+        RunState::ALL[usize::from(self.state.swap(state as u8, Ordering::Relaxed))]
+    }
+
+    /// Returns why the thread woke last.
+    pub fn woken(&self) -> Woken {
+        // ORDERING: Relaxed; set under the queues' lock before the thread ran.
+        [Woken::Event, Woken::Timeout, Woken::Signal]
+            [usize::from(self.woken.load(Ordering::Relaxed))]
+    }
+
+    /// Sets why the thread wakes, under the queues' lock.
+    pub fn set_woken(&self, why: Woken) {
+        // ORDERING: Relaxed, as above.
+        self.woken.store(why as u8, Ordering::Relaxed);
+    }
+
+    /// Makes the thread end before it returns to user mode.
+    pub fn begin_end(&self, status: u32) {
+        // ORDERING: Relaxed; read by the thread itself.
+        self.ending
+            .store(ENDING | u64::from(status), Ordering::Relaxed);
+    }
+
+    /// Returns the status that the thread ended with, if it ended by itself.
+    pub fn end_status(&self) -> u32 {
+        // ORDERING: Relaxed, as above.
+        self.ending.load(Ordering::Relaxed) as u32
+    }
+
+    /// True if the thread ends before it returns to user mode: alone, with its process, or because
+    /// another thread of the process executes a program.
+    pub fn is_ending(&self) -> bool {
+        // ORDERING: Relaxed, as above.
+        self.ending.load(Ordering::Relaxed) != 0
+            || self.process.is_dying()
+            || self.process.keeps_other_than(self.tid)
+    }
+
+    /// True if a signal waits that the thread does not block, or the thread ends.
+    pub fn has_signal(&self) -> bool {
+        self.is_ending() || super::signal::is_pending(self)
+    }
+}

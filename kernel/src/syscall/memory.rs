@@ -1,0 +1,288 @@
+//! Memory calls: arguments become a call of the core.
+
+use super::{Call, Failure, Outcome, Value};
+use crate::files::OpenFile;
+use crate::files::mapped;
+use crate::memory::mm::TASK_SIZE;
+use crate::memory::{Mm, space};
+use crate::process::find;
+use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV, ENOMEM, EPERM, ESRCH};
+use linux_raw_sys::general::*;
+use vmarea::page::Pte;
+use vmarea::syscall::Syscall;
+use vmarea::syscall::file_change::Copies;
+use vmarea::syscall::madvise::Advice;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::syscall::process_madvise::Advised;
+use vmarea::types::call_flags::*;
+use vmarea::types::prctl::PrctlOption;
+use vmarea::types::{PAGE_SIZE, page_align};
+
+/// Performs a memory call.
+pub fn call(call: &Call<'_>) -> Outcome {
+    let [a, b, c, ..] = call.args;
+    let mm = call.mm;
+    match call.number {
+        __NR_mmap => Some(mmap(call)),
+        __NR_mincore => Some(mincore(mm, a, b, c)),
+        __NR_process_madvise => Some(process_madvise(call)),
+        __NR_msync => Some(msync(mm, a, b, c)),
+        // Linux's `brk` has no error: it returns the break that is left.
+        __NR_brk => {
+            let moved = mm.call(&Syscall::Brk { addr: a });
+            let left = moved.or_else(|_| mm.call(&Syscall::Brk { addr: 0 }));
+            Some(left.map_err(Failure::from))
+        }
+        _ => {
+            let core = of_range(call).or_else(|| of_process(call))?;
+            Some(mm.call(&core).map_err(Failure::from))
+        }
+    }
+}
+
+/// Returns the core's form of a call on a range.
+fn of_range(call: &Call<'_>) -> Option<Syscall> {
+    let [addr, len, c, d, e, _] = call.args;
+    Some(match call.number {
+        __NR_munmap => Syscall::Munmap { addr, len },
+        __NR_mprotect | __NR_pkey_mprotect => Syscall::Mprotect {
+            addr,
+            len,
+            prot: Prot::from_bits_retain(from_register(c)),
+            pkey: match call.number {
+                __NR_mprotect => None,
+                _ => Pkey::from_argument(d as i32),
+            },
+        },
+        __NR_mremap => Syscall::Mremap(MremapRequest {
+            addr,
+            old_len: len,
+            new_len: c,
+            flags: MremapFlags::from_bits_retain(from_register(d)),
+            new_addr: e,
+            ..MremapRequest::default()
+        }),
+        __NR_madvise => Syscall::Madvise {
+            addr,
+            len,
+            advice: Advice::from_number(c as i32),
+        },
+        __NR_mlock | __NR_mlock2 => Syscall::Mlock {
+            addr,
+            len,
+            flags: match call.number {
+                __NR_mlock => MlockFlags::empty(),
+                _ => MlockFlags::from_bits_retain(c as u32),
+            },
+        },
+        __NR_munlock => Syscall::Munlock { addr, len },
+        __NR_mseal => Syscall::Mseal {
+            addr,
+            len,
+            flags: c,
+        },
+        __NR_remap_file_pages => Syscall::RemapFilePages {
+            addr,
+            len,
+            prot: Prot::from_bits_retain(from_register(c)),
+            pgoff: d,
+            flags: MapFlags::from_bits_retain(e as u32),
+        },
+        _ => return None,
+    })
+}
+
+/// Returns the core's form of a call on the whole address space.
+fn of_process(call: &Call<'_>) -> Option<Syscall> {
+    let [a, b, c, d, e, _] = call.args;
+    let option = PrctlOption(u64::from(a as u32));
+    Some(match call.number {
+        __NR_mlockall => Syscall::Mlockall {
+            flags: MclFlags::from_bits_retain(a as u32),
+        },
+        __NR_munlockall => Syscall::Munlockall,
+        __NR_personality => Syscall::Personality { bits: a as u32 },
+        __NR_pkey_alloc => Syscall::PkeyAlloc {
+            flags: a,
+            denied: b,
+        },
+        __NR_pkey_free => Syscall::PkeyFree {
+            pkey: Pkey(a as i32),
+        },
+        __NR_prctl if is_of_memory(option) => Syscall::Prctl {
+            option,
+            args: [b, c, d, e],
+        },
+        _ => return None,
+    })
+}
+
+fn is_of_memory(option: PrctlOption) -> bool {
+    const PR_SET_VMA: PrctlOption = PrctlOption(0x5356_4d41);
+    const GETTERS: [PrctlOption; 2] = [PrctlOption(42), PrctlOption(68)];
+    let settings = [
+        PrctlOption::SET_MM,
+        PrctlOption::SET_THP_DISABLE,
+        PrctlOption::SET_MDWE,
+        PrctlOption::GET_MDWE,
+        PrctlOption::SET_MEMORY_MERGE,
+        PR_SET_VMA,
+    ];
+    settings.contains(&option) || GETTERS.contains(&option)
+}
+
+fn mmap(call: &Call<'_>) -> Result<Value, Failure> {
+    let [addr, len, prot, flags, fd, offset] = call.args;
+    let flags = MapFlags::from_bits_retain(flags as u32);
+    let file = match flags.contains(MapFlags::ANONYMOUS) {
+        true => None,
+        false => Some(call.thread.process.files.get(fd as u32)?),
+    };
+    if offset % PAGE_SIZE != 0 || flags.contains(MapFlags::HUGETLB) && file.is_none() {
+        return Err(EINVAL.into());
+    }
+    let request = MmapRequest {
+        addr,
+        len,
+        prot: Prot::from_bits_retain(from_register(prot)),
+        flags,
+        file: file.as_deref().map(describe).transpose()?,
+        offset,
+        ..MmapRequest::default()
+    };
+    Ok(call.mm.call(&Syscall::Mmap(request))?)
+}
+
+/// Describes an open file for the core.
+fn describe(file: &OpenFile) -> Result<vmarea::types::File, Failure> {
+    let access = (file.is_readable(), file.is_writable());
+    if access == (false, false) {
+        return Err(EBADF.into());
+    }
+    let inode = file.inode().filter(|inode| inode.is_file()).ok_or(ENODEV)?;
+    Ok(mapped::keep(inode, &file.path, file.id, access))
+}
+
+/// `mincore`: a byte for each page says whether it is in memory.
+fn mincore(mm: &Mm, addr: u64, len: u64, to: u64) -> Result<Value, Failure> {
+    if !addr.is_multiple_of(PAGE_SIZE) {
+        return Err(EINVAL.into());
+    }
+    let end = addr
+        .checked_add(len)
+        .filter(|&end| end <= TASK_SIZE)
+        .ok_or(ENOMEM)?;
+    let mut at = addr;
+    while at < end {
+        let is_resident = mm.with_entry(at, |vma, entry| match entry {
+            Pte::None | Pte::Guard => vma.body.file.is_some_and(|file| {
+                let inode = file.inode;
+                mapped::file(inode).is_some_and(|file| file.is_cached(vma.pgoff_at(at).0))
+            }),
+            Pte::Swap { .. } | Pte::Migration { .. } => false,
+            _ => true,
+        });
+        let is_resident = is_resident.ok_or(ENOMEM)?;
+        mm.write_values(to + (at - addr) / PAGE_SIZE, &[u8::from(is_resident)])?;
+        at += PAGE_SIZE;
+    }
+    Ok(0)
+}
+
+/// `msync`: there is nothing to write back, so only the range is checked.
+fn msync(mm: &Mm, addr: u64, len: u64, flags: u64) -> Result<Value, Failure> {
+    const ALL: u32 = MS_ASYNC | MS_INVALIDATE | MS_SYNC;
+    let both = flags as u32 & (MS_ASYNC | MS_SYNC) == MS_ASYNC | MS_SYNC;
+    if flags as u32 & !ALL != 0 || !addr.is_multiple_of(PAGE_SIZE) || both {
+        return Err(EINVAL.into());
+    }
+    let end = page_align(len)
+        .and_then(|len| addr.checked_add(len))
+        .ok_or(ENOMEM)?;
+    let holes = (addr..end).step_by(PAGE_SIZE as usize);
+    match holes
+        .into_iter()
+        .all(|at| mm.with_entry(at, |_, _| ()).is_some())
+    {
+        true => Ok(0),
+        false => Err(ENOMEM.into()),
+    }
+}
+
+/// `process_madvise`, with a pidfd that is a process number: the kernel has no other.
+fn process_madvise(call: &Call<'_>) -> Result<Value, Failure> {
+    let [pidfd, vector, count, advice, flags, _] = call.args;
+    if flags != 0 || count > 1024 {
+        return Err(EINVAL.into());
+    }
+    let process = find(super::process::process_of_pidfd(call, pidfd as u32)?).ok_or(ESRCH)?;
+    let mm = process.mm().ok_or(ESRCH)?;
+    let mut ranges = alloc::vec::Vec::new();
+    for at in 0..count {
+        let [addr, len] = call.mm.read_array(vector + at * 16)?;
+        ranges.push((addr, len));
+    }
+    let advised = match process.pid == call.thread.process.pid {
+        true => Advised::Own,
+        false => Advised::Other,
+    };
+    Ok(mm.call(&Syscall::ProcessMadvise {
+        ranges,
+        advice: Advice::from_number(advice as i32),
+        advised,
+    })?)
+}
+
+/// Changes the size of a file, and removes the pages beyond it from all mappings.
+///
+/// # Errors
+/// EINVAL if this is no file, or the size is negative; EACCES, EPERM.
+pub fn truncate(file: &crate::files::Inode, size: u64) -> Result<Value, Failure> {
+    if size >> 63 != 0 || !file.is_file() {
+        return Err(EINVAL.into());
+    }
+    if file.mode() & 0o222 == 0 && file.mode() & 0o444 == 0 {
+        return Err(EACCES.into());
+    }
+    let gone = file.resize(size)?;
+    let first = size.div_ceil(PAGE_SIZE);
+    space().unmap_mapping(file.number, first, u64::MAX, Copies::Go);
+    // Only now has the hardware forgotten them.
+    drop(gone);
+    Ok(0)
+}
+
+/// `fallocate`: makes room, or a hole.
+///
+/// # Errors
+/// EOPNOTSUPP for other modes; EPERM, ENODEV, EINVAL.
+pub fn fallocate(file: &OpenFile, mode: u32, offset: u64, len: u64) -> Result<Value, Failure> {
+    const KEEP_SIZE: u32 = 1;
+    const PUNCH_HOLE: u32 = 2;
+    let inode = file.inode().filter(|inode| inode.is_file()).ok_or(ENODEV)?;
+    let end = offset
+        .checked_add(len)
+        .filter(|&end| len != 0 && end >> 63 == 0)
+        .ok_or(EINVAL)?;
+    match mode {
+        0 | KEEP_SIZE => {
+            if mode == 0 && end > inode.size() {
+                inode.resize(end)?;
+            }
+            Ok(0)
+        }
+        mode if mode == KEEP_SIZE | PUNCH_HOLE => {
+            if inode.has_seal(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE) {
+                return Err(EPERM.into());
+            }
+            let (first, last) = (offset.div_ceil(PAGE_SIZE), end / PAGE_SIZE);
+            if first < last {
+                space().unmap_mapping(inode.number, first, last, Copies::Stay);
+                inode.punch_hole(first, last);
+            }
+            Ok(0)
+        }
+        _ => Err(linux_raw_sys::errno::EOPNOTSUPP.into()),
+    }
+}

@@ -1,0 +1,119 @@
+//! System calls, by Linux's numbers: one file for each family.
+//!
+//! A family's `call` returns `None` for a number that is not one of its calls.
+
+pub mod io;
+pub mod memory;
+pub mod poll;
+pub mod process;
+pub mod signals;
+pub mod system;
+pub mod time;
+pub mod tree;
+
+use crate::cpu::{Registers, traps};
+use crate::memory::Mm;
+use crate::process::{Thread, current_thread};
+use crate::say;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
+use linux_raw_sys::errno::{EFAULT, ENOSYS};
+use vmarea::types::Errno;
+
+/// Result of a call that succeeded.
+pub type Value = u64;
+
+/// Error number of a call that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure(u32);
+
+impl From<u32> for Failure {
+    fn from(errno: u32) -> Failure {
+        Failure(errno)
+    }
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Failure {
+        Failure(errno.number() as u32)
+    }
+}
+
+impl Failure {
+    /// Returns the error number.
+    pub fn errno(self) -> u32 {
+        self.0
+    }
+}
+
+/// Result of a call of some family.
+pub type Outcome = Option<Result<Value, Failure>>;
+
+/// A call that a thread makes.
+pub struct Call<'a> {
+    /// The thread.
+    pub thread: &'a Arc<Thread>,
+    /// Its memory.
+    pub mm: &'a Arc<Mm>,
+    /// Number of the call.
+    pub number: u32,
+    /// Arguments.
+    pub args: [u64; 6],
+    /// Registers of the program.
+    pub registers: &'a mut Registers,
+}
+
+/// Print calls, for finding faults of the kernel.
+static TRACE: AtomicBool = AtomicBool::new(false);
+
+/// Starts to print every call.
+pub fn trace() {
+    // ORDERING: Relaxed; set before programs run.
+    TRACE.store(true, Ordering::Relaxed);
+}
+
+/// Handles a system call; `entry.s` calls it.
+#[unsafe(no_mangle)]
+extern "C" fn system_call(registers: &mut Registers) {
+    let result = perform(registers);
+    registers.rax = result;
+    traps::leave_kernel(registers);
+}
+
+fn perform(registers: &mut Registers) -> u64 {
+    let thread = current_thread();
+    let Some(mm) = thread.process.mm() else {
+        return (-i64::from(EFAULT)) as u64;
+    };
+    let r = &*registers;
+    let args = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
+    let number = r.rax as u32;
+    let mut call = Call {
+        thread: &thread,
+        mm: &mm,
+        number,
+        args,
+        registers,
+    };
+    let outcome = memory::call(&call)
+        .or_else(|| io::call(&call))
+        .or_else(|| tree::call(&call))
+        .or_else(|| process::call(&mut call))
+        .or_else(|| signals::call(&mut call))
+        .or_else(|| time::call(&call))
+        .or_else(|| poll::call(&call))
+        .or_else(|| system::call(&call));
+    let result = outcome.unwrap_or(Err(ENOSYS.into()));
+    // ORDERING: Relaxed; does not change.
+    if TRACE.load(Ordering::Relaxed) {
+        let [a, b, c, d, ..] = args;
+        say!(
+            "[{}] call {number}({a:#x}, {b:#x}, {c:#x}, {d:#x}) = {result:x?}",
+            thread.tid
+        );
+    }
+    match result {
+        Ok(value) => value,
+        Err(failure) => (-i64::from(failure.errno())) as u64,
+    }
+}

@@ -1,0 +1,190 @@
+//! Calls about the machine and about limits.
+
+use super::{Call, Failure, Outcome, Value};
+use crate::console;
+use crate::cpu;
+use crate::files::open::fill_randomly;
+use crate::memory::{frames, space};
+use crate::process::exec;
+use crate::say;
+use alloc::vec;
+use linux_raw_sys::errno::{EINVAL, EPERM, ESRCH};
+use linux_raw_sys::general::*;
+
+/// `LINUX_REBOOT_CMD_POWER_OFF`, `LINUX_REBOOT_CMD_HALT`, `LINUX_REBOOT_CMD_RESTART`.
+const POWER_COMMANDS: [u32; 3] = [0x4321_fedc, 0xcdef_0123, 0x0123_4567];
+/// Length of a field of `struct utsname`.
+const NAME_LEN: usize = 65;
+const PR_SET_NAME: u32 = 15;
+const PR_GET_NAME: u32 = 16;
+const PR_SET_PDEATHSIG: u32 = 1;
+const PR_GET_DUMPABLE: u32 = 3;
+const PR_SET_DUMPABLE: u32 = 4;
+
+/// Performs a call of this family.
+pub fn call(call: &Call<'_>) -> Outcome {
+    let [a, b, c, d, ..] = call.args;
+    let mm = call.mm;
+    Some(match call.number {
+        __NR_uname => uname(call),
+        __NR_getrandom => {
+            let mut bytes = vec![0; b.min(1 << 16) as usize];
+            fill_randomly(&mut bytes);
+            mm.write(a, &bytes).map(|()| bytes.len() as u64)
+        }
+        __NR_sysinfo => {
+            let (total, free) = (frames::total_frames() as u64, frames::free_frames() as u64);
+            // Uptime, three loads, memory …; the last word has the unit, 4096 bytes.
+            let mut words = [
+                cpu::clock::now() / 1_000_000_000,
+                0,
+                0,
+                0,
+                total,
+                free,
+                0,
+                0,
+                0,
+                0,
+                1,
+                0,
+                0,
+                4096,
+            ];
+            words[10] = crate::process::all().len() as u64;
+            mm.write_values(a, &words).map(|()| 0)
+        }
+        __NR_getrlimit => limit(call, call.thread.process.pid, a, 0, b),
+        __NR_setrlimit => limit(call, call.thread.process.pid, a, b, 0),
+        __NR_prlimit64 => limit(call, a as u32, b, c, d),
+        __NR_getrusage => mm.write_values(b, &[0u64; 18]).map(|()| 0),
+        __NR_sched_getaffinity => {
+            let set = (1u64 << cpu::online()) - 1;
+            mm.write_values(c, &[set]).map(|()| 8)
+        }
+        __NR_sched_setaffinity | __NR_sync | __NR_syslog | __NR_sethostname => Ok(0),
+        __NR_getcpu => mm
+            .write_if_wanted(a, &[cpu::number() as u32])
+            .and_then(|()| mm.write_if_wanted(b, &[0u32]))
+            .map(|()| 0),
+        __NR_sched_getscheduler | __NR_getpriority | __NR_setpriority | __NR_membarrier => Ok(0),
+        __NR_reboot => reboot(call),
+        __NR_prctl => prctl(call),
+        __NR_capget => capabilities(call),
+        __NR_capset => set_capabilities(call),
+        _ => return None,
+    })
+}
+
+fn uname(call: &Call<'_>) -> Result<Value, Failure> {
+    let fields = ["Linux", "vmarea", "6.12.0-vmarea", "#1", "x86_64", "(none)"];
+    let mut bytes = vec![0; NAME_LEN * fields.len()];
+    for (at, field) in fields.iter().enumerate() {
+        bytes[at * NAME_LEN..][..field.len()].copy_from_slice(field.as_bytes());
+    }
+    call.mm.write(call.args[0], &bytes).map(|()| 0)
+}
+
+/// Returns and sets a resource limit.
+fn limit(call: &Call<'_>, pid: u32, kind: u64, new: u64, old: u64) -> Result<Value, Failure> {
+    let own = &call.thread.process;
+    if pid != 0 && pid != own.pid {
+        return Err(ESRCH.into());
+    }
+    let mut inherited = own.inherited.lock().clone();
+    let privileged = inherited.user[0] == 0;
+    let limit = inherited.limits.get_mut(kind as usize).ok_or(EINVAL)?;
+    let before = *limit;
+    if new != 0 {
+        let [soft, hard]: [u64; 2] = call.mm.read_array(new)?;
+        if soft > hard {
+            return Err(EINVAL.into());
+        }
+        if hard > before[1] && !privileged {
+            return Err(EPERM.into());
+        }
+        *limit = [soft, hard];
+        let limits = exec::limits_of(&inherited);
+        *own.inherited.lock() = inherited;
+        space().set_limits(call.mm.id(), |l| *l = limits)?;
+    }
+    call.mm.write_if_wanted(old, &before).map(|()| 0)
+}
+
+fn prctl(call: &Call<'_>) -> Result<Value, Failure> {
+    let [option, argument, ..] = call.args;
+    let mut inherited = call.thread.process.inherited.lock();
+    match option as u32 {
+        PR_SET_NAME => {
+            let mut bytes = [0; 15];
+            drop(inherited);
+            let name = call.mm.read_string(argument, 16).unwrap_or_else(|_| {
+                let _ = call.mm.read(argument, &mut bytes);
+                alloc::string::String::from_utf8_lossy(&bytes).into_owned()
+            });
+            call.thread.process.inherited.lock().name = name;
+            Ok(0)
+        }
+        PR_GET_NAME => {
+            let mut bytes = [0; 16];
+            let name = core::mem::take(&mut inherited.name);
+            let len = name.len().min(15);
+            bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
+            inherited.name = name;
+            drop(inherited);
+            call.mm.write(argument, &bytes).map(|()| 0)
+        }
+        PR_SET_PDEATHSIG | PR_SET_DUMPABLE => Ok(0),
+        PR_GET_DUMPABLE => Ok(1),
+        _ => Err(EINVAL.into()),
+    }
+}
+
+/// Ends the machine.
+fn reboot(call: &Call<'_>) -> Result<Value, Failure> {
+    let [_, _, command, ..] = call.args;
+    if call.thread.process.inherited.lock().user[0] != 0 {
+        return Err(EPERM.into());
+    }
+    if !POWER_COMMANDS.contains(&(command as u32)) {
+        return Ok(0);
+    }
+    // While other processes run, the structures are changing.
+    let is_alone = crate::process::all().len() == 1;
+    let damaged = space().validate_all().err().filter(|_| is_alone);
+    if let Some(violation) = &damaged {
+        say!("the core's structures are damaged: {violation:?}");
+    }
+    say!(
+        "{} of {} frames are free",
+        frames::free_frames(),
+        frames::total_frames()
+    );
+    console::exit(if damaged.is_some() { 2 } else { 0 })
+}
+
+/// `CAP_IPC_LOCK`, the only capability that can be given up.
+const IPC_LOCK: u32 = 1 << 14;
+
+/// `capget`: a privileged process has all capabilities.
+fn capabilities(call: &Call<'_>) -> Result<Value, Failure> {
+    let inherited = call.thread.process.inherited.lock().clone();
+    let all = if inherited.user[0] == 0 { !0 } else { 0 };
+    let low = if inherited.may_lock {
+        all
+    } else {
+        all & !IPC_LOCK
+    };
+    // Effective, permitted and inheritable, for the low and the high half.
+    let words = [low, low, 0, all & 0x1ff, all & 0x1ff, 0];
+    call.mm.write_if_wanted(call.args[1], &words).map(|()| 0)
+}
+
+fn set_capabilities(call: &Call<'_>) -> Result<Value, Failure> {
+    let [effective]: [u32; 1] = call.mm.read_array(call.args[1])?;
+    let mut inherited = call.thread.process.inherited.lock();
+    inherited.may_lock &= effective & IPC_LOCK != 0;
+    let limits = exec::limits_of(&inherited);
+    space().set_limits(call.mm.id(), |l| *l = limits)?;
+    Ok(0)
+}

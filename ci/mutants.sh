@@ -4,6 +4,7 @@
 # - comparison: random calls differ from this kernel within a million steps (needs root, or CAP_BPF and
 #   CAP_PERFMON)
 # - enumeration: the arrangements of three neighbours find a wrong one
+# - thesis: a test of crates/vmarea/tests/thesis fails
 # The patches are applied to a copy of the tree, which has its own target directory.
 # usage: ci/mutants.sh [NAME...]    all faults, or those named
 #        ci/mutants.sh --check      check only that every patch applies
@@ -20,7 +21,7 @@ check() {
         if ! git apply --check "$file"; then
             echo "mutants: $name does not apply: renew ci/mutants/$name.patch" >&2
             status=1
-        elif [[ $(sed -n 2p "$file") != "Found by: "@(comparison|enumeration) ]]; then
+        elif [[ $(sed -n 2p "$file") != "Found by: "@(comparison|enumeration|thesis) ]]; then
             echo "mutants: $name does not say in its second line what finds it" >&2
             status=1
         fi
@@ -62,6 +63,14 @@ enumeration() {
     cargo test --release --locked --quiet -p vmarea --test enumeration --no-run || return 1
     said=$(cargo test --release --locked --quiet -p vmarea --test enumeration -- --nocapture 2>&1) && return 0
     grep -m1 'of them are wrong' <<<"$said" || grep -m1 'panicked' <<<"$said"
+    return 3
+}
+
+thesis() {
+    local said
+    cargo test --release --locked --quiet -p vmarea --test thesis --no-run || return 1
+    said=$(cargo test --release --locked --quiet -p vmarea --test thesis 2>&1) && return 0
+    sed -n 's/^---- \(.*\) stdout ----$/\1/p' <<<"$said" | paste -sd ' '
     return 3
 }
 

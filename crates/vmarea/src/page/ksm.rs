@@ -175,7 +175,8 @@ impl<E: Environment> Space<E> {
             _ => return Err(Errno::EINVAL),
         };
         let locked = self.frame_lock(frame)?;
-        table.update(addr, |entry| *entry = entry.write_protected());
+        let protected = table.update(addr, |entry| *entry = entry.write_protected());
+        debug_assert!(protected.is_some(), "a huge page was split above");
         Ok(Candidate {
             table,
             addr,

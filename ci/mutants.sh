@@ -5,6 +5,7 @@
 #   CAP_PERFMON)
 # - enumeration: an arrangement of three neighbours has a wrong result
 # - mmu: a processor keeps a stale translation
+# - thesis: a test of crates/vmarea/tests/thesis fails
 # The patches are applied to a copy of the tree, which has its own target directory.
 # usage: ci/mutants.sh [NAME...]    all faults, or those named
 #        ci/mutants.sh --check      check only that every patch applies
@@ -21,7 +22,7 @@ check() {
         if ! git apply --check "$file"; then
             echo "mutants: $name does not apply: renew ci/mutants/$name.patch" >&2
             status=1
-        elif [[ $(sed -n 2p "$file") != "Found by: "@(comparison|enumeration|mmu) ]]; then
+        elif [[ $(sed -n 2p "$file") != "Found by: "@(comparison|enumeration|mmu|thesis) ]]; then
             echo "mutants: $name does not say in its second line what finds it" >&2
             status=1
         fi
@@ -72,6 +73,14 @@ mmu() {
     cargo test --release --locked --quiet -p vmarea --test mmu --no-run || return 1
     said=$(cargo test --release --locked --quiet -p vmarea --test mmu 2>&1) && return 0
     grep -m1 -A1 'panicked' <<<"$said" | tail -1
+    return 3
+}
+
+thesis() {
+    local said
+    cargo test --release --locked --quiet -p vmarea --test thesis --no-run || return 1
+    said=$(cargo test --release --locked --quiet -p vmarea --test thesis 2>&1) && return 0
+    sed -n 's/^---- \(.*\) stdout ----$/\1/p' <<<"$said" | paste -sd ' '
     return 3
 }
 

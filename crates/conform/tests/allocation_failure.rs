@@ -1,4 +1,5 @@
-//! Tests in which each allocation of the core fails, in every step of a set of sequences.
+//! Tests in which each allocation of the core fails, in every step of a set of sequences, and in work on
+//! pages that the sequences do not reach.
 //!
 //! After such a failure, nothing may have changed except what Linux also changes: a fixed mapping
 //! or move has unmapped its destination; a shrinking move has unmapped the tail; a change of
@@ -8,22 +9,23 @@
 //! tables that grow by many slots at a time. To make each use of a slot need memory, the test first
 //! fills the tables except for a few slots.
 
-use std::collections::BTreeMap;
-use vmarea::System;
-use vmarea::fault::Access;
+use std::collections::{BTreeMap, BTreeSet};
+use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
+use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, Prot};
+use vmarea::types::platform::Environment;
 use vmarea::types::{Errno, MmId, VmFlags};
+use vmarea::{HugePages, Space, System};
 use vmarea_conform::arena;
 use vmarea_conform::generate::{Facts, Generator};
 use vmarea_conform::model::Model;
 use vmarea_conform::op::{Op, Places, Step};
 use vmarea_conform::outcome::Outcome;
 use vmarea_process::view::View;
-use vmarea_soft_platform::Space;
 use vmarea_test_support::failing_allocator::{FailingAllocator, Site, fail, record};
 use vmarea_trace::sysno;
 
@@ -49,9 +51,39 @@ const PLACES: Places = Places {
     special: 0,
 };
 const PROCESSES: usize = 4;
-const SEEDS: u64 = 40;
 
-fn model() -> Model {
+/// A machine, and the number of sequences that it runs.
+#[derive(Clone, Copy)]
+struct Run {
+    policy: Policy,
+    swap: bool,
+    huge_pages: HugePages,
+    seeds: u64,
+}
+
+/// Under `vmarea` and `thesis` more VMAs merge, and pages get another owner.
+const RUNS: [Run; 3] = [
+    Run {
+        policy: Policy::LINUX,
+        swap: false,
+        huge_pages: HugePages::Madvise,
+        seeds: 40,
+    },
+    Run {
+        policy: Policy::VMAREA,
+        swap: true,
+        huge_pages: HugePages::Always,
+        seeds: 60,
+    },
+    Run {
+        policy: Policy::THESIS,
+        swap: true,
+        huge_pages: HugePages::Always,
+        seeds: 40,
+    },
+];
+
+fn model(run: Run) -> Model {
     let mut view = View::default();
     view.mm.mmap_base = Some(0x7fff_0000_0000);
     view.mm.start_brk = Some(PLACES.heap);
@@ -60,18 +92,32 @@ fn model() -> Model {
         ipc_lock: true,
         ..Limits::default()
     };
-    Model::new(Policy::LINUX, System::default(), &view, limits).unwrap()
+    let system = System {
+        swap: run.swap,
+        huge_pages: run.huge_pages,
+        ..System::default()
+    };
+    Model::new(run.policy, system, &view, limits).unwrap()
 }
 
-/// Returns page number, flags and page offset of every mapped page, regardless of VMA boundaries.
-fn pages(model: &Model, process: usize) -> Vec<(u64, u64, u64)> {
-    let state = model.state(process);
-    let of = |v: &vmarea_conform::state::VmaState| {
-        let first = v.start >> 12;
-        let (flags, pgoff) = (v.flags, v.pgoff);
-        (first..v.end >> 12).map(move |page| (page, flags, pgoff + page - first))
-    };
-    state.vmas.iter().flat_map(of).collect()
+/// Returns the ranges of pages that are mapped, except for those in `excused`.
+fn mapped(model: &Model, process: usize, excused: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for vma in model.state(process).vmas {
+        let (first, end) = (vma.start >> 12, vma.end >> 12);
+        match ranges.last_mut() {
+            Some(last) if last.1 == first => last.1 = end,
+            _ => ranges.push((first, end)),
+        }
+    }
+    for &(from, to) in excused {
+        let parts = ranges.iter().flat_map(|&(first, end)| {
+            let below = (first, end.min(from));
+            [below, (first.max(to), end)]
+        });
+        ranges = parts.filter(|(first, end)| first < end).collect();
+    }
+    ranges
 }
 
 /// Returns the number of pages charged to the commit limit that no VMA of the process accounts for.
@@ -101,8 +147,8 @@ fn excused(step: &Step) -> Vec<(u64, u64)> {
     }
 }
 
-fn play(steps: &[Step]) -> Model {
-    let mut model = model();
+fn play(run: Run, steps: &[Step]) -> Model {
+    let mut model = model(run);
     for step in steps {
         model.apply(step);
     }
@@ -110,7 +156,7 @@ fn play(steps: &[Step]) -> Model {
 }
 
 /// Returns the number of slots in use in a table of the space, by the name of the table.
-fn slots(space: &Space, table: &str) -> usize {
+fn slots<E: Environment>(space: &Space<E>, table: &str) -> usize {
     let text = format!("{space:?}");
     let (_, rest) = text.split_once(&format!(" {table}: ")).unwrap();
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
@@ -119,7 +165,7 @@ fn slots(space: &Space, table: &str) -> usize {
 
 /// Fills the tables of VMAs and anon_vmas except for `free` slots each, with mappings of a new
 /// process.
-fn fill(space: &Space, free: usize) -> MmId {
+fn fill<E: Environment>(space: &Space<E>, free: usize) -> MmId {
     let missing = |table| {
         let used = slots(space, table) + free;
         let mut sizes = (1..).map(|parts| FIRST_SLOTS * ((1 << parts) - 1));
@@ -159,8 +205,8 @@ fn may_fail(site: &Site) -> bool {
 }
 
 /// Lists the allocations of `step` that may fail, with `free` free slots, by number.
-fn allocations(before: &[Step], step: &Step, free: usize) -> Vec<(usize, Site)> {
-    let mut model = play(before);
+fn allocations(run: Run, before: &[Step], step: &Step, free: usize) -> Vec<(usize, Site)> {
+    let mut model = play(run, before);
     fill(model.machine().space(), free);
     let (_, sites) = record(|| model.apply(step));
     // The number of free slots affects only the allocations of the tables.
@@ -171,38 +217,38 @@ fn allocations(before: &[Step], step: &Step, free: usize) -> Vec<(usize, Site)> 
         .collect()
 }
 
-/// Checks that the failure of an allocation of `step` leaves no partial change.
-fn check(before: &[Step], step: &Step, free: usize, nth: usize, told: &dyn Fn() -> String) {
-    let mut model = play(before);
+/// Returns what the failure of an allocation of `step` leaves half done.
+fn check(
+    run: Run,
+    before: &[Step],
+    step: &Step,
+    (free, nth): (usize, usize),
+) -> Result<(), String> {
+    let mut model = play(run, before);
     let filler = fill(model.machine().space(), free);
-    let was: Vec<_> = (0..PROCESSES).map(|p| pages(&model, p)).collect();
+    let excused = excused(step);
+    let all = |model: &Model| -> Vec<_> {
+        (0..PROCESSES)
+            .map(|process| mapped(model, process, &excused))
+            .collect()
+    };
+    let was = all(&model);
     let charges = |model: &Model| -> Vec<u64> {
         let processes = 0..PROCESSES;
         processes.map(|p| charged_for_nothing(model, p)).collect()
     };
     let charged = charges(&model);
     let outcome = fail(nth, || model.apply(step));
-    if let Err(violation) = model.machine().space().validate_all() {
-        panic!("{}: {}", told(), violation.0);
+    model.machine().validate()?;
+    // Attributes before the VMA that failed may have changed; what is mapped has not.
+    if outcome.is_refused() && all(&model) != was {
+        return Err("mapped otherwise than before".into());
     }
-    if outcome.is_refused() {
-        assert_eq!(charges(&model), charged, "{}: a charge is left", told());
-        let excused = excused(step);
-        for (process, was) in was.iter().enumerate() {
-            let now = pages(&model, process);
-            let counts = |(page, ..): &&(u64, u64, u64)| {
-                !excused.iter().any(|(from, to)| (*from..*to).contains(page))
-            };
-            let mapped = |(page, ..): &(u64, u64, u64)| *page;
-            // Attributes of the pages before the failure may have changed; the set of mapped pages
-            // may not.
-            let was: Vec<u64> = was.iter().filter(counts).map(mapped).collect();
-            let now: Vec<u64> = now.iter().filter(counts).map(mapped).collect();
-            assert!(was == now, "{}: mapped otherwise than before", told());
-        }
+    if outcome.is_refused() && charges(&model) != charged {
+        return Err("a charge is left".into());
     }
-    if matches!(step.op, Op::Fork { .. }) {
-        assert_eq!(outcome, Outcome::Errno(12), "{}", told());
+    if matches!(step.op, Op::Fork { .. }) && outcome != Outcome::Errno(12) {
+        return Err(format!("fork: {outcome:?}"));
     }
     model.machine().space().mm_exit(filler).unwrap();
     for process in 0..PROCESSES {
@@ -212,51 +258,194 @@ fn check(before: &[Step], step: &Step, free: usize, nth: usize, told: &dyn Fn() 
         });
     }
     let left = format!("{:?}", model.machine().space());
-    assert!(
-        left.contains("vmas: 0, anon_vmas: 0, frames: 0"),
-        "{}: left over: {left}",
-        told()
-    );
+    match left.contains("vmas: 0, anon_vmas: 0, frames: 0") {
+        true => Ok(()),
+        false => Err(format!("left over: {left}")),
+    }
 }
+
+/// Fails every allocation of one sequence, and counts the failures by function.
+fn fail_each(
+    run: Run,
+    seed: u64,
+    failures: &mut BTreeMap<String, usize>,
+    met: &mut BTreeSet<&str>,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut generator = Generator::new(seed, Facts::ALL);
+    if generator.steps() <= STEPS {
+        return wrong;
+    }
+    let mut steps: Vec<Step> = Vec::new();
+    let mut ahead = model(run);
+    for _ in 0..STEPS {
+        let step = generator.next(&ahead);
+        for free in 0..FREE_SLOTS {
+            for (nth, site) in allocations(run, &steps, &step, free) {
+                let function = site.function();
+                let told = || {
+                    let (policy, after) = (run.policy.name, steps.len());
+                    format!(
+                        "{policy}, seed {seed}: {function} fails in {step} (after {after} steps)"
+                    )
+                };
+                let times = failures.entry(function.to_owned()).or_default();
+                if *times == 0 {
+                    println!("{}", told());
+                }
+                *times += 1;
+                met.extend(MET.iter().filter(|name| site.passes(name)));
+                if let Err(found) = check(run, &steps, &step, (free, nth)) {
+                    wrong.push(format!("{}: {found}", told()));
+                }
+            }
+        }
+        ahead.apply(&step);
+        steps.push(step);
+    }
+    wrong
+}
+
+/// Functions that must have led to a failed allocation: the kinds of memory that a page needs.
+const MET: [&str; 6] = [
+    "Shard::place",
+    "Table::new",
+    "Huge::zero",
+    "huge_alloc",
+    "huge_dup",
+    "Swap::take",
+];
 
 #[test]
 fn every_allocation_may_fail() {
     let mut failures: BTreeMap<String, usize> = BTreeMap::new();
-    for seed in 0..SEEDS {
-        let mut generator = Generator::new(seed, Facts::ALL);
-        if generator.steps() <= STEPS {
-            continue;
-        }
-        let mut steps: Vec<Step> = Vec::new();
-        let mut ahead = model();
-        for _ in 0..STEPS {
-            let step = generator.next(&ahead);
-            for free in 0..FREE_SLOTS {
-                for (nth, site) in allocations(&steps, &step, free) {
-                    let function = site.function();
-                    let told =
-                        || format!("{function} fails in {step} (after {} steps)", steps.len());
-                    let times = failures.entry(function.to_owned()).or_default();
-                    if *times == 0 {
-                        println!("{}", told());
-                    }
-                    *times += 1;
-                    check(&steps, &step, free, nth, &told);
-                }
-            }
-            ahead.apply(&step);
-            steps.push(step);
+    let mut met = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for run in RUNS {
+        for seed in 0..run.seeds {
+            wrong.extend(fail_each(run, seed, &mut failures, &mut met));
         }
     }
     println!("{failures:#?}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
     let all: usize = failures.values().sum();
-    assert!(all > 1000, "only {all} allocations failed");
+    assert!(all > 3000, "only {all} allocations failed");
+    assert!(met.iter().eq(&BTreeSet::from(MET)), "only {met:?} failed");
+}
+
+/// Fails each allocation of `work` in turn, on a new machine each time, and returns their sites.
+///
+/// `work` returns true if it succeeded. It fails without memory, and succeeds afterwards.
+fn each(prepare: impl Fn() -> (Space, MmId), work: impl Fn(&Space, MmId) -> bool) -> Vec<Site> {
+    let (space, mm) = prepare();
+    let (done, sites) = record(|| work(&space, mm));
+    assert!(done, "there is memory");
+    for (nth, site) in sites.iter().enumerate() {
+        let (space, mm) = prepare();
+        assert!(!fail(nth, || work(&space, mm)), "{}", site.function());
+        space.validate_all().unwrap();
+        assert!(work(&space, mm), "{}", site.function());
+        space.validate_all().unwrap();
+    }
+    sites
+}
+
+const ARENA: u64 = 0x1000_0000;
+
+/// More pages than the smallest buffer has places for.
+const PAGES: u64 = 5;
+
+fn page(n: u64) -> u64 {
+    ARENA + n * 0x1000
+}
+
+/// Equal pages that KSM may merge, on a machine with swap.
+fn equal_pages() -> (Space, MmId) {
+    let system = System {
+        swap: true,
+        ..System::default()
+    };
+    let space = Space::new(Policy::LINUX, system);
+    let mm = space.mm_create(Layout::default(), Limits::default());
+    let mm = mm.unwrap();
+    let request = MmapRequest {
+        addr: ARENA,
+        len: PAGES * 0x1000,
+        prot: Prot::READ | Prot::WRITE,
+        flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
+        ..MmapRequest::default()
+    };
+    space.mmap(mm, &request).unwrap();
+    let advised = space.madvise(mm, ARENA, PAGES * 0x1000, Advice::Mergeable);
+    advised.unwrap();
+    for addr in (0..PAGES).map(page) {
+        assert_eq!(space.fault(mm, addr, Access::Write), Ok(Faulted::Done));
+    }
+    (space, mm)
+}
+
+fn merged_pages() -> (Space, MmId) {
+    let (space, mm) = equal_pages();
+    assert!(merge(&space, mm));
+    space.fork(mm).unwrap();
+    (space, mm)
+}
+
+fn merge(space: &Space, mm: MmId) -> bool {
+    let merged = space.ksm_merge((mm, page(0)), (mm, page(1)));
+    merged
+        .inspect_err(|error| assert_eq!(*error, Errno::ENOMEM))
+        .is_ok()
+}
+
+fn migrate(space: &Space, mm: MmId) -> bool {
+    let frame = space.mmap_read_lock(mm).unwrap().pages().get(ARENA).frame();
+    let migrating = space.migrate_begin(frame.unwrap()).unwrap();
+    space.migrate_end(migrating).is_ok()
+}
+
+#[track_caller]
+fn assert_passes(sites: &[Site], name: &str) {
+    assert!(
+        sites.iter().any(|site| site.passes(name)),
+        "{name}: {sites:?}"
+    );
+}
+
+#[test]
+fn pages_that_ksm_merges() {
+    assert_passes(&each(equal_pages, merge), "Ksm::add");
+    let fork = |space: &Space, mm| space.fork(mm).is_ok();
+    assert_passes(&each(merged_pages, fork), "Ksm::add");
+    assert_passes(&each(merged_pages, migrate), "Ksm::reserve_all");
+}
+
+#[test]
+fn a_page_that_others_still_have_in_swap() {
+    let read = |space: &Space, mm, addr| match space.fault(mm, addr, Access::Read) {
+        Ok(Faulted::Done) => true,
+        Ok(Faulted::OutOfMemory) => false,
+        other => panic!("{other:?}"),
+    };
+    let swapped = || {
+        let (space, mm) = equal_pages();
+        space.fork(mm).unwrap();
+        for addr in (0..PAGES).map(page) {
+            space.swap_out(mm, addr).unwrap();
+        }
+        for addr in (1..PAGES).map(page) {
+            assert!(read(&space, mm, addr));
+        }
+        (space, mm)
+    };
+    let sites = each(swapped, |space, mm| read(space, mm, page(0)));
+    assert_passes(&sites, "Swap::fill");
 }
 
 /// The first growth in an address space reserves nodes of the tree of VMAs.
 #[test]
 fn a_growth_without_memory_leaves_no_charge() {
-    let space = vmarea::Space::new(Policy::LINUX, System::default());
+    let space = Space::new(Policy::LINUX, System::default());
     let layout = Layout {
         mmap_base: 0x7fff_0000_0000,
         ..Layout::default()

@@ -37,6 +37,11 @@ impl Site {
         Site(text.lines().filter_map(name).collect())
     }
 
+    /// Returns true if a function with this in its name led to the allocation.
+    pub fn passes(&self, name: &str) -> bool {
+        self.0.iter().any(|function| function.contains(name))
+    }
+
     /// Returns the innermost function of a crate of this project.
     pub fn function(&self) -> &str {
         let ours = |name: &&String| name.contains("vmarea") && !name.contains("failing_allocator");

@@ -175,11 +175,12 @@ impl<E: Environment> Space<E> {
             _ => return Err(Errno::EINVAL),
         };
         let locked = self.frame_lock(frame)?;
-        table.update(addr, |entry| {
+        let protected = table.update(addr, |entry| {
             *entry = entry.write_protected();
             let page = VmRange::new(addr, addr + PAGE_SIZE);
             self.restrict_flush(table, page, VmFlags::READ | VmFlags::EXEC);
         });
+        debug_assert!(protected.is_some(), "a huge page was split above");
         Ok(Candidate {
             table,
             addr,

@@ -7,6 +7,7 @@
 //!                ├─ Migration ─▶ frame that is being migrated               `migrate`
 //!                └─ Swap ──────▶ slot, its count, possibly a cached frame   `swap`
 //!         huge ─────────────────▶ 512 frames mapped as a whole     `huge`, `thp`
+//! `shard`  part of a page table   `references` what entries hold   `sorted_map` maps that may fail
 //! `tables` range operations on one page table, as the system calls use them
 //! `range`  zap, protect, copy, change the owner of a range    `moving`  moves entries for mremap
 //! `gather` removed entries, whose frames are released after the TLB flush

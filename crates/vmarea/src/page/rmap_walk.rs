@@ -53,7 +53,7 @@ impl<E: Environment> Space<E> {
                 return;
             }
             self.page_tables(table).split_huge_at(mapping.addr);
-            table.update(mapping.addr, |entry| {
+            let _ = table.update(mapping.addr, |entry| {
                 if entry.frame() == Some(frame) {
                     f(table, mapping, entry);
                 }

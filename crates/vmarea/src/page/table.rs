@@ -152,6 +152,7 @@ impl PageTable {
     /// Modifies the entry for `addr` under the page-table lock.
     ///
     /// Returns `None` and changes nothing if a huge page maps `addr` or there is no table.
+    #[must_use]
     pub(crate) fn update<R>(&self, addr: u64, f: impl FnOnce(&mut Pte) -> R) -> Option<R> {
         let index = slot_of(addr);
         let mut shard = self.shard(index).lock();

@@ -376,7 +376,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.page_tables().zap(range, Zap::All);
         let mut at = range.start;
         while at < range.end {
-            self.mm.pages.update(at, |entry| *entry = Pte::Guard);
+            let put = self.mm.pages.install(at, |entry| *entry = Pte::Guard);
+            put.map_err(|_| Errno::ENOMEM)?;
             at += crate::types::PAGE_SIZE;
         }
         Ok(())

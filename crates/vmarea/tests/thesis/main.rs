@@ -9,6 +9,7 @@
 
 mod cases;
 mod merge;
+mod moved_back;
 mod other;
 mod pages;
 mod tracing;

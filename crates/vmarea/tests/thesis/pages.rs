@@ -196,7 +196,7 @@ fn t2_4_1_the_walk_waits_for_a_migration() {
         let (mm, page) = migrating(&space);
         let vmas = thread::scope(|scope| {
             let moved = scope.spawn(|| move_together(&space, mm));
-            while policy == Policy::THESIS && migrations.waits() == 0 {
+            while policy == Policy::THESIS && migrations.waits() == 0 && !moved.is_finished() {
                 thread::sleep(Duration::from_millis(1));
             }
             assert!(space.migrate_end(page).unwrap().is_some());

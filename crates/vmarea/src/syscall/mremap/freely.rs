@@ -46,7 +46,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let to = self.free_place(r.new_len)?;
         self.move_all(&r, r.addr, to, r.old_len)?;
         let moved = self.vma_lookup(to + r.old_len - 1).ok_or(Errno::EFAULT)?;
-        self.expand_in_place(&moved, grow)?;
+        if let Err(error) = self.expand_in_place(&moved, grow) {
+            self.move_all(&r, to, r.addr, r.old_len)?;
+            return Err(error);
+        }
         Ok((to, populate))
     }
 
@@ -99,7 +102,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             self.move_all(&r, between, old.start, kept)?;
             return Err(error);
         }
-        self.move_all(&r, between, r.new_addr, kept)?;
+        if let Err(error) = self.move_all(&r, between, r.new_addr, kept) {
+            self.move_all(&r, between, old.start, kept)?;
+            return Err(error);
+        }
         if r.new_len > kept {
             let last = self
                 .vma_lookup(r.new_addr + kept - 1)
@@ -134,17 +140,24 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
+    /// Moves all VMAs of a range. If one cannot move, those before it move back, as far as the
+    /// memory allows.
     fn move_all(&mut self, r: &Remap, from: u64, to: u64, len: u64) -> Result<(), Errno> {
         let flags = MremapFlags::MAYMOVE | MremapFlags::FIXED;
-        let all = Remap {
-            addr: from,
+        let all = |addr, new_addr| Remap {
+            addr,
             old_len: len,
             new_len: len,
             flags,
-            new_addr: to,
+            new_addr,
             ..*r
         };
-        self.remap_move(all).map(drop)
+        let moved = self.remap_move(all(from, to)).map(drop);
+        if moved.is_err() {
+            // The first error counts, whether or not something had moved.
+            let _ = self.remap_move(all(to, from));
+        }
+        moved
     }
 
     fn free_place(&self, len: u64) -> Result<u64, Errno> {

@@ -154,15 +154,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             }
             None => (self.copy_vma_new(vma, to, verdict.pgoff)?, verdict.pgoff),
         };
-        let owner = match self.space.vma(id).anon_vma() {
-            Some(av) if pgoff != source.pgoff || Some(av) != source.anon_vma => {
-                PageOwner::Take(av, pgoff)
-            }
-            _ => PageOwner::Keep,
-        };
-        let was = source.anon_vma.map(|anon_vma| (anon_vma, source.pgoff));
-        let moved = self.page_tables().move_to(from, to.start, (was, owner));
-        let id = match moved {
+        let id = match self.move_pages(&source, to, (id, pgoff)) {
             Ok(()) => {
                 if pgoff != proposal.pgoff && vma.anon_vma.is_some() {
                     self.state_mut().stats.pgoff_updated(verdict.plan.is_some());
@@ -178,6 +170,24 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             self.set_body(id, unwatched(body));
         }
         Ok(id)
+    }
+
+    /// Moves the pages of `source` to the VMA `id`, which has page offset `pgoff` at `to`.
+    fn move_pages(
+        &self,
+        source: &VmaView,
+        to: VmRange,
+        (id, pgoff): (VmaId, Pgoff),
+    ) -> Result<(), Kept> {
+        let owner = match self.space.vma(id).anon_vma() {
+            Some(av) if pgoff != source.pgoff || Some(av) != source.anon_vma => {
+                PageOwner::Take(av, pgoff)
+            }
+            _ => PageOwner::Keep,
+        };
+        let was = source.anon_vma.map(|anon_vma| (anon_vma, source.pgoff));
+        let tables = self.page_tables();
+        tables.move_to(source.range, to.start, (was, owner))
     }
 
     /// Moves the pages after a move that gave them another owner has failed: to a VMA that is not
@@ -205,13 +215,14 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if kept == Kept::NoMemory {
             return Err(Errno::ENOMEM);
         }
-        let source = self.vma_lookup(from.start).ok_or(Errno::EFAULT)?;
-        let id = self.copy_vma_new(&source, to, source.pgoff_at(from.start))?;
-        let was = source
-            .anon_vma
-            .map(|anon_vma| (anon_vma, source.pgoff_at(from.start)));
-        let tables = self.page_tables();
-        match tables.move_to(from, to.start, (was, PageOwner::Keep)) {
+        let vma = self.vma_lookup(from.start).ok_or(Errno::EFAULT)?;
+        let source = VmaView {
+            range: from,
+            pgoff: vma.pgoff_at(from.start),
+            ..vma
+        };
+        let id = self.copy_vma_new(&source, to, source.pgoff)?;
+        match self.move_pages(&source, to, (id, source.pgoff)) {
             Ok(()) => Ok(id),
             Err(_) => {
                 self.forget(id);

@@ -1,0 +1,173 @@
+//! Pages that change one after the other: if a later one cannot change, those before it change back, and
+//! the merge is given up.
+//!
+//! The one that cannot change is being migrated. Another thread begins with that when the merge has been
+//! decided, so the check of the pages found nothing.
+
+use crate::world::{PAGE, at};
+use std::sync::Arc;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use vmarea::fault::{Access, Faulted};
+use vmarea::mm::{Layout, Limits};
+use vmarea::policy::Policy;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
+use vmarea::types::{FrameId, MmId};
+use vmarea::vma::merge::{Attempt, Observer};
+use vmarea::{Space, System};
+
+const RW: Prot = Prot::READ.union(Prot::WRITE);
+/// Pages that should change.
+const PAGES: u64 = 6;
+
+/// Stops at the first merge attempt after it is armed, until the other thread is done.
+#[derive(Clone)]
+struct Gate {
+    armed: Arc<AtomicBool>,
+    both: Arc<Barrier>,
+}
+
+impl Observer for Gate {
+    fn attempt(&self, attempt: &Attempt<'_>) {
+        if attempt.verdict.plan.is_some() && self.armed.swap(false, Ordering::AcqRel) {
+            self.both.wait();
+            self.both.wait();
+        }
+    }
+}
+
+struct Scene {
+    space: Space,
+    mm: MmId,
+    gate: Gate,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let gate = Gate {
+            armed: Arc::default(),
+            both: Arc::new(Barrier::new(2)),
+        };
+        let mut space = Space::new(Policy::THESIS, System::default());
+        space.set_observer(Box::new(gate.clone()));
+        let mm = space.mm_create(Layout::default(), Limits::default());
+        let mm = mm.unwrap();
+        Scene { space, mm, gate }
+    }
+
+    fn map(&self, page: u64, pages: u64) {
+        let request = MmapRequest {
+            addr: at(page),
+            len: pages * PAGE,
+            prot: RW,
+            flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
+            ..MmapRequest::default()
+        };
+        self.space.mmap(self.mm, &request).unwrap();
+    }
+
+    fn write(&self, page: u64, pages: u64) {
+        for addr in (page..page + pages).map(at) {
+            let faulted = self.space.fault(self.mm, addr, Access::Write);
+            assert_eq!(faulted, Ok(Faulted::Done));
+        }
+    }
+
+    fn protect(&self, page: u64, prot: Prot) {
+        let len = PAGES * PAGE;
+        let done = self.space.mprotect(self.mm, at(page), len, prot, None);
+        done.unwrap();
+    }
+
+    fn frame(&self, page: u64) -> FrameId {
+        let r = self.space.mmap_read_lock(self.mm).unwrap();
+        r.pages().get(at(page)).frame().unwrap()
+    }
+
+    fn vmas(&self) -> usize {
+        self.space.mmap_read_lock(self.mm).unwrap().vmas().count()
+    }
+
+    /// Calls `merge` while the page at `refuses` begins to migrate after the decision.
+    fn refuse(&self, refuses: u64, merge: impl FnOnce()) {
+        let frame = self.frame(refuses);
+        self.gate.armed.store(true, Ordering::Release);
+        let migrating = thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                self.gate.both.wait();
+                let migrating = self.space.migrate_begin(frame);
+                self.gate.both.wait();
+                migrating.unwrap()
+            });
+            merge();
+            other.join().unwrap()
+        });
+        self.space.validate_all().unwrap();
+        assert!(self.space.migrate_end(migrating).unwrap().is_some());
+        self.space.validate_all().unwrap();
+    }
+}
+
+/// The pages at 600 move behind those at 506, across the border of two page tables.
+#[test]
+fn t2_7_pages_that_have_moved_move_back() {
+    let scene = || {
+        let scene = Scene::new();
+        scene.map(506, 3);
+        scene.write(506, 3);
+        scene.map(600, PAGES);
+        scene.write(600, PAGES);
+        scene
+    };
+    let shift = |scene: &Scene| {
+        let request = MremapRequest {
+            addr: at(600),
+            old_len: PAGES * PAGE,
+            new_len: PAGES * PAGE,
+            flags: MremapFlags::MAYMOVE | MremapFlags::FIXED,
+            new_addr: at(509),
+            ..MremapRequest::default()
+        };
+        assert_eq!(scene.space.mremap(scene.mm, &request), Ok(at(509)));
+    };
+    for page in 0..PAGES {
+        let scene = scene();
+        scene.refuse(600 + page, || shift(&scene));
+        let r = scene.space.mmap_read_lock(scene.mm).unwrap();
+        let [first, moved] = [506, 509].map(|page| r.vma_lookup(at(page)).unwrap());
+        assert_ne!(first.id, moved.id, "page {page}: the merge is given up");
+        assert_ne!(first.anon_vma, moved.anon_vma);
+        assert_eq!(moved.pgoff.0, at(600) / PAGE, "page {page}");
+        assert_eq!(r.pages().len(), 3 + PAGES);
+    }
+    let scene = scene();
+    shift(&scene);
+    assert_eq!(scene.vmas(), 1, "all pages can change");
+}
+
+/// The pages at 3 get the anon_vma of those at 0 when they become writable.
+#[test]
+fn t2_8_pages_that_have_changed_change_back() {
+    let scene = || {
+        let scene = Scene::new();
+        scene.map(3, PAGES);
+        scene.write(3, PAGES);
+        scene.map(0, 2);
+        scene.write(0, 2);
+        scene.protect(3, Prot::READ);
+        scene.map(2, 1);
+        assert_eq!(scene.vmas(), 2);
+        scene
+    };
+    for page in 0..PAGES {
+        let scene = scene();
+        scene.refuse(3 + page, || scene.protect(3, RW));
+        assert_eq!(scene.vmas(), 2, "page {page}: the merge is given up");
+    }
+    let scene = scene();
+    scene.protect(3, RW);
+    assert_eq!(scene.vmas(), 1, "all pages can change");
+}

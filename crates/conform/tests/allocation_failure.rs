@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use vmarea::fault::{Access, Faulted};
+use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::madvise::Advice;
@@ -18,7 +19,8 @@ use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea::types::platform::Environment;
-use vmarea::types::{Errno, MmId, VmFlags};
+use vmarea::types::{Errno, MmId, Pgoff, VmFlags, VmRange};
+use vmarea::vma::VmaBody;
 use vmarea::{HugePages, Space, System};
 use vmarea_conform::arena;
 use vmarea_conform::generate::{Facts, Generator};
@@ -471,4 +473,29 @@ fn a_growth_without_memory_leaves_no_charge() {
     assert_eq!(committed(), before);
     assert_eq!(space.mremap(mm, &growth), Ok(addr));
     assert_eq!(committed(), before + 4);
+}
+
+/// An import with an anon_vma of its own that fails at each allocation leaves nothing behind.
+#[test]
+fn an_import_without_memory_leaves_nothing() {
+    let vma = ImportedVma {
+        range: VmRange::new(0x1000_0000, 0x1000_1000),
+        pgoff: Pgoff::of_addr(0x1000_0000),
+        body: VmaBody::default(),
+        anon: ImportedAnon::New,
+    };
+    for nth in 0.. {
+        let space = Space::new(Policy::LINUX, System::default());
+        let mm = space
+            .mm_create(Layout::default(), Limits::default())
+            .unwrap();
+        let imported = fail(nth, || space.mm_import(mm, &vma));
+        if imported.is_ok() {
+            assert!(nth > 2, "only {nth} allocations failed");
+            break;
+        }
+        assert_eq!(imported, Err(Errno::ENOMEM));
+        assert_eq!((slots(&space, "vmas"), slots(&space, "anon_vmas")), (0, 0));
+        space.validate_all().unwrap();
+    }
 }

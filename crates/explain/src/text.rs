@@ -181,7 +181,7 @@ impl Report {
                     "pages shared since a fork: at most {} to copy",
                     size(saving.bytes_at_most)
                 ),
-                "guards" => "unsafe if the program makes a guard writable later".to_owned(),
+                "guards" => "not safe if the program makes a guard writable later".to_owned(),
                 "flags" => "only if the program no longer needs these flags".to_owned(),
                 _ => "only ranges without pages".to_owned(),
             };

@@ -4,6 +4,7 @@ mod bare;
 
 use bare::{BASE, HEAP, PRIVATE, TASK_SIZE, file, machine, map_at, process, vmas};
 use vmarea::System;
+use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::policy::Policy;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::{MmapRequest, Placement};
@@ -15,7 +16,8 @@ use vmarea::types::call_flags::{
     MapFlags, MbindFlags, MlockFlags, MremapFlags, Prot, from_register,
 };
 use vmarea::types::mempolicy::MpolMode;
-use vmarea::types::{Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE};
+use vmarea::types::{Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE, Pgoff, VmRange};
+use vmarea::vma::VmaBody;
 use vmarea_soft_platform::{Machine, Space};
 
 #[test]
@@ -289,4 +291,28 @@ fn lists_of_ranges_at_the_edges() {
     assert_eq!(advise(&[(BASE, i64::MAX as u64)]), Err(Errno::ENOMEM));
     assert_eq!(advise(&[(BASE + 1, 0)]), Ok(0));
     assert_eq!(advise(&[good, (BASE + 1, 1)]), Ok(PAGE_SIZE));
+}
+
+#[test]
+fn an_import_from_a_vma_that_is_gone_is_refused() {
+    let (machine, mm) = machine(Policy::LINUX);
+    let space = machine.space();
+    let vma = |start: u64, anon| ImportedVma {
+        range: VmRange::new(start, start + PAGE_SIZE),
+        pgoff: Pgoff::of_addr(start),
+        body: VmaBody::default(),
+        anon,
+    };
+    let first = space.mm_import(mm, &vma(BASE, ImportedAnon::New)).unwrap();
+    let next = vma(BASE + 2 * PAGE_SIZE, ImportedAnon::SameAs(first));
+    space.munmap(mm, BASE, PAGE_SIZE).unwrap();
+    assert_eq!(space.mm_import(mm, &next), Err(Errno::EINVAL));
+    let unfaulted = space.mm_import(mm, &vma(BASE, ImportedAnon::Unfaulted));
+    let next = vma(
+        BASE + 2 * PAGE_SIZE,
+        ImportedAnon::SameAs(unfaulted.unwrap()),
+    );
+    assert_eq!(space.mm_import(mm, &next), Err(Errno::EINVAL));
+    assert_eq!(space.maps(mm).count(), 1);
+    space.validate_all().unwrap();
 }

@@ -64,6 +64,10 @@ impl<E: Environment> Space<E> {
     }
 
     /// Imports a VMA into an address space; VMAs must be imported in ascending address order.
+    ///
+    /// # Errors
+    /// ESRCH if the address space does not exist; EEXIST if the range is mapped; EINVAL if the VMA
+    /// whose anon_vma it should have is gone or has none; ENOMEM.
     pub fn mm_import(&self, mm: MmId, vma: &ImportedVma) -> Result<VmaId, Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if w.intersection(vma.range).is_some() {
@@ -90,14 +94,20 @@ impl<E: Environment> Space<E> {
     }
 
     fn import_anon_vma(&self, id: VmaId, anon: ImportedAnon) -> Result<(), Errno> {
-        let anon_vma = match anon {
-            ImportedAnon::Unfaulted => None,
-            ImportedAnon::New => Some(self.anon_vma_alloc_root()?),
-            ImportedAnon::SameAs(other) => self.vmas.get(other.0).and_then(|v| v.anon_vma()),
-        };
-        match anon_vma {
-            Some(anon_vma) => self.anon_vma_link(id, self.vma(id), anon_vma).map(drop),
-            None => Ok(()),
+        let link = |anon_vma| self.anon_vma_link(id, self.vma(id), anon_vma).map(drop);
+        match anon {
+            ImportedAnon::Unfaulted => Ok(()),
+            ImportedAnon::New => {
+                let own = self.anon_vma_alloc_root()?;
+                link(own).inspect_err(|_| {
+                    let mut guard = self.anon_vma_lock(own);
+                    self.anon_vma_put(own, &mut guard);
+                })
+            }
+            ImportedAnon::SameAs(other) => {
+                let shared = self.vmas.get(other.0).and_then(|v| v.anon_vma());
+                link(shared.ok_or(Errno::EINVAL)?)
+            }
         }
     }
 

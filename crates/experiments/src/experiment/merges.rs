@@ -20,7 +20,7 @@ use vmarea_replay::{Options, PolicyReport, Replayer, machine};
 use vmarea_trace::{Error as TraceError, Reader};
 
 /// Policies of the replays, beside the recorded kernel's.
-pub(super) const POLICIES: [&str; 3] = ["linux-5.10", "thesis", "vmarea"];
+pub(super) const POLICIES: [&str; 3] = ["linux-5.18", "thesis", "vmarea"];
 
 /// One recorded and replayed run of a workload.
 pub(super) struct Run {
@@ -45,7 +45,7 @@ pub(super) struct Counts {
 pub(super) fn substitutions(report: &mut Report) {
     for text in [
         "unpatched 5.18: the running kernel, whose refusals are counted; patched: a replay of the \
-         recording under thesis, compared with one under linux-5.10",
+         recording under thesis, compared with one under linux-5.18",
         "diff m.: merges of different anon_vmas; pgoff m.: moves that merged and whose pages \
          took a new page offset; expand: merges with the next VMA after growth in place; failed m.: private anonymous \
          neighbours that page offset or anon_vma keeps apart",
@@ -215,7 +215,7 @@ pub(super) fn cost(
     let counted = count_replays(context, &path, limit)?;
     let columns = [
         "instructions",
-        "relative to\nlinux-5.10",
+        "relative to\nlinux-5.18",
         "of the\nworkload",
     ];
     let shown = run.replayed.events.min(limit as u64);
@@ -277,10 +277,10 @@ fn count_replays(
 fn cost_claims(name: &str, policy: &str, ratio: &Figure, report: &mut Report) {
     for (text, bound) in [
         (
-            "at most 2 % more instructions in the VMA layer than linux-5.10",
+            "at most 2 % more instructions in the VMA layer than linux-5.18",
             1.02,
         ),
-        ("no more instructions than linux-5.10", 1.0),
+        ("no more instructions than linux-5.18", 1.0),
     ] {
         let text = format!("{name}: {policy} costs {text}");
         let paper = "0.5 to 2 % slower (table 4.11)";
@@ -293,7 +293,7 @@ fn cost_claims(name: &str, policy: &str, ratio: &Figure, report: &mut Report) {
 /// Returns the seconds of a replay under the first policy in this process.
 fn replay_seconds(path: &str, limit: usize) -> Result<f64, String> {
     let (header, events) = read(OsStr::new(path), limit)?;
-    let mut world = World::new("linux-5.10", Policy::LINUX_5_10, machine::system(&header));
+    let mut world = World::new("linux-5.18", Policy::LINUX_5_18, machine::system(&header));
     let begun = Instant::now();
     one_world::replay(&mut world, &events);
     Ok(begun.elapsed().as_secs_f64())

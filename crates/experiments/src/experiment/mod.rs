@@ -91,8 +91,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
         paper: "Davidlohr Bueso, mm: per-thread vma caching, Linux 3.15, 2014",
         what: "the four tables: hit rates and cycles of boot, build, mining and ebizzy",
         needs: &[
+            ("linux-source", "linux-source"),
             ("make", "make"),
             ("gcc", "gcc"),
+            ("mmdebstrap", "mmdebstrap"),
             ("sqlite3", "sqlite3"),
             ("valgrind", "valgrind"),
         ],

@@ -115,13 +115,7 @@ pub(super) fn debian(context: &Context<'_>, package: &str) -> Result<PathBuf, St
     context
         .host
         .note(&format!("fetching the source of {package}"));
-    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let suite = release
-        .lines()
-        .find_map(|line| line.strip_prefix("VERSION_CODENAME="));
-    let suite = suite
-        .ok_or("this is not Debian: no source packages")?
-        .trim_matches('"');
+    let suite = suite()?;
     let script = format!(
         "mkdir -p apt/lists/partial apt/cache
         key='[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]'
@@ -132,6 +126,51 @@ pub(super) fn debian(context: &Context<'_>, package: &str) -> Result<PathBuf, St
         apt-get \"$@\" update
         apt-get \"$@\" source {package}
         rm -rf apt"
+    );
+    unpack(context, &folder, &script)?;
+    Ok(folder)
+}
+
+/// Returns the name of the installed Debian release.
+fn suite() -> Result<String, String> {
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let mut lines = release.lines();
+    let suite = lines.find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let suite = suite.ok_or("this is not Debian: there are no source packages")?;
+    Ok(suite.trim_matches('"').to_owned())
+}
+
+/// Packages of the userland: System V init, its scripts, and the daemons of a small server.
+const PACKAGES: &str = "sysvinit-core,sysv-rc,initscripts,insserv,orphan-sysvinit-scripts,\
+     procps,kmod,udev,rsyslog,cron,dbus,ifupdown,iproute2,openssh-server";
+
+/// Returns a Debian userland with System V init, of packages from Debian.
+///
+/// Its last boot script creates the file `booted` and ends the container. Its files belong to the
+/// user, or to nobody if the user is root. It has no devices.
+///
+/// # Errors
+/// If it cannot be fetched or unpacked.
+pub(super) fn userland(context: &Context<'_>) -> Result<PathBuf, String> {
+    need(&[("unshare", "util-linux"), ("setpriv", "util-linux")])?;
+    let folder = context.cache.join("userland");
+    if folder.exists() {
+        return Ok(folder);
+    }
+    need(&[("mmdebstrap", "mmdebstrap")])?;
+    room(context, 1)?;
+    context
+        .host
+        .note("fetching a Debian userland with System V init");
+    let suite = suite()?;
+    let script = format!(
+        "mmdebstrap --quiet --variant=minbase --include={PACKAGES} {suite} root.tar
+        mkdir root
+        tar xf root.tar -C root --no-same-owner --exclude='./dev/*'
+        rm root.tar
+        printf '#!/bin/sh\n: >/booted\nexec /sbin/reboot -d -f -n\n' >root/etc/rc.local
+        chmod 755 root/etc/rc.local
+        [ \"$(id -u)\" != 0 ] || chown -hR 65534:65534 root"
     );
     unpack(context, &folder, &script)?;
     Ok(folder)

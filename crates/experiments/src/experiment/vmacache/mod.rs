@@ -74,8 +74,8 @@ pub(super) fn run(context: &Context<'_>, report: &mut Report) {
 
 fn substitutions(report: &mut Report) {
     for text in [
-        "boot: what a Debian boot starts (generators, tmpfiles, sysusers, dbus, shells and small \
-         programs) in its order, not an init; it is single-threaded like a boot",
+        "boot: Debian's System V init with its scripts, rsyslog, cron, dbus and sshd, in a container \
+         without rights on the machine: no firmware, no hardware, no udev",
         "kernel build: mm/ and kernel/ of Debian's kernel source, tinyconfig, 2 jobs; with --quick \
          four files of mm/",
         "Oracle 11g data mining: SQLite on a generated warehouse, one process",

@@ -1,8 +1,8 @@
 """Finds circles between the files of a crate: modules of one folder that use each other.
 
 A file uses another one if it names one of its items, directly or by a re-export. The check compares
-siblings, with what lies below each of them; a parent may use its children, and children what their
-parent defines. Test modules do not count. Calls of methods have no path, so they go unseen.
+siblings, each together with the modules below it. A parent may use its children, and children may use
+what their parent defines. Test modules do not count. Calls of methods have no path, so they are not detected.
 """
 
 import re
@@ -25,13 +25,13 @@ TEST_BLOCK = re.compile(
 
 
 def code_of(path):
-    """The file without comments and literals, with its lines kept in place."""
+    """Returns the file without comments and literals; line numbers stay the same."""
     blank = lambda found: "\n" * found.group().count("\n") or " "
     return COMMENT_OR_TEXT.sub(blank, path.read_text())
 
 
 def leaves(tree):
-    """(path, name here) of each leaf of a use tree: `a::{b, c as d}` holds `a::b` as b, `a::c` as d."""
+    """Yields (path, local name) of each leaf of a use tree: `a::{b, c as d}` gives `a::b` as b, `a::c` as d."""
     tree = tree.strip()
     if "{" in tree:
         head, rest = tree.split("{", 1)
@@ -54,7 +54,7 @@ def leaves(tree):
 
 
 class Module:
-    """One file: its place in the crate, what it defines, what it imports, what it names."""
+    """A file: its module path, the items that it defines, its imports, and the paths that it uses."""
 
     def __init__(self, place, code):
         self.place = place
@@ -69,7 +69,7 @@ class Module:
 
 
 def modules_of(root):
-    """The modules of the crate at `root` by their place, without the files of tests."""
+    """Returns the modules of the crate at `root` by their path, without test files."""
     modules = {}
     for path in sorted(root.rglob("*.rs")):
         place = path.relative_to(root).with_suffix("").parts
@@ -85,7 +85,7 @@ def modules_of(root):
 
 
 def definer(modules, here, path, seen=()):
-    """The place of the module that defines `path` as written in the module at `here`, or None."""
+    """Returns the path of the module that defines `path`, as written in the module at `here`, or None."""
     if (here, path) in seen or not path:
         return here if not path else None
     seen = (*seen, (here, path))
@@ -111,7 +111,7 @@ def definer(modules, here, path, seen=()):
 
 
 def edges_of(modules):
-    """{(parent, child, other child): names}: each use of a sibling, with what is named."""
+    """Returns {(parent, child, other child): names}: each use of a sibling, with the items used."""
     edges = {}
     for place, module in modules.items():
         for path in module.names:
@@ -129,7 +129,7 @@ def edges_of(modules):
 
 
 def circles(root):
-    """(folder, what uses what) for each circle in the crate at `root`, the shortest way round."""
+    """Yields (folder, description) for each circle in the crate at `root`, in its shortest form."""
     edges = edges_of(modules_of(root))
     for parent in sorted({key[0] for key in edges}):
         uses = {}
@@ -145,7 +145,7 @@ def circles(root):
 
 
 def rings(uses):
-    """The shortest way round from each node, each circle once."""
+    """Yields the shortest circle through each node; each circle only once."""
     found = set()
     for start in sorted(uses):
         frontier, before = [start], {}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Subjects of commits: at most 72 characters, in the imperative mood, without a prefix or a full stop.
-# Checks the commits since this script came in.
+# Checks the commits since this script was added.
 # usage: ci/commits.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,7 +23,7 @@ while IFS= read -r subject; do
     *:) fail "$subject" "has a prefix" ;;
     [a-z]*) fail "$subject" "begins in lower case" ;;
     *ed | *ing | A | An | The | Some | There | It | No)
-        # Verbs that end so by nature.
+        # Verbs that end in this way in the imperative.
         [[ $first =~ ^(Embed|Feed|Need|Speed|Shed|Bring|String)$ ]] || fail "$subject" "is not in the imperative"
         ;;
     esac

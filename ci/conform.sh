@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Random memory calls on this kernel and in vmarea, compared after each; no difference is allowed. Of
-# 150,000 steps two thirds are calls, the others accesses, forks and exits.
+# Random memory calls on this kernel and in vmarea, compared after each call; no difference is allowed. Two
+# thirds of the 150,000 steps are calls, the others accesses, forks and exits.
 # The seed is random and printed; --seed repeats the same calls. Without permission to read the kernel's
-# own view, the script says so and compares nothing.
+# own view, the script prints a note and compares nothing.
 # usage: ci/conform.sh [--ops N] [--seed N] [...]
 #        VMAREA=path/of/vmarea takes that binary instead of building one
 set -euo pipefail
@@ -13,7 +13,7 @@ if [[ -z ${VMAREA-} ]]; then
     VMAREA=${CARGO_TARGET_DIR:-target}/release/vmarea
 fi
 
-# A later --ops wins over the first.
+# If --ops is given twice, the later one applies.
 status=0
 "$VMAREA" conform --ops 150000 --differences 3 "$@" || status=$?
 if ((status == 5)); then

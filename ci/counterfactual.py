@@ -1,7 +1,7 @@
-"""The tables of ci/counterfactual.sh: reads the JSON of `vmarea run` for each program.
+"""Prints the tables of ci/counterfactual.sh from the JSON of `vmarea run` for each program.
 
 usage: counterfactual.py NAME=REPORT...
-Exits with 1 where a pooled share is below its goal.
+Exits with 1 if the share over all programs is below its goal.
 """
 
 import json

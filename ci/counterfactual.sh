@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Counts the merges that the kernel's rules refuse because of page offset or anon_vma, and that other
-# policies would make: records real programs, asks the other policies at every merge attempt of the
-# replay, in the same state, and prints the counts of each program and the share over all programs. Fails
-# if this share is below 90 % for `thesis` or 99 % for `vmarea`. Only root sees all pages with certainty.
+# policies would make: records real programs, evaluates the other policies at every merge attempt
+# of the replay, in the same state, and prints the counts of each program and the share over all programs. Fails
+# if this share is below 90 % for `thesis` or 99 % for `vmarea`. Only root can see all pages.
 # usage: ci/counterfactual.sh [PROGRAM...]     ci/counterfactual.sh --list
 #        VMAREA=path/of/vmarea takes that binary instead of building one
 set -euo pipefail

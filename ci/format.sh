@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every Rust file is formatted as rustfmt does it.
+# Checks that every Rust file is formatted by rustfmt.
 # usage: ci/format.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the checks and the recorded programs need, from Debian's archive. A program that is
-# already installed in any way (for example a node that is not Debian's) is left as it is. Rust is not
+# Installs the packages that the checks and the recorded programs need, from Debian's archive. A program that is
+# already installed in any way (for example a node that is not Debian's) is not replaced. Rust is not
 # installed: see rustup.rs.
 # usage: ci/install.sh
 #        PACKAGES="NAME..." installs these as well

@@ -5,7 +5,7 @@
 #   times the instructions of `linux`.
 # - Locks: counts the instructions within faults of one thread under each kind, relative to `mmap_lock`
 #   only. Fails if the atomic in the VMA needs more than 1.01 times the instructions.
-# usage: ci/instructions.sh [policies [PAIRS] | locks]     both, if neither is said
+# usage: ci/instructions.sh [policies [PAIRS] | locks]     both by default
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -55,7 +55,7 @@ locks() {
         awk -v name="${names[number]}" -v n="$n" -v base="$base" -v pages=$pages \
             'BEGIN { printf "%-28s %7.1f instructions a fault  %.4f of mmap_lock only\n", name, n / pages, n / base }'
     done
-    # The last is the one that the core takes.
+    # The last kind is the one that the core uses.
     within "$n" "$base" "a fault by the lock in the VMA needs more than 1.01 times what mmap_lock only needs"
 }
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# `vmarea conform` on other kernels: Debian's own, booted under QEMU's software emulation from an
-# initramfs that holds a statically linked vmarea and busybox. Prints one line for each kernel; exit 3
-# where something differs.
+# Runs `vmarea conform` on Debian's kernels, booted under QEMU's software emulation from an initramfs
+# with a statically linked vmarea and busybox. Prints one line for each kernel. The exit status is 3 if
+# something differs.
 #
 # Installs QEMU, cpio and xz if they are missing and changes nothing else on the machine: the kernels are
 # downloaded with separate apt sources and lists, unpacked, and never installed.
-# Downloads stay in ${XDG_CACHE_HOME:-~/.cache}/vmarea/kernels, results in target/kernels; delete the
+# Downloads are kept in ${XDG_CACHE_HOME:-~/.cache}/vmarea/kernels, results in target/kernels; delete the
 # cache to get newer kernels.
 # With --play it executes a saved sequence instead and prints it with the kernel's results. With --merge it
-# runs `vmarea merge` there, on programs that write and fork; before 6.8 the merge copies.
+# runs `vmarea merge` on each kernel, on programs that write and fork; before 6.8 the merge copies.
 # usage: ci/kernels.sh [--ops N] [--minutes M] [--seed N] [--play FILE | --merge] [6.12|6.1|5.10 ...]
 #        VMAREA=path/of/a/static/vmarea takes that binary instead of building one
 set -euo pipefail
@@ -17,7 +17,7 @@ cd "$(dirname "$0")/.."
 declare -A SUITE=([6.12]=trixie [6.1]=bookworm [5.10]=bullseye)
 KERNELS=(6.12 6.1 5.10)
 KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
-# Not deb.debian.org alone: a release that Debian no longer supports moves to its archive.
+# Two mirrors, because a release that Debian no longer supports moves to its archive.
 MIRRORS=(http://deb.debian.org/debian http://archive.debian.org/debian)
 
 fail() {
@@ -57,13 +57,13 @@ mkdir -p "$cache" "$out"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Installs from the machine's own suites what is needed to build and to boot.
+# Installs the packages for building and booting, from the machine's own suites.
 install_tools() {
     local pair packages=()
     for pair in gcc:gcc qemu-system-x86_64:qemu-system-x86 cpio:cpio xz:xz-utils python3:python3; do
         command -v "${pair%%:*}" >/dev/null || packages+=("${pair#*:}")
     done
-    # The static C library has no command of its own.
+    # No command shows whether the static C library is installed.
     [[ -e /usr/lib/x86_64-linux-gnu/libc.a ]] || packages+=(libc6-dev)
     ((${#packages[@]})) || return 0
     ((EUID == 0)) || fail "missing: run as root: apt-get install ${packages[*]}"
@@ -93,14 +93,14 @@ END
     export APT_CONFIG=$root/apt.conf
 }
 
-# The newest package of a suite, unpacked into a directory.
+# Downloads the newest package of a suite and unpacks it into a directory.
 fetch() {
     local suite=$1 package=$2 to=$3 mirror
     for mirror in "${MIRRORS[@]}"; do
         own_apt "$suite" "$mirror"
         apt-get update -qq 2>"$work/apt.log" && break
     done
-    # A metapackage stands for the package on which it depends.
+    # For a metapackage, use the package on which it depends.
     if [[ $package == linux-image-cloud-amd64 ]]; then
         package=$(apt-cache depends "$package" | awk '$1 == "Depends:" { print $2; exit }')
     fi
@@ -113,7 +113,7 @@ fetch() {
     rm -rf "$work/${package}"_*.deb
 }
 
-# A kernel with the one module that is needed, in the cache.
+# Puts a kernel and the one module that is needed into the cache.
 fetch_kernel() {
     local version=$1 to=$cache/$1 tree=$work/kernel module
     [[ -e $to/vmlinuz ]] && return
@@ -127,7 +127,7 @@ fetch_kernel() {
         *) cp "$module" "$to/brd.ko" ;;
     esac
     cp "$work/version" "$to/version"
-    # Last, because its presence means that the cache is complete.
+    # This file is created last, because its presence means that the cache is complete.
     cp "$tree"/boot/vmlinuz-* "$to/vmlinuz"
 }
 
@@ -145,7 +145,7 @@ build() {
     VMAREA=${CARGO_TARGET_DIR:-target}/$target/release/vmarea
 }
 
-# The archive that the kernel unpacks into memory and whose /init it runs.
+# Builds the archive that the kernel unpacks into memory and whose /init it runs.
 pack() {
     local version=$1 root=$work/root-$1
     mkdir -p "$root"/{bin,proc,sys,dev,tmp}
@@ -161,7 +161,7 @@ pack() {
     rm -r "$root"
 }
 
-# Boots a kernel; leaves its JSON and its console in $out.
+# Boots a kernel; stores its JSON and its console output in $out.
 boot() {
     local version=$1 arguments
     arguments="conform --profile linux-$version --ops $ops --minutes $minutes --differences 5"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The crates depend on each other only as ci/layers.py lists it, each layer of the core uses only those
+# Checks that the crates depend on each other only as listed in ci/layers.py, each layer of the core uses only those
 # below it, files do not use each other in circles, `unsafe` occurs only where it is allowed, and
 # crates/README.md is current.
 # usage: ci/layers.sh

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Runs a command for so long at most, and ends with it whatever it has left behind.
+"""Runs a command with a time limit, and kills every process that it leaves behind.
 
-What a check starts, stops and traces can survive it, hang, or hold its output open, so that whoever reads
-that waits for ever. Here the output goes through a pipe of ours, every orphan becomes our child, and at
-the end all of them are named and killed. Status: the command's; 124 where the time was over.
+Processes that a check starts, stops or traces can survive the check, hang, or keep its output open, so that a
+reader of the output waits forever. Here the output goes through a pipe of this script, every orphan becomes
+a child of this script, and at the end all of them are listed and killed. The exit status is that of the
+command, or 124 if the time limit was reached.
 
 usage: ci/leash.py SECONDS COMMAND [ARGUMENT...]
 """
@@ -20,7 +21,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def descendants(pid):
-    """Every process below `pid`, parents first."""
+    """Returns all descendants of process `pid`, parents first."""
     found = []
     for thread in os.listdir(f"/proc/{pid}/task"):
         try:
@@ -45,7 +46,7 @@ def first_line(path):
 
 
 def name(pids):
-    """Says what each process is and where in the kernel it is, innermost function first."""
+    """Prints the command and the kernel stack of each process, innermost function first."""
     for pid in pids:
         state = first_line(f"/proc/{pid}/stat").rpartition(") ")[2][:1]
         if state in ("", "Z"):
@@ -56,7 +57,7 @@ def name(pids):
 
 
 def end_all():
-    """Kills what is left until nothing is, or what remains cannot be killed."""
+    """Kills the remaining processes until none is left, or until the rest cannot be killed."""
     until = time.monotonic() + 10
     while (left := descendants(os.getpid())) and time.monotonic() < until:
         for pid in left:
@@ -73,7 +74,7 @@ def end_all():
 
 
 def wait(child, seconds):
-    """Status of the child as a shell has it, 124 where the time was over. Orphans are taken in meanwhile."""
+    """Returns the child's exit status as in a shell, or 124 at the time limit. Reaps orphans while it waits."""
 
     def stop(number, _frame):
         raise TimeoutError(number)

@@ -1,6 +1,6 @@
-"""Checks that what the documentation points at exists: relative links, and paths in backticks.
+"""Checks that the targets of relative links and the paths in backticks in the documentation exist.
 
-A path in backticks counts where its first part is a folder of the repository; braces stand for several
+Text in backticks counts as a path if its first part is a folder of the repository; braces represent several
 paths, and a line number or an anchor after it is ignored.
 """
 
@@ -15,15 +15,15 @@ PATH = re.compile(r"`((?:crates|ci|docs|tests|fuzz|\.ci)/[\w./{},*-]+)")
 
 
 def spread(path):
-    """The paths that a path with braces stands for."""
+    """Returns the paths that a path with braces represents."""
     parts = [part.split(",") for part in re.split(r"\{([^}]*)\}", path)]
-    # Text outside of braces may hold commas of its own: it is one choice.
+    # Text outside of braces may contain commas; it is a single alternative.
     choices = [part if index % 2 else [",".join(part)] for index, part in enumerate(parts)]
     return ["".join(choice) for choice in itertools.product(*choices)]
 
 
 def missing(page):
-    """Yields a message for everything that `page` points at and that is not there."""
+    """Yields a message for each target of `page` that does not exist."""
     for number, line in enumerate(page.read_text().splitlines(), 1):
         targets = [(target, page.parent / target) for target in LINK.findall(line)]
         for written in PATH.findall(line):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Long tests of `vmarea merge` on live processes. Needs root and Linux 6.8; installs missing packages.
 #   speed     time of a merge relative to the mremap calls that created the mappings, and longest wait of a
-#             thread that writes all the time: prints all results, compares the best with the bounds
+#             thread that writes continuously: prints all results, compares the best with the bounds
 #   large     a heap of 1 GiB in 256 regions, by -p, from within and under LD_PRELOAD
 #   writers   100 merges by -p under four writers
 #   mappers   ROUNDS merges (1,000) in each form while threads map, touch and unmap other memory
@@ -11,7 +11,7 @@
 #   refusals  merges of a program that forks and of heaps with registered buffers, direct I/O and forks, under load:
 #             none is left stopped, no byte is wrong (RUNS=N of each, by move and by copy)
 #   programs  Python, node, redis and Java with ZGC, which check their own results
-# usage: [STEP=N] [BY=move|copy] [ROUNDS=N] [RUNS=N] ci/live.sh [PART]...   (all by default; BY is for what is done by -p)
+# usage: [STEP=N] [BY=move|copy] [ROUNDS=N] [RUNS=N] ci/live.sh [PART]...   (all by default; BY applies to merges by -p)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # A separate session, whose priority can be raised for measurements; its processes end with it.
@@ -41,12 +41,12 @@ bounded() {
     timeout -s KILL "$@"
 }
 
-# The value of $1 in the file $2.
+# Prints the value of $1 in the file $2.
 value() {
     awk -v name="$1" '$1 == name { print $2 }' "$2"
 }
 
-# True where $1 is at most $2; both may have fractions.
+# True if $1 is at most $2; both may have fractions.
 at_most() {
     awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && a + 0 <= b + 0) }'
 }
@@ -81,7 +81,7 @@ merge_until_it_ends() {
     wait "$child" || fail "$name: $(tr '\n' ' ' <"$work/out")"
 }
 
-# Best of five for each way. Bounds: not slower than the mremap calls, and no thread waits longer than
+# Takes the best of five runs for each method. Bounds: not slower than the mremap calls, and no thread waits longer than
 # twice the requested 5 ms.
 speed() {
     local pause try best worst ratio
@@ -145,7 +145,7 @@ writers() {
     echo "live: 100 merges by -p under four writers: lost $(value lost "$work/out"), wrong $(value wrong "$work/out")"
 }
 
-# A range that mmap returns to a thread must stay its own during a merge.
+# A range that mmap returns to a thread must not be used by a concurrent merge.
 mappers() {
     local rounds=${ROUNDS:-1000} flags
     for flags in 1 3; do
@@ -161,7 +161,7 @@ mappers() {
     echo "live: $rounds merges by -p: $(value mapped "$work/out") mappings made meanwhile"
 }
 
-# Short programs, so that the first merges happen at a different moment of each.
+# The programs are short, so that the first merges happen at a different point of each.
 arena() {
     local runs=${RUNS:-500} run before=$failures
     for run in $(seq "$runs"); do
@@ -184,7 +184,7 @@ start_heap() {
     pid=$(awk '/^ready/ { print $2 }' "$work/out")
 }
 
-# The heap program exits when it is one mapping, and prints whether a byte was wrong.
+# The heap program exits when its heap is one mapping, and prints whether a byte was wrong.
 heap_is_right() {
     for _ in $(seq 100); do
         kill -0 "$heap" 2>/dev/null || break
@@ -207,7 +207,7 @@ kill_steps() {
                 >"$work/merge" 2>&1 || status=$?
             if ((status != 0)); then
                 killed=$((killed + 1))
-                # Stopped or running: in both cases the command that finishes it is the same.
+                # The same command finishes the merge whether the target is stopped or running.
                 # The target may have been merged and have exited by then.
                 bounded 60 "$vmarea" merge -p "$pid" --resume --journal "$work/journal" >"$work/resume" 2>&1 ||
                     (($? == 4)) || grep -qE "$ended" "$work/resume" ||
@@ -225,7 +225,7 @@ kill_steps() {
     echo "live: killed $killed times, $((failures - before)) failures"
 }
 
-# The process ends, execs or forks at many moments of being merged, from within.
+# The process exits, executes a program or forks at many points of a merge from within.
 ends() {
     local kind flags
     for flags in 1 3; do
@@ -249,7 +249,7 @@ ends() {
     echo "live: exec, exit, kill, fork, vfork and clone at many moments: done"
 }
 
-# Merges one "refuses $1" by way $2. Prints the number of mappings before and after.
+# Merges a target "refuses $1" by method $2. Prints the number of mappings before and after.
 refuse_once() {
     local kind=$1 way=$2 status=0 before after state
     rm -f "$work/out"
@@ -271,7 +271,7 @@ refuse_once() {
         fail "$kind by $way: left stopped: $(cat "$work/merge")"
         kill -KILL "$pid"
     fi
-    # It has run on for a moment by now.
+    # The target has continued to run for a moment.
     sleep 0.2
     kill -TERM "$pid" 2>/dev/null || true
     wait "$child" || fail "$kind by $way: $(tr '\n' ' ' <"$work/out")"

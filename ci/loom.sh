@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The models of every lock and of the tree's readers, run by loom over all interleavings with up to
+# Runs the loom models of every lock and of the tree's readers over all interleavings with up to
 # LOOM_MAX_PREEMPTIONS preemptions (2 here: two to three minutes on two cores).
 # usage: ci/loom.sh [TEST-NAME ...]
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests of the crates that hold `unsafe` code, under Miri: undefined behaviour, leaks, races.
-# Needs a nightly toolchain with the component miri; without it, says so and passes.
+# Runs the tests of the crates that contain `unsafe` code under Miri, which detects undefined behaviour, leaks
+# and races. Needs a nightly toolchain with the component miri; otherwise prints a note and passes.
 # usage: ci/miri.sh [TEST-NAME ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,7 +13,7 @@ if ! cargo "+$toolchain" miri --version >/dev/null 2>&1 &&
 fi
 
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/miri
-# Random tests read the clock; strict provenance, since pointers carry tags.
+# Random tests read the clock; strict provenance is checked because pointers carry tags.
 export MIRIFLAGS="${MIRIFLAGS:-} -Zmiri-disable-isolation -Zmiri-strict-provenance"
 export PROPTEST_CASES=${PROPTEST_CASES:-1}
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The check of the checks: deliberate faults, one at a time, each of which must be found. A fault is a patch in
-# ci/mutants; its first line is the rule that it breaks, its second line the check that must find it:
+# Tests the checks themselves: applies deliberate faults, one at a time, each of which must be found. A fault is
+# a patch in ci/mutants; its first line is the rule that it breaks, its second line the check that must find it:
 # - comparison: random calls differ from this kernel within a million steps (needs root, or CAP_BPF and
 #   CAP_PERFMON)
-# - enumeration: the arrangements of three neighbours find a wrong one
+# - enumeration: an arrangement of three neighbours has a wrong result
 # The patches are applied to a copy of the tree, which has its own target directory.
 # usage: ci/mutants.sh [NAME...]    all faults, or those named
 #        ci/mutants.sh --check      check only that every patch applies
@@ -42,13 +42,14 @@ tree=$room/tree
 rm -rf "$tree"
 mkdir -p "$tree"
 git ls-files -z | xargs -0 cp --parents -t "$tree"
-# A repository of its own, so that git does not take the copy for a part of this one.
+# A separate repository, so that git does not treat the copy as a part of this one.
 git init --quiet "$tree"
 export CARGO_TARGET_DIR=$room/target
-# What matters is the time from a patch to its answer; debug assertions would answer before the checks.
+# Optimized for the time from a patch to its result. Debug assertions are off, because they would fail before the
+# checks do.
 export CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=0
 export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=64 CARGO_PROFILE_RELEASE_INCREMENTAL=true
-# A fault leaves code and imports that nothing uses.
+# A fault leaves unused code and imports.
 export RUSTFLAGS='-A warnings'
 
 # Each prints what it found and returns 3, or returns 0 if it found nothing.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the no_std crates where there is no std: against a sysroot that holds libcore and liballoc
-# and nothing else, so that any use of std, by them or by what they depend on, fails to compile.
+# Builds the no_std crates against a sysroot that contains only libcore and liballoc, so that any use
+# of std, by the crates or by their dependencies, fails to compile.
 # Needs no bare-metal target. First checks that code with std really fails to compile there.
 # usage: ci/no-std.sh
 set -euo pipefail
@@ -21,7 +21,7 @@ for part in core alloc compiler_builtins rustc_std_workspace_core rustc_std_work
     done
 done
 
-# compiles SOURCE: true where it compiles against the bare sysroot.
+# compiles SOURCE: true if it compiles against the bare sysroot.
 compiles() {
     rustc --edition 2024 --crate-type rlib --crate-name probe --emit metadata \
         --sysroot "$bare" --out-dir "$out" - <<<"$1" >"$out/probe.log" 2>&1
@@ -41,7 +41,7 @@ for uses_std in \
     fi
 done
 
-# With --target the flags reach the crates but not build scripts and procedural macros.
+# With --target the flags apply to the crates but not to build scripts and procedural macros.
 RUSTFLAGS="--sysroot $bare" CARGO_TARGET_DIR=$out cargo build --locked --target "$target" \
     -p vmarea-sync -p vmarea-range-tree -p vmarea -p vmarea-soft-platform
 echo "no-std: ok, and a use of std fails"

@@ -1,9 +1,9 @@
-"""The rows of ci/programs.sh: reads the JSON of one `vmarea run` and judges it.
+"""Prints the rows of ci/programs.sh: evaluates the JSON of one `vmarea run`.
 
 usage: programs.py head
        programs.py row NAME USER BEGIN END EXIT_STATUS REPORT
-Exits with 1 where the report is not there or not whole, where anything differs, where root has
-anything undecided, or where the run failed.
+Exits with 1 if the report is missing or incomplete, if anything differs, if anything is undecided as
+root, or if the run failed.
 """
 
 import json

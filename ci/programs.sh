@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Records real programs with `vmarea run`, replays them, and demands that nothing differs from the
-# kernel: as root no difference and nothing undecided, as an ordinary user no difference. Prints one
+# Records real programs with `vmarea run`, replays them, and requires that nothing differs from the
+# kernel: as root no difference and no undecided result, as an ordinary user no difference. Prints one
 # row per program and user. Without root, it prints only the rows of the ordinary user.
 # usage: ci/programs.sh [--user root|nobody] [PROGRAM...]     ci/programs.sh --list
 #        ci/programs.sh --large     the programs that take minutes, or large packages: a browser, a database,
-#                                   machines and sanitizers; no gate runs them
+#                                   virtual machines and sanitizers; .ci/run omits them
 #        VMAREA=path/of/vmarea takes that binary instead of building one
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ all=(python cow-children edges threads-c threads-python gcc make redis node pipe
 large=(chromium postgres zgc goroutines asan qemu)
 
 # Sets `command` for one program. All of them run in a directory that they may write to, with
-# $programs (the sources) and $built (what was made from them) readable.
+# $programs (the sources) and $built (the compiled programs) readable.
 command_of() {
     case $1 in
     python) command=(python3 -c 'import json, ssl, threading') ;;
@@ -77,7 +77,7 @@ chmod 755 "$room"
 programs=$room/programs built=$room/built
 for name in "${chosen[@]}"; do command_of "$name"; done
 
-# Packages of the programs that not every check needs.
+# Packages of the programs that only some checks need.
 packages=()
 for name in "${chosen[@]}"; do
     case $name in
@@ -110,7 +110,7 @@ for name in "${chosen[@]}"; do
 done
 chmod -R a+rX "$programs" "$built" "$room/vmarea"
 
-# Debian's own programs first, whatever else the caller's PATH offers.
+# Prefer Debian's own programs to others in the caller's PATH.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH
 
 status=0

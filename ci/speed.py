@@ -1,6 +1,6 @@
-"""The measurements of ci/speed.sh.
+"""Makes the measurements of ci/speed.sh.
 
-usage: speed.py VMAREA ROOM PAIRS, where ROOM holds big.c, many_vmas and boundaries
+usage: speed.py VMAREA ROOM PAIRS, where the folder ROOM contains big.c, many_vmas and boundaries
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import time
 
 
 def run(command, room):
-    """Runs a command to success; returns its seconds, its seconds on a core, and its peak memory in MiB."""
+    """Runs a command, which must succeed; returns its wall-clock and CPU seconds and its peak memory in MiB."""
     begun = time.perf_counter()
     process = subprocess.Popen(command, cwd=room, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
@@ -26,26 +26,26 @@ def run(command, room):
 
 
 def info(vmarea, trace):
-    """What `vmarea trace info` says."""
+    """Returns the output of `vmarea trace info`."""
     return json.loads(subprocess.run([vmarea, "trace", "info", "--json", "-", trace], check=True,
                                      capture_output=True).stdout)
 
 
 def replay(vmarea, trace, room):
-    """Median of the seconds that five replays under the recorded kernel's rules alone spend on a core
-    (the start of the process included), and the peak memory."""
+    """Returns the median CPU seconds of five replays under the recorded kernel's rules only, process start
+    included, and the peak memory."""
     runs = [run([vmarea, "replay", "--policy", "linux", trace], room) for _ in range(5)]
     return statistics.median(busy for _, busy, _ in runs), max(memory for *_, memory in runs)
 
 
 def best(command, room):
-    """The shortest of five runs, in seconds."""
+    """Returns the shortest of five runs, in seconds."""
     return min(run(command, room)[0] for _ in range(5))
 
 
 @contextlib.contextmanager
 def started(commands, room):
-    """Runs commands beside; their first lines are what is given, and they end when their input does."""
+    """Runs commands in the background and yields their first lines. They end when their input is closed."""
     running = [subprocess.Popen(command, cwd=room, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
                for command in commands]
     try:
@@ -57,7 +57,7 @@ def started(commands, room):
 
 
 def live(vmarea, room):
-    """`explain` on 65,000 mappings and `top` over 500 processes."""
+    """Measures `explain` on 65,000 mappings and `top` on 500 processes."""
     mappings, processes = 65000, 500
     with started([["./boundaries", "protection_read", str(mappings), "."]], room) as (line,):
         pid = line.split()[0]
@@ -81,7 +81,7 @@ def main():
 
     ratios = []
     for number in range(pairs):
-        # The two take turns at going first, so that neither always runs on a warmer machine.
+        # The two alternate in running first, so that neither always runs with warmer caches.
         if number % 2:
             recorded, alone = run(record + gcc, room)[0], run(gcc, room)[0]
         else:
@@ -99,7 +99,7 @@ def main():
 
     calls, first = 20000, None
     for vmas in (1000, 10000, 65000):
-        # The difference of two runs leaves the cost of the calls, without that of the making.
+        # The difference of two runs is the cost of the calls, without the setup.
         cost = {}
         for number in (0, calls):
             trace = room / f"many-{vmas}-{number}.vmtrace"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Cost of recording and replaying, as ratios of measurements in the same run; time of `explain` on 65,000
+# Measures the cost of recording and replaying, as ratios of measurements in the same run, and the time of `explain` on 65,000
 # mappings and of `top` on 500 processes, relative to only reading the lists of mappings. Prints figures
-# and checks none: no gate calls it. Best as root on an idle machine.
+# and checks none; .ci/run does not call it. Most accurate as root on an idle machine.
 # usage: ci/speed.sh [PAIRS]
 set -euo pipefail
 cd "$(dirname "$0")/.."

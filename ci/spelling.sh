@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Spelling of everything that git keeps, by typos (https://github.com/crate-ci/typos).
-# usage: ci/spelling.sh     skips with a message where typos cannot be had
+# Checks the spelling of all files in git, by typos (https://github.com/crate-ci/typos).
+# usage: ci/spelling.sh     prints a note and passes if typos is not available
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

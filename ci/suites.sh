@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Test suites of other projects, natively and under `vmarea run`: as root nothing may differ from the kernel,
+# Runs test suites of other projects, natively and under `vmarea run`: as root nothing may differ from the kernel,
 # and each program must end as it does natively. Prints a line for each run and a table of the suites; exits
 # with 3 if a run failed that is not listed in ci/suites/exceptions.
 #   kselftest  Linux's selftests, built from Debian's package of the kernel's source
-#   ltp        the Linux Test Project's tests of memory, from an installed one: LTP=FOLDER
+#   ltp        the memory tests of an installed Linux Test Project: LTP=FOLDER
 #   stress-ng  the stressors of the class vm of Debian's stress-ng
 # usage: ci/suites.sh [--only TEXT] [--keep FOLDER] [--list] [SUITE]...     (all by default)
-#        ci/suites.sh --share    a subset of selftests and stressors that is short enough for a gate
-#        VMAREA=path/of/vmarea takes that binary instead of building one; --keep keeps the recordings of what
-#        failed. What is built lies in VMAREA_CACHE, by default /var/tmp/vmarea-suites.
+#        ci/suites.sh --share    a subset of selftests and stressors that is short enough for .ci/run
+#        VMAREA=path/of/vmarea takes that binary instead of building one; --keep keeps the recordings of
+#        failed runs. Built programs are kept in VMAREA_CACHE, by default /var/tmp/vmarea-suites.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -46,7 +46,7 @@ version=6.12
 package=linux-source-$version
 folders=(mm mincore memfd clone3 futex proc prctl x86)
 
-# Unpacks what the selftests are made of, beside the tree, once for each version of the package.
+# Unpacks the sources of the selftests outside of the tree, once for each version of the package.
 unpack() {
     local top=linux-source-$version
     rm -rf "$cache/part"
@@ -58,14 +58,14 @@ unpack() {
     mv "$cache/part" "$1"
 }
 
-# Builds the selftests, all that can be built or the share; sets selftests.
+# Builds all selftests that can be built, or the subset of --share; sets selftests.
 build_selftests() {
     PACKAGES="$package libcap-dev libnuma-dev liburing-dev xz-utils bzip2 pkg-config" ci/install.sh
     local tree
     tree=$cache/$(dpkg-query --show --showformat='${Package}_${Version}' "$package")
     [[ -d $tree ]] || unpack "$tree"
     selftests=$tree/tools/testing/selftests
-    # A test that this compiler or this machine cannot build is named by its absence below.
+    # A test that cannot be built here is reported as missing below.
     local make=(make -s -k -j "$(nproc)" -C)
     if [[ $share ]]; then
         local mm=(map_fixed_noreplace mremap_dontunmap mremap_test mlock2-tests mkdirty map_populate mdwe_test
@@ -109,5 +109,5 @@ fi
 VMAREA=$(realpath "${VMAREA:-target}")
 export VMAREA
 
-# Mounts and shared memory of a test are removed at its end.
+# The mounts and the shared memory of a test are removed when it ends.
 exec unshare --mount --ipc --propagation private python3 ci/suites/suites.py "${options[@]}" "${chosen[@]}"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# All tests of all crates, after installing the programs that they record. Uses cargo-nextest if it is
+# Runs all tests of all crates, after installing the programs that they record. Uses cargo-nextest if it is
 # installed, otherwise cargo's own runner. Arguments go to the runner.
 # usage: ci/test.sh [ARGS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 ci/install.sh
-# Doc tests and the example go first, so that the last line is the summary of the tests proper.
+# Doc tests and the example run first, so that the last line is the summary of the other tests.
 cargo test --workspace --locked --quiet --doc
 cargo run --locked --quiet -p vmarea --example embed
 if cargo nextest --version >/dev/null 2>&1; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The tests with real threads under ThreadSanitizer: the stress tests of the locks and of the tree, and in the
-# core faults beside changes of the address space and walks of the reverse map beside both. Needs a nightly
-# toolchain with rust-src and the sanitizer's runtime; without them, says so and passes.
+# Runs the tests with real threads under ThreadSanitizer: the stress tests of the locks and of the tree, and in
+# the core page faults, changes of the address space and walks of the reverse map, all concurrently. Needs a
+# nightly toolchain with rust-src and the sanitizer's runtime; otherwise prints a note and passes.
 # ThreadSanitizer does not support fences. The tree's readers use fences only around atomics, which it
 # does not report; the models of ci/loom.sh cover the rest.
 # usage: ci/tsan.sh [TEST-NAME ...]

@@ -1,4 +1,4 @@
-"""Checks the files that git keeps: length, module docs, names, paths of somebody's machine."""
+"""Checks the files in git: length, module docs, names, paths of a developer's machine."""
 
 import pathlib
 import re
@@ -9,14 +9,14 @@ FILE_LINES, FUNCTION_LINES = 500, 60
 SOURCES = {".rs", ".c", ".h", ".py", ".sh"}
 
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home/\w+|Users/\w+|tmp/\w+\.\d)/")
-# Names that say nothing, or that mimic the kernel's private ones.
+# Names without meaning, or that imitate the kernel's private names.
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "impls", "internal", "misc"}
 FN = re.compile(r"^(\s*)(?:pub(?:\([^)]*\))? )?(?:const |unsafe |async |extern \"C\" )*fn (\w+)")
 BAD_FN = re.compile(r"^\s*(?:pub(?:\([^)]*\))? )?(?:const |unsafe |async )*fn (do_\w+|__\w+)", re.MULTILINE)
 
 
 def kept_files():
-    """Paths that git keeps or would keep; all but build output where git does not answer."""
+    """Returns the paths of tracked and untracked files; without git, all files except build output."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         listed = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -35,7 +35,7 @@ def long_functions(lines):
         indent, name = found.groups()
         end = start
         while end < len(lines) and not lines[end].startswith(indent + "}"):
-            # A declaration without a body, or a body on one line.
+            # Skips declarations without a body, and bodies on one line.
             if re.search(r"[;}]$", lines[end]) and (end == start or lines[end].startswith(indent + ")")):
                 break
             end += 1

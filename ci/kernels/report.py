@@ -1,7 +1,7 @@
-"""One line about a run of `vmarea conform` on another kernel, from the JSON that it brought back.
+"""Prints one line about a run of `vmarea conform` on another kernel, from its JSON.
 
-usage: report.py VERSION PREFIX    (VERSION as Debian has it; reads PREFIX.json; names PREFIX.console where that says more)
-Exit 0 where nothing differs, 3 where something does, 1 where there is no result.
+usage: report.py VERSION PREFIX    (VERSION is Debian's; reads PREFIX.json; points to PREFIX.console if that has more details)
+The exit status is 0 if nothing differs, 3 if something does, 1 if there is no result.
 """
 
 import json

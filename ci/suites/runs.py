@@ -1,8 +1,8 @@
-"""One run of somebody else's test, natively and under `vmarea run`.
+"""Runs one test of another project, natively and under `vmarea run`.
 
-Both go the same way: a shell notes how the program ended, `timeout` ends it with its group when its time
-is over, and `leash.py` ends whatever is left. A watch ends the run as well where it would take the memory
-of the machine, and what a test changed in the kernel's settings is put back.
+Both runs use the same steps: a shell records the program's exit status, `timeout` ends the program and its
+process group at the time limit, and `leash.py` kills the remaining processes. The run also ends if it would
+exhaust the memory of the machine. Afterwards, kernel settings that the test changed are restored.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import time
 
 CI = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# What a run may change and has to find again: small files of one line.
+# Settings that a run may change and that are restored: files of one line.
 SETTINGS = (
     "/proc/sys/vm/*",
     "/proc/sys/kernel/shm*",
@@ -30,15 +30,15 @@ SETTINGS = (
     "/sys/kernel/mm/transparent_hugepage/*",
     "/sys/kernel/mm/transparent_hugepage/*/*",
 )
-# Written to for an effect, or no setting at all; the kernel sets the last by itself until somebody has.
+# Files that trigger an action, or that are not settings. The kernel changes the last one by itself until a user sets it.
 NO_SETTING = {"compact_memory", "drop_caches", "stat_refresh", "nr_hugepages_mempolicy", "min_free_kbytes"}
 
-# The part of the memory below which a run is ended.
+# Share of free memory below which a run is ended.
 MEMORY_LEFT = 1 / 12
 
 
 class Limits:
-    """Seconds that a program may take natively and under vmarea, and for the replay after it."""
+    """Time limits in seconds: natively, under vmarea, and for the replay afterwards."""
 
     def __init__(self, native, recorded, replay):
         self.native, self.recorded, self.replay = native, recorded, replay
@@ -53,7 +53,7 @@ def setting_files():
 
 
 def value_of(path):
-    """The value in force; of a choice such as "always [madvise] never" the one in brackets."""
+    """Returns the current value of a setting; of a choice such as "always [madvise] never", the one in brackets."""
     with open(path) as file:
         text = file.read().strip()
     chosen = re.search(r"\[([^\]]+)\]", text)
@@ -75,7 +75,7 @@ def swaps():
 
 @contextlib.contextmanager
 def settings_kept(wanted):
-    """Sets what a run needs, and puts back afterwards whatever is different from before."""
+    """Makes the settings that a run needs, and afterwards restores all settings that have changed."""
     before, swapping = settings(), swaps()
     for path, value in wanted.items():
         with open(path, "w") as file:
@@ -99,7 +99,7 @@ def memory_left():
 
 
 def watch_memory(process, over):
-    """Ends the run through its leash where memory goes out."""
+    """Ends the run through `leash.py` if the machine runs out of memory."""
     while process.poll() is None:
         if memory_left() < MEMORY_LEFT:
             over.set()
@@ -109,7 +109,7 @@ def watch_memory(process, over):
 
 
 class Outcome:
-    """How a program ended: its status as a shell has it, and what it said of its own cases."""
+    """Outcome of a program: its exit status as in a shell, and the results of its test cases."""
 
     def __init__(self, status, text):
         self.status = status
@@ -119,7 +119,7 @@ class Outcome:
         return self.key() == other.key()
 
     def key(self):
-        """How many cases are left out hangs on what is free at the moment; that any are does not."""
+        """Key for comparing outcomes. The number of skipped cases depends on free resources, so only whether any was skipped counts."""
         return self.status, self.cases["failed"], self.cases["skipped"] > 0
 
     def __str__(self):
@@ -128,18 +128,18 @@ class Outcome:
 
 
 def tap(text):
-    """Cases that failed and that were left out, in the TAP that Linux's selftests print."""
+    """Returns the failed and the skipped cases from the TAP output of Linux's selftests."""
     failed = len(re.findall(r"^\s*not ok \d+", text, re.MULTILINE))
     skipped = len(re.findall(r"^\s*ok \d+.*# *SKIP", text, re.MULTILINE | re.IGNORECASE))
     return {"failed": failed, "skipped": skipped}
 
 
-# Notes the status of the rest of its arguments in the file that is its first.
+# Runs its other arguments as a command and writes the exit status to the file named by its first argument.
 NOTE_STATUS = 'timeout --signal=KILL "$1" "${@:2}"; echo $? >"$0"'
 
 
 def leashed(command, place, seconds, cwd):
-    """Runs a command, and gives what it printed, its status, and why it was ended from here, if it was."""
+    """Runs a command; returns its output, its status, and why this script ended it, if it did."""
     printed = os.path.join(place, "printed")
     environment = dict(os.environ, TMPDIR=place, HOME=place, LC_ALL="C.UTF-8")
     with open(printed, "wb") as out:
@@ -163,7 +163,7 @@ def leashed(command, place, seconds, cwd):
                 process.wait()
         watch.join()
     with open(printed, errors="replace") as file:
-        # A test may print without end; what it says of its cases is at its end.
+        # A test may print endlessly; the results of its cases are at the end of its output.
         file.seek(max(0, os.path.getsize(printed) - (1 << 20)))
         text = file.read()
     ended = "the memory of the machine goes out" if over.is_set() else ""
@@ -173,7 +173,7 @@ def leashed(command, place, seconds, cwd):
 
 
 def play(run, place, seconds, extra, before=()):
-    """Runs the program behind `before`. Gives its outcome, what was printed and why it was ended."""
+    """Runs the program with the prefix `before`; returns its outcome, its output, and why it was ended."""
     status_file = os.path.join(place, "status")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(status_file)
@@ -189,7 +189,7 @@ def play(run, place, seconds, extra, before=()):
 
 
 class Run:
-    """A command, where it runs, and the settings that it needs."""
+    """A command, its working directory, and the settings that it needs."""
 
     def __init__(self, suite, name, command, folder=None, settings=None):
         self.suite, self.name, self.command = suite, name, command
@@ -197,7 +197,7 @@ class Run:
 
 
 class Result:
-    """What came of a run under vmarea beside those without it."""
+    """Result of a run under vmarea, compared with the native runs."""
 
     def __init__(self, run):
         self.run = run
@@ -222,19 +222,19 @@ class Result:
 
     @property
     def excusable(self):
-        """Nothing but the way in which the program ended is wrong."""
+        """True if only the outcome of the program is wrong."""
         return self.other_outcome and not self.trouble and not self.differences
 
 
-# How many times as long as natively a program may take under a tracer, and at least so many seconds.
+# Maximum slowdown of a program under a tracer, and a minimum time limit in seconds.
 SLOWER = 40
 
-# How often a program is run natively until it ends as it did under vmarea.
+# Maximum number of native runs to obtain the same outcome as under vmarea.
 NATIVE_RUNS = 5
 
 
 def measure(run, vmarea, limits, keep=None):
-    """Runs it natively and under vmarea, and natively again where the two ended otherwise."""
+    """Runs the command natively and under vmarea, and natively again if the two outcomes differ."""
     result = Result(run)
     begun = time.monotonic()
     place = os.path.join(os.environ["SUITES_ROOM"], "place")
@@ -273,7 +273,7 @@ def measure(run, vmarea, limits, keep=None):
 
 
 def clear(place):
-    """Takes a folder away, with what a test that was ended has left mounted in it."""
+    """Removes a folder, including mounts that an ended test has left in it."""
     with open("/proc/self/mounts") as file:
         mounted = [line.split()[1] for line in file]
     for path in reversed(mounted):

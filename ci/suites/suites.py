@@ -1,7 +1,7 @@
-"""Runs other people's test suites natively and under `vmarea run`, and judges.
+"""Runs test suites of other projects natively and under `vmarea run`, and compares the outcomes.
 
 usage: suites.py [--share] [--only TEXT] [--list] [--keep FOLDER] SUITE...
-Ends with 3 where anything differs or ends otherwise than natively, exceptions apart.
+Exits with 3 if anything differs from the kernel, or if a program ends differently than natively and is not an exception.
 """
 
 import argparse
@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MOST_EXCEPTIONS = 10
 COLUMNS = "{:12}{:>6}{:>28}{:>22}{:>15}{:>11}{:>8}"
 
-# A share that covers each kind of call in seconds.
+# A subset that covers each kind of call within seconds.
 SHARE = {
     "kselftest": {
         "mm/map_fixed_noreplace", "mm/mremap_dontunmap", "mm/mremap_test", "mm/mlock2-tests", "mm/mkdirty",
@@ -28,7 +28,7 @@ SHARE = {
     "stress-ng": {"brk", "madvise", "mlock", "mmapfixed", "mremap", "shm-sysv", "stackmmap", "vm-addr"},
 }
 
-# Operations of a stressor, where the usual number takes too long or says too little.
+# Number of operations of a stressor, if the default takes too long or tests too little.
 OPERATIONS = 40
 OPERATIONS_OF = {
     "bigheap": 200, "brk": 4000, "env": 4, "malloc": 20000, "stack": 10, "userfaultfd": 400, "vm-segv": 100,
@@ -60,7 +60,7 @@ def lines(name):
 
 
 def reasons(name):
-    """SUITE NAME: REASON as a dictionary."""
+    """Reads lines of the form `SUITE NAME: REASON` into a dictionary."""
     found = {}
     for line in lines(name):
         run, _, reason = line.partition(": ")
@@ -97,7 +97,7 @@ def stress_ng(_folder):
         yield Run("stress-ng", name, command + OPTIONS_OF.get(name, []))
 
 
-# Of runtest/syscalls the calls that make, change or tell of mappings, and what decides about them.
+# The calls in runtest/syscalls that create, change or report mappings, or that affect such calls.
 LTP_CALLS = (
     "brk sbrk clone3 execve fork vfork get_mempolicy getrlimit setrlimit madvise mbind memfd_create migrate_pages mincore "
     "mlock mlock2 mlockall mmap move_pages mprotect mremap mseal msync munlock munlockall munmap pkey process_madvise prctl "
@@ -109,7 +109,7 @@ def ltp(folder):
     programs = os.path.join(folder, "testcases", "bin")
     os.environ["PATH"] = f"{programs}:{os.environ['PATH']}"
     os.environ["LTPROOT"] = folder
-    # Tests that run for a time do so for a tenth of it; under a tracer all of them have more time to end.
+    # Tests with a fixed duration run for a tenth of it; under a tracer all tests have more time.
     os.environ["LTP_RUNTIME_MUL"] = "0.1"
     os.environ["LTP_TIMEOUT_MUL"] = "10"
     for listed in ("mm", "hugetlb", "syscalls", "syscalls-ipc"):
@@ -130,7 +130,7 @@ SUITES = {"kselftest": kselftest, "ltp": ltp, "stress-ng": stress_ng}
 
 
 def chosen(suite, folder, options):
-    """The runs of a suite, without what is left out."""
+    """Returns the runs of a suite, without those in `left-out`."""
     left_out = {program for listed, program in reasons("left-out") if listed == suite}
     for run in SUITES[suite](folder):
         words = {run.name, run.name.split()[0], os.path.basename(run.command[-1].split()[0])}
@@ -144,7 +144,7 @@ def chosen(suite, folder, options):
 
 
 def judge(result, exceptions):
-    """The verdict, and the reason where there is an exception that counts."""
+    """Returns the verdict, and the reason if an exception applies."""
     run = result.run
     if not result.failed:
         return "ok", ""
@@ -153,7 +153,7 @@ def judge(result, exceptions):
 
 
 def say(result, exceptions):
-    """What is to be known of a run that failed, and one line of any other."""
+    """Prints the details of a failed run, or one line for any other run."""
     verdict, excepted = judge(result, exceptions)
     run = result.run
     counts = f"{result.number('calls'):>9} calls {result.number('opaque'):>7} opaque"

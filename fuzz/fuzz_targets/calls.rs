@@ -1,4 +1,5 @@
-//! A string of bytes as a sequence of calls on the core, every invariant checked after each.
+//! Executes a sequence of calls, encoded as bytes, on the core, and checks every invariant after
+//! each call.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| vmarea_conform::fuzz::play(bytes));

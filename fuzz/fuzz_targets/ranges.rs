@@ -1,4 +1,4 @@
-//! Fuzz target: after any sequence of changes the tree is valid and equals an ordered map.
+//! Checks that after any sequence of changes the range tree is valid and equals an ordered map.
 
 #![no_main]
 
@@ -15,7 +15,7 @@ fn change(tree: &RangeTree, reference: &mut Reference, bytes: &[u8; 5], value: u
     let mut writer = tree.write();
     match what % 4 {
         0 | 1 => {
-            // Up to 64 ranges in a row, so that few bytes of input fill a leaf.
+            // Insert up to 64 adjacent ranges, so that few bytes of input fill a leaf.
             for i in 0..1 + part % 64 {
                 let start = start + i * (len + 2);
                 let e = Entry { start, end: start + 1 + len, value: value << 8 | i };

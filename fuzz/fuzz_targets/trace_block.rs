@@ -1,7 +1,7 @@
-//! Feeds arbitrary bytes as the content of a block with a valid frame.
+//! Reads arbitrary bytes as the content of a block with a valid frame.
 //!
-//! A checksum does not exclude such content. Events that are read are written and read again, and
-//! must be equal.
+//! A valid checksum does not exclude such content. The events that were read are written and read
+//! again, and must be equal.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -36,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
     assert!(again == read);
 });
 
-/// A trace file with one block, from the documented format alone.
+/// Returns a trace file with one block, built from the documented format alone.
 fn file(raw: &[u8], events: u32) -> Vec<u8> {
     let header = postcard::to_stdvec(&Header::default()).unwrap();
     let (version, len) = (1u32.to_le_bytes(), (header.len() as u32).to_le_bytes());

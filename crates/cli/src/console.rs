@@ -76,7 +76,7 @@ impl Console {
 
     /// Prints a note on standard error.
     pub fn note(&self, text: &str) {
-        // If standard error is closed, nobody can read the note.
+        // If standard error is closed, no one can read the note.
         let _ = writeln!(anstream::stderr(), "vmarea: {text}");
     }
 

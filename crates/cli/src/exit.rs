@@ -30,7 +30,7 @@ pub enum Exit {
     Ok,
     /// A comparison found a difference.
     Differs,
-    /// A part of the work was left out.
+    /// Part of the work was not done.
     Incomplete,
     /// Exit status of the recorded program.
     Program(u8),
@@ -52,7 +52,7 @@ impl From<Exit> for ExitCode {
 pub enum Status {
     /// A general error.
     Error = 1,
-    /// Wrong usage that only the combination of arguments shows.
+    /// Wrong usage that only a combination of arguments reveals.
     Usage = 2,
     /// The command found nothing to do.
     NothingToDo = 4,
@@ -60,7 +60,7 @@ pub enum Status {
     Permission = 5,
 }
 
-/// Reason that a command could not do its work, with an exit status.
+/// Reason why a command could not do its work, with an exit status.
 pub struct Failure {
     status: Status,
     cause: anyhow::Error,

@@ -101,7 +101,7 @@ impl Output {
     }
 }
 
-/// Destinations of a result that exists as JSON and as text.
+/// Destinations of a result that can be written both as JSON and as text.
 #[derive(Debug)]
 pub struct Outputs {
     json: Option<Output>,
@@ -117,7 +117,8 @@ impl Outputs {
         Outputs::open_beside(json, &[])
     }
 
-    /// Opens destinations like [`Outputs::open`], with further forms that may replace the text.
+    /// Opens destinations like [`Outputs::open`], with other output formats that may replace the
+    /// text.
     ///
     /// # Errors
     /// Fails if two forms go to standard output, or if a file cannot be created.
@@ -135,7 +136,7 @@ impl Outputs {
         })
     }
 
-    /// Writes the requested forms.
+    /// Writes the result in the requested formats.
     ///
     /// # Errors
     /// Fails if a destination cannot be written.

@@ -1,4 +1,4 @@
-//! The result of `run` and `replay` as text: a table of policies, and the comparison's counts.
+//! The result of `run` and `replay` as text: a table of policies, and the counts of the comparison.
 
 use crate::console::{address_spaces, count};
 use crate::table::ruled;

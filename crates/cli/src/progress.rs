@@ -68,7 +68,8 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Moves to `position` (bytes, if the phase has a length) and shows the text from `reached`.
+    /// Advances to `position` (in bytes, if the phase has a length) and shows the text from
+    /// `reached`.
     pub fn at(&mut self, position: u64, reached: impl FnOnce() -> String) {
         match self.drawn {
             Drawn::Bar => {

@@ -1,7 +1,7 @@
 //! Writes the recorder's events to a trace file.
 //!
-//! The sink writes each block when it is full, and once a second any pending events. So a trace can
-//! be read while the program runs, and it survives the end of the recorder.
+//! The sink writes each block when it is full, and once a second any pending events. A trace can
+//! therefore be read while the program runs, and it survives if the recorder is killed.
 
 use crate::files::Draft;
 use std::fs::File;

@@ -38,7 +38,9 @@ fn run(command: &str) -> std::process::Output {
     leash::output(&mut shell).unwrap()
 }
 
-/// Without the kernel's view `explain` promises nothing, because the reason may be hidden.
+/// True if the kernel's own view can be read.
+///
+/// Without it `explain` advises no repair, because the reason may be hidden.
 fn is_all_seen() -> bool {
     let view = vmarea_process::view::KernelView::open();
     view.inspect_err(|error| eprintln!("skipped: {error}"))
@@ -102,7 +104,7 @@ fn what_repairs_leave_is_not_advised() {
 fn explain_counts_what_a_merge_plans() {
     let kernel = match is_all_seen() {
         true => (AskKernel::Try, Smaps::Never),
-        // A merge reads the flags in `smaps` then.
+        // A merge then reads the flags in `smaps`.
         false => (AskKernel::Never, Smaps::Always),
     };
     let program = Program::compile();

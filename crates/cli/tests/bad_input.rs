@@ -1,5 +1,7 @@
-//! Invalid input: one line that says what to do, the right exit status, and no output that looks
-//! complete.
+//! Invalid input.
+//!
+//! The command must print one line that says what to do, return the right exit status, and leave no
+//! output that looks complete.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -21,7 +23,7 @@ fn complaint(output: &Output, status: i32) -> String {
     last
 }
 
-/// Returns a trace of two events that was not recorded.
+/// Writes a trace of two events that were not recorded.
 fn small_trace(path: &Path, page_size: u32) {
     let header = Header {
         kernel_release: "6.18.0".into(),
@@ -88,7 +90,7 @@ fn a_file_that_is_no_program_is_refused_by_name() {
     assert!(complaint(&vmarea(&["run", "--", folder]), 1).contains(folder));
 }
 
-/// A static i386 program of 20 bytes of code: `exit(7)`.
+/// Returns a static i386 program that only calls `exit(7)`.
 fn i386_program() -> Vec<u8> {
     let entry: u32 = 0x0804_8000 + 52 + 32;
     let code = [0xb8, 1, 0, 0, 0, 0xbb, 7, 0, 0, 0, 0xcd, 0x80];
@@ -118,7 +120,7 @@ fn a_32_bit_program_is_refused_as_such() {
     let path = path.to_str().unwrap();
     let alone = Command::new(path).status();
     if alone.ok().and_then(|status| status.code()) != Some(7) {
-        return; // this kernel runs no 32-bit programs, so nobody can ask us to
+        return; // this kernel runs no 32-bit programs
     }
     let text = complaint(&vmarea(&["run", "--", path]), 1);
     assert!(text.contains("32-bit"), "{text}");
@@ -138,7 +140,7 @@ fn a_program_that_is_already_traced_is_refused_as_such() {
         ])
         .output();
     let Ok(output) = traced else {
-        return; // no strace here
+        return; // strace is not installed
     };
     let text = complaint(&output, 5);
     assert!(text.contains("traced"), "{text}");

@@ -1,6 +1,8 @@
-//! Programs whose mappings depend on more than memory calls: segments, memory policies, contexts of
-//! userfaultfd, files that refuse, and what a program can find out about its own files. Each program
-//! prints the same with and without a recorder, and each replay equals the kernel.
+//! Programs whose mappings depend on more than memory calls.
+//!
+//! They use shared memory segments, memory policies, userfaultfd contexts, files that cannot be
+//! mapped, and data about their own files. Each program prints the same with and without a
+//! recorder, and each replay equals the kernel.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -35,7 +37,7 @@ fn recorded(mode: &str) -> Option<Value> {
     recorded_with(mode, "")
 }
 
-/// Does the same, with a limit on the recorder's descriptors.
+/// Like [`recorded`], with a limit on the recorder's descriptors.
 fn recorded_with(mode: &str, descriptors: &str) -> Option<Value> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -85,7 +87,7 @@ fn recorded_with(mode: &str, descriptors: &str) -> Option<Value> {
     Some(report)
 }
 
-/// Everything in it is modelled.
+/// Checks that a mode uses no call that the core does not model.
 fn modelled(mode: &str) {
     if let Some(report) = recorded(mode) {
         assert_eq!(report["opaque"], 0, "{mode}: {report:#}");

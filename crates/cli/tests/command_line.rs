@@ -1,6 +1,6 @@
 //! The command as used by a script: exit statuses, one-line errors, no leftover files.
 //!
-//! Other tests check the results; these check only the conventions.
+//! Other tests check the results; these tests check only the conventions.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -151,7 +151,7 @@ fn a_trace_can_be_kept_looked_into_and_replayed() {
     let replayed = vmarea(&["replay", "--json", "-", trace]);
     assert_eq!(replayed.status.code(), Some(0), "{replayed:?}");
 
-    // Cut short, it is named as cut and what stands before is still read.
+    // A truncated trace is reported, and the part before the truncation is still read.
     let bytes = std::fs::read(trace).unwrap();
     std::fs::write(trace, &bytes[..bytes.len() - 7]).unwrap();
     let cut = vmarea(&["trace", "info", trace]);
@@ -168,7 +168,7 @@ fn a_log_of_strace_becomes_a_trace() {
         .args(["-f", "-y", "-o", &log, "true"])
         .status();
     if !traced.is_ok_and(|status| status.success()) {
-        return; // no strace here, or it may not trace
+        return; // strace is not installed or may not trace
     }
     let imported = vmarea(&["trace", "import", "--from", "strace", &log, "-o", &trace]);
     assert_eq!(imported.status.code(), Some(0), "{imported:?}");

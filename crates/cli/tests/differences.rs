@@ -1,5 +1,7 @@
-//! The comparison finds differences: if one thing in the recording of a real program is changed, the
-//! replay is no longer equal to the kernel, and the reported difference is that change.
+//! The comparison finds differences.
+//!
+//! If one value in the recording of a real program is changed, the replay no longer equals the
+//! kernel, and the reported difference is that change.
 #![forbid(unsafe_code)]
 
 use serde_json::Value;
@@ -62,7 +64,7 @@ fn replay(trace: &Path) -> (Option<i32>, Value) {
     replay_with(&[], trace)
 }
 
-/// Does the same with options.
+/// Like [`replay`], with options.
 fn replay_with(options: &[&str], trace: &Path) -> (Option<i32>, Value) {
     let output = Command::new(env!("CARGO_BIN_EXE_vmarea"))
         .args(["replay", "--json", "-"])
@@ -91,7 +93,8 @@ fn a_changed_result_is_the_difference_that_is_shown() {
             && call.args[0] == 0
             && changed.is_none()
         {
-            // The first one tells an ordinary user's recording where the search begins.
+            // In an ordinary user's recording, the first mapping only shows where the search
+            // begins.
             placed += 1;
             if placed == 1 {
                 return;
@@ -141,7 +144,7 @@ fn a_changed_mapping_at_exit_is_a_difference() {
         });
         let verify = &report["verify"];
         if !recording.has_kernel_view() && verify["undecided"].as_u64() > Some(1) {
-            continue; // an ordinary user, for whom a boundary may hang on a page fault that he did not see
+            continue; // an ordinary user's recording lacks page faults on which a boundary may depend
         }
         assert_eq!(status, Some(3), "{what}: {report:#}");
         assert!(report["first_difference"].is_object(), "{what}");
@@ -156,7 +159,7 @@ fn a_changed_page_offset_or_anon_vma_is_a_difference() {
         .header()
         .kernel_view
     {
-        return; // an ordinary user, who cannot see them
+        return; // an ordinary user's recording does not contain these fields
     }
     type Change = fn(&mut KernelVma);
     let changes: [(&str, Change); 2] = [
@@ -184,7 +187,7 @@ fn a_changed_page_offset_or_anon_vma_is_a_difference() {
     }
 }
 
-/// Returns the groups of a report, with the number of differences that each shows.
+/// Returns the groups of a report: cause, count, and number of differences that are shown.
 fn groups(report: &Value) -> Vec<(String, u64, usize)> {
     let groups = report["differences"].as_array().unwrap().iter();
     let one = |group: &Value| {

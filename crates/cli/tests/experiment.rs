@@ -1,4 +1,4 @@
-//! `vmarea experiment`: the form of its results, and what it says when something is missing.
+//! `vmarea experiment`: the form of its results, and its messages if something is missing.
 //!
 //! Only experiments that need no other program run here. Times are never compared.
 #![forbid(unsafe_code)]
@@ -15,7 +15,7 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
         .unwrap_or_else(|| panic!("no {key}: {value}"))
 }
 
-/// Runs an experiment and checks the form of its document.
+/// Runs an experiment and checks the form of its JSON document.
 fn report(name: &str) -> Value {
     let output = vmarea(&["experiment", name, "--quick", "--json", "-"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -72,7 +72,7 @@ fn the_sizes_of_the_lock_series_hold() {
     for claim in ["50 pages", "64 pages", "48 pages", "102", "192 bytes"] {
         assert_eq!(decision(&report, claim), "holds");
     }
-    // A processor that is not here.
+    // This claim is about another processor.
     assert_eq!(decision(&report, "Broadwell"), "undecided");
 }
 
@@ -111,7 +111,7 @@ fn the_text_has_the_papers_figures_above_ours() {
     }
 }
 
-/// Runs an experiment where no program can be found.
+/// Runs an experiment with an empty `PATH`.
 fn without_programs(arguments: &[&str]) -> Output {
     let mut command = Command::new(VMAREA);
     command
@@ -141,7 +141,7 @@ fn a_missing_program_names_its_package_and_the_exit_status_says_so() {
             said.contains("left out:") && said.contains(package),
             "{said}"
         );
-        // The paper's figures are there all the same.
+        // The paper's figures are printed nevertheless.
         assert!(said.contains("paper Apollo"), "{said}");
     }
 }

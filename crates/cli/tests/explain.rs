@@ -69,7 +69,7 @@ fn a_pasted_list_says_what_the_process_says() {
     let cat = Idle::cat();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("maps.txt");
-    // As it comes out of a ticket: other line ends, empty lines around.
+    // A list as copied from a ticket: other line ends, and empty lines around it.
     std::fs::write(
         &path,
         format!("\n{}\n\n", maps_of(&cat.pid())).replace('\n', "\r\n"),
@@ -88,7 +88,7 @@ fn a_pasted_list_says_what_the_process_says() {
 
 #[test]
 fn a_pasted_smaps_has_its_flags() {
-    // Of a process that stands still: what changes while it is read is no list.
+    // The process is idle, because a list that changes while it is read is inconsistent.
     let cat = Idle::cat();
     let smaps = std::fs::read(format!("/proc/{}/smaps", cat.pid())).unwrap();
     let mut command = Command::new(support::VMAREA);
@@ -170,7 +170,7 @@ fn subjects_that_are_none_are_named_in_one_line() {
 fn a_process_that_has_ended_and_one_without_mappings_are_told_apart() {
     let mut ended = Leashed::start(&mut Command::new("true")).unwrap();
     let pid = ended.id().to_string();
-    // It is a zombie as soon as it has ended: nobody waits for it yet.
+    // The process becomes a zombie as soon as it ends, because it is not waited for yet.
     while !std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .unwrap()
         .contains(") Z ")

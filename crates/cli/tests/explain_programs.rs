@@ -1,5 +1,7 @@
-//! `explain` on programs that people run: an interpreter, a database after a save, a runtime with
-//! threads, and a Java machine where there is one (`ci/explain.sh` installs it).
+//! `explain` on real programs.
+//!
+//! They are an interpreter, a database after a save, a runtime with threads, and a Java virtual
+//! machine if one is installed (`ci/explain.sh` installs it).
 //!
 //! Each program is stopped while it is read, so that the report can be compared with its list of
 //! mappings line by line: no mapping is missed or counted twice, and every boundary has one reason.
@@ -62,7 +64,7 @@ impl Running {
         std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap()
     }
 
-    /// Stops the program, so that none of its threads changes anything any more.
+    /// Stops the program, so that its threads no longer change its mappings.
     fn stop(&self) {
         let pid = self.child.id().to_string();
         let output = leash::output(Command::new("kill").args(["-STOP", &pid]));
@@ -97,7 +99,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap()
 }
 
-/// Compares the report with the list of mappings.
+/// Checks that the report is consistent with the list of mappings.
 fn adds_up(name: &str, said: &Value, maps: &str) {
     let lines: Vec<_> = maps
         .lines()
@@ -120,7 +122,7 @@ fn adds_up(name: &str, said: &Value, maps: &str) {
         );
         assert_eq!(row["perm"].as_str(), fields.next(), "{name}: {line}");
     }
-    // The counts are those of the rows, and every row but the first has one reason.
+    // The counts are those of the rows, and every row except the first has one reason.
     let reasons = said["reasons"].as_array().unwrap();
     for reason in reasons {
         let of_it = |row: &&Value| row["reason"] == reason["reason"];
@@ -163,7 +165,7 @@ fn judge(name: &str, program: &Running) {
     );
 }
 
-/// Compares the two reports.
+/// Compares the reports with and without the kernel's own view.
 ///
 /// With the kernel's view every reason is certain. Without it, the candidates of a likely reason
 /// contain the true one. A certain reason is the true one, or it is sufficient and a hidden
@@ -253,7 +255,7 @@ fn a_java_machine_with_a_heap_of_many_mappings() {
     if !found.is_ok_and(|output| output.status.success()) {
         return eprintln!("skipped: no java (ci/explain.sh installs it)");
     }
-    // A program that every Java has, and that goes on.
+    // A program that every Java installation contains and that does not end.
     let options = ["-J-XX:+UseZGC", "-J-Xmx256m", "-J-XX:+AlwaysPreTouch", "0"];
     let java = Running::start("rmiregistry", &options);
     judge(

@@ -1,7 +1,7 @@
-//! `vmarea merge` on processes that this test starts, and on those that it must refuse.
+//! `vmarea merge` on processes that this test starts, and on processes that it must refuse.
 //!
-//! The tests of `vmarea-repair` and `vmarea-preload` check how pages are moved; these check a complete
-//! merge as a script sees it, and the refusals.
+//! The tests of `vmarea-repair` and `vmarea-preload` check how pages are moved. The tests here
+//! check a complete merge from a script's point of view, and the refusals.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -21,8 +21,10 @@ for line in sys.stdin:
     print("wrong", wrong, flush=True)
 "#;
 
-/// Waits until a process is stopped: a stop signal takes effect only when the process would run
-/// next, which may be a while after it was sent, or after a tracer released the process.
+/// Waits until a process is stopped.
+///
+/// A stop signal takes effect only when the process is next scheduled, which may be a while after
+/// the signal was sent or after a tracer released the process.
 fn wait_until_stopped(heap: &Heap) {
     let status = || std::fs::read_to_string(format!("/proc/{}/status", heap.pid())).unwrap();
     let until = Instant::now() + Duration::from_secs(20);
@@ -52,7 +54,7 @@ fn a_dry_run_changes_nothing_and_a_merge_no_byte() {
     assert_eq!(heap.mappings(), before - 499);
     assert_eq!(heap.ask("look"), "wrong 0");
 
-    // Nothing is left to do, and nothing was left behind.
+    // Nothing remains to be merged, and no part of the first merge remains in the process.
     let again = heap.merge(&["--range", &heap.range, "--apply"]);
     assert_eq!(again.status.code(), Some(4), "{again:?}");
     assert!(complaint(&again).contains("nothing to merge"));
@@ -81,7 +83,7 @@ fn a_stopped_process_stays_stopped() {
 fn what_cannot_be_merged_is_said_in_one_line() {
     let cases: [(&[&str], i32, &str); 3] = [
         (&["-p", "2147483647"], 1, "no process"),
-        // The kernel's own thread.
+        // A kernel thread.
         (&["-p", "2"], 4, "kernel thread"),
         (&["-p", "1", "--max-pause", "1ns"], 2, "time"),
     ];
@@ -135,10 +137,10 @@ fn another_users_process_needs_a_permission() {
 const PROGRAM_32: [u8; 95] = {
     let mut bytes = [0; 95];
     let head: [&[u8]; 4] = [
-        // An executable for i386 that begins at 0x08048054.
+        // An i386 executable with the entry point 0x08048054.
         b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0\x01\0\0\0\x54\x80\x04\x08",
         b"\x34\0\0\0\0\0\0\0\0\0\0\0\x34\0\x20\0\x01\0\0\0\0\0\0\0",
-        // One part: all of the file, to be read and run.
+        // One segment: the whole file, readable and executable.
         b"\x01\0\0\0\0\0\0\0\0\x80\x04\x08\0\x80\x04\x08\x5f\0\0\0\x5f\0\0\0\x05\0\0\0\0\x10\0\0",
         // mov eax, 29; int 0x80; jmp back
         b"\xb8\x1d\0\0\0\xcd\x80\xeb\xf7\0\0",
@@ -198,7 +200,7 @@ fn a_process_in_a_namespace_of_its_own_is_merged() {
 
 #[test]
 fn numbers_of_another_namespace_are_refused() {
-    // In a namespace of its own, but with the list of processes of this one.
+    // The command runs in a new pid namespace, but with the `/proc` of the old one.
     let mut heap = Heap::start(PROGRAM);
     let mut unshare = Command::new("unshare");
     unshare
@@ -237,7 +239,8 @@ fn to_keep_a_program_merged_needs_the_right_to_userfaultfd() {
     assert!(complaint(&output).contains("vm.unprivileged_userfaultfd"));
 }
 
-/// The dynamic loader loads the object; a program without a loader runs unchanged, and so do its scripts.
+/// The dynamic loader loads the object. A program without a loader runs unchanged, and so does a
+/// script that such a program interprets.
 #[test]
 fn to_keep_a_static_program_merged_says_that_it_does_nothing() {
     if vmarea_repair::can_repair_itself().is_err() {

@@ -1,16 +1,18 @@
 //! `vmarea merge --by copy`, as on kernels that cannot move pages.
 //!
-//! The tests check which memory is copied, which is not merged, and which is not touched. The tests in
-//! `merge_running.rs` check for both ways that writers lose nothing and that a killed merge can be
-//! finished.
+//! The tests check which memory is copied, which is not merged, and which is left unchanged. For
+//! both methods, the tests in `merge_running.rs` check that writes are never lost and that a killed
+//! merge can be finished.
 #![forbid(unsafe_code)]
 
 mod support;
 
 use support::heap::{Heap, may_merge};
 
-/// Program with 16 mappings of four pages that could be one, three pages of each written and one
-/// only read; obeys commands and prints what it reads.
+/// Program with 16 mappings of four pages that could be one.
+///
+/// Of each mapping, three pages were written and one only read. The program obeys commands and
+/// prints what it reads.
 const PROGRAM: &str = r#"
 parts, size = 16, 4 * page
 def fill(p, i):
@@ -47,7 +49,7 @@ for line in sys.stdin:
     print(answer, flush=True)
 "#;
 
-/// By copying, whatever else is asked for.
+/// Returns the arguments of a merge by copying.
 fn by_copy<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&["--by", "copy"], more].concat()
 }
@@ -88,7 +90,7 @@ fn what_is_shared_is_copied_within_the_budget_only() {
     let done = heap.said(&by_copy(&["--apply", "--copy", "1000"]));
     assert_eq!(done["after"], 1);
     assert_eq!(heap.ask("wrong"), "0");
-    // The child sees what it saw.
+    // The child still reads its old bytes.
     assert_eq!(heap.ask("wait"), "0");
 }
 
@@ -117,7 +119,7 @@ fn a_process_that_may_have_pinned_pages_is_left_alone() {
         eprintln!("skipped: no io_uring here");
         return;
     }
-    // At once: nothing is stopped, nothing tried.
+    // The merge is refused before the process is stopped.
     let output = heap.merge_area(&by_copy(&["--apply"]));
     assert_eq!(output.status.code(), Some(4), "{output:?}");
     let done: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");

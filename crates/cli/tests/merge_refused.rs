@@ -1,8 +1,9 @@
-//! `vmarea merge` on processes whose memory the kernel refuses to move: they fork, have registered
-//! buffers, or another merge is running. Their memory stays intact, and the dry run reports what will
-//! not be merged.
+//! `vmarea merge` on processes whose memory the kernel refuses to move.
 //!
-//! The tests of `vmarea-repair` refuse each single call.
+//! The processes fork, have registered buffers, or are being merged by another command. Their
+//! memory must remain intact, and the dry run must report which mappings will not be merged.
+//!
+//! The tests of `vmarea-repair` refuse each call in turn.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -11,7 +12,8 @@ use std::process::Command;
 use support::heap::{Heap, may_merge};
 use support::{Nobody, VMAREA, leash, text};
 
-/// Program with 400 mappings of one page that could be one; obeys commands and prints what it reads.
+/// Program with 400 mappings of one page that could be one. It obeys commands and prints what it
+/// reads.
 const PROGRAM: &str = r#"
 pages = 400
 area = make(pages, 1, lambda p, i: ctypes.memset(p, i % 251, page))
@@ -115,7 +117,8 @@ fn registered_buffers_stay_apart_and_a_dry_run_says_so() {
         eprintln!("skipped: no io_uring here");
         return;
     }
-    // Of 400, one at 100 and two at 299 are pinned: three mappings, and three runs between them.
+    // Of the 400 mappings, one at 100 and two at 299 are pinned: three mappings remain, and three
+    // runs between them.
     let dry = heap.said(&[]);
     assert_eq!((&dry["after"], &dry["runs"]), (&6.into(), &3.into()));
     assert_eq!(dry["kept_apart"]["pinned"], 5);
@@ -124,7 +127,7 @@ fn registered_buffers_stay_apart_and_a_dry_run_says_so() {
     assert_eq!(heap.ask("wrong"), "0");
 }
 
-/// Only where the registers of a call that was interrupted can be given back as they were.
+/// On x86-64 only, where the registers of an interrupted call can be restored completely.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn calls_that_wait_are_not_interrupted_by_our_stops() {
@@ -147,7 +150,7 @@ fn a_second_merge_says_who_is_at_work_and_changes_nothing() {
         return;
     }
     let mut heap = Heap::start(PROGRAM);
-    // It waits before its first piece, with its journal written.
+    // The first merge waits before its first piece, after it has written its journal.
     let first = heap.merge_slowly(10, &[]);
     let journal = heap.journal();
     let before = std::fs::read_to_string(&journal).expect("a journal");
@@ -166,7 +169,7 @@ fn a_second_merge_says_who_is_at_work_and_changes_nothing() {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).expect("it runs");
         assert_eq!(name, "vmarea\n");
     }
-    // One that looks for journals elsewhere sees the tools.
+    // A merge that uses another journal folder detects the agent.
     let mut third = Command::new(VMAREA);
     third
         .args(["merge", "-p", &heap.pid(), "--apply", "--journal"])
@@ -186,8 +189,8 @@ fn a_second_merge_says_who_is_at_work_and_changes_nothing() {
     assert_eq!(heap.ask("wrong"), "0");
 }
 
-/// The number of the userfaultfd that a merge has opened in the process names a file of the program
-/// then, another userfaultfd to begin with.
+/// After the program has closed the userfaultfd of a merge, the descriptor's number refers to a
+/// file of the program, first to another userfaultfd.
 #[test]
 fn a_program_that_closes_all_descriptors_keeps_what_it_opens_then() {
     if !may_merge() {
@@ -201,7 +204,7 @@ fn a_program_that_closes_all_descriptors_keeps_what_it_opens_then() {
         assert!(output.status.success(), "{output:?}");
         let done: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
         assert_eq!(done["after"], 1, "{way}: {done}");
-        // All are what they were, and none has come.
+        // All files are unchanged, and there is none that the program did not open.
         assert_eq!(
             (heap.ask("kept"), heap.ask("wrong")),
             ("0".into(), "0".into())

@@ -43,7 +43,7 @@ struct Target {
     child: Leashed,
     out: BufReader<std::process::ChildStdout>,
     folder: tempfile::TempDir,
-    /// Address of its memory, after the program has printed it.
+    /// Address of the program's memory, after the program has printed it.
     place: String,
 }
 
@@ -92,7 +92,7 @@ impl Target {
         all.map(|&argument| argument.to_owned()).collect()
     }
 
-    /// Merges repeatedly until the program has ended. Returns how many merges succeeded.
+    /// Merges repeatedly until the program has ended. Returns the number of successful merges.
     fn merge_until_it_ends(&mut self, more: &[&str]) -> u32 {
         let mut joined = 0;
         while self.child.try_wait().expect("a child").is_none() {
@@ -101,7 +101,8 @@ impl Target {
             match output.status.code() {
                 Some(0) => joined += 1,
                 Some(4) => {}
-                // It ended, became another program, or runs another's memory just now.
+                // The program has ended, executes another program, or shares memory with another
+                // process.
                 Some(1) => assert!(
                     [
                         "has ended",
@@ -143,10 +144,10 @@ fn vmarea(arguments: &[String]) -> Output {
     leash::output(Command::new(env!("CARGO_BIN_EXE_vmarea")).args(arguments)).expect("it was built")
 }
 
-/// Arguments with a long `--max-pause`, for busy machines; these tests do not check pauses.
+/// Arguments with a long `--max-pause` for busy machines. These tests do not check pauses.
 const APPLY: [&str; 3] = ["--apply", "--max-pause", "1s"];
 const COPY: [&str; 5] = ["--apply", "--max-pause", "1s", "--copy", "10000000"];
-/// Arguments for a merge as on a kernel that cannot move pages.
+/// Arguments that merge as on a kernel that cannot move pages.
 const BY_COPY: [&str; 5] = ["--apply", "--max-pause", "1s", "--by", "copy"];
 
 #[test]
@@ -236,7 +237,7 @@ fn the_other_repairs_change_what_they_are_named_for() {
     }
     for (fix, after) in [("guards", 1.0), ("flags", 1.0), ("empties", 1.0)] {
         let target = Target::start(&["places", fix, "40"]).ready();
-        // Without its name nothing of the kind is done, and a dry run does nothing.
+        // A repair is not done unless it is requested by name, and a dry run changes nothing.
         let dry = vmarea(&target.merge(&["--fix", fix]));
         assert!(matches!(dry.status.code(), Some(0 | 4)), "{dry:?}");
         let done = vmarea(&target.merge(&[&APPLY[..], &["--fix", fix]].concat()));
@@ -268,7 +269,8 @@ fn a_guard_that_cannot_become_writable_is_as_it_was() {
     let target = Target::start(&["places", "guards", "40"]).ready();
     let pid = target.pid();
     let at = u64::from_str_radix(&target.place, 16).expect("an address");
-    // Where a guard is to count as data of the program, the kernel refuses that from now on.
+    // With this limit, the kernel refuses to make a guard accessible, because it would count as
+    // data.
     let mut limit = Command::new("prlimit");
     limit.args(["--data=1:1", "--pid", &pid]);
     let limited = leash::output(&mut limit).expect("prlimit");
@@ -292,7 +294,7 @@ fn a_primed_reservation_is_committed_in_any_order() {
     assert_eq!(target.end()["after"], 1.0);
 }
 
-/// Kills the command before its `step`th call of these; returns false if it ended earlier.
+/// Kills the command before its `step`-th call among `calls`; returns false if it ended earlier.
 fn killed_at(target: &Target, way: &[&str], calls: &str, step: u32) -> bool {
     let mut strace = Command::new("strace");
     strace
@@ -307,7 +309,7 @@ fn killed_at(target: &Target, way: &[&str], calls: &str, step: u32) -> bool {
 /// Finishes the merge of a killed command, and waits for a successful exit of the target.
 fn resume(mut target: Target, at: &str) {
     let resumed = vmarea(&target.merge(&["--resume"]));
-    // It may have been joined by then, and have come to its end.
+    // By then the program may have been merged and have ended.
     let said = String::from_utf8_lossy(&resumed.stderr);
     let ended = said.contains("no process") || said.contains("has ended");
     let right = matches!(resumed.status.code(), Some(0 | 4)) || ended;
@@ -322,7 +324,7 @@ fn the_command_is_killed_while_it_takes_its_tools_out() {
     if !may_merge() {
         return;
     }
-    // How often it writes, to the journal mostly, until it has come to its end.
+    // Count the command's `write` calls, most of which go to the journal.
     let counted = Target::start(&["hammer", "1", "300", "2"]).ready();
     let calls = counted.folder.path().join("calls");
     let mut strace = Command::new("strace");
@@ -347,8 +349,9 @@ fn the_command_is_killed_at_its_steps_and_another_finishes() {
     if !may_merge() {
         return;
     }
-    // ptrace moves the process, pwrite64 and write its memory and the journal, tgkill and kill its
-    // signals. All steps are taken by a script of the repository; these are some of each.
+    // `ptrace` stops and resumes the process, `pwrite64` and `write` change its memory and the
+    // journal, `tgkill` and `kill` send signals. A script of the repository tests all steps; this
+    // test takes a sample.
     let kinds = [("ptrace", 47), ("write,pwrite64", 13), ("tgkill,kill", 11)];
     for way in [&APPLY[..], &BY_COPY] {
         let mut killed = 0;
@@ -371,7 +374,8 @@ fn a_stop_of_ours_that_nobody_took_does_not_stop_it_for_good() {
     if !may_merge() {
         return;
     }
-    // Killed between sending a thread its stop and letting it run to take it: around these steps.
+    // These steps surround the time between sending `SIGSTOP` to a thread and resuming the thread
+    // so that it takes the signal.
     for step in 26..=32 {
         let target = Target::start(&["hammer", "1", "300", "2"]).ready();
         assert!(killed_at(&target, &APPLY, "ptrace", step), "{step}");
@@ -399,7 +403,7 @@ fn a_test_that_fails_midway_leaves_no_process_behind() {
     if !may_merge() {
         return;
     }
-    // One that a killed merge has left in group-stop, and one that forks.
+    // One process that a killed merge has left in group-stop, and one that forks.
     let held = (2..).step_by(7).take(60).find_map(|step| {
         let target = Target::start(&["hammer", "1", "300", "2"]).ready();
         let killed = killed_at(&target, &APPLY, "ptrace", step);
@@ -419,7 +423,7 @@ fn a_test_that_fails_midway_leaves_no_process_behind() {
         panic!("as an assertion would");
     });
     assert!(failed.join().is_err());
-    // What was killed may be on its way out for a moment.
+    // The killed processes may still be exiting.
     let until = Instant::now() + Duration::from_secs(20);
     while groups.iter().any(|&group| !members(group).is_empty()) && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
@@ -431,7 +435,8 @@ fn a_test_that_fails_midway_leaves_no_process_behind() {
 
 #[test]
 fn what_hangs_ends_when_its_time_is_over() {
-    // Stops itself, ignores what can be ignored, and has a child that holds its output.
+    // The script ignores all signals that can be ignored, starts a child that inherits its output,
+    // and stops itself.
     let script = "trap '' TERM HUP INT; sleep 1000 & kill -STOP $$";
     let mut command = Command::new("bash");
     command.args(["-c", script]).stdout(Stdio::piped());
@@ -440,7 +445,7 @@ fn what_hangs_ends_when_its_time_is_over() {
     let mut out = program.stdout.take().expect("a pipe");
     out.read_to_string(&mut String::new()).expect("its end");
     assert!(!program.wait().expect("a child").success());
-    // The shell is the last of its group: it may end a moment later.
+    // The shell is the last process of its group and may end a moment later.
     let pause = Duration::from_millis(10);
     let is_over = (0..1000).any(|_| {
         std::thread::sleep(pause);

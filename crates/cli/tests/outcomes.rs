@@ -1,4 +1,4 @@
-//! Programs that `vmarea run` and `record` must not change, and the state left after vmarea is killed.
+//! Programs that `vmarea run` and `record` must not change, and the remains after vmarea is killed.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -34,7 +34,8 @@ fn is_root() -> bool {
     root
 }
 
-/// Asserts that the program prints the same as without a recorder, and that the replay equals the kernel.
+/// Asserts that the program prints the same with and without a recorder, and that the replay equals
+/// the kernel.
 fn is_equal(case: &str) {
     let program = rights();
     let natively = leash::output(Command::new(program).arg(case)).unwrap();
@@ -71,7 +72,7 @@ fn limits_are_those_of_the_process() {
     }
 }
 
-/// Counts a signal for a moment and ends with how often it came.
+/// Script that counts a signal for a moment and exits with the count.
 const COUNTS: &str = "n=0; trap 'n=$((n+1))' INT HUP QUIT TERM; echo ready; i=0; \
      while [ $i -lt 15 ]; do sleep 0.1; i=$((i+1)); done; exit $n";
 
@@ -79,7 +80,8 @@ fn counting(prefix: &[&str]) -> (Leashed, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("env");
     command
-        // A shell cannot trap what was ignored when it began, as it is in a background job.
+        // A shell cannot trap a signal that was ignored when the shell started, as in a background
+        // job.
         .arg("--default-signal")
         .args(prefix)
         .args([VMAREA, "record", "-o"])
@@ -112,8 +114,8 @@ fn signals_that_vmarea_gets_alone_are_passed_on() {
 #[test]
 fn signals_that_the_group_gets_come_once() {
     for signal in ["-INT", "-HUP", "-TERM"] {
-        // In a session of its own, so that its group is vmarea's and the command's alone. It leads no group
-        // before, so that `setsid` does not fork.
+        // `setsid` creates a new session, so that the process group contains only vmarea and the
+        // command. The child is not a group leader before, so `setsid` does not fork.
         let (mut child, _folder) = counting(&["setsid"]);
         let leader = child.id();
         send(signal, &format!("-{leader}"));
@@ -153,7 +155,7 @@ fn a_trace_grows_and_can_be_read_when_vmarea_was_killed() {
         let said = text(&dump.stdout);
         assert!(said.contains("mmap("), "{second} bytes: {said}");
         assert!(said.contains("execve") || said.contains("exec"), "{said}");
-        // Nothing else was left behind.
+        // No other file remains.
         let left = folder.path().read_dir().unwrap().count();
         assert_eq!(left, 1);
         std::fs::remove_file(&trace).unwrap();

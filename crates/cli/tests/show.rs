@@ -141,7 +141,7 @@ fn who_cannot_be_shown_is_named() {
         assert!(no_trace.contains("not a vmarea trace"), "{no_trace}");
     }
     let mut ended = Leashed::start(&mut Command::new("true")).unwrap();
-    // It ends, and nobody has waited for it.
+    // The process ends, but is not waited for.
     let pid = ended.id().to_string();
     let stat = format!("/proc/{pid}/stat");
     while !std::fs::read_to_string(&stat).unwrap().contains(") Z ") {

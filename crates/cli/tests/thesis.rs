@@ -1,5 +1,6 @@
-//! The tests of the thesis "VMA merging in Linux" (3.1 and 3.3) as programs: on this kernel, and in the core
-//! under each policy, which replays what the kernel saw.
+//! The tests of the thesis "VMA merging in Linux" (3.1 and 3.3) as programs.
+//!
+//! Each program runs on this kernel, and is replayed in the core under each policy.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -11,8 +12,8 @@ use support::{leash, text, vmarea};
 
 const POLICIES: [&str; 3] = ["linux-5.18", "thesis", "vmarea"];
 
-/// Program, and the mappings that it ends with under `linux-5.18`, `thesis` and `vmarea`: alone, and with
-/// a child that has the pages too.
+/// Program, and its final number of mappings under `linux-5.18`, `thesis` and `vmarea`: first
+/// alone, then with a child that shares the pages.
 const PROGRAMS: [(&str, [u64; 3], [u64; 3]); 9] = [
     ("expand", [2, 1, 1], [2, 1, 1]),
     ("page_offset", [2, 1, 1], [2, 2, 2]),
@@ -36,14 +37,14 @@ fn built(name: &str, folder: &Path) -> PathBuf {
     program
 }
 
-/// What the program prints: the mappings in its arena as `/proc/self/maps` lists them.
+/// Returns the number of mappings in the arena, as `/proc/self/maps` lists them.
 fn on_kernel(program: &Path, more: &[&str]) -> u64 {
     let ended = leash::output(Command::new(program).args(more)).unwrap();
     assert!(ended.status.success(), "{ended:?}");
     text(&ended.stdout).trim().parse().unwrap()
 }
 
-/// VMAs at exit under each policy, and those under the rules of this kernel.
+/// Returns the number of VMAs at exit under each policy, and under the rules of this kernel.
 fn in_core(program: &Path, more: &[&str], folder: &Path) -> ([u64; 3], u64) {
     let json = folder.join("report");
     let mut words = vec!["run", "--json", json.to_str().unwrap()];
@@ -63,13 +64,14 @@ fn the_programs_end_as_the_thesis_says() {
     let folder = tempfile::tempdir().unwrap();
     let nothing = built("nothing", folder.path());
     for (at, more) in [&[][..], &["shared"][..]].into_iter().enumerate() {
-        // What the loader maps merges as well under a policy that merges more.
+        // Mappings of the dynamic loader also merge more under a policy that merges more, so they
+        // are subtracted.
         let (loader, loader_linux) = in_core(&nothing, more, folder.path());
         for (name, alone, shared) in PROGRAMS {
             let expected = [alone, shared][at];
             let program = built(name, folder.path());
             let (vmas, linux) = in_core(&program, more, folder.path());
-            // A child has the same VMAs under every policy: it is forked before anything merges.
+            // A child has the same VMAs under every policy, because it is forked before any merge.
             let arenas = [0, 1, 2].map(|n| vmas[n] - loader[n]);
             let merged = arenas.map(|vmas| arenas[0] - vmas);
             let should = expected.map(|vmas| expected[0] - vmas);

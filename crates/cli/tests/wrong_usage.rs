@@ -1,5 +1,6 @@
-//! Usage errors of new users, and features that a machine may lack: one line with the actual reason,
-//! and the right exit status.
+//! Usage errors of new users, and features that a machine may lack.
+//!
+//! The command must print one line with the actual reason, and return the right exit status.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -9,7 +10,7 @@ use support::vmarea;
 
 const VMAREA: &str = env!("CARGO_BIN_EXE_vmarea");
 
-/// Standard error of a command that ends with the expected status.
+/// Returns the standard error of a command that must end with the given status.
 fn said(output: &Output, status: i32) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(status), "{text}");
@@ -23,7 +24,7 @@ fn shell(script: &str) -> Output {
     shell.expect("sh")
 }
 
-/// True for root, whose privileges only root can drop.
+/// True for root, who alone can drop privileges.
 fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output().expect("id");
     id.stdout == b"0\n"
@@ -167,7 +168,8 @@ fn json_takes_its_file_in_the_same_form_in_every_command() {
         &["trace", "dump", trace],
     ] {
         let with = |json: &[&str]| {
-            // In front of the other arguments, where a value that may be missing would take one of them.
+            // Put `--json` before the other arguments, so that it would take one of them if its
+            // value were missing.
             let words = command
                 .iter()
                 .take_while(|word| !word.starts_with('-') && **word != trace);
@@ -192,7 +194,7 @@ fn json_takes_its_file_in_the_same_form_in_every_command() {
             "{command:?}"
         );
         std::fs::remove_file(file).unwrap();
-        // Without its file it takes the word behind it, or nothing at all: in neither case it is right.
+        // Without a file name, `--json` takes the next argument or none; both are usage errors.
         assert_eq!(with(&["--json"]).status.code(), Some(2), "{command:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Address ranges that generated sequences use, and the files that they may map.
+//! Address ranges used by generated sequences, and the files that they may map.
 //!
 //! The arena is far from every initial mapping of a process. All sequences start with the same
 //! files in the same state, so that a sequence can be replayed.
@@ -88,7 +88,7 @@ pub const HUGE_FILE: u64 = 6;
 /// Number of 2 MiB pages in the hugetlb file.
 pub const HUGE_FILE_PAGES: u64 = 4;
 
-/// Open files of a sequence.
+/// The open files of a sequence.
 #[derive(Debug)]
 pub struct Files {
     open: Vec<File>,

@@ -73,7 +73,7 @@ impl Environment {
         Ok(Environment {
             policy,
             comparison,
-            // The core always swaps, whether or not Linux does: swapping must have no visible
+            // The core always swaps, even if Linux does not, because swapping must have no visible
             // effect.
             system: System {
                 swap: true,

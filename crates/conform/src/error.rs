@@ -1,4 +1,4 @@
-//! Why a run fails as a whole.
+//! The error type of a run that fails as a whole.
 
 use super::kernel::KernelError;
 use vmarea_process::view::ViewError;

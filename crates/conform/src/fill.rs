@@ -13,8 +13,8 @@ const MOST: u64 = 70_000;
 
 /// Returns the number of pages to make readable; `None` if the limit is unsuitable.
 ///
-/// Afterwards an address space that has `count` VMAs now can create about `leave` more. The limit
-/// is unsuitable if it is above [`MOST`] or if fewer than four VMAs are missing.
+/// Afterwards, an address space that now has `count` VMAs can create about `leave` more. The limit
+/// is unsuitable if it is above [`MOST`] or if the address space is fewer than four VMAs below it.
 pub fn pairs(count: u64, limit: u64, leave: u64) -> Option<u64> {
     let missing = limit.checked_sub(count)?.checked_sub(leave)?;
     (limit <= MOST && missing >= 4).then(|| (missing - 1) / 2)

@@ -26,7 +26,7 @@ pub enum KernelError {
     View(#[from] ViewError),
 }
 
-/// Numbers of calls that no sequence contains.
+/// Number of the system call `close`, which no sequence contains.
 const CLOSE: i64 = 3;
 const PIDFD_OPEN: i64 = 434;
 /// Pseudo descriptor that names the calling process.
@@ -313,7 +313,7 @@ impl<'a> Kernel<'a> {
         })
     }
 
-    /// Reads pages of a process; returns as many bytes as could be read.
+    /// Reads pages of a process. Returns as many bytes as could be read.
     ///
     /// The pages must be present and readable.
     ///

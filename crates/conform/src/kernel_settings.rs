@@ -1,8 +1,8 @@
 //! Optional features of the machine that a run uses: swap, active `ksmd`, reserved huge pages.
 //!
-//! A shell makes these changes and reverts them when its input ends, so they do not outlive the
-//! run, even if the run is killed. Unavailable features are reported and not used. Deliberately
-//! absent: changes of settings that affect every process, such as `vm.max_map_count` or
+//! A shell makes these changes and reverts them when its input ends. They are therefore reverted
+//! even if the run is killed. Unavailable features are reported and not used. Deliberately absent:
+//! changes of settings that affect every process, such as `vm.max_map_count` or
 //! `transparent_hugepage/enabled`.
 
 use std::collections::BTreeMap;

@@ -109,7 +109,7 @@ pub enum Op {
     Background(Work),
 }
 
-/// Background work on pages that changes neither mappings nor bytes.
+/// Background work on pages, which changes neither mappings nor bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Work {

@@ -14,7 +14,7 @@ pub enum Outcome {
     Errno(i32),
     /// The access raised this signal, with this code.
     Signal(i32, i32),
-    /// The step has no meaning: its process does not exist, or a new process exists already.
+    /// The step cannot be executed: its process does not exist, or its new process exists already.
     Impossible,
 }
 

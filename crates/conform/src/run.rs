@@ -109,7 +109,7 @@ fn found(
         Shrinking::None => (steps, difference),
     };
     let steps = with_witness(steps, &difference);
-    // If the steps make the kernel side fail, the finding has no kernel results.
+    // If the kernel side fails on these steps, the finding has no kernel results.
     let kept = regression::record(environment, &difference.kind, &steps).ok();
     Ok(Found::new(seed, steps, difference, kept))
 }

@@ -14,7 +14,7 @@ use vmarea::types::{PAGE_SHIFT, PAGE_SIZE};
 use vmarea_oracle::PROCESSES;
 use vmarea_trace::sysno;
 
-/// Maximum number of pages that are all compared after each step.
+/// Maximum number of pages for which all bytes are compared after each step.
 const MANY_PAGES: usize = 400;
 
 /// First difference between the two sides.
@@ -176,8 +176,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Returns the reason for which both sides may legitimately differ at this step, if there is
-    /// one.
+    /// Returns why both sides may legitimately differ at this step, if there is a reason.
     fn parting(
         &mut self,
         step: &Step,

@@ -3,14 +3,14 @@
 //! Under such a policy only the number of VMAs that cover a range may differ. For every VMA in
 //! Linux, the core must have a VMA with the same flags, file, policy and context; results and bytes
 //! must be equal. A merge may give pages to one side of a boundary and thereby prevent a later
-//! merge that Linux performs; such additional boundaries in the core are counted. A result may
-//! differ in the few ways that fewer VMAs explain. Each such difference is counted under its own
-//! name and ends the sequence, because the states then differ.
+//! merge that Linux performs; such additional boundaries in the core are counted. Results may
+//! differ only in the few ways that fewer VMAs explain. Each such difference is counted under its
+//! own name and ends the sequence, because the states then differ.
 //!
 //! # Picture
 //! ```text
-//! Linux    ├── rw ──┼── rw ──┤├─ r ─┤          equal, the middle border is gone
-//! vmarea   ├── rw ───────────┤├─ r ─┤
+//! Linux    ├── rw ──┼── rw ──┤├─ r ─┤          equal, except that the core has no
+//! vmarea   ├── rw ───────────┤├─ r ─┤          boundary between the two rw VMAs
 //! ```
 
 use super::op::{Op, Places, Step};
@@ -180,7 +180,8 @@ fn piece_difference(
     .find_map(|(what, same)| (!same).then_some(what))
 }
 
-/// Returns why the core has two VMAs where Linux has one, or `None` if there is no valid reason.
+/// Returns why the core may have two VMAs where Linux has one, or `None` if there is no valid
+/// reason.
 ///
 /// The reason is that an earlier merge, or an anon_vma that was created early, gave pages or a
 /// charge to one of the two VMAs.
@@ -228,9 +229,9 @@ pub struct Before<'a> {
 /// Returns why a step affects more or less memory in the core than in Linux, if the core's larger
 /// VMAs explain that.
 ///
-/// `kernel` is the result in Linux. `MREMAP_DONTUNMAP` unlocks the whole VMA that contains the
-/// moved part. A copy that merges with a VMA registered with a userfaultfd takes over its
-/// registration. If Linux refuses to move several VMAs, some of them may have moved already.
+/// `kernel` is the result in Linux. Examples: `MREMAP_DONTUNMAP` unlocks the whole VMA that
+/// contains the moved part. A copy that merges with a VMA registered with a userfaultfd takes over
+/// its registration. If Linux refuses to move several VMAs, some of them may have moved already.
 pub fn reaches_further(step: &Step, kernel: Outcome, before: &Before<'_>) -> Option<&'static str> {
     const DONTUNMAP: u64 = 4;
     let Op::Call(call) = &step.op else {
@@ -243,7 +244,7 @@ pub fn reaches_further(step: &Step, kernel: Outcome, before: &Before<'_>) -> Opt
     let [linux, own] = [before.kernel, before.ours].map(|s| in_range(s, addr, len));
     let any = |flags: VmFlags| own.iter().any(|v| v.flags & flags.bits() != 0);
     if flags & DONTUNMAP != 0 && any(VmFlags::LOCKED) {
-        // Which VMA is unlocked also depends on the VMA with which the copy was merged before.
+        // The VMA that is unlocked also depends on the VMA with which the copy merged before.
         return Some("MREMAP_DONTUNMAP unlocks a whole VMA, which may be another here");
     }
     if any(VmFlags::UFFD_ANY) {

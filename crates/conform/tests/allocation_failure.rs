@@ -1,12 +1,12 @@
-//! Every allocation of the core fails in turn, in every step of a set of sequences.
+//! Tests in which each allocation of the core fails, in every step of a set of sequences.
 //!
-//! Afterwards nothing has changed, except for what Linux changes too: a fixed mapping or move has
-//! unmapped its destination; a move that shrinks has unmapped the tail; a change of attributes has
-//! reached the VMAs before the one that failed; VMAs that were split stay split. Nothing leaks.
+//! After such a failure, nothing may have changed except what Linux also changes: a fixed mapping
+//! or move has unmapped its destination; a shrinking move has unmapped the tail; a change of
+//! attributes has changed the VMAs before the failure; split VMAs remain split. No memory may leak.
 //!
-//! The global allocator fails, so the core itself knows nothing of this test. VMAs and anon_vmas
-//! come from tables that grow by many slots at a time. To make each use of a slot need memory, the
-//! test first fills the tables but for a few slots.
+//! The global allocator fails, so the core needs no code for this test. VMAs and anon_vmas are in
+//! tables that grow by many slots at a time. To make each use of a slot need memory, the test first
+//! fills the tables except for a few slots.
 
 use std::collections::BTreeMap;
 use vmarea::fault::Access;
@@ -29,20 +29,22 @@ use vmarea_trace::sysno;
 static ALLOCATOR: FailingAllocator = FailingAllocator;
 
 const STEPS: usize = 60;
-/// Slots that stay free in the tables of VMAs and anon_vmas, in turn.
+/// Number of slots that remain free in the tables of VMAs and anon_vmas; the test runs with 0 up to
+/// this number.
 const FREE_SLOTS: usize = 4;
-/// Slots in the first part of a table; each further part has twice as many.
+/// Number of slots in the first part of a table; each further part has twice as many.
 const FIRST_SLOTS: usize = 64;
 
-/// Crates outside of the core. Their allocations do not fail in this test.
+/// Crates outside of the core, whose allocations do not fail in this test.
 const OUTSIDE: [&str; 4] = [
     "vmarea_conform",
     "vmarea_replay",
     "vmarea_soft_platform",
     "allocation_failure",
 ];
-/// Functions of the core that cannot report a lack of memory: they create page tables, and list the
-/// slots of a range.
+/// Functions of the core that cannot report a lack of memory.
+///
+/// They create page tables, and list the slots of a range.
 const MUST_SUCCEED: [&str; 3] = ["slot::Table::new", "Shard::table", "slots_in"];
 const PLACES: Places = Places {
     heap: 0x5555_5555_0000,
@@ -63,7 +65,7 @@ fn model() -> Model {
     Model::new(Policy::LINUX, System::default(), &view, limits).unwrap()
 }
 
-/// What is mapped, page by page: what it is like, without where it is cut.
+/// Returns page number, flags and page offset of every mapped page, regardless of VMA boundaries.
 fn pages(model: &Model, process: usize) -> Vec<(u64, u64, u64)> {
     let state = model.state(process);
     let of = |v: &vmarea_conform::state::VmaState| {
@@ -74,7 +76,7 @@ fn pages(model: &Model, process: usize) -> Vec<(u64, u64, u64)> {
     state.vmas.iter().flat_map(of).collect()
 }
 
-/// Addresses in which a failed call may have changed what is mapped.
+/// Returns the pages whose mapping a failed call may have changed.
 fn excused(step: &Step) -> Vec<(u64, u64)> {
     let Op::Call(call) = &step.op else {
         return Vec::new();
@@ -84,7 +86,7 @@ fn excused(step: &Step) -> Vec<(u64, u64)> {
     match call.nr {
         sysno::SHMAT => vec![range(b & !0xfff, arena::SEGMENTS[0])],
         sysno::MMAP | sysno::REMAP_FILE_PAGES => vec![range(a, b)],
-        // Of several VMAs those before have moved.
+        // If several VMAs are moved, those before the failure have moved.
         sysno::MREMAP => vec![range(a, b), range(e, c)],
         _ => Vec::new(),
     }
@@ -106,7 +108,8 @@ fn slots(space: &Space, table: &str) -> usize {
     digits.unwrap().parse().unwrap()
 }
 
-/// Fills the tables of VMAs and anon_vmas but for `free` slots each, by mappings of a new process.
+/// Fills the tables of VMAs and anon_vmas except for `free` slots each, with mappings of a new
+/// process.
 fn fill(space: &Space, free: usize) -> MmId {
     let missing = |table| {
         let used = slots(space, table) + free;
@@ -127,7 +130,7 @@ fn fill(space: &Space, free: usize) -> MmId {
             flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
             ..MmapRequest::default()
         };
-        // The next mapping has no neighbour.
+        // The next mapping is not adjacent.
         addr += 0x2000;
         space.mmap(mm, &request).unwrap()
     };
@@ -152,7 +155,7 @@ fn allocations(before: &[Step], step: &Step, free: usize) -> Vec<(usize, Site)> 
     let mut model = play(before);
     fill(model.machine().space(), free);
     let (_, sites) = record(|| model.apply(step));
-    // Only the tables behave differently with more free slots.
+    // With free slots, only allocations of the tables differ.
     let counts = |site: &Site| free == 0 || site.function().contains("vmarea_sync::slots");
     let sites = sites.into_iter().enumerate();
     sites
@@ -160,7 +163,7 @@ fn allocations(before: &[Step], step: &Step, free: usize) -> Vec<(usize, Site)> 
         .collect()
 }
 
-/// Checks that the failure of an allocation of `step` leaves nothing half done.
+/// Checks that the failure of an allocation of `step` leaves no partial change.
 fn check(before: &[Step], step: &Step, free: usize, nth: usize, told: &dyn Fn() -> String) {
     let mut model = play(before);
     let filler = fill(model.machine().space(), free);
@@ -177,7 +180,7 @@ fn check(before: &[Step], step: &Step, free: usize, nth: usize, told: &dyn Fn() 
                 !excused.iter().any(|(from, to)| (*from..*to).contains(page))
             };
             let mapped = |(page, ..): &(u64, u64, u64)| *page;
-            // Attributes before the VMA that failed have changed; what is mapped has not.
+            // Attributes before the failure have changed; the set of mapped pages has not.
             let was: Vec<u64> = was.iter().filter(counts).map(mapped).collect();
             let now: Vec<u64> = now.iter().filter(counts).map(mapped).collect();
             assert!(was == now, "{}: mapped otherwise than before", told());

@@ -1,8 +1,9 @@
 //! Regression sequences: steps that once differed from Linux must not differ again.
 //!
-//! Each file in `tests/conform` contains steps with the results of a real kernel. This test executes
-//! them on the core alone, by the rules of that kernel, so it needs no permission to read the kernel's
-//! own view. `kernels_*` contain the same steps with the results of each kernel that has rules.
+//! Each file in `tests/conform` contains steps with the results of a real kernel. This test
+//! executes them on the core alone, under the rules of that kernel, so it needs no permission to
+//! read the kernel's own view. The files `kernels_*` contain the same steps with the results of
+//! each kernel that has rules.
 
 use std::path::Path;
 use vmarea::policy::Policy;

@@ -1,8 +1,10 @@
-//! A difference is shown three ways: as calls, as a C program, as a test to keep. A core with one
-//! wrong rule differs from the kernel, and each of the three has to say what Linux does.
+//! The three forms in which a difference is reported: as calls, as a C program, and as a regression
+//! test.
 //!
-//! Needs a kernel that may be asked; the C program needs a compiler as well. Without them the test
-//! says so.
+//! A core with one wrong rule differs from the kernel, and each form must show Linux's behaviour.
+//!
+//! The test needs permission to read the kernel's own view, and a compiler for the C program. If
+//! one is missing, the test reports that.
 
 use std::process::Command;
 use vmarea::policy::{OneSided, Policy, Rules};
@@ -16,8 +18,9 @@ use vmarea_conform::sequence::play;
 use vmarea_conform::superset::Comparison;
 use vmarea_replay::machine;
 
-/// The shortest sequence for the first difference in something that a kept test records. A kept
-/// test does not record anon_vmas.
+/// Returns the shortest sequence for the first difference that a regression test can detect.
+///
+/// A regression test cannot detect every difference in anon_vmas.
 fn found(wrong: &Environment) -> Found {
     let settings = Settings {
         ops: 20_000,
@@ -34,7 +37,7 @@ fn found(wrong: &Environment) -> Found {
     report.differences.into_iter().find(held).expect("one")
 }
 
-/// What the program prints and its status; `None` without a compiler.
+/// Returns the output and the status of a C program; `None` without a compiler.
 fn run_c(source: &str) -> Option<(String, Option<i32>)> {
     let directory = tempfile::tempdir().unwrap();
     let [file, program] = ["shown.c", "shown"].map(|name| directory.path().join(name));
@@ -50,7 +53,7 @@ fn run_c(source: &str) -> Option<(String, Option<i32>)> {
     Some((text, output.status.code()))
 }
 
-/// Checks the calls: few, and they show the same difference again, under the wrong rule only.
+/// Checks that the calls are few, and show the same difference again under the wrong rule only.
 fn check_calls(right: &Environment, wrong: &Environment, found: &Found, call: &str) {
     let calls: Vec<String> = found.steps.iter().map(Step::to_string).collect();
     assert!(calls.len() <= 12, "not short: {calls:#?}");
@@ -62,7 +65,7 @@ fn check_calls(right: &Environment, wrong: &Environment, found: &Found, call: &s
     assert!(differs.is_none(), "the right rules differ: {differs:?}");
 }
 
-/// Checks the text of the test to keep: it passes with the right rules and fails with the wrong one.
+/// Checks that the regression test passes with the right rules and fails with the wrong one.
 fn check_kept(right: Policy, wrong: Policy, found: &Found) {
     let text = found.kept.as_ref().expect("the kernel answers").text();
     let kept: Regression = serde_json::from_str(&text).unwrap();
@@ -71,7 +74,7 @@ fn check_kept(right: Policy, wrong: Policy, found: &Found) {
     assert!(again.is_err(), "it does not see the wrong rule:\n{text}");
 }
 
-/// The program: the kernel does as it did, and another one would be seen.
+/// Checks that the C program passes on this kernel and fails if an expected result is changed.
 fn check_c_program(found: &Found) {
     let source = &found.c_program;
     let Some((text, status)) = run_c(source) else {
@@ -91,7 +94,7 @@ fn check_c_program(found: &Found) {
     assert_eq!(text.lines().last(), Some("not ok"));
 }
 
-/// The rules of the running kernel with one wrong rule, and a call that shows it.
+/// Returns the rules of the running kernel with one wrong rule, and a call that shows it.
 fn wrong_rules(rules: Rules) -> [(Rules, &'static str); 3] {
     let uncharges = Rules {
         mprotect_uncharges: !rules.mprotect_uncharges,

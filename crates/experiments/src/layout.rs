@@ -7,12 +7,13 @@
 use serde::Serialize;
 use thiserror::Error;
 use vmarea::fault::Access;
+use vmarea::mm::bytes::VmaBytes;
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea::types::{Errno, File, FileId, FileKind, NoBytes, WithVmaLock};
-use vmarea::vma::layout::{self, Object, VmaBytes};
+use vmarea::vma::layout::{self, Object};
 use vmarea::vma::lock::{
     AlignedRwLock, BoxedRwLock, FlaggedVmaLock, MmapLockOnly, VmaLock, VmaLockKind,
 };

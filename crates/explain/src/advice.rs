@@ -123,7 +123,7 @@ impl Situation<'_> {
     }
 }
 
-/// Advises to start the program again with merging enabled, which needs no repair.
+/// Advises the user to start the program again with merging enabled, which needs no repair.
 fn merged_from_the_start(text: String, words: &[String]) -> Advice {
     let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
     Advice {

@@ -1,5 +1,4 @@
-//! A recorded program at the moment at which one of its address spaces had its maximum number of
-//! mappings.
+//! A recorded program at the moment when one of its address spaces had the most mappings.
 //!
 //! The recording is replayed twice: first to find that moment, then up to that moment while every
 //! boundary is traced to the call that created it. Under the rules of the recorded kernel, the
@@ -55,10 +54,10 @@ impl CallStacks {
     }
 }
 
-/// A recorded program at its moment of most mappings.
+/// A recorded program at the moment when it had the most mappings.
 #[derive(Debug)]
 pub struct Recorded {
-    /// The process with its mappings at the moment of most mappings.
+    /// The process, with its mappings at that moment.
     pub process: Process,
     /// For each mapping: the origin of the boundary below it.
     pub origins: Vec<Option<Origin>>,
@@ -66,11 +65,11 @@ pub struct Recorded {
     pub command: Vec<String>,
     /// Number of address spaces in the recording.
     pub address_spaces: u64,
-    /// Number of differences between replay and kernel up to the moment of most mappings.
+    /// Number of differences between replay and kernel up to that moment.
     pub differences: u64,
 }
 
-/// The moment at which an address space has most mappings.
+/// The moment when an address space has the most mappings.
 #[derive(Clone, Copy, Debug)]
 struct Peak {
     event: u64,
@@ -78,7 +77,8 @@ struct Peak {
     mappings: u32,
 }
 
-/// Replays a trace up to the moment of most mappings and returns the process at that moment.
+/// Replays a trace up to the moment when the program had the most mappings, and returns the process
+/// at that moment.
 ///
 /// `open` must return the trace from its beginning each time it is called.
 ///
@@ -135,7 +135,8 @@ fn find_peak<R: Read>(
         let Some(id) = world.mm(mm) else { continue };
         let guard = world.space.mmap_read_lock(id);
         let mappings = guard.map_or(0, |guard| guard.state().map_count);
-        // If the maximum occurs several times, use the last: more memory has been touched by then.
+        // If the maximum occurs several times, use the last moment, when more memory has been
+        // touched.
         if mappings > 0 && peak.is_none_or(|peak| mappings >= peak.mappings) {
             let event = n as u64 + 1;
             peak = Some(Peak {

@@ -1,7 +1,7 @@
 //! Stacks copied at system calls: unwinding, and names of their frames.
 //!
-//! Unwinding uses the compiler's exception tables, as debuggers do. Programs without frame pointers
-//! can be unwound; code generated at run time cannot. Each distinct stack is named only once.
+//! Unwinding uses the compiler's exception tables, as debuggers do. This works for programs without
+//! frame pointers, but not for code generated at run time. Each distinct stack is named only once.
 //! Deliberately absent: source lines, and names of code generated at run time.
 
 use super::recorded::CallStacks;

@@ -14,7 +14,7 @@ const FINDINGS: usize = 2;
 const NAME: usize = 60;
 /// Maximum number of frames shown per stack.
 const FRAMES: usize = 12;
-/// Maximum length of a line about a finding, in characters.
+/// Maximum length of a finding's line, in characters.
 const WIDTH: usize = 160;
 
 // The output stream removes these sequences if colour is disabled.
@@ -270,8 +270,7 @@ mod tests {
     use crate::estimate::Saving;
     use vmarea_process::{Process, Remedy};
 
-    /// Builds a list of mappings with every reason, remedy and finding that a list of mappings can
-    /// have.
+    /// Builds a list of mappings that has every possible reason, remedy and finding.
     fn everything() -> String {
         let mut text = String::new();
         let mut at = 0x1000_0000u64;

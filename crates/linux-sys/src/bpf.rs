@@ -389,7 +389,8 @@ impl Program {
         })
     }
 
-    /// Opens an iterator of this program over one thread group; reading it runs the program.
+    /// Opens an iterator of this program over one thread group. Reading the iterator runs the
+    /// program.
     ///
     /// # Errors
     /// `ESRCH` if the thread group does not exist, `EINVAL` if the kernel cannot restrict an
@@ -410,7 +411,7 @@ impl Program {
         unsafe { open(&mut attr) }
     }
 
-    /// Opens an iterator of this program over all tasks; reading it runs the program.
+    /// Opens an iterator of this program over all tasks. Reading the iterator runs the program.
     ///
     /// # Errors
     /// `EINVAL` if the program is not a task iterator, `EMFILE`.

@@ -1,4 +1,4 @@
-//! Child processes for tests: forked copies of the test that perform one action and wait.
+//! Child processes for tests: forks of the test program that perform one action and wait.
 //!
 //! A child shares only two pipes with its parent. It is a fork of a multithreaded process, so it
 //! may not allocate or take locks: it only makes plain system calls and touches memory.
@@ -110,10 +110,11 @@ impl Child {
         // SAFETY: the child only runs `body`, which must follow the rules of this module.
         match unsafe { libc::fork() } {
             0 => {
-                // Close the parent's pipe ends: otherwise the child would wait for itself.
+                // Close the parent's pipe ends, because the child would otherwise wait for itself.
                 drop((from, go_on));
                 die_with_parent();
-                // SAFETY: takes numbers; with huge pages, many faults would become one.
+                // SAFETY: takes numbers. Huge pages are disabled because they would combine many
+                // faults into one.
                 unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
                 body(&mut inside);
                 // SAFETY: ends this process at once.

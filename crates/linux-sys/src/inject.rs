@@ -38,7 +38,7 @@ mod arch {
 
     /// Machine code of `syscall`.
     pub const SYSCALL: &[u8] = &[0x0f, 0x05];
-    /// Indices into `user_regs_struct`, in words.
+    /// Index of the instruction pointer in `user_regs_struct`, in words.
     pub const PC: usize = 16;
     pub const SP: usize = 19;
     pub const FP: usize = 4;

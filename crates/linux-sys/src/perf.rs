@@ -1,8 +1,8 @@
 //! Perf events: opening them, sharing one ring, reading their counters.
 //!
 //! This module defines only those fields of the attribute structure that the recorder sets. If an
-//! older kernel lacks a feature, the caller detects that from the error. `ring` reads the samples,
-//! and `vmarea_recorder::samples` interprets them.
+//! older kernel lacks a feature, the open fails and the caller learns this from the error. `ring`
+//! reads the samples, and `vmarea_recorder::samples` interprets them.
 //!
 //! # Linux
 //! `perf_event_open(2)`. The attribute structure has the 112 bytes of version 5 (Linux 4.1), which

@@ -89,12 +89,14 @@ pub fn is_changing(fd: i32) -> bool {
     probe.errno() == libc::EAGAIN
 }
 
-/// Checks whether `fd` watches the mapping at `page`, with the permissions of the one at `empty`.
+/// Checks whether `fd` watches the mapping at `page`.
+///
+/// `empty` is an empty page in a mapping with the same permissions.
 ///
 /// # Errors
 /// `EAGAIN` if the mappings that `fd` watches are changing; other errors if the check failed.
 pub fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
-    // The probe moves a hole. The kernel rejects it if `page` is not watched, or is present.
+    // The probe moves an empty page. The kernel rejects it if `page` is not watched, or is present.
     let mut probe = move_pages(0, fd, page, empty, super::PAGE);
     calls::run(&mut probe);
     match probe.errno() {
@@ -106,9 +108,9 @@ pub fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
 
 /// True if the process that `fd` watches has ended; `page` is any page.
 ///
-/// `UFFDIO_UNREGISTER` answers `ENOMEM` then, as if memory was short.
+/// `UFFDIO_UNREGISTER` then fails with `ENOMEM`, as if memory were short.
 pub fn has_ended(fd: i32, page: u64) -> bool {
-    // The probe would end write protection that nobody has requested, so it changes nothing.
+    // The probe would end a write protection that no one has requested, so it changes nothing.
     let mut probe = Call::ioctl(0, fd, UFFDIO_WRITEPROTECT, &[page, super::PAGE, 0]);
     calls::run(&mut probe);
     probe.errno() == libc::ESRCH

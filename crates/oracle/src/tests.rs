@@ -1,4 +1,4 @@
-//! Tests the oracle against known results.
+//! Tests of the oracle with known results.
 
 use super::{Access, Oracle};
 

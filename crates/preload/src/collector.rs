@@ -1,8 +1,8 @@
 //! The thread that merges mappings when their number exceeds a threshold.
 //!
 //! The thread counts the mappings at intervals long enough that counting takes at most a fiftieth
-//! of one processor, and repairs the whole address space if there are too many. If a repair did not
-//! help, the thread waits longer and longer, or until there are many more mappings, so that it does
+//! of one processor, and repairs the whole address space if there are too many. After a repair that
+//! did not help, the thread waits longer each time, unless many mappings are added, so that it does
 //! not retry mappings that cannot be joined. If descriptors or memory ran out, it retries a moment
 //! later.
 //!
@@ -26,10 +26,10 @@ const COUNTING: u32 = 50;
 /// Number of consecutive failures to stop the threads after which the collector gives up. A thread
 /// that waits in `vfork` does not stop for a while; a traced thread never does.
 const TRIES: u32 = 10;
-/// Covers the user addresses of every machine.
+/// Address range that contains the user addresses of every machine.
 const EVERYTHING: std::ops::Range<u64> = 0..1 << 56;
 
-/// Starts the thread with all signals blocked: signals are for the program.
+/// Starts the thread with all signals blocked, so that the program's threads receive them.
 pub(crate) fn start(settings: Settings) {
     let quiet = vmarea_repair::NoSignals::begin();
     // If no thread can be started, the program simply runs without merging.
@@ -40,7 +40,7 @@ pub(crate) fn start(settings: Settings) {
 }
 
 fn collect(settings: Settings) {
-    // If a sandbox forbids it, the thread shares the program's descriptors.
+    // If a sandbox forbids this, the thread shares the program's descriptors.
     let _ = vmarea_repair::separate_descriptors();
     let options = Options {
         max_pause: Some(settings.max_pause),
@@ -83,7 +83,7 @@ fn merge(merger: &mut Option<Merger>, options: Options) -> Result<Report, Repair
     merger.merge(EVERYTHING)
 }
 
-/// How long to wait after a repair that did not help.
+/// State that determines how long the thread waits after repairs that did not help.
 #[derive(Debug, Default)]
 struct Patience {
     wait: Duration,

@@ -6,8 +6,8 @@
 //! crate contains only the entry points and replaces no function of the program.
 //!
 //! # Linux
-//! The child of a fork does not inherit the merging thread; after `execve` the object is loaded
-//! again and starts one.
+//! The child of a fork does not inherit the merging thread. After `execve` the object is loaded
+//! again and starts a new thread.
 
 #[allow(unsafe_code)]
 mod c;

@@ -1,8 +1,10 @@
-//! Repairs of a process by itself: a C program breaks its memory into pieces, has it joined while
-//! threads write to it, and checks every byte.
+//! Repairs of a process by itself.
 //!
-//! The program is linked with the object as an allocator would be. It needs the right to
-//! userfaultfd and Linux 6.8; where that is missing the tests say so and pass.
+//! A C program splits its memory into many mappings, merges them while its threads write to them,
+//! and checks every byte.
+//!
+//! The program is linked with the object, as an allocator would be. It needs permission to use
+//! userfaultfd and Linux 6.8; otherwise the tests print a note and pass.
 
 use vmarea_test_support::leash;
 
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// Where cargo has put the object: beside this test's folder or in it.
+/// Returns the path of the object: cargo puts it next to this test's folder or into it.
 fn object() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let deps = test.parent().expect("a folder");
@@ -56,7 +58,7 @@ fn may_repair() -> bool {
 }
 
 fn run(command: &mut Command) -> HashMap<String, f64> {
-    // A program that hangs is a failure as well, and not one to wait for.
+    // The time limit turns a hang into a failure.
     let output: Output = leash::output(command).expect("the program was built");
     let text = String::from_utf8_lossy(&output.stdout);
     let told = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
@@ -72,7 +74,7 @@ fn heap(arguments: &[&str]) -> HashMap<String, f64> {
     run(Command::new(program()).args(arguments))
 }
 
-/// The program is kept below so many mappings by the collector.
+/// Lets the collector keep the program below `threshold` mappings.
 fn kept_merged(program: &mut Command, threshold: u64) -> &mut Command {
     let settings = vmarea_preload::Settings {
         threshold,
@@ -115,18 +117,18 @@ fn four_threads_lose_no_update_over_many_merges() {
     }
     let told = heap(&["rounds", "100", "200", "4", "1"]);
     assert_eq!((told["lost"], told["wrong"]), (0.0, 0.0));
-    // The other threads are stopped for each swap here.
+    // With this flag, the other threads are stopped for each swap.
     let told = heap(&["rounds", "20", "200", "4", "3"]);
     assert_eq!((told["lost"], told["wrong"]), (0.0, 0.0));
 }
 
-/// An address that a merge gives up for a moment is given to one of these threads.
+/// An address that a merge unmaps for a moment could be given to one of these threads.
 #[test]
 fn threads_that_map_meanwhile_keep_what_they_are_given() {
     if !may_repair() {
         return;
     }
-    // The range is the caller's, or anybody may change it.
+    // First the caller owns the range; then any thread may change it.
     for flags in ["1", "3"] {
         let told = heap(&["mappers", "60", "400", "3", flags]);
         assert_eq!((told["wrong"], told["lost"]), (0.0, 0.0));
@@ -134,9 +136,9 @@ fn threads_that_map_meanwhile_keep_what_they_are_given() {
     }
 }
 
-/// Rounds of forks of one kind, each at another moment of a merge.
+/// Runs rounds of forks of one kind, each at another point of a merge.
 fn forks(kinds: &[&str], rounds: &str) {
-    // The range is the caller's, or anybody may change it.
+    // First the caller owns the range; then any thread may change it.
     forks_of(kinds, rounds, ["1", "3"]);
 }
 
@@ -162,7 +164,7 @@ fn forks_that_go_round_the_library_are_completed() {
     forks(&["clone", "clone-forks"], "15");
 }
 
-/// The kernel tells of a fork with a new descriptor, and there may be none left.
+/// The kernel reports a fork with a new descriptor, for which there may be no free number.
 #[test]
 fn forks_of_a_program_without_descriptors_are_completed() {
     forks(&["clone-full"], "15");
@@ -170,7 +172,7 @@ fn forks_of_a_program_without_descriptors_are_completed() {
 
 #[test]
 fn what_a_fork_is_to_wipe_stays_wiped() {
-    // Nobody promises that the mappings have no such flags.
+    // The caller does not guarantee that the mappings have no `madvise` flags.
     forks_of(&["clone-wiped"], "15", ["0", "2"]);
 }
 
@@ -203,7 +205,8 @@ fn what_the_program_drops_or_maps_meanwhile_stays_so() {
     }
 }
 
-/// What is joined by one that goes on for ever must not stay watched: who touches it would wait.
+/// Memory that the program moves during a merge must not remain registered with the userfaultfd,
+/// because a thread that touches it would wait forever.
 #[test]
 fn what_the_program_moves_meanwhile_is_not_watched_for_ever() {
     if may_repair() {
@@ -222,7 +225,7 @@ fn a_program_that_knows_nothing_of_it_is_kept_merged() {
     }
 }
 
-/// The collector's numbers are given to the program's own files then.
+/// Script that closes all descriptors; its own files then get the collector's numbers.
 const CLOSES: &str = r#"
 import ctypes, os, socket, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -269,6 +272,6 @@ fn a_program_that_closes_all_descriptors_is_kept_merged() {
     let told = run(kept_merged(python.args(["-c", CLOSES]), 500));
     assert_eq!((told["first"], told["second"]), (1.0, 1.0));
     assert_eq!((told["wrong"], told["lost"]), (0.0, 0.0));
-    // None of the collector's is among its own.
+    // No file of the collector is among the program's files.
     assert_eq!(told["more"], 0.0);
 }

@@ -171,7 +171,7 @@ fn keep_whole_guards(mappings: &[Mapping], boundaries: &mut [Boundary]) {
     }
 }
 
-/// True if the guard is small enough, and its neighbours have equal permissions with write access.
+/// True if the guard is small enough, and both neighbours are writable with equal permissions.
 fn is_replaced(below: &Mapping, between: &Mapping, above: &Mapping) -> bool {
     let perms = below.entry.perms;
     perms == above.entry.perms && perms.write && between.range().pages() <= guard::MOST_GUARD_PAGES

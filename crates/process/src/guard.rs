@@ -43,7 +43,7 @@ pub(crate) fn side(pair: &Pair<'_>) -> Option<Side> {
     }
 }
 
-/// True if the guard, as a marker in the page table, would merge with its neighbour.
+/// True if the guard would merge with its neighbour after it became a marker in the page table.
 ///
 /// Installing a marker assigns an anon_vma to the guard's mapping: the neighbour's if only the
 /// permissions differ, else a new one. A mapping that contains markers cannot be moved.

@@ -1,4 +1,4 @@
-//! Model of a live Linux process, and of its mappings that could be merged.
+//! Model of a live Linux process and of its mappings, with reasons why they are separate.
 //!
 //! This crate reads `/proc` (maps, smaps, pagemap, limits, credentials, the executable) and,
 //! through a BPF iterator, the kernel view: fields of `mm_struct` and `vm_area_struct`. It builds

@@ -21,10 +21,11 @@ pub struct Pair<'a> {
     pub a: VmaView,
     /// The upper mapping as input to the decision.
     pub b: VmaView,
-    /// Attributes of the two mappings that cannot be compared.
+    /// Attributes of the two mappings that could not be read, and therefore cannot be compared.
     pub hidden: Hidden,
-    /// True if a driver made at least one of the two mappings: it is probably special, and its
-    /// flags are hidden.
+    /// True if a driver created one or both of the mappings.
+    ///
+    /// Such a mapping is probably special, and its flags cannot be read.
     pub by_driver: bool,
 }
 
@@ -70,7 +71,7 @@ impl<'a> Pair<'a> {
         pair
     }
 
-    /// True if both mappings are anonymous and private, and have no flag that rules out a remedy.
+    /// True if both mappings are private and anonymous, without a flag that rules out a remedy.
     pub(crate) fn is_plain(&self) -> bool {
         is_plain(&self.a) && is_plain(&self.b)
     }
@@ -85,7 +86,7 @@ impl<'a> Pair<'a> {
         };
     }
 
-    /// Sets both policies; returns true if they are distinct policies that appear equal.
+    /// Sets both policies; returns true if they are separate objects that appear equal.
     fn set_policies(&mut self) -> bool {
         let [a, b] = self.mappings.map(|mapping| mapping.kernel);
         let Some((a, b)) = a.zip(b) else {
@@ -157,7 +158,7 @@ fn view(mapping: &Mapping) -> VmaView {
     }
 }
 
-/// True if the mapping is anonymous and private, and has no flag that rules out a remedy.
+/// True if the mapping is private and anonymous, without a flag that rules out a remedy.
 pub(crate) fn is_plain(view: &VmaView) -> bool {
     const UNTOUCHABLE: VmFlags = VmFlags::SPECIAL
         .union(VmFlags::UFFD_ANY)
@@ -185,7 +186,7 @@ fn of_hugetlbfs(entry: &MapsEntry) -> bool {
     kind(entry, VmFlags::empty()) == FileKind::Hugetlb
 }
 
-/// True for a device, or for a file that a part of the kernel created for internal use.
+/// True for a device, or for a file that some part of the kernel created for internal use.
 fn of_driver(entry: &MapsEntry) -> bool {
     const MADE: [&str; 4] = ["anon_inode:", "socket:", "/proc/", "/sys/"];
     const MEMORY: [&str; 3] = ["/dev/zero", "/dev/shm/", "/dev/hugepages/"];

@@ -1,8 +1,8 @@
-//! Snapshot of a process: its mappings, its limit, and the rules of its kernel.
+//! Model of a process at one moment: its mappings, its limit, and the merge rules of its kernel.
 //!
 //! One model covers four sources: a running process with or without the kernel view, a pasted list
-//! of mappings, and a moment of a replay (which `explain` and `report` fill in). Deliberately
-//! absent: any judgement ([`crate::boundary`], [`crate::remedy`]).
+//! of mappings, and a point in a replay (which `explain` and `report` fill in). Deliberately
+//! absent: any decision ([`crate::boundary`], [`crate::remedy`]).
 
 use crate::mapping::Mapping;
 use crate::mappings::{Mappings, Smaps, Source};

@@ -65,7 +65,7 @@ impl<'a> Writer<'a> {
                 {
                     return;
                 }
-                // Ranges inserted in ascending or descending order leave full leaves behind.
+                // Inserting ranges in ascending or descending order then leaves full leaves behind.
                 let keep = match leaf.first_ending_after(start).min(LEAF) {
                     0 => 1,
                     LEAF => LEAF - 1,

@@ -1,7 +1,8 @@
 //! Records a command and prints the result: `record [-v] [-n N] COMMAND ARGS...`.
 //!
-//! `-v` prints every event as it arrives; `-n N` takes a snapshot of an address space after every
-//! N calls. The example serves to inspect the recorder itself; the program `vmarea` writes files.
+//! `-v` prints every event as it arrives; `-n N` takes a snapshot of an address space after every N
+//! calls. The example is meant for inspecting the recorder itself; to write a trace file, use
+//! `vmarea record`.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,8 +1,8 @@
 //! Address ranges that a call can change.
 //!
-//! The order of two simultaneous operations does not matter if they affect different ranges. For a
-//! page fault that does not take `mmap_lock` and a call in another range, the order is never
-//! visible, because such a fault changes only pages.
+//! The order of two simultaneous operations does not matter if they affect different ranges. In
+//! particular, a page fault that does not take `mmap_lock` changes only pages, so its order
+//! relative to a call in another range is never visible.
 
 use vmarea_trace::event::Call;
 

@@ -1,10 +1,10 @@
 //! The table of calls at which the recorder stops, with the handling of each.
 //!
-//! The recorder generates its filter from this table and handles each stop by it, so a call that
-//! is not listed never stops. A call has several rules if its arguments decide how it is handled;
-//! the first rule that matches applies. Some operations are absent, because no filter can
-//! recognise them or because they do not affect an address space's mappings: writes to
-//! `/proc/PID/mem`, `io_uring_enter`, truncation of a mapped file.
+//! The recorder generates its filter from this table and looks up the handling of each stop in it,
+//! so a call that is not listed never stops. If the handling of a call depends on its arguments,
+//! the call has several rules, and the first one that matches applies. Some operations are absent,
+//! because no filter can recognise them or because they do not affect an address space's mappings:
+//! writes to `/proc/PID/mem`, `io_uring_enter`, truncation of a mapped file.
 //!
 //! # Linux
 //! Call numbers of x86-64, kernel 6.18.
@@ -52,7 +52,8 @@ pub(crate) enum Role {
     SetsFilter,
     /// May change the capabilities of the thread.
     SetsCapabilities,
-    /// Attempts to trace another task, which fails because the recorder is the tracer.
+    /// Attempts to trace another task, which fails because that task already has a tracer, the
+    /// recorder.
     Traces,
 }
 
@@ -105,7 +106,7 @@ pub(crate) enum Data {
     Filter { at: u8 },
 }
 
-/// Constants that libc lacks, or defines with another type.
+/// Constants that libc does not define, or defines with another type.
 pub(crate) mod number {
     /// System call `map_shadow_stack`.
     pub(crate) const MAP_SHADOW_STACK: i64 = 453;
@@ -154,9 +155,9 @@ const fn sets(nr: i64) -> CallRule {
 
 /// Creates the rule of a call that may change the effective capabilities.
 ///
-/// The user's other ids affect only capabilities on files, and group ids affect none. The state
-/// that `prctl` changes (bounding and ambient set, secure bits) takes effect at the next `execve`
-/// or `setuid`.
+/// The user's other ids affect only capabilities on files, and group ids affect no capabilities.
+/// The state that `prctl` changes (bounding and ambient set, secure bits) takes effect at the next
+/// `execve` or `setuid`.
 const fn capabilities(nr: i64, when: &'static [Test]) -> CallRule {
     rule(nr, when, Role::SetsCapabilities, Data::None)
 }
@@ -283,9 +284,9 @@ pub(crate) static RULES: &[CallRule] = &[
     // UFFDIO_REGISTER and _UNREGISTER change mappings, and UFFDIO_API selects which faults will
     // wait. The other commands of that family fill, move, protect or poison pages, often hundreds
     // of thousands of times and while the thread that waits for them is inside a call, so the
-    // recorder does not stop them. They change only one property of a mapping: COPY, ZEROPAGE,
-    // MOVE and POISON into private memory may attach an anon_vma. From a mapping's registration
-    // on, it is therefore unknown whether the mapping has one.
+    // recorder does not stop them. They change only one property of a mapping: COPY, ZEROPAGE, MOVE
+    // and POISON into private memory may attach an anon_vma. Therefore, once a mapping is
+    // registered, it is unknown whether it has an anon_vma.
     rule(
         libc::SYS_ioctl,
         &[masked(1, 0xffff, 0xaa00)],

@@ -1,10 +1,9 @@
 //! Handles system calls: delays each call until it may run, resumes it, and records it at its exit.
 //!
 //! Calls that change the same address space run one after another, so the order of their exits is
-//! the order of their effects. If a call lasts longer than [`Tracer::turn`], the next call may run
-//! at the same time, because the first may be waiting for the thread of the next call. If the
-//! thread of a call is running or waiting for a processor, the call waits for no other thread and
-//! gets more time.
+//! the order of their effects. If a call lasts longer than [`Tracer::turn`], the next thread may
+//! enter its call, because the first call may be waiting for that thread. A call whose thread is
+//! running or waiting for a processor does not wait for another thread, and gets more time.
 
 use super::call_range::CallRange;
 use super::call_table::{self, Role};
@@ -204,8 +203,8 @@ impl Tracer<'_> {
         let alone = call.alone;
         let events = match call.rule.role {
             Role::Executes => {
-                // The call failed and did not leave this address space, so the snapshot is
-                // ordinary.
+                // The call failed and did not leave this address space, so the snapshot is not a
+                // final one.
                 self.timeline.call_discarded(tid);
                 if let Some(mut snapshot) = call.last_snapshot.take() {
                     snapshot.reason = SnapReason::Checkpoint;
@@ -277,7 +276,7 @@ impl Tracer<'_> {
         })
     }
 
-    /// Passes the stack of a thread to the sink; passes an empty stack if the stack cannot be read.
+    /// Passes the stack of a thread to the sink, or an empty stack if the stack cannot be read.
     fn copy_stack(&mut self, tid: i32, mm: MmId) {
         const BYTES: u64 = 16 << 10;
         let [ip, sp, bp] = ptrace::stack_registers(tid).unwrap_or_default();

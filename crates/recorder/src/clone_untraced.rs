@@ -5,8 +5,8 @@
 //! and restores it before the parent or the child executes another instruction. For `clone` the
 //! flag is in a register, for `clone3` in a structure in memory.
 //!
-//! Another thread that writes to the structure of `clone3` at that moment can undo the change. Such
-//! a thread could also undo the call itself.
+//! If another thread writes to the structure of `clone3` at that moment, it can undo the change.
+//! Such a thread could also change the arguments of any call.
 
 use super::memory;
 use vmarea_linux_sys::ptrace;

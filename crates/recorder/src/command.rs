@@ -1,6 +1,6 @@
 //! Finds the command in `PATH`, checks it, and starts it under the tracer.
 //!
-//! The checks come before the fork: after the fork, a failure would be only an errno from the
+//! The checks come before the fork. Afterwards, the recorder would see only an errno from the
 //! child, and the error message could not suggest a remedy.
 
 use super::RecordError;
@@ -26,7 +26,7 @@ const SETUID_OR_SETGID: u32 = 0o6000;
 pub(crate) struct Command {
     /// Path of the program's file.
     pub path: PathBuf,
-    /// Whether set-user-ID programs gain privileges.
+    /// Whether set-user-ID programs can gain privileges.
     pub privileges: Privileges,
     argv: Vec<CString>,
 }

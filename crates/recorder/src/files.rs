@@ -5,10 +5,10 @@
 //! [`MappedFiles`] determines which calls map the same open file description.
 //!
 //! # Linux
-//! `pidfd_getfd(2)`, `kcmp(2)`, `statx(2)`. `/proc/PID/maps` shows the device of the superblock.
-//! On btrfs and overlayfs `stat` returns another device, so for these the recorder reads the maps
-//! after the call. A System V segment shows its own identifier as the inode number, on the device
-//! that all unnamed shared memory uses; its name distinguishes it from other files.
+//! `pidfd_getfd(2)`, `kcmp(2)`, `statx(2)`. `/proc/PID/maps` shows the device of the superblock. On
+//! btrfs and overlayfs `stat` returns another device, so for files on them the recorder reads the
+//! maps after the call. A System V segment shows its own identifier as the inode number, on the
+//! device that all unnamed shared memory uses; its name distinguishes it from other files.
 
 use super::mapped_files::{MappedFiles, Range};
 use rustix::fs::{AtFlags, FileType, OFlags, Stat, StatxFlags};
@@ -20,7 +20,7 @@ use vmarea_linux_sys::ptrace::same_description;
 use vmarea_process::maps::MapsEntry;
 use vmarea_trace::event::{FileId, FileRef, Inode, InodeId, InodeKind, MmId};
 
-/// Number of descriptors that are reserved for purposes other than duplicates.
+/// Number of descriptors that are reserved for other purposes than duplicates.
 const SPARE: u64 = 64;
 
 const TMPFS: u64 = 0x0102_1994;
@@ -214,7 +214,7 @@ impl Files {
         if let Some(known) = self.inodes.get_mut(inode.0 as usize - 1)
             && known.size == 0
         {
-            // Only root may call `stat` on it; all of its pages are mapped.
+            // Only root may call `stat` on the segment. All of its pages are mapped.
             known.size = size;
         }
         FileRef {
@@ -235,7 +235,7 @@ impl Files {
             path.to_string_lossy().into_owned()
         };
         if let Some(met) = self.by_stat.get(&seen).filter(|met| met.is(born)) {
-            // Without creation times, compare the paths, which fails for a renamed file.
+            // Without creation times, the paths are compared, which fails for a renamed file.
             let known = met.born.is_some() && born.is_some();
             if known
                 || self
@@ -258,7 +258,7 @@ impl Files {
         met.id
     }
 
-    /// Returns the number of a description, whose duplicate stays open if the call has mapped it.
+    /// Returns the number of a description. Its duplicate stays open if the call has mapped it.
     ///
     /// Returns [`FileId::UNKNOWN`] if the description may be one whose duplicate was closed early.
     fn description_of(&mut self, opened: Opened, inode: InodeId, at: Option<MappedAt>) -> FileId {
@@ -278,7 +278,7 @@ impl Files {
         let unknown = known.is_none() && of_key.iter().any(lost);
         let kind = self.inode(inode).map(|i| i.kind);
         let range = mapped_range(&at, kind, &opened.stat);
-        // A driver may map another file than the one that it was asked to map.
+        // A driver may map a different file from the one passed to the call.
         let itself = match kind {
             Some(InodeKind::Device | InodeKind::Other) => false,
             Some(InodeKind::DevZero) => !at.shared,

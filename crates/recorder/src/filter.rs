@@ -7,8 +7,7 @@
 //!
 //! The traced program may have its own filters that return `TRACE` ([`super::program_filters`]).
 //! The recorder's values start at [`FIRST`], far from 0, which other filters use. A stop counts as
-//! the recorder's only if its filter returns exactly that value for exactly that call
-//! ([`is_ours`]).
+//! the recorder's only if the recorder's filter returns that value for that call ([`is_ours`]).
 //!
 //! # Picture
 //! ```text
@@ -87,7 +86,7 @@ pub(crate) fn program() -> Vec<sock_filter> {
 /// Assembles steps that return `TRACE(data)` if every test holds and fall through otherwise.
 ///
 /// The steps read only the low halves of arguments. Each test is on an `int`, on a flag in the low
-/// half, or on whether a pointer is null; in practice no other pointer has a low half of 0.
+/// half, or on whether a pointer is null. In practice, no pointer except null has a low half of 0.
 fn condition(tests: &[Test], data: u32) -> Vec<sock_filter> {
     let mut body = vec![stop(data)];
     for test in tests.iter().rev() {

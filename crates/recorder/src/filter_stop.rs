@@ -1,8 +1,9 @@
 //! Handles seccomp stops: those of the recorder's filter and those of the program's own filters.
 //!
 //! A stop that the program's own filter causes is meant for a tracer that the program does not
-//! have, so the call fails as it would without a tracer. Any other call proceeds immediately
-//! ([`super::calls`]), or as soon as no other thread of the address space is inside a call.
+//! have, so the call fails as it would without a tracer. Any other call proceeds immediately or, if
+//! it changes the address space, as soon as no other thread is inside such a call
+//! ([`super::calls`]).
 
 use super::call_table::Role;
 use super::filter;
@@ -96,8 +97,8 @@ impl Tracer<'_> {
             .set(&call.data, tids.map(|(tid, _)| *tid));
     }
 
-    /// Adds a note, at most once, that explains why a debugger or AddressSanitizer's leak check
-    /// fails.
+    /// Adds a note, at most once, that explains why a debugger or the leak check of
+    /// AddressSanitizer fails.
     pub(super) fn note_tracing(&mut self, pid: i32, ret: i64) {
         let refused = ret == -i64::from(libc::EPERM);
         if refused && !std::mem::replace(&mut self.tracing_noted, true) {

@@ -113,7 +113,7 @@ pub struct CallStack {
     pub ip: u64,
     /// Stack pointer.
     pub sp: u64,
-    /// Frame pointer register; it contains another value if the program was built without one.
+    /// Frame pointer register; it has another use if the program was built without frame pointers.
     pub bp: u64,
     /// Stack memory from the stack pointer upwards, as much as could be copied.
     pub bytes: Vec<u8>,
@@ -126,7 +126,7 @@ impl Sink for Vec<Event> {
     }
 }
 
-/// Options of a recording: the command, and the data to record.
+/// Options of a recording.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Command line: the path of the program, and its arguments.
@@ -237,7 +237,7 @@ pub enum RecordError {
     },
     /// The program is set-user-ID or set-group-ID, and an ordinary user traces it.
     ///
-    /// The kernel ignores these bits under such a tracer.
+    /// The kernel ignores these bits while an ordinary user traces the program.
     #[error("{0}: only root can record set-user-ID programs: run vmarea as root")]
     Setuid(PathBuf),
     /// The program is not 64-bit.
@@ -264,8 +264,9 @@ pub enum RecordError {
 ///
 /// Returns when the last descendant has exited. Several threads may record at once: each recording
 /// follows only its own children. During the recording `SIGINT`, `SIGQUIT`, `SIGHUP` and `SIGTERM`
-/// belong to the command: a signal that only this process receives is forwarded. Two interrupts
-/// within a second, or a second `SIGTERM`, kill the tree; the recording is complete nevertheless.
+/// are meant for the command: if only this process receives one, it forwards the signal. Two
+/// interrupts within a second, or a second `SIGTERM`, kill the tree; the recording is complete
+/// nevertheless.
 ///
 /// # Errors
 /// See [`RecordError`]. After [`RecordError::Sink`] the command has run to its end.

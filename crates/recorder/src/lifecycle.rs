@@ -151,8 +151,8 @@ impl Tracer<'_> {
         let entry = call.as_ref().map_or(now, |call| call.entry);
         self.timeline.call_discarded(tid);
         self.leave_space(tid, old, call.and_then(|call| call.last_snapshot), now);
-        // An access between entry and exit of the call was partly to the old address space and
-        // partly to the new one. The snapshots before and after the call include its effect, unless
+        // Between entry and exit of the call, some accesses went to the old address space and some
+        // to the new one. The snapshots before and after the call include their effects, unless
         // other tasks still use the old address space.
         let place = match self.spaces.contains_key(&old) && old != UNRECORDED {
             true => Place::Leaving(old),
@@ -324,7 +324,7 @@ impl Tracer<'_> {
         !alone && users.all(|task| task.pid == pid && rests(task))
     }
 
-    /// Takes one snapshot of an address space whose whole process is about to end.
+    /// Takes an early snapshot of an address space whose whole process is about to end.
     ///
     /// A kill wakes a thread from its exit stop. The thread and its mappings may then no longer
     /// exist when the final snapshot is due.

@@ -2,9 +2,9 @@
 //!
 //! Two mappings merge only if they map the same open file description. The kernel gives a
 //! description no number, so the recorder compares duplicates of descriptors (`kcmp`). A duplicate
-//! keeps the description alive, together with its locks, its leases, the space of a deleted file
-//! and the mount; a mapping does the same. The recorder therefore keeps each duplicate only while
-//! a mapping of the description exists. After that, the description's identity is irrelevant.
+//! keeps the description alive, together with its locks, its leases, the disk space of a deleted
+//! file, and its mount; a mapping does the same. The recorder therefore keeps each duplicate only
+//! while a mapping of the description exists. After that, the description's identity is irrelevant.
 //!
 //! The number of descriptors is limited, so the recorder closes the oldest duplicates if there are
 //! too many. The recorder keeps their ranges: in an address space that maps such a description, it
@@ -36,7 +36,7 @@ pub(crate) type Range = std::ops::Range<u64>;
 pub(crate) struct Piece {
     pub end: u64,
     pub file: FileId,
-    /// True if a child does not inherit the range (`MADV_DONTFORK`).
+    /// True if a forked child does not inherit the range (`MADV_DONTFORK`).
     pub stays: bool,
 }
 
@@ -401,14 +401,14 @@ mod tests {
         };
         let expected = [(0, 5, 1), (15, 20, 2), (105, 110, 1), (110, 115, 2)];
         assert_eq!(all(&held), expected);
-        // Extended while it moves, shrunk while it moves, copied.
+        // Ranges that are extended while they move, shrunk while they move, and copied.
         held.remap(MM, &(15..20), &(200..208), false);
         assert!(all(&held).contains(&(200, 208, 2)));
         held.remap(MM, &(200..208), &(300..304), false);
         assert!(all(&held).contains(&(300, 304, 2)));
         held.remap(MM, &(300..300), &(400..404), true);
         assert!(all(&held).contains(&(400, 404, 2)) && all(&held).contains(&(300, 304, 2)));
-        // Resized in place.
+        // A range that is resized in place.
         held.remap(MM, &(400..404), &(400..408), false);
         assert!(all(&held).contains(&(400, 408, 2)));
         assert_eq!(holds(&held), [1, 2]);

@@ -8,9 +8,9 @@
 //! `TRACE`, as they are installed and inherited.
 //!
 //! # Linux
-//! `seccomp(2)`. Of several filters that return the same action, the one installed last decides
-//! the value, which is never the recorder's. A filter installed before the recording is unknown,
-//! but its value also decides only at calls where the recorder's filter does not stop.
+//! `seccomp(2)`. Of several filters that return the same action, the one installed last decides the
+//! value, which is never the recorder's. A filter installed before the recording is unknown, but
+//! its value matters only at calls that the recorder's filter does not stop.
 
 use libc::sock_filter;
 use std::collections::HashMap;

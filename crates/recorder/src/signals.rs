@@ -159,7 +159,7 @@ impl Requests {
             return SignalAction::End;
         }
         if let Some((signal, due)) = self.waiting {
-            // The command may have received its signal before the recorder.
+            // The command may have received the signal before the recorder did.
             let from = due.saturating_sub(2 * ONE);
             if self.own.is_some_and(|(own, t)| own == signal && t >= from) {
                 self.waiting = None;

@@ -1,8 +1,9 @@
 //! Snapshots of a stopped task's address space: `/proc/PID/maps` and the kernel's view.
 //!
 //! The recorder reads the two sources one after the other and matches them by range. They may
-//! differ while other threads run; a mapping that only one source contains gets no kernel part. The
-//! trace replaces kernel pointers by small numbers that can only be compared for equality.
+//! differ while other threads run; a mapping that only `/proc/PID/maps` contains is recorded
+//! without kernel data. The trace replaces kernel pointers by small numbers that can only be
+//! compared for equality.
 
 use super::files::{Description, Files, inode_key};
 use std::collections::HashMap;

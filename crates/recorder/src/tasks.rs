@@ -131,16 +131,16 @@ pub(crate) struct Space {
     pub queue: VecDeque<(i32, Nanos)>,
     /// True if the note about the address space was already made; it is made only once.
     pub noted: bool,
-    /// Snapshot to use if the last user has exited and no other snapshot can be taken.
+    /// Snapshot to use if no other snapshot can be taken after the last user has exited.
     pub fallback_snapshot: Option<Snapshot>,
 }
 
 impl Space {
     /// Returns the time at which the queue's first thread may enter while others are inside.
     ///
-    /// At that time, each of the threads inside has been there for a whole `turn`, and so may be
-    /// waiting for exactly the first thread. As long as calls end within their turns, no thread
-    /// becomes overdue, however many threads wait.
+    /// Each of the threads inside has then been there for a whole `turn`, and may be waiting for
+    /// this first thread. As long as calls end within their turns, no thread becomes overdue,
+    /// however many threads wait.
     pub(crate) fn next_due(&self, turn: Nanos) -> Option<Nanos> {
         self.queue.front()?;
         let last = self.inside.iter().map(|i| i.since).max();
@@ -150,8 +150,8 @@ impl Space {
     /// Removes the threads from the queue that may enter at `now`, and returns them.
     ///
     /// These are the first thread if it is due, and all others that have waited for a whole turn: a
-    /// call inside may be waiting for any of them. If all threads inside are running (`runs`), they
-    /// wait for no other thread and get another turn, up to [`TURNS`].
+    /// running call may be waiting for any of them. If all threads inside calls are running
+    /// (`runs`), none of them waits for another thread, and they get another turn, up to [`TURNS`].
     pub(crate) fn take_overdue(
         &mut self,
         now: Nanos,

@@ -55,9 +55,9 @@ pub(crate) struct Tracer<'a> {
     pub(super) checkpoint: Option<NonZeroU64>,
     pub(super) stacks: Stacks,
     pub(super) program_filters: ProgramFilters,
-    /// Number of tasks whose creators requested `CLONE_UNTRACED`.
+    /// Number of tasks created with `CLONE_UNTRACED`.
     pub(super) untraced: u64,
-    /// True if the note that only the recorder may trace was already made.
+    /// True if the note that a recorded process cannot be traced was already made.
     pub(super) tracing_noted: bool,
     pub(super) pidfds: HashMap<i32, OwnedFd>,
     /// Wait statuses of tasks that stopped before their parents' events arrived, by thread id.
@@ -234,8 +234,8 @@ impl<'a> Tracer<'a> {
                     self.signals.take(now);
                 }
             }
-            // Not between two stops: a pending stop may show that the command received a signal.
-            // Stops may also keep arriving forever.
+            // Signals are not handled between two stops, because a pending stop may show that the
+            // command received the signal too; and stops may keep arriving forever.
             self.handle_signals();
             // Calls that ended in the meantime are not collected yet.
             self.let_in_overdue(begun);
@@ -418,7 +418,8 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Kills the tree, because a program whose filter has lost its tracer cannot continue.
+    /// Kills the tree, because a program with the recorder's filter cannot continue without a
+    /// tracer.
     pub(super) fn kill_all(&self) {
         self.processes().for_each(|pid| send(pid, libc::SIGKILL));
     }

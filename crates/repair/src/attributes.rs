@@ -1,11 +1,11 @@
-//! Flags and names of the mappings of a process, read anew just before they are replaced.
+//! Flags and names of the mappings of a process, read again just before the mappings are replaced.
 //!
-//! A plan is made from one look at all mappings, and its last piece may be replaced seconds later.
-//! The fresh mapping would overwrite what the program has changed in between: flags (`madvise`,
-//! `mlock`) and names. Reading the whole list again for each piece would take time that grows with
-//! the square of its length, so this module reads `/proc/PID/smaps` once more from its start to its
-//! end, and before each piece only as far as the piece. What is read ahead is at most one piece
-//! old. A memory policy that has changed is not seen.
+//! A plan is based on one read of all mappings, and its last piece may be replaced seconds later.
+//! The fresh mapping would overwrite what the program has changed since then: flags (`madvise`,
+//! `mlock`) and names. Reading the whole list again for each piece would take quadratic time. This
+//! module therefore reads `/proc/PID/smaps` once more from start to end, and before each piece only
+//! up to the end of that piece. The attributes used for a piece are thus at most as old as the
+//! previous piece. A change of the memory policy is not detected.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,7 +16,7 @@ use vmarea_process::maps::{self, MapName, SmapsEntry};
 
 use crate::plan::Piece;
 
-/// Bytes that are read at once: the kernel prints a few mappings for each read.
+/// Number of bytes per read; the kernel prints a few mappings for each read.
 const BYTES: usize = 8 << 10;
 
 /// The flags that a program can change and that keep two mappings apart.
@@ -39,7 +39,7 @@ pub(super) struct Attributes {
     smaps: File,
     /// Bytes of a mapping that is not yet read completely.
     text: Vec<u8>,
-    /// The mappings that were read and may be asked for.
+    /// The mappings that were read and may still be queried.
     read: VecDeque<SmapsEntry>,
     is_at_end: bool,
 }
@@ -58,8 +58,9 @@ impl Attributes {
         })
     }
 
-    /// Returns the address of the first part of `piece` whose attributes differ from the plan. The
-    /// start of a piece may not be lower than that of an earlier one.
+    /// Returns the address of the first part of `piece` whose attributes differ from the plan.
+    ///
+    /// Pieces must be passed in ascending order of their start addresses.
     ///
     /// # Errors
     /// Errors from reading the file.
@@ -148,7 +149,7 @@ mod tests {
             VmFlags::READ | VmFlags::WRITE | VmFlags::DONTCOPY,
         );
         let mut attributes = Attributes::open("self").unwrap();
-        // A piece may be tried again without its end.
+        // A piece may be retried without its end.
         for (first, last) in [(0, 60), (0, 20), (20, 100), (150, PAGES)] {
             let changed = attributes.changed(&piece(first, last, plain)).unwrap();
             assert_eq!(changed, None, "{first}-{last}");

@@ -21,8 +21,7 @@ use super::pace::Pace;
 use super::plan::{Piece, Run};
 use super::{Kept, Reason, RepairError, Report};
 
-/// Number of refusals because of shared pages, with no piece joined in between, after which the
-/// executor skips mappings.
+/// Number of consecutive refusals because of shared pages after which the executor skips mappings.
 const MOST_REFUSALS: u32 = 4;
 
 /// The result of one piece.
@@ -66,8 +65,8 @@ pub(super) trait PieceExecutor {
     /// True if the mappings before the one that caused refusal `reason` may be retried without it.
     fn retries_before(&self, reason: Reason) -> bool;
 
-    /// Returns the end of the mappings at `at` that would be refused as well, and counts them in
-    /// `kept`. At most `copies` shared pages may still be copied.
+    /// Returns the end of the mappings from `at` on that would be refused as well, and counts them
+    /// in `kept`. At most `copies` shared pages may still be copied.
     fn pass_over(&self, run: &Run, at: u64, reason: Reason, copies: u64, kept: &mut Kept) -> u64;
 }
 
@@ -99,7 +98,7 @@ struct Driver<'a, E> {
     pace: Pace,
     /// Number of shared pages that may still be copied.
     copies: u64,
-    /// Number of pieces refused because of shared pages since one was joined.
+    /// Number of pieces refused because of shared pages since the last joined piece.
     shared_in_turn: u32,
     report: &'a mut Report,
 }
@@ -153,9 +152,10 @@ impl<E: PieceExecutor> Driver<'_, E> {
         Ok(done.refused)
     }
 
-    /// Returns the address at which to continue after a refusal. After the first few refusals
-    /// because of shared pages, no mapping is skipped: the child that shares the pages may exit
-    /// soon.
+    /// Returns the address at which to continue after a refusal.
+    ///
+    /// After the first few refusals because of shared pages, only the refused mapping is skipped:
+    /// the child that shares the pages may exit soon.
     fn pass_over(&mut self, run: &Run, at: u64, reason: Reason) -> u64 {
         self.shared_in_turn += u32::from(reason == Reason::Shared);
         if self.shared_in_turn < MOST_REFUSALS && reason != Reason::Pinned {

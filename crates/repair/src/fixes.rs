@@ -1,22 +1,22 @@
-//! The repairs that move no pages: `guards`, `flags`, `empties`, `priming`. Each must be requested
-//! by name.
+//! The repairs that move no pages: `guards`, `flags`, `empties`, `priming`. The user must request
+//! each by name.
 //!
 //! Guard pages that were made with `mprotect` become guard markers within the surrounding mapping;
-//! a flag that is set on every second mapping is cleared; adjacent reserved ranges without pages
+//! a flag that is set on some of the mappings is cleared; adjacent reserved ranges without pages
 //! become one. The calls are made in the process while it is stopped. Each repair changes only what
 //! the program cannot see, or what the user requested by name.
 //!
 //! # Picture
 //! ```text
-//! guards   |rw|--|rw|--|rw|  ▶  |rw..rw..rw|      .. faults as before
-//! flags    |rw|rw D|rw|rw D| ▶  |rw        |      D: DONTFORK, DONTDUMP
-//! empties  |--|--|--|--|     ▶  |--        |      no pages
+//! guards   |rw|--|rw|--|rw|  ▶  |rw..rw..rw|      ..: guard markers, which fault like --
+//! flags    |rw|rw D|rw|rw D| ▶  |rw        |      D: DONTFORK or DONTDUMP
+//! empties  |--|--|--|--|     ▶  |--        |      --: reserved, without pages
 //! priming  |--         |     ▶  |--       a|      a: one anon_vma for all later commits
 //! ```
 //!
 //! # Linux
-//! `MADV_GUARD_INSTALL` exists since 6.13. A guard marker that the program later makes writable by
-//! `mprotect` is still a guard: that is why `guards` must be requested.
+//! `MADV_GUARD_INSTALL` exists since 6.13. If the program later makes the range writable with
+//! `mprotect`, the marker still acts as a guard. For this reason the user must request `guards`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -66,11 +66,11 @@ pub struct Fixed {
     pub fix: Fix,
     /// Number of places that the repair changed, or would change in a dry run.
     pub places: u64,
-    /// Number of guards left unchanged, because they would remain separate mappings: they were used
-    /// as memory before.
+    /// Number of guards left unchanged, because they had been used as memory before and would
+    /// remain separate mappings.
     pub apart: u64,
-    /// Measured decrease in the number of mappings; `None` in a dry run. Priming prepares for later
-    /// commits and may increase the number.
+    /// Measured decrease in the number of mappings; `None` in a dry run. Negative values are
+    /// possible: priming prepares for later commits and may add mappings.
     pub fewer: Option<i64>,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Step {
     pub(super) calls: Vec<Call>,
     /// The call that reverts the first call if a later one is refused.
     pub(super) take_back: Option<Call>,
-    /// A guard page that is accessible between two calls, but not after them.
+    /// A guard page that is made accessible between two of the calls.
     pub(super) guard: Option<VmRange>,
 }
 

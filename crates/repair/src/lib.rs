@@ -11,13 +11,13 @@
 //! ```text
 //!                          the calling process              another process
 //! 1  entry points          in_process/mod.rs                remote/mod.rs
-//! 2  plan                  plan.rs: runs of neighbours that only their pages keep from merging
+//! 2  plan                  plan.rs: runs of neighbours that would merge but for their pages
 //! 3  prepare               in_process/executor.rs:          remote/session.rs: journal.rs, injects
 //!                          descriptors, the watcher; once   the agent (remote/agent.rs)
 //!                          for all plans, before the first
 //! 4  next piece            driver.rs, sized by pace.rs, for a PieceExecutor:
 //!                          InProcess                        RemoteMove or RemoteCopy
-//!    look again            attributes.rs: flags and names that the program has changed
+//!    read attributes       attributes.rs: flags and names that the program has changed
 //!    exclude others        in_process/fork_gate.rs          remote/stop.rs stops all threads
 //!    make the calls        piece.rs, in_process/work.rs     piece.rs, by_move.rs, by_copy.rs
 //!    during the calls      in_process/watch.rs: events      no thread runs

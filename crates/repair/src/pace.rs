@@ -13,11 +13,12 @@ use super::{RepairError, Way};
 const PART_NS: f64 = 4_000.0;
 /// Estimated nanoseconds per moved page, for both moves.
 const MOVED_NS: f64 = 160.0;
-/// Estimated nanoseconds per copied page: both copies are made and freed.
+/// Estimated nanoseconds per copied page, which is copied twice and freed twice.
 const COPIED_NS: f64 = 2_400.0;
 /// Estimated nanoseconds per piece, independent of its size.
 const PIECE_NS: f64 = 60_000.0;
-/// Share of the allowed pause that a piece is planned to take: other programs run as well.
+/// Fraction of the allowed pause that a piece is planned to take, because other programs run as
+/// well.
 const SHARE: f64 = 0.5;
 /// Initial factor by which pieces are assumed to cost more than estimated.
 const FIRST_FACTOR: f64 = 3.0;
@@ -90,7 +91,7 @@ impl Pace {
     pub(super) fn took(&mut self, parts: usize, bytes: u64, time: Duration) {
         let planned = parts as f64 * PART_NS + (bytes / PAGE) as f64 * self.page_ns;
         let seen = ((time.as_nanos() as f64 - self.base_ns).max(0.0) / planned).clamp(LEAST, 8.0);
-        // Pieces shrink at once and grow slowly.
+        // The size of pieces shrinks immediately and grows slowly.
         self.factor = if seen > self.factor {
             seen
         } else {

@@ -1,7 +1,7 @@
 //! The system calls that replace one piece of a run with one mapping.
 //!
-//! The same sequence is executed by a thread of the process itself or by an agent in a stopped
-//! process. The whole sequence is built before its first call: see [`vmarea_linux_sys::calls`].
+//! A thread of the process itself, or an agent in a stopped process, executes the sequence. The
+//! whole sequence is built before its first call: see [`vmarea_linux_sys::calls`].
 //!
 //! # Picture
 //! ```text
@@ -13,8 +13,8 @@
 //! ```
 //! The fresh mapping has no page when it is moved, so its page offset follows from its new address.
 //! If the range before the piece was already replaced, the fresh mapping joins it. If other threads
-//! run, the old address of the fresh mapping stays mapped (`MREMAP_DONTUNMAP`): `mmap` could give
-//! them the hole.
+//! run, the old address of the fresh mapping stays mapped (`MREMAP_DONTUNMAP`), because another
+//! thread's `mmap` could otherwise be placed in the hole.
 //!
 //! # Invariants
 //! I1  Between the first call of Out and the last of Back, each page that is moved is either in the
@@ -56,13 +56,15 @@ pub(super) enum What {
 /// The userfaultfds that watch, and whether other threads run during the piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Watch {
-    /// Other threads run. `home` reports forks and changes, and keeps watching a mapping that is
-    /// moved. It watches both the piece and the temporary range, so the kernel moves none of their
-    /// pages, in either direction, while an event about a change is unread. `silent` reports
-    /// nothing: pages that the program has discarded are moved to its range, because discarding
-    /// them from the temporary range would raise an event as well.
+    /// Other threads run.
+    ///
+    /// `home` reports forks and changes, and continues to watch a mapping that is moved. It watches
+    /// both the piece and the temporary range, so the kernel moves none of their pages, in either
+    /// direction, while an event about a change is unread. `silent` reports nothing. Pages that the
+    /// program has discarded are moved to a range that `silent` watches, because discarding them
+    /// from the temporary range would raise another event.
     Running { home: i32, silent: i32 },
-    /// Other threads are stopped. The kernel stops watching a mapping that is moved.
+    /// Other threads are stopped. The kernel stops watching a mapping when it is moved.
     Stopped(i32),
 }
 
@@ -94,8 +96,9 @@ pub(super) struct Room {
     pub(super) range: VmRange,
 }
 
-/// Bytes for the bin and the separating pages, one of which separates the bin from the next
-/// mapping.
+/// Size in bytes of the bin and of the separating pages.
+///
+/// One of them separates the bin from the next mapping.
 const SMALL: u64 = 4 * PAGE;
 
 impl Room {
@@ -116,8 +119,9 @@ impl Room {
         VmRange::new(start, start + piece.len_bytes())
     }
 
-    /// Returns the range where the fresh mapping for `piece` is made. A page separates it from the
-    /// temporary mapping, or the two would merge.
+    /// Returns the range in which the fresh mapping for `piece` is created.
+    ///
+    /// A page separates it from the temporary mapping, because the two would otherwise merge.
     pub(super) fn fresh(&self, piece: VmRange) -> VmRange {
         let start = self.temporary(piece).end + PAGE;
         VmRange::new(start, start + piece.len_bytes())
@@ -132,8 +136,9 @@ impl Room {
 
 const PRIVATE: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
 
-/// Creates the fresh mapping and then the temporary one: if only the temporary one exists, the swap
-/// was done.
+/// Creates the fresh mapping and then the temporary one.
+///
+/// If only the temporary mapping exists later, the swap was done.
 pub(super) fn make(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let (temporary, fresh) = (room.temporary(piece.range), room.fresh(piece.range));
     let len = piece.range.len_bytes();
@@ -166,7 +171,7 @@ pub(super) fn out(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>
         let to = temporary.start + (part.start - piece.range.start);
         let len = part.len_bytes();
         let mut call = uffd::move_pages(What::Out as u64, watch.home(), to, part.start, len);
-        // The payload changes if a move is only partly done; these arguments do not.
+        // The payload changes if a move is only partly done; these two arguments do not.
         (call.args[3], call.args[4]) = (part.start, len);
         call
     }));
@@ -176,10 +181,10 @@ pub(super) fn out(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>
 pub(super) fn swap(piece: VmRange, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let (len, fresh) = (piece.len_bytes(), room.fresh(piece));
     let stays = match watch {
-        // Another thread could be given the hole, and the release of the scratch area would map
-        // over it.
+        // Otherwise another thread could map memory in the hole, and the release of the scratch
+        // area would replace that mapping.
         Watch::Running { .. } => libc::MREMAP_DONTUNMAP,
-        // `move_back` recognizes by the unmapped range that the swap was done.
+        // The unmapped range tells `move_back` that the swap was done.
         Watch::Stopped(_) => 0,
     };
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | stays) as u64;
@@ -208,8 +213,9 @@ pub(super) fn back(piece: VmRange, left: u64, room: Room, watch: Watch, calls: &
     calls.extend(unwatch(piece, left, room, watch));
 }
 
-/// Returns the calls that end the watch at the end of a piece, whether joined or undone. If other
-/// threads are stopped, they also release the scratch area.
+/// Returns the calls that end the watch after a piece was joined or undone.
+///
+/// If other threads are stopped, these calls also release the scratch area.
 pub(super) fn unwatch(
     piece: VmRange,
     left: u64,
@@ -221,7 +227,7 @@ pub(super) fn unwatch(
     let (start, all) = (piece.start - left, len + left);
     let then = match watch {
         Watch::Running { .. } => [
-            // Nothing else wakes a thread that waits where another mapping was created during the
+            // Nothing else wakes a thread that waits in a mapping that was created during the
             // piece.
             Some(uffd::wake(What::Unwatch as u64, home, start, all)),
             // Unregistering these ranges raises no event that would have to be read.
@@ -309,8 +315,9 @@ pub(super) fn unshare(page: u64) -> Call {
     own(VmRange::new(page, page + PAGE))
 }
 
-/// Makes filled pages exclusive to the process, as writing to them would, without changing them.
-/// Pages that no other process maps any more are not copied.
+/// Makes filled pages exclusive to the process without changing them.
+///
+/// The effect is that of a write. Pages that no other process maps any more are not copied.
 pub(super) fn own(range: VmRange) -> Call {
     const MADV_POPULATE_WRITE: i32 = 23;
     advise(range, MADV_POPULATE_WRITE)

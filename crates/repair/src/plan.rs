@@ -2,8 +2,9 @@
 //!
 //! `vmarea_process` decides which neighbours could be one mapping if their pages were moved to a
 //! fresh one ([`vmarea_process::remedy`]): these form a run. A run is cut into pieces that can be
-//! moved within the allowed pause. Nothing here changes a process, or checks what is only visible
-//! while the process is stopped (pinned and shared pages, registered rings).
+//! moved within the allowed pause. This module does not change a process, and does not check
+//! properties that are visible only while the process is stopped (pinned and shared pages,
+//! registered rings).
 //!
 //! # Picture
 //! ```text
@@ -24,7 +25,7 @@ use vmarea_process::{Boundary, Mapping};
 
 /// Bytes in a huge page.
 pub(super) const HUGE: u64 = vmarea::types::PMD_SIZE;
-/// Bytes in a page: repairs are only done where Linux uses small pages.
+/// Size of a page in bytes: repairs run only on machines where Linux uses 4 KiB pages.
 pub(super) const PAGE: u64 = vmarea::types::PAGE_SIZE;
 
 /// A mapping during planning.
@@ -57,8 +58,8 @@ pub(super) struct Piece {
     pub(super) parts: Vec<VmRange>,
     /// Flags of the fresh mapping.
     pub(super) flags: VmFlags,
-    /// Number of bytes before the piece that belong to the same mapping after the piece is joined,
-    /// at most one huge page.
+    /// Number of bytes before the piece that will belong to the same mapping after the piece is
+    /// joined, at most one huge page.
     pub(super) left: u64,
 }
 
@@ -267,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Text of neighbours with all kinds of flags, in the format of `smaps`.
+    /// Neighbours with all kinds of flags, in the format of `smaps`.
     #[test]
     fn a_run_has_the_boundaries_that_pages_in_one_mapping_take_away() {
         const FLAGS: [&str; 8] = ["dc", "dd", "hg", "lo", "zz", "mg", "um", "sl"];

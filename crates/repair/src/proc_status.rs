@@ -37,8 +37,8 @@ pub(super) fn read_status(pid: i32) -> Result<Status, RepairError> {
         tracer: number("TracerPid:").unwrap_or(0),
         seccomp: number("Seccomp:").unwrap_or(0) != 0,
         has_memory: text.contains("\nVmSize:"),
-        // A process that is exiting has no memory before it shows as ended; kernel threads, which
-        // are children of process 2, never have any.
+        // A process that is exiting loses its memory before its state shows that it has ended.
+        // Kernel threads, which are children of process 2, never have memory.
         has_ended: !text.contains("\nVmSize:") && pid != 2 && number("PPid:") != Some(2),
     })
 }
@@ -70,9 +70,11 @@ pub(super) fn rights(pid: i32) -> Option<Rights> {
     })
 }
 
-/// Returns the pending stop signals of a whole process that is already stopped, which `SIGCONT`
-/// would discard. Returns none if they cannot be read. Signals pending for a single thread are not
-/// included: the repair itself sends such signals, and one may remain pending from an interrupted
+/// Returns the pending stop signals of a process that is already stopped; `SIGCONT` would discard
+/// them.
+///
+/// Returns none if they cannot be read. Signals pending for a single thread are not included,
+/// because the repair itself sends such signals, and one may remain pending from an interrupted
 /// repair.
 pub(super) fn pending_stops(pid: i32) -> Vec<Signal> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -96,7 +98,7 @@ pub(super) fn ended_or(pid: i32, error: RepairError) -> RepairError {
     error
 }
 
-/// Milliseconds to wait for a process that may be about to end.
+/// Time in milliseconds to wait for a process that may be about to end.
 const ENDING_MS: u32 = 30;
 
 /// True if a device or the kernel may write to some pages of the process without a page fault. The
@@ -128,10 +130,10 @@ pub(super) fn may_be_pinned(pid: i32) -> bool {
     links.into_iter().any(|link| is_such(&link)) || has_aio(pid)
 }
 
-/// True if the process may have requests of the older kind of asynchronous I/O (`io_setup`) in
+/// True if the process may have requests of the older asynchronous I/O interface (`io_setup`) in
 /// flight.
 fn has_aio(pid: i32) -> bool {
-    // If no process has any, the list of mappings, which may be long, need not be read.
+    // If no process on the machine has such requests, the list of mappings need not be read.
     let anybody = fs::read_to_string("/proc/sys/fs/aio-nr").is_ok_and(|count| count.trim() != "0");
     anybody
         && maps::read(pid).is_ok_and(|mappings| {
@@ -178,8 +180,9 @@ pub(super) fn is_32_bit(pid: i32) -> bool {
         .is_ok_and(|()| head.starts_with(b"\x7fELF") && head[4] == ELFCLASS32)
 }
 
-/// Finds another process that shares the memory (after `vfork`, or a `clone` with `CLONE_VM`): its
-/// threads would not be stopped.
+/// Finds another process that shares the memory (after `vfork`, or a `clone` with `CLONE_VM`).
+///
+/// The repair would not stop the threads of such a process.
 pub(super) fn shares_memory(pid: i32) -> Option<i32> {
     let folder = fs::read_dir("/proc").ok()?;
     folder
@@ -188,7 +191,8 @@ pub(super) fn shares_memory(pid: i32) -> Option<i32> {
         .find(|&other: &i32| other != pid && ptrace::same_mm(pid, other).unwrap_or(false))
 }
 
-/// Maximum number of process ids to query one by one; for more, all existing processes are listed.
+/// Maximum number of process ids to query one by one. If there are more ids, all existing processes
+/// are listed.
 const MANY: i32 = 1_000;
 
 /// Finds a process that shares the memory among those with ids above `before` and up to `last`.

@@ -12,9 +12,9 @@ use vmarea_process::maps;
 /// Reasons why two neighbours were not joined or a piece was left unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Reason {
-    /// The mappings differ in an attribute that prevents merging.
+    /// The mappings differ in an attribute that prevents a merge.
     Differ(Refusal),
-    /// A page is shared: with a child after a fork, or by KSM.
+    /// A page is shared with a child after a fork, or by KSM.
     Shared,
     /// A page is pinned for a device or another process.
     Pinned,
@@ -60,8 +60,9 @@ impl Reason {
         }
     }
 
-    /// True for obstacles to joining a run of neighbours that could be one mapping; false for
-    /// differences that legitimately keep mappings separate.
+    /// True for obstacles in a run of neighbours that could be one mapping.
+    ///
+    /// False for differences that legitimately keep mappings separate.
     pub fn is_obstacle(self) -> bool {
         !matches!(
             self,
@@ -112,7 +113,7 @@ impl Kept {
     }
 }
 
-/// The caller's knowledge of the flags that the process set on its mappings by `madvise`.
+/// What the caller knows about the flags that the process has set by `madvise`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Hidden {
     /// The caller knows nothing: the flags are read, by BPF if permitted, else from `smaps`.
@@ -126,12 +127,14 @@ pub enum Hidden {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Owner {
     /// The caller owns the range: until the repair has ended, no other thread unmaps, moves or
-    /// protects any of it. Reading, writing and forking are allowed.
+    /// protects any part of it. Reading, writing and forking are allowed.
     #[default]
     Caller,
-    /// Any thread may change the mappings at any time. A short-lived process that traces the other
-    /// threads stops them for the step that puts a fresh mapping in place, and once before a piece
-    /// if the program has discarded pages during the one before.
+    /// Any thread may change the mappings at any time.
+    ///
+    /// All other threads are stopped while a fresh mapping is put in place, and before a piece if
+    /// the program has discarded pages during the previous one. A short-lived process traces them
+    /// for this purpose.
     Anybody,
 }
 

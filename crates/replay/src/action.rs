@@ -1,5 +1,6 @@
-//! Actions: the effect of a recorded call, either a [`Syscall`] of the core or a change that only
-//! the replayer tracks.
+//! Actions: the effects of recorded calls.
+//!
+//! An action is either a [`Syscall`] of the core or a change that only the replayer tracks.
 //!
 //! [`super::decode`] derives the effect from the recorded numbers.
 
@@ -40,7 +41,7 @@ pub enum Action {
     ReadImpliesExec(bool),
     /// `PR_SET_MM_MAP`: start and end of the data, start and end of the heap, start of the stack.
     Parts([u64; 5]),
-    /// The call has no effect on an address space, or none before a later event.
+    /// The call has no effect on an address space, or a later event records its effect.
     Nothing,
     /// A userfaultfd command that adds, removes or protects pages, or whose userfaultfd context is
     /// unknown.

@@ -1,7 +1,7 @@
 //! Applies a recorded call in a world.
 //!
-//! A new mapping is placed at the kernel's address, so that the address spaces remain comparable;
-//! the result is the address that the core's own search returns.
+//! A new mapping is placed at the address that the kernel chose, so that the address spaces remain
+//! comparable. The result to compare is the address that the core's own search returns.
 
 use super::action::Action;
 use super::world::World;
@@ -33,9 +33,9 @@ fn raw(result: Result<u64, Errno>) -> Option<i64> {
 impl World {
     /// Applies an action of the trace in this world.
     ///
-    /// A mapping is placed at the kernel's address; the result is the address that the core's own
-    /// search returns. If `base_known` is false, the base of that search is first derived from the
-    /// kernel's address.
+    /// A mapping is placed at the address that the kernel chose; the result is the address that the
+    /// core's own search returns. If `base_known` is false, the base of that search is first
+    /// derived from the kernel's address.
     pub fn act(&mut self, action: &Action, call: &Call, base_known: bool) -> Done {
         let Some(mm) = self.mm(call.mm) else {
             return Done::default();
@@ -80,7 +80,8 @@ impl World {
 
     /// Checks whether the call could have had its result now.
     ///
-    /// The address of a new mapping decides: no other result shows the order of calls as well.
+    /// Only the address of a new mapping is checked, because no other result shows the order of
+    /// calls as reliably.
     pub fn is_plausible(&mut self, action: &Action, call: &Call) -> bool {
         let (Some(mm), Placement::At(there)) = (self.mm(call.mm), place(call.ret)) else {
             return true;
@@ -155,7 +156,7 @@ fn mmap(
         let len = vmarea::types::page_align(request.len);
         let top = there.saturating_add(len.unwrap_or(0));
         let top = end_of_mapped(space, mm, top);
-        // Cannot fail, because the address space exists.
+        // This cannot fail, because the address space exists.
         let _ = space.set_layout(mm, |layout| layout.mmap_base = top);
         learnt = true;
     }

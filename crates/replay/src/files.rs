@@ -104,7 +104,7 @@ impl Files {
         self.contexts.get(&(mm, fd)).copied()
     }
 
-    /// Returns how files of this inode are mapped.
+    /// Returns the kind of the file, which determines how it can be mapped.
     pub fn kind(&self, id: InodeId) -> FileKind {
         let Some(inode) = self.get(id) else {
             return FileKind::Regular;

@@ -1,8 +1,8 @@
 //! Imports an address space from a snapshot of the kernel's mappings.
 //!
 //! If the snapshot includes the kernel's own view, all attributes are known. Otherwise the flags
-//! are derived from the permissions, and only the stack is known to have an anon_vma: see
-//! `undecided` in the report.
+//! are derived from the permissions, and only the stack is known to have an anon_vma; results that
+//! depend on more are undecided.
 
 use super::action::Files;
 use super::world::World;
@@ -13,8 +13,8 @@ use vmarea::types::{FileId, FileKind, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea::vma::{MappedFile, VmaBody};
 use vmarea_trace::event::{InodeId, InodeKind, MmInfo, SnapKind, SnapVma, Snapshot};
 
-/// First file number for files that the kernel's view numbers. `BY_INODE` is that for all other
-/// inodes.
+/// First file number for files that the kernel's view numbers. For all other files, the first
+/// number is `BY_INODE`.
 const BY_VIEW: u64 = 1 << 40;
 const BY_INODE: u64 = 1 << 41;
 /// File number for the kernel's own (special) mappings, which have no file.

@@ -80,7 +80,7 @@ pub enum Error {
     },
 }
 
-/// What is known about one recorded address space; this is the same for all policies.
+/// Data about one recorded address space that is the same for all policies.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     /// True if a snapshot showed the address space, so that results can be compared.
@@ -131,7 +131,7 @@ pub struct Replayer {
     report: Report,
     validate: bool,
     shown: MostShown,
-    /// True if the recorder lost samples.
+    /// True if samples were lost during the recording.
     lossy: bool,
     counterfactual: counterfactual::Shared,
     /// Number of deferred calls in all address spaces.

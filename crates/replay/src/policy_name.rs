@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(policy.adjust_lock, AdjustLock::WhenNeeded);
     }
 
-    /// A field that is added to the policy needs a switch, or a reason here.
+    /// Each new field of the policy needs a switch, or an explanation here.
     #[test]
     fn every_switch_of_vmarea_can_be_set_on_mainline() {
         let text = "linux+sharing=truth+update_pgoff+different_anon_vmas+either_survives\

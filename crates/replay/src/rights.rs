@@ -24,7 +24,8 @@ const CLONE_NEWUSER: u64 = 0x1000_0000;
 struct Thread {
     pid: Tid,
     mm: MmId,
-    /// Capability mask recorded for this thread alone; `None` if it has those in `limits`.
+    /// Capability mask recorded for this thread; `None` if the thread has the capabilities in
+    /// `limits`.
     capabilities: Option<u64>,
     /// Capabilities proven by successful calls since the last recorded capability mask.
     shown: u64,
@@ -97,7 +98,7 @@ impl Rights {
         }
     }
 
-    /// Records the limits of an imported address space as those of all its users.
+    /// Records the limits of an imported address space as the limits of all its users.
     pub(crate) fn taken_over(&mut self, mm: MmId, limits: Limits) {
         self.given.remove(&mm);
         for thread in self.threads.values_mut().filter(|t| t.mm == mm) {

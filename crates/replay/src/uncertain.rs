@@ -160,7 +160,8 @@ impl Replayer {
                 new_len,
                 ..
             }) => uncertain.copy(range(addr, old_len), range(call.ret as u64, new_len)),
-            // Pages change there unseen, and the registration ends with the descriptor.
+            // Pages change there unrecorded, and the registration ends when the descriptor is
+            // closed.
             Syscall::UserfaultfdRegister { addr, len, .. }
             | Syscall::UserfaultfdUnregister { addr, len, .. } => uncertain.add(range(addr, len)),
             _ => {}

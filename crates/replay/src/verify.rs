@@ -2,8 +2,8 @@
 //!
 //! # Picture
 //! ```text
-//! kernel  AAAA BBBBBBBB CC        equal ranges are compared whole; between different boundaries
-//! ours    AAAA BBB BBBB CC        the stretch up to the next common one is compared by pieces
+//! kernel  AAAA BBBBBBBB CC        VMAs with equal ranges are compared whole; a stretch in which
+//! ours    AAAA BBB BBBB CC        the boundaries differ is compared piece by piece
 //! ```
 //! A boundary that only one side has is a difference, or *undecided* if it depends on an event that
 //! is not in the recording.
@@ -317,8 +317,8 @@ impl Comparison<'_> {
             (None, None) => true,
             (Some(file), None) => file.kind == FileKind::Special,
             (Some(file), Some(inode)) => {
-                // A list gives the offset of a VMA's first page, and a piece may begin at a later
-                // page.
+                // The offset in a list belongs to a VMA's first page, and a piece may begin at a
+                // later page.
                 let offset = ours.pgoff.0.wrapping_sub(ours.range.start >> 12);
                 let same_line = offset == (theirs.offset >> 12).wrapping_sub(theirs.start >> 12);
                 same_line && self.same_inode(file.inode, inode)

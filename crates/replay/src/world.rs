@@ -23,7 +23,7 @@ pub struct World {
     mms: HashMap<TraceMm, MmId>,
     /// The last address space that was looked up.
     last: Option<(TraceMm, MmId)>,
-    /// Number of VMAs in each live address space; `total_live` is their sum.
+    /// Number of VMAs in each live address space; `total_live` is the sum over all of them.
     live: HashMap<TraceMm, u64>,
     total_live: u64,
     /// Budget for the next check: the number of VMAs that may be checked, accumulated over the

@@ -74,7 +74,7 @@ impl Letters {
         text.chars().take(room - 1).chain(['…']).collect()
     }
 
-    /// Truncates `text` at the front, so that the informative end of a path is kept.
+    /// Truncates `text` at the front, because the end of a path is more informative.
     pub fn clip_front(&self, text: &str, width: f64) -> String {
         let (room, all) = (self.room(width), text.chars().count());
         if all <= room {

@@ -1,6 +1,6 @@
 //! Files of the software platform: pages by inode and index, filled with zeros until written.
 
-use super::memory::{Page, zeros};
+use super::page::{Page, zeros};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 

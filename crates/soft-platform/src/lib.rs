@@ -15,17 +15,19 @@ extern crate alloc;
 
 mod files;
 mod memory;
+mod page;
 
 pub use memory::Memory;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use memory::SharedMemory;
+use page::Page;
 use vmarea::fault::{Access, Faulted};
 use vmarea::page::Pte;
 use vmarea::policy::Policy;
 use vmarea::syscall::file_change::Copies;
-use vmarea::types::{Errno, MmId, PAGE_MASK, PAGE_SIZE, Platform};
+use vmarea::types::{Errno, MmId, PAGE_MASK, Platform};
 use vmarea::vma::VmaView;
 use vmarea::vma::merge::Observer;
 use vmarea::{Space, System};
@@ -121,7 +123,7 @@ impl Machine {
 
     /// Copies the bytes of the page at `addr` to `to`, without an access. Returns false if no page
     /// is mapped.
-    pub fn peek(&self, mm: MmId, addr: u64, to: &mut [u8; PAGE_SIZE as usize]) -> bool {
+    pub fn peek(&self, mm: MmId, addr: u64, to: &mut Page) -> bool {
         let mut found = false;
         let looked = self.with_page(mm, addr & PAGE_MASK, |_, page| {
             found = !matches!(page, Where::Nowhere);
@@ -170,7 +172,7 @@ fn allows(entry: Pte, access: Access) -> bool {
 enum Where<'a> {
     Nowhere,
     Zeros,
-    Frame(&'a mut [u8; PAGE_SIZE as usize]),
+    Frame(&'a mut Page),
 }
 
 fn copy_out(page: Where<'_>, addr: u64, to: &mut [u8]) {

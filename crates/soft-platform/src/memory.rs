@@ -1,14 +1,12 @@
 //! Frames and the page cache of the software platform.
 
 use super::files::Files;
+use super::page::{Page, zeros};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use vmarea::types::{FrameId, PAGE_SIZE, Platform, SwapId};
+use vmarea::types::{FrameId, Platform, SwapId};
 use vmarea_sync::SpinLock;
-
-/// The bytes of one page.
-pub(crate) type Page = [u8; PAGE_SIZE as usize];
 
 /// Contents of every allocated frame, of every swap slot and of every file page.
 #[derive(Debug, Default)]
@@ -48,10 +46,6 @@ impl Memory {
     pub fn frames(&self) -> usize {
         self.frames.lock().len()
     }
-}
-
-pub(crate) fn zeros() -> Box<Page> {
-    Box::new([0; PAGE_SIZE as usize])
 }
 
 /// The memory of a machine, as its space holds it.

@@ -1,8 +1,9 @@
 //! Benchmark of the kinds of VMA lock, relative to `mmap_lock` alone, in one run.
 //!
-//! Measures a reader alone, with another reader, and with a writer; a writer alone; and the size
-//! of each lock. The figures are those of the locks by themselves. `vmarea bench fault` shows their
-//! effect on page faults, each of which costs a hundred times more than a lock.
+//! Measures the throughput of one reader, alone and next to another reader or a writer, and of one
+//! writer, and prints the size of each lock. The figures do not include the rest of a page fault.
+//! `vmarea bench fault` shows their effect on page faults, each of which costs a hundred times more
+//! than a lock.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -57,7 +58,7 @@ impl<K: VmaLockKind> Mm<K> {
         begun.elapsed().as_nanos() as f64 / f64::from(CALLS)
     }
 
-    /// Returns the reads per microsecond and reader of the given VMAs, while `other` runs.
+    /// Returns the reads per microsecond of each reader of the given VMAs while `other` runs.
     fn together(&self, vmas: &[usize], other: impl Fn() + Sync) -> f64 {
         let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {

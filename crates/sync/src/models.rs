@@ -107,13 +107,13 @@ fn lock_excludes_by_spinning() {
     readers_and_a_writer::<Spin>();
 }
 
-/// Also fails, by a deadlock, if a thread goes to sleep after the last wake-up.
+/// Also deadlocks, and thereby fails, if a thread goes to sleep after the last wake-up.
 #[test]
 fn lock_excludes_and_wakes_sleepers() {
     readers_and_a_writer::<CondvarWait>();
 }
 
-/// Fails if two writers read the same count, or one is not woken.
+/// Fails if two writers read the same count, or if a writer is never woken.
 #[test]
 fn writers_exclude_each_other() {
     loom::model(|| {

@@ -157,8 +157,8 @@ impl RawRwLock {
                 W::wake(self.key());
             }
         } else {
-            // ORDERING: Release, as above. If this clears the PENDING bit of another writer, that
-            // writer sets the bit again.
+            // ORDERING: Release, pairs with the Acquire in `try_read` and `try_write`. If this
+            // clears the PENDING bit of another writer, that writer sets the bit again.
             self.state.store(0, Ordering::Release);
         }
     }

@@ -1,4 +1,5 @@
-//! Benchmark of writing and reading a trace, against postcard of each event in the same zstd.
+//! Benchmark of writing and reading a trace, compared with postcard events under the same zstd
+//! compression.
 //!
 //! Prints the nanoseconds and the bytes per event of both, and the ratio. The rounds of the two
 //! alternate in one run and the median of each is taken, so a disturbance affects both.
@@ -107,7 +108,7 @@ fn read_postcard(bytes: &[u8]) -> usize {
     events
 }
 
-/// Returns the nanoseconds that `f` takes.
+/// Returns how long `f` takes in nanoseconds.
 fn time<T>(f: impl FnOnce() -> T) -> f64 {
     let begin = Instant::now();
     black_box(f());

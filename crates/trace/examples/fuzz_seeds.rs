@@ -17,7 +17,7 @@ const TEXTS: [(Format, u8, &str); 5] = [
     (Format::PerfTrace, 2, "perf-trace.txt"),
 ];
 
-/// Bytes before a block's content.
+/// Number of bytes in a block's head.
 const HEAD: usize = 24;
 
 fn main() -> io::Result<()> {
@@ -38,7 +38,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// The trace of a text, in blocks of a hundred events.
+/// Imports text as a trace with blocks of a hundred events.
 fn trace(format: Format, text: &[u8]) -> Result<Vec<u8>, vmarea_trace::Error> {
     let import = Import::new(format, text)?;
     let mut writer = Writer::new(Vec::new(), import.header())?;
@@ -51,7 +51,7 @@ fn trace(format: Format, text: &[u8]) -> Result<Vec<u8>, vmarea_trace::Error> {
     writer.finish()
 }
 
-/// The number of events and the raw bytes of the first block.
+/// Returns the number of events in the first block, and its raw bytes.
 fn block(file: &[u8]) -> io::Result<Vec<u8>> {
     let field = |at: usize| {
         let bytes = file[at..at + 4].try_into().expect("four bytes");

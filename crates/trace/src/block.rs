@@ -19,28 +19,28 @@ use twox_hash::XxHash3_64;
 /// The first byte is not text, and the last reveals a transfer that changed line ends.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89vmarea\n";
 
-/// Format version that the writer writes and that is the newest one the reader accepts.
+/// Format version of written files, and the newest version that the reader accepts.
 pub(crate) const VERSION: u32 = 1;
 
-/// Bytes before the header.
+/// Number of bytes before the header.
 pub(crate) const PROLOGUE_LEN: usize = 24;
 
-/// Bytes before a block's zstd frame.
+/// Number of bytes before a block's zstd frame.
 pub(crate) const HEAD_LEN: usize = 24;
 
-/// Largest header: arguments and settings are small.
+/// Maximum size of the header in bytes. Arguments and settings are much smaller.
 pub(crate) const MAX_HEADER: usize = 16 << 20;
 
 /// Raw size at which a writer closes a block.
 pub(crate) const FULL_BLOCK: usize = 256 << 10;
 
-/// Largest raw size of a block; no event can be larger.
+/// Maximum raw size of a block in bytes; no event can be larger.
 pub(crate) const MAX_RAW: usize = 64 << 20;
 
-/// Largest stored size of a block; zstd never makes data longer than this allows.
+/// Maximum stored size of a block in bytes; zstd never expands data beyond this size.
 pub(crate) const MAX_STORED: usize = MAX_RAW + (MAX_RAW >> 7) + 512;
 
-/// Smallest raw size of an event, which bounds the number of events in a block.
+/// Minimum raw size of an event in bytes, which bounds the number of events in a block.
 pub(crate) const MIN_EVENT: usize = 2;
 
 /// The head of a block.
@@ -57,7 +57,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Returns the head as bytes, with the checksum of the head and `stored`.
+    /// Returns the head as bytes, including the checksum over the head and `stored`.
     pub(crate) fn to_bytes(self, stored: &[u8]) -> [u8; HEAD_LEN] {
         let mut bytes = [0; HEAD_LEN];
         for (place, field) in
@@ -91,7 +91,7 @@ impl Head {
         Ok((head, le64(bytes, 16)))
     }
 
-    /// Computes the checksum of this head and `stored`.
+    /// Computes the checksum over this head and `stored`.
     pub(crate) fn checksum(bytes: &[u8; HEAD_LEN], stored: &[u8]) -> u64 {
         checksum(&bytes[..16], stored)
     }

@@ -45,7 +45,7 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// The caller used the writer again after an error.
+    /// The caller used the writer after it had returned an error.
     #[error("the trace was abandoned after an earlier write error")]
     GivenUp,
     /// The caller wrote an event after [`Event::End`](crate::event::Event::End).
@@ -84,7 +84,8 @@ pub enum Error {
         /// The newest version that this reader knows.
         known: u32,
     },
-    /// A block contains bytes that no writer produces. All events of earlier blocks were returned.
+    /// A block contains bytes that no writer produces. The reader has returned all events of
+    /// earlier blocks.
     #[error(
         "the trace is damaged in block {block} at byte {offset} ({what}): only the events before it are usable"
     )]
@@ -98,8 +99,8 @@ pub enum Error {
     },
     /// The file ends before [`Event::End`](crate::event::Event::End).
     ///
-    /// The recording was interrupted, or the file was truncated. All events before that point were
-    /// returned.
+    /// The recording was interrupted, or the file was truncated. The reader has returned all events
+    /// before that point.
     #[error(
         "the trace is cut off in block {block} at byte {offset}: only the events before it are usable"
     )]

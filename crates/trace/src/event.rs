@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! E1  Events of one mm are in the order in which they took effect; [`Order`] marks those whose
-//!     order the recorder could not know.
+//!     position is uncertain.
 //! E2  An id is announced before it is used: an [`Inode`] before the first event that names it, an
 //!     mm by [`MmStart`], a task by [`Event::TaskStart`].
 //! E3  A complete trace ends with [`Event::End`]; one without it was cut off.
@@ -17,17 +17,17 @@ use std::collections::BTreeMap;
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 pub type Nanos = u64;
 
-/// An address space, numbered by the recorder from 1; never reused within a trace.
+/// Number of an address space, assigned by the recorder from 1; never reused within a trace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct MmId(pub u32);
 
-/// An inode, numbered by the recorder from 1; never reused within a trace.
+/// Number of an inode, assigned by the recorder from 1; never reused within a trace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct InodeId(pub u32);
 
-/// An open file description (`struct file`), numbered by the recorder from 1.
+/// Number of an open file description (`struct file`), assigned by the recorder from 1.
 ///
-/// Two opens of one path are two descriptions, and their mappings never merge.
+/// If a path is opened twice, the two mappings have different descriptions and never merge.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct FileId(pub u32);
 
@@ -60,7 +60,7 @@ pub struct Header {
     pub command: Vec<String>,
     /// Source of the page faults.
     pub faults: FaultSource,
-    /// True if the recorder read the kernel's own view (`task_vma` iterator) with the maps.
+    /// True if the maps come with the kernel's own data, read by the `task_vma` iterator.
     pub kernel_view: bool,
     /// Program and version that wrote the trace.
     pub writer: String,
@@ -124,7 +124,7 @@ pub enum Event {
     Touch(Touch),
     /// The kernel's own list of VMAs at this point.
     Snapshot(Snapshot),
-    /// Samples were lost before this point, so later faults are less reliable.
+    /// Samples were lost before this point, so faults may be missing.
     Lost {
         /// Number of lost samples.
         count: u64,
@@ -182,7 +182,7 @@ pub enum InodeKind {
     Other,
 }
 
-/// The mapped file of a call: the inode and the open file description.
+/// File that a call maps: its inode and open file description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileRef {
     /// The mapped inode.
@@ -200,7 +200,8 @@ pub struct FileRef {
 /// Certainty of an event's position in the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Order {
-    /// The position is known: nothing else ran in this mm, or a sample shows the lock acquisition.
+    /// The position is known: no other thread ran in this mm, or a sample shows when the call took
+    /// the lock.
     #[default]
     Exact,
     /// The event overlapped another event of this mm, and no evidence orders the two.
@@ -228,7 +229,7 @@ pub struct Call {
     pub order: Order,
     /// The file, for a call whose descriptor names a mappable file.
     pub file: Option<FileRef>,
-    /// Content behind a pointer argument, if the call's effect depends on it.
+    /// Content of the memory behind a pointer argument, if the call's effect depends on it.
     ///
     /// - `process_madvise`: the iovecs as pairs of u64.
     /// - `mbind`, `set_mempolicy`: the node mask.
@@ -347,7 +348,7 @@ pub enum SnapReason {
     Exit,
 }
 
-/// Fields of `mm_struct` and of the task that affect later calls; unknown ones are `None`.
+/// Fields of `mm_struct` and of the task that affect later calls; an unknown field is `None`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct MmInfo {
     /// `mm->mmap_base`.
@@ -397,7 +398,7 @@ pub struct SnapVma {
     pub offset: u64,
     /// The mapped file, if there is one.
     pub inode: Option<InodeId>,
-    /// Name in the last column of `/proc/PID/maps`, if it is not a file's.
+    /// Name in the last column of `/proc/PID/maps`, unless it is a file name.
     pub kind: SnapKind,
     /// The kernel's own data, if it could be read.
     pub kernel: Option<KernelVma>,
@@ -416,10 +417,10 @@ pub struct Perms {
     pub shared: bool,
 }
 
-/// Name of a mapping that is not a file's.
+/// Name of a mapping that is not backed by a named file.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum SnapKind {
-    /// Anonymous memory, or a file.
+    /// Anonymous memory without a name, or a file.
     #[default]
     Plain,
     /// `[heap]`
@@ -444,7 +445,7 @@ pub struct KernelVma {
     /// Numbers are equal within this trace if the kernel's pointers are equal. The kernel may reuse
     /// a pointer after its anon_vma has been freed.
     pub anon_vma: u64,
-    /// `anon_vma->root`, numbered like `anon_vma`.
+    /// Number of `anon_vma->root`, like `anon_vma`.
     pub root: u64,
     /// True if the VMA is linked to at most one anon_vma.
     pub chain_singular: bool,

@@ -11,7 +11,7 @@ use std::fmt;
 /// Names of the values and flags of one argument.
 #[derive(Debug)]
 pub struct Names {
-    /// Bits that hold the choice; 0 if there is none.
+    /// Mask of the bits that encode the choice; 0 if there is none.
     mask: u64,
     /// Values under `mask`; one of them applies.
     choices: &'static [(u64, &'static str)],
@@ -87,7 +87,7 @@ const fn choices(choices: &'static [(u64, &'static str)]) -> Names {
     }
 }
 
-/// Returns the value names of a bit-mask argument; `zero` names the value 0.
+/// Returns the names of a bit mask; `zero` names the value 0.
 const fn bits(zero: &'static [(u64, &'static str)], bits: &'static [(u64, &'static str)]) -> Names {
     Names {
         mask: 0,
@@ -268,7 +268,7 @@ pub const PR_SET_MM: Names = choices(&[
 /// Second argument of `prctl(PR_SET_VMA)`.
 pub const PR_SET_VMA: Names = choices(&[(0, "PR_SET_VMA_ANON_NAME")]);
 
-/// Resource of `setrlimit` and `prlimit64`.
+/// First argument of `setrlimit`, and the resource of `prlimit64`.
 pub const RLIMIT: Names = choices(&[
     (0, "RLIMIT_CPU"),
     (1, "RLIMIT_FSIZE"),
@@ -396,7 +396,7 @@ pub fn value(name: &str) -> Option<u64> {
     ALL.iter().find_map(|names| names.value(name))
 }
 
-/// Names of the errors, from error number 1 on; two numbers are unused.
+/// Names of the errors, starting at error number 1; two numbers are unused.
 #[rustfmt::skip]
 static ERRNO: [&str; 133] = [
     "EPERM", "ENOENT", "ESRCH", "EINTR", "EIO", "ENXIO", "E2BIG", "ENOEXEC", "EBADF", "ECHILD",

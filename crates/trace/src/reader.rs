@@ -101,7 +101,7 @@ impl<R: Read> Reader<R> {
         self.block
     }
 
-    /// Returns the next event; reads the next block if the current one is used up.
+    /// Returns the next event; reads the next block if all events of the current one were returned.
     #[inline]
     fn read(&mut self) -> Result<Option<Event>, Error> {
         if self.left == 0 {

@@ -23,7 +23,7 @@ use crate::event::{Access, MmId, Order, Tid};
 
 /// Mask of a tag's two low bits, which give the event's kind.
 pub(crate) const KIND: u8 = 0b11;
-/// None of the kinds below: the rest of the tag is [`RARE`] or [`SNAPSHOT`].
+/// Kind of the events whose tag is [`RARE`] or [`SNAPSHOT`].
 pub(crate) const OTHER: u8 = 0;
 /// `Event::Fault`.
 pub(crate) const FAULT: u8 = 1;
@@ -37,21 +37,21 @@ pub(crate) const RARE: u8 = OTHER;
 /// Complete tag of `Event::Snapshot`.
 pub(crate) const SNAPSHOT: u8 = OTHER | 1 << 2;
 
-/// The thread differs from that of the previous event with a thread, and follows.
+/// Tag bit: the thread differs from the previous event's thread; its index follows.
 pub(crate) const OTHER_TID: u8 = 1 << 7;
-/// The mm differs from the thread's last one, and follows.
+/// Tag bit: the mm differs from the thread's last mm; the mm follows.
 pub(crate) const OTHER_MM: u8 = 1 << 6;
-/// `Order::Overlapping`.
+/// Tag bit: `Order::Overlapping`.
 pub(crate) const OVERLAPPING: u8 = 1 << 5;
-/// Fault: taken in kernel mode.
+/// Tag bit of a fault: taken in kernel mode.
 pub(crate) const KERNEL: u8 = 1 << 4;
-/// Fault and touch: shift of the two bits of [`Access`].
+/// Shift of the two tag bits of a fault or touch that encode its [`Access`].
 pub(crate) const ACCESS_SHIFT: u32 = 2;
-/// Call: a `FileRef` follows.
+/// Tag bit of a call: a `FileRef` follows.
 pub(crate) const FILE: u8 = 1 << 4;
-/// Call: `data` is not empty and follows.
+/// Tag bit of a call: `data` is not empty and follows.
 pub(crate) const DATA: u8 = 1 << 3;
-/// Call: bit of the mask that is set if the result differs.
+/// Bit of a call's mask: the result differs from that of the last call with this number.
 pub(crate) const RESULT: u8 = 1 << 6;
 
 /// State of a thread within a block.
@@ -59,7 +59,7 @@ pub(crate) const RESULT: u8 = 1 << 6;
 pub(crate) struct Thread {
     pub(crate) tid: Tid,
     pub(crate) mm: MmId,
-    /// Address of its last access.
+    /// Address of the thread's last access.
     pub(crate) addr: u64,
 }
 
@@ -74,7 +74,7 @@ impl Thread {
     }
 }
 
-/// The last call with one number within a block.
+/// The last call with a given number within a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LastCall {
     pub(crate) nr: u32,
@@ -114,7 +114,7 @@ pub(crate) fn order_bit(order: Order) -> u8 {
     }
 }
 
-/// Returns the order in a tag.
+/// Returns the certainty of an event's position that its tag encodes.
 #[inline]
 pub(crate) fn order_of(tag: u8) -> Order {
     if tag & OVERLAPPING == 0 {

@@ -114,7 +114,7 @@ numbers! {
 mod tests {
     use super::*;
 
-    /// Compares with the machine's C headers, through libc's own table of names.
+    /// Checks that the number of each name leads back to that name.
     #[test]
     fn names_and_numbers_belong_together() {
         let mut known = 0;

@@ -3,8 +3,8 @@
 //! The writer collects events in a block and writes the block when it is full, on
 //! [`Writer::flush`], and at the end. One call writes a whole block, and each block can be decoded
 //! without the others, so an interrupted recording loses at most the current block. Only
-//! [`Event::End`] marks a complete file. The writer neither renames nor patches anything
-//! afterwards, so it can write to a pipe.
+//! [`Event::End`] marks a complete file. The writer never goes back to change the file, so it can
+//! write to a pipe.
 //!
 //! # Invariants
 //! W1  Nothing follows an incomplete block: after an error the writer refuses all further events.
@@ -143,7 +143,7 @@ impl<W: Write> Writer<W> {
         self.events
     }
 
-    /// Returns the number of bytes written so far, without the current block.
+    /// Returns the number of bytes written, not counting the current block.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -172,7 +172,7 @@ impl<W: Write> Writer<W> {
         result
     }
 
-    /// Writes head and body as one block.
+    /// Writes `head` and `body` as one block.
     fn put(&mut self, head: &[u8], body: &[u8]) -> Result<(), Error> {
         let whole = [head, body].concat();
         let written = self.bytes;

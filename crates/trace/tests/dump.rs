@@ -1,4 +1,4 @@
-//! The text form of events is stable: scripts read it.
+//! The text form of events, which scripts read and which must therefore remain stable.
 
 use vmarea_trace::dump::{Printer, dump};
 use vmarea_trace::event::*;
@@ -32,7 +32,7 @@ fn lines(events: &[Event]) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// The text after the columns.
+/// Returns the printed call without the columns before it.
 fn text_of(call: Call) -> String {
     let line = lines(&[Event::Call(call)]).remove(0);
     line["    0.000000      mm1     693  ".len()..].to_owned()
@@ -132,7 +132,7 @@ fn calls_read_as_strace_shows_them() {
     );
 }
 
-/// One page of a snapshot that may be read and executed.
+/// Returns a readable and executable mapping of one page.
 fn mapping(
     start: u64,
     inode: Option<InodeId>,

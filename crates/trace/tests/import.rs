@@ -1,4 +1,5 @@
-//! Importers on captured `strace` and `perf` output for `data/program.c` (`data/capture.sh`).
+//! Tests of the importers on captured `strace` and `perf` output of `data/program.c` (see
+//! `data/capture.sh`).
 //!
 //! Several tools recorded the same program, so their texts must yield the same calls.
 
@@ -50,7 +51,7 @@ fn notes(events: &[Event]) -> Vec<&str> {
     notes.collect()
 }
 
-/// The parts of a call that do not depend on addresses: number, lengths, flags, and success.
+/// Returns the parts of a call that do not depend on addresses: number, lengths, flags, success.
 fn shape(call: &Call) -> (u32, [u64; 3], bool) {
     let [_, b, c, d, ..] = call.args;
     let flags = match call.nr {
@@ -59,14 +60,15 @@ fn shape(call: &Call) -> (u32, [u64; 3], bool) {
         sysno::MREMAP => [b, c, d],
         sysno::MLOCK | sysno::MLOCK2 | sysno::MUNLOCK => [b, 0, 0],
         sysno::MLOCKALL => [call.args[0], 0, 0],
-        // The C library trims the new thread's arena by what alignment leaves over.
+        // The C library trims the new thread's arena by an amount that depends on its alignment.
         sysno::MUNMAP => [u64::from(b > 1 << 20), 0, 0],
         _ => [0; 3],
     };
     (call.nr, flags, call.ret >= 0)
 }
 
-/// The calls of the first process, without its threads' calls except those that create tasks.
+/// Returns the calls of the first process. Of its threads, only the calls that create tasks are
+/// included.
 fn story(events: &[Event]) -> Vec<(u32, [u64; 3], bool)> {
     let first = events.iter().find_map(|event| match event {
         Event::TaskStart { tid, .. } => Some(*tid),
@@ -79,7 +81,7 @@ fn story(events: &[Event]) -> Vec<(u32, [u64; 3], bool)> {
         .collect()
 }
 
-/// Ids are announced before they are used, and not used after their end.
+/// Checks that ids are announced before their use and not used after their end.
 fn check_ids(events: &[Event]) {
     let mut mms = HashSet::new();
     let mut tasks = HashMap::new();
@@ -112,7 +114,7 @@ fn check_ids(events: &[Event]) {
     }
 }
 
-/// How many mms began by `execve` and by `fork`, and the status of each process at its end.
+/// Returns how many mms began by `execve` and by `fork`, and the exit status of each process.
 fn tasks(events: &[Event]) -> (usize, usize, Vec<i32>) {
     let (mut execs, mut forks) = (0, 0);
     let mut leaders = HashSet::new();
@@ -249,7 +251,7 @@ fn strace_tells_files_by_their_paths() {
     let (libc, (path, kind, size), others) = of("/libc.so.6");
     assert!(path.starts_with("/usr/lib/") && kind == InodeKind::Regular && size > 1 << 20);
     assert_eq!(libc.size, size);
-    // One description, four segments.
+    // One open file description, four segments.
     assert_eq!(others, [libc; 3]);
 
     let (first, _, others) = of("/tmp/vmarea-capture/program");
@@ -402,7 +404,7 @@ fn other_text_is_refused_and_cut_text_is_told() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
-    /// Bytes of real text are changed, removed and doubled: no panic, and an end.
+    /// Checks that the importers survive real text in which bytes are changed, removed and doubled.
     #[test]
     fn damaged_text_is_survived(
         text in 0usize..4, changes in vec((any::<Index>(), any::<u8>(), 0usize..4), 1..60),

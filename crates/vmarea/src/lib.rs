@@ -54,4 +54,5 @@ pub mod syscall;
 pub mod types;
 pub mod vma;
 
-pub use space::{HugePages, Overcommit, Space, System};
+pub use space::Space;
+pub use types::{HugePages, Overcommit, System};

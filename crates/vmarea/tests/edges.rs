@@ -171,7 +171,7 @@ fn lengths_that_wrap_are_what_linux_takes_them_for() {
         Err(Errno::EINVAL)
     );
     assert_eq!(space.mseal(mm, BASE, wraps, 0), Err(Errno::EINVAL));
-    // These calls treat a length that wraps as 0 and do nothing.
+    // These calls treat a length that wraps to 0 as 0, and do nothing.
     assert_eq!(space.mlock(mm, BASE, wraps, MlockFlags::empty()), Ok(()));
     assert_eq!(
         space.mbind(
@@ -189,7 +189,7 @@ fn lengths_that_wrap_are_what_linux_takes_them_for() {
         flags: PRIVATE | MapFlags::FIXED,
         ..MmapRequest::default()
     };
-    // The result would be the address, which has the value of -EPERM.
+    // The returned address would have the same value as -EPERM.
     assert_eq!(space.mmap(mm, &fixed), Err(Errno::EPERM));
     assert_eq!(vmas(space, mm).len(), 1);
 }
@@ -225,7 +225,7 @@ fn the_last_page_of_a_file() {
         space.mmap(mm, &request).map(drop)
     };
     let last = (i64::MAX as u64) & !(PAGE_SIZE - 1);
-    // The largest offset of a file is 2^63 - 1, so its last page is incomplete.
+    // The largest file offset is 2^63 - 1, so the last page of the largest file is incomplete.
     assert_eq!(
         map(FileKind::Regular, last, PAGE_SIZE),
         Err(Errno::EOVERFLOW)

@@ -1,4 +1,5 @@
-//! An environment of the embedder's own: static calls of its platform, and threads that yield while they wait.
+//! An embedder's environment: static dispatch to its platform, and threads that yield while they
+//! wait.
 
 use std::thread;
 use vmarea::fault::{Access, Faulted};

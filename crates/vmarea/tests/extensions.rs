@@ -1,4 +1,4 @@
-//! What the thesis left open, under the policy `vmarea`: each extension beside the kernel's rules.
+//! Extensions of policy `vmarea` beyond the thesis, each compared with the kernel's rules.
 
 use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
@@ -107,8 +107,8 @@ const ALL: Budget = Budget {
     borders: usize::MAX,
 };
 
-/// Pieces of a reservation, committed and touched in an order in which no two that follow each other
-/// touch.
+/// Commits and faults the pieces of a reservation in an order in which consecutive pieces are not
+/// adjacent. Returns the number of VMAs.
 fn commit_in_pieces(policy: Policy, commit: impl Fn(&World, u64)) -> usize {
     let world = World::new(policy);
     world.map(0, 64, Prot::empty());
@@ -162,7 +162,7 @@ fn several_vmas_with_a_hole_grow_together() {
         world.map(page, 2, prot);
     }
     world.write(world.mm, 0, 2);
-    // Something is in the way, so that all of it has to move.
+    // This mapping blocks growth in place, so that the whole range must move.
     world.map(8, 1, Prot::empty());
     let to = world.mremap(0, 8, 12, MremapFlags::MAYMOVE, 0).unwrap();
     assert_ne!(to, BASE);
@@ -188,8 +188,8 @@ fn several_vmas_with_a_hole_grow_together() {
     );
 }
 
-/// Growth beyond a limit is refused before anything moves, with an overlapping destination and with
-/// several VMAs.
+/// If a range may not grow, `mremap` fails before anything moves, with an overlapping destination
+/// and with several VMAs.
 #[test]
 fn what_may_not_grow_stays_where_it_is() {
     let world = World::new(Policy::VMAREA);
@@ -204,7 +204,7 @@ fn what_may_not_grow_stays_where_it_is() {
         set(|limits| limits.address_space = u64::MAX);
         assert_eq!((world.vmas(), world.frame(BASE)), (2, frame));
     }
-    // The range ends in a hole: nothing there can grow.
+    // The range ends in a hole, which cannot grow.
     let hole = world.mremap(0, 6, 8, MOVE_TO, 1);
     assert_eq!(hole, Err(Errno::EFAULT));
     assert_eq!((world.vmas(), world.frame(BASE)), (2, frame));
@@ -213,7 +213,7 @@ fn what_may_not_grow_stays_where_it_is() {
     world.check();
 }
 
-/// Two neighbours with anon_vmas of their own, one of them shared with a child.
+/// Creates two adjacent VMAs with separate anon_vmas, both shared with a child.
 fn apart_for_their_pages(world: &World) -> MmId {
     world.map(0, 2, RW);
     world.map(4, 2, RW);
@@ -272,7 +272,7 @@ fn a_collector_that_comes_too_late_is_told_so() {
     assert_eq!(world.space.collect(world.mm, ALL), Err(Errno::ESRCH));
 }
 
-/// The collector runs on a thread of its own until the address space has gone.
+/// The collector runs in a separate thread until the address space has been destroyed.
 #[test]
 fn a_collector_may_run_while_the_address_space_goes() {
     for _ in 0..50 {

@@ -1,4 +1,4 @@
-//! What a VMA costs, field by field and byte by byte.
+//! Memory cost of a VMA, per field and in total.
 
 use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
@@ -13,7 +13,7 @@ use vmarea_sync::{AlignedRwLock, BoxedRwLock, FlaggedVmaLock, MmapLockOnly, VmaL
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000_0000;
 
-/// The line of each field, by name.
+/// Returns the cache line that holds the field `name`.
 fn line(object: &Object, name: &str) -> usize {
     let field = object
         .fields
@@ -45,7 +45,7 @@ fn a_vma_with_its_lock_is_two_cache_lines_without_a_hole() {
     for name in ["flags", "file", "policy", "name", "uffd", "chain"] {
         assert_eq!(line(&vma, name), 1, "{name}");
     }
-    // The text: 48.
+    // 48 pages for 1,000 VMAs in the paper.
     assert_eq!((vma.per_page(), vma.pages_for(1000)), (32, 32));
 }
 
@@ -74,7 +74,7 @@ fn space() -> (Space, MmId) {
     (space, mm)
 }
 
-/// Each VMA has an anon_vma of its own, which is the most it can have without a fork.
+/// Each VMA has a separate anon_vma, the largest memory cost per VMA without a fork.
 #[test]
 fn a_faulted_vma_takes_256_bytes_with_everything_at_65_000() {
     let (space, mm) = space();

@@ -1,7 +1,8 @@
 //! Random calls with swap, KSM, migration and huge pages in between, on real bytes.
 //!
-//! A plain model keeps, for each process, the bytes that each page must have. After each step every
-//! invariant holds, and now and then every page reads back as the model says, in every process.
+//! A plain model keeps the expected bytes of each page of each process. Every invariant is checked
+//! after each step, and after some steps every page of every process is read and compared with the
+//! model.
 
 mod rng;
 
@@ -23,15 +24,15 @@ const PAGE: u64 = 4096;
 const HUGE: u64 = 512 * PAGE;
 const ARENA: u64 = 0x10_0000_0000;
 
-/// What a process must find: the first eight bytes of each page that was ever touched.
+/// Expected contents: the first eight bytes of each page that was ever written, by address.
 type Bytes = BTreeMap<u64, u64>;
 
-/// How large the steps are.
+/// Size of the arena and of the steps.
 #[derive(Clone, Copy)]
 struct Scale {
-    /// Pages of the arena.
+    /// Size of the arena in pages.
     arena: u64,
-    /// Addresses and lengths are multiples of this, mostly.
+    /// Most addresses and lengths are multiples of this number of bytes.
     unit: u64,
 }
 
@@ -118,7 +119,7 @@ impl World {
         true
     }
 
-    /// A page that is mapped somewhere, by its frame.
+    /// Picks a frame that is mapped somewhere.
     fn any_frame(&mut self) -> Option<FrameId> {
         let at = self.rng.below(self.mms.len() as u64) as usize;
         let r = self.machine.space().mmap_read_lock(self.mms[at].0).unwrap();
@@ -166,7 +167,7 @@ impl World {
         let mm = self.mms[at].0;
         if self.machine.space().mmap(mm, &request).is_ok() {
             self.forget(at, VmRange::new(addr, addr + len));
-            // Where KSM and huge pages may work, for most.
+            // Allow KSM and huge pages in most mappings.
             for advice in [Advice::Mergeable, Advice::HugePage] {
                 if self.rng.below(3) != 0 {
                     let _ = self.machine.space().madvise(mm, addr, len, advice);
@@ -203,7 +204,8 @@ impl World {
             new_addr,
             ..MremapRequest::default()
         };
-        // Of what is moved by halves the model knows nothing: only whole moves of one VMA.
+        // The model does not know how much of a range a failed call has moved, so only moves of one
+        // whole VMA are made.
         let mm = self.mms[at].0;
         let whole = {
             let r = self.machine.space().mmap_read_lock(mm).unwrap();
@@ -228,7 +230,7 @@ impl World {
                 .1
                 .extend(taken.into_iter().map(|(a, v)| (a - addr + new_addr, v)));
         } else if moved == Err(Errno::ENOMEM) || moved == Err(Errno::EAGAIN) {
-            // FIXED has unmapped the destination before it failed.
+            // `MREMAP_FIXED` unmapped the destination before the call failed.
             self.forget_unmapped(at);
         }
         self.count("mremap", moved.is_ok());
@@ -268,7 +270,7 @@ impl World {
     fn fork(&mut self, at: usize) {
         let (mm, bytes) = self.mms[at].clone();
         let child = self.machine.space().fork(mm).unwrap();
-        // What DONTFORK left out is gone there.
+        // Memory with `MADV_DONTFORK` does not exist in the child.
         self.mms.push((child, bytes));
         self.forget_unmapped(self.mms.len() - 1);
     }
@@ -284,7 +286,7 @@ impl World {
         }
     }
 
-    /// Finds two pages with equal bytes, anywhere, and merges them.
+    /// Finds two pages with equal bytes in any processes, and merges them.
     fn merge_equal(&mut self) {
         let mut of_value: BTreeMap<u64, (MmId, u64)> = BTreeMap::new();
         let mut pair = None;
@@ -325,7 +327,7 @@ impl World {
         }
     }
 
-    /// Reads a page and compares; true where it could be read.
+    /// Reads a page and compares it; returns false if it could not be read.
     fn check_page(&mut self, at: usize, addr: u64) -> bool {
         let (mm, bytes) = &self.mms[at];
         let want = bytes.get(&addr).copied().unwrap_or(0);
@@ -343,7 +345,7 @@ impl World {
     fn write(&mut self, at: usize) {
         for _ in 0..3 {
             let addr = ARENA + self.rng.below(self.scale.arena) * PAGE;
-            // Few values, so that equal pages are found.
+            // Few distinct values, so that equal pages exist.
             self.written += 1;
             let value = if self.rng.below(3) == 0 {
                 self.rng.below(4) + 1

@@ -1,5 +1,7 @@
-//! What may not be merged, whatever the policy: sealed, watched, hugetlbfs and pinned memory. Each is refused
-//! with a reason of its own, and nothing has changed.
+//! VMAs that no policy may merge: sealed, registered with userfaultfd, hugetlb, or with pinned
+//! pages.
+//!
+//! Each refusal has a separate reason, and a refused merge changes nothing.
 
 mod world;
 
@@ -21,10 +23,10 @@ const POLICIES: [Policy; 4] = [
     Policy::THESIS,
     Policy::VMAREA,
 ];
-/// Those that change pages for a merge.
+/// Policies that change pages for a merge.
 const BEYOND: [Policy; 2] = [Policy::THESIS, Policy::VMAREA];
 const HERE: MremapFlags = MremapFlags::empty();
-/// Of a huge page.
+/// Number of base pages in a huge page.
 const PAGES: u64 = 512;
 
 fn refused(world: &World, mm: MmId, reason: Refusal) -> u64 {
@@ -42,7 +44,7 @@ fn ranges(world: &World, mm: MmId) -> Vec<VmRange> {
     world.vmas(mm).iter().map(|v| v.range).collect()
 }
 
-/// Two neighbours that `obstacle` makes differ, and nothing else once both may be written.
+/// Checks that `obstacle` alone keeps two neighbours from merging.
 fn stays_apart(policies: &[Policy], obstacle: impl Fn(&World, MmId), reason: Refusal) {
     for &policy in policies {
         let (mut world, mm) = World::new(policy);
@@ -65,7 +67,7 @@ fn a_sealed_range() {
         let moved = space.mprotect(mm, at(0), 2 * PAGE, Prot::READ, None);
         assert_eq!(moved, Err(Errno::EPERM));
     };
-    // 5.10, and the thesis with it, has no `mseal`.
+    // 5.10, and therefore the thesis, does not have `mseal`.
     stays_apart(&[Policy::LINUX, Policy::VMAREA], seal, Refusal::Sealed);
 }
 
@@ -136,7 +138,7 @@ fn entry(world: &World, mm: MmId, page: u64) -> Pte {
 fn pinned_pages_keep_anon_vma_and_page_offset() {
     for policy in BEYOND {
         let (mut world, mm) = two_faulted(policy);
-        // Whichever anon_vma survives, one side would have to change.
+        // One side would have to change, regardless of which anon_vma survives.
         let [other, pin] = [1, 7].map(|page| pin(&world, mm, page));
         world.shift(mm, 6, 2, 2, HERE).unwrap();
         assert_eq!(world.lines(mm), [0, 4], "it has moved, as it was");
@@ -151,7 +153,7 @@ fn pinned_pages_keep_anon_vma_and_page_offset() {
     }
 }
 
-/// The rules of a kernel that changes no page have other reasons.
+/// Under a policy that changes no page, the reason for a refusal is never a pin.
 #[test]
 fn a_policy_that_changes_no_page_does_not_ask_for_pins() {
     let (mut world, mm) = two_faulted(Policy::LINUX);
@@ -174,8 +176,8 @@ fn only_pages_that_would_change_must_not_be_pinned() {
     }
 }
 
-/// What moves without a neighbour keeps its page offset as well, and what is refused for another
-/// reason is not refused for the pin.
+/// A range that moves away from its neighbour keeps its page offset, and a merge that is refused
+/// for another reason is not counted as refused for the pin.
 #[test]
 fn a_pin_is_the_reason_only_where_it_alone_is() {
     let (mut world, mm) = two_faulted(Policy::THESIS);
@@ -207,7 +209,7 @@ fn the_collector_waits_for_the_last_pin() {
         world.machine.space().unpin_page(pin);
         world.check();
     }
-    // One side can change now.
+    // The pages of one side may change now.
     assert_eq!(world.machine.space().collect(mm, ALL).unwrap().merged, 1);
     assert_eq!(world.vmas(mm).len(), 1);
     world.check();
@@ -230,7 +232,7 @@ fn pinned_pages_stay_in_their_frames() {
     assert_eq!(space.migrate_begin(frame).err(), Some(Errno::EBUSY));
     world.check();
 
-    // The child has a copy, and a write of the parent goes where the device looks.
+    // The child has a copy, and the parent's writes go to the frame that the device reads.
     let child = world.fork(mm);
     assert_ne!(entry(&world, child, 0).frame(), Some(frame));
     assert_eq!(

@@ -1,7 +1,9 @@
-//! Pages that take another anon_vma in a merge, while other threads look for them or hold them.
+//! Pages whose anon_vma changes in a merge, while other threads walk their reverse map or lock
+//! them.
 //!
-//! The VMA before takes one whose pages a child shares, so that its own pages, of which there are many,
-//! take the other's anon_vma, and the one that they had ends.
+//! The lower VMA has many pages, and the upper one has a page that a child shares. When they merge,
+//! the pages of the lower VMA change to the anon_vma of the upper one, and their old anon_vma is
+//! freed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vmarea::fault::Access;
@@ -14,16 +16,16 @@ use vmarea::types::{AnonVmaId, FrameId, MmId};
 use vmarea::{Space, System};
 
 const PAGE: u64 = 4096;
-/// Pages that take another anon_vma.
+/// Number of pages whose anon_vma changes.
 const MANY: u64 = 4096;
-/// Pages of another family.
+/// Number of pages with an unrelated anon_vma.
 const OTHERS: u64 = 64;
 const START: u64 = 0x10_0000_0000;
 const END: u64 = START + MANY * PAGE;
 const AWAY: u64 = 0x20_0000_0000;
 const ELSEWHERE: u64 = 0x30_0000_0000;
 
-/// Two neighbours that will be one as soon as the second is writable.
+/// Two neighbours that merge as soon as the upper one becomes writable.
 struct Neighbours {
     space: Space,
     mm: MmId,
@@ -72,7 +74,7 @@ impl Neighbours {
         done.unwrap();
     }
 
-    /// They become one, with the anon_vma of the second.
+    /// Merges the neighbours under the anon_vma of the upper one.
     fn join(&self) {
         let survives = self.anon_vma(END);
         assert_ne!(self.anon_vma(START), survives);
@@ -101,7 +103,8 @@ impl Neighbours {
 fn a_walk_finds_them_meanwhile() {
     for _ in 0..10 {
         let both = Neighbours::new();
-        // Who is at one of another family does not wait for the merge, and comes to the last one then.
+        // Walks of pages with an unrelated anon_vma do not wait for the merge, and reach the last
+        // page while it runs.
         let mut frames: Vec<_> = (0..OTHERS)
             .map(|n| both.frame(ELSEWHERE + n * PAGE))
             .collect();
@@ -132,7 +135,8 @@ fn one_that_others_hold_for_a_moment_takes_it_as_well() {
         let (done, held) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for _ in 0..2 {
-                // One of them migrates the page; the other tries, and is counted in it all the time.
+                // One thread migrates the page; the other tries, and locks the frame again and
+                // again.
                 scope.spawn(|| {
                     while !done.load(Ordering::Acquire) {
                         let frame = both.frame(END - PAGE);

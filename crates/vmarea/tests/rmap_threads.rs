@@ -1,9 +1,9 @@
-//! Walks of the reverse map from other threads, while merges and moves change what they walk over.
+//! Walks of the reverse map in some threads, while merges and moves in another change it.
 //!
-//! One thread moves pages and changes their protection, so that VMAs of different anon_vmas merge and
-//! are split again in every way. Some pages are shared with a child, others not or no longer. The other
-//! threads walk the reverse map from each page all the time. No page is ever unmapped, so each walk must
-//! find as many mappings as the first one.
+//! One thread moves pages and changes their protection, so that VMAs with different anon_vmas merge
+//! and split in every way. Some pages are shared with a child, others are not, or no longer. The
+//! other threads walk the reverse map from each page continuously. No page is ever unmapped, so
+//! each walk must find as many mappings as the first one.
 
 mod rng;
 
@@ -22,7 +22,7 @@ use vmarea::{Space, System};
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000_0000;
-/// Pages of the arena.
+/// Number of pages in the arena.
 const ARENA: u64 = 96;
 /// Minimum numbers of steps and of walks.
 const STEPS: u64 = 40_000;
@@ -33,12 +33,12 @@ fn at(page: u64) -> u64 {
     BASE + page * PAGE
 }
 
-/// A process with pages in pieces, each with an anon_vma of its own, some of them shared.
+/// A process with several mappings under separate anon_vmas, some of them shared with a child.
 struct Stage {
     space: Space,
     mm: MmId,
     rng: Rng,
-    /// Pages of the arena that must stay mapped.
+    /// True for each page of the arena that must remain mapped.
     live: Vec<bool>,
 }
 
@@ -104,7 +104,8 @@ struct Mover<'a> {
 }
 
 impl Mover<'_> {
-    /// Moves a few pages of one VMA to a range without pages that must stay, or changes their protection.
+    /// Moves a few pages of one VMA to a range that contains no live page, or changes their
+    /// protection.
     fn step(&mut self) {
         let (from, len) = (self.rng.below(ARENA), 1 + self.rng.below(4));
         let to = self.rng.below(ARENA - len);
@@ -131,7 +132,7 @@ impl Mover<'_> {
             new_addr: at(to),
             ..MremapRequest::default()
         };
-        // Old kernels do not move several VMAs at once.
+        // Older kernels cannot move several VMAs in one call.
         if self.space.mremap(self.mm, &request).is_ok() {
             self.live[range].fill(false);
             self.live[place].fill(true);
@@ -147,7 +148,7 @@ fn places(space: &Space, frame: FrameId) -> BTreeSet<(MmId, u64)> {
     places
 }
 
-/// Walks until `done`; returns what a walk missed as the error.
+/// Walks until `done`; returns a description of a missed mapping as the error.
 fn walk(
     space: &Space,
     expected: &[(FrameId, usize)],
@@ -155,7 +156,7 @@ fn walk(
     walks: &AtomicU64,
 ) -> Result<(), String> {
     loop {
-        // Once more after the end, so that there is at least one round.
+        // One more round after the end, so that there is at least one.
         let last = done.load(Ordering::Acquire);
         for &(frame, count) in expected {
             let found = places(space, frame);

@@ -1,5 +1,6 @@
-//! Mappings that are not like others: of files of huge pages, the kernel's own, shared without a file, secret;
-//! and settings of a process that decide about all of them.
+//! Special mappings: hugetlb, the vDSO, shared memory without a file, and `memfd_secret`.
+//!
+//! Also settings that affect all mappings of a process.
 
 mod bare;
 
@@ -37,7 +38,7 @@ fn a_file_of_huge_pages_lies_at_a_multiple_of_them() {
     let space = machine.space();
     map_at(space, mm, TOP - PAGE_SIZE, 1);
     assert_eq!(map(space, mm, 0, 1), Ok(TOP - 2 * PMD_SIZE));
-    // The part of a page is a page.
+    // The length is rounded up to a whole huge page.
     assert_eq!(vmas(space, mm)[0].range.len_bytes(), PMD_SIZE);
     assert_eq!(map(space, mm, BASE + 1, PMD_SIZE), Ok(BASE));
     assert_eq!(
@@ -48,7 +49,7 @@ fn a_file_of_huge_pages_lies_at_a_multiple_of_them() {
     assert_eq!(map(space, mm, 0, u64::MAX), Err(Errno::EINVAL));
     assert_eq!(space.munmap(mm, BASE, PAGE_SIZE), Err(Errno::EINVAL));
     assert_eq!(space.munmap(mm, BASE, PMD_SIZE), Ok(()));
-    // Kernels before 6.13 round a wish down.
+    // Kernels before 6.13 round a hint down.
     let (older, mm) = self::machine(Policy::LINUX_5_10);
     let wished = map(older.space(), mm, BASE + 8 * PMD_SIZE + PAGE_SIZE, 1);
     assert_eq!(wished, Ok(BASE + 8 * PMD_SIZE));
@@ -78,7 +79,8 @@ fn a_segment_of_huge_pages_is_attached_and_detached_whole() {
     map_at(space, mm, TOP - PAGE_SIZE, 1);
     let at = TOP - 3 * PMD_SIZE;
     assert_eq!(attach(1, 0, ShmFlags::empty()), Ok(at));
-    // What is there is replaced for SHM_REMAP alone, and an address is a multiple of huge pages.
+    // Only `SHM_REMAP` replaces an existing mapping, and the address must be a multiple of the huge
+    // page size.
     assert_eq!(attach(2, at, ShmFlags::empty()), Err(Errno::EINVAL));
     assert_eq!(
         attach(2, BASE + PAGE_SIZE, ShmFlags::RND),
@@ -90,7 +92,7 @@ fn a_segment_of_huge_pages_is_attached_and_detached_whole() {
     assert_eq!(space.shmdt(mm, at, size), Ok(()));
     assert_eq!(space.shmdt(mm, at, size), Err(Errno::EINVAL));
     assert_eq!(space.shmdt(mm, BASE, size), Ok(()));
-    // A file of huge pages that is no segment stays.
+    // `shmdt` does not detach a hugetlb file that is not a segment.
     let other = file(FileKind::Hugetlb);
     let request = MmapRequest {
         addr: BASE,
@@ -105,7 +107,7 @@ fn a_segment_of_huge_pages_is_attached_and_detached_whole() {
     assert_eq!(vmas(space, mm).len(), 2);
 }
 
-/// A mapping of the kernel's own of four pages.
+/// Creates a process with a special mapping of four pages, like the vDSO.
 fn vdso(policy: Policy) -> (Machine, MmId) {
     let (machine, mm) = machine(policy);
     let imported = ImportedVma {
@@ -169,7 +171,7 @@ fn the_vdso_goes_and_moves_as_a_whole() {
         ..MmapRequest::default()
     };
     assert_eq!(space.mmap(mm, &over), Err(Errno::EINVAL));
-    // What changes nothing needs no cut.
+    // A call that changes nothing needs no split.
     assert_eq!(
         space.mprotect(mm, BASE, PAGE_SIZE, Prot::READ | Prot::EXEC, None),
         Ok(())
@@ -182,12 +184,12 @@ fn the_vdso_goes_and_moves_as_a_whole() {
     assert_eq!(moved(BASE, len, len, 3), Ok(to));
     assert_eq!(vmas(space, mm).len(), 1);
     assert_eq!(space.munmap(mm, to, len), Ok(()));
-    // 5.10 cuts it, but moves no part.
+    // 5.10 splits the mapping on `munmap`.
     let (machine, mm) = vdso(Policy::LINUX_5_10);
     assert_eq!(machine.space().munmap(mm, BASE, PAGE_SIZE), Ok(()));
 }
 
-/// Nothing has to be said for memory to be shared: the core makes the file.
+/// `MAP_SHARED` without a file is shared: the core creates the file.
 #[test]
 fn shared_memory_without_a_file_is_shared() {
     let zero = file(FileKind::DevZero);
@@ -256,7 +258,7 @@ fn memory_does_not_become_executable() {
         Ok(())
     );
     assert!(map(mm, rx).is_ok(), "what is never written may be executed");
-    // With that flag children begin anew; without it they do not.
+    // With this flag children start without the restriction; without the flag they inherit it.
     let child = space.fork(mm).unwrap();
     assert!(map(child, RW | Prot::EXEC).is_ok());
     assert_eq!(

@@ -1,4 +1,5 @@
-//! The swap map as the page checks of the thesis read it: a count, its continuation, and the cache's flag.
+//! The swap map as the page checks of the thesis read it: a count, its continuation, and the cache
+//! flag.
 
 use vmarea::System;
 use vmarea::fault::Access;

@@ -64,7 +64,7 @@ fn shift(space: &Space, mm: MmId, from: u64, pages: u64, to: u64) -> Result<u64,
     space.mremap(mm, &request)
 }
 
-/// Tells the other threads to end when dropped, even after a panic of this thread.
+/// Tells the other threads to stop when dropped, even after a panic of this thread.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -73,12 +73,12 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Performs each kind of change of a VMA once, in a range of its own.
+/// Makes each kind of change to a VMA once, in a separate range.
 fn change(space: &Space, mm: MmId, at: u64, round: u64) {
     map(space, mm, at, 16).unwrap();
     for page in [0, 5, 15] {
         let faulted = space.fault(mm, at + page * PAGE, Access::Write).unwrap();
-        // The fault is spurious if another thread was first.
+        // The fault is spurious if another thread has handled it first.
         assert!(matches!(faulted, Faulted::Done | Faulted::Spurious));
     }
     space
@@ -95,7 +95,7 @@ fn change(space: &Space, mm: MmId, at: u64, round: u64) {
     space.munmap(mm, at + 64 * PAGE, 16 * PAGE).unwrap();
 }
 
-/// Writes to every page of its part and reads back what it wrote, until `done`.
+/// Until `done`, writes to every page of the thread's part and reads the bytes back.
 fn write_and_read(machine: &Machine, mm: MmId, at: u64, pages: u64, done: &AtomicBool) -> u64 {
     let mut passes = 0;
     loop {
@@ -118,7 +118,7 @@ fn faults_go_on_while_another_thread_maps_and_unmaps() {
     let machine = Machine::new(Policy::LINUX, system());
     let space = machine.space();
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
-    // Two threads share one VMA, and each has one of its own.
+    // Two threads share one VMA, and each also has a VMA that it does not share.
     map(space, mm, BASE, 1024).unwrap();
     for thread in 1..=2 {
         map(space, mm, BASE + thread * APART, 256).unwrap();
@@ -173,7 +173,7 @@ fn faults_in_what_another_thread_changes_end_well() {
         let ends = Ends(&done);
         for round in 0..300 {
             change(&space, mm, BASE, round);
-            // This neighbour stays mapped, so that VMAs merge; some of its pages are removed.
+            // This neighbour remains mapped, so that VMAs merge; some of its pages are removed.
             if round % 7 == 0 {
                 map(&space, mm, BASE + 80 * PAGE, 16).unwrap();
                 space
@@ -189,8 +189,8 @@ fn faults_in_what_another_thread_changes_end_well() {
     assert_eq!(space.frames_in_use(), 0);
 }
 
-/// An address space ends and its slot is reused while threads fault in it. Their faults fail with
-/// ESRCH and do not change the new address space.
+/// An address space is destroyed and its slot is reused while threads fault in it. Their faults
+/// fail with ESRCH and do not change the new address space.
 #[test]
 fn an_address_space_ends_under_its_threads() {
     let space = Space::new(Policy::LINUX, system());
@@ -230,7 +230,7 @@ fn an_address_space_ends_under_its_threads() {
     space.validate_all().unwrap();
 }
 
-/// Two threads are the first to write to a VMA: it gets one anon_vma.
+/// Two threads write to a VMA for the first time concurrently: it gets one anon_vma.
 #[test]
 fn two_first_writes_make_one_anon_vma() {
     let space = Space::new(Policy::LINUX, system());
@@ -254,7 +254,7 @@ fn two_first_writes_make_one_anon_vma() {
     space.validate_all().unwrap();
 }
 
-/// A gate that stops the threads that fill a frame while it is closed.
+/// A gate that blocks the threads that fill a frame while the gate is closed.
 #[derive(Default)]
 struct Gate {
     closed: AtomicBool,
@@ -306,7 +306,7 @@ fn only_the_unmapping_of_a_vma_waits_for_its_reader() {
             space.munmap(mm, held, 64 * PAGE).unwrap();
             unmapped.store(true, Ordering::Release);
         });
-        // Reads of the page of zeros need no frame.
+        // Reads of the zero page need no frame.
         for page in 1..64 {
             let faulted = space.fault(mm, free + page * PAGE, Access::Read).unwrap();
             assert_eq!(faulted, Faulted::Done);
@@ -386,7 +386,7 @@ fn the_break_moves_without_the_lock_of_the_reverse_map() {
     });
     assert!(walks > 0);
     let stats = space.mmap_read_lock(mm).unwrap().state().stats.clone();
-    // A heap that shrinks is split, and the part that is unmapped is a VMA of its own for a moment.
+    // When the heap shrinks, it is split, and the unmapped part is a separate VMA for a moment.
     assert_eq!(stats.adjusts_locked, before.adjusts_locked + 200);
     assert!(stats.adjusts_unlocked >= before.adjusts_unlocked + 200 * (PAGES - 1));
     space.validate_all().unwrap();

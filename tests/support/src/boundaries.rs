@@ -1,28 +1,28 @@
-//! The program that creates boundaries: compiled once per test, started once per case.
+//! The program that creates boundaries, which is compiled once per test and started once per case.
 
 use crate::leash::{self, Leashed};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Names and contents of the program's files.
+/// Names and contents of the program's source files.
 const SOURCES: [(&str, &str); 3] = [
     ("main.c", include_str!("boundaries/main.c")),
     ("range.h", include_str!("boundaries/range.h")),
     ("attributes.h", include_str!("boundaries/attributes.h")),
 ];
 
-/// The compiled program, in a folder that is removed with it.
+/// The compiled program, in a folder that is removed when the value is dropped.
 pub struct Program {
     folder: tempfile::TempDir,
     binary: PathBuf,
 }
 
-/// A running case; ended when dropped.
+/// A running case, which ends when the value is dropped.
 pub struct Case {
-    /// The process that has the boundaries.
+    /// Id of the process that has the boundaries.
     pub pid: i32,
-    /// First address of the boundaries' mappings, and first address after them.
+    /// First address of the mappings between the boundaries, and first address after them.
     pub range: (u64, u64),
     /// Number of boundaries.
     pub boundaries: u64,
@@ -31,11 +31,12 @@ pub struct Case {
 }
 
 impl Program {
-    /// Compiles it with the C compiler of this machine.
+    /// Compiles the program with the C compiler of this machine.
     pub fn compile() -> Program {
         let folder = tempfile::tempdir().unwrap();
         let binary = folder.path().join("boundaries");
-        // Written to a temporary folder, because other users may not be able to read the checkout.
+        // The files are in a temporary folder, because other users may not be able to read the
+        // checkout.
         for (name, text) in SOURCES {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
@@ -50,7 +51,7 @@ impl Program {
         Program { folder, binary }
     }
 
-    /// Path of the compiled program.
+    /// Returns the path of the compiled program.
     pub fn binary(&self) -> &Path {
         &self.binary
     }

@@ -1,8 +1,8 @@
-//! Global allocator for tests, of which a chosen allocation fails.
+//! Global allocator for tests, in which a chosen allocation fails.
 //!
-//! A test makes [`FailingAllocator`] its global allocator, lists the allocations of a piece of work
-//! with [`record`], and repeats the work with [`fail`] once for each. Only allocations of the
-//! calling thread count.
+//! A test makes [`FailingAllocator`] its global allocator, lists the allocations of an operation
+//! with [`record`], and repeats the operation with [`fail`] once for each of them. Only allocations
+//! of the calling thread count.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
@@ -16,7 +16,7 @@ pub struct FailingAllocator;
 enum Mode {
     Pass,
     Record,
-    /// The allocation after this many more fails.
+    /// The allocation after this number of successful ones fails.
     Fail(usize),
 }
 
@@ -32,7 +32,7 @@ pub struct Site(Vec<String>);
 impl Site {
     fn here() -> Site {
         let text = Backtrace::force_capture().to_string();
-        // The lines in between name the file of each function.
+        // Every second line names only the file of the function above it.
         let name = |line: &str| Some(line.trim_start().split_once(": ")?.1.to_owned());
         Site(text.lines().filter_map(name).collect())
     }
@@ -60,7 +60,7 @@ pub fn fail<R>(nth: usize, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Counts an allocation; returns false if it has to fail.
+/// Counts an allocation; returns false if it must fail.
 fn succeeds() -> bool {
     match MODE.get() {
         Mode::Pass => true,
@@ -102,7 +102,7 @@ unsafe impl GlobalAlloc for FailingAllocator {
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // A smaller block is not a need for memory.
+        // Shrinking a block needs no memory and never fails.
         if size > layout.size() && !succeeds() {
             return std::ptr::null_mut();
         }

@@ -1,11 +1,12 @@
-//! Process groups for the children of a test, which end with the test in any case.
+//! Process groups for the children of a test, which always end with the test.
 //!
-//! The programs of these tests fork, and are stopped, traced and killed. A program that outlives its
-//! test would keep the output of the whole run open, and the run would not end. So each program is in
-//! a process group with a shell that only waits: when the time limit is over, or the other end of the
-//! shell's input is closed, the shell kills the group with SIGKILL, which also ends stopped, traced
-//! and waiting processes. The test closes that end when it drops the group or ends for any reason.
-//! The shell leads the group and ends last, so its process id is not reused meanwhile.
+//! The programs of these tests fork, and are stopped, traced and killed. A program that outlived
+//! its test would keep the output of the whole run open, and the run would not end. Each program is
+//! therefore in a process group with a shell that only waits. When the time limit is over or the
+//! other end of the shell's input is closed, the shell kills the group with SIGKILL, which also
+//! ends stopped, traced and waiting processes. The test closes that end when it drops the group or
+//! ends for any reason. The shell is the leader of the group and ends last, so its process id is
+//! not reused before.
 //!
 //! A process that leaves the group (`setsid`) is not killed.
 
@@ -15,10 +16,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// Time limit, longer than any test needs on a busy machine.
+/// Time limit, which is longer than any test needs on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(150);
 
-/// A program and its descendants, which end when this is dropped or [`LIMIT`] is over.
+/// A program and its descendants. They end when the value is dropped or [`LIMIT`] is over.
 pub struct Leashed {
     program: Child,
     shell: Child,
@@ -55,18 +56,18 @@ impl Leashed {
         }
     }
 
-    /// Returns the id of its process group.
+    /// Returns the id of the program's process group.
     pub fn group(&self) -> u32 {
         self.shell.id()
     }
 
-    /// Kills the group, as dropping does.
+    /// Kills the group, as dropping the value does.
     pub fn end(&mut self) {
         end(&mut self.shell);
         let _ = self.program.wait();
     }
 
-    /// True if the group was killed because its time was over.
+    /// True if the group was killed because its time limit was over.
     pub fn is_over(&mut self) -> bool {
         self.shell.try_wait().is_ok_and(|status| status.is_some())
     }

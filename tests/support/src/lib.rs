@@ -1,7 +1,9 @@
-//! What the tests of several crates share: child processes on a leash, a program that makes boundaries,
-//! an allocator that fails.
+//! Helpers shared by the tests of several crates.
 //!
-//! No crate depends on it but for its tests.
+//! They are child processes that end with the test, a program that creates boundaries, and an
+//! allocator that fails on demand.
+//!
+//! Other crates use this one only in their tests.
 
 pub mod boundaries;
 pub mod failing_allocator;

@@ -104,7 +104,7 @@ impl Conform {
         })
     }
 
-    /// Runs one kept sequence.
+    /// Runs one stored test sequence.
     fn play(console: &Console, environment: &Environment, path: &Path) -> Result {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! `vmarea explain`: reasons that the mappings of a process are not merged.
+//! `vmarea explain`: why the mappings of a process are not merged.
 
 use super::recording;
 use crate::console::{Console, address_spaces, count};
@@ -21,7 +21,7 @@ use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::{CallStack, Sink, Stacks};
 use vmarea_trace::event::{Event, Header};
 
-/// Largest size of a pasted list; that of the largest possible process is smaller.
+/// Maximum size of a pasted list; the list of the largest possible process is smaller.
 const TEXT_BYTES: u64 = 1 << 30;
 
 /// Explain every boundary between two mappings.

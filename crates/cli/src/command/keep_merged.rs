@@ -27,7 +27,7 @@ pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Durat
         },
         max_pause,
     };
-    // Report a missing permission now, not when the program has its mappings.
+    // Report a missing permission now, and not only when the first merge fails.
     vmarea_repair::can_repair_itself().map_err(|error| {
         let status = if error.is_permission() {
             Status::Permission
@@ -54,7 +54,7 @@ pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Durat
 /// The program runs nevertheless, since its children may load the object.
 fn warn_where_in_vain(program: &OsStr) {
     let found = executable::find(program);
-    // The kernel reports a file that is missing or cannot be read.
+    // If the file is missing or cannot be read, the kernel reports that.
     let reason = found.and_then(|path| executable::takes_none(&path).ok()?);
     if let Some(reason) = reason {
         eprintln!("vmarea: --keep-merged does nothing for this program: {reason}");

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use vmarea_replay::{MostShown, Options, PolicyName, Replayer, Report};
 use vmarea_trace::{Error as TraceError, Reader};
 
-/// The policies of a replay, and the destination of its result.
+/// The policies of a replay, the number of differences to show, and the destination of the result.
 #[derive(Debug, Args)]
 pub struct ReplayingArgs {
     /// Replay under this policy; may be given several times. `linux`, the rules of the recorded

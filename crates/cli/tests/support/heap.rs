@@ -27,16 +27,17 @@ def make(parts, pages, fill):
     return area
 "#;
 
-/// The Python command that runs a program, which may use `make`.
+/// Returns the Python command that runs a program, which may use `make`.
 pub fn python(program: &str) -> [String; 3] {
     ["python3", "-c", &format!("{SETUP}{program}")].map(str::to_owned)
 }
 
-/// The program, and a folder for the journals of its merges.
+/// A target program, and a folder for the journals of its merges.
 pub struct Heap {
     pub child: Leashed,
     out: BufReader<ChildStdout>,
-    /// Range of its mappings, in the form of `--range`; empty if the program could not be started.
+    /// Range of the program's mappings, in the form of `--range`; empty if the program did not
+    /// start.
     pub range: String,
     folder: tempfile::TempDir,
 }
@@ -85,24 +86,24 @@ impl Heap {
         maps.expect("its list").lines().count()
     }
 
-    /// Folder of its journals.
+    /// Returns the folder of the journals.
     pub fn journals(&self) -> PathBuf {
         self.folder.path().join("journals")
     }
 
-    /// Its journal.
+    /// Returns the path of the program's journal.
     pub fn journal(&self) -> PathBuf {
         self.journals().join(format!("{}.journal", self.pid()))
     }
 
-    /// The command that merges it.
+    /// Returns a command that merges the program.
     pub fn command(&self, more: &[&str]) -> Command {
         let mut command = Command::new(VMAREA);
         command.args(self.arguments(more));
         command
     }
 
-    /// Arguments of that command.
+    /// Returns the arguments of [`command`](Self::command).
     pub fn arguments(&self, more: &[&str]) -> Vec<String> {
         let (pid, journals) = (self.pid(), self.journals().display().to_string());
         let fixed = ["merge", "-p", &pid, "--journal", &journals];
@@ -114,22 +115,24 @@ impl Heap {
         leash::output(&mut self.command(more)).expect("the binary was built")
     }
 
-    /// Command that merges only its mappings, with the result as JSON.
+    /// Merges only the program's mappings, with the result as JSON.
     pub fn merge_area(&self, more: &[&str]) -> Output {
-        // Large pauses, for a busy machine.
+        // The pauses are long, for busy machines.
         let fixed = ["--range", &self.range, "--max-pause", "1s", "--json", "-"];
         self.merge(&[&fixed[..], more].concat())
     }
 
-    /// Runs such a merge, which must succeed, and returns its output.
+    /// Like [`merge_area`](Self::merge_area), but the merge must succeed. Returns the JSON.
     pub fn said(&self, more: &[&str]) -> serde_json::Value {
         let output = self.merge_area(more);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         serde_json::from_slice(&output.stdout).expect("JSON alone")
     }
 
-    /// Starts a merge of its mappings that waits for `seconds` before its first piece, after its agent is
-    /// in the process. Returns when the merge waits.
+    /// Starts a merge that waits for `seconds` before its first piece, after its agent was
+    /// injected.
+    ///
+    /// Returns as soon as the merge waits.
     pub fn merge_slowly(&self, seconds: u32, more: &[&str]) -> Leashed {
         let mut strace = Command::new("strace");
         let delay = format!("inject=fdatasync:delay_enter={seconds}000000:when=1");

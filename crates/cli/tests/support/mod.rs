@@ -1,5 +1,7 @@
-//! Shared by the tests of the command: running it, reading its output, a process to examine, and
-//! another user to run as.
+//! Helpers shared by the tests of the command.
+//!
+//! They run the command, read its output, and provide a process to examine and another user to run
+//! as.
 #![allow(dead_code)] // no test needs all of it
 
 pub mod heap;
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 pub use vmarea_test_support::leash;
 
-/// The command.
+/// Path of the command under test.
 pub const VMAREA: &str = env!("CARGO_BIN_EXE_vmarea");
 
 /// Runs the command to its end, without input.
@@ -20,7 +22,7 @@ pub fn vmarea(arguments: &[&str]) -> Output {
         .expect("the binary was built")
 }
 
-/// What it wrote, as text.
+/// Converts output to text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -35,11 +37,11 @@ pub fn complaint(output: &Output, status: i32) -> String {
     said
 }
 
-/// A program that waits for its input, until it is dropped.
+/// A program that waits for input until it is dropped.
 pub struct Idle(pub Leashed);
 
 impl Idle {
-    /// Starts a program that echoes what it reads, and waits until it is past its exec.
+    /// Starts a program that echoes its input, and waits until its `execve` is complete.
     pub fn start(command: &mut Command) -> Idle {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = Leashed::start(command).unwrap();
@@ -58,7 +60,7 @@ impl Idle {
     }
 }
 
-/// Another user, and a copy of the command that this user can reach.
+/// Another user, and a copy of the command that this user can execute.
 pub struct Nobody {
     _folder: tempfile::TempDir,
     binary: PathBuf,
@@ -84,7 +86,7 @@ impl Nobody {
         }
     }
 
-    /// A program as this user starts it.
+    /// Returns a command that runs a program as this user.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new("setpriv");
         command

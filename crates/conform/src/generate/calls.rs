@@ -54,7 +54,7 @@ pub(super) fn extra_flags(c: &mut Choice<'_>) -> u64 {
     }
 }
 
-/// Maps a file at a fixed address, often as the continuation of a neighbour.
+/// Maps a file at a fixed address, often continuing the file range of a neighbour.
 pub(super) fn mmap_file(c: &mut Choice<'_>) -> Op {
     let len = c.len();
     let addr = c.place(len);

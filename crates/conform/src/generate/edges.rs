@@ -117,8 +117,8 @@ pub(super) fn edge(c: &mut Choice<'_>) -> Op {
 /// Removes arguments whose effect is not comparable.
 ///
 /// `MAP_32BIT` without a fixed address starts at a random address below 4 GiB, and `MAP_HUGETLB`
-/// pages may be missing. Linux takes a fixed address in the last page for an error number, and not
-/// all such numbers are errors in the core.
+/// pages may be missing. Linux treats a result in the last page as an error number, and the core
+/// does not know all of these numbers.
 fn tame(call: &mut Call) {
     if call.args[0] > u64::MAX - PAGE_SIZE + 1 {
         call.args[0] = u64::MAX;

@@ -1,9 +1,9 @@
 //! Generator of steps.
 //!
 //! The generator is deterministic: its seed and the core's state determine each step. Weights
-//! favour steps that cause merges and splits: few kinds of protection, ranges that begin or end at
-//! a VMA boundary, new mappings adjacent to old ones, moves back to an earlier address. A small
-//! share of arguments is invalid.
+//! favour steps that cause merges and splits, for example few kinds of protection, ranges that
+//! begin or end at a VMA boundary, new mappings adjacent to old ones, moves back to an earlier
+//! address. A small share of arguments is invalid.
 
 mod calls;
 mod edges;
@@ -146,7 +146,7 @@ pub struct Generator {
     begun: bool,
 }
 
-/// Input for the choice of one step.
+/// Data on which the choice of one step depends.
 struct Choice<'a> {
     rng: &'a mut Rng,
     theme: Theme,

@@ -51,7 +51,7 @@ pub(super) fn page_out(c: &mut Choice<'_>) -> Op {
     Op::Call(Call::new(sysno::MADVISE, [addr, len, MADV_PAGEOUT]))
 }
 
-/// Maps anonymous memory large enough for huge pages, sometimes a page more or less.
+/// Maps anonymous memory large enough for huge pages, sometimes one page more or less than that.
 pub(super) fn mmap_huge(c: &mut Choice<'_>) -> Op {
     let slot = c.rng.below(HUGE_SLOTS);
     let slots = 1 + c.rng.below(HUGE_SLOTS - slot);

@@ -1,7 +1,7 @@
 //! Background work of the model on pages: swapping, migrating, merging equal pages.
 //!
-//! No call, access or mapping may show that the work was done. Work that is not possible on a page
-//! is skipped.
+//! No call, access or mapping may show that the work was done. If a page does not permit the work,
+//! the page is skipped.
 
 use super::super::op::Work;
 use super::Model;

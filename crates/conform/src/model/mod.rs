@@ -230,7 +230,7 @@ impl Model {
                 pages_at_once: 1 << 10,
                 borders: 16,
             };
-            // An error leaves borders for a later run.
+            // After an error, the remaining borders are left for a later run.
             let _ = space.collect(mm, budget);
         }
     }

@@ -1,8 +1,8 @@
 //! Programs that create a known number of boundaries of one kind, explained with and without the
 //! kernel's own view, as root and as an ordinary user.
 //!
-//! A reason is wrong if it is certain and not the true one, or likely and the true one is not among
-//! the candidates. No reason may be wrong.
+//! A reason counts as wrong if it is certain and not the true reason, or if it is likely and the
+//! true reason is not among the candidates. No reason may be wrong.
 #![forbid(unsafe_code)]
 
 mod recorded;
@@ -18,7 +18,8 @@ use vmarea_process::{AskKernel, Boundary, Certainty, Process, Reason, Smaps, Sou
 use vmarea_test_support::boundaries::{Case, Program};
 use vmarea_test_support::leash;
 
-/// Number of boundaries that each program creates; even, because close hooks come in pairs.
+/// Number of boundaries that each program creates. It is even, because some cases create boundaries
+/// in pairs.
 const N: u64 = 12;
 
 /// Cases of the program: name, reason why its mappings are not merged, and remedy.
@@ -85,7 +86,7 @@ const CASES: [(&str, Reason, Option<&str>); 60] = {
         ("anon_vma_file", Rule(AnonVma), None),
         ("anon_vma_shared_with_child", Rule(AnonVma), Some("copy")),
         ("nothing_after_fork", Nothing, Some("merge")),
-        // Guards by markers in the page table make none.
+        // Guard markers in the page table create no boundary.
         ("none_guard_markers", Nothing, None),
     ]
 };
@@ -113,7 +114,7 @@ fn is_wrong(boundary: &Boundary, truth: Reason) -> bool {
             let known = |name| boundary.candidates.contains(&name);
             !known(truth) && !name_where_hidden(truth).is_some_and(known)
         }
-        // What is seen is equal, and so may be the rest.
+        // The readable attributes are equal, and the others may be equal too.
         (Certainty::Likely, Reason::Nothing) => false,
         (Certainty::Likely, _) => true,
     }
@@ -128,7 +129,7 @@ fn name_where_hidden(truth: Refusal) -> Option<Refusal> {
     }
 }
 
-/// Reasons from `/proc` alone are certain or likely, and never wrong.
+/// Checks that reasons derived from `/proc` alone are certain or likely, and never wrong.
 fn judge_proc(name: &str, case: &Case, truth: Reason, smaps: Smaps) {
     let process = look(case, AskKernel::Never, smaps);
     let found = boundaries(&process.policy, &process.mappings);
@@ -145,7 +146,7 @@ fn judge_proc(name: &str, case: &Case, truth: Reason, smaps: Smaps) {
             "{name} from {read:?}: {boundary:?}"
         );
     }
-    // Flags and permissions stand there.
+    // `smaps` shows flags and permissions.
     let shown = matches!(
         truth,
         Reason::Rule(Refusal::Flags | Refusal::Protection) | Reason::Guard | Reason::Gap
@@ -156,7 +157,7 @@ fn judge_proc(name: &str, case: &Case, truth: Reason, smaps: Smaps) {
     }
 }
 
-/// With the kernel's own view every reason is certain.
+/// Checks that with the kernel's own view every reason is certain.
 fn judge_kernel(name: &str, case: &Case, truth: Reason, remedy: Option<&str>) {
     let process = look(case, AskKernel::Try, Smaps::Never);
     assert_eq!(process.source, Source::Kernel);
@@ -194,8 +195,8 @@ fn every_constructed_boundary_is_counted_by_its_reason() {
     assert!(made >= 30, "only {made} cases could be made here");
 }
 
-/// Runs the test above as an ordinary user, who sees less. Other users cannot read this program or
-/// its source, so it is copied.
+/// Runs the test above as an ordinary user, who can read less. Other users cannot read this program
+/// or its source, so the test copies it.
 #[test]
 fn an_ordinary_user_gets_no_wrong_verdict() {
     let folder = tempfile::tempdir_in("/tmp").unwrap();

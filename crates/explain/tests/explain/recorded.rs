@@ -1,4 +1,4 @@
-//! Recorded programs: the call that created each boundary, and its stack.
+//! Recorded programs: for each boundary, the call that created it and the stack of that call.
 
 use std::ffi::OsString;
 use std::io::{self, Cursor};
@@ -10,7 +10,7 @@ use vmarea_test_support::boundaries::Program;
 use vmarea_trace::Writer;
 use vmarea_trace::event::{Event, Header};
 
-/// Keeps trace and stacks in memory.
+/// Keeps the trace and the stacks in memory.
 #[derive(Default)]
 struct Kept {
     writer: Option<Writer<Vec<u8>>>,
@@ -34,7 +34,7 @@ impl Sink for Kept {
     }
 }
 
-/// Records a case to its end and explains it at the moment with the most mappings.
+/// Records a case to its end, and explains it at the moment when it had the most mappings.
 fn explained(program: &Program, case: &str, n: u64) -> Report {
     let folder = tempfile::tempdir().unwrap();
     let shell = format!(
@@ -75,7 +75,7 @@ fn each_boundary_is_traced_to_the_call_that_made_it() {
             .made_by[0]
             .clone();
         assert_eq!(made.call, call, "{case}: {:?}", report.reasons);
-        // The case makes exactly N; starting the program may make a few more.
+        // The case creates exactly N boundaries; the start of the program may create a few more.
         assert!((N..N + 20).contains(&made.mappings), "{case}: {made:?}");
         let all: u64 = report.reasons.iter().map(|count| count.mappings).sum();
         assert_eq!(all + 1, report.mappings, "{case}");

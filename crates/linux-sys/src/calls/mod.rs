@@ -1,8 +1,8 @@
 //! A table of system calls in memory, executed by this thread or by an agent in another process.
 //!
-//! A repair is a fixed sequence of calls that vmarea's own code must not interrupt: no allocation,
-//! no lock, and no access to memory being moved. The caller therefore first writes the sequence to
-//! an [`Arena`], which is shared memory and so never part of the repaired memory, and then executes
+//! A repair is a fixed sequence of calls. While it runs, vmarea must not allocate memory, take a
+//! lock, or access memory that is being moved. The caller therefore first writes the sequence to an
+//! [`Arena`], which is shared memory and so never part of the repaired memory, and then executes
 //! it. A table entry also contains the structure that an `ioctl` points to.
 //!
 //! # Picture
@@ -84,7 +84,7 @@ impl Call {
     }
 }
 
-/// Executes the call `call` and stores the result in it.
+/// Executes a call and stores the result in it.
 pub fn run(call: &mut Call) {
     if call.points_at_itself() {
         call.args[2] = ptr::from_mut(&mut call.payload) as u64;
@@ -96,7 +96,7 @@ pub fn run(call: &mut Call) {
 
 #[cfg(not(any(test, feature = "testing")))]
 use direct as make;
-/// In tests, `refusals` makes the calls and can inject failures.
+/// In tests, `refusals` makes the calls and can refuse some of them.
 #[cfg(any(test, feature = "testing"))]
 use refusals::make;
 
@@ -134,12 +134,13 @@ pub fn read_into(nr: i64, fd: i32, buffer: &mut [u64], offset: u64) -> i64 {
 /// Writes `len` bytes at `from` to the address `to` of this process.
 ///
 /// # Errors
-/// The errno of `process_vm_writev`: an address that cannot be accessed is no fault of this thread.
+/// The errno of `process_vm_writev`. An address that cannot be accessed is reported this way and
+/// raises no signal.
 pub fn write_own(to: u64, from: u64, len: u64) -> Result<(), i32> {
     let [source, target] = [[from, len], [to, len]];
     let pid = u64::from(std::process::id());
     let args = [pid, source.as_ptr() as u64, 1, target.as_ptr() as u64, 1, 0];
-    // SAFETY: both lists live across the call. `repair` writes only a page back to its address.
+    // SAFETY: both lists live across the call. `repair` only writes pages back to their addresses.
     match unsafe { make(libc::SYS_process_vm_writev, args) } {
         done if done.cast_unsigned() == len => Ok(()),
         done if done < 0 => Err(-done as i32),

@@ -1,7 +1,8 @@
 //! The code of a child: executes commands from its slot until it is killed.
 //!
-//! The code uses no heap, no panics and no thread-local data: see the parent module. Children of a
-//! child become children of the tester, which waits for them and kills them like the first child.
+//! The code uses no heap, no panics and no thread-local data; the parent module explains why.
+//! Children of a child become children of the tester, which waits for them and kills them like the
+//! first child.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -65,7 +66,7 @@ unsafe fn run(slots: &[Slot; SLOTS], first: usize) -> ! {
         let answer = unsafe { obey(slot) };
         match answer {
             Done::Answered => {}
-            // This process is the child of a fork: it answers first in its new slot.
+            // This process is the child of a fork. It sends its first answer in its new slot.
             Done::Become(new) => {
                 own = new;
                 // SAFETY: takes numbers.

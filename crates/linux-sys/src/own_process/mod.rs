@@ -50,8 +50,8 @@ impl Drop for NoSignals {
 
 /// Guard that raises the calling thread's priority above all ordinary threads until it is dropped.
 ///
-/// All other threads are stopped and wait for this one. Without permission, the priority does not
-/// change.
+/// All other threads are stopped and wait for the calling thread. Without permission, the priority
+/// does not change.
 #[derive(Debug)]
 pub struct Prompt {
     before: Option<(i32, libc::sched_param)>,
@@ -169,10 +169,10 @@ pub fn is_mapped(start: u64, len: u64) -> bool {
     true
 }
 
-/// Writes the bytes of the page at `from` to the page at `to`.
+/// Copies the page at `from` to the page at `to`.
 ///
 /// # Errors
-/// `EFAULT` if one of them is not mapped, or may not be accessed so.
+/// `EFAULT` if one of the pages is not mapped, or does not permit the access.
 pub fn copy_page(to: u64, from: u64) -> Result<(), i32> {
     calls::write_own(to, from, PAGE)
 }
@@ -214,7 +214,8 @@ pub fn separate_descriptors() -> io::Result<()> {
     if done != 0 {
         return Err(io::Error::last_os_error());
     }
-    // Output to standard output or standard error must not reach a file that a repair opens.
+    // Descriptors 0 to 2 are filled, so that output to standard output or standard error never
+    // reaches a file that a repair opens.
     use rustix::event::{EventfdFlags, eventfd};
     for _ in libc::STDIN_FILENO..=libc::STDERR_FILENO {
         let taken = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;

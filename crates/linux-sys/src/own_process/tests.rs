@@ -1,4 +1,4 @@
-//! Tests of starting a separate thread in a process that has reached the limit of mappings.
+//! Tests of threads with a private stack or descriptor table, one of them at the limit of mappings.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Aside, file_of_program, separate_descriptors};
 use crate::child::apart;
 
-/// Uses up all mappings that the process may have; false if that is not possible.
+/// Uses up all mappings that the process may have; returns false if that is not possible.
 fn use_up_mappings() -> bool {
     const PAGE: usize = 4096;
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
@@ -61,7 +61,7 @@ fn a_thread_with_descriptors_of_its_own_has_none_of_the_programs() {
             return eprintln!("skipped: {error}");
         }
         let own = std::fs::read_dir("/proc/thread-self/fd").expect("a list");
-        // The three reserved descriptors and the one of the directory being listed.
+        // The three reserved descriptors, and that of the directory being listed.
         assert_eq!(own.count(), 4);
         let again = file_of_program(number).expect("the program has it open");
         assert_eq!(again.metadata().expect("it is open").ino(), inode);

@@ -126,8 +126,8 @@ extern "C" fn child(job: *mut libc::c_void) -> i32 {
     let job = unsafe { &mut *job.cast::<Job<'_>>() };
     #[cfg(test)]
     tests::hesitate();
-    // An `execve` or exit of the process kills the threads that answer the kernel's requests. This
-    // child must then die as well: its open files would keep the kernel waiting.
+    // An `execve` or exit of the process kills the threads that handle the kernel's requests. The
+    // child must then die as well, because its open files would keep the kernel waiting.
     // SAFETY: takes numbers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
     job.answer = if is_orphaned(job) {

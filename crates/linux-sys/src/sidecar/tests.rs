@@ -1,4 +1,4 @@
-//! Tests of the short-lived process while surrounding processes and threads exit.
+//! Tests of the short-lived process while other processes and threads exit.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -56,7 +56,7 @@ fn a_program_executed_meanwhile_is_not_stopped() {
     assert_eq!(code, Some(7));
 }
 
-/// Stops all other threads 300 times while a thread waits for children of every kind.
+/// Stops all other threads 300 times, while one of them waits for children of every kind.
 ///
 /// Returns the number of wrong results.
 fn stop_beside_one_that_waits() -> i32 {

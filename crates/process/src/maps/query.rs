@@ -51,7 +51,8 @@ impl Query {
         Ok(query)
     }
 
-    /// Returns the mapping that covers `addr` or else the first one above; `None` after the last.
+    /// Returns the mapping that contains `addr`, or else the next one above it; `None` if there is
+    /// none.
     ///
     /// `[vsyscall]` is never returned.
     ///

@@ -1,4 +1,4 @@
-//! Properties of the machine, of a task and of a file system that shape an address space.
+//! Properties of the machine, of a task and of a file system that affect an address space.
 //!
 //! A replay needs properties that no system call of the recorded program reveals: kernel settings,
 //! limits and capabilities of a task, the type of file system that a file is on. Each property is
@@ -91,7 +91,7 @@ pub fn header() -> Header {
     }
 }
 
-/// Returns the running kernel's settings that shape address spaces, keyed by their trace names.
+/// Returns the running kernel's settings that affect address spaces, keyed by their trace names.
 ///
 /// If a file lists alternatives like `always [madvise] never`, the value is the word in brackets.
 /// In addition to the settings listed at [`Header::settings`], the map contains:
@@ -133,7 +133,7 @@ pub fn settings() -> BTreeMap<String, String> {
 ///
 /// The result is `None` if something is mapped there.
 fn lowest_addr() -> Option<u64> {
-    /// Upper bound: no kernel is built with a larger value.
+    /// Upper bound; no kernel is built with a larger value.
     const MOST: u64 = 1 << 20;
     let placed =
         vmarea_linux_sys::own_process::placed_at(rustix::param::page_size() as u64).ok()?;

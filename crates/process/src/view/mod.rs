@@ -3,8 +3,8 @@
 //! `/proc/PID/maps` shows neither the anon_vma and page offset of a mapping nor the address from
 //! which the kernel places new mappings. The `task_vma` iterator runs a small program on each
 //! `vm_area_struct`. The program is assembled for the running kernel from its BTF (see `program`),
-//! so it needs no compiler and no headers. Deliberately absent: any judgement of the data, and
-//! numbering of kernel pointers.
+//! so it needs no compiler and no headers. Deliberately absent: any interpretation of the data, and
+//! the replacement of kernel pointers by numbers.
 //!
 //! # Picture
 //! ```text
@@ -334,8 +334,8 @@ mod tests {
         let Some(kernel) = open() else { return };
         let page = rustix::param::page_size() as u64;
         let mut child = Child::start(|inside: &mut Inside| {
-            // Three VMAs from one mapping, all with one anon_vma; and one VMA that was never
-            // touched.
+            // Three VMAs of one mapping, all with the same anon_vma; and one VMA that was never
+            // accessed.
             let idle = inside.map(1);
             inside.protect(idle, 1);
             let base = inside.map(9);

@@ -314,7 +314,7 @@ impl Samples {
         self.cpus.iter().map(|cpu| cpu.events[0].as_fd())
     }
 
-    /// Returns the number of samples whose time was moved up to an already returned watermark.
+    /// Returns the number of samples whose time was raised to an already returned watermark.
     pub fn late(&self) -> u64 {
         self.late
     }

@@ -63,7 +63,8 @@ impl Decoder {
                 }
                 RECORD_LOST => self.lost(body, 8, out),
                 RECORD_LOST_SAMPLES => self.lost(body, 0, out),
-                // The kernel takes fewer samples from here on, but does not report how many fewer.
+                // From here on the kernel takes fewer samples, but does not report how many it
+                // skips.
                 RECORD_THROTTLE => {
                     self.report_lost(1, out);
                     Ok(())

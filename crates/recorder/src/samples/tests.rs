@@ -1,4 +1,4 @@
-//! Tests with real children whose faults are known, seen through real rings.
+//! Tests with real children whose faults are known, read through real rings.
 
 use super::*;
 use vmarea_linux_sys::child::{Child, Inside};
@@ -10,7 +10,7 @@ fn page() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Touches pages in order; every third access is a read.
+/// Accesses pages in order; every third access is a read.
 fn touch(inside: &Inside, base: u64, pages: u64) {
     for n in 0..pages {
         let addr = base + n * page() + n % page();
@@ -22,7 +22,7 @@ fn touch(inside: &Inside, base: u64, pages: u64) {
     }
 }
 
-/// Starts a child that touches a fresh mapping when it is told to continue.
+/// Starts a child that accesses a fresh mapping after it is told to continue.
 fn toucher() -> (Child, u64) {
     let mut child = Child::start(|inside| {
         let base = inside.map(PAGES as usize);

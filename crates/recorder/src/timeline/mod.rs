@@ -1,6 +1,6 @@
 //! Orders the stream: merges stops and samples by the time at which they took effect.
 //!
-//! The recorder sees a stop late: a call took effect at some time between its entry and its exit.
+//! The recorder sees only the entry and exit of a call, which took effect at some time in between.
 //! If a sample shows that the calling thread took `mmap_lock` in between, the timeline places the
 //! call at that time. Page faults are placed in the same way. Without a lock sample, the timeline
 //! places a call at its exit and, if another thread used the address space in between, marks both
@@ -37,7 +37,7 @@ use vmarea_trace::event::{Access, Event, Fault, MmId, Nanos, Order, Tid};
 /// A call that blocks for longer (for example because it fills gigabytes, or waits for a user-space
 /// fault handler) is placed at its exit.
 const PATIENCE: Nanos = 5_000_000_000;
-/// Maximum time that a fault waits for its thread's lock sample.
+/// Maximum time that a fault waits for a lock sample of its thread.
 ///
 /// The thread may not have the lock yet, because the lock's holder waits for a processor.
 const GRACE: Nanos = 100_000_000;
@@ -64,7 +64,7 @@ pub(crate) enum Alone {
     No,
 }
 
-/// A finished call that is not yet placed in the stream.
+/// A finished call whose position in the stream is not yet known.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// Address space that the call changed.
@@ -391,7 +391,8 @@ impl Timeline {
         if let Some(child) = call.child {
             self.parents.remove(&child);
         }
-        // A lock time before the stream's position does not order the call among emitted events.
+        // A lock time before the current position of the stream does not show where the call
+        // belongs among the emitted events.
         let lock = lock.filter(|lock| !lock.late && lock.t >= entry.max(self.emitted_until));
         let t = lock.map_or(not_after, |lock| lock.t).max(entry);
         let evidence = lock.is_some();
@@ -404,7 +405,7 @@ impl Timeline {
         let (mm, to) = (call.mm, call.exit);
         // A fault changes more than pages only if it takes the lock. A fault without the lock
         // matters only at its own address. Without lock tracepoints, some faults are not recorded
-        // at all, and the replay treats all results that depend on them as undecided.
+        // at all, and the replay reports results that depend on them as undecided.
         let range = match call.events.first() {
             Some(Event::Call(call)) => CallRange::of(call),
             _ => CallRange::Anywhere,

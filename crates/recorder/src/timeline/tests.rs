@@ -200,7 +200,7 @@ fn a_lock_from_before_the_stream_is_no_evidence() {
     timeline.call_begins(1, 100, SHAPES);
     timeline.call_begins(2, 300, SHAPES);
     timeline.call_ends(2, ended(400, vec![unmap(2)]));
-    // Outside its range, in its range, and after the call.
+    // Outside the call's range, inside it, and after the call.
     let faults = [
         fault(500, 2, 0x8000),
         fault(600, 2, 0x1000),

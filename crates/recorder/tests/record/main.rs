@@ -1,4 +1,4 @@
-//! The recorder on real programs.
+//! Tests of the recorder on real programs.
 //!
 //! Each test checks the invariants of the stream and compares it with the program's output.
 
@@ -30,7 +30,7 @@ fn looks(events: &[Event], reason: SnapReason) -> Vec<&Snapshot> {
     all.filter(|snapshot| snapshot.reason == reason).collect()
 }
 
-/// The number after a word of the program's output.
+/// Returns the number that follows a word in the program's output.
 fn said(output: &str, word: &str) -> u64 {
     let mut words = output.split_whitespace();
     words.find(|w| *w == word);
@@ -67,7 +67,7 @@ fn every_call_with_its_arguments_and_files() {
     assert_eq!(file(memfd).size, 8192);
     let limits = calls(&r.events, libc::SYS_prlimit64);
     let limit = limits.last().expect("setrlimit");
-    // Whose limit it is, beside the limit.
+    // The new limit as two words, then the id of the process.
     let words: Vec<u8> = [1u64 << 20, 1 << 21, limit.tid.0 as u64]
         .iter()
         .flat_map(|n| n.to_ne_bytes())
@@ -138,7 +138,7 @@ fn threads_in_the_order_of_their_effects() {
     let program = compile("threads", &[]);
     let r = run(&[program.to_str().unwrap(), "150"]);
     assert_eq!(r.exit_code(), 0);
-    // The page model fails if two calls stand in the wrong order.
+    // The page model fails if two calls are in the wrong order.
     assert!(stream::check(&r.events) >= 1);
     let starts = r
         .events
@@ -156,7 +156,7 @@ fn a_thread_that_is_not_the_leader_executes_a_program() {
     let r = run(&[program.to_str().unwrap()]);
     assert_eq!(r.exit_code(), 0);
     stream::check(&r.events);
-    // Shell, program, true: each begins and ends with a snapshot.
+    // Shell, program, `true`: each begins and ends with a snapshot.
     assert_eq!(looks(&r.events, SnapReason::Exec).len(), 3);
     assert_eq!(looks(&r.events, SnapReason::Exit).len(), 3);
 }
@@ -170,7 +170,7 @@ fn the_leader_may_end_before_the_last_thread() {
     let ends = looks(&r.events, SnapReason::Exit);
     let begins = looks(&r.events, SnapReason::Exec);
     assert_eq!((ends.len(), begins.len()), (2, 2));
-    // If the kernel's view can be read, it can be read at the end as at the beginning.
+    // The kernel's view can be read either both times or not at all.
     let seen = |look: &Snapshot| look.vmas.iter().filter(|vma| vma.kernel.is_some()).count();
     for (begin, end) in begins.iter().zip(&ends) {
         assert_eq!(seen(begin) == 0, seen(end) == 0);
@@ -206,7 +206,7 @@ for i in range(20):
     let r = run(&["python3", "-c", script]);
     assert_eq!(r.exit_code(), 0);
     stream::check(&r.events);
-    // Each child begins right after the call that made it.
+    // The start of each child directly follows the call that created it.
     let mut forks = 0;
     for three in r.events.windows(3) {
         if let [before, Event::MmStart(start), after] = three
@@ -244,7 +244,7 @@ assert os.waitpid(pid, 0)[1] == 9
     let forked = r.events.iter().filter(
         |e| matches!(e, Event::MmStart(start) if matches!(start.origin, Origin::Fork { .. })),
     );
-    // An end for each beginning, the killed one included.
+    // As many final snapshots as first ones, including that of the killed process.
     assert_eq!(
         of_reason(SnapReason::Exec) + forked.count(),
         of_reason(SnapReason::Exit)
@@ -279,7 +279,7 @@ fn signals_pass_and_stops_last() {
 
 #[test]
 fn a_killed_tree_is_whole() {
-    // In a process group of its own that has no members left.
+    // `setsid` creates a process group of which no member remains.
     let tree = "(sleep 100 & sleep 100 & wait) & sleep 0.1; kill -9 0";
     let r = run(&["setsid", "-w", "sh", "-c", tree]);
     stream::check(&r.events);
@@ -379,7 +379,7 @@ fn what_cannot_be_recorded_says_why() {
     assert!(error.to_string().contains("interpreter"), "{error}");
 }
 
-/// Sink that fails after some events.
+/// Sink that fails after a given number of events.
 struct Full(usize);
 
 impl vmarea_recorder::Sink for Full {
@@ -416,7 +416,7 @@ fn a_call_may_wait_for_another_thread() {
     }
     assert_eq!(r.exit_code(), 0);
     stream::check(&r.events);
-    // The handler's mappings were made while the populating call was inside.
+    // The mappings of the fault handler were created during the populating call.
     let populate = |call: &&&Call| call.args[2] == libc::MADV_POPULATE_WRITE as u64;
     let advised = calls(&r.events, libc::SYS_madvise);
     assert_eq!(advised.iter().find(populate).expect("the call").ret, 0);

@@ -1,4 +1,4 @@
-//! Checks the invariants of every recording event by event, beside a model of pages.
+//! Checks of the invariants of every recording, event by event, with a model of the mapped pages.
 //!
 //! The model contains only the mapped pages and their permissions. That is enough to detect a wrong
 //! order of events: a mapping on a page that is still in use, an unmapping that is too early, or a
@@ -11,7 +11,7 @@ use vmarea_trace::event::{
 
 const PAGE: u64 = 4096;
 
-/// Permissions by page number: read, write, exec.
+/// Permissions by page number: read, write, execute.
 type Pages = BTreeMap<u64, (bool, bool, bool)>;
 
 #[derive(Default)]
@@ -33,7 +33,7 @@ struct Space {
 
 /// Checks the invariants of the event format, and each exact snapshot against the model.
 ///
-/// Returns how many snapshots were compared.
+/// Returns the number of compared snapshots.
 pub fn check(events: &[Event]) -> usize {
     let mut checker = Checker::default();
     let (last, before) = events.split_last().expect("events");
@@ -133,7 +133,7 @@ impl Space {
     fn look(&mut self, snapshot: &Snapshot) -> bool {
         let mut seen = Pages::new();
         for vma in &snapshot.vmas {
-            // The stack grows by faults, which the model does not know.
+            // Faults make the stack grow, which the model does not represent.
             if vma.kind != SnapKind::Stack {
                 let perms = (vma.perms.read, vma.perms.write, vma.perms.exec);
                 seen.extend((vma.start / PAGE..vma.end / PAGE).map(|page| (page, perms)));

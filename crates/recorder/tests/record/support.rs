@@ -1,6 +1,6 @@
-//! Recordings of small programs, with their output.
+//! Helpers that record small programs and keep their output.
 //!
-//! The recorded command writes to a file, as the test's own output is shared by all tests.
+//! The recorded command writes to a file, because all tests share the output of the test program.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// The exit status of the command.
+    /// Returns the exit status of the command.
     pub fn exit_code(&self) -> i32 {
         assert!(libc::WIFEXITED(self.outcome.status), "{:?}", self.outcome);
         libc::WEXITSTATUS(self.outcome.status)
@@ -28,10 +28,10 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// A name in the tests' folder that no other test uses.
+/// Returns a name in the tests' folder that no other test uses.
 pub fn fresh(name: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // ORDERING: Relaxed, only the number counts.
+    // ORDERING: Relaxed; only uniqueness matters.
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     folder().join(format!("{name}-{}-{number}", std::process::id()))
 }
@@ -59,7 +59,7 @@ pub fn run(words: &[&str]) -> Recorded {
     run_with(Options::default(), words)
 }
 
-/// Does the same, with options.
+/// Like [`run`], with options.
 pub fn run_with(options: Options, words: &[&str]) -> Recorded {
     let output = fresh("output");
     let shell = ["sh", "-c", "exec \"$@\" > \"$0\""].map(OsString::from);
@@ -76,7 +76,7 @@ pub fn run_with(options: Options, words: &[&str]) -> Recorded {
     }
 }
 
-/// Records a command unchanged. Prints the notes, which helps if the test fails.
+/// Records a command as it is. Prints the notes, which help to explain a failed test.
 pub fn record_into(options: Options, events: &mut Vec<Event>) -> Result<Outcome, RecordError> {
     let outcome = record(&options, events, &mut |_| {})?;
     for event in &*events {

@@ -1,5 +1,7 @@
-//! Effects of the recorder that a program must not notice: on its own filters, on children created
-//! with `CLONE_UNTRACED`, and on the speed of threads, whose stops one tracer thread handles.
+//! Properties of a program that the recorder must not change.
+//!
+//! They are its own filters, children created with `CLONE_UNTRACED`, and the relative speed of its
+//! threads, although one tracer thread handles all their stops.
 
 use super::support::{Recorded, compile, record_into, run};
 use super::{calls, said, stream};
@@ -9,7 +11,7 @@ use std::process::Command;
 use vmarea_recorder::Options;
 use vmarea_trace::event::Event;
 
-/// Output of a program without a recorder.
+/// Returns the output of a program that runs without a recorder.
 fn natively(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -54,7 +56,7 @@ fn a_child_that_is_not_to_be_traced_runs_as_any_other() {
         .iter()
         .any(|note| note.starts_with("3 tasks") && note.contains("CLONE_UNTRACED"));
     assert!(told, "{:?}", r.outcome.notes);
-    // Their calls are recorded.
+    // The calls of the untraced children are recorded.
     assert!(calls(&r.events, libc::SYS_mmap).len() >= 3);
 }
 

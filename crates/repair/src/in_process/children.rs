@@ -1,10 +1,11 @@
 //! Copies missing pages to children that were forked while pages were moved out.
 //!
-//! A child forked during a piece inherits the holes in the piece but not the temporary range, so it
-//! is given a copy of each page. The child runs during the copy, and waits if it touches a hole.
-//! The child may itself discard or move pages, or fork. Such a call waits until this module reads
-//! its event, so each page is copied to the address that the child expects at that time. The child
-//! wakes when its range is unregistered.
+//! A child forked during a piece inherits the piece without the pages that are moved out, and does
+//! not inherit the temporary range. This module therefore gives the child a copy of each missing
+//! page. The child runs during the copy; if it touches a missing page, it waits. The child may
+//! itself discard or move pages, or fork. Such a call blocks until this module reads its event, so
+//! each page is copied to the address that the child expects at that time. The child is woken when
+//! its range is unregistered.
 
 use std::io;
 
@@ -22,14 +23,14 @@ const GENERATIONS: u32 = 8;
 
 /// Copies the missing pages to the child behind `fd`, and closes `fd`.
 ///
-/// A child that cannot be completed, for lack of memory to track its changes, keeps waiting rather
-/// than read wrong bytes.
+/// If memory to track a child's changes is short, the child keeps waiting, because it would
+/// otherwise read wrong bytes.
 pub(super) fn complete(shared: &Locked<'_>, fd: i32) {
     complete_one(shared, fd, shared.locations(), GENERATIONS);
 }
 
-/// Copies the missing pages to one child; `locations` are the addresses to which pages belonged
-/// when it was forked.
+/// Copies the missing pages to one child. `locations` holds the addresses to which the pages
+/// belonged when the child was forked.
 fn complete_one(shared: &Locked<'_>, fd: i32, locations: &PageLocations, generations: u32) {
     let mut child = Child {
         shared,
@@ -98,14 +99,14 @@ impl Child<'_> {
                         self.listen()?;
                     }
                 }
-                // The kernel copies within one mapping only, and the range may contain many.
+                // The kernel copies within one mapping only, and the range may span many.
                 libc::ENOENT | libc::EEXIST if step > PAGE => step = PAGE,
                 // The kernel looks up the address before it checks whether the child changes its
                 // mappings: a mapping that was not found may be in the middle of a move.
                 libc::ENOENT | libc::EEXIST if uffd::is_changing(self.fd) => self.listen()?,
                 // The address is no longer mapped, or the page is there already.
                 libc::ENOENT | libc::EEXIST => at += PAGE,
-                // Memory is short, and the child waits.
+                // Memory is short; the child waits.
                 libc::ENOMEM | libc::EINTR | libc::EBUSY => {
                     own_process::rest(round);
                     round = round.saturating_add(1);

@@ -95,12 +95,13 @@ impl InProcess {
                 .map_err(RepairError::system("opening /proc/self/pagemap"))?,
             maps,
             attributes: None,
-            // Reserved last: if a later step failed, the scratch area would not be released.
+            // The scratch area is reserved last, because an error in a later step would not release
+            // it.
             room: Some(reserve_room()?),
         })
     }
 
-    /// Begins a pass over the address space: pieces follow in the order of their addresses.
+    /// Begins a pass over the address space. Pieces must follow in address order.
     ///
     /// # Errors
     /// Errors from opening `/proc/self/smaps`.
@@ -112,7 +113,7 @@ impl InProcess {
         Ok(())
     }
 
-    /// Returns the scratch area, and reserves a new one if the old one was abandoned. If the kernel
+    /// Returns the scratch area, or reserves a new one if the old one was abandoned. If the kernel
     /// has no memory for a mapping in the scratch area, the area may have a hole in which the
     /// program may map memory.
     pub(super) fn room(&mut self) -> Result<Room, RepairError> {
@@ -129,14 +130,14 @@ impl InProcess {
         self.watcher.shared().forks()
     }
 
-    /// Returns the address at which the piece has other flags than planned.
+    /// Returns the first address at which the piece has other flags than planned.
     fn changed(&mut self, piece: &Piece) -> Result<Option<u64>, RepairError> {
         let attributes = self.attributes.as_mut();
         let changed = attributes.map_or(Ok(None), |attributes| attributes.changed(piece));
         changed.map_err(RepairError::system("reading /proc/self/smaps"))
     }
 
-    /// Fills the table with the calls of a piece; returns their number, and the number of calls
+    /// Fills the table with the calls of a piece. Returns the number of calls, and the number
     /// before the swap.
     fn fill_table(&mut self, piece: &Piece, room: Room, watch: Watch) -> (usize, usize) {
         let mut list = Vec::with_capacity(piece.parts.len() + 16);
@@ -211,8 +212,8 @@ impl PieceExecutor for InProcess {
         })
     }
 
-    /// False if the program has changed the piece. Pages that the program discards may disappear a
-    /// moment later than the event.
+    /// False if the program has changed the piece: pages that it discards may disappear only after
+    /// the event was read.
     fn retries_before(&self, reason: Reason) -> bool {
         reason != Reason::Changed
     }

@@ -1,8 +1,8 @@
 //! The gate for `fork`: closed while pages are moved out.
 //!
 //! A fork through the C library waits until the piece is complete. For a fork that bypasses the
-//! library, the kernel sends an event, and the watcher completes the child. The gate is a single
-//! word, because a thread that waits at it may hold any lock of the program.
+//! library, the kernel sends an event, and the watcher copies the missing pages to the child. The
+//! gate is a single word, because a thread that waits at it may hold any lock of the program.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -51,14 +51,17 @@ pub(super) fn address() -> u64 {
 // ORDERING: `dropping` is Relaxed: a reader has passed the gate since the write, or holds the
 // watcher's lock.
 
-/// Records that a thread of the program continues to discard pages (`MADV_DONTNEED`). The kernel
-/// sends the event before it discards the pages.
+/// Records that a program thread is discarding pages (`MADV_DONTNEED`).
+///
+/// The kernel sends the event before it discards the pages.
 pub(super) fn begin_drop() {
     GATE.dropping.store(1, Ordering::Relaxed);
 }
 
-/// True if pages of a discard recorded by [`begin_drop`] may still be present. Until the discard is
-/// complete, no page may be moved out: moving it back would undo the discard.
+/// True if a discard recorded by [`begin_drop`] may not be complete.
+///
+/// Until it is complete, no page may be moved out, because moving the page back would undo the
+/// discard.
 pub(super) fn is_dropping() -> bool {
     GATE.dropping.load(Ordering::Relaxed) != 0
 }
@@ -84,8 +87,8 @@ pub(super) fn guard_forks() -> io::Result<()> {
 }
 
 extern "C" fn close() {
-    // ORDERING: Acquire, pairs with the Release in `open`: makes visible what was done while the
-    // gate was closed.
+    // ORDERING: Acquire, pairs with the Release in `open`: writes made while the gate was closed
+    // become visible.
     while GATE
         .state
         .compare_exchange_weak(OPEN, TAKEN, Ordering::Acquire, Ordering::Relaxed)

@@ -1,7 +1,7 @@
 //! A one-word lock for the two threads that work on a piece.
 //!
-//! A waiting thread sleeps instead of spinning: each moved page causes an interrupt on every
-//! processor on which a thread of the process runs. The lock is in shared memory, like all data
+//! A waiting thread sleeps instead of spinning, because each moved page causes an interrupt on
+//! every processor that runs a thread of the process. The lock is in shared memory, like all data
 //! that is used while pages are moved out.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ const TAKEN: u32 = 1;
 /// The lock is taken, and a thread sleeps.
 const WAITED_FOR: u32 = 2;
 
-/// The lock. Zeroed, it is free.
+/// A lock in one word; zero means unlocked.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(super) struct FutexLock(AtomicU32);
@@ -30,8 +30,8 @@ impl FutexLock {
             .0
             .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed);
         if free.is_err() {
-            // A thread that has slept does not know whether another one sleeps, so it always
-            // assumes so.
+            // A thread that has slept does not know whether another thread sleeps, so it assumes
+            // that one does.
             while self.0.swap(WAITED_FOR, Ordering::Acquire) != FREE {
                 let _ = futex::wait(&self.0, Flags::empty(), WAITED_FOR, None);
             }

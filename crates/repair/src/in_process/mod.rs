@@ -1,16 +1,16 @@
 //! Repairs the calling process while its other threads run.
 //!
-//! A thread that touches a page during its move waits for that move. A thread that touches a hole
-//! waits until the piece is complete. The thread that works on the piece uses only its own stack,
-//! registers and shared memory: any other memory could be in the middle of a move. A second thread
-//! handles the userfaultfd events ([`watch`](self::watch)).
+//! A thread that touches a page while it is being moved waits for that move. A thread that touches
+//! a page that is moved out waits until the piece is complete. The thread that works on the piece uses
+//! only its own stack, registers and shared memory: any other memory could be in the middle of a
+//! move. A second thread handles the userfaultfd events ([`watch`](self::watch)).
 //!
 //! # Order of events
 //! ```text
 //! executor     opens descriptors; for each piece, builds the table of calls
 //! fork_gate    blocks forks by the C library until the piece is complete
 //! work         pages out, swap, pages back; moves are made under the lock of `shared`
-//!   watch        answers events in parallel, by the table in `phase`: completes `children`,
+//!   watch        handles events in parallel, by the table in `phase`: completes `children`,
 //!                records where pages belong (`page_locations`)
 //! move_back    moves each page back to its address, whether the piece was joined or not
 //! unwatch      ends the watch of mappings that the program changed during the piece
@@ -22,8 +22,8 @@
 //! W2  A piece ends either joined or unchanged, and not before every page is at its address;
 //!     changes that the program makes during the piece (pages dropped, mappings moved) are
 //!     preserved.
-//! W3  The scratch area belongs to the repair from its reservation to its release: in case of doubt
-//!     it is abandoned.
+//! W3  The scratch area belongs to the repair from its reservation to its release: if another
+//!     mapping may be in it, it is abandoned.
 
 mod children;
 mod executor;
@@ -60,19 +60,20 @@ use executor::InProcess;
 
 /// Joins neighbouring mappings in `range` of the calling process that could be one mapping.
 ///
-/// A thread with descriptors of its own does it, so the program may close any descriptor meanwhile.
-/// It allocates memory there: do not call it while holding a lock that the allocator needs. This is
-/// for a single repair; a caller that repairs repeatedly should keep a [`Merger`].
+/// A separate thread with a private descriptor table does the work, so the program may close any
+/// descriptor in the meantime. The thread allocates memory: do not call this function while holding
+/// a lock that the allocator needs. The function is meant for a single repair; a caller that
+/// repairs repeatedly should keep a [`Merger`].
 ///
 /// # Errors
 /// See [`Merger::new`] and [`Merger::merge`]; a [`RepairError::System`] if no thread can be started.
 pub fn merge_range(range: Range<u64>, options: Options) -> Result<Report, RepairError> {
     let work = move || {
-        // If a sandbox forbids it, the thread shares the program's descriptors.
+        // If a sandbox forbids this, the thread shares the program's descriptors.
         let _ = own_process::separate_descriptors();
         Merger::new(options)?.merge(range)
     };
-    // Signals are for the program: the thread inherits the mask.
+    // The new thread inherits this mask, so that signals are delivered to the program's threads.
     let quiet = NoSignals::begin();
     let thread = started(work);
     drop(quiet);
@@ -162,7 +163,7 @@ impl Merger {
         };
         let mappings = mappings.map_err(failed)?.list;
         let [stack, local] = own_process::places();
-        // A caller may have put the merger into memory that it merges.
+        // The caller may have stored the merger in memory that it merges.
         let first = ptr::from_ref(self) as u64;
         let last = first + size_of::<Merger>() as u64 - 1;
         let exclude = [stack, local, fork_gate::address(), first, last];

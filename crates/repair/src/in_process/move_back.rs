@@ -1,10 +1,10 @@
 //! Moves pages back to their addresses, even if the kernel refuses some of the calls.
 //!
-//! The pagemap (`/proc/self/pagemap`) shows which pages are in the temporary range, so a restart is
-//! always correct. A page that cannot be moved back is copied; if the program has unmapped the
-//! page's address or mapped something else there, the page is dropped. If the program has closed
-//! the descriptor, the page is written to its address. Every other refusal is
-//! temporary: the call is repeated until it succeeds, because a thread that needs the page waits
+//! The pagemap (`/proc/self/pagemap`) shows which pages are in the temporary range, so the
+//! operation can be restarted at any point. A page that cannot be moved back is copied; if the
+//! program has unmapped the page's address or mapped something else there, the page is dropped. If
+//! the program has closed the descriptor, the page is written to its address. Every other refusal
+//! is temporary: the call is repeated until it succeeds, because a thread that needs the page waits
 //! for it. This module uses only the stack and shared memory.
 //!
 //! # Invariants

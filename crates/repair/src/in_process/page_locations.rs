@@ -1,9 +1,9 @@
 //! The addresses to which the pages of a piece belong while they are moved out.
 //!
 //! The program may move, unmap or discard parts of the watched range at any time, and so may a
-//! child forked during the piece. The table has one word per page for the address to which the page
-//! belongs now, so it never overflows. The table is in shared memory, like all data that is used
-//! while pages are moved out.
+//! child forked during the piece. The table has one word per page, which holds the address to which
+//! the page belongs now, so it never overflows. The table is in shared memory, like all data that
+//! is used while pages are moved out.
 //!
 //! # Invariants
 //! H1  A page is moved to the address named by the last event, or to none.
@@ -18,8 +18,10 @@ use vmarea_linux_sys::calls::{Arena, Plain};
 
 /// The page belongs to its original address.
 const STAYED: u64 = 0;
-/// A child has unmapped or discarded the page. (What the process itself unmaps or discards is dropped
-/// from the temporary range at once.) No page has this address.
+/// Value for a page that a child has unmapped or discarded; no page has this address.
+///
+/// If the process itself unmaps or discards a page, the page is dropped from the temporary range
+/// instead.
 const NOWHERE: u64 = 1;
 
 // ORDERING: words are read and written under the watcher's lock, which orders them: Relaxed.
@@ -28,7 +30,7 @@ const UNDER_LOCK: Ordering = Ordering::Relaxed;
 /// Number of pages in the largest piece.
 pub(super) const MOST_PAGES: usize = 65_536;
 
-/// One word for each page of a piece. Zeroed, every page belongs to its original address.
+/// One word for each page of a piece; zero means the page's original address.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(super) struct PageLocations {
@@ -38,7 +40,7 @@ pub(super) struct PageLocations {
 impl Plain for PageLocations {}
 
 impl PageLocations {
-    /// Copies the table for a child whose changes are tracked separately from here on. `piece` is
+    /// Copies the table for a child, whose changes are tracked separately from then on. `piece` is
     /// the piece whose pages are moved out.
     ///
     /// # Errors
@@ -86,8 +88,8 @@ impl PageLocations {
         })
     }
 
-    /// Calls `each` with every address to which a page of `piece` was moved. This may be its
-    /// original address.
+    /// Calls `each` with the new address of every page of `piece` that was moved, even if it was
+    /// moved back to its original address.
     pub(super) fn moved_to(&self, piece: VmRange, each: impl FnMut(u64)) {
         let words = self.words[..piece.pages() as usize].iter();
         words

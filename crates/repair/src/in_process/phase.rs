@@ -24,8 +24,8 @@
 //!           in Leaving: a page that moves out before the program drops it would come back
 //! ```
 //! A *disturbed* piece is no longer moved as a whole: each page goes to the address to which it
-//! belongs ([`page_locations`](super::page_locations)), and no further page moves out. It is not
-//! swapped either, unless the caller owns the range, so that nobody may disturb it.
+//! belongs ([`page_locations`](super::page_locations)), and no further page moves out. Unless the
+//! caller owns the range, in which case no thread may disturb the piece, it is not swapped either.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -70,7 +70,7 @@ impl Phase {
         match event {
             Event::Fault => Meaning::Nothing,
             Event::Fork(child) => Meaning::Child(child),
-            // All other threads are stopped: the event comes from the swap.
+            // All other threads are stopped, so the event was caused by the swap itself.
             Event::Remap { .. } | Event::Unmap { .. } if self == Phase::Swapping => {
                 Meaning::Nothing
             }
@@ -85,7 +85,7 @@ impl Phase {
     }
 }
 
-/// The phase of the current piece, in shared memory. Zeroed, it is [`Phase::Idle`].
+/// The phase of the current piece, in shared memory. Zeroed memory means [`Phase::Idle`].
 #[derive(Debug)]
 pub(super) struct Progress {
     phase: AtomicU32,
@@ -102,7 +102,7 @@ impl Progress {
         }
     }
 
-    /// Begins a piece: pages move out from now on, and the piece is not disturbed.
+    /// Begins a piece, which is not disturbed yet. From now on its pages move out.
     pub(super) fn begin(&self) {
         self.disturbed.store(0, UNDER_LOCK);
         self.enter(Phase::Leaving);

@@ -122,7 +122,7 @@ impl Spare {
     }
 }
 
-/// Memory shared by the watcher and the mover. Zeroed, no page is moved out.
+/// Memory shared by the watcher and the mover. Zeroed memory means that no page is moved out.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Shared {
@@ -244,7 +244,8 @@ impl Shared {
         read.is_ok().then_some(word[0] & FILLED != 0)
     }
 
-    /// Returns the address of an empty page in a mapping with the protection of the piece.
+    /// Returns the address of the bin: a page in a mapping with the protection of the piece, to
+    /// which unneeded pages are moved.
     pub(super) fn bin(&self) -> u64 {
         let site = self.site.get();
         site.room.bin(site.piece).start
@@ -300,7 +301,7 @@ impl Locked<'_> {
         self.progress.phase()
     }
 
-    /// Records that no more pages move out.
+    /// Records that all pages have moved out.
     pub(super) fn all_left(&self) {
         self.progress.enter(Phase::Away);
     }
@@ -321,8 +322,8 @@ impl Locked<'_> {
         &self.shared.locations
     }
 
-    /// Returns the address to which the page `off` bytes into the piece belongs now; `None` if it
-    /// belongs nowhere.
+    /// Returns the address to which the page `off` bytes into the piece belongs now; `None` if the
+    /// program has unmapped or discarded it.
     pub(super) fn home_of(&self, off: u64) -> Option<u64> {
         self.locations.of(self.piece(), off)
     }
@@ -362,8 +363,10 @@ impl Locked<'_> {
         event.ok()
     }
 
-    /// Ends the watch of a child that has received its pages of `piece`, and closes `fd`. Closing
-    /// `fd` alone would not end the watch: another child may have been forked with a copy of it.
+    /// Unregisters the pages of `piece` in a child that has received them, and closes `fd`.
+    ///
+    /// Closing `fd` alone would not unregister them, because another forked child may have a copy
+    /// of `fd`.
     pub(super) fn let_child_go(&self, fd: i32) {
         let (piece, site) = (self.piece(), self.site.get());
         let fresh = site.room.fresh(site.piece).start;
@@ -394,7 +397,7 @@ impl Locked<'_> {
     }
 
     /// Unregisters a range from the userfaultfd `fd`, if it watches the range and its process has
-    /// not ended. A thread that touched a range that was still watched would wait forever.
+    /// not ended. A thread that touches a range that is still registered would wait forever.
     fn cease_by(&self, fd: i32, start: u64, len: u64) {
         for round in 0..PATIENCE {
             let mut call = uffd::unregister(0, fd, start, len);

@@ -1,5 +1,6 @@
-//! Tests that refuse each call of a piece in turn, with every errno: the process must continue with
-//! correct bytes.
+//! Tests that refuse each call of a piece in turn, with every errno.
+//!
+//! The process must continue with correct bytes.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -51,8 +52,8 @@ enum Writer {
     Rests,
 }
 
-/// Merges while calls are refused, and once more without refusals. Returns the number of refused
-/// calls, or a description of the failure.
+/// Merges once while calls are refused, and once more without refusals. Returns the number of
+/// refused calls, or a description of the failure.
 fn merge(merger: &mut Merger, refusals: Refusals, writer: Writer) -> Result<u64, String> {
     let pieces = Pieces::new(PAGES);
     let stop = AtomicBool::new(false);
@@ -75,7 +76,7 @@ fn merge(merger: &mut Merger, refusals: Refusals, writer: Writer) -> Result<u64,
     if wrong > 0 || lost > 0 {
         return Err(format!("{wrong} pages are wrong, {lost} words were lost"));
     }
-    // The pieces that were not joined are unchanged: nothing is watched, and all of it can be
+    // Pieces that were not joined are unchanged: nothing is registered, and all of them can be
     // joined.
     match merger.merge(pieces.range()) {
         Ok(report) if report.after == 1 => Ok(refused),
@@ -86,7 +87,7 @@ fn merge(merger: &mut Merger, refusals: Refusals, writer: Writer) -> Result<u64,
 
 static ROUNDS: AtomicU64 = AtomicU64::new(0);
 
-/// Ends the process if the tests make no progress.
+/// Ends the process if the tests hang.
 fn watch_over() {
     thread::spawn(|| {
         loop {
@@ -100,7 +101,7 @@ fn watch_over() {
     });
 }
 
-/// Writes directly to standard error, because this code does not run in the process of the test
+/// Writes directly to standard error, because this code runs outside the process of the test
 /// harness.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
@@ -155,12 +156,12 @@ fn once() -> Vec<Refusals> {
     [each(&PASSING, 1, false), each(&DEFINITE, 1, false)].concat()
 }
 
-/// Refuses often enough that every retry is exercised, sometimes while pages are moved out.
+/// Returns refusals that exercise every retry, some of them while pages are moved out.
 fn often() -> Vec<Refusals> {
     each(&PASSING, 60, false)
 }
 
-/// Refuses calls of which the kernel has done half before it ran out of memory.
+/// Returns refusals in which the kernel does half of a call and then runs out of memory.
 fn by_half() -> Vec<Refusals> {
     each(&[libc::ENOMEM, libc::EBUSY], 1, true)
 }
@@ -192,12 +193,12 @@ fn a_call_may_be_refused_for_long() {
 #[test]
 fn a_call_may_be_refused_when_half_of_it_is_done() {
     // If the other threads are not stopped, a thread that touches the piece while it is unmapped
-    // would fault; everything else is recovered.
+    // would get a fault. All other failures are recovered.
     all_is_well(|| refuse_each(Owner::Caller, Writer::Rests, &by_half()));
     all_is_well(|| refuse_each(Owner::Anybody, Writer::Runs, &by_half()));
 }
 
-/// Watches a child until it has ended. Returns 0 if its end is seen, and only then.
+/// Watches a child until it has ended. Returns 0 if and only if the end is detected.
 fn see_a_child_end() -> i32 {
     let watcher = Uffd::open(uffd::EVENT_FORK).expect("a userfaultfd");
     let (pieces, fd) = (Pieces::new(2), watcher.raw());
@@ -205,7 +206,7 @@ fn see_a_child_end() -> i32 {
     let mut call = uffd::register(0, fd, start, len);
     calls::run(&mut call);
     assert_eq!(call.errno(), 0);
-    // A thread that allocates would wait for the fork, which waits for its event to be read.
+    // A thread that allocates would wait for the fork, which waits until its event is read.
     static READS: AtomicBool = AtomicBool::new(false);
     let event = thread::spawn(move || {
         READS.store(true, SeqCst);
@@ -236,8 +237,8 @@ fn the_end_of_a_child_is_no_lack_of_memory() {
     all_is_well(see_a_child_end);
 }
 
-/// Closes the userfaultfds of the process while a page is being moved; returns whether there were
-/// any.
+/// Closes the userfaultfds of the process while a page is being moved; returns false if there were
+/// none.
 fn close_watchers() -> bool {
     let is_watcher = |fd: &i32| {
         let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
@@ -250,10 +251,10 @@ fn close_watchers() -> bool {
 
 /// Number of calls before the descriptors are closed.
 static OPEN_FOR: AtomicU64 = AtomicU64::new(0);
-/// Exit codes: every byte is right, and all calls were made before the descriptors were closed.
+/// Exit code if every byte is correct, but all calls were made before the descriptors were closed.
 const NOT_CLOSED: i32 = 3;
 
-/// Refuses a call until the descriptors were closed. Returns 0 if no byte is lost.
+/// Refuses a call until the descriptors are closed. Returns 0 if no byte is lost.
 fn close_in_the_middle() -> i32 {
     let mut merger = Merger::new(Options {
         hidden: Hidden::Plain,

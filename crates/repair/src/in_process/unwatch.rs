@@ -22,13 +22,13 @@ pub(super) struct Watched {
 
 impl Watched {
     /// Unregisters the whole mapping at `at`, even beyond the part that was moved there. Returns
-    /// false if the kernel could not unregister it yet.
+    /// false if the kernel cannot unregister it yet.
     pub(super) fn cease_at(&self, at: u64) -> bool {
         self.cease_between(at, at + 1)
     }
 
     /// Unregisters all mappings that overlap `start..end`. Returns false if some may still be
-    /// watched, because a change is pending or the kernel could not unregister them yet.
+    /// registered, because a change is pending or the kernel cannot unregister them yet.
     pub(super) fn cease_between(&self, start: u64, end: u64) -> bool {
         let mut at = start;
         let mut all = true;

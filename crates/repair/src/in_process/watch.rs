@@ -1,8 +1,8 @@
 //! The watcher: a thread that handles userfaultfd events while pages are moved out.
 //!
-//! Some changes to watched mappings block until another thread has read the event. The watcher
-//! reads the events: it copies the missing pages to the child of a fork, discards pages that the
-//! program discarded, and records the new address of a moved mapping.
+//! A thread that changes watched mappings may block until another thread has read the event. The
+//! watcher reads the events: it copies the missing pages to the child of a fork, discards pages
+//! that the program discarded, and records the new address of a moved mapping.
 //! [`Phase::meaning`](super::phase::Phase::meaning) decides what an event means; this module acts
 //! on it.
 
@@ -71,8 +71,8 @@ fn answer(locked: &Locked<'_>, meaning: Meaning) {
 fn moved(locked: &Locked<'_>, from: u64, to: u64, len: u64) {
     let piece = locked.piece();
     locked.locations().moved(piece, from, to, len);
-    // Memory before the piece is watched as well, and so is memory by which the piece has grown;
-    // none of its pages is moved out.
+    // Memory before the piece and memory by which the piece has grown are watched as well, but none
+    // of their pages is moved out.
     let before = match piece.start.saturating_sub(from) {
         0 => len,
         before => before.min(len),

@@ -1,4 +1,4 @@
-//! Works on one piece of the calling process while its other threads run.
+//! Replacement of one piece of the calling process while its other threads run.
 //!
 //! From the first page moved out to the last page moved back, the working thread uses only its
 //! stack and shared memory. Moves are made under the watcher's lock. The watcher reports pages that
@@ -31,12 +31,13 @@ pub(super) struct Work<'a> {
     pub(super) stopper: Option<Stopper<'a>>,
     pub(super) watch: Watch,
     pub(super) site: Site,
-    /// Protection that the piece must still have, in the bits of [`procmap`].
+    /// Protection that the piece must still have, as bits of [`procmap`].
     pub(super) access: u64,
     pub(super) files: Files,
     pub(super) copies: Copies,
-    /// True if the scratch area may have a hole in which the program mapped memory: the area must
-    /// not be used again.
+    /// True if the scratch area may have a hole in which the program has mapped memory.
+    ///
+    /// The area must then not be used again.
     pub(super) room_is_lost: bool,
 }
 
@@ -136,9 +137,9 @@ impl Work<'_> {
         }
     }
 
-    /// Waits until every event is read, and unregisters the mappings that were moved away from the
-    /// piece. Closing the descriptors would not end the watch, because a forked child has copies of
-    /// them.
+    /// Waits until every event is read, and unregisters mappings that were moved out of the piece.
+    ///
+    /// Closing the descriptors would not unregister them: a forked child has copies of them.
     fn answer_all(&self) {
         let is_changing = || uffd::is_changing(self.watch.home());
         for round in 0..u32::MAX {
@@ -155,13 +156,13 @@ impl Work<'_> {
     }
 
     /// Unregisters mappings that other threads may have moved or extended during the piece. Returns
-    /// false if the kernel could not unregister them yet.
+    /// false if the kernel cannot unregister them yet.
     fn cease(&self, locked: &Locked<'_>) -> bool {
         if self.stopper.is_none() {
             return true;
         }
         let (watched, Site { piece, left, .. }) = (self.watched(), self.site);
-        // The last mapping may have grown; growth raises no event.
+        // The last mapping may have grown, which raises no event.
         let mut all = watched.cease_at(piece.end);
         if locked.is_disturbed() {
             all &= watched.cease_between(piece.start - left, piece.end);
@@ -231,10 +232,10 @@ impl Work<'_> {
 
     /// Executes one move. If necessary, first makes its pages exclusive to the process.
     ///
-    /// Returns `ECANCELED` if the program has changed the piece: the range may contain another
-    /// mapping that is not watched. While an event is unread, the kernel refuses the move. A
-    /// mapping that fills a hole that existed when the watch began raises no event, so the source
-    /// is checked before each attempt.
+    /// Returns `ECANCELED` if the program has changed the piece, because the range may then contain
+    /// a mapping that is not watched. The kernel refuses the move while an event is unread.
+    /// However, a mapping that fills a hole from before the watch raises no event, so the source is
+    /// checked before each attempt.
     fn move_out(&mut self, n: usize, turn: &mut Turn<'_>) -> i32 {
         let mut tried = u64::MAX;
         let (home, may_change) = (self.watch.home(), self.stopper.is_some());
@@ -292,8 +293,9 @@ impl Work<'_> {
         }
     }
 
-    /// Waits for pending `MADV_DONTNEED` calls by stopping all other threads for a moment. A call
-    /// is pending if its event was read while an earlier piece was repaired. A stopped thread has
+    /// Waits for pending `MADV_DONTNEED` calls by stopping all other threads for a moment.
+    ///
+    /// A call is pending if its event was read during an earlier piece. A stopped thread has
     /// completed its call.
     pub(super) fn let_drops_end(&mut self) -> Result<(), Reason> {
         if self.stopper.is_none() || !fork_gate::is_dropping() {
@@ -307,7 +309,7 @@ impl Work<'_> {
     fn swap(&mut self) -> Result<(), Reason> {
         let shared = self.shared;
         let (mut call, piece) = (self.sequence.calls[self.sequence.before], self.site.piece);
-        // No other thread changes mappings now: all events are caused by the swap.
+        // No other thread changes mappings now, so the swap causes all events.
         let mut swap = || {
             shared.begin_swap();
             run_swap(&mut call, piece);
@@ -390,9 +392,11 @@ impl Work<'_> {
     }
 }
 
-/// Executes the swap. The kernel unmaps the piece before it moves the fresh mapping there, and may
-/// run out of memory for the move: the range is then reserved again before another thread can get
-/// it, and the swap is repeated until it succeeds.
+/// Executes the swap.
+///
+/// The kernel unmaps the piece before it moves the fresh mapping there, and may run out of memory
+/// for the move. The range is then reserved again before another thread can map it, and the swap is
+/// repeated until it succeeds.
 fn run_swap(swap: &mut Call, piece: VmRange) {
     let mut take = piece::reserve_free(What::Swap, piece);
     let mut was_taken = false;
@@ -401,8 +405,8 @@ fn run_swap(swap: &mut Call, piece: VmRange) {
         if swap.errno() == 0 {
             return;
         }
-        // This fails if the range is not completely unmapped: the kernel has not done the swap, or
-        // the range is reserved already.
+        // This fails if the range is not completely unmapped: either the kernel has not begun the
+        // swap, or the range is reserved already.
         calls::run(&mut take);
         was_taken |= take.errno() == 0;
         if !was_taken {

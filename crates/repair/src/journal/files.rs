@@ -1,7 +1,7 @@
 //! Opens journals safely: checks owners and permissions, and follows no link.
 //!
-//! The contents of a journal are written into a process, so a user who can write the journal
-//! controls the process; and root finishes the merges of other users. A folder or a file is
+//! The contents of a journal are written into a process, so a user who can write to the journal
+//! controls the process. Root also finishes the merges of other users. A folder or a file is
 //! therefore accepted only if it belongs to the user of this process or to the owner of the process
 //! under repair, and no other user may write to it. A process that reads or writes a journal holds
 //! a lock on it (`fcntl`). The kernel releases the lock when the process ends, and reports which

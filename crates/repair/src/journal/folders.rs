@@ -18,8 +18,8 @@ pub(crate) struct Journals {
 }
 
 impl Journals {
-    /// Creates the set for process `pid`, with `folder` or, if `None`, the default folder. Removes
-    /// the journals of processes that have ended.
+    /// Creates the set for process `pid`, with `folder` or, if that is `None`, the default folder.
+    /// Removes the journals of processes that have ended.
     pub(crate) fn of(pid: i32, folder: Option<PathBuf>) -> Journals {
         let own = Journal::usual_folder(rustix::process::geteuid().as_raw());
         let owner = proc_status::rights(pid).map(|rights| rights.users[0]);

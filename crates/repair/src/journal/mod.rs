@@ -1,10 +1,10 @@
-//! The journal: the information that a later run needs to finish an interrupted repair.
+//! The journal: the data that a later run needs to finish an interrupted repair.
 //!
-//! There is one text file for each process under repair. Before each step that must not remain half
-//! done, a line is appended; a line counts only if it is complete. The plan of a piece is on disk
-//! before the process is stopped; the registers follow once the process is stopped. The progress
-//! within a piece is not recorded: the state of the process shows it. A run holds a lock on the
-//! journal that it uses.
+//! There is one text file for each process under repair. A line is appended before each step that
+//! must not remain half done; incomplete lines are ignored. The plan of a piece is on disk before
+//! the process is stopped; the registers follow once the process is stopped. The progress within a
+//! piece is not recorded: the state of the process shows it. A run holds a lock on the journal that
+//! it uses.
 //!
 //! # Picture
 //! ```text
@@ -76,9 +76,9 @@ pub(super) struct State {
     pub(super) saved: Option<Saved>,
     pub(super) agent: Option<Agent>,
     pub(super) piece: Option<VmRange>,
-    /// The guard page that is being replaced by a marker: it may currently have neither protection.
+    /// The guard page that is being replaced by a marker. It may currently be accessible.
     pub(super) guard: Option<VmRange>,
-    /// True while the agent is being injected or removed: parts of it may be missing.
+    /// True while the agent is being injected or removed, so parts of it may be missing.
     pub(super) clearing: bool,
 }
 
@@ -213,7 +213,7 @@ impl Journal {
         }
         let mut lines = whole_lines(&text);
         if lines.next() != Some(&Journal::head(pid, start_time)) {
-            // The journal belongs to another process, or was cut off before the first step.
+            // The journal belongs to another process, or was truncated before the first step.
             journal.remove()?;
             return Ok(None);
         }

@@ -1,5 +1,5 @@
-//! Tests that a journal reads back as written, and that forged, torn and foreign journals are
-//! refused.
+//! Tests that a journal is read back as written, and that forged, torn and foreign journals are
+//! rejected.
 
 use super::*;
 
@@ -113,14 +113,14 @@ fn what_is_a_link_or_open_to_others_is_not_followed() {
     };
     let (above, folder) = written();
     let open = |folder: &Path| Journal::open(folder, &[], 7, 99);
-    // The folder.
+    // A link instead of the folder.
     let link = above.path().join("link");
     symlink(&folder, &link).unwrap();
     assert!(why(open(&link)).contains("is not a folder"));
     mode(&folder, 0o770);
     assert!(why(open(&folder)).contains("may be written to by others"));
     mode(&folder, 0o700);
-    // The file.
+    // A journal that others can write to, and a link instead of the journal.
     let (file, elsewhere) = (folder.join("7.journal"), above.path().join("elsewhere"));
     mode(&file, 0o666);
     assert!(why(open(&folder)).contains("may be written to by others"));
@@ -187,7 +187,7 @@ fn lines_that_were_never_written_are_refused() {
         let error = Journal::open(&folder, &[], 7, 99).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{line}");
     }
-    // A journal that is cut off anywhere is a shorter journal, or none.
+    // A journal that is truncated at any point is a shorter journal, or none.
     let whole = format!("{head}tools 1000 2000 3000 4000 5 0 .\npiece 1000 2000 .\n");
     for cut in head.len()..whole.len() {
         fs::write(&file, &whole[..cut]).unwrap();
@@ -206,7 +206,7 @@ fn journals_of_processes_that_have_ended_are_removed() {
     drop(Journal::create(&folder, own, proc_status::start_time(own).unwrap()).unwrap());
     drop(Journal::create(&folder, 1, 1).unwrap());
     drop(Journal::create(&folder, i32::MAX, 5).unwrap());
-    // A process that has ended, but was not waited for.
+    // A process that has ended, but is still a zombie.
     let mut ended = std::process::Command::new("true").spawn().unwrap();
     let pid = ended.id().cast_signed();
     drop(Journal::create(&folder, pid, proc_status::start_time(pid).unwrap()).unwrap());

@@ -1,8 +1,8 @@
 //! Injects the resources of a repair into a process, and removes them again.
 //!
 //! The resources are a page with the agent's code, a table of calls in shared memory, a scratch
-//! area for the pages of a piece, and a userfaultfd of the process: the kernel does not move or
-//! copy pages on behalf of another process.
+//! area for the pages of a piece, and a userfaultfd opened by the process, because the kernel does
+//! not move or copy pages on behalf of another process.
 
 use vmarea::types::VmRange;
 
@@ -123,7 +123,7 @@ fn open_descriptor(
         fd => fd?,
     };
     let Some(inode) = descriptor::inode(held.pid(), held.tid(), fd) else {
-        // Only the inode distinguishes the descriptor from others later.
+        // The inode is the only means to distinguish the descriptor from others later.
         held.call(&Call::plain(0, libc::SYS_close, &[fd as u64]))?;
         return Err(failed(held.pid(), "looking at a descriptor", libc::EACCES));
     };
@@ -131,10 +131,12 @@ fn open_descriptor(
     journal.agent(agent).map_err(journal::failed)
 }
 
-/// Opens another userfaultfd if the program has closed the agent's. A file that the program opened
-/// under the same number is left alone.
+/// Opens another userfaultfd if the program has closed that of the agent.
 ///
-/// # Errors
+/// If the program has opened a file under the same number, that file is not touched.
+///
+/// The errors of opening the first userfaultfd, including `EMFILE`. The agent then has no
+/// userfaultfd.
 /// The errors of opening the first userfaultfd, including `EMFILE`; the agent has none then.
 pub(super) fn see_to_descriptor(
     held: &impl Injector,
@@ -175,7 +177,7 @@ fn begin_to_use(
         let advice = libc::MADV_DONTFORK as u64;
         Call::plain(0, libc::SYS_madvise, &[start, len, advice])
     };
-    // A request for an unknown feature changes nothing, so another request may follow.
+    // A request for an unknown feature changes nothing, so another request can follow.
     for (way, features) in [(Way::Move, uffd::FEATURE_MOVE), (Way::Copy, 0)] {
         if wanted.is_some_and(|wanted| wanted != way) {
             continue;
@@ -198,9 +200,9 @@ const TRIES: u32 = 8;
 /// Unmaps and closes all parts of the agent, and leaves the thread in a stop at which it can be
 /// released.
 ///
-/// This happens before the process resumes: if another run repeated the removal later, the recorded
-/// addresses could belong to the program. The code page is unmapped last: while its mark is
-/// present, the removal is incomplete.
+/// The removal happens before the process resumes, because later the recorded addresses could
+/// belong to the program. The code page is unmapped last: while its mark is present, the removal is
+/// incomplete.
 ///
 /// # Errors
 /// [`RepairError::LeftBehind`] if the kernel keeps refusing one of the calls. The journal then
@@ -241,8 +243,8 @@ pub(super) fn take_out(
     if only_code && agent.code == 0 {
         return noted.and(journal.cleared()).map_err(journal::failed);
     }
-    // The process resumes with the remaining parts of the agent, so the journal must not name the
-    // removed parts.
+    // The process resumes with the remaining parts of the agent, so the journal must not contain
+    // the removed parts.
     noted.and(journal.agent(&agent)).map_err(journal::failed)?;
     Err(RepairError::LeftBehind {
         pid: held.pid(),

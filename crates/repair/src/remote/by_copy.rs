@@ -132,7 +132,7 @@ fn to_copy(
     Ok(too_many.map_or(Ok(found), Err))
 }
 
-/// Makes the calls in order; returns the first call that keeps failing, and its errno.
+/// Makes the calls in order. Returns the first call that fails repeatedly, and its errno.
 fn make(
     by: &impl Injector,
     agent: &Agent,

@@ -77,7 +77,7 @@ struct Owning {
     /// Maximum number of shared pages that may be copied.
     most: u64,
     copied: u64,
-    /// True after write faults made the formerly shared pages of the piece exclusive.
+    /// True after write faults have made the formerly shared pages of the piece exclusive.
     claimed: bool,
     tried: u64,
 }
@@ -122,8 +122,8 @@ impl Owning {
         })?;
         let mut calls = Vec::new();
         match (own, self.claimed) {
-            // Pages once shared with a child that has ended become exclusive again only by a write
-            // fault. Nothing is copied.
+            // Pages that were shared with a child that has ended become exclusive again only by a
+            // write fault, which copies nothing.
             (true, false) => {
                 self.claimed = true;
                 let rest = VmRange::new(page, piece.range.end);
@@ -138,7 +138,7 @@ impl Owning {
             (false, _) => return Ok(Some(Reason::Shared)),
         }
         for calls in calls.chunks_mut(MOST_CALLS) {
-            // If a page could not be made exclusive, its move is refused again.
+            // If a page was not made exclusive, its move is refused again.
             by.run(agent, calls, 0)?;
         }
         call.payload[4] = 0;

@@ -69,7 +69,7 @@ impl PieceExecutor for RemoteCopy<'_> {
 
     fn pass_over(&self, run: &Run, at: u64, reason: Reason, copies: u64, kept: &mut Kept) -> u64 {
         match reason {
-            // Any page of the process may be pinned.
+            // Every page of the process may be pinned.
             Reason::Pinned => pass_over(run, at, reason, kept, |_| true),
             Reason::Shared if copies == 0 => pass_over_shared(self.0, run, at, kept),
             _ => at,
@@ -131,15 +131,17 @@ pub(super) fn take_back(
     }
 }
 
-/// True if the mappings of a piece have become one. An error may come after the last call of a
-/// piece, when nothing is left to move back.
+/// True if the mappings of a piece have become one.
+///
+/// An error may come after the last call of a piece, when no page remains to be moved back.
 fn is_joined(pid: i32, piece: &Piece) -> bool {
     let mappings = maps::read(pid).unwrap_or_default();
     let covers = |m: &MapsEntry| m.start <= piece.range.start && piece.range.end <= m.end;
     piece.parts.len() > 1 && mappings.iter().any(covers)
 }
 
-/// Skips mappings with shared pages: stopping the process for each of them would be useless.
+/// Skips mappings with shared pages, because stopping the process for each of them would be
+/// useless.
 fn pass_over_shared(session: &Session, run: &Run, at: u64, kept: &mut Kept) -> u64 {
     let Ok(pages) = Pages::of(session.pid) else {
         return at;

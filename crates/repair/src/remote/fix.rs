@@ -46,7 +46,7 @@ pub(super) fn steps(
 /// Performs one repair, and measures the decrease in the number of mappings.
 ///
 /// The process is stopped while the steps are planned and executed, so that ranges found empty
-/// remain empty. If a plan made before the stop is empty, the process is not stopped.
+/// remain empty. If a plan made in advance has no steps, the process is not stopped.
 pub(super) fn make(
     session: &mut Session,
     kernel: Option<&KernelView>,

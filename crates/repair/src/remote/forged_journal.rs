@@ -22,7 +22,7 @@ fn code_of(pid: i32) -> MapsEntry {
     code.next().expect("code")
 }
 
-/// Journals whose contents were changed by an attacker.
+/// Checks journals whose contents were changed by an attacker.
 #[test]
 fn what_a_journal_names_must_be_what_a_repair_has_put_there() {
     while_it_stands(|heap, held, agent| {
@@ -66,7 +66,7 @@ fn what_a_journal_names_must_be_what_a_repair_has_put_there() {
         for (n, forged) in forged.iter().enumerate() {
             assert!(check(*forged).is_err(), "number {n}");
         }
-        // Registers with which the thread would not run code of the process.
+        // Registers with which the thread would run code outside the process's own code.
         for pc in [0, area.start, u64::MAX] {
             let refused = check(&|state, _| {
                 let nothing = Call::plain(0, 0, &[]);

@@ -25,14 +25,15 @@ use vmarea_linux_sys::ptrace::{self, Resume};
 const WORK_PATIENCE: Duration = Duration::from_secs(120);
 pub(super) const SIGCONT_BIT: u64 = 1 << (libc::SIGCONT - 1);
 
-/// Interface for calls in a stopped process. A borrowed thread implements it, and a test that
-/// refuses some of the calls.
+/// Interface for calls in a stopped process.
+///
+/// It is implemented by a borrowed thread, and by a test that refuses some of the calls.
 pub(super) trait Injector {
     /// Returns the id of the process.
     fn pid(&self) -> i32;
 
-    /// Returns the id of the thread that makes the calls; descriptors refer to its descriptor
-    /// table.
+    /// Returns the id of the thread that makes the calls. Descriptors refer to this thread's
+    /// descriptor table.
     fn tid(&self) -> i32;
 
     /// Returns the memory of the process (`/proc/PID/mem`).
@@ -42,19 +43,21 @@ pub(super) trait Injector {
     /// must follow.
     ///
     /// # Errors
-    /// [`RepairError::Ended`]; [`RepairError::CannotStop`] if the thread does not come back from the
+    /// [`RepairError::Ended`]; [`RepairError::CannotStop`] if the thread does not return from the
     /// call. An error of the call itself is in the result.
     fn call(&self, call: &Call) -> Result<i64, RepairError>;
 
-    /// Runs the thread from the end of a call to a stop before a signal. Its registers may be
-    /// restored there.
+    /// Runs the thread from the end of a call to the next signal-delivery stop, at which its
+    /// registers may be restored.
     ///
     /// # Errors
     /// As for [`Injector::call`].
     fn settle(&self) -> Result<(), RepairError>;
 
-    /// Lets the agent execute `calls`, at most as many as its table holds, from `first` on. Returns
-    /// the index of the call that failed, or the number of calls.
+    /// Lets the agent execute `calls` from index `first` on; there must be no more than its table
+    /// holds.
+    ///
+    /// Returns the index of the call that failed, or the number of calls.
     ///
     /// # Errors
     /// As for [`Injector::call`]; [`RepairError::System`] if the table cannot be accessed.
@@ -72,7 +75,7 @@ pub(super) struct StoppedProcess<'a> {
     /// The ids of the borrowed process and thread in their own pid namespace.
     pub(super) inner: (i32, i32),
     pub(super) was_stopped: bool,
-    /// Raises the priority of this thread, because the whole stopped process waits for it.
+    /// Raised priority of this thread, because the whole stopped process waits for it.
     pub(super) _prompt: Prompt,
 }
 

@@ -1,8 +1,8 @@
-//! Tests of runs that end in the middle, and of the run that resumes them.
+//! Tests of interrupted runs, and of the run that finishes them.
 //!
-//! A run is interrupted after each call of a piece, with and without the descriptor of the agent:
-//! the program may close it between two pieces. The resumed process must have correct contents, and
-//! nothing of the repair may remain in it.
+//! A run is interrupted after each call of a piece, with and without the descriptor of the agent,
+//! which the program may close between two pieces. The resumed process must have correct contents,
+//! and nothing of the repair may remain in it.
 
 use super::Remote;
 use super::injector::{Injector, StoppedProcess};
@@ -22,8 +22,10 @@ fn interrupt(held: StoppedProcess<'_>) {
 }
 
 impl Bench {
-    /// Begins a piece and lets `with` make calls in the stopped process. The run then ends, and
-    /// another one finishes it. Returns the process and its result.
+    /// Begins a piece and lets `with` make calls in the stopped process; then a second run finishes
+    /// the piece.
+    ///
+    /// Returns the process and the result of the second run.
     fn resume_after(
         mut self,
         piece: &Piece,
@@ -101,7 +103,7 @@ fn a_run_that_ended_after_any_call_is_resumed_even_without_its_descriptor() {
     }
 }
 
-/// The number of the closed descriptor may be that of another file by now.
+/// The number of the closed descriptor may already refer to another file.
 #[test]
 fn a_file_with_the_number_of_the_descriptor_is_left_alone() {
     if !may_repair() {

@@ -1,10 +1,10 @@
 //! Repairs another process.
 //!
 //! The process is stopped ([`stop`](self::stop)) for each piece and runs in between. While the
-//! process is stopped nothing touches its memory, so pages can simply be moved out and back. An
-//! agent in the process makes the calls, because the kernel does not move pages on behalf of
-//! another process. Each step is first recorded in a [`Journal`]: if the repair is interrupted,
-//! [`Remote::resume`] finishes it.
+//! process is stopped, no thread accesses its memory, so pages can be moved out and back without a
+//! watcher. An agent in the process makes the calls, because the kernel does not move pages on
+//! behalf of another process. Each step is first recorded in a [`Journal`]: if the repair is
+//! interrupted, [`Remote::resume`] finishes it.
 //!
 //! # Order of events
 //! ```text
@@ -20,8 +20,8 @@
 //! # Invariants
 //! O1  Pages are moved out only between the lines `piece` and `whole` of the journal, and only
 //!     while the process is in group-stop.
-//! O2  The process itself shows whether the swap was done: the fresh mapping is still at its first
-//!     address or not.
+//! O2  The mappings of the process show whether the swap was done: before it, the fresh mapping is
+//!     at its first address.
 
 mod agent;
 mod by_copy;
@@ -94,8 +94,8 @@ impl Remote {
     /// journal; `None` for the default folder.
     ///
     /// # Errors
-    /// A separate error for each reason why the process cannot be repaired, including that it does
-    /// not exist.
+    /// A separate error for each reason why the process cannot be repaired, for example because it
+    /// does not exist.
     pub fn new(
         pid: i32,
         options: Options,
@@ -125,15 +125,15 @@ impl Remote {
         asked.unwrap_or_else(|| if can_move() { Way::Move } else { Way::Copy })
     }
 
-    /// Returns the runs that could be joined. Also returns the neighbours that cannot be joined in
-    /// the current state of the process.
+    /// Returns the runs that could be joined, and the neighbours that cannot be joined in the
+    /// current state of the process.
     fn plan(&self, range: &Range<u64>) -> Result<(Vec<Run>, super::Kept), RepairError> {
         let failed = RepairError::maps(self.pid);
         let mappings = Mappings::read(self.pid, self.kernel.as_ref(), Smaps::WithoutView);
         let mappings = mappings.map_err(failed)?.list;
         let (runs, mut kept) = plan::runs(&kernel_policy(), &mappings, range, &[]);
         // A device would continue to write to the old page after a copy, and the kernel does not
-        // report such pages.
+        // report pages to which a device writes.
         let none_at_all = self.way() == Way::Copy && proc_status::may_be_pinned(self.pid);
         let registered = obstacles::registered(self.pid);
         let runs = obstacles::without(runs, &mut kept, |part| {
@@ -296,7 +296,7 @@ impl Remote {
         let target = Target::open(self.pid)?;
         let has = |state: &State| state.agent.is_some_and(|agent| target.has(&agent));
         if state.agent.is_some() && !has(state) && !state.clearing {
-            // The process was resumed by someone else, and runs another program now.
+            // Someone else has resumed the process, which now runs another program.
             return Err(proc_status::ended_or(
                 self.pid,
                 RepairError::Replaced(self.pid),

@@ -1,9 +1,9 @@
 //! Moves the pages of a piece back to their addresses, from any state of the piece.
 //!
 //! Any call may be refused, and an earlier run may have been interrupted at any point. This module
-//! therefore assumes nothing: the pagemap shows which pages are in the temporary range, the list of
-//! mappings shows whether the swap was done, and both are read again after each attempt. The
-//! operation is idempotent.
+//! therefore makes no assumption about the state: the pagemap shows which pages are in the
+//! temporary range, the list of mappings shows whether the swap was done, and both are read again
+//! after each attempt. The operation is idempotent.
 //!
 //! # Picture
 //! ```text
@@ -12,13 +12,13 @@
 //! ```
 //! Each attempt handles the pages that remain after the previous one. Copies are made by the
 //! userfaultfd; if it cannot copy a page, the bytes are written through `/proc/PID/mem`, which
-//! needs no call by the process.
+//! needs no system call in the process.
 //!
 //! # Invariants
 //! B1  When pages are moved, and in any case after the swap, a page in the temporary range is
-//!     authoritative: only the repair fills the temporary range, and the kernel fills no hole in a
-//!     watched range. If the page's address is filled as well, that page was created by something
-//!     else (`khugepaged`, a process that reads the memory) and is dropped.
+//!     authoritative: only the repair fills the temporary range, and the kernel fills no missing
+//!     page in a watched range. If the page's address is filled as well, that page was created by
+//!     something else (`khugepaged`, a process that reads the memory) and is dropped.
 //! B2  A page leaves the temporary range only by being moved, or after its bytes were copied to its
 //!     address.
 
@@ -57,7 +57,7 @@ enum Attempt {
     Write,
 }
 
-/// Each method is tried more than once, because a refusal may be temporary.
+/// Order of the attempts. Each method is tried more than once, because a refusal may be temporary.
 const BY_MOVE: [Attempt; 9] = {
     use Attempt::{Copy, Move, MoveOwn, Write};
     [Move, Move, Move, MoveOwn, MoveOwn, Copy, Copy, Write, Write]
@@ -70,8 +70,10 @@ const BY_COPY: [Attempt; 5] = {
 const TRIES: u32 = 8;
 const REST: Duration = Duration::from_millis(1);
 
-/// Moves all pages of `piece` back, ends the watch and releases the scratch area. Works before and
-/// after the swap, and without the descriptor. Returns whether the swap was done.
+/// Moves all pages of `piece` back, ends the watch and releases the scratch area.
+///
+/// This works before and after the swap, and without the descriptor. Returns true if the swap was
+/// done.
 ///
 /// # Errors
 /// [`RepairError::LeftStopped`] if the process must not run in its current state;
@@ -86,8 +88,7 @@ pub(super) fn move_back(
     try_to_move_back(by, agent, piece).map_err(|error| must_stand(by.pid(), error))
 }
 
-/// Returns [`RepairError::LeftStopped`] if pages may not be at their addresses after `error`, else
-/// `error`.
+/// Returns `error`, or [`RepairError::LeftStopped`] if some pages may not be at their addresses.
 pub(super) fn must_stand(pid: i32, error: RepairError) -> RepairError {
     let what = "it cannot be seen what of a piece is where".to_owned();
     match error {
@@ -128,7 +129,7 @@ fn try_to_move_back(
         recovery.cover(swapped)?;
         swapped = true;
     }
-    // Before the swap, pages that were copied to the temporary range are only copies.
+    // Before the swap, pages in the temporary range that were copied there are only copies.
     if begun && (swapped || agent.way == Way::Move) {
         recovery.bring_pages()?;
     }
@@ -188,7 +189,8 @@ impl<I: Injector> Recovery<'_, I> {
         Err(self.left_stopped(what, errno))
     }
 
-    /// Returns the flags that the piece should have: those of the fresh mapping, if it still exists.
+    /// Returns the flags that the piece should have: those of the fresh mapping, if it still
+    /// exists.
     fn flags(&self) -> Result<VmFlags, RepairError> {
         let (fresh, entries) = (self.room.fresh(self.piece), self.smaps()?);
         let start = |entry: &SmapsEntry| entry.mapping.start;
@@ -423,8 +425,8 @@ impl<I: Injector> Recovery<'_, I> {
         }
     }
 
-    /// Makes calls that should succeed, with several attempts. Returns the errno of the call that
-    /// failed in the last attempt, or 0.
+    /// Makes calls that should succeed, with several attempts. Returns the errno of the last
+    /// attempt, or 0 on success.
     fn must(&self, calls: &mut [Call]) -> Result<i32, RepairError> {
         let mut at = 0;
         let mut errno = 0;

@@ -1,4 +1,4 @@
-//! Finds obstacles to a repair of another process that are visible before anything is tried.
+//! Finds obstacles to a repair of another process that are visible in advance.
 //!
 //! The kernel lists the buffers that are registered with an `io_uring` in `/proc/PID/fdinfo`;
 //! registered buffers are pinned. The pagemap shows which pages are shared, but only at the moment
@@ -49,7 +49,7 @@ fn buffers(info: &str) -> Vec<VmRange> {
             end.checked_next_multiple_of(PAGE)?,
         ))
     };
-    // Other lists follow after the buffers.
+    // Other lists follow the list of buffers.
     lines.skip(1).map_while(buffer).collect()
 }
 
@@ -64,15 +64,15 @@ pub(super) fn touches(part: VmRange, ranges: &[VmRange]) -> bool {
 pub(super) fn shared(pages: &Pages, memory: &File, part: VmRange, most: u64) -> u64 {
     let mut count = 0;
     let read = pages.each(part, |page, filled| {
-        // The zero page is shared by all processes, and can be moved anyway.
+        // The zero page is shared by all processes, and can nevertheless be moved.
         count += u64::from(filled == Filled::Shared && !reads_as_zeros(memory, page));
         count < most
     });
     read.map_or(0, |()| count)
 }
 
-/// Removes the parts for which `obstacle` returns a reason and splits the runs there. Each boundary
-/// that cannot be joined is counted in `kept`.
+/// Removes the parts for which `obstacle` returns a reason, and splits the runs there. Counts in
+/// `kept` each boundary that cannot be joined.
 pub(super) fn without(
     runs: Vec<Run>,
     kept: &mut Kept,
@@ -163,7 +163,7 @@ mod tests {
             (ranges, kept.by_reason[&Reason::Shared]),
             (vec![part(5)], 6)
         );
-        // The anchor is not moved, so an obstacle in it does not matter.
+        // The anchor is not moved, so an obstacle in it has no effect.
         let left = without(vec![run(true)], &mut kept, stays);
         let parts: Vec<_> = left
             .iter()

@@ -1,4 +1,4 @@
-//! A repair of another process, from its first stop to its last.
+//! State of a repair of another process, from its first stop to its last.
 //!
 //! The agent is injected once and removed at the end. Pieces are handled by
 //! [`executor`](super::executor).
@@ -33,7 +33,8 @@ impl Session {
     ///
     /// # Errors
     /// [`RepairError::Unfinished`], [`RepairError::AtWork`], [`RepairError::AgentThere`], and
-    /// errors from stopping the process. Nothing remains in the process, unless the error says so.
+    /// errors from stopping the process. No part of the repair remains in the process, unless the
+    /// error says so.
     pub(super) fn begin(
         pid: i32,
         options: &Options,
@@ -85,9 +86,9 @@ impl Session {
     /// repair.
     pub(super) fn end<T>(mut self, done: Result<T, RepairError>) -> Result<T, RepairError> {
         let ended = match done {
-            // The process is left to another run, which needs the journal and the agent.
+            // The process is left for another run, which needs the journal and the agent.
             Err(RepairError::LeftStopped { .. }) => Ok(()),
-            // The process is gone, and the agent with it.
+            // The process has ended, and the agent with it.
             Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
                 self.journal.remove().map_err(journal::failed)
             }
@@ -121,8 +122,8 @@ fn begin_journal(target: &Target, journals: &Journals) -> Result<Journal, Repair
     Ok(journal)
 }
 
-/// Stops the process for the first time and injects the agent; also returns whether the process
-/// could be resumed.
+/// Stops the process for the first time and injects the agent. Also returns the result of resuming
+/// the process.
 fn put_in(
     target: &Target,
     journal: &mut Journal,
@@ -147,9 +148,10 @@ fn end_journal(cleared: Result<(), RepairError>, journal: Journal) -> Result<(),
 /// Minimum and maximum time for which the stopped threads wait for one that has not stopped.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(20);
 const LONGEST_PATIENCE: Duration = Duration::from_millis(500);
-/// Measures how long the process is stopped if nothing else is done during the stop. The time
-/// includes reading the list of mappings if single mappings cannot be queried. Returns the best of
-/// several attempts, because the machine may be busy.
+/// Measures how long the process is stopped by an empty stop.
+///
+/// The time includes reading the list of mappings if single mappings cannot be queried. The result
+/// is the shortest of several attempts, because the machine may be busy.
 fn stop_time(target: &Target, journal: &mut Journal) -> Result<Duration, RepairError> {
     const TRIES: usize = 10;
     let mut best = Duration::MAX;

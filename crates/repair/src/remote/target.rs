@@ -1,5 +1,4 @@
-//! The process under repair: checks whether it can be repaired, access to its memory, and the
-//! agent.
+//! The process under repair: checks, access to its memory, and the agent's code.
 //!
 //! The code that stops the process is in [`stop`](super::stop).
 
@@ -31,11 +30,12 @@ pub(super) struct Target {
     pub(super) memory: File,
     /// Address of an instruction of the process that makes a system call.
     pub(super) syscall: u64,
-    /// Maximum time for a thread to stop, during which the other threads are stopped.
+    /// Maximum time for a thread to stop, during which the other threads of the process already
+    /// wait.
     pub(super) patience: Cell<Duration>,
     /// Id of the last process that was checked for sharing the memory.
     pub(super) looked_at: Cell<i32>,
-    /// Threads that were asked to stop and did not stop in time: they are still traced, because
+    /// Threads that were asked to stop and did not stop in time. They are still traced, because
     /// only a stopped thread can be detached.
     pub(super) late: RefCell<Vec<i32>>,
 }
@@ -120,7 +120,7 @@ impl Target {
         })
     }
 
-    /// Writes the agent's code to its page, and vmarea's mark at the end of the page.
+    /// Writes the agent's code to its page, with the mark at the end of the page.
     ///
     /// # Errors
     /// Errors from writing to `/proc/PID/mem`.
@@ -146,7 +146,7 @@ impl Target {
         let wanted = inject::syscall_instruction();
         let mut mappings = maps::read(self.pid).map_err(|_| RepairError::Ended(self.pid))?;
         mappings.retain(|m| m.perms.exec && m.perms.read);
-        // The vDSO contains such an instruction, and the program does not change the vDSO.
+        // The vDSO contains such an instruction, and programs do not change the vDSO.
         mappings.sort_by_key(|m| !matches!(&m.name, MapName::Special(name) if name == "[vdso]"));
         let mut readable = false;
         for mapping in mappings {
@@ -159,7 +159,7 @@ impl Target {
                 return Ok(mapping.start + at as u64);
             }
         }
-        // If no memory can be read, the process is about to execute another program, or to end.
+        // If no memory can be read, the process is about to execute another program or to end.
         Err(match readable {
             true => RepairError::NoSyscall(self.pid),
             false => proc_status::ended_or(self.pid, RepairError::Replaced(self.pid)),

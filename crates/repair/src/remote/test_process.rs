@@ -15,9 +15,10 @@ use crate::{Way, can_repair_itself};
 use vmarea_process::maps;
 
 pub(super) const PARTS: u64 = 6;
-/// Program with mappings of two pages that could be one mapping; the second page of every third
-/// mapping is empty. For each input line it creates the mappings again (`make`) or counts those
-/// with wrong contents.
+/// Program with mappings of two pages that could be one mapping.
+///
+/// The second page of every third mapping is empty. For each input line the program creates the
+/// mappings again (`make`) or counts those with wrong contents.
 pub(super) const PROGRAM: &str = r#"
 import ctypes, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -81,7 +82,7 @@ impl Heap {
         }
     }
 
-    /// Counts the mappings in the area; also returns the mappings elsewhere and the number of open
+    /// Counts the mappings in the area; also returns the mappings outside it and the number of open
     /// files.
     pub(super) fn seen(&self) -> (usize, Vec<(u64, u64)>, usize) {
         let all = maps::read(self.pid()).expect("its mappings");
@@ -147,8 +148,8 @@ pub(super) fn may_repair() -> bool {
         .is_ok()
 }
 
-/// Calls `with` while a test process is stopped that has created its mappings and contains an agent
-/// that moves pages.
+/// Calls `with` while a test process is stopped. The process has created its mappings and contains
+/// an agent that moves pages.
 pub(super) fn while_it_stands(with: impl FnOnce(&Heap, &StoppedProcess<'_>, Agent)) {
     if !may_repair() {
         return;

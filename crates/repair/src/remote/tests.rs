@@ -1,8 +1,8 @@
-//! Refuses every call of a piece in turn, in a process whose memory contents are known.
+//! Tests that refuse every call of a piece in turn, in a process with known memory contents.
 //!
-//! The calls go through an injector that refuses some of them, as a kernel would that has run out
-//! of memory, or when a page has just become shared. The process must keep its contents, and
-//! nothing of the repair may remain in it.
+//! The calls go through an injector that refuses some of them, like a kernel that has run out of
+//! memory, or for which a page has just become shared. The process must keep its contents, and no
+//! part of the repair may remain in it.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -38,7 +38,7 @@ const REFUSALS: [i32; 6] = [
 enum Refused {
     /// The call with this number.
     One(usize),
-    /// The call with this number is half done, if it moves or copies.
+    /// The call with this number does only half of its work, if it moves or copies.
     Half(usize),
     /// The call with this number, and all later calls of the same kind.
     Kind(usize),
@@ -69,7 +69,7 @@ impl<'a, I: Injector> Refusing<'a, I> {
         }
     }
 
-    /// Returns whether the next call is refused.
+    /// Returns true if the next call is refused.
     fn refuses(&self, call: &Call) -> bool {
         let now = self.made.replace(self.made.get() + 1);
         // The kind of an ioctl is its request; the kind of other calls is their purpose.
@@ -99,8 +99,8 @@ impl<'a, I: Injector> Refusing<'a, I> {
         }
     }
 
-    /// Does half of a call that moves or copies; false for other calls. In half a swap, the kernel
-    /// has unmapped the old mappings only.
+    /// Does half of a call that moves or copies; returns false for other calls. Half a swap only
+    /// unmaps the old mappings.
     fn half(&self, agent: &Agent, calls: &mut [Call], at: usize) -> Result<bool, RepairError> {
         let whole = calls[at];
         if whole.nr == libc::SYS_mremap {
@@ -174,7 +174,8 @@ impl<I: Injector> Injector for Refusing<'_, I> {
 
 impl Bench {
     /// Joins the area while calls are refused, and checks the contents of the resumed process.
-    /// Returns whether any call was refused, and whether the piece was joined.
+    ///
+    /// Returns two flags: a call was refused, and the piece was joined.
     fn join(&mut self, agent: &Agent, refused: Refused, errno: i32) -> (bool, bool) {
         assert_eq!(self.heap.ask("make"), "made");
         let piece = self.heap.piece();
@@ -280,7 +281,7 @@ fn each_kind_of_call_refused_for_good_by_copy() {
     );
 }
 
-/// The last call of a piece releases the scratch area. If that call keeps failing, the piece is
+/// The last call of a piece releases the scratch area. If that call fails repeatedly, the piece is
 /// joined anyway, and the error names the parts that remain in the process.
 #[test]
 fn a_room_that_cannot_be_given_back_is_named() {
@@ -364,8 +365,8 @@ fn what_cannot_be_taken_out_is_named_and_taken_out_later() {
     }
 }
 
-/// If the fresh mapping cannot be moved to the piece that the kernel has unmapped for it, memory is
-/// mapped there anew.
+/// If the kernel unmaps the piece but cannot move the fresh mapping there, new memory is mapped in
+/// its place.
 #[test]
 fn a_piece_that_is_mapped_anew_keeps_its_flags() {
     while_it_stands(|heap, held, agent| {

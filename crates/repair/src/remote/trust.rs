@@ -1,6 +1,6 @@
 //! Decides whether a journal may be followed.
 //!
-//! Root finishes the merges of other users, so for root the journal of another user is hostile
+//! Root also finishes the merges of other users. For root, the journal of another user is hostile
 //! input: it contains registers and addresses that are written into a process. A journal is
 //! followed only if the process has no privilege that its user lacks, and everything that the
 //! journal names must have the form that a repair would have created. The checks are repeated while
@@ -179,8 +179,8 @@ impl Look {
     fn piece(&self, piece: VmRange, agent: &Agent) -> Result<(), Doubt> {
         let apart = |start: u64, len: u64| piece.end <= start || start + len <= piece.start;
         let is_heap = |m: &MapsEntry| is_plain(m) && !m.perms.shared;
-        // Part of the piece may be unmapped: the swap unmaps it before it moves the fresh mapping
-        // there.
+        // Part of the piece may be unmapped, because the swap unmaps the piece before it moves the
+        // fresh mapping there.
         let right = self.inside(&(piece.start..piece.end)).all(is_heap);
         let ours = apart(agent.room.start, agent.room.len_bytes())
             && apart(agent.code, PAGE)
@@ -195,7 +195,7 @@ impl Look {
     }
 }
 
-/// True if a piece may have been replaced by means of a scratch area.
+/// True if a piece could have been replaced with a scratch area of this size.
 fn fits(piece: VmRange, room: VmRange) -> bool {
     piece.start.is_multiple_of(PAGE)
         && piece.end.is_multiple_of(PAGE)

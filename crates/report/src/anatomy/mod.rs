@@ -30,7 +30,7 @@ use vmarea::types::VmFlags;
 use vmarea_process::Mapping;
 use vmarea_process::maps::{MapName, MapsEntry};
 
-/// Maximum number of file and memory mappings that are shown separately when parts are folded.
+/// Maximum number of mappings that are still shown separately after small ones were folded.
 const LARGEST: usize = 24;
 /// End of the user address space, with page tables of four levels and of five.
 const TASK_ENDS: [u64; 2] = [1 << 47, 1 << 56];

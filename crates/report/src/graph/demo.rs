@@ -8,7 +8,7 @@
 //!
 //! # Picture
 //! ```text
-//! parent     data split(3) gone idle ─fork┐                      gone unmapped
+//! parent     data split(3) gone idle ─fork┐                      unmaps gone
 //! child                                   └ writes data, gone; maps own ─fork┐
 //! grandchild                                                                 └ writes data, idle
 //! ```
@@ -51,7 +51,7 @@ impl Place {
     const fn new(name: &'static str, number: u64, pages: u64) -> Place {
         Place {
             name,
-            // Not adjacent to each other, so that they do not merge.
+            // The mappings are not adjacent, so they do not merge.
             start: BASE + (number << 20),
             pages,
         }

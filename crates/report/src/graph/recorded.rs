@@ -17,16 +17,18 @@ use vmarea_trace::event::{Event, FaultSource, Header, InodeId, MmId, Origin, Tid
 /// A moment of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Moment {
-    /// The last moment at which the number of live address spaces in one fork lineage is highest.
+    /// The last moment at which one fork lineage has the most live address spaces.
     #[default]
     Widest,
-    /// The end: just before the last address space ends.
+    /// The end: the moment before the last address space ends.
     End,
     /// After the event with this number, counted from 1.
     Event(u64),
 }
 
-/// Fork lineages: address spaces forked from each other without an `execve` in between.
+/// Fork lineages.
+///
+/// A lineage consists of address spaces forked from each other without an `execve` in between.
 #[derive(Debug, Default)]
 struct Lines {
     /// The first address space in the lineage of each live address space.

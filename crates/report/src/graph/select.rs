@@ -1,9 +1,9 @@
 //! Selection of the part of a graph that fits into a drawing.
 //!
-//! A drawing with hundreds of boxes is not readable. Families of anon_vmas that span most processes
-//! are selected first, then those at lower addresses. A family is drawn completely or not at all,
-//! unless the very first family is already too large. The drawing states the number of omitted
-//! elements.
+//! A drawing with hundreds of boxes is not readable. Families of anon_vmas that span the most
+//! processes are selected first, and among equals those at lower addresses. A family is drawn
+//! completely or not at all, unless the very first family is already too large. The drawing states
+//! the number of omitted elements.
 
 use super::{Av, Graph, counted};
 use serde::Serialize;

@@ -7,7 +7,7 @@
 //!                        │ VMA ├─┐         │ VMA ├─┐      red, down: the chain of a VMA
 //!                        └─────┘ │         └─────┘ │
 //!      ┌─▶ A1 ─────────────────── ■ ────────────── □      blue, across: the tree of an anon_vma
-//!      └── A2 ─────────────────────────────────── ■       ■ own, □ another's: an anon_vma_chain
+//!      └── A2 ─────────────────────────────────── ■       ■ own, □ an ancestor's: an anon_vma_chain
 //! ```
 //! A process is a column; a family of anon_vmas is a band. Within a band, VMAs with the same
 //! address share a row. Wires leave a VMA on its right side and run down in lanes. The uppermost
@@ -42,7 +42,8 @@ const HEADING: Letters = Letters::plain(12.0).bold();
 const BODY: Letters = Letters::plain(11.0);
 const SMALL: Letters = Letters::plain(10.0).color("#555");
 
-/// Draws graphs below each other, each with its omitted elements, and a remark at the end.
+/// Draws graphs below each other, each with a count of its omitted elements, and a remark at the
+/// end.
 pub fn sheet(graphs: &[(&Graph, LeftOut)], remark: Option<&str>) -> String {
     let mut sheet = Svg::default();
     for (graph, left_out) in graphs {

@@ -1,5 +1,6 @@
-//! The anatomy of this process, which has variables of each kind at known addresses, as in the
-//! program of Matěna's thesis that prints pointers to its data.
+//! The anatomy of this process, which has variables of each kind at known addresses.
+//!
+//! Matěna's thesis uses a similar program, which prints pointers to its data.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +31,7 @@ fn address<T: ?Sized>(of: &T) -> u64 {
 
 #[test]
 fn data_of_each_kind_lie_in_the_part_of_their_kind() {
-    // The compiler must not know what they hold.
+    // The compiler must not know the values of these variables.
     INITIALISED.fetch_add(1, Ordering::Relaxed);
     UNINITIALISED[2048].fetch_add(1, Ordering::Relaxed);
     let on_stack = Cell::new(1u64);
@@ -44,7 +45,7 @@ fn data_of_each_kind_lie_in_the_part_of_their_kind() {
     );
     assert_eq!(kind(address(&INITIALISED)), Kind::Initialised);
     assert_eq!(kind(address(&UNINITIALISED[2048])), Kind::Uninitialised);
-    // This is a thread: its stack and its arena are mappings like others.
+    // This is a thread: its stack and its arena are mappings like any others.
     assert_eq!(kind(address(&on_stack)), Kind::Anonymous);
     let heap = kind(address(&*on_heap));
     assert!(matches!(heap, Kind::Heap | Kind::Anonymous), "{heap:?}");

@@ -1,4 +1,4 @@
-//! Drawings with readable labels: none overlaps another, and none extends beyond the page.
+//! Drawings must be readable: no label overlaps another or extends beyond the page.
 
 use crate::graph::demo;
 use vmarea_process::{AskKernel, Smaps};
@@ -38,7 +38,7 @@ fn number(element: &str, name: &str) -> f64 {
     text.parse().unwrap()
 }
 
-/// The labels of a drawing; groups are moved down, as they are in the file.
+/// Returns the labels of a drawing. Groups are moved down, as the file specifies.
 fn labels(drawing: &str) -> Vec<Label> {
     let mut down = 0.0;
     let mut labels = Vec::new();
@@ -63,7 +63,7 @@ fn labels(drawing: &str) -> Vec<Label> {
                 text: plain,
                 left,
                 right: left + width,
-                // Letters stand on the line, with a little below it.
+                // A letter extends from its baseline up, and a little below it.
                 top: y - 0.75 * size,
                 bottom: y + 0.2 * size,
             });
@@ -95,7 +95,7 @@ fn assert_readable(drawing: &str) {
     }
 }
 
-/// Gives every process this many VMAs; those of the first process have the longest addresses.
+/// Gives every process `vmas` VMAs; those of the first process have the longest addresses.
 fn widened(graph: &Graph, vmas: usize) -> Graph {
     let mut wide = graph.clone();
     for process in &mut wide.processes {

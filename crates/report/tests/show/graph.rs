@@ -1,4 +1,4 @@
-//! The graph of the demonstration, and when two graphs are the same.
+//! The graph of the demonstration, and the comparison of two graphs.
 
 use vmarea::policy::Policy;
 use vmarea_process::view::{KernelView, ViewError, ViewVma};
@@ -17,7 +17,7 @@ fn text(write: impl Fn(&mut Vec<u8>) -> std::io::Result<()>) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Returns what the kernel would show of a graph, with unrelated numbers for the anon_vmas.
+/// Returns the parts of a graph that a kernel would show, with unrelated numbers for the anon_vmas.
 fn as_seen(graph: &Graph) -> Graph {
     let id = |av: Av| 0xffff_8880_0000_0000 + (97 - av.0 as u64) * 104;
     let processes = graph.processes.iter().map(|process| {
@@ -110,7 +110,7 @@ fn names_do_not_matter_and_everything_else_does() {
     differs(&|graph| graph.processes[1].vmas[0].end += 4096);
     differs(&|graph| graph.processes[2].vmas.truncate(3));
     differs(&|graph| graph.processes.truncate(2));
-    // Two VMAs of the child on one anon_vma, as if a fork kept them together.
+    // Two VMAs of the child with the same anon_vma, as if a fork had not separated them.
     differs(&|graph| graph.processes[1].vmas[2].own = graph.processes[1].vmas[1].own);
     differs(&|graph| graph.processes[0].vmas[0].own = None);
     differs(&|graph| {
@@ -121,7 +121,7 @@ fn names_do_not_matter_and_everything_else_does() {
         let own = graph.processes[0].vmas[0].own.unwrap();
         graph.anon_vmas[own.0].num_children = Some(7);
     });
-    // A chain that lost its ancestors.
+    // A chain without its ancestors.
     differs(&|graph| {
         let vma = &mut graph.processes[2].vmas[0];
         vma.chain = vec![vma.own.unwrap()];
@@ -164,7 +164,7 @@ fn what_is_left_out_is_counted() {
             assert_eq!(left.processes, 3 - processes);
         }
     }
-    // A family is whole or not there, unless nothing else would be.
+    // A family is included completely or not at all, unless the result would be empty.
     let (part, left) = whole.select(Extent {
         vmas: 2,
         ..everything

@@ -1,4 +1,4 @@
-//! Moments of a recording, and the address spaces at each.
+//! Moments of a recording, and the address spaces at each moment.
 
 use vmarea_report::graph::recorded::{Moment, Recorded, Survey};
 use vmarea_report::shown::{self, Choice, Finder};
@@ -78,7 +78,7 @@ fn write(mm: u32) -> Event {
     })
 }
 
-/// A parent with a child and a grandchild, and before that two programs that it started.
+/// Returns events of a parent with a child and a grandchild, after two programs that it started.
 fn events() -> Vec<Event> {
     vec![
         start(1, Origin::Exec),
@@ -118,7 +118,7 @@ fn the_widest_moment_is_that_of_forks_and_not_of_programs() {
     assert_eq!(until(&all, Moment::End), 19, "before mm1 ends");
     assert_eq!(until(&all, Moment::Event(3)), 3);
     assert_eq!(until(&all, Moment::Event(u64::MAX)), 20);
-    // A recording that was cut off.
+    // A truncated recording.
     assert_eq!(until(&all[..15], Moment::Widest), 15);
     assert_eq!(until(&all[..15], Moment::End), 15);
     assert_eq!(until(&[], Moment::Widest), 0);

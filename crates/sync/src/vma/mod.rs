@@ -59,7 +59,7 @@ pub enum Refused {
     Gone,
     /// A writer has locked the VMA.
     WriteLocked,
-    /// The reader count is at its maximum.
+    /// The reader count has reached its maximum.
     TooMany,
     /// This kind of lock does not support readers.
     NoLock,

@@ -1,6 +1,7 @@
 //! Signatures of system calls: the number of arguments and the kind of each.
 //!
-//! `names` supplies the names of flags. A call that is absent is shown with six plain numbers.
+//! `names` supplies the names of flags. A call that is missing here is shown with six plain
+//! numbers.
 
 use crate::names::{
     CLONE, FCNTL, MADV, MAP, MCL, MFD, MLOCK, MPOL, MPOL_MF, MREMAP, MS, Names, OPEN, PR, PROT,

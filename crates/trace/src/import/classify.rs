@@ -97,7 +97,7 @@ pub(super) fn sharing_of_flags(flags: u64) -> Sharing {
     }
 }
 
-/// Returns `clone` flags that create a child with this sharing, if the text does not show them.
+/// Returns `clone` flags for a child with this sharing, for text that does not show the flags.
 pub(super) fn flags_for_sharing(sharing: Sharing) -> u64 {
     match sharing {
         Sharing::Thread => CLONE_VM | CLONE_THREAD,

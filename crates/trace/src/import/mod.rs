@@ -25,10 +25,10 @@ use std::io::{BufRead, Read};
 use std::iter::FusedIterator;
 use strace::Strace;
 
-/// Length of the longest line that is parsed.
+/// Maximum length in bytes of a line that is parsed.
 const MAX_LINE: u64 = 1 << 20;
 
-/// Largest number of events held back until the first fault shows the source of faults.
+/// Maximum number of events that are held back until the first fault shows the source of faults.
 const LOOK_AHEAD: usize = 10_000;
 
 /// The program that wrote the text to import.
@@ -52,9 +52,9 @@ pub enum Format {
 enum Line {
     /// The line was parsed.
     Read,
-    /// The line has the right form and does not concern memory.
+    /// The line is well formed and does not concern memory.
     Other,
-    /// The line does not have the form of this text.
+    /// The line does not have the form of this format.
     Foreign,
     /// The line concerns memory and could not be parsed.
     Unreadable,
@@ -68,7 +68,7 @@ trait Parse {
     fn line(&mut self, text: &str, state: &mut ImportState) -> Line;
 }
 
-/// An import in progress: its header, and an iterator over its events.
+/// An import in progress: the header, and an iterator over the events.
 pub struct Import<R> {
     text: R,
     parser: Box<dyn Parse + Send>,

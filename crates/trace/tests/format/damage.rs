@@ -1,4 +1,5 @@
-//! Damaged, truncated and foreign files: every event before the damage, then one error.
+//! Damaged, truncated and foreign files: the reader returns every event before the damage, then one
+//! error.
 
 use crate::events::{headers, traces};
 use crate::files::{file, read, walk};

@@ -1,6 +1,6 @@
 //! Arbitrary headers and events for property tests.
 //!
-//! Values lie near each other, as in real traces, and at the limits of their types.
+//! Values are close to each other, as in real traces, or at the limits of their types.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -43,7 +43,7 @@ pub fn headers() -> impl Strategy<Value = Header> {
         )
 }
 
-/// A stream of a few threads that ends like a complete trace.
+/// Generates the events of a few threads, ending like a complete trace.
 pub fn traces(len: usize) -> impl Strategy<Value = Vec<Event>> {
     (vec(events(), 0..len), any::<i32>(), numbers()).prop_map(|(mut events, status, t)| {
         events.push(Event::End { status, t });
@@ -61,7 +61,7 @@ pub fn events() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Small, near a page of some heap, or anything.
+/// Generates small numbers, numbers near a page of the heap, and arbitrary ones.
 fn numbers() -> impl Strategy<Value = u64> {
     prop_oneof![
         0u64..64,
@@ -315,7 +315,7 @@ fn inodes() -> impl Strategy<Value = Inode> {
         )
 }
 
-/// Everything that is written in postcard, but not [`Event::End`].
+/// Generates the events that are encoded in postcard, except [`Event::End`].
 fn rare() -> impl Strategy<Value = Event> {
     let origins = prop_oneof![
         Just(Origin::Exec),

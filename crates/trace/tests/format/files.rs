@@ -3,7 +3,7 @@
 use vmarea_trace::event::{Access, Event, Fault, Header, MmId, Order, Tid};
 use vmarea_trace::{Error, Reader, Writer};
 
-/// The file that a writer produces for `events`, with a flush after every `per_block` of them.
+/// Writes `events` to a file in memory, with a flush after every `per_block` events.
 pub fn file(header: &Header, events: &[Event], per_block: usize) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), header).unwrap();
     for chunk in events.chunks(per_block) {
@@ -15,7 +15,7 @@ pub fn file(header: &Header, events: &[Event], per_block: usize) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// All events before the end or the error, and the error.
+/// Returns all events before the end or the error, and the error.
 pub fn read(file: &[u8]) -> (Vec<Event>, Option<Error>) {
     let mut reader = match Reader::new(file) {
         Ok(reader) => reader,
@@ -34,7 +34,7 @@ pub fn read(file: &[u8]) -> (Vec<Event>, Option<Error>) {
     (events, None)
 }
 
-/// `len` faults of one thread that walks through memory, and the end.
+/// Returns `len` faults of one thread at ascending addresses, and the end.
 pub fn walk(len: u64) -> Vec<Event> {
     let fault = |i: u64| {
         Event::Fault(Fault {

@@ -1,7 +1,7 @@
 //! Files with valid checksums and malicious content.
 //!
-//! The tests build them from the documented format alone, without the crate's own writer, which
-//! checks the documentation as well.
+//! The tests build these files from the documented format and without the crate's writer, so they
+//! also check the documentation.
 
 use crate::files::read;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn checksum(head: &[u8], body: &[u8]) -> [u8; 8] {
     XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot(head), body).to_le_bytes()
 }
 
-/// A file of version 1 with this header.
+/// Begins a file of version 1 with this header.
 fn begin(header: &[u8]) -> Vec<u8> {
     let version = 1u32.to_le_bytes();
     let len = (header.len() as u32).to_le_bytes();
@@ -33,7 +33,7 @@ fn block(file: &mut Vec<u8>, stored: &[u8], raw_len: u32, events: u32, number: u
     file.extend_from_slice(stored);
 }
 
-/// A file with one block of `raw`.
+/// Returns a file with `raw` as its only block.
 fn one_block(raw: &[u8], events: u32) -> Vec<u8> {
     let mut file = begin(&postcard::to_stdvec(&Header::default()).unwrap());
     let stored = zstd::bulk::compress(raw, 1).unwrap();
@@ -106,7 +106,7 @@ fn lengths_are_bounded_before_memory_is_taken() {
             "its number of events does not fit its length"
         );
     }
-    // The largest length that is allowed, and nothing behind it.
+    // The largest allowed length, with no bytes after it.
     assert!(matches!(
         read(&with_head(64 << 20, 100, 1)).1,
         Some(Error::CutOff { block: 1, .. })

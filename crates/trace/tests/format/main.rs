@@ -1,4 +1,4 @@
-//! The file format: written events read back unchanged, and damage of any kind is reported.
+//! The file format: a reader returns the written events unchanged, and reports damage of any kind.
 
 mod damage;
 mod events;

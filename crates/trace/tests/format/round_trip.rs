@@ -1,4 +1,4 @@
-//! Written events read back unchanged.
+//! A reader returns the written events unchanged.
 
 use crate::events::{headers, traces};
 use crate::files::{file, read, walk};
@@ -109,7 +109,7 @@ fn nothing_is_written_after_the_end() {
     assert_eq!(read(&writer.finish().unwrap()).0, events[1..]);
 }
 
-/// A disk with this many free bytes.
+/// A disk that has only this many free bytes.
 struct SmallDisk {
     left: usize,
     bytes: Vec<u8>,

@@ -6,9 +6,10 @@
 
 use super::{Access, FaultContext, Faulted};
 use crate::mm::ThpDisabled;
-use crate::page::thp::{Huge, HugeEvent, huge_page_addr, huge_start};
+use crate::page::huge::Huge;
+use crate::page::thp::{HugeEvent, huge_page_addr, huge_start};
 use crate::page::{Pte, SlotKind};
-use crate::space::HugePages;
+use crate::types::HugePages;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{AnonVmaId, Errno, PMD_SIZE, VmFlags, VmRange};
 use crate::vma::VmaView;

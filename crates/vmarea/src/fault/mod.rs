@@ -24,13 +24,13 @@ pub mod stack;
 mod swap;
 mod unlocked;
 
-use crate::mm::{MmapReadGuard, MmapWriteGuard, ThpDisabled};
+use crate::mm::{MmapGuard, MmapReadGuard, ThpDisabled};
 use crate::page::{FaultPath, Pte};
 use crate::space::Space;
 use crate::types::platform::{Environment, Platform, Standard};
 use crate::types::{AnonVmaId, Errno, FrameId, MmId, PAGE_MASK, VmFlags};
 use crate::vma::VmaView;
-use vmarea_sync::VmaLockKind;
+use vmarea_sync::{LockGuard, VmaLockKind};
 
 /// The type of a memory access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -131,23 +131,7 @@ pub(crate) trait Neighbours {
     fn thp_disabled(&self) -> ThpDisabled;
 }
 
-impl<E: Environment> Neighbours for MmapReadGuard<'_, E> {
-    fn prev_of(&self, vma: &VmaView) -> Option<VmaView> {
-        self.prev(vma.range.start)
-    }
-    fn next_of(&self, vma: &VmaView) -> Option<VmaView> {
-        self.mm
-            .tree
-            .find(vma.range.end)
-            .and_then(|e| crate::types::VmaId::from_bits(e.value))
-            .map(|id| self.view(id))
-    }
-    fn thp_disabled(&self) -> ThpDisabled {
-        self.state().layout.thp_disabled
-    }
-}
-
-impl<E: Environment> Neighbours for MmapWriteGuard<'_, E> {
+impl<E: Environment, T: LockGuard> Neighbours for MmapGuard<'_, E, T> {
     fn prev_of(&self, vma: &VmaView) -> Option<VmaView> {
         self.prev(vma.range.start)
     }

@@ -4,14 +4,14 @@
 //! `mm/gup.c` `__mm_populate`, `populate_vma_page_range`, `faultin_page_range`, 6.18: private
 //! writable mappings are prefaulted by a write, all other mappings by a read.
 
-use super::{Access, FaultContext, Faulted, Neighbours};
-use crate::mm::{MmapReadGuard, MmapWriteGuard};
-use crate::page::PageTable;
+use super::{Access, FaultContext, Faulted};
+use crate::mm::MmapGuard;
 use crate::policy::Rules;
 use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_SIZE, PkeyRights, VmFlags, VmRange};
 use crate::vma::VmaView;
+use vmarea_sync::LockGuard;
 
 impl<E: Environment> Space<E> {
     /// Prefaults the pages of `range` as far as possible; failures are ignored.
@@ -84,7 +84,7 @@ impl<E: Environment> Space<E> {
                 return Err(Errno::EINVAL);
             }
             let part = VmRange::new(at, vma.range.end.min(range.end));
-            touch_pages(&r, r.space, &r.mm.pages, &vma, part, access)?;
+            r.touch_pages(&vma, part, access)?;
             at = part.end;
         }
         hole
@@ -129,48 +129,30 @@ fn key_permits(rights: PkeyRights, flags: VmFlags, access: Access) -> bool {
     }
 }
 
-fn touch_pages<E: Environment>(
-    tree: &dyn Neighbours,
-    space: &Space<E>,
-    pages: &PageTable,
-    vma: &VmaView,
-    range: VmRange,
-    access: Access,
-) -> Result<(), Errno> {
-    let context = FaultContext::of(space, pages, tree);
-    let mut at = range.start;
-    while at < range.end {
-        match context.page(vma, at, access) {
-            Faulted::Done | Faulted::Spurious => {}
-            Faulted::OutOfMemory => return Err(Errno::ENOMEM),
-            Faulted::MustWait => return Err(Errno::EAGAIN),
-            Faulted::NoMapping | Faulted::NoAccess | Faulted::NoPage | Faulted::Userfault => {
-                return Err(Errno::EFAULT);
-            }
-        }
-        at += PAGE_SIZE;
-    }
-    Ok(())
-}
-
-impl<E: Environment> MmapReadGuard<'_, E> {
+impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
+    /// Prefaults the pages of a part of one VMA.
     #[doc(alias = "populate_vma_page_range")]
-    fn populate_vma(&self, vma: &VmaView, range: VmRange) -> Result<(), Errno> {
+    pub(crate) fn populate_vma(&self, vma: &VmaView, range: VmRange) -> Result<(), Errno> {
         match populate_touch(vma, &self.space.policy.rules, self.state().pkey_rights)? {
-            Some(access) => touch_pages(self, self.space, &self.mm.pages, vma, range, access),
+            Some(access) => self.touch_pages(vma, range, access),
             None => Ok(()),
         }
     }
-}
 
-impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Prefaults the pages of one VMA like `mm_populate`, but with `mmap_lock` already held.
-    pub(crate) fn populate_vma(&mut self, vma: &VmaView, range: VmRange) {
-        if let Ok(Some(access)) =
-            populate_touch(vma, &self.space.policy.rules, self.state().pkey_rights)
-        {
-            // A page that cannot be prefaulted is faulted in at its first access.
-            let _ = touch_pages(&*self, self.space, &self.mm.pages, vma, range, access);
+    fn touch_pages(&self, vma: &VmaView, range: VmRange, access: Access) -> Result<(), Errno> {
+        let context = FaultContext::of(self.space, &self.mm.pages, self);
+        let mut at = range.start;
+        while at < range.end {
+            match context.page(vma, at, access) {
+                Faulted::Done | Faulted::Spurious => {}
+                Faulted::OutOfMemory => return Err(Errno::ENOMEM),
+                Faulted::MustWait => return Err(Errno::EAGAIN),
+                Faulted::NoMapping | Faulted::NoAccess | Faulted::NoPage | Faulted::Userfault => {
+                    return Err(Errno::EFAULT);
+                }
+            }
+            at += PAGE_SIZE;
         }
+        Ok(())
     }
 }

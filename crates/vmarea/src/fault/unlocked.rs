@@ -182,10 +182,9 @@ mod tests {
     use super::*;
     use crate::mm::{Layout, Limits};
     use crate::policy::Policy;
-    use crate::space::System;
     use crate::syscall::mmap::MmapRequest;
-    use crate::types::PAGE_SIZE;
     use crate::types::call_flags::{MapFlags, Prot};
+    use crate::types::{PAGE_SIZE, System};
 
     /// A fault on a VMA with the maximum number of readers falls back to `mmap_lock` and succeeds.
     #[test]

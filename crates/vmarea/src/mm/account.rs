@@ -5,9 +5,8 @@
 //! `__vm_enough_memory`; 6.18. Limits are soft limits in bytes, `u64::MAX` for none.
 
 use super::MmapWriteGuard;
-use crate::space::Overcommit;
 use crate::types::platform::Environment;
-use crate::types::{Errno, PAGE_SHIFT, VmFlags};
+use crate::types::{Errno, Overcommit, PAGE_SHIFT, VmFlags};
 
 /// Resource limits and capabilities of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,15 +3,15 @@
 //! # Linux
 //! `mm/mmap.c`: `find_vma`, `find_vma_prev`, `find_vma_intersection`, `vma_lookup`.
 
-use super::{Mm, MmapReadGuard, MmapWriteGuard};
-use crate::lookup::VmasOf;
+use super::lookups::VmasOf;
+use super::{Mm, MmapGuard};
 use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{VmRange, VmaId};
 use crate::vma::VmaView;
 use core::sync::atomic::Ordering;
 use vmarea_range_tree::Entry;
-use vmarea_sync::Wait;
+use vmarea_sync::{LockGuard, Wait};
 
 fn id(entry: Entry) -> Option<VmaId> {
     VmaId::from_bits(entry.value)
@@ -48,40 +48,12 @@ impl<E: Environment> Space<E> {
     }
 }
 
-impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Returns the first VMA that ends after `addr`.
-    #[doc(alias = "find_vma")]
+impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
+    /// Returns the first VMA that ends after `addr`, and does not count the lookup.
     pub(crate) fn find(&self, addr: u64) -> Option<VmaView> {
         self.mm.tree.find(addr).and_then(id).map(|v| self.view(v))
     }
 
-    /// Returns the first VMA that ends after `addr`, and counts the lookup.
-    pub(crate) fn find_vma(&self, addr: u64) -> Option<VmaView> {
-        let found = self.mm.tree.find(addr);
-        self.space.note_lookup(self.mm, found, addr);
-        found.and_then(id).map(|v| self.view(v))
-    }
-
-    /// Returns the VMA that contains `addr`.
-    #[doc(alias = "vma_lookup")]
-    pub(crate) fn lookup(&self, addr: u64) -> Option<VmaView> {
-        self.find_vma(addr).filter(|v| v.range.contains(addr))
-    }
-
-    /// Returns the last VMA that starts below `addr`.
-    pub(crate) fn prev(&self, addr: u64) -> Option<VmaView> {
-        self.mm.tree.prev(addr).and_then(id).map(|v| self.view(v))
-    }
-
-    /// Returns the first VMA that overlaps `range`.
-    #[doc(alias = "find_vma_intersection")]
-    pub(crate) fn intersection(&self, range: VmRange) -> Option<VmaView> {
-        self.find_vma(range.start)
-            .filter(|v| v.range.start < range.end)
-    }
-}
-
-impl<E: Environment> MmapReadGuard<'_, E> {
     /// Returns the first VMA that ends after `addr`.
     pub fn find_vma(&self, addr: u64) -> Option<VmaView> {
         let found = self.mm.tree.find(addr);
@@ -97,5 +69,12 @@ impl<E: Environment> MmapReadGuard<'_, E> {
     /// Returns the last VMA that starts below `addr`.
     pub(crate) fn prev(&self, addr: u64) -> Option<VmaView> {
         self.mm.tree.prev(addr).and_then(id).map(|v| self.view(v))
+    }
+
+    /// Returns the first VMA that overlaps `range`.
+    #[doc(alias = "find_vma_intersection")]
+    pub(crate) fn intersection(&self, range: VmRange) -> Option<VmaView> {
+        self.find_vma(range.start)
+            .filter(|v| v.range.start < range.end)
     }
 }

@@ -1,5 +1,8 @@
 //! `Mm`: one address space, and the lock guards that give access to it.
 //!
+//! `modify` changes the attributes of part of a VMA, by a merge if possible and by splits otherwise.
+//! `commit` carries out a merge plan, and `split` cuts a VMA in two.
+//!
 //! # Locking
 //! `mmap_lock` guards [`MmState`], the bodies of the address space's VMAs, and writes to the VMA
 //! tree; see the table in the crate's documentation.
@@ -8,27 +11,30 @@
 //! `struct mm_struct`, 6.18.
 
 pub mod account;
+mod background;
+pub mod bytes;
+pub mod commit;
 mod faults;
 pub mod find;
+mod guard;
 pub mod lifecycle;
+mod lookups;
+pub mod modify;
+pub mod split;
 pub mod stats;
 pub mod validate;
 
 pub use account::Limits;
 use faults::FaultCounters;
 pub use faults::{FaultCounts, FellBack};
+pub use guard::{MmapGuard, MmapReadGuard, MmapWriteGuard};
 pub use stats::Stats;
 
 use crate::page::PageTable;
-use crate::policy::SharingCheck;
-use crate::space::Space;
-use crate::types::platform::{Environment, Standard};
-use crate::types::{AnonVmaId, MmId, PkeyRights, VmFlags, VmRange, VmaId};
-use crate::vma::merge::{CallKind, Sharing};
-use crate::vma::{VmaBody, VmaView};
+use crate::types::{PkeyRights, VmFlags};
 use core::sync::atomic::AtomicU64;
 use vmarea_range_tree::RangeTree;
-use vmarea_sync::{CachePaddedLock, Guarded, Rank, ReadGuard, Spin, Wait, WriteGuard};
+use vmarea_sync::{CachePaddedLock, Guarded, Rank, Spin, Wait};
 
 /// Lock rank of `mmap_lock`: below the VMA locks, which rank below the anon_vma root locks.
 const MMAP_LOCK: Rank = Rank(32);
@@ -191,179 +197,4 @@ pub enum ThpDisabled {
     ExceptAdvised,
     /// All huge pages are disabled.
     Completely,
-}
-
-/// `mmap_lock` of one mm, held for writing.
-#[derive(Debug)]
-pub struct MmapWriteGuard<'s, E: Environment = Standard> {
-    pub(crate) space: &'s Space<E>,
-    pub(crate) mm: &'s Mm<E::Wait>,
-    pub(crate) id: MmId,
-    /// Kind of call for which merges are counted.
-    pub(crate) call: CallKind,
-    pub(crate) token: WriteGuard<'s, E::Wait>,
-}
-
-/// `mmap_lock` of one mm, held for reading.
-#[derive(Debug)]
-pub struct MmapReadGuard<'s, E: Environment = Standard> {
-    pub(crate) space: &'s Space<E>,
-    pub(crate) mm: &'s Mm<E::Wait>,
-    pub(crate) id: MmId,
-    pub(crate) token: ReadGuard<'s, E::Wait>,
-}
-
-impl<E: Environment> Space<E> {
-    /// Takes `mmap_lock` of an address space for writing. `None` if the address space is gone.
-    pub fn mmap_write_lock(&self, id: MmId) -> Option<MmapWriteGuard<'_, E>> {
-        self.write_by(id, |lock| lock.write())
-    }
-
-    /// Takes `mmap_lock` of a fork's child for writing, while the parent's `mmap_lock` is held.
-    pub(crate) fn mmap_write_lock_nested(&self, id: MmId) -> Option<MmapWriteGuard<'_, E>> {
-        self.write_by(id, |lock| lock.write_nested())
-    }
-
-    fn write_by<'s>(
-        &'s self,
-        id: MmId,
-        take: impl FnOnce(&'s CachePaddedLock<E::Wait>) -> WriteGuard<'s, E::Wait>,
-    ) -> Option<MmapWriteGuard<'s, E>> {
-        let mm = self.mms.get(id.0)?;
-        let guard = MmapWriteGuard {
-            space: self,
-            mm,
-            id,
-            call: CallKind::Other,
-            token: take(&mm.mmap_lock),
-        };
-        // The address space may have ended, and its slot been reused, during the wait.
-        self.mms.get(id.0).is_some().then_some(guard)
-    }
-
-    /// Takes `mmap_lock` of an address space for reading. `None` if the address space is gone.
-    pub fn mmap_read_lock(&self, id: MmId) -> Option<MmapReadGuard<'_, E>> {
-        self.read_by(id, |lock| lock.read())
-    }
-
-    /// Takes a second `mmap_lock` for reading; the mm that is already locked must have a lower id.
-    pub(crate) fn mmap_read_lock_nested(&self, id: MmId) -> Option<MmapReadGuard<'_, E>> {
-        self.read_by(id, |lock| lock.read_nested())
-    }
-
-    fn read_by<'s>(
-        &'s self,
-        id: MmId,
-        take: impl FnOnce(&'s CachePaddedLock<E::Wait>) -> ReadGuard<'s, E::Wait>,
-    ) -> Option<MmapReadGuard<'s, E>> {
-        let mm = self.mms.get(id.0)?;
-        let guard = MmapReadGuard {
-            space: self,
-            mm,
-            id,
-            token: take(&mm.mmap_lock),
-        };
-        self.mms.get(id.0).is_some().then_some(guard)
-    }
-}
-
-impl<'s, E: Environment> MmapWriteGuard<'s, E> {
-    /// Returns the counters, layout and limits.
-    pub fn state(&self) -> &MmState {
-        self.mm.state.get(&self.token)
-    }
-
-    /// Returns the counters, layout and limits for modification.
-    pub(crate) fn state_mut(&mut self) -> &mut MmState {
-        self.mm.state.get_mut(&mut self.token)
-    }
-
-    /// Returns the current state of a VMA.
-    pub(crate) fn view(&self, id: VmaId) -> VmaView {
-        self.space.view(id, &self.token)
-    }
-
-    /// Waits for faults that hold the VMA's lock, and write-locks it until this guard is dropped.
-    ///
-    /// Must be called before the VMA's range, body or pages change.
-    #[doc(alias = "vma_start_write")]
-    #[inline]
-    pub(crate) fn start_write(&mut self, id: VmaId) {
-        self.space.vma(id).body.start_write(&mut self.token);
-    }
-
-    /// Returns a VMA's body (everything but range, page offset and anon_vma) for modification.
-    pub(crate) fn body_mut(&mut self, id: VmaId) -> &mut VmaBody {
-        let body = &self.space.vma(id).body;
-        body.start_write(&mut self.token);
-        body.get_mut(&mut self.token)
-    }
-
-    /// Returns the VMAs that overlap `range`, in address order.
-    pub(crate) fn vmas_in(&self, range: VmRange) -> impl Iterator<Item = VmaView> {
-        let mut at = range.start;
-        core::iter::from_fn(move || {
-            let vma = self.find(at).filter(|v| v.range.start < range.end)?;
-            at = vma.range.end;
-            Some(vma)
-        })
-    }
-
-    /// Returns the sharing state of a VMA: its family, shared pages and pinned pages.
-    ///
-    /// The VMA has a family if its anon_vma has a parent, or if a VMA with another anon_vma is
-    /// linked to it. The pages of an anon_vma without a family cannot be mapped twice, so they are
-    /// only visited if the policy also counts a page in the swap cache as shared.
-    pub(crate) fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing {
-        let Some(anon_vma) = vma.anon_vma else {
-            return Sharing::NONE;
-        };
-        let av = self.space.anon_vma_view(anon_vma);
-        let alone = av.root == av.id && av.num_children <= 1 && vma.chain_singular;
-        let family = !alone && (av.root != av.id || self.space.anon_vma_has_other_owners(anon_vma));
-        let literal = self.space.policy.merging.sharing == SharingCheck::Thesis;
-        Sharing {
-            family,
-            pages: match alone && !literal {
-                true => 0,
-                false => self.shared_pages(anon_vma, range),
-            },
-            pinned: self.page_tables().pinned_pages(range),
-        }
-    }
-
-    /// Counts the shared pages of `range`; the policy selects the definition of a shared page.
-    pub(crate) fn shared_pages(&self, anon_vma: AnonVmaId, range: VmRange) -> u64 {
-        let check = self.space.policy.merging.sharing;
-        self.page_tables()
-            .shared_pages(Some(anon_vma), range, check)
-            .count
-    }
-}
-
-impl<E: Environment> MmapReadGuard<'_, E> {
-    /// Returns the counters, layout and limits.
-    pub fn state(&self) -> &MmState {
-        self.mm.state.get(&self.token)
-    }
-
-    /// Returns the current state of a VMA.
-    pub(crate) fn view(&self, id: VmaId) -> VmaView {
-        self.space.view(id, &self.token)
-    }
-
-    /// Returns every VMA, in address order.
-    pub fn vmas(&self) -> impl Iterator<Item = VmaView> + '_ {
-        let mut at = self.mm.tree.find(0);
-        core::iter::from_fn(move || {
-            let entry = at?;
-            at = self.mm.tree.find(entry.end);
-            VmaId::from_bits(entry.value).map(|id| self.view(id))
-        })
-    }
-
-    /// Returns the page table.
-    pub fn pages(&self) -> &PageTable {
-        &self.mm.pages
-    }
 }

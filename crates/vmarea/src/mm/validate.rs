@@ -4,27 +4,15 @@
 
 use super::MmapReadGuard;
 use crate::page::Pte;
+use crate::page::validate::Census;
 use crate::space::Space;
 use crate::types::platform::Environment;
-use crate::types::{MmId, PAGE_SIZE, PMD_SIZE, VmFlags, VmRange, VmaId};
+use crate::types::violation::ensure;
+use crate::types::{MmId, PAGE_SIZE, PMD_SIZE, Violation, VmFlags, VmRange, VmaId};
 use crate::vma::VmaView;
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::{format, vec::Vec};
 use core::ops::ControlFlow;
-
-/// Description of an invariant that does not hold.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Violation(pub String);
-
-macro_rules! ensure {
-    ($cond:expr, $($arg:tt)*) => {
-        if !$cond {
-            return Err($crate::mm::validate::Violation(alloc::format!($($arg)*)));
-        }
-    };
-}
-pub(crate) use ensure;
 
 impl<E: Environment> Space<E> {
     /// Checks one address space.
@@ -58,6 +46,17 @@ impl<E: Environment> Space<E> {
         }
         self.check_families()?;
         self.check_all_pages()
+    }
+
+    /// Checks the frames, swap slots, KSM items and huge pages against all page tables.
+    fn check_all_pages(&self) -> Result<(), Violation> {
+        let mut census = Census::default();
+        for key in self.mms.keys().collect::<Vec<_>>() {
+            if let Some(r) = self.mmap_read_lock(MmId(key)) {
+                census.add(MmId(key), r.pages());
+            }
+        }
+        self.check_census(census)
     }
 
     /// Checks A1, A2, A3, T1 and T2.

@@ -1,16 +1,12 @@
-//! `Pte`: a page-table entry and the references that it holds.
+//! `Pte`: a page-table entry.
 //!
 //! An entry that names a frame or a swap slot holds one count on that frame or slot. Entries are
-//! therefore copied, dropped and moved through the functions in this module, which handle every
-//! kind.
+//! therefore copied and dropped through the functions in `references`, which handle every kind.
 //!
 //! # Linux
 //! `include/linux/swapops.h`: swap and migration entries are non-present entries with a type. In
 //! Linux, a KSM page has an ordinary entry and a flag on the page; here the entry has its own kind.
 
-use super::table::PageTable;
-use crate::space::Space;
-use crate::types::platform::Environment;
 use crate::types::{FrameId, SwapId};
 
 /// A page-table entry.
@@ -107,76 +103,6 @@ impl Pte {
                 was: Was::ReadOnly | Was::Writable,
             } => Some(frame),
             _ => None,
-        }
-    }
-}
-
-impl<E: Environment> Space<E> {
-    /// Releases the references that `entry` holds; the entry is removed from `addr` of `table`.
-    ///
-    /// The caller holds the page-table lock.
-    #[inline]
-    pub(crate) fn entry_drop(&self, table: &PageTable, addr: u64, entry: Pte) {
-        match entry {
-            Pte::None | Pte::Zero | Pte::File { .. } | Pte::Guard => {}
-            Pte::Anon { frame, .. } => self.frame_unmap(frame),
-            Pte::Ksm { .. } | Pte::Swap { .. } | Pte::Migration { .. } => {
-                self.entry_drop_rare(table, addr, entry);
-            }
-        }
-    }
-
-    #[cold]
-    fn entry_drop_rare(&self, table: &PageTable, addr: u64, entry: Pte) {
-        match entry {
-            Pte::Swap { slot } => {
-                self.swap.put(self, slot);
-            }
-            Pte::Ksm { frame }
-            | Pte::Migration {
-                frame,
-                was: Was::Ksm,
-            } => {
-                self.ksm.remove(frame, table, addr);
-                self.frame_unmap(frame);
-            }
-            other => {
-                if let Some(frame) = other.frame() {
-                    self.frame_unmap(frame);
-                }
-            }
-        }
-    }
-
-    /// Takes the references that a copy of `entry` needs, which is installed at `addr` of `table`.
-    ///
-    /// The caller holds the page-table lock of the entry that is copied.
-    #[inline]
-    pub(super) fn entry_dup(&self, table: &PageTable, addr: u64, entry: Pte) {
-        match entry {
-            Pte::None | Pte::Zero | Pte::File { .. } | Pte::Guard => {}
-            Pte::Anon { frame, .. } => self.frame(frame).map(),
-            Pte::Ksm { .. } | Pte::Swap { .. } | Pte::Migration { .. } => {
-                self.entry_dup_rare(table, addr, entry);
-            }
-        }
-    }
-
-    #[cold]
-    fn entry_dup_rare(&self, table: &PageTable, addr: u64, entry: Pte) {
-        if let Pte::Swap { slot } = entry {
-            self.swap.dup(slot);
-        }
-        if let Pte::Ksm { frame }
-        | Pte::Migration {
-            frame,
-            was: Was::Ksm,
-        } = entry
-        {
-            self.ksm.add(frame, table, addr);
-        }
-        if let Some(frame) = entry.frame() {
-            self.frame(frame).map();
         }
     }
 }

@@ -19,10 +19,9 @@
 use super::entry::Pte;
 use super::frame::{LockedFrame, Mark};
 use super::table::PageTable;
-use crate::mm::MmapReadGuard;
 use crate::space::Space;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{Errno, FrameId, MmId, PAGE_MASK, VmFlags};
+use crate::types::{Errno, FrameId, MmId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -99,35 +98,22 @@ struct Candidate<'a> {
 }
 
 impl<E: Environment> Space<E> {
-    /// Merges two identical pages in `MADV_MERGEABLE` mappings; returns their common frame.
+    /// Merges two identical pages, each given by its page table and address; returns their common
+    /// frame.
     ///
     /// # Errors
-    /// ESRCH if an address space does not exist; EINVAL if an address has no anonymous page in a
-    /// mergeable mapping, or both addresses are the same page of one process; EEXIST if both map
-    /// the same frame already; EBUSY if one page is already being swapped out, migrated or merged,
-    /// or is pinned; EAGAIN if the pages differ, or one was written to during the call.
-    pub fn ksm_merge(&self, one: (MmId, u64), two: (MmId, u64)) -> Result<FrameId, Errno> {
-        let (one, two) = ((one.0, one.1 & PAGE_MASK), (two.0, two.1 & PAGE_MASK));
-        if one == two {
-            return Err(Errno::EINVAL);
-        }
-        // The lower id is locked first, as everywhere; equal ids need only one lock.
-        let lower = self.mmap_read_lock(one.0.min(two.0)).ok_or(Errno::ESRCH)?;
-        let higher = (one.0 != two.0)
-            .then(|| {
-                self.mmap_read_lock_nested(one.0.max(two.0))
-                    .ok_or(Errno::ESRCH)
-            })
-            .transpose()?;
-        let of = |mm: MmId| match &higher {
-            Some(higher) if higher.id == mm => higher,
-            _ => &lower,
-        };
-        let first = self.ksm_candidate(of(one.0), one.1)?;
-        let second = match self.ksm_candidate(of(two.0), two.1) {
+    /// As [`ksm_merge`](Self::ksm_merge), except for its checks of the mappings.
+    pub(crate) fn ksm_merge_pages(
+        &self,
+        one: (&PageTable, u64),
+        two: (&PageTable, u64),
+    ) -> Result<FrameId, Errno> {
+        let first = self.ksm_candidate(one)?;
+        let second = match self.ksm_candidate(two) {
             Ok(second) => second,
             Err(error) => {
-                let same = of(two.0).pages().get(two.1).frame() == Some(first.locked.0);
+                let (table, addr) = two;
+                let same = table.get(addr).frame() == Some(first.locked.0);
                 self.frame_unlock(first.locked);
                 return Err(if same { Errno::EEXIST } else { error });
             }
@@ -141,14 +127,8 @@ impl<E: Environment> Space<E> {
     /// Locks and write-protects the page at `addr`.
     fn ksm_candidate<'a>(
         &self,
-        r: &'a MmapReadGuard<'_, E>,
-        addr: u64,
+        (table, addr): (&'a PageTable, u64),
     ) -> Result<Candidate<'a>, Errno> {
-        let vma = r.vma_lookup(addr).ok_or(Errno::EINVAL)?;
-        if !vma.body.flags.contains(VmFlags::MERGEABLE) {
-            return Err(Errno::EINVAL);
-        }
-        let table = r.pages();
         self.page_tables(table).split_huge_at(addr);
         let frame = match table.get(addr) {
             Pte::Anon { frame, .. } | Pte::Ksm { frame } => frame,

@@ -16,9 +16,9 @@
 
 use super::entry::{Pte, Was};
 use super::frame::{LockedFrame, Mark};
+use super::rmap_walk::Mapping;
 use super::swap::WALKS;
 use super::table::PageTable;
-use crate::rmap::walk::Mapping;
 use crate::space::Space;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{Errno, FrameId};

@@ -6,27 +6,31 @@
 //!                ├─ Ksm ───────▶ frame ── reverse map of its own          `ksm`
 //!                ├─ Migration ─▶ frame that is being migrated               `migrate`
 //!                └─ Swap ──────▶ slot, its count, possibly a cached frame   `swap`
-//!         huge ─────────────────▶ 512 frames mapped as a whole              `thp`
+//!         huge ─────────────────▶ 512 frames mapped as a whole     `huge`, `thp`
 //! `tables` range operations on one page table, as the system calls use them
 //! `range`  zap, protect, copy, change the owner of a range    `moving`  moves entries for mremap
+//! `rmap_walk` finds the entries that map a frame
 //! `walk`   visits a range with the reverse map locked, and waits for migrating pages
 //! `shared` counts the pages of a range that another process maps too    `pin`  pinned pages
 //! ```
 
 pub mod entry;
 pub mod frame;
+pub(crate) mod huge;
 pub mod ksm;
 pub mod migrate;
 pub mod moving;
 pub mod pin;
 pub mod range;
+mod references;
+pub mod rmap_walk;
 pub mod shared;
 mod slot;
 pub mod swap;
 pub mod table;
 mod tables;
 pub mod thp;
-mod validate;
+pub(crate) mod validate;
 mod vma_hint;
 pub mod walk;
 

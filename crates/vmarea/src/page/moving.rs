@@ -14,8 +14,9 @@
 //! it holds the family locks; the policy `thesis` moves single entries nevertheless.
 
 use super::entry::{Pte, Was};
+use super::huge::ENTRIES;
 use super::range::NewOwner;
-use super::slot::{ENTRIES, Slot, SlotKind, entry_of, part_of, slot_of, slot_start};
+use super::slot::{Slot, SlotKind, entry_of, part_of, slot_of, slot_start};
 use super::table::PageTable;
 use super::tables::PageTables;
 use super::thp::{HugeEvent, huge_page_addr};

@@ -11,10 +11,10 @@
 //! `mm/memory.c` `zap_page_range_single`, `copy_page_range`; `mm/mprotect.c` `change_protection`.
 
 use super::entry::Pte;
+use super::huge::Huge;
 use super::slot::{Cover, HugeFate, Visitor};
 use super::table::PageTable;
 use super::tables::PageTables;
-use super::thp::Huge;
 use crate::space::Space;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{AnonVmaId, FrameId, Pgoff, VmRange};

@@ -13,10 +13,10 @@
 
 use super::entry::{Pte, Was};
 use super::frame::Mark;
-use super::slot::{ENTRIES, HugeFate, SlotKind, slot_end};
+use super::huge::{ENTRIES, Huge};
+use super::slot::{HugeFate, SlotKind, slot_end};
 use super::table::PageTable;
 use super::tables::PageTables;
-use super::thp::Huge;
 use super::walk::{PageWalk, WalkAction, WalkFlags, WalkOps, Walked};
 use crate::policy::SharingCheck;
 use crate::space::Space;

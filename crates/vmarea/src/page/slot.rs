@@ -4,14 +4,12 @@
 //! `table`. Code that visits a range receives its entries and huge pages through a [`Visitor`].
 
 use super::entry::Pte;
-use super::thp::Huge;
+use super::huge::{ENTRIES, Huge};
 use crate::types::{PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, VmRange};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-/// Number of entries in a table.
-pub(crate) const ENTRIES: usize = 512;
 const TABLE_SHIFT: u32 = PMD_SIZE.trailing_zeros();
 /// The array of entries in a table.
 pub(crate) type Entries = [Pte; ENTRIES];

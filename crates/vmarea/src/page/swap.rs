@@ -32,7 +32,7 @@ use super::entry::Pte;
 use super::frame::{LockedFrame, Mark};
 use crate::space::Space;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{Errno, FrameId, MmId, PAGE_MASK, SwapId, VmFlags};
+use crate::types::{Errno, FrameId, SwapId};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use vmarea_sync::SpinLock;
@@ -300,31 +300,10 @@ impl<E: Environment> Space<E> {
         self.swap.in_use().len()
     }
 
-    /// Swaps out the anonymous page at `addr`, in every process that maps the page.
-    ///
-    /// # Errors
-    /// ESRCH if the address space does not exist; EINVAL if no anonymous page is mapped at `addr`
-    /// or the system has no swap; EPERM for a locked mapping; EBUSY if the page is already being
-    /// swapped out, migrated or merged, or is pinned; EAGAIN if the page was mapped again during
-    /// the call; ENOMEM.
-    pub fn swap_out(&self, mm: MmId, addr: u64) -> Result<SwapId, Errno> {
-        let frame = {
-            let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
-            let vma = r.vma_lookup(addr).ok_or(Errno::EINVAL)?;
-            if vma.body.flags.contains(VmFlags::LOCKED) {
-                return Err(Errno::EPERM);
-            }
-            match r.pages().get(addr & PAGE_MASK) {
-                Pte::Migration { .. } => return Err(Errno::EBUSY),
-                entry => entry.frame().ok_or(Errno::EINVAL)?,
-            }
-        };
-        self.swap_out_frame(frame)
-    }
-
     /// Swaps out the page in `frame`, and first splits a huge page that contains the frame.
     ///
-    /// Works like [`swap_out`](Self::swap_out), but does not check for locked mappings.
+    /// # Errors
+    /// As [`swap_out`](Self::swap_out), except for its checks of the mapping.
     #[doc(alias = "pageout")]
     pub fn swap_out_frame(&self, frame: FrameId) -> Result<SwapId, Errno> {
         if !self.system.swap {

@@ -16,11 +16,11 @@
 //! destination's lock one after the other.
 
 use super::entry::Pte;
+use super::huge::{ENTRIES, Huge};
 use super::slot::{
-    Cover, ENTRIES, HugeFate, Slot, SlotKind, Table, Visitor, entry_of, read_slot, slot_of,
-    slot_start, slots_of, visit_table,
+    Cover, HugeFate, Slot, SlotKind, Table, Visitor, entry_of, read_slot, slot_of, slot_start,
+    slots_of, visit_table,
 };
-use super::thp::Huge;
 use super::vma_hint::Near;
 use crate::types::{MmId, PMD_SIZE, VmRange};
 use alloc::collections::BTreeMap;

@@ -6,7 +6,6 @@
 //! A holder of `mmap_lock` gets the handle from `page_tables()`.
 
 use super::PageTable;
-use crate::mm::{MmapReadGuard, MmapWriteGuard};
 use crate::space::Space;
 use crate::types::platform::{Environment, Standard};
 
@@ -21,19 +20,5 @@ impl<E: Environment> Space<E> {
     /// Returns a handle for a page table of this machine.
     pub(crate) fn page_tables<'a>(&'a self, table: &'a PageTable) -> PageTables<'a, E> {
         PageTables { space: self, table }
-    }
-}
-
-impl<'s, E: Environment> MmapWriteGuard<'s, E> {
-    /// Returns a handle to query and modify ranges of the page table.
-    pub fn page_tables(&self) -> PageTables<'s, E> {
-        self.space.page_tables(&self.mm.pages)
-    }
-}
-
-impl<'s, E: Environment> MmapReadGuard<'s, E> {
-    /// Returns a handle to query and modify ranges of the page table.
-    pub fn page_tables(&self) -> PageTables<'s, E> {
-        self.space.page_tables(&self.mm.pages)
     }
 }

@@ -1,20 +1,4 @@
-//! Huge pages: 512 pages that one slot maps as a whole.
-//!
-//! A huge page is a [`Compound`] of 512 ordinary frames. While slots map the compound as a whole,
-//! all these mappings together contribute one to the map count of each frame, and the compound
-//! counts the slots. Splitting one such mapping into small entries therefore allocates no frames,
-//! copies nothing and leaves the other mappings intact. After the last whole mapping is gone, the
-//! frames are ordinary frames. The huge zero page has no frames.
-//!
-//! # Picture
-//! ```text
-//! slot (mm 1) ─┐                        ┌ frame 0    mapcount 1: from the compound
-//! slot (mm 2) ─┴─▶ Compound, whole = 2 ─┤ …
-//!                                       └ frame 511  mapcount 2: also a small entry in mm 3
-//! ```
-//!
-//! # Invariants
-//! H2  `whole` is the number of slots that map the compound; its frames exist while it is nonzero
+//! Operations on huge pages: allocate, duplicate, split, release, and the counts of these events.
 //!
 //! # Linux
 //! `mm/huge_memory.c` 6.18. Linux keeps a huge page as one folio after `split_huge_pmd`, and swaps
@@ -22,7 +6,8 @@
 //! migrating or merging a single page splits the mappings of its huge page first.
 
 use super::entry::Pte;
-use super::slot::{ENTRIES, HugeFate};
+use super::huge::{Compound, ENTRIES, Huge};
+use super::slot::HugeFate;
 use super::table::PageTable;
 use super::tables::PageTables;
 use crate::space::Space;
@@ -31,58 +16,6 @@ use crate::types::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// 512 frames that are mapped together.
-#[derive(Debug)]
-pub(super) struct Compound {
-    pub(super) frames: [FrameId; ENTRIES],
-    whole: AtomicU32,
-}
-
-/// The mapping of a huge page by one slot.
-#[derive(Debug)]
-pub(crate) struct Huge {
-    /// The frames, or `None` for the huge zero page.
-    pages: Option<Arc<Compound>>,
-    writable: bool,
-}
-
-impl Huge {
-    /// A mapping of the huge zero page.
-    pub(crate) const ZERO: Huge = Huge {
-        pages: None,
-        writable: false,
-    };
-
-    /// Returns the equivalent small entry for page number `at` of the huge page.
-    #[inline]
-    pub(super) fn entry(&self, at: usize) -> Pte {
-        match &self.pages {
-            Some(compound) => Pte::Anon {
-                frame: compound.frames[at],
-                writable: self.writable,
-            },
-            None => Pte::Zero,
-        }
-    }
-
-    pub(crate) fn write_protect(&mut self) {
-        self.writable = false;
-    }
-
-    /// Returns the frames in order; the slice is empty for the huge zero page.
-    pub(super) fn frames(&self) -> &[FrameId] {
-        self.pages.as_ref().map_or(&[], |c| &c.frames)
-    }
-
-    /// Returns the number of slots that map the huge page as a whole; 0 for the huge zero page.
-    pub(super) fn whole(&self) -> u32 {
-        // ORDERING: Relaxed; a count, read under a page-table lock.
-        self.pages
-            .as_ref()
-            .map_or(0, |c| c.whole.load(Ordering::Relaxed))
-    }
-}
 
 /// Counters of huge-page events.
 #[derive(Debug, Default)]
@@ -317,14 +250,4 @@ pub(crate) fn huge_start(addr: u64) -> u64 {
 /// Returns the address of page number `at` of the huge page at `start`.
 pub(crate) fn huge_page_addr(start: u64, at: usize) -> u64 {
     start + at as u64 * PAGE_SIZE
-}
-
-/// Returns the identity, the number of whole mappings and the frames of a compound, for validation.
-pub(crate) fn compound_key(huge: &Huge) -> Option<(usize, u32, &[FrameId])> {
-    let compound = huge.pages.as_ref()?;
-    Some((
-        Arc::as_ptr(compound) as usize,
-        huge.whole(),
-        &compound.frames,
-    ))
 }

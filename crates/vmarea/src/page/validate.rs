@@ -1,20 +1,20 @@
 //! Checks of frames, swap slots, KSM items and huge pages against all page tables.
 
 use super::entry::{Pte, Was};
+use super::huge::{Huge, compound_key};
 use super::slot::{Cover, HugeFate, Visitor};
 use super::table::PageTable;
-use super::thp::{Huge, compound_key};
-use crate::mm::validate::{Violation, ensure};
 use crate::space::Space;
 use crate::types::platform::Environment;
-use crate::types::{FrameId, MmId, SwapId, VmRange};
+use crate::types::violation::ensure;
+use crate::types::{FrameId, MmId, SwapId, Violation, VmRange};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 /// The combined contents of all page tables.
 #[derive(Default)]
-struct Census {
+pub(crate) struct Census {
     /// All mappings of each frame, including mappings by huge pages.
     mapped: BTreeMap<FrameId, Vec<(MmId, u64)>>,
     /// Number of small entries that map each frame.
@@ -28,6 +28,16 @@ struct Census {
 }
 
 impl Census {
+    /// Adds the page table of one address space.
+    pub(crate) fn add(&mut self, mm: MmId, table: &PageTable) {
+        let all = VmRange::new(0, u64::MAX);
+        table.visit(all, self);
+        table.for_each(all, |addr, entry| {
+            self.entry(mm, addr, entry);
+            ControlFlow::Continue(())
+        });
+    }
+
     fn entry(&mut self, mm: MmId, addr: u64, entry: Pte) {
         if let Some(frame) = entry.frame() {
             self.mapped.entry(frame).or_default().push((mm, addr));
@@ -66,22 +76,8 @@ impl Visitor for Census {
 }
 
 impl<E: Environment> Space<E> {
-    /// Checks the invariants F1, F2, H2, K1, M1, S1 and S2.
-    pub(crate) fn check_all_pages(&self) -> Result<(), Violation> {
-        let mut census = Census::default();
-        let all = VmRange::new(0, u64::MAX);
-        for key in self.mms.keys().collect::<Vec<_>>() {
-            let mm = MmId(key);
-            let Some(r) = self.mmap_read_lock(mm) else {
-                continue;
-            };
-            let table: &PageTable = r.pages();
-            table.visit(all, &mut census);
-            table.for_each(all, |addr, entry| {
-                census.entry(mm, addr, entry);
-                ControlFlow::Continue(())
-            });
-        }
+    /// Checks the invariants F1, F2, H2, K1, M1, S1 and S2 against a census of all page tables.
+    pub(crate) fn check_census(&self, mut census: Census) -> Result<(), Violation> {
         self.check_compounds(&census)?;
         self.check_frames(&mut census)?;
         self.check_ksm(&mut census)?;

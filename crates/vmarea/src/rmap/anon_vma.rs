@@ -20,7 +20,7 @@ use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, Errno};
 use core::sync::atomic::{AtomicU32, Ordering};
-use vmarea_sync::{Guarded, Lock, Rank, Spin, Wait, WriteGuard};
+use vmarea_sync::{Guarded, Lock, Rank, ReadGuard, Spin, Wait, WriteGuard};
 
 /// Lock rank: after `mmap_lock` and the VMA locks.
 const FAMILY: Rank = Rank(96);
@@ -112,6 +112,15 @@ impl<E: Environment> Space<E> {
     #[doc(alias = "anon_vma_lock_write")]
     pub(crate) fn anon_vma_lock(&self, id: AnonVmaId) -> WriteGuard<'_, E::Wait> {
         self.anon_vma(self.anon_vma_root(id)).lock.write()
+    }
+
+    /// Locks the family of an anon_vma for reading; returns `None` if the anon_vma was freed.
+    pub(crate) fn anon_vma_read_lock(&self, id: AnonVmaId) -> Option<ReadGuard<'_, E::Wait>> {
+        let root = self.anon_vma_root_of(id)?;
+        let guard = self.anon_vmas.get(root.0)?.lock.read();
+        // The anon_vma may have been freed, and its slot reused, during the wait for the lock.
+        let same = self.anon_vma_root_of(id) == Some(root);
+        same.then_some(guard)
     }
 
     /// Allocates a new root anon_vma.

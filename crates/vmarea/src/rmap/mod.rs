@@ -1,8 +1,9 @@
-//! The reverse map of anonymous pages: finds every VMA that may map a given frame.
+//! The reverse map of anonymous pages: the VMAs that may map the pages of an anon_vma.
 //!
 //! An [`AnonVma`] is the object that owns the anonymous pages of a VMA. It contains an interval
 //! tree of VMAs, keyed by page offset. A VMA is linked to its own anon_vma and, after forks, to the
-//! anon_vmas of its ancestors, whose pages it may still share; these links are its *chain*.
+//! anon_vmas of its ancestors, whose pages it may still share; these links are its *chain*. The walk
+//! from a frame to its page-table entries is in `page::rmap_walk`.
 //!
 //! # Picture
 //! ```text
@@ -23,7 +24,6 @@ pub mod interval;
 pub(crate) mod root_locks;
 pub mod snapshot;
 pub(crate) mod span;
-pub mod walk;
 
 pub use anon_vma::{AnonVma, AnonVmaView};
 pub use chain::Link;

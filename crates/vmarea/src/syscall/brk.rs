@@ -139,9 +139,10 @@ mod tests {
     use crate::mm::{Layout, Limits};
     use crate::policy::AdjustLock;
     use crate::policy::Policy;
-    use crate::space::{Space, System};
+    use crate::space::Space;
     use crate::syscall::mmap::MmapRequest;
     use crate::types::PAGE_SIZE;
+    use crate::types::System;
     use crate::types::call_flags::{MapFlags, Prot};
 
     /// True if the lock of the heap's anon_vma was taken while the break moved up.

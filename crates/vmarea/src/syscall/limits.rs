@@ -1,10 +1,11 @@
 //! Process settings that affect later calls (limits, layout, default flags), and `mseal`.
 
-use crate::mm::{Layout, Limits, MmapReadGuard, MmapWriteGuard};
+use crate::mm::{Layout, Limits, MmapGuard, MmapWriteGuard};
 use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
 use crate::vma::VmaBody;
+use vmarea_sync::LockGuard;
 
 impl<E: Environment> Space<E> {
     /// Changes the limits and capabilities of a process.
@@ -46,7 +47,7 @@ impl<E: Environment> Space<E> {
     }
 }
 
-impl<E: Environment> MmapReadGuard<'_, E> {
+impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
     /// True if `range` is mapped without a hole.
     pub fn is_covered(&self, range: VmRange) -> bool {
         let mut at = range.start;
@@ -61,17 +62,6 @@ impl<E: Environment> MmapReadGuard<'_, E> {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    pub(crate) fn is_covered(&self, range: VmRange) -> bool {
-        let mut at = range.start;
-        while at < range.end {
-            match self.lookup(at) {
-                Some(v) => at = v.range.end,
-                None => return false,
-            }
-        }
-        true
-    }
-
     fn mseal(&mut self, range: VmRange) -> Result<(), Errno> {
         if !self.is_covered(range) {
             return Err(Errno::ENOMEM);

@@ -109,7 +109,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 
     fn collect_border(&mut self, border: u64, pages_at_once: u64) -> Result<Border, Errno> {
         let below = self.prev(border).filter(|v| v.range.end == border);
-        let above = self.lookup(border).filter(|v| v.range.start == border);
+        let above = self.vma_lookup(border).filter(|v| v.range.start == border);
         let (Some(below), Some(above)) = (below, above) else {
             return Ok(Border::Gone);
         };
@@ -132,7 +132,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             return Ok(Border::Kept);
         }
         self.carry_out(&proposal, &decided)?;
-        let gone = self.lookup(border).is_none_or(|v| v.range.start != border);
+        let gone = self
+            .vma_lookup(border)
+            .is_none_or(|v| v.range.start != border);
         Ok(if gone { Border::Merged } else { Border::Kept })
     }
 }

@@ -117,7 +117,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             return Ok(range);
         }
         let end = range.end;
-        self.lookup(start).ok_or(Errno::ENOMEM)?;
+        self.vma_lookup(start).ok_or(Errno::ENOMEM)?;
         let mut at = start;
         while at < end {
             let Some(vma) = self.find(at).filter(|v| v.range.start <= at) else {

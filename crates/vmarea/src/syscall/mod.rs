@@ -14,7 +14,6 @@ pub mod mempolicy;
 pub mod merge_collector;
 pub mod mlock;
 pub mod mmap;
-mod mmap_flags;
 pub mod mprotect;
 pub mod mremap;
 pub mod munmap;

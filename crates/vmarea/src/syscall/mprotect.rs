@@ -154,7 +154,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             old & (VmFlags::WRITE | VmFlags::SHARED | VmFlags::LOCKED) == VmFlags::LOCKED;
         if locked_private && flags.contains(VmFlags::WRITE) {
             let vma = self.view(id);
-            self.populate_vma(&vma, range);
+            // A page that cannot be prefaulted is faulted in at its first access.
+            let _ = self.populate_vma(&vma, range);
         }
         self.stat_account(old, -(pages as i64));
         self.stat_account(flags, pages as i64);

@@ -10,12 +10,12 @@
 
 use crate::lookup::Change;
 use crate::mm::MmapWriteGuard;
+use crate::mm::split::{NewHalf, Upper};
 use crate::page::range::Zap;
 use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange, VmaId};
 use crate::vma::VmaView;
-use crate::vma::split::{NewHalf, Upper};
 use smallvec::SmallVec;
 
 /// VMAs that are about to be unmapped, split at the edges of the range.

@@ -57,7 +57,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     ///
     /// EINVAL unless the whole range is mapped shared from this file.
     fn shared_file_at(&self, range: VmRange) -> Result<(VmaView, File), Errno> {
-        let first = self.lookup(range.start).ok_or(Errno::EINVAL)?;
+        let first = self.vma_lookup(range.start).ok_or(Errno::EINVAL)?;
         let file = first.body.file.ok_or(Errno::EINVAL)?;
         if !first.body.flags.contains(VmFlags::SHARED) {
             return Err(Errno::EINVAL);

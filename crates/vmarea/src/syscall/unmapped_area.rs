@@ -12,7 +12,7 @@
 //! `arch/x86/kernel/sys_x86_64.c`; `mm/huge_memory.c` `__thp_get_unmapped_area`; 6.18. The search
 //! for `MAP_32BIT` starts at the lowest address of the area; in Linux it starts at a random one.
 
-use crate::mm::{MmState, MmapReadGuard, MmapWriteGuard};
+use crate::mm::{MmState, MmapGuard, MmapWriteGuard};
 use crate::policy::rules::HugetlbPlacement;
 use crate::space::Space;
 use crate::types::call_flags::MapFlags;
@@ -23,6 +23,7 @@ use crate::types::{
 };
 use crate::vma::VmaView;
 use vmarea_range_tree::{Entry, RangeTree};
+use vmarea_sync::LockGuard;
 
 /// Upper end of the addresses that are used unless a high hint requests others.
 const MAP_WINDOW: u64 = 0x7fff_ffff_f000;
@@ -88,20 +89,12 @@ impl<'a, E: Environment> Search<'a, E> {
     }
 }
 
-impl<E: Environment> MmapWriteGuard<'_, E> {
+impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
     /// Finds a free address range for `room`; returns its address.
     ///
     /// ENOMEM if there is no free range or the range lies outside the address space; EINVAL if the
     /// address is misaligned; EPERM below `mmap_min_addr`.
     #[doc(alias = "__get_unmapped_area")]
-    pub(crate) fn unmapped_area(&self, room: &Room) -> Result<u64, Errno> {
-        let view = |id| self.view(id);
-        Search::new(self.space, &self.mm.tree, self.state(), &view).place(room)
-    }
-}
-
-impl<E: Environment> MmapReadGuard<'_, E> {
-    /// Returns the address at which `room` would be placed now.
     pub fn unmapped_area(&self, room: &Room) -> Result<u64, Errno> {
         let view = |id| self.view(id);
         Search::new(self.space, &self.mm.tree, self.state(), &view).place(room)

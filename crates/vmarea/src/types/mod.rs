@@ -14,6 +14,8 @@ pub mod mempolicy;
 pub mod pkeys;
 pub mod platform;
 pub mod prctl;
+pub mod system;
+pub mod violation;
 
 pub use addr::{PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, Pgoff, VmRange, align_up, page_align};
 pub use error::Errno;
@@ -22,3 +24,5 @@ pub use flags::VmFlags;
 pub use ids::{AnonVmaId, FrameId, MmId, SwapId, VmaId};
 pub use pkeys::PkeyRights;
 pub use platform::{Environment, NoBytes, Platform, Standard, WithVmaLock};
+pub use system::{HugePages, Overcommit, System};
+pub use violation::Violation;

@@ -1,16 +1,12 @@
-//! Memory cost of VMAs: the layout of their fields, and the bytes that an address space uses.
+//! The layout of a VMA's fields.
 //!
 //! The patch series that moved the lock into the VMA (Baghdasaryan, 2024) reports holes, cache
-//! lines, objects per page and pages for 1,000 VMAs. This module reports the same figures, and also
-//! the memory outside of the VMAs: boxed locks, chains, anon_vmas with their interval trees, and
-//! the index.
+//! lines, objects per page and pages for 1,000 VMAs. This module reports the same figures. The
+//! memory outside of the VMAs is counted in [`mm::bytes`](crate::mm::bytes).
 
 use super::{MappedFile, Vma, VmaBody};
-use crate::rmap::AnonVma;
-use crate::space::Space;
-use crate::types::platform::{Environment, WithVmaLock};
-use crate::types::{MmId, PAGE_SIZE, VmaId};
-use alloc::collections::BTreeSet;
+use crate::types::PAGE_SIZE;
+use crate::types::platform::WithVmaLock;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::mem::{align_of, offset_of, size_of};
@@ -117,61 +113,5 @@ pub fn vma<L: VmaLockKind>() -> Object {
         size: Slots::<Of<L>>::SLOT_BYTES,
         align: align_of::<Of<L>>(),
         fields,
-    }
-}
-
-/// Bytes that an address space uses for its VMAs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct VmaBytes {
-    /// Number of VMAs.
-    pub vmas: usize,
-    /// Bytes of the VMA slots, including the locks inside them.
-    pub slots: usize,
-    /// Bytes of locks outside of the slots.
-    pub locks: usize,
-    /// Bytes of chains with more than one link.
-    pub chains: usize,
-    /// Bytes of the anon_vmas in the chains.
-    pub anon_vmas: usize,
-    /// Bytes of interval trees with more than one VMA.
-    pub rmap: usize,
-    /// Bytes of the index by address.
-    pub index: usize,
-}
-
-impl VmaBytes {
-    /// Returns the total number of bytes.
-    pub fn total(&self) -> usize {
-        self.slots + self.locks + self.chains + self.anon_vmas + self.rmap + self.index
-    }
-}
-
-impl<E: Environment> Space<E> {
-    /// Counts the bytes that the VMAs of an address space use. An anon_vma that two address spaces
-    /// share counts in each of them. Returns `None` if the address space does not exist.
-    pub fn vma_bytes(&self, mm: MmId) -> Option<VmaBytes> {
-        let r = self.mmap_read_lock(mm)?;
-        let mut bytes = VmaBytes {
-            index: r.mm.tree.bytes(),
-            ..VmaBytes::default()
-        };
-        let mut anon_vmas = BTreeSet::new();
-        for entry in r.mm.tree.ranges(0, u64::MAX) {
-            let Some(vma) = VmaId::from_bits(entry.value) else {
-                continue;
-            };
-            bytes.vmas += 1;
-            bytes.slots += Slots::<Vma<E>>::SLOT_BYTES;
-            bytes.locks += E::VmaLock::SIDE_BYTES;
-            let chain = self.vma(vma).chain.lock();
-            bytes.chains += chain.bytes();
-            anon_vmas.extend(chain.iter().map(|link| link.anon_vma));
-        }
-        for anon_vma in anon_vmas {
-            let guard = self.anon_vma(self.anon_vma_root(anon_vma)).lock.read();
-            bytes.anon_vmas += Slots::<AnonVma<E::Wait>>::SLOT_BYTES;
-            bytes.rmap += self.anon_vma(anon_vma).inner.get(&guard).tree.bytes();
-        }
-        Some(bytes)
     }
 }

@@ -1,4 +1,4 @@
-//! `Vma`: a range of addresses with one set of attributes, and the operations on it.
+//! `Vma`: a range of addresses with one set of attributes, and the decision which VMAs merge.
 //!
 //! # Picture
 //! ```text
@@ -6,9 +6,8 @@
 //! Vma slot ──┤ body: flags, file, policy …    through a guard of `mmap_lock`
 //!            └ chain: links to its anon_vmas  see `rmap`
 //! ```
-//! `merge` takes [`VmaView`]s and returns a plan. `commit` carries out a plan. `split` cuts a VMA
-//! in two. `modify` changes the attributes of part of a VMA, by a merge if possible and by splits
-//! otherwise.
+//! `merge` takes [`VmaView`]s and returns a plan. Nothing here changes the map of an address space;
+//! [`mm`](crate::mm) does, with `mmap_lock` held.
 //!
 //! # Invariants
 //! V1  `start < end`, and both are page aligned
@@ -16,13 +15,10 @@
 //! V3  an anonymous VMA without an anon_vma has no anonymous page
 //! V4  a chain ends with the VMA's own anon_vma; without an anon_vma the chain is empty
 
-pub mod commit;
 pub mod layout;
 pub mod lock;
 pub mod merge;
-pub mod modify;
 pub mod partial_view;
-pub mod split;
 
 use crate::policy::Rules;
 use crate::rmap::chain::Chain;

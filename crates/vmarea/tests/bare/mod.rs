@@ -1,4 +1,4 @@
-//! A machine with an empty process, and no model of what it should hold.
+//! A machine with one empty process, without a model of its contents.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use vmarea::mm::{Layout, Limits};
@@ -10,20 +10,20 @@ use vmarea::vma::VmaView;
 use vmarea::{Space, System};
 use vmarea_soft_platform::Machine;
 
-/// Where the tests map.
+/// Address at which the tests create mappings.
 pub const BASE: u64 = 0x10_0000_0000;
-/// Where the heap begins.
+/// Start of the heap.
 pub const HEAP: u64 = 0x20_0000_0000;
-/// The first address that no process has.
+/// End of the user address space.
 pub const TASK_SIZE: u64 = 0x7fff_ffff_f000;
-/// Where the search for room begins.
+/// Upper bound of the search for free addresses (`mmap_base`).
 pub const TOP: u64 = 0x7f00_0000_0000;
-/// READ and WRITE.
+/// Readable and writable.
 pub const RW: Prot = Prot::READ.union(Prot::WRITE);
 /// Private and anonymous.
 pub const PRIVATE: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS);
 
-/// An empty process.
+/// Creates an empty process.
 pub fn process(machine: &Machine) -> MmId {
     let layout = Layout {
         mmap_base: TOP,
@@ -38,19 +38,19 @@ pub fn process(machine: &Machine) -> MmId {
         .unwrap()
 }
 
-/// A machine with an empty process.
+/// Creates a machine with one empty process.
 pub fn machine(policy: Policy) -> (Machine, MmId) {
     let machine = Machine::new(policy, System::default());
     let mm = process(&machine);
     (machine, mm)
 }
 
-/// What a process has mapped.
+/// Returns the VMAs of a process.
 pub fn vmas(space: &Space, mm: MmId) -> Vec<VmaView> {
     space.mmap_read_lock(mm).unwrap().vmas().collect()
 }
 
-/// A file of a kind, open for everything.
+/// Returns a file of `kind`, readable and writable.
 pub fn file(kind: FileKind) -> File {
     File {
         id: FileId(7),
@@ -64,7 +64,7 @@ pub fn file(kind: FileKind) -> File {
     }
 }
 
-/// Private memory at a place.
+/// Maps private anonymous memory at `addr`.
 pub fn map_at(space: &Space, mm: MmId, addr: u64, pages: u64) {
     let request = MmapRequest {
         addr,

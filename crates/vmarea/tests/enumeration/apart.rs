@@ -1,4 +1,4 @@
-//! What must not stay apart after a call, said without the decision that made it.
+//! Pairs of VMAs that must have merged after a call, determined without the decision under test.
 
 use crate::arrange::{Arrangement, Call};
 use crate::build::Scene;
@@ -8,12 +8,12 @@ use vmarea::policy::rules::OneSided;
 use vmarea::types::{MmId, VmRange};
 use vmarea::vma::VmaView;
 
-/// Checks the borders of the range that the call was about. Gives the number of VMAs in the scene.
+/// Checks both borders of the changed range, and returns the number of VMAs in the scene.
 pub fn check(scene: &Scene, case: &Arrangement) -> Result<usize, String> {
     let (w, mm) = (&scene.w, scene.mm);
     let policy = w.machine.space().policy();
     let vmas = scene.vmas();
-    // `brk` may look at one side alone, and so may `mremap` that expands.
+    // `brk` and an expanding `mremap` are allowed to check one neighbour only.
     if matches!(case.call, Call::Brk | Call::Expand) {
         return Ok(vmas.len());
     }
@@ -51,7 +51,9 @@ pub fn check(scene: &Scene, case: &Arrangement) -> Result<usize, String> {
     Ok(vmas.len())
 }
 
-/// Linux since 6.16: the same anon_vma, or one of them has none and the other a chain of one.
+/// True if Linux since 6.16 merges these anon_vmas.
+///
+/// They must be equal, or one VMA has no anon_vma and the chain of the other has one entry.
 fn linux_joins(a: &VmaView, b: &VmaView) -> bool {
     match (a.anon_vma, b.anon_vma) {
         (Some(x), Some(y)) => x == y,
@@ -59,7 +61,7 @@ fn linux_joins(a: &VmaView, b: &VmaView) -> bool {
     }
 }
 
-/// Pages that another process maps too.
+/// Returns the number of the VMA's pages that another process maps too.
 fn shared(w: &World, mm: MmId, vma: &VmaView) -> usize {
     let space = w.machine.space();
     let entries: Vec<Pte> = {

@@ -1,55 +1,55 @@
-//! The arrangements: who else there is, what the neighbours are like, and which call is made.
+//! The arrangements: related processes, state of the neighbours, and system call.
 
-/// Who else there is.
+/// Related processes that exist during the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
     Alone,
-    /// The calls are made by the parent.
+    /// The parent makes the call.
     HasChild,
-    /// By the child.
+    /// The child makes the call.
     HasParent,
-    /// By the child, and the parent has gone.
+    /// The child makes the call after the parent has exited.
     ParentGone,
 }
 
-/// The pages of a mapping.
+/// State of a mapping's pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pages {
     Unfaulted,
-    /// An anon_vma of its own, made after the fork.
+    /// Faulted after the fork, with a separate anon_vma.
     Own,
-    /// A piece of a mapping that others are pieces of, faulted after the fork.
+    /// Piece of a larger mapping that was faulted after the fork; the pieces share an anon_vma.
     Piece,
-    /// Of before the fork.
+    /// Faulted before the fork.
     Inherited,
-    /// A piece of a mapping that others are pieces of, faulted before the fork.
+    /// Piece of a larger mapping that was faulted before the fork; the pieces share an anon_vma.
     InheritedPiece,
-    /// Of before the fork, and written again after it.
+    /// Faulted before the fork, and written again after it.
     Rewritten,
-    /// As `Own`, the first page swapped out.
+    /// Like `Own`, with the first page swapped out.
     Swapped,
-    /// As `Inherited`, both pages swapped out before the fork.
+    /// Like `Inherited`, with both pages swapped out before the fork.
     SwappedInherited,
-    /// As `Own`, the first page one with an equal page elsewhere (KSM).
+    /// Like `Own`; KSM has merged the first page with an equal page.
     Ksm,
-    /// As `Inherited`, the first page one with an equal page elsewhere since the fork.
+    /// Like `Inherited`; KSM has merged the first page with an equal page after the fork.
     KsmInherited,
 }
 
-/// How large a neighbour is: two of these.
+/// Half the size of a mapping in an arrangement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// A page.
+    /// One base page.
     Small,
-    /// A huge page, wherever the alignment allows one.
+    /// One huge page, if the alignment allows it.
     Huge,
 }
 
-/// A neighbour.
+/// A neighbour of the middle mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbour {
     pub pages: Pages,
-    /// Has what the call gives the middle.
+    /// True if the neighbour has the attributes that the call gives the middle.
     pub equal: bool,
 }
 
@@ -63,14 +63,14 @@ pub enum Call {
     Lock,
     Bind,
     Move,
-    /// With DONTUNMAP.
+    /// `mremap` with `MREMAP_DONTUNMAP`.
     MoveAndKeep,
     Map,
     Expand,
     Brk,
 }
 
-/// One case. No middle: its place is free, and the call fills it.
+/// One case. If `middle` is `None`, its place is free, and the call fills it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrangement {
     pub unit: Unit,
@@ -78,8 +78,10 @@ pub struct Arrangement {
     pub prev: Option<Neighbour>,
     pub middle: Option<Pages>,
     pub next: Option<Neighbour>,
-    /// The middle comes from elsewhere, so that its page offset is another where moves do not change it;
-    /// if it is huge, from where huge pages lie otherwise.
+    /// True if the middle was faulted at another address and moved to its place.
+    ///
+    /// Its page offset then does not fit its neighbours, unless a move changes page offsets. A huge
+    /// middle is also faulted at an address at which no huge page fits.
     pub off_line: bool,
     pub call: Call,
 }
@@ -115,7 +117,7 @@ const FAMILIES: [Family; 4] = [
 ];
 
 impl Arrangement {
-    /// All of them.
+    /// Returns all arrangements.
     pub fn all() -> Vec<Arrangement> {
         let mut all = Vec::new();
         for unit in [Unit::Small, Unit::Huge] {
@@ -131,7 +133,7 @@ impl Arrangement {
         all
     }
 
-    /// VMAs that there would be if nothing ever merged.
+    /// Number of VMAs after the call if nothing merges.
     pub fn present(&self) -> usize {
         let kept = usize::from(self.call == Call::MoveAndKeep);
         let neighbours = usize::from(self.prev.is_some()) + usize::from(self.next.is_some());
@@ -139,7 +141,7 @@ impl Arrangement {
         neighbours + 1 + kept + usize::from(cut)
     }
 
-    /// The pages of prev, middle and next.
+    /// State of the pages of `prev`, `middle` and `next`.
     pub fn parts(&self) -> [Option<Pages>; 3] {
         [
             self.prev.map(|n| n.pages),
@@ -149,7 +151,9 @@ impl Arrangement {
     }
 }
 
-/// None, or pages in each state. Huge neighbours are equal ones: of the others the small say enough.
+/// Returns no neighbour and a neighbour in each state.
+///
+/// Huge neighbours always have equal attributes; small neighbours cover the unequal ones.
 fn neighbours(unit: Unit, family: Family) -> Vec<Option<Neighbour>> {
     let mut neighbours = vec![None];
     for &pages in states(unit, family) {
@@ -162,7 +166,7 @@ fn neighbours(unit: Unit, family: Family) -> Vec<Option<Neighbour>> {
     neighbours
 }
 
-/// Every call between two neighbours.
+/// Adds every call between the two neighbours.
 fn add_calls(
     unit: Unit,
     family: Family,

@@ -1,8 +1,8 @@
-//! How an arrangement comes about, and how the call is made.
+//! Creation of an arrangement, and the call under test.
 //!
-//! Each part is made where its page offset fits or, for `off_line`, elsewhere; waits apart from the
-//! others, which is where a fork finds it; and comes to its place last. Pages that KSM merges become one
-//! there, as a move would part them again.
+//! Each part is faulted at the address that its page offset requires (for `off_line`, at another
+//! address), moved to a separate range for the fork, and finally moved to its place. KSM merges
+//! pages only there, because a move would undo it.
 
 use crate::arrange::{Arrangement, Call, Family, Pages, Unit};
 use crate::world::{PAGE, RW, World, at};
@@ -15,25 +15,25 @@ use vmarea::types::{MmId, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::{HugePages, System};
 
-/// First units of prev, middle and next, which have two units each.
+/// First units of `prev`, `middle` and `next`, which have two units each.
 const PLACES: [u64; 3] = [0, 2, 4];
-/// First units of the places from which the VMAs are moved next to each other.
+/// First units of the ranges in which the parts are during the fork.
 const WAITING: [u64; 3] = [1000, 2000, 3000];
 /// First unit of the pages that KSM merges with those of the VMAs.
 const EQUALS: u64 = 4000;
 const NOTHING: MremapFlags = MremapFlags::empty();
 
-/// A world with an arrangement in it.
+/// A [`World`] that contains an arrangement.
 pub struct Scene {
     pub w: World,
     /// The process that makes the call.
     pub mm: MmId,
-    /// Pages of a unit.
+    /// Number of pages in a unit.
     unit: u64,
 }
 
 impl Unit {
-    /// How many pages it has.
+    /// Number of pages in a unit.
     pub fn pages(self) -> u64 {
         match self {
             Unit::Small => 1,
@@ -42,7 +42,7 @@ impl Unit {
     }
 }
 
-/// Everything in place but what the call itself does.
+/// Creates everything except what the call itself creates.
 pub fn build(policy: Policy, case: &Arrangement) -> Scene {
     let system = System {
         swap: true,
@@ -111,10 +111,10 @@ impl Scene {
         self.pieces(parts, Pages::Piece);
     }
 
-    /// A mapping that is faulted alone, at its place or elsewhere, and then waits.
+    /// Creates a mapping that is faulted separately, and moves it to its waiting range.
     fn lone(&mut self, n: usize, case: &Arrangement) {
         let (unit, mm) = (self.unit, self.mm);
-        // A page more, so that a huge page does not come to lie where one can be.
+        // One page further, so that the address is not aligned for a huge page.
         let off = n == 1 && case.off_line;
         let from = PLACES[n] * unit + if off { 5000 * unit + 1 } else { 0 };
         self.w.map(mm, from, 2 * unit, RW);
@@ -124,7 +124,7 @@ impl Scene {
             .unwrap();
     }
 
-    /// The pieces of one mapping, which then wait.
+    /// Creates the pieces of one mapping, and moves them to their waiting ranges.
     fn pieces(&mut self, parts: &[Option<Pages>; 3], kind: Pages) {
         if !parts.contains(&Some(kind)) {
             return;
@@ -161,7 +161,7 @@ impl Scene {
             if matches!(case.call, ProtectWhole | ProtectLower | ProtectUpper) {
                 self.protect(WAITING[1], 2, Prot::READ);
             }
-            // Lock, advise and bind give something that the middle does not have yet.
+            // `Lock`, `Advise` and `Bind` set an attribute that the middle does not have yet.
             self.shift(WAITING[1], PLACES[1], NOTHING);
         }
         for (n, part) in case.parts().into_iter().enumerate() {
@@ -196,7 +196,7 @@ impl Scene {
         self.write_pages(at * self.unit, units);
     }
 
-    /// Writes to units from page `at` on: to every page, or the first and the last few of a huge one.
+    /// Writes to `units` units from page `at`: to each page, or to four pages of each huge page.
     fn write_pages(&mut self, at: u64, units: u64) {
         for n in 0..units {
             let first = at + n * self.unit;
@@ -208,7 +208,7 @@ impl Scene {
         }
     }
 
-    /// The first page of each of so many units.
+    /// Swaps out the first page of each of `units` units.
     fn swap_out(&mut self, at_unit: u64, units: u64) {
         for n in 0..units {
             let addr = at((at_unit + n) * self.unit);
@@ -216,7 +216,7 @@ impl Scene {
         }
     }
 
-    /// The first page of a part becomes one with an equal page.
+    /// Merges the first page of a part with an equal page, as KSM does.
     fn merge_equal(&mut self, n: u64, there: u64) {
         let twin = EQUALS + 10 * n;
         self.map(twin, 1);
@@ -227,7 +227,7 @@ impl Scene {
             .unwrap();
     }
 
-    /// Gives a neighbour what the call will give the middle.
+    /// Gives a neighbour the attribute that the call will give the middle.
     fn give(&mut self, call: Call, at_unit: u64) {
         if matches!(call, Call::Advise | Call::Lock | Call::Bind) {
             self.attribute(call, at_unit);
@@ -239,7 +239,7 @@ impl Scene {
         let space = self.w.machine.space();
         match call {
             Call::Advise => space.madvise(mm, addr, len, Advice::DontDump),
-            // Nothing is brought, so that unfaulted memory stays so.
+            // `ONFAULT` faults nothing in, so unfaulted memory remains unfaulted.
             Call::Lock => space.mlock(mm, addr, len, MlockFlags::ONFAULT),
             Call::Bind => space.mbind(mm, addr, len, (MpolMode::BIND, 1), MbindFlags::empty()),
             _ => Ok(()),
@@ -263,14 +263,14 @@ impl Scene {
         }
     }
 
-    /// The VMAs that it is about.
+    /// Returns the VMAs of the arrangement.
     pub fn vmas(&self) -> Vec<VmaView> {
         let mut vmas = self.w.vmas(self.mm);
         vmas.retain(|vma| vma.range.end <= at(EQUALS * self.unit));
         vmas
     }
 
-    /// Writes to every unit that may be written.
+    /// Writes to every writable unit.
     pub fn write_all(&mut self) {
         for vma in self.vmas() {
             if vma.body.flags.contains(VmFlags::WRITE) {

@@ -7,9 +7,9 @@
 //!
 //! - every invariant holds, so the reverse map finds for each frame exactly the pages that map it;
 //! - every byte of every process is as before;
-//! - the reason of each refusal is true ([`reasons`]): without the obstacle the VMAs merge, or the
-//!   decision names another obstacle, for which the same holds;
-//! - no VMAs stay apart that the policy must merge ([`apart`]);
+//! - the reason given for each refusal is true ([`reasons`]): without the obstacle the VMAs
+//!   merge, or the decision names another obstacle, for which the same holds;
+//! - no pair of VMAs that the policy must merge remains separate ([`apart`]);
 //! - the merged VMA can be written to, and all of the above still holds.
 //!
 //! All cases take minutes. Without `VMAREA_ENUMERATION=all` the test runs every [`SHARE`]th case, a
@@ -40,13 +40,14 @@ fn policies() -> [Policy; 6] {
         generous,
     ]
     .map(|mut policy| {
-        // The scenes create KSM pages by this option; the ways of older kernels would split VMAs.
+        // The scenes create KSM pages by this option; the alternatives on older kernels would split
+        // VMAs.
         policy.rules.memory_merge = true;
         policy
     })
 }
 
-/// Runs a case; returns the number of VMAs that it leaves, or what is wrong as the error.
+/// Runs a case. Returns the number of remaining VMAs, or a description of the defect as the error.
 fn run(policy: Policy, case: &Arrangement) -> Result<usize, String> {
     let mut scene = build::build(policy, case);
     scene

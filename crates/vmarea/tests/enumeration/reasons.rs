@@ -1,8 +1,8 @@
-//! Is the reason of a refusal true? Asked of the pure decision, at the attempt itself.
+//! Checks that the reason given for a refusal is true, at the merge attempt itself.
 //!
-//! The obstacle that the reason names is taken away from the neighbour, and nothing else; then the
-//! decision is asked again. It must merge, or name an obstacle that was not taken away yet. That goes on
-//! until it merges.
+//! The check removes from the neighbour only the obstacle that the decision named, and runs the
+//! decision again. It must then merge, or name an obstacle that has not been removed yet. The check
+//! repeats this until the decision merges.
 
 use crate::world::World;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use vmarea::vma::merge::{
     Attempt, Decision, Evidence, MergeScope, Observer, Proposal, Refusal, Verdict,
 };
 
-/// What was found wrong.
+/// Defects found, in plain text.
 #[derive(Clone, Default)]
 pub struct Told(Arc<Mutex<Vec<String>>>);
 
@@ -26,7 +26,7 @@ impl Told {
     }
 }
 
-/// Listens to the attempts from now on.
+/// Starts to check every merge attempt.
 pub fn listen(w: &mut World) -> Told {
     let told = Told::default();
     let policy = *w.machine.space().policy();
@@ -60,7 +60,7 @@ impl Observer for Listener {
     }
 }
 
-/// An attempt from which obstacles are taken away.
+/// A merge attempt, copied so that obstacles can be removed from it.
 struct Peel<'a> {
     policy: &'a Policy,
     left: bool,
@@ -68,7 +68,7 @@ struct Peel<'a> {
     prev: Option<VmaView>,
     next: Option<VmaView>,
     evidence: &'a dyn Evidence,
-    /// What was decided last.
+    /// Result of the last decision.
     verdict: Verdict,
 }
 
@@ -119,10 +119,10 @@ impl<'a> Peel<'a> {
         holder.anon_vma
     }
 
-    /// The neighbour no longer differs in this.
+    /// Removes the obstacle from the neighbour.
     fn take_away(&mut self, refusal: Refusal) {
-        // What joins the other side has the anon_vma and the line that survive there; else the range's
-        // own count.
+        // If the range merges with its other neighbour, the surviving anon_vma and page offset base
+        // decide; otherwise those of the range.
         let joined = self.verdict.plan.filter(|plan| plan.anon_from.is_some());
         let survives = joined.and_then(|plan| self.anon_vma_of(plan.anon_from));
         let p = &mut self.proposal;
@@ -136,7 +136,7 @@ impl<'a> Peel<'a> {
             Refusal::Policy => other.body.policy = p.body.policy,
             Refusal::Protection | Refusal::Flags => other.body.flags = p.body.flags,
             Refusal::AnonVma => {
-                // Both have the same, and no other.
+                // Both sides have the same anon_vma, and no other in their chains.
                 other.anon_vma = survives.or(p.anon_vma);
                 other.chain_singular = true;
                 for own in p.middle.iter_mut().chain(&mut p.copied_from) {

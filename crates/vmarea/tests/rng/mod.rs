@@ -1,12 +1,13 @@
-//! Random numbers that are the same in every run: a linear congruence, whose upper bits are good enough for
-//! choosing steps.
+//! Random numbers that are the same in every run.
+//!
+//! A linear congruential generator, whose upper bits are random enough to choose steps.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-/// A stream of numbers, begun by a seed.
+/// A random number generator with its seed.
 pub struct Rng(pub u64);
 
 impl Rng {
-    /// Below `n`.
+    /// Returns a number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.0 = self
             .0
@@ -15,7 +16,7 @@ impl Rng {
         (self.0 >> 33) % n
     }
 
-    /// One of several.
+    /// Returns a random element of `from`.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }

@@ -1,25 +1,25 @@
-//! The eight cases of figure 2.16: which VMA grows, which shrinks, which goes.
+//! The eight cases of figure 2.16: which VMA grows, shrinks or is removed.
 //!
-//! `P` lies before, `N` within or after, `X` after `N`; `*` is the moved or changed part. Every VMA
-//! has pages under an anon_vma of its own, so that mainline merges nothing here, and the policies that
-//! merge have to change pages.
+//! `P` is the previous VMA, `N` the one that contains or follows the range, `X` the one after `N`;
+//! `*` is the moved or changed range. Every VMA has pages under a separate anon_vma, so mainline
+//! merges nothing here, and policies that merge have to change pages.
 
 use crate::POLICIES;
 use crate::world::{RW, World, at};
 use vmarea::types::call_flags::{MremapFlags, Prot};
 use vmarea::types::{AnonVmaId, MmId};
 
-/// Where the VMAs end, under which anon_vmas, and how they were merged.
+/// Ends and anon_vmas of the VMAs after the call, and the kind of merge.
 struct Came {
     ends: Vec<u64>,
     anon_vmas: Vec<AnonVmaId>,
     kind: Option<&'static str>,
 }
 
-/// Before: mappings (page, pages, protection), each written and with an anon_vma of its own.
+/// Creates `mappings` (page, pages, protection), each written under a separate anon_vma.
 fn before(w: &mut World, mm: MmId, mappings: &[(u64, u64, Prot)]) -> Vec<AnonVmaId> {
     for &(page, pages, _) in mappings {
-        // Far away from its neighbours, or it would take the anon_vma of one of them.
+        // Far from its neighbours, because it would otherwise reuse the anon_vma of one of them.
         w.map(mm, 1000 + 10 * page, pages, RW);
         w.write(mm, 1000 + 10 * page, pages);
     }
@@ -50,14 +50,14 @@ fn came(w: &World, mm: MmId) -> Came {
 
 /// One case of the figure.
 struct Case<'a> {
-    /// Page, pages and protection of the mappings, in order.
+    /// First page, number of pages and protection of each mapping, in address order.
     mappings: &'a [(u64, u64, Prot)],
-    /// Ends of the VMAs where nothing merges.
+    /// Ends of the VMAs under a policy that does not merge them.
     apart: &'a [u64],
     kind: &'a str,
     /// Ends of the VMAs after the merge.
     together: &'a [u64],
-    /// Whose anon_vma each of them has then, by the place in `mappings`.
+    /// Index in `mappings` of the mapping whose anon_vma each VMA has after the merge.
     survives: &'a [usize],
 }
 
@@ -137,7 +137,7 @@ fn case_3_a_new_range_joins_the_one_after() {
 }
 
 /// ```text
-/// PPPP****NNNN  ->  PPPPNNNNNNNN    where **** was the end of P
+/// PPPP****NNNN  ->  PPPPNNNNNNNN    if **** was the end of P
 /// ```
 #[test]
 fn case_4_the_end_of_one_goes_to_the_next() {
@@ -152,7 +152,7 @@ fn case_4_the_end_of_one_goes_to_the_next() {
 }
 
 /// ```text
-/// PPPP****NNNN  ->  PPPPPPPPNNNN    where **** was the beginning of N
+/// PPPP****NNNN  ->  PPPPPPPPNNNN    if **** was the beginning of N
 /// ```
 #[test]
 fn case_5_the_beginning_of_one_goes_to_the_one_before() {
@@ -167,7 +167,7 @@ fn case_5_the_beginning_of_one_goes_to_the_one_before() {
 }
 
 /// ```text
-/// PPPP****XXXX  ->  PPPPPPPPPPPP    where **** was all of N
+/// PPPP****XXXX  ->  PPPPPPPPPPPP    if **** was all of N
 /// ```
 #[test]
 fn case_6_three_become_one() {
@@ -182,7 +182,7 @@ fn case_6_three_become_one() {
 }
 
 /// ```text
-/// PPPP****XXXX  ->  PPPPPPPPXXXX    where **** was all of N
+/// PPPP****XXXX  ->  PPPPPPPPXXXX    if **** was all of N
 /// ```
 #[test]
 fn case_7_one_goes_to_the_one_before() {
@@ -197,7 +197,7 @@ fn case_7_one_goes_to_the_one_before() {
 }
 
 /// ```text
-/// PPPP****XXXX  ->  PPPPXXXXXXXX    where **** was all of N: X grows and N goes, never N over X
+/// PPPP****XXXX  ->  PPPPXXXXXXXX    if **** was all of N: X grows over N, never N over X
 /// ```
 #[test]
 fn case_8_one_goes_to_the_one_after() {

@@ -1,9 +1,11 @@
-//! The tests of the thesis "VMA merging in Linux" (3.1.1 to 3.1.6, 3.3.1 to 3.3.3), each with its
-//! shared variant, under four policies; and the eight cases of its figure 2.16.
+//! The tests of the thesis "VMA merging in Linux", and the eight cases of its figure 2.16.
 //!
-//! What each policy should come to is written beside the test, in the order of [`POLICIES`]:
-//! `linux` (6.18), `linux-5.10`, `thesis`, `vmarea`. A mapping is *shared* where a child of a fork
-//! has its pages too and neither has written since.
+//! The tests are those of sections 3.1.1 to 3.1.6 and 3.3.1 to 3.3.3, each with its shared variant,
+//! under four policies.
+//!
+//! Each test states the expected number of VMAs per policy, in the order of [`POLICIES`]: `linux`
+//! (6.18), `linux-5.10`, `thesis`, `vmarea`. A mapping is *shared* if a forked child also maps its
+//! pages and neither process has written to them since.
 
 mod cases;
 mod merge;
@@ -17,7 +19,7 @@ use vmarea::policy::Policy;
 use vmarea::types::MmId;
 use world::World;
 
-/// In the order of the tables.
+/// The four policies, in the order of the expected results.
 const POLICIES: [Policy; 4] = [
     Policy::LINUX,
     Policy::LINUX_5_10,
@@ -25,7 +27,7 @@ const POLICIES: [Policy; 4] = [
     Policy::VMAREA,
 ];
 
-/// `scene` under each policy must end with so many VMAs.
+/// Checks the number of VMAs after `scene` under each policy.
 #[track_caller]
 fn ends_with(vmas: [usize; 4], scene: impl Fn(&mut World, MmId)) {
     let found = POLICIES.map(|policy| {

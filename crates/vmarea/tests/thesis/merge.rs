@@ -1,4 +1,4 @@
-//! Section 3.1: merges that the thesis makes possible, and those that it must not make.
+//! Section 3.1: merges that the thesis adds, and similar ones that it must refuse.
 
 use crate::ends_with;
 use crate::world::{RW, World};
@@ -7,17 +7,17 @@ use vmarea::types::call_flags::{MremapFlags, Prot};
 
 const NOTHING: MremapFlags = MremapFlags::empty();
 
-/// Whether a child has the pages too when the call under test comes.
+/// State of the pages during the call under test.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pages {
     Own,
     Shared,
-    /// There was a child, and it has gone.
+    /// A child shared the pages and has exited.
     ChildGone,
 }
 
 impl World {
-    /// `pages` of `mm` become so.
+    /// Brings the pages of `mm` into the state `pages`.
     fn make(&mut self, mm: MmId, pages: Pages) {
         match pages {
             Pages::Own => {}
@@ -43,7 +43,8 @@ fn expand(pages: Pages) -> impl Fn(&mut World, MmId) {
     }
 }
 
-/// mremap asks for what follows since 5.19. Page offsets and anon_vmas fit: sharing does not matter.
+/// `mremap` tries to merge with the next VMA since 5.19. Page offsets and anon_vmas already fit, so
+/// sharing does not matter.
 #[test]
 fn t3_1_1_expand_merge() {
     ends_with([1, 2, 1, 1], expand(Pages::Own));
@@ -72,20 +73,20 @@ fn page_offset(pages: Pages) -> impl Fn(&mut World, MmId) {
     }
 }
 
-/// Mainline leaves faulted pages their page offset.
+/// Mainline does not change the page offset of faulted pages.
 #[test]
 fn t3_1_2_page_offset_update() {
     ends_with([2, 2, 1, 1], page_offset(Pages::Own));
     ends_with([2, 2, 1, 1], page_offset(Pages::ChildGone));
 }
 
-/// The index of a page that the child maps as well is not to be changed.
+/// The index of a page that the child also maps must not change.
 #[test]
 fn t3_1_2_page_offset_update_shared() {
     ends_with([2, 2, 2, 2], page_offset(Pages::Shared));
 }
 
-/// Unfaulted memory takes the page offset of its new place under every policy.
+/// Unfaulted memory gets the page offset of its new address under every policy.
 #[test]
 fn t3_1_2_page_offset_update_unfaulted() {
     ends_with([1, 1, 1, 1], |w, mm| {
@@ -96,7 +97,7 @@ fn t3_1_2_page_offset_update_unfaulted() {
 }
 
 /// ```text
-/// A..B   grow the first   AAAB   one, under A
+/// A..B   grow the first   AAAB   one VMA with A's anon_vma
 /// ```
 fn different_av(pages: Pages) -> impl Fn(&mut World, MmId) {
     move |w, mm| {
@@ -109,7 +110,7 @@ fn different_av(pages: Pages) -> impl Fn(&mut World, MmId) {
     }
 }
 
-/// Mainline never joins two anon_vmas.
+/// Mainline never merges VMAs with two anon_vmas.
 #[test]
 fn t3_1_3_different_av() {
     ends_with([2, 2, 1, 1], different_av(Pages::Own));
@@ -121,7 +122,7 @@ fn t3_1_3_different_av_shared() {
     ends_with([2, 2, 2, 2], different_av(Pages::Shared));
 }
 
-/// A mapping that fills the hole has no pages, but its neighbours have.
+/// A new mapping without pages fills the hole between two faulted neighbours.
 #[test]
 fn t3_1_3_different_av_filled_by_mmap() {
     ends_with([2, 2, 1, 1], |w, mm| {
@@ -174,7 +175,7 @@ fn t3_1_4_different_av_and_page_offset_shared() {
 /// ```text
 /// A.B.C.D.   mremap each   ABCD....
 /// ```
-/// The anon_vmas are the same where one mapping is cut into pieces after its first fault.
+/// With `same`, one mapping is cut into pieces after its first fault, so the anon_vmas are equal.
 fn spacing(same: bool, pages: Pages) -> impl Fn(&mut World, MmId) {
     const N: u64 = 8;
     move |w, mm| {
@@ -203,7 +204,8 @@ fn t3_1_5_spacing_shared() {
     ends_with([8, 8, 8, 8], spacing(false, Pages::Shared));
 }
 
-/// Two mappings meet, part and meet again; each time the line of the one that stays is taken.
+/// Two mappings merge, are separated and merge again; each time, the mapping that does not move
+/// keeps its page offset.
 fn regroup(pages: Pages) -> impl Fn(&mut World, MmId) {
     move |w, mm| {
         w.map(mm, 0, 2, RW);
@@ -227,7 +229,8 @@ fn t3_1_6_regroup_shared() {
     ends_with([2, 2, 2, 2], regroup(Pages::Shared));
 }
 
-/// The thesis takes a child for sharing also when its parent has gone; the pages tell otherwise.
+/// The thesis treats a forked child as sharing even after its parent has exited; policy `vmarea`
+/// checks the pages.
 #[test]
 fn a_child_whose_parent_has_gone() {
     let left = crate::POLICIES.map(|policy| {
@@ -244,7 +247,7 @@ fn a_child_whose_parent_has_gone() {
     assert_eq!(left, [2, 2, 2, 1]);
 }
 
-/// What merged can be used on: written, locked, forked, written by both.
+/// A merged mapping can be written, split, forked and unmapped as before.
 #[test]
 fn a_merged_mapping_goes_on() {
     for policy in crate::POLICIES {

@@ -1,4 +1,5 @@
-//! Section 3.3: page offsets without a merge, one side shared, neighbours that do not fit each other.
+//! Section 3.3: page offsets without a merge, one shared side, neighbours that cannot merge with
+//! each other.
 
 use crate::world::{RW, World, at};
 use crate::{POLICIES, ends_with};
@@ -37,7 +38,7 @@ fn t3_3_1_page_offset_update_without_merge_shared() {
 }
 
 /// ```text
-/// SS (shared) ....BB   mremap   SSBB   under S: only the pages of B change
+/// SS (shared) ....BB   mremap   SSBB   with S's anon_vma: only the pages of B change
 /// ```
 #[test]
 fn t3_3_2_partially_shared() {
@@ -51,8 +52,8 @@ fn t3_3_2_partially_shared() {
     });
 }
 
-/// The other order: the shared mapping is moved. The thesis refuses; here the pages of the other,
-/// which are free, take its anon_vma and line.
+/// The shared mapping moves. The thesis refuses the merge; `vmarea` changes the anon_vma and page
+/// offset of the other mapping, whose pages are not shared.
 #[test]
 fn t3_3_2_partially_shared_other_order() {
     ends_with([2, 2, 2, 1], |w, mm| {
@@ -65,7 +66,7 @@ fn t3_3_2_partially_shared_other_order() {
     });
 }
 
-/// Both are shared: nothing can change.
+/// Both mappings are shared, so no page may change.
 #[test]
 fn t3_3_2_partially_shared_both() {
     ends_with([2, 2, 2, 2], |w, mm| {
@@ -79,7 +80,7 @@ fn t3_3_2_partially_shared_both() {
 }
 
 /// ```text
-/// SS..TT   BB elsewhere   mremap   SSBBTT   S and T shared with a child: B joins S alone
+/// SS..TT   BB elsewhere   mremap   SSBBTT   S and T shared with a child: B merges with S only
 /// ```
 #[test]
 fn t3_3_3_filling_a_gap() {
@@ -98,7 +99,7 @@ fn t3_3_3_filling_a_gap() {
     }
 }
 
-/// Without the child all three become one.
+/// Without the child, all three mappings merge.
 #[test]
 fn t3_3_3_filling_a_gap_unshared() {
     ends_with([3, 3, 1, 1], |w, mm| gap(w, mm, false));
@@ -117,8 +118,10 @@ fn gap(w: &mut World, mm: MmId, shared: bool) {
     w.shift(mm, 10, 2, 2, NOTHING).unwrap();
 }
 
-/// Past the thesis: a budget of pages that a merge may copy. Within it the shared mapping joins, and
-/// what the child sees stays; beyond it nothing happens.
+/// A copy budget, which the thesis does not have.
+///
+/// If the shared pages fit in it, the mappings merge and the child still reads its old bytes;
+/// otherwise nothing changes.
 #[test]
 fn a_budget_of_copies() {
     for (budget, left) in [(0, 2), (1, 2), (2, 1), (100, 1)] {
@@ -142,8 +145,9 @@ fn a_budget_of_copies() {
     }
 }
 
-/// The upper half of a mapping moves into the gap before it, so that the source is also a neighbour,
-/// grows, and has its own pages renumbered before they move.
+/// The upper half of a mapping moves into the gap below it.
+///
+/// The source is then also a neighbour: it grows, and its pages are renumbered before they move.
 #[test]
 fn a_source_that_is_its_own_neighbour() {
     for policy in POLICIES {

@@ -1,7 +1,8 @@
-//! Sections 2.2, 2.4.1 and 2.7: what the page checks see, and what they do to pages, besides the family.
+//! Sections 2.2, 2.4.1 and 2.7: results of the page checks, and changes of pages other than their
+//! anon_vma.
 //!
 //! ```text
-//! AA..BB   written one by one: two anon_vmas   mremap of B   AABB   one VMA if B's pages may change
+//! AA..BB   written separately: two anon_vmas   mremap of B   AABB   one VMA if B may change
 //! ```
 
 use crate::world::{PAGE, RW, World, at};
@@ -65,8 +66,9 @@ fn t2_2_a_page_is_shared_by_its_map_count_and_its_swap_count() {
     assert_eq!(of(&w, Thesis), [None; 2], "each has its own pages");
 }
 
-/// A page that is swapped out here, and that a process that has ended read back: it is in the swap
-/// cache. The thesis counts that as sharing although nobody else is left.
+/// A page in the swap cache: swapped out in this process, and read back by a child that has exited.
+///
+/// The thesis counts the page as shared although no other process maps it.
 #[test]
 fn t2_2_the_swap_cache_counts_as_sharing() {
     let vmas = [Policy::THESIS, Policy::VMAREA].map(|policy| {
@@ -88,7 +90,7 @@ fn t2_2_the_swap_cache_counts_as_sharing() {
     assert_eq!(vmas, [(2, Some(Why::Swapped)), (1, Some(Why::Swapped))]);
 }
 
-/// Huge pages whose page offset changes: the thesis splits them, `vmarea` moves them whole.
+/// Huge pages whose page offset changes: the thesis splits them, `vmarea` keeps them.
 #[test]
 fn t2_7_huge_pages_are_split_before_their_offset_changes() {
     const SLOT: u64 = 512;
@@ -112,7 +114,7 @@ fn t2_7_huge_pages_are_split_before_their_offset_changes() {
     assert_eq!(huge, [1, 0, 1], "under linux, thesis and vmarea");
 }
 
-/// A platform that waits until a migration has ended.
+/// A platform that can wait for the end of a migration.
 #[derive(Default)]
 struct Migrations {
     waits: Mutex<(bool, u64)>,
@@ -146,7 +148,7 @@ impl Platform for Waiting {
     }
 }
 
-/// Two written mappings with a gap, and a page of the second one that is being migrated.
+/// Creates two written mappings with a gap, and starts to migrate a page of the second one.
 fn migrating(space: &Space) -> (MmId, Migrating) {
     let layout = Layout {
         mmap_base: 0x7f00_0000_0000,
@@ -206,7 +208,7 @@ fn t2_4_1_the_walk_waits_for_a_migration() {
     }
 }
 
-/// Where the platform cannot wait, a page that is being migrated may be shared.
+/// If the platform cannot wait, a page under migration counts as shared.
 #[test]
 fn t2_4_1_without_waiting_a_migrating_page_keeps_its_owner() {
     let space = Space::new(Policy::THESIS, System::default());

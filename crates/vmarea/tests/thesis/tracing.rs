@@ -13,7 +13,7 @@ use vmarea_soft_platform::Machine;
 
 const NOTHING: MremapFlags = MremapFlags::empty();
 
-/// Records what the tracepoint of the thesis would.
+/// Records the events of the thesis's tracepoint.
 #[derive(Clone, Default)]
 struct Trace(Arc<Mutex<Vec<(CallKind, Outcomes)>>>);
 
@@ -24,7 +24,7 @@ impl Observer for Trace {
     }
 }
 
-/// Returns the last attempt of `scene` under `policy`.
+/// Returns the last merge attempt of `scene` under `policy`.
 fn last(policy: Policy, scene: impl Fn(&mut World, MmId)) -> (CallKind, Outcomes) {
     let (mut w, mm) = World::new(policy);
     let trace = Trace::default();
@@ -35,10 +35,11 @@ fn last(policy: Policy, scene: impl Fn(&mut World, MmId)) -> (CallKind, Outcomes
     *seen.last().expect("an attempt")
 }
 
-/// Three mappings side by side, each with an anon_vma of its own; then the middle one is made equal.
+/// Creates three adjacent mappings under separate anon_vmas, then gives the middle one the same
+/// protection.
 ///
 /// ```text
-/// AA..CC....BB   mremap of BB, which may only be read   AArrCC   mprotect of rr
+/// AA..CC....BB   mremap of read-only BB   AArrCC   mprotect of rr
 /// ```
 fn three(w: &mut World, mm: MmId, child: bool) {
     w.map(mm, 0, 2, RW);
@@ -75,7 +76,7 @@ fn t2_10_1_each_comparison_has_its_outcome() {
 }
 
 /// ```text
-/// AA..CC   mmap   AA**CC   the new range fits both, and they do not fit each other
+/// AA..CC   mmap   AA**CC   the range can merge with either; A and C cannot merge
 /// ```
 #[test]
 fn t2_10_1_neighbours_that_stay_apart() {

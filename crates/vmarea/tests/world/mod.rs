@@ -1,8 +1,8 @@
-//! A few processes on the software platform, with a model of the bytes that each must see.
+//! A few processes on the software platform, with a model of the bytes that each must read.
 //!
-//! Every step goes to the core and to the model; after each, all invariants are checked (the walk of
-//! the reverse map from every frame among them), and every page of every process reads as the model
-//! says. Swapped or otherwise absent pages are no exception: their bytes must be there as well.
+//! Every step changes the core and the model. After each step all invariants are checked, including
+//! a walk of the reverse map from every frame, and every page of every process must read as in the
+//! model, swapped and migrating pages included.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::collections::BTreeMap;
@@ -17,11 +17,11 @@ use vmarea::types::{Errno, MmId, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea_soft_platform::Machine;
 
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub const PAGE: u64 = 4096;
-/// Where the tests put their mappings.
+/// Address at which the tests create mappings.
 pub const BASE: u64 = 0x10_0000_0000;
-/// READ and WRITE.
+/// Readable and writable.
 pub const RW: Prot = Prot::READ.union(Prot::WRITE);
 
 /// Address of page `n` of the arena.
@@ -29,10 +29,10 @@ pub fn at(n: u64) -> u64 {
     BASE + n * PAGE
 }
 
-/// The machine and what should be in it.
+/// A machine, and the expected contents of its processes.
 pub struct World {
     pub machine: Machine,
-    /// By process and page address: the number that was written there last.
+    /// Number last written to each page, by process and address.
     bytes: BTreeMap<MmId, BTreeMap<u64, u64>>,
     stamp: u64,
     /// Whether every step is followed by [`check`](Self::check).
@@ -40,12 +40,12 @@ pub struct World {
 }
 
 impl World {
-    /// A machine with one empty process.
+    /// Creates a machine with one empty process.
     pub fn new(policy: Policy) -> (World, MmId) {
         World::of(policy, System::default())
     }
 
-    /// One that has what `system` says.
+    /// Creates a machine with the settings `system` and one empty process.
     pub fn of(policy: Policy, system: System) -> (World, MmId) {
         let machine = Machine::new(policy, system);
         let layout = Layout {
@@ -68,7 +68,7 @@ impl World {
         (world, mm)
     }
 
-    /// Private anonymous memory at a fixed place.
+    /// Maps private anonymous memory at page `page` of the arena.
     pub fn map(&mut self, mm: MmId, page: u64, pages: u64, prot: Prot) {
         let request = MmapRequest {
             addr: at(page),
@@ -99,7 +99,7 @@ impl World {
         self.after();
     }
 
-    /// Grows in place.
+    /// Grows a mapping in place.
     pub fn grow(&mut self, mm: MmId, page: u64, pages: u64, to: u64) {
         let request = MremapRequest {
             addr: at(page),
@@ -111,7 +111,8 @@ impl World {
         self.after();
     }
 
-    /// Moves to a fixed place; with [`MremapFlags::DONTUNMAP`] in `more` the old mapping stays.
+    /// Moves a mapping to page `to`; with [`MremapFlags::DONTUNMAP`] in `more`, the old mapping
+    /// remains.
     pub fn shift(
         &mut self,
         mm: MmId,
@@ -157,7 +158,7 @@ impl World {
         self.after();
     }
 
-    /// Writes a number that nobody has written before to each page.
+    /// Writes to each page a number that was never written before.
     pub fn write(&mut self, mm: MmId, page: u64, pages: u64) {
         for n in page..page + pages {
             self.stamp += 1;
@@ -166,7 +167,7 @@ impl World {
         self.after();
     }
 
-    /// Writes to a page what another holds.
+    /// Writes to a page the number that the page `other` holds.
     pub fn write_equal(&mut self, mm: MmId, page: u64, other: u64) {
         let stamp = self.bytes_of(mm).get(&at(other)).copied();
         self.write_one(mm, page, stamp.expect("the other was written to"));
@@ -183,7 +184,7 @@ impl World {
         self.bytes_of(mm).insert(at(page), stamp);
     }
 
-    /// The model's pages of a range are gone.
+    /// Removes the pages of a range from the model.
     pub fn forget(&mut self, mm: MmId, page: u64, pages: u64) {
         self.bytes_of(mm)
             .extract_if(at(page)..at(page + pages), |_, _| true)
@@ -194,13 +195,13 @@ impl World {
         self.bytes.get_mut(&mm).expect("a process of this world")
     }
 
-    /// VMAs of a process in order.
+    /// Returns the VMAs of a process in address order.
     pub fn vmas(&self, mm: MmId) -> Vec<VmaView> {
         let r = self.machine.space().mmap_read_lock(mm).unwrap();
         r.vmas().collect()
     }
 
-    /// Page offsets as distances from what the address alone would give.
+    /// Returns the difference between each VMA's page offset and its address in pages.
     pub fn lines(&self, mm: MmId) -> Vec<i64> {
         let line = |v: &VmaView| v.pgoff.0.wrapping_sub(v.range.start / PAGE) as i64;
         self.vmas(mm).iter().map(line).collect()
@@ -213,7 +214,7 @@ impl World {
         }
     }
 
-    /// Invariants, and every byte of every process.
+    /// Checks the invariants, and every byte of every process.
     #[track_caller]
     pub fn check(&self) {
         if let Err(wrong) = self.state() {
@@ -221,7 +222,7 @@ impl World {
         }
     }
 
-    /// What is wrong, if anything is.
+    /// Returns a description of the first defect as the error.
     pub fn state(&self) -> Result<(), String> {
         self.machine.space().validate_all().map_err(|v| v.0)?;
         for (&mm, pages) in &self.bytes {
@@ -241,7 +242,7 @@ impl World {
         Ok(())
     }
 
-    /// All VMAs, for messages.
+    /// Returns a list of all VMAs, for messages.
     pub fn picture(&self) -> String {
         let mut text = String::new();
         for &mm in self.bytes.keys() {

@@ -78,7 +78,7 @@ fn interval_cells(ratio: Option<Ratio>) -> [String; 2] {
     })
 }
 
-/// Reports the reason that the kernel's row is missing.
+/// Prints why the kernel's row is missing.
 fn without_kernel(out: &mut dyn Write, why: Option<&str>) -> io::Result<()> {
     why.map_or(Ok(()), |why| {
         writeln!(out, "the kernel was not measured: {why}")

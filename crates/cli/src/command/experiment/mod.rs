@@ -1,4 +1,4 @@
-//! `vmarea experiment`: the papers' tables and figures, beside ours.
+//! `vmarea experiment`: the papers' tables and figures next to ours.
 
 mod text;
 
@@ -17,11 +17,11 @@ use vmarea_experiments::experiment::{self, Context, EXPERIMENTS, Host, Recorded}
 
 /// Reproduce the tables and figures of the papers, with the papers' figures beside ours.
 ///
-/// Each experiment prints its tables in the paper's layout, what stands for something that is not
-/// at hand, and each claim of the paper with a decision: it holds, it does not hold, or our
-/// interval leaves it undecided. Sources come from Debian's source packages and are unpacked and
-/// built in a cache directory. The exit status is 6 if a part could not run; the last lines say
-/// which, why, and what to install.
+/// Each experiment prints its tables in the paper's layout, the substitutes for hardware or
+/// software that is missing here, and each claim of the paper with a decision: it holds, it does
+/// not hold, or our interval leaves it undecided. Sources come from Debian's source packages and
+/// are unpacked and built in a cache directory. The exit status is 6 if a part could not run; the
+/// last lines say which, why, and what to install.
 #[derive(Debug, Args)]
 #[command(after_help = listed())]
 pub struct Experiment {
@@ -29,7 +29,7 @@ pub struct Experiment {
     #[arg(value_parser = PossibleValuesParser::new(names()), required_unless_present = "work")]
     name: Option<String>,
 
-    /// Take at most 90 seconds for each: less work, fewer rounds
+    /// Limit each experiment to 90 seconds, with less work and fewer rounds
     #[arg(long)]
     quick: bool,
 
@@ -44,7 +44,7 @@ pub struct Experiment {
     #[command(flatten)]
     json: JsonArg,
 
-    /// Do one piece of work, for an instruction counter around this process
+    /// Execute one piece of work, for an instruction counter around this process
     #[arg(long, hide = true, num_args = 1.., conflicts_with = "name")]
     work: Vec<OsString>,
 }

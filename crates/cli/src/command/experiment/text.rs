@@ -10,7 +10,7 @@ use vmarea_experiments::experiment::report::{Report, Row, Table};
 /// Columns of text, as in a terminal.
 const WIDTH: usize = 80;
 
-/// Writes everything.
+/// Writes the whole document.
 pub(super) fn write(out: &mut dyn Write, document: &Document) -> io::Result<()> {
     let header = &document.header;
     writeln!(out, "machine  {}", header.machine)?;
@@ -126,7 +126,7 @@ fn figure(figure: &Figure, with_means: bool) -> String {
     text
 }
 
-/// Writes words in lines of at most [`WIDTH`] columns, indented below the mark.
+/// Writes text in lines of at most [`WIDTH`] columns, indented below the mark.
 fn wrapped(out: &mut dyn Write, mark: &str, text: &str) -> io::Result<()> {
     let mut line = mark.to_owned();
     let mut is_empty = true;

@@ -88,7 +88,7 @@ struct Report {
     kernel: Option<Shown>,
     /// Comparison of the two graphs.
     verdict: Option<Verdict>,
-    /// Reason that the kernel's graph is missing.
+    /// Reason why the kernel's graph is missing.
     without_kernel: Option<String>,
 }
 

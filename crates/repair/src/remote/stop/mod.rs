@@ -1,9 +1,9 @@
 //! Stops all threads of another process, and borrows one of them to make calls.
 //!
 //! The process is brought into group-stop before the first injected call. One thread, the borrowed
-//! one, is then allowed to run, but makes only the injected calls. If the repair ends early, the
-//! kernel returns all threads to group-stop before the program executes another instruction. Before
-//! the first call, the state to be restored to the borrowed thread is written to the [`Journal`].
+//! thread, may then run, but makes only the injected calls. If the repair ends early, the kernel
+//! returns all threads to group-stop before the program executes another instruction. Before the
+//! first call, the state to be restored to the borrowed thread is written to the [`Journal`].
 //!
 //! # Picture
 //! ```text
@@ -106,8 +106,10 @@ impl Target {
         Ok(held)
     }
 
-    /// Selects the thread to borrow. It must not block the signal that ends the stop; otherwise
-    /// another thread would receive the signal.
+    /// Selects the thread to borrow.
+    ///
+    /// The thread must not block the signal that ends the stop, because another thread would then
+    /// receive it.
     fn borrow_thread(&self, threads: &[i32]) -> i32 {
         let takes_it = |tid: &&i32| inject::mask(**tid).is_ok_and(|mask| mask & SIGCONT_BIT == 0);
         *threads.iter().find(takes_it).unwrap_or(&threads[0])
@@ -116,7 +118,8 @@ impl Target {
     /// Checks that the process still has the address space that was opened, and that no other
     /// process shares it. All threads must be stopped.
     fn is_same(&self) -> Result<(), RepairError> {
-        // The descriptor refers to the address space, not to the process.
+        // The descriptor refers to the address space, and remains open after the process has
+        // replaced it.
         if self.memory.read_at(&mut [0], self.syscall).unwrap_or(0) == 0 {
             return Err(RepairError::Replaced(self.pid));
         }
@@ -161,7 +164,8 @@ impl Target {
             mask: inject::mask(tid).map_err(ended)?,
             registers: inject::registers(tid).map_err(ended)?,
         };
-        // The process may have been resumed in between: its current registers are then its own.
+        // The process may have been resumed in between, in which case its current registers are its
+        // own.
         let saved = left
             .filter(|left| left.registers.count == now.registers.count)
             .filter(|left| left.registers == now.registers || state.is_ours(now.registers.pc()))
@@ -205,8 +209,10 @@ impl Target {
     }
 
     /// Stops the threads that are not in `threads` and adds them there; records in `asked` every
-    /// thread that was seized. All threads are asked to stop before this function waits for the
-    /// first, so that they stop in parallel. Returns whether one of them was in a group-stop.
+    /// thread that was seized.
+    ///
+    /// All threads are asked to stop before this function waits for the first, so that they stop in
+    /// parallel. Returns true if one of them was in a group-stop.
     fn stop_others(
         &self,
         threads: &mut Vec<i32>,
@@ -296,8 +302,10 @@ impl Target {
         }
     }
 
-    /// Brings the process into group-stop after all its threads have stopped. If this fails, the
-    /// stop is taken back: it would otherwise take effect when nobody is there to end it.
+    /// Brings the process into group-stop after all its threads have stopped.
+    ///
+    /// If this fails, the stop is undone. Otherwise it would take effect after this process has
+    /// detached, and would never end.
     fn group_stop(&self, tid: i32) -> Result<(), RepairError> {
         self.try_group_stop(tid).or_else(|error| {
             let mask = inject::mask(tid).unwrap_or(ALL_SIGNALS);
@@ -324,9 +332,10 @@ impl Target {
         }
     }
 
-    /// Ends the group-stop, or discards a `SIGSTOP` that has not taken effect. Stop signals that
-    /// others sent before or during the repair take effect now. `mask` is the signal mask of thread
-    /// `tid`.
+    /// Ends the group-stop, or discards a `SIGSTOP` that has not taken effect.
+    ///
+    /// Stop signals that other processes sent before or during the repair take effect now. `mask`
+    /// is the signal mask of thread `tid`.
     ///
     /// # Errors
     /// [`RepairError::Ended`].
@@ -349,14 +358,14 @@ impl Target {
     fn swallow_sigcont(&self, tid: i32) {
         let mut signal = 0;
         for _ in 0..100 {
-            // This fails if the thread runs: after a stop that was taken back.
+            // This fails if the thread runs, which is possible after an undone stop.
             let _ = ptrace::resume(tid, Resume::Continue, signal);
             signal = match inject::wait(tid, Duration::from_millis(20)) {
                 Some(Wait::Signal(libc::SIGCONT)) | Some(Wait::Ended) => return,
                 Some(Wait::Signal(signal)) => signal,
                 Some(_) => 0,
                 None => {
-                    // Another thread took the signal; thread `tid` runs, and must stop to be
+                    // Another thread received the signal. Thread `tid` runs, and must stop to be
                     // detached.
                     let _ = inject::interrupt(tid);
                     let _ = inject::wait(tid, PATIENCE);

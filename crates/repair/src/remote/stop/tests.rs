@@ -9,7 +9,7 @@ use super::super::target::{PATIENCE, Target};
 use crate::journal::Journal;
 use crate::proc_status;
 
-/// A program that sleeps, and ends with the test.
+/// A program that sleeps until the test ends.
 struct Sleeper(Child);
 
 impl Sleeper {

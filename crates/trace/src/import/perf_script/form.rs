@@ -1,4 +1,4 @@
-//! Parses `perf script` lines: head, perf's records, numbers.
+//! Parses the common parts of `perf script` lines: the head, perf's own records, numbers.
 
 use crate::event::{Nanos, Tid};
 use crate::import::state::FileKey;
@@ -7,14 +7,14 @@ use winnow::ascii::{digit1, space0, space1};
 use winnow::combinator::{delimited, opt, preceded, terminated};
 use winnow::prelude::*;
 
-/// A file mapping from perf's record.
+/// A file mapping in one of perf's own records.
 pub(super) struct Mapping {
     pub(super) start: u64,
     pub(super) key: FileKey,
     pub(super) path: String,
 }
 
-/// Task and time of a line.
+/// Task and time at the start of a line.
 pub(super) struct Head {
     pub(super) pid: Option<Tid>,
     pub(super) tid: Tid,
@@ -100,7 +100,7 @@ pub(super) fn is_software_fault(event: &str) -> bool {
     )
 }
 
-/// Finds the instruction behind an address: directly, or after its symbol and file.
+/// Finds the address of the instruction, which may follow its symbol and file.
 pub(super) fn instruction(text: &str) -> Option<u64> {
     let address = |text: &str| {
         let input = &mut &*text;

@@ -278,7 +278,7 @@ impl PerfScript {
             _ => return Line::Other,
         }
         if is_exec(nr) && ret == 0 {
-            // Perf's record did not report the exec: it would have ended the call.
+            // Perf's record did not report the exec; it would have ended the call.
             self.exec(head, state);
             return Line::Read;
         }

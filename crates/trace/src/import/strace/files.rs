@@ -1,8 +1,8 @@
 //! Finds the file behind a descriptor, as far as the text shows it.
 //!
 //! A file is identified by the path that `-y` prints behind each descriptor, or else by the path
-//! with which it was opened. Sizes come from `fstat` and `ftruncate` lines, if there are any. Each
-//! use of an unknown descriptor counts as a separate file.
+//! that was opened. Sizes come from `fstat` and `ftruncate` lines, if there are any. Each use of an
+//! unknown descriptor counts as a separate file.
 
 use crate::event::{FileId, FileRef, InodeKind, Tid};
 use crate::import::classify::kind_of_path;

@@ -9,10 +9,10 @@
 
 use super::context::Remap;
 use crate::mm::MmapWriteGuard;
+use crate::mm::split::NewHalf;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
 use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
-use crate::vma::split::NewHalf;
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
@@ -36,7 +36,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Linux 5.10 marks the next VMA if `source` is strictly inside a VMA: it mistakes the next VMA
     /// for the remainder of the source, unless the copy merged with the source.
     pub(super) fn charge_next(&mut self, source: VmRange, new_id: VmaId) {
-        let Some(old) = self.lookup(source.start).filter(|old| old.id != new_id) else {
+        let Some(old) = self.vma_lookup(source.start).filter(|old| old.id != new_id) else {
             return;
         };
         let inside = old.range.start < source.start && source.end < old.range.end;
@@ -50,7 +50,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Unlocks the old mapping that DONTUNMAP leaves without pages.
     #[doc(alias = "dontunmap_complete")]
     pub(super) fn leave_empty(&mut self, source: VmRange, new_id: VmaId) {
-        let Some(old) = self.lookup(source.start) else {
+        let Some(old) = self.vma_lookup(source.start) else {
             return;
         };
         let flags = old.body.flags - VmFlags::LOCKED_MASK;

@@ -34,7 +34,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     pub(super) fn remap_spanning(&mut self, r: Remap) -> Result<(u64, Populate), Errno> {
         let end = r.addr.checked_add(r.old_len).ok_or(Errno::EINVAL)?;
         let grow = r.new_len - r.old_len;
-        let last = self.lookup(end - 1).ok_or(Errno::EFAULT)?;
+        let last = self.vma_lookup(end - 1).ok_or(Errno::EFAULT)?;
         let populate = self.check_growth(&last, grow)?;
         if last.range.end == end && self.is_expandable(&last, grow) {
             self.expand_in_place(&last, grow)?;
@@ -45,7 +45,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
         let to = self.free_place(r.new_len)?;
         self.move_all(&r, r.addr, to, r.old_len)?;
-        let moved = self.lookup(to + r.old_len - 1).ok_or(Errno::EFAULT)?;
+        let moved = self.vma_lookup(to + r.old_len - 1).ok_or(Errno::EFAULT)?;
         self.expand_in_place(&moved, grow)?;
         Ok((to, populate))
     }
@@ -86,7 +86,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let kept = r.old_len.min(r.new_len);
         let mut populate = Populate::No;
         if r.new_len > kept {
-            let last = self.lookup(old.end - 1).ok_or(Errno::EFAULT)?;
+            let last = self.vma_lookup(old.end - 1).ok_or(Errno::EFAULT)?;
             populate = self.check_growth(&last, r.new_len - kept)?;
         }
         let between = self.free_place(kept)?;
@@ -101,7 +101,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
         self.move_all(&r, between, r.new_addr, kept)?;
         if r.new_len > kept {
-            let last = self.lookup(r.new_addr + kept - 1).ok_or(Errno::EFAULT)?;
+            let last = self
+                .vma_lookup(r.new_addr + kept - 1)
+                .ok_or(Errno::EFAULT)?;
             self.expand_in_place(&last, r.new_len - kept)?;
         }
         Ok((r.new_addr, populate))

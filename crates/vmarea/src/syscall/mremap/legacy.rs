@@ -23,7 +23,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Resizes or moves a mapping; returns the new address.
     pub(super) fn mremap_legacy(&mut self, mut r: Remap) -> Result<(u64, Populate), Errno> {
         if self.space.policy.rules.mremap_checks == MremapChecks::AfterUnmapping {
-            let vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
+            let vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
             check_seal_and_align(&mut r, &vma)?;
         }
         if r.implies_new_addr() {
@@ -37,7 +37,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         } else if r.resize() != Resize::Grow {
             return self.remap_at(r).map(|addr| (addr, Populate::No));
         }
-        let vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
+        let vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
         let populate = self.check_resize(&r, &vma)?;
         let addr = match r.implies_new_addr() {
             true => self.relocate_named(r, &vma)?,

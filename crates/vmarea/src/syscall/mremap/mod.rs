@@ -108,7 +108,7 @@ impl<E: Environment> Space<E> {
             ..Remap::new(request)
         };
         let w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-        let vma = w.lookup(r.addr).ok_or(Errno::EFAULT)?;
+        let vma = w.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
         w.new_place(&r, &vma)
     }
 
@@ -148,7 +148,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if r.move_only() && self.space.policy.rules.mremap_many {
             return self.remap_move(r).map(|addr| (addr, Populate::No));
         }
-        let vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
+        let vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
         if self.space.policy.merging.remap_freely && self.spans_several(&r, &vma) {
             return self.remap_spanning(r);
         }

@@ -20,6 +20,7 @@
 
 use super::context::Remap;
 use crate::mm::MmapWriteGuard;
+use crate::mm::modify::Decided;
 use crate::page::moving::PageOwner;
 use crate::policy::Merging;
 use crate::rmap::root_locks::AnonVmaRootLocks;
@@ -30,7 +31,6 @@ use crate::types::call_flags::MremapFlags;
 use crate::types::platform::Environment;
 use crate::types::{Errno, PAGE_SHIFT, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::merge::{CallKind, MergeScope, Plan, Proposal};
-use crate::vma::modify::Decided;
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
@@ -116,7 +116,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             return Err(Errno::ENOMEM);
         }
         self.unmap_range(place)?;
-        self.lookup(r.addr).ok_or(Errno::EFAULT)
+        self.vma_lookup(r.addr).ok_or(Errno::EFAULT)
     }
 
     /// Creates a VMA at the destination, or grows a neighbour over it, and moves the pages there.
@@ -153,7 +153,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 if verdict.plan.is_some_and(|plan| plan.takes(vma.id)) {
                     // The source is also a neighbour, and the merge may have changed its page
                     // offset and anon_vma.
-                    let now = self.lookup(from.start).ok_or(Errno::EFAULT)?;
+                    let now = self.vma_lookup(from.start).ok_or(Errno::EFAULT)?;
                     source.pgoff = now.pgoff_at(from.start);
                     source.anon_vma = now.anon_vma;
                 }

@@ -30,10 +30,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let mut vma = *vma;
         if self.unmap_destination(&r)? {
             // If the old length wraps, the destination may overlap the source.
-            vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
+            vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
         }
         if self.drop_tail(&mut r)? {
-            vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
+            vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
         }
         self.relocate_named(r, &vma)
     }

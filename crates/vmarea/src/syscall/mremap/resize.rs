@@ -32,7 +32,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             }
             Resize::Grow => {}
         }
-        let vma = self.lookup(r.addr).ok_or(Errno::EFAULT)?;
+        let vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
         let delta = r.new_len - r.old_len;
         if vma.range.end - r.addr == r.old_len && self.is_expandable(&vma, delta) {
             self.expand_in_place(&vma, delta)?;

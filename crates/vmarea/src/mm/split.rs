@@ -4,11 +4,11 @@
 //! `mm/vma.c` 6.18: `split_vma`, `__split_vma`. `split` checks the map limit. `split_unlimited`
 //! does not, so that `munmap` can release resources at the limit.
 
-use super::{VmaBody, VmaView};
-use crate::mm::MmapWriteGuard;
+use super::MmapWriteGuard;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
 use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
+use crate::vma::{VmaBody, VmaView};
 
 /// Half of a split that becomes the new VMA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,9 +10,9 @@
 //! # Linux
 //! The middle of `do_mmap` in `mm/mmap.c`, 6.18.
 
-use super::mmap::MmapRequest;
-use super::unmapped_area::pages_of;
+use super::request::MmapRequest;
 use crate::policy::Rules;
+use crate::syscall::unmapped_area::pages_of;
 use crate::types::call_flags::{MapFlags, MapType, Prot};
 use crate::types::{Errno, File, FileKind, Pgoff, VmFlags};
 

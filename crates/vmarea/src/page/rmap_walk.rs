@@ -12,11 +12,12 @@
 //! from the page offset, and the entry at the address is checked. For KSM pages, `rmap_walk_ksm`;
 //! here a list of entries is kept for each KSM frame.
 
-use crate::page::{PageTable, Pte};
+use super::entry::Pte;
+use super::table::PageTable;
 use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, FrameId, MmId, PAGE_SHIFT, Pgoff, VmaId};
-use vmarea_sync::{LockGuard, ReadGuard};
+use vmarea_sync::LockGuard;
 
 /// One mapping of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -83,15 +84,6 @@ impl<E: Environment> Space<E> {
                 return self.rmap_places_anon(anon_vma, there.index(), &guard, f);
             }
         }
-    }
-
-    /// Locks the family of an anon_vma for reading; returns `None` if the anon_vma was freed.
-    pub(crate) fn anon_vma_read_lock(&self, id: AnonVmaId) -> Option<ReadGuard<'_, E::Wait>> {
-        let root = self.anon_vma_root_of(id)?;
-        let guard = self.anon_vmas.get(root.0)?.lock.read();
-        // The anon_vma may have been freed, and its slot reused, during the wait for the lock.
-        let same = self.anon_vma_root_of(id) == Some(root);
-        same.then_some(guard)
     }
 
     #[doc(alias = "rmap_walk_anon")]

@@ -1,8 +1,28 @@
-//! Observation of lookups, and of the index changes that affect them, for measurements.
+//! What a cache of VMA lookups needs: the VMAs of an address space, and their changes.
+//!
+//! The core has no threads and stores no cache. An embedder with a cache of its own asks [`Vmas`]
+//! whether an entry is still valid, and an [`Observer`] can tell it which VMAs leave the address
+//! space. `vmarea-experiments` has caches to compare.
+//!
+//! # Locking
+//! A lookup requires `mmap_lock` for reading and a change requires it for writing; the result of a
+//! lookup is then valid as long as the lock is held. Without the lock the result is only a
+//! proposal, to be checked again once the VMA itself is locked.
 
-use super::{Vmas, VmasOf};
-use crate::types::VmaId;
-use crate::types::platform::Environment;
+use crate::types::{MmId, VmRange, VmaId};
+
+/// The VMAs of one address space, as far as lookups need them.
+pub trait Vmas {
+    /// Returns the id of the address space.
+    fn mm(&self) -> MmId;
+
+    /// Searches the index for the first VMA that ends after `addr`.
+    fn find(&self, addr: u64) -> Option<VmaId>;
+
+    /// Returns the current address range of a VMA; `None` if the VMA is gone or belongs to another
+    /// address space.
+    fn range(&self, vma: VmaId) -> Option<VmRange>;
+}
 
 /// A change to an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,14 +57,4 @@ pub trait Observer: Send + Sync {
 
     /// Called when the index changes.
     fn changed(&self, vmas: &dyn Vmas, change: Change);
-}
-
-impl<E: Environment> VmasOf<'_, E> {
-    /// Notifies the observer of a change.
-    #[inline]
-    pub(crate) fn note_change(&self, change: impl FnOnce() -> Change) {
-        if let Some(observer) = &self.space.lookup_observer {
-            observer.changed(self, change());
-        }
-    }
 }

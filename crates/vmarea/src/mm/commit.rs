@@ -6,14 +6,14 @@
 //! # Linux
 //! `mm/vma.c` 6.18: `commit_merge`, `dup_anon_vma`, `vma_complete`, `anon_vma_merge`.
 
-use super::merge::Plan;
+use super::MmapWriteGuard;
 use crate::lookup::Change;
-use crate::mm::MmapWriteGuard;
 use crate::policy::AdjustLock;
 use crate::rmap::chain::Left;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange, VmaId};
+use crate::vma::merge::Plan;
 use crate::vma::{Vma, VmaView};
 use alloc::vec::Vec;
 use smallvec::SmallVec;

@@ -4,17 +4,38 @@
 //! `mm/vma.c` 6.18: `vma_modify`, `vma_merge_new_range`, `vma_merge_existing_range`. Up to 6.1 each
 //! caller (`mprotect_fixup`, `mlock_fixup`, ...) contained this code itself.
 
-use super::merge::{Attempt, Decision, Evidence, MergeScope, Plan, Proposal, Sharing, Verdict};
+use super::MmapWriteGuard;
 use super::split::NewHalf;
-use super::{VmaBody, VmaView};
-use crate::mm::MmapWriteGuard;
-use crate::space::Overcommit;
+use crate::policy::SharingCheck;
 use crate::types::platform::Environment;
-use crate::types::{Errno, VmFlags, VmRange, VmaId};
+use crate::types::{AnonVmaId, Errno, Overcommit, VmFlags, VmRange, VmaId};
+use crate::vma::merge::{
+    Attempt, Decision, Evidence, MergeScope, Plan, Proposal, Sharing, Verdict,
+};
+use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> Evidence for MmapWriteGuard<'_, E> {
+    /// Returns the sharing state of a VMA: its family, shared pages and pinned pages.
+    ///
+    /// The VMA has a family if its anon_vma has a parent, or if a VMA with another anon_vma is
+    /// linked to it. The pages of an anon_vma without a family cannot be mapped twice, so they are
+    /// only visited if the policy also counts a page in the swap cache as shared.
     fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing {
-        MmapWriteGuard::sharing(self, vma, range)
+        let Some(anon_vma) = vma.anon_vma else {
+            return Sharing::NONE;
+        };
+        let av = self.space.anon_vma_view(anon_vma);
+        let alone = av.root == av.id && av.num_children <= 1 && vma.chain_singular;
+        let family = !alone && (av.root != av.id || self.space.anon_vma_has_other_owners(anon_vma));
+        let literal = self.space.policy.merging.sharing == SharingCheck::Thesis;
+        Sharing {
+            family,
+            pages: match alone && !literal {
+                true => 0,
+                false => self.shared_pages(anon_vma, range),
+            },
+            pinned: self.page_tables().pinned_pages(range),
+        }
     }
 }
 
@@ -179,6 +200,14 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             next,
             verdict,
         }
+    }
+
+    /// Counts the shared pages of `range`; the policy selects the definition of a shared page.
+    pub(crate) fn shared_pages(&self, anon_vma: AnonVmaId, range: VmRange) -> u64 {
+        let check = self.space.policy.merging.sharing;
+        self.page_tables()
+            .shared_pages(Some(anon_vma), range, check)
+            .count
     }
 
     /// Sets the attributes other than range, page offset and anon_vma.

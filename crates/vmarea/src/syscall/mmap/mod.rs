@@ -14,88 +14,31 @@
 //! fails because of a limit or a seal has split the VMAs at the edges of its range; one that its
 //! file refuses (SYNC on a file system without it) has unmapped the range.
 
-use super::mmap_flags::{anonymous_flags, file_flags};
+mod flags;
+mod request;
+
+pub use request::{MmapRequest, Placement};
+
 use super::munmap::{Gathered, Pages};
 use super::unmapped_area::{Room, pages_of};
 use crate::mm::MmapWriteGuard;
 use crate::policy::rules::MmapLimits;
-use crate::space::{Overcommit, Space};
+use crate::space::Space;
 use crate::types::VmaId;
 use crate::types::call_flags::{MapFlags, MapType, Prot};
 use crate::types::platform::Environment;
 use crate::types::{
-    Errno, File, FileKind, MmId, PAGE_MASK, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange, align_up,
+    Errno, FileKind, MmId, Overcommit, PAGE_MASK, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange,
     page_align,
 };
 use crate::vma::merge::{CallKind, MergeScope, Proposal};
 use crate::vma::{MappedFile, VmaBody};
+use flags::{anonymous_flags, file_flags};
 
 /// Mappings with one of these flags cannot be locked and lose `VmFlags::LOCKED`.
 const NEVER_LOCKED: VmFlags = VmFlags::SPECIAL
     .union(VmFlags::HUGETLB)
     .union(VmFlags::DROPPABLE);
-
-/// Method to choose the address of a mapping without FIXED.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Placement {
-    /// Searches for a free range.
-    #[default]
-    Search,
-    /// Uses this address as if the search had found it (for a replay under another policy).
-    At(u64),
-}
-
-/// The arguments of `mmap`.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct MmapRequest {
-    /// Address hint, or the exact address for FIXED.
-    pub addr: u64,
-    /// Length in bytes.
-    pub len: u64,
-    /// Requested protection.
-    pub prot: Prot,
-    /// Mapping type and other flags.
-    pub flags: MapFlags,
-    /// The mapped file; `None` for `MAP_ANONYMOUS`.
-    pub file: Option<File>,
-    /// Offset in the file, in bytes.
-    pub offset: u64,
-    /// Choice of the address; see [`Placement`].
-    pub placement: Placement,
-    /// Error of the file's `mmap` operation if the file cannot be mapped.
-    ///
-    /// An embedder whose files can always be mapped leaves this `None`.
-    pub refused: Option<Errno>,
-}
-
-impl MmapRequest {
-    /// Rounds the length of a hugetlb file mapping up to whole huge pages.
-    ///
-    /// Only `mmap` rounds hugetlb lengths this way. A length that wraps becomes 0.
-    #[doc(alias = "ksys_mmap_pgoff")]
-    fn in_pages_of_file(&self) -> Self {
-        match self.file.map(|f| f.kind) {
-            Some(FileKind::Hugetlb) => MmapRequest {
-                len: align_up(self.len, PMD_SIZE).unwrap_or(0),
-                ..*self
-            },
-            _ => *self,
-        }
-    }
-
-    /// Returns the length of the mapping in bytes, rounded up to whole pages.
-    ///
-    /// EINVAL for a length of 0, for an offset that is not page aligned, and for huge pages of a
-    /// file that has none; ENOMEM if the length wraps.
-    fn mapped_len(&self) -> Result<u64, Errno> {
-        let small = self.file.is_some_and(|f| f.kind != FileKind::Hugetlb);
-        let huge = self.flags.contains(MapFlags::HUGETLB);
-        if self.len == 0 || self.offset & !PAGE_MASK != 0 || small && huge {
-            return Err(Errno::EINVAL);
-        }
-        page_align(self.len).ok_or(Errno::ENOMEM)
-    }
-}
 
 impl<E: Environment> Space<E> {
     /// Creates a mapping; returns its address.
@@ -451,7 +394,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.stat_account(body.flags, range.pages() as i64);
         if body.flags.contains(VmFlags::LOCKED) {
             if body.flags.intersects(NEVER_LOCKED) {
-                if let Some(v) = self.lookup(range.start) {
+                if let Some(v) = self.vma_lookup(range.start) {
                     let flags = v.body.flags - VmFlags::LOCKED_MASK;
                     self.set_body(v.id, VmaBody { flags, ..v.body });
                 }

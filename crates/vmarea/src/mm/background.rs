@@ -1,0 +1,66 @@
+//! What kernel threads do to the page at an address: swap it out, or merge it with another page.
+//!
+//! This file finds the pages and checks their mappings; `page::swap` and `page::ksm` change them.
+
+use crate::page::Pte;
+use crate::space::Space;
+use crate::types::platform::Environment;
+use crate::types::{Errno, FrameId, MmId, PAGE_MASK, SwapId, VmFlags};
+
+impl<E: Environment> Space<E> {
+    /// Swaps out the anonymous page at `addr`, in every process that maps the page.
+    ///
+    /// # Errors
+    /// ESRCH if the address space does not exist; EINVAL if no anonymous page is mapped at `addr`
+    /// or the system has no swap; EPERM for a locked mapping; EBUSY if the page is already being
+    /// swapped out, migrated or merged, or is pinned; EAGAIN if the page was mapped again during
+    /// the call; ENOMEM.
+    pub fn swap_out(&self, mm: MmId, addr: u64) -> Result<SwapId, Errno> {
+        let frame = {
+            let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+            let vma = r.vma_lookup(addr).ok_or(Errno::EINVAL)?;
+            if vma.body.flags.contains(VmFlags::LOCKED) {
+                return Err(Errno::EPERM);
+            }
+            match r.pages().get(addr & PAGE_MASK) {
+                Pte::Migration { .. } => return Err(Errno::EBUSY),
+                entry => entry.frame().ok_or(Errno::EINVAL)?,
+            }
+        };
+        self.swap_out_frame(frame)
+    }
+
+    /// Merges two identical pages in `MADV_MERGEABLE` mappings; returns their common frame.
+    ///
+    /// # Errors
+    /// ESRCH if an address space does not exist; EINVAL if an address has no anonymous page in a
+    /// mergeable mapping, or both addresses are the same page of one process; EEXIST if both map
+    /// the same frame already; EBUSY if one page is already being swapped out, migrated or merged,
+    /// or is pinned; EAGAIN if the pages differ, or one was written to during the call.
+    pub fn ksm_merge(&self, one: (MmId, u64), two: (MmId, u64)) -> Result<FrameId, Errno> {
+        let (one, two) = ((one.0, one.1 & PAGE_MASK), (two.0, two.1 & PAGE_MASK));
+        if one == two {
+            return Err(Errno::EINVAL);
+        }
+        // The lower id is locked first, as everywhere; equal ids need only one lock.
+        let lower = self.mmap_read_lock(one.0.min(two.0)).ok_or(Errno::ESRCH)?;
+        let higher = (one.0 != two.0)
+            .then(|| {
+                self.mmap_read_lock_nested(one.0.max(two.0))
+                    .ok_or(Errno::ESRCH)
+            })
+            .transpose()?;
+        let mergeable = |(mm, addr)| {
+            let r = match &higher {
+                Some(higher) if higher.id == mm => higher,
+                _ => &lower,
+            };
+            let vma = r.vma_lookup(addr).ok_or(Errno::EINVAL)?;
+            match vma.body.flags.contains(VmFlags::MERGEABLE) {
+                true => Ok((r.pages(), addr)),
+                false => Err(Errno::EINVAL),
+            }
+        };
+        self.ksm_merge_pages(mergeable(one)?, mergeable(two)?)
+    }
+}

@@ -1,0 +1,66 @@
+//! The arguments of `mmap`.
+
+use crate::types::call_flags::{MapFlags, Prot};
+use crate::types::{Errno, File, FileKind, PAGE_MASK, PMD_SIZE, align_up, page_align};
+
+/// Method to choose the address of a mapping without FIXED.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Placement {
+    /// Searches for a free range.
+    #[default]
+    Search,
+    /// Uses this address as if the search had found it (for a replay under another policy).
+    At(u64),
+}
+
+/// The arguments of `mmap`.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct MmapRequest {
+    /// Address hint, or the exact address for FIXED.
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Requested protection.
+    pub prot: Prot,
+    /// Mapping type and other flags.
+    pub flags: MapFlags,
+    /// The mapped file; `None` for `MAP_ANONYMOUS`.
+    pub file: Option<File>,
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+    /// Choice of the address; see [`Placement`].
+    pub placement: Placement,
+    /// Error of the file's `mmap` operation if the file cannot be mapped.
+    ///
+    /// An embedder whose files can always be mapped leaves this `None`.
+    pub refused: Option<Errno>,
+}
+
+impl MmapRequest {
+    /// Rounds the length of a hugetlb file mapping up to whole huge pages.
+    ///
+    /// Only `mmap` rounds hugetlb lengths this way. A length that wraps becomes 0.
+    #[doc(alias = "ksys_mmap_pgoff")]
+    pub(super) fn in_pages_of_file(&self) -> Self {
+        match self.file.map(|f| f.kind) {
+            Some(FileKind::Hugetlb) => MmapRequest {
+                len: align_up(self.len, PMD_SIZE).unwrap_or(0),
+                ..*self
+            },
+            _ => *self,
+        }
+    }
+
+    /// Returns the length of the mapping in bytes, rounded up to whole pages.
+    ///
+    /// EINVAL for a length of 0, for an offset that is not page aligned, and for huge pages of a
+    /// file that has none; ENOMEM if the length wraps.
+    pub(super) fn mapped_len(&self) -> Result<u64, Errno> {
+        let small = self.file.is_some_and(|f| f.kind != FileKind::Hugetlb);
+        let huge = self.flags.contains(MapFlags::HUGETLB);
+        if self.len == 0 || self.offset & !PAGE_MASK != 0 || small && huge {
+            return Err(Errno::EINVAL);
+        }
+        page_align(self.len).ok_or(Errno::ENOMEM)
+    }
+}

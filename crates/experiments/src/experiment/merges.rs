@@ -63,8 +63,7 @@ pub(super) fn run(context: &Context<'_>, name: &str, script: &str) -> Result<Run
     let times = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
     let path = times.path().display();
     let script = format!("( {script} ); status=$?; times >'{path}'; exit $status");
-    context.host.note(&format!("recording {name}"));
-    let recorded = context.host.record(&script)?;
+    let recorded = context.record(name, &script)?;
     let replayed = replay(&recorded.trace)?;
     let said = fs::read_to_string(times.path()).unwrap_or_default();
     Ok(Run {

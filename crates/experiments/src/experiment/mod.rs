@@ -61,6 +61,24 @@ pub struct Context<'a> {
     pub host: &'a dyn Host,
 }
 
+impl Context<'_> {
+    /// Records a script, whose output goes to a file in the cache directory.
+    fn record(&self, name: &str, script: &str) -> Result<Recorded, String> {
+        source::memory()?;
+        source::room(self, 1)?;
+        self.host.note(&format!("recording {name}"));
+        let log = self.cache.join("output.log");
+        // A script that runs creates it; the output of an earlier one must not be taken for its own.
+        let _ = std::fs::remove_file(&log);
+        let shown = log.display();
+        let recorded = self.host.record(&format!("exec >'{shown}' 2>&1\n{script}"));
+        recorded.map_err(|why| match std::fs::metadata(&log) {
+            Ok(metadata) if metadata.len() > 0 => format!("{why}; its output is in {shown}"),
+            _ => why,
+        })
+    }
+}
+
 /// One experiment.
 #[derive(Clone, Copy)]
 pub struct Experiment {

@@ -18,7 +18,7 @@ $enter sh -c '
         : >dev/$node
         mount --bind /dev/$node dev/$node
     done
-    exec chroot . /sbin/init' >/dev/null 2>&1 </dev/null
+    exec chroot . /sbin/init' </dev/null
 test -e booted
 "#;
 
@@ -92,16 +92,14 @@ fn kernel(context: &Context<'_>) -> Result<String, String> {
         out.display()
     );
     source::shell("removing old objects", &context.cache, &clean)?;
-    Ok(format!("exec {make} -j2 {part} >/dev/null 2>&1"))
+    Ok(format!("exec {make} -j2 {part}"))
 }
 
 fn warehouse(context: &Context<'_>) -> Result<String, String> {
     source::need(&[("sqlite3", "sqlite3")])?;
     let rows = if context.quick { "60000" } else { "600000" };
     let queries = WAREHOUSE.replace("ROWS", rows);
-    Ok(format!(
-        "exec sqlite3 :memory: >/dev/null <<'END'\n{queries}\nEND\n"
-    ))
+    Ok(format!("exec sqlite3 :memory: <<'END'\n{queries}\nEND\n"))
 }
 
 /// Returns a script for each number of threads of the search program.

@@ -271,7 +271,7 @@ refuse_once() {
         fail "$kind by $way: left stopped: $(cat "$work/merge")"
         kill -KILL "$pid"
     fi
-    # The target has continued to run for a moment.
+    # Let the target run for a moment.
     sleep 0.2
     kill -TERM "$pid" 2>/dev/null || true
     wait "$child" || fail "$kind by $way: $(tr '\n' ' ' <"$work/out")"

@@ -4,6 +4,7 @@
 # - comparison: random calls differ from this kernel within a million steps (needs root, or CAP_BPF and
 #   CAP_PERFMON)
 # - enumeration: an arrangement of three neighbours has a wrong result
+# - mmu: a processor keeps a stale translation
 # The patches are applied to a copy of the tree, which has its own target directory.
 # usage: ci/mutants.sh [NAME...]    all faults, or those named
 #        ci/mutants.sh --check      check only that every patch applies
@@ -20,7 +21,7 @@ check() {
         if ! git apply --check "$file"; then
             echo "mutants: $name does not apply: renew ci/mutants/$name.patch" >&2
             status=1
-        elif [[ $(sed -n 2p "$file") != "Found by: "@(comparison|enumeration) ]]; then
+        elif [[ $(sed -n 2p "$file") != "Found by: "@(comparison|enumeration|mmu) ]]; then
             echo "mutants: $name does not say in its second line what finds it" >&2
             status=1
         fi
@@ -63,6 +64,14 @@ enumeration() {
     cargo test --release --locked --quiet -p vmarea --test enumeration --no-run || return 1
     said=$(cargo test --release --locked --quiet -p vmarea --test enumeration -- --nocapture 2>&1) && return 0
     grep -m1 'of them are wrong' <<<"$said" || grep -m1 'panicked' <<<"$said"
+    return 3
+}
+
+mmu() {
+    local said
+    cargo test --release --locked --quiet -p vmarea --test mmu --no-run || return 1
+    said=$(cargo test --release --locked --quiet -p vmarea --test mmu 2>&1) && return 0
+    grep -m1 -A1 'panicked' <<<"$said" | tail -1
     return 3
 }
 

@@ -1,8 +1,8 @@
 /*
  * Allocation stress: threads that allocate, grow, shrink and free blocks of 16 bytes to 4 MiB, each
- * with a table of its own and now and then with a block of another thread's, and write to what they get.
- * The allocator is the C library's, or another by LD_PRELOAD. The same sequence in every run but for
- * the interleaving of the threads.
+ * with a separate table and sometimes with a block of another thread, and write to the blocks. The
+ * allocator is the C library's, or another one through LD_PRELOAD. The sequence is the same in every run,
+ * except for the interleaving of the threads.
  * usage: allocate [THREADS [STEPS]]
  */
 #include <pthread.h>
@@ -27,7 +27,7 @@ static uint64_t next(uint64_t *state)
 	return *state >> 33;
 }
 
-/* Mostly small, a few large enough for mappings of their own. */
+/* Mostly small sizes, a few large enough for separate mappings. */
 static size_t size_of(uint64_t *state)
 {
 	uint64_t kind = next(state) % 1000;
@@ -64,7 +64,7 @@ static void *work(void *argument)
 			*block = NULL;
 			break;
 		case 2: {
-			/* Freed by another thread than the one that asked for it. */
+			/* Freed by another thread than the one that allocated it. */
 			struct shared_block *other = &exchange[next(&state) % 64];
 			pthread_mutex_lock(&other->lock);
 			void *theirs = other->block;
@@ -76,7 +76,7 @@ static void *work(void *argument)
 		default:
 			*block = obtain(*block, size_of(&state));
 		}
-		/* A phase ends: most is given back. */
+		/* End of a phase: most blocks are freed. */
 		if (step % (steps / 4 + 1) == steps / 4)
 			for (int at = 0; at < BLOCKS; at++)
 				if (next(&state) % 4) {

@@ -1,13 +1,13 @@
 """Writes a boot sector, which writes to half a megabyte again and again and then ends its machine.
 
-It ends by the port of QEMU's isa-debug-exit, which makes 33 of the 16 that it is given.
+It ends by the port of QEMU's isa-debug-exit, which turns the value 16 into the exit status 33.
 """
 
 import sys
 
 CODE = bytes.fromhex(
     "fa31c0"  # cli; xor ax, ax
-    "b91000"  # mov cx, 16: so many rounds
+    "b91000"  # mov cx, 16: number of rounds
     "bb0010"  # round: mov bx, 0x1000: segments up to 0x9000
     "8ec3"  # segment: mov es, bx
     "31ff"  # xor di, di

@@ -1,7 +1,7 @@
 /*
  * A heap of regions in one reservation: 256 KiB at a time are committed by mprotect and written to,
- * in one region after the other, until all are full; then every other region is given back and
- * committed again the same way. So runtimes with region heaps do.
+ * in one region after the other, until all are full; then every other region is released and
+ * committed again in the same way, as runtimes with region heaps do.
  * usage: commit [REGIONS [STEPS]]
  */
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Calls at the edges: beyond the address space, below its lowest address, into the kernel's own mappings,
- * of memory that may not become executable, of secret memory, and settings that outlive execve. Each
- * result is for the comparison; the program itself only checks that it goes on. */
+/* Calls in edge cases: beyond the address space, below its lowest address, on the kernel's own mappings, on
+ * memory that may not become executable, on secret memory, and settings that survive execve. The comparison
+ * checks each result; the program itself only checks that it continues to run. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -75,7 +75,7 @@ int main(int count, char **arguments)
 
 	memory[0] = 1;
 	if (count > 1) {
-		/* What was set before execve holds: both are refused, and the memory is for KSM. */
+		/* The settings from before execve still apply: both calls are refused, and the memory is mergeable. */
 		mprotect(memory, PAGE, PROT_READ | PROT_EXEC);
 		munmap(memory, PAGE);
 		return 0;

@@ -1,6 +1,6 @@
 /*
- * Many live VMAs in one address space, and calls that cut, join, remove and find them at random.
- * What a call costs here, replayed, tells how the index behaves as it grows.
+ * Many live VMAs in one address space, and calls that split, merge, remove and find them at random.
+ * The cost of a replayed call shows how the index behaves as it grows.
  *
  * usage: many_vmas VMAS [CALLS [SEED]]
  */
@@ -40,7 +40,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 
-	/* Every other piece may be written to, so that no two neighbours are alike. */
+	/* Every other piece is writable, so that no two neighbours are equal. */
 	size_t length = (size_t)pieces * PIECE;
 	char *arena = mmap(NULL, length, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	need(arena != MAP_FAILED, "mmap");
@@ -50,11 +50,11 @@ int main(int argc, char **argv)
 	for (uint32_t i = 0; i < calls; i++) {
 		char *at = arena + (size_t)roll(pieces / 2) * 2 * PIECE;
 		switch (roll(3)) {
-		case 0: /* cut out of the middle, then joined again */
+		case 0: /* split in the middle, then merged again */
 			need(mprotect(at + PAGE, PAGE, PROT_READ) == 0, "mprotect");
 			need(mprotect(at + PAGE, PAGE, PROT_READ | PROT_WRITE) == 0, "mprotect");
 			break;
-		case 1: /* taken away and put back */
+		case 1: /* unmapped and mapped again */
 			need(munmap(at, PIECE) == 0, "munmap");
 			need(mmap(at, PIECE, PROT_READ | PROT_WRITE,
 				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == at, "mmap");

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A PostgreSQL server under pgbench for five seconds: processes that fork from one another around a segment
-# of System V shared memory. Everything lives in a directory of its own and the server answers on a socket
-# there. The server refuses to be root, so root becomes nobody first.
+# A PostgreSQL server under pgbench for five seconds: processes that fork from each other and share a segment
+# of System V shared memory. All files and the server's socket are in a separate directory. The server refuses
+# to run as root, so root first becomes nobody.
 # usage: postgres.sh [SECONDS]
 set -euo pipefail
 

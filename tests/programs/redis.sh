@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# redis-server under redis-benchmark for ten seconds, with a background save (a fork) in the middle
-# of it. Everything lives in a directory of its own and the server answers on a socket there.
+# redis-server under redis-benchmark for ten seconds, with a background save (a fork) in between. All
+# files and the server's socket are in a separate directory.
 # usage: redis.sh [SECONDS]
 set -euo pipefail
 
@@ -25,7 +25,7 @@ sleep "$(awk "BEGIN { print $seconds / 2 }")"
 redis-cli -s "$socket" bgsave
 wait "$load" || true
 
-# The save must be over, or the server's exit would kill its child.
+# The save must be complete, because the server's exit would kill its child.
 for _ in $(seq 300); do
     redis-cli -s "$socket" info persistence | grep -q '^rdb_bgsave_in_progress:0' && break
     sleep 0.1

@@ -1,5 +1,5 @@
 /*
- * For AddressSanitizer: threads that allocate and free, and children that do.
+ * For AddressSanitizer: threads and child processes that allocate and free memory.
  */
 #include <pthread.h>
 #include <stdio.h>

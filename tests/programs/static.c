@@ -1,4 +1,4 @@
-/* A static binary: no loader, so its first mappings are the kernel's alone, and brk makes its heap. */
+/* A static binary: there is no loader, so only the kernel creates its first mappings, and brk creates its heap. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@ int main(void)
 {
 	unsigned long sum = 0;
 	for (size_t i = 1; i <= 400; i++) {
-		/* Above 128 KiB malloc maps, below it moves brk. */
+		/* Above 128 KiB malloc uses mmap, below it brk. */
 		char *block = malloc(i * 1024);
 		if (!block)
 			return 1;

@@ -1,10 +1,10 @@
 /*
  * Eight threads that map, unmap, protect, move and touch memory at random for two seconds.
  *
- * Half of the steps are in an arena that all threads share, so that one thread's call cuts, joins
- * or takes away what another made a moment ago; half are in mappings of the thread's own. Calls may
- * fail, and a touch may meet a hole: both are part of the exercise, and a SIGSEGV or SIGBUS is
- * caught by the toucher. A step never touches anything outside of memory that this file mapped.
+ * Half of the steps are in an arena that all threads share, so that one thread's call splits, merges
+ * or unmaps mappings that another thread has just created; the other half are in the thread's own mappings.
+ * Calls may fail, and an access may hit a hole: both are intended, and the thread catches SIGSEGV and
+ * SIGBUS. A step never accesses memory that this file did not map.
  *
  * usage: threads [SEED [SECONDS [THREADS]]]
  */
@@ -31,7 +31,7 @@ struct worker {
 };
 
 static char *arena;
-/* Holds the workers back until all stacks are mapped: a stack must not land in a hole of the arena. */
+/* Keeps the workers waiting until all stacks are mapped: a stack must not be placed in a hole of the arena. */
 static pthread_barrier_t all_there;
 static __thread sigjmp_buf landing;
 static __thread volatile sig_atomic_t touching;
@@ -43,7 +43,7 @@ static double now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* xorshift64*: the same seed gives the same steps, the interleaving is the scheduler's. */
+/* xorshift64*: the same seed gives the same steps; the scheduler determines the interleaving. */
 static uint32_t roll(struct worker *w, uint32_t sides)
 {
 	w->dice ^= w->dice >> 12;
@@ -120,7 +120,7 @@ static void step_shared(struct worker *w)
 	}
 }
 
-/* A step with a mapping of the thread's own, placed by the kernel. */
+/* A step with one of the thread's own mappings, placed by the kernel. */
 static void step_own(struct worker *w)
 {
 	uint32_t which = roll(w, OWN);

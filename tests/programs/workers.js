@@ -1,5 +1,4 @@
-// Four worker threads, each with a heap of its own that grows and is collected, and one buffer that
-// all of them share. Exits with 1 if a worker failed.
+// Four worker threads, each with a separate heap that grows and is collected, and one shared buffer. Exits with 1 if a worker failed.
 // usage: workers.js [ROUNDS]
 const { Worker, isMainThread, parentPort, workerData } = require("node:worker_threads");
 

@@ -121,7 +121,7 @@ impl Outputs {
     /// text.
     ///
     /// # Errors
-    /// Fails if two forms go to standard output, or if a file cannot be created.
+    /// Fails if two outputs go to standard output, or if a file cannot be created.
     pub fn open_beside(json: Option<&Target>, others: &[Option<&Target>]) -> Result<Outputs> {
         let on_stdout = |target: &&Option<&Target>| **target == Some(&Target::Stdout);
         let in_place_of_text = [json].iter().chain(others).filter(on_stdout).count();

@@ -104,7 +104,7 @@ fn what_repairs_leave_is_not_advised() {
 fn explain_counts_what_a_merge_plans() {
     let kernel = match is_all_seen() {
         true => (AskKernel::Try, Smaps::Never),
-        // A merge then reads the flags in `smaps`.
+        // Without the kernel's view, a merge reads the flags from `smaps`.
         false => (AskKernel::Never, Smaps::Always),
     };
     let program = Program::compile();

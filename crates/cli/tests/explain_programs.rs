@@ -15,7 +15,7 @@ use vmarea_process::view::KernelView;
 use vmarea_test_support::leash::{self, Leashed};
 
 /// Maximum time that a program may take to create its mappings.
-const PATIENCE: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A program that runs until it is dropped.
 struct Running {
@@ -34,7 +34,7 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(output.try_clone().unwrap())
             .stderr(output);
-        let child = Leashed::start_for(2 * PATIENCE, &mut command)
+        let child = Leashed::start_for(2 * START_TIMEOUT, &mut command)
             .unwrap_or_else(|error| panic!("{program}: {error} (ci/install.sh installs it)"));
         Running { child, folder }
     }
@@ -50,7 +50,7 @@ impl Running {
             let ended = self.child.try_wait().unwrap();
             let said = std::fs::read_to_string(self.path("output")).unwrap_or_default();
             assert!(ended.is_none(), "ended with {ended:?}: {said}");
-            assert!(begun.elapsed() < PATIENCE, "not ready: {said}");
+            assert!(begun.elapsed() < START_TIMEOUT, "not ready: {said}");
             std::thread::sleep(Duration::from_millis(20));
         }
         self

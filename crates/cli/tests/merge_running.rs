@@ -415,7 +415,7 @@ fn a_test_that_fails_midway_leaves_no_process_behind() {
     let forks = Target::start(&["forks", "fork", "100", "500"]).ready();
     let groups = [held.child.group(), forks.child.group()];
     for group in groups {
-        // The program and the shell that waits for its end.
+        // The group contains the program and the shell that waits for its end.
         assert!(members(group).len() >= 2, "{:?}", members(group));
     }
     let failed = std::thread::spawn(move || {

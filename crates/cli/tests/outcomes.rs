@@ -1,4 +1,4 @@
-//! Programs that `vmarea run` and `record` must not change, and the remains after vmarea is killed.
+//! Programs that `vmarea run` and `record` must not change, and what remains after vmarea is killed.
 #![forbid(unsafe_code)]
 
 mod support;

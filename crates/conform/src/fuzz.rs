@@ -28,8 +28,8 @@ pub fn play(bytes: &[u8]) {
         }
         let step = generator.next(&model);
         model.apply(&step);
-        if let Err(violation) = model.machine().space().validate_all() {
-            panic!("{}: after {step}: {}", policy.name, violation.0);
+        if let Err(violation) = model.machine().validate() {
+            panic!("{}: after {step}: {violation}", policy.name);
         }
     }
 }

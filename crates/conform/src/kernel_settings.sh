@@ -1,6 +1,6 @@
-# What a run wants of the machine, and what is given back at its end: a swap file, ksmd at work, and
-# pages of 2 MiB. Says in a line each what could be had, then "ready", and waits for the end of
-# its input, which comes with the end of the run however that ends.
+# Makes the changes to the machine that a run uses, and reverts them at its end: a swap file, active ksmd,
+# and huge pages of 2 MiB. Prints one line for each change that was possible, then "ready", and waits for the
+# end of its input, which is closed when the run ends for any reason.
 # usage: sh kernel_settings.sh DIRECTORY, which is removed
 trap '' HUP INT QUIT TERM
 exec 2>&1
@@ -10,7 +10,7 @@ ksm=/sys/kernel/mm/ksm
 huge=/proc/sys/vm/nr_hugepages
 had_ksm= had_huge= made_swap=
 
-# One run at a time changes them; others take them as they are.
+# Only one run at a time changes the settings; others use them as they are.
 exec 9>/dev/shm/vmarea-conform.lock 2>/dev/null || exec 9>"$directory/lock"
 if command -v flock >/dev/null && ! flock -n 9; then
 	alone=
@@ -55,7 +55,7 @@ if [ -n "$alone" ] && [ -w $huge ]; then
 fi
 free=$(sed -n 's/^HugePages_Free: *//p' /proc/meminfo)
 if [ -z "$alone" ]; then
-	# They would go with the other run.
+	# The other run would release its huge pages when it ends.
 	echo "hugetlb no: another run changes the machine now"
 elif [ "${free:-0}" -ge 64 ]; then
 	echo "hugetlb there"
@@ -69,7 +69,7 @@ cat >/dev/null
 [ -z "$made_swap" ] || swapoff "$swap"
 if [ -n "$had_ksm" ]; then
 	set -- $had_ksm
-	# What was merged is taken apart, as nobody else may have wanted it.
+	# Unmerge all pages, because no other program has requested merging.
 	[ "$1" = 1 ] || echo 2 >$ksm/run
 	echo "$1" >$ksm/run
 	echo "$2" >$ksm/sleep_millisecs

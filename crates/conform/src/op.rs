@@ -117,7 +117,8 @@ pub enum Work {
     SwapOut(u64),
     /// Migrates the page at this address to another frame. Only the core does so.
     Migrate(u64),
-    /// Merges equal pages of mergeable mappings. On Linux `ksmd` does so in its own time.
+    /// Merges equal pages of mergeable mappings. On Linux `ksmd` does so at a time of its own
+    /// choice.
     MergeEqual,
 }
 

@@ -124,9 +124,8 @@ impl Regression {
             }
             model
                 .machine()
-                .space()
-                .validate_all()
-                .map_err(|v| format!("step {number}, {}: {}", kept.step, v.0))?;
+                .validate()
+                .map_err(|v| format!("step {number}, {}: {v}", kept.step))?;
         }
         for (process, linux) in &self.mapped {
             let ours = model.state(usize::from(*process)).listed(model.places());

@@ -51,7 +51,7 @@ pub struct Report {
 pub struct Tally {
     /// Number of steps.
     pub done: u64,
-    /// Number of these steps that ended in an error or a signal.
+    /// Number of steps of this kind that ended in an error or a signal.
     pub refused: u64,
 }
 

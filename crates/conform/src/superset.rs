@@ -183,8 +183,8 @@ fn piece_difference(
 /// Returns why the core may have two VMAs where Linux has one, or `None` if there is no valid
 /// reason.
 ///
-/// The reason is that an earlier merge, or an anon_vma that was created early, gave pages or a
-/// charge to one of the two VMAs.
+/// A valid reason is that an earlier merge, or an anon_vma that was created early, gave pages,
+/// flags or a charge to one of the two VMAs only.
 fn border_kind(one: &VmaState, next: &VmaState) -> Option<&'static str> {
     let spread = (one.flags ^ next.flags) & !VmFlags::ACCOUNT.bits();
     Some(match (one.anon_vma, next.anon_vma) {

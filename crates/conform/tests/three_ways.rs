@@ -1,7 +1,8 @@
 //! The three forms in which a difference is reported: as calls, as a C program, and as a regression
 //! test.
 //!
-//! A core with one wrong rule differs from the kernel, and each form must show Linux's behaviour.
+//! The test compares a core that has one wrong rule with the kernel. Each form of the difference
+//! that it finds must show Linux's behaviour.
 //!
 //! The test needs permission to read the kernel's own view, and a compiler for the C program. If
 //! one is missing, the test reports that.

@@ -105,8 +105,8 @@ impl Origins {
             Extent::Ranges(ranges) => ranges,
         };
         for (low, high) in ranges.into_iter().filter(|(low, high)| low < high) {
-            // From the mapping that ends at the start of the range to the first one after the
-            // range.
+            // Collects the mappings from the one that ends at the start of the range to the first
+            // one after the range.
             let mut found = Vec::new();
             let mut at = guard.find_vma(low.saturating_sub(1));
             while let Some(view) = at {

@@ -319,7 +319,7 @@ impl Number {
     /// Sets the value of the number.
     ///
     /// # Errors
-    /// None for a valid descriptor.
+    /// The call cannot fail for a valid descriptor.
     pub fn set(&self, value: u64) -> io::Result<()> {
         let key = 0u32;
         let attr = ElementAttr {
@@ -376,7 +376,7 @@ impl Program {
         if let Ok(fd) = unsafe { bpf(CMD_PROG_LOAD, &mut attr) } {
             return Ok(Program { fd });
         }
-        // Repeat the call with the verifier's log, which takes time and so is off at first.
+        // Repeat the call with the verifier's log, which is off at first because it takes time.
         let mut log = vec![0u8; LOG_BYTES];
         attr.log_level = 1;
         attr.log_size = log.len() as u32;
@@ -431,7 +431,7 @@ impl Program {
 /// # Safety
 /// As for `bpf`.
 unsafe fn open(link: &mut LinkAttr) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     let link = unsafe { bpf(CMD_LINK_CREATE, link) }?;
     let mut attr = IterAttr {
         link_fd: link.as_raw_fd() as u32,
@@ -446,7 +446,8 @@ unsafe fn open(link: &mut LinkAttr) -> io::Result<OwnedFd> {
 /// # Safety
 /// `attr` must be the structure that `cmd` reads, and its pointers must be valid for the command.
 unsafe fn bpf<T>(cmd: libc::c_int, attr: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: the call passes the length of `attr`; its pointers are the caller's promise.
+    // SAFETY: the call passes the length of `attr`; the caller guarantees that its pointers are
+    // valid.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, cmd, &raw mut *attr, size_of::<T>()) };
     if fd < 0 {
         return Err(io::Error::last_os_error());

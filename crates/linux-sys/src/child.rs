@@ -90,11 +90,11 @@ impl Inside {
             0 => {
                 die_with_parent();
                 body(self);
-                // SAFETY: ends this process at once.
+                // SAFETY: the call ends this process at once.
                 unsafe { libc::_exit(0) }
             }
             pid => {
-                // SAFETY: takes numbers and a null pointer, which is allowed.
+                // SAFETY: the call takes numbers and a null pointer, which is allowed.
                 unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
             }
         }
@@ -113,11 +113,11 @@ impl Child {
                 // Close the parent's pipe ends, because the child would otherwise wait for itself.
                 drop((from, go_on));
                 die_with_parent();
-                // SAFETY: takes numbers. Huge pages are disabled because they would combine many
-                // faults into one.
+                // SAFETY: the call takes numbers. Huge pages are disabled because they would
+                // combine many faults into one.
                 unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
                 body(&mut inside);
-                // SAFETY: ends this process at once.
+                // SAFETY: the call ends this process at once.
                 unsafe { libc::_exit(0) }
             }
             pid => {
@@ -154,8 +154,8 @@ impl Child {
 
     /// Waits until the child exits by itself.
     pub fn wait(&mut self) {
-        // SAFETY: takes numbers and a null pointer, which is allowed; `pid` is this process's
-        // child.
+        // SAFETY: the call takes numbers and a null pointer, which is allowed; `pid` is this
+        // process's child.
         unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
         self.running = false;
     }
@@ -165,7 +165,8 @@ impl Drop for Child {
     fn drop(&mut self) {
         // Closing the pipes would not be enough: children forked later have copies of them.
         if self.running {
-            // SAFETY: takes numbers; `pid` is this process's child and has not been waited for.
+            // SAFETY: the call takes numbers; `pid` is this process's child and has not been waited
+            // for.
             unsafe { libc::kill(self.pid, libc::SIGKILL) };
             self.wait();
         }
@@ -182,7 +183,7 @@ pub fn apart(time: Duration, body: fn() -> i32) -> Option<i32> {
     if child == 0 {
         die_with_parent();
         let code = body();
-        // SAFETY: ends this process at once.
+        // SAFETY: the call ends this process at once.
         unsafe { libc::_exit(code) }
     }
     assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
@@ -200,7 +201,7 @@ fn status_within(child: i32, time: Duration) -> Option<i32> {
             return Some(status);
         }
         if Instant::now() > until {
-            // SAFETY: takes numbers; `child` is this process's child.
+            // SAFETY: the call takes numbers; `child` is this process's child.
             unsafe {
                 libc::kill(child, libc::SIGKILL);
                 libc::waitpid(child, &raw mut status, 0);
@@ -213,12 +214,12 @@ fn status_within(child: i32, time: Duration) -> Option<i32> {
 
 /// Ends this process and all its threads with an exit code.
 pub fn end(code: i32) -> ! {
-    // SAFETY: takes a number.
+    // SAFETY: the call takes a number.
     unsafe { libc::_exit(code) }
 }
 
 fn die_with_parent() {
-    // SAFETY: takes numbers.
+    // SAFETY: the call takes numbers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 

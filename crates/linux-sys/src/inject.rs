@@ -318,8 +318,8 @@ pub enum Wait {
 }
 
 /// Waits for the next stop of a thread. Returns `None` after the timeout.
-pub fn wait(tid: i32, patience: Duration) -> Option<Wait> {
-    let until = Instant::now() + patience;
+pub fn wait(tid: i32, timeout: Duration) -> Option<Wait> {
+    let until = Instant::now() + timeout;
     let mut rounds = 0u32;
     loop {
         let mut status = 0;
@@ -405,7 +405,7 @@ pub fn set_mask(tid: i32, mask: u64) -> io::Result<()> {
 /// # Errors
 /// `ESRCH`, `EPERM`.
 pub fn signal_thread(pid: i32, tid: i32, signal: i32) -> io::Result<()> {
-    // SAFETY: takes numbers only.
+    // SAFETY: the call takes numbers only.
     match unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

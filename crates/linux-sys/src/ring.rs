@@ -76,7 +76,8 @@ impl Ring {
         // ORDERING: Relaxed, only this process writes the tail.
         let tail = self.counter(DATA_TAIL).load(Ordering::Relaxed);
         let len = usize::try_from(head.wrapping_sub(tail)).unwrap_or(usize::MAX);
-        // A larger length can only come from a kernel bug; only the newest lap is valid then.
+        // Only a kernel bug can make the length larger than the ring. The ring then contains only
+        // the newest records.
         let len = len.min(self.data_bytes);
         let from = (tail % self.data_bytes as u64) as usize;
         let first = len.min(self.data_bytes - from);

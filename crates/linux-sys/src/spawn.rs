@@ -64,7 +64,7 @@ pub fn fork_waiting(
             // SAFETY: this code runs in the child; the pointers are valid and end with null.
             let errno = unsafe { become_command(fds, path, &pointers, &program, privileges) };
             let bytes = errno.to_ne_bytes();
-            // SAFETY: writes four bytes of a local variable and ends the process.
+            // SAFETY: the calls write four bytes of a local variable and end the process.
             unsafe {
                 libc::write(failure_write.as_raw_fd(), bytes.as_ptr().cast(), 4);
                 libc::_exit(127)
@@ -87,7 +87,7 @@ unsafe fn become_command(
 ) -> i32 {
     let errno = || io::Error::last_os_error().raw_os_error().unwrap_or(0);
     let mut byte = 0u8;
-    // SAFETY: plain system calls on descriptors and memory that are valid by the caller's promise.
+    // SAFETY: plain system calls on descriptors and memory that the caller guarantees to be valid.
     unsafe {
         // With this copy of the write end open, the child would never notice that its tracer died.
         libc::close(go_write);

@@ -31,7 +31,7 @@ pub const PROCESSES: usize = channel::SLOTS;
 /// Anonymous mappings of at least this size are unmapped from the copy, like its heap.
 const LARGE: u64 = 1 << 20;
 /// Maximum duration of a command, in seconds.
-const PATIENCE_S: i64 = 20;
+const TIMEOUT_S: i64 = 20;
 
 /// Result of an access to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -316,7 +316,7 @@ impl Oracle {
             tv_sec: 1,
             tv_nsec: 0,
         };
-        for _ in 0..PATIENCE_S {
+        for _ in 0..TIMEOUT_S {
             if slot.wait(TESTER, Some(&second)) {
                 return Ok(());
             }

@@ -8,26 +8,27 @@
 #define VMAREA_MERGE_MAY_CHANGE 2 /* others may unmap, move or protect parts of it meanwhile */
 
 struct vmarea_merge_options {
-    uint64_t max_pause_us; /* how long a thread may wait for its memory; 0: no bound */
-    uint64_t copy_pages;   /* how many shared pages may be copied */
+    uint64_t max_pause_us; /* maximum time that a thread may wait for its memory; 0: no limit */
+    uint64_t copy_pages;   /* maximum number of shared pages that may be copied */
     uint64_t flags;        /* VMAREA_MERGE_* */
 };
 
 struct vmarea_merge_report {
-    uint64_t before, after; /* mappings in the range */
-    uint64_t bytes;         /* address space that was replaced */
-    uint64_t copied;        /* pages */
-    uint64_t forks;         /* forks that were completed meanwhile */
+    uint64_t before, after; /* number of mappings in the range */
+    uint64_t bytes;         /* bytes of address space that were replaced */
+    uint64_t copied;        /* number of pages copied */
+    uint64_t forks;         /* number of forks during the merge whose children were given the missing pages */
     uint64_t longest_pause_ns, total_ns;
 };
 
-/* 0, or a negative errno: -EINVAL no range of pages, -EPERM no userfaultfd for us, -ENOSYS before
- * Linux 6.8, -ETIME the pause is too short, else the kernel's answer to a call that should not
- * fail. It returns when every page is at its place, whatever the kernel refused meanwhile. Both pointers may be null.
- * It allocates memory, in a thread of its own: do not call it while holding a lock that malloc needs. */
+/* Merges the mappings in a range. Returns 0 or a negative errno: -EINVAL if the range is empty or not made of
+ * whole pages, -EPERM without permission to use userfaultfd, -ENOSYS before Linux 6.8, -ETIME if the pause is too
+ * short, else the errno of a system call that should not have failed. It returns only when every page is at its
+ * address, even if the kernel has refused calls. Both pointers may be null. It allocates memory in a separate
+ * thread: do not call it while holding a lock that malloc needs. */
 int vmarea_merge_range(void *start, size_t len, const struct vmarea_merge_options *options,
                        struct vmarea_merge_report *report);
 
-/* Why the last call of this thread that failed did so, in one line; valid until the next that fails. */
+/* Returns one line that explains the last failed call of this thread; valid until the next failure. */
 const char *vmarea_last_error(void);
 #endif

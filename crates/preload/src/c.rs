@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::os::raw::{c_char, c_int};
 use std::time::Duration;
 
-use vmarea_repair::{Hidden, Options, Owner, RepairError};
+use vmarea_repair::{MadviseFlags, Options, Owner, RepairError};
 
 use crate::{Settings, VARIABLE, collector};
 
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn vmarea_merge_range(
     options: *const CMergeOptions,
     report: *mut CMergeReport,
 ) -> c_int {
-    // SAFETY: null or valid, as the caller guarantees.
+    // SAFETY: the pointer is null or valid, as the caller guarantees.
     let wanted = unsafe { options.as_ref() }.copied().unwrap_or_default();
     let Some(end) = start.checked_add(len) else {
         return -EINVAL;
@@ -68,10 +68,10 @@ pub unsafe extern "C" fn vmarea_merge_range(
     let options = Options {
         max_pause: (wanted.max_pause_us != 0).then(|| Duration::from_micros(wanted.max_pause_us)),
         copy_pages: wanted.copy_pages,
-        hidden: if wanted.flags & PLAIN != 0 {
-            Hidden::Plain
+        madvise_flags: if wanted.flags & PLAIN != 0 {
+            MadviseFlags::Unset
         } else {
-            Hidden::Read
+            MadviseFlags::Read
         },
         owner: if wanted.flags & MAY_CHANGE != 0 {
             Owner::Anybody
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn vmarea_merge_range(
     };
     match vmarea_repair::merge_range(start as u64..end as u64, options) {
         Ok(done) => {
-            // SAFETY: null or valid, as the caller guarantees.
+            // SAFETY: the pointer is null or valid, as the caller guarantees.
             if let Some(report) = unsafe { report.as_mut() } {
                 *report = CMergeReport {
                     before: done.before,

@@ -13,7 +13,7 @@ use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vmarea_repair::{Merger, Options, Owner, Reason, RepairError, Report};
+use vmarea_repair::{KeptReason, Merger, Options, Owner, RepairError, Report};
 
 use crate::Settings;
 
@@ -48,7 +48,7 @@ fn collect(settings: Settings) {
         ..Options::default()
     };
     let mut merger = None;
-    let mut patience = Patience::default();
+    let mut backoff = Backoff::default();
     let mut pause = SHORTEST;
     let mut in_vain = 0;
     loop {
@@ -57,7 +57,7 @@ fn collect(settings: Settings) {
         let counted = count();
         pause = (begun.elapsed() * COUNTING).clamp(SHORTEST, LONGEST);
         let merged = counted.and_then(|count| {
-            let needed = count > settings.threshold && patience.allows(count, begun);
+            let needed = count > settings.threshold && backoff.allows(count, begun);
             needed.then(|| merge(&mut merger, options)).transpose()
         });
         match merged {
@@ -67,7 +67,7 @@ fn collect(settings: Settings) {
                 if in_vain == TRIES {
                     return complain("the program's threads cannot be stopped; giving up");
                 }
-                patience.learn(&report, begun);
+                backoff.learn(&report, begun);
             }
             Err(error) if error.is_passing() => pause = pause.max(AGAIN),
             Err(error) => return complain(&error.to_string()),
@@ -85,13 +85,13 @@ fn merge(merger: &mut Option<Merger>, options: Options) -> Result<Report, Repair
 
 /// State that determines how long the thread waits after repairs that did not help.
 #[derive(Debug, Default)]
-struct Patience {
+struct Backoff {
     wait: Duration,
     until: Option<Instant>,
     left: u64,
 }
 
-impl Patience {
+impl Backoff {
     /// True if enough time has passed, or if there are many new mappings.
     fn allows(&self, count: u64, now: Instant) -> bool {
         count > self.left + self.left / 8 || self.until.is_none_or(|until| now >= until)
@@ -112,7 +112,7 @@ impl Patience {
 }
 
 fn cannot_work(report: &Report) -> bool {
-    report.pieces == 0 && report.kept.by_reason.contains_key(&Reason::CannotStop)
+    report.pieces == 0 && report.kept.by_reason.contains_key(&KeptReason::CannotStop)
 }
 
 fn count() -> Result<u64, RepairError> {

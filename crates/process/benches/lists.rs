@@ -11,7 +11,7 @@ use vmarea_process::{Process, boundaries};
 const ROUNDS: usize = 9;
 const LENGTHS: [usize; 3] = [100, 1_000, 65_000];
 
-/// Returns a list as `/proc/PID/maps` has it: anonymous memory, guards and files in turn.
+/// Returns a list in the format of `/proc/PID/maps`: anonymous memory, guards and files in turn.
 fn list(mappings: usize) -> String {
     let mut text = String::new();
     for n in 0..mappings {

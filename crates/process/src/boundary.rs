@@ -119,7 +119,8 @@ fn named(pair: &Pair<'_>, refusal: Refusal) -> Reason {
 fn likely(pair: &Pair<'_>, candidates: &[Refusal]) -> Refusal {
     let flags = pair.a.body.flags;
     let order = if pair.a.body.file.is_some() {
-        // A file mapping that was writable once stays charged; otherwise the file was opened twice.
+        // A file mapping that was once writable remains charged; otherwise, the file was opened
+        // twice.
         if flags.contains(VmFlags::MAYSHARE) {
             [Refusal::File, Refusal::Flags, Refusal::AnonVma]
         } else {

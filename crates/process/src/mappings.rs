@@ -50,7 +50,7 @@ pub struct Mappings {
     pub source: Source,
     /// Number of lines omitted from the list.
     pub not_counted: u64,
-    /// Number of mappings that changed during the read, known only from the list.
+    /// Number of mappings that changed during the read; only their lines in the list are known.
     pub changed: u64,
     /// Reason why the kernel view was not read, although it was requested.
     pub without_view: Option<String>,

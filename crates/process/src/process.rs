@@ -32,7 +32,7 @@ pub struct Process {
     pub total: u64,
     /// Number of lines in the list that do not count as mappings.
     pub not_counted: u64,
-    /// Number of mappings that changed during the read, known only from the list.
+    /// Number of mappings that changed during the read; only their lines in the list are known.
     pub changed: u64,
     /// Private bytes of the whole process, if known.
     pub anonymous_bytes: Option<u64>,

@@ -19,7 +19,8 @@ use crate::write::{Path, Writer, make_busy, propagate_span};
 
 /// Minimum number of free rows in a neighbour for a full leaf to move rows to it.
 ///
-/// At least two, so that both leaves have free rows afterwards and no row moves back immediately.
+/// It is at least two, so that both leaves have free rows afterwards and no row moves back
+/// immediately.
 const MIN_FREE: usize = LEAF / 16 + 2;
 /// Maximum number of rows of two neighbours that are merged into one node.
 const fn mergeable(capacity: usize) -> usize {

@@ -1,9 +1,8 @@
 //! Ordered map from disjoint address ranges to one word each.
 //!
 //! Readers look up the range at or after an address; one writer at a time changes the map; gap
-//! search finds free space from either end. The map does not know what a VMA is: the word belongs
-//! to the caller (a key, for instance). Ranges never overlap, and a part of a range cannot be
-//! removed.
+//! search finds free space from either end. The map does not interpret the words: a caller may
+//! store keys of VMAs, for instance. Ranges never overlap, and a part of a range cannot be removed.
 //!
 //! Readers take no lock and write nothing (optimistic lock coupling). A reader that meets the
 //! writer in the same node retries; a writer elsewhere does not disturb it. Nodes stay allocated
@@ -29,8 +28,8 @@
 //! - T5  without an active writer, no node is busy, and no node is both in the tree and free
 //!
 //! # Locking
-//! `writer` (a spin lock) → the node pool and all changes. A range that a reader returns was in the
-//! map at some moment between the call and its return.
+//! `writer` (a spin lock) guards the node pool and serializes all changes. A range that a reader
+//! returns was in the map at some moment between the call and its return.
 //!
 //! # Linux
 //! Corresponds to `lib/maple_tree.c` as used for `mm_struct.mm_mt`. Differences: readers check

@@ -41,7 +41,7 @@ impl<W: Word, const N: usize, const G: usize> NodeStore<Node<W, N, G>> {
             // SAFETY: the size of a node is not zero.
             let fresh = unsafe { alloc(Self::LAYOUT) }.cast::<Node<W, N, G>>();
             let fresh = NonNull::new(fresh).ok_or(OutOfMemory)?;
-            // SAFETY: just allocated, with the layout of a node.
+            // SAFETY: the memory was just allocated with the layout of a node.
             unsafe { fresh.write(Node::new()) };
             self.all.push(fresh);
             self.free.push(fresh);
@@ -53,8 +53,8 @@ impl<W: Word, const N: usize, const G: usize> NodeStore<Node<W, N, G>> {
     fn release(&mut self) {
         self.free.clear();
         for node in self.all.drain(..) {
-            // SAFETY: allocated by `reserve`; no list contains it any more, and by P2 no reader
-            // remains.
+            // SAFETY: `reserve` allocated the node; no list contains it any more, and by P2 no
+            // reader remains.
             unsafe {
                 node.drop_in_place();
                 dealloc(node.as_ptr().cast(), Self::LAYOUT);
@@ -99,11 +99,12 @@ impl NodePtr {
             None
         } else if self.0.addr() & LEAF_TAG != 0 {
             let leaf = self.0.map_addr(|addr| addr & !LEAF_TAG).cast::<Leaf>();
-            // SAFETY: by P1 created by `take_leaf` from a live leaf, which by P2 is still alive.
+            // SAFETY: by P1, `take_leaf` created the pointer from a live leaf, which by P2 is still
+            // alive.
             Some(NodeRef::Leaf(unsafe { &*leaf }))
         } else {
-            // SAFETY: by P1 created by `take_inner` from a live inner node, which by P2 is still
-            // alive.
+            // SAFETY: by P1, `take_inner` created the pointer from a live inner node, which by P2
+            // is still alive.
             Some(NodeRef::Inner(unsafe { &*self.0.cast::<Inner>() }))
         }
     }

@@ -297,7 +297,10 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Returns the largest gap after a change, given the largest old, removed and new gaps.
+/// Returns the largest gap after a change.
+///
+/// `was`, `lost` and `made` are the largest gap before the change, and the largest removed and
+/// added gaps.
 pub(crate) fn largest_gap(was: u64, lost: u64, made: u64, count: impl FnOnce() -> u64) -> u64 {
     if made >= was {
         made

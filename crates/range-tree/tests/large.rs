@@ -11,7 +11,7 @@ thread_local! {
     static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-// SAFETY: forwards to the system's allocator or returns null, which is allowed.
+// SAFETY: each method forwards to the system's allocator or returns null, which is allowed.
 unsafe impl GlobalAlloc for Refusing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let left = LEFT.try_with(|left| {

@@ -29,7 +29,7 @@ impl CallRange {
             _ => true,
         };
         match fixed {
-            // With an errno as the result, the ranges are those in the arguments.
+            // A result of -1 selects the ranges in the arguments.
             true => CallRange::from_arguments(nr, args, -1),
             false => CallRange::Anywhere,
         }

@@ -19,7 +19,7 @@ use vmarea::types::VmRange;
 
 use super::pace::Pace;
 use super::plan::{Piece, Run};
-use super::{Kept, Reason, RepairError, Report};
+use super::{Kept, KeptReason, RepairError, Report};
 
 /// Number of consecutive refusals because of shared pages after which the executor skips mappings.
 const MOST_REFUSALS: u32 = 4;
@@ -29,7 +29,7 @@ const MOST_REFUSALS: u32 = 4;
 pub(super) struct Done {
     /// Why the piece was left unchanged, and the address of the obstacle; `None` if the piece was
     /// joined.
-    pub(super) refused: Option<(Reason, u64)>,
+    pub(super) refused: Option<(KeptReason, u64)>,
     /// Number of pages copied.
     pub(super) copied: u64,
     /// Number of copied pages that were shared.
@@ -40,7 +40,7 @@ pub(super) struct Done {
 
 impl Done {
     /// The result for a piece that was left unchanged because of the page or mapping at `place`.
-    pub(super) fn refused(reason: Reason, place: u64) -> Done {
+    pub(super) fn refused(reason: KeptReason, place: u64) -> Done {
         Done {
             refused: Some((reason, place)),
             ..Done::default()
@@ -63,11 +63,18 @@ pub(super) trait PieceExecutor {
     fn join(&mut self, piece: &Piece, copies: u64) -> Result<Done, RepairError>;
 
     /// True if the mappings before the one that caused refusal `reason` may be retried without it.
-    fn retries_before(&self, reason: Reason) -> bool;
+    fn retries_before(&self, reason: KeptReason) -> bool;
 
     /// Returns the end of the mappings from `at` on that would be refused as well, and counts them
     /// in `kept`. At most `copies` shared pages may still be copied.
-    fn pass_over(&self, run: &Run, at: u64, reason: Reason, copies: u64, kept: &mut Kept) -> u64;
+    fn pass_over(
+        &self,
+        run: &Run,
+        at: u64,
+        reason: KeptReason,
+        copies: u64,
+        kept: &mut Kept,
+    ) -> u64;
 }
 
 /// Joins as much of `runs` as possible and records the result in `report`. Copies at most
@@ -133,7 +140,7 @@ impl<E: PieceExecutor> Driver<'_, E> {
     }
 
     /// Joins one piece and counts it; if the piece was refused, returns the reason and the address.
-    fn join(&mut self, piece: &Piece) -> Result<Option<(Reason, u64)>, RepairError> {
+    fn join(&mut self, piece: &Piece) -> Result<Option<(KeptReason, u64)>, RepairError> {
         let done = self.executor.join(piece, self.copies)?;
         self.copies = self.copies.saturating_sub(done.shared);
         let report = &mut *self.report;
@@ -156,9 +163,9 @@ impl<E: PieceExecutor> Driver<'_, E> {
     ///
     /// After the first few refusals because of shared pages, only the refused mapping is skipped:
     /// the child that shares the pages may exit soon.
-    fn pass_over(&mut self, run: &Run, at: u64, reason: Reason) -> u64 {
-        self.shared_in_turn += u32::from(reason == Reason::Shared);
-        if self.shared_in_turn < MOST_REFUSALS && reason != Reason::Pinned {
+    fn pass_over(&mut self, run: &Run, at: u64, reason: KeptReason) -> u64 {
+        self.shared_in_turn += u32::from(reason == KeptReason::Shared);
+        if self.shared_in_turn < MOST_REFUSALS && reason != KeptReason::Pinned {
             return at;
         }
         self.shared_in_turn = 0;

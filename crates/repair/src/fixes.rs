@@ -189,9 +189,9 @@ fn guards(mappings: &[SmapsEntry], pagemap: &File, view: Option<&View>) -> Steps
             Call::plain(0, libc::SYS_mprotect, &arguments)
         };
         steps.steps.push(Step {
-            // Marking a separate mapping would create a separate anon_vma for it, and the mapping
-            // could then never join its neighbours. It must therefore join first. No thread runs in
-            // between, and the journal records the guard.
+            // Installing the marker in a separate mapping would create a separate anon_vma for it,
+            // and the mapping could then never merge with its neighbours. Therefore, `mprotect`
+            // merges it first. No thread runs in between, and the journal records the guard.
             calls: vec![protect(prot), mark(range)],
             take_back: Some(protect(libc::PROT_NONE as u64)),
             guard: Some(range),

@@ -11,17 +11,17 @@
 //! ```text
 //!                          the calling process              another process
 //! 1  entry points          in_process/mod.rs                remote/mod.rs
-//! 2  plan                  plan.rs: runs of neighbours that would merge but for their pages
-//! 3  prepare               in_process/executor.rs:          remote/session.rs: journal.rs, injects
-//!                          descriptors, the watcher; once   the agent (remote/agent.rs)
+//! 2  plan                  plan.rs: runs of neighbours whose pages alone prevent a merge
+//! 3  prepare               in_process/executor.rs:          remote/session.rs: begins the journal,
+//!                          descriptors, the watcher; once   injects the agent (remote/agent.rs)
 //!                          for all plans, before the first
 //! 4  next piece            driver.rs, sized by pace.rs, for a PieceExecutor:
 //!                          InProcess                        RemoteMove or RemoteCopy
 //!    read attributes       attributes.rs: flags and names that the program has changed
-//!    exclude others        in_process/fork_gate.rs          remote/stop.rs stops all threads
+//!    exclude others        in_process/fork_gate.rs          remote/stop/ stops all threads
 //!    make the calls        piece.rs, in_process/work.rs     piece.rs, by_move.rs, by_copy.rs
 //!    during the calls      in_process/watch.rs: events      no thread runs
-//!    move pages back       in_process/move_back.rs         remote/move_back.rs
+//!    move pages back       in_process/move_back.rs          remote/move_back.rs
 //!    resume                the gate opens                   remote/injector.rs restores registers
 //! 5  clean up              drop of InProcess                remote/session.rs, agent.rs
 //! 6  after a crash         the process ended with us        remote/mod.rs: resume from the journal
@@ -59,5 +59,5 @@ pub use error::RepairError;
 pub use fixes::{Fix, Fixed};
 pub use in_process::{Merger, can_repair_itself, merge_range};
 pub use remote::{Remote, Survey};
-pub use report::{Hidden, Kept, Options, Owner, Reason, Report, Way};
+pub use report::{Kept, KeptReason, MadviseFlags, Options, Owner, Report, Way};
 pub use vmarea_linux_sys::own_process::{NoSignals, file_of_program, separate_descriptors};

@@ -27,7 +27,7 @@ const FIRST_FACTOR: f64 = 3.0;
 const LEAST: f64 = 0.5;
 /// Maximum number of mappings in a piece, even if no pause was set: a piece then takes a few
 /// milliseconds.
-const MOST_PARTS: usize = 1_000;
+const MOST_PARTS_AT_ONCE: usize = 1_000;
 
 /// Running estimate of the cost of pieces.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ impl Pace {
                 Way::Copy => COPIED_NS,
             },
             most: Limits {
-                parts: most.parts.min(MOST_PARTS),
+                parts: most.parts.min(MOST_PARTS_AT_ONCE),
                 ..most
             },
             factor: FIRST_FACTOR,

@@ -18,8 +18,8 @@ use vmarea::policy::Policy;
 use vmarea::types::{Pgoff, VmFlags, VmRange};
 use vmarea::vma::merge::Refusal;
 
-use super::{Kept, Reason};
-use vmarea_process::reason::Reason as Why;
+use super::{Kept, KeptReason};
+use vmarea_process::reason::Reason;
 use vmarea_process::remedy::{self, Remedy, Unmovable};
 use vmarea_process::{Boundary, Mapping};
 
@@ -108,37 +108,37 @@ pub(super) fn runs(
 }
 
 /// Returns why two adjacent mappings cannot become one; `None` if they can.
-fn apart(policy: &Policy, a: &Part<'_>, b: &Part<'_>) -> Option<Reason> {
+fn apart(policy: &Policy, a: &Part<'_>, b: &Part<'_>) -> Option<KeptReason> {
     let boundary = Boundary::between(policy, a.mapping, b.mapping);
     match boundary.reason {
-        Why::Rule(Refusal::AnonVma | Refusal::PageOffset) | Why::Nothing => {
+        Reason::Rule(Refusal::AnonVma | Refusal::PageOffset) | Reason::Nothing => {
             let takes_pages = boundary.remedy.is_some_and(Remedy::takes_pages);
             let unfit = a.unfit().or_else(|| b.unfit());
-            unfit.or_else(|| (!takes_pages).then_some(Reason::Special))
+            unfit.or_else(|| (!takes_pages).then_some(KeptReason::Special))
         }
-        Why::Rule(refusal) => Some(Reason::Differ(refusal)),
-        Why::Guard | Why::Gap => Some(Reason::Differ(Refusal::Protection)),
+        Reason::Rule(refusal) => Some(KeptReason::Differ(refusal)),
+        Reason::Guard | Reason::Gap => Some(KeptReason::Differ(Refusal::Protection)),
     }
 }
 
 impl Part<'_> {
     /// Returns why the mapping's pages cannot be moved to a fresh mapping, regardless of its
     /// neighbours.
-    fn unfit(&self) -> Option<Reason> {
+    fn unfit(&self) -> Option<KeptReason> {
         if self.in_use {
-            return Some(Reason::InUse);
+            return Some(KeptReason::InUse);
         }
         if self.mapping.flags.is_none() {
-            return Some(Reason::Changed);
+            return Some(KeptReason::Changed);
         }
         remedy::unmovable(self.mapping).map(|unmovable| match unmovable {
-            Unmovable::NotAnonymous => Reason::NotAnonymous,
-            Unmovable::Named => Reason::Differ(Refusal::Name),
-            Unmovable::Userfaultfd => Reason::Userfaultfd,
-            Unmovable::Locked => Reason::Locked,
-            Unmovable::NotWritable => Reason::NotWritable,
-            Unmovable::Policy => Reason::Differ(Refusal::Policy),
-            Unmovable::Special => Reason::Special,
+            Unmovable::NotAnonymous => KeptReason::NotAnonymous,
+            Unmovable::Named => KeptReason::Differ(Refusal::Name),
+            Unmovable::Userfaultfd => KeptReason::Userfaultfd,
+            Unmovable::Locked => KeptReason::Locked,
+            Unmovable::NotWritable => KeptReason::NotWritable,
+            Unmovable::Policy => KeptReason::Differ(Refusal::Policy),
+            Unmovable::Special => KeptReason::Special,
         })
     }
 
@@ -310,7 +310,10 @@ mod tests {
         assert_eq!(planned, counted);
         assert!(planned > 300, "{planned}");
         let apart: u64 = kept.by_reason.values().sum();
-        let gaps = boundaries.iter().filter(|b| b.reason == Why::Gap).count();
+        let gaps = boundaries
+            .iter()
+            .filter(|b| b.reason == Reason::Gap)
+            .count();
         assert_eq!(apart as usize + gaps + planned, boundaries.len());
     }
 

@@ -149,7 +149,7 @@ fn has_aio(pid: i32) -> bool {
 pub(super) fn start_time(pid: i32) -> Result<u64, RepairError> {
     let text =
         fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|_| RepairError::NoProcess(pid))?;
-    // The name may contain any characters; the fields after its last parenthesis are numbers.
+    // The name may contain any characters; the fields after the last parenthesis are numbers.
     let (_, fields) = text.rsplit_once(')').ok_or(RepairError::NoProcess(pid))?;
     let field = fields.split_ascii_whitespace().nth(19);
     field

@@ -11,7 +11,7 @@ use vmarea_process::maps;
 
 /// Reasons why two neighbours were not joined or a piece was left unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Reason {
+pub enum KeptReason {
     /// The mappings differ in an attribute that prevents a merge.
     Differ(Refusal),
     /// A page is shared with a child after a fork, or by KSM.
@@ -40,23 +40,23 @@ pub enum Reason {
     NoRoom,
 }
 
-impl Reason {
+impl KeptReason {
     /// Returns the short name that reports use.
     pub fn name(self) -> &'static str {
         match self {
-            Reason::Differ(refusal) => refusal.name(),
-            Reason::Shared => "shared",
-            Reason::Pinned => "pinned",
-            Reason::Locked => "locked",
-            Reason::Guard => "guard",
-            Reason::Userfaultfd => "userfaultfd",
-            Reason::NotWritable => "not_writable",
-            Reason::NotAnonymous => "not_anonymous",
-            Reason::Special => "special",
-            Reason::InUse => "in_use",
-            Reason::Changed => "changed",
-            Reason::CannotStop => "cannot_stop",
-            Reason::NoRoom => "no_room",
+            KeptReason::Differ(refusal) => refusal.name(),
+            KeptReason::Shared => "shared",
+            KeptReason::Pinned => "pinned",
+            KeptReason::Locked => "locked",
+            KeptReason::Guard => "guard",
+            KeptReason::Userfaultfd => "userfaultfd",
+            KeptReason::NotWritable => "not_writable",
+            KeptReason::NotAnonymous => "not_anonymous",
+            KeptReason::Special => "special",
+            KeptReason::InUse => "in_use",
+            KeptReason::Changed => "changed",
+            KeptReason::CannotStop => "cannot_stop",
+            KeptReason::NoRoom => "no_room",
         }
     }
 
@@ -66,33 +66,36 @@ impl Reason {
     pub fn is_obstacle(self) -> bool {
         !matches!(
             self,
-            Reason::Differ(_) | Reason::NotAnonymous | Reason::NotWritable | Reason::InUse
+            KeptReason::Differ(_)
+                | KeptReason::NotAnonymous
+                | KeptReason::NotWritable
+                | KeptReason::InUse
         )
     }
 
     /// Returns a description for users.
     pub fn text(self) -> &'static str {
         match self {
-            Reason::Differ(_) => "the mappings differ",
-            Reason::Shared => "a page is shared after a fork, or by KSM; see --copy",
-            Reason::Pinned => "a page is pinned for a device",
-            Reason::Locked => "the memory is locked",
-            Reason::Guard => "it has guard pages inside",
-            Reason::Userfaultfd => "a userfaultfd of the program watches it",
-            Reason::NotWritable => "the memory is not writable",
-            Reason::NotAnonymous => "it is not plain anonymous memory",
-            Reason::Special => "it has flags that a fresh mapping cannot be given",
-            Reason::InUse => "the repair itself works with it",
-            Reason::Changed => "it changed meanwhile",
-            Reason::CannotStop => "the other threads could not be stopped",
-            Reason::NoRoom => {
+            KeptReason::Differ(_) => "the mappings differ",
+            KeptReason::Shared => "a page is shared after a fork, or by KSM; see --copy",
+            KeptReason::Pinned => "a page is pinned for a device",
+            KeptReason::Locked => "the memory is locked",
+            KeptReason::Guard => "it has guard pages inside",
+            KeptReason::Userfaultfd => "a userfaultfd of the program watches it",
+            KeptReason::NotWritable => "the memory is not writable",
+            KeptReason::NotAnonymous => "it is not plain anonymous memory",
+            KeptReason::Special => "it has flags that a fresh mapping cannot be given",
+            KeptReason::InUse => "the repair itself works with it",
+            KeptReason::Changed => "it changed meanwhile",
+            KeptReason::CannotStop => "the other threads could not be stopped",
+            KeptReason::NoRoom => {
                 "the limit of mappings leaves no room to work: raise vm.max_map_count by 16"
             }
         }
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for KeptReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.text())
     }
@@ -104,23 +107,23 @@ pub struct Kept {
     /// Number of mappings examined.
     pub(crate) mappings: u64,
     /// Number of boundaries and pieces for each reason.
-    pub by_reason: BTreeMap<Reason, u64>,
+    pub by_reason: BTreeMap<KeptReason, u64>,
 }
 
 impl Kept {
-    pub(crate) fn add(&mut self, reason: Reason) {
+    pub(crate) fn add(&mut self, reason: KeptReason) {
         *self.by_reason.entry(reason).or_default() += 1;
     }
 }
 
 /// What the caller knows about the flags that the process has set by `madvise`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Hidden {
+pub enum MadviseFlags {
     /// The caller knows nothing: the flags are read, by BPF if permitted, else from `smaps`.
     #[default]
     Read,
     /// The owner of the range knows that no flag was set in it.
-    Plain,
+    Unset,
 }
 
 /// Whether other threads may change the mappings during the repair.
@@ -155,7 +158,7 @@ pub struct Options {
     /// Maximum number of shared pages that may be copied.
     pub copy_pages: u64,
     /// Whether the flags set by `madvise` must be read.
-    pub hidden: Hidden,
+    pub madvise_flags: MadviseFlags,
     /// Whether other threads may change the mappings.
     pub owner: Owner,
     /// Method of transferring pages to the fresh mapping; `None` for the best one that the kernel

@@ -217,8 +217,8 @@ fn segment_ended(space: &Space, mm: MmId, (addr, len): (u64, u64), ret: i64) -> 
     matches!(ret, EINVAL | EIDRM) && segment() == Some(true) && space.munmap(mm, addr, len).is_ok()
 }
 
-/// Attaches a segment at the kernel's address; returns the address that the core's own search
-/// finds.
+/// Attaches a segment at the address that the kernel chose; returns the address that the core's own
+/// search finds.
 fn shmat(space: &Space, mm: MmId, request: &ShmatRequest) -> Option<i64> {
     let predicted = match request.addr {
         0 => predict_shmat(space, mm, &request.segment, request.len).ok(),

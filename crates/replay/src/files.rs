@@ -45,7 +45,7 @@ const ORDINARY: [u64; 6] = [
     0x9660,
     0x4d44,
 ];
-/// Magic numbers of pseudo file systems, whose files may have an `mmap` handler of their own: proc,
+/// Magic numbers of pseudo file systems, whose files may have their own `mmap` handler: proc,
 /// sysfs, debugfs, tracefs.
 const DRIVERS: [u64; 4] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163];
 

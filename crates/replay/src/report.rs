@@ -99,7 +99,7 @@ pub struct Group {
     pub shown: Vec<Difference>,
 }
 
-/// Number of differences of each cause that a report keeps; it counts all of them.
+/// Maximum number of differences per cause that a report lists. All differences are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MostShown {
     /// The report keeps at most this many.

@@ -15,38 +15,64 @@ extern crate alloc;
 
 mod files;
 mod memory;
+mod mmu;
 mod page;
 
-pub use memory::Memory;
+pub use memory::{Memory, SharedMemory};
+pub use mmu::{CPUS, SharedProcessors};
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::sync::Arc;
-use memory::SharedMemory;
+use mmu::Processors;
 use page::Page;
+use vmarea::System;
 use vmarea::fault::{Access, Faulted};
 use vmarea::page::Pte;
 use vmarea::policy::Policy;
 use vmarea::syscall::file_change::Copies;
-use vmarea::types::{Errno, MmId, PAGE_MASK, Platform};
-use vmarea::vma::VmaView;
+use vmarea::types::mmu::MappedPage;
+use vmarea::types::platform::{Environment, Spin};
+use vmarea::types::{Errno, MmId, PAGE_MASK, VmFlags};
+use vmarea::vma::lock::VmaLock;
 use vmarea::vma::merge::Observer;
-use vmarea::{Space, System};
 
-/// A [`Space`] whose pages have real contents.
+/// The environment of a [`Machine`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Emulated;
+
+impl Environment for Emulated {
+    type VmaLock = VmaLock;
+    type Platform = SharedMemory;
+    type Mmu = SharedProcessors;
+    type Wait = Spin;
+}
+
+/// A machine's address spaces.
+pub type Space = vmarea::Space<Emulated>;
+
+/// A [`Space`] whose pages have real contents, and processors that access them.
 #[derive(Debug)]
 pub struct Machine {
     space: Space,
     memory: Arc<Memory>,
+    processors: Arc<Processors>,
 }
 
 impl Machine {
     /// Creates a machine without processes.
     pub fn new(policy: Policy, system: System) -> Self {
         let memory = Arc::new(Memory::default());
-        let platform: Box<dyn Platform> = Box::new(SharedMemory(Arc::clone(&memory)));
+        let processors = Arc::new(Processors::default());
+        let platform = SharedMemory {
+            memory: Arc::clone(&memory),
+            processors: Arc::clone(&processors),
+        };
+        let mmu = SharedProcessors(Arc::clone(&processors));
         Self {
-            space: Space::with_platform(policy, system, platform),
+            space: Space::with_mmu(policy, system, platform, mmu),
             memory,
+            processors,
         }
     }
 
@@ -65,21 +91,29 @@ impl Machine {
         &self.memory
     }
 
-    /// Loads `to.len()` bytes from `addr`; they must be within one page. `to` is filled if the
-    /// result is [`Faulted::Done`] or [`Faulted::Spurious`].
+    /// Loads `to.len()` bytes from `addr`, on the processor `cpu`; they must be within one page.
+    /// `to` is filled if the result is [`Faulted::Done`] or [`Faulted::Spurious`].
     ///
     /// # Errors
     /// ESRCH if the address space does not exist.
-    pub fn load(&self, mm: MmId, addr: u64, to: &mut [u8]) -> Result<Faulted, Errno> {
-        self.access(mm, addr, Access::Read, |page| copy_out(page, addr, to))
+    pub fn load_on(
+        &self,
+        cpu: usize,
+        mm: MmId,
+        addr: u64,
+        to: &mut [u8],
+    ) -> Result<Faulted, Errno> {
+        self.access((cpu, mm, addr), Access::Read, |page| {
+            copy_out(page, addr, to);
+        })
     }
 
-    /// Stores `from` at `addr`; the bytes must be within one page.
+    /// Stores `from` at `addr`, on the processor `cpu`; the bytes must be within one page.
     ///
     /// # Errors
     /// ESRCH if the address space does not exist.
-    pub fn store(&self, mm: MmId, addr: u64, from: &[u8]) -> Result<Faulted, Errno> {
-        self.access(mm, addr, Access::Write, |page| {
+    pub fn store_on(&self, cpu: usize, mm: MmId, addr: u64, from: &[u8]) -> Result<Faulted, Errno> {
+        self.access((cpu, mm, addr), Access::Write, |page| {
             if let Where::Frame(bytes) = page {
                 let at = (addr & !PAGE_MASK) as usize;
                 bytes[at..at + from.len()].copy_from_slice(from);
@@ -87,32 +121,73 @@ impl Machine {
         })
     }
 
-    /// Faults until the page-table entry allows the access. Then calls `f` while the entry is
-    /// locked.
+    /// Loads like [`load_on`](Self::load_on), on each processor in turn.
+    pub fn load(&self, mm: MmId, addr: u64, to: &mut [u8]) -> Result<Faulted, Errno> {
+        self.load_on(self.processors.next(), mm, addr, to)
+    }
+
+    /// Stores like [`store_on`](Self::store_on), on each processor in turn.
+    pub fn store(&self, mm: MmId, addr: u64, from: &[u8]) -> Result<Faulted, Errno> {
+        self.store_on(self.processors.next(), mm, addr, from)
+    }
+
+    /// Faults until the processor can access the page. Then calls `f` with the page.
     fn access(
         &self,
-        mm: MmId,
-        addr: u64,
+        (cpu, mm, addr): (usize, MmId, u64),
         access: Access,
         f: impl FnOnce(Where<'_>),
     ) -> Result<Faulted, Errno> {
         let mut f = Some(f);
+        let mut faulted = Faulted::Spurious;
         loop {
-            let faulted = self.space.fault(mm, addr, access)?;
-            if !matches!(faulted, Faulted::Done | Faulted::Spurious) {
+            let done = self
+                .processors
+                .access(cpu, (mm, addr & PAGE_MASK), access, |page| {
+                    let f = f.take().expect("called once");
+                    match page {
+                        MappedPage::Zero => f(Where::Zeros),
+                        MappedPage::Frame(frame) => {
+                            self.memory
+                                .with_frame(frame, |bytes| f(Where::Frame(bytes)));
+                        }
+                        MappedPage::File { inode, index } => {
+                            self.memory
+                                .with_file_page(inode, index.0, |bytes| f(Where::Frame(bytes)));
+                        }
+                    }
+                });
+            if done.is_some() {
                 return Ok(faulted);
             }
-            let accessed = self.with_page(mm, addr, |entry, page| {
-                let allowed = allows(entry, access);
-                if allowed && let Some(f) = f.take() {
-                    f(page);
-                }
-                allowed
-            })?;
-            if accessed {
+            faulted = self.space.fault(mm, addr, access)?;
+            let mapped = matches!(faulted, Faulted::Done | Faulted::Spurious);
+            if !mapped || self.is_device(mm, addr) {
                 return Ok(faulted);
             }
         }
+    }
+
+    /// True if a VMA without page-table entries contains the address.
+    fn is_device(&self, mm: MmId, addr: u64) -> bool {
+        let device = VmFlags::PFNMAP | VmFlags::IO;
+        let r = self.space.mmap_read_lock(mm);
+        let vma = r.and_then(|r| r.vma_lookup(addr));
+        vma.is_some_and(|vma| vma.body.flags.intersects(device))
+    }
+
+    /// Checks all invariants of the space, and each processor's translations against the page
+    /// tables. No other thread may use the machine.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn validate(&self) -> Result<(), String> {
+        self.space.validate_all().map_err(|violation| violation.0)?;
+        self.processors.check_allowed(|mm, addr| {
+            let r = self.space.mmap_read_lock(mm)?;
+            let flags = r.vma_lookup(addr)?.body.flags;
+            Some((r.pages().get(addr), flags))
+        })
     }
 
     /// Sets the size of a file to `pages` pages. Pages that are added contain zeros.
@@ -138,33 +213,22 @@ impl Machine {
         addr: u64,
         f: impl FnOnce(Pte, Where<'_>) -> R,
     ) -> Result<R, Errno> {
-        let r = self.space.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
-        let vma = r.vma_lookup(addr);
         let memory = &self.memory;
-        Ok(r.pages().peek(addr, |entry| match entry {
-            Pte::None | Pte::Guard => f(entry, Where::Nowhere),
-            Pte::Zero => f(entry, Where::Zeros),
-            Pte::Anon { frame, .. } | Pte::Ksm { frame } | Pte::Migration { frame, .. } => {
-                memory.with_frame(frame, |p| f(entry, Where::Frame(p)))
-            }
-            Pte::Swap { slot } => memory.with_slot(slot, |p| f(entry, Where::Frame(p))),
-            Pte::File { .. } => match vma.and_then(|v| file_page(&v, addr)) {
-                Some((inode, index)) => {
+        self.space.with_mapped(mm, addr, |page| {
+            let entry = page.entry;
+            match (entry, page.file) {
+                (Pte::None | Pte::Guard, _) | (Pte::File { .. }, None) => f(entry, Where::Nowhere),
+                (Pte::Zero, _) => f(entry, Where::Zeros),
+                (
+                    Pte::Anon { frame, .. } | Pte::Ksm { frame } | Pte::Migration { frame, .. },
+                    _,
+                ) => memory.with_frame(frame, |p| f(entry, Where::Frame(p))),
+                (Pte::Swap { slot }, _) => memory.with_slot(slot, |p| f(entry, Where::Frame(p))),
+                (Pte::File { .. }, Some((inode, index))) => {
                     memory.with_file_page(inode, index, |p| f(entry, Where::Frame(p)))
                 }
-                None => f(entry, Where::Nowhere),
-            },
-        }))
-    }
-}
-
-/// Checks whether the processor would allow the access with this entry. Device memory has no entry.
-fn allows(entry: Pte, access: Access) -> bool {
-    match entry {
-        Pte::None => true,
-        Pte::Anon { writable, .. } | Pte::File { writable } => writable || access != Access::Write,
-        Pte::Zero | Pte::Ksm { .. } => access != Access::Write,
-        Pte::Guard | Pte::Swap { .. } | Pte::Migration { .. } => false,
+            }
+        })
     }
 }
 
@@ -181,8 +245,4 @@ fn copy_out(page: Where<'_>, addr: u64, to: &mut [u8]) {
         Where::Frame(bytes) => to.copy_from_slice(&bytes[at..at + to.len()]),
         Where::Nowhere | Where::Zeros => to.fill(0),
     }
-}
-
-fn file_page(vma: &VmaView, addr: u64) -> Option<(u64, u64)> {
-    vma.body.file.map(|file| (file.inode, vma.pgoff_at(addr).0))
 }

@@ -1,6 +1,7 @@
 //! Frames and the page cache of the software platform.
 
 use super::files::Files;
+use super::mmu::Processors;
 use super::page::{Page, zeros};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -48,31 +49,38 @@ impl Memory {
     }
 }
 
-/// The memory of a machine, as its space holds it.
-pub(crate) struct SharedMemory(pub(crate) Arc<Memory>);
+/// The memory of a machine, as its space holds it, with the processors that may use a frame.
+pub struct SharedMemory {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) processors: Arc<Processors>,
+}
 
 impl Platform for SharedMemory {
     fn zero(&self, frame: FrameId) {
-        self.0.frames.lock().insert(frame, zeros());
+        self.memory.frames.lock().insert(frame, zeros());
     }
 
     fn copy(&self, to: FrameId, from: FrameId) {
-        let mut frames = self.0.frames.lock();
+        self.processors.assert_unwritable(from);
+        let mut frames = self.memory.frames.lock();
         let bytes = frames.get(&from).cloned().unwrap_or_else(zeros);
         frames.insert(to, bytes);
     }
 
     fn copy_file(&self, to: FrameId, inode: u64, index: u64) {
-        let bytes = Box::new(*self.0.files.lock().page(inode, index));
-        self.0.frames.lock().insert(to, bytes);
+        let bytes = Box::new(*self.memory.files.lock().page(inode, index));
+        self.memory.frames.lock().insert(to, bytes);
     }
 
     fn free(&self, frame: FrameId) {
-        self.0.frames.lock().remove(&frame);
+        self.processors.assert_unreachable(frame);
+        self.memory.frames.lock().remove(&frame);
     }
 
     fn same(&self, one: FrameId, other: FrameId) -> bool {
-        let frames = self.0.frames.lock();
+        self.processors.assert_unwritable(one);
+        self.processors.assert_unwritable(other);
+        let frames = self.memory.frames.lock();
         match (frames.get(&one), frames.get(&other)) {
             (Some(one), Some(other)) => one == other,
             _ => false,
@@ -80,39 +88,43 @@ impl Platform for SharedMemory {
     }
 
     fn swap_out(&self, slot: SwapId, frame: FrameId) {
-        let bytes = self.0.frames.lock().get(&frame).cloned();
-        self.0.swap.lock().insert(slot, bytes.unwrap_or_else(zeros));
+        self.processors.assert_unwritable(frame);
+        let bytes = self.memory.frames.lock().get(&frame).cloned();
+        self.memory
+            .swap
+            .lock()
+            .insert(slot, bytes.unwrap_or_else(zeros));
     }
 
     fn swap_in(&self, frame: FrameId, slot: SwapId) {
-        let bytes = self.0.swap.lock().get(&slot).cloned();
-        self.0
+        let bytes = self.memory.swap.lock().get(&slot).cloned();
+        self.memory
             .frames
             .lock()
             .insert(frame, bytes.unwrap_or_else(zeros));
     }
 
     fn swap_free(&self, slot: SwapId) {
-        self.0.swap.lock().remove(&slot);
+        self.memory.swap.lock().remove(&slot);
     }
 
     fn shared_anon(&self, inode: u64, pages: u64) {
-        self.0.files.lock().resize(inode, pages);
+        self.memory.files.lock().resize(inode, pages);
     }
 
     fn punch_hole(&self, inode: u64, first: u64, end: u64) {
-        self.0.files.lock().punch_hole(inode, first, end);
+        self.memory.files.lock().punch_hole(inode, first, end);
     }
 
     fn file_is_cached(&self, inode: u64, index: u64) -> bool {
-        self.0.files.lock().is_cached(inode, index)
+        self.memory.files.lock().is_cached(inode, index)
     }
 
     fn file_bring(&self, inode: u64, index: u64) {
-        self.0.files.lock().page(inode, index);
+        self.memory.files.lock().page(inode, index);
     }
 
     fn file_holds(&self, inode: u64, index: u64) -> bool {
-        self.0.files.lock().holds(inode, index)
+        self.memory.files.lock().holds(inode, index)
     }
 }

@@ -28,7 +28,7 @@ impl LockId {
 
     /// Returns an id that no other lock has.
     fn fresh() -> LockId {
-        // An atomic of `core` even under loom, because the counter outlives a model.
+        // This is an atomic of `core` even under loom, because the counter outlives a model.
         static NEXT: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(1);
         // ORDERING: Relaxed; only uniqueness matters.
         let id = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -256,6 +256,12 @@ impl<T> Slots<T> {
         self.keys().count()
     }
 
+    /// Returns an upper bound of all indices so far: each is below it.
+    pub fn bound(&self) -> u32 {
+        // ORDERING: Relaxed; a thread that knows a key has seen the slots become ready.
+        self.ready.load(Ordering::Relaxed)
+    }
+
     /// Returns true if no slot is in use.
     pub fn is_empty(&self) -> bool {
         self.keys().next().is_none()
@@ -362,7 +368,8 @@ impl<T: Default> Slots<T> {
                 next: AtomicU32::new(0),
                 value: T::default(),
             };
-            // SAFETY: within the chunk's memory, and by S3 no other thread accesses it yet.
+            // SAFETY: the slot is within the chunk's memory, and by S3 no other thread accesses it
+            // yet.
             unsafe { base.add(at as usize).write(slot) };
         }
         // ORDERING: Acquire, pairs with the Release below: a thread that sees these slots as ready

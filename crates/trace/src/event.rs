@@ -342,7 +342,8 @@ pub enum SnapReason {
     Exec,
     /// The snapshot shows the first content of a process that was already running.
     Attach,
-    /// The snapshot was taken after a number of calls, or at a point where a snapshot is cheap.
+    /// The snapshot was taken after a fixed number of calls, or at a point where a snapshot is
+    /// cheap.
     Checkpoint,
     /// The last user of the address space is about to exit.
     Exit,

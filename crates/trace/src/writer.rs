@@ -20,7 +20,7 @@ use std::io::Write;
 use std::path::Path;
 use zstd::bulk::Compressor;
 
-/// Compression level: fast, and nearly the best ratio, since differences leave little to compress.
+/// Compression level: fast, and nearly the best ratio, because events are encoded as differences.
 const LEVEL: i32 = 3;
 
 /// Writes a trace.

@@ -150,7 +150,8 @@ fn tasks_and_ids_are_right_in_every_text() {
     for (format, name) in texts {
         let (header, events) = import(format, name);
         check_ids(&events);
-        // The program itself and its second child; two children, the first process.
+        // The program and its second child call `execve`; `fork` creates two children. The exit
+        // statuses are those of the three processes.
         assert_eq!(tasks(&events), (2, 2, vec![0, 3, 7]), "{name}");
         assert_eq!(header.machine, "x86_64");
         assert_eq!(header.kernel_release, "");
@@ -251,7 +252,7 @@ fn strace_tells_files_by_their_paths() {
     let (libc, (path, kind, size), others) = of("/libc.so.6");
     assert!(path.starts_with("/usr/lib/") && kind == InodeKind::Regular && size > 1 << 20);
     assert_eq!(libc.size, size);
-    // One open file description, four segments.
+    // The four segments of the library are mapped from one open file description.
     assert_eq!(others, [libc; 3]);
 
     let (first, _, others) = of("/tmp/vmarea-capture/program");

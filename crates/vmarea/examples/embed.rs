@@ -5,14 +5,7 @@
 //! with `cargo run -p vmarea --example embed`.
 
 use std::sync::{Arc, Mutex};
-use vmarea::fault::{Access, Faulted};
-use vmarea::mm::{Layout, Limits};
-use vmarea::policy::Policy;
-use vmarea::syscall::mmap::MmapRequest;
-use vmarea::syscall::mremap::MremapRequest;
-use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::types::{Errno, FrameId, MmId, PAGE_SIZE, Platform};
-use vmarea::{Space, System};
+use vmarea::prelude::*;
 
 /// Physical memory: the bytes of each frame that is in use.
 #[derive(Default)]
@@ -81,15 +74,7 @@ fn main() -> Result<(), Errno> {
         ..Layout::default()
     };
     let parent = space.mm_create(layout, Limits::default())?;
-    let map = |pages: u64| {
-        let request = MmapRequest {
-            len: pages * PAGE_SIZE,
-            prot: Prot::READ | Prot::WRITE,
-            flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS,
-            ..MmapRequest::default()
-        };
-        space.mmap(parent, &request)
-    };
+    let map = |pages: u64| space.mmap(parent, &MmapRequest::anonymous(pages * PAGE_SIZE));
 
     // Two mappings stay separate after the third one between them is unmapped.
     let high = map(4)?;
@@ -117,7 +102,7 @@ fn main() -> Result<(), Errno> {
     };
     let moved = space.mremap(parent, &request)?;
     assert_eq!(load(&space, &frames, parent, moved), Some(2));
-    for vma in space.mmap_read_lock(parent).ok_or(Errno::ESRCH)?.vmas() {
+    for vma in space.maps(parent) {
         println!("{:#x}-{:#x}", vma.range.start, vma.range.end);
     }
     space.validate_all().expect("a sound address space");

@@ -7,23 +7,19 @@
 //! [`Platform`](types::Platform).
 //!
 //! ```
-//! use vmarea::mm::{Layout, Limits};
-//! use vmarea::policy::Policy;
-//! use vmarea::syscall::mmap::MmapRequest;
-//! use vmarea::types::call_flags::{MapFlags, Prot};
-//! use vmarea::{Space, System};
+//! use vmarea::prelude::*;
 //!
 //! let space = Space::new(Policy::LINUX, System::default());
 //! let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 //! let mm = space.mm_create(layout, Limits::default())?;
-//! let prot = Prot::READ | Prot::WRITE;
-//! let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-//! let request = |len| MmapRequest { len, prot, flags, ..MmapRequest::default() };
-//! let first = space.mmap(mm, &request(0x4000))?;
-//! let second = space.mmap(mm, &request(0x4000))?;
+//! let first = space.mmap(mm, &MmapRequest::anonymous(0x4000))?;
+//! let second = space.mmap(mm, &MmapRequest::anonymous(0x4000))?;
 //! assert_eq!(second + 0x4000, first);
-//! assert_eq!(space.mmap_read_lock(mm).unwrap().vmas().count(), 1, "neighbours became one");
-//! # Ok::<(), vmarea::types::Errno>(())
+//! assert_eq!(space.maps(mm).count(), 1, "neighbours became one");
+//! // The same by the entry point for all calls:
+//! space.syscall(mm, &Syscall::Munmap { addr: second, len: 0x8000 })?;
+//! assert_eq!(space.maps(mm).count(), 0);
+//! # Ok::<(), Errno>(())
 //! ```
 //!
 //! # Locking
@@ -48,11 +44,178 @@ pub mod lookup;
 pub mod mm;
 pub mod page;
 pub mod policy;
+pub mod prelude;
 pub mod rmap;
-mod space;
 pub mod syscall;
 pub mod types;
 pub mod vma;
 
-pub use space::Space;
 pub use types::{HugePages, Overcommit, System};
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::AtomicU64;
+use mm::Mm;
+use page::Frame;
+use page::ksm::Ksm;
+use page::swap::Swap;
+use page::thp::HugeState;
+use policy::Policy;
+use rmap::AnonVma;
+use types::mempolicy::MemPolicy;
+use types::platform::{Environment, Standard};
+use types::{NoBytes, Platform};
+use vma::Vma;
+use vma::merge::Observer;
+use vmarea_sync::{Slots, SpinLock};
+
+/// A machine with its address spaces.
+///
+/// The address spaces may share pages, so their frames, anon_vmas and VMAs are stored in common tables
+/// and refer to each other by id. Each layer of the crate adds its methods.
+pub struct Space<E: Environment = Standard> {
+    pub(crate) mms: Slots<Mm<E::Wait>>,
+    pub(crate) vmas: Slots<Vma<E>>,
+    pub(crate) anon_vmas: Slots<AnonVma<E::Wait>>,
+    pub(crate) frames: Slots<Frame>,
+    pub(crate) swap: Swap,
+    pub(crate) ksm: Ksm,
+    pub(crate) huge: HugeState,
+    /// Number of page pins currently held.
+    pub(crate) pins: AtomicU64,
+    pub(crate) platform: E::Platform,
+    pub(crate) mmu: E::Mmu,
+    pub(crate) policy: Policy,
+    pub(crate) system: System,
+    pub(crate) observer: Option<Box<dyn Observer>>,
+    pub(crate) lookup_observer: Option<Box<dyn lookup::Observer>>,
+    pub(crate) count_lookups: bool,
+    /// Memory policies; the number of a policy is its index plus one.
+    pub(crate) policies: SpinLock<Vec<MemPolicy>>,
+    /// Number of nameless files created for shared anonymous mappings.
+    pub(crate) nameless: AtomicU64,
+}
+
+impl Space {
+    /// Creates a machine whose pages have no contents, to study address space layouts only.
+    pub fn new(policy: Policy, system: System) -> Self {
+        Self::with_platform(policy, system, Box::new(NoBytes))
+    }
+
+    /// Creates a machine that stores its pages on `platform`.
+    pub fn with_platform(policy: Policy, system: System, platform: Box<dyn Platform>) -> Self {
+        Self::in_environment(policy, system, platform)
+    }
+}
+
+impl<E: Environment> Space<E> {
+    /// Creates a machine in an environment that the embedder chooses.
+    pub fn in_environment(policy: Policy, system: System, platform: E::Platform) -> Self
+    where
+        E::Mmu: Default,
+    {
+        Self::with_mmu(policy, system, platform, E::Mmu::default())
+    }
+
+    /// Creates a machine with hardware page tables.
+    pub fn with_mmu(policy: Policy, system: System, platform: E::Platform, mmu: E::Mmu) -> Self {
+        Self {
+            mms: Slots::new(),
+            vmas: Slots::new(),
+            anon_vmas: Slots::new(),
+            frames: Slots::new(),
+            swap: Swap::default(),
+            ksm: Ksm::default(),
+            huge: HugeState::default(),
+            pins: AtomicU64::new(0),
+            platform,
+            mmu,
+            policy,
+            system,
+            observer: None,
+            lookup_observer: None,
+            count_lookups: false,
+            policies: SpinLock::default(),
+            nameless: AtomicU64::new(0),
+        }
+    }
+
+    /// Sets the observer that is notified of every merge attempt.
+    pub fn set_observer(&mut self, observer: Box<dyn Observer>) {
+        self.observer = Some(observer);
+    }
+
+    /// Sets the observer that is notified of every lookup and of every change to an index.
+    pub fn set_lookup_observer(&mut self, observer: Box<dyn lookup::Observer>) {
+        self.lookup_observer = Some(observer);
+    }
+
+    /// Starts counting lookups ([`lookup_counts`](Self::lookup_counts)). All threads of an address
+    /// space then write to the same counters.
+    pub fn count_lookups(&mut self) {
+        self.count_lookups = true;
+    }
+
+    /// Returns the policy of the machine.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Returns the hardware page tables.
+    pub fn mmu(&self) -> &E::Mmu {
+        &self.mmu
+    }
+
+    /// Returns the platform that the machine was created with.
+    pub fn platform(&self) -> &E::Platform {
+        &self.platform
+    }
+
+    /// Returns an upper bound of [`FrameId::index`](types::FrameId::index): every frame so far has a
+    /// lower one. The bound grows and never falls.
+    ///
+    /// ```
+    /// use vmarea::page::Pte;
+    /// use vmarea::prelude::*;
+    ///
+    /// let space = Space::new(Policy::LINUX, System::default());
+    /// let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// let mm = space.mm_create(layout, Limits::default())?;
+    /// assert!(mm.index() < space.mm_bound());
+    /// let addr = space.mmap(mm, &MmapRequest::anonymous(0x1000))?;
+    /// space.fault(mm, addr, Access::Write)?;
+    /// let Pte::Anon { frame, .. } = space.with_mapped(mm, addr, |page| page.entry)? else {
+    ///     panic!("a write brings a frame");
+    /// };
+    /// let mut owners = vec![None; space.frame_bound()];
+    /// owners[frame.index()] = Some(mm);
+    /// # Ok::<(), Errno>(())
+    /// ```
+    pub fn frame_bound(&self) -> usize {
+        self.frames.bound() as usize
+    }
+
+    /// Returns an upper bound of [`MmId::index`](types::MmId::index): every address space so far has
+    /// a lower one. The bound grows and never falls.
+    pub fn mm_bound(&self) -> usize {
+        self.mms.bound() as usize
+    }
+
+    /// Returns the properties of the machine.
+    pub fn system(&self) -> &System {
+        &self.system
+    }
+}
+
+impl<E: Environment> fmt::Debug for Space<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Space")
+            .field("policy", &self.policy.name)
+            .field("mms", &self.mms.len())
+            .field("vmas", &self.vmas.len())
+            .field("anon_vmas", &self.anon_vmas.len())
+            .field("frames", &self.frames.len())
+            .finish()
+    }
+}

@@ -3,6 +3,7 @@
 mod bare;
 
 use bare::{BASE, HEAP, PRIVATE, TASK_SIZE, file, machine, map_at, process, vmas};
+use vmarea::System;
 use vmarea::policy::Policy;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::{MmapRequest, Placement};
@@ -15,8 +16,7 @@ use vmarea::types::call_flags::{
 };
 use vmarea::types::mempolicy::MpolMode;
 use vmarea::types::{Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE};
-use vmarea::{Space, System};
-use vmarea_soft_platform::Machine;
+use vmarea_soft_platform::{Machine, Space};
 
 #[test]
 fn a_break_beyond_the_address_space_changes_nothing() {

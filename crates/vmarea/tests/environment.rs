@@ -7,6 +7,7 @@ use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::types::call_flags::{MapFlags, Prot};
+use vmarea::types::mmu::NoMmu;
 use vmarea::types::platform::{Environment, Wait};
 use vmarea::types::{MmId, NoBytes, PAGE_SIZE};
 use vmarea::vma::lock::VmaLock;
@@ -18,6 +19,7 @@ struct Yielding;
 impl Environment for Yielding {
     type VmaLock = VmaLock;
     type Platform = NoBytes;
+    type Mmu = NoMmu;
     type Wait = Yield;
 }
 

@@ -45,7 +45,7 @@ fn a_vma_with_its_lock_is_two_cache_lines_without_a_hole() {
     for name in ["flags", "file", "policy", "name", "uffd", "chain"] {
         assert_eq!(line(&vma, name), 1, "{name}");
     }
-    // 48 pages for 1,000 VMAs in the paper.
+    // The paper reports 48 pages for 1,000 VMAs.
     assert_eq!((vma.per_page(), vma.pages_for(1000)), (32, 32));
 }
 

@@ -345,7 +345,7 @@ impl World {
     fn write(&mut self, at: usize) {
         for _ in 0..3 {
             let addr = ARENA + self.rng.below(self.scale.arena) * PAGE;
-            // Few distinct values, so that equal pages exist.
+            // A third of the values are small numbers, so that equal pages exist.
             self.written += 1;
             let value = if self.rng.below(3) == 0 {
                 self.rng.below(4) + 1

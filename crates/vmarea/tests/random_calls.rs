@@ -3,7 +3,7 @@
 mod rng;
 
 use rng::Rng;
-use vmarea::fault::Access;
+use vmarea::System;
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::madvise::Advice;
@@ -11,7 +11,7 @@ use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MlockFlags, MremapFlags, Prot};
 use vmarea::types::{File, FileId, FileKind, MmId};
-use vmarea::{Space, System};
+use vmarea_soft_platform::{CPUS, Machine};
 
 const ARENA: u64 = 0x10_0000_0000;
 const PAGES: u64 = 48;
@@ -29,7 +29,17 @@ fn file(id: u64) -> File {
     }
 }
 
-fn step(space: &Space, rng: &mut Rng, mms: &mut Vec<MmId>) {
+/// Loads or stores a byte on one of the processors.
+fn touch(machine: &Machine, rng: &mut Rng, mm: MmId, addr: u64) {
+    let cpu = rng.below(CPUS as u64) as usize;
+    match rng.below(2) {
+        0 => machine.load_on(cpu, mm, addr, &mut [0]).unwrap(),
+        _ => machine.store_on(cpu, mm, addr, &[1]).unwrap(),
+    };
+}
+
+fn step(machine: &Machine, rng: &mut Rng, mms: &mut Vec<MmId>) {
+    let space = machine.space();
     let at = rng.below(mms.len() as u64) as usize;
     let mm = mms[at];
     let addr = ARENA + rng.below(PAGES) * 4096;
@@ -81,16 +91,15 @@ fn step(space: &Space, rng: &mut Rng, mms: &mut Vec<MmId>) {
         _ => {
             for _ in 0..4 {
                 let addr = ARENA + rng.below(PAGES * 4096);
-                space
-                    .fault(mm, addr, rng.pick(&[Access::Read, Access::Write]))
-                    .unwrap();
+                touch(machine, rng, mm, addr);
             }
         }
     }
 }
 
 fn run(policy: Policy, seed: u64, steps: u32) {
-    let space = Space::new(policy, System::default());
+    let machine = Machine::new(policy, System::default());
+    let space = machine.space();
     let layout = Layout {
         mmap_base: 0x7f00_0000_0000,
         ..Layout::default()
@@ -108,9 +117,9 @@ fn run(policy: Policy, seed: u64, steps: u32) {
             .unwrap(),
     ];
     for n in 0..steps {
-        step(&space, &mut rng, &mut mms);
-        if let Err(v) = space.validate_all() {
-            panic!("{} seed {seed} step {n}: {}", policy.name, v.0);
+        step(&machine, &mut rng, &mut mms);
+        if let Err(violation) = machine.validate() {
+            panic!("{} seed {seed} step {n}: {violation}", policy.name);
         }
     }
     for mm in mms {

@@ -135,8 +135,8 @@ fn one_that_others_hold_for_a_moment_takes_it_as_well() {
         let (done, held) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for _ in 0..2 {
-                // One thread migrates the page; the other tries, and locks the frame again and
-                // again.
+                // Both threads try to migrate the page. While one migrates it, the other repeatedly
+                // locks the frame for a moment.
                 scope.spawn(|| {
                     while !done.load(Ordering::Acquire) {
                         let frame = both.frame(END - PAGE);

@@ -5,7 +5,6 @@
 mod bare;
 
 use bare::{BASE, PRIVATE, RW, TOP, file, machine, map_at, process, vmas};
-use vmarea::Space;
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::mm::{Layout, Limits, Mdwe};
 use vmarea::policy::Policy;
@@ -18,7 +17,7 @@ use vmarea::types::mempolicy::MpolMode;
 use vmarea::types::prctl::PrctlOption;
 use vmarea::types::{Errno, FileId, FileKind, MmId, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange};
 use vmarea::vma::{MappedFile, VmaBody};
-use vmarea_soft_platform::Machine;
+use vmarea_soft_platform::{Machine, Space};
 
 #[test]
 fn a_file_of_huge_pages_lies_at_a_multiple_of_them() {

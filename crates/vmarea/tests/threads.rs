@@ -14,9 +14,10 @@ use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::types::{Errno, FrameId, MmId, Platform};
-use vmarea::{HugePages, Space, System};
-use vmarea_soft_platform::Machine;
+use vmarea::types::platform::Environment;
+use vmarea::types::{Errno, FrameId, MmId, Platform, VmRange};
+use vmarea::{HugePages, System};
+use vmarea_soft_platform::{Machine, Space};
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000_0000;
@@ -41,7 +42,12 @@ fn system() -> System {
 }
 
 /// Maps private anonymous memory at a fixed address.
-fn map(space: &Space, mm: MmId, addr: u64, pages: u64) -> Result<u64, Errno> {
+fn map<E: Environment>(
+    space: &vmarea::Space<E>,
+    mm: MmId,
+    addr: u64,
+    pages: u64,
+) -> Result<u64, Errno> {
     let request = MmapRequest {
         addr,
         len: pages * PAGE,
@@ -150,7 +156,8 @@ fn faults_go_on_while_another_thread_maps_and_unmaps() {
 
 #[test]
 fn faults_in_what_another_thread_changes_end_well() {
-    let space = Space::new(Policy::LINUX, system());
+    let machine = Machine::new(Policy::LINUX, system());
+    let space = machine.space();
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -193,7 +200,8 @@ fn faults_in_what_another_thread_changes_end_well() {
 /// fail with ESRCH and do not change the new address space.
 #[test]
 fn an_address_space_ends_under_its_threads() {
-    let space = Space::new(Policy::LINUX, system());
+    let machine = Machine::new(Policy::LINUX, system());
+    let space = machine.space();
     for _ in 0..60 {
         let mm = space.mm_create(layout(), Limits::default()).unwrap();
         map(&space, mm, BASE, 64).unwrap();
@@ -233,7 +241,8 @@ fn an_address_space_ends_under_its_threads() {
 /// Two threads write to a VMA for the first time concurrently: it gets one anon_vma.
 #[test]
 fn two_first_writes_make_one_anon_vma() {
-    let space = Space::new(Policy::LINUX, system());
+    let machine = Machine::new(Policy::LINUX, system());
+    let space = machine.space();
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     for round in 0..300 {
         let at = BASE + round * 4 * PAGE;
@@ -288,7 +297,7 @@ impl Platform for Slow {
 fn only_the_unmapping_of_a_vma_waits_for_its_reader() {
     let gate = std::sync::Arc::new(Gate::default());
     let platform = Box::new(Slow(gate.clone()));
-    let space = Space::with_platform(Policy::LINUX, system(), platform);
+    let space = vmarea::Space::with_platform(Policy::LINUX, system(), platform);
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     let (held, free) = (BASE, BASE + APART + (1 << 21));
     for at in [held, free] {
@@ -345,10 +354,11 @@ fn walk_until(done: &AtomicBool, space: &Space, pages: &Mutex<Vec<(FrameId, u64)
 #[test]
 fn the_break_moves_without_the_lock_of_the_reverse_map() {
     const PAGES: u64 = 64;
-    let space = Space::new(Policy::VMAREA, system());
+    let machine = Machine::new(Policy::VMAREA, system());
+    let space = machine.space();
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     let start = layout().start_brk;
-    // A mapping far above the heap.
+    // This mapping is far above the heap, which can therefore grow.
     map(&space, mm, BASE, 1).unwrap();
     let grow = |pages: u64| {
         assert_eq!(
@@ -390,4 +400,54 @@ fn the_break_moves_without_the_lock_of_the_reverse_map() {
     assert_eq!(stats.adjusts_locked, before.adjusts_locked + 200);
     assert!(stats.adjusts_unlocked >= before.adjusts_unlocked + 200 * (PAGES - 1));
     space.validate_all().unwrap();
+}
+
+/// A fault on a VMA with the maximum number of readers falls back to `mmap_lock` and succeeds.
+#[test]
+fn a_reader_too_many_falls_back() {
+    let machine = Machine::new(Policy::LINUX, system());
+    let space = machine.space();
+    let mm = space.mm_create(layout(), Limits::default()).unwrap();
+    map(&space, mm, BASE, 4).unwrap();
+    assert_eq!(space.fault(mm, BASE, Access::Write), Ok(Faulted::Done));
+    let mut readers = 0u32;
+    let refused = loop {
+        match space.lock_vma(mm, BASE) {
+            Ok(locked) => std::mem::forget(locked),
+            Err(why) => break why,
+        }
+        readers += 1;
+    };
+    assert_eq!(
+        (refused, readers),
+        (FellBack::TooManyReaders, (1 << 23) - 2)
+    );
+    // A separate thread, because a thread that holds a VMA lock must not wait for `mmap_lock`.
+    let faulted = thread::scope(|scope| {
+        let one_more = scope.spawn(|| space.fault(mm, BASE + PAGE, Access::Write));
+        one_more.join().unwrap()
+    });
+    assert_eq!(faulted, Ok(Faulted::Done));
+    let counts = space.fault_counts(mm);
+    assert_eq!(counts.fell_back_for(FellBack::TooManyReaders), 1);
+    assert_eq!(counts.fell_back_for(FellBack::NoAnonVma), 1);
+    assert_eq!(counts.unlocked, 0);
+}
+
+#[test]
+fn a_locked_vma_is_the_one_at_the_address() {
+    let machine = Machine::new(Policy::LINUX, system());
+    let space = machine.space();
+    let mm = space.mm_create(layout(), Limits::default()).unwrap();
+    map(&space, mm, BASE, 2).unwrap();
+    let locked = space.lock_vma(mm, BASE + PAGE).unwrap();
+    assert_eq!(locked.view().range, VmRange::new(BASE, BASE + 2 * PAGE));
+    drop(locked);
+    let reason = |addr| space.lock_vma(mm, addr).map(drop).unwrap_err();
+    assert_eq!(reason(BASE + 2 * PAGE), FellBack::NoVma);
+    let w = space.mmap_write_lock(mm).unwrap();
+    assert_eq!(space.lock_vma(mm, BASE).map(drop), Ok(()));
+    drop(w);
+    space.mm_exit(mm).unwrap();
+    assert_eq!(reason(BASE), FellBack::NoVma);
 }

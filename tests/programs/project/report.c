@@ -1,4 +1,4 @@
-/* Prints the most frequent words, one a line. */
+/* Prints the most frequent words, one per line. */
 #include "words.h"
 
 void report(FILE *to, struct table *t, size_t top)

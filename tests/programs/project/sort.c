@@ -1,4 +1,4 @@
-/* Entries by how often they were seen, then by name. */
+/* Sorts entries by frequency, then by name. */
 #include "words.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Reading a stream and cutting it into words. */
+/* Reads a stream and splits it into words. */
 #include "words.h"
 
 #include <ctype.h>

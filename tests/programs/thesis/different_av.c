@@ -1,4 +1,4 @@
-// 3.1.3: a mapping grows up to one with another anon_vma. A..B, AAAB
+// 3.1.3: a mapping grows up to a mapping with another anon_vma. A..B, AAAB
 #include "thesis.h"
 
 int main(int argc, char **argv)

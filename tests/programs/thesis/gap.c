@@ -1,4 +1,4 @@
-// 3.3.3: a mapping fills a gap between two that do not fit each other. SS..TT......BB, SSBBTT
+// 3.3.3: a mapping fills a gap between two mappings that cannot merge with each other. SS..TT......BB, SSBBTT
 #include "thesis.h"
 
 int main(int argc, char **argv)

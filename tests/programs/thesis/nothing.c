@@ -1,4 +1,4 @@
-// No test: what the others have besides their arena.
+// Not a test: shows the mappings that the other programs have outside of their arena.
 #include "thesis.h"
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-// 3.1.2: a mapping moves up to one with the same anon_vma. AAAAA, A..AA, AAA..
+// 3.1.2: a mapping moves next to a mapping with the same anon_vma. AAAAA, A..AA, AAA..
 #include "thesis.h"
 
 int main(int argc, char **argv)

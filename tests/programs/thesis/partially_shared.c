@@ -1,4 +1,4 @@
-// 3.3.2: only the mapping that moves must be unshared. SS....BB, SSBB
+// 3.3.2: only the mapping that moves must not be shared. SS....BB, SSBB
 #include "thesis.h"
 
 int main(int argc, char **argv)

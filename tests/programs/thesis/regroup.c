@@ -1,4 +1,4 @@
-// 3.1.6: two mappings meet, part and meet again elsewhere. AA......BB, AABB, BB................AA, BBAA
+// 3.1.6: two mappings merge, are separated and merge again elsewhere. AA......BB, AABB, BB................AA, BBAA
 #include "thesis.h"
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-// 3.3.1: the page offset follows a move without a merge, and the merge comes with the protection.
+// 3.3.1: the page offset follows a move without a merge, and mprotect merges later.
 // AAAAA, A..AA, A..rr, Arr.., AAA..
 #include "thesis.h"
 

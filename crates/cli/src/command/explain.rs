@@ -49,8 +49,7 @@ pub struct Explain {
     #[arg(long, value_name = "LOW,HIGH", conflicts_with = "command")]
     range: Option<Range>,
 
-    /// Read smaps, which shows what is in memory; takes seconds for a big process and slows it
-    /// down meanwhile
+    /// Read smaps, which shows resident memory; takes seconds for a large process and slows it down
     #[arg(long, conflicts_with_all = ["from", "command"])]
     rss: bool,
 

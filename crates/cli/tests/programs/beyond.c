@@ -1,6 +1,7 @@
-/* What mappings hang on besides memory calls: segments, policies, contexts, files and what they
- * refuse, and what a program may find out about its own files. Writes what it sees to a file, so
- * that a run by itself and a recorded one can be compared. 77: this machine cannot do it.
+/* Features other than memory calls on which mappings depend: shared memory segments, memory policies,
+ * userfaultfd contexts, files that cannot be mapped, and data about a program's own files. Writes the
+ * results to a file, so that a native run and a recorded run can be compared. Exits with 77 if this
+ * machine lacks a feature.
  * usage: beyond MODE OUTPUT FOLDER */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -105,7 +106,7 @@ static void segments(void)
     say("again", shmdt(a));
     shmctl(id, IPC_RMID, 0);
     anonymous(PAGE)[0] = 1;
-    /* The small one and the second attachment stay until the end. */
+    /* The small segment and the second attachment remain until the end. */
 }
 
 static void file_pages(void)
@@ -219,7 +220,7 @@ static void refused(void)
     anonymous(PAGE)[0] = 1;
 }
 
-/* Locks and leases of a description after it was mapped, unmapped and closed. */
+/* Locks and leases of an open file description after it was mapped, unmapped and closed. */
 static void locks(void)
 {
     for (int which = 0; which < 3; which++) {
@@ -233,7 +234,7 @@ static void locks(void)
         p[0] = 1;
         close(fd);
         if (which == 0) {
-            /* As long as it is mapped it is locked. */
+            /* The file is locked as long as it is mapped. */
             int again = file("locked", O_RDWR, 0);
             say("while mapped", flock(again, LOCK_EX | LOCK_NB));
             close(again);
@@ -254,7 +255,7 @@ static void locks(void)
         say(which == 0 ? "flock" : which == 1 ? "range lock" : "lease", r);
         close(fd);
     }
-    /* A child that exits, and one that executes a program, release it as well. */
+    /* A child that exits and a child that executes a program also release the lock. */
     int fd = file("locked", O_RDWR, 0);
     flock(fd, LOCK_EX);
     char *p = mmap(0, PAGE, RW, MAP_SHARED, fd, 0);
@@ -299,7 +300,7 @@ static void space(void)
     say("unmounted", umount(dir));
 }
 
-/* One description and two of one file: neighbours of one merge. */
+/* Two mappings of one open file description merge; those of two descriptions do not. */
 static void neighbours(void)
 {
     int a = file("data", O_RDWR | O_CREAT, 8 * PAGE), b = file("data", O_RDWR, 0), c = dup(a);
@@ -308,7 +309,7 @@ static void neighbours(void)
     for (int i = 0; i < 8; i++)
         say_mapped("page", mmap(room + i * PAGE, PAGE, RW, MAP_SHARED | MAP_FIXED, order[i], i * PAGE));
     munmap(room, 8 * PAGE);
-    /* A deleted file, and one that may get its number. */
+    /* A deleted file, and a new file that may get its inode number. */
     for (int i = 0; i < 20; i++) {
         int fd = file("short", O_RDWR | O_CREAT, PAGE);
         char *p = mmap(0, PAGE, RW, MAP_SHARED, fd, 0), path[4096];
@@ -321,7 +322,7 @@ static void neighbours(void)
     }
 }
 
-/* More files than the recorder may have descriptors, each mapped once more when all are. */
+/* More files than the recorder has descriptors; each is mapped again after all were mapped. */
 static void many(void)
 {
     static char *rooms[120];

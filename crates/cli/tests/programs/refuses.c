@@ -1,6 +1,6 @@
-/* Programs whose memory the kernel refuses to move at times: they fork all the time, have buffers registered with
- * an io_uring, or do direct I/O. They check every byte meanwhile, and end after so many seconds or at SIGTERM.
- * usage: refuses forks|ring|direct SECONDS PAGES   Exits with 1 where a byte is wrong. */
+/* Programs whose memory the kernel sometimes refuses to move: they fork continuously, have buffers registered with
+ * an io_uring, or do direct I/O. They check every byte, and end after SECONDS or at SIGTERM.
+ * usage: refuses forks|ring|direct SECONDS PAGES   Exits with 1 if a byte is wrong. */
 #define _GNU_SOURCE
 #include "memory.h"
 #include <errno.h>
@@ -32,7 +32,7 @@ static void open_file(int flags) {
         die("a file");
 }
 
-/* Reads the written data back into the same memory, which contains other data by then. */
+/* Reads the written data back into the same memory, which contains other data at that time. */
 static void there_and_back(size_t n, long (*io)(int write, size_t n)) {
     char *p = place(n), value = n * 31 + done_io;
     memset(p, value, SECTOR);

@@ -1,4 +1,4 @@
-/* Limits of processes and capabilities of threads, and what calls on memory say of them: one case for
+/* Limits of processes and capabilities of threads, and their effect on memory calls: one case for
  * each argument. Run as root. */
 #define _GNU_SOURCE
 #include <linux/capability.h>
@@ -93,7 +93,7 @@ int main(int argc, char **argv) {
         kill(pid, SIGKILL);
         wait(0);
     } else if (!strcmp(which, "told")) {
-        /* A child whose limit another process sets. */
+        /* A child whose limit is set by another process. */
         int go[2], pid;
         char byte = 0;
         if (pipe(go)) return 1;

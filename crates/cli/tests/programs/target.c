@@ -1,5 +1,5 @@
 /* Programs whose mappings are merged by another process while they check every byte.
- * usage: target SCENARIO ...   Prints "name value" lines; exits with 1 where a byte is wrong. */
+ * usage: target SCENARIO ...   Prints "name value" lines; exits with 1 if a byte is wrong. */
 #define _GNU_SOURCE
 #include "mappers.h"
 #include <linux/filter.h>
@@ -102,7 +102,7 @@ static int scenario_forks(char **v) {
     return failed || wrong;
 }
 
-/* lives PAGES ROUNDS: checks its memory for a while, executes itself again, and finally exits */
+/* lives PAGES ROUNDS: checks its memory for a while, executes itself ROUNDS times, and finally exits */
 static int scenario_lives(char **v) {
     char rounds[32];
     long left = atol(v[1]);
@@ -155,7 +155,7 @@ static int scenario_reserve(char **v) {
     return 0;
 }
 
-/* guards, flags, empties: creates N boundaries that the fix of that name removes; checks until told to end */
+/* guards, flags, empties: creates N boundaries that the repair of the same name removes; checks until told to end */
 static int scenario_places(char **v) {
     size_t n = atol(v[1]);
     area = mmap(0, 2 * n * PAGE, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
@@ -170,7 +170,7 @@ static int scenario_places(char **v) {
         mprotect(page, PAGE, PROT_NONE);
     }
     if (!strcmp(v[0], "empties")) {
-        /* all decommitted: one half was used before, the other never */
+        /* all pages are decommitted: one half was used before, the other never */
         char *fresh = mmap(0, 2 * n * PAGE, PROT_NONE, FLAGS, -1, 0);
         for (size_t i = 0; i < n; i++) {
             char *page = fresh + (2 * i + 1) * PAGE;
@@ -189,7 +189,7 @@ static int scenario_places(char **v) {
     long wrong = 0;
     for (size_t i = 0; i < 2 * n; i++) {
         int there = !strcmp(v[0], "flags") || (!strcmp(v[0], "guards") && i % 2 == 0), ends[2];
-        /* a guard still faults: this call reports it without killing the process */
+        /* a guard still faults: this call reports the fault without killing the process */
         if (pipe(ends))
             die("pipe");
         wrong += (write(ends[1], area + i * PAGE, 1) == 1) != there;

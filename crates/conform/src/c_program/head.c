@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The step that is next; whether something was not as it was. */
+/* Number of the next step; true if a result has differed from the recorded one. */
 static volatile int *turn;
 static int me;
 static sigjmp_buf back;
@@ -26,7 +26,7 @@ static int segments[2];
 struct range { unsigned long start, end; char perms[5]; };
 static uintptr_t heap, special;
 
-/* What a step came to: a value, an error number, or a signal with its code. */
+/* Result of a step: a value, an error number, or a signal with its code. */
 enum kind { VALUE, ERROR, SIGNAL };
 static volatile enum kind came_to;
 static volatile uint64_t came;
@@ -64,7 +64,7 @@ static __attribute__((unused)) void store(uintptr_t at, uint64_t value)
 	}
 }
 
-/* What the step came to on the kernel that was asked first. */
+/* Checks the result against that of the kernel that recorded the steps. */
 static __attribute__((unused)) void expect(enum kind kind, uint64_t value)
 {
 	if (came_to == kind && came == value)
@@ -104,7 +104,7 @@ static void open_files(void)
 	unlink(two);
 }
 
-/* What is no file: shared memory that goes with the last process, and a userfaultfd that gives SIGBUS. */
+/* Shared memory segments, which end with the last process, and a userfaultfd that raises SIGBUS. */
 static void open_others(void)
 {
 	size_t lengths[2] = { 6 * 4096, 4096 + 100 };
@@ -120,7 +120,7 @@ static void open_others(void)
 		perror("UFFDIO_API");
 }
 
-/* Mappings elsewhere, until few are left of those that a process may have. */
+/* Creates mappings outside of the arena, until the process can create only a few more. */
 static __attribute__((unused)) void fill(unsigned long leave)
 {
 	unsigned long limit = 0, count = 0, pairs;
@@ -136,7 +136,7 @@ static __attribute__((unused)) void fill(unsigned long leave)
 		count += c == '\n';
 	if (file)
 		fclose(file);
-	/* The page of vsyscall is listed and does not count. */
+	/* The vsyscall page is listed but does not count. */
 	pairs = (limit - (count - 1) - leave - 1) / 2;
 	if (mmap((void *)FILL, (2 * pairs + 1) * 4096, PROT_NONE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
@@ -147,7 +147,7 @@ static __attribute__((unused)) void fill(unsigned long leave)
 	puts("filled");
 }
 
-/* The next line of a file, without malloc: the steps may have taken the heap away. */
+/* Reads the next line of a file, without malloc: the steps may have unmapped the heap. */
 static int next_line(int fd, char *line, size_t size)
 {
 	static char text[4096];
@@ -171,7 +171,7 @@ static int next_line(int fd, char *line, size_t size)
 	return length > 0;
 }
 
-/* Where the kernel's own mappings begin. */
+/* Start of the kernel's own mappings. */
 static uintptr_t find_special(void)
 {
 	static char line[4096];
@@ -185,7 +185,7 @@ static uintptr_t find_special(void)
 	return found;
 }
 
-/* What is mapped, and whether that is what it was on the kernel that was asked first. */
+/* Prints the mappings, and compares them with those of the kernel that recorded the steps. */
 static void show_mappings(const struct range *expected, int count)
 {
 	static char line[4096];

@@ -6,7 +6,7 @@ int main(void)
 	sigaction(SIGSEGV, &action, NULL);
 	sigaction(SIGBUS, &action, NULL);
 	turn = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	/* This one takes no step: it waits for all of them, whoever ends first. */
+	/* This process executes no step: it waits for all others. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	if (fork()) {
 		while (wait(NULL) > 0)
@@ -29,7 +29,7 @@ int main(void)
 		printf("%d process %d: ", step, me);
 		run(step);
 		if (me != before)
-			continue; /* the new process: its parent hands the turn on */
+			continue; /* the new process: its parent passes the turn on */
 		if (step == STEPS - 1)
 			show_mappings(mapped, MAPPED);
 		*turn = step + 1;

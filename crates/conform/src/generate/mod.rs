@@ -171,7 +171,7 @@ impl Generator {
     pub fn of_bytes(bytes: &[u8]) -> Generator {
         let mut rng = Rng::of_bytes(bytes);
         let theme = match Theme::choose(&mut rng) {
-            // Too slow for fuzzing, which executes a thousand inputs per second.
+            // This theme is too slow for fuzzing, which executes a thousand inputs per second.
             Theme::Limit => Theme::Plain,
             theme => theme,
         };

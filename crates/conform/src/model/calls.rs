@@ -4,7 +4,6 @@ use super::super::arena;
 use super::super::op::{Call, UFFDIO_REGISTER, UFFDIO_UNREGISTER};
 use super::{Model, NAMELESS};
 use std::num::NonZeroU32;
-use vmarea::Space;
 use vmarea::mm::Limits;
 use vmarea::syscall::Syscall;
 use vmarea::syscall::madvise::Advice;
@@ -17,6 +16,7 @@ use vmarea::types::mempolicy::MpolMode;
 use vmarea::types::prctl::PrctlOption;
 use vmarea::types::{Errno, MmId, PAGE_SIZE};
 use vmarea_replay::registers;
+use vmarea_soft_platform::Space;
 use vmarea_trace::sysno;
 
 impl Model {

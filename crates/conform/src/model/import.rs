@@ -75,7 +75,7 @@ pub(super) fn import(machine: &Machine, view: &View, limits: Limits) -> Result<M
             range: VmRange::new(vma.start, vma.end),
             pgoff: Pgoff(vma.pgoff),
             body: VmaBody {
-                // Not modelled: see `Kernel::state`.
+                // `VM_SOFTDIRTY` is not modelled: see `Kernel::state`.
                 flags: VmFlags::from_bits_retain(vma.flags) - VmFlags::SOFTDIRTY,
                 file,
                 policy: vma.policy.map_or(0, |p| u32::from(p != 0)),

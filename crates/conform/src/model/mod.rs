@@ -131,7 +131,8 @@ impl Model {
         })
     }
 
-    /// Creates a machine without reference to a kernel: an empty process with all capabilities.
+    /// Creates a machine that is not compared with a kernel: an empty process with all
+    /// capabilities.
     ///
     /// The processor has protection keys if `keys` is true.
     ///
@@ -421,7 +422,7 @@ impl Model {
 /// Signal for a denied protection key: `SIGSEGV` with `SEGV_PKUERR`.
 const KEY_DENIED: Outcome = Outcome::Signal(11, 4);
 
-/// True if the VMA lies in the arena or in the heap.
+/// True if the VMA is in the arena or in the heap.
 fn is_in_arena(mapped: &Mapped) -> bool {
     (arena::START..arena::HEAP_END).contains(&mapped.start)
 }

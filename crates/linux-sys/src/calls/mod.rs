@@ -106,7 +106,7 @@ use refusals::make;
 /// The safety requirements of the system call itself.
 unsafe fn direct(nr: i64, args: [u64; 6]) -> i64 {
     let [a, b, c, d, e, f] = args;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     let answer = unsafe { libc::syscall(nr, a, b, c, d, e, f) };
     if answer == -1 {
         let errno = io::Error::last_os_error().raw_os_error();
@@ -154,7 +154,7 @@ pub fn write_own(to: u64, from: u64, len: u64) -> Result<(), i32> {
 /// The request must fit the structure.
 pub unsafe fn request<T>(fd: i32, number: u64, argument: &mut T) -> i64 {
     let argument = ptr::from_mut(argument) as u64;
-    // SAFETY: the caller's promise; the structure lives across the call.
+    // SAFETY: the caller guarantees this; the structure lives across the call.
     unsafe { make(libc::SYS_ioctl, [fd as u64, number, argument, 0, 0, 0]) }
 }
 

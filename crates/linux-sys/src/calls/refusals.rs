@@ -74,11 +74,12 @@ fn is_refused() -> bool {
 /// The safety requirements of the system call itself.
 pub unsafe fn make(nr: i64, args: [u64; 6]) -> i64 {
     if !is_refused() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         return unsafe { super::direct(nr, args) };
     }
     if BY_HALF.load(SeqCst) != 0 {
-        // SAFETY: the caller's promise; half of a call does nothing that the whole would not do.
+        // SAFETY: the caller guarantees this; half of a call does nothing that the whole would not
+        // do.
         unsafe { half(nr, args) };
     }
     -i64::from(ERRNO.load(SeqCst))

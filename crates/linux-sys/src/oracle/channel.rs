@@ -103,7 +103,7 @@ impl Channel {
 
     /// Returns the slots, one for each process.
     pub fn slots(&self) -> &[Slot; SLOTS] {
-        // SAFETY: mapped until drop, page-aligned, and zeros are valid atomics.
+        // SAFETY: the memory is mapped until drop and page-aligned, and zeros are valid atomics.
         unsafe { &*self.slots }
     }
 }
@@ -140,7 +140,7 @@ impl Slot {
             0,
             0,
         ];
-        // SAFETY: wakes waiters of a word in this channel.
+        // SAFETY: the call wakes waiters of a word in this channel.
         unsafe { raw_call(libc::SYS_futex as u64, args) };
     }
 

@@ -58,18 +58,18 @@ pub fn start(channel: &Channel, unneeded: &[(u64, u64)], heap: u64) -> io::Resul
 /// Must be called in a separate process, after [`touch::catch_signals`].
 unsafe fn run(slots: &[Slot; SLOTS], first: usize) -> ! {
     let mut own = first;
-    // SAFETY: takes numbers.
+    // SAFETY: the call takes numbers.
     unsafe { die_with_tester() };
     loop {
         let Some(slot) = slots.get(own) else { end() };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         let answer = unsafe { obey(slot) };
         match answer {
             Done::Answered => {}
             // This process is the child of a fork. It sends its first answer in its new slot.
             Done::Become(new) => {
                 own = new;
-                // SAFETY: takes numbers.
+                // SAFETY: the call takes numbers.
                 unsafe { die_with_tester() };
                 let Some(slot) = slots.get(own) else { end() };
                 slot.result.store(0, Ordering::Relaxed);
@@ -184,13 +184,13 @@ unsafe fn die_with_tester() {
         0,
         0,
     ];
-    // SAFETY: takes numbers.
+    // SAFETY: the call takes numbers.
     unsafe { raw_call(libc::SYS_prctl as u64, args) };
 }
 
 fn end() -> ! {
     loop {
-        // SAFETY: ends this process at once.
+        // SAFETY: the call ends this process at once.
         unsafe { raw_call(libc::SYS_exit_group as u64, [98, 0, 0, 0, 0, 0]) };
     }
 }

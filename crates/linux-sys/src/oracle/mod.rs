@@ -20,7 +20,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 pub unsafe fn raw_call(number: u64, args: [u64; 6]) -> i64 {
     let result: i64;
     // SAFETY: by the kernel's calling convention on x86-64, the call changes only rax, rcx and r11;
-    // its other effects are the caller's promise.
+    // the caller guarantees that its other effects are sound.
     unsafe {
         std::arch::asm!(
             "syscall",

@@ -105,6 +105,6 @@ pub unsafe fn read(addr: u64) -> Touched {
 /// # Safety
 /// Must be called after [`catch_signals`]; nothing else may use the memory at `addr`.
 pub unsafe fn write(addr: u64, value: u64) -> Touched {
-    // SAFETY: as for `read`; that the memory may be overwritten is the caller's promise.
+    // SAFETY: as for `read`; the caller guarantees that the memory may be overwritten.
     unsafe { vmarea_touch_write(addr, value) }
 }

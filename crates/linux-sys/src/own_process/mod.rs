@@ -50,7 +50,7 @@ impl Drop for NoSignals {
 
 /// Guard that raises the calling thread's priority above all ordinary threads until it is dropped.
 ///
-/// All other threads are stopped and wait for the calling thread. Without permission, the priority
+/// It is used while stopped threads wait for the calling thread. Without permission, the priority
 /// does not change.
 #[derive(Debug)]
 pub struct Prompt {
@@ -185,14 +185,14 @@ pub fn close(fd: RawFd) {
 
 /// Duplicates a descriptor; `None` if the process may not open another one.
 pub fn duplicate(fd: RawFd) -> Option<RawFd> {
-    // SAFETY: takes numbers.
+    // SAFETY: the call takes numbers.
     let other = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     (other >= 0).then_some(other)
 }
 
 /// Makes the descriptor number `to`, which is in use, refer to the file of `fd`. True on success.
 pub fn duplicate_to(fd: RawFd, to: RawFd) -> bool {
-    // SAFETY: takes numbers; the caller is responsible for the file that `to` referred to.
+    // SAFETY: the call takes numbers; the caller is responsible for the file that `to` referred to.
     unsafe { libc::dup3(fd, to, libc::O_CLOEXEC) == to }
 }
 
@@ -291,7 +291,7 @@ unsafe impl Sync for Aside {}
 const STACK_BYTES: u64 = 256 << 10;
 const GUARD_BYTES: u64 = 64 << 10;
 /// Number of attempts to start a thread, which take about a tenth of a second.
-const PATIENCE: u32 = 3_000;
+const START_ATTEMPTS: u32 = 3_000;
 
 impl Aside {
     /// Starts `entry` on `shared`, which must live until [`Aside::join`] has returned.
@@ -302,7 +302,7 @@ impl Aside {
     /// `EAGAIN`, `ENOMEM`.
     pub fn start<T: Sync>(entry: fn(&T), shared: &T) -> io::Result<Aside> {
         // During another thread's `execve`, which may still fail, no thread can be started.
-        for round in 0..PATIENCE {
+        for round in 0..START_ATTEMPTS {
             match Self::try_start(entry, shared) {
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => rest(round),
                 started => return started,

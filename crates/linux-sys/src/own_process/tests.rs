@@ -61,7 +61,7 @@ fn a_thread_with_descriptors_of_its_own_has_none_of_the_programs() {
             return eprintln!("skipped: {error}");
         }
         let own = std::fs::read_dir("/proc/thread-self/fd").expect("a list");
-        // The three reserved descriptors, and that of the directory being listed.
+        // The table contains the three reserved descriptors and that of the directory being listed.
         assert_eq!(own.count(), 4);
         let again = file_of_program(number).expect("the program has it open");
         assert_eq!(again.metadata().expect("it is open").ino(), inode);

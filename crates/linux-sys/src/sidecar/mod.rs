@@ -48,7 +48,7 @@ struct Job<'a> {
     starter: *const AtomicI32,
     tasks: RawFd,
     keep: [i32; 2],
-    patience: Duration,
+    stop_timeout: Duration,
     work: &'a mut dyn FnMut() -> i32,
     memory: *mut Memory,
     /// Result of the function `work`.
@@ -66,7 +66,7 @@ const INTERRUPTED: i32 = 122;
 ///
 /// Stops all threads listed in `tasks` (an open `/proc/self/task`) except those in `keep` and the
 /// calling one. `work` may only make system calls and access memory that is not being moved. If a
-/// thread does not stop within `patience`, all threads continue. A thread in `vfork` does not stop;
+/// thread does not stop within `stop_timeout`, all threads continue. A thread in `vfork` does not stop;
 /// this is detected earlier.
 ///
 /// # Errors
@@ -76,7 +76,7 @@ pub fn with_others_stopped(
     memory: &mut Arena<Memory>,
     tasks: RawFd,
     keep: [i32; 2],
-    patience: Duration,
+    stop_timeout: Duration,
     work: &mut dyn FnMut() -> i32,
 ) -> io::Result<i32> {
     let memory = memory.all().as_mut_ptr();
@@ -86,7 +86,7 @@ pub fn with_others_stopped(
         starter: end_word(),
         tasks,
         keep,
-        patience,
+        stop_timeout,
         work,
         memory,
         answer: INTERRUPTED,
@@ -128,7 +128,7 @@ extern "C" fn child(job: *mut libc::c_void) -> i32 {
     tests::hesitate();
     // An `execve` or exit of the process kills the threads that handle the kernel's requests. The
     // child must then die as well, because its open files would keep the kernel waiting.
-    // SAFETY: takes numbers.
+    // SAFETY: the call takes numbers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
     job.answer = if is_orphaned(job) {
         CANNOT_STOP
@@ -177,11 +177,11 @@ fn stop_all(job: &Job<'_>) -> Result<(), i32> {
             &mut *(&raw mut (*job.memory).stopped),
         )
     };
-    let until = Instant::now() + job.patience;
+    let until = Instant::now() + job.stop_timeout;
     let mut count = 0;
     loop {
         let before = count;
-        // SAFETY: rewinds a directory.
+        // SAFETY: the call takes numbers.
         unsafe { libc::lseek(job.tasks, 0, libc::SEEK_SET) };
         loop {
             // SAFETY: the buffer has the given length.

@@ -14,7 +14,7 @@ use crate::own_process;
 static HESITATION: AtomicU32 = AtomicU32::new(0);
 
 pub fn hesitate() {
-    // SAFETY: sleeps.
+    // SAFETY: the call takes a number.
     unsafe { libc::usleep(HESITATION.load(Ordering::SeqCst) * 1_000) };
 }
 
@@ -27,13 +27,13 @@ fn execute_while_stopping() -> ! {
         let mut memory = Arena::<Memory>::new(1).expect("a stack");
         let tasks = File::open("/proc/self/task").expect("a list of threads");
         let mut forever = || {
-            // SAFETY: sleeps.
+            // SAFETY: the call takes a number.
             unsafe { libc::sleep(3_600) };
             0
         };
-        let patience = Duration::from_secs(5);
+        let stop_timeout = Duration::from_secs(5);
         let tasks = tasks.as_raw_fd();
-        let _ = with_others_stopped(&mut memory, tasks, [0, 0], patience, &mut forever);
+        let _ = with_others_stopped(&mut memory, tasks, [0, 0], stop_timeout, &mut forever);
     });
     std::thread::sleep(Duration::from_millis(50));
     let shell = c"/bin/sh";
@@ -68,10 +68,10 @@ fn stop_beside_one_that_waits() -> i32 {
     });
     let mut memory = Arena::<Memory>::new(1).expect("a stack");
     let tasks = File::open("/proc/self/task").expect("a list of threads");
-    let patience = Duration::from_secs(5);
+    let stop_timeout = Duration::from_secs(5);
     let mut answer = || {
         let (tasks, keep) = (tasks.as_raw_fd(), [own_process::thread_id(), 0]);
-        with_others_stopped(&mut memory, tasks, keep, patience, &mut || 7).ok()
+        with_others_stopped(&mut memory, tasks, keep, stop_timeout, &mut || 7).ok()
     };
     (0..300).filter(|_| answer() != Some(7)).count() as i32
 }
@@ -101,7 +101,7 @@ fn stop_one_that_waits_for_a_signal() -> i32 {
     });
     let mut memory = Arena::<Memory>::new(1).expect("a stack");
     let tasks = File::open("/proc/self/task").expect("a list of threads");
-    let patience = Duration::from_secs(5);
+    let stop_timeout = Duration::from_secs(5);
     for _ in 0..50 {
         std::thread::sleep(Duration::from_millis(2));
         let fd = tasks.as_raw_fd();
@@ -109,13 +109,13 @@ fn stop_one_that_waits_for_a_signal() -> i32 {
             &mut memory,
             fd,
             [own_process::thread_id(), 0],
-            patience,
+            stop_timeout,
             &mut || 0,
         );
     }
     std::thread::sleep(Duration::from_millis(20));
     let early = ANSWER.load(Ordering::SeqCst);
-    // SAFETY: takes numbers; the signal is blocked, so the waiting thread receives it.
+    // SAFETY: the call takes numbers; the signal is blocked, so the waiting thread receives it.
     unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
     let _ = waits.join();
     let came = ANSWER.load(Ordering::SeqCst) == libc::SIGUSR1 as u32;

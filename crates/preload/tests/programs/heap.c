@@ -1,5 +1,5 @@
-/* Heaps in pieces, joined by vmarea_merge_range while threads write to every page.
- * usage: heap SCENARIO ...   Prints "name value" lines; exits with 1 where a byte is wrong. */
+/* Heaps of many mappings, merged by vmarea_merge_range while threads write to every page.
+ * usage: heap SCENARIO ...   Prints "name value" lines; exits with 1 if a byte is wrong. */
 #define _GNU_SOURCE
 #include "mappers.h"
 #include "vmarea_repair.h"
@@ -82,7 +82,7 @@ static void *merge_aside(void *unused) {
     return unused;
 }
 
-/* How long a merge takes that nobody disturbs. */
+/* Duration of an undisturbed merge. */
 static double calm_merge(size_t n) {
     one_page_mappings(n);
     double begun = now();
@@ -92,7 +92,7 @@ static double calm_merge(size_t n) {
     return took;
 }
 
-/* forks KIND PAGES ROUNDS FLAGS: a fork at some moment of each merge; parent and child see every byte */
+/* forks KIND PAGES ROUNDS FLAGS: a fork at some point of each merge; parent and child check every byte */
 static int scenario_forks(char **v) {
     size_t n = atol(v[1]);
     long rounds = atol(v[2]), midway = 0, failed = 0, wrong = 0, forks = 0;
@@ -137,7 +137,7 @@ static void end_midway(const char *kind, size_t n, double calm) {
     exit(7);
 }
 
-/* ends KIND PAGES ROUNDS FLAGS: exec, exit or a kill at some moment of each merge */
+/* ends KIND PAGES ROUNDS FLAGS: exec, exit or a kill at some point of each merge */
 static int scenario_ends(char **v) {
     size_t n = atol(v[1]);
     long rounds = atol(v[2]), failed = 0;
@@ -155,8 +155,8 @@ static int scenario_ends(char **v) {
     return failed != 0;
 }
 
-/* keep SECONDS PAGES WRITERS: waits until somebody else has joined the mappings, who could open nothing
- * for a while */
+/* keep SECONDS PAGES WRITERS: waits until the collector has merged the mappings, although it could open no
+ * descriptor for a while */
 static int scenario_keep(char **v) {
     int n_taken = take_descriptors();
     usleep(200000);
@@ -178,17 +178,17 @@ static int scenario_keep(char **v) {
     return wrong_pages() || lost || n != 1;
 }
 
-/* churn PAGES SECONDS OURS THREADS: threads change the mappings all the time; every page holds what was
- * written last or nothing. Each page is one thread's, which knows which of the two. OURS is 0 where
- * somebody else joins the mappings. */
+/* churn PAGES SECONDS OURS THREADS: threads change the mappings continuously; every page holds the last
+ * written value or zeros. Each page belongs to one thread, which knows the expected value. OURS is 0 if the
+ * collector merges the mappings. */
 static unsigned *expected;
 static _Atomic long churn_wrong;
 
 struct churner {
     pthread_t thread;
     unsigned seed;
-    size_t first, count; /* its pages */
-    char *aside;         /* four pages of its own: others could come into a hole */
+    size_t first, count; /* pages of the thread */
+    char *aside;         /* four pages reserved for the thread: others could map memory in a hole */
 };
 
 static void *churn_checked(void *argument) {
@@ -225,7 +225,7 @@ static void *churn_checked(void *argument) {
                 die("mremap back");
             break;
         }
-        case 4: { /* a page that nobody watches takes the place of one, with what is in it */
+        case 4: { /* a page that is not watched replaces a page, together with its content */
             char *q = c->aside + 3 * PAGE;
             if (mmap(q, PAGE, PROT_READ | PROT_WRITE, FLAGS | MAP_FIXED, -1, 0) != q)
                 die("mmap aside");
@@ -235,7 +235,7 @@ static void *churn_checked(void *argument) {
             churn_wrong += *(volatile unsigned *)(p + 64) != seed;
             break;
         }
-        case 5: { /* one goes elsewhere for good, grows there, and is dropped */
+        case 5: { /* a page is moved away permanently, grows there, and is discarded */
             char *q = c->aside + PAGE;
             if (mremap(p, PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, q) != q)
                 die("mremap elsewhere");
@@ -247,7 +247,7 @@ static void *churn_checked(void *argument) {
             expected[i] = 0;
             break;
         }
-        case 6: { /* what one holds goes elsewhere, and it stays */
+        case 6: { /* the content of a page is moved away, and its mapping remains */
             char *q = c->aside + PAGE;
             if (mremap(p, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, q) != q)
                 die("mremap of what it holds");
@@ -309,7 +309,7 @@ static int scenario_mappers(char **v) {
     for (long round = 0; round < rounds; round++) {
         commit_out_of_order(atol(v[1]));
         start_writers(w, 1);
-        /* Where all threads have to be stopped, one may not stop in time. */
+        /* If all threads must be stopped, one of them may not stop in time. */
         long after = 0;
         for (int tries = 0; after != 1 && tries < 10; tries++)
             after = merge((struct vmarea_merge_options){.flags = atol(v[3])}).after;
@@ -331,7 +331,7 @@ static void *map_chunks_aside(void *chunks) {
     return 0;
 }
 
-/* arena CHUNKS: everything is merged again and again while one thread maps chunk after chunk */
+/* arena CHUNKS: the whole heap is merged repeatedly while one thread maps chunk after chunk */
 static int scenario_arena(char **v) {
     pthread_t thread;
     long merges = 0;

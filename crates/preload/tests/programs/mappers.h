@@ -1,5 +1,5 @@
-/* Threads that map, touch and unmap memory of their own as fast as they can, while other memory of the
- * process is merged: what mmap gives them is theirs until they unmap it. */
+/* Threads that map, touch and unmap memory as fast as they can, while other memory of the process is merged.
+ * A range that mmap returns to a thread belongs to this thread until it unmaps the range. */
 #ifndef MAPPERS_H
 #define MAPPERS_H
 #include "memory.h"
@@ -14,7 +14,7 @@ struct mapper {
 
 static _Atomic int mappers_stop;
 
-/* What page i of a mapping holds that was made with this seed. */
+/* Expected value of page i of a mapping that was created with this seed. */
 static unsigned page_mark(unsigned seed, size_t i) { return seed + 2654435761u * (unsigned)i; }
 
 static void *map_and_unmap(void *argument) {
@@ -28,14 +28,14 @@ static void *map_and_unmap(void *argument) {
         unsigned seed = m->seed = m->seed * 1103515245 + 12345;
         size_t n = (seed >> 8) % HELD;
         if (held[n].at) {
-            /* A page that another one unmapped or mapped over ends the process or holds zeros. */
+            /* If another thread has unmapped or replaced the page, the access kills the process or reads zeros. */
             for (size_t i = 0; i < held[n].count; i++)
                 m->wrong += *(volatile unsigned *)(held[n].at + i * PAGE) != page_mark(held[n].seed, i);
             munmap(held[n].at, held[n].count * PAGE);
             held[n].at = 0;
             continue;
         }
-        /* Sizes up to that of the range that is merged: a hole of any size finds somebody. */
+        /* Sizes up to that of the merged range, so that a mapping fits into a hole of any size. */
         held[n].count = 1 + (seed >> 16) % (seed & 3 ? 8 : pages);
         held[n].seed = seed;
         char *p = mmap(0, held[n].count * PAGE, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
@@ -61,7 +61,7 @@ static void start_mappers(struct mapper *m, int n) {
     }
 }
 
-/* Prints what they did; returns how many pages were not as they left them. */
+/* Prints the number of calls; returns the number of pages with unexpected values. */
 static long stop_mappers(struct mapper *m, int n) {
     long wrong = 0, calls = 0;
     mappers_stop = 1;
@@ -74,8 +74,8 @@ static long stop_mappers(struct mapper *m, int n) {
     return wrong;
 }
 
-/* n pages, committed every other one first: about as many mappings, and never a hole that a mapper could be
- * given. */
+/* Creates n pages by committing every other one first: about n mappings, and never a hole in which a mapper's
+ * mmap could be placed. */
 static void commit_out_of_order(size_t n) {
     pages = n;
     area = reserve(n * PAGE);
@@ -87,8 +87,8 @@ static void commit_out_of_order(size_t n) {
         }
 }
 
-/* An allocator's beginning: pages committed out of order, then chunks with a guard behind each, until the limit
- * of mappings is reached. */
+/* The start of an allocator: pages committed out of order, then chunks, each followed by a guard, until the
+ * limit of mappings is reached. */
 static void map_chunks(size_t n) {
     commit_out_of_order(2 * n);
     for (size_t i = 0; i < n; i++) {

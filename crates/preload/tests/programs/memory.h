@@ -1,5 +1,5 @@
-/* Memory in pieces whose every page is known, threads that write to it, and children that look at it.
- * Shared by the programs that join their own mappings and those that have it done to them. */
+/* Memory in many mappings with known contents, threads that write to it, and children that check it.
+ * Shared by the programs that merge their own mappings and those that are merged by another process. */
 #ifndef MEMORY_H
 #define MEMORY_H
 #include <pthread.h>
@@ -21,7 +21,7 @@
 
 static char *area;
 static size_t pages;
-static size_t room_behind; /* pages kept free behind the area, so that nobody else maps there */
+static size_t room_behind; /* pages reserved after the area, so that nothing else is mapped there */
 static _Atomic int stop;
 static _Atomic long writes;
 
@@ -56,7 +56,7 @@ static char *reserve(size_t len) {
     return p;
 }
 
-/* n faulted mappings of one page each, side by side; returns the time that mremap took. */
+/* Creates n adjacent, faulted mappings of one page each; returns the time that mremap took. */
 static double one_page_mappings(size_t n) {
     pages = n;
     char *far = reserve(2 * n * PAGE);
@@ -83,7 +83,7 @@ static long wrong_pages(void) {
     return wrong;
 }
 
-/* Each thread has its own word in every page, so that no update may ever be missing. */
+/* Each thread has its own word in every page, so no update may be lost. */
 struct writer {
     pthread_t thread;
     int slot;
@@ -138,7 +138,7 @@ static long stop_writers(struct writer *w, int n, double *worst) {
     return lost;
 }
 
-/* The heap of a runtime that commits regions in turn, and touches what it commits. */
+/* The heap of a runtime that commits memory in its regions in turn, and touches it. */
 __attribute__((unused)) static void commit_in_turn(size_t regions, size_t bytes) {
     size_t size = bytes / regions, step = 256 << 10;
     pages = bytes / PAGE;
@@ -153,7 +153,7 @@ __attribute__((unused)) static void commit_in_turn(size_t regions, size_t bytes)
         }
 }
 
-/* A moment up to somewhat after the end of what takes SECONDS; never sleeps, to be exact. */
+/* Waits for a random time, up to a little more than SECONDS; does not sleep, for accuracy. */
 __attribute__((unused)) static void some_moment(double seconds) {
     static unsigned long long seed;
     if (!seed)
@@ -165,7 +165,7 @@ __attribute__((unused)) static void some_moment(double seconds) {
 
 static long child_looks(void) {
     long wrong = wrong_pages();
-    for (size_t i = 0; i < pages; i++) /* and its copy is its own */
+    for (size_t i = 0; i < pages; i++) /* and the child's copy is separate */
         *(unsigned *)(area + i * PAGE + 64) = ~i;
     return wrong;
 }
@@ -179,7 +179,7 @@ static long look_at_odd(long even_is_zero) {
     return wrong;
 }
 
-/* It drops every other page at once. */
+/* The child discards every other page at once. */
 static long child_drops(void) {
     for (size_t i = 0; i < pages; i += 2)
         if (madvise(area + i * PAGE, PAGE, MADV_DONTNEED))
@@ -187,7 +187,7 @@ static long child_drops(void) {
     return look_at_odd(1);
 }
 
-/* It has something else in the place of every other page. */
+/* The child replaces every other page with another mapping. */
 static long child_maps(void) {
     for (size_t i = 0; i < pages; i += 2) {
         void *p = mmap(area + i * PAGE, PAGE, PROT_READ | PROT_WRITE, FLAGS | MAP_FIXED, -1, 0);
@@ -197,7 +197,7 @@ static long child_maps(void) {
     return look_at_odd(1);
 }
 
-/* It moves pages away, and some of them back. */
+/* The child moves pages away, and some of them back. */
 static long child_moves(void) {
     long wrong = 0;
     char *far = reserve(pages * PAGE);
@@ -218,7 +218,7 @@ static pid_t clone_raw(void) { return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); }
 static int taken[MOST_DESCRIPTORS];
 __attribute__((unused)) static int were_taken;
 
-/* From now on the process can open nothing. Returns what give_descriptors wants to know. */
+/* Uses up all descriptors. Returns the value to pass to give_descriptors. */
 static int take_descriptors(void) {
     int n = 0;
     were_taken = 1;
@@ -240,7 +240,7 @@ static pid_t clone_without_descriptors(void) {
     return child;
 }
 
-/* It has a child as well, at once. */
+/* The child forks at once as well. */
 static long child_forks(void) {
     int status = 1;
     pid_t child = clone_raw();
@@ -251,7 +251,7 @@ static long child_forks(void) {
     return wrong || status;
 }
 
-/* Its memory was to be wiped. */
+/* The child's memory must have been wiped. */
 static long child_is_wiped(void) {
     long wrong = 0;
     for (size_t i = 0; i < pages; i++)

@@ -16,7 +16,7 @@
 //! ```
 //! A sample gets its time stamp a moment before it appears in its ring, so one CPU may show time 5
 //! before another has written time 4. Samples younger than [`SETTLE`] are held back. A sample that
-//! takes even longer is moved up to the watermark and counted by [`Samples::late`].
+//! takes even longer gets the time of the watermark and is counted by [`Samples::late`].
 //!
 //! # Linux
 //! `perf_event_open(2)`. An inherited event can be mapped only if it is bound to a CPU, hence one

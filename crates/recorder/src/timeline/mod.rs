@@ -17,7 +17,7 @@
 //! # Invariants
 //! T1  The keys of emitted items never decrease.
 //! T2  The events of one item stay together, for example a fork and its child's start.
-//! T3  A call in flight holds back only events after its entry, and for at most [`PATIENCE`]. The
+//! T3  A call in flight holds back only events after its entry, and for at most [`LONGEST_HOLD`]. The
 //!     timeline waits without limit for calls that create a task or change its program.
 //! T4  An item counts as evident only if it is placed at the time of its evidence. An item that
 //!     arrives too late is placed at the stream's current position and marked as overlapping. The
@@ -36,7 +36,7 @@ use vmarea_trace::event::{Access, Event, Fault, MmId, Nanos, Order, Tid};
 ///
 /// A call that blocks for longer (for example because it fills gigabytes, or waits for a user-space
 /// fault handler) is placed at its exit.
-const PATIENCE: Nanos = 5_000_000_000;
+const LONGEST_HOLD: Nanos = 5_000_000_000;
 /// Maximum time that a fault waits for a lock sample of its thread.
 ///
 /// The thread may not have the lock yet, because the lock's holder waits for a processor.
@@ -137,7 +137,7 @@ pub(crate) struct Timeline {
 impl InFlight {
     /// True if later events must still wait for this call.
     fn holds(&self, now: Nanos) -> bool {
-        self.flight == Flight::MovesTask || now.saturating_sub(self.since) < PATIENCE
+        self.flight == Flight::MovesTask || now.saturating_sub(self.since) < LONGEST_HOLD
     }
 }
 

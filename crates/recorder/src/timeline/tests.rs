@@ -107,11 +107,11 @@ fn a_call_counts_when_it_took_the_lock() {
         [
             ('f', 2, 110, exact),
             ('c', 1, 120, exact),
-            // In another range: the order does not matter.
+            // This fault is in another range, so the order does not matter.
             ('f', 2, 150, exact),
-            // In any range, with its own lock sample.
+            // This fault has its own lock sample, so its range does not matter.
             ('f', 2, 190, exact),
-            // In the range that is unmapped, without evidence.
+            // This fault is in the range that is unmapped, and there is no evidence of the order.
             ('f', 2, 195, overlapping),
             ('f', 2, 300, exact),
         ]
@@ -134,7 +134,7 @@ fn without_evidence_both_are_marked() {
     assert_eq!(
         summary(&all(timeline)),
         [
-            // In another range.
+            // This fault is in another range.
             ('f', 2, 140, Order::Exact),
             ('f', 2, 150, Order::Overlapping),
             ('c', 1, 200, Order::Overlapping),
@@ -182,13 +182,13 @@ fn the_lock_taken_at_the_end_of_a_thread_is_not_its_last_faults() {
 fn a_call_that_blocks_does_not_hold_the_stream_for_ever() {
     let mut timeline = shared();
     timeline.call_begins(1, 100, SHAPES);
-    timeline.samples(&mut vec![fault(150, 2, 0x8000)], 10 * PATIENCE);
+    timeline.samples(&mut vec![fault(150, 2, 0x8000)], 10 * LONGEST_HOLD);
     let mut events = Vec::new();
-    timeline.advance(PATIENCE / 2, &mut |event| events.push(event));
+    timeline.advance(LONGEST_HOLD / 2, &mut |event| events.push(event));
     assert!(events.is_empty());
-    timeline.advance(2 * PATIENCE, &mut |event| events.push(event));
+    timeline.advance(2 * LONGEST_HOLD, &mut |event| events.push(event));
     assert_eq!(events.len(), 1);
-    let late = 10 * PATIENCE;
+    let late = 10 * LONGEST_HOLD;
     timeline.call_ends(1, ended(late + 1, vec![unmap(1)]));
     timeline.finish(&mut |event| events.push(event));
     assert_eq!(summary(&events)[1], ('c', 1, late + 1, Order::Exact));
@@ -200,19 +200,19 @@ fn a_lock_from_before_the_stream_is_no_evidence() {
     timeline.call_begins(1, 100, SHAPES);
     timeline.call_begins(2, 300, SHAPES);
     timeline.call_ends(2, ended(400, vec![unmap(2)]));
-    // Outside the call's range, inside it, and after the call.
+    // The faults are outside the call's range, inside it, and after the call.
     let faults = [
         fault(500, 2, 0x8000),
         fault(600, 2, 0x1000),
-        fault(20 * PATIENCE, 2, 0x1000),
+        fault(20 * LONGEST_HOLD, 2, 0x1000),
     ];
     let mut samples = vec![lock(150, 1, true), lock(350, 2, true)];
     samples.extend(faults);
-    timeline.samples(&mut samples, 10 * PATIENCE);
+    timeline.samples(&mut samples, 10 * LONGEST_HOLD);
     let mut events = Vec::new();
-    timeline.advance(2 * PATIENCE, &mut |event| events.push(event));
+    timeline.advance(2 * LONGEST_HOLD, &mut |event| events.push(event));
     assert_eq!(events.len(), 3, "{events:?}");
-    timeline.call_ends(1, ended(10 * PATIENCE + 1, vec![unmap(1)]));
+    timeline.call_ends(1, ended(10 * LONGEST_HOLD + 1, vec![unmap(1)]));
     timeline.finish(&mut |event| events.push(event));
     let (exact, overlapping) = (Order::Exact, Order::Overlapping);
     let orders: Vec<_> = summary(&events).iter().map(|s| (s.0, s.1, s.3)).collect();

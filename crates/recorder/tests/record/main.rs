@@ -67,7 +67,7 @@ fn every_call_with_its_arguments_and_files() {
     assert_eq!(file(memfd).size, 8192);
     let limits = calls(&r.events, libc::SYS_prlimit64);
     let limit = limits.last().expect("setrlimit");
-    // The new limit as two words, then the id of the process.
+    // The call's data is the new limit as two words, then the id of the process.
     let words: Vec<u8> = [1u64 << 20, 1 << 21, limit.tid.0 as u64]
         .iter()
         .flat_map(|n| n.to_ne_bytes())
@@ -145,7 +145,7 @@ fn threads_in_the_order_of_their_effects() {
         .iter()
         .filter(|e| matches!(e, Event::TaskStart { .. }))
         .count();
-    // The shell, the program, and its threads.
+    // The shell, the program and its eight threads have started.
     assert_eq!(starts, 2 + 8);
     assert_eq!(looks(&r.events, SnapReason::Exit).len(), 2);
 }
@@ -156,7 +156,7 @@ fn a_thread_that_is_not_the_leader_executes_a_program() {
     let r = run(&[program.to_str().unwrap()]);
     assert_eq!(r.exit_code(), 0);
     stream::check(&r.events);
-    // Shell, program, `true`: each begins and ends with a snapshot.
+    // The shell, the program and `true` each begin and end with a snapshot.
     assert_eq!(looks(&r.events, SnapReason::Exec).len(), 3);
     assert_eq!(looks(&r.events, SnapReason::Exit).len(), 3);
 }
@@ -184,7 +184,7 @@ fn threads_that_leave_while_their_process_ends() {
     let r = run(&[program.to_str().unwrap()]);
     assert_eq!(r.exit_code(), 0);
     stream::check(&r.events);
-    // The program, the shell before it, and 40 children: each ends with a snapshot.
+    // The program, the shell before it and 40 children each end with a snapshot.
     let ends = looks(&r.events, SnapReason::Exit);
     assert_eq!(ends.len(), 42);
     assert!(ends.iter().all(|look| look.exact && !look.vmas.is_empty()));
@@ -244,7 +244,7 @@ assert os.waitpid(pid, 0)[1] == 9
     let forked = r.events.iter().filter(
         |e| matches!(e, Event::MmStart(start) if matches!(start.origin, Origin::Fork { .. })),
     );
-    // As many final snapshots as first ones, including that of the killed process.
+    // There are as many final snapshots as first ones, including that of the killed process.
     assert_eq!(
         of_reason(SnapReason::Exec) + forked.count(),
         of_reason(SnapReason::Exit)

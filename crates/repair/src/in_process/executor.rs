@@ -19,7 +19,7 @@ use crate::attributes::Attributes;
 use crate::driver::{Done, PieceExecutor};
 use crate::piece::{self, Room, Watch};
 use crate::plan::{PAGE, Piece, Run};
-use crate::{Hidden, Kept, Options, Owner, Reason, RepairError};
+use crate::{Kept, KeptReason, MadviseFlags, Options, Owner, RepairError};
 use vmarea_linux_sys::calls::{Arena, Call};
 use vmarea_linux_sys::own_process::{self, NoSignals};
 use vmarea_linux_sys::procmap;
@@ -31,10 +31,10 @@ const MOST_BYTES: u64 = MOST_PAGES as u64 * PAGE;
 /// Capacity of the table of calls; a piece needs one call for each part and a few more.
 const MOST_CALLS: usize = 1_200;
 /// Maximum number of parts in a piece.
-pub(super) const MOST_PARTS: usize = MOST_CALLS - 40;
+pub(super) const TABLE_PARTS: usize = MOST_CALLS - 40;
 /// Minimum time allowed for the other threads to stop: on a busy machine each has to be scheduled
 /// first.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SHORTEST_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The userfaultfd events for all operations that can affect pages while they are moved.
 const EVENTS: u64 = uffd::EVENT_REMAP | uffd::EVENT_FORK | uffd::EVENT_UNMAP | uffd::EVENT_REMOVE;
 
@@ -42,7 +42,7 @@ const EVENTS: u64 = uffd::EVENT_REMAP | uffd::EVENT_FORK | uffd::EVENT_UNMAP | u
 #[derive(Debug)]
 pub(super) struct InProcess {
     /// Maximum time for the other threads to stop.
-    patience: Duration,
+    stop_timeout: Duration,
     /// `None` if the scratch area was abandoned: see [`InProcess::room`].
     room: Option<Room>,
     watcher: Watcher,
@@ -83,9 +83,9 @@ impl InProcess {
         }
         fork_gate::guard_forks().map_err(RepairError::system("guarding forks"))?;
         Ok(InProcess {
-            patience: options
-                .max_pause
-                .map_or(PATIENCE, |pause| pause.max(PATIENCE)),
+            stop_timeout: options.max_pause.map_or(SHORTEST_STOP_TIMEOUT, |pause| {
+                pause.max(SHORTEST_STOP_TIMEOUT)
+            }),
             watcher,
             home,
             silent,
@@ -105,10 +105,10 @@ impl InProcess {
     ///
     /// # Errors
     /// Errors from opening `/proc/self/smaps`.
-    pub(super) fn begin_pass(&mut self, hidden: Hidden) -> io::Result<()> {
-        self.attributes = match hidden {
-            Hidden::Plain => None,
-            Hidden::Read => Some(Attributes::open("self")?),
+    pub(super) fn begin_pass(&mut self, madvise_flags: MadviseFlags) -> io::Result<()> {
+        self.attributes = match madvise_flags {
+            MadviseFlags::Unset => None,
+            MadviseFlags::Read => Some(Attributes::open("self")?),
         };
         Ok(())
     }
@@ -156,10 +156,10 @@ impl PieceExecutor for InProcess {
     fn join(&mut self, piece: &Piece, copies: u64) -> Result<Done, RepairError> {
         let room = self.room()?;
         if piece.range.len_bytes() > room.piece_bytes() {
-            return Ok(Done::refused(Reason::NoRoom, piece.range.start));
+            return Ok(Done::refused(KeptReason::NoRoom, piece.range.start));
         }
         if let Some(place) = self.changed(piece)? {
-            return Ok(Done::refused(Reason::Changed, place));
+            return Ok(Done::refused(KeptReason::Changed, place));
         }
         let watch = Watch::Running {
             home: self.home.raw(),
@@ -167,12 +167,12 @@ impl PieceExecutor for InProcess {
         };
         let (calls, before) = self.fill_table(piece, room, watch);
         let keep = [own_process::thread_id(), self.watcher.thread_id()];
-        let patience = self.patience;
+        let stop_timeout = self.stop_timeout;
         let stopper = self.sidecar.as_mut().map(|(memory, tasks)| Stopper {
             memory,
             tasks: tasks.as_raw_fd(),
             keep,
-            patience,
+            stop_timeout,
         });
         let mut work = Work {
             sequence: Sequence {
@@ -214,11 +214,11 @@ impl PieceExecutor for InProcess {
 
     /// False if the program has changed the piece: pages that it discards may disappear only after
     /// the event was read.
-    fn retries_before(&self, reason: Reason) -> bool {
-        reason != Reason::Changed
+    fn retries_before(&self, reason: KeptReason) -> bool {
+        reason != KeptReason::Changed
     }
 
-    fn pass_over(&self, _: &Run, at: u64, _: Reason, _: u64, _: &mut Kept) -> u64 {
+    fn pass_over(&self, _: &Run, at: u64, _: KeptReason, _: u64, _: &mut Kept) -> u64 {
         at
     }
 }

@@ -50,7 +50,7 @@ use super::driver;
 use super::pace::Pace;
 use super::plan::{self, Limits, PAGE};
 use super::report::count_mappings;
-use super::{Hidden, Options, RepairError, Report, Way};
+use super::{MadviseFlags, Options, RepairError, Report, Way};
 use vmarea_linux_sys::own_process::{self, NoSignals};
 use vmarea_process::mappings::{Mappings, Smaps};
 use vmarea_process::processes::kernel_policy;
@@ -128,10 +128,10 @@ impl Merger {
     /// names the failed operation.
     pub fn new(options: Options) -> Result<Merger, RepairError> {
         let executor = InProcess::new(&options)?;
-        let kernel = match options.hidden {
-            Hidden::Plain => None,
+        let kernel = match options.madvise_flags {
+            MadviseFlags::Unset => None,
             // Without permission to load BPF programs, the data is read from `smaps`.
-            Hidden::Read => KernelView::open().ok(),
+            MadviseFlags::Read => KernelView::open().ok(),
         };
         Ok(Merger {
             options,
@@ -157,9 +157,9 @@ impl Merger {
         let begun = Instant::now();
         let pid = std::process::id() as i32;
         let failed = |cause| RepairError::Maps { pid, cause };
-        let mappings = match self.options.hidden {
-            Hidden::Plain => Mappings::without_advice(pid),
-            Hidden::Read => Mappings::read(pid, self.kernel.as_ref(), Smaps::WithoutView),
+        let mappings = match self.options.madvise_flags {
+            MadviseFlags::Unset => Mappings::without_advice(pid),
+            MadviseFlags::Read => Mappings::read(pid, self.kernel.as_ref(), Smaps::WithoutView),
         };
         let mappings = mappings.map_err(failed)?.list;
         let [stack, local] = own_process::places();
@@ -175,14 +175,14 @@ impl Merger {
             ..Report::default()
         };
         let most = Limits {
-            parts: executor::MOST_PARTS,
+            parts: executor::TABLE_PARTS,
             bytes: self.executor.room()?.piece_bytes(),
             part_bytes: 0,
         };
         let pace = Pace::new(self.options.max_pause, most, Way::Move);
         let forks_before = self.executor.forks();
         let copies = self.options.copy_pages;
-        let begun_pass = self.executor.begin_pass(self.options.hidden);
+        let begun_pass = self.executor.begin_pass(self.options.madvise_flags);
         begun_pass.map_err(failed)?;
         driver::merge(&mut self.executor, &runs, pace, copies, &mut report)?;
         report.forks = self.executor.forks() - forks_before;

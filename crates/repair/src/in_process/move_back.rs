@@ -22,7 +22,7 @@ use vmarea_linux_sys::uffd;
 
 /// Maximum number of attempts at a call that the kernel refuses temporarily. The attempts take
 /// minutes in total, because a fork of a large process takes seconds.
-pub(super) const PATIENCE: u32 = 1_000_000;
+pub(super) const MOST_ATTEMPTS: u32 = 1_000_000;
 /// Maximum number of repetitions of a call that the kernel rejects as invalid.
 const MOST_INVALID: u32 = 8;
 
@@ -39,7 +39,7 @@ enum Try {
 /// has changed the piece, nothing is moved, because pages may belong to different addresses now.
 /// [`bring_all`] handles the pages that remain.
 pub(super) fn move_run(shared: &Shared, call: &mut Call) -> bool {
-    for round in 0..PATIENCE {
+    for round in 0..MOST_ATTEMPTS {
         let locked = shared.lock();
         if locked.is_disturbed() {
             return false;
@@ -128,11 +128,13 @@ fn try_to_bring(shared: &Locked<'_>, off: u64) -> Try {
     }
 }
 
-/// Writes a page to its address after the program has closed the descriptor: nothing is watched any
-/// more. A page that a thread has touched there meanwhile is the program's own.
+/// Writes a page to its address after the program has closed the descriptor, so that nothing is
+/// watched any more.
+///
+/// If a thread has created a page at that address in the meantime, that page is kept.
 fn write(shared: &Locked<'_>, from: u64, home: u64) -> Try {
     if shared.is_filled(from) == Some(true) && shared.is_filled(home) == Some(false) {
-        // If the address is no longer mapped, this fails, and nobody misses the page.
+        // If the address is no longer mapped, this fails, and the page is not needed any more.
         let _ = own_process::copy_page(home, from);
     }
     Try::Done
@@ -158,7 +160,7 @@ fn give_up(shared: &Locked<'_>, off: u64, home: u64) -> Try {
 /// reports that the range is no longer mapped or watched.
 pub(super) fn insist(call: &Call) -> bool {
     let mut invalid = 0;
-    for round in 0..PATIENCE {
+    for round in 0..MOST_ATTEMPTS {
         let mut now = *call;
         calls::run(&mut now);
         match now.errno() {

@@ -24,8 +24,8 @@
 //!           in Leaving: a page that moves out before the program drops it would come back
 //! ```
 //! A *disturbed* piece is no longer moved as a whole: each page goes to the address to which it
-//! belongs ([`page_locations`](super::page_locations)), and no further page moves out. Unless the
-//! caller owns the range, in which case no thread may disturb the piece, it is not swapped either.
+//! belongs ([`page_locations`](super::page_locations)), and no further page moves out. It is not
+//! swapped either, unless the caller owns the range: then no thread may unmap or move the piece.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

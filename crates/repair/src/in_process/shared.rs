@@ -27,7 +27,7 @@ use vmarea_process::pagemap::FILLED;
 
 /// Maximum number of attempts at a call that the kernel refuses temporarily. An example is moving a
 /// page to which another part of the kernel holds a reference.
-const PATIENCE: u32 = 1_000_000;
+const MOST_ATTEMPTS: u32 = 1_000_000;
 
 // ORDERING: all words except `thread` are read and written under the lock, or by the only thread
 // that writes them; the lock orders them, so they are Relaxed.
@@ -227,7 +227,7 @@ impl Shared {
     /// Reads one pagemap word for each page from `start` on, and returns the number of words read.
     /// If the pagemap cannot be read, every page is reported as filled.
     fn read_pages(&self, start: u64, words: &mut [u64]) -> usize {
-        for round in 0..PATIENCE {
+        for round in 0..MOST_ATTEMPTS {
             match own_process::read_words(self.descriptors.pagemap, words, start / PAGE * 8) {
                 Ok(got) => return got,
                 Err(_) => own_process::rest(round),
@@ -339,7 +339,7 @@ impl Locked<'_> {
         let (from, bin) = (self.temporary() + off, self.bin());
         let silent = self.descriptors.silent;
         let mut empty = piece::drop_pages(VmRange::new(bin, bin + PAGE));
-        for round in 0..PATIENCE {
+        for round in 0..MOST_ATTEMPTS {
             let mut call = uffd::move_pages(0, silent, bin, from, PAGE);
             calls::run(&mut call);
             match call.errno() {
@@ -399,7 +399,7 @@ impl Locked<'_> {
     /// Unregisters a range from the userfaultfd `fd`, if it watches the range and its process has
     /// not ended. A thread that touches a range that is still registered would wait forever.
     fn cease_by(&self, fd: i32, start: u64, len: u64) {
-        for round in 0..PATIENCE {
+        for round in 0..MOST_ATTEMPTS {
             let mut call = uffd::unregister(0, fd, start, len);
             calls::run(&mut call);
             let is_refused = matches!(call.errno(), libc::ENOMEM | libc::EAGAIN | libc::EINTR);

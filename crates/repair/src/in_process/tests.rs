@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Merger, can_repair_itself};
 use crate::plan::PAGE;
-use crate::{Hidden, Options, Owner};
+use crate::{MadviseFlags, Options, Owner};
 use vmarea_linux_sys::calls::{self, refusals::Refusals};
 use vmarea_linux_sys::child::{self, Child};
 use vmarea_linux_sys::own_process;
@@ -111,7 +111,7 @@ fn say(text: &str) {
 fn refuse_each(owner: Owner, writer: Writer, kinds: &[Refusals]) -> i32 {
     watch_over();
     let mut merger = match Merger::new(Options {
-        hidden: Hidden::Plain,
+        madvise_flags: MadviseFlags::Unset,
         owner,
         ..Options::default()
     }) {
@@ -257,7 +257,7 @@ const NOT_CLOSED: i32 = 3;
 /// Refuses a call until the descriptors are closed. Returns 0 if no byte is lost.
 fn close_in_the_middle() -> i32 {
     let mut merger = Merger::new(Options {
-        hidden: Hidden::Plain,
+        madvise_flags: MadviseFlags::Unset,
         ..Options::default()
     })
     .expect("it can be repaired");

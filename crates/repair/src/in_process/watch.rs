@@ -66,8 +66,8 @@ fn answer(locked: &Locked<'_>, meaning: Meaning) {
     }
 }
 
-/// Records that the program has moved mappings: pages of the piece in them now belong to the new
-/// address.
+/// Records that the program has moved mappings. The pages of the piece in these mappings now belong
+/// to new addresses.
 fn moved(locked: &Locked<'_>, from: u64, to: u64, len: u64) {
     let piece = locked.piece();
     locked.locations().moved(piece, from, to, len);
@@ -121,7 +121,8 @@ impl Watcher {
             stop,
             _pagemap: pagemap,
         };
-        // Set before the thread runs, so that no other thread reads the fields while they change.
+        // The fields are set before the thread runs, so that no other thread reads them while they
+        // change.
         watcher.shared.all()[0].descriptors = Descriptors {
             home,
             silent,

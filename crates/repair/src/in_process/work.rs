@@ -2,17 +2,17 @@
 //!
 //! From the first page moved out to the last page moved back, the working thread uses only its
 //! stack and shared memory. Moves are made under the watcher's lock. The watcher reports pages that
-//! the program discards or moves during the piece, and those changes are preserved.
+//! the program discards or moves meanwhile, and those changes are preserved.
 
 use std::time::Duration;
 
 use vmarea::types::VmRange;
 
 use super::fork_gate;
-use super::move_back::{PATIENCE, bring_all, insist, move_run, next_step};
+use super::move_back::{MOST_ATTEMPTS, bring_all, insist, move_run, next_step};
 use super::shared::{Locked, Shared, Site};
 use super::unwatch::Watched;
-use crate::Reason;
+use crate::KeptReason;
 use crate::piece::{self, Watch, What};
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{self, Arena, Call};
@@ -56,7 +56,7 @@ pub(super) struct Stopper<'a> {
     /// The threads that are not stopped: the working thread and the watcher.
     pub(super) keep: [i32; 2],
     /// Maximum time for the other threads to stop.
-    pub(super) patience: Duration,
+    pub(super) stop_timeout: Duration,
 }
 
 /// Files through which the process inspects itself.
@@ -79,12 +79,12 @@ pub(super) struct Copies {
 pub(super) enum End {
     Joined,
     /// The piece is unchanged: the reason, and the address of the obstacle.
-    Refused(Reason, u64),
+    Refused(KeptReason, u64),
 }
 
 impl End {
     /// Returns why the piece was refused; `None` if it was joined.
-    pub(super) fn refused(self) -> Option<(Reason, u64)> {
+    pub(super) fn refused(self) -> Option<(KeptReason, u64)> {
         match self {
             End::Joined => None,
             End::Refused(reason, place) => Some((reason, place)),
@@ -126,7 +126,7 @@ impl Work<'_> {
         let range = self.site.room.range;
         if !self.room_is_lost {
             let mut call = piece::reserve(What::Release, range);
-            for round in 0..PATIENCE {
+            for round in 0..MOST_ATTEMPTS {
                 calls::run(&mut call);
                 if call.errno() == 0 || !own_process::is_mapped(range.start, range.len_bytes()) {
                     break;
@@ -146,7 +146,8 @@ impl Work<'_> {
             let locked = self.shared.lock();
             // Checks again after unregistering: a change in between may have moved a mapping that
             // was still watched.
-            let all = !is_changing() && (self.cease(&locked) || round > PATIENCE) && !is_changing();
+            let all =
+                !is_changing() && (self.cease(&locked) || round > MOST_ATTEMPTS) && !is_changing();
             drop(locked);
             if all {
                 return;
@@ -191,7 +192,7 @@ impl Work<'_> {
         if !all {
             let Site { piece, left, .. } = self.site;
             let (start, end) = (piece.start - left, piece.end);
-            for round in 0..PATIENCE {
+            for round in 0..MOST_ATTEMPTS {
                 if self.watched().cease_between(start, end) {
                     break;
                 }
@@ -200,7 +201,7 @@ impl Work<'_> {
         }
     }
 
-    fn pages_out(&mut self) -> Result<(), (Reason, u64)> {
+    fn pages_out(&mut self) -> Result<(), (KeptReason, u64)> {
         let is_out = |call: &Call| call.what == What::Out as u64;
         let before = self.sequence.before;
         let first = self.sequence.calls[..before].iter().position(is_out);
@@ -282,14 +283,14 @@ impl Work<'_> {
             .is_ok_and(|_| word[0] & EXCLUSIVE != 0)
     }
 
-    fn reason(&self, call: &Call, errno: i32, place: u64) -> Reason {
+    fn reason(&self, call: &Call, errno: i32, place: u64) -> KeptReason {
         match errno {
-            libc::EBUSY if call.what != What::Out as u64 => Reason::Userfaultfd,
-            libc::EBUSY if self.is_exclusive(place) => Reason::Pinned,
-            libc::EBUSY => Reason::Shared,
-            libc::EFAULT => Reason::Guard,
-            libc::ENOMEM => Reason::NoRoom,
-            _ => Reason::Changed,
+            libc::EBUSY if call.what != What::Out as u64 => KeptReason::Userfaultfd,
+            libc::EBUSY if self.is_exclusive(place) => KeptReason::Pinned,
+            libc::EBUSY => KeptReason::Shared,
+            libc::EFAULT => KeptReason::Guard,
+            libc::ENOMEM => KeptReason::NoRoom,
+            _ => KeptReason::Changed,
         }
     }
 
@@ -297,7 +298,7 @@ impl Work<'_> {
     ///
     /// A call is pending if its event was read during an earlier piece. A stopped thread has
     /// completed its call.
-    pub(super) fn let_drops_end(&mut self) -> Result<(), Reason> {
+    pub(super) fn let_drops_end(&mut self) -> Result<(), KeptReason> {
         if self.stopper.is_none() || !fork_gate::is_dropping() {
             return Ok(());
         }
@@ -306,7 +307,7 @@ impl Work<'_> {
 
     /// Executes the swap. If other threads may change mappings, all of them are stopped during the
     /// swap.
-    fn swap(&mut self) -> Result<(), Reason> {
+    fn swap(&mut self) -> Result<(), KeptReason> {
         let shared = self.shared;
         let (mut call, piece) = (self.sequence.calls[self.sequence.before], self.site.piece);
         // No other thread changes mappings now, so the swap causes all events.
@@ -331,20 +332,20 @@ impl Work<'_> {
                 i32::from(!is_as_it_was)
             };
             if self.with_others_stopped(&mut step)? != 0 {
-                return Err(Reason::Changed);
+                return Err(KeptReason::Changed);
             }
         }
         match call.errno() {
             0 => Ok(()),
-            libc::ENOMEM => Err(Reason::NoRoom),
-            _ => Err(Reason::Changed),
+            libc::ENOMEM => Err(KeptReason::NoRoom),
+            _ => Err(KeptReason::Changed),
         }
     }
 
     /// Runs `step` while all other threads of the program are stopped, and returns its result.
-    fn with_others_stopped(&mut self, step: &mut dyn FnMut() -> i32) -> Result<i32, Reason> {
+    fn with_others_stopped(&mut self, step: &mut dyn FnMut() -> i32) -> Result<i32, KeptReason> {
         let Some(stopper) = &mut self.stopper else {
-            return Err(Reason::CannotStop);
+            return Err(KeptReason::CannotStop);
         };
         let mut step = || {
             fork_gate::all_dropped();
@@ -354,10 +355,10 @@ impl Work<'_> {
             memory,
             tasks,
             keep,
-            patience,
+            stop_timeout,
         } = stopper;
-        sidecar::with_others_stopped(memory, *tasks, *keep, *patience, &mut step)
-            .map_err(|_| Reason::CannotStop)
+        sidecar::with_others_stopped(memory, *tasks, *keep, *stop_timeout, &mut step)
+            .map_err(|_| KeptReason::CannotStop)
     }
 
     fn pages_back(&mut self) {
@@ -435,7 +436,7 @@ impl<'a> Turn<'a> {
 
     /// Repeats `step` as long as it returns `EAGAIN`. The lock is held afterwards.
     fn run(&mut self, mut step: impl FnMut(&Locked<'_>) -> i32) -> i32 {
-        for round in 0..PATIENCE {
+        for round in 0..MOST_ATTEMPTS {
             let errno = step(self.locked());
             if errno != libc::EAGAIN {
                 return errno;
@@ -482,7 +483,7 @@ fn is_empty(pagemap: i32, piece: VmRange) -> bool {
 /// True if the program has not changed the piece and no change is pending. All threads that could
 /// change it are stopped.
 fn is_undisturbed(shared: &Shared) -> bool {
-    for round in 0..PATIENCE {
+    for round in 0..MOST_ATTEMPTS {
         let locked = shared.lock();
         let changing = uffd::is_changing(shared.descriptors.home);
         let disturbed = locked.is_disturbed();

@@ -49,7 +49,8 @@ impl Journals {
         }
     }
 
-    /// Opens the journal of an earlier run, in either folder, so that its repair can be finished.
+    /// Opens the journal of an earlier run, so that its repair can be finished. Both folders are
+    /// searched.
     ///
     /// # Errors
     /// [`RepairError::AtWork`], [`RepairError::Journal`], and errors from reading files.
@@ -63,7 +64,7 @@ impl Journals {
                 Ok(Some(Found::AtWork(by))) => {
                     return Err(RepairError::AtWork { pid: self.pid, by });
                 }
-                Ok(Some(Found::Left(journal, state))) => return Ok(Some((journal, state))),
+                Ok(Some(Found::Abandoned(journal, state))) => return Ok(Some((journal, state))),
                 Err(cause) => {
                     let path = folder.join(format!("{}.journal", self.pid));
                     return Err(match cause.kind() {

@@ -109,7 +109,7 @@ pub(super) enum Found {
     /// Another process has locked the journal; its id, if known.
     AtWork(Option<i32>),
     /// No running process uses the journal.
-    Left(Journal, State),
+    Abandoned(Journal, State),
 }
 
 /// Maximum size of a journal; any repair writes less.
@@ -229,7 +229,7 @@ impl Journal {
             // The next line must not complete a torn one.
             journal.file.write_all(b"!\n")?;
         }
-        Ok(Some(Found::Left(journal, state)))
+        Ok(Some(Found::Abandoned(journal, state)))
     }
 
     /// Reads the state of the repair from the journal.

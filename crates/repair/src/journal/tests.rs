@@ -5,7 +5,7 @@ use super::*;
 
 fn left(folder: &Path) -> (Journal, State) {
     match Journal::open(folder, &[], 7, 99).unwrap() {
-        Some(Found::Left(journal, state)) => (journal, state),
+        Some(Found::Abandoned(journal, state)) => (journal, state),
         other => panic!("{other:?}"),
     }
 }
@@ -139,7 +139,7 @@ fn what_is_a_link_or_open_to_others_is_not_followed() {
     assert!(why(open(&folder)).contains("is not a file"));
     fs::remove_dir(&file).unwrap();
     fs::rename(&elsewhere, &file).unwrap();
-    assert!(matches!(open(&folder), Ok(Some(Found::Left(..)))));
+    assert!(matches!(open(&folder), Ok(Some(Found::Abandoned(..)))));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn what_another_user_wrote_counts_only_where_the_process_is_theirs() {
     give(&folder.join("7.journal"), OTHER).unwrap();
     assert!(matches!(
         Journal::open(&folder, &[OTHER], 7, 99),
-        Ok(Some(Found::Left(..)))
+        Ok(Some(Found::Abandoned(..)))
     ));
 }
 

@@ -135,9 +135,9 @@ fn open_descriptor(
 ///
 /// If the program has opened a file under the same number, that file is not touched.
 ///
+/// # Errors
 /// The errors of opening the first userfaultfd, including `EMFILE`. The agent then has no
 /// userfaultfd.
-/// The errors of opening the first userfaultfd, including `EMFILE`; the agent has none then.
 pub(super) fn see_to_descriptor(
     held: &impl Injector,
     journal: &mut Journal,

@@ -31,7 +31,7 @@ use crate::journal::Agent;
 use crate::piece::{self, Room, Watch, What};
 use crate::plan::Piece;
 use crate::proc_status;
-use crate::{Reason, RepairError};
+use crate::{KeptReason, RepairError};
 use vmarea_linux_sys::calls::Call;
 use vmarea_linux_sys::uffd;
 
@@ -44,11 +44,11 @@ pub(super) fn copy_piece(
 ) -> Result<Done, RepairError> {
     let range = piece.range;
     if proc_status::may_be_pinned(by.pid()) {
-        return Ok(Done::refused(Reason::Pinned, range.start));
+        return Ok(Done::refused(KeptReason::Pinned, range.start));
     }
     let found = match to_copy(by, range, copies)? {
         Ok(found) => found,
-        Err(page) => return Ok(Done::refused(Reason::Shared, page)),
+        Err(page) => return Ok(Done::refused(KeptReason::Shared, page)),
     };
     let (room, watch) = (Room { range: agent.room }, Watch::Stopped(agent.fd));
     let temporary = room.temporary(range);
@@ -70,10 +70,10 @@ pub(super) fn copy_piece(
         let joined = move_back(by, agent, range)? || call.what > What::Swap as u64;
         if !joined {
             return Ok(match errno {
-                libc::EFAULT => Done::refused(Reason::Guard, call.payload[1]),
-                libc::ENOMEM => Done::refused(Reason::NoRoom, range.start),
-                libc::EBUSY => Done::refused(Reason::Userfaultfd, range.start),
-                _ => Done::refused(Reason::Changed, range.start),
+                libc::EFAULT => Done::refused(KeptReason::Guard, call.payload[1]),
+                libc::ENOMEM => Done::refused(KeptReason::NoRoom, range.start),
+                libc::EBUSY => Done::refused(KeptReason::Userfaultfd, range.start),
+                _ => Done::refused(KeptReason::Changed, range.start),
             });
         }
     }

@@ -15,7 +15,7 @@ use crate::driver::Done;
 use crate::journal::Agent;
 use crate::piece::{self, Room, Watch, What};
 use crate::plan::{PAGE, Piece};
-use crate::{Reason, RepairError};
+use crate::{KeptReason, RepairError};
 use vmarea_linux_sys::calls::Call;
 
 /// Joins a piece by moving its pages; at most `copies` shared pages are copied. If a call is
@@ -56,18 +56,18 @@ pub(super) fn run_piece(
     Ok(owning.done((!joined).then_some(refused)))
 }
 
-fn reason(errno: i32, call: &Call, piece: &Piece) -> (Reason, u64) {
+fn reason(errno: i32, call: &Call, piece: &Piece) -> (KeptReason, u64) {
     let (is_out, page, start) = (
         call.what == What::Out as u64,
         call.payload[1],
         piece.range.start,
     );
     match errno {
-        libc::EBUSY => (Reason::Userfaultfd, start),
-        libc::EFAULT if is_out => (Reason::Guard, page),
-        libc::ENOMEM => (Reason::NoRoom, start),
-        _ if is_out => (Reason::Changed, page),
-        _ => (Reason::Changed, start),
+        libc::EBUSY => (KeptReason::Userfaultfd, start),
+        libc::EFAULT if is_out => (KeptReason::Guard, page),
+        libc::ENOMEM => (KeptReason::NoRoom, start),
+        _ if is_out => (KeptReason::Changed, page),
+        _ => (KeptReason::Changed, start),
     }
 }
 
@@ -92,7 +92,7 @@ impl Owning {
         }
     }
 
-    fn done(&self, refused: Option<(Reason, u64)>) -> Done {
+    fn done(&self, refused: Option<(KeptReason, u64)>) -> Done {
         Done {
             refused,
             copied: self.copied,
@@ -109,10 +109,10 @@ impl Owning {
         agent: &Agent,
         piece: &Piece,
         call: &mut Call,
-    ) -> Result<Option<Reason>, RepairError> {
+    ) -> Result<Option<KeptReason>, RepairError> {
         let page = call.payload[1];
         if self.tried == page {
-            return Ok(Some(Reason::Pinned));
+            return Ok(Some(KeptReason::Pinned));
         }
         let pages = Pages::of(by.pid())?;
         let mut own = false;
@@ -130,12 +130,12 @@ impl Owning {
                 let runs = pages.runs(rest, |filled| filled == Filled::Own)?;
                 calls.extend(runs.into_iter().map(piece::own));
             }
-            (true, true) => return Ok(Some(Reason::Pinned)),
+            (true, true) => return Ok(Some(KeptReason::Pinned)),
             (false, _) if self.copied < self.most => {
                 (self.tried, self.copied) = (page, self.copied + 1);
                 calls.push(piece::unshare(page));
             }
-            (false, _) => return Ok(Some(Reason::Shared)),
+            (false, _) => return Ok(Some(KeptReason::Shared)),
         }
         for calls in calls.chunks_mut(MOST_CALLS) {
             // If a page was not made exclusive, its move is refused again.

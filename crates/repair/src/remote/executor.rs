@@ -20,7 +20,7 @@ use super::stop::stop_patiently;
 use crate::driver::{Done, PieceExecutor};
 use crate::journal::{self, Agent};
 use crate::plan::{Piece, Run};
-use crate::{Kept, Reason, RepairError};
+use crate::{Kept, KeptReason, RepairError};
 use vmarea_process::maps::{self, MapsEntry, Query};
 
 /// Maximum time for which the process runs between two pieces. It runs for as long as it was
@@ -39,13 +39,20 @@ impl PieceExecutor for RemoteMove<'_> {
         })
     }
 
-    fn retries_before(&self, _: Reason) -> bool {
+    fn retries_before(&self, _: KeptReason) -> bool {
         true
     }
 
-    fn pass_over(&self, run: &Run, at: u64, reason: Reason, copies: u64, kept: &mut Kept) -> u64 {
+    fn pass_over(
+        &self,
+        run: &Run,
+        at: u64,
+        reason: KeptReason,
+        copies: u64,
+        kept: &mut Kept,
+    ) -> u64 {
         match reason {
-            Reason::Shared if copies == 0 => pass_over_shared(self.0, run, at, kept),
+            KeptReason::Shared if copies == 0 => pass_over_shared(self.0, run, at, kept),
             _ => at,
         }
     }
@@ -63,15 +70,22 @@ impl PieceExecutor for RemoteCopy<'_> {
         })
     }
 
-    fn retries_before(&self, _: Reason) -> bool {
+    fn retries_before(&self, _: KeptReason) -> bool {
         true
     }
 
-    fn pass_over(&self, run: &Run, at: u64, reason: Reason, copies: u64, kept: &mut Kept) -> u64 {
+    fn pass_over(
+        &self,
+        run: &Run,
+        at: u64,
+        reason: KeptReason,
+        copies: u64,
+        kept: &mut Kept,
+    ) -> u64 {
         match reason {
             // Every page of the process may be pinned.
-            Reason::Pinned => pass_over(run, at, reason, kept, |_| true),
-            Reason::Shared if copies == 0 => pass_over_shared(self.0, run, at, kept),
+            KeptReason::Pinned => pass_over(run, at, reason, kept, |_| true),
+            KeptReason::Shared if copies == 0 => pass_over_shared(self.0, run, at, kept),
             _ => at,
         }
     }
@@ -85,7 +99,7 @@ fn join_stopped(
 ) -> Result<Done, RepairError> {
     let changed = session.attributes.changed(piece);
     if let Some(place) = changed.map_err(RepairError::maps(session.pid))? {
-        return Ok(Done::refused(Reason::Changed, place));
+        return Ok(Done::refused(KeptReason::Changed, place));
     }
     let mut query = Query::open(session.pid).ok();
     let journal = &mut session.journal;
@@ -96,7 +110,7 @@ fn join_stopped(
         match is_as_planned(session.pid, query.as_mut(), piece) {
             true => join(&held, &session.agent)
                 .or_else(|error| take_back(&held, &session.agent, piece, error)),
-            false => Ok(Done::refused(Reason::Changed, piece.range.start)),
+            false => Ok(Done::refused(KeptReason::Changed, piece.range.start)),
         }
     });
     if let Err(RepairError::LeftStopped { .. } | RepairError::Ended(_)) = done {
@@ -124,7 +138,7 @@ pub(super) fn take_back(
             let swapped = move_back(by, agent, piece.range)?;
             Ok(match swapped || is_joined(by.pid(), piece) {
                 true => Done::default(),
-                false => Done::refused(Reason::Changed, piece.range.start),
+                false => Done::refused(KeptReason::Changed, piece.range.start),
             })
         }
         error => Err(error),
@@ -146,7 +160,7 @@ fn pass_over_shared(session: &Session, run: &Run, at: u64, kept: &mut Kept) -> u
     let Ok(pages) = Pages::of(session.pid) else {
         return at;
     };
-    pass_over(run, at, Reason::Shared, kept, |part| {
+    pass_over(run, at, KeptReason::Shared, kept, |part| {
         obstacles::shared(&pages, &session.target.memory, part, 1) > 0
     })
 }
@@ -155,7 +169,7 @@ fn pass_over_shared(session: &Session, run: &Run, at: u64, kept: &mut Kept) -> u
 fn pass_over(
     run: &Run,
     mut at: u64,
-    reason: Reason,
+    reason: KeptReason,
     kept: &mut Kept,
     stays: impl Fn(VmRange) -> bool,
 ) -> u64 {

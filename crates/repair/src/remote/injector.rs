@@ -22,7 +22,7 @@ use vmarea_linux_sys::own_process::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
 
 /// Maximum time that the calls of a piece spend in the kernel.
-const WORK_PATIENCE: Duration = Duration::from_secs(120);
+const WORK_TIMEOUT: Duration = Duration::from_secs(120);
 pub(super) const SIGCONT_BIT: u64 = 1 << (libc::SIGCONT - 1);
 
 /// Interface for calls in a stopped process.
@@ -57,7 +57,7 @@ pub(super) trait Injector {
     /// Lets the agent execute `calls` from index `first` on; there must be no more than its table
     /// holds.
     ///
-    /// Returns the index of the call that failed, or the number of calls.
+    /// Returns the index of the call that failed, or the number of calls if none failed.
     ///
     /// # Errors
     /// As for [`Injector::call`]; [`RepairError::System`] if the table cannot be accessed.
@@ -88,7 +88,7 @@ impl StoppedProcess<'_> {
         let tid = self.saved.tid;
         ptrace::resume(tid, how, 0).map_err(|_| self.ended())?;
         loop {
-            match inject::wait(tid, WORK_PATIENCE) {
+            match inject::wait(tid, WORK_TIMEOUT) {
                 Some(stop) if wanted(stop) => return Ok(()),
                 Some(Wait::Ended) => return Err(self.ended()),
                 Some(_) => ptrace::resume(tid, how, 0).map_err(|_| self.ended())?,

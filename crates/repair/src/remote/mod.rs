@@ -50,7 +50,7 @@ use super::journal::{self, Journal, Journals, State};
 use super::plan::{self, Run};
 use super::proc_status;
 use super::report::count_mappings;
-use super::{Options, Reason, RepairError, Report, Way};
+use super::{KeptReason, Options, RepairError, Report, Way};
 use target::Target;
 use vmarea_linux_sys::uffd::{self, Uffd};
 use vmarea_process::mappings::{Mappings, Smaps};
@@ -138,7 +138,7 @@ impl Remote {
         let registered = obstacles::registered(self.pid);
         let runs = obstacles::without(runs, &mut kept, |part| {
             let pinned = none_at_all || obstacles::touches(part, &registered);
-            pinned.then_some(Reason::Pinned)
+            pinned.then_some(KeptReason::Pinned)
         });
         Ok((runs, kept))
     }
@@ -158,7 +158,7 @@ impl Remote {
             let shared = obstacles::shared(&pages, &memory, part, copies.saturating_add(1));
             match copies.checked_sub(shared) {
                 Some(left) => copies = left,
-                None => return Some(Reason::Shared),
+                None => return Some(KeptReason::Shared),
             }
             None
         });

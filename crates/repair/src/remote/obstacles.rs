@@ -13,7 +13,7 @@ use vmarea::types::VmRange;
 
 use super::pages::{Filled, Pages, reads_as_zeros};
 use crate::plan::{PAGE, Run};
-use crate::{Kept, Reason};
+use crate::{Kept, KeptReason};
 
 /// Returns the memory that a process has registered with its `io_uring`s.
 pub(super) fn registered(pid: i32) -> Vec<VmRange> {
@@ -76,7 +76,7 @@ pub(super) fn shared(pages: &Pages, memory: &File, part: VmRange, most: u64) -> 
 pub(super) fn without(
     runs: Vec<Run>,
     kept: &mut Kept,
-    mut obstacle: impl FnMut(VmRange) -> Option<Reason>,
+    mut obstacle: impl FnMut(VmRange) -> Option<KeptReason>,
 ) -> Vec<Run> {
     let mut left = Vec::new();
     for run in runs {
@@ -151,16 +151,19 @@ mod tests {
         let stays = |of: VmRange| {
             [0, 3]
                 .contains(&(of.start / PAGE))
-                .then_some(Reason::Pinned)
+                .then_some(KeptReason::Pinned)
         };
         let left = without(vec![run(false)], &mut kept, stays);
         let parts: Vec<_> = left.iter().map(|run| run.parts.len()).collect();
-        assert_eq!((parts, kept.by_reason[&Reason::Pinned]), (vec![2, 3], 3));
-        let all_but = |of: VmRange| (of.start / PAGE != 5).then_some(Reason::Shared);
+        assert_eq!(
+            (parts, kept.by_reason[&KeptReason::Pinned]),
+            (vec![2, 3], 3)
+        );
+        let all_but = |of: VmRange| (of.start / PAGE != 5).then_some(KeptReason::Shared);
         let left = without(vec![run(true)], &mut kept, all_but);
         let ranges: Vec<_> = left.iter().map(|run| run.range).collect();
         assert_eq!(
-            (ranges, kept.by_reason[&Reason::Shared]),
+            (ranges, kept.by_reason[&KeptReason::Shared]),
             (vec![part(5)], 6)
         );
         // The anchor is not moved, so an obstacle in it has no effect.
@@ -170,6 +173,6 @@ mod tests {
             .map(|run| (run.parts.len(), run.anchored))
             .collect();
         assert_eq!(parts, [(3, true), (3, false)]);
-        assert_eq!(kept.by_reason[&Reason::Pinned], 5);
+        assert_eq!(kept.by_reason[&KeptReason::Pinned], 5);
     }
 }

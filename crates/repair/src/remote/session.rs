@@ -44,7 +44,7 @@ impl Session {
         let attributes = Attributes::open(&pid.to_string()).map_err(RepairError::maps(pid))?;
         let mut journal = begin_journal(&target, journals)?;
         if let Some(pause) = options.max_pause {
-            target.be_patient((4 * pause).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE));
+            target.set_stop_timeout((4 * pause).clamp(SHORTEST_STOP_TIMEOUT, LONGEST_STOP_TIMEOUT));
         }
         let (agent, journal) = match put_in(&target, &mut journal, options.way) {
             Ok((agent, Ok(()))) => (agent, journal),
@@ -146,8 +146,8 @@ fn end_journal(cleared: Result<(), RepairError>, journal: Journal) -> Result<(),
 }
 
 /// Minimum and maximum time for which the stopped threads wait for one that has not stopped.
-const SHORTEST_PATIENCE: Duration = Duration::from_millis(20);
-const LONGEST_PATIENCE: Duration = Duration::from_millis(500);
+const SHORTEST_STOP_TIMEOUT: Duration = Duration::from_millis(20);
+const LONGEST_STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Measures how long the process is stopped by an empty stop.
 ///
 /// The time includes reading the list of mappings if single mappings cannot be queried. The result

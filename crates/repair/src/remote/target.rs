@@ -17,7 +17,7 @@ use vmarea_process::maps::{self, MapName};
 use vmarea_process::processes;
 
 /// Default time for a thread to stop.
-pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Mark at the end of the agent's code page, in this and every later version.
 const MARK: &[u8; 16] = b"vmarea's agent\0\0";
 const MARK_AT: u64 = PAGE - MARK.len() as u64;
@@ -32,7 +32,7 @@ pub(super) struct Target {
     pub(super) syscall: u64,
     /// Maximum time for a thread to stop, during which the other threads of the process already
     /// wait.
-    pub(super) patience: Cell<Duration>,
+    pub(super) stop_timeout: Cell<Duration>,
     /// Id of the last process that was checked for sharing the memory.
     pub(super) looked_at: Cell<i32>,
     /// Threads that were asked to stop and did not stop in time. They are still traced, because
@@ -85,7 +85,7 @@ impl Target {
             seccomp,
             memory,
             syscall: 0,
-            patience: Cell::new(PATIENCE),
+            stop_timeout: Cell::new(STOP_TIMEOUT),
             looked_at,
             late: RefCell::default(),
         };
@@ -94,8 +94,8 @@ impl Target {
     }
 
     /// Sets the maximum time for a thread to stop.
-    pub(super) fn be_patient(&self, patience: Duration) {
-        self.patience.set(patience);
+    pub(super) fn set_stop_timeout(&self, stop_timeout: Duration) {
+        self.stop_timeout.set(stop_timeout);
     }
 
     /// True if the agent of an earlier run is still in the process.

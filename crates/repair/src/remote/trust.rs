@@ -130,7 +130,7 @@ impl Look {
         let is_code = |m: &MapsEntry| is_private(m) && m.perms.exec && !m.perms.write;
         let is_table = |m: &MapsEntry| m.perms.shared && m.perms.write && !m.perms.exec;
         let most = Room::bytes_for(MOST_BYTES);
-        // The swap moves the fresh mapping out of the room.
+        // The swap moves the fresh mapping out of the scratch area.
         let hole = piece.filter(|&piece| fits(piece, room)).map(|piece| {
             let fresh = Room { range: room }.fresh(piece);
             fresh.start..fresh.end

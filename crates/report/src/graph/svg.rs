@@ -104,7 +104,7 @@ impl<'g> Drawing<'g> {
         };
         let bands = drawing.bands();
         let lanes = bands.iter().map(|band| band.parents().len()).max();
-        // One more lane for the arrows to the root.
+        // One more lane is needed for the arrows to the root.
         drawing.av_x = MARGIN + (lanes.unwrap_or(0) + 1) as f64 * LANE + 14.0;
         let mut x = drawing.av_x + AV_WIDTH + 28.0;
         for process in 0..graph.processes.len() {

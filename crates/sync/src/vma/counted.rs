@@ -5,10 +5,10 @@
 //! Therefore either the writer sees the reader's count, or the reader sees the writer's sequence
 //! number.
 //!
-//! Each write section changes the owner's sequence number, so readers avoid loading that number.
+//! Each write section changes the owner's sequence number, so readers should not have to load it.
 //! After a section that has locked the VMA, the first reader that finds the section ended stores
-//! OVER, while it is counted and writers wait for it. Later readers do not touch the owner's cache
-//! line.
+//! OVER. It does so while it is counted, so no writer can store a number at the same time. Later
+//! readers see OVER and do not touch the owner's cache line.
 //!
 //! # Picture
 //! ```text

@@ -301,7 +301,7 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
         subclass: Subclass,
     ) -> Result<VmaReadGuard<'a, B, K, W>, Refused> {
         self.check(guard);
-        // Possible only at the last sequence number, at which VMAs remain locked.
+        // This is possible only at the last sequence number, at which VMAs remain locked.
         if self.lock.is_write_locked(guard.sequence()) {
             return Err(Refused::WriteLocked);
         }

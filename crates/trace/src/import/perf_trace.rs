@@ -133,7 +133,8 @@ impl PerfTrace {
             Some(nr) if is_exec(nr) && ok && self.has_begun && state.knows(tid) => {
                 state.exec(tid);
             }
-            // The traced program, or the child's side of the call that created it.
+            // This is the traced program's first call, or the child's side of the call that created
+            // the child.
             Some(nr) if is_exec(nr) || is_fork(nr) => {
                 self.child(tid, state);
             }

@@ -5,7 +5,7 @@
 //! is unknown: it begins empty, as if by `execve`.
 //!
 //! # Invariants
-//! O1  Every named task is known: a task that no line announced begins as a process of its own.
+//! O1  Every named task is known: a task without an earlier line starts as a separate process.
 //! O2  An mm ends with its last task.
 //! O3  A call that ran while another call of its mm ran is [`Order::Overlapping`].
 

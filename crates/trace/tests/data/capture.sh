@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds program.c and records it with strace and perf: makes the text files beside this script.
-# Needs root (tracepoints), gcc, strace and perf. The tests hold for any recording of program.c.
+# Builds program.c and records it with strace and perf, which creates the text files next to this script.
+# Needs root (tracepoints), gcc, strace and perf. The tests must pass with any recording of program.c.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 dir=/tmp/vmarea-capture

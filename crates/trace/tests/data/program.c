@@ -73,7 +73,7 @@ static void calls(void)
 int main(int argc, char **argv)
 {
 	if (argc > 1) {
-		/* The second life, after execve. */
+		/* The second run, after execve. */
 		char *p = malloc(300000);
 		memset(p, 1, 300000);
 		free(p);

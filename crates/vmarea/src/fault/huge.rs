@@ -4,11 +4,11 @@
 //! `mm/huge_memory.c` `do_huge_pmd_anonymous_page`, `do_huge_pmd_wp_page`; `mm/khugepaged.c`
 //! `madvise_collapse`, 6.18. If the allocation fails, the fault falls back to a small page.
 
-use super::{Access, FaultContext, Faulted};
+use super::{Access, FaultContext, Faulted, outcome};
 use crate::mm::ThpDisabled;
 use crate::page::huge::Huge;
 use crate::page::thp::{HugeEvent, huge_page_addr, huge_start};
-use crate::page::{Pte, SlotKind};
+use crate::page::{Blocked, Pte, SlotKind};
 use crate::types::HugePages;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{AnonVmaId, Errno, PMD_SIZE, VmFlags, VmRange};
@@ -46,16 +46,19 @@ impl<E: Environment> FaultContext<'_, E> {
         let (huge, event) = if access == Access::Write {
             (self.huge_zeroed(vma, start, anon_vma)?, HugeEvent::Made)
         } else {
-            (Huge::ZERO, HugeEvent::Zero)
+            match Huge::zero() {
+                Ok(huge) => (huge, HugeEvent::Zero),
+                Err(_) => return Some(Faulted::OutOfMemory),
+            }
         };
         match self.pages.insert_huge(start, huge) {
             Ok(()) => {
                 self.space.huge.count(event);
                 Some(Faulted::Done)
             }
-            Err(mut huge) => {
+            Err((mut huge, blocked)) => {
                 self.space.huge_drop(&mut huge);
-                Some(Faulted::Spurious)
+                Some(outcome(Err(blocked)))
             }
         }
     }
@@ -121,6 +124,8 @@ impl<E: Environment> FaultContext<'_, E> {
             return Err(Errno::EINVAL);
         }
         let range = VmRange::new(start, start + PMD_SIZE);
+        // Until the flush, another thread may still write to the pages that are copied.
+        self.space.clear_flush(self.pages, range);
         let mut huge =
             self.space
                 .huge_alloc(anon_vma, vma.pgoff_at(start), |at, frame| {
@@ -143,9 +148,12 @@ impl<E: Environment> FaultContext<'_, E> {
                 self.space.huge.count(HugeEvent::Collapsed);
                 Ok(())
             }
-            Err(mut huge) => {
+            Err((mut huge, blocked)) => {
                 self.space.huge_drop(&mut huge);
-                Err(Errno::EAGAIN)
+                Err(match blocked {
+                    Blocked::InUse => Errno::EAGAIN,
+                    Blocked::NoMemory => Errno::ENOMEM,
+                })
             }
         }
     }

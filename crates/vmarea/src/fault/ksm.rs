@@ -26,12 +26,18 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             return Ok(());
         }
         let mut merged = Vec::new();
+        let mut room = Ok(());
         self.mm.pages.for_each(range, |addr, entry| {
             if entry.frame().is_some_and(|f| self.space.frame(f).is_ksm()) {
+                room = merged.try_reserve(1);
+                if room.is_err() {
+                    return ControlFlow::Break(());
+                }
                 merged.push(addr);
             }
             ControlFlow::Continue(())
         });
+        room.map_err(|_| Errno::ENOMEM)?;
         let context = FaultContext::of(self.space, &self.mm.pages, self);
         for addr in merged {
             match context.unshare(vma, addr) {

@@ -16,6 +16,7 @@
 //! decision was based on; otherwise the fault is spurious and the access faults again.
 
 mod anon_vma;
+mod hardware;
 pub(crate) mod huge;
 mod ksm;
 mod pin;
@@ -24,9 +25,9 @@ pub mod stack;
 mod swap;
 mod unlocked;
 
+use crate::Space;
 use crate::mm::{MmapGuard, MmapReadGuard, ThpDisabled};
-use crate::page::{FaultPath, Pte};
-use crate::space::Space;
+use crate::page::{Blocked, FaultPath, Pte};
 use crate::types::platform::{Environment, Platform, Standard};
 use crate::types::{AnonVmaId, Errno, FrameId, MmId, PAGE_MASK, VmFlags};
 use crate::vma::VmaView;
@@ -117,7 +118,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
         if is_forbidden(vma.body.flags, access) {
             return Faulted::NoAccess;
         }
-        FaultContext::of(self.space, &self.mm.pages, self).page(vma, addr & PAGE_MASK, access)
+        FaultContext::of(self.space, &self.mm.pages, self).user_page(vma, addr & PAGE_MASK, access)
     }
 }
 
@@ -200,7 +201,7 @@ impl<E: Environment> FaultContext<'_, E> {
         let Some(small) = self.small(vma, addr, access) else {
             return Err(self.pages.get_for(self.path, addr));
         };
-        let looked = self.pages.update_for(self.path, addr, |entry| {
+        let looked = self.pages.install_for(self.path, addr, |entry| {
             if *entry != Pte::None {
                 return Err(*entry);
             }
@@ -217,7 +218,11 @@ impl<E: Environment> FaultContext<'_, E> {
             };
             Ok(Faulted::Done)
         });
-        looked.unwrap_or_else(|| Err(self.pages.get(addr)))
+        match looked {
+            Ok(looked) => looked,
+            Err(Blocked::InUse) => Err(self.pages.get(addr)),
+            Err(Blocked::NoMemory) => Ok(Faulted::OutOfMemory),
+        }
     }
 
     #[inline]
@@ -284,8 +289,8 @@ impl<E: Environment> FaultContext<'_, E> {
                 return faulted;
             }
             let watched = vma.body.flags.contains(VmFlags::UFFD_MISSING);
-            if watched {
-                self.pages.make_table(addr);
+            if watched && self.pages.make_table(addr) == Err(Blocked::NoMemory) {
+                return Faulted::OutOfMemory;
             }
             if !write && !watched {
                 return self.put_if(addr, Pte::None, Pte::Zero);
@@ -338,18 +343,14 @@ impl<E: Environment> FaultContext<'_, E> {
 
     /// Replaces the entry `seen` by `to`; neither entry holds a reference.
     fn put_if(&self, addr: u64, seen: Pte, to: Pte) -> Faulted {
-        let put = self.pages.update(addr, |entry| {
+        let put = self.pages.install(addr, |entry| {
             let same = *entry == seen;
             if same {
                 *entry = to;
             }
             same
         });
-        if put == Some(true) {
-            Faulted::Done
-        } else {
-            Faulted::Spurious
-        }
+        outcome(put)
     }
 
     /// Handles a write to a page that is mapped read-only.
@@ -408,21 +409,19 @@ impl<E: Environment> FaultContext<'_, E> {
             return Faulted::OutOfMemory;
         };
         let writable = vma.body.flags.contains(VmFlags::WRITE);
-        let put = self.pages.update(addr, |entry| {
+        let put = self.pages.install(addr, |entry| {
             let same = *entry == seen;
             if same {
                 self.fill(frame, vma, addr, content, seen);
-                self.space.entry_drop(self.pages, addr, seen);
+                self.space.entry_clear(self.pages, addr, seen);
                 *entry = Pte::Anon { frame, writable };
             }
             same
         });
-        if put == Some(true) {
-            Faulted::Done
-        } else {
+        if put != Ok(true) {
             self.space.frame_abandon(frame);
-            Faulted::Spurious
         }
+        outcome(put)
     }
 
     /// Replaces the KSM page at `addr` by a private copy.
@@ -453,6 +452,15 @@ impl<E: Environment> FaultContext<'_, E> {
             }
             _ => platform.zero(frame),
         }
+    }
+}
+
+/// Returns the outcome of a fault that tried to install an entry; false if another fault was first.
+fn outcome(put: Result<bool, Blocked>) -> Faulted {
+    match put {
+        Ok(true) => Faulted::Done,
+        Ok(false) | Err(Blocked::InUse) => Faulted::Spurious,
+        Err(Blocked::NoMemory) => Faulted::OutOfMemory,
     }
 }
 

@@ -4,8 +4,8 @@
 //! `mm/gup.c`: `pin_user_pages` with `FOLL_WRITE | FOLL_LONGTERM`, 6.18.
 
 use super::{Access, Faulted};
+use crate::Space;
 use crate::page::PagePin;
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId};
 

@@ -5,9 +5,9 @@
 //! writable mappings are prefaulted by a write, all other mappings by a read.
 
 use super::{Access, FaultContext, Faulted};
+use crate::Space;
 use crate::mm::MmapGuard;
 use crate::policy::Rules;
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_SIZE, PkeyRights, VmFlags, VmRange};
 use crate::vma::VmaView;

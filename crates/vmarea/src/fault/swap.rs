@@ -108,16 +108,16 @@ impl<E: Environment> FaultContext<'_, E> {
             return Faulted::OutOfMemory;
         };
         let put = self.pages.update(addr, |entry| {
-            let same = *entry == Pte::Swap { slot };
-            if same {
-                self.space.platform.copy(frame, cached);
-                let writable = vma.body.flags.contains(VmFlags::WRITE);
-                *entry = Pte::Anon { frame, writable };
-                self.space.swap.put(self.space, slot);
+            if *entry != (Pte::Swap { slot }) {
+                return Faulted::Spurious;
             }
-            same
+            self.space.platform.copy(frame, cached);
+            let writable = vma.body.flags.contains(VmFlags::WRITE);
+            *entry = Pte::Anon { frame, writable };
+            self.space.swap.put(self.space, slot);
+            Faulted::Done
         });
-        self.put_or_abandon(put == Some(true), frame)
+        self.done_or_abandon(put, frame)
     }
 
     /// Reads the page from the slot into a new frame and maps the frame.
@@ -128,10 +128,12 @@ impl<E: Environment> FaultContext<'_, E> {
         };
         let put = self.pages.update(addr, |entry| {
             if *entry != (Pte::Swap { slot }) {
-                return false;
+                return Faulted::Spurious;
             }
-            let Some(left) = self.space.swap.fill(self.space, slot, frame) else {
-                return false;
+            let left = match self.space.swap.fill(self.space, slot, frame) {
+                Ok(Some(left)) => left,
+                Ok(None) => return Faulted::Spurious,
+                Err(_) => return Faulted::OutOfMemory,
             };
             if left == Left::Others {
                 let root = self.space.anon_vma_root(anon_vma);
@@ -139,17 +141,16 @@ impl<E: Environment> FaultContext<'_, E> {
             }
             let writable = left == Left::None && vma.body.flags.contains(VmFlags::WRITE);
             *entry = Pte::Anon { frame, writable };
-            true
+            Faulted::Done
         });
-        self.put_or_abandon(put == Some(true), frame)
+        self.done_or_abandon(put, frame)
     }
 
-    fn put_or_abandon(&self, put: bool, frame: FrameId) -> Faulted {
-        if put {
-            Faulted::Done
-        } else {
+    fn done_or_abandon(&self, put: Option<Faulted>, frame: FrameId) -> Faulted {
+        let put = put.unwrap_or(Faulted::Spurious);
+        if put != Faulted::Done {
             self.space.frame_abandon(frame);
-            Faulted::Spurious
         }
+        put
     }
 }

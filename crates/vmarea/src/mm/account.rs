@@ -107,6 +107,22 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
+    /// Charges `pages`, if any, for `work`, and uncharges them again if `work` fails.
+    pub(crate) fn charged<R>(
+        &mut self,
+        pages: Option<u64>,
+        work: impl FnOnce(&mut Self) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        if let Some(pages) = pages {
+            self.charge(pages)?;
+        }
+        let done = work(self);
+        if done.is_err() {
+            self.uncharge(pages.unwrap_or(0));
+        }
+        done
+    }
+
     /// Uncharges `pages` from the commit limit.
     #[doc(alias = "vm_unacct_memory")]
     pub(crate) fn uncharge(&mut self, pages: u64) {

@@ -2,8 +2,8 @@
 //!
 //! This file finds the pages and checks their mappings; `page::swap` and `page::ksm` change them.
 
+use crate::Space;
 use crate::page::Pte;
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, FrameId, MmId, PAGE_MASK, SwapId, VmFlags};
 
@@ -36,7 +36,7 @@ impl<E: Environment> Space<E> {
     /// ESRCH if an address space does not exist; EINVAL if an address has no anonymous page in a
     /// mergeable mapping, or both addresses are the same page of one process; EEXIST if both map
     /// the same frame already; EBUSY if one page is already being swapped out, migrated or merged,
-    /// or is pinned; EAGAIN if the pages differ, or one was written to during the call.
+    /// or is pinned; EAGAIN if the pages differ, or one was written to during the call; ENOMEM.
     pub fn ksm_merge(&self, one: (MmId, u64), two: (MmId, u64)) -> Result<FrameId, Errno> {
         let (one, two) = ((one.0, one.1 & PAGE_MASK), (two.0, two.1 & PAGE_MASK));
         if one == two {

@@ -3,8 +3,8 @@
 //! They include the memory outside of the VMAs: boxed locks, chains, anon_vmas with their interval
 //! trees, and the index.
 
+use crate::Space;
 use crate::rmap::AnonVma;
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{MmId, VmaId};
 use crate::vma::Vma;

@@ -8,21 +8,29 @@
 
 use super::MmapWriteGuard;
 use crate::lookup::Change;
+use crate::page::{Kept, Owner};
 use crate::policy::AdjustLock;
-use crate::rmap::chain::Left;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange, VmaId};
+use crate::vma::chain::Left;
 use crate::vma::merge::Plan;
 use crate::vma::{Vma, VmaView};
 use alloc::vec::Vec;
 use smallvec::SmallVec;
 use vmarea_range_tree::Entry;
 
+/// Ranges whose pages change, each with the old and the new owner: at most those of three VMAs.
+pub(crate) type Changes = SmallVec<[(VmRange, (Owner, Owner)); 3]>;
+
 impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Carries out the plan. The target gets `flags`, plus the sticky flags of every VMA that is
-    /// merged.
-    pub(crate) fn commit(&mut self, plan: &Plan, mut flags: VmFlags) -> Result<VmaId, Errno> {
+    /// merged. Returns `None` and changes nothing if the owner of a page cannot change.
+    pub(crate) fn commit(
+        &mut self,
+        plan: &Plan,
+        mut flags: VmFlags,
+    ) -> Result<Option<VmaId>, Errno> {
         let space = self.space;
         let givers = plan.givers();
         for id in &givers {
@@ -38,20 +46,23 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         // Computed before any change: if the target gets another anon_vma, its pages must change
         // too.
         let changes = self.changes(plan);
+        let changed = self.change_pages(&changes, &mut spare);
+        self.give_back(spare);
+        if changed.is_err() {
+            return Ok(None);
+        }
         let left = match self.give_anon_vma(plan, &mut root_locks) {
             Ok(left) => left,
             Err(error) => {
-                self.give_back(spare);
+                for (range, owners) in &changes {
+                    self.page_tables().give_back_locked(*range, *owners);
+                }
                 return Err(error);
             }
         };
-        for (range, owner) in changes {
-            self.page_tables().reown_locked(range, owner, &mut spare);
-        }
         if let Some(left) = left {
             space.unlink_left(&left, &mut root_locks);
         }
-        self.give_back(spare);
         let sticky = |id| space.vma(id).body.get(&self.token).flags & VmFlags::STICKY;
         flags |= sticky(plan.target);
         for id in plan.remove.iter().flatten() {
@@ -66,7 +77,21 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.set_range_held(plan.target, (plan.range, plan.pgoff), &mut root_locks);
         self.body_mut(plan.target).flags = flags;
         self.state_mut().stats.merged(plan.kind);
-        Ok(plan.target)
+        Ok(Some(plan.target))
+    }
+
+    /// Gives pages their new owners; if one cannot change, all have their old owners again.
+    fn change_pages(&self, changes: &Changes, spare: &mut Vec<FrameId>) -> Result<(), Kept> {
+        let tables = self.page_tables();
+        for (at, (range, owners)) in changes.iter().enumerate() {
+            if let Err(kept) = tables.reown_locked(*range, *owners, spare) {
+                for (range, owners) in &changes[..at] {
+                    tables.give_back_locked(*range, *owners);
+                }
+                return Err(kept);
+            }
+        }
+        Ok(())
     }
 
     /// Locks the anon_vma roots that a plan affects. If only the end of one VMA moves, locks none;
@@ -152,14 +177,15 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         let count = self.shared_pages(own, vma.range);
         let mut spare = self.spare_frames(Some(own), count)?;
         let owner = (own, vma.pgoff);
-        self.page_tables().reown(vma.range, owner, &mut spare);
+        let tables = self.page_tables();
+        let changed = tables.reown(vma.range, (owner, owner), &mut spare);
         self.give_back(spare);
-        Ok(())
+        changed.map_err(|_| Errno::ENOMEM)
     }
 
     /// Returns the ranges whose pages need another anon_vma or page offset under the plan, each
-    /// with its new anon_vma and the new page offset of its first page.
-    pub(crate) fn changes(&self, plan: &Plan) -> SmallVec<[(VmRange, (AnonVmaId, Pgoff)); 2]> {
+    /// with its old and its new owner.
+    pub(crate) fn changes(&self, plan: &Plan) -> Changes {
         let mut changes = SmallVec::new();
         let holder = plan.anon_from.map(|id| self.space.vma(id));
         let Some(survivor) = holder.and_then(Vma::anon_vma) else {
@@ -173,7 +199,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             let first = plan.pgoff.plus_bytes(taken.start - plan.range.start);
             let lies = vma.pgoff().plus_bytes(taken.start - range.start);
             if lies != first || was != survivor {
-                changes.push((taken, (survivor, first)));
+                changes.push((taken, ((was, lies), (survivor, first))));
             }
         }
         changes

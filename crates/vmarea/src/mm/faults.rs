@@ -4,7 +4,7 @@
 //! any case, so that faults in different parts of an address space share no counter. The other
 //! faults contend for `mmap_lock` as well.
 
-use crate::space::Space;
+use crate::Space;
 use crate::types::MmId;
 use crate::types::platform::Environment;
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -5,7 +5,7 @@
 
 use super::lookups::VmasOf;
 use super::{Mm, MmapGuard};
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::Environment;
 use crate::types::{VmRange, VmaId};
 use crate::vma::VmaView;

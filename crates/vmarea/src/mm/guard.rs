@@ -4,12 +4,13 @@
 //! of [`MmapWriteGuard`].
 
 use super::{Mm, MmState};
+use crate::Space;
 use crate::page::{PageTable, PageTables};
-use crate::space::Space;
 use crate::types::platform::{Environment, Standard};
-use crate::types::{MmId, VmRange, VmaId};
+use crate::types::{AnonVmaId, MmId, VmRange, VmaId};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
+use alloc::vec::Vec;
 use vmarea_sync::{CachePaddedLock, LockGuard, ReadGuard, WriteGuard};
 
 /// `mmap_lock` of one mm, held for reading or for writing.
@@ -93,6 +94,18 @@ impl<'s, E: Environment, T: LockGuard> MmapGuard<'s, E, T> {
             let vma = self.find(at).filter(|v| v.range.start < range.end)?;
             at = vma.range.end;
             Some(vma)
+        })
+    }
+
+    /// Returns the anon_vmas of a VMA of this address space, oldest first, beginning with the root.
+    ///
+    /// The list is empty for a VMA of another address space and for a VMA that no longer exists.
+    #[doc(alias = "anon_vma_chain")]
+    pub fn chain(&self, vma: VmaId) -> Vec<AnonVmaId> {
+        let ours = self.space.vmas.get(vma.0);
+        let ours = ours.filter(|vma| vma.is_of(self.id));
+        ours.map_or_else(Vec::new, |vma| {
+            vma.chain.lock().iter().map(|link| link.anon_vma).collect()
         })
     }
 

@@ -1,8 +1,9 @@
 //! Creation, import and teardown of an address space.
 
 use super::{Layout, Limits, MmState, MmapWriteGuard};
+use crate::Space;
 use crate::page::range::Zap;
-use crate::space::Space;
+use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::VmaBody;
@@ -37,6 +38,10 @@ impl<E: Environment> Space<E> {
     pub fn mm_create(&self, layout: Layout, limits: Limits) -> Result<MmId, Errno> {
         let id = MmId(self.mms.insert()?);
         let mm = self.mms.get(id.0).expect("just made");
+        if let Err(error) = self.mmu.mm_created(id) {
+            self.mms.remove(id.0);
+            return Err(error);
+        }
         mm.pages.set_owner(id);
         // No other thread knows the new address space, but a fork already holds its parent's lock.
         let mut token = mm.mmap_lock.write_nested();
@@ -101,6 +106,7 @@ impl<E: Environment> Space<E> {
     pub fn mm_exit(&self, mm: MmId) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         w.unmap_everything();
+        self.mmu.mm_gone(mm);
         w.mm.state.release(&mut w.token);
         self.mms.remove(mm.0);
         Ok(())

@@ -1,8 +1,8 @@
 //! The VMAs of one mm as lookup caches and observers see them.
 
 use super::{Mm, MmapGuard};
+use crate::Space;
 use crate::lookup::{Change, Vmas};
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{MmId, VmRange, VmaId};
 

@@ -18,7 +18,9 @@ mod faults;
 pub mod find;
 mod guard;
 pub mod lifecycle;
+mod lock_vma;
 mod lookups;
+mod mapped;
 pub mod modify;
 pub mod split;
 pub mod stats;
@@ -28,6 +30,8 @@ pub use account::Limits;
 use faults::FaultCounters;
 pub use faults::{FaultCounts, FellBack};
 pub use guard::{MmapGuard, MmapReadGuard, MmapWriteGuard};
+pub use lock_vma::LockedVma;
+pub use mapped::Mapped;
 pub use stats::Stats;
 
 use crate::page::PageTable;
@@ -104,6 +108,27 @@ pub struct MmState {
     pub peak_map_count: u32,
     /// Addresses of the borders between VMAs that the merge collector will retry.
     pub(crate) noted: alloc::collections::VecDeque<u64>,
+}
+
+impl MmState {
+    /// Returns the state with which the child of a fork begins, before it has VMAs.
+    pub(crate) fn of_child(&self) -> MmState {
+        let mut layout = self.layout;
+        layout.inherit(&self.layout);
+        MmState {
+            total_vm: self.total_vm,
+            data_vm: self.data_vm,
+            exec_vm: self.exec_vm,
+            stack_vm: self.stack_vm,
+            def_flags: self.def_flags & VmFlags::NOHUGEPAGE,
+            layout,
+            limits: self.limits,
+            execute_only_pkey: self.execute_only_pkey,
+            pkeys: self.pkeys,
+            pkey_rights: self.pkey_rights,
+            ..MmState::default()
+        }
+    }
 }
 
 /// Segment addresses and memory settings of a process.

@@ -159,11 +159,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
         let merged = self.commit(&plan, proposal.body.flags);
         match (&merged, uncharged) {
-            (&Ok(id), Some(_)) => self.body_mut(id).flags |= VmFlags::ACCOUNT,
-            (Err(_), Some(pages)) => self.uncharge(pages),
+            (&Ok(Some(id)), Some(_)) => self.body_mut(id).flags |= VmFlags::ACCOUNT,
+            (Ok(None) | Err(_), Some(pages)) => self.uncharge(pages),
             _ => {}
         }
-        merged.map(Some)
+        merged
     }
 
     /// Decides a merge without carrying it out.

@@ -3,9 +3,9 @@
 //! Meant for tests and debug builds: a check visits every VMA and every page.
 
 use super::MmapReadGuard;
+use crate::Space;
 use crate::page::Pte;
 use crate::page::validate::Census;
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::violation::ensure;
 use crate::types::{MmId, PAGE_SIZE, PMD_SIZE, Violation, VmFlags, VmRange, VmaId};

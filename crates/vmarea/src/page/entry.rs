@@ -7,7 +7,31 @@
 //! `include/linux/swapops.h`: swap and migration entries are non-present entries with a type. In
 //! Linux, a KSM page has an ordinary entry and a flag on the page; here the entry has its own kind.
 
-use crate::types::{FrameId, SwapId};
+use crate::types::{Errno, FrameId, SwapId};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Number of entries in a table, and of pages in a huge page.
+pub(crate) const ENTRIES: usize = 512;
+/// The array of entries in a table.
+pub(crate) type Entries = [Pte; ENTRIES];
+
+/// Allocates [`ENTRIES`] entries directly on the heap, so that 6 KiB are not copied.
+pub(super) fn new_entries(entry: Pte) -> Result<Vec<Pte>, Errno> {
+    let mut entries = Vec::new();
+    let room = entries.try_reserve_exact(ENTRIES);
+    room.map_err(|_| Errno::ENOMEM)?;
+    entries.resize(ENTRIES, entry);
+    Ok(entries)
+}
+
+/// Makes the entries of [`new_entries`] an array. Needs no memory.
+pub(super) fn boxed(entries: Vec<Pte>) -> Box<Entries> {
+    match entries.into_boxed_slice().try_into() {
+        Ok(entries) => entries,
+        Err(_) => unreachable!("it has as many as a table has"),
+    }
+}
 
 /// A page-table entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -71,6 +95,15 @@ impl Pte {
                 Some(frame)
             }
             Pte::None | Pte::Zero | Pte::File { .. } | Pte::Guard | Pte::Swap { .. } => None,
+        }
+    }
+
+    /// True if the hardware may have a translation for the entry.
+    #[doc(alias = "pte_present")]
+    pub(crate) fn is_present(self) -> bool {
+        match self {
+            Pte::Zero | Pte::File { .. } | Pte::Anon { .. } | Pte::Ksm { .. } => true,
+            Pte::None | Pte::Guard | Pte::Swap { .. } | Pte::Migration { .. } => false,
         }
     }
 

@@ -13,7 +13,7 @@
 //! A migration entry keeps its map count on the frame; Linux drops the count.
 
 use super::table::scattered;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -3,7 +3,8 @@
 //! A huge page is a [`Compound`] of 512 ordinary frames. While slots map the compound as a whole,
 //! all these mappings together contribute one to the map count of each frame, and the compound
 //! counts the slots. Splitting one such mapping into small entries therefore allocates no frames,
-//! copies nothing and leaves the other mappings intact. After the last whole mapping is gone, the
+//! copies nothing and leaves the other mappings intact. Each mapping holds the small entries that it
+//! is equivalent to, which become its table, so that splitting cannot fail. After the last whole mapping is gone, the
 //! frames are ordinary frames. The huge zero page has no frames.
 //!
 //! # Picture
@@ -15,73 +16,94 @@
 //!
 //! # Invariants
 //! H2  `whole` is the number of slots that map the compound; its frames exist while it is nonzero
+//!
+//! # Linux
+//! `pgtable_trans_huge_deposit`, 6.18: Linux also allocates the table when it maps the huge page.
 
-use super::entry::Pte;
-use crate::types::FrameId;
-use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, Ordering};
+use super::entry::{Entries, Pte, boxed, new_entries};
+use crate::types::{Errno, FrameId};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::AtomicU32;
+use vmarea_sync::Key;
 
-/// Number of pages in a huge page, and of entries in a table.
-pub(crate) const ENTRIES: usize = 512;
-
-/// 512 frames that are mapped together.
-#[derive(Debug)]
+/// The number of slots that map 512 frames as a whole.
+#[derive(Debug, Default)]
 pub(super) struct Compound {
-    pub(super) frames: [FrameId; ENTRIES],
     pub(super) whole: AtomicU32,
 }
 
 /// The mapping of a huge page by one slot.
 #[derive(Debug)]
 pub(crate) struct Huge {
-    /// The frames, or `None` for the huge zero page.
-    pub(super) pages: Option<Arc<Compound>>,
+    /// The equivalent small entries, without write permission.
+    entries: Vec<Pte>,
+    /// The compound of the frames, or `None` for the huge zero page.
+    pub(super) compound: Option<Key>,
     pub(super) writable: bool,
 }
 
 impl Huge {
-    /// A mapping of the huge zero page.
-    pub(crate) const ZERO: Huge = Huge {
-        pages: None,
-        writable: false,
-    };
+    /// Creates a mapping of the huge zero page.
+    pub(crate) fn zero() -> Result<Huge, Errno> {
+        Ok(Huge {
+            entries: new_entries(Pte::Zero)?,
+            compound: None,
+            writable: false,
+        })
+    }
+
+    /// Creates a writable mapping of frames from [`new_entries`].
+    pub(super) fn of(entries: Vec<Pte>, compound: Key) -> Huge {
+        Huge {
+            entries,
+            compound: Some(compound),
+            writable: true,
+        }
+    }
+
+    /// Returns a second mapping of the same frames, which is read-only.
+    pub(super) fn try_clone(&self) -> Result<Huge, Errno> {
+        let mut entries = new_entries(Pte::None)?;
+        entries.copy_from_slice(&self.entries);
+        Ok(Huge {
+            entries,
+            compound: self.compound,
+            writable: false,
+        })
+    }
 
     /// Returns the equivalent small entry for page number `at` of the huge page.
     #[inline]
     pub(super) fn entry(&self, at: usize) -> Pte {
-        match &self.pages {
-            Some(compound) => Pte::Anon {
-                frame: compound.frames[at],
+        match self.entries[at] {
+            Pte::Anon { frame, .. } => Pte::Anon {
+                frame,
                 writable: self.writable,
             },
-            None => Pte::Zero,
+            other => other,
         }
+    }
+
+    /// Returns the equivalent small entries; the mapping has none afterwards.
+    pub(super) fn take_entries(&mut self) -> Box<Entries> {
+        let mut entries = core::mem::take(&mut self.entries);
+        if self.writable {
+            for entry in &mut entries {
+                if let Pte::Anon { writable, .. } = entry {
+                    *writable = true;
+                }
+            }
+        }
+        boxed(entries)
     }
 
     pub(crate) fn write_protect(&mut self) {
         self.writable = false;
     }
 
-    /// Returns the frames in order; the slice is empty for the huge zero page.
-    pub(super) fn frames(&self) -> &[FrameId] {
-        self.pages.as_ref().map_or(&[], |c| &c.frames)
+    /// Returns the frames in order; there are none for the huge zero page.
+    pub(super) fn frames(&self) -> impl Iterator<Item = FrameId> {
+        self.entries.iter().filter_map(|entry| entry.anon_frame())
     }
-
-    /// Returns the number of slots that map the huge page as a whole; 0 for the huge zero page.
-    pub(super) fn whole(&self) -> u32 {
-        // ORDERING: Relaxed; a count, read under a page-table lock.
-        self.pages
-            .as_ref()
-            .map_or(0, |c| c.whole.load(Ordering::Relaxed))
-    }
-}
-
-/// Returns the identity, the number of whole mappings and the frames of a compound, for validation.
-pub(crate) fn compound_key(huge: &Huge) -> Option<(usize, u32, &[FrameId])> {
-    let compound = huge.pages.as_ref()?;
-    Some((
-        Arc::as_ptr(compound) as usize,
-        huge.whole(),
-        &compound.frames,
-    ))
 }

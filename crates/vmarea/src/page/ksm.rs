@@ -18,11 +18,11 @@
 
 use super::entry::Pte;
 use super::frame::{LockedFrame, Mark};
+use super::sorted_map::SortedMap;
 use super::table::PageTable;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{Errno, FrameId, MmId};
-use alloc::collections::{BTreeMap, BTreeSet};
+use crate::types::{Errno, FrameId, MmId, PAGE_SIZE, VmFlags, VmRange};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use vmarea_sync::SpinLock;
@@ -33,49 +33,88 @@ type Item = (MmId, u64);
 /// The reverse map of KSM pages.
 #[derive(Debug, Default)]
 pub(crate) struct Ksm {
-    items: SpinLock<BTreeMap<FrameId, BTreeSet<Item>>>,
+    items: SpinLock<SortedMap<FrameId, SortedMap<Item, ()>>>,
     /// Number of entries that map a KSM page, so that searches can be skipped if there are none.
     entries: AtomicUsize,
 }
 
 impl Ksm {
     /// Records that the entry at `addr` maps the frame.
-    pub(super) fn add(&self, frame: FrameId, table: &PageTable, addr: u64) {
-        let Some(mm) = table.owner() else { return };
-        if self
-            .items
-            .lock()
-            .entry(frame)
-            .or_default()
-            .insert((mm, addr))
-        {
-            // ORDERING: Relaxed; exact for a holder of the mm's lock for writing.
-            self.entries.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn add(&self, frame: FrameId, table: &PageTable, addr: u64) -> Result<(), Errno> {
+        let Some(mm) = table.owner() else {
+            return Ok(());
+        };
+        let mut items = self.items.lock();
+        if items.get(frame).is_none() {
+            items.insert(frame, SortedMap::default())?;
         }
+        let Some(of_frame) = items.get_mut(frame) else {
+            return Ok(());
+        };
+        let added = of_frame.insert((mm, addr), ());
+        if of_frame.len() == 0 {
+            items.remove(frame);
+        }
+        // ORDERING: Relaxed; exact for a holder of the mm's lock for writing.
+        self.entries
+            .fetch_add(usize::from(added?), Ordering::Relaxed);
+        Ok(())
     }
 
     /// Records that the entry at `addr` no longer maps the frame.
     pub(super) fn remove(&self, frame: FrameId, table: &PageTable, addr: u64) {
         let Some(mm) = table.owner() else { return };
         let mut items = self.items.lock();
-        let Some(of_frame) = items.get_mut(&frame) else {
+        let Some(of_frame) = items.get_mut(frame) else {
             return;
         };
-        if of_frame.remove(&(mm, addr)) {
+        if of_frame.remove((mm, addr)).is_some() {
             // ORDERING: Relaxed; as in `add`.
             self.entries.fetch_sub(1, Ordering::Relaxed);
         }
-        if of_frame.is_empty() {
-            items.remove(&frame);
+        if of_frame.len() == 0 {
+            items.remove(frame);
         }
     }
 
-    /// Returns the entries that map the frame.
-    pub(crate) fn items(&self, frame: FrameId) -> Vec<Item> {
+    /// Records that the entry of the frame at `from` has moved to `to`. Needs no memory.
+    pub(super) fn moved(&self, frame: FrameId, table: &PageTable, (from, to): (u64, u64)) {
+        let Some(mm) = table.owner() else { return };
+        if let Some(of_frame) = self.items.lock().get_mut(frame) {
+            of_frame.rename((mm, from), (mm, to));
+        }
+    }
+
+    /// Reserves space for all entries of `from` among those of `to`, for a migration.
+    ///
+    /// The caller gives the space up with [`give_up`](Self::give_up).
+    pub(super) fn reserve_all(&self, from: FrameId, to: FrameId) -> Result<(), Errno> {
+        let mut items = self.items.lock();
+        let count = items.get(from).map_or(0, SortedMap::len);
+        let mut room = SortedMap::default();
+        room.reserve(count)?;
+        items.insert(to, room).map(drop)
+    }
+
+    /// Gives up the space of a frame that no entry maps.
+    pub(super) fn give_up(&self, frame: FrameId) {
+        let mut items = self.items.lock();
+        if items.get(frame).is_some_and(|of_frame| of_frame.len() == 0) {
+            items.remove(frame);
+        }
+    }
+
+    /// Returns the entry that maps the frame and follows `after`, or the first of all.
+    pub(super) fn next_item(&self, frame: FrameId, after: Option<Item>) -> Option<Item> {
+        self.items.lock().get(frame)?.next_key(after)
+    }
+
+    /// Returns the entries that map the frame, for validation.
+    pub(super) fn items(&self, frame: FrameId) -> Vec<Item> {
         let items = self.items.lock();
         items
-            .get(&frame)
-            .map_or_else(Vec::new, |set| set.iter().copied().collect())
+            .get(frame)
+            .map_or_else(Vec::new, |of_frame| of_frame.keys().collect())
     }
 
     /// True if no KSM page is mapped anywhere.
@@ -85,8 +124,8 @@ impl Ksm {
     }
 
     /// Returns all frames with items, for validation.
-    pub(crate) fn frames(&self) -> Vec<FrameId> {
-        self.items.lock().keys().copied().collect()
+    pub(super) fn frames(&self) -> Vec<FrameId> {
+        self.items.lock().keys().collect()
     }
 }
 
@@ -136,7 +175,11 @@ impl<E: Environment> Space<E> {
             _ => return Err(Errno::EINVAL),
         };
         let locked = self.frame_lock(frame)?;
-        table.update(addr, |entry| *entry = entry.write_protected());
+        table.update(addr, |entry| {
+            *entry = entry.write_protected();
+            let page = VmRange::new(addr, addr + PAGE_SIZE);
+            self.restrict_flush(table, page, VmFlags::READ | VmFlags::EXEC);
+        });
         Ok(Candidate {
             table,
             addr,
@@ -174,20 +217,16 @@ impl<E: Environment> Space<E> {
         }
         if there.mapcount() == 2 && !there.is_swap_cache() {
             let alone = of.table.update(of.addr, |entry| {
-                let ours = is_protected(*entry, own) && there.mapcount() == 2;
-                if ours {
-                    there.mark(Mark::Ksm);
-                    self.ksm.add(own, of.table, of.addr);
-                    *entry = Pte::Ksm { frame: own };
-                    there.map();
+                if !is_protected(*entry, own) || there.mapcount() != 2 {
+                    return Err(Errno::EAGAIN);
                 }
-                ours
-            });
-            return if alone == Some(true) {
+                self.ksm.add(own, of.table, of.addr)?;
+                there.mark(Mark::Ksm);
+                *entry = Pte::Ksm { frame: own };
+                there.map();
                 Ok(own)
-            } else {
-                Err(Errno::EAGAIN)
-            };
+            });
+            return alone.unwrap_or(Err(Errno::EAGAIN));
         }
         let anon_vma = there.mapping().ok_or(Errno::EAGAIN)?;
         let copy = self.frame_alloc(anon_vma, there.index())?;
@@ -203,20 +242,16 @@ impl<E: Environment> Space<E> {
     fn ksm_replace(&self, of: &Candidate<'_>, frame: FrameId) -> Result<(), Errno> {
         let own = of.locked.0;
         let replaced = of.table.update(of.addr, |entry| {
-            let ours = is_protected(*entry, own);
-            if ours {
-                self.entry_drop(of.table, of.addr, *entry);
-                self.frame(frame).map();
-                self.ksm.add(frame, of.table, of.addr);
-                *entry = Pte::Ksm { frame };
+            if !is_protected(*entry, own) {
+                return Err(Errno::EAGAIN);
             }
-            ours
-        });
-        if replaced == Some(true) {
+            self.ksm.add(frame, of.table, of.addr)?;
+            self.entry_clear(of.table, of.addr, *entry);
+            self.frame(frame).map();
+            *entry = Pte::Ksm { frame };
             Ok(())
-        } else {
-            Err(Errno::EAGAIN)
-        }
+        });
+        replaced.unwrap_or(Err(Errno::EAGAIN))
     }
 }
 

@@ -19,9 +19,9 @@ use super::frame::{LockedFrame, Mark};
 use super::rmap_walk::Mapping;
 use super::swap::WALKS;
 use super::table::PageTable;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{Errno, FrameId};
+use crate::types::{Errno, FrameId, PAGE_SIZE, VmRange};
 
 /// A page that is being migrated. The caller must pass it to [`Space::migrate_end`].
 #[derive(Debug)]
@@ -50,8 +50,12 @@ impl<E: Environment> Space<E> {
         // A concurrent fork may copy an entry to an address that the walk has already passed.
         for _ in 0..WALKS {
             let mut found = 0;
-            self.rmap_change(frame, &mut |_, _, entry| {
+            self.rmap_change(frame, &mut |table, mapping, entry| {
                 found += 1;
+                if entry.is_present() {
+                    let page = VmRange::new(mapping.addr, mapping.addr + PAGE_SIZE);
+                    self.clear_flush(table, page);
+                }
                 *entry = departed(*entry);
             });
             if self.frame(frame).mapcount() == found + 1 {
@@ -75,6 +79,14 @@ impl<E: Environment> Space<E> {
             Some(anon_vma) => self.frame_alloc(anon_vma, there.index()),
             None => Err(Errno::EINVAL),
         };
+        let new = new.and_then(|new| match there.is_ksm() {
+            true => self
+                .ksm
+                .reserve_all(old, new)
+                .map(|()| new)
+                .inspect_err(|_| self.frame_abandon(new)),
+            false => Ok(new),
+        });
         let target = *new.as_ref().unwrap_or(&old);
         if let Ok(new) = new {
             self.platform.copy(new, old);
@@ -84,12 +96,14 @@ impl<E: Environment> Space<E> {
             self.swap.migrate(self, old, new);
         }
         while !self.remove_migration_entries(old, target) {
-            // A concurrent fork copied an entry to an address that the walk had already passed.
+            // A concurrent fork copied an entry to an address that the walk had already passed, or
+            // so many entries of a KSM page that there is no memory for them yet.
             core::hint::spin_loop();
         }
         there.unmark(Mark::Migrating);
         self.frame_unlock(migrating.old);
         let new = new?;
+        self.ksm.give_up(new);
         let mapped = self.frame(new).mapcount() > 1;
         self.frame_unmap(new);
         Ok(mapped.then_some(new))
@@ -112,6 +126,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
+    /// Maps `to` instead of `from`, which migrated; an entry that must wait for memory stays as it is.
     fn arrive(
         &self,
         table: &PageTable,
@@ -120,7 +135,7 @@ impl<E: Environment> Space<E> {
         was: Was,
         (from, to): (FrameId, FrameId),
     ) {
-        *entry = match was {
+        let arrived = match was {
             Was::Ksm => Pte::Ksm { frame: to },
             Was::ReadOnly | Was::Writable => Pte::Anon {
                 frame: to,
@@ -128,16 +143,20 @@ impl<E: Environment> Space<E> {
             },
         };
         if from == to {
+            *entry = arrived;
             return;
         }
         let new = self.frame(to);
         if was == Was::Ksm {
+            if self.ksm.add(to, table, mapping.addr).is_err() {
+                return;
+            }
             self.ksm.remove(from, table, mapping.addr);
-            self.ksm.add(to, table, mapping.addr);
         } else if let Some(anon_vma) = self.frame(from).mapping() {
             // The owner may have changed during the migration; the walk holds the family lock.
             new.set_mapping(anon_vma, self.frame(from).index());
         }
+        *entry = arrived;
         new.map();
         self.frame_unmap(from);
     }

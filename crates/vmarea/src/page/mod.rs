@@ -9,6 +9,7 @@
 //!         huge ─────────────────▶ 512 frames mapped as a whole     `huge`, `thp`
 //! `tables` range operations on one page table, as the system calls use them
 //! `range`  zap, protect, copy, change the owner of a range    `moving`  moves entries for mremap
+//! `gather` removed entries, whose frames are released after the TLB flush
 //! `rmap_walk` finds the entries that map a frame
 //! `walk`   visits a range with the reverse map locked, and waits for migrating pages
 //! `shared` counts the pages of a range that another process maps too    `pin`  pinned pages
@@ -16,6 +17,7 @@
 
 pub mod entry;
 pub mod frame;
+pub(crate) mod gather;
 pub(crate) mod huge;
 pub mod ksm;
 pub mod migrate;
@@ -24,8 +26,10 @@ pub mod pin;
 pub mod range;
 mod references;
 pub mod rmap_walk;
+mod shard;
 pub mod shared;
 mod slot;
+mod sorted_map;
 pub mod swap;
 pub mod table;
 mod tables;
@@ -37,10 +41,11 @@ pub mod walk;
 pub use entry::{Pte, Was};
 pub use frame::Frame;
 pub use pin::PagePin;
+pub(crate) use range::{Kept, Owner};
+pub(crate) use shard::{Blocked, FaultPath};
 pub use shared::{SharedPage, SharedPages, Why};
 pub use slot::SlotKind;
 pub use swap::SwapMap;
-pub(crate) use table::FaultPath;
 pub use table::PageTable;
 pub use tables::PageTables;
 pub use thp::HugeCounts;

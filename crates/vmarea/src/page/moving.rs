@@ -2,7 +2,11 @@
 //!
 //! If the old and the new range have the same alignment within a slot, whole slots are moved, both
 //! tables and huge pages; otherwise the entries are moved, slot by slot. The pages may get another
-//! anon_vma and index during the move.
+//! anon_vma and index during the move. If a page cannot change, or there is no memory for a table,
+//! everything that has moved moves back.
+//!
+//! A hardware MMU forgets the old addresses before the entries appear at the new ones, because a
+//! reverse-map walk that unmaps a page flushes its new address only.
 //!
 //! # Locking
 //! The family locks of the pages' old and new anon_vmas are held during the whole move, so that a
@@ -13,14 +17,15 @@
 //! that updates the page offset has to move single entries. Here it can move whole slots, because
 //! it holds the family locks; the policy `thesis` moves single entries nevertheless.
 
-use super::entry::{Pte, Was};
-use super::huge::ENTRIES;
-use super::range::NewOwner;
-use super::slot::{Slot, SlotKind, entry_of, part_of, slot_of, slot_start};
+use super::entry::{ENTRIES, Pte, Was};
+use super::huge::Huge;
+use super::range::{Kept, NewOwner, Owner};
+use super::shard::Blocked;
+use super::slot::{Slot, SlotKind, Table, entry_of, part_of, slot_of, slot_start, slots_of};
 use super::table::PageTable;
 use super::tables::PageTables;
 use super::thp::{HugeEvent, huge_page_addr};
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, PMD_SIZE, Pgoff, VmRange};
 use alloc::vec::Vec;
@@ -38,146 +43,210 @@ pub enum PageOwner {
 /// Number of entries that are between their places at a time.
 const AT_ONCE: usize = 64;
 
+/// The direction of a move.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Forth,
+    /// After a failure: everything returns to where it was, which needs no memory.
+    Back,
+}
+
 /// A move that is in progress.
 struct Move<'a, E: Environment> {
     space: &'a Space<E>,
     table: &'a PageTable,
     range: VmRange,
     new_start: u64,
+    way: Way,
     owner: Option<NewOwner<'a>>,
 }
 
 impl<E: Environment> PageTables<'_, E> {
-    /// Moves the entries of `range`, a part of one VMA, to `new_start`; the ranges may overlap.
+    /// Moves the entries of `range`, a part of one VMA, to `new_start`, where nothing is mapped.
     ///
-    /// `was` is the anon_vma of that VMA. Pages that get another owner must not be shared.
+    /// `was` is the anon_vma of that VMA and the page offset of the range. Pages that get another
+    /// owner must not be shared.
+    ///
+    /// # Errors
+    /// A page cannot change, or there is no memory. Everything is where it was, with the owner that
+    /// it had.
     pub(crate) fn move_to(
         &self,
         range: VmRange,
         new_start: u64,
-        (was, owner): (Option<AnonVmaId>, PageOwner),
-    ) {
+        (was, owner): (Option<Owner>, PageOwner),
+    ) -> Result<(), Kept> {
         let PageTables { space, table } = *self;
-        let mut spare = Vec::new();
-        let owner = match owner {
+        // The decision found the pages unshared.
+        let (mut none, mut none_back) = (Vec::new(), Vec::new());
+        let becomes = match owner {
             PageOwner::Keep => None,
-            PageOwner::Take(anon_vma, first) => Some(NewOwner {
-                anon_vma,
-                first: (range.start, first),
-                spare: &mut spare,
-            }),
+            PageOwner::Take(anon_vma, first) => Some((anon_vma, first)),
         };
-        let new = owner.as_ref().map(|to| to.anon_vma);
-        let new = new.filter(|new| was != Some(*new));
-        let _locks = space.lock_anon_vma_roots(was.into_iter().chain(new));
-        let mut one = Move {
+        let old = was.map(|(anon_vma, _)| anon_vma);
+        let new = becomes.map(|(anon_vma, _)| anon_vma);
+        let new = new.filter(|new| old != Some(*new));
+        let _locks = space.lock_anon_vma_roots(old.into_iter().chain(new));
+        let moved = Move {
             space,
             table,
             range,
             new_start,
-            owner,
-        };
-        let mut slots = table.slots_in(range);
-        if new_start > range.start {
-            // Highest slot first, so that the move does not overwrite overlapping entries.
-            slots.reverse();
+            way: Way::Forth,
+            owner: becomes
+                .map(|becomes| NewOwner::new((table, range.start), (was, becomes), &mut none)),
         }
-        slots.into_iter().for_each(|slot| one.slot(slot));
-        // Linux moves in ascending order. If the range ends in the slot in which the new range
-        // begins, Linux reaches the table that it has just created there, and also creates a table
-        // for the destination of the rest of that slot.
-        let last = slot_of(range.end - 1);
-        if range.end <= new_start && last == slot_of(new_start) {
-            one.slot(last);
+        .all();
+        let place = VmRange::new(new_start, new_start + range.len_bytes());
+        if moved.is_err() {
+            let back = Move {
+                space,
+                table,
+                range: place,
+                new_start: range.start,
+                way: Way::Back,
+                owner: becomes.map(|becomes| {
+                    NewOwner::new((table, new_start), (was, becomes), &mut none_back)
+                }),
+            }
+            .all();
+            debug_assert!(back.is_ok(), "the old place is still there");
         }
+        table.forget_vacant(range);
+        table.forget_vacant(place);
+        moved
     }
 }
 
 impl<E: Environment> Move<'_, E> {
+    fn all(mut self) -> Result<(), Kept> {
+        let mut slots = slots_of(self.range);
+        // If the pages move up, highest slot first, in the order in which Linux creates tables.
+        let up = self.new_start > self.range.start;
+        while let Some(index) = match up {
+            true => self.table.next_slot_back(&mut slots),
+            false => self.table.next_slot(&mut slots),
+        } {
+            self.slot(index)?;
+        }
+        // Linux moves in ascending order. If the range ends in the slot in which the new range
+        // begins, Linux reaches the table that it has just created there, and also creates a table
+        // for the destination of the rest of that slot.
+        let last = slot_of(self.range.end - 1);
+        if self.way == Way::Forth
+            && self.range.end <= self.new_start
+            && last == slot_of(self.new_start)
+        {
+            self.slot(last)?;
+        }
+        Ok(())
+    }
+
     fn new_addr(&self, addr: u64) -> u64 {
         addr - self.range.start + self.new_start
     }
 
-    fn slot(&mut self, index: u64) {
+    fn slot(&mut self, index: u64) -> Result<(), Kept> {
         let start = slot_start(index);
         if self.table.slot_kind(start) == SlotKind::Empty {
-            return;
+            return Ok(());
         }
         let aligned = (self.new_start ^ self.range.start).is_multiple_of(PMD_SIZE);
         let whole = self.range.start <= start && self.range.end - start >= PMD_SIZE;
         let by_entry = self.owner.is_some() && self.space.policy.merging.splits_huge;
-        if aligned && whole && !by_entry && self.whole(index) {
-            return;
+        if aligned && whole && !by_entry {
+            match self.whole(index) {
+                Err(Stopped::ByEntry) => {}
+                Err(Stopped::Kept(kept)) => return Err(kept),
+                Ok(()) => return Ok(()),
+            }
         }
         self.space.page_tables(self.table).split_huge_at(start);
-        self.entries(index);
+        self.entries(index)
     }
 
-    /// Moves a slot as a whole; returns false if its entries have to be moved one by one.
-    fn whole(&mut self, index: u64) -> bool {
+    /// Moves a slot as a whole.
+    fn whole(&mut self, index: u64) -> Result<(), Stopped> {
         let start = slot_start(index);
-        let stays = self.table.slot_kind(self.new_addr(start)) == SlotKind::Table;
-        let Some(mut slot) = self.table.take_slot(index) else {
-            return true;
-        };
-        let huge = matches!(slot, Slot::Huge(_));
-        let ready = match &mut slot {
-            Slot::Huge(huge) => match &mut self.owner {
-                Some(to) => to.huge(self.space, start, huge),
-                None => true,
-            },
-            Slot::Table(table) => {
-                for at in 0..ENTRIES {
-                    self.moved(&mut table.entries[at], huge_page_addr(start, at));
-                }
-                true
+        let to = slot_of(self.new_addr(start));
+        let table = self.table;
+        let mut huge = false;
+        self.space
+            .clear_flush(table, VmRange::new(start, start + PMD_SIZE));
+        table.exchange_slots((index, to), |slot| match slot {
+            Slot::Huge(page) => {
+                huge = true;
+                self.moved_huge(page, start)
             }
-        };
-        if !ready {
-            self.put_back(index, slot);
-            return false;
+            Slot::Table(table) => self.moved_table(table, start),
+            Slot::Vacant => Ok(()),
+        })?;
+        if huge && self.way == Way::Forth {
+            self.space.huge.count(HugeEvent::MovedWhole);
         }
-        match self.table.put_slot(slot_of(self.new_addr(start)), slot) {
-            Ok(()) => {
-                if huge {
-                    self.space.huge.count(HugeEvent::MovedWhole);
-                }
-                if stays {
-                    // The same result as for entry-by-entry moves, which leave the table in place.
-                    self.table.with_table(index, |_| ());
-                }
-                true
+        Ok(())
+    }
+
+    fn moved_huge(&mut self, huge: &Huge, start: u64) -> Result<(), Stopped> {
+        match (&self.owner, self.way) {
+            (Some(to), Way::Forth) if !to.huge(self.space, start, huge) => Err(Stopped::ByEntry),
+            (Some(to), Way::Back) => {
+                to.give_back_huge(self.space, start, huge);
+                Ok(())
             }
-            Err(slot) => {
-                self.put_back(index, slot);
-                false
-            }
+            _ => Ok(()),
         }
     }
 
-    fn put_back(&self, index: u64, slot: Slot) {
-        let back = self.table.put_slot(index, slot);
-        debug_assert!(back.is_ok(), "it was just taken from there");
+    /// Updates the pages of a table that moves; changes nothing if one of them cannot change.
+    fn moved_table(&mut self, table: &mut Table, start: u64) -> Result<(), Stopped> {
+        for at in 0..ENTRIES {
+            if let Err(kept) = self.moved(&mut table.entries[at], huge_page_addr(start, at)) {
+                for at in 0..at {
+                    self.unmoved(table.entries[at], huge_page_addr(start, at));
+                }
+                return Err(Stopped::Kept(kept));
+            }
+        }
+        Ok(())
     }
 
-    /// Updates the owner or KSM item of a page that moves from `addr`; the update is idempotent.
-    fn moved(&mut self, entry: &mut Pte, addr: u64) {
-        if let Some(to) = &mut self.owner {
-            to.page(self.space, addr, entry);
+    /// Updates the owner or KSM item of a page that moves from `addr`.
+    fn moved(&mut self, entry: &mut Pte, addr: u64) -> Result<(), Kept> {
+        match (&mut self.owner, self.way) {
+            (Some(to), Way::Forth) => to.page(self.space, addr, entry)?,
+            (Some(to), Way::Back) => {
+                if let Some(frame) = entry.anon_frame() {
+                    to.give_back(self.space, addr, frame);
+                }
+            }
+            (None, _) => {}
         }
+        self.moved_item(*entry, (addr, self.new_addr(addr)));
+        Ok(())
+    }
+
+    /// Undoes [`moved`](Self::moved) on the way forth.
+    fn unmoved(&self, entry: Pte, addr: u64) {
+        if let (Some(to), Some(frame)) = (&self.owner, entry.anon_frame()) {
+            to.give_back(self.space, addr, frame);
+        }
+        self.moved_item(entry, (self.new_addr(addr), addr));
+    }
+
+    fn moved_item(&self, entry: Pte, (from, to): (u64, u64)) {
         if let Pte::Ksm { frame }
         | Pte::Migration {
             frame,
             was: Was::Ksm,
-        } = *entry
+        } = entry
         {
-            self.space.ksm.remove(frame, self.table, addr);
-            self.space.ksm.add(frame, self.table, self.new_addr(addr));
+            self.space.ksm.moved(frame, self.table, (from, to));
         }
     }
 
     /// Moves the entries of a slot one by one.
-    fn entries(&mut self, index: u64) {
+    fn entries(&mut self, index: u64) -> Result<(), Kept> {
         let part = part_of(slot_start(index), self.range);
         let mut parts = part.clone().step_by(AT_ONCE);
         let ascending = self.new_start <= self.range.start;
@@ -186,26 +255,36 @@ impl<E: Environment> Move<'_, E> {
         } else {
             parts.next_back()
         } {
-            self.some_entries(index, from..part.end.min(from + AT_ONCE));
+            self.some_entries(index, from..part.end.min(from + AT_ONCE))?;
         }
+        Ok(())
     }
 
-    /// Moves up to [`AT_ONCE`] entries of a slot.
-    fn some_entries(&mut self, index: u64, part: Range<usize>) {
+    /// Moves up to [`AT_ONCE`] entries of a slot; if one cannot change, those before it.
+    ///
+    /// The tables are created even if all entries are `None`: a fault maps no huge page over a
+    /// table.
+    fn some_entries(&mut self, index: u64, part: Range<usize>) -> Result<(), Kept> {
         let start = slot_start(index);
-        let mut taken = [Pte::None; AT_ONCE];
         let table = self.table;
-        let any = table.with_table(index, |table| {
+        let addr = |at| huge_page_addr(start, at);
+        for at in [part.start, part.end - 1] {
+            table.make_table(self.new_addr(addr(at)))?;
+        }
+        self.space
+            .clear_flush(table, VmRange::new(addr(part.start), addr(part.end)));
+        let mut taken = [Pte::None; AT_ONCE];
+        let moved = table.with_table(index, |table| {
             for at in part.clone() {
                 let mut entry = table.entries[at];
                 if entry != Pte::None {
+                    self.moved(&mut entry, huge_page_addr(start, at))?;
                     table.set(at, Pte::None);
-                    self.moved(&mut entry, huge_page_addr(start, at));
                     taken[at - part.start] = entry;
                 }
             }
+            Ok(())
         });
-        debug_assert!(any.is_some(), "no huge page is left there");
         let mut at = part.start;
         while at < part.end {
             let to = self.new_addr(huge_page_addr(start, at));
@@ -214,11 +293,10 @@ impl<E: Environment> Move<'_, E> {
             self.put(&taken[at - part.start..end - part.start], to);
             at = end;
         }
+        moved?
     }
 
-    /// Installs entries that are inside one slot.
-    ///
-    /// The table is created even if all entries are `None`: a fault maps no huge page over a table.
+    /// Installs entries that are inside one slot, which has a table.
     fn put(&self, entries: &[Pte], to: u64) {
         let first = entry_of(to);
         let put = self.table.with_table(slot_of(to), |table| {
@@ -228,6 +306,22 @@ impl<E: Environment> Move<'_, E> {
                 }
             }
         });
-        debug_assert!(put.is_some(), "nothing is mapped at the new place");
+        debug_assert!(put.is_ok(), "the table was made before");
+    }
+}
+
+/// Why a slot was not moved as a whole.
+enum Stopped {
+    /// Its entries have to be moved one by one.
+    ByEntry,
+    Kept(Kept),
+}
+
+impl From<Blocked> for Stopped {
+    fn from(blocked: Blocked) -> Stopped {
+        match blocked {
+            Blocked::InUse => Stopped::ByEntry,
+            Blocked::NoMemory => Stopped::Kept(Kept::NoMemory),
+        }
     }
 }

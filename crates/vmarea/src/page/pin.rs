@@ -17,7 +17,7 @@
 use super::entry::Pte;
 use super::table::PageTable;
 use super::tables::PageTables;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, FrameId, VmRange};
 use core::ops::ControlFlow;

@@ -11,13 +11,18 @@
 //! `mm/memory.c` `zap_page_range_single`, `copy_page_range`; `mm/mprotect.c` `change_protection`.
 
 use super::entry::Pte;
+use super::gather::Gather;
 use super::huge::Huge;
-use super::slot::{Cover, HugeFate, Visitor};
+use super::shard::Blocked;
+use super::slot::{Cover, HugeFate, Visitor, slot_start};
 use super::table::PageTable;
 use super::tables::PageTables;
-use crate::space::Space;
+use super::thp::huge_page_addr;
+use crate::Space;
+use crate::policy::SharingCheck;
+use crate::types::mmu::Mmu;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{AnonVmaId, FrameId, Pgoff, VmRange};
+use crate::types::{AnonVmaId, Errno, FrameId, PAGE_SIZE, Pgoff, VmFlags, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
@@ -36,7 +41,7 @@ pub enum Zap {
 
 struct Zapper<'a, E: Environment> {
     space: &'a Space<E>,
-    table: &'a PageTable,
+    gather: Gather<'a, E>,
     zap: Zap,
 }
 
@@ -50,17 +55,17 @@ impl<E: Environment> Visitor for Zapper<'_, E> {
             Zap::FilePages => matches!(entry, Pte::File { .. }),
         };
         if take {
-            self.space.entry_drop(self.table, addr, *entry);
+            self.gather.entry(addr, *entry);
             *entry = Pte::None;
         }
     }
 
-    fn huge(&mut self, _: u64, huge: &mut Huge, cover: Cover) -> HugeFate {
+    fn huge(&mut self, addr: u64, huge: &mut Huge, cover: Cover) -> HugeFate {
         match (self.zap, cover) {
             (Zap::GuardsOnly | Zap::FilePages, _) => HugeFate::Keep,
             (_, Cover::Part) => self.space.huge_split(huge),
             (_, Cover::Whole) => {
-                self.space.huge_drop(huge);
+                self.gather.huge(addr, huge);
                 HugeFate::Gone
             }
         }
@@ -85,17 +90,55 @@ impl<E: Environment> Visitor for WriteProtector<'_, E> {
 
 struct Copier<'a, E: Environment> {
     space: &'a Space<E>,
+    from: &'a PageTable,
     to: &'a PageTable,
     /// Preallocated frames, one for each pinned page.
     copies: Vec<FrameId>,
+    /// The first failure; nothing is copied after it.
+    result: Result<(), Errno>,
 }
 
 impl<E: Environment> Copier<'_, E> {
+    /// Copies the entry at `addr`, and write-protects both.
+    fn copy(&mut self, addr: u64, entry: &mut Pte) -> Result<(), Errno> {
+        let copied = match self.copy_pinned(addr, *entry) {
+            Some(copied) => copied,
+            None => {
+                *entry = entry.write_protected();
+                self.space.entry_dup(self.to, addr, *entry)?;
+                *entry
+            }
+        };
+        let put = self.to.update(addr, |e| *e = copied);
+        debug_assert!(put.is_some(), "`table` has made the child's table");
+        Ok(())
+    }
+
+    /// Maps a huge page in the child too, and write-protects both mappings.
+    fn copy_huge(&mut self, addr: u64, huge: &mut Huge) -> Result<(), Errno> {
+        let copy = self.space.huge_dup(huge)?;
+        self.to
+            .insert_huge(addr, copy)
+            .map_err(|(mut copy, blocked)| {
+                debug_assert_eq!(
+                    blocked,
+                    Blocked::NoMemory,
+                    "the child has no page there yet"
+                );
+                self.space.huge_drop(&mut copy);
+                Errno::ENOMEM
+            })
+    }
+
     /// Returns an entry with a copy of a pinned page; the parent keeps the page itself.
-    fn copy_pinned(&mut self, entry: Pte) -> Option<Pte> {
+    fn copy_pinned(&mut self, addr: u64, entry: Pte) -> Option<Pte> {
         let frame = entry.anon_frame().filter(|_| !self.copies.is_empty())?;
         let there = self.space.frame(frame);
         let copy = self.copies.pop_if(|_| there.is_pinned())?;
+        // The copy is of one moment: other threads of the parent may write to the page.
+        let page = VmRange::new(addr, addr + PAGE_SIZE);
+        let read_only = VmFlags::READ | VmFlags::EXEC;
+        self.space.restrict_flush(self.from, page, read_only);
         let ours = self.space.frame(copy);
         ours.set_mapping(ours.mapping()?, there.index());
         self.space.platform.copy(copy, frame);
@@ -109,43 +152,81 @@ impl<E: Environment> Copier<'_, E> {
 impl<E: Environment> Visitor for Copier<'_, E> {
     /// Creates the child's table even if it stays empty: a fault maps no huge page over a table.
     fn table(&mut self, index: u64) {
-        self.to.with_table(index, |_| ());
+        if self.result.is_ok() {
+            let made = self.to.make_table(slot_start(index));
+            self.result = made.map_err(|_| Errno::ENOMEM);
+        }
     }
 
     fn page(&mut self, addr: u64, entry: &mut Pte) {
-        let copied = self.copy_pinned(*entry).unwrap_or_else(|| {
-            *entry = entry.write_protected();
-            self.space.entry_dup(self.to, addr, *entry);
-            *entry
-        });
-        let put = self.to.update(addr, |e| *e = copied);
-        debug_assert!(put.is_some(), "the child has no huge page yet");
+        if self.result.is_ok() {
+            self.result = self.copy(addr, entry);
+        }
     }
 
     fn huge(&mut self, addr: u64, huge: &mut Huge, cover: Cover) -> HugeFate {
-        let pinned = |frame: &FrameId| self.space.frame(*frame).is_pinned();
-        let any_pinned = !self.copies.is_empty() && huge.frames().iter().any(pinned);
+        let pinned = |frame: FrameId| self.space.frame(frame).is_pinned();
+        let any_pinned = !self.copies.is_empty() && huge.frames().any(pinned);
         if cover == Cover::Part || any_pinned {
             return self.space.huge_split(huge);
         }
-        let copy = self.space.huge_dup(huge);
-        let put = self.to.insert_huge(addr, copy);
-        debug_assert!(put.is_ok(), "the child has no page there yet");
+        if self.result.is_ok() {
+            self.result = self.copy_huge(addr, huge);
+        }
         HugeFate::Keep
     }
 }
 
-/// The new owner of a range of pages, with spare frames for copies of shared pages.
-pub(super) struct NewOwner<'a> {
-    pub(super) anon_vma: AnonVmaId,
-    /// The first address of the range, and the page offset of its page.
-    pub(super) first: (u64, Pgoff),
-    pub(super) spare: &'a mut Vec<FrameId>,
+/// Why pages kept their owner, or their place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kept {
+    /// The page at this address is shared, or is being migrated.
+    Page(u64),
+    /// There is no memory for a table.
+    NoMemory,
 }
 
-impl NewOwner<'_> {
-    fn index(&self, addr: u64) -> Pgoff {
-        self.first.1.plus_bytes(addr - self.first.0)
+impl From<Blocked> for Kept {
+    fn from(blocked: Blocked) -> Kept {
+        debug_assert_eq!(
+            blocked,
+            Blocked::NoMemory,
+            "nothing is mapped at the new place"
+        );
+        Kept::NoMemory
+    }
+}
+
+/// An owner of a range of pages: an anon_vma, and the page offset of the first page.
+pub(crate) type Owner = (AnonVmaId, Pgoff);
+
+/// A change of the owner of a range of pages, with spare frames for copies of shared pages.
+pub(super) struct NewOwner<'a> {
+    table: &'a PageTable,
+    /// The first address of the range.
+    start: u64,
+    was: Option<Owner>,
+    becomes: Owner,
+    spare: &'a mut Vec<FrameId>,
+}
+
+impl<'a> NewOwner<'a> {
+    pub(super) fn new(
+        (table, start): (&'a PageTable, u64),
+        (was, becomes): (Option<Owner>, Owner),
+        spare: &'a mut Vec<FrameId>,
+    ) -> Self {
+        NewOwner {
+            table,
+            start,
+            was,
+            becomes,
+            spare,
+        }
+    }
+
+    fn at(&self, (anon_vma, first): Owner, addr: u64) -> Owner {
+        (anon_vma, first.plus_bytes(addr - self.start))
     }
 
     /// Transfers the page at `addr` to the new owner; a shared page is replaced by a copy.
@@ -153,65 +234,93 @@ impl NewOwner<'_> {
     /// A page counts as shared if another process maps it, or if another thread holds a map count
     /// to swap or migrate the page and may map it. Swapped-out and KSM pages have no owner: they
     /// get one from the VMA when they are faulted in.
-    pub(super) fn page<E: Environment>(&mut self, space: &Space<E>, addr: u64, entry: &mut Pte) {
+    ///
+    /// # Errors
+    /// The page is shared and must not be copied, or it migrates and the policy waits for that. It
+    /// keeps its owner.
+    pub(super) fn page<E: Environment>(
+        &mut self,
+        space: &Space<E>,
+        addr: u64,
+        entry: &mut Pte,
+    ) -> Result<(), Kept> {
         let Some(frame) = entry.anon_frame() else {
-            return;
+            return Ok(());
         };
+        let literal = space.policy.merging.sharing == SharingCheck::Thesis;
+        if literal && matches!(entry, Pte::Migration { .. }) {
+            return Err(Kept::Page(addr));
+        }
         let there = space.frame(frame);
-        let index = self.index(addr);
-        let copy = match there.single_mapping() {
-            true => None,
-            false => self.frame_for(space, index),
+        let (anon_vma, index) = self.at(self.becomes, addr);
+        if there.single_mapping() {
+            there.set_mapping(anon_vma, index);
+            return Ok(());
+        }
+        // There is one spare frame for each page that was shared when the pages were counted.
+        let copy = match self.spare.pop() {
+            None if !literal => space.frame_alloc(anon_vma, index).ok(),
+            spare => spare,
         };
-        // No memory for a copy: the page itself changes owner; the merge decision found it
-        // unshared.
-        let Some(copy) = copy else {
-            return there.set_mapping(self.anon_vma, index);
-        };
+        let copy = copy.ok_or(Kept::Page(addr))?;
+        // Until the flush, another thread may still write to the old frame.
+        space.clear_flush(self.table, VmRange::new(addr, addr + PAGE_SIZE));
         space.platform.copy(copy, frame);
-        space.frame(copy).set_mapping(self.anon_vma, index);
+        space.frame(copy).set_mapping(anon_vma, index);
         space.frame_unmap(frame);
         *entry = Pte::Anon {
             frame: copy,
             writable: false,
         };
-    }
-
-    /// Returns a frame for a copy: a spare frame if one is left, otherwise a newly allocated one.
-    ///
-    /// There is one spare frame for each page that was shared when the pages were counted.
-    fn frame_for<E: Environment>(&mut self, space: &Space<E>, index: Pgoff) -> Option<FrameId> {
-        let spare = self.spare.pop();
-        spare.or_else(|| space.frame_alloc(self.anon_vma, index).ok())
+        Ok(())
     }
 
     /// Transfers a huge page to the new owner; returns false and changes nothing if it is shared.
-    pub(super) fn huge<E: Environment>(
-        &mut self,
-        space: &Space<E>,
-        addr: u64,
-        huge: &Huge,
-    ) -> bool {
+    pub(super) fn huge<E: Environment>(&self, space: &Space<E>, addr: u64, huge: &Huge) -> bool {
         let ours = space.huge_is_single(huge);
         if ours {
-            space.huge_set_mapping(huge, self.anon_vma, self.index(addr));
+            let (anon_vma, index) = self.at(self.becomes, addr);
+            space.huge_set_mapping(huge, anon_vma, index);
         }
         ours
+    }
+
+    /// Gives the page at `addr` back to the old owner if it has got the new one.
+    pub(super) fn give_back<E: Environment>(&self, space: &Space<E>, addr: u64, frame: FrameId) {
+        let there = space.frame(frame);
+        let (anon_vma, index) = self.at(self.becomes, addr);
+        let changed = there.mapping() == Some(anon_vma) && there.index() == index;
+        if changed && let Some(was) = self.was {
+            let (anon_vma, index) = self.at(was, addr);
+            there.set_mapping(anon_vma, index);
+        }
+    }
+
+    /// Gives the pages of a huge page back to the old owner.
+    pub(super) fn give_back_huge<E: Environment>(&self, space: &Space<E>, addr: u64, huge: &Huge) {
+        for (at, frame) in huge.frames().enumerate() {
+            self.give_back(space, huge_page_addr(addr, at), frame);
+        }
     }
 }
 
 struct Reowner<'a, E: Environment> {
     space: &'a Space<E>,
     to: NewOwner<'a>,
+    /// The first failure; no page changes after it.
+    result: Result<(), Kept>,
 }
 
 impl<E: Environment> Visitor for Reowner<'_, E> {
     fn page(&mut self, addr: u64, entry: &mut Pte) {
-        self.to.page(self.space, addr, entry);
+        if self.result.is_ok() {
+            self.result = self.to.page(self.space, addr, entry);
+        }
     }
 
     fn huge(&mut self, addr: u64, huge: &mut Huge, cover: Cover) -> HugeFate {
-        if cover == Cover::Whole && self.to.huge(self.space, addr, huge) {
+        let stays = self.result.is_err() && cover == Cover::Whole;
+        if stays || cover == Cover::Whole && self.to.huge(self.space, addr, huge) {
             HugeFate::Keep
         } else {
             self.space.huge_split(huge)
@@ -219,17 +328,54 @@ impl<E: Environment> Visitor for Reowner<'_, E> {
     }
 }
 
+/// Gives pages back to their old owner.
+struct GiveBack<'a, 'o, E: Environment> {
+    space: &'a Space<E>,
+    to: &'a NewOwner<'o>,
+}
+
+impl<E: Environment> Visitor for GiveBack<'_, '_, E> {
+    fn page(&mut self, addr: u64, entry: &mut Pte) {
+        if let Some(frame) = entry.anon_frame() {
+            self.to.give_back(self.space, addr, frame);
+        }
+    }
+
+    fn huge(&mut self, addr: u64, huge: &mut Huge, _: Cover) -> HugeFate {
+        self.to.give_back_huge(self.space, addr, huge);
+        HugeFate::Keep
+    }
+}
+
 impl<E: Environment> PageTables<'_, E> {
     /// Removes the entries of `range` that `zap` selects.
     pub(crate) fn zap(&self, range: VmRange, zap: Zap) {
         let PageTables { space, table } = *self;
-        table.visit(range, &mut Zapper { space, table, zap });
+        let gather = Gather::new(space, table);
+        table.visit(range, &mut Zapper { space, gather, zap });
     }
 
     /// Removes write permission from every entry of `range`; a fault restores it.
-    #[doc(alias = "change_protection")]
     pub(crate) fn write_protect(&self, range: VmRange) {
         self.table.visit(range, &mut WriteProtector(self.space));
+    }
+
+    /// Adapts the entries of `range` to a VMA whose flags changed from `old` to `new`.
+    ///
+    /// A permission that the VMA gained is restored by a fault.
+    pub(crate) fn change_protection(&self, range: VmRange, old: VmFlags, new: VmFlags) {
+        let PageTables { space, table } = *self;
+        if old.contains(VmFlags::WRITE) && !new.contains(VmFlags::WRITE) {
+            self.write_protect(range);
+        }
+        if !E::Mmu::PRESENT {
+            return;
+        }
+        if (old ^ new).intersects(VmFlags::PKEY) {
+            space.clear_flush(table, range);
+        } else if (old - new).intersects(VmFlags::ACCESS) {
+            space.restrict_flush(table, range, new);
+        }
     }
 
     /// Copies the entries of `range` to `to` and write-protects both sides.
@@ -237,30 +383,47 @@ impl<E: Environment> PageTables<'_, E> {
     /// Pinned pages keep their frame and permission; for these, `to` gets the frames in `copies`,
     /// which belong to its own anon_vma.
     #[doc(alias = "copy_page_range")]
-    pub(crate) fn copy_to(&self, to: &PageTable, range: VmRange, copies: Vec<FrameId>) {
+    pub(crate) fn copy_to(
+        &self,
+        to: &PageTable,
+        range: VmRange,
+        copies: Vec<FrameId>,
+    ) -> Result<(), Errno> {
         let space = self.space;
-        let mut copier = Copier { space, to, copies };
+        let mut copier = Copier {
+            space,
+            from: self.table,
+            to,
+            copies,
+            result: Ok(()),
+        };
         self.table.visit(range, &mut copier);
+        space.restrict_flush(self.table, range, VmFlags::READ | VmFlags::EXEC);
         let unused = copier.copies.into_iter();
         unused.for_each(|frame| space.frame_abandon(frame));
+        copier.result
     }
 
     /// Transfers the pages of `range`, a part of one VMA, to another anon_vma; the pages do not
     /// move.
     ///
-    /// Their page offsets increase from `first`. A page that another process also maps keeps its
+    /// Their page offsets increase from the first. A page that another process also maps keeps its
     /// owner and is replaced by a copy in a frame from `spare`.
+    ///
+    /// # Errors
+    /// A page cannot change. All pages have the owner `was` again.
     pub(crate) fn reown(
         &self,
         range: VmRange,
-        (anon_vma, first): (AnonVmaId, Pgoff),
+        owners: (Owner, Owner),
         spare: &mut Vec<FrameId>,
-    ) {
+    ) -> Result<(), Kept> {
         let old = self.anon_vma_root(range);
+        let becomes = owners.1.0;
         let _locks = self
             .space
-            .lock_anon_vma_roots(old.into_iter().chain([anon_vma]));
-        self.reown_locked(range, (anon_vma, first), spare);
+            .lock_anon_vma_roots(old.into_iter().chain([becomes]));
+        self.reown_locked(range, owners, spare)
     }
 
     /// Transfers pages like [`reown`](Self::reown), while the caller holds both anon_vma root
@@ -268,16 +431,31 @@ impl<E: Environment> PageTables<'_, E> {
     pub(crate) fn reown_locked(
         &self,
         range: VmRange,
-        (anon_vma, first): (AnonVmaId, Pgoff),
+        (was, becomes): (Owner, Owner),
         spare: &mut Vec<FrameId>,
-    ) {
-        let to = NewOwner {
-            anon_vma,
-            first: (range.start, first),
-            spare,
-        };
+    ) -> Result<(), Kept> {
+        let to = NewOwner::new((self.table, range.start), (Some(was), becomes), spare);
         let space = self.space;
-        self.table.visit(range, &mut Reowner { space, to });
+        let mut reowner = Reowner {
+            space,
+            to,
+            result: Ok(()),
+        };
+        self.table.visit(range, &mut reowner);
+        let Reowner { to, result, .. } = reowner;
+        if result.is_err() {
+            self.table.visit(range, &mut GiveBack { space, to: &to });
+        }
+        result
+    }
+
+    /// Gives pages back to the owner `was` that [`reown_locked`](Self::reown_locked) has changed.
+    pub(crate) fn give_back_locked(&self, range: VmRange, (was, becomes): (Owner, Owner)) {
+        let mut none = Vec::new();
+        let place = (self.table, range.start);
+        let to = NewOwner::new(place, (Some(was), becomes), &mut none);
+        let space = self.space;
+        self.table.visit(range, &mut GiveBack { space, to: &to });
     }
 
     /// Returns the root of the anon_vma that owns the pages of a range inside one VMA.

@@ -2,62 +2,80 @@
 
 use super::entry::{Pte, Was};
 use super::table::PageTable;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::Environment;
+use crate::types::{Errno, FrameId, PAGE_SIZE, VmRange};
 
 impl<E: Environment> Space<E> {
     /// Releases the references that `entry` holds; the entry is removed from `addr` of `table`.
     ///
     /// The caller holds the page-table lock.
     #[inline]
-    pub(crate) fn entry_drop(&self, table: &PageTable, addr: u64, entry: Pte) {
+    pub(super) fn entry_drop(&self, table: &PageTable, addr: u64, entry: Pte) {
+        if let Some(frame) = self.entry_detach(table, addr, entry) {
+            self.frame_unmap(frame);
+        }
+    }
+
+    /// Releases the references that `entry` holds, except for the map count of a frame.
+    ///
+    /// Returns that frame; the caller must decrement its map count.
+    #[inline]
+    pub(super) fn entry_detach(&self, table: &PageTable, addr: u64, entry: Pte) -> Option<FrameId> {
         match entry {
-            Pte::None | Pte::Zero | Pte::File { .. } | Pte::Guard => {}
-            Pte::Anon { frame, .. } => self.frame_unmap(frame),
+            Pte::None | Pte::Zero | Pte::File { .. } | Pte::Guard => None,
+            Pte::Anon { frame, .. } => Some(frame),
             Pte::Ksm { .. } | Pte::Swap { .. } | Pte::Migration { .. } => {
-                self.entry_drop_rare(table, addr, entry);
+                self.entry_detach_rare(table, addr, entry)
             }
         }
     }
 
     #[cold]
-    fn entry_drop_rare(&self, table: &PageTable, addr: u64, entry: Pte) {
-        match entry {
-            Pte::Swap { slot } => {
-                self.swap.put(self, slot);
-            }
-            Pte::Ksm { frame }
-            | Pte::Migration {
-                frame,
-                was: Was::Ksm,
-            } => {
-                self.ksm.remove(frame, table, addr);
-                self.frame_unmap(frame);
-            }
-            other => {
-                if let Some(frame) = other.frame() {
-                    self.frame_unmap(frame);
-                }
-            }
+    fn entry_detach_rare(&self, table: &PageTable, addr: u64, entry: Pte) -> Option<FrameId> {
+        if let Pte::Swap { slot } = entry {
+            self.swap.put(self, slot);
         }
+        if let Pte::Ksm { frame }
+        | Pte::Migration {
+            frame,
+            was: Was::Ksm,
+        } = entry
+        {
+            self.ksm.remove(frame, table, addr);
+        }
+        entry.frame()
+    }
+
+    /// Removes an entry from the hardware, and releases the references that it holds.
+    ///
+    /// The caller holds the page-table lock and overwrites the entry.
+    #[inline]
+    #[doc(alias = "ptep_clear_flush")]
+    pub(crate) fn entry_clear(&self, table: &PageTable, addr: u64, entry: Pte) {
+        if entry.is_present() {
+            self.clear_flush(table, VmRange::new(addr, addr + PAGE_SIZE));
+        }
+        self.entry_drop(table, addr, entry);
     }
 
     /// Takes the references that a copy of `entry` needs, which is installed at `addr` of `table`.
     ///
     /// The caller holds the page-table lock of the entry that is copied.
     #[inline]
-    pub(super) fn entry_dup(&self, table: &PageTable, addr: u64, entry: Pte) {
+    pub(super) fn entry_dup(&self, table: &PageTable, addr: u64, entry: Pte) -> Result<(), Errno> {
         match entry {
             Pte::None | Pte::Zero | Pte::File { .. } | Pte::Guard => {}
             Pte::Anon { frame, .. } => self.frame(frame).map(),
             Pte::Ksm { .. } | Pte::Swap { .. } | Pte::Migration { .. } => {
-                self.entry_dup_rare(table, addr, entry);
+                return self.entry_dup_rare(table, addr, entry);
             }
         }
+        Ok(())
     }
 
     #[cold]
-    fn entry_dup_rare(&self, table: &PageTable, addr: u64, entry: Pte) {
+    fn entry_dup_rare(&self, table: &PageTable, addr: u64, entry: Pte) -> Result<(), Errno> {
         if let Pte::Swap { slot } = entry {
             self.swap.dup(slot);
         }
@@ -67,10 +85,11 @@ impl<E: Environment> Space<E> {
             was: Was::Ksm,
         } = entry
         {
-            self.ksm.add(frame, table, addr);
+            self.ksm.add(frame, table, addr)?;
         }
         if let Some(frame) = entry.frame() {
             self.frame(frame).map();
         }
+        Ok(())
     }
 }

@@ -14,7 +14,7 @@
 
 use super::entry::Pte;
 use super::table::PageTable;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, FrameId, MmId, PAGE_SHIFT, Pgoff, VmaId};
 use vmarea_sync::LockGuard;
@@ -116,7 +116,9 @@ impl<E: Environment> Space<E> {
 
     #[doc(alias = "rmap_walk_ksm")]
     fn rmap_places_ksm(&self, frame: FrameId, f: &mut dyn FnMut(&PageTable, Mapping)) {
-        for (mm, addr) in self.ksm.items(frame) {
+        let mut at = None;
+        while let Some((mm, addr)) = self.ksm.next_item(frame, at) {
+            at = Some((mm, addr));
             let Some(owner) = self.mms.get(mm.0) else {
                 continue;
             };

@@ -11,15 +11,16 @@
 //! Section 2.2 of the thesis "VMA merging in Linux". Its `SWAP_HAS_CACHE` flag counts as sharing,
 //! although a page in the cache may belong to a single process.
 
+use super::entry::ENTRIES;
 use super::entry::{Pte, Was};
 use super::frame::Mark;
-use super::huge::{ENTRIES, Huge};
+use super::huge::Huge;
 use super::slot::{HugeFate, SlotKind, slot_end};
 use super::table::PageTable;
 use super::tables::PageTables;
 use super::walk::{PageWalk, WalkAction, WalkFlags, WalkOps, Walked};
+use crate::Space;
 use crate::policy::SharingCheck;
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, FrameId, MmId, SwapId, VmRange};
 use alloc::vec::Vec;
@@ -142,8 +143,11 @@ impl<E: Environment> Check<'_, E> {
         let mapped = there.mapcount() - u32::from(there.is(Mark::Locked)).min(there.mapcount());
         match self.check {
             SharingCheck::Truth => {
-                if mapped > 1 {
+                if mapped > 1 && self.doubtful.try_reserve(1).is_ok() {
                     self.doubtful.push((addr, frame));
+                } else if mapped > 1 {
+                    // Without memory to ask later, the page counts as shared.
+                    self.found.add(addr, Why::Mapped, 1);
                 }
                 ControlFlow::Continue(())
             }
@@ -176,7 +180,7 @@ impl<E: Environment> WalkOps for Check<'_, E> {
             self.space.page_tables(self.table).split_huge_at(addr);
             return WalkAction::Again;
         }
-        let whole = |huge: &mut Huge| (huge.whole(), HugeFate::Keep);
+        let whole = |huge: &mut Huge| (self.space.huge_whole(huge), HugeFate::Keep);
         match self.table.update_huge(addr, whole) {
             // Another thread has split the huge page: visit the slot again.
             None => WalkAction::Again,

@@ -3,16 +3,13 @@
 //! This module defines a slot without the map that contains it and without its lock; both are in
 //! `table`. Code that visits a range receives its entries and huge pages through a [`Visitor`].
 
-use super::entry::Pte;
-use super::huge::{ENTRIES, Huge};
-use crate::types::{PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, VmRange};
+use super::entry::{ENTRIES, Entries, Pte, boxed, new_entries};
+use super::huge::Huge;
+use crate::types::{Errno, PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, VmRange};
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 const TABLE_SHIFT: u32 = PMD_SIZE.trailing_zeros();
-/// The array of entries in a table.
-pub(crate) type Entries = [Pte; ENTRIES];
 
 /// A table of 512 entries.
 #[derive(Debug)]
@@ -23,14 +20,10 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Creates an empty table directly on the heap, so that 6 KiB are not copied.
-    pub(super) fn new() -> Self {
-        let mut entries = Vec::with_capacity(ENTRIES);
-        entries.resize(ENTRIES, Pte::None);
-        match entries.into_boxed_slice().try_into() {
-            Ok(entries) => Self { entries, used: 0 },
-            Err(_) => unreachable!("it has as many as a table has"),
-        }
+    /// Creates an empty table.
+    pub(super) fn new() -> Result<Self, Errno> {
+        let entries = boxed(new_entries(Pte::None)?);
+        Ok(Self { entries, used: 0 })
     }
 
     pub(super) fn of(entries: Box<Entries>) -> Self {
@@ -56,11 +49,32 @@ impl Table {
     }
 }
 
-/// The contents of a slot in use.
+/// The contents of a slot.
 #[derive(Debug)]
 pub(super) enum Slot {
+    /// Nothing. A slot that was moved keeps its place, so that it can come back without memory.
+    Vacant,
     Table(Table),
     Huge(Huge),
+}
+
+impl Slot {
+    /// True if the slot maps nothing; it may have a table.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Slot::Vacant => true,
+            Slot::Table(table) => table.used == 0,
+            Slot::Huge(_) => false,
+        }
+    }
+
+    /// Returns the table of a slot that has one.
+    pub(super) fn as_table(&mut self) -> Option<&mut Table> {
+        match self {
+            Slot::Table(table) => Some(table),
+            Slot::Vacant | Slot::Huge(_) => None,
+        }
+    }
 }
 
 /// The action that a visitor chooses for a huge page.
@@ -139,9 +153,12 @@ pub(super) fn part_of(start: u64, range: VmRange) -> core::ops::Range<usize> {
     from..to
 }
 
-/// Returns the first and last slot that a range overlaps, or `None` for an empty range.
-pub(super) fn slots_of(range: VmRange) -> Option<(u64, u64)> {
-    (range.start < range.end).then(|| (slot_of(range.start), slot_of(range.end - 1)))
+/// Returns the slots that a range overlaps.
+pub(super) fn slots_of(range: VmRange) -> core::ops::Range<u64> {
+    match range.is_empty() {
+        true => 0..0,
+        false => slot_of(range.start)..slot_of(range.end - 1) + 1,
+    }
 }
 
 pub(super) fn visit_table(
@@ -174,7 +191,8 @@ pub(super) fn read_slot(
     let start = slot_start(index);
     for at in part_of(start, range) {
         let entry = match slot {
-            Slot::Table(table) if table.used == 0 => return ControlFlow::Continue(()),
+            slot if slot.is_empty() => return ControlFlow::Continue(()),
+            Slot::Vacant => Pte::None,
             Slot::Table(table) => table.entries[at],
             Slot::Huge(huge) => huge.entry(at),
         };

@@ -30,10 +30,10 @@
 
 use super::entry::Pte;
 use super::frame::{LockedFrame, Mark};
-use crate::space::Space;
+use super::sorted_map::SortedMap;
+use crate::Space;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{Errno, FrameId, SwapId};
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use vmarea_sync::SpinLock;
 
@@ -81,7 +81,7 @@ struct Map {
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// The slot of each frame that is in the swap cache.
-    cached: BTreeMap<FrameId, SwapId>,
+    cached: SortedMap<FrameId, SwapId>,
 }
 
 impl Map {
@@ -149,7 +149,7 @@ impl Swap {
         }
         let freed = core::mem::take(slot);
         if let Some(frame) = freed.cache {
-            map.cached.remove(&frame);
+            map.cached.remove(frame);
             space.frame(frame).unmark(Mark::SwapCache);
         }
         space.platform.swap_free(id);
@@ -176,33 +176,42 @@ impl Swap {
     /// Fills the new `frame` with the data of a slot, and decrements the slot's count.
     ///
     /// Returns `None` and changes nothing if another frame already contains the page.
+    ///
+    /// # Errors
+    /// ENOMEM; nothing has changed.
     pub(crate) fn fill<E: Environment>(
         &self,
         space: &Space<E>,
         id: SwapId,
         frame: FrameId,
-    ) -> Option<Left> {
+    ) -> Result<Option<Left>, Errno> {
         let mut map = self.map.lock();
         let old = map.slot(id).cache;
         if old.is_some_and(|old| space.frame(old).mapcount() != 0) {
-            return None;
+            return Ok(None);
+        }
+        if map.slot(id).count > 1 {
+            Self::cache(&mut map, space, id, frame)?;
+            if let Some(old) = old {
+                map.cached.remove(old);
+            }
         }
         space.platform.swap_in(frame, id);
-        if map.slot(id).count > 1 {
-            if let Some(old) = old {
-                map.cached.remove(&old);
-            }
-            Self::cache(&mut map, space, id, frame);
-        }
-        Some(Self::put_locked(&mut map, space, id))
+        Ok(Some(Self::put_locked(&mut map, space, id)))
     }
 
-    fn cache<E: Environment>(map: &mut Map, space: &Space<E>, id: SwapId, frame: FrameId) {
+    fn cache<E: Environment>(
+        map: &mut Map,
+        space: &Space<E>,
+        id: SwapId,
+        frame: FrameId,
+    ) -> Result<(), Errno> {
+        map.cached.insert(frame, id)?;
         let slot = map.slot(id);
         slot.cache = Some(frame);
         slot.unmapped_in_cache = false;
-        map.cached.insert(frame, id);
         space.frame(frame).mark(Mark::SwapCache);
+        Ok(())
     }
 
     /// Removes a frame that is no longer mapped from the cache.
@@ -212,7 +221,7 @@ impl Swap {
             return;
         }
         let mut map = self.map.lock();
-        if let Some(id) = map.cached.remove(&frame) {
+        if let Some(id) = map.cached.remove(frame) {
             let slot = map.slot(id);
             if slot.cache == Some(frame) {
                 slot.cache = None;
@@ -225,7 +234,7 @@ impl Swap {
     #[doc(alias = "page_swapcount")]
     pub(super) fn count_of_frame(&self, frame: FrameId) -> u32 {
         let mut map = self.map.lock();
-        match map.cached.get(&frame).copied() {
+        match map.cached.get(frame).copied() {
             Some(id) => map.slot(id).count,
             None => 0,
         }
@@ -241,11 +250,12 @@ impl Swap {
     /// Returns the slot of `frame`, or a new one, with one count added for the writer.
     fn take<E: Environment>(&self, space: &Space<E>, frame: FrameId) -> Result<SwapId, Errno> {
         let mut map = self.map.lock();
-        let id = match map.cached.get(&frame).copied() {
+        let id = match map.cached.get(frame).copied() {
             Some(id) => id,
             None => {
+                map.cached.reserve(1)?;
                 let id = map.allocate()?;
-                Self::cache(&mut map, space, id, frame);
+                Self::cache(&mut map, space, id, frame)?;
                 id
             }
         };
@@ -264,7 +274,7 @@ impl Swap {
         let alone = space.frame(frame).mapcount() == 1;
         if alone && map.slot(id).cache == Some(frame) {
             map.slot(id).cache = None;
-            map.cached.remove(&frame);
+            map.cached.remove(frame);
             space.frame(frame).unmark(Mark::SwapCache);
         }
         alone
@@ -273,9 +283,11 @@ impl Swap {
     /// Moves the cache entry of frame `from` to frame `to`.
     pub(super) fn migrate<E: Environment>(&self, space: &Space<E>, from: FrameId, to: FrameId) {
         let mut map = self.map.lock();
-        if let Some(id) = map.cached.remove(&from) {
+        if let Some(id) = map.cached.get(from).copied() {
+            map.cached.rename(from, to);
+            map.slot(id).cache = Some(to);
             space.frame(from).unmark(Mark::SwapCache);
-            Self::cache(&mut map, space, id, to);
+            space.frame(to).mark(Mark::SwapCache);
         }
     }
 
@@ -322,7 +334,7 @@ impl<E: Environment> Space<E> {
             self.rmap_change(frame, &mut |table, mapping, entry| {
                 let old = core::mem::replace(entry, Pte::Swap { slot });
                 self.swap.dup(slot);
-                self.entry_drop(table, mapping.addr, old);
+                self.entry_clear(table, mapping.addr, old);
             });
             if self.frame(frame).mapcount() == 1 {
                 break;

@@ -1,7 +1,6 @@
 //! The page table of one mm: maps an address to its page-table entry.
 //!
-//! The table consists of slots of 2 MiB in ordered maps, which are spread over shards with one lock
-//! each. A slot is either a table of 512 entries or one huge page. The shard lock is the page-table
+//! The table consists of slots of 2 MiB which are spread over shards with one lock each. A slot is either a table of 512 entries or one huge page. The shard lock is the page-table
 //! lock, so faults in different parts of the address space do not contend; the hint that a fault
 //! leaves for the next one is stored next to that lock (see `near`). A read inside a huge page
 //! returns each of its 512 pages as a separate entry, so only code that modifies entries has to
@@ -12,20 +11,19 @@
 //!
 //! # Locking
 //! A shard lock protects the slots in the shard and the map counts of the frames that their entries
-//! name. A fault holds the lock while it handles one entry; a move takes the source's lock and the
-//! destination's lock one after the other.
+//! name. A fault holds the lock while it handles one entry. A move of a whole slot takes the locks of
+//! source and destination, that of the lower shard first; a move of entries one after the other.
 
-use super::entry::Pte;
-use super::huge::{ENTRIES, Huge};
+use super::entry::{ENTRIES, Pte};
+use super::huge::Huge;
+use super::shard::{Blocked, FaultPath, Shard};
 use super::slot::{
     Cover, HugeFate, Slot, SlotKind, Table, Visitor, entry_of, read_slot, slot_of, slot_start,
     slots_of, visit_table,
 };
 use super::vma_hint::Near;
 use crate::types::{MmId, PMD_SIZE, VmRange};
-use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
-use core::ops::ControlFlow;
+use core::ops::{ControlFlow, Range};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vmarea_sync::SpinLock;
 
@@ -33,40 +31,6 @@ use vmarea_sync::SpinLock;
 const SHARDS: usize = 32;
 /// A range of up to this many slots is visited slot by slot, a longer range shard by shard.
 const FEW_SLOTS: u64 = SHARDS as u64;
-
-#[derive(Debug, Default)]
-struct Shard {
-    slots: BTreeMap<u64, Slot>,
-    /// Number of faults in this shard that were handled without `mmap_lock`.
-    unlocked: u64,
-}
-
-impl Shard {
-    /// Counts a fault if `path` is [`FaultPath::Unlocked`].
-    #[inline]
-    fn count(&mut self, path: FaultPath) {
-        self.unlocked += u64::from(path == FaultPath::Unlocked);
-    }
-
-    /// Returns the table at `index`, creating one if the slot is empty, or `None` for a huge page.
-    #[inline]
-    fn table(&mut self, index: u64) -> Option<&mut Table> {
-        let slot = self.slots.entry(index);
-        match slot.or_insert_with(|| Slot::Table(Table::new())) {
-            Slot::Table(table) => Some(table),
-            Slot::Huge(_) => None,
-        }
-    }
-
-    #[inline]
-    fn get(&self, addr: u64) -> Pte {
-        match self.slots.get(&slot_of(addr)) {
-            None => Pte::None,
-            Some(Slot::Table(table)) => table.entries[entry_of(addr)],
-            Some(Slot::Huge(huge)) => huge.entry(entry_of(addr)),
-        }
-    }
-}
 
 /// A locked shard and the VMA hint for faults in the shard, on a separate cache line.
 #[derive(Debug, Default)]
@@ -76,6 +40,11 @@ struct Locked {
     near: Near,
 }
 
+/// True if the slots are visited one by one, not shard by shard.
+fn is_short(slots: &Range<u64>) -> bool {
+    slots.end - slots.start <= FEW_SLOTS
+}
+
 /// Hashes a slot number, so that slots at regular distances spread evenly over the shards.
 ///
 /// Threads often work at the same offset in ranges that are a power of two apart.
@@ -83,15 +52,6 @@ struct Locked {
 pub(super) fn scattered(slot: u64) -> usize {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
     (slot.wrapping_mul(GOLDEN) >> 48) as usize
-}
-
-/// Whether a fault holds `mmap_lock`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FaultPath {
-    /// The fault does not hold `mmap_lock`, and is counted.
-    Unlocked,
-    /// The fault holds `mmap_lock`, or is a retry of a fault that was already counted.
-    Locked,
 }
 
 /// The page table of one address space.
@@ -166,8 +126,8 @@ impl PageTable {
     /// Returns the kind of the slot that contains `addr`.
     pub fn slot_kind(&self, addr: u64) -> SlotKind {
         let index = slot_of(addr);
-        match self.shard(index).lock().slots.get(&index) {
-            None => SlotKind::Empty,
+        match self.shard(index).lock().slot(index) {
+            None | Some(Slot::Vacant) => SlotKind::Empty,
             Some(Slot::Table(_)) => SlotKind::Table,
             Some(Slot::Huge(_)) => SlotKind::Huge,
         }
@@ -191,24 +151,36 @@ impl PageTable {
 
     /// Modifies the entry for `addr` under the page-table lock.
     ///
-    /// Returns `None` and changes nothing if a huge page maps `addr`.
+    /// Returns `None` and changes nothing if a huge page maps `addr` or there is no table.
     pub(crate) fn update<R>(&self, addr: u64, f: impl FnOnce(&mut Pte) -> R) -> Option<R> {
-        self.update_for(FaultPath::Locked, addr, f)
+        let index = slot_of(addr);
+        let mut shard = self.shard(index).lock();
+        let table = shard.slot_mut(index)?.as_table()?;
+        Some(table.change(entry_of(addr), f))
     }
 
-    /// Modifies an entry like [`update`](Self::update), and counts a fault on the given path.
+    /// Modifies the entry for `addr`, in a new table if there is none.
+    pub(crate) fn install<R>(
+        &self,
+        addr: u64,
+        f: impl FnOnce(&mut Pte) -> R,
+    ) -> Result<R, Blocked> {
+        self.install_for(FaultPath::Locked, addr, f)
+    }
+
+    /// Modifies an entry like [`install`](Self::install), and counts a fault on the given path.
     #[inline]
-    pub(crate) fn update_for<R>(
+    pub(crate) fn install_for<R>(
         &self,
         path: FaultPath,
         addr: u64,
         f: impl FnOnce(&mut Pte) -> R,
-    ) -> Option<R> {
+    ) -> Result<R, Blocked> {
         let index = slot_of(addr);
         let mut shard = self.shard(index).lock();
         shard.count(path);
         let table = shard.table(index)?;
-        Some(table.change(entry_of(addr), f))
+        Ok(table.change(entry_of(addr), f))
     }
 
     /// Modifies the huge page that maps `addr`; returns `None` if there is none.
@@ -219,7 +191,7 @@ impl PageTable {
     ) -> Option<R> {
         let index = slot_of(addr);
         let mut shard = self.shard(index).lock();
-        let slot = shard.slots.get_mut(&index)?;
+        let slot = shard.slot_mut(index)?;
         let Slot::Huge(huge) = slot else {
             return None;
         };
@@ -227,7 +199,7 @@ impl PageTable {
         match fate {
             HugeFate::Keep => {}
             HugeFate::Gone => {
-                shard.slots.remove(&index);
+                *slot = Slot::Vacant;
                 self.count_huge(-1);
             }
             HugeFate::Split(entries) => {
@@ -238,76 +210,96 @@ impl PageTable {
         Some(result)
     }
 
-    /// Inserts a huge page at `addr`; returns the huge page as the error if the slot is in use.
-    pub(crate) fn insert_huge(&self, addr: u64, huge: Huge) -> Result<(), Huge> {
-        self.put_slot(slot_of(addr), Slot::Huge(huge))
-            .map_err(|slot| match slot {
-                Slot::Huge(huge) => huge,
-                Slot::Table(_) => unreachable!("it was a huge page"),
-            })
-    }
-
-    /// Removes a whole slot and returns it.
-    pub(super) fn take_slot(&self, index: u64) -> Option<Slot> {
-        let slot = self.shard(index).lock().slots.remove(&index);
-        if matches!(slot, Some(Slot::Huge(_))) {
-            self.count_huge(-1);
-        }
-        slot
-    }
-
-    /// Inserts a whole slot, which may replace an empty table but nothing else.
-    pub(super) fn put_slot(&self, index: u64, slot: Slot) -> Result<(), Slot> {
+    /// Inserts a huge page at `addr`; returns the huge page as the error if that is not possible.
+    pub(crate) fn insert_huge(&self, addr: u64, huge: Huge) -> Result<(), (Huge, Blocked)> {
+        let index = slot_of(addr);
         let mut shard = self.shard(index).lock();
-        match shard.slots.get(&index) {
-            Some(Slot::Huge(_)) => return Err(slot),
-            Some(Slot::Table(t)) if t.used != 0 || matches!(slot, Slot::Huge(_)) => {
-                return Err(slot);
+        match shard.place(index) {
+            Err(blocked) => Err((huge, blocked)),
+            Ok(slot @ Slot::Vacant) => {
+                *slot = Slot::Huge(huge);
+                self.count_huge(1);
+                Ok(())
             }
-            _ => {}
+            Ok(_) => Err((huge, Blocked::InUse)),
         }
-        if matches!(slot, Slot::Huge(_)) {
-            self.count_huge(1);
+    }
+
+    /// Moves the slot `from` to `to`, which may have an empty table; that moves to `from`.
+    ///
+    /// `prepare` changes the contents before; if it returns an error, the slot stays where it is. A
+    /// second call in the opposite direction needs no memory.
+    pub(super) fn exchange_slots<X: From<Blocked>>(
+        &self,
+        (from, to): (u64, u64),
+        prepare: impl FnOnce(&mut Slot) -> Result<(), X>,
+    ) -> Result<(), X> {
+        let (source, target) = (scattered(from) % SHARDS, scattered(to) % SHARDS);
+        // The shard with the lower number is locked first.
+        let mut low = self.shards[source.min(target)].shard.lock();
+        let other = &self.shards[source.max(target)].shard;
+        let mut high = (source != target).then(|| other.lock());
+        let there = match &mut high {
+            Some(high) if target > source => high.place(to)?,
+            _ => low.place(to)?,
+        };
+        let mut there = core::mem::replace(there, Slot::Vacant);
+        let here = match &mut high {
+            Some(high) if source > target => high.slot_mut(from),
+            _ => low.slot_mut(from),
+        };
+        let prepared = match here {
+            None => Ok(()),
+            Some(Slot::Huge(_)) if !matches!(there, Slot::Vacant) => Err(Blocked::InUse.into()),
+            Some(_) if !there.is_empty() => Err(Blocked::InUse.into()),
+            Some(here) => prepare(here).map(|()| core::mem::swap(here, &mut there)),
+        };
+        let place = match &mut high {
+            Some(high) if target > source => high.slot_mut(to),
+            _ => low.slot_mut(to),
+        };
+        if let Some(place) = place {
+            *place = there;
         }
-        shard.slots.insert(index, slot);
-        Ok(())
+        prepared
     }
 
     /// Calls `f` with the table of a slot, creating the table if the slot is empty.
-    ///
-    /// Returns `None` if the slot is a huge page.
-    pub(super) fn with_table<R>(&self, index: u64, f: impl FnOnce(&mut Table) -> R) -> Option<R> {
+    pub(super) fn with_table<R>(
+        &self,
+        index: u64,
+        f: impl FnOnce(&mut Table) -> R,
+    ) -> Result<R, Blocked> {
         self.shard(index).lock().table(index).map(f)
     }
 
     /// Creates the table that contains the entry for `addr`, if the slot is empty.
     ///
     /// A fault does this before it is known whether the fault will map a page.
-    pub(crate) fn make_table(&self, addr: u64) {
-        self.with_table(slot_of(addr), |_| ());
+    pub(crate) fn make_table(&self, addr: u64) -> Result<(), Blocked> {
+        self.with_table(slot_of(addr), |_| ())
     }
 
     /// Visits all entries and huge pages in `range`, in no particular order.
     pub(crate) fn visit(&self, range: VmRange, visitor: &mut impl Visitor) {
-        let Some((first, last)) = slots_of(range) else {
-            return;
-        };
-        if last - first < FEW_SLOTS {
-            for index in first..=last {
+        let slots = slots_of(range);
+        if is_short(&slots) {
+            for index in slots {
                 let mut shard = self.shard(index).lock();
-                if let Some(slot) = shard.slots.get_mut(&index)
-                    && self.visit_slot(index, slot, range, visitor)
+                if let Ok(at) = shard.at(index)
+                    && self.visit_slot(index, &mut shard.slots[at].1, range, visitor)
                 {
-                    shard.slots.remove(&index);
+                    shard.slots.remove(at);
                 }
             }
             return;
         }
         for Locked { shard, .. } in &self.shards {
             let mut shard = shard.lock();
-            let visit =
-                |&index: &u64, slot: &mut Slot| self.visit_slot(index, slot, range, visitor);
-            let emptied = shard.slots.extract_if(first..=last, visit);
+            let span = shard.span(&slots);
+            let emptied = shard.slots.extract_if(span, |(index, slot)| {
+                self.visit_slot(*index, slot, range, visitor)
+            });
             emptied.for_each(drop);
         }
     }
@@ -347,13 +339,11 @@ impl PageTable {
     ///
     /// For a huge page, `f` is called with the equivalent small entries.
     pub fn for_each(&self, range: VmRange, mut f: impl FnMut(u64, Pte) -> ControlFlow<()>) {
-        let Some((first, last)) = slots_of(range) else {
-            return;
-        };
-        if last - first < FEW_SLOTS {
-            for index in first..=last {
+        let slots = slots_of(range);
+        if is_short(&slots) {
+            for index in slots {
                 let shard = self.shard(index).lock();
-                if let Some(slot) = shard.slots.get(&index)
+                if let Some(slot) = shard.slot(index)
                     && read_slot(index, slot, range, &mut f).is_break()
                 {
                     return;
@@ -362,8 +352,9 @@ impl PageTable {
             return;
         }
         for Locked { shard, .. } in &self.shards {
-            for (&index, slot) in shard.lock().slots.range(first..=last) {
-                if read_slot(index, slot, range, &mut f).is_break() {
+            let shard = shard.lock();
+            for (index, slot) in &shard.slots[shard.span(&slots)] {
+                if read_slot(*index, slot, range, &mut f).is_break() {
                     return;
                 }
             }
@@ -372,9 +363,10 @@ impl PageTable {
 
     /// Calls `f` with every entry in `range` that is not `None`, in ascending address order.
     pub fn for_each_ordered(&self, range: VmRange, mut f: impl FnMut(u64, Pte)) {
-        for index in self.slots_in(range) {
+        let mut slots = slots_of(range);
+        while let Some(index) = self.next_slot(&mut slots) {
             let shard = self.shard(index).lock();
-            if let Some(slot) = shard.slots.get(&index) {
+            if let Some(slot) = shard.slot(index) {
                 let _ = read_slot(index, slot, range, &mut |addr, entry| {
                     f(addr, entry);
                     ControlFlow::Continue(())
@@ -383,60 +375,90 @@ impl PageTable {
         }
     }
 
-    /// Returns the slots of `range` in ascending order; a long range omits empty slots.
-    pub(super) fn slots_in(&self, range: VmRange) -> Vec<u64> {
-        let Some((first, last)) = slots_of(range) else {
-            return Vec::new();
+    /// Takes the first of the slots in use off `slots`; if they are few, they may be empty.
+    pub(super) fn next_slot(&self, slots: &mut Range<u64>) -> Option<u64> {
+        if is_short(slots) {
+            return slots.next();
+        }
+        let first = |Locked { shard, .. }: &Locked| {
+            let shard = shard.lock();
+            Some(shard.slots[shard.span(slots)].first()?.0)
         };
-        if last - first < FEW_SLOTS {
-            return (first..=last).collect();
+        let next = self.shards.iter().filter_map(first).min();
+        slots.start = next.map_or(slots.end, |next| next + 1);
+        next
+    }
+
+    /// Takes the last of the slots in use off `slots`; if they are few, they may be empty.
+    pub(super) fn next_slot_back(&self, slots: &mut Range<u64>) -> Option<u64> {
+        if is_short(slots) {
+            return slots.next_back();
         }
-        let mut all: Vec<u64> = Vec::new();
-        for Locked { shard, .. } in &self.shards {
-            all.extend(shard.lock().slots.range(first..=last).map(|(&i, _)| i));
-        }
-        all.sort_unstable();
-        all
+        let last = |Locked { shard, .. }: &Locked| {
+            let shard = shard.lock();
+            Some(shard.slots[shard.span(slots)].last()?.0)
+        };
+        let next = self.shards.iter().filter_map(last).max();
+        slots.end = next.unwrap_or(slots.start);
+        next
     }
 
     /// Frees the empty tables that are entirely within `range`.
     #[doc(alias = "free_pgtables")]
     pub fn free_tables(&self, range: VmRange) {
-        let first = slot_of(range.start + PMD_SIZE - 1);
-        let end = slot_of(range.end);
-        if first >= end {
+        let slots = slot_of(range.start + PMD_SIZE - 1)..slot_of(range.end);
+        self.remove_slots(slots, |slot| slot.is_empty());
+    }
+
+    /// Gives up the places that slots of `range` left when they were moved.
+    pub(super) fn forget_vacant(&self, range: VmRange) {
+        self.remove_slots(slots_of(range), |slot| matches!(slot, Slot::Vacant));
+    }
+
+    fn remove_slots(&self, slots: Range<u64>, goes: impl Fn(&Slot) -> bool) {
+        if slots.is_empty() {
+            return;
+        }
+        if is_short(&slots) {
+            for index in slots {
+                let mut shard = self.shard(index).lock();
+                if let Ok(at) = shard.at(index)
+                    && goes(&shard.slots[at].1)
+                {
+                    shard.slots.remove(at);
+                }
+            }
             return;
         }
         for Locked { shard, .. } in &self.shards {
-            let is_empty = |slot: &Slot| matches!(slot, Slot::Table(t) if t.used == 0);
             let mut shard = shard.lock();
-            let empty = shard.slots.extract_if(first..end, |_, slot| is_empty(slot));
-            empty.for_each(drop);
+            let span = shard.span(&slots);
+            let gone = shard.slots.extract_if(span, |(_, slot)| goes(slot));
+            gone.for_each(drop);
         }
     }
 
     /// True if `range` touches an empty table; always true for a long range, which is not searched.
     pub(crate) fn has_empty_table(&self, range: VmRange) -> bool {
-        let Some((first, last)) = slots_of(range) else {
-            return false;
-        };
+        let mut slots = slots_of(range);
         let empty = |index| {
             let shard = self.shard(index).lock();
-            matches!(shard.slots.get(&index), Some(Slot::Table(t)) if t.used == 0)
+            shard.slot(index).is_some_and(Slot::is_empty)
         };
-        last - first >= FEW_SLOTS || (first..=last).any(empty)
+        !is_short(&slots) || slots.any(empty)
     }
 
     /// Returns the number of entries that are not `None`; a huge page counts as 512.
     pub fn len(&self) -> u64 {
-        let used = |slot: &Slot| match slot {
+        let used = |(_, slot): &(u64, Slot)| match slot {
+            Slot::Vacant => 0,
             Slot::Table(table) => u64::from(table.used),
             Slot::Huge(_) => ENTRIES as u64,
         };
         self.shards
             .iter()
             .map(|locked| &locked.shard)
-            .map(|s| s.lock().slots.values().map(used).sum::<u64>())
+            .map(|s| s.lock().slots.iter().map(used).sum::<u64>())
             .sum()
     }
 

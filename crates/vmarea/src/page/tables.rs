@@ -6,7 +6,7 @@
 //! A holder of `mmap_lock` gets the handle from `page_tables()`.
 
 use super::PageTable;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::{Environment, Standard};
 
 /// Operations on ranges of one page table.

@@ -5,21 +5,21 @@
 //! or migrates it as one. Here, splitting the last mapping splits the huge page, and swapping,
 //! migrating or merging a single page splits the mappings of its huge page first.
 
-use super::entry::Pte;
-use super::huge::{Compound, ENTRIES, Huge};
+use super::entry::{ENTRIES, Pte, new_entries};
+use super::huge::{Compound, Huge};
 use super::slot::HugeFate;
 use super::table::PageTable;
 use super::tables::PageTables;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::Environment;
-use crate::types::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff};
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::types::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff, VmRange};
+use core::sync::atomic::{AtomicU64, Ordering};
+use vmarea_sync::{Key, Slots};
 
-/// Counters of huge-page events.
+/// The compounds of all huge pages, and counters of huge-page events.
 #[derive(Debug, Default)]
-pub(crate) struct HugeCounters {
+pub(crate) struct HugeState {
+    compounds: Slots<Compound>,
     made: AtomicU64,
     zero: AtomicU64,
     collapsed: AtomicU64,
@@ -52,7 +52,7 @@ pub(crate) enum HugeEvent {
     MovedWhole,
 }
 
-impl HugeCounters {
+impl HugeState {
     fn of(&self, event: HugeEvent) -> &AtomicU64 {
         match event {
             HugeEvent::Made => &self.made,
@@ -92,89 +92,87 @@ impl<E: Environment> Space<E> {
         index: Pgoff,
         mut fill: impl FnMut(usize, FrameId),
     ) -> Result<Huge, Errno> {
-        let mut frames = alloc::vec::Vec::new();
-        frames
-            .try_reserve_exact(ENTRIES)
-            .map_err(|_| Errno::ENOMEM)?;
+        let mut entries = new_entries(Pte::None)?;
+        let compound = self.huge.compounds.insert()?;
         for at in 0..ENTRIES {
             match self.frame_alloc(anon_vma, Pgoff(index.0.wrapping_add(at as u64))) {
-                Ok(frame) => frames.push(frame),
+                Ok(frame) => {
+                    let writable = false;
+                    entries[at] = Pte::Anon { frame, writable };
+                }
                 Err(error) => {
-                    frames.iter().for_each(|f| self.frame_abandon(*f));
+                    let made = entries.iter().filter_map(|entry| entry.anon_frame());
+                    made.for_each(|frame| self.frame_abandon(frame));
+                    self.huge.compounds.remove(compound);
                     return Err(error);
                 }
             }
         }
-        for (at, frame) in frames.iter().enumerate() {
-            fill(at, *frame);
+        // ORDERING: Relaxed; no other thread knows the compound yet.
+        self.compound(compound).whole.store(1, Ordering::Relaxed);
+        let huge = Huge::of(entries, compound);
+        for (at, frame) in huge.frames().enumerate() {
+            fill(at, frame);
         }
-        let frames = frames.try_into().expect("as many as a table has entries");
-        Ok(Huge {
-            pages: Some(Arc::new(Compound {
-                frames,
-                whole: AtomicU32::new(1),
-            })),
-            writable: true,
-        })
+        Ok(huge)
+    }
+
+    fn compound(&self, key: Key) -> &Compound {
+        self.huge.compounds.get(key).expect("mapped by a slot")
+    }
+
+    /// Returns the number of slots that map the huge page as a whole; 0 for the huge zero page.
+    pub(super) fn huge_whole(&self, huge: &Huge) -> u32 {
+        huge.compound.map_or(0, |key| self.compound_whole(key))
+    }
+
+    pub(super) fn compound_whole(&self, key: Key) -> u32 {
+        // ORDERING: Relaxed; a count, read under a page-table lock.
+        self.compound(key).whole.load(Ordering::Relaxed)
     }
 
     /// Releases a slot's mapping of a huge page.
     pub(crate) fn huge_drop(&self, huge: &mut Huge) {
-        if let Some(compound) = huge.pages.take() {
-            self.whole_drop(&compound);
-        }
-    }
-
-    fn whole_drop(&self, compound: &Compound) {
+        let Some(key) = huge.compound.take() else {
+            return;
+        };
         // ORDERING: AcqRel: the thread that releases the last count sees all changes to the frames.
-        if compound.whole.fetch_sub(1, Ordering::AcqRel) == 1 {
-            for frame in compound.frames {
-                self.frame_unmap(frame);
-            }
+        if self.compound(key).whole.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.huge.compounds.remove(key);
+            huge.frames().for_each(|frame| self.frame_unmap(frame));
         }
     }
 
     /// Returns a second mapping of the huge page; both mappings are write-protected.
-    pub(super) fn huge_dup(&self, huge: &mut Huge) -> Huge {
+    pub(super) fn huge_dup(&self, huge: &mut Huge) -> Result<Huge, Errno> {
+        let copy = huge.try_clone()?;
         huge.write_protect();
-        if let Some(compound) = &huge.pages {
+        if let Some(key) = huge.compound {
             // ORDERING: Relaxed; the slot that is copied already holds a count.
-            compound.whole.fetch_add(1, Ordering::Relaxed);
+            self.compound(key).whole.fetch_add(1, Ordering::Relaxed);
         }
-        Huge {
-            pages: huge.pages.clone(),
-            writable: false,
-        }
+        Ok(copy)
     }
 
     /// Splits the mapping `huge` into small entries.
     #[doc(alias = "__split_huge_pmd")]
     pub(crate) fn huge_split(&self, huge: &mut Huge) -> HugeFate {
         self.huge.count(HugeEvent::Split);
-        let mut entries = Box::new([Pte::Zero; ENTRIES]);
-        if let Some(compound) = huge.pages.take() {
-            for (entry, frame) in entries.iter_mut().zip(compound.frames) {
-                self.frame(frame).map();
-                *entry = Pte::Anon {
-                    frame,
-                    writable: huge.writable,
-                };
-            }
-            self.whole_drop(&compound);
-        }
-        HugeFate::Split(entries)
+        huge.frames().for_each(|frame| self.frame(frame).map());
+        self.huge_drop(huge);
+        HugeFate::Split(huge.take_entries())
     }
 
     /// True if only one slot maps the huge page and no small entry maps any of its pages.
     pub(super) fn huge_is_single(&self, huge: &Huge) -> bool {
-        let single = |frame: &FrameId| self.frame(*frame).mapcount() == 1;
-        huge.whole() <= 1 && huge.frames().iter().all(single)
+        let single = |frame: FrameId| self.frame(frame).mapcount() == 1;
+        self.huge_whole(huge) <= 1 && huge.frames().all(single)
     }
 
     /// Makes `anon_vma` the owner of all pages of `huge`, the first page at page offset `index`.
     pub(super) fn huge_set_mapping(&self, huge: &Huge, anon_vma: AnonVmaId, index: Pgoff) {
-        for (at, frame) in huge.frames().iter().enumerate() {
-            self.frame(*frame)
+        for (at, frame) in huge.frames().enumerate() {
+            self.frame(frame)
                 .set_mapping(anon_vma, Pgoff(index.0.wrapping_add(at as u64)));
         }
     }
@@ -192,7 +190,7 @@ impl<E: Environment> Space<E> {
         index: Pgoff,
     ) -> Option<bool> {
         table.update_huge(addr, |huge| {
-            if huge.whole() == 1 && self.huge_is_single(huge) {
+            if self.huge_whole(huge) == 1 && self.huge_is_single(huge) {
                 self.huge_set_mapping(huge, anon_vma, index);
                 huge.writable = true;
                 (true, HugeFate::Keep)
@@ -212,9 +210,10 @@ impl<E: Environment> Space<E> {
     ) -> Result<(), Huge> {
         let mut new = Some(huge);
         table.update_huge(addr, |there| {
-            if there.pages.is_none()
+            if there.compound.is_none()
                 && let Some(new) = new.take()
             {
+                self.clear_flush(table, VmRange::new(addr, addr + PMD_SIZE));
                 *there = new;
             }
             ((), HugeFate::Keep)

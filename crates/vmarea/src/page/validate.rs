@@ -1,16 +1,17 @@
 //! Checks of frames, swap slots, KSM items and huge pages against all page tables.
 
 use super::entry::{Pte, Was};
-use super::huge::{Huge, compound_key};
+use super::huge::Huge;
 use super::slot::{Cover, HugeFate, Visitor};
 use super::table::PageTable;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::Environment;
 use crate::types::violation::ensure;
 use crate::types::{FrameId, MmId, SwapId, Violation, VmRange};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
+use vmarea_sync::Key;
 
 /// The combined contents of all page tables.
 #[derive(Default)]
@@ -23,8 +24,8 @@ pub(crate) struct Census {
     slots: BTreeMap<SwapId, u32>,
     ksm: BTreeMap<FrameId, Vec<(MmId, u64)>>,
     migrating: BTreeSet<FrameId>,
-    /// The number of slots that map each compound, the compound's `whole` count, and its frames.
-    compounds: BTreeMap<usize, (u32, u32, Vec<FrameId>)>,
+    /// The number of slots that map each compound, and its frames.
+    compounds: BTreeMap<Key, (u32, Vec<FrameId>)>,
 }
 
 impl Census {
@@ -64,12 +65,9 @@ impl Visitor for Census {
     }
 
     fn huge(&mut self, _: u64, huge: &mut Huge, _: Cover) -> HugeFate {
-        if let Some((key, whole, frames)) = compound_key(huge) {
-            let compound = self
-                .compounds
-                .entry(key)
-                .or_insert_with(|| (0, whole, frames.to_vec()));
-            compound.0 += 1;
+        if let Some(key) = huge.compound {
+            let frames = || (0, huge.frames().collect());
+            self.compounds.entry(key).or_insert_with(frames).0 += 1;
         }
         HugeFate::Keep
     }
@@ -85,9 +83,10 @@ impl<E: Environment> Space<E> {
     }
 
     fn check_compounds(&self, census: &Census) -> Result<(), Violation> {
-        for (slots, whole, frames) in census.compounds.values() {
+        for (key, (slots, frames)) in &census.compounds {
+            let whole = self.compound_whole(*key);
             ensure!(
-                slots == whole,
+                *slots == whole,
                 "H2: {:?} counts {whole} whole mappings, not {slots}",
                 frames.first()
             );
@@ -97,7 +96,7 @@ impl<E: Environment> Space<E> {
 
     fn check_frames(&self, census: &mut Census) -> Result<(), Violation> {
         let mut counts = core::mem::take(&mut census.small);
-        for (_, _, frames) in census.compounds.values() {
+        for (_, frames) in census.compounds.values() {
             for frame in frames {
                 *counts.entry(*frame).or_default() += 1;
             }

@@ -17,9 +17,9 @@
 //! are visited as 512 small entries; Linux splits the huge page.
 
 use super::entry::Pte;
-use super::slot::{SlotKind, slot_start};
+use super::slot::{SlotKind, slot_start, slots_of};
 use super::table::PageTable;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::{Environment, Platform, Standard};
 use crate::types::{AnonVmaId, PMD_SIZE, VmRange};
 use core::ops::ControlFlow;
@@ -100,7 +100,8 @@ impl<'a, E: Environment> PageWalk<'a, E> {
     /// Walks `range` in ascending address order.
     #[doc(alias = "walk_page_range")]
     pub fn walk(&self, range: VmRange, ops: &mut impl WalkOps) -> Walked {
-        for index in self.table.slots_in(range) {
+        let mut slots = slots_of(range);
+        while let Some(index) = self.table.next_slot(&mut slots) {
             let start = slot_start(index);
             let part = VmRange::new(start, start + PMD_SIZE).clip(range);
             match self.slot(part, ops) {

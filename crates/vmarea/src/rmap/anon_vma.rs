@@ -16,7 +16,7 @@
 //! chain entries (`anon_vma_chain`) are [`Link`](super::Link)s inside the VMA.
 
 use super::interval::IntervalTree;
-use crate::space::Space;
+use crate::Space;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, Errno};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -170,6 +170,12 @@ impl<E: Environment> Space<E> {
             root_vma.inner.release(guard);
             self.anon_vmas.remove(root.0);
         }
+    }
+
+    /// Returns the parent of an anon_vma, `id` itself for a root, or `None` if `id` was freed.
+    pub fn anon_vma_parent(&self, id: AnonVmaId) -> Option<AnonVmaId> {
+        let there = self.anon_vmas.get(id.0).is_some();
+        there.then(|| self.anon_vma_parent_of(id))
     }
 
     /// Returns a snapshot of the counts that the merge decision uses.

@@ -19,11 +19,8 @@
 //! mm's lock held for reading and the root's lock held for writing.
 
 pub mod anon_vma;
-pub mod chain;
 pub mod interval;
 pub(crate) mod root_locks;
-pub mod snapshot;
 pub(crate) mod span;
 
 pub use anon_vma::{AnonVma, AnonVmaView};
-pub use chain::Link;

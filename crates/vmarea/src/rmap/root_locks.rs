@@ -3,16 +3,19 @@
 //! # Locking
 //! A change that needs several roots locks them all in one call, in the order of their ids.
 
-use crate::space::Space;
+use crate::Space;
 use crate::types::AnonVmaId;
 use crate::types::platform::Environment;
 use smallvec::SmallVec;
 use vmarea_sync::WriteGuard;
 
+/// The most roots that a change needs: those of three neighbouring VMAs. No list of them allocates.
+const MOST: usize = 3;
+
 /// A set of locks of anon_vma roots, held for writing until the set is dropped.
 #[derive(Debug)]
 pub(crate) struct AnonVmaRootLocks<'s, E: Environment>(
-    SmallVec<[(AnonVmaId, WriteGuard<'s, E::Wait>); 2]>,
+    SmallVec<[(AnonVmaId, WriteGuard<'s, E::Wait>); MOST]>,
 );
 
 impl<'s, E: Environment> AnonVmaRootLocks<'s, E> {
@@ -50,13 +53,14 @@ impl<E: Environment> Space<E> {
         of: impl IntoIterator<Item = AnonVmaId>,
     ) -> AnonVmaRootLocks<'_, E> {
         // Usually there is only one root.
-        let mut roots: SmallVec<[AnonVmaId; 4]> = SmallVec::new();
+        let mut roots: SmallVec<[AnonVmaId; MOST]> = SmallVec::new();
         for id in of {
             let root = self.anon_vma_root(id);
             if let Err(at) = roots.binary_search(&root) {
                 roots.insert(at, root);
             }
         }
+        debug_assert!(!roots.spilled(), "three VMAs have three roots");
         let mut root_locks = AnonVmaRootLocks::none();
         for root in roots {
             root_locks

@@ -8,8 +8,8 @@
 //! but never with the VMA after it.
 
 use super::unmapped_area::fits_fixed;
+use crate::Space;
 use crate::mm::{Layout, MmapWriteGuard};
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, page_align};
 use crate::vma::VmaBody;
@@ -135,11 +135,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 
 #[cfg(test)]
 mod tests {
+    use crate::Space;
     use crate::fault::Access;
     use crate::mm::{Layout, Limits};
     use crate::policy::AdjustLock;
     use crate::policy::Policy;
-    use crate::space::Space;
     use crate::syscall::mmap::MmapRequest;
     use crate::types::PAGE_SIZE;
     use crate::types::System;

@@ -8,9 +8,9 @@
 //! `mm/memory.c` `unmap_mapping_pages`, `mm/truncate.c`, 6.18. Truncating a file removes private
 //! copies as well; punching a hole keeps them.
 
+use crate::Space;
 use crate::mm::MmapReadGuard;
 use crate::page::range::Zap;
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{MmId, PAGE_SHIFT, VmRange};
 use crate::vma::VmaView;

@@ -9,8 +9,8 @@
 //! are copied only if the VMA has an anon_vma; file pages are faulted in again by the child. Pinned
 //! pages are copied at once.
 
-use crate::mm::{MmState, MmapWriteGuard, Stats};
-use crate::space::Space;
+use crate::Space;
+use crate::mm::MmapWriteGuard;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, VmFlags, VmaId};
 use crate::vma::VmaBody;
@@ -20,20 +20,10 @@ impl<E: Environment> Space<E> {
     #[doc(alias = "dup_mm")]
     pub fn fork(&self, parent: MmId) -> Result<MmId, Errno> {
         let mut p = self.mmap_write_lock(parent).ok_or(Errno::ESRCH)?;
-        let old = p.state().clone();
+        let old = p.state();
         let child = self.mm_create(old.layout, old.limits)?;
         let mut c = self.mmap_write_lock_nested(child).expect("just made");
-        *c.state_mut() = MmState {
-            map_count: 0,
-            locked_vm: 0,
-            committed: 0,
-            def_flags: old.def_flags & VmFlags::NOHUGEPAGE,
-            stats: Stats::default(),
-            peak_map_count: 0,
-            noted: alloc::collections::VecDeque::new(),
-            ..old
-        };
-        c.state_mut().layout.inherit(&old.layout);
+        *c.state_mut() = old.of_child();
         let copied = c.dup_mmap(&mut p);
         let state = c.state_mut();
         state.peak_map_count = state.map_count;
@@ -92,7 +82,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             let copies = self.spare_frames(own, pinned)?;
             parent
                 .page_tables()
-                .copy_to(&self.mm.pages, vma.range, copies);
+                .copy_to(&self.mm.pages, vma.range, copies)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Process settings that affect later calls (limits, layout, default flags), and `mseal`.
 
+use crate::Space;
 use crate::mm::{Layout, Limits, MmapGuard, MmapWriteGuard};
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
 use crate::vma::VmaBody;

@@ -12,13 +12,13 @@
 
 use super::file_change::Copies;
 use super::mmap::is_ksm_compatible;
+use crate::Space;
 use crate::fault::huge::may_collapse;
 use crate::fault::{Access, FaultContext};
 use crate::mm::MmapWriteGuard;
 use crate::page::Pte;
 use crate::page::range::Zap;
 use crate::policy::rules::AdviceRules;
-use crate::space::Space;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
@@ -185,6 +185,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             match advice.kind() {
                 Kind::Flags => self.advise_flags(&vma, part, advice)?,
                 Kind::Pages | Kind::Populate(_) => {
+                    holes.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
                     holes.extend(self.advise_pages(&vma, part, advice)?);
                 }
             }
@@ -285,10 +286,12 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
         let mut pages = alloc::vec::Vec::new();
         self.mm.pages.for_each_ordered(range, |_, entry| {
-            pages.extend(match entry {
-                Pte::Anon { frame, .. } if self.space.frame(frame).mapcount() == 1 => Some(frame),
-                _ => None,
-            });
+            if let Pte::Anon { frame, .. } = entry
+                && self.space.frame(frame).mapcount() == 1
+                && pages.try_reserve(1).is_ok()
+            {
+                pages.push(frame);
+            }
         });
         for frame in pages {
             // A page that is in use is kept.

@@ -12,8 +12,8 @@
 //! `mm/mempolicy.c` 6.18: `kernel_mbind`, `do_mbind`, `mpol_new`, `mpol_set_nodemask`. Partial
 //! effects: the VMAs before the one that fails have the new policy.
 
+use crate::Space;
 use crate::mm::MmapWriteGuard;
-use crate::space::Space;
 use crate::types::call_flags::MbindFlags;
 use crate::types::mempolicy::{MemPolicy, MpolMode};
 use crate::types::platform::Environment;

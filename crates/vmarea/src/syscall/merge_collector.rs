@@ -12,8 +12,8 @@
 //! # Linux
 //! Not in Linux; the thesis names this extension ("merge collector").
 
+use crate::Space;
 use crate::mm::MmapWriteGuard;
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, VmFlags};
 use crate::vma::merge::{CallKind, MergeScope, Proposal, Refusal};

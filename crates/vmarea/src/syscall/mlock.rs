@@ -9,8 +9,8 @@
 //! `mm/mlock.c` 6.18. Partial effects: VMAs before a hole are changed; `mlockall` ignores the
 //! errors of single VMAs.
 
+use crate::Space;
 use crate::mm::MmapWriteGuard;
-use crate::space::Space;
 use crate::types::call_flags::{MclFlags, MlockFlags};
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, VmFlags, VmRange, page_align};

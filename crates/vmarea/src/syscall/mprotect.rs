@@ -9,8 +9,8 @@
 //! `mm/mprotect.c` 6.18: `do_mprotect_pkey`, `mprotect_fixup`. Partial effects: the part of the
 //! range before a hole, or before the VMA that fails, is changed.
 
+use crate::Space;
 use crate::mm::MmapWriteGuard;
-use crate::space::Space;
 use crate::types::call_flags::{Pkey, Prot};
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
@@ -118,14 +118,13 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             return Ok(());
         }
         let pages = range.pages();
-        let mut charged = 0;
+        let mut charge = None;
         if flags.contains(VmFlags::WRITE) {
             if !self.may_expand(flags, pages) && self.may_expand(old, pages) {
                 return Err(Errno::ENOMEM);
             }
             if !old.intersects(NEW_WRITE_CHARGE) {
-                self.charge(pages)?;
-                charged = pages;
+                charge = Some(pages);
                 flags |= VmFlags::ACCOUNT;
             }
         } else if self.space.policy.rules.mprotect_uncharges
@@ -137,16 +136,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
         let body = VmaBody { flags, ..vma.body };
         self.call = CallKind::Mprotect;
-        let id = match self.modify(vma, range, body) {
-            Ok(id) => id,
-            Err(error) => {
-                self.uncharge(charged);
-                return Err(error);
-            }
-        };
-        if old.contains(VmFlags::WRITE) && !flags.contains(VmFlags::WRITE) {
-            self.page_tables().write_protect(range);
-        }
+        let id = self.charged(charge, |w| w.modify(vma, range, body))?;
+        self.page_tables().change_protection(range, old, flags);
         if old.contains(VmFlags::ACCOUNT) && !flags.contains(VmFlags::ACCOUNT) {
             self.uncharge(pages);
         }

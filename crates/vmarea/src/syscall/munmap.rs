@@ -8,11 +8,12 @@
 //! `mm/vma.c` 6.18: `do_vmi_munmap`, `vms_gather_munmap_vmas`, `vms_complete_munmap_vmas`. Partial
 //! effects: if a later VMA fails, a first VMA that was split remains split.
 
+use crate::Space;
 use crate::lookup::Change;
 use crate::mm::MmapWriteGuard;
 use crate::mm::split::{NewHalf, Upper};
 use crate::page::range::Zap;
-use crate::space::Space;
+use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange, VmaId};
 use crate::vma::VmaView;
@@ -162,11 +163,13 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let table = &self.mm.pages;
         let start = range.start & !(PMD_SIZE - 1);
         let end = ((range.end - 1) | (PMD_SIZE - 1)) + 1;
-        if !table.has_empty_table(VmRange::new(start, end)) {
+        if !E::Mmu::PRESENT && !table.has_empty_table(VmRange::new(start, end)) {
             return;
         }
         let low = self.mm.tree.prev(range.start).map_or(0, |e| e.end);
         let high = self.mm.tree.find(range.end).map_or(end, |e| e.start);
-        table.free_tables(VmRange::new(start.max(low), end.min(high)));
+        let unused = VmRange::new(start.max(low), end.min(high));
+        table.free_tables(unused);
+        self.space.mmu.free_tables(self.id, unused);
     }
 }

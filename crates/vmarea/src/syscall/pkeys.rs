@@ -15,8 +15,8 @@
 //! `mm/mprotect.c`, `arch/x86/mm/pkeys.c`, `arch/x86/include/asm/pkeys.h`, 6.18. A key can be freed
 //! while mappings still use it.
 
+use crate::Space;
 use crate::mm::{MmState, MmapWriteGuard};
-use crate::space::Space;
 use crate::types::call_flags::{Pkey, Prot};
 use crate::types::pkeys::{PKEY_DISABLE_ACCESS, PKEY_DISABLE_WRITE, PKEYS};
 use crate::types::platform::Environment;

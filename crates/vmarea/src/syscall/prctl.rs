@@ -11,8 +11,8 @@
 //! checked against them; it does not store the auxiliary vector.
 
 use super::mmap::is_ksm_compatible;
+use crate::Space;
 use crate::mm::{Mdwe, MmapWriteGuard, ThpDisabled};
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::prctl::PrctlOption;
 use crate::types::{Errno, MmId, VmFlags};

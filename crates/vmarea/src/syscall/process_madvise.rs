@@ -9,8 +9,8 @@
 //! succeeds and returns the number of bytes processed before it.
 
 use super::madvise::Advice;
+use crate::Space;
 use crate::policy::rules::AdviceRules;
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, VmRange};
 use smallvec::SmallVec;
@@ -74,6 +74,8 @@ fn imported(ranges: &[(u64, u64)], task_size: u64) -> Result<SmallVec<[(u64, u64
     let single = ranges.len() == 1;
     let mut left = MOST;
     let mut taken = SmallVec::new();
+    let room = taken.try_reserve(ranges.len());
+    room.map_err(|_| Errno::ENOMEM)?;
     for &(addr, len) in ranges {
         let cut = len.min(left);
         let looked_at = if single { cut } else { len };

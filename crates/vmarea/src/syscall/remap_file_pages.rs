@@ -8,8 +8,8 @@
 //! `mm/mmap.c` `remap_file_pages`, 6.18: since 4.0 this call is an `mmap` over the range.
 
 use super::mmap::MmapRequest;
+use crate::Space;
 use crate::mm::MmapWriteGuard;
-use crate::space::Space;
 use crate::types::call_flags::{MapFlags, Prot};
 use crate::types::platform::Environment;
 use crate::types::{Errno, File, MmId, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};

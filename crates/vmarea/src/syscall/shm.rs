@@ -15,7 +15,7 @@
 //! parts that were moved elsewhere remain mapped, and so do sealed parts; neither is an error.
 
 use super::mmap::{MmapRequest, Placement};
-use crate::space::Space;
+use crate::Space;
 use crate::types::call_flags::{MapFlags, Prot};
 use crate::types::platform::Environment;
 use crate::types::{Errno, File, FileKind, MmId, PAGE_MASK, PAGE_SIZE, VmRange, page_align};

@@ -14,7 +14,7 @@ use super::mremap::MremapRequest;
 use super::process_madvise::Advised;
 use super::shm::ShmatRequest;
 use super::userfaultfd::WatchMode;
-use crate::space::Space;
+use crate::Space;
 use crate::types::call_flags::{MapFlags, MbindFlags, MclFlags, MlockFlags, Pkey, Prot};
 use crate::types::mempolicy::MpolMode;
 use crate::types::platform::Environment;

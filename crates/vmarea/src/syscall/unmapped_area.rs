@@ -12,9 +12,9 @@
 //! `arch/x86/kernel/sys_x86_64.c`; `mm/huge_memory.c` `__thp_get_unmapped_area`; 6.18. The search
 //! for `MAP_32BIT` starts at the lowest address of the area; in Linux it starts at a random one.
 
+use crate::Space;
 use crate::mm::{MmState, MmapGuard, MmapWriteGuard};
 use crate::policy::rules::HugetlbPlacement;
-use crate::space::Space;
 use crate::types::call_flags::MapFlags;
 use crate::types::platform::Environment;
 use crate::types::{

@@ -15,9 +15,9 @@
 //! `fs/userfaultfd.c` `userfaultfd_register`, `mm/userfaultfd.c` `userfaultfd_register_range`,
 //! 6.18. Partial effects: at the map limit, the VMAs before the one that fails are changed.
 
+use crate::Space;
 use crate::mm::MmapWriteGuard;
 use crate::policy::Rules;
-use crate::space::Space;
 use crate::types::platform::Environment;
 use crate::types::{Errno, FileKind, MmId, PAGE_MASK, VmFlags, VmRange};
 use crate::vma::merge::CallKind;

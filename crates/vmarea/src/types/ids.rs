@@ -16,6 +16,13 @@ macro_rules! ids {
                 self.0.to_bits()
             }
 
+            /// Returns the number of the object's slot, for use as an array index. These numbers are
+            /// small and dense from 0, and are reused when the object is gone.
+            #[inline]
+            pub fn index(self) -> usize {
+                self.0.index() as usize
+            }
+
             /// Converts a number from [`to_bits`](Self::to_bits) back to the id; returns `None` for
             /// 0.
             #[inline]

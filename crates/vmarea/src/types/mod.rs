@@ -11,6 +11,7 @@ pub mod file;
 pub mod flags;
 pub mod ids;
 pub mod mempolicy;
+pub mod mmu;
 pub mod pkeys;
 pub mod platform;
 pub mod prctl;

@@ -4,6 +4,7 @@
 //! allocated, freed, filled or copied. Replay needs no contents ([`NoBytes`]); the software
 //! platform stores real bytes, so that data can be checked.
 
+use crate::types::mmu::{Mmu, NoMmu};
 use crate::types::{FrameId, SwapId};
 use alloc::boxed::Box;
 use core::fmt;
@@ -21,6 +22,8 @@ pub trait Environment: fmt::Debug + Default + Send + Sync + 'static {
     type VmaLock: VmaLockKind;
     /// Platform that stores the pages.
     type Platform: Platform;
+    /// Hardware page tables and TLBs.
+    type Mmu: Mmu;
     /// Method by which a thread waits for `mmap_lock` and for the reverse map's locks.
     type Wait: Wait + fmt::Debug;
 }
@@ -36,6 +39,7 @@ pub type Standard = WithVmaLock<VmaLock>;
 impl<L: VmaLockKind> Environment for WithVmaLock<L> {
     type VmaLock = L;
     type Platform = Box<dyn Platform>;
+    type Mmu = NoMmu;
     type Wait = Spin;
 }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!            ┌ range, page offset, anon_vma   read without a lock (atomics)
 //! Vma slot ──┤ body: flags, file, policy …    through a guard of `mmap_lock`
-//!            └ chain: links to its anon_vmas  see `rmap`
+//!            └ chain: links to its anon_vmas  see `chain`
 //! ```
 //! `merge` takes [`VmaView`]s and returns a plan. Nothing here changes the map of an address space;
 //! [`mm`](crate::mm) does, with `mmap_lock` held.
@@ -15,17 +15,18 @@
 //! V3  an anonymous VMA without an anon_vma has no anonymous page
 //! V4  a chain ends with the VMA's own anon_vma; without an anon_vma the chain is empty
 
+pub mod chain;
 pub mod layout;
 pub mod lock;
 pub mod merge;
 pub mod partial_view;
 
+use crate::Space;
 use crate::policy::Rules;
-use crate::rmap::chain::Chain;
 use crate::rmap::span::RmapSpan;
-use crate::space::Space;
 use crate::types::platform::{Environment, Standard};
 use crate::types::{AnonVmaId, File, FileId, FileKind, MmId, Pgoff, VmFlags, VmRange, VmaId};
+use chain::Chain;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vmarea_sync::{LockGuard, SpinLock, VmaCell};
 

@@ -1,14 +1,14 @@
 //! A machine with one empty process, without a model of its contents.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+use vmarea::System;
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea::types::{File, FileId, FileKind, MmId, PAGE_SIZE};
 use vmarea::vma::VmaView;
-use vmarea::{Space, System};
-use vmarea_soft_platform::Machine;
+use vmarea_soft_platform::{Machine, Space};
 
 /// Address at which the tests create mappings.
 pub const BASE: u64 = 0x10_0000_0000;

@@ -111,7 +111,7 @@ impl Scene {
         self.pieces(parts, Pages::Piece);
     }
 
-    /// Creates a mapping that is faulted separately, and moves it to its waiting range.
+    /// Creates a mapping that is faulted separately, and moves it to its range in [`WAITING`].
     fn lone(&mut self, n: usize, case: &Arrangement) {
         let (unit, mm) = (self.unit, self.mm);
         // One page further, so that the address is not aligned for a huge page.
@@ -124,7 +124,7 @@ impl Scene {
             .unwrap();
     }
 
-    /// Creates the pieces of one mapping, and moves them to their waiting ranges.
+    /// Creates the pieces of one mapping, and moves them to their ranges in [`WAITING`].
     fn pieces(&mut self, parts: &[Option<Pages>; 3], kind: Pages) {
         if !parts.contains(&Some(kind)) {
             return;
@@ -161,7 +161,7 @@ impl Scene {
             if matches!(case.call, ProtectWhole | ProtectLower | ProtectUpper) {
                 self.protect(WAITING[1], 2, Prot::READ);
             }
-            // `Lock`, `Advise` and `Bind` set an attribute that the middle does not have yet.
+            // The calls `Lock`, `Advise` and `Bind` set an attribute that is not set here.
             self.shift(WAITING[1], PLACES[1], NOTHING);
         }
         for (n, part) in case.parts().into_iter().enumerate() {

@@ -122,7 +122,7 @@ impl<'a> Peel<'a> {
     /// Removes the obstacle from the neighbour.
     fn take_away(&mut self, refusal: Refusal) {
         // If the range merges with its other neighbour, the surviving anon_vma and page offset base
-        // decide; otherwise those of the range.
+        // decide; otherwise those of the range do.
         let joined = self.verdict.plan.filter(|plan| plan.anon_from.is_some());
         let survives = joined.and_then(|plan| self.anon_vma_of(plan.anon_from));
         let p = &mut self.proposal;

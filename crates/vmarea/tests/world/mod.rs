@@ -224,7 +224,7 @@ impl World {
 
     /// Returns a description of the first defect as the error.
     pub fn state(&self) -> Result<(), String> {
-        self.machine.space().validate_all().map_err(|v| v.0)?;
+        self.machine.validate()?;
         for (&mm, pages) in &self.bytes {
             for vma in self.vmas(mm) {
                 for addr in vma.range.start / PAGE..vma.range.end / PAGE {

@@ -47,7 +47,7 @@ static void page_offset_read_only(void) {
     page_offset();
     must(mprotect(at, used, PROT_READ) == 0, "mprotect");
 }
-// a child's inherited pages beside its untouched ones
+// inherited pages of a child next to untouched pages
 static void anon_vma_inherited(void) {
     advised(MADV_DONTDUMP, "MADV_DONTDUMP");
     for (long i = 0; i <= n; i += 2) touch(at + i * PAGE);
@@ -69,7 +69,7 @@ static void special_perf(void) {
         if (mmap(at + i * 2 * PAGE, 2 * PAGE, RW, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) skip("mmap of perf");
     }
 }
-// rings of packet sockets, whose pages a driver has put there one by one
+// rings of packet sockets, whose pages a driver has inserted one by one
 static void special_socket(void) {
     used = (n + 1) * PAGE;
     for (long i = 0; i <= n; i++) {
@@ -101,7 +101,7 @@ static void policy_bound(void) {
     for (long i = 1; i <= n; i += 2)
         if (syscall(SYS_mbind, at + i * PAGE, PAGE, 2 /* MPOL_BIND */, &node, 64, 0)) skip("mbind");
 }
-// each page has one, and neighbours have different ones
+// each page has a memory policy, and neighbours have different ones
 static void policy_modes(void) {
     plain(RW);
     unsigned long node = 1;
@@ -144,7 +144,7 @@ static void flags_droppable(void) {
 static void heap(int advice, int prot) {
     sbrk(-(uintptr_t)sbrk(0) & (PAGE - 1));
     used = (n + 1) * PAGE;
-    // A margin on both sides, so that the range's own borders are none of the case's.
+    // A margin on both sides, so that the ends of the range do not count as boundaries of the case.
     sbrk(PAGE);
     at = sbrk(used + PAGE);
     must(at != (char *)-1, "sbrk");
@@ -153,7 +153,7 @@ static void heap(int advice, int prot) {
 }
 static void heap_flags(void) { heap(MADV_DONTFORK, 0); }
 static void heap_protection(void) { heap(0, PROT_READ); }
-// pages of the stack, which lie far below its top
+// pages of the stack, far below its top
 static void stack(int advice, int prot) {
     used = (n + 1) * PAGE;
     char *deep = __builtin_alloca(used + 64 * PAGE);
@@ -171,7 +171,7 @@ static void stack_protection(void) {
     stack(0, PROT_READ);
     report();
 }
-// what the kernel maps into every process: its data pages and its code
+// mappings that the kernel creates in every process: its data pages and its code
 static void special_vdso(void) {
     FILE *maps = fopen("/proc/self/maps", "r");
     must(maps != 0, "maps");
@@ -200,12 +200,12 @@ static void special_hugetlb(void) {
     at = (char *)(((uintptr_t)space + 2 * huge) & -huge);
     must(munmap(space, used + 3 * huge) == 0, "munmap");
     for (long i = 0; i <= n; i++) {
-        // Without reservation no huge page need be there.
+        // Without reservation, no huge page needs to be available.
         int flags = ANON | MAP_HUGETLB | MAP_NORESERVE | MAP_FIXED;
         if (mmap(at + i * huge, huge, RW, flags, -1, 0) == MAP_FAILED) skip("MAP_HUGETLB");
     }
 }
-// each page is a separate opening of /dev/zero, which is anonymous memory nevertheless
+// each page comes from a separate open of /dev/zero, but is anonymous memory
 static void file_dev_zero(void) {
     used = (n + 1) * PAGE;
     for (long i = 0; i <= n; i++) {
@@ -214,7 +214,7 @@ static void file_dev_zero(void) {
         map(at + i * PAGE, PAGE, RW, MAP_PRIVATE, fd, i * PAGE);
     }
 }
-// pages of a private file that were written to, so that they have anon_vmas of their own
+// written pages of a private file mapping, so that they have separate anon_vmas
 static void anon_vma_file(void) {
     used = 2 * (n + 1) * PAGE;
     int fd = file("written", 0, used);
@@ -233,7 +233,7 @@ static void anon_vma_shared_with_child(void) {
         return;
     }
     close(way[1]);
-    // Ends with its parent, which holds the other end.
+    // Ends with its parent, which holds the other end of the pipe.
     must(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "prctl");
     close(0), close(1);
     char byte;
@@ -278,7 +278,7 @@ static void random_layout(void) {
     for (int step = 0; step < 150; step++) {
         unsigned long first = below(PAGES - 8), len = (1 + below(8)) * PAGE;
         char *p = at + first * PAGE, *from;
-        // What is refused changes nothing: any layout will do.
+        // A refused call changes nothing, and any layout is acceptable.
         switch (below(14)) {
         case 0: mprotect(p, len, PROT_NONE); break;
         case 1: mprotect(p, len, PROT_READ); break;
@@ -303,7 +303,7 @@ static void random_layout(void) {
             if (below(3) == 0) prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, p, len, "random");
             break;
         default:
-            // Touches what can be written, and fails where the program would.
+            // Writes to the page if it is writable; fails instead of killing the process.
             if (read(zero, p, len) < 0) must(errno == EFAULT, "read");
         }
     }
@@ -345,7 +345,7 @@ int main(int argc, char **argv) {
     must(argc == 4, "usage: boundaries CASE N FOLDER");
     n = atol(argv[2]);
     folder = argv[3];
-    // Free space around: reserved for the choice of the place, then given back.
+    // Free space around the range: reserved while the place is chosen, then released.
     unsigned long space = (8 * n + 512) * PAGE;
     char *reserved = mmap(0, space, PROT_NONE, ANON | MAP_NORESERVE, -1, 0);
     must(reserved != MAP_FAILED, "mmap");

@@ -16,7 +16,7 @@ use vmarea_experiments::fault::{Report, Setup, run};
 /// compare kinds of lock with each other, and each ratio with the kernel's.
 #[derive(Debug, Args)]
 pub struct Fault {
-    /// Pages that each thread touches in a round (a sixteenth of them beside a thread that maps)
+    /// Pages that each thread touches in a round (a sixteenth of them if another thread maps)
     #[arg(long, value_name = "N", default_value_t = 131_072)]
     pages: u64,
 

@@ -9,7 +9,7 @@ use clap::Args;
 use std::io::Write;
 use vmarea_experiments::lookup::{self, Gaps, Section};
 
-/// Measure the index beside BTreeMap and two crates that hold ranges.
+/// Measure the index against BTreeMap and two crates for ranges.
 ///
 /// Measures lookups of random and of nearby addresses, with and without a per-thread cache;
 /// replacing a range; and the search for a gap. Everything runs in rounds on one thread. Ratios

@@ -15,13 +15,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 use vmarea_experiments::experiment::{self, Context, EXPERIMENTS, Host, Recorded};
 
-/// Reproduce the tables and figures of the papers, with the papers' figures beside ours.
+/// Reproduce the tables and figures of the papers, with the papers' figures next to ours.
 ///
 /// Each experiment prints its tables in the paper's layout, the substitutes for hardware or
 /// software that is missing here, and each claim of the paper with a decision: it holds, it does
-/// not hold, or our interval leaves it undecided. Sources come from Debian's source packages and
-/// are unpacked and built in a cache directory. The exit status is 6 if a part could not run; the
-/// last lines say which, why, and what to install.
+/// not hold, or our confidence interval leaves it undecided. Sources come from Debian's source
+/// packages and are unpacked and built in a cache directory. The exit status is 6 if a part could
+/// not run; the last lines say which, why, and what to install.
 #[derive(Debug, Args)]
 #[command(after_help = listed())]
 pub struct Experiment {

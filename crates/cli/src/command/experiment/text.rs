@@ -98,7 +98,7 @@ fn lines(row: &Row, with_means: bool) -> Vec<Vec<String>> {
     paper.chain(ours).collect()
 }
 
-/// Joins the lines of a row to one cell per column, so that no rule separates them.
+/// Joins the lines of a row to one cell per column, so that no horizontal rule separates them.
 fn joined(lines: &[Vec<String>]) -> Vec<String> {
     let columns = lines.first().map_or(0, Vec::len);
     let mut cells = vec![Vec::new(); columns];

@@ -8,7 +8,7 @@ use clap::Args;
 use vmarea_process::mappings::Smaps;
 use vmarea_report::anatomy::{self, Fold};
 
-/// Draw where the parts of a process lie: binary image, variables, heap, mappings, stack.
+/// Draw the layout of a process: binary image, variables, heap, mappings, stack.
 ///
 /// From high addresses to low ones, with sizes and gaps, and with addresses of functions,
 /// constants and variables of each kind by their names in the program's file.

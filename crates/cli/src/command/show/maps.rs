@@ -17,7 +17,7 @@ pub struct Maps {
     #[command(flatten)]
     pub(super) target: TargetArgs,
 
-    /// Also read smaps, which shows what is in memory; takes seconds for a big process
+    /// Also read smaps, which shows resident memory; takes seconds for a large process
     #[arg(long, requires = "pid")]
     rss: bool,
 

@@ -29,8 +29,7 @@ pub struct TargetArgs {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Moment of a recording: `exec`, `end`, or after event N, at the last list of mappings before
-    /// it
+    /// Moment of a recording: `exec`, `end`, or N for the last list of mappings up to event N
     #[arg(
         long,
         value_name = "exec|end|N",

@@ -19,7 +19,7 @@ int main(void) {
     for (int i = 0; i < 30; i++)
         if (munmap(area + (i * 4 + 1) * 4096, 4096)) return 3;
     if (munmap(area + 1, 4096) != -1) return 4;
-    /* The same description twice, another one of the same file, and a memfd. */
+    /* The same open file description twice, another one of the same file, and a memfd. */
     int a = open("/proc/self/exe", O_RDONLY), b = open("/proc/self/exe", O_RDONLY);
     int m = memfd_create("some", 0);
     if (ftruncate(m, 8192)) return 5;

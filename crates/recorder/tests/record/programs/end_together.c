@@ -1,5 +1,5 @@
-// Children whose threads leave one by one at the very moment at which the process ends: the exit
-// of the whole group wakes a thread out of its own exit stop.
+// Children whose threads exit one by one at the moment when the process ends: the exit of the whole
+// group wakes a thread from its own exit stop.
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* A thread that is not the leader turns the process into /bin/true; others run meanwhile. */
+/* A thread that is not the leader executes /bin/true while other threads run. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-/* Threads that make a call without rest at which the recorder stops and lets in all at once. Says how
- * often the busiest and the idlest of them did. */
+/* Threads that continuously make a call at which the recorder stops all of them. Prints the number of calls
+ * of the fastest and of the slowest thread. */
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/personality.h>

@@ -1,4 +1,4 @@
-/* The leader ends first; another thread goes on, changes the address space, and is the last. */
+/* The leader exits first; another thread continues, changes the address space, and exits last. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>

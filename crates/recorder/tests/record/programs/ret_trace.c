@@ -1,6 +1,6 @@
-/* Filters that answer TRACE: without a tracer such a call fails with ENOSYS. The first argument is 0
- * or a value that the recorder's filter may leave as well; the values from there on are tried, each in
- * a child with a filter of its own, with a call that the recorder stops at and one that it does not. */
+/* Filters that return TRACE: without a tracer such a call fails with ENOSYS. The first argument is 0 or a
+ * value that the recorder's filter may also return. The values from there on are tried, each in a child with
+ * a separate filter, with a call at which the recorder stops and one at which it does not. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
@@ -53,7 +53,7 @@ static int one(unsigned value) {
         pthread_join(before, 0);
         pthread_create(&after, 0, in_thread, 0);
         pthread_join(after, &answer);
-        /* A thread from before has the filter only where it was set for all. */
+        /* An older thread has the filter only if it was installed for all threads. */
         _exit(refused() && answer && done == (int)(value & 1) ? 0 : 3);
     }
     int status;

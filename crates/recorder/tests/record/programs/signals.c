@@ -31,7 +31,7 @@ int main(void) {
     }
     int status, stopped = 0, continued = 0;
     if (waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status)) stopped = 1;
-    /* It must stay stopped until SIGCONT. */
+    /* The process must remain stopped until SIGCONT. */
     struct timespec nap = {0, 50000000};
     nanosleep(&nap, 0);
     int still = waitpid(child, &status, WNOHANG) == 0;
@@ -39,7 +39,7 @@ int main(void) {
     if (waitpid(child, &status, WCONTINUED) == child && WIFCONTINUED(status)) continued = 1;
     if (write(go[1], "x", 1) != 1) return 1;
     waitpid(child, &status, 0);
-    /* A sleep that is interrupted goes on for the rest. */
+    /* An interrupted sleep continues for the remaining time. */
     ualarm(10000, 0);
     struct timespec left, sleep = {0, 60000000};
     while (nanosleep(&sleep, &left) == -1 && errno == EINTR) sleep = left;

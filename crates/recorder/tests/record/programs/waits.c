@@ -1,5 +1,5 @@
-/* One thread fills memory by a call that waits, page by page, for another thread, which itself
- * has to change the address space first. Exit status 77: no userfaultfd here. */
+/* One thread fills memory by a call that waits, at each page, for another thread, which must change the
+ * address space first. Exits with 77 if userfaultfd is not available. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/userfaultfd.h>

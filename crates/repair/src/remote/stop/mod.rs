@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::injector::{SIGCONT_BIT, StoppedProcess};
-use super::target::{PATIENCE, Target};
+use super::target::{STOP_TIMEOUT, Target};
 use crate::RepairError;
 use crate::journal::{self, Journal, Saved, State};
 use crate::proc_status::{self, has_ended, tasks};
@@ -225,7 +225,7 @@ impl Target {
         }
         let mut was_stopped = false;
         for &tid in asked.iter() {
-            if let Some(stop) = self.wait_for(tid, self.patience.get())? {
+            if let Some(stop) = self.wait_for(tid, self.stop_timeout.get())? {
                 threads.push(tid);
                 was_stopped |= stop == Wait::GroupStop;
             }
@@ -285,12 +285,12 @@ impl Target {
     }
 
     /// Waits until a thread has stopped; `None` if it has ended.
-    fn wait_for(&self, tid: i32, patience: Duration) -> Result<Option<Wait>, RepairError> {
+    fn wait_for(&self, tid: i32, stop_timeout: Duration) -> Result<Option<Wait>, RepairError> {
         loop {
-            match inject::wait(tid, patience) {
+            match inject::wait(tid, stop_timeout) {
                 Some(stop @ (Wait::Trap | Wait::GroupStop)) => return Ok(Some(stop)),
                 Some(Wait::Ended) => return Ok(None),
-                // A signal came first: it is delivered, and the stop follows.
+                // A signal arrived first. It is delivered, and the stop follows.
                 Some(Wait::Signal(signal)) => {
                     let _ = ptrace::resume(tid, Resume::Continue, signal);
                 }
@@ -318,7 +318,7 @@ impl Target {
         inject::signal_thread(self.pid, tid, libc::SIGSTOP).map_err(ended)?;
         ptrace::resume(tid, Resume::Continue, 0).map_err(ended)?;
         loop {
-            match inject::wait(tid, self.patience.get()) {
+            match inject::wait(tid, self.stop_timeout.get()) {
                 Some(Wait::GroupStop) => return Ok(()),
                 Some(Wait::Signal(signal)) => {
                     ptrace::resume(tid, Resume::Continue, signal).map_err(ended)?;
@@ -368,7 +368,7 @@ impl Target {
                     // Another thread received the signal. Thread `tid` runs, and must stop to be
                     // detached.
                     let _ = inject::interrupt(tid);
-                    let _ = inject::wait(tid, PATIENCE);
+                    let _ = inject::wait(tid, STOP_TIMEOUT);
                     return;
                 }
             };

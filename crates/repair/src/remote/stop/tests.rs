@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::super::target::{PATIENCE, Target};
+use super::super::target::{STOP_TIMEOUT, Target};
 use crate::journal::Journal;
 use crate::proc_status;
 
@@ -81,10 +81,10 @@ fn a_stop_that_comes_too_late_is_taken_back() {
     let _busy = busy();
     let mut late = 0;
     for _ in 0..20 {
-        target.be_patient(PATIENCE);
+        target.set_stop_timeout(STOP_TIMEOUT);
         let (threads, was_stopped) = target.stop_all().unwrap();
         assert!(!was_stopped);
-        target.be_patient(Duration::ZERO);
+        target.set_stop_timeout(Duration::ZERO);
         match target.group_stop(threads[0]) {
             Ok(()) => target.end_group_stop(threads[0], 0).unwrap(),
             Err(_) => late += 1,

@@ -21,18 +21,19 @@ pub use request::{MmapRequest, Placement};
 
 use super::munmap::{Gathered, Pages};
 use super::unmapped_area::{Room, pages_of};
+use crate::Space;
 use crate::mm::MmapWriteGuard;
 use crate::policy::rules::MmapLimits;
-use crate::space::Space;
 use crate::types::VmaId;
 use crate::types::call_flags::{MapFlags, MapType, Prot};
-use crate::types::platform::Environment;
+use crate::types::platform::{Environment, Platform};
 use crate::types::{
-    Errno, FileKind, MmId, Overcommit, PAGE_MASK, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange,
-    page_align,
+    Errno, FileId, FileKind, MmId, Overcommit, PAGE_MASK, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags,
+    VmRange, page_align,
 };
 use crate::vma::merge::{CallKind, MergeScope, Proposal};
 use crate::vma::{MappedFile, VmaBody};
+use core::sync::atomic::Ordering;
 use flags::{anonymous_flags, file_flags};
 
 /// Mappings with one of these flags cannot be locked and lose `VmFlags::LOCKED`.
@@ -73,6 +74,22 @@ impl<E: Environment> Space<E> {
             page_align(min).unwrap_or(0)
         } else {
             hint
+        }
+    }
+}
+
+impl<E: Environment> Space<E> {
+    /// Creates the file of a shared anonymous mapping of `pages` pages: a shmem file without a
+    /// name, used by no other mapping.
+    #[doc(alias = "shmem_zero_setup")]
+    fn nameless_file(&self, pages: u64) -> MappedFile {
+        // ORDERING: Relaxed; the numbers only have to be unique.
+        let number = FileId::NAMELESS + self.nameless.fetch_add(1, Ordering::Relaxed);
+        self.platform.shared_anon(number, pages);
+        MappedFile {
+            id: FileId(number),
+            inode: number,
+            kind: FileKind::SharedAnon,
         }
     }
 }

@@ -37,6 +37,24 @@ pub struct MmapRequest {
 }
 
 impl MmapRequest {
+    /// Returns a request for `len` bytes of private anonymous memory, readable and writable, at an
+    /// address that the core chooses.
+    ///
+    /// ```
+    /// use vmarea::prelude::*;
+    ///
+    /// let readable = MmapRequest { prot: Prot::READ, ..MmapRequest::anonymous(0x1000) };
+    /// assert_eq!(readable.flags, MapFlags::PRIVATE | MapFlags::ANONYMOUS);
+    /// ```
+    pub fn anonymous(len: u64) -> Self {
+        MmapRequest {
+            len,
+            prot: Prot::READ | Prot::WRITE,
+            flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS,
+            ..MmapRequest::default()
+        }
+    }
+
     /// Rounds the length of a hugetlb file mapping up to whole huge pages.
     ///
     /// Only `mmap` rounds hugetlb lengths this way. A length that wraps becomes 0.

@@ -39,9 +39,9 @@ mod relocate;
 mod resize;
 
 use super::mmap::Placement;
+use crate::Space;
 use crate::mm::MmapWriteGuard;
 use crate::policy::rules::MremapChecks;
-use crate::space::Space;
 use crate::types::call_flags::MremapFlags;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_SHIFT, VmFlags, VmRange};

@@ -21,6 +21,7 @@
 use super::context::Remap;
 use crate::mm::MmapWriteGuard;
 use crate::mm::modify::Decided;
+use crate::page::Kept;
 use crate::page::moving::PageOwner;
 use crate::policy::Merging;
 use crate::rmap::root_locks::AnonVmaRootLocks;
@@ -53,18 +54,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             vma = self.cut_locked(r, vma)?;
         }
         let accounted = flags.contains(VmFlags::ACCOUNT);
-        if accounted {
-            self.charge(charge)?;
-        }
-        let new_id = match self.copy_vma_and_pages(r, &vma) {
-            Ok(id) => id,
-            Err(error) => {
-                if accounted {
-                    self.uncharge(charge);
-                }
-                return Err(error);
-            }
-        };
+        let new_id = self.charged(accounted.then_some(charge), |w| {
+            w.copy_vma_and_pages(r, &vma)
+        })?;
         let rules = self.space.policy.rules.dontunmap;
         let counted = match keep && !rules.counts_locked {
             true => flags - VmFlags::LOCKED,
@@ -162,17 +154,23 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             }
             None => (self.copy_vma_new(vma, to, verdict.pgoff)?, verdict.pgoff),
         };
-        if pgoff != proposal.pgoff && vma.anon_vma.is_some() {
-            self.state_mut().stats.pgoff_updated(verdict.plan.is_some());
-        }
         let owner = match self.space.vma(id).anon_vma() {
             Some(av) if pgoff != source.pgoff || Some(av) != source.anon_vma => {
                 PageOwner::Take(av, pgoff)
             }
             _ => PageOwner::Keep,
         };
-        self.page_tables()
-            .move_to(from, to.start, (source.anon_vma, owner));
+        let was = source.anon_vma.map(|anon_vma| (anon_vma, source.pgoff));
+        let moved = self.page_tables().move_to(from, to.start, (was, owner));
+        let id = match moved {
+            Ok(()) => {
+                if pgoff != proposal.pgoff && vma.anon_vma.is_some() {
+                    self.state_mut().stats.pgoff_updated(verdict.plan.is_some());
+                }
+                id
+            }
+            Err(kept) => self.move_apart(vma, (from, to), kept)?,
+        };
         // The userfaultfd is not notified of the move. It watches neither the moved pages nor the
         // neighbour with which they merged.
         let body = self.view(id).body;
@@ -180,6 +178,46 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             self.set_body(id, unwatched(body));
         }
         Ok(id)
+    }
+
+    /// Moves the pages after a move that gave them another owner has failed: to a VMA that is not
+    /// merged, and with the owner that they have.
+    ///
+    /// # Errors
+    /// ENOMEM if that was the reason, or is one now.
+    fn move_apart(
+        &mut self,
+        vma: &VmaView,
+        (from, to): (VmRange, VmRange),
+        kept: Kept,
+    ) -> Result<VmaId, Errno> {
+        // What was mapped at the destination for the pages is not counted yet.
+        self.count_more(vma.body.flags, to.pages());
+        match self.gather(to) {
+            Ok(gathered) => self.complete(to, gathered, Pages::Drop),
+            Err(error) => {
+                // As in Linux the new range stays mapped, empty and charged.
+                let accounted = vma.body.flags.contains(VmFlags::ACCOUNT);
+                self.state_mut().committed += to.pages() * u64::from(accounted);
+                return Err(error);
+            }
+        }
+        if kept == Kept::NoMemory {
+            return Err(Errno::ENOMEM);
+        }
+        let source = self.vma_lookup(from.start).ok_or(Errno::EFAULT)?;
+        let id = self.copy_vma_new(&source, to, source.pgoff_at(from.start))?;
+        let was = source
+            .anon_vma
+            .map(|anon_vma| (anon_vma, source.pgoff_at(from.start)));
+        let tables = self.page_tables();
+        match tables.move_to(from, to.start, (was, PageOwner::Keep)) {
+            Ok(()) => Ok(id),
+            Err(_) => {
+                self.forget(id);
+                Err(Errno::ENOMEM)
+            }
+        }
     }
 
     /// Returns the attributes of the copy.

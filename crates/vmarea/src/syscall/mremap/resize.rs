@@ -64,10 +64,6 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     #[doc(alias = "vma_merge_extend")]
     pub(super) fn expand_in_place(&mut self, vma: &VmaView, delta: u64) -> Result<(), Errno> {
         let pages = delta >> PAGE_SHIFT;
-        let accounted = vma.body.flags.contains(VmFlags::ACCOUNT);
-        if accounted {
-            self.charge(pages)?;
-        }
         let proposal = Proposal {
             range: VmRange::new(vma.range.end, vma.range.end + delta),
             pgoff: vma.pgoff_end(),
@@ -84,12 +80,17 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         } else {
             MergeScope::Itself
         };
-        let Some(grown) = self.merge(&proposal, scope)? else {
-            if accounted {
-                self.uncharge(pages);
+        let charge = vma.body.flags.contains(VmFlags::ACCOUNT).then_some(pages);
+        let grown = self.charged(charge, |w| {
+            let decided = w.decide(&proposal, scope);
+            let mut grown = w.carry_out(&proposal, &decided)?;
+            let planned = decided.verdict.plan.is_some();
+            if grown.is_none() && planned && scope != MergeScope::Itself {
+                // The next VMA has a page that cannot change.
+                grown = w.merge(&proposal, MergeScope::Itself)?;
             }
-            return Err(Errno::ENOMEM);
-        };
+            grown.ok_or(Errno::ENOMEM)
+        })?;
         let joined_next = self.view(grown).range.end > proposal.range.end;
         self.state_mut().stats.expand_merges += u64::from(joined_next);
         self.count_more(vma.body.flags, pages);

@@ -1,7 +1,8 @@
 //! The checks of the merge decision. Attributes are compared in Linux's order.
 
-use super::plan;
-use super::survivor::{Chooser, PgoffBase, Pins, Survivor};
+use super::plan::plan;
+use super::sides::Sides;
+use super::survivor::{Chooser, Obstacle, PgoffBase, Survivor};
 use super::{AssumeShared, Evidence, MergeScope, Proposal, Refusal, Verdict};
 use crate::policy::Policy;
 use crate::policy::rules::{CloseHook, OneSided};
@@ -40,8 +41,7 @@ impl Decision<'_> {
         scope: MergeScope,
     ) -> Verdict {
         let mut chooser = Chooser::new(self.policy, self.evidence);
-        let pgoff = self.pgoff(p, &mut chooser, Pins::Respected);
-        let unpinned = chooser.without_pins(|chooser| self.pgoff(p, chooser, Pins::Ignored));
+        let (pgoff, unpinned) = self.pgoff(p, &mut chooser);
         let mut case = Case {
             policy: self.policy,
             chooser,
@@ -65,27 +65,27 @@ impl Decision<'_> {
             {
                 let refusal = Refusal::AnonVma;
                 (apart, left) = (Some(refusal), Some(Err(refusal)));
-                Some(plan::plan(p, None, Some(r), alone))
+                Some(plan(p, Sides::Next(r), alone))
             }
             (Some(Ok((l, alone))), Some(Ok((r, _)))) => match case.both(l, r, alone) {
                 // PPP***NNN ▶ PPPPPPPPP: N is removed, and so is a VMA under `*`
-                Ok(survivor) => Some(plan::plan(p, Some(l), Some(r), survivor)),
+                Ok(survivor) => Some(plan(p, Sides::Both(l, r), survivor)),
                 Err(refusal) => {
                     // PPP***NNN ▶ PPPPPPNNN: P and N each match `*` but not each other; P has
                     // priority
                     (apart, right) = (Some(refusal), Some(Err(refusal)));
-                    Some(plan::plan(p, Some(l), None, alone))
+                    Some(plan(p, Sides::Prev(l), alone))
                 }
             },
             // PPP***xxx ▶ PPPPPPxxx: there is no next VMA, or it does not match
-            (Some(Ok((l, alone))), _) => Some(plan::plan(p, Some(l), None, alone)),
+            (Some(Ok((l, alone))), _) => Some(plan(p, Sides::Prev(l), alone)),
             // xxx***NNN ▶ xxxNNNNNN: N is extended downwards
-            (_, Some(Ok((r, alone)))) => Some(plan::plan(p, None, Some(r), alone)),
+            (_, Some(Ok((r, alone)))) => Some(plan(p, Sides::Next(r), alone)),
             // xxx***xxx: the range is not merged
             _ => None,
         };
         Verdict {
-            plan: plan.flatten(),
+            plan,
             left: left.and_then(Result::err),
             right: right.and_then(Result::err),
             apart,
@@ -93,19 +93,25 @@ impl Decision<'_> {
         }
     }
 
-    /// Returns the page offset of the range if it does not merge. Unfaulted anonymous memory gets
-    /// the page offset of its new address when it moves. Faulted memory also does, if the policy
-    /// allows it and no page is shared.
-    fn pgoff(&self, p: &Proposal, chooser: &mut Chooser<'_>, pins: Pins) -> Pgoff {
-        let Some(from) = p.copied_from.as_ref().filter(|v| v.is_anonymous()) else {
-            return p.pgoff;
+    /// Returns the page offset of the range if it does not merge, and the one that it would have if
+    /// a pin did not keep it. Unfaulted anonymous memory gets the page offset of its new address
+    /// when it moves. Faulted memory also does, if the policy allows it and no page is shared.
+    fn pgoff(&self, p: &Proposal, chooser: &mut Chooser<'_>) -> (Pgoff, Option<Pgoff>) {
+        let follows = Pgoff::of_addr(p.range.start);
+        let moved = p.copied_from.as_ref().filter(|v| v.is_anonymous());
+        let Some(from) = moved.filter(|_| p.pgoff != follows) else {
+            return (p.pgoff, None);
         };
-        let moves = p.pgoff != Pgoff::of_addr(p.range.start);
-        let mut follows = || chooser.may_change(from, from.range, pins) == Some(0);
-        if moves && (from.anon_vma.is_none() || self.policy.merging.update_pgoff && follows()) {
-            Pgoff::of_addr(p.range.start)
-        } else {
-            p.pgoff
+        if from.anon_vma.is_none() {
+            return (follows, None);
+        }
+        if !self.policy.merging.update_pgoff {
+            return (p.pgoff, None);
+        }
+        match chooser.may_change(from, from.range) {
+            Ok(0) => (follows, None),
+            Err(Obstacle::Pinned { copies: 0 }) => (p.pgoff, Some(follows)),
+            Ok(_) | Err(_) => (p.pgoff, None),
         }
     }
 }
@@ -118,8 +124,7 @@ struct Case<'a> {
     pgoff: Pgoff,
     /// True if the range extends the previous VMA, see [`MergeScope::Itself`].
     grows: bool,
-    /// Page offset that the range would have if no page were pinned; `None` if no pinned page was
-    /// found.
+    /// Page offset that the range would have if no page were pinned; `None` if no pin keeps it.
     unpinned: Option<Pgoff>,
 }
 
@@ -153,35 +158,23 @@ impl Case<'_> {
         same_body(&p.body, &theirs)?;
         self.same_anon_vma(other)?;
         self.same_pgoff_base(other)?;
-        let (prev, next) = if other.range.end == p.range.start {
-            (Some(other), None)
+        let sides = if other.range.end == p.range.start {
+            Sides::Prev(other)
         } else {
-            (None, Some(other))
+            Sides::Next(other)
         };
-        self.survivor(prev, next)
-            .ok_or_else(|| self.no_survivor(prev, next, p.anon_vma == other.anon_vma))
+        self.survivor(sides, p.anon_vma == other.anon_vma)
     }
 
-    fn survivor(&mut self, prev: Option<&VmaView>, next: Option<&VmaView>) -> Option<Survivor> {
-        self.chooser.survivor(Pins::Respected, self.p, prev, next)
-    }
-
-    /// Returns the refusal if no combination of anon_vma and page offset base can survive.
-    /// `same_anon_vma` says whether the two sides have the same anon_vma.
-    fn no_survivor(
-        &mut self,
-        prev: Option<&VmaView>,
-        next: Option<&VmaView>,
-        same_anon_vma: bool,
-    ) -> Refusal {
-        let again = |chooser: &mut Chooser<'_>| chooser.survivor(Pins::Ignored, self.p, prev, next);
-        if self.chooser.without_pins(again).flatten().is_some() {
-            Refusal::Pinned
-        } else if same_anon_vma {
-            Refusal::PageOffset
-        } else {
-            Refusal::AnonVma
-        }
+    /// Returns the anon_vma and page offset base that survive. `same_anon_vma` says whether the
+    /// parts that are compared have the same anon_vma.
+    fn survivor(&mut self, sides: Sides<'_>, same_anon_vma: bool) -> Result<Survivor, Refusal> {
+        let survivor = self.chooser.survivor(self.p, sides);
+        survivor.map_err(|obstacle| match obstacle {
+            Obstacle::Pinned { .. } => Refusal::Pinned,
+            Obstacle::Shared if same_anon_vma => Refusal::PageOffset,
+            Obstacle::Shared => Refusal::AnonVma,
+        })
     }
 
     /// Checks a merge with both neighbours, after the merge with each one alone was found possible.
@@ -195,16 +188,14 @@ impl Case<'_> {
         if next.body.has_close() {
             return Err(Refusal::CloseHook);
         }
-        self.survivor(Some(prev), Some(next)).ok_or_else(|| {
-            // The reason depends on the anon_vma that `prev` and the range have once they are
-            // merged.
-            let joined = if alone.holder == Some(prev.id) {
-                prev.anon_vma
-            } else {
-                self.p.anon_vma
-            };
-            self.no_survivor(Some(prev), Some(next), joined == next.anon_vma)
-        })
+        // The reason of a refusal depends on the anon_vma that `prev` and the range have once they
+        // are merged.
+        let joined = if alone.holder == Some(prev.id) {
+            prev.anon_vma
+        } else {
+            self.p.anon_vma
+        };
+        self.survivor(Sides::Both(prev, next), joined == next.anon_vma)
     }
 
     /// Checks the anon_vmas. If only one side has an anon_vma, the length of the chain decides; if

@@ -26,6 +26,7 @@ mod decide;
 mod outcome;
 mod plan;
 mod refusal;
+mod sides;
 mod survivor;
 
 pub use decide::{Decision, why_apart};

@@ -1,6 +1,7 @@
 //! The changes that a merge makes to the map, as data for `commit`.
 
 use super::Proposal;
+use super::sides::Sides;
 use super::survivor::Survivor;
 use crate::types::{Pgoff, VmRange, VmaId};
 use crate::vma::VmaView;
@@ -95,41 +96,36 @@ impl Plan {
     }
 }
 
-/// Creates the plan of a merge with `prev`, `next` or both; `survivor` is already chosen.
-pub(super) fn plan(
-    p: &Proposal,
-    prev: Option<&VmaView>,
-    next: Option<&VmaView>,
-    survivor: Survivor,
-) -> Option<Plan> {
+/// Creates the plan of a merge with `sides`; `survivor` is already chosen.
+pub(super) fn plan(p: &Proposal, sides: Sides<'_>, survivor: Survivor) -> Plan {
     let middle = p.middle.as_ref();
     let whole = middle.is_some_and(|m| m.range == p.range);
-    let target = prev.or(next)?;
-    let start = prev.map_or(p.range.start, |v| v.range.start);
-    let end = next.map_or(p.range.end, |v| v.range.end);
-    let kind = match (prev.is_some(), next.is_some(), middle.is_some(), whole) {
-        (true, true, false, _) => MergeKind::JoinAcross,
-        (true, _, false, _) => MergeKind::ExtendPrev,
-        (_, _, false, _) => MergeKind::ExtendNext,
-        (true, true, true, _) => MergeKind::JoinThree,
-        (true, false, true, true) => MergeKind::PrevTakesAll,
-        (true, false, true, false) => MergeKind::PrevTakesPart,
-        (false, _, true, true) => MergeKind::NextTakesAll,
-        (false, _, true, false) => MergeKind::NextTakesPart,
+    let kind = match (sides, middle.is_some(), whole) {
+        (Sides::Both(..), false, _) => MergeKind::JoinAcross,
+        (Sides::Prev(_), false, _) => MergeKind::ExtendPrev,
+        (Sides::Next(_), false, _) => MergeKind::ExtendNext,
+        (Sides::Both(..), true, _) => MergeKind::JoinThree,
+        (Sides::Prev(_), true, true) => MergeKind::PrevTakesAll,
+        (Sides::Prev(_), true, false) => MergeKind::PrevTakesPart,
+        (Sides::Next(_), true, true) => MergeKind::NextTakesAll,
+        (Sides::Next(_), true, false) => MergeKind::NextTakesPart,
     };
-    let swallowed = next.filter(|_| prev.is_some()).map(|v| v.id);
-    Some(Plan {
+    let swallowed = match sides {
+        Sides::Both(_, next) => Some(next.id),
+        Sides::Prev(_) | Sides::Next(_) => None,
+    };
+    let gives_lower = matches!(sides, Sides::Prev(_));
+    let range = sides.range(p);
+    Plan {
         kind,
-        target: target.id,
-        range: VmRange::new(start, end),
-        pgoff: survivor.base.at(start),
+        target: sides.target().id,
+        range,
+        pgoff: survivor.base.at(range.start),
         remove: [middle.filter(|_| whole).map(|m| m.id), swallowed],
-        shrink: middle
-            .filter(|_| !whole)
-            .map(|m| shrunk(m, p, prev.is_some())),
+        shrink: middle.filter(|_| !whole).map(|m| shrunk(m, p, gives_lower)),
         anon_from: survivor.holder,
         copies: survivor.copies,
-    })
+    }
 }
 
 /// Returns the id, range and page offset of `m` after it has lost its lower or upper part.

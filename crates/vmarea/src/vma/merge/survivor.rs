@@ -12,9 +12,9 @@
 //! N: pgoff          7 8 9        base 4; with P's base its pages would have the offsets 3 4 5
 //! ```
 
+use super::sides::Sides;
 use super::{Evidence, Proposal, Sharing};
-use crate::policy::Policy;
-use crate::policy::SharingCheck;
+use crate::policy::{Policy, SharingCheck};
 use crate::types::{Pgoff, VmRange, VmaId};
 use crate::vma::VmaView;
 
@@ -92,13 +92,16 @@ impl<'a> Part<'a> {
 /// The last query to [`Evidence`] and its result.
 type Asked = (VmaId, VmRange, Sharing);
 
-/// Treatment of pinned pages.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pins {
-    /// Pinned pages must not change.
-    Respected,
-    /// Pins are ignored, to find out whether they are the only obstacle.
-    Ignored,
+/// Why the pages of a range must not get another anon_vma or page offset.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Obstacle {
+    /// The policy changes no pages, or too many of them are shared.
+    Shared,
+    /// Some pages are pinned. If they were not, this many pages would have to be copied.
+    Pinned {
+        /// Number of shared pages.
+        copies: u64,
+    },
 }
 
 /// Chooses the survivor for one proposal.
@@ -107,8 +110,6 @@ pub(super) struct Chooser<'a> {
     evidence: &'a dyn Evidence,
     /// The last query to the evidence, cached because queries often repeat.
     asked: Option<Asked>,
-    /// True if some pages could not change because they are pinned.
-    met_pin: bool,
 }
 
 impl<'a> Chooser<'a> {
@@ -117,31 +118,22 @@ impl<'a> Chooser<'a> {
             policy,
             evidence,
             asked: None,
-            met_pin: false,
         }
     }
 
-    /// Calls `ask` if a pinned page was an obstacle so far; otherwise returns `None`. `ask` should
-    /// ignore pins.
-    pub(super) fn without_pins<R>(&mut self, ask: impl FnOnce(&mut Self) -> R) -> Option<R> {
-        self.met_pin.then(|| ask(self))
-    }
-
     /// Returns the anon_vma and page offset base that the range and the neighbours can all have.
-    /// Returns `None` if there is no such combination.
+    ///
+    /// # Errors
+    /// There is no such combination; the obstacle is `Pinned` if there would be one without pins.
     pub(super) fn survivor(
         &mut self,
-        pins: Pins,
         p: &Proposal,
-        prev: Option<&VmaView>,
-        next: Option<&VmaView>,
-    ) -> Option<Survivor> {
-        let target = PgoffBase::of_vma(prev.or(next)?);
+        sides: Sides<'_>,
+    ) -> Result<Survivor, Obstacle> {
+        let target = PgoffBase::of_vma(sides.target());
+        let [prev, next] = sides.both();
         let parts = [prev.map(Part::whole), next.map(Part::whole), Part::of(p)];
-        let merged = VmRange::new(
-            prev.map_or(p.range.start, |v| v.range.start),
-            next.map_or(p.range.end, |v| v.range.end),
-        );
+        let merged = sides.range(p);
         let faulted = || parts.iter().flatten().filter(|part| part.is_faulted());
         let Some(first) = faulted().next() else {
             let base = if target.holds(merged) {
@@ -149,14 +141,14 @@ impl<'a> Chooser<'a> {
             } else {
                 PgoffBase::ADDRESS
             };
-            return Some(Survivor {
+            return Ok(Survivor {
                 holder: None,
                 base,
                 copies: 0,
             });
         };
         let merging = &self.policy.merging;
-        let mut best: Option<Survivor> = None;
+        let mut best = Err(Obstacle::Shared);
         for holder in faulted() {
             if holder.vma.id != first.vma.id && !merging.either_survives {
                 break;
@@ -166,17 +158,20 @@ impl<'a> Chooser<'a> {
                 if other && !merging.renumber_in_place || !base.holds(merged) {
                     continue;
                 }
-                if let Some(copies) = self.copies(&parts, (holder, base), pins)
-                    && best.is_none_or(|b| copies < b.copies)
-                {
-                    let holder = Some(holder.vma.id);
-                    best = Some(Survivor {
-                        holder,
-                        base,
-                        copies,
-                    });
+                match (self.copies(&parts, (holder, base)), best) {
+                    (Ok(copies), Ok(Survivor { copies: fewest, .. })) if fewest <= copies => {}
+                    (Ok(copies), _) => {
+                        let holder = Some(holder.vma.id);
+                        best = Ok(Survivor {
+                            holder,
+                            base,
+                            copies,
+                        });
+                    }
+                    (Err(pinned @ Obstacle::Pinned { .. }), Err(_)) => best = Err(pinned),
+                    (Err(_), _) => {}
                 }
-                if best.is_some_and(|b| b.copies == 0) {
+                if best.is_ok_and(|b| b.copies == 0) {
                     return best;
                 }
             }
@@ -184,39 +179,52 @@ impl<'a> Chooser<'a> {
         best
     }
 
-    /// Returns the number of shared pages that change under `holder`'s anon_vma and `base`. Returns
-    /// `None` if some pages must not change, or if there are too many.
+    /// Returns the number of shared pages that change under `holder`'s anon_vma and `base`, unless
+    /// some pages must not change, or there are too many.
     fn copies(
         &mut self,
         parts: &[Option<Part<'_>>; 3],
         (holder, base): (&Part<'_>, PgoffBase),
-        pins: Pins,
-    ) -> Option<u64> {
+    ) -> Result<u64, Obstacle> {
         let fits = |part: &&Part<'_>| {
             !part.is_faulted() || part.vma.anon_vma == holder.vma.anon_vma && part.base == base
         };
-        let mut copies = 0;
+        let (mut copies, mut pinned) = (0, false);
         for part in parts.iter().flatten().filter(|part| !fits(part)) {
-            copies += self.may_change(part.vma, part.range, pins)?;
+            copies += match self.may_change(part.vma, part.range) {
+                Err(Obstacle::Pinned { copies }) => {
+                    pinned = true;
+                    copies
+                }
+                free => free?,
+            };
         }
-        (copies <= self.policy.merging.copy_budget).then_some(copies)
+        if copies > self.policy.merging.copy_budget {
+            Err(Obstacle::Shared)
+        } else if pinned {
+            Err(Obstacle::Pinned { copies })
+        } else {
+            Ok(copies)
+        }
     }
 
     /// Checks whether the pages of `range` may get another anon_vma or page offset. Returns the
-    /// number of pages that have to be copied first, or `None` if the pages must not change.
-    pub(super) fn may_change(&mut self, vma: &VmaView, range: VmRange, pins: Pins) -> Option<u64> {
+    /// number of pages that have to be copied first.
+    pub(super) fn may_change(&mut self, vma: &VmaView, range: VmRange) -> Result<u64, Obstacle> {
         let merging = &self.policy.merging;
         if !merging.different_anon_vmas && !merging.update_pgoff {
-            return None;
+            return Err(Obstacle::Shared);
         }
         let sharing = self.sharing(vma, range);
-        if sharing.pinned > 0 && pins == Pins::Respected {
-            self.met_pin = true;
-            return None;
-        }
-        match merging.sharing {
-            SharingCheck::Thesis => (!sharing.family && sharing.pages == 0).then_some(0),
-            SharingCheck::Truth => (sharing.pages <= merging.copy_budget).then_some(sharing.pages),
+        let allowed = match merging.sharing {
+            SharingCheck::Thesis => !sharing.family && sharing.pages == 0,
+            SharingCheck::Truth => sharing.pages <= merging.copy_budget,
+        };
+        let copies = sharing.pages;
+        match allowed {
+            false => Err(Obstacle::Shared),
+            true if sharing.pinned > 0 => Err(Obstacle::Pinned { copies }),
+            true => Ok(copies),
         }
     }
 

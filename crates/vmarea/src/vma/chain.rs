@@ -13,12 +13,12 @@
 //! `mm/rmap.c` 6.18: `__anon_vma_prepare`, `anon_vma_clone`, `anon_vma_fork`, `unlink_anon_vmas`.
 //! Linux's list has the newest link first; this chain has the newest link last.
 
-use super::root_locks::AnonVmaRootLocks;
-use super::span::RmapSpan;
-use crate::space::Space;
+use super::Vma;
+use crate::Space;
+use crate::rmap::root_locks::AnonVmaRootLocks;
+use crate::rmap::span::RmapSpan;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, Errno, VmaId};
-use crate::vma::Vma;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Deref;

@@ -1,0 +1,211 @@
+//! Processors with TLBs: the accesses of a [`Machine`](crate::Machine) go through one of them.
+//!
+//! Each processor caches the translations that it uses, and drops them only when the core flushes
+//! them, as hardware does. The module checks what an MMU without cache coherence relies on, and
+//! panics at the first violation.
+//!
+//! # Invariants
+//! T1  a frame is freed only if no processor has a translation to it
+//! T2  a frame is writable through one entry only if no other entry reaches it
+//! T3  an entry is never replaced by a translation to another page, or by fewer permissions,
+//!     without a flush
+//! T4  a frame is not copied or compared while a processor can write to it
+//! T5  between two calls, every translation is one that the core's page table allows
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use vmarea::fault::Access;
+use vmarea::page::Pte;
+use vmarea::types::mmu::{MappedPage, Mmu, Translation};
+use vmarea::types::{Errno, FrameId, MmId, VmFlags, VmRange};
+use vmarea_sync::SpinLock;
+
+/// Number of processors.
+pub const CPUS: usize = 4;
+
+/// Translations by address space and page address.
+type Table = BTreeMap<(MmId, u64), Translation>;
+
+/// The hardware page tables of all address spaces, and the processors' TLBs.
+#[derive(Debug, Default)]
+pub struct Processors(SpinLock<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    tables: Table,
+    tlbs: [Table; CPUS],
+    /// The processor that made the last access.
+    turn: usize,
+}
+
+impl State {
+    fn all(&self) -> impl Iterator<Item = &Table> {
+        self.tlbs.iter().chain([&self.tables])
+    }
+
+    /// Returns the translation that the processor uses; a TLB entry hides the page table.
+    fn walk(&mut self, cpu: usize, at: (MmId, u64)) -> Option<Translation> {
+        if let Some(cached) = self.tlbs[cpu].get(&at) {
+            return Some(*cached);
+        }
+        let found = *self.tables.get(&at)?;
+        self.tlbs[cpu].insert(at, found);
+        Some(found)
+    }
+}
+
+impl Processors {
+    /// Calls `f` with the page at `addr` if the processor can access the page without a fault.
+    pub(crate) fn access<R>(
+        &self,
+        cpu: usize,
+        (mm, addr): (MmId, u64),
+        access: Access,
+        f: impl FnOnce(MappedPage) -> R,
+    ) -> Option<R> {
+        let mut state = self.0.lock();
+        match state.walk(cpu, (mm, addr)) {
+            Some(found) if permits(found, access) => Some(f(found.page)),
+            Some(_) => {
+                // A fault removes the translation that caused it from the processor's TLB.
+                state.tlbs[cpu].remove(&(mm, addr));
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// Checks that no processor reaches `frame`, which is being freed (T1).
+    pub(crate) fn assert_unreachable(&self, frame: FrameId) {
+        let state = self.0.lock();
+        let to_frame = |t: &Translation| t.page == MappedPage::Frame(frame);
+        let stale = state.all().flat_map(BTreeMap::iter).find(|e| to_frame(e.1));
+        assert!(
+            stale.is_none(),
+            "freed while a processor uses it: {stale:x?}"
+        );
+    }
+
+    /// Checks that no processor can write to `frame`, which is being copied or compared (T4).
+    pub(crate) fn assert_unwritable(&self, frame: FrameId) {
+        let state = self.0.lock();
+        let writes = |t: &Translation| t.page == MappedPage::Frame(frame) && t.writable;
+        let writer = state.all().flat_map(BTreeMap::iter).find(|e| writes(e.1));
+        assert!(writer.is_none(), "copied while it is written: {writer:x?}");
+    }
+
+    /// Returns the number of the processor for the next access.
+    pub(crate) fn next(&self) -> usize {
+        let mut state = self.0.lock();
+        state.turn = (state.turn + 1) % CPUS;
+        state.turn
+    }
+
+    /// Checks that `allowed` permits each translation (T5); it gets an address and returns the
+    /// core's entry and the flags of the VMA.
+    pub(crate) fn check_allowed(
+        &self,
+        allowed: impl Fn(MmId, u64) -> Option<(Pte, VmFlags)>,
+    ) -> Result<(), String> {
+        let translations: Vec<_> = {
+            let state = self.0.lock();
+            let all = state.all().flat_map(BTreeMap::iter);
+            all.map(|(at, to)| (*at, *to)).collect()
+        };
+        for ((mm, addr), to) in translations {
+            let entry = allowed(mm, addr);
+            if !entry.is_some_and(|(entry, flags)| is_allowed(to, entry, flags)) {
+                return Err(format!(
+                    "{addr:x} has {entry:x?} and the translation {to:x?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The processors of a machine, as its space holds them.
+#[derive(Debug)]
+pub struct SharedProcessors(pub(crate) Arc<Processors>);
+
+/// True if a translation grants the access.
+fn permits(to: Translation, access: Access) -> bool {
+    match access {
+        Access::Read => to.flags.is_accessible(),
+        Access::Write => to.writable,
+        Access::Exec => to.flags.contains(VmFlags::EXEC),
+    }
+}
+
+fn is_allowed(to: Translation, entry: Pte, flags: VmFlags) -> bool {
+    let (same, writable) = match (entry, to.page) {
+        (Pte::Anon { frame, writable }, MappedPage::Frame(mapped)) => (frame == mapped, writable),
+        (Pte::Ksm { frame }, MappedPage::Frame(mapped)) => (frame == mapped, false),
+        (Pte::Zero, MappedPage::Zero) => (true, false),
+        (Pte::File { writable }, MappedPage::File { .. }) => (true, writable),
+        _ => (false, false),
+    };
+    let writable = writable && flags.contains(VmFlags::WRITE);
+    let extra = to.flags & (VmFlags::READ | VmFlags::EXEC) - flags;
+    same && (writable || !to.writable) && extra.is_empty()
+}
+
+impl Mmu for SharedProcessors {
+    fn mm_created(&self, _: MmId) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn mm_gone(&self, mm: MmId) {
+        let state = self.0.0.lock();
+        let left = state
+            .all()
+            .find_map(|table| table.keys().find(|at| at.0 == mm));
+        assert!(left.is_none(), "the address space ends with {left:x?}");
+    }
+
+    fn set_entry(&self, mm: MmId, addr: u64, to: Translation) -> Result<(), Errno> {
+        let mut state = self.0.0.lock();
+        for table in state.all() {
+            if let Some(old) = table.get(&(mm, addr)) {
+                let fits = old.page == to.page && (to.writable || !old.writable);
+                assert!(fits, "{addr:x}: {old:x?} becomes {to:x?} without a flush");
+            }
+            if to.writable && matches!(to.page, MappedPage::Frame(_)) {
+                let other =
+                    |e: &(&(MmId, u64), &Translation)| e.1.page == to.page && *e.0 != (mm, addr);
+                let other = table.iter().find(other);
+                assert!(
+                    other.is_none(),
+                    "{addr:x} becomes writable beside {other:x?}"
+                );
+            }
+        }
+        state.tables.insert((mm, addr), to);
+        Ok(())
+    }
+
+    fn clear(&self, mm: MmId, range: VmRange) {
+        let mut state = self.0.0.lock();
+        let range = (mm, range.start)..(mm, range.end);
+        state.tables.extract_if(range, |_, _| true).for_each(drop);
+    }
+
+    fn restrict(&self, mm: MmId, range: VmRange, allowed: VmFlags) {
+        let mut state = self.0.0.lock();
+        for (_, to) in state.tables.range_mut((mm, range.start)..(mm, range.end)) {
+            to.writable &= allowed.contains(VmFlags::WRITE);
+            to.flags -= VmFlags::ACCESS - allowed;
+        }
+    }
+
+    fn flush(&self, mm: MmId, range: VmRange) {
+        let mut state = self.0.0.lock();
+        for tlb in &mut state.tlbs {
+            let range = (mm, range.start)..(mm, range.end);
+            tlb.extract_if(range, |_, _| true).for_each(drop);
+        }
+    }
+}

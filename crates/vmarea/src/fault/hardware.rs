@@ -1,0 +1,62 @@
+//! The end of a fault on a machine with an MMU: maps the page in the hardware, too.
+//!
+//! # Linux
+//! `mm/memory.c` `set_pte_at`, `update_mmu_cache`. Linux's page table is the hardware's; here the
+//! entry is read again under its lock, because it may have changed since the fault set it.
+
+use super::{Access, FaultContext, Faulted};
+use crate::page::Pte;
+use crate::types::VmFlags;
+use crate::types::mmu::{MappedPage, Mmu, Translation};
+use crate::types::platform::Environment;
+use crate::vma::VmaView;
+
+impl<E: Environment> FaultContext<'_, E> {
+    /// Handles an access by user mode; afterwards the hardware maps the page as well.
+    pub(super) fn user_page(&self, vma: &VmaView, addr: u64, access: Access) -> Faulted {
+        let faulted = self.page(vma, addr, access);
+        if E::Mmu::PRESENT && matches!(faulted, Faulted::Done | Faulted::Spurious) {
+            self.show(vma, addr, faulted)
+        } else {
+            faulted
+        }
+    }
+
+    fn show(&self, vma: &VmaView, addr: u64, faulted: Faulted) -> Faulted {
+        let Some(mm) = self.pages.owner() else {
+            return faulted;
+        };
+        let shown = self
+            .pages
+            .peek(addr, |entry| match translation(vma, addr, entry) {
+                Some(to) => self.space.mmu.set_entry(mm, addr, to),
+                None => Ok(()),
+            });
+        match shown {
+            Ok(()) => faulted,
+            Err(_) => Faulted::OutOfMemory,
+        }
+    }
+}
+
+/// Returns the translation of an entry; `None` if the hardware cannot map the page.
+fn translation(vma: &VmaView, addr: u64, entry: Pte) -> Option<Translation> {
+    let (page, writable) = match entry {
+        Pte::Zero => (MappedPage::Zero, false),
+        Pte::Anon { frame, writable } => (MappedPage::Frame(frame), writable),
+        Pte::Ksm { frame } => (MappedPage::Frame(frame), false),
+        Pte::File { writable } => {
+            let inode = vma.body.file?.inode;
+            let index = vma.pgoff_at(addr);
+            (MappedPage::File { inode, index }, writable)
+        }
+        Pte::None | Pte::Guard | Pte::Swap { .. } | Pte::Migration { .. } => return None,
+    };
+    let flags = vma.body.flags;
+    let writable = writable && flags.contains(VmFlags::WRITE);
+    Some(Translation {
+        page,
+        writable,
+        flags,
+    })
+}

@@ -1,0 +1,140 @@
+//! Locks one VMA for reading without `mmap_lock`: finds it, read-locks it and revalidates it.
+//!
+//! There are no read-side critical sections and no reader registration: the memory of tree nodes and
+//! of VMA and address-space slots is type-stable, so any stale reference can be read safely, and the
+//! checks after locking detect whether the slot was reused.
+//!
+//! # Picture
+//! ```text
+//! tree ─▶ slot of the VMA ─▶ its lock, for reading ─▶ same VMA, same mm, has the address? ─▶ done
+//!  │    ┌──▶│                  │                        │ no
+//!  │   hint │ gone             │ gone                   │
+//!  │ busy   │                  │                        ▼
+//!  └────────┴──────────────────┴──▶ search again, up to `TRIES` times
+//! ```
+//!
+//! # Locking
+//! A thread that holds the lock of a VMA must not wait for `mmap_lock`. A VMA cannot be removed from
+//! its mm while it is read-locked, and an mm is freed only after its VMAs are removed. An mm that
+//! exists after the VMA was locked therefore exists until the VMA is unlocked.
+//!
+//! # Linux
+//! `mm/mmap_lock.c` `lock_vma_under_rcu`, 6.18.
+
+use super::{FellBack, Mm};
+use crate::Space;
+use crate::types::platform::{Environment, Standard};
+use crate::types::{MmId, VmaId};
+use crate::vma::{VmaBody, VmaView};
+use vmarea_sync::{Refused, VmaReadGuard};
+
+/// Maximum number of searches for the VMA.
+const TRIES: u32 = 4;
+
+/// A VMA that is locked for reading without `mmap_lock`, until this value is dropped.
+#[derive(Debug)]
+pub struct LockedVma<'s, E: Environment = Standard> {
+    view: VmaView,
+    _lock: VmaReadGuard<'s, VmaBody, E::VmaLock, E::Wait>,
+}
+
+impl<E: Environment> LockedVma<'_, E> {
+    /// Returns the VMA, which does not change while it is locked. Its chain is not looked at, and
+    /// reported as not singular.
+    pub fn view(&self) -> &VmaView {
+        &self.view
+    }
+}
+
+/// The reason why an attempt to lock a VMA failed.
+enum Missed {
+    /// The tree or the VMA changed during the search: search again.
+    Again,
+    /// Only `mmap_lock` gives access to the VMA.
+    FallBack(FellBack),
+}
+
+impl From<Refused> for Missed {
+    fn from(refused: Refused) -> Missed {
+        match refused {
+            Refused::Gone => Missed::Again,
+            Refused::WriteLocked => Missed::FallBack(FellBack::WriteLocked),
+            Refused::TooMany => Missed::FallBack(FellBack::TooManyReaders),
+            Refused::NoLock => Missed::FallBack(FellBack::NoLock),
+        }
+    }
+}
+
+impl<E: Environment> Space<E> {
+    /// Locks the VMA at `addr` for reading, without `mmap_lock`. The lookup is not counted.
+    ///
+    /// # Errors
+    /// The reason why the caller has to take `mmap_lock`; [`FellBack::NoVma`] also if the address
+    /// space does not exist.
+    #[doc(alias = "lock_vma_under_rcu")]
+    pub fn lock_vma(&self, mm: MmId, addr: u64) -> Result<LockedVma<'_, E>, FellBack> {
+        let there = self.mms.get(mm.0).ok_or(FellBack::NoVma)?;
+        self.lock_vma_of((mm, there), addr)
+    }
+
+    #[inline]
+    pub(crate) fn lock_vma_of<'s>(
+        &'s self,
+        (id, mm): (MmId, &'s Mm<E::Wait>),
+        addr: u64,
+    ) -> Result<LockedVma<'s, E>, FellBack> {
+        let near = mm.pages.near(addr);
+        let hint = near.at(addr);
+        // A stale hint does not count as a retry: the tree has not been searched yet.
+        if let Some(hint) = hint {
+            match self.try_lock_vma((id, mm), hint, addr) {
+                Ok(locked) => return Ok(locked),
+                Err(Missed::Again) => {}
+                Err(Missed::FallBack(why)) => return Err(why),
+            }
+        }
+        for _ in 0..TRIES {
+            match self.find_and_lock((id, mm), addr) {
+                Ok(locked) => {
+                    near.remember(locked.view.id, locked.view.range);
+                    return Ok(locked);
+                }
+                Err(Missed::Again) => mm.fault_counters.retried(),
+                Err(Missed::FallBack(why)) => return Err(why),
+            }
+        }
+        Err(FellBack::Changing)
+    }
+
+    #[inline]
+    fn find_and_lock<'s>(
+        &'s self,
+        (id, mm): (MmId, &'s Mm<E::Wait>),
+        addr: u64,
+    ) -> Result<LockedVma<'s, E>, Missed> {
+        let found = mm.tree.try_find(addr).map_err(|_| Missed::Again)?;
+        let vma = found
+            .filter(|entry| entry.start <= addr)
+            .and_then(|entry| VmaId::from_bits(entry.value))
+            .ok_or(Missed::FallBack(FellBack::NoVma))?;
+        self.try_lock_vma((id, mm), vma, addr)
+    }
+
+    /// Locks the VMA that was found, if it still contains the address.
+    #[inline]
+    fn try_lock_vma<'s>(
+        &'s self,
+        (id, mm): (MmId, &'s Mm<E::Wait>),
+        vma_id: VmaId,
+        addr: u64,
+    ) -> Result<LockedVma<'s, E>, Missed> {
+        let vma = self.vmas.get(vma_id.0).ok_or(Missed::Again)?;
+        let lock = vma.body.start_read(&mm.mmap_lock)?;
+        let same = self.vmas.get(vma_id.0).is_some() && self.mms.get(id.0).is_some();
+        if !same || addr < vma.start() || vma.end() <= addr {
+            return Err(Missed::Again);
+        }
+        let view = vma.view_without_chain(vma_id, &lock);
+        Ok(LockedVma { view, _lock: lock })
+    }
+}

@@ -1,0 +1,136 @@
+//! `Gather`: entries that were removed, with their map counts, until no TLB can hold them.
+//!
+//! A frame whose map count falls to one may be written to in place by the process that still maps
+//! it, and at zero it is freed. Both must wait until no CPU can reach the frame through a stale TLB
+//! entry. A gather therefore keeps the map counts of the frames that a range operation removes, and
+//! releases them together after one flush. Without an MMU, it releases each at once.
+//!
+//! # Locking
+//! Entries are added under their page-table lock. The flush of a full batch happens under that
+//! lock as well; the last flush happens without it, when the gather is dropped.
+//!
+//! # Linux
+//! `mm/mmu_gather.c`. As there, if no memory is left for a batch, each page is flushed at once.
+
+use super::entry::Pte;
+use super::huge::Huge;
+use super::table::PageTable;
+use crate::Space;
+use crate::types::mmu::Mmu;
+use crate::types::platform::Environment;
+use crate::types::{FrameId, PAGE_SIZE, PMD_SIZE, VmFlags, VmRange};
+use alloc::vec::Vec;
+
+/// Maximum number of frames in a batch.
+const BATCH: usize = 512;
+
+/// Removed entries of one page table. Dropping the gather flushes and releases them.
+pub(super) struct Gather<'a, E: Environment> {
+    space: &'a Space<E>,
+    table: &'a PageTable,
+    /// Frames whose map count is still to be decremented.
+    frames: Vec<FrameId>,
+    /// The range of the addresses that were cleared since the last flush.
+    cleared: Option<VmRange>,
+}
+
+impl<'a, E: Environment> Gather<'a, E> {
+    pub(super) fn new(space: &'a Space<E>, table: &'a PageTable) -> Self {
+        Gather {
+            space,
+            table,
+            frames: Vec::new(),
+            cleared: None,
+        }
+    }
+
+    /// Takes over the references of `entry`, which is being removed from `addr`.
+    #[inline]
+    pub(super) fn entry(&mut self, addr: u64, entry: Pte) {
+        if E::Mmu::PRESENT {
+            self.keep(addr, entry);
+        } else {
+            self.space.entry_drop(self.table, addr, entry);
+        }
+    }
+
+    fn keep(&mut self, addr: u64, entry: Pte) {
+        if entry.is_present() {
+            self.clear(VmRange::new(addr, addr + PAGE_SIZE));
+        }
+        let Some(frame) = self.space.entry_detach(self.table, addr, entry) else {
+            return;
+        };
+        let full = self.frames.len() == BATCH;
+        if full || self.frames.try_reserve(1).is_err() {
+            self.flush();
+        }
+        match self.frames.len() < self.frames.capacity() {
+            true => self.frames.push(frame),
+            false => self.space.frame_unmap(frame),
+        }
+    }
+
+    /// Releases the huge page at `addr`, which is being removed.
+    pub(super) fn huge(&mut self, addr: u64, huge: &mut Huge) {
+        if E::Mmu::PRESENT {
+            self.clear(VmRange::new(addr, addr + PMD_SIZE));
+            self.flush();
+        }
+        self.space.huge_drop(huge);
+    }
+
+    fn clear(&mut self, range: VmRange) {
+        let Some(mm) = self.table.owner() else { return };
+        self.space.mmu.clear(mm, range);
+        self.cleared = Some(match self.cleared {
+            Some(old) => VmRange::new(old.start.min(range.start), old.end.max(range.end)),
+            None => range,
+        });
+    }
+
+    fn flush(&mut self) {
+        if let (Some(mm), Some(range)) = (self.table.owner(), self.cleared.take()) {
+            self.space.mmu.flush(mm, range);
+        }
+        for frame in self.frames.drain(..) {
+            self.space.frame_unmap(frame);
+        }
+    }
+}
+
+impl<E: Environment> Drop for Gather<'_, E> {
+    #[inline]
+    fn drop(&mut self) {
+        if E::Mmu::PRESENT {
+            self.flush();
+        }
+    }
+}
+
+impl<E: Environment> Space<E> {
+    /// Removes the translations of `range` from the hardware, including all TLBs.
+    ///
+    /// The caller holds the page-table lock, or keeps faults out of `range`.
+    #[inline]
+    pub(crate) fn clear_flush(&self, table: &PageTable, range: VmRange) {
+        if E::Mmu::PRESENT
+            && let Some(mm) = table.owner()
+        {
+            self.mmu.clear(mm, range);
+            self.mmu.flush(mm, range);
+        }
+    }
+
+    /// Removes the permissions that `allowed` lacks from the translations of `range`, including
+    /// those in TLBs. The caller locks as for [`clear_flush`](Self::clear_flush).
+    #[inline]
+    pub(super) fn restrict_flush(&self, table: &PageTable, range: VmRange, allowed: VmFlags) {
+        if E::Mmu::PRESENT
+            && let Some(mm) = table.owner()
+        {
+            self.mmu.restrict(mm, range, allowed);
+            self.mmu.flush(mm, range);
+        }
+    }
+}

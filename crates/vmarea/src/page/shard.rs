@@ -1,0 +1,97 @@
+//! `Shard`: a part of a page table, with its slots in a sorted vector.
+
+use super::entry::Pte;
+use super::slot::{Slot, Table, entry_of, slot_of};
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// The reason why an entry or a slot cannot be set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Blocked {
+    /// A huge page maps the address, or the slot is in use.
+    InUse,
+    /// There is no memory for a table.
+    NoMemory,
+}
+
+/// Whether a fault holds `mmap_lock`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FaultPath {
+    /// The fault does not hold `mmap_lock`, and is counted.
+    Unlocked,
+    /// The fault holds `mmap_lock`, or is a retry of a fault that was already counted.
+    Locked,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    /// In ascending order of slot numbers. A vector can report that there is no memory to grow.
+    pub(super) slots: Vec<(u64, Slot)>,
+    /// Number of faults in this shard that were handled without `mmap_lock`.
+    pub(super) unlocked: u64,
+}
+
+impl Shard {
+    /// Counts a fault if `path` is [`FaultPath::Unlocked`].
+    #[inline]
+    pub(super) fn count(&mut self, path: FaultPath) {
+        self.unlocked += u64::from(path == FaultPath::Unlocked);
+    }
+
+    #[inline]
+    pub(super) fn at(&self, index: u64) -> Result<usize, usize> {
+        self.slots.binary_search_by_key(&index, |(index, _)| *index)
+    }
+
+    #[inline]
+    pub(super) fn slot(&self, index: u64) -> Option<&Slot> {
+        let at = self.at(index).ok()?;
+        Some(&self.slots[at].1)
+    }
+
+    #[inline]
+    pub(super) fn slot_mut(&mut self, index: u64) -> Option<&mut Slot> {
+        let at = self.at(index).ok()?;
+        Some(&mut self.slots[at].1)
+    }
+
+    /// Returns the positions of the slots in `slots`.
+    pub(super) fn span(&self, slots: &Range<u64>) -> Range<usize> {
+        let at = |first: u64| self.at(first).unwrap_or_else(|at| at);
+        at(slots.start)..at(slots.end)
+    }
+
+    /// Returns the slot at `index`, creating a vacant one if there is none.
+    #[inline]
+    pub(super) fn place(&mut self, index: u64) -> Result<&mut Slot, Blocked> {
+        let at = match self.at(index) {
+            Ok(at) => at,
+            Err(at) => {
+                let room = self.slots.try_reserve(1);
+                room.map_err(|_| Blocked::NoMemory)?;
+                self.slots.insert(at, (index, Slot::Vacant));
+                at
+            }
+        };
+        Ok(&mut self.slots[at].1)
+    }
+
+    /// Returns the table at `index`, creating one if the slot is empty.
+    #[inline]
+    pub(super) fn table(&mut self, index: u64) -> Result<&mut Table, Blocked> {
+        let slot = self.place(index)?;
+        if matches!(slot, Slot::Vacant) {
+            *slot = Slot::Table(Table::new().map_err(|_| Blocked::NoMemory)?);
+        }
+        slot.as_table().ok_or(Blocked::InUse)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, addr: u64) -> Pte {
+        match self.slot(slot_of(addr)) {
+            None | Some(Slot::Vacant) => Pte::None,
+            Some(Slot::Table(table)) => table.entries[entry_of(addr)],
+            Some(Slot::Huge(huge)) => huge.entry(entry_of(addr)),
+        }
+    }
+}

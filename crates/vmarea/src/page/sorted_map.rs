@@ -1,0 +1,84 @@
+//! `SortedMap`: a map in one sorted buffer, which reports that there is no memory to grow.
+//!
+//! The buffer is a ring, and an entry that comes or goes moves those between it and the nearer end:
+//! keys that come and go in ascending or descending order cost no moves. The maps of the standard
+//! library end the program if they cannot grow.
+
+use crate::types::Errno;
+use alloc::collections::VecDeque;
+
+#[derive(Debug)]
+pub(super) struct SortedMap<K, V>(VecDeque<(K, V)>);
+
+impl<K, V> Default for SortedMap<K, V> {
+    fn default() -> Self {
+        SortedMap(VecDeque::new())
+    }
+}
+
+impl<K: Ord + Copy, V> SortedMap<K, V> {
+    fn place(&self, key: K) -> Result<usize, usize> {
+        self.0.binary_search_by(|(other, _)| other.cmp(&key))
+    }
+
+    pub(super) fn get(&self, key: K) -> Option<&V> {
+        let at = self.place(key).ok()?;
+        Some(&self.0[at].1)
+    }
+
+    pub(super) fn get_mut(&mut self, key: K) -> Option<&mut V> {
+        let at = self.place(key).ok()?;
+        Some(&mut self.0[at].1)
+    }
+
+    /// Reserves space for `more` entries, so that [`insert`](Self::insert) cannot fail.
+    pub(super) fn reserve(&mut self, more: usize) -> Result<(), Errno> {
+        self.0.try_reserve(more).map_err(|_| Errno::ENOMEM)
+    }
+
+    /// Sets the value of a key; returns true if the key is new.
+    pub(super) fn insert(&mut self, key: K, value: V) -> Result<bool, Errno> {
+        match self.place(key) {
+            Ok(at) => self.0[at].1 = value,
+            Err(at) => {
+                self.reserve(1)?;
+                self.0.insert(at, (key, value));
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    pub(super) fn remove(&mut self, key: K) -> Option<V> {
+        let at = self.place(key).ok()?;
+        self.0.remove(at).map(|(_, value)| value)
+    }
+
+    /// Gives the value of one key to another key. Needs no memory.
+    pub(super) fn rename(&mut self, from: K, to: K) {
+        let Some(value) = self.remove(from) else {
+            return;
+        };
+        match self.place(to) {
+            Ok(at) => self.0[at].1 = value,
+            Err(at) => self.0.insert(at, (to, value)),
+        }
+    }
+
+    /// Returns the first key after `key`, or the first of all.
+    pub(super) fn next_key(&self, key: Option<K>) -> Option<K> {
+        let at = match key {
+            None => 0,
+            Some(key) => self.0.partition_point(|(other, _)| *other <= key),
+        };
+        self.0.get(at).map(|(key, _)| *key)
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = K> {
+        self.0.iter().map(|(key, _)| *key)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}

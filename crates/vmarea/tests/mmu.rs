@@ -1,0 +1,305 @@
+//! Translations that processors hold in their TLBs, after every kind of change to a page table.
+//!
+//! The software platform panics if a frame is freed or written by another process while a processor
+//! can still reach it. These tests build the situations; `random_calls` and `pages` meet them by
+//! chance.
+
+use vmarea::HugePages;
+use vmarea::System;
+use vmarea::fault::Faulted;
+use vmarea::mm::{Layout, Limits};
+use vmarea::page::Pte;
+use vmarea::policy::Policy;
+use vmarea::syscall::madvise::Advice;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
+use vmarea::types::{FrameId, MmId, PAGE_SIZE, PMD_SIZE};
+use vmarea_soft_platform::{CPUS, Machine};
+
+const BASE: u64 = 0x10_0000_0000;
+const RW: Prot = Prot::READ.union(Prot::WRITE);
+
+fn machine(policy: Policy) -> (Machine, MmId) {
+    let system = System {
+        swap: true,
+        huge_pages: HugePages::Madvise,
+        ..System::default()
+    };
+    let machine = Machine::new(policy, system);
+    let layout = Layout {
+        mmap_base: 0x7f00_0000_0000,
+        ..Layout::default()
+    };
+    let mm = machine.space().mm_create(layout, Limits::default());
+    (machine, mm.unwrap())
+}
+
+fn map(machine: &Machine, mm: MmId, addr: u64, len: u64) {
+    let request = MmapRequest {
+        addr,
+        len,
+        prot: RW,
+        flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
+        ..MmapRequest::default()
+    };
+    assert_eq!(machine.space().mmap(mm, &request), Ok(addr));
+}
+
+/// Writes a byte on the first processor, and lets every other one read it into its TLB.
+fn write_everywhere(machine: &Machine, mm: MmId, addr: u64, byte: u8) {
+    store(machine, mm, addr, byte);
+    for cpu in 0..CPUS {
+        assert_eq!(load_on(machine, cpu, mm, addr), byte);
+    }
+}
+
+fn store(machine: &Machine, mm: MmId, addr: u64, byte: u8) {
+    let stored = machine.store_on(0, mm, addr, &[byte]).unwrap();
+    assert!(
+        matches!(stored, Faulted::Done | Faulted::Spurious),
+        "{stored:?}"
+    );
+}
+
+fn load_on(machine: &Machine, cpu: usize, mm: MmId, addr: u64) -> u8 {
+    let mut byte = [0];
+    let loaded = machine.load_on(cpu, mm, addr, &mut byte).unwrap();
+    assert!(
+        matches!(loaded, Faulted::Done | Faulted::Spurious),
+        "{loaded:?}"
+    );
+    byte[0]
+}
+
+fn frame(machine: &Machine, mm: MmId, addr: u64) -> FrameId {
+    let r = machine.space().mmap_read_lock(mm).unwrap();
+    r.pages().get(addr).frame().unwrap()
+}
+
+/// A thread of the parent reads the parent's page while another one writes to it and so gives the
+/// old frame to the child alone: what the child then writes is not the parent's.
+#[test]
+fn a_thread_never_reads_what_the_child_writes() {
+    let (machine, parent) = machine(Policy::LINUX);
+    map(&machine, parent, BASE, PAGE_SIZE);
+    for round in 0..8 {
+        write_everywhere(&machine, parent, BASE, round);
+        let child = machine.space().fork(parent).unwrap();
+        for cpu in 0..CPUS {
+            assert_eq!(load_on(&machine, cpu, parent, BASE), round);
+        }
+        store(&machine, parent, BASE, round + 1);
+        store(&machine, child, BASE, 0xcc);
+        for cpu in 0..CPUS {
+            assert_eq!(load_on(&machine, cpu, parent, BASE), round + 1);
+            assert_eq!(load_on(&machine, cpu, child, BASE), 0xcc);
+        }
+        machine.validate().unwrap();
+        machine.space().mm_exit(child).unwrap();
+    }
+}
+
+/// A thread that had write permission before a fork does not write to the page of the child.
+#[test]
+fn a_fork_takes_write_permission_from_every_processor() {
+    let (machine, parent) = machine(Policy::LINUX);
+    map(&machine, parent, BASE, PAGE_SIZE);
+    for cpu in 0..CPUS {
+        machine.store_on(cpu, parent, BASE, &[1]).unwrap();
+    }
+    let child = machine.space().fork(parent).unwrap();
+    for cpu in 0..CPUS {
+        machine
+            .store_on(cpu, parent, BASE, &[2 + cpu as u8])
+            .unwrap();
+        assert_eq!(load_on(&machine, cpu, child, BASE), 1);
+    }
+    machine.validate().unwrap();
+}
+
+/// After each call that unmaps, protects or moves, no processor has an old translation.
+#[test]
+fn calls_leave_no_stale_translation() {
+    let (machine, mm) = machine(Policy::VMAREA);
+    let space = machine.space();
+    let moved = BASE + 64 * PAGE_SIZE;
+    let change: [&dyn Fn(); 6] = [
+        &|| {
+            space
+                .madvise(mm, BASE, 4 * PAGE_SIZE, Advice::from_number(4))
+                .unwrap()
+        },
+        &|| {
+            space
+                .mprotect(mm, BASE, 2 * PAGE_SIZE, Prot::READ, None)
+                .unwrap()
+        },
+        &|| {
+            space
+                .mprotect(mm, BASE, 2 * PAGE_SIZE, Prot::empty(), None)
+                .unwrap()
+        },
+        &|| {
+            let request = MremapRequest {
+                addr: BASE,
+                old_len: 3 * PAGE_SIZE,
+                new_len: 3 * PAGE_SIZE,
+                flags: MremapFlags::MAYMOVE | MremapFlags::FIXED,
+                new_addr: moved,
+                ..MremapRequest::default()
+            };
+            space.mremap(mm, &request).map(drop).unwrap();
+        },
+        &|| {
+            space
+                .madvise(mm, BASE, PAGE_SIZE, Advice::from_number(102))
+                .unwrap()
+        },
+        &|| space.munmap(mm, BASE, 4 * PAGE_SIZE).unwrap(),
+    ];
+    for (number, change) in change.iter().enumerate() {
+        map(&machine, mm, BASE, 4 * PAGE_SIZE);
+        for page in 0..4 {
+            write_everywhere(&machine, mm, BASE + page * PAGE_SIZE, 1 + page as u8);
+        }
+        change();
+        if let Err(wrong) = machine.validate() {
+            panic!("change {number}: {wrong}");
+        }
+    }
+}
+
+/// A batch larger than the gather's is released in parts.
+#[test]
+fn more_pages_than_a_batch_holds() {
+    let (machine, mm) = machine(Policy::LINUX);
+    map(&machine, mm, BASE, 1500 * PAGE_SIZE);
+    for page in 0..1500 {
+        machine.store(mm, BASE + page * PAGE_SIZE, &[1]).unwrap();
+    }
+    machine.space().munmap(mm, BASE, 1500 * PAGE_SIZE).unwrap();
+    machine.validate().unwrap();
+    assert_eq!(machine.memory().frames(), 0);
+}
+
+/// Swap, migration and KSM take a page from every processor before they copy or compare it.
+#[test]
+fn background_work_keeps_writers_out() {
+    let (machine, mm) = machine(Policy::LINUX);
+    let space = machine.space();
+    let other = BASE + PAGE_SIZE;
+    map(&machine, mm, BASE, 2 * PAGE_SIZE);
+    space
+        .madvise(mm, BASE, 2 * PAGE_SIZE, Advice::from_number(12))
+        .unwrap();
+    for round in 1..5 {
+        write_everywhere(&machine, mm, BASE, round);
+        space.swap_out(mm, BASE).unwrap();
+        machine.validate().unwrap();
+        assert_eq!(load_on(&machine, 2, mm, BASE), round);
+
+        write_everywhere(&machine, mm, BASE, round);
+        let migrating = space.migrate_begin(frame(&machine, mm, BASE)).unwrap();
+        machine.validate().unwrap();
+        let stored = machine.store_on(1, mm, BASE, &[9]).unwrap();
+        assert_eq!(stored, Faulted::MustWait);
+        space.migrate_end(migrating).unwrap();
+        machine.validate().unwrap();
+
+        write_everywhere(&machine, mm, BASE, round);
+        write_everywhere(&machine, mm, other, round);
+        space.ksm_merge((mm, BASE), (mm, other)).unwrap();
+        machine.validate().unwrap();
+        for cpu in 0..CPUS {
+            machine.store_on(cpu, mm, BASE, &[40 + cpu as u8]).unwrap();
+            assert_eq!(load_on(&machine, cpu, mm, other), round);
+        }
+    }
+}
+
+/// Pages that are collapsed into a huge page lose no write of another processor.
+#[test]
+fn a_collapse_keeps_writers_out() {
+    let (machine, mm) = machine(Policy::LINUX);
+    let space = machine.space();
+    map(&machine, mm, BASE, PMD_SIZE);
+    write_everywhere(&machine, mm, BASE, 1);
+    space
+        .madvise(mm, BASE, PMD_SIZE, Advice::from_number(25))
+        .unwrap();
+    machine.validate().unwrap();
+    let child = space.fork(mm).unwrap();
+    store(&machine, mm, BASE, 2);
+    for cpu in 0..CPUS {
+        assert_eq!(load_on(&machine, cpu, mm, BASE), 2);
+        assert_eq!(load_on(&machine, cpu, child, BASE), 1);
+    }
+    machine.validate().unwrap();
+}
+
+/// A read maps the huge zero page; a write on one processor is seen by all.
+#[test]
+fn the_huge_zero_page_is_replaced_everywhere() {
+    let (machine, mm) = machine(Policy::LINUX);
+    map(&machine, mm, BASE, PMD_SIZE);
+    machine
+        .space()
+        .madvise(mm, BASE, PMD_SIZE, Advice::from_number(14))
+        .unwrap();
+    for cpu in 0..CPUS {
+        assert_eq!(load_on(&machine, cpu, mm, BASE), 0);
+    }
+    assert_eq!(
+        machine
+            .space()
+            .mmap_read_lock(mm)
+            .unwrap()
+            .pages()
+            .get(BASE),
+        Pte::Zero
+    );
+    store(&machine, mm, BASE, 7);
+    for cpu in 0..CPUS {
+        assert_eq!(load_on(&machine, cpu, mm, BASE), 7);
+    }
+    machine.validate().unwrap();
+}
+
+/// A page that is copied because its owner changes keeps what the other processors wrote.
+#[test]
+fn a_page_with_a_new_owner_is_not_written_meanwhile() {
+    let mut policy = Policy::VMAREA;
+    policy.merging.copy_budget = 8;
+    let (machine, mm) = machine(policy);
+    let space = machine.space();
+    // Two mappings with different anon_vmas, of which the second one's pages are shared.
+    let second = BASE + 2 * PAGE_SIZE;
+    map(&machine, mm, BASE, 2 * PAGE_SIZE);
+    write_everywhere(&machine, mm, BASE, 1);
+    map(&machine, mm, second + 16 * PAGE_SIZE, 2 * PAGE_SIZE);
+    write_everywhere(&machine, mm, second + 16 * PAGE_SIZE, 2);
+    let child = space.fork(mm).unwrap();
+    let request = MremapRequest {
+        addr: second + 16 * PAGE_SIZE,
+        old_len: 2 * PAGE_SIZE,
+        new_len: 2 * PAGE_SIZE,
+        flags: MremapFlags::MAYMOVE | MremapFlags::FIXED,
+        new_addr: second,
+        ..MremapRequest::default()
+    };
+    space.mremap(mm, &request).unwrap();
+    machine.validate().unwrap();
+    assert_eq!(
+        space.mmap_read_lock(mm).unwrap().vmas().count(),
+        1,
+        "merged"
+    );
+    for cpu in 0..CPUS {
+        machine
+            .store_on(cpu, mm, second, &[50 + cpu as u8])
+            .unwrap();
+        assert_eq!(load_on(&machine, cpu, child, second + 16 * PAGE_SIZE), 2);
+    }
+    machine.validate().unwrap();
+}

@@ -6,6 +6,9 @@
 mod support;
 
 use serde_json::Value;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use support::{VMAREA, leash, text, vmarea};
 
@@ -144,6 +147,62 @@ fn a_missing_program_names_its_package_and_the_exit_status_says_so() {
         // The paper's figures are printed nevertheless.
         assert!(said.contains("paper Apollo"), "{said}");
     }
+}
+
+/// Writes a program that prints a line and fails.
+fn failing(folder: &Path, name: &str, line: &str) {
+    let program = folder.join(name);
+    fs::write(&program, format!("#!/bin/sh\necho '{line}' >&2\nexit 3\n")).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Runs redis with programs that fail, below some limits of the shell; returns its words.
+fn failing_redis(limits: &str, cache: &Path) -> (Option<i32>, String) {
+    let programs = tempfile::tempdir().unwrap();
+    for name in ["redis-server", "redis-cli", "redis-benchmark", "tclsh"] {
+        failing(programs.path(), name, "it cannot start");
+    }
+    failing(programs.path(), "apt-get", "E: no such source");
+    failing(programs.path(), "dpkg-source", "");
+    let script = format!("{limits}; exec '{VMAREA}' experiment redis --quick --cache \"$1\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, "sh"]).arg(cache);
+    let path = format!("{}:/usr/bin:/bin", programs.path().display());
+    let output = leash::output(command.env("PATH", path).stdin(Stdio::null())).unwrap();
+    let said = text(&output.stdout);
+    (
+        output.status.code(),
+        said.split_whitespace().collect::<Vec<_>>().join(" "),
+    )
+}
+
+#[test]
+fn a_source_that_cannot_be_fetched_and_a_program_that_fails_are_left_out() {
+    let cache = tempfile::tempdir().unwrap();
+    let (status, said) = failing_redis(":", cache.path());
+    assert_eq!(status, Some(6), "{said}");
+    let log = cache.path().join("output.log");
+    for part in [
+        "test suite: fetching the source of redis failed: E: no such source",
+        "benchmark with saves: the program failed (exit status: 1): nothing is measured",
+        &format!("its output is in {}", log.display()),
+        "paper Apollo",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(fs::read_to_string(log).unwrap().contains("it cannot start"));
+}
+
+#[test]
+fn too_little_memory_is_a_line_and_the_rest_goes_on() {
+    let cache = tempfile::tempdir().unwrap();
+    let (status, said) = failing_redis("ulimit -v 600000", cache.path());
+    assert_eq!(status, Some(6), "{said}");
+    let why = "benchmark with saves: address space is limited to 585 MiB and 1 GiB is needed";
+    assert!(
+        said.contains(why) && said.contains("paper Apollo"),
+        "{said}"
+    );
 }
 
 #[test]

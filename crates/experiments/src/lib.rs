@@ -11,7 +11,7 @@ pub mod cache;
 pub mod calls;
 pub mod experiment;
 pub mod fault;
-pub mod kernel;
+mod kernel;
 pub mod layout;
 pub mod lookup;
 pub mod one_world;

@@ -31,6 +31,7 @@ pub mod spawn;
 #[cfg(target_arch = "x86_64")]
 mod syscall_restart;
 pub mod touch;
+pub mod tracefs;
 pub mod tsc;
 pub mod uffd;
 

@@ -10,6 +10,8 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::num::NonZeroU64;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use vmarea_recorder::{Counts, Options, Outcome, Progress, RecordError, Sink, Stacks};
 
 /// What to record, and in how much detail.
@@ -90,8 +92,8 @@ pub fn to_file(console: &Console, command: &[OsString]) -> Result<File> {
     let outcome = record(console, command, None, Stacks::Skip, &mut sink)?;
     sink.finish()?;
     if outcome.status != 0 {
-        let status = outcome.status;
-        let why = anyhow!("the program failed (wait status {status:#x}): nothing is measured");
+        let status = ExitStatus::from_raw(outcome.status);
+        let why = anyhow!("the program failed ({status}): nothing is measured");
         return Err(Failure::new(Status::Error, why));
     }
     file.seek(SeekFrom::Start(0))?;

@@ -99,6 +99,33 @@ impl<'l, C: Cache, I: Index> Pass<'l, C, I> {
         }
     }
 
+    /// Executes every step; returns the mean ticks of each `every`th lookup, whose caches are
+    /// evicted before. The longest two of a hundred are left out: they were interrupted.
+    fn run_evicted(mut self, finds: Finds, every: u64, evictor: &Evictor) -> f64 {
+        let mut samples = Vec::new();
+        let mut seen = 0;
+        for step in &self.log.steps {
+            let Step::Find { thread, mm, addr } = *step else {
+                self.change(step);
+                continue;
+            };
+            seen += 1;
+            if seen % every != 0 {
+                self.find(thread, mm, addr);
+                continue;
+            }
+            evictor.evict();
+            let begun = ticks();
+            if finds == Finds::Made {
+                self.find(thread, mm, addr);
+            }
+            samples.push(ticks() - begun);
+        }
+        samples.sort_unstable();
+        samples.truncate((samples.len() * 98).div_ceil(100));
+        samples.iter().sum::<u64>() as f64 / samples.len().max(1) as f64
+    }
+
     fn change(&mut self, step: &Step) {
         match *step {
             Step::Find { .. } => {}
@@ -145,6 +172,22 @@ impl<'l, C: Cache, I: Index> Pass<'l, C, I> {
     }
 }
 
+/// Memory of twice a processor's own caches, which a read of all its lines evicts.
+///
+/// It stands for the program and the kernel that run between two lookups.
+struct Evictor(Vec<[u64; 8]>);
+
+impl Evictor {
+    fn new() -> Evictor {
+        const LINES: usize = (2 << 20) / 64;
+        Evictor((0..LINES).map(|line| [line as u64; 8]).collect())
+    }
+
+    fn evict(&self) {
+        black_box(self.0.iter().map(|line| line[0]).sum::<u64>());
+    }
+}
+
 /// A cache in front of an index.
 #[derive(Clone, Copy)]
 pub struct Side {
@@ -153,6 +196,7 @@ pub struct Side {
     /// Name of the cache.
     pub cache: &'static str,
     pass: fn(&Log, Finds) -> Spent,
+    evicted: fn(&Log, Finds, u64, &Evictor) -> f64,
 }
 
 impl Side {
@@ -161,6 +205,9 @@ impl Side {
             index: I::NAME,
             cache: C::NAME,
             pass: |log, finds| Pass::<C, I>::new(log).run(finds),
+            evicted: |log, finds, every, evictor| {
+                Pass::<C, I>::new(log).run_evicted(finds, every, evictor)
+            },
         }
     }
 
@@ -204,26 +251,41 @@ pub struct Measured {
     pub hits: u64,
     /// Ticks of the time-stamp counter for all lookups, one figure per round.
     pub ticks: Vec<f64>,
+    /// Mean ticks of a lookup after the processor's own caches were evicted, one figure per round.
+    pub evicted: Vec<f64>,
 }
+
+/// Lookups per round whose caches are evicted before.
+const EVICTED: u64 = 500;
 
 /// Measures the [`PAPER_SIDES`] in turn, `rounds` times.
 pub fn measure_ticks(log: &Log, rounds: usize) -> Vec<Measured> {
     let mut all = vec![Measured::default(); PAPER_SIDES.len()];
-    let mut clock = f64::INFINITY;
+    let (mut clock, mut evicted_clock) = (f64::INFINITY, f64::INFINITY);
+    let (evictor, every) = (Evictor::new(), (log.finds / EVICTED).max(1));
     for round in 0..rounds.max(1) {
         // The shortest pass without lookups is the cost of reading the clock; a longer one was
         // disturbed.
-        clock = clock.min((PAPER_SIDES[0].pass)(log, Finds::LeftOut).ticks);
+        let first = PAPER_SIDES[0];
+        clock = clock.min((first.pass)(log, Finds::LeftOut).ticks);
+        let read = (first.evicted)(log, Finds::LeftOut, every, &evictor);
+        evicted_clock = evicted_clock.min(read);
         for turn in 0..PAPER_SIDES.len() {
             // Each round starts with another cache.
             let at = (round + turn) % PAPER_SIDES.len();
             let spent = (PAPER_SIDES[at].pass)(log, Finds::Made);
             all[at].hits = spent.hits;
             all[at].ticks.push(spent.ticks);
+            let mean = (PAPER_SIDES[at].evicted)(log, Finds::Made, every, &evictor);
+            all[at].evicted.push(mean);
         }
     }
-    for ticks in all.iter_mut().flat_map(|side| &mut side.ticks) {
-        *ticks = (*ticks - clock).max(1.0);
+    for side in &mut all {
+        for (figures, clock) in [(&mut side.ticks, clock), (&mut side.evicted, evicted_clock)] {
+            for figure in figures {
+                *figure = (*figure - clock).max(1.0);
+            }
+        }
     }
     all
 }

@@ -68,7 +68,7 @@ const EBIZZY: Text = Text {
 /// Numbers of threads of the search program, each with its number of allocations per thread.
 pub(crate) const SEARCHERS: [(u32, u32); 4] = [(1, 1000), (8, 120), (32, 40), (80, 20)];
 
-pub(crate) const BOOT_SCRIPT: &str = r#"
+const BOOT_SCRIPT: &str = r#"
 n=0
 while [ $n -lt 12 ]; do
     n=$((n + 1))

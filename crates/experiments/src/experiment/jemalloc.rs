@@ -139,13 +139,10 @@ fn scripts(context: &Context<'_>) -> Result<(String, String), String> {
              find '{build}/test' -name '*.o' -delete
              find '{build}/test/integration' -type f -perm -100 ! -name '*.sh' -delete"
         );
-        return Ok((
-            prepare,
-            format!("cd '{build}' && {{ {check}; }} >/dev/null 2>&1"),
-        ));
+        return Ok((prepare, format!("cd '{build}' && {check}")));
     }
     let prepare = format!("rm -rf '{build}'; cp -r '{tree}' '{build}'; cd '{build}'; ./configure");
-    let script = format!("cd '{build}' && {{ make -j2 && {check}; }} >/dev/null 2>&1");
+    let script = format!("cd '{build}' && make -j2 && {check}");
     Ok((prepare, script))
 }
 

@@ -121,7 +121,7 @@ fn builds(
         )
     };
     let target = if context.quick { "mm/" } else { "vmlinux" };
-    let script = format!("{make} -j{jobs} {target} >/dev/null 2>&1");
+    let script = format!("{make} -j{jobs} {target}");
     let name = format!("the build with {jobs} jobs");
     let (mut runs, mut natively) = (Vec::new(), Vec::new());
     for _ in 0..context.runs {

@@ -61,6 +61,24 @@ pub struct Context<'a> {
     pub host: &'a dyn Host,
 }
 
+impl Context<'_> {
+    /// Records a script, whose output goes to a file in the cache directory.
+    fn record(&self, name: &str, script: &str) -> Result<Recorded, String> {
+        source::memory()?;
+        source::room(self, 1)?;
+        self.host.note(&format!("recording {name}"));
+        let log = self.cache.join("output.log");
+        // A script that runs creates it; the output of an earlier one must not be taken for its own.
+        let _ = std::fs::remove_file(&log);
+        let shown = log.display();
+        let recorded = self.host.record(&format!("exec >'{shown}' 2>&1\n{script}"));
+        recorded.map_err(|why| match std::fs::metadata(&log) {
+            Ok(metadata) if metadata.len() > 0 => format!("{why}; its output is in {shown}"),
+            _ => why,
+        })
+    }
+}
+
 /// One experiment.
 #[derive(Clone, Copy)]
 pub struct Experiment {
@@ -91,8 +109,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
         paper: "Davidlohr Bueso, mm: per-thread vma caching, Linux 3.15, 2014",
         what: "the four tables: hit rates and cycles of boot, build, mining and ebizzy",
         needs: &[
+            ("linux-source", "linux-source"),
             ("make", "make"),
             ("gcc", "gcc"),
+            ("mmdebstrap", "mmdebstrap"),
             ("sqlite3", "sqlite3"),
             ("valgrind", "valgrind"),
         ],

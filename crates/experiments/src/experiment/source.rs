@@ -65,6 +65,36 @@ pub(super) fn room(context: &Context<'_>, gib: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// Memory that a replay of a large recording needs, in GiB.
+const MEMORY: u64 = 1;
+
+/// Checks that there is memory for a recording and its replay.
+///
+/// # Errors
+/// How much is missing, and what to do.
+pub(super) fn memory() -> Result<(), String> {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    if let Some(mib) = kib.map(|kib| kib >> 10).filter(|mib| *mib < MEMORY << 10) {
+        return Err(format!(
+            "{mib} MiB of memory are available and {MEMORY} GiB is needed: end other programs"
+        ));
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+    match limit
+        .map(|bytes| bytes >> 20)
+        .filter(|mib| *mib < MEMORY << 10)
+    {
+        Some(mib) => Err(format!(
+            "address space is limited to {mib} MiB and {MEMORY} GiB is needed: ulimit -v unlimited"
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Returns the unpacked source of the newest installed `linux-source` package.
 ///
 /// # Errors
@@ -78,8 +108,13 @@ pub(super) fn linux(context: &Context<'_>) -> Result<PathBuf, String> {
         ("bc", "bc"),
         ("xz", "xz-utils"),
     ])?;
+    unpacked(context, Path::new("/usr/src"))
+}
+
+/// Returns the unpacked source of the newest `linux-source-*.tar.xz` in a directory.
+fn unpacked(context: &Context<'_>, archives: &Path) -> Result<PathBuf, String> {
     let missing = || "there is no kernel source: apt-get install linux-source".to_owned();
-    let archives = fs::read_dir("/usr/src").map_err(|_| missing())?;
+    let archives = fs::read_dir(archives).map_err(|_| missing())?;
     let mut archives: Vec<PathBuf> = archives
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| {
@@ -90,13 +125,17 @@ pub(super) fn linux(context: &Context<'_>) -> Result<PathBuf, String> {
     archives.sort();
     let archive = archives.pop().ok_or_else(missing)?;
     let name = archive.file_name().unwrap_or_default().to_string_lossy();
-    let folder = context.cache.join(name.trim_end_matches(".tar.xz"));
+    let package = name.trim_end_matches(".tar.xz");
+    let folder = context.cache.join(package);
     if !folder.exists() {
         room(context, 3)?;
         context
             .host
             .note(&format!("unpacking {}", archive.display()));
-        unpack(context, &folder, &format!("tar xf '{}'", archive.display()))?;
+        let script = format!("tar xf '{}'", archive.display());
+        let what = format!("unpacking {}", archive.display());
+        unpack(context, &folder, (&what, &script))
+            .map_err(|why| format!("{why}: apt-get install --reinstall {package}"))?;
     }
     Ok(folder)
 }
@@ -115,13 +154,7 @@ pub(super) fn debian(context: &Context<'_>, package: &str) -> Result<PathBuf, St
     context
         .host
         .note(&format!("fetching the source of {package}"));
-    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let suite = release
-        .lines()
-        .find_map(|line| line.strip_prefix("VERSION_CODENAME="));
-    let suite = suite
-        .ok_or("this is not Debian: no source packages")?
-        .trim_matches('"');
+    let suite = suite()?;
     let script = format!(
         "mkdir -p apt/lists/partial apt/cache
         key='[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]'
@@ -133,26 +166,129 @@ pub(super) fn debian(context: &Context<'_>, package: &str) -> Result<PathBuf, St
         apt-get \"$@\" source {package}
         rm -rf apt"
     );
-    unpack(context, &folder, &script)?;
+    let what = format!("fetching the source of {package}");
+    unpack(context, &folder, (&what, &script))?;
+    Ok(folder)
+}
+
+/// Returns the name of the installed Debian release.
+fn suite() -> Result<String, String> {
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let mut lines = release.lines();
+    let suite = lines.find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let suite = suite.ok_or("this is not Debian: there are no source packages")?;
+    Ok(suite.trim_matches('"').to_owned())
+}
+
+/// Packages of the userland: System V init, its scripts, and the daemons of a small server.
+const PACKAGES: &str = "sysvinit-core,sysv-rc,initscripts,insserv,orphan-sysvinit-scripts,\
+     procps,kmod,udev,rsyslog,cron,dbus,ifupdown,iproute2,openssh-server";
+
+/// Returns a Debian userland with System V init, of packages from Debian.
+///
+/// Its last boot script creates the file `booted` and ends the container. Its files belong to the
+/// user, or to nobody if the user is root. It has no devices.
+///
+/// # Errors
+/// If it cannot be fetched or unpacked.
+pub(super) fn userland(context: &Context<'_>) -> Result<PathBuf, String> {
+    need(&[("unshare", "util-linux"), ("setpriv", "util-linux")])?;
+    let folder = context.cache.join("userland");
+    if folder.exists() {
+        return Ok(folder);
+    }
+    need(&[("mmdebstrap", "mmdebstrap")])?;
+    room(context, 1)?;
+    context
+        .host
+        .note("fetching a Debian userland with System V init");
+    let suite = suite()?;
+    let script = format!(
+        "mmdebstrap --quiet --variant=minbase --include={PACKAGES} {suite} root.tar
+        mkdir root
+        tar xf root.tar -C root --no-same-owner --exclude='./dev/*'
+        rm root.tar
+        printf '#!/bin/sh\n: >/booted\nexec /sbin/reboot -d -f -n\n' >root/etc/rc.local
+        chmod 755 root/etc/rc.local
+        [ \"$(id -u)\" != 0 ] || chown -hR 65534:65534 root"
+    );
+    unpack(context, &folder, ("fetching the userland", &script))?;
     Ok(folder)
 }
 
 /// Runs a script that unpacks one tree, and renames the tree to `folder`.
-fn unpack(context: &Context<'_>, folder: &Path, script: &str) -> Result<(), String> {
+fn unpack(
+    context: &Context<'_>,
+    folder: &Path,
+    (what, script): (&str, &str),
+) -> Result<(), String> {
     let temporary = tempfile::Builder::new()
         .prefix(".unpacking-")
         .tempdir_in(&context.cache);
     let temporary = temporary.map_err(|error| format!("{}: {error}", context.cache.display()))?;
-    shell("unpacking the source", temporary.path(), script)?;
+    shell(what, temporary.path(), script)?;
     let entries = fs::read_dir(temporary.path()).map_err(|error| error.to_string())?;
     let tree = entries.flatten().find(|entry| entry.path().is_dir());
-    let tree = tree.ok_or("the source package has no directory")?;
+    let tree = tree.ok_or_else(|| format!("{what} failed: it has no directory"))?;
     fs::rename(tree.path(), folder).map_err(|error| format!("{}: {error}", folder.display()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::{Host, Recorded};
+
+    /// Records nothing.
+    struct Mute;
+
+    impl Host for Mute {
+        fn note(&self, _: &str) {}
+
+        fn record(&self, _: &str) -> Result<Recorded, String> {
+            Err("nothing is recorded".to_owned())
+        }
+    }
+
+    fn context(cache: &Path) -> Context<'static> {
+        Context {
+            quick: true,
+            runs: 1,
+            cache: cache.to_owned(),
+            program: PathBuf::from("/nonexistent"),
+            host: &Mute,
+        }
+    }
+
+    #[test]
+    fn an_unreadable_archive_is_one_line_and_leaves_nothing_behind() {
+        let [archives, cache] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let context = context(cache.path());
+        let none = unpacked(&context, archives.path()).unwrap_err();
+        assert!(none.contains("apt-get install linux-source"), "{none}");
+        let broken = archives.path().join("linux-source-9.9.tar.xz");
+        fs::write(&broken, "no archive").unwrap();
+        let why = unpacked(&context, archives.path()).unwrap_err();
+        assert!(
+            why.contains(broken.to_str().unwrap())
+                && why.ends_with(": apt-get install --reinstall linux-source-9.9")
+                && why.lines().count() == 1,
+            "{why}"
+        );
+        assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn too_little_disk_names_the_directory_and_an_option() {
+        let cache = tempfile::tempdir().unwrap();
+        let context = context(cache.path());
+        assert_eq!(room(&context, 0), Ok(()));
+        let why = room(&context, 1 << 40).unwrap_err();
+        assert!(why.starts_with(cache.path().to_str().unwrap()), "{why}");
+        assert!(
+            why.contains("GiB free") && why.ends_with("--cache"),
+            "{why}"
+        );
+    }
 
     #[test]
     fn a_missing_program_names_its_package_and_a_failure_is_one_line() {

@@ -110,8 +110,8 @@ impl Paper {
 /// Runs the experiment.
 pub(super) fn run(context: &Context<'_>, report: &mut Report) {
     report.substitute(
-        "patched kernels: the core under the policy thesis; unpatched: the core under linux-5.10 \
-         instead of 5.18, and the running kernel (whose time has a trap for each move)",
+        "patched kernels: the core under the policy thesis; unpatched: the core under linux-5.18, \
+         and the running kernel (whose time has a trap for each move)",
     );
     report.substitute(
         "the core counts one failed attempt for each neighbour of a move, where the thesis's \
@@ -173,14 +173,14 @@ fn rows(
             .collect()
     };
     let paper = |papers: &'static [Paper; 2]| papers.iter().map(Paper::line).collect();
-    table.row(name, paper(unpatched), ours(["linux-5.10", "kernel"]));
+    table.row(name, paper(unpatched), ours(["linux-5.18", "kernel"]));
     table.row(
         format!("{name}, patched"),
         paper(patched),
         ours(["thesis", "vmarea"]),
     );
     let row = |who: &str| measured.rows.iter().find(|row| row.who == who);
-    let (Some(base), Some(thesis)) = (row("linux-5.10"), row("thesis")) else {
+    let (Some(base), Some(thesis)) = (row("linux-5.18"), row("thesis")) else {
         return;
     };
     if let Some(ratio) = Figure::of_pairs(&thesis.rounds, &base.rounds) {

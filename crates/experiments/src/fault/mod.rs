@@ -132,7 +132,8 @@ pub struct Row {
     /// Speed of a thread while another thread maps memory, relative to its speed when it runs
     /// alone.
     pub disturbed: Ratios,
-    /// Number of faults, per thousand, that took `mmap_lock` while another thread mapped memory.
+    /// Number of faults, per thousand, that took `mmap_lock` while another thread mapped memory;
+    /// `None` if the kernel's are not counted.
     pub fell_back_per_mille: Option<f64>,
 }
 
@@ -154,6 +155,8 @@ pub struct Report {
     pub setup: Setup,
     /// One table each for pages without cost, zeroed pages, and pages as expensive as the kernel's.
     pub tables: Vec<Table>,
+    /// Why the kernel's uses of `mmap_lock` are not counted.
+    pub kernel_uncounted: Option<String>,
 }
 
 /// Runs all measurements.
@@ -164,10 +167,12 @@ pub fn run(setup: &Setup) -> Result<Report, FaultError> {
     setup.check()?;
     let fills = fills_of_a_kernel_fault(setup.pages)?;
     let long = Page { fills };
+    let kernel = Kernel::new();
+    let kernel_uncounted = kernel.uncounted().map(str::to_owned);
     let like_kernel: Vec<Box<dyn Subject>> = vec![
         Box::new(Core::<MmapLockOnly>::new(long)),
         Box::new(Core::<VmaLock>::new(long)),
-        Box::new(Kernel),
+        Box::new(kernel),
     ];
     let table = |page: &str, part: u64, subjects: Vec<Box<dyn Subject>>| {
         let setup = Setup {
@@ -190,6 +195,7 @@ pub fn run(setup: &Setup) -> Result<Report, FaultError> {
             table("pages are filled with zeros", 1, cores(Page { fills: 1 }))?,
             table(&filled, 8, like_kernel)?,
         ],
+        kernel_uncounted,
     })
 }
 
@@ -246,7 +252,7 @@ fn fills_of_a_kernel_fault(pages: u64) -> Result<u32, FaultError> {
     let none = best(&Core::<VmaLock>::new(Page { fills: 0 }))?;
     let few = best(&Core::<VmaLock>::new(Page { fills: 4 }))?;
     let fill = ((few - none) / 4.0).max(1.0);
-    Ok(((best(&Kernel)? - none) / fill).clamp(1.0, 1000.0) as u32)
+    Ok(((best(&Kernel::new())? - none) / fill).clamp(1.0, 1000.0) as u32)
 }
 
 /// Function that writes to a number of new pages in one thread.
@@ -283,7 +289,7 @@ fn cores(page: Page) -> Vec<Box<dyn Subject>> {
 struct Rounds {
     alone: Vec<Speed>,
     others: [Vec<Speed>; OTHERS.len()],
-    fell_back: u64,
+    fell_back: Option<u64>,
 }
 
 fn measure(setup: &Setup, subjects: &[Box<dyn Subject>]) -> Result<Vec<Row>, FaultError> {
@@ -294,8 +300,8 @@ fn measure(setup: &Setup, subjects: &[Box<dyn Subject>]) -> Result<Vec<Row>, Fau
             for (work, to_speeds) in OTHERS.iter().zip(&mut to.others) {
                 let (speed, fell_back) = subject.run(work, setup.pages_of(work))?;
                 to_speeds.push(speed);
-                if work.beside == Beside::Mapping {
-                    to.fell_back += fell_back;
+                if let (Beside::Mapping, Some(more)) = (work.beside, fell_back) {
+                    *to.fell_back.get_or_insert(0) += more;
                 }
             }
         }
@@ -317,8 +323,6 @@ fn row(setup: &Setup, subject: &dyn Subject, rounds: &Rounds) -> Row {
         own: ratios(&rounds.others[0]),
         shared: ratios(&rounds.others[1]),
         disturbed: ratios(&rounds.others[2]),
-        fell_back_per_mille: subject
-            .counts()
-            .then(|| rounds.fell_back as f64 * 1000.0 / faults),
+        fell_back_per_mille: rounds.fell_back.map(|n| n as f64 * 1000.0 / faults),
     }
 }

@@ -2,9 +2,12 @@
 
 use super::{Beside, FaultError, Place, Work};
 use crate::parallel::{Speed, together};
+use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::hint::black_box;
+use std::io;
 use std::marker::PhantomData;
+use std::thread;
 use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
@@ -13,7 +16,9 @@ use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea::types::{Errno, FrameId, MmId, Platform, WithVmaLock};
 use vmarea::vma::lock::VmaLockKind;
 use vmarea::{HugePages, Space, System};
+use vmarea_linux_sys::perf::{Begin, Event, What};
 use vmarea_linux_sys::touch::{Untouched, map_and_unmap};
+use vmarea_linux_sys::tracefs;
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000_0000;
@@ -40,10 +45,8 @@ pub(super) struct Page {
 /// A subject that handles page faults.
 pub(super) trait Subject {
     fn name(&self) -> &'static str;
-    /// Returns true if the subject reports how many faults took `mmap_lock`.
-    fn counts(&self) -> bool;
-    /// Returns the speed, and the number of faults that took `mmap_lock`.
-    fn run(&self, work: &Work, pages: u64) -> Result<(Speed, u64), FaultError>;
+    /// Returns the speed, and how often a fault took `mmap_lock`; `None` if that is not counted.
+    fn run(&self, work: &Work, pages: u64) -> Result<(Speed, Option<u64>), FaultError>;
 }
 
 /// The core as a subject.
@@ -149,11 +152,7 @@ impl<K: VmaLockKind> Subject for Core<K> {
         K::NAME
     }
 
-    fn counts(&self) -> bool {
-        K::HAS_READERS
-    }
-
-    fn run(&self, work: &Work, pages: u64) -> Result<(Speed, u64), FaultError> {
+    fn run(&self, work: &Work, pages: u64) -> Result<(Speed, Option<u64>), FaultError> {
         let refused = |errno| FaultError::Core(K::NAME, errno);
         let (space, mm) = self.space().map_err(refused)?;
         let stride = (pages * PAGE).next_multiple_of(32 << 20) + APART;
@@ -180,7 +179,12 @@ impl<K: VmaLockKind> Subject for Core<K> {
         let beside: &(dyn Fn(u64) -> _ + Sync) = &beside;
         let beside = (work.beside == Beside::Mapping).then_some(beside);
         let speed = together((work.threads, pages), &fault, beside)?;
-        Ok((speed, fell_back(&space, mm) - before))
+        let took = if K::HAS_READERS {
+            fell_back(&space, mm) - before
+        } else {
+            work.threads * pages
+        };
+        Ok((speed, Some(took)))
     }
 }
 
@@ -189,18 +193,40 @@ fn fell_back<K: VmaLockKind>(space: &Space<WithVmaLock<K>>, mm: MmId) -> u64 {
 }
 
 /// The running kernel as a subject, with threads and memory of this process.
-pub(super) struct Kernel;
+pub(super) struct Kernel {
+    /// Number of the tracepoint at which `mmap_lock` is released, or why there is none.
+    released: Result<u64, String>,
+}
+
+impl Kernel {
+    pub(super) fn new() -> Kernel {
+        let id = tracefs::open()
+            .and_then(|tracefs| tracefs::event_id(&tracefs, "mmap_lock/mmap_lock_released"));
+        let released = id.and_then(|id| counters(id).map(|_| id));
+        Kernel {
+            released: released.map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Returns why the uses of `mmap_lock` are not counted.
+    pub(super) fn uncounted(&self) -> Option<&str> {
+        self.released.as_ref().err().map(String::as_str)
+    }
+}
+
+/// Opens a counter of a tracepoint in the calling thread, one per processor.
+fn counters(id: u64) -> io::Result<Vec<Event>> {
+    let processors = thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let open = |cpu| Event::open(What::Tracepoint(id), 0, cpu, Begin::Now, 0);
+    (0..processors).map(open).collect()
+}
 
 impl Subject for Kernel {
     fn name(&self) -> &'static str {
         "kernel"
     }
 
-    fn counts(&self) -> bool {
-        false
-    }
-
-    fn run(&self, work: &Work, pages: u64) -> Result<(Speed, u64), FaultError> {
+    fn run(&self, work: &Work, pages: u64) -> Result<(Speed, Option<u64>), FaultError> {
         let (vmas, size) = match work.place {
             Place::Own => (work.threads, pages + 1),
             Place::Shared => (1, work.threads * pages + 1),
@@ -211,7 +237,13 @@ impl Subject for Kernel {
         for memory in &memory {
             memory.touch(size as usize - 1);
         }
+        let counted = work.beside == Beside::Mapping;
+        let released = self.released.as_ref().ok().filter(|_| counted);
+        let opened = Mutex::new(Vec::new());
         let touch = |thread: u64, page: u64| {
+            if let (Some(id), 0) = (released, page) {
+                opened.lock().extend(counters(*id)?);
+            }
             match work.place {
                 Place::Own => memory[thread as usize].touch(page as usize),
                 Place::Shared => memory[0].touch((thread * pages + page) as usize),
@@ -220,6 +252,41 @@ impl Subject for Kernel {
         };
         let beside: &(dyn Fn(u64) -> _ + Sync) = &|_| map_and_unmap().map_err(FaultError::from);
         let beside = (work.beside == Beside::Mapping).then_some(beside);
-        together((work.threads, pages), &touch, beside).map(|speed| (speed, 0))
+        let speed = together((work.threads, pages), &touch, beside)?;
+        let opened = opened.into_inner();
+        let took = opened.iter().map(Event::count).sum::<io::Result<u64>>()?;
+        Ok((speed, released.map(|_| took)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that maps takes the lock once for each call; one that computes never does.
+    #[test]
+    fn the_tracepoint_counts_the_uses_of_the_lock() {
+        let kernel = Kernel::new();
+        let Ok(id) = kernel.released else {
+            eprintln!("skipped: {:?}", kernel.uncounted());
+            return;
+        };
+        let count = |calls: u64| {
+            thread::spawn(move || {
+                let counters = counters(id).unwrap();
+                for _ in 0..calls {
+                    let untouched = Untouched::new(1).unwrap();
+                    drop(untouched);
+                }
+                counters.iter().map(|one| one.count().unwrap()).sum::<u64>()
+            })
+            .join()
+            .unwrap()
+        };
+        let (few, many) = (count(10), count(1010));
+        assert!(
+            many - few >= 3 * 1000,
+            "mmap, mprotect, munmap: {few} to {many}"
+        );
     }
 }

@@ -14,11 +14,9 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use vmarea_linux_sys::tracefs;
 
 use super::Sample;
-
-const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 // Bits of the x86 page-fault error code.
 const ERROR_PRESENT: u64 = 1 << 0;
@@ -77,7 +75,7 @@ impl Tracepoints {
         if !cfg!(target_arch = "x86_64") {
             return Err("page-fault tracepoints are supported only on x86-64".to_owned());
         }
-        let tracefs = open_tracefs().map_err(|e| format!("tracefs cannot be read: {e}"))?;
+        let tracefs = tracefs::open().map_err(|e| format!("tracefs cannot be read: {e}"))?;
         let format = |name: &str| -> Result<Format, String> {
             let text = read_format(&tracefs, name).map_err(|e| format!("{name}: {e}"))?;
             Format::parse(name, text)
@@ -215,40 +213,6 @@ impl Format {
     }
 }
 
-/// Opens the tracefs directory, which contains `events`.
-fn open_tracefs() -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut refused = None;
-    for path in MOUNTS {
-        let found = rustix::fs::open(path, flags, Mode::empty()).and_then(|dir| {
-            rustix::fs::openat(&dir, "events", flags, Mode::empty())?;
-            Ok(dir)
-        });
-        match found {
-            Ok(dir) => return Ok(dir),
-            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
-                refused = Some(io::Error::from(rustix::io::Errno::ACCESS));
-            }
-            Err(_) => {}
-        }
-    }
-    if let Some(error) = refused {
-        return Err(error);
-    }
-    mount_tracefs()
-}
-
-/// Mounts tracefs without a path; closing the descriptor unmounts it.
-fn mount_tracefs() -> io::Result<OwnedFd> {
-    let context = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    rustix::mount::fsconfig_create(&context)?;
-    Ok(rustix::mount::fsmount(
-        &context,
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        MountAttrFlags::MOUNT_ATTR_RDONLY,
-    )?)
-}
-
 fn read_format(tracefs: &OwnedFd, name: &str) -> io::Result<String> {
     let path = format!("events/{name}/format");
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -326,19 +290,5 @@ mod tests {
         assert_eq!(points.decode(5, 6, 7, &raw), Ok(None));
         raw[..2].copy_from_slice(&9u16.to_ne_bytes());
         assert_eq!(points.decode(5, 6, 7, &raw), Err(FormatMismatch));
-    }
-
-    #[test]
-    fn a_private_mount_gives_the_same_text() {
-        match (open_tracefs(), mount_tracefs()) {
-            (Ok(there), Ok(private)) => {
-                let name = "exceptions/page_fault_user";
-                assert_eq!(
-                    read_format(&there, name).ok(),
-                    read_format(&private, name).ok()
-                );
-            }
-            (a, b) => eprintln!("skipped: {:?} {:?}", a.err(), b.err()),
-        }
     }
 }

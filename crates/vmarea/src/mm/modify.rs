@@ -51,10 +51,15 @@ impl Decided {
     /// Returns the number of uncharged pages in a merge of charged and uncharged pages, or `None`
     /// if either all pages are charged or none is.
     fn uncharged_pages(&self, proposal: &Proposal, plan: &Plan) -> Option<u64> {
+        let neighbours = self.prev.iter().chain(&self.next);
+        let differs = |v: &VmaView| (v.body.flags ^ proposal.body.flags).contains(VmFlags::ACCOUNT);
+        // Nearly always, all are charged or none is.
+        if !neighbours.clone().any(differs) {
+            return None;
+        }
         let middle = proposal.middle.map(|v| v.id);
         let taken = |v: &&VmaView| plan.takes(v.id) && Some(v.id) != middle;
-        let neighbours = self.prev.iter().chain(&self.next).filter(taken);
-        let parts = neighbours.map(|v| (v.body.flags, v.range));
+        let parts = neighbours.filter(taken).map(|v| (v.body.flags, v.range));
         let mut charged = false;
         let mut missing = 0;
         for (flags, range) in parts.chain([(proposal.body.flags, proposal.range)]) {

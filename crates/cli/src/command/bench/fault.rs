@@ -65,7 +65,7 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
                 cells.extend(ratio_cells(ratios));
             }
             let fell_back = row.fell_back_per_mille;
-            cells.push(fell_back.map_or_else(|| "all".to_owned(), |n| format!("{n:.2}")));
+            cells.push(fell_back.map_or_else(|| "not counted".to_owned(), |n| format!("{n:.2}")));
             table.add_row(cells);
         }
         writeln!(out, "{table}\n")?;
@@ -73,7 +73,14 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     writeln!(
         out,
         "ratios are of the speed to that of one thread alone in the same round, with an interval of at \
-         least 95 %; the kernel's faults include a trap and real memory, vmarea's include neither; the \
-         kernel's fallbacks to mmap_lock are not counted"
-    )
+         least 95 %; the kernel's faults include a trap and real memory, vmarea's include neither"
+    )?;
+    match &report.kernel_uncounted {
+        None => writeln!(
+            out,
+            "the kernel's uses of mmap_lock are those of the tracepoint mmap_lock_released in the \
+             thread that touches pages"
+        ),
+        Some(why) => writeln!(out, "the kernel's uses of mmap_lock are not counted: {why}"),
+    }
 }

@@ -14,7 +14,7 @@ use vmarea_experiments::spacing::{AnonVmas, Report, Row, Setup, SpacingError, ru
 /// Move mappings together that have gaps between them, and count the merges.
 ///
 /// The spacing speed test of Matěna's thesis "VMA merging in Linux": vmarea's core under
-/// `linux-5.10`, `thesis` and `vmarea`, and the running kernel, by real calls in a child process.
+/// `linux-5.18`, `thesis` and `vmarea`, and the running kernel, by real calls in a child process.
 /// Only the moves are measured. The kernel's time includes a trap for each move and vmarea's does
 /// not, so compare the policies with each other, and the kernel only with itself.
 #[derive(Debug, Args)]
@@ -89,7 +89,7 @@ impl Tables {
         }
         writeln!(
             out,
-            "the time is that of the moves alone, the ratio is to linux-5.10 in the same round, with an \
+            "the time is that of the moves alone, the ratio is to linux-5.18 in the same round, with an \
              interval of at least 95 %; the kernel's time includes a trap for each move, vmarea's does not"
         )
     }

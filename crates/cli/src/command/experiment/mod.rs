@@ -89,6 +89,11 @@ impl Experiment {
         };
         let document = experiment::run(&context, |one| name == "all" || name == one);
         outputs.write(console, &document, |out| text::write(out, &document))?;
+        for report in &document.experiments {
+            for part in &report.missing {
+                console.note(&format!("left out of {}: {part}", report.name));
+            }
+        }
         if document.is_complete() {
             Ok(Exit::Ok)
         } else {

@@ -9,7 +9,8 @@
 //! AA..BB..CC..DD..   mremap of each but the first   AABBCCDD........
 //! ```
 
-use super::kernel;
+mod on_kernel;
+
 use super::ratio::{Ratio, median};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ use vmarea::types::{Errno, MmId};
 use vmarea::vma::merge::{CallKind, MergeOutcome};
 use vmarea::{Space, System};
 
-pub(super) const PAGE: u64 = 4096;
+const PAGE: u64 = 4096;
 /// Start address of the core's mappings.
 const BASE: u64 = 0x1000_0000_0000;
 /// `PROT_READ | PROT_WRITE`.
@@ -88,7 +89,7 @@ pub struct Row {
     pub seconds: f64,
     /// Time of each round, in seconds.
     pub rounds: Vec<f64>,
-    /// Time relative to that of policy `linux-5.10` in the same round.
+    /// Time relative to that of policy `linux-5.18` in the same round.
     pub ratio: Option<Ratio>,
     /// Number of merges of different anon_vmas (`AV_MERGE_DIFFERENT`).
     pub different: Option<u64>,
@@ -115,17 +116,17 @@ pub struct Report {
 
 impl Setup {
     /// Returns the size of a mapping in bytes.
-    pub(super) fn len(&self) -> u64 {
+    fn len(&self) -> u64 {
         self.pages * PAGE
     }
 
     /// Returns the distance between the starts of adjacent mappings, in bytes.
-    pub(super) fn stride(&self) -> u64 {
+    fn stride(&self) -> u64 {
         2 * self.len()
     }
 
     /// Returns the span of all mappings and gaps in bytes.
-    pub(super) fn span(&self) -> u64 {
+    fn span(&self) -> u64 {
         self.mappings * self.stride()
     }
 
@@ -155,7 +156,7 @@ pub fn run(setup: &Setup, rounds: usize) -> Result<Report, SpacingError> {
     if setup.mappings < 2 || setup.pages == 0 || pages.is_none_or(|n| n > MOST_PAGES) {
         return Err(SpacingError::Size(setup.mappings, setup.pages));
     }
-    let policies = [Policy::LINUX_5_10, Policy::THESIS, Policy::VMAREA];
+    let policies = [Policy::LINUX_5_18, Policy::THESIS, Policy::VMAREA];
     let mut ours = policies.map(|_| Vec::new());
     let mut theirs = Vec::new();
     let mut without_kernel = None;
@@ -166,7 +167,7 @@ pub fn run(setup: &Setup, rounds: usize) -> Result<Report, SpacingError> {
             ours[at].push(on_core(setup, policies[at])?);
         }
         if without_kernel.is_none() {
-            match kernel::run(setup) {
+            match on_kernel::run(setup) {
                 Ok(went) => theirs.push(went),
                 Err(error) => without_kernel = Some(error.to_string()),
             }
@@ -338,7 +339,7 @@ mod tests {
         for (anon_vmas, different) in [(AnonVmas::Same, 0), (AnonVmas::Different, 299)] {
             for pages in [1, 3, 512] {
                 let setup = setup(300, pages, anon_vmas);
-                let linux = on_core(&setup, Policy::LINUX_5_10).unwrap();
+                let linux = on_core(&setup, Policy::LINUX_5_18).unwrap();
                 let row = core_row("", &[linux], &[1.0]);
                 assert_eq!((row.vmas, row.different), (300, Some(0)));
                 // The destination of the first move is also adjacent to the source of that move.
@@ -356,7 +357,7 @@ mod tests {
     #[test]
     fn the_kernel_does_the_same_work() {
         for anon_vmas in [AnonVmas::Same, AnonVmas::Different] {
-            let went = kernel::run(&setup(100, 2, anon_vmas)).unwrap();
+            let went = on_kernel::run(&setup(100, 2, anon_vmas)).unwrap();
             // No Linux kernel to date merges faulted neighbours whose page offsets are not
             // contiguous.
             assert_eq!(went.vmas, 100);

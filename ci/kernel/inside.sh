@@ -9,7 +9,7 @@ for test in /tests/*; do
         *.sh) timeout 60 sh "$test" ;;
         *stress) timeout 200 "$test" "${STRESS:-5}" ;;
         *isolation) timeout 900 "$test" "${FORKS:-20}" ;;
-        *) timeout 100 "$test" ;;
+        *) timeout 60 "$test" ;;
     esac </dev/null 2>&1
     echo "=== status $?"
 done

@@ -42,7 +42,7 @@ export KERNEL
 
 build_programs() {
     local source name
-    for source in kernel/programs/{hostile,signals,stress}.c tests/programs/{static,threads}.c; do
+    for source in kernel/programs/{hostile,signals,stress}.c tests/programs/static.c; do
         name=$(basename "$source" .c)
         musl-gcc -O2 -w -static -pthread -D_GNU_SOURCE -o "$work/tests/1@$name" "$source"
     done

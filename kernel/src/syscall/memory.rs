@@ -197,8 +197,8 @@ fn msync(mm: &Mm, addr: u64, len: u64, flags: u64) -> Result<Value, Failure> {
     if flags as u32 & !ALL != 0 || !addr.is_multiple_of(PAGE_SIZE) || both {
         return Err(EINVAL.into());
     }
-    let end = page_align(len)
-        .and_then(|len| addr.checked_add(len))
+    let end = addr
+        .checked_add(page_align(len).unwrap_or(0))
         .ok_or(ENOMEM)?;
     let holes = (addr..end).step_by(PAGE_SIZE as usize);
     match holes

@@ -11,7 +11,7 @@ use crate::process::{self, Inherited, Process, clone, scheduler, wait};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
-use linux_raw_sys::errno::{E2BIG, EBADF, EFAULT, EINVAL, EPERM, ESRCH};
+use linux_raw_sys::errno::{E2BIG, EBADF, EFAULT, EINVAL, ENOENT, EPERM, ESRCH};
 use linux_raw_sys::general::*;
 
 const ARCH_SET_FS: u64 = 0x1002;
@@ -164,8 +164,12 @@ fn strings(call: &Call<'_>, mut addr: u64) -> Result<Vec<String>, Failure> {
 
 fn execute(call: &mut Call<'_>) -> Result<Value, Failure> {
     let [path, arguments, environment, ..] = call.args;
+    let path = call.mm.read_path(path)?;
+    if path.is_empty() {
+        return Err(ENOENT.into());
+    }
     let mut command = Command {
-        path: call.mm.read_path(path)?,
+        path,
         arguments: strings(call, arguments)?,
         environment: strings(call, environment)?,
     };

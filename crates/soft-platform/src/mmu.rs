@@ -149,7 +149,7 @@ fn is_allowed(to: Translation, entry: Pte, flags: VmFlags) -> bool {
         _ => (false, false),
     };
     let writable = writable && flags.contains(VmFlags::WRITE);
-    let extra = to.flags & (VmFlags::READ | VmFlags::EXEC) - flags;
+    let extra = to.flags & ((VmFlags::READ | VmFlags::EXEC) - flags);
     same && (writable || !to.writable) && extra.is_empty()
 }
 

@@ -162,7 +162,7 @@ fn faults_in_what_another_thread_changes_end_well() {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for seed in 1..=2u64 {
-            let (space, done) = (&space, &done);
+            let (space, done) = (space, &done);
             scope.spawn(move || {
                 let mut random = seed;
                 while !done.load(Ordering::Relaxed) {
@@ -179,10 +179,10 @@ fn faults_in_what_another_thread_changes_end_well() {
         }
         let ends = Ends(&done);
         for round in 0..300 {
-            change(&space, mm, BASE, round);
+            change(space, mm, BASE, round);
             // This neighbour remains mapped, so that VMAs merge; some of its pages are removed.
             if round % 7 == 0 {
-                map(&space, mm, BASE + 80 * PAGE, 16).unwrap();
+                map(space, mm, BASE + 80 * PAGE, 16).unwrap();
                 space
                     .madvise(mm, BASE + 82 * PAGE, 8 * PAGE, Advice::DontNeed)
                     .unwrap();
@@ -204,13 +204,13 @@ fn an_address_space_ends_under_its_threads() {
     let space = machine.space();
     for _ in 0..60 {
         let mm = space.mm_create(layout(), Limits::default()).unwrap();
-        map(&space, mm, BASE, 64).unwrap();
+        map(space, mm, BASE, 64).unwrap();
         // The first fault creates the anon_vma, so that later faults need no lock.
         space.fault(mm, BASE, Access::Write).unwrap();
         let begun = Barrier::new(3);
         thread::scope(|scope| {
             for thread in 0..2 {
-                let (space, begun) = (&space, &begun);
+                let (space, begun) = (space, &begun);
                 scope.spawn(move || {
                     begun.wait();
                     let mut page = thread;
@@ -226,7 +226,7 @@ fn an_address_space_ends_under_its_threads() {
             begun.wait();
             space.mm_exit(mm).unwrap();
             let next = space.mm_create(layout(), Limits::default()).unwrap();
-            map(&space, next, BASE, 64).unwrap();
+            map(space, next, BASE, 64).unwrap();
             assert_eq!(
                 space.mmap_read_lock(next).unwrap().pages().get(BASE),
                 Pte::None
@@ -246,7 +246,7 @@ fn two_first_writes_make_one_anon_vma() {
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     for round in 0..300 {
         let at = BASE + round * 4 * PAGE;
-        map(&space, mm, at, 2).unwrap();
+        map(space, mm, at, 2).unwrap();
         let begun = Barrier::new(2);
         let write = |addr| {
             begun.wait();
@@ -359,7 +359,7 @@ fn the_break_moves_without_the_lock_of_the_reverse_map() {
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
     let start = layout().start_brk;
     // This mapping is far above the heap, which can therefore grow.
-    map(&space, mm, BASE, 1).unwrap();
+    map(space, mm, BASE, 1).unwrap();
     let grow = |pages: u64| {
         assert_eq!(
             space.brk(mm, start + pages * PAGE),
@@ -408,7 +408,7 @@ fn a_reader_too_many_falls_back() {
     let machine = Machine::new(Policy::LINUX, system());
     let space = machine.space();
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
-    map(&space, mm, BASE, 4).unwrap();
+    map(space, mm, BASE, 4).unwrap();
     assert_eq!(space.fault(mm, BASE, Access::Write), Ok(Faulted::Done));
     let mut readers = 0u32;
     let refused = loop {
@@ -439,7 +439,7 @@ fn a_locked_vma_is_the_one_at_the_address() {
     let machine = Machine::new(Policy::LINUX, system());
     let space = machine.space();
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
-    map(&space, mm, BASE, 2).unwrap();
+    map(space, mm, BASE, 2).unwrap();
     let locked = space.lock_vma(mm, BASE + PAGE).unwrap();
     assert_eq!(locked.view().range, VmRange::new(BASE, BASE + 2 * PAGE));
     drop(locked);

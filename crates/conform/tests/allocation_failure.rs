@@ -129,8 +129,7 @@ fn charged_for_nothing(model: &Model, process: usize) -> u64 {
         return 0;
     };
     let charged = r.vmas().filter(|v| v.body.flags.contains(VmFlags::ACCOUNT));
-    let pages: u64 = charged.map(|v| v.range.pages()).sum();
-    r.state().committed - pages
+    r.state().committed - charged.map(|v| v.range.pages()).sum::<u64>()
 }
 
 /// Returns the pages whose mapping a failed call may have changed.

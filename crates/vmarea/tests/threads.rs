@@ -380,7 +380,7 @@ fn the_break_moves_without_the_lock_of_the_reverse_map() {
     let before = space.mmap_read_lock(mm).unwrap().state().stats.clone();
     let done = AtomicBool::new(false);
     let walks = thread::scope(|scope| {
-        let walker = scope.spawn(|| walk_until(&done, &space, &there));
+        let walker = scope.spawn(|| walk_until(&done, space, &there));
         let ends = Ends(&done);
         for _ in 0..200 {
             for page in 1..PAGES {

@@ -2,9 +2,9 @@
 //!
 //! A [`Space`] models one machine: a set of address spaces that fork from each other and share
 //! pages. Its methods are Linux's memory system calls, with Linux's semantics and error codes. A
-//! [`Policy`](policy::Policy) selects the rules for merging adjacent VMAs. The crate makes no
+//! [`Policy`] selects the rules for merging adjacent VMAs. The crate makes no
 //! operating system calls: the embedder provides page frames and their contents through
-//! [`Platform`](types::Platform).
+//! [`Platform`].
 //!
 //! ```
 //! use vmarea::prelude::*;

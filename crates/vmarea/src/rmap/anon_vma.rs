@@ -13,7 +13,7 @@
 //!
 //! # Linux
 //! `mm/rmap.c`, `struct anon_vma`, 6.18: `num_children`, `num_active_vmas`, `root`, `parent`. The
-//! chain entries (`anon_vma_chain`) are [`Link`](super::Link)s inside the VMA.
+//! chain entries (`anon_vma_chain`) are [`Link`](crate::vma::chain::Link)s inside the VMA.
 
 use super::interval::IntervalTree;
 use crate::Space;

@@ -8,6 +8,7 @@
 #   --policy NAME   the core's merge policy (linux-6.12)
 #   --icount        count instructions: one CPU, and time is the number of instructions
 #   --widen N       wait N turns of a loop before each TLB flush, so that a late flush shows
+#   --flush-local   leave stale entries in the TLBs of other CPUs, so that a test of isolation fails
 #   --trace         print every system call
 #   --add FILE[=PATH]  put a file into the initramfs, under /bin or PATH; may be repeated
 #   --linux VMLINUZ    boot this kernel of Linux instead, with the same initramfs
@@ -26,6 +27,7 @@ smp=2 memory=512M options=() icount= add=() linux= console= seconds=120
 while (($#)) && [[ $1 != -- ]]; do
     case $1 in
     --icount) icount=1 ;;
+    --flush-local) options+=(flush=local) ;;
     --trace) options+=(trace=1) ;;
     --console) console=1 ;;
     --smp | --memory | --policy | --widen | --add | --linux | --seconds)

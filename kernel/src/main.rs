@@ -61,6 +61,9 @@ extern "C" fn kernel_main(info: u64) -> ! {
         syscall::trace();
     }
     mmu::set_window(options.widen);
+    if options.flush_local {
+        mmu::flush_only_here();
+    }
     let Some(policy) = Policy::by_name(&options.policy) else {
         panic!("no policy {}", options.policy);
     };

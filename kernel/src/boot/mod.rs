@@ -110,6 +110,8 @@ pub struct Options {
     /// Turns of an empty loop between a change of an entry and its flush (`widen`): makes a missing
     /// flush visible.
     pub widen: u64,
+    /// Do not flush the TLBs of other CPUs (`flush=local`).
+    pub flush_local: bool,
     /// Print each system call and fault (`trace=1`).
     pub trace: bool,
     /// Arguments of `/init`.
@@ -122,6 +124,7 @@ impl Options {
         let mut options = Options {
             policy: "linux-6.12".into(),
             widen: 0,
+            flush_local: false,
             trace: false,
             arguments: Vec::new(),
         };
@@ -130,6 +133,7 @@ impl Options {
             match word.split_once('=') {
                 Some(("policy", name)) => options.policy = name.into(),
                 Some(("widen", turns)) => options.widen = turns.parse().unwrap_or(0),
+                Some(("flush", which)) => options.flush_local = which == "local",
                 Some(("trace", on)) => options.trace = on == "1",
                 _ if word == "--" => options.arguments.extend(words.by_ref().map(Into::into)),
                 _ => crate::say!("no option {word}"),

@@ -16,7 +16,7 @@ use super::tables::{
 use crate::cpu::{self, apic};
 use crate::files::mapped;
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use spin::Mutex;
 use vmarea::types::mmu::{MappedPage, Mmu, Translation};
 use vmarea::types::{Errno, MmId, PAGE_SIZE, VmFlags, VmRange};
@@ -157,7 +157,10 @@ impl Mmu for Hardware {
         }
         // ORDERING: SeqCst; after the entries were changed (M2).
         let active = SLOTS[index(mm)].active.load(Ordering::SeqCst);
-        flush_others(active & !(1 << cpu::number()));
+        // ORDERING: Relaxed; does not change.
+        if !LOCAL_ONLY.load(Ordering::Relaxed) {
+            flush_others(active & !(1 << cpu::number()));
+        }
     }
 }
 
@@ -169,6 +172,16 @@ static WINDOW: AtomicU64 = AtomicU64::new(0);
 pub fn set_window(turns: u64) {
     // ORDERING: Relaxed; set before other CPUs start.
     WINDOW.store(turns, Ordering::Relaxed);
+}
+
+/// True if a flush leaves the TLBs of other CPUs as they are; see [`flush_only_here`].
+static LOCAL_ONLY: AtomicBool = AtomicBool::new(false);
+
+/// Leaves stale translations in the TLBs of other CPUs from now on, for a test of the tests: one
+/// process then reads what another one writes.
+pub fn flush_only_here() {
+    // ORDERING: Relaxed; set before other CPUs start.
+    LOCAL_ONLY.store(true, Ordering::Relaxed);
 }
 
 fn flush_page(addr: u64) {

@@ -16,7 +16,7 @@
 //!                          descriptors, the watcher; once   injects the agent (remote/agent.rs)
 //!                          for all plans, before the first
 //! 4  next piece            driver.rs, sized by pace.rs, for a PieceExecutor:
-//!                          InProcess                        RemoteMove or RemoteCopy
+//!                          InProcess                        RemoteExecutor
 //!    read attributes       attributes.rs: flags and names that the program has changed
 //!    exclude others        in_process/fork_gate.rs          remote/stop/ stops all threads
 //!    make the calls        piece.rs, in_process/work.rs     piece.rs, by_move.rs, by_copy.rs

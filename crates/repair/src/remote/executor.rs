@@ -1,6 +1,6 @@
-//! The executors for pieces in another process: by moving, and by copying.
+//! The executor for pieces in another process, whose pages are moved or copied.
 //!
-//! Each executor records the piece in the journal, stops the process, checks that the mappings are
+//! It records the piece in the journal, stops the process, checks that the mappings are
 //! as planned, joins the piece, and then lets the process run for as long as it was stopped. The
 //! calls themselves are in [`by_move`](super::by_move) and [`by_copy`](super::by_copy).
 
@@ -20,53 +20,23 @@ use super::stop::stop_patiently;
 use crate::driver::{Done, PieceExecutor};
 use crate::journal::{self, Agent};
 use crate::plan::{Piece, Run};
-use crate::{Kept, KeptReason, RepairError};
+use crate::{Kept, KeptReason, RepairError, Way};
 use vmarea_process::maps::{self, MapsEntry, Query};
 
 /// Maximum time for which the process runs between two pieces. It runs for as long as it was
 /// stopped, but not longer than this.
 const LONGEST_REST: Duration = Duration::from_millis(20);
 
-/// Moves the pages of a piece while the process is stopped.
-pub(super) struct RemoteMove<'a>(pub(super) &'a mut Session);
+/// Joins the mappings of a piece while the process is stopped.
+pub(super) struct RemoteExecutor<'a>(pub(super) &'a mut Session);
 
-impl PieceExecutor for RemoteMove<'_> {
+impl PieceExecutor for RemoteExecutor<'_> {
     const REPLACES_SINGLE: bool = true;
 
     fn join(&mut self, piece: &Piece, copies: u64) -> Result<Done, RepairError> {
-        join_stopped(self.0, piece, |held, agent| {
-            run_piece(held, agent, piece, copies)
-        })
-    }
-
-    fn retries_before(&self, _: KeptReason) -> bool {
-        true
-    }
-
-    fn pass_over(
-        &self,
-        run: &Run,
-        at: u64,
-        reason: KeptReason,
-        copies: u64,
-        kept: &mut Kept,
-    ) -> u64 {
-        match reason {
-            KeptReason::Shared if copies == 0 => pass_over_shared(self.0, run, at, kept),
-            _ => at,
-        }
-    }
-}
-
-/// Copies the pages of a piece while the process is stopped.
-pub(super) struct RemoteCopy<'a>(pub(super) &'a mut Session);
-
-impl PieceExecutor for RemoteCopy<'_> {
-    const REPLACES_SINGLE: bool = true;
-
-    fn join(&mut self, piece: &Piece, copies: u64) -> Result<Done, RepairError> {
-        join_stopped(self.0, piece, |held, agent| {
-            copy_piece(held, agent, piece, copies)
+        join_stopped(self.0, piece, |held, agent| match agent.way {
+            Way::Move => run_piece(held, agent, piece, copies),
+            Way::Copy => copy_piece(held, agent, piece, copies),
         })
     }
 
@@ -84,7 +54,9 @@ impl PieceExecutor for RemoteCopy<'_> {
     ) -> u64 {
         match reason {
             // Every page of the process may be pinned.
-            KeptReason::Pinned => pass_over(run, at, reason, kept, |_| true),
+            KeptReason::Pinned if self.0.agent.way == Way::Copy => {
+                pass_over(run, at, reason, kept, |_| true)
+            }
             KeptReason::Shared if copies == 0 => pass_over_shared(self.0, run, at, kept),
             _ => at,
         }

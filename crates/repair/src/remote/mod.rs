@@ -58,7 +58,7 @@ use vmarea_process::processes::kernel_policy;
 use vmarea_process::view::KernelView;
 
 use agent::{clear_up, take_out};
-use executor::{RemoteCopy, RemoteMove};
+use executor::RemoteExecutor;
 use move_back::move_back;
 use pages::Pages;
 use session::Session;
@@ -195,16 +195,8 @@ impl Remote {
         if !runs.is_empty() {
             let mut session = Session::begin(self.pid, &self.options, &self.journals)?;
             let (pace, copies) = (session.pace, self.options.copy_pages);
-            let done = match session.agent.way {
-                Way::Move => {
-                    let executor = &mut RemoteMove(&mut session);
-                    driver::merge(executor, &runs, pace, copies, &mut report)
-                }
-                Way::Copy => {
-                    let executor = &mut RemoteCopy(&mut session);
-                    driver::merge(executor, &runs, pace, copies, &mut report)
-                }
-            };
+            let executor = &mut RemoteExecutor(&mut session);
+            let done = driver::merge(executor, &runs, pace, copies, &mut report);
             session.end(done)?;
             report.after = count_mappings(self.pid, range).map_err(RepairError::maps(self.pid))?;
         }

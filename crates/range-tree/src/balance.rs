@@ -1,7 +1,7 @@
 //! Changes of the tree's shape: split, redistribute, merge, add and remove the root.
 //!
-//! These operations do not change the contents of the map. Each operation marks the nodes between
-//! which rows move and their parent as busy, so a reader sees the state before or after the
+//! These operations do not change the contents of the map. Each operation marks as busy the nodes
+//! between which rows move, and their parent, so a reader sees the state before or after the
 //! operation.
 //!
 //! # Picture
@@ -50,8 +50,8 @@ impl<'a> Writer<'a> {
         self.pool.height += 1;
     }
 
-    /// Frees a row for a range at `start` in the full child at `row`. The parent must have a free
-    /// row.
+    /// Frees a row for a range at `start` in the full child at `row` of `parent`. The parent must
+    /// have a free row.
     pub(crate) fn make_room_in_child(
         &mut self,
         parent: &Inner,

@@ -3,8 +3,8 @@
 //! A row of an inner node has the largest gap of its child, so a search enters a child only if the
 //! child has a large enough gap, or if the window cuts the child: on each level at most two
 //! children are searched without success. A search visits several nodes. Therefore it checks that
-//! the whole tree has not changed, instead of each node's version; after a few failed attempts it
-//! keeps writers out.
+//! the whole tree has not changed, instead of checking each node's version; after a few failed
+//! attempts the search keeps writers out.
 
 use crate::node::{INNER, NodePtr};
 use crate::pool::NodeRef;
@@ -17,7 +17,7 @@ type Gap = (u64, u64);
 type Search = ControlFlow<Option<Gap>, u64>;
 
 const MAX_ATTEMPTS: usize = 8;
-/// More than the height of any tree. Bounds a search that sees an inconsistent tree.
+/// Maximum depth of a search that sees an inconsistent tree; more than the height of any tree.
 const MAX_DEPTH: usize = 64;
 
 #[derive(Clone, Copy)]
@@ -71,7 +71,7 @@ impl RangeTree {
         })
     }
 
-    /// Runs a search, and repeats it if the tree has changed. Finally keeps writers out.
+    /// Runs a search, and repeats it if the tree has changed; the last attempt keeps writers out.
     fn on_stable_tree<T>(&self, search: impl Fn() -> T) -> T {
         for _ in 0..MAX_ATTEMPTS {
             if let Ok(answer) = self.try_on_stable_tree(&search) {

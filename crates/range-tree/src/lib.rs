@@ -1,13 +1,14 @@
 //! Ordered map from disjoint address ranges to one word each.
 //!
 //! Readers look up the range at or after an address; one writer at a time changes the map; gap
-//! search finds free space from either end. The map does not interpret the words: a caller may
-//! store keys of VMAs, for instance. Ranges never overlap, and a part of a range cannot be removed.
+//! search finds free space from either end. The map does not interpret the words; a caller may, for
+//! example, store keys of VMAs in them. Ranges never overlap, and a part of a range cannot be
+//! removed.
 //!
 //! Readers take no lock and write nothing (optimistic lock coupling). A reader that meets the
 //! writer in the same node retries; a writer elsewhere does not disturb it. Nodes stay allocated
-//! until the tree is dropped, so a reader needs no registration, handle, or thread-local state. For
-//! this reason nodes have versions, and are not copied and freed after a grace period.
+//! until the tree is dropped, so a reader needs no registration, handle, or thread-local state.
+//! This is why nodes have versions, instead of being copied and freed after a grace period.
 //!
 //! # Picture
 //! ```text
@@ -91,7 +92,7 @@ struct Root(AtomicPtr<()>);
 #[derive(Debug)]
 pub struct RangeTree {
     root: Root,
-    /// Odd while a change is in progress. Checked by searches that visit many nodes.
+    /// Change counter, which is odd during a change. Searches that visit many nodes check it.
     changes: AtomicU64,
     ranges: AtomicUsize,
     writer: SpinLock<Pool>,

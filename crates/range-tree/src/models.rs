@@ -88,8 +88,8 @@ fn a_reused_leaf_is_not_taken_for_the_old_one() {
 
 /// Fails if a reader combines old and new bounds.
 ///
-/// Without the check, a search could use the old end and return the new one, or return the start of
-/// one range with the end of another.
+/// Without the version check, a search could use the old end and return the new one, or return the
+/// start of one range with the end of another.
 #[test]
 fn bounds_are_consistent() {
     model(

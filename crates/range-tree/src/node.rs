@@ -33,7 +33,7 @@ pub(crate) const SPARE: usize = if INNER < 16 { 1 } else { INNER / 8 };
 
 const LEN: u64 = 0xff;
 const BUSY: u64 = 0x100;
-/// Increment of the head, at the end of a change, which increments the version.
+/// Amount that is added to the head at the end of a change, to increment the version.
 const VERSION: u64 = 0x200;
 
 /// Bounds of a child or leaf, and the largest gap between its ranges.
@@ -66,12 +66,12 @@ impl Word for AtomicU64 {
     }
     #[inline]
     fn load(&self) -> u64 {
-        // ORDERING: Relaxed; the node's head orders it.
+        // ORDERING: Relaxed; the accesses to the node's head order this one.
         self.load(Ordering::Relaxed)
     }
     #[inline]
     fn store(&self, value: u64) {
-        // ORDERING: Relaxed; the node's head orders it.
+        // ORDERING: Relaxed; the accesses to the node's head order this one.
         self.store(value, Ordering::Relaxed)
     }
 }
@@ -369,7 +369,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         }
     }
 
-    /// Copies `count` rows of another node, starting at its row `from`, to row `to`.
+    /// Copies `count` rows of `source`, from its row `from` on, to this node, from row `to` on.
     pub fn copy(&self, to: usize, source: &Self, from: usize, count: usize) {
         for i in 0..count {
             self.set(to + i, source.row(from + i));

@@ -311,7 +311,7 @@ pub(crate) fn largest_gap(was: u64, lost: u64, made: u64, count: impl FnOnce() -
     }
 }
 
-/// Marks the nodes of the path whose row bounds are about to change as busy.
+/// Marks as busy the nodes of the path whose row bounds are about to change.
 pub(crate) fn make_busy(path: &Path<'_>, mut bounds: (u64, u64)) {
     for (inner, row) in path.upwards() {
         if (inner.start(row), inner.end_of(row)) == bounds {

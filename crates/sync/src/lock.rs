@@ -1,9 +1,9 @@
 //! Reader–writer lock (`mmap_lock`), whose guards give access to the cells that it owns.
 //!
 //! The lock has a sequence number, which is odd while a writer holds the lock and advances when the
-//! writer unlocks or downgrades. Advancing it unlocks every VMA that the writer has locked
-//! ([`VmaCell`](crate::VmaCell)) at once. A reader without a lock uses the number to detect whether
-//! a writer may have made changes ([`Lock::speculate`]).
+//! writer unlocks or downgrades. Advancing the number unlocks every VMA that the writer has locked
+//! ([`VmaCell`](crate::VmaCell)) at once. A reader without a lock uses the sequence number to
+//! detect whether a writer may have made changes ([`Lock::speculate`]).
 //!
 //! # Linux
 //! `include/linux/mmap_lock.h`: `mmap_read_lock`, `mmap_write_lock`, `mmap_write_downgrade`,
@@ -180,7 +180,7 @@ impl<W: Wait> Lock<W> {
         let before = self.sequence.load(Ordering::Relaxed);
         // ORDERING: Release, pairs with the Acquire load in `VmaLockKind::try_read`: that load may
         // read this number instead of the one that ended the previous section, and must still see
-        // that section.
+        // the writes of the previous section.
         self.sequence.store(before | 1, Ordering::Release);
         // ORDERING: Release fence, pairs with the Acquire fence in `unchanged`.
         fence(Ordering::Release);
@@ -231,7 +231,7 @@ impl<W: Wait> OwnerLock<W> for Lock<W> {
 
 /// A [`Lock`] on separate cache lines, with its id on a further line.
 ///
-/// Threads that read cells without the lock share no cache line with threads that take it.
+/// Threads that read cells without the lock share no cache line with threads that take the lock.
 #[derive(Debug)]
 pub struct CachePaddedLock<W: Wait = Spin> {
     id: LockId,

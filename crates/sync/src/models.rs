@@ -160,7 +160,8 @@ fn speculation_detects_a_writer() {
 /// Fails if a reader and a writer use a VMA at the same time.
 ///
 /// The errors are: the writer misses the reader's count while the reader misses the writer's
-/// sequence number, or the reader sees the number advance but misses the section's writes.
+/// sequence number, or the reader sees the sequence number advance but misses the writes of the
+/// writer's section.
 fn vma_reader_and_writer<W: Wait, K: VmaLockKind + 'static>() {
     loom::model(|| {
         let mm = Mm::<W, K>::with_vma();

@@ -5,12 +5,12 @@
 //! enable) and costs nothing otherwise. A lock taken without waiting is recorded but not checked,
 //! because it cannot complete a deadlock cycle.
 
-/// Position of a lock in the lock order. The embedder chooses the numbers, except that of VMAs.
+/// Position of a lock in the lock order. The embedder chooses the ranks, except that of VMAs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Rank(pub u8);
 
 impl Rank {
-    /// Rank of a lock that is not checked.
+    /// Rank of a lock whose order is not checked.
     pub const NONE: Rank = Rank(0);
     /// Rank of [`VmaCell`](crate::VmaCell)s: after `mmap_lock`, before the reverse map's locks.
     pub const VMA: Rank = Rank(64);

@@ -47,7 +47,7 @@ impl RawRwLock {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Takes the lock for reading unless a writer holds it or is waiting, or the count is full.
+    /// Takes the lock for reading unless a writer holds it or waits, or there are [`MAX_READERS`].
     #[inline]
     pub fn try_read(&self) -> bool {
         let mut now = self.state.load(Ordering::Relaxed);

@@ -29,7 +29,7 @@ use crate::SpinLock;
 use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, spin_loop};
 use core::alloc::Layout;
 
-/// Number of slots in the first chunk; each further chunk has twice as many.
+/// Number of slots in the first chunk; each later chunk has twice as many as the one before it.
 const FIRST: u32 = if cfg!(loom) { 2 } else { 64 };
 const CHUNKS: usize = if cfg!(loom) { 2 } else { 26 };
 /// Number of lanes. Lane 0 serves callers that name no lane, and keeps their indices dense.
@@ -100,7 +100,7 @@ pub struct Slots<T> {
     lanes: [Lane; LANES],
     /// Number of slots that are initialized, in use or not.
     ready: AtomicU32,
-    /// Number of slots that lanes have taken.
+    /// Number of slots that lanes have taken from the table.
     used: SpinLock<u32>,
 }
 
@@ -110,7 +110,7 @@ pub struct Slots<T> {
 struct Lane {
     /// Head of the free list.
     free: AtomicU64,
-    /// Range of indices that were never used: the first, and the one after the last.
+    /// Range of indices that were never used: its first index, and the index after its last.
     unused: SpinLock<(u32, u32)>,
 }
 
@@ -144,7 +144,7 @@ fn place(index: u32) -> (usize, usize) {
     )
 }
 
-/// Returns the lane for a caller's number.
+/// Returns the index of the lane for a lane number that a caller passes; never lane 0.
 #[inline]
 fn named(number: usize) -> usize {
     1 + number % (LANES - 1)
@@ -256,7 +256,7 @@ impl<T> Slots<T> {
         self.keys().count()
     }
 
-    /// Returns an upper bound of all indices so far: each is below it.
+    /// Returns an upper bound for the indices so far: every index is below the bound.
     pub fn bound(&self) -> u32 {
         // ORDERING: Relaxed; a thread that knows a key has seen the slots become ready.
         self.ready.load(Ordering::Relaxed)
@@ -382,7 +382,7 @@ impl<T: Default> Slots<T> {
         Ok((first, end))
     }
 
-    /// Reserves indices and the memory for their slots.
+    /// Reserves up to `count` indices and the memory for their slots.
     fn take(&self, count: u32) -> Result<(*mut Slot<T>, u32, u32), Exhausted> {
         let mut used = self.used.lock();
         let first = *used;
@@ -414,7 +414,7 @@ impl<T: Default> Slots<T> {
 
 /// Returns the layout of a chunk, which is aligned to a cache line.
 ///
-/// Slots whose size divides that of a cache line, or is a multiple of it, touch as few lines as
+/// Slots whose size divides the size of a cache line, or is a multiple of it, touch as few lines as
 /// possible.
 fn chunk_layout<T>(len: usize) -> Option<Layout> {
     Layout::array::<Slot<T>>(len).ok()?.align_to(64).ok()

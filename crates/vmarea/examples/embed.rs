@@ -1,8 +1,8 @@
 //! A minimal embedder: a machine with 64 frames and one process that maps, writes, forks and moves.
 //!
-//! The embedder provides only memory ([`Frames`]). `main` shows what it gets: each system call is a
-//! method, each trap is a call of `fault`, and the page table tells in which frame a byte is. Run it
-//! with `cargo run -p vmarea --example embed`.
+//! The embedder provides only memory ([`Frames`]). `main` shows what the embedder gets: each system
+//! call is a method, each trap is a call of `fault`, and the page table says which frame contains a
+//! byte. Run the example with `cargo run -p vmarea --example embed`.
 
 use std::sync::{Arc, Mutex};
 use vmarea::prelude::*;
@@ -91,7 +91,8 @@ fn main() -> Result<(), Errno> {
     assert_eq!(load(&space, &frames, parent, low), Some(2));
     space.mm_exit(child)?;
 
-    // Moved next to each other they merge although both have pages. Linux would keep two VMAs.
+    // Moved next to each other, the two mappings merge although both have pages. Linux would keep
+    // two VMAs.
     let request = MremapRequest {
         addr: low,
         old_len: 4 * PAGE_SIZE,

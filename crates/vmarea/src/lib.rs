@@ -16,7 +16,7 @@
 //! let second = space.mmap(mm, &MmapRequest::anonymous(0x4000))?;
 //! assert_eq!(second + 0x4000, first);
 //! assert_eq!(space.maps(mm).count(), 1, "neighbours became one");
-//! // The same by the entry point for all calls:
+//! // The entry point that takes any call as a value:
 //! space.syscall(mm, &Syscall::Munmap { addr: second, len: 0x8000 })?;
 //! assert_eq!(space.maps(mm).count(), 0);
 //! # Ok::<(), Errno>(())
@@ -30,7 +30,7 @@
 //! | lock | guards |
 //! |------|--------|
 //! | `Mm::mmap_lock` (parent before child) | [`MmState`](mm::MmState), VMA bodies, tree writes |
-//! | VMA lock (in `Vma::body`) | body, range, place in the mm, against faults without `mmap_lock` |
+//! | VMA lock (in `Vma::body`) | its body, range and mm, against faults without `mmap_lock` |
 //! | root `AnonVma::lock` | counts and interval trees of every anon_vma under that root |
 //! | `Vma::chain` | the chain links of one VMA |
 //! | page-table shard | page-table entries, map counts of the frames that they refer to |
@@ -72,8 +72,8 @@ use vmarea_sync::{Slots, SpinLock};
 
 /// A machine with its address spaces.
 ///
-/// The address spaces may share pages, so their frames, anon_vmas and VMAs are stored in common tables
-/// and refer to each other by id. Each layer of the crate adds its methods.
+/// The address spaces may share pages, so their frames, anon_vmas and VMAs are stored in common
+/// tables and refer to each other by id. Each module of the crate adds methods to `Space`.
 pub struct Space<E: Environment = Standard> {
     pub(crate) mms: Slots<Mm<E::Wait>>,
     pub(crate) vmas: Slots<Vma<E>>,
@@ -91,19 +91,19 @@ pub struct Space<E: Environment = Standard> {
     pub(crate) observer: Option<Box<dyn Observer>>,
     pub(crate) lookup_observer: Option<Box<dyn lookup::Observer>>,
     pub(crate) count_lookups: bool,
-    /// Memory policies; the number of a policy is its index plus one.
+    /// Memory policies; a policy is identified by its index in this vector plus one.
     pub(crate) policies: SpinLock<Vec<MemPolicy>>,
     /// Number of nameless files created for shared anonymous mappings.
     pub(crate) nameless: AtomicU64,
 }
 
 impl Space {
-    /// Creates a machine whose pages have no contents, to study address space layouts only.
+    /// Creates a machine whose pages have no contents, for the study of address space layouts.
     pub fn new(policy: Policy, system: System) -> Self {
         Self::with_platform(policy, system, Box::new(NoBytes))
     }
 
-    /// Creates a machine that stores its pages on `platform`.
+    /// Creates a machine whose page contents `platform` stores.
     pub fn with_platform(policy: Policy, system: System, platform: Box<dyn Platform>) -> Self {
         Self::in_environment(policy, system, platform)
     }
@@ -118,7 +118,7 @@ impl<E: Environment> Space<E> {
         Self::with_mmu(policy, system, platform, E::Mmu::default())
     }
 
-    /// Creates a machine with hardware page tables.
+    /// Creates a machine with the hardware page tables `mmu`.
     pub fn with_mmu(policy: Policy, system: System, platform: E::Platform, mmu: E::Mmu) -> Self {
         Self {
             mms: Slots::new(),
@@ -172,8 +172,8 @@ impl<E: Environment> Space<E> {
         &self.platform
     }
 
-    /// Returns an upper bound of [`FrameId::index`](types::FrameId::index): every frame so far has a
-    /// lower one. The bound grows and never falls.
+    /// Returns an upper bound for [`FrameId::index`](types::FrameId::index): the index of every
+    /// frame so far is below it. The bound never falls.
     ///
     /// ```
     /// use vmarea::page::Pte;
@@ -196,8 +196,8 @@ impl<E: Environment> Space<E> {
         self.frames.bound() as usize
     }
 
-    /// Returns an upper bound of [`MmId::index`](types::MmId::index): every address space so far has
-    /// a lower one. The bound grows and never falls.
+    /// Returns an upper bound for [`MmId::index`](types::MmId::index): the index of every address
+    /// space so far is below it. The bound never falls.
     pub fn mm_bound(&self) -> usize {
         self.mms.bound() as usize
     }

@@ -1,13 +1,14 @@
-//! What a cache of VMA lookups needs: the VMAs of an address space, and their changes.
+//! The interface for caches of VMA lookups: the VMAs of an address space, and changes to their
+//! index.
 //!
-//! The core has no threads and stores no cache. An embedder with a cache of its own asks [`Vmas`]
-//! whether an entry is still valid, and an [`Observer`] can tell it which VMAs leave the address
-//! space. `vmarea-experiments` has caches to compare.
+//! The core has no threads and stores no cache. An embedder that has its own cache uses [`Vmas`] to
+//! check whether a cached VMA is still valid, and an [`Observer`] to learn which VMAs leave the
+//! address space. `vmarea-experiments` contains caches to compare.
 //!
 //! # Locking
 //! A lookup requires `mmap_lock` for reading and a change requires it for writing; the result of a
-//! lookup is then valid as long as the lock is held. Without the lock the result is only a
-//! proposal, to be checked again once the VMA itself is locked.
+//! lookup is then valid as long as `mmap_lock` is held. Without `mmap_lock` the result is only a
+//! proposal, which must be checked again once the VMA itself is locked.
 
 use crate::types::{MmId, VmRange, VmaId};
 
@@ -24,7 +25,7 @@ pub trait Vmas {
     fn range(&self, vma: VmaId) -> Option<VmRange>;
 }
 
-/// A change to an index.
+/// A change to the index of an address space's VMAs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// A VMA was added to the index.
@@ -48,9 +49,8 @@ pub enum Change {
 }
 
 /// An observer of every counted lookup and every index change, in the order in which they happen. A
-/// lookup by a fault may be reported without the lock of the address space; changes are always
-/// reported with the lock held. An observer may call back into the space only through its
-/// arguments.
+/// lookup by a fault may be reported without `mmap_lock`; changes are always reported with
+/// `mmap_lock` held. An observer may call back into the space only through its arguments.
 pub trait Observer: Send + Sync {
     /// Called after a lookup of `addr` returned `found`, the first VMA that ends after `addr`.
     fn looked_up(&self, vmas: &dyn Vmas, addr: u64, found: Option<VmaId>);

@@ -1,4 +1,4 @@
-//! What most embedders use: `use vmarea::prelude::*`.
+//! The types that most embedders need: `use vmarea::prelude::*`.
 
 pub use crate::fault::{Access, Faulted};
 pub use crate::mm::{Layout, Limits, Mapped};

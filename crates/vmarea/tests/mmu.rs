@@ -1,8 +1,8 @@
 //! Translations that processors hold in their TLBs, after every kind of change to a page table.
 //!
 //! The software platform panics if a frame is freed or written by another process while a processor
-//! can still reach it. These tests build the situations; `random_calls` and `pages` meet them by
-//! chance.
+//! can still reach it. These tests create such situations on purpose; the tests `random_calls` and
+//! `pages` meet them by chance.
 
 use vmarea::HugePages;
 use vmarea::System;
@@ -77,8 +77,9 @@ fn frame(machine: &Machine, mm: MmId, addr: u64) -> FrameId {
     r.pages().get(addr).frame().unwrap()
 }
 
-/// A thread of the parent reads the parent's page while another one writes to it and so gives the
-/// old frame to the child alone: what the child then writes is not the parent's.
+/// A thread of the parent reads the parent's page while another thread writes to the page, which
+/// leaves the old frame to the child. The reader must not see what the child then writes to that
+/// frame.
 #[test]
 fn a_thread_never_reads_what_the_child_writes() {
     let (machine, parent) = machine(Policy::LINUX);
@@ -170,7 +171,7 @@ fn calls_leave_no_stale_translation() {
     }
 }
 
-/// A batch larger than the gather's is released in parts.
+/// A range of more pages than one batch of a gather is released in parts.
 #[test]
 fn more_pages_than_a_batch_holds() {
     let (machine, mm) = machine(Policy::LINUX);

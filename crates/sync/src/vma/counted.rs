@@ -7,8 +7,8 @@
 //!
 //! Each write section changes the owner's sequence number, so readers should not have to load it.
 //! After a section that has locked the VMA, the first reader that finds the section ended stores
-//! OVER. It does so while it is counted, so no writer can store a number at the same time. Later
-//! readers see OVER and do not touch the owner's cache line.
+//! OVER. That reader is counted while it stores OVER, so no writer can store a sequence number at
+//! the same time. Later readers see OVER and do not touch the owner's cache line.
 //!
 //! # Picture
 //! ```text

@@ -1,7 +1,7 @@
 //! Earlier forms of the per-VMA lock: a reader–writer lock with a separate `detached` flag.
 //!
-//! There are three forms: the atomic of Suren Baghdasaryan's series "move per-vma lock into
-//! vm_area_struct" (v1, 2024), and the two locks with which that series compares the atomic: a
+//! There are three forms: the atomic counter of Suren Baghdasaryan's series "move per-vma lock into
+//! vm_area_struct" (v1, 2024), and the two locks with which that series compares the counter: a
 //! reader–writer lock in a separate allocation, and one in the VMA on a separate cache line. A
 //! reader may take the lock of a detached or reused VMA; it then detects the mistake and unlocks.
 //!
@@ -52,8 +52,8 @@ impl FlaggedCount {
     }
 }
 
-// SAFETY: `write` sets the bit, which keeps new readers out, and waits until there are no readers;
-// Acquire and Release as noted.
+// SAFETY: `write` sets the WRITER bit, which keeps new readers out, and waits until there are no
+// readers; Acquire and Release as noted.
 unsafe impl ReadWrite for FlaggedCount {
     const NAME: &'static str = "atomic and flag, embedded";
 
@@ -101,7 +101,8 @@ unsafe impl ReadWrite for FlaggedCount {
     }
 }
 
-/// A reader–writer lock in a separate allocation, as in Linux before the embedded atomic.
+/// A reader–writer lock in a separate allocation, as in Linux before the lock became part of the
+/// VMA.
 #[derive(Debug, Default)]
 pub struct BoxedRwLock(Box<RawRwLock>);
 

@@ -3,8 +3,8 @@
 //! A page fault needs one VMA and not the whole address space. It finds the VMA without a lock and
 //! takes the VMA's own lock for reading with one atomic operation; until it unlocks, the VMA
 //! remains in the address space and does not change. A writer holds `mmap_lock`, stores the
-//! sequence number of its write section in each VMA that it is going to change, and unlocks all of
-//! them at once when it advances that number.
+//! sequence number of its write section in each VMA that it is going to change, and unlocks all
+//! these VMAs at once when it advances the sequence number.
 //!
 //! After it has taken the lock, a reader must check that the VMA is the one it looked for, by range
 //! and generation, which are atomics outside of the cell: the slot may have been reused.
@@ -52,7 +52,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::Deref;
 
-/// Why a VMA could not be locked for reading; the caller then takes `mmap_lock`.
+/// Why a VMA could not be locked for reading; unless it is gone, the caller then takes `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     /// The VMA is detached or belongs to another address space: look it up again.
@@ -257,8 +257,8 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
     /// that it is the VMA that it searched for.
     ///
     /// # Errors
-    /// If the VMA is write-locked, gone, or has too many readers; the caller then takes
-    /// `mmap_lock`.
+    /// If the VMA is write-locked, gone, or has too many readers; the caller then searches again or
+    /// takes `mmap_lock`.
     #[inline]
     #[doc(alias = "vma_start_read")]
     pub fn start_read<'a, W: Wait>(

@@ -12,7 +12,8 @@ use crate::types::{AnonVmaId, Errno, PAGE_SHIFT, VmFlags};
 use crate::vma::VmaView;
 
 impl<E: Environment> FaultContext<'_, E> {
-    /// Returns the VMA's anon_vma; if it has none, links a mergeable neighbour's or a new anon_vma.
+    /// Returns the anon_vma of a VMA; if the VMA has none, links a mergeable neighbour's or a new
+    /// one.
     #[doc(alias = "__anon_vma_prepare")]
     pub(crate) fn anon_vma_prepare(&self, vma: &VmaView) -> Result<AnonVmaId, Errno> {
         let own = || self.space.vma(vma.id).anon_vma();

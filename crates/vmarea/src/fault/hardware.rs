@@ -1,4 +1,4 @@
-//! The end of a fault on a machine with an MMU: maps the page in the hardware, too.
+//! The last step of a fault on a machine with an MMU: maps the page in the hardware, too.
 //!
 //! # Linux
 //! `mm/memory.c` `set_pte_at`, `update_mmu_cache`. Linux's page table is the hardware's; here the

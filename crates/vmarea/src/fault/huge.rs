@@ -109,8 +109,8 @@ impl<E: Environment> FaultContext<'_, E> {
     ///
     /// # Errors
     /// EINVAL if nothing is mapped, if there is a guard or file page, or if no page is writable and
-    /// the rules require one; EBUSY if userfaultfd watches for missing pages; EAGAIN if a page is
-    /// being migrated; ENOMEM.
+    /// the rules require a writable page; EBUSY if userfaultfd watches for missing pages; EAGAIN if
+    /// a page is being migrated; ENOMEM.
     #[doc(alias = "collapse_huge_page")]
     pub(crate) fn collapse(&self, vma: &VmaView, start: u64) -> Result<(), Errno> {
         match self.pages.slot_kind(start) {

@@ -244,7 +244,7 @@ impl<E: Environment> FaultContext<'_, E> {
         FaultContext { path, ..*self }
     }
 
-    /// Handles an access to the existing `entry`.
+    /// Handles an access to a page whose entry is `entry`.
     fn there(&self, vma: &VmaView, addr: u64, entry: Pte, access: Access) -> Faulted {
         match (entry, access) {
             (Pte::None, _) => self.missing(vma, addr, access),
@@ -455,7 +455,7 @@ impl<E: Environment> FaultContext<'_, E> {
     }
 }
 
-/// Returns the outcome of a fault that tried to install an entry; false if another fault was first.
+/// Returns the outcome of a fault; `put` says whether the fault installed its entry before another.
 fn outcome(put: Result<bool, Blocked>) -> Faulted {
     match put {
         Ok(true) => Faulted::Done,

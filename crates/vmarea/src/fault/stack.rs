@@ -12,8 +12,8 @@ use crate::vma::VmaView;
 impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Expands the VMA above `addr` down to the page of `addr`, if that VMA is a stack.
     ///
-    /// A fault maps only the page that was accessed, in a locked stack too: Linux populates the rest
-    /// only if another process accesses the stack (`find_extend_vma_locked`).
+    /// A fault maps only the page that was accessed, even in a locked stack: Linux populates the
+    /// rest only if another process accesses the stack (`find_extend_vma_locked`).
     pub(crate) fn expand_stack(&mut self, addr: u64) -> Result<(), Errno> {
         let vma = self.find(addr).ok_or(Errno::EFAULT)?;
         if vma.range.start <= addr {

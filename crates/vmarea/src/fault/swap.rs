@@ -75,7 +75,7 @@ impl<E: Environment> FaultContext<'_, E> {
             && chain.iter().any(|l| Some(l.anon_vma) == there.mapping())
     }
 
-    /// Maps a cached frame read-only; the map count that the caller holds is passed to the entry.
+    /// Maps a cached frame read-only; the caller's map count on the frame passes to the entry.
     fn map_cached(&self, addr: u64, slot: SwapId, frame: FrameId) -> Faulted {
         let mapped = self.pages.update(addr, |entry| {
             let same = *entry == Pte::Swap { slot };

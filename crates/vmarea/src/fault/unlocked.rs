@@ -2,8 +2,8 @@
 //!
 //! Faults can therefore proceed while another thread maps and unmaps other ranges. A fault that
 //! cannot be handled this way is retried under `mmap_lock`, and counted by its reason
-//! ([`FellBack`]): the VMA could not be locked ([`lock_vma`](Space::lock_vma)), it has no anon_vma
-//! yet, or a huge page is possible.
+//! ([`FellBack`]): the VMA could not be locked ([`lock_vma`](Space::lock_vma)), the VMA has no
+//! anon_vma yet, or the fault may map a huge page.
 //!
 //! # Locking
 //! The fault holds the lock of one VMA for reading until the page is mapped, and never waits for
@@ -73,7 +73,7 @@ fn needs_anon_vma(vma: &VmaView, access: Access) -> bool {
     private && (access == Access::Write || vma.body.flags.contains(VmFlags::HUGETLB))
 }
 
-/// Neighbours that are never needed: the faulting VMA already has an anon_vma or needs none.
+/// Implementation of [`Neighbours`] for VMAs that have an anon_vma or need none: it finds no VMA.
 struct Alone;
 
 impl Neighbours for Alone {

@@ -62,7 +62,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         !flags.is_data() || state.data_vm.saturating_add(pages) <= limit >> PAGE_SHIFT
     }
 
-    /// Adds `pages`, which may be negative, to the counters that these flags select.
+    /// Adds `pages`, which may be negative, to the counters that `flags` select.
     #[doc(alias = "vm_stat_account")]
     pub(crate) fn stat_account(&mut self, flags: VmFlags, pages: i64) {
         let state = self.state_mut();
@@ -107,7 +107,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
-    /// Charges `pages`, if any, for `work`, and uncharges them again if `work` fails.
+    /// Charges `pages` if given, runs `work`, and uncharges the pages again if `work` fails.
     pub(crate) fn charged<R>(
         &mut self,
         pages: Option<u64>,

@@ -1,6 +1,7 @@
-//! What kernel threads do to the page at an address: swap it out, or merge it with another page.
+//! The work of kernel threads on the page at an address: swap-out, and merging it by KSM.
 //!
-//! This file finds the pages and checks their mappings; `page::swap` and `page::ksm` change them.
+//! This file finds the pages and checks their mappings; `page::swap` and `page::ksm` change the
+//! pages.
 
 use crate::Space;
 use crate::page::Pte;
@@ -42,7 +43,8 @@ impl<E: Environment> Space<E> {
         if one == two {
             return Err(Errno::EINVAL);
         }
-        // The lower id is locked first, as everywhere; equal ids need only one lock.
+        // The address space with the lower id is locked first, as everywhere; equal ids need only
+        // one lock.
         let lower = self.mmap_read_lock(one.0.min(two.0)).ok_or(Errno::ESRCH)?;
         let higher = (one.0 != two.0)
             .then(|| {

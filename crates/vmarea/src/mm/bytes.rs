@@ -1,7 +1,7 @@
 //! Bytes that the VMAs of an address space use.
 //!
-//! They include the memory outside of the VMAs: boxed locks, chains, anon_vmas with their interval
-//! trees, and the index.
+//! The counts include the memory outside of the VMAs: boxed locks, chains, anon_vmas with their
+//! interval trees, and the index.
 
 use crate::Space;
 use crate::rmap::AnonVma;

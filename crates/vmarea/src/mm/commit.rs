@@ -80,7 +80,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         Ok(Some(plan.target))
     }
 
-    /// Gives pages their new owners; if one cannot change, all have their old owners again.
+    /// Gives pages their new owners; if one page cannot change, gives all pages their old owners
+    /// back.
     fn change_pages(&self, changes: &Changes, spare: &mut Vec<FrameId>) -> Result<(), Kept> {
         let tables = self.page_tables();
         for (at, (range, owners)) in changes.iter().enumerate() {
@@ -211,8 +212,9 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     }
 
     /// Like [`set_range`](Self::set_range), but uses anon_vma roots that the caller may have
-    /// locked. If none is locked, it locks the VMA's root. The lock is not taken if only the end of
-    /// the VMA moves, within the VMA's span in the interval trees, and the policy allows it.
+    /// locked. If none is locked, locks the VMA's root. The root is not locked if only the end of
+    /// the VMA moves, stays within the VMA's span in the interval trees, and the policy does not
+    /// require the lock.
     #[doc(alias = "vma_adjust")]
     pub(crate) fn set_range_held(
         &mut self,

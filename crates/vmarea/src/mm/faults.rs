@@ -2,7 +2,7 @@
 //!
 //! A fault that succeeds without `mmap_lock` is counted under the page-table lock that it takes in
 //! any case, so that faults in different parts of an address space share no counter. The other
-//! faults contend for `mmap_lock` as well.
+//! faults contend for `mmap_lock` in any case, so all of them can share counters.
 
 use crate::Space;
 use crate::types::MmId;
@@ -16,7 +16,8 @@ pub enum FellBack {
     NoVma,
     /// The VMA needs an anon_vma, which it may share with a neighbour.
     NoAnonVma,
-    /// The fault may map a huge page; the setting that disables them is guarded by `mmap_lock`.
+    /// The fault may map a huge page; the setting that disables huge pages is guarded by
+    /// `mmap_lock`.
     HugePage,
     /// A writer has locked the VMA.
     WriteLocked,
@@ -46,7 +47,7 @@ impl FellBack {
 pub struct FaultCounts {
     /// Number of faults handled without `mmap_lock`.
     pub unlocked: u64,
-    /// Number of attempts that found a VMA changed or removed; the same fault then retried.
+    /// Number of attempts that found a VMA changed or removed; the fault was then retried.
     pub retried: u64,
     fell_back: [u64; FellBack::ALL.len()],
 }

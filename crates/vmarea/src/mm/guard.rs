@@ -1,7 +1,7 @@
 //! The guards of `mmap_lock`: what a thread may do with an address space while it holds the lock.
 //!
-//! What both guards offer is a method of [`MmapGuard`]; what needs the lock for writing is a method
-//! of [`MmapWriteGuard`].
+//! Operations that both guards allow are methods of [`MmapGuard`]; operations that need the lock
+//! for writing are methods of [`MmapWriteGuard`].
 
 use super::{Mm, MmState};
 use crate::Space;
@@ -19,7 +19,7 @@ pub struct MmapGuard<'s, E: Environment, T> {
     pub(crate) space: &'s Space<E>,
     pub(crate) mm: &'s Mm<E::Wait>,
     pub(crate) id: MmId,
-    /// Kind of call for which merges are counted.
+    /// Kind of call under which merges are counted.
     pub(crate) call: CallKind,
     pub(crate) token: T,
 }
@@ -126,7 +126,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.mm.state.get_mut(&mut self.token)
     }
 
-    /// Waits for faults that hold the VMA's lock, and write-locks it until this guard is dropped.
+    /// Waits for faults that hold the VMA's lock, and write-locks the VMA until this guard is
+    /// dropped.
     ///
     /// Must be called before the VMA's range, body or pages change.
     #[doc(alias = "vma_start_write")]

@@ -9,7 +9,7 @@ use crate::types::{Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::VmaBody;
 use core::sync::atomic::Ordering;
 
-/// A VMA that is imported unchanged: from an `execve`, or from a running process.
+/// A VMA to be imported unchanged, as `execve` creates it or as a running process has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ImportedVma {
     /// Address range of the VMA.
@@ -50,7 +50,7 @@ impl<E: Environment> Space<E> {
             layout,
             limits,
             pkeys: u16::from(self.system.protection_keys),
-            // Without protection keys, key 0 is the execute-only key, so that no call can name it.
+            // Without protection keys, key 0 is the execute-only key, so no call can use key 0.
             execute_only_pkey: (!self.system.protection_keys).then_some(0),
             ..MmState::default()
         };
@@ -67,7 +67,7 @@ impl<E: Environment> Space<E> {
     ///
     /// # Errors
     /// ESRCH if the address space does not exist; EEXIST if the range is mapped; EINVAL if the VMA
-    /// whose anon_vma it should have is gone or has none; ENOMEM.
+    /// whose anon_vma it should share is gone or has none; ENOMEM.
     pub fn mm_import(&self, mm: MmId, vma: &ImportedVma) -> Result<VmaId, Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if w.intersection(vma.range).is_some() {

@@ -1,8 +1,8 @@
 //! Locks one VMA for reading without `mmap_lock`: finds it, read-locks it and revalidates it.
 //!
-//! There are no read-side critical sections and no reader registration: the memory of tree nodes and
-//! of VMA and address-space slots is type-stable, so any stale reference can be read safely, and the
-//! checks after locking detect whether the slot was reused.
+//! Readers need neither critical sections nor registration: the memory of tree nodes and of VMA and
+//! address-space slots is type-stable, so any stale reference can be read safely, and the checks
+//! after locking detect whether the slot was reused.
 //!
 //! # Picture
 //! ```text
@@ -14,8 +14,8 @@
 //! ```
 //!
 //! # Locking
-//! A thread that holds the lock of a VMA must not wait for `mmap_lock`. A VMA cannot be removed from
-//! its mm while it is read-locked, and an mm is freed only after its VMAs are removed. An mm that
+//! A thread that holds a VMA lock must not wait for `mmap_lock`. A VMA cannot be removed from its
+//! mm while it is read-locked, and an mm is freed only after its VMAs are removed. An mm that
 //! exists after the VMA was locked therefore exists until the VMA is unlocked.
 //!
 //! # Linux
@@ -39,8 +39,8 @@ pub struct LockedVma<'s, E: Environment = Standard> {
 }
 
 impl<E: Environment> LockedVma<'_, E> {
-    /// Returns the VMA, which does not change while it is locked. Its chain is not looked at, and
-    /// reported as not singular.
+    /// Returns the VMA, which does not change while it is locked. The view reports the chain as not
+    /// singular, whatever its length.
     pub fn view(&self) -> &VmaView {
         &self.view
     }

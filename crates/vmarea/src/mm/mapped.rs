@@ -1,4 +1,4 @@
-//! What an embedder asks about an address space: its mappings, and the page at an address.
+//! Queries by an embedder: the mappings of an address space, and the page at an address.
 
 use crate::Space;
 use crate::page::Pte;
@@ -13,7 +13,7 @@ pub struct Mapped {
     pub entry: Pte,
     /// Inode and page index in the file, if the VMA maps a file.
     pub file: Option<(u64, u64)>,
-    /// The VMA's flags with its protection; empty if no VMA contains the address.
+    /// The VMA's flags, which include its protection; empty if no VMA contains the address.
     pub flags: VmFlags,
 }
 
@@ -55,11 +55,12 @@ impl<E: Environment> Space<E> {
             .peek(addr, |entry| f(Mapped { entry, file, flags })))
     }
 
-    /// Returns the mappings of an address space in address order, like `/proc/PID/maps`; none if the
-    /// address space does not exist.
+    /// Returns the mappings of an address space in address order, like `/proc/PID/maps`; returns
+    /// none if the address space does not exist.
     ///
-    /// Each step takes `mmap_lock` for itself, so calls may change the address space in between. For
-    /// one consistent list use [`vmas`](crate::mm::MmapGuard::vmas) of a guard.
+    /// Each step of the iterator takes `mmap_lock` separately, so calls may change the address
+    /// space in between. For a consistent list, use [`vmas`](crate::mm::MmapGuard::vmas) of a
+    /// guard.
     ///
     /// ```
     /// use vmarea::prelude::*;

@@ -1,6 +1,6 @@
 //! `Mm`: one address space, and the lock guards that give access to it.
 //!
-//! `modify` changes the attributes of part of a VMA, by a merge if possible and by splits otherwise.
+//! `modify` changes the attributes of part of a VMA: by a merge if possible, by splits otherwise.
 //! `commit` carries out a merge plan, and `split` cuts a VMA in two.
 //!
 //! # Locking
@@ -51,7 +51,7 @@ pub struct Mm<W: Wait = Spin> {
     pub(crate) tree: RangeTree,
     pub(crate) pages: PageTable,
     pub(crate) state: Guarded<MmState>,
-    /// Lookup statistics; lookups happen without the lock.
+    /// Lookup statistics, atomic because lookups may happen without `mmap_lock`.
     pub(crate) last_used_hits: AtomicU64,
     pub(crate) last_used_misses: AtomicU64,
     pub(crate) last_used: AtomicU64,
@@ -104,7 +104,7 @@ pub struct MmState {
     pub pkey_rights: PkeyRights,
     /// Merge and split statistics.
     pub stats: Stats,
-    /// Maximum number of VMAs so far.
+    /// Highest number of VMAs so far.
     pub peak_map_count: u32,
     /// Addresses of the borders between VMAs that the merge collector will retry.
     pub(crate) noted: alloc::collections::VecDeque<u64>,

@@ -2,7 +2,7 @@
 //!
 //! # Linux
 //! `mm/vma.c` 6.18: `vma_modify`, `vma_merge_new_range`, `vma_merge_existing_range`. Up to 6.1 each
-//! caller (`mprotect_fixup`, `mlock_fixup`, ...) contained this code itself.
+//! caller (`mprotect_fixup`, `mlock_fixup`, ...) contained its own copy of this code.
 
 use super::MmapWriteGuard;
 use super::split::NewHalf;
@@ -18,8 +18,8 @@ impl<E: Environment> Evidence for MmapWriteGuard<'_, E> {
     /// Returns the sharing state of a VMA: its family, shared pages and pinned pages.
     ///
     /// The VMA has a family if its anon_vma has a parent, or if a VMA with another anon_vma is
-    /// linked to it. The pages of an anon_vma without a family cannot be mapped twice, so they are
-    /// only visited if the policy also counts a page in the swap cache as shared.
+    /// linked to it. The pages of an anon_vma without a family cannot be mapped twice, so such
+    /// pages are visited only if the policy also counts a page in the swap cache as shared.
     fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing {
         let Some(anon_vma) = vma.anon_vma else {
             return Sharing::NONE;
@@ -53,7 +53,7 @@ impl Decided {
     fn uncharged_pages(&self, proposal: &Proposal, plan: &Plan) -> Option<u64> {
         let neighbours = self.prev.iter().chain(&self.next);
         let differs = |v: &VmaView| (v.body.flags ^ proposal.body.flags).contains(VmFlags::ACCOUNT);
-        // Nearly always, all are charged or none is.
+        // In nearly every merge, all parts are charged or none is.
         if !neighbours.clone().any(differs) {
             return None;
         }
@@ -215,7 +215,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             .count
     }
 
-    /// Sets the attributes other than range, page offset and anon_vma.
+    /// Sets the attributes of a VMA other than range, page offset and anon_vma.
     pub(crate) fn set_body(&mut self, id: VmaId, body: VmaBody) {
         *self.body_mut(id) = body;
     }

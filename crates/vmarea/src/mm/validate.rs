@@ -1,4 +1,4 @@
-//! Checks the invariants that the module documentation names.
+//! Checks the invariants that the documentation of the modules lists.
 //!
 //! Meant for tests and debug builds: a check visits every VMA and every page.
 

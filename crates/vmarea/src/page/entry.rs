@@ -16,7 +16,7 @@ pub(crate) const ENTRIES: usize = 512;
 /// The array of entries in a table.
 pub(crate) type Entries = [Pte; ENTRIES];
 
-/// Allocates [`ENTRIES`] entries directly on the heap, so that 6 KiB are not copied.
+/// Allocates [`ENTRIES`] entries directly on the heap, to avoid a copy of 6 KiB.
 pub(super) fn new_entries(entry: Pte) -> Result<Vec<Pte>, Errno> {
     let mut entries = Vec::new();
     let room = entries.try_reserve_exact(ENTRIES);
@@ -25,7 +25,7 @@ pub(super) fn new_entries(entry: Pte) -> Result<Vec<Pte>, Errno> {
     Ok(entries)
 }
 
-/// Makes the entries of [`new_entries`] an array. Needs no memory.
+/// Converts the vector of [`new_entries`] to an array, without allocating memory.
 pub(super) fn boxed(entries: Vec<Pte>) -> Box<Entries> {
     match entries.into_boxed_slice().try_into() {
         Ok(entries) => entries,

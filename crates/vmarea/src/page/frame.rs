@@ -179,8 +179,8 @@ pub(super) struct LockedFrame(pub(super) FrameId);
 
 /// Returns the frame allocator's lane for a page.
 ///
-/// Pages of one page table share a lane and other parts of an address space use other lanes, so
-/// that threads that fault in different parts do not contend.
+/// The 512 pages of an aligned 2 MiB share a lane, and other pages of the address space mostly use
+/// other lanes, so that threads that fault in different places rarely contend.
 fn lane(index: Pgoff) -> usize {
     scattered(index.0 >> (PMD_SIZE / PAGE_SIZE).trailing_zeros())
 }

@@ -1,16 +1,17 @@
-//! `Gather`: entries that were removed, with their map counts, until no TLB can hold them.
+//! `Gather`: keeps the map counts of removed entries until no TLB can hold the entries.
 //!
 //! A frame whose map count falls to one may be written to in place by the process that still maps
 //! it, and at zero it is freed. Both must wait until no CPU can reach the frame through a stale TLB
 //! entry. A gather therefore keeps the map counts of the frames that a range operation removes, and
-//! releases them together after one flush. Without an MMU, it releases each at once.
+//! releases them together after one flush. Without an MMU, a gather releases each map count at
+//! once.
 //!
 //! # Locking
 //! Entries are added under their page-table lock. The flush of a full batch happens under that
 //! lock as well; the last flush happens without it, when the gather is dropped.
 //!
 //! # Linux
-//! `mm/mmu_gather.c`. As there, if no memory is left for a batch, each page is flushed at once.
+//! `mm/mmu_gather.c`. As in Linux, if no memory is left for a batch, each page is flushed at once.
 
 use super::entry::Pte;
 use super::huge::Huge;
@@ -30,7 +31,7 @@ pub(super) struct Gather<'a, E: Environment> {
     table: &'a PageTable,
     /// Frames whose map count is still to be decremented.
     frames: Vec<FrameId>,
-    /// The range of the addresses that were cleared since the last flush.
+    /// A range that contains all addresses cleared since the last flush.
     cleared: Option<VmRange>,
 }
 

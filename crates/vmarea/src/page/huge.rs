@@ -3,9 +3,10 @@
 //! A huge page is a [`Compound`] of 512 ordinary frames. While slots map the compound as a whole,
 //! all these mappings together contribute one to the map count of each frame, and the compound
 //! counts the slots. Splitting one such mapping into small entries therefore allocates no frames,
-//! copies nothing and leaves the other mappings intact. Each mapping holds the small entries that it
-//! is equivalent to, which become its table, so that splitting cannot fail. After the last whole mapping is gone, the
-//! frames are ordinary frames. The huge zero page has no frames.
+//! copies nothing and leaves the other mappings intact. Each mapping keeps the equivalent small
+//! entries, which become the table when the mapping is split, so that splitting cannot fail. After
+//! the last whole mapping is gone, the frames are ordinary frames. The huge zero page has no
+//! frames.
 //!
 //! # Picture
 //! ```text
@@ -53,7 +54,7 @@ impl Huge {
         })
     }
 
-    /// Creates a writable mapping of frames from [`new_entries`].
+    /// Creates a writable mapping of the frames that `entries` names.
     pub(super) fn of(entries: Vec<Pte>, compound: Key) -> Huge {
         Huge {
             entries,
@@ -73,7 +74,7 @@ impl Huge {
         })
     }
 
-    /// Returns the equivalent small entry for page number `at` of the huge page.
+    /// Returns the equivalent small entry for the page at index `at` of the huge page.
     #[inline]
     pub(super) fn entry(&self, at: usize) -> Pte {
         match self.entries[at] {

@@ -4,7 +4,7 @@
 //! map the frame, which is updated with each entry under its page-table lock. The list therefore
 //! needs no special handling if a VMA merges, splits, forks or gets another anon_vma. Linux keeps
 //! an anon_vma and an address in each item and has to search from there. A write copies the page,
-//! and the copy is an ordinary page of its VMA. Deliberately absent: the daemon that searches for
+//! and the copy is an ordinary page of its VMA. Not implemented: the daemon that searches for
 //! identical pages, and merging with the zero page (`use_zero_pages`).
 //!
 //! # Invariants
@@ -77,7 +77,7 @@ impl Ksm {
         }
     }
 
-    /// Records that the entry of the frame at `from` has moved to `to`. Needs no memory.
+    /// Records that the entry of the frame at `from` has moved to `to`. Allocates no memory.
     pub(super) fn moved(&self, frame: FrameId, table: &PageTable, (from, to): (u64, u64)) {
         let Some(mm) = table.owner() else { return };
         if let Some(of_frame) = self.items.lock().get_mut(frame) {
@@ -85,9 +85,9 @@ impl Ksm {
         }
     }
 
-    /// Reserves space for all entries of `from` among those of `to`, for a migration.
+    /// Reserves space among the items of `to` for all items of `from`, for a migration.
     ///
-    /// The caller gives the space up with [`give_up`](Self::give_up).
+    /// The caller frees the reserved space with [`give_up`](Self::give_up).
     pub(super) fn reserve_all(&self, from: FrameId, to: FrameId) -> Result<(), Errno> {
         let mut items = self.items.lock();
         let count = items.get(from).map_or(0, SortedMap::len);
@@ -96,7 +96,7 @@ impl Ksm {
         items.insert(to, room).map(drop)
     }
 
-    /// Gives up the space of a frame that no entry maps.
+    /// Frees the space for the items of a frame that no entry maps.
     pub(super) fn give_up(&self, frame: FrameId) {
         let mut items = self.items.lock();
         if items.get(frame).is_some_and(|of_frame| of_frame.len() == 0) {
@@ -104,7 +104,7 @@ impl Ksm {
         }
     }
 
-    /// Returns the entry that maps the frame and follows `after`, or the first of all.
+    /// Returns the item of the frame that follows `after`, or the first one if `after` is `None`.
     pub(super) fn next_item(&self, frame: FrameId, after: Option<Item>) -> Option<Item> {
         self.items.lock().get(frame)?.next_key(after)
     }

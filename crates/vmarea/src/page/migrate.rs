@@ -7,7 +7,8 @@
 //! again.
 //!
 //! # Invariants
-//! M1  frames are marked `Migrating` only between begin and end; only they have migration entries
+//! M1  a frame is marked `Migrating` only between `migrate_begin` and `migrate_end`, and only a
+//!     frame with that mark has migration entries
 //!
 //! # Linux
 //! `mm/migrate.c`, `mm/rmap.c` `try_to_migrate`, 6.18. In Linux, a migration entry does not count
@@ -126,7 +127,8 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Maps `to` instead of `from`, which migrated; an entry that must wait for memory stays as it is.
+    /// Replaces a migration entry of `from` by a mapping of `to`, unless there is no memory for it
+    /// yet.
     fn arrive(
         &self,
         table: &PageTable,

@@ -40,7 +40,7 @@ pub enum PageOwner {
     Take(AnonVmaId, Pgoff),
 }
 
-/// Number of entries that are between their places at a time.
+/// Maximum number of entries that are taken out before they are put at their new addresses.
 const AT_ONCE: usize = 64;
 
 /// The direction of a move.
@@ -68,8 +68,8 @@ impl<E: Environment> PageTables<'_, E> {
     /// owner must not be shared.
     ///
     /// # Errors
-    /// A page cannot change, or there is no memory. Everything is where it was, with the owner that
-    /// it had.
+    /// A page cannot change, or there is not enough memory. All pages are then at their old
+    /// addresses again, with their old owner.
     pub(crate) fn move_to(
         &self,
         range: VmRange,
@@ -77,7 +77,7 @@ impl<E: Environment> PageTables<'_, E> {
         (was, owner): (Option<Owner>, PageOwner),
     ) -> Result<(), Kept> {
         let PageTables { space, table } = *self;
-        // The decision found the pages unshared.
+        // The merge decision found the pages unshared.
         let (mut none, mut none_back) = (Vec::new(), Vec::new());
         let becomes = match owner {
             PageOwner::Keep => None,
@@ -226,7 +226,7 @@ impl<E: Environment> Move<'_, E> {
         Ok(())
     }
 
-    /// Undoes [`moved`](Self::moved) on the way forth.
+    /// Undoes what [`moved`](Self::moved) did on the way forth.
     fn unmoved(&self, entry: Pte, addr: u64) {
         if let (Some(to), Some(frame)) = (&self.owner, entry.anon_frame()) {
             to.give_back(self.space, addr, frame);
@@ -260,10 +260,11 @@ impl<E: Environment> Move<'_, E> {
         Ok(())
     }
 
-    /// Moves up to [`AT_ONCE`] entries of a slot; if one cannot change, those before it.
+    /// Moves up to [`AT_ONCE`] entries of a slot; if one entry cannot change, moves those before
+    /// it.
     ///
-    /// The tables are created even if all entries are `None`: a fault maps no huge page over a
-    /// table.
+    /// The tables are created even if all entries are `None`, because a fault maps no huge page
+    /// where a table exists.
     fn some_entries(&mut self, index: u64, part: Range<usize>) -> Result<(), Kept> {
         let start = slot_start(index);
         let table = self.table;

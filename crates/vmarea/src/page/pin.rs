@@ -1,4 +1,4 @@
-//! Pinned pages: a device or another kernel accesses them by frame for an unlimited time.
+//! Pinned pages, which a device or another kernel accesses by frame for an unlimited time.
 //!
 //! The code that pinned a page is not notified if the page gets another frame, anon_vma or index. A
 //! pinned page therefore keeps its frame: it is not swapped out, migrated or merged by KSM, and a

@@ -99,7 +99,7 @@ struct Copier<'a, E: Environment> {
 }
 
 impl<E: Environment> Copier<'_, E> {
-    /// Copies the entry at `addr`, and write-protects both.
+    /// Copies the entry at `addr`, and write-protects both the entry and the copy.
     fn copy(&mut self, addr: u64, entry: &mut Pte) -> Result<(), Errno> {
         let copied = match self.copy_pinned(addr, *entry) {
             Some(copied) => copied,
@@ -135,7 +135,8 @@ impl<E: Environment> Copier<'_, E> {
         let frame = entry.anon_frame().filter(|_| !self.copies.is_empty())?;
         let there = self.space.frame(frame);
         let copy = self.copies.pop_if(|_| there.is_pinned())?;
-        // The copy is of one moment: other threads of the parent may write to the page.
+        // The copy must show the page at one moment, but other threads of the parent may be writing
+        // to it.
         let page = VmRange::new(addr, addr + PAGE_SIZE);
         let read_only = VmFlags::READ | VmFlags::EXEC;
         self.space.restrict_flush(self.from, page, read_only);
@@ -150,7 +151,8 @@ impl<E: Environment> Copier<'_, E> {
 }
 
 impl<E: Environment> Visitor for Copier<'_, E> {
-    /// Creates the child's table even if it stays empty: a fault maps no huge page over a table.
+    /// Creates the child's table, even if it stays empty: a fault maps no huge page where a table
+    /// exists.
     fn table(&mut self, index: u64) {
         if self.result.is_ok() {
             let made = self.to.make_table(slot_start(index));
@@ -236,8 +238,8 @@ impl<'a> NewOwner<'a> {
     /// get one from the VMA when they are faulted in.
     ///
     /// # Errors
-    /// The page is shared and must not be copied, or it migrates and the policy waits for that. It
-    /// keeps its owner.
+    /// The page is shared and must not be copied, or is being migrated and the policy waits for
+    /// migrations. The page keeps its owner.
     pub(super) fn page<E: Environment>(
         &mut self,
         space: &Space<E>,
@@ -355,7 +357,7 @@ impl<E: Environment> PageTables<'_, E> {
         table.visit(range, &mut Zapper { space, gather, zap });
     }
 
-    /// Removes write permission from every entry of `range`; a fault restores it.
+    /// Removes write permission from every entry of `range`; a fault restores the permission.
     pub(crate) fn write_protect(&self, range: VmRange) {
         self.table.visit(range, &mut WriteProtector(self.space));
     }
@@ -381,7 +383,7 @@ impl<E: Environment> PageTables<'_, E> {
     /// Copies the entries of `range` to `to` and write-protects both sides.
     ///
     /// Pinned pages keep their frame and permission; for these, `to` gets the frames in `copies`,
-    /// which belong to its own anon_vma.
+    /// which belong to the child's own anon_vma.
     #[doc(alias = "copy_page_range")]
     pub(crate) fn copy_to(
         &self,
@@ -411,7 +413,7 @@ impl<E: Environment> PageTables<'_, E> {
     /// owner and is replaced by a copy in a frame from `spare`.
     ///
     /// # Errors
-    /// A page cannot change. All pages have the owner `was` again.
+    /// A page cannot change. All pages then have the owner `was` again.
     pub(crate) fn reown(
         &self,
         range: VmRange,
@@ -449,7 +451,8 @@ impl<E: Environment> PageTables<'_, E> {
         result
     }
 
-    /// Gives pages back to the owner `was` that [`reown_locked`](Self::reown_locked) has changed.
+    /// Gives the pages that [`reown_locked`](Self::reown_locked) has changed back to the owner
+    /// `was`.
     pub(crate) fn give_back_locked(&self, range: VmRange, (was, becomes): (Owner, Owner)) {
         let mut none = Vec::new();
         let place = (self.table, range.start);

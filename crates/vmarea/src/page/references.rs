@@ -1,4 +1,4 @@
-//! The references that page-table entries hold: dropped when an entry goes, taken for a copy of it.
+//! The references that page-table entries hold: released with an entry, and taken for its copy.
 
 use super::entry::{Pte, Was};
 use super::table::PageTable;

@@ -25,7 +25,7 @@ pub(crate) enum FaultPath {
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// In ascending order of slot numbers. A vector can report that there is no memory to grow.
+    /// Slots with their numbers, in ascending order. Growing a vector can report a lack of memory.
     pub(super) slots: Vec<(u64, Slot)>,
     /// Number of faults in this shard that were handled without `mmap_lock`.
     pub(super) unlocked: u64,
@@ -55,7 +55,7 @@ impl Shard {
         Some(&mut self.slots[at].1)
     }
 
-    /// Returns the positions of the slots in `slots`.
+    /// Returns the positions in the vector of the slots whose numbers are in `slots`.
     pub(super) fn span(&self, slots: &Range<u64>) -> Range<usize> {
         let at = |first: u64| self.at(first).unwrap_or_else(|at| at);
         at(slots.start)..at(slots.end)

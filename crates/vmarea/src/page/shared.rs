@@ -1,11 +1,11 @@
 //! Counts the pages of a range that are shared, before pages get another anon_vma or index.
 //!
 //! There are two definitions of a shared page ([`SharingCheck`]). `Thesis` follows the thesis
-//! literally: map count plus swap count above one, and for a swapped-out page a swap-map entry
-//! above one, including the flags. `Truth` counts only pages that another address space maps. A
-//! swapped-out page is not shared then, even if other entries name its slot: it has no owner that
-//! could change, and gets one from the VMA in which it is faulted in. KSM pages are never counted,
-//! for the same reason.
+//! literally: a mapped page is shared if its map count plus its swap count is above one, and a
+//! swapped-out page if its swap-map entry, including the flags, is above one. `Truth` counts only
+//! pages that another address space maps. Under `Truth` a swapped-out page is not shared, even if
+//! other entries name its slot: it has no owner that could change, and gets one from the VMA in
+//! which it is faulted in. KSM pages are never counted, for the same reason.
 //!
 //! # Linux
 //! Section 2.2 of the thesis "VMA merging in Linux". Its `SWAP_HAS_CACHE` flag counts as sharing,
@@ -68,7 +68,8 @@ impl SharedPages {
 impl<E: Environment> PageTables<'_, E> {
     /// Returns the shared pages of `range`, a part of one VMA with this anon_vma.
     ///
-    /// The result stays valid while the caller holds the mm's lock, which prevents forks.
+    /// The result stays valid while the caller holds the mm's lock for writing or reading, which
+    /// prevents forks.
     pub fn shared_pages(
         &self,
         anon_vma: Option<AnonVmaId>,
@@ -146,7 +147,8 @@ impl<E: Environment> Check<'_, E> {
                 if mapped > 1 && self.doubtful.try_reserve(1).is_ok() {
                     self.doubtful.push((addr, frame));
                 } else if mapped > 1 {
-                    // Without memory to ask later, the page counts as shared.
+                    // There is no memory to record the page for a later check, so it counts as
+                    // shared.
                     self.found.add(addr, Why::Mapped, 1);
                 }
                 ControlFlow::Continue(())

@@ -42,7 +42,7 @@ impl Table {
         result
     }
 
-    /// Replaces the entry at `at` by `to`, without releasing the old one's references.
+    /// Replaces the entry at `at` by `to`, without releasing the references of the old entry.
     pub(super) fn set(&mut self, at: usize, to: Pte) {
         let was = core::mem::replace(&mut self.entries[at], to);
         self.used = self.used + u32::from(to != Pte::None) - u32::from(was != Pte::None);
@@ -52,7 +52,8 @@ impl Table {
 /// The contents of a slot.
 #[derive(Debug)]
 pub(super) enum Slot {
-    /// Nothing. A slot that was moved keeps its place, so that it can come back without memory.
+    /// Nothing. A slot whose contents have moved away stays, so that they can return without
+    /// allocation.
     Vacant,
     Table(Table),
     Huge(Huge),
@@ -90,7 +91,7 @@ pub(crate) enum HugeFate {
 
 /// A visitor of entries and huge pages; it may modify them.
 pub(crate) trait Visitor {
-    /// Called for each table that overlaps the range, before its entries; there may be no entries.
+    /// Called for each table that overlaps the range, before its entries; the table may be empty.
     fn table(&mut self, _index: u64) {}
     /// Called for each entry that is not `None`.
     fn page(&mut self, addr: u64, entry: &mut Pte);

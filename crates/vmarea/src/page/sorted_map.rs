@@ -1,8 +1,8 @@
 //! `SortedMap`: a map in one sorted buffer, which reports that there is no memory to grow.
 //!
-//! The buffer is a ring, and an entry that comes or goes moves those between it and the nearer end:
-//! keys that come and go in ascending or descending order cost no moves. The maps of the standard
-//! library end the program if they cannot grow.
+//! The buffer is a ring. Inserting or removing an entry moves the entries between it and the nearer
+//! end, so inserting or removing keys in ascending or descending order moves no entries. The maps
+//! of the standard library abort the program if they cannot grow.
 
 use crate::types::Errno;
 use alloc::collections::VecDeque;
@@ -54,7 +54,7 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
         self.0.remove(at).map(|(_, value)| value)
     }
 
-    /// Gives the value of one key to another key. Needs no memory.
+    /// Moves the value of the key `from` to the key `to`, without allocating memory.
     pub(super) fn rename(&mut self, from: K, to: K) {
         let Some(value) = self.remove(from) else {
             return;
@@ -65,7 +65,7 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
         }
     }
 
-    /// Returns the first key after `key`, or the first of all.
+    /// Returns the first key after `key`, or the first key of the map if `key` is `None`.
     pub(super) fn next_key(&self, key: Option<K>) -> Option<K> {
         let at = match key {
             None => 0,

@@ -5,7 +5,7 @@
 //! both from the VMA of the faulting access. While other entries still name the slot, the page
 //! stays in the swap cache, mapped in one process and swapped out in another. A cached page is not
 //! modified: a write makes a copy. The contents of a slot and of its cached page are therefore
-//! always identical. Deliberately absent: read-ahead, and choosing which pages to swap out.
+//! always identical. Not implemented: read-ahead, and choosing which pages to swap out.
 //!
 //! # Picture
 //! ```text
@@ -21,7 +21,8 @@
 //!     mark
 //!
 //! # Locking
-//! The lock of the swap map nests inside a page-table lock; the platform is called with it held.
+//! The lock of the swap map nests inside a page-table lock; the platform is called with that lock
+//! held.
 //!
 //! # Linux
 //! `mm/swapfile.c`, `mm/swap_state.c`, `mm/vmscan.c` `pageout`, `do_swap_page`, 6.12 (6.18 replaces
@@ -72,7 +73,7 @@ struct Slot {
     count: u32,
     cache: Option<FrameId>,
     /// The cached page was unmapped. Linux keeps the page in the cache until memory is reclaimed;
-    /// here its frame is freed, and the slot only remembers the flag.
+    /// here its frame is freed, and the slot only remembers that `HAS_CACHE` is set.
     unmapped_in_cache: bool,
 }
 
@@ -247,7 +248,7 @@ impl Swap {
         SwapMap::new(slot.count, slot.cache.is_some() || slot.unmapped_in_cache)
     }
 
-    /// Returns the slot of `frame`, or a new one, with one count added for the writer.
+    /// Returns the slot of `frame`, or a new slot, and adds one to its count for the swap-out.
     fn take<E: Environment>(&self, space: &Space<E>, frame: FrameId) -> Result<SwapId, Errno> {
         let mut map = self.map.lock();
         let id = match map.cached.get(frame).copied() {

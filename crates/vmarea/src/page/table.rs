@@ -1,8 +1,9 @@
 //! The page table of one mm: maps an address to its page-table entry.
 //!
-//! The table consists of slots of 2 MiB which are spread over shards with one lock each. A slot is either a table of 512 entries or one huge page. The shard lock is the page-table
-//! lock, so faults in different parts of the address space do not contend; the hint that a fault
-//! leaves for the next one is stored next to that lock (see `near`). A read inside a huge page
+//! The table consists of slots of 2 MiB which are spread over shards with one lock each. A slot is
+//! either a table of 512 entries or one huge page. The shard lock is the page-table lock, so faults
+//! in different parts of the address space do not contend; the hint that a fault leaves for the
+//! next fault in the shard is stored next to the shard lock (see `near`). A read inside a huge page
 //! returns each of its 512 pages as a separate entry, so only code that modifies entries has to
 //! handle huge pages.
 //!
@@ -11,8 +12,9 @@
 //!
 //! # Locking
 //! A shard lock protects the slots in the shard and the map counts of the frames that their entries
-//! name. A fault holds the lock while it handles one entry. A move of a whole slot takes the locks of
-//! source and destination, that of the lower shard first; a move of entries one after the other.
+//! name. A fault holds the lock while it handles one entry. A move of a whole slot holds the locks
+//! of the source's and the destination's shard, and takes the lower shard's first; a move of
+//! entries takes the two locks one after the other.
 
 use super::entry::{ENTRIES, Pte};
 use super::huge::Huge;
@@ -226,10 +228,10 @@ impl PageTable {
         }
     }
 
-    /// Moves the slot `from` to `to`, which may have an empty table; that moves to `from`.
+    /// Moves the contents of slot `from` to slot `to`; an empty table of `to` moves to `from`.
     ///
-    /// `prepare` changes the contents before; if it returns an error, the slot stays where it is. A
-    /// second call in the opposite direction needs no memory.
+    /// `prepare` changes the contents before they move; if it returns an error, they stay in
+    /// `from`. A second call in the opposite direction needs no memory.
     pub(super) fn exchange_slots<X: From<Blocked>>(
         &self,
         (from, to): (u64, u64),
@@ -376,7 +378,7 @@ impl PageTable {
         }
     }
 
-    /// Takes the first of the slots in use off `slots`; if they are few, they may be empty.
+    /// Takes the first slot in use off the range `slots`; a short range yields empty slots as well.
     pub(super) fn next_slot(&self, slots: &mut Range<u64>) -> Option<u64> {
         if is_short(slots) {
             return slots.next();
@@ -390,7 +392,7 @@ impl PageTable {
         next
     }
 
-    /// Takes the last of the slots in use off `slots`; if they are few, they may be empty.
+    /// Takes the last slot in use off the range `slots`; a short range yields empty slots as well.
     pub(super) fn next_slot_back(&self, slots: &mut Range<u64>) -> Option<u64> {
         if is_short(slots) {
             return slots.next_back();
@@ -411,7 +413,7 @@ impl PageTable {
         self.remove_slots(slots, |slot| slot.is_empty());
     }
 
-    /// Gives up the places that slots of `range` left when they were moved.
+    /// Removes the vacant slots of `range`, whose contents have moved away.
     pub(super) fn forget_vacant(&self, range: VmRange) {
         self.remove_slots(slots_of(range), |slot| matches!(slot, Slot::Vacant));
     }

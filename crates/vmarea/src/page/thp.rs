@@ -1,4 +1,5 @@
-//! Operations on huge pages: allocate, duplicate, split, release, and the counts of these events.
+//! Operations on huge pages: allocation, duplication, splitting and release, with counts of these
+//! events.
 //!
 //! # Linux
 //! `mm/huge_memory.c` 6.18. Linux keeps a huge page as one folio after `split_huge_pmd`, and swaps
@@ -246,7 +247,7 @@ pub(crate) fn huge_start(addr: u64) -> u64 {
     addr & !(PMD_SIZE - 1)
 }
 
-/// Returns the address of page number `at` of the huge page at `start`.
+/// Returns the address of the page at index `at` of the huge page at `start`.
 pub(crate) fn huge_page_addr(start: u64, at: usize) -> u64 {
     start + at as u64 * PAGE_SIZE
 }

@@ -11,7 +11,7 @@
 //! N1  no value of a hint makes a fault use another VMA than a search of the VMA tree would return
 //!
 //! # Linux
-//! No counterpart: `vmacache` kept four VMAs per thread until 6.1.
+//! No counterpart: before 6.1, `vmacache` kept four VMAs per thread.
 
 use crate::types::{VmRange, VmaId};
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -50,8 +50,8 @@ pub enum WalkAction {
 
 /// The visitor of a walk.
 pub trait WalkOps {
-    /// Called for each nonempty slot of 2 MiB; `addr` is the first address of the slot in the
-    /// range.
+    /// Called for each nonempty slot of 2 MiB; `addr` is the slot's first address that is inside
+    /// the range.
     fn slot(&mut self, addr: u64, kind: SlotKind) -> WalkAction {
         let _ = (addr, kind);
         WalkAction::Subtree

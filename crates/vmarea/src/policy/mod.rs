@@ -1,4 +1,4 @@
-//! Policies: the checks of one kernel version, and switches that go beyond them.
+//! Policies: the rules of one kernel version, and switches that go beyond that kernel.
 //!
 //! [`Rules`] describe one kernel version as data. [`Merging`] contains independent switches for the
 //! changes made by the thesis and by this project. A [`Policy`] combines the two under a name.
@@ -20,7 +20,7 @@ pub use rules::{OneSided, Rules};
 /// Independent switches that go beyond mainline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Merging {
-    /// Method to determine whether pages may be changed.
+    /// Check that decides whether pages may get another anon_vma or page offset.
     pub sharing: SharingCheck,
     /// `mremap` gives faulted, unshared pages the page offset of their new address (thesis 2.7).
     pub update_pgoff: bool,
@@ -32,9 +32,10 @@ pub struct Merging {
     /// A range may merge although its page offset is not contiguous with its neighbour's: the pages
     /// of the range then get new page offsets.
     pub renumber_in_place: bool,
-    /// Maximum number of shared pages that a merge may copy so that they can be changed.
+    /// Maximum number of shared pages that a merge may copy, so that the copies can be changed.
     pub copy_budget: u64,
-    /// `mremap` can move several VMAs without FIXED too, and to ranges that overlap the old one.
+    /// `mremap` can also move several VMAs without FIXED, and can move to a range that overlaps the
+    /// old range.
     pub remap_freely: bool,
     /// A VMA that is split before its first fault gets an anon_vma at the split, which both parts
     /// share.
@@ -42,10 +43,11 @@ pub struct Merging {
     /// VMAs merge even if only one of them is charged (`VM_ACCOUNT`): the other one is then charged
     /// too. No effect if commit charges are limited.
     pub spread_charge: bool,
-    /// Merges that were refused because of their pages are recorded for the collector.
+    /// Merges that were refused because of their pages are recorded for the merge collector.
     pub collector: bool,
-    /// Pages that get another owner are moved one entry at a time, and huge pages are split when
-    /// they are checked (thesis 2.7). Otherwise whole tables and huge pages move.
+    /// If true, pages that get another owner in a move are moved one entry at a time, and huge
+    /// pages are split when they are checked (thesis 2.7). If false, whole tables and huge pages
+    /// are moved.
     pub splits_huge: bool,
 }
 
@@ -153,7 +155,8 @@ impl Policy {
         rules: Rules::V5_10,
         ..Policy::LINUX
     };
-    /// The thesis "VMA merging in Linux", on the rules of its mainline.
+    /// The changes of the thesis "VMA merging in Linux", with the rules of the mainline that it
+    /// changed.
     pub const THESIS: Policy = Policy {
         name: "thesis",
         rules: Rules {
@@ -163,7 +166,7 @@ impl Policy {
         merging: Merging::THESIS,
         adjust_lock: AdjustLock::Always,
     };
-    /// The policy of this project, on the newest rules.
+    /// The changes of this project, with the newest rules.
     pub const VMAREA: Policy = Policy {
         name: "vmarea",
         rules: Rules {
@@ -191,8 +194,8 @@ impl Policy {
         Policy::PRESETS.into_iter().find(|p| p.name == name)
     }
 
-    /// Returns the policy for a Linux version. A version that was not verified gets the rules of
-    /// the nearest lower verified version, or of the lowest one if there is none.
+    /// Returns the policy for a Linux version. A version without rules of its own gets the rules of
+    /// the nearest lower version, or those of 5.10 if it is below 5.10.
     pub fn for_kernel(version: (u32, u32)) -> Policy {
         let mut known = [
             Policy::LINUX_5_10,

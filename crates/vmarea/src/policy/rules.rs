@@ -2,17 +2,18 @@
 //!
 //! Each field documents a behaviour and the version in which it changed. A call that differs
 //! between kernels checks the field, never a version number. The rule sets of 6.18, 6.12, 6.1 and
-//! 5.10 are compared with their kernels by random calls (`docs/kernels.md`). A version in
-//! parentheses, and all of 5.18, is known only from sources.
+//! 5.10 are compared with kernels of these versions by random calls (`docs/kernels.md`). A version
+//! in parentheses, and all of 5.18, is known only from sources.
 
 /// The behaviour of one kernel version, as far as it affects address spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
-    /// Major and minor version against which the rules were verified.
+    /// Major and minor version of the kernel that the rules describe.
     pub version: (u32, u32),
 
-    /// The chain that must be singular if only one of two neighbours has an anon_vma: the chain of
-    /// the neighbour (before 6.16), or the chain of the VMA that has the anon_vma.
+    /// The chain that must be singular if a range merges with a neighbour and only one of the two
+    /// has an anon_vma: the neighbour's chain (until 6.15), or the chain of the one that has the
+    /// anon_vma.
     pub one_sided: OneSided,
     /// Restriction on merging VMAs with a `close` hook.
     pub close_hook: CloseHook,
@@ -53,8 +54,8 @@ pub struct Rules {
 
     /// `mseal` is supported (since 6.10), and a sealed VMA cannot be changed.
     pub mseal: bool,
-    /// `mseal` protects private mappings of `/dev/zero` like anonymous memory. It keeps such memory
-    /// from being discarded while it is read-only. Added in a version between 6.12 and 6.18.
+    /// `mseal` protects private mappings of `/dev/zero` like anonymous memory: their pages cannot
+    /// be discarded while the mapping is read-only. Added in a version between 6.12 and 6.18.
     pub seal_guards_dev_zero: bool,
     /// `PR_SET_MEMORY_MERGE` is supported (since 6.4).
     pub memory_merge: bool,
@@ -97,8 +98,8 @@ pub struct Rules {
     /// `brk` also merges with the VMA after the heap (until 5.x). Later versions only extend the
     /// VMA before the new range.
     pub brk_joins_next: bool,
-    /// `brk` takes the start of the heap into account: it does not grow a VMA that ends there, and
-    /// it shrinks only if something is mapped (since 6.1).
+    /// `brk` takes the start of the heap into account: it does not grow a VMA that ends at that
+    /// address, and it shrinks only if something is mapped (since 6.1).
     pub brk_finds_heap: bool,
 }
 
@@ -113,8 +114,8 @@ pub enum OneSided {
     Either,
 }
 
-/// Address selection for hugetlb mappings; the address is a multiple of the huge page size in
-/// either case.
+/// Address selection for hugetlb mappings; in either case the address is a multiple of the huge
+/// page size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HugetlbPlacement {
     /// A search specific to hugetlb: an address hint is rounded down, and `MAP_32BIT` and
@@ -143,16 +144,17 @@ pub struct AdviceRules {
     pub populate_skips_holes: bool,
     /// `MADV_DONTNEED_LOCKED` is supported (since 5.18).
     pub dontneed_locked: bool,
-    /// `MADV_REMOVE` fails on mappings that are not writable now (5.10 until an update between 223
-    /// and 262). Later kernels reject only mappings that can never become writable.
+    /// `MADV_REMOVE` fails on mappings that are not writable now (5.18, and 5.10 until an update
+    /// between 5.10.223 and 5.10.262). Later kernels reject only mappings that can never become
+    /// writable.
     pub remove_asks_write: bool,
     /// `MADV_COLLAPSE` is supported (since 6.1).
     pub collapse: bool,
     /// `MADV_COLLAPSE` fails if none of the pages is writable now. Removed in some version between
     /// 6.12 and 6.18.
     pub collapse_asks_write: bool,
-    /// `MADV_DONTNEED` frees page tables that become empty (since 6.14). `MADV_COLLAPSE` then finds
-    /// nothing there.
+    /// `MADV_DONTNEED` frees page tables that become empty (since 6.14). A later `MADV_COLLAPSE` of
+    /// the same range then finds nothing to collapse.
     pub dontneed_frees_tables: bool,
     /// `MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE` (guard regions) are supported (since 6.13).
     pub guard_regions: bool,
@@ -171,7 +173,7 @@ pub struct AdviceRules {
 /// Point at which `mremap` checks its source range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MremapChecks {
-    /// All possible checks come before any change (since 6.17).
+    /// All checks that can be made in advance come before any change (since 6.17).
     First,
     /// The check that a VMA exists comes first (6.1 and 6.12). A fixed move then unmaps its
     /// destination and the tail of its source before the remaining checks.
@@ -184,7 +186,7 @@ pub enum MremapChecks {
 /// Treatment of the VMA that `MREMAP_DONTUNMAP` leaves behind, and of its neighbours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DontunmapRules {
-    /// The old VMA loses its anon_vma if all of it has moved (since a version between 5.10 and
+    /// The old VMA loses its anon_vma if the whole VMA has moved (since a version between 5.10 and
     /// 6.1).
     pub loses_anon_vma: bool,
     /// A VMA that lost its anon_vma gets the page offset of its address again. Present in 6.12.117

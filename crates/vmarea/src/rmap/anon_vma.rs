@@ -1,14 +1,15 @@
 //! `AnonVma`: the object that owns anonymous pages.
 //!
-//! The first fault that needs an anon_vma allocates it. Neighbouring VMAs that may merge share it,
-//! and a fork passes it on to the child. An anon_vma exists as long as a VMA is linked to it; a
-//! root also exists as long as any anon_vma of its family, because the family uses the root's lock.
+//! The first fault that needs an anon_vma allocates it. Neighbouring VMAs that may merge share one
+//! anon_vma, and a fork passes it on to the child. An anon_vma exists as long as a VMA is linked to
+//! it; a root also exists as long as any anon_vma of its family, because the family uses the root's
+//! lock.
 //!
 //! # Invariants
 //! A1  the tree contains exactly the VMAs with links to this anon_vma, with their page offsets
 //! A2  `num_active_vmas` is the number of VMAs that have this anon_vma as their own
-//! A3  `num_children` is the number of anon_vmas with VMAs whose parent is this one (a root counts
-//!     itself)
+//! A3  `num_children` is the number of anon_vmas that have VMAs and whose parent is this one (a
+//!     root counts itself)
 //! A4  an anon_vma outlives the pages that it owns: before it is freed, they get another anon_vma
 //!
 //! # Linux
@@ -22,7 +23,7 @@ use crate::types::{AnonVmaId, Errno};
 use core::sync::atomic::{AtomicU32, Ordering};
 use vmarea_sync::{Guarded, Lock, Rank, ReadGuard, Spin, Wait, WriteGuard};
 
-/// Lock rank: after `mmap_lock` and the VMA locks.
+/// Rank of the root locks in the lock order: after `mmap_lock` and the VMA locks.
 const FAMILY: Rank = Rank(96);
 
 /// An anon_vma: its position in the family, and the tree of VMAs that may map its pages.
@@ -31,7 +32,7 @@ const FAMILY: Rank = Rank(96);
 pub struct AnonVma<W: Wait = Spin> {
     /// Index of the root's slot; for a root, its own slot. A root outlives its family.
     root: AtomicU32,
-    /// Index of the slot of the parent that it was forked from; for a root, its own slot.
+    /// Index of the slot of the parent; for a root, its own slot.
     ///
     /// Every VMA that is linked to a child is also linked to the parent, so the parent exists.
     parent: AtomicU32,
@@ -57,7 +58,7 @@ impl<W: Wait> Default for AnonVma<W> {
 pub struct Inner {
     /// The VMAs that may map pages of this anon_vma.
     pub tree: IntervalTree,
-    /// Number of anon_vmas with VMAs whose parent is this one; a root counts itself once.
+    /// Number of anon_vmas that have VMAs and whose parent is this one; a root counts itself once.
     pub num_children: u32,
     /// Number of VMAs whose own anon_vma is this one.
     pub num_active_vmas: u32,
@@ -91,7 +92,7 @@ impl<E: Environment> Space<E> {
         self.anon_vma_root_of(id).expect("anon_vma in use")
     }
 
-    /// Returns the root of an anon_vma that may have been freed, or `None` if it was.
+    /// Returns the root of an anon_vma, or `None` if the anon_vma was freed.
     #[inline]
     pub(crate) fn anon_vma_root_of(&self, id: AnonVmaId) -> Option<AnonVmaId> {
         // ORDERING: Relaxed; set before the id is published, and unchanged until the anon_vma is

@@ -1,7 +1,8 @@
 //! Interval tree of VMAs by page offset: finds the VMAs that contain a given page of an anon_vma.
 //!
-//! A treap in one vector; each node stores the highest last page in its subtree. Several VMAs may
-//! have the same interval. Positions are stable, so that a chain link can refer to its node.
+//! The tree is a treap in one vector; each node stores the highest last page in its subtree.
+//! Several VMAs may have the same interval. Positions are stable, so that a chain link can refer to
+//! its node.
 //!
 //! # Invariants
 //! T1  nodes are in order of (first page, position)

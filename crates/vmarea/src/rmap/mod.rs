@@ -2,8 +2,8 @@
 //!
 //! An [`AnonVma`] is the object that owns the anonymous pages of a VMA. It contains an interval
 //! tree of VMAs, keyed by page offset. A VMA is linked to its own anon_vma and, after forks, to the
-//! anon_vmas of its ancestors, whose pages it may still share; these links are its *chain*. The walk
-//! from a frame to its page-table entries is in `page::rmap_walk`.
+//! anon_vmas of its ancestors, whose pages it may still share; these links are its *chain*. The
+//! code that finds the page-table entries of a frame is in `page::rmap_walk`.
 //!
 //! # Picture
 //! ```text

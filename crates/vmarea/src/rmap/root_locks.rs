@@ -9,7 +9,8 @@ use crate::types::platform::Environment;
 use smallvec::SmallVec;
 use vmarea_sync::WriteGuard;
 
-/// The most roots that a change needs: those of three neighbouring VMAs. No list of them allocates.
+/// Maximum number of roots that a change needs: those of three neighbouring VMAs. A list of at most
+/// this many roots is not allocated on the heap.
 const MOST: usize = 3;
 
 /// A set of locks of anon_vma roots, held for writing until the set is dropped.
@@ -29,7 +30,7 @@ impl<'s, E: Environment> AnonVmaRootLocks<'s, E> {
         self.0.is_empty()
     }
 
-    /// Returns the lock of `anon_vma`'s root; an empty set acquires it before.
+    /// Returns the lock of `anon_vma`'s root, which an empty set first acquires.
     pub(crate) fn of(
         &mut self,
         space: &'s Space<E>,

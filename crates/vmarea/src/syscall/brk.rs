@@ -1,7 +1,8 @@
 //! `brk`: moves the end of the heap.
 //!
 //! # Errors
-//! None: if the break cannot be moved, the old break is returned, as in Linux.
+//! ESRCH if the address space does not exist. If the break cannot be moved, the old break is
+//! returned, as in Linux.
 //!
 //! # Linux
 //! `mm/mmap.c` `brk`, `mm/vma.c` `do_brk_flags`, 6.18. The heap can merge with the VMA before it,

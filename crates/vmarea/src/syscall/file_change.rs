@@ -1,8 +1,8 @@
 //! Updates mappings when their file is truncated or gets a hole.
 //!
 //! The mapping process need not be involved: any process may call `truncate`, `fallocate` or
-//! `MADV_REMOVE`. The embedder changes the file and notifies the space, which
-//! removes the pages from every mapping, so that the next access faults.
+//! `MADV_REMOVE`. The embedder changes the file and calls [`Space::unmap_mapping`], which removes
+//! the pages from every mapping, so that the next access faults.
 //!
 //! # Linux
 //! `mm/memory.c` `unmap_mapping_pages`, `mm/truncate.c`, 6.18. Truncating a file removes private
@@ -51,7 +51,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
     }
 }
 
-/// Returns the addresses in a VMA of the file's pages from `first` up to `end` (exclusive).
+/// Returns the addresses at which a VMA maps the file's pages `first` up to `end` (exclusive).
 fn part(vma: &VmaView, first: u64, end: u64) -> Option<VmRange> {
     let begin = vma.pgoff.0;
     let last = begin.saturating_add(vma.range.pages());

@@ -1,7 +1,8 @@
 //! `fork`: copies an address space.
 //!
 //! # Errors
-//! ENOMEM for the commit limit or lack of memory; the partial copy is removed.
+//! ENOMEM if the commit limit is reached or there is not enough memory; the partial copy is then
+//! removed.
 //!
 //! # Linux
 //! `kernel/fork.c` (`mm/mmap.c` since 6.17) `dup_mmap`, 6.18. DONTFORK mappings are omitted,

@@ -59,7 +59,7 @@ pub enum Advice {
 }
 
 impl Advice {
-    /// Returns the advice with Linux's number.
+    /// Returns the advice that has this number in Linux.
     pub fn from_number(number: i32) -> Advice {
         use Advice::*;
         match number {

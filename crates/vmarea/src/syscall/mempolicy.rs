@@ -1,7 +1,7 @@
 //! `mbind` and `set_mempolicy`: memory nodes from which pages are allocated.
 //!
 //! Pages have no node in this library; policies matter because mappings with different policies do
-//! not merge. Policies are stored by content, so that equal policies have the same number.
+//! not merge. Policies are stored by content, so that the same number stands for equal policies.
 //!
 //! # Errors
 //! EINVAL for unknown modes and flags, contradictory nodes, misalignment or an end that wraps;
@@ -60,7 +60,7 @@ impl<E: Environment> Space<E> {
         MemPolicy::new(mode, nodes, (&self.policy.rules, self.system.nodes)).map(|_| ())
     }
 
-    /// Returns the number of a policy; equal policies have the same number.
+    /// Returns the number that stands for a policy, the same for equal policies.
     fn intern(&self, policy: MemPolicy) -> Result<u32, Errno> {
         let mut known = self.policies.lock();
         if let Some(at) = known.iter().position(|p| *p == policy) {

@@ -1,10 +1,10 @@
 //! Protection keys: `pkey_alloc`, `pkey_free`, and the key of execute-only mappings.
 //!
 //! The allocated keys belong to the address space. Access rights to keys belong to threads, which
-//! the core does not model: it keeps the rights that calls have set, as in a process with one
-//! thread, for kernel actions on behalf of the process (populating). The embedder checks whether
-//! the processor may make an access ([`PkeyRights`](crate::types::PkeyRights)); faults are not
-//! refused because of a key.
+//! the core does not model: for kernel actions on behalf of the process, such as populating, it
+//! keeps the rights that calls have set, as if the process had one thread. The embedder checks
+//! whether the processor may make an access ([`PkeyRights`](crate::types::PkeyRights)); faults are
+//! not refused because of a key.
 //!
 //! # Errors
 //! EINVAL for unknown flags or rights, and for a key that is not allocated; ENOSPC if no key is

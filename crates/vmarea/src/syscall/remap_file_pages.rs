@@ -1,4 +1,4 @@
-//! `remap_file_pages`: maps other pages of the file over a range, with a new mapping.
+//! `remap_file_pages`: replaces a shared file mapping by a mapping of other pages of the file.
 //!
 //! # Errors
 //! EINVAL for a nonzero protection, a range that is empty or wraps, or a range that is not
@@ -16,7 +16,8 @@ use crate::types::{Errno, File, MmId, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::{MappedFile, VmaView};
 
 impl<E: Environment> Space<E> {
-    /// Maps the pages of the file, starting at `pgoff`, at `[addr, addr + len)`.
+    /// Maps the pages from `pgoff` on of the file that is mapped at `addr`, at `[addr, addr +
+    /// len)`.
     pub fn remap_file_pages(
         &self,
         mm: MmId,

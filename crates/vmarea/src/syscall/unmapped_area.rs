@@ -56,7 +56,7 @@ impl Room {
         }
     }
 
-    /// Returns the alignment, and the size of a gap that is large enough wherever it begins.
+    /// Returns the alignment, and the size of a gap that is large enough wherever the gap begins.
     fn padded(&self) -> Option<(u64, u64)> {
         let unit = self.unit();
         Some((unit, self.len.checked_add(unit - PAGE_SIZE)?))

@@ -1,9 +1,10 @@
 //! `userfaultfd`: registers a range with a context, and unregisters it.
 //!
-//! A context is a number that the embedder chooses, together with the address space for which it
-//! was opened. The embedder handles the faults: see [`Faulted::Userfault`](crate::fault::Faulted).
-//! Deliberately absent are moving and copying pages through a context, and notifications of forks
-//! and moves. Therefore the child of a fork has no context, and a moved range loses its context.
+//! A context is identified by a number that the embedder chooses and by the address space for which
+//! the context was opened. The embedder handles the faults: see
+//! [`Faulted::Userfault`](crate::fault::Faulted). Not implemented: moving and copying pages through
+//! a context, and notifications of forks and moves. Therefore the child of a fork has no context,
+//! and a moved range loses its context.
 //!
 //! # Errors
 //! EINVAL for an unknown mode, a range that is empty, misaligned, too long or unmapped, a mapping

@@ -1,9 +1,9 @@
 //! Pages, page offsets and ranges of addresses.
 //!
-//! A program can pass any number, so rounding up and adding may overflow 64 bits. Only the
-//! functions of this module do such arithmetic, and they return `None` on overflow: the caller must
-//! handle a number that wraps as Linux does. [`VmRange::new`] is for two ends that are known to be
-//! in order.
+//! A program can pass any number, so rounding up and adding may overflow 64 bits. The functions
+//! that round or that make a range from a length therefore return `None` on overflow, and the
+//! caller does what Linux does when the result wraps. [`VmRange::new`] is for bounds that are known
+//! to be in order.
 
 /// Number of address bits within a page.
 pub const PAGE_SHIFT: u32 = 12;
@@ -14,8 +14,7 @@ pub const PAGE_MASK: u64 = !(PAGE_SIZE - 1);
 /// Size in bytes of a huge page, mapped by one middle-directory entry (PMD).
 pub const PMD_SIZE: u64 = 1 << 21;
 
-/// Rounds up to whole pages; `None` in the last page of the 64-bit range, where `PAGE_ALIGN` wraps
-/// to 0.
+/// Rounds up to whole pages; `None` if the result overflows 64 bits, where `PAGE_ALIGN` wraps to 0.
 #[inline]
 #[doc(alias = "PAGE_ALIGN")]
 pub const fn page_align(bytes: u64) -> Option<u64> {
@@ -38,8 +37,8 @@ pub const fn align_up(bytes: u64, unit: u64) -> Option<u64> {
 pub struct Pgoff(pub u64);
 
 impl Pgoff {
-    /// Returns the page offset of the page that contains `addr`: the default for an anonymous
-    /// mapping there.
+    /// Returns the page number of `addr`, the default page offset of an anonymous mapping at
+    /// `addr`.
     #[inline]
     pub const fn of_addr(addr: u64) -> Pgoff {
         Pgoff(addr >> PAGE_SHIFT)
@@ -124,8 +123,8 @@ impl VmRange {
         self.start < other.end && other.start < self.end
     }
 
-    /// Returns the intersection with `other`. If there is none, returns an empty range at the
-    /// nearer edge of `other`.
+    /// Returns the intersection with `other`. If the ranges do not intersect, returns an empty
+    /// range at the nearer edge of `other`.
     #[inline]
     pub fn clip(self, other: VmRange) -> VmRange {
         let start = self.start.clamp(other.start, other.end);

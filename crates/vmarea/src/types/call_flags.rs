@@ -10,8 +10,8 @@
 
 use bitflags::bitflags;
 
-/// Converts the flags of a call that checks all 64 bits of the register to 32 bits. If any of the
-/// upper 32 bits is set, the result has bit 31 set, which no call supports either.
+/// Converts flags in a 64-bit register to 32 bits, for a call that checks all 64 bits. If any of
+/// the upper 32 bits is set, the result has bit 31 set, which no such call supports either.
 pub const fn from_register(word: u64) -> u32 {
     let unknown = (word >> 32 != 0) as u32;
     word as u32 | unknown << 31
@@ -104,7 +104,7 @@ pub enum MapType {
 }
 
 impl MapFlags {
-    /// Returns the mapping type, or `None` if the number is not a valid type.
+    /// Returns the mapping type, or `None` if the low four bits are not a valid type.
     pub fn map_type(self) -> Option<MapType> {
         const TYPE: MapFlags = MapFlags::from_bits_retain(0xf);
         match self & TYPE {

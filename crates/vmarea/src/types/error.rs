@@ -8,7 +8,7 @@ macro_rules! errnos {
         pub enum Errno { $($(#[$doc])* $name = $value),* }
 
         impl Errno {
-            /// Returns the error with this number, if a memory call can return it.
+            /// Returns the error with this number in Linux; `None` if no memory call returns it.
             pub fn from_number(number: i32) -> Option<Errno> {
                 match number { $($value => Some(Errno::$name),)* _ => None }
             }
@@ -65,7 +65,7 @@ errnos! {
 }
 
 impl Errno {
-    /// Returns the error number, which is positive.
+    /// Returns Linux's number of the error, which is positive.
     pub fn number(self) -> i32 {
         self as i32
     }

@@ -1,8 +1,8 @@
 //! The properties of a file that affect its mappings.
 //!
-//! The embedder implements the files themselves. A mapping stores the identity of the open file
-//! description (Linux's `struct file`), because mappings of two descriptions of one inode never
-//! merge, and the few facts that affect placement, permissions and merging.
+//! The embedder implements the files themselves. A mapping stores only the facts that affect
+//! placement, permissions and merging. One of them is the identity of the open file description
+//! (Linux's `struct file`), because mappings of two descriptions of one inode never merge.
 
 use super::addr::PMD_SIZE;
 use crate::policy::Rules;
@@ -26,7 +26,7 @@ impl FileId {
 /// The kind of a file, which determines how its mappings behave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub enum FileKind {
-    /// A regular file on a file system that places its mappings like anonymous ones.
+    /// A regular file on a file system that places its mappings like anonymous mappings.
     Regular,
     /// A regular file on ext4, btrfs, xfs and others, which align large mappings to huge pages.
     RegularHugeAligned,
@@ -35,7 +35,7 @@ pub enum FileKind {
     /// The nameless shmem file of a shared anonymous mapping.
     SharedAnon,
     /// A System V shared memory segment: its mapping has a `close` hook, so a merge never removes
-    /// it.
+    /// the mapping.
     SysvShm,
     /// A hugetlbfs file.
     Hugetlb,
@@ -99,8 +99,8 @@ impl FileKind {
         }
     }
 
-    /// True if mappings of this kind of file have a `close` hook. A merge must not remove such a
-    /// VMA.
+    /// True if mappings of this kind of file have a `close` hook. A merge must not remove a VMA
+    /// with a `close` hook.
     pub fn has_close(self) -> bool {
         matches!(self, FileKind::SysvShm | FileKind::Hugetlb)
     }

@@ -1,9 +1,9 @@
 //! VMA flags, with Linux's bit values on x86-64.
 //!
 //! # Linux
-//! `include/linux/mm.h`, 6.18. The flags of the calls are in [`call_flags`](super::call_flags). The
-//! values are the kernel's own, so that values read by the `task_vma` iterator can be compared
-//! directly.
+//! `include/linux/mm.h`, 6.18. The flags that calls take are in [`call_flags`](super::call_flags).
+//! The values are the kernel's own, so that flags read with the BPF iterator `task_vma` can be
+//! compared directly.
 
 use super::call_flags::Prot;
 use bitflags::bitflags;
@@ -107,8 +107,8 @@ impl VmFlags {
         .union(VmFlags::DONTEXPAND)
         .union(VmFlags::PFNMAP)
         .union(VmFlags::MIXEDMAP);
-    /// `VM_STICKY`: flags that never affect a merge decision. A merged VMA gets those of all its
-    /// parts.
+    /// `VM_STICKY`: flags that never affect a merge decision. A merged VMA gets the sticky flags of
+    /// all its parts.
     pub const STICKY: VmFlags = VmFlags::SOFTDIRTY.union(VmFlags::MAYBE_GUARD);
     /// All flags of userfaultfd registrations.
     pub const UFFD_ANY: VmFlags = VmFlags::UFFD_MISSING

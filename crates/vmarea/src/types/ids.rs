@@ -1,5 +1,5 @@
-//! Ids of objects stored in slots. Each id contains a generation, so that a lookup with a stale id
-//! fails.
+//! Ids of objects stored in slots. Each id except [`SwapId`] contains a generation, so that a
+//! lookup with a stale id fails.
 
 use vmarea_sync::Key;
 
@@ -16,8 +16,8 @@ macro_rules! ids {
                 self.0.to_bits()
             }
 
-            /// Returns the number of the object's slot, for use as an array index. These numbers are
-            /// small and dense from 0, and are reused when the object is gone.
+            /// Returns the index of the object's slot, for use as an array index. Slot indexes are
+            /// dense from 0, and are reused when the object is gone.
             #[inline]
             pub fn index(self) -> usize {
                 self.0.index() as usize

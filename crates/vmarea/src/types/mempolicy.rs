@@ -6,20 +6,20 @@
 use super::Errno;
 use crate::policy::Rules;
 
-/// Mode of a memory policy with its flags, by Linux's numbers.
+/// Mode and flags of a memory policy, encoded as in Linux.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MpolMode(pub u32);
 
 impl MpolMode {
     /// `MPOL_DEFAULT`: no policy.
     pub const DEFAULT: MpolMode = MpolMode(0);
-    /// `MPOL_PREFERRED`: the first node if it has memory.
+    /// `MPOL_PREFERRED`: allocates from the first node of the set if that node has memory.
     pub const PREFERRED: MpolMode = MpolMode(1);
-    /// `MPOL_BIND`: no other nodes.
+    /// `MPOL_BIND`: allocates only from the nodes of the set.
     pub const BIND: MpolMode = MpolMode(2);
-    /// `MPOL_LOCAL`: the node of the processor.
+    /// `MPOL_LOCAL`: allocates from the node of the processor.
     pub const LOCAL: MpolMode = MpolMode(4);
-    /// `MPOL_PREFERRED_MANY`: any of the nodes if one has memory.
+    /// `MPOL_PREFERRED_MANY`: allocates from any node of the set if one of them has memory.
     pub const PREFERRED_MANY: MpolMode = MpolMode(5);
 
     const STATIC_NODES: u32 = 1 << 15;
@@ -96,8 +96,8 @@ impl MemPolicy {
     }
 }
 
-/// Maps relative node numbers to existing nodes: bit n means the n-th existing node, modulo their
-/// number.
+/// Maps relative node numbers to existing nodes: bit n stands for the n-th existing node, counted
+/// from 0, with n taken modulo the number of existing nodes.
 #[doc(alias = "mpol_relative_nodemask")]
 fn relative(asked: u64, online: u64) -> u64 {
     let count = online.count_ones().max(1);

@@ -41,7 +41,7 @@ pub enum MappedPage {
 /// A translation that the hardware may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Translation {
-    /// The page.
+    /// The page that the translation leads to.
     pub page: MappedPage,
     /// True if user mode may write to the page without a fault.
     pub writable: bool,
@@ -80,14 +80,14 @@ pub trait Mmu: fmt::Debug + Send + Sync + 'static {
     /// Removes the hardware's entries in `range`. Called with the entries locked, or while no fault
     /// can map a page in `range`. TLBs may hold the translations until the next `flush`.
     fn clear(&self, mm: MmId, range: VmRange);
-    /// Removes from the hardware's entries in `range` each permission that `allowed` lacks
-    /// ([`READ`](VmFlags::READ), [`WRITE`](VmFlags::WRITE), [`EXEC`](VmFlags::EXEC)), while no fault
-    /// can map a page in `range`. TLBs may hold the permissions until the next `flush`.
+    /// Removes, from the hardware's entries in `range`, each permission that `allowed` lacks
+    /// ([`READ`](VmFlags::READ), [`WRITE`](VmFlags::WRITE), [`EXEC`](VmFlags::EXEC)), while no
+    /// fault can map a page in `range`. TLBs may hold the permissions until the next `flush`.
     fn restrict(&self, mm: MmId, range: VmRange, allowed: VmFlags);
-    /// Removes the translations of `range` that `clear` and `restrict` changed from the TLBs of all
-    /// CPUs. They are gone when this method returns.
+    /// Removes from the TLBs of all CPUs the translations in `range` that `clear` or `restrict`
+    /// changed. No TLB holds them when this method returns.
     fn flush(&self, mm: MmId, range: VmRange);
-    /// Frees the hardware tables that map nothing outside `range`, where nothing is mapped.
+    /// Frees the hardware tables that map nothing outside `range`. Nothing is mapped in `range`.
     fn free_tables(&self, mm: MmId, range: VmRange) {
         let _ = (mm, range);
     }

@@ -29,7 +29,7 @@ impl PkeyRights {
         PkeyRights(bits)
     }
 
-    /// Replaces the rights to `key` by the `PKEY_DISABLE_*` bits in `denied`; returns all rights.
+    /// Returns the rights with those for `key` replaced by the `PKEY_DISABLE_*` bits in `denied`.
     #[must_use]
     pub fn with(self, key: u32, denied: u32) -> Self {
         let shift = 2 * (key % PKEYS);

@@ -1,8 +1,8 @@
 //! The interface to the embedder: frames, their contents, and the types that configure a machine.
 //!
 //! The core decides which frame holds which page. The platform is notified when a frame is
-//! allocated, freed, filled or copied. Replay needs no contents ([`NoBytes`]); the software
-//! platform stores real bytes, so that data can be checked.
+//! allocated, freed, filled or copied. A replay needs no contents and uses [`NoBytes`]; the
+//! software platform stores real bytes, so that data can be checked.
 
 use crate::types::mmu::{Mmu, NoMmu};
 use crate::types::{FrameId, SwapId};
@@ -75,15 +75,17 @@ pub trait Platform: Send + Sync {
     fn swap_free(&self, slot: SwapId) {
         let _ = slot;
     }
-    /// Waits until the migration of a page that a thread needs may have ended. It is called without
-    /// a page-table lock, and again if the migration has not ended. Returns false if the platform
-    /// does not wait; the access then returns [`MustWait`](crate::fault::Faulted::MustWait).
+    /// Waits until the migration of the page in `frame`, which a thread needs, may have ended. This
+    /// method is called without a page-table lock, and is called again if the migration has not
+    /// ended. Returns false if the platform does not wait; the access then returns
+    /// [`MustWait`](crate::fault::Faulted::MustWait).
     fn wait_on_migration(&self, frame: FrameId) -> bool {
         let _ = frame;
         false
     }
     /// Creates the nameless file of a shared anonymous mapping, with a size of `pages` pages. The
-    /// core assigns its number, starting at [`FileId::NAMELESS`](crate::types::FileId::NAMELESS).
+    /// core assigns the file's inode number, counting up from
+    /// [`FileId::NAMELESS`](crate::types::FileId::NAMELESS).
     fn shared_anon(&self, inode: u64, pages: u64) {
         let _ = (inode, pages);
     }
@@ -91,8 +93,8 @@ pub trait Platform: Send + Sync {
     fn punch_hole(&self, inode: u64, first: u64, end: u64) {
         let _ = (inode, first, end);
     }
-    /// Checks whether the page cache contains the page; if so, a userfaultfd for missing pages is
-    /// not notified.
+    /// Checks whether the page cache contains page `index` of a file; if so, a userfaultfd for
+    /// missing pages is not notified.
     fn file_is_cached(&self, inode: u64, index: u64) -> bool {
         let _ = (inode, index);
         true
@@ -101,7 +103,7 @@ pub trait Platform: Send + Sync {
     fn file_bring(&self, inode: u64, index: u64) {
         let _ = (inode, index);
     }
-    /// Checks whether the file contains page `index`. An access beyond the end of the file is
+    /// Checks whether the file contains page `index`. An access beyond the end of the file raises
     /// SIGBUS.
     fn file_holds(&self, inode: u64, index: u64) -> bool {
         let _ = (inode, index);
@@ -154,7 +156,7 @@ impl<P: Platform + ?Sized> Platform for Box<P> {
     }
 }
 
-/// A platform that stores no page contents, to study address space layouts only.
+/// A platform that stores no page contents, for the study of address space layouts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoBytes;
 
@@ -163,7 +165,7 @@ impl Platform for NoBytes {
     fn copy(&self, _: FrameId, _: FrameId) {}
     fn copy_file(&self, _: FrameId, _: u64, _: u64) {}
     fn free(&self, _: FrameId) {}
-    /// Returns true: without contents to compare, the caller's claim is trusted.
+    /// Returns true: there are no contents to compare, so KSM relies on its caller.
     fn same(&self, _: FrameId, _: FrameId) -> bool {
         true
     }

@@ -14,7 +14,7 @@ pub enum HugePages {
 /// Overcommit mode (`vm.overcommit_memory`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Overcommit {
-    /// Refuse only a request that is larger than all memory and swap (in pages).
+    /// Refuse only a request for more than this many pages, which is all memory and swap.
     Guess(u64),
     /// Refuse nothing.
     Always,
@@ -43,7 +43,7 @@ pub struct System {
     /// True if shared anonymous memory is aligned for huge pages
     /// (`transparent_hugepage/shmem_enabled`).
     pub shmem_huge: bool,
-    /// True if the processor has protection keys; `PROT_EXEC` alone then uses one.
+    /// True if the processor has protection keys; execute-only mappings then use one.
     pub protection_keys: bool,
     /// True if there is a swap device: pages can be swapped out, and `MADV_PAGEOUT` swaps them out.
     pub swap: bool,

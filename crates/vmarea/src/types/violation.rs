@@ -1,4 +1,4 @@
-//! The result of a check of an invariant.
+//! The result of an invariant check that failed.
 
 use alloc::string::String;
 

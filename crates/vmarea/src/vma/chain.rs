@@ -35,15 +35,15 @@ pub struct Link {
     pub node: u32,
 }
 
-/// The links of one VMA, oldest first: two words, with no allocation for a single link.
+/// The links of one VMA, oldest first, in two words; a single link needs no allocation.
 #[derive(Debug, Default)]
 pub(crate) enum Chain {
     /// The chain of an unfaulted VMA.
     #[default]
     Empty,
-    /// The single link of a VMA that was not forked, or of the oldest VMA in its family.
+    /// The only link of a VMA, to its own anon_vma.
     One(Link),
-    /// A vector behind one pointer.
+    /// Several links, in a vector behind one pointer.
     Many(Box<[Vec<Link>; 1]>),
 }
 
@@ -153,8 +153,8 @@ impl<E: Environment> Space<E> {
         Ok(anon_vma)
     }
 
-    /// Copies the chain of `src` to `dst`, whose range must be set, and makes `anon_vma` its
-    /// anon_vma.
+    /// Copies the chain of `src` to `dst`, whose range must be set, and makes `anon_vma` the
+    /// anon_vma of `dst`.
     pub(crate) fn anon_vma_clone<'s>(
         &'s self,
         (dst_id, dst): (VmaId, &Vma<E>),
@@ -173,8 +173,8 @@ impl<E: Environment> Space<E> {
     /// Replaces the chain of `dst` by a copy of `src`'s chain, and returns the old links.
     ///
     /// The caller must unlink the old links after the pages of `dst` were moved to the new
-    /// anon_vma. The unlink may free the old anon_vma, and a reverse-map walk that finds a freed
-    /// anon_vma does not wait for the lock.
+    /// anon_vma. Unlinking may free the old anon_vma, and a reverse-map walk that finds the
+    /// anon_vma of a page freed does not wait for the root's lock.
     pub(crate) fn anon_vma_adopt<'s>(
         &'s self,
         (dst_id, dst): (VmaId, &Vma<E>),
@@ -257,7 +257,8 @@ impl<E: Environment> Space<E> {
         let Some(parent) = src.anon_vma() else {
             return Ok(());
         };
-        // The VMAs after `dst` do not exist yet, but will have the same addresses as in the parent.
+        // The child's VMAs after `dst` do not exist yet, but will have the same addresses as in the
+        // parent.
         dst.set_rmap_span(src.rmap_span());
         let mut guard = self.anon_vma_lock(parent);
         self.clone_chain((dst_id, dst), src, Reuse::Orphaned, &mut guard)?;
@@ -355,8 +356,8 @@ impl<E: Environment> Space<E> {
             && let Some(mm) = self.mms.get(mm)
         {
             let next = mm.tree.find(end).map(|entry| entry.start);
-            // If `end` is still inside the VMA itself, or inside the VMA that it is split from,
-            // `end` is the limit.
+            // The VMA found may be this VMA, or the VMA that it is split from, and then starts
+            // before `end`; the limit is then `end`.
             limit = next.unwrap_or(self.system.task_size).max(end);
         }
         RmapSpan::at_least(crate::types::VmRange::new(start, limit).pages())

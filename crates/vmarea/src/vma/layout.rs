@@ -18,7 +18,7 @@ pub const LINE: usize = 64;
 /// One field of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// Name used in this module.
+    /// Name of the field, as used in this module.
     pub name: &'static str,
     /// Byte offset in the object.
     pub offset: usize,

@@ -57,11 +57,11 @@ pub struct VmaBody {
     pub flags: VmFlags,
     /// The mapped file, if there is one.
     pub file: Option<MappedFile>,
-    /// Number of the memory policy, 0 for the task's policy.
+    /// Number that stands for the memory policy; 0 for the task's policy.
     pub policy: u32,
-    /// Number of the name set with `PR_SET_VMA`, 0 for none.
+    /// Number that stands for the name set with `PR_SET_VMA`; 0 for none.
     pub name: u32,
-    /// Number of the userfaultfd context, 0 for none.
+    /// Number that stands for the userfaultfd context; 0 for none.
     pub uffd: u32,
 }
 
@@ -128,7 +128,7 @@ impl VmaView {
         self.pgoff_at(self.range.end)
     }
 
-    /// Returns the start of the guard gap below a stack or shadow stack; for others, the VMA's
+    /// Returns the start of the guard gap below a stack or shadow stack; for other VMAs, the VMA's
     /// start.
     #[doc(alias = "vm_start_gap")]
     pub fn start_gap(&self, stack_guard_gap: u64) -> u64 {
@@ -152,8 +152,8 @@ impl VmaBody {
         }
     }
 
-    /// Checks whether the VMA maps `memfd_secret`. The kernel does not access its pages for a
-    /// program.
+    /// Checks whether the VMA maps a `memfd_secret` file. The kernel does not access the pages of
+    /// such a file on behalf of a program.
     #[doc(alias = "vma_is_secretmem")]
     pub(crate) fn is_secret(&self) -> bool {
         self.file.is_some_and(|f| f.kind == FileKind::Secret)
@@ -174,8 +174,8 @@ impl<E: Environment> Vma<E> {
     /// Returns the first address of the VMA.
     #[inline]
     pub fn start(&self) -> u64 {
-        // ORDERING: Relaxed; a reader that does not hold `mmap_lock` checks again under the VMA's
-        // lock.
+        // ORDERING: Relaxed; a reader that does not hold `mmap_lock` checks the value again under
+        // the VMA's lock.
         self.start.load(Ordering::Relaxed)
     }
 
@@ -247,8 +247,8 @@ impl<E: Environment> Vma<E> {
     }
 
     /// Like [`view`](Self::view), but always reports the chain as not singular. The fault path uses
-    /// this snapshot, because a fault needs only the neighbours' chain lengths; the chain lock is
-    /// then not taken.
+    /// this snapshot, because a fault needs only the neighbours' chain lengths. It does not take
+    /// the chain lock.
     #[inline]
     pub(crate) fn view_without_chain(&self, id: VmaId, body: &VmaBody) -> VmaView {
         VmaView {
@@ -261,7 +261,8 @@ impl<E: Environment> Vma<E> {
         }
     }
 
-    /// Sets the bounds. The caller keeps the tree of VMAs and the interval trees consistent.
+    /// Sets the range and the page offset. The caller keeps the tree of VMAs and the interval trees
+    /// consistent.
     pub(crate) fn set_range(&self, range: VmRange, pgoff: Pgoff) {
         // ORDERING: Relaxed; the writer holds `mmap_lock`, see `start`.
         self.start.store(range.start, Ordering::Relaxed);

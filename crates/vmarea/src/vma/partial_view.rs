@@ -3,9 +3,9 @@
 //! An outside observer knows some attributes of a VMA and not others. This module first runs the
 //! merge decision with all hidden attributes assumed equal: a refusal is then caused by the known
 //! attributes alone. Then it runs the decision once for each hidden attribute, assumed different,
-//! to find the refusal that this difference would cause. The checks are not duplicated here.
-//! Deliberately absent: which hidden attribute is the probable cause (that requires experience, not
-//! rules).
+//! to find the refusal that this difference would cause. The checks are not duplicated here. Not
+//! implemented: a guess at which hidden attribute is the probable cause, because that requires
+//! experience and not rules.
 
 use super::VmaView;
 use super::merge::{AssumeShared, Decision, MergeScope, Proposal, Refusal, why_apart};
@@ -60,7 +60,7 @@ pub type Candidates = smallvec::SmallVec<[Refusal; 7]>;
 /// attributes in `hidden` are ignored in `a` and `b`.
 ///
 /// Both directions are decided (`b` merges into `a`, and `a` into `b`), because kernels before 6.16
-/// may decide them differently. The two are apart only if both directions are refused.
+/// may decide them differently. The VMAs are kept apart only if both directions are refused.
 pub fn explain(policy: &Policy, a: &VmaView, b: &VmaView, hidden: Hidden) -> Explanation {
     let (a, b) = equalised(a, b, hidden);
     if let Some(refusal) = both_ways(policy, &a, &b) {
@@ -71,7 +71,7 @@ pub fn explain(policy: &Policy, a: &VmaView, b: &VmaView, hidden: Hidden) -> Exp
         let refusal = both_ways(policy, &a, &altered(&b, part));
         candidates.extend(refusal);
         if part == Hidden::ANON_VMA {
-            // Two different anon_vmas can lead to another refusal than one anon_vma and none.
+            // The refusal can depend on whether both VMAs have an anon_vma or only one has.
             let own = |view: &VmaView, number| VmaView {
                 anon_vma: anon_vma(number),
                 ..*view

@@ -3,7 +3,7 @@
 //! Decides which combinations are refused, and which flags the file and the mapping type add.
 //!
 //! # Errors
-//! EINVAL for a type that is unknown or contradicts a flag; EOPNOTSUPP for an unknown flag of
+//! EINVAL for a type that is unknown or contradicts a flag; EOPNOTSUPP for an unknown flag with
 //! SHARED_VALIDATE; EACCES and EPERM for access that the file or its mount forbids; ENODEV for a
 //! file that cannot be mapped; EOVERFLOW beyond the last page of a file.
 //!

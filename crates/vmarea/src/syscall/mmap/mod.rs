@@ -7,12 +7,12 @@
 //! to lock memory, an address below `mmap_min_addr`, a sealed VMA in the range, executing a file
 //! from a `noexec` mount, or a write-sealed memfd; EAGAIN beyond RLIMIT_MEMLOCK; EACCES if the file
 //! was not opened for the access, or `PR_SET_MDWE` denies it; ENODEV if the file cannot be mapped;
-//! EOPNOTSUPP for unknown flags of SHARED_VALIDATE.
+//! EOPNOTSUPP for unknown flags with SHARED_VALIDATE.
 //!
 //! # Linux
 //! `mm/mmap.c` `do_mmap`, `mm/vma.c` `__mmap_region`, 6.18. Partial effects: a fixed mapping that
-//! fails because of a limit or a seal has split the VMAs at the edges of its range; one that its
-//! file refuses (SYNC on a file system without it) has unmapped the range.
+//! fails because of a limit or a seal has split the VMAs at the edges of its range; a fixed mapping
+//! that its file refuses (SYNC on a file system without support) has unmapped the range.
 
 mod flags;
 mod request;
@@ -65,7 +65,7 @@ impl<E: Environment> Space<E> {
         r.unmapped_area(&room(&request, request.flags, place))
     }
 
-    /// Raises a nonzero hint below the lowest address that may be mapped to that address.
+    /// Raises a nonzero hint to at least the lowest address that may be mapped.
     #[doc(alias = "round_hint_to_min")]
     fn round_hint(&self, hint: u64) -> u64 {
         let hint = hint & PAGE_MASK;
@@ -83,7 +83,7 @@ impl<E: Environment> Space<E> {
     /// name, used by no other mapping.
     #[doc(alias = "shmem_zero_setup")]
     fn nameless_file(&self, pages: u64) -> MappedFile {
-        // ORDERING: Relaxed; the numbers only have to be unique.
+        // ORDERING: Relaxed; the inode numbers only have to be unique.
         let number = FileId::NAMELESS + self.nameless.fetch_add(1, Ordering::Relaxed);
         self.platform.shared_anon(number, pages);
         MappedFile {
@@ -119,8 +119,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         request: &MmapRequest,
         pgoff: u64,
     ) -> Result<(VmRange, bool), Errno> {
-        // A page offset that no number of bytes expresses is beyond the end of every file, but the
-        // checks before that one come first.
+        // A page offset that is too large to express in bytes is beyond the end of every file, but
+        // other errors take precedence.
         let offset = pgoff.saturating_mul(PAGE_SIZE) & PAGE_MASK;
         self.mmap(&MmapRequest { offset, ..*request })
     }
@@ -270,7 +270,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 
     /// Merges a new, charged range with its neighbours in `scope`, or creates a VMA for it, and
-    /// accounts for it. `None` creates a VMA without a merge attempt.
+    /// accounts for it. If `scope` is `None`, creates a VMA without a merge attempt.
     pub(crate) fn insert_range(
         &mut self,
         proposal: &Proposal,
@@ -405,7 +405,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.space.policy.rules.ksm_flag_first && file.is_none_or(|f| f.kind != FileKind::DevZero)
     }
 
-    /// Adds a new mapping to the counters; removes the lock flag if it cannot be locked.
+    /// Adds a new mapping to the counters; removes the lock flag if the mapping cannot be locked.
     #[doc(alias = "__mmap_complete")]
     pub(crate) fn account_new(&mut self, range: VmRange, body: &VmaBody) {
         self.stat_account(body.flags, range.pages() as i64);

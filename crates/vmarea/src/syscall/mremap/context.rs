@@ -13,7 +13,7 @@ pub(super) struct Remap {
     pub(super) addr: u64,
     /// Length of the old range in bytes; 0 duplicates a shared mapping.
     ///
-    /// `old_len` is at most `new_len` after the tail of a move has been unmapped.
+    /// Once the tail of a shrinking range has been unmapped, `old_len` is at most `new_len`.
     pub(super) old_len: u64,
     /// New length in bytes.
     pub(super) new_len: u64,

@@ -140,8 +140,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Moves all VMAs of a range. If one cannot move, those before it move back, as far as the
-    /// memory allows.
+    /// Moves all VMAs of a range. If one cannot move, those before it move back, unless there is
+    /// too little memory.
     fn move_all(&mut self, r: &Remap, from: u64, to: u64, len: u64) -> Result<(), Errno> {
         let flags = MremapFlags::MAYMOVE | MremapFlags::FIXED;
         let all = |addr, new_addr| Remap {

@@ -1,7 +1,7 @@
 //! `mremap` in the order of kernels before 6.17: unmapping first, checks afterwards.
 //!
-//! The stages are the same; only their order differs, and therefore the partial effects of a call
-//! that fails: a destination that is unmapped, a source without its tail.
+//! Only the order of the stages differs from later kernels, and with it the partial effects of a
+//! call that fails: an unmapped destination, or a source without its tail.
 //!
 //! # Picture
 //! ```text

@@ -190,11 +190,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         tables.move_to(source.range, to.start, (was, owner))
     }
 
-    /// Moves the pages after a move that gave them another owner has failed: to a VMA that is not
-    /// merged, and with the owner that they have.
+    /// Moves the pages with their present owner to a VMA that is not merged, after a move that
+    /// would have given them another owner has failed.
     ///
     /// # Errors
-    /// ENOMEM if that was the reason, or is one now.
+    /// ENOMEM if the failed move lacked memory, or if this one does.
     fn move_apart(
         &mut self,
         vma: &VmaView,

@@ -53,8 +53,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(true)
     }
 
-    /// Checks the limits of DONTUNMAP, and moves the range to the address that the caller
-    /// requested.
+    /// Checks the address space limits for DONTUNMAP, and moves the range to the address that the
+    /// caller requested.
     pub(super) fn relocate_named(&mut self, r: Remap, vma: &VmaView) -> Result<u64, Errno> {
         if r.flags.contains(MremapFlags::DONTUNMAP)
             && !self.may_expand(vma.body.flags, r.old_len >> PAGE_SHIFT)

@@ -93,9 +93,10 @@ impl Decision<'_> {
         }
     }
 
-    /// Returns the page offset of the range if it does not merge, and the one that it would have if
-    /// a pin did not keep it. Unfaulted anonymous memory gets the page offset of its new address
-    /// when it moves. Faulted memory also does, if the policy allows it and no page is shared.
+    /// Returns the page offset of the range if it does not merge. If only a pin keeps that page
+    /// offset from following a move, also returns the page offset of the new address. Unfaulted
+    /// anonymous memory gets the page offset of its new address when it moves. So does faulted
+    /// memory, if the policy allows it and no page is shared.
     fn pgoff(&self, p: &Proposal, chooser: &mut Chooser<'_>) -> (Pgoff, Option<Pgoff>) {
         let follows = Pgoff::of_addr(p.range.start);
         let moved = p.copied_from.as_ref().filter(|v| v.is_anonymous());
@@ -124,7 +125,8 @@ struct Case<'a> {
     pgoff: Pgoff,
     /// True if the range extends the previous VMA, see [`MergeScope::Itself`].
     grows: bool,
-    /// Page offset that the range would have if no page were pinned; `None` if no pin keeps it.
+    /// Page offset that the range would have if no page were pinned; `None` if no pin makes a
+    /// difference.
     unpinned: Option<Pgoff>,
 }
 
@@ -177,8 +179,8 @@ impl Case<'_> {
         })
     }
 
-    /// Checks a merge with both neighbours, after the merge with each one alone was found possible.
-    /// `alone` is the survivor of the merge with `prev` only.
+    /// Checks a merge with both neighbours, after a merge with each neighbour alone was found
+    /// possible. `alone` is the survivor of the merge with `prev` only.
     fn both(
         &mut self,
         prev: &VmaView,
@@ -241,8 +243,8 @@ impl Case<'_> {
     }
 }
 
-/// Compares two bodies field by field, in Linux's order. A new field of [`VmaBody`] does not
-/// compile until it is compared here.
+/// Compares two bodies field by field, in Linux's order. The function does not compile if it misses
+/// a field of [`VmaBody`].
 fn same_body(a: &VmaBody, b: &VmaBody) -> Result<(), Refusal> {
     let VmaBody {
         flags: flags_a,

@@ -10,7 +10,7 @@
 //!   PPPP....NNNN                       PPPP****NNNN   PPPP****----   ----****NNNN
 //!   PPPPPPPP     ExtendPrev            PPPPPPPPPPPP   PPPPPPPP----   ----NNNNNNNN
 //!       NNNNNNNN ExtendNext            JoinThree      PrevTakesPart  NextTakesPart
-//!   PPPPPPPPPPPP JoinAcross            (PrevTakesAll, NextTakesAll: nothing is left of it)
+//!   PPPPPPPPPPPP JoinAcross            (PrevTakesAll, NextTakesAll: without the ----)
 //! ```
 //!
 //! Some policies allow more merges than Linux. Such a merge changes the pages of a VMA whose
@@ -67,8 +67,8 @@ impl Proposal {
         }
     }
 
-    /// Returns the neighbours that the range touches. A part of a VMA touches none on the side on
-    /// which the VMA goes on.
+    /// Returns the neighbours that the range touches. If the range is part of a VMA, it touches no
+    /// neighbour on a side on which that VMA continues.
     pub(super) fn adjacent<'v>(
         &self,
         prev: Option<&'v VmaView>,

@@ -56,7 +56,7 @@ impl MergeOutcome {
     }
 }
 
-/// Outcomes of one merge attempt: the range with each neighbour, and the neighbours with each other.
+/// Outcomes of one merge attempt: the range with each neighbour, and one neighbour with the other.
 /// An entry is `None` if a VMA is not adjacent or was not considered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcomes {
@@ -69,7 +69,7 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    /// Returns what decides whether the borders before and after the range disappear.
+    /// Returns the outcomes that decide whether the borders before and after the range disappear.
     pub fn of_borders(self) -> [Option<MergeOutcome>; 2] {
         [self.prev, self.both.or(self.next)]
     }
@@ -82,9 +82,9 @@ pub enum CallKind {
     Mmap,
     /// `mprotect`, `pkey_mprotect`.
     Mprotect,
-    /// `mremap`, moving.
+    /// `mremap` that moves a mapping.
     MremapMove,
-    /// `mremap`, growing in place.
+    /// `mremap` that grows a mapping in place.
     MremapExpand,
     /// `brk`.
     Brk,

@@ -97,7 +97,7 @@ type Asked = (VmaId, VmRange, Sharing);
 pub(super) enum Obstacle {
     /// The policy changes no pages, or too many of them are shared.
     Shared,
-    /// Some pages are pinned. If they were not, this many pages would have to be copied.
+    /// Some pages are pinned; if they were not, `copies` pages would have to be copied.
     Pinned {
         /// Number of shared pages.
         copies: u64,
@@ -124,7 +124,7 @@ impl<'a> Chooser<'a> {
     /// Returns the anon_vma and page offset base that the range and the neighbours can all have.
     ///
     /// # Errors
-    /// There is no such combination; the obstacle is `Pinned` if there would be one without pins.
+    /// No such combination exists; the obstacle is `Pinned` if one would exist without the pins.
     pub(super) fn survivor(
         &mut self,
         p: &Proposal,
@@ -180,7 +180,7 @@ impl<'a> Chooser<'a> {
     }
 
     /// Returns the number of shared pages that change under `holder`'s anon_vma and `base`, unless
-    /// some pages must not change, or there are too many.
+    /// some pages must not change, or too many are shared.
     fn copies(
         &mut self,
         parts: &[Option<Part<'_>>; 3],

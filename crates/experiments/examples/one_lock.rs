@@ -1,8 +1,9 @@
-//! Faults of one thread alone under one kind of VMA lock, for counting what the lock costs.
+//! Page faults in a single thread under one kind of VMA lock, to measure the lock's instructions.
 //!
-//! `one_lock` prints the kinds, one a line; `one_lock KIND PAGES` writes to so many new pages of one VMA under
-//! the kind of that line, the first being 1. An instruction counter that looks at `touch_all` sees the faults
-//! alone. `ci/instructions.sh` compares the kinds so.
+//! Without arguments, `one_lock` prints the kinds of lock, one per line. `one_lock KIND PAGES`
+//! writes to PAGES new pages of one VMA with the kind of lock on line KIND, counted from 1. An
+//! instruction counter that is limited to `touch_all` counts only the page faults.
+//! `ci/instructions.sh` compares the kinds of lock in this way.
 //!
 //! ```text
 //! cargo run --release -p vmarea-experiments --example one_lock -- 5 10000

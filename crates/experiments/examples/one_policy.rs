@@ -1,11 +1,14 @@
-//! One recorded run replayed under one policy alone, for counting what the policy costs.
+//! Replay of one recorded run under a single policy, for measuring what the policy costs.
 //!
-//! `one_policy POLICY TRACE` replays once; an instruction counter that looks at `replay` alone sees the
-//! calls and faults of that one world, without reading, comparing or a second policy beside it.
-//! `one_policy --times PAIRS TRACE` replays under `linux` and the others in turn and prints the ratio of
-//! their times.
-//! `one_policy --spacing POLICY same|diff MAPPINGS PAGES` makes the moves of the spacing benchmark once;
-//! there a counter looks at `moves`.
+//! `one_policy POLICY TRACE` replays the trace once. An instruction counter that is limited to
+//! `replay` counts the calls and faults under that policy, without reading the trace and without a
+//! comparison with another policy.
+//!
+//! `one_policy --times PAIRS TRACE` replays the trace under `linux` and the other policies in turn
+//! and prints the ratios of their times.
+//!
+//! `one_policy --spacing POLICY same|diff MAPPINGS PAGES` makes the moves of the spacing benchmark
+//! once; there, the function to count is `moves`.
 //!
 //! ```text
 //! cargo run --release -p vmarea-experiments --example one_policy -- vmarea gcc.vmtrace
@@ -77,7 +80,7 @@ fn read(trace: &str) -> Result<(Header, Vec<Event>), Failed> {
     Ok(one_world::read(File::open(trace)?, usize::MAX)?)
 }
 
-/// Everything that the processes did. Not inlined, so that a counter finds it by its name.
+/// Replays what the processes did. Not inlined, so that an instruction counter finds it by name.
 #[inline(never)]
 fn replay(world: &mut World, events: &[Event]) {
     one_world::replay(world, events);
@@ -88,7 +91,7 @@ fn compare(header: &Header, events: &[Event], pairs: usize) {
     let mut times = policies.map(|_| Vec::new());
     for round in 0..pairs.max(1) {
         for turn in 0..policies.len() {
-            // Another one begins each time.
+            // Each round starts with another policy.
             let at = (round + turn) % policies.len();
             let policy = policies[at];
             let mut world = World::new(policy.name, policy, machine::system(header));

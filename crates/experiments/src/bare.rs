@@ -27,7 +27,7 @@ pub(super) struct BareMm<'a> {
     pub slots: &'a Slots<Bare>,
 }
 
-/// Returns the id of address space `number`.
+/// Returns the id of the address space with this number, counted from 0.
 pub(super) fn mm_id(number: u32) -> MmId {
     // Slots in use have odd generations; any nonzero number is an id.
     MmId::from_bits(1 << 32 | u64::from(number)).expect("not zero")
@@ -38,7 +38,7 @@ impl BareMm<'_> {
         self.slots.get(Key::from_bits(vma.to_bits())?)
     }
 
-    /// Adds a VMA. Returns `None` if there is no memory.
+    /// Adds a VMA. Returns `None` if there is not enough memory.
     pub fn link(&self, range: VmRange) -> Option<VmaId> {
         let id = VmaId::from_bits(self.slots.insert().ok()?.to_bits())?;
         let bare = self.bare(id)?;

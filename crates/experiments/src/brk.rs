@@ -1,11 +1,11 @@
 //! The break test: related processes move their break, as in the published AIM7 measurement.
 //!
 //! Children of one parent raise their break page by page; only this is measured. Each child has
-//! touched its heap, so the heap has an anon_vma. The anon_vma's lock is taken either by every
+//! touched its heap, so the heap has an anon_vma. The lock of the anon_vma is taken either by every
 //! change of a range or only by changes that need it. In current kernels, a heap that grows after a
 //! fork has its own anon_vma (in the kernel of the published measurement it shared the parent's),
-//! so the processes do not contend for its lock. They contend with reverse-map walks, so one
-//! process is also measured while a thread does nothing but such walks.
+//! so the processes do not contend for its lock. They can only contend with reverse-map walks, so
+//! one process is also measured while another thread does nothing but such walks.
 
 use super::parallel::{Ratios, Speed, joined, together};
 use super::ratio::median;
@@ -31,7 +31,7 @@ const HEAP: u64 = 0x10_0000_0000;
 /// Initial break of a child.
 const FIRST: u64 = HEAP + 2 * PAGE;
 const BRK: i64 = 12;
-/// Maximum number of calls of a process in a round.
+/// Maximum number of calls that a process makes in a round.
 pub const MOST_CALLS: u64 = 1 << 20;
 
 /// Parameters of the test.
@@ -43,7 +43,7 @@ pub struct Setup {
     pub rounds: usize,
 }
 
-/// Why nothing was measured.
+/// Why the break test has no results.
 #[derive(Debug, Error)]
 pub enum BrkError {
     /// The number of calls is too small or too large.
@@ -57,22 +57,22 @@ pub enum BrkError {
     Core(&'static str, Errno),
 }
 
-/// Results of one kind of VMA lock with one method of locking the reverse map, or of the kernel.
+/// Results for one kind of VMA lock and one rule for the reverse-map lock, or for the kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Name of the kind of lock, or of the kernel.
     pub who: String,
-    /// True if every change takes the reverse-map lock; `None` for the kernel.
+    /// True if every change of a range takes the reverse-map lock; `None` for the kernel.
     pub always: Option<bool>,
     /// Median wall-clock time of a call with one process, in nanoseconds.
     pub nanoseconds: f64,
     /// Speed of two processes, relative to one.
     pub two: Ratios,
-    /// Speed of one process during reverse-map walks from its heap, relative to its speed without
-    /// them.
+    /// Speed of one process while another thread walks the reverse map from the heap, relative to
+    /// its speed without such walks.
     pub walked: Option<Ratios>,
-    /// Speed during walks if the lock is taken only when needed, relative to the speed if it is
-    /// always taken.
+    /// Speed during reverse-map walks if the reverse-map lock is taken only when needed, relative
+    /// to the speed during such walks if every change takes the lock.
     pub shortcut: Option<Ratios>,
     /// Number of times that the reverse-map lock was taken, per thousand calls.
     pub locked_per_mille: Option<f64>,
@@ -83,13 +83,13 @@ pub struct Row {
 pub struct Report {
     /// Parameters of the test.
     pub setup: Setup,
-    /// Rows of the kinds of lock, then of the kernel.
+    /// Two rows for each kind of lock, then one row for the kernel.
     pub rows: Vec<Row>,
     /// Why the kernel's row is missing.
     pub without_kernel: Option<String>,
 }
 
-/// Results of one subject in all rounds.
+/// Results for one subject in all rounds.
 #[derive(Default)]
 struct Rounds {
     one: Vec<Speed>,
@@ -98,26 +98,26 @@ struct Rounds {
     locked: u64,
 }
 
-/// Interface to the core, which hides its kind of VMA lock.
+/// Interface to the core that hides the kind of VMA lock.
 trait Subject {
     fn name(&self) -> &'static str;
     /// Returns the speed, and how often the reverse-map lock was taken.
     fn run(&self, lock: AdjustLock, work: Work, calls: u64) -> Result<(Speed, u64), BrkError>;
 }
 
-/// Processes that raise their break.
+/// Processes that raise their break during a measurement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     One,
     Two,
-    /// One process, while a thread walks the reverse map from the first page of its heap.
+    /// One process, while another thread walks the reverse map from the first page of its heap.
     Walked,
 }
 
 struct Core<K>(PhantomData<fn() -> K>);
 
 impl<K: VmaLockKind> Core<K> {
-    /// Creates a parent whose heap has a page, and forks children from it.
+    /// Creates a parent whose heap has one touched page, and forks children from it.
     fn family(
         lock: AdjustLock,
         children: u64,

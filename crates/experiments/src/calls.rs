@@ -1,11 +1,11 @@
-//! Measurement of calls that change an address space, with the same work in the core and on the
-//! kernel.
+//! Times of calls that change an address space, for the same calls in the core and on the kernel.
 //!
-//! Each series repeats one call on VMAs without touched pages: map and unmap them one by one, split
-//! them from one VMA with `mprotect` and merge them again, and move them with `mremap`. A further
-//! test forks an address space with many VMAs. The kernel's times include a trap into the kernel,
-//! the core's do not, and the core of this test maintains no page table for a processor. Together
-//! the two times show the cost of such work in general.
+//! Each series repeats one call on VMAs whose pages were never touched: it maps and unmaps VMAs one
+//! by one, splits them off one VMA with `mprotect` and merges them again, or moves them with
+//! `mremap`. A further test forks an address space with many VMAs. The kernel's times include a
+//! trap into the kernel; the core's times do not, and the core maintains no hardware page table
+//! here. So the two times show what such calls cost a program and what they cost in the core, not
+//! which code is faster.
 
 use super::Ratio;
 use super::kernel::{KernelError, all, reserve};
@@ -40,40 +40,40 @@ const MREMAP: i64 = 25;
 
 /// Number of calls in a series.
 const CALLS: u64 = 1_000;
-/// Numbers of VMAs in the forked address spaces.
+/// Number of VMAs in each of the forked address spaces.
 const FORKED: [u64; 2] = [1_000, 60_000];
 
-/// Why nothing was measured.
+/// Why the measurement of calls has no results.
 #[derive(Debug, thiserror::Error)]
 #[error("the core refused a call of the benchmark: {0}")]
 pub struct CallsError(Errno);
 
-/// Results of one kind of work.
+/// Results for one kind of call.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Name of the kind of work.
+    /// Name of the kind of call, with its effect.
     pub what: String,
-    /// Median time of an operation in the core, in nanoseconds.
+    /// Median time of a call in the core, in nanoseconds.
     pub core_ns: f64,
-    /// Median time of an operation in the kernel, in nanoseconds.
+    /// Median time of a call on the kernel, in nanoseconds.
     pub kernel_ns: Option<f64>,
-    /// Time in the core relative to the kernel in the same round.
+    /// Time in the core relative to that on the kernel, in the same round.
     pub ratio: Option<Ratio>,
 }
 
-/// Results of all kinds of work.
+/// Results for all kinds of calls.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// One row per kind of work.
+    /// One row per kind of call.
     pub rows: Vec<Row>,
     /// Why the kernel's times are missing.
     pub without_kernel: Option<String>,
 }
 
-/// Executor of the calls, with address spaces that are initially empty from `base` on.
+/// Executor of the calls, whose address space is initially empty from `base` on.
 trait Doer {
     type Error;
-    /// Executes a series and returns its duration in seconds.
+    /// Makes the calls of a series and returns their duration in seconds.
     fn calls(
         &mut self,
         what: &'static str,
@@ -86,7 +86,7 @@ trait Doer {
     fn base(&self) -> u64;
 }
 
-/// The core as an executor.
+/// Executor that makes the calls in the core.
 struct Core {
     space: Space,
     mm: MmId,
@@ -147,7 +147,7 @@ impl Doer for Core {
     }
 }
 
-/// The kernel as an executor, in a child process.
+/// Executor that makes the calls on the running kernel, in a child process.
 struct Kernel {
     oracle: Oracle,
     base: u64,
@@ -156,7 +156,7 @@ struct Kernel {
 impl Kernel {
     fn new() -> Result<Self, KernelError> {
         let mut oracle = Oracle::start()?;
-        // Large enough for the largest fork.
+        // Large enough for the fork with the most VMAs.
         let base = reserve(&mut oracle, 2 * FORKED[1] * STRIDE)?;
         Ok(Kernel { oracle, base })
     }
@@ -193,7 +193,7 @@ impl Doer for Kernel {
     }
 }
 
-/// Returns the series that maps single pages with a gap after each.
+/// Returns the series of `mmap` calls that map single pages with a gap after each.
 fn map(base: u64, times: u64) -> Series {
     Series {
         first: [base, PAGE, READ_WRITE, PRIVATE_FIXED, u64::MAX, 0],
@@ -210,7 +210,7 @@ fn unmap(base: u64, times: u64) -> Series {
     }
 }
 
-/// Runs one round; returns the nanoseconds per operation for each of the [`names`].
+/// Runs one round; returns the nanoseconds per call for each of the [`names`].
 fn round<D: Doer>(doer: &mut D) -> Result<Vec<f64>, D::Error> {
     let base = doer.base();
     let mut each = Vec::new();
@@ -283,8 +283,8 @@ fn names() -> Vec<String> {
 /// Measures the core and the kernel in turn, `rounds` times.
 ///
 /// # Errors
-/// If the core refuses a call, which it should not. If the kernel refuses a call, its times are
-/// missing and the report contains the reason.
+/// If the core refuses a call, which it should not. If the kernel refuses a call, the kernel's
+/// times are missing and the report contains the reason.
 pub fn run(rounds: usize) -> Result<Report, CallsError> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let mut without_kernel = None;

@@ -24,10 +24,10 @@ pub enum KernelError {
         what: &'static str,
         /// Number of calls that succeeded.
         times: u64,
-        /// A negative error number or a signal.
+        /// Negative error number of the refused call, or number of the signal that it caused.
         how: i64,
     },
-    /// The mappings of the child cannot be read.
+    /// `/proc/PID/maps` of the child process cannot be read.
     #[error("cannot read the mappings of the child: {0}")]
     Maps(#[from] std::io::Error),
 }
@@ -45,7 +45,7 @@ pub(super) fn reserve(oracle: &mut Oracle, span: u64) -> Result<u64, KernelError
     Ok(base)
 }
 
-/// Returns a series of calls or accesses that all succeeded.
+/// Returns the result of a series if all its calls or accesses succeeded.
 pub(super) fn all(what: &'static str, series: &Series, went: Went) -> Result<Went, KernelError> {
     match went.stopped {
         Some(how) => Err(KernelError::Refused {

@@ -2,7 +2,7 @@
 //!
 //! All variants of a measurement run alternately, in rounds, and the result is a ratio with a
 //! confidence interval. The kernel's times include a trap into the kernel and the core's do not, so
-//! a kernel row shows what the work costs a program, not which code is faster.
+//! the kernel's row in a table shows what the work costs a program, not which code is faster.
 #![forbid(unsafe_code)]
 
 mod bare;

@@ -1,7 +1,7 @@
-//! One recorded run replayed under one policy alone, for counting what the policy costs.
+//! Replay of one recorded run under a single policy, for measuring what the policy costs.
 //!
-//! Nothing is compared and no second policy runs beside it, so an instruction counter sees the
-//! calls and faults of one world.
+//! Nothing is compared and no second policy runs, so an instruction counter sees the calls and
+//! faults of one world only.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -22,7 +22,7 @@ pub fn read(trace: impl Read, limit: usize) -> Result<(Header, Vec<Event>), Erro
     Ok((header, events))
 }
 
-/// Replays everything that the processes did.
+/// Replays everything that the recorded processes did.
 pub fn replay(world: &mut World, events: &[Event]) {
     let mut files = Files::default();
     let mut seen = HashSet::new();

@@ -3,13 +3,13 @@
 //! Speed is measured in two ways. *By the clock*: the work of all threads, divided by the time from
 //! the first thread's start to the last thread's end. *By the processor*: the work of each thread
 //! divided by its processor time, summed over the threads. If every thread has its own processor,
-//! the two agree. On a busy machine the second still shows how much threads slow each other down (a
-//! spinning thread consumes processor time, a sleeping one does not).
+//! the two speeds agree. On a busy machine, the speed by the processor still shows how much threads
+//! slow each other down (a spinning thread consumes processor time, a sleeping one does not).
 //!
-//! A measurement takes some milliseconds, which is also the time that a sleeping thread may need to
-//! wake up, or that the scheduler may need to separate two threads that woke on one processor.
-//! Therefore each thread is pinned to its own processor if there are enough of them, and spins at
-//! the start until all threads are ready.
+//! A measurement takes some milliseconds. A sleeping thread may need as long to wake up, and so may
+//! the scheduler to separate two threads that woke on one processor. Therefore each thread is
+//! pinned to its own processor if there are enough of them, and spins at the start until all
+//! threads are ready.
 
 use super::Ratio;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -35,7 +35,7 @@ pub struct Ratios {
 }
 
 impl Ratios {
-    /// Returns the ratios of `of[i]` to `to[i]`.
+    /// Returns the ratios of the speeds `of[i]` to `to[i]`.
     pub(super) fn of_pairs(of: &[Speed], to: &[Speed]) -> Ratios {
         let by = |f: fn(&Speed) -> f64| {
             let list = |speeds: &[Speed]| speeds.iter().map(f).collect::<Vec<f64>>();
@@ -50,7 +50,7 @@ impl Ratios {
 
 /// Calls `each(thread, n)` for all `n` below `times` in each of `threads` concurrent threads.
 ///
-/// A further thread calls `beside(n)` repeatedly until the last of the threads ends.
+/// A further thread calls `beside(n)` with ascending `n` until the last of these threads ends.
 pub(super) fn together<E: Send>(
     (threads, times): (u64, u64),
     each: &(dyn Fn(u64, u64) -> Result<(), E> + Sync),
@@ -113,7 +113,7 @@ impl Start {
         }
     }
 
-    /// Waits until all threads have arrived; `thread` is the calling thread's number.
+    /// Waits until all threads have arrived; `thread` counts the threads from 0.
     fn wait(&self, thread: u64) {
         let enough = self.processors.len() as u64 >= self.threads;
         if enough {

@@ -17,15 +17,15 @@ pub struct Ratio {
     pub high: f64,
     /// Probability that the interval contains the true median of the ratios.
     ///
-    /// This is the lowest achievable value that is at least 0.95, or that of the extremes if there
-    /// are fewer than six pairs.
+    /// The interval is the narrowest one for which this probability is at least 0.95. With fewer
+    /// than six pairs there is none, and the interval reaches from the lowest to the highest ratio.
     pub confidence: f64,
     /// Number of pairs.
     pub pairs: usize,
 }
 
 impl Ratio {
-    /// Returns the ratio of `of[i] / to[i]`; `None` if there are no pairs.
+    /// Returns the median of the ratios `of[i] / to[i]`; `None` if there are no pairs.
     pub fn of_pairs(of: &[f64], to: &[f64]) -> Option<Ratio> {
         let mut ratios: Vec<f64> = of.iter().zip(to).map(|(a, b)| a / b).collect();
         ratios.sort_by(f64::total_cmp);
@@ -49,8 +49,9 @@ pub(crate) fn median(sorted: &[f64]) -> f64 {
 
 /// Returns how many of `n` sorted values to omit at each end, and the interval's confidence.
 ///
-/// The true median is outside of the interval with the probability of so few heads, or so few
-/// tails, in `n` throws of a coin.
+/// If `k` values are omitted at each end, the true median is below the interval with the
+/// probability of at most `k` heads in `n` throws of a coin, and above it with the same
+/// probability.
 pub(crate) fn tail(n: usize) -> Option<(usize, f64)> {
     let all = n.checked_sub(1)?;
     let mut outside = 0.5f64.powi(all as i32);

@@ -8,7 +8,7 @@ use alloc::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub struct Files {
     pages: BTreeMap<(u64, u64), Box<Page>>,
-    /// Size in pages by inode; a file without an entry has no end.
+    /// Size of each file in pages, by inode; a file without an entry has no end.
     sizes: BTreeMap<u64, u64>,
 }
 

@@ -1,13 +1,13 @@
 //! The software platform: real bytes in page frames, and accesses that fault as on a processor.
 //!
-//! A [`Machine`] is a [`Space`] together with the memory behind its pages. Data written through it
-//! can be read back after any call, so that tests can check data as well as mappings. Files are
-//! stored as pages by inode, like in a page cache. Deliberately absent: write-back, and a limit on
-//! the amount of memory.
+//! A [`Machine`] is a [`Space`] together with the memory behind its pages. Data written through the
+//! machine can be read back after any call, so that tests can check data as well as mappings. Files
+//! are stored as pages by inode, like in a page cache. Deliberately not implemented: write-back,
+//! and a limit on the amount of memory.
 //!
 //! # Locking
-//! The lock of the memory is innermost: it is taken while the page-table lock is held, never the
-//! other way round.
+//! The lock of the memory is the innermost one: it may be taken while the page-table lock is held,
+//! but not the other way round.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -37,7 +37,7 @@ use vmarea::types::{Errno, MmId, PAGE_MASK, VmFlags};
 use vmarea::vma::lock::VmaLock;
 use vmarea::vma::merge::Observer;
 
-/// The environment of a [`Machine`].
+/// The environment of a [`Machine`]'s address spaces.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Emulated;
 
@@ -51,7 +51,7 @@ impl Environment for Emulated {
 /// A machine's address spaces.
 pub type Space = vmarea::Space<Emulated>;
 
-/// A [`Space`] whose pages have real contents, and processors that access them.
+/// A [`Space`] whose pages have real contents, with processors that access the pages.
 #[derive(Debug)]
 pub struct Machine {
     space: Space,
@@ -121,17 +121,17 @@ impl Machine {
         })
     }
 
-    /// Loads like [`load_on`](Self::load_on), on each processor in turn.
+    /// Loads like [`load_on`](Self::load_on), each time on the next processor.
     pub fn load(&self, mm: MmId, addr: u64, to: &mut [u8]) -> Result<Faulted, Errno> {
         self.load_on(self.processors.next(), mm, addr, to)
     }
 
-    /// Stores like [`store_on`](Self::store_on), on each processor in turn.
+    /// Stores like [`store_on`](Self::store_on), each time on the next processor.
     pub fn store(&self, mm: MmId, addr: u64, from: &[u8]) -> Result<Faulted, Errno> {
         self.store_on(self.processors.next(), mm, addr, from)
     }
 
-    /// Faults until the processor can access the page. Then calls `f` with the page.
+    /// Faults until the processor can access the page, then calls `f` with the page.
     fn access(
         &self,
         (cpu, mm, addr): (usize, MmId, u64),
@@ -232,7 +232,7 @@ impl Machine {
     }
 }
 
-/// Memory at an address: none, zeros, or the bytes of a page.
+/// What an address refers to: nothing, a page of zeros, or the bytes of a page.
 enum Where<'a> {
     Nowhere,
     Zeros,

@@ -49,7 +49,7 @@ impl Memory {
     }
 }
 
-/// The memory of a machine, as its space holds it, with the processors that may use a frame.
+/// The memory of a machine as its space uses it, with the processors that may access a frame.
 pub struct SharedMemory {
     pub(crate) memory: Arc<Memory>,
     pub(crate) processors: Arc<Processors>,

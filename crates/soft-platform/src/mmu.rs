@@ -1,8 +1,8 @@
 //! Processors with TLBs: the accesses of a [`Machine`](crate::Machine) go through one of them.
 //!
 //! Each processor caches the translations that it uses, and drops them only when the core flushes
-//! them, as hardware does. The module checks what an MMU without cache coherence relies on, and
-//! panics at the first violation.
+//! them, as hardware does. The module checks the rules on which an MMU without coherent TLBs
+//! relies, and panics at the first violation.
 //!
 //! # Invariants
 //! T1  a frame is freed only if no processor has a translation to it
@@ -70,7 +70,7 @@ impl Processors {
         match state.walk(cpu, (mm, addr)) {
             Some(found) if permits(found, access) => Some(f(found.page)),
             Some(_) => {
-                // A fault removes the translation that caused it from the processor's TLB.
+                // A fault removes the processor's own TLB entry for the address.
                 state.tlbs[cpu].remove(&(mm, addr));
                 None
             }
@@ -97,15 +97,15 @@ impl Processors {
         assert!(writer.is_none(), "copied while it is written: {writer:x?}");
     }
 
-    /// Returns the number of the processor for the next access.
+    /// Returns the number of the processor that makes the next access, counted from 0.
     pub(crate) fn next(&self) -> usize {
         let mut state = self.0.lock();
         state.turn = (state.turn + 1) % CPUS;
         state.turn
     }
 
-    /// Checks that `allowed` permits each translation (T5); it gets an address and returns the
-    /// core's entry and the flags of the VMA.
+    /// Checks that the core permits every translation (T5). `allowed` returns the core's
+    /// page-table entry for an address and the flags of the VMA there.
     pub(crate) fn check_allowed(
         &self,
         allowed: impl Fn(MmId, u64) -> Option<(Pte, VmFlags)>,
@@ -127,7 +127,7 @@ impl Processors {
     }
 }
 
-/// The processors of a machine, as its space holds them.
+/// The processors of a machine as its space uses them.
 #[derive(Debug)]
 pub struct SharedProcessors(pub(crate) Arc<Processors>);
 

@@ -1,9 +1,10 @@
-//! Cost of a lookup: the steps of a replay on the index alone, with one cache at a time.
+//! Cost of a lookup: repeats the lookups of a replay with one cache at a time, and times them.
 //!
-//! Consecutive lookups are timed together. The steps are executed once more without lookups, and
-//! that time, which is the cost of reading the clock, is subtracted. All threads are simulated by
-//! one thread, in the order of the trace, so the times exclude the contention of threads for cache
-//! lines. They also exclude a cache's cost for the writer (one or two stores per removed VMA).
+//! The steps of the replay's log are executed on an index, without the rest of the core.
+//! Consecutive lookups are timed together. A further pass executes the steps without the lookups;
+//! its time, which is the cost of reading the clock, is subtracted. One thread simulates all
+//! threads in the order of the trace, so the times include no contention for cache lines. They also
+//! exclude what a cache costs the writer (one or two stores per removed VMA).
 
 use super::super::Ratio;
 use super::super::bare::mm_id;
@@ -27,11 +28,11 @@ pub struct Cost {
     pub ratio: Option<Ratio>,
 }
 
-/// State during one pass over the log.
+/// State during one pass over a log.
 struct Pass<'l, C: Cache, I: Index> {
     log: &'l Log,
     index: I,
-    /// Ids of the live VMAs, by number.
+    /// Id and address space of each live VMA, by the VMA's number in the log.
     vmas: Vec<Option<(VmaId, u32)>>,
     shared: Vec<C::Mm>,
     threads: Vec<Option<C::Thread>>,
@@ -47,14 +48,14 @@ pub enum Finds {
     LeftOut,
 }
 
-/// Cost of a pass.
+/// Cost of one pass over a log.
 #[derive(Clone, Copy, Default, Debug)]
 struct Spent {
     /// Seconds for all lookups, including the timing overhead.
     seconds: f64,
-    /// Ticks of the time-stamp counter, likewise.
+    /// Ticks of the time-stamp counter for all lookups, including the timing overhead.
     ticks: f64,
-    /// Number of hits.
+    /// Number of lookups that hit in the cache.
     hits: u64,
 }
 
@@ -99,8 +100,10 @@ impl<'l, C: Cache, I: Index> Pass<'l, C, I> {
         }
     }
 
-    /// Executes every step; returns the mean ticks of each `every`th lookup, whose caches are
-    /// evicted before. The longest two of a hundred are left out: they were interrupted.
+    /// Executes every step; returns the mean ticks of the lookups that start with evicted caches.
+    ///
+    /// The processor's own caches are evicted before every `every`th lookup. The longest 2 % of
+    /// these lookups are left out, because an interrupt probably prolonged them.
     fn run_evicted(mut self, finds: Finds, every: u64, evictor: &Evictor) -> f64 {
         let mut samples = Vec::new();
         let mut seen = 0;
@@ -147,7 +150,7 @@ impl<'l, C: Cache, I: Index> Pass<'l, C, I> {
         let own = self.threads[thread as usize].get_or_insert_default();
         let found = find_vma::<C, _>(&self.shared[mm as usize], own, &space, addr);
         self.hits += u64::from(matches!(found, Lookup::Hit(..)));
-        // A caller that looks up a VMA then reads it.
+        // A caller that looks up a VMA reads the VMA afterwards.
         black_box(found.range(&space));
     }
 
@@ -172,9 +175,9 @@ impl<'l, C: Cache, I: Index> Pass<'l, C, I> {
     }
 }
 
-/// Memory of twice a processor's own caches, which a read of all its lines evicts.
+/// Memory twice as large as a processor's own caches, which are evicted by reading all of it.
 ///
-/// It stands for the program and the kernel that run between two lookups.
+/// The eviction stands for the program and the kernel code that run between two lookups.
 struct Evictor(Vec<[u64; 8]>);
 
 impl Evictor {
@@ -211,7 +214,7 @@ impl Side {
         }
     }
 
-    /// Executes the steps of a log once, for an instruction counter.
+    /// Executes the steps of a log once, for counting the instructions.
     pub fn once(&self, log: &Log, finds: Finds) {
         (self.pass)(log, finds);
     }
@@ -220,8 +223,9 @@ impl Side {
 /// All caches in front of the core's index, in the order of [`count`](super::count()).
 const SIDES: [Side; 5] = sides::<CoreIndex>();
 
-/// All caches in front of the red-black tree, then those without and with vmarea's cache in front
-/// of the core's index.
+/// All caches in front of the red-black tree, then two in front of the core's index.
+///
+/// The last two are no cache and vmarea's cache.
 pub const PAPER_SIDES: [Side; 7] = {
     let [none, last, largest, vmacache, ours] = sides::<RedBlackIndex>();
     let [core_none, .., core_ours] = SIDES;
@@ -238,7 +242,7 @@ const fn sides<I: Index>() -> [Side; 5] {
     ]
 }
 
-/// Returns the hits of every cache.
+/// Returns the number of hits of every cache in front of the core's index.
 pub fn hits(log: &Log) -> Vec<u64> {
     let hits = |side: &Side| (side.pass)(log, Finds::Made).hits;
     SIDES.iter().map(hits).collect()
@@ -249,13 +253,13 @@ pub fn hits(log: &Log) -> Vec<u64> {
 pub struct Measured {
     /// Number of hits.
     pub hits: u64,
-    /// Ticks of the time-stamp counter for all lookups, one figure per round.
+    /// Ticks of the time-stamp counter for all lookups, one value per round.
     pub ticks: Vec<f64>,
-    /// Mean ticks of a lookup after the processor's own caches were evicted, one figure per round.
+    /// Mean ticks of a lookup that starts with evicted caches, one value per round.
     pub evicted: Vec<f64>,
 }
 
-/// Lookups per round whose caches are evicted before.
+/// Approximate number of lookups per round that start with evicted caches.
 const EVICTED: u64 = 500;
 
 /// Measures the [`PAPER_SIDES`] in turn, `rounds` times.
@@ -290,7 +294,7 @@ pub fn measure_ticks(log: &Log, rounds: usize) -> Vec<Measured> {
     all
 }
 
-/// Measures the caches in turn, `rounds` times.
+/// Measures the caches in front of the core's index in turn, `rounds` times.
 pub fn measure(log: &Log, rounds: usize) -> Vec<Cost> {
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); SIDES.len()];
     for round in 0..rounds.max(1) {

@@ -1,9 +1,9 @@
 //! Replays a trace once, with every lookup cache in front of the index.
 //!
 //! The core reports each lookup and each change of an index; every cache sees them as if it were
-//! the only one. The VMA that the cache returns is compared with the one that the index returns. A
-//! thread here is one lifetime of a thread id in one address space: after `execve` a thread has
-//! empty caches.
+//! the only one. The VMA that a cache returns is compared with the VMA from the index. A *thread*
+//! here is one lifetime of a thread id in one address space: after `execve`, a thread counts as a
+//! new one with empty caches.
 
 use super::CacheError;
 use super::log::Log;
@@ -41,9 +41,9 @@ pub struct Counted {
     pub most_vmas: u64,
     /// Number of lookups whose VMA the same thread had found before.
     pub bound: u64,
-    /// Counts per cache; the first row is without a cache.
+    /// Counts per cache; the first entry is for lookups without a cache.
     pub counters: Vec<Counter>,
-    /// Log of the steps, for timing.
+    /// Log of the lookups and changes, for timing.
     pub log: Log,
 }
 
@@ -133,7 +133,7 @@ struct State {
     log: Log,
     /// The thread whose event is being replayed, and the kind of event.
     now: Option<(u32, Cause)>,
-    /// Number and address space of each live thread.
+    /// Number in the log and address space of each live thread, by thread id.
     threads: HashMap<Tid, (u32, MmId)>,
     numbers: u32,
     /// VMAs that each thread has found.
@@ -170,7 +170,7 @@ impl State {
         }
     }
 
-    /// Starts an event of a thread, in the thread's own address space if that is known.
+    /// Notes the thread of the next event, which first enters `own` if that is a new address space.
     fn begin(&mut self, tid: Tid, own: Option<MmId>, cause: Cause) {
         if let Some(mm) = own
             && self.threads.get(&tid).is_none_or(|(_, now)| *now != mm)
@@ -271,7 +271,7 @@ pub fn count(mut trace: Reader<impl Read>) -> Result<Counted, CacheError> {
             Err(TraceError::CutOff { .. } | TraceError::Damaged { .. }) if number > 0 => break,
             Err(error) => return Err(error.into()),
         };
-        // A thread may touch the memory of other processes, but faults and calls only in its own.
+        // A thread may touch other processes' memory, but its faults and calls are in its own.
         let (tid, own, cause) = match &event {
             Event::Fault(fault) => (fault.tid, Some(fault.mm), Cause::Fault),
             Event::Call(call) => (call.tid, Some(call.mm), Cause::Call),
@@ -384,8 +384,9 @@ mod tests {
         count(Reader::new(trace.as_slice()).unwrap()).unwrap()
     }
 
-    /// Returns the hits without a cache and with the caches last used, largest, vmacache and
-    /// `Checked`, and the upper bound.
+    /// Returns the number of hits of each cache, and the upper bound.
+    ///
+    /// The caches are: none, `LastUsed`, `LastUsedAndLargest`, `VmaCache` and `Checked`.
     fn hits(counted: &Counted) -> (Vec<u64>, u64) {
         let hits = counted.counters.iter().map(|c| c.hits).collect();
         assert_eq!(hits, cost::hits(&counted.log), "timing repeats the replay");
@@ -404,7 +405,7 @@ mod tests {
         }
         let counted = counted(&events);
         assert_eq!((counted.by_faults, counted.threads), (16, 2));
-        // The threads evict each other's VMA from the last-used cache. With the largest VMA cached
+        // The threads evict each other's VMA from the last-used cache. If the largest VMA is cached
         // separately, the last-used entry remains B.
         assert_eq!(hits(&counted), (vec![0, 0, 14, 14, 14], 14));
     }
@@ -431,8 +432,8 @@ mod tests {
         events.extend((0..8).map(|page| fault(2, B + page * 4096)));
         let counted = counted(&events);
         assert_eq!(hits(&counted).0, [0, 14, 14, 14, 14]);
-        // The second thread starts one lookup later, so each thread makes one lookup without one of
-        // the other in between.
+        // The second thread starts one lookup later, so each thread makes exactly one lookup that
+        // directly follows another lookup of its own.
         assert_eq!(cost::hits(&counted.log.in_turn()), [0, 2, 14, 14, 14]);
     }
 }

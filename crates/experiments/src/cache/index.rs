@@ -1,4 +1,4 @@
-//! The indexes behind the caches: the core's, and the red-black tree of 2014.
+//! The indexes that are searched on a cache miss: the core's, and the red-black tree of 2014.
 
 use super::super::bare::{Bare, BareMm, mm_id};
 use super::red_black::RedBlackTree;
@@ -7,25 +7,25 @@ use vmarea::types::{MmId, VmRange, VmaId};
 use vmarea_range_tree::RangeTree;
 use vmarea_sync::Slots;
 
-/// The VMAs of some address spaces, which are numbered from 0.
+/// An index of the VMAs of several address spaces, which are numbered from 0.
 pub(super) trait Index {
-    /// Name in tables.
+    /// Name of the index in tables.
     const NAME: &'static str;
-    /// One address space.
+    /// One address space of the index.
     type Mm<'a>: Vmas
     where
         Self: 'a;
 
     fn new(mms: u32) -> Self;
     fn mm(&self, mm: u32) -> Self::Mm<'_>;
-    /// Adds a VMA. Returns `None` if there is no memory.
+    /// Adds a VMA. Returns `None` if there is not enough memory.
     fn link(&mut self, mm: u32, range: VmRange) -> Option<VmaId>;
     /// Changes the bounds of a VMA that starts at `start`.
     fn resize(&mut self, mm: u32, vma: VmaId, start: u64, range: VmRange);
     fn unlink(&mut self, mm: u32, vma: VmaId);
 }
 
-/// The core's tree and type-stable slots.
+/// Index that consists of the core's tree and type-stable slots.
 pub(super) struct CoreIndex {
     slots: Slots<Bare>,
     trees: Vec<RangeTree>,
@@ -64,7 +64,7 @@ impl Index for CoreIndex {
     }
 }
 
-/// One red-black tree per address space.
+/// Index with one red-black tree per address space.
 pub(super) struct RedBlackIndex(Vec<RedBlackTree>);
 
 /// An address space in a [`RedBlackIndex`].

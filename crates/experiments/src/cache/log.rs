@@ -29,7 +29,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Returns the step as numbers, the first of which says what it is.
+    /// Encodes the step as words, the first of which gives the kind of step.
     fn to_words(self) -> [u64; WORDS] {
         let mut words = [0; WORDS];
         let fields: &[u64] = &match self {
@@ -47,7 +47,7 @@ impl Step {
         words
     }
 
-    /// Returns the step of [`Step::to_words`]; `None` if there is no such step.
+    /// Decodes the result of [`Step::to_words`]; `None` if the kind of step is unknown.
     fn from_words([kind, a, b, c, d]: [u64; WORDS]) -> Option<Step> {
         let (thread, mm, vma) = (a as u32, b as u32, a as u32);
         Some(match kind {
@@ -77,7 +77,7 @@ impl Step {
         })
     }
 
-    /// Returns the thread of a step that does not change an index.
+    /// Returns the thread that makes the step; `None` for a step that belongs to an index.
     fn thread(&self) -> Option<u32> {
         match *self {
             Step::Enter { thread, .. } | Step::Leave { thread } | Step::Find { thread, .. } => {
@@ -91,7 +91,7 @@ impl Step {
     }
 }
 
-/// Numbers of a step in a file.
+/// Number of words that encode a step in a file.
 const WORDS: usize = 5;
 
 /// All steps of a replay.
@@ -102,7 +102,7 @@ pub struct Log {
     pub(super) threads: u32,
     pub(super) vmas: u32,
     pub(super) finds: u64,
-    /// Numbers of the live address spaces, by id.
+    /// Numbers given to the address spaces, by id.
     mm_numbers: HashMap<MmId, u32>,
     vma_numbers: HashMap<VmaId, u32>,
 }
@@ -123,7 +123,7 @@ impl Log {
     /// Writes the log.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Those of the writer.
     pub fn write(&self, to: impl Write) -> io::Result<()> {
         let mut to = io::BufWriter::new(to);
         let sizes = [self.mms, self.threads, self.vmas, 0, 0].map(u64::from);
@@ -137,7 +137,7 @@ impl Log {
     /// Reads a log that [`Log::write`] wrote.
     ///
     /// # Errors
-    /// Those of reading, and `InvalidData` for a step that does not exist.
+    /// Those of the reader, and `InvalidData` for an empty file or an unknown kind of step.
     pub fn read(mut from: impl Read) -> io::Result<Log> {
         let mut bytes = Vec::new();
         from.read_to_end(&mut bytes)?;
@@ -168,8 +168,9 @@ impl Log {
 
     /// Returns the log with the lookups of the threads interleaved.
     ///
-    /// Between two changes the threads make one lookup each in turn, as if each thread had its own
-    /// processor. Lookups change nothing, so their order between two changes is arbitrary.
+    /// Between two changes of an index, the threads make one lookup each in turn, as if each thread
+    /// had its own processor. Lookups change nothing, so their order between two changes is
+    /// arbitrary.
     pub fn in_turn(&self) -> Log {
         let mut steps = Vec::with_capacity(self.steps.len());
         let of_thread = |step: &Step| step.thread().is_some();

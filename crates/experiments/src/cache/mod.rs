@@ -1,15 +1,15 @@
 //! Lookup caches on recorded programs: hit rates, upper bound for per-thread caches, lookup cost.
 //!
 //! A trace is replayed once, with all caches in front of the same lookups ([`mod@count`]). The
-//! lookups and the changes between them are then repeated on the index alone, with one cache at a
-//! time, and timed ([`cost`]). The recording contains page faults and the calls that change an
-//! address space. It does not contain lookups that a kernel makes for other reasons (futexes,
-//! direct I/O, `/proc`).
+//! lookups, and the changes of the index between them, are then repeated without the rest of the
+//! core, with one cache at a time, and timed ([`cost`]). The recording contains page faults and the
+//! calls that change an address space. It does not contain lookups that a kernel makes for other
+//! reasons (futexes, direct I/O, `/proc`).
 //!
 //! # Linux
-//! Tables of "mm: per-thread vma caching" (3.15) and of "Optimizing VMA caching" in LWN. Their
-//! figures, which are from another machine and other programs, are shown with ours in
-//! [`workloads`].
+//! Reproduces the tables of "mm: per-thread vma caching" (3.15) and of the LWN article "Optimizing
+//! VMA caching". The published figures come from another machine and other programs; they are in
+//! [`workloads`] and are shown beside ours.
 
 pub mod cost;
 pub mod count;
@@ -53,7 +53,7 @@ pub enum CacheError {
     },
 }
 
-/// Results of one cache on one program.
+/// Results for one cache on one program.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Name of the cache.
@@ -62,17 +62,19 @@ pub struct Row {
     pub hits: u64,
     /// Hits in per cent of all lookups.
     pub hit_rate: f64,
-    /// Hits in per cent of the per-thread bound. Caches per address space may exceed 100 per cent.
+    /// Hits in per cent of the bound for per-thread caches. A cache per address space may exceed
+    /// 100 per cent.
     pub of_bound: f64,
     /// Nanoseconds per lookup, including misses and cache updates.
     pub nanoseconds: f64,
     /// Time relative to the time without a cache in the same round.
     pub ratio: Option<Ratio>,
-    /// Hits in per cent of all lookups if the threads take turns, each on its own processor.
+    /// Hits in per cent of all lookups if the threads make their lookups alternately, each on its
+    /// own processor.
     pub hit_rate_in_turn: f64,
 }
 
-/// Results of one program.
+/// Results for one program.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
     /// Name of the workload, or of the trace file.
@@ -81,12 +83,12 @@ pub struct Table {
     pub by_faults: u64,
     /// Number of lookups by calls.
     pub by_calls: u64,
-    /// Number of threads that made lookups; a thread counts again after it executes a program.
+    /// Number of threads that made lookups; a thread counts again after `execve`.
     pub threads: u64,
     /// Maximum number of VMAs in an address space.
     pub most_vmas: u64,
-    /// Upper bound of the hits of a per-thread cache: the number of lookups whose VMA the thread
-    /// had found before.
+    /// Upper bound of the hits of a per-thread cache: the number of lookups of a VMA that the same
+    /// thread had found before.
     pub bound: u64,
     /// The bound in per cent of all lookups.
     pub bound_rate: f64,

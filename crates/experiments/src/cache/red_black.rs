@@ -10,15 +10,15 @@
 //!
 //! # Linux
 //! `find_vma` of 3.14 without its cache; `lib/rbtree.c`. The nodes are in one array per address
-//! space instead of a slab, and have a generation, so that caches which expect it can find that a
-//! VMA is gone.
+//! space instead of a slab. They have a generation, so that a cache that checks its entries can
+//! detect that a VMA is gone.
 
 use vmarea::types::{VmRange, VmaId};
 
 /// Node 0 stands for every leaf and for the root's parent; it is black.
 const LEAF: u32 = 0;
 
-/// A VMA in the tree. The alignment gives it the memory of a VMA of that time.
+/// A VMA in the tree, aligned so that it occupies as much memory as a VMA of 2014.
 #[derive(Clone, Debug, Default)]
 #[repr(align(64))]
 struct Node {
@@ -68,7 +68,7 @@ impl RedBlackTree {
         self.id(found)
     }
 
-    /// Returns the bounds of a VMA; `None` if it is gone.
+    /// Returns the bounds of a VMA; `None` if the VMA is gone.
     #[inline]
     pub(super) fn range(&self, vma: VmaId) -> Option<VmRange> {
         let node = self.nodes.get(number(vma) as usize)?;
@@ -200,7 +200,7 @@ impl RedBlackTree {
         }
     }
 
-    /// Moves a node down to `side`; its other child takes its place.
+    /// Moves a node down to `side`; its child on the other side takes its place.
     fn rotate(&mut self, at: u32, side: usize) {
         let up = self.child(at, 1 - side);
         let inner = self.child(up, side);
@@ -239,7 +239,7 @@ impl RedBlackTree {
         self.paint(root, false);
     }
 
-    /// Restores B3: paths through `at` have one black node too few.
+    /// Restores B3 if the paths through `at` have one black node too few.
     fn mend_remove(&mut self, mut at: u32) {
         while at != self.root && !self.is_red(at) {
             let parent = self.parent(at);

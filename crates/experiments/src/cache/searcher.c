@@ -1,12 +1,12 @@
 /*
- * Threads that allocate, search at random and free: the memory side of a threaded web server.
+ * Threads that allocate memory, search in it and free it, like the threads of a web server.
  *
- * Ten chunks of sorted numbers are made once. Each thread takes a chunk, copies it into memory of its
- * own, looks for a number in the copy, and frees it, again and again. The C library is told to make no
- * mapping for a single allocation: each thread works in an arena of its own (or shares one where
- * threads are many), which gives its pages back and faults them in anew each time.
+ * Ten chunks of sorted numbers are created first. Each thread repeatedly copies a part of a chunk into newly
+ * allocated memory, searches the copy for a number, and frees the copy. The C library is told not to map
+ * allocations separately: each thread works in an arena of its own (or shares one if there are many
+ * threads), which returns its pages to the kernel and faults them in again each time.
  *
- * usage: searcher THREADS COPIES      copies of each thread; prints how many numbers were found
+ * usage: searcher THREADS COPIES      COPIES is per thread; prints how many numbers were found
  */
 #include <malloc.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-//! Small programs for `bench cache`, of the kinds that the published measurements used.
+//! Small programs for `bench cache`, of the same kinds as in the published measurements.
 //!
 //! The programs are written or compiled to a temporary directory, which is removed on drop. A
 //! program whose requirements are not available is omitted, and the reason is reported.
@@ -33,7 +33,7 @@ pub struct Workload {
     pub text: Option<Text>,
 }
 
-/// The programs, and their directory.
+/// The prepared programs, and the directory that contains them.
 #[derive(Debug)]
 pub struct Workloads {
     /// Workloads that can run on this machine.
@@ -65,7 +65,7 @@ const EBIZZY: Text = Text {
     vmacache: 99.97,
 };
 
-/// Numbers of threads of the search program, each with its number of allocations per thread.
+/// Number of threads of the search program, and number of allocations of each thread.
 pub(crate) const SEARCHERS: [(u32, u32); 4] = [(1, 1000), (8, 120), (32, 40), (80, 20)];
 
 const BOOT_SCRIPT: &str = r#"

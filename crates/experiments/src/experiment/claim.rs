@@ -1,4 +1,4 @@
-//! Claims of the papers, decided by the intervals of our figures.
+//! Claims of the papers, decided by the confidence intervals of our figures.
 
 use super::figure::{Figure, Interval};
 use serde::Serialize;
@@ -7,11 +7,11 @@ use serde::Serialize;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// The whole interval agrees with the claim.
+    /// The whole interval satisfies the claim.
     Holds,
     /// The whole interval contradicts the claim.
     DoesNotHold,
-    /// The interval contains the claim's bound, or there are too few cases.
+    /// The claim's bound lies within the interval, or there are too few cases or runs.
     Undecided,
 }
 
@@ -26,17 +26,17 @@ impl Decision {
     }
 }
 
-/// The bound that a claim sets to a figure.
+/// The bound that a claim sets for a figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Bound {
-    /// The figure is at least this.
+    /// The figure is at least this value.
     AtLeast(f64),
-    /// The figure is at most this.
+    /// The figure is at most this value.
     AtMost(f64),
 }
 
 impl Bound {
-    /// Decides whether a figure in this interval keeps the bound.
+    /// Decides whether a figure with this interval satisfies the bound.
     pub fn decide(self, Interval { low, high }: Interval) -> Decision {
         let (certain, excluded) = match self {
             Bound::AtLeast(bound) => (low >= bound, high < bound),
@@ -59,14 +59,14 @@ pub struct Claim {
     pub paper: String,
     /// Our figure.
     pub ours: String,
-    /// The decision.
+    /// Whether the claim holds for our figure.
     pub decision: Decision,
 }
 
 impl Claim {
-    /// Decides a claim by a figure and a bound.
+    /// Decides a claim about a measured figure by a bound.
     ///
-    /// A single run of a measurement decides nothing.
+    /// A single run of a measurement decides nothing, so the claim is then undecided.
     pub fn by(
         text: impl Into<String>,
         paper: impl Into<String>,
@@ -86,7 +86,7 @@ impl Claim {
         }
     }
 
-    /// Decides that a claim is true or false of exact figures.
+    /// Decides a claim about exact figures: it holds if `holds` is true.
     pub fn exactly(
         text: impl Into<String>,
         paper: impl Into<String>,
@@ -105,7 +105,7 @@ impl Claim {
         }
     }
 
-    /// A claim that these figures cannot decide.
+    /// A claim that our figures cannot decide; `why` says the reason.
     pub fn undecided(
         text: impl Into<String>,
         paper: impl Into<String>,
@@ -119,9 +119,9 @@ impl Claim {
         }
     }
 
-    /// Decides that at least `bound` of the cases are of a kind.
+    /// Decides a claim that at least the share `bound` of the cases are of one kind.
     ///
-    /// Fewer than [`FEWEST`] cases decide nothing.
+    /// With fewer than [`FEWEST`] cases the claim is undecided.
     pub fn share(
         text: impl Into<String>,
         paper: impl Into<String>,
@@ -151,7 +151,7 @@ impl Claim {
     }
 }
 
-/// Number of cases below which a share decides nothing.
+/// Number of cases below which a claim about a share is undecided.
 pub const FEWEST: u64 = 30;
 
 /// Returns the 95 % interval of a share (Wilson's score interval).

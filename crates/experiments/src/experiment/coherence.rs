@@ -1,15 +1,15 @@
 //! Cache-line transfers between processors, counted in a deterministic simulation.
 //!
-//! Every processor has a cache without limits. A read that needs a line that only other caches
-//! have, and a write that takes it away from other caches, is a transfer. The first access to a
-//! line is not counted. Absent: time, distances between sockets, evictions and prefetching.
+//! Every processor has a cache of unlimited size. A transfer is a read of a line that only other
+//! caches have, or a write to a line that other caches have. The first access to a line is not
+//! counted. Not modelled: time, distances between sockets, evictions and prefetching.
 
 use std::collections::HashMap;
 
-/// Bytes of a line.
+/// Size of a cache line in bytes.
 pub const LINE: u64 = 64;
 
-/// Most processors that the simulation knows.
+/// Maximum number of processors in the simulation.
 pub const MOST_CPUS: u32 = 64;
 
 #[derive(Clone, Copy, Default)]
@@ -31,7 +31,7 @@ impl Caches {
         self.transfers
     }
 
-    /// Reads the line of an address.
+    /// Reads from the cache line that contains an address.
     pub fn read(&mut self, cpu: u32, addr: u64) {
         let copies = self.lines.entry(addr / LINE).or_default();
         let own = 1 << cpu;
@@ -41,7 +41,7 @@ impl Caches {
         }
     }
 
-    /// Changes the line of an address.
+    /// Writes to the cache line that contains an address.
     pub fn write(&mut self, cpu: u32, addr: u64) {
         let copies = self.lines.entry(addr / LINE).or_default();
         let own = 1 << cpu;
@@ -53,15 +53,16 @@ impl Caches {
 /// One access to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// A read of the line of an address.
+    /// A read at an address.
     Read(u64),
-    /// A change of the line of an address.
+    /// A write at an address.
     Write(u64),
 }
 
-/// Repeats one list of accesses per processor, in a fixed random interleaving.
+/// Repeats one list of accesses per processor, in a pseudo-random but fixed interleaving.
 ///
-/// Returns the transfers per repetition after a warm-up of as many repetitions.
+/// Returns the transfers per repetition of one list, after a warm-up that is as long as the
+/// measured part.
 pub fn transfers_per_round(lists: &[Vec<Access>], rounds: u64) -> f64 {
     let mut caches = Caches::default();
     let mut at = vec![0usize; lists.len()];

@@ -1,4 +1,4 @@
-//! Figures of a result table: the paper's, and ours with their intervals.
+//! Figures in a result table: those of the paper, and ours with their confidence intervals.
 
 use crate::ratio::{median, tail};
 use serde::Serialize;
@@ -8,9 +8,9 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// A number of things, printed in full.
+    /// A count, printed in full.
     Count,
-    /// A large number, printed with the suffix k, M or G.
+    /// A large count, printed with the suffix k, M or G.
     Large,
     /// Seconds.
     Seconds,
@@ -18,7 +18,7 @@ pub enum Unit {
     Nanoseconds,
     /// Per cent.
     Percent,
-    /// A quotient of two figures of one unit.
+    /// A quotient of two figures with the same unit.
     Ratio,
 }
 
@@ -42,7 +42,7 @@ impl Unit {
         if low == high {
             return low;
         }
-        // The unit of both is printed once.
+        // If both ends have the same unit, the unit is printed once.
         match (low.split_once(' '), high.split_once(' ')) {
             (Some((number, unit)), Some((_, other))) if unit == other => {
                 format!("{number} to {high}")
@@ -76,10 +76,10 @@ fn scaled(value: f64) -> String {
     }
 }
 
-/// A figure that a paper states: its runs, where it lists them, and its range.
+/// A figure that a paper states: its single runs if the paper lists them, and its interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Published {
-    /// The runs that the paper lists.
+    /// The runs that the paper lists; empty if it lists none.
     pub runs: &'static [f64],
     /// Lower end of the stated interval, or the stated figure.
     pub low: f64,
@@ -112,7 +112,7 @@ impl fmt::Display for Published {
     }
 }
 
-/// Two ends of an interval.
+/// The two ends of an interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Interval {
     /// Lower end.
@@ -121,7 +121,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// A figure of ours.
+/// A figure that this program measured, counted or simulated.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Figure {
     /// Median of the runs.
@@ -142,7 +142,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A figure that every run would give again.
+    /// A figure that is the same in every run.
     pub fn exact(value: f64, unit: Unit) -> Figure {
         Figure {
             median: value,
@@ -211,11 +211,12 @@ impl fmt::Display for Figure {
     }
 }
 
-/// Returns the 95 % interval of the mean as the thesis computes it.
+/// Returns the 95 % interval of the mean, computed as in the thesis.
 ///
-/// It presumes a normal distribution and takes 1.96 times the population's standard deviation over
-/// the root of the number of runs. With three runs, this is narrower than 95 % allow; the interval
-/// of the median is the one that decides claims.
+/// The computation presumes a normal distribution and takes 1.96 times the population's standard
+/// deviation, divided by the square root of the number of runs. With three runs, this interval is
+/// narrower than a 95 % interval should be; claims are therefore decided by the interval of the
+/// median.
 pub fn thesis_interval(runs: &[f64]) -> Interval {
     let n = runs.len().max(1) as f64;
     let mean = runs.iter().sum::<f64>() / n;

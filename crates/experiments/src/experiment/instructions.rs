@@ -1,7 +1,7 @@
-//! Instructions of a piece of work, counted by valgrind around another process of this program.
+//! Instruction counts of pieces of work, from valgrind around another process of this program.
 //!
-//! The difference of two runs, with and without the work, leaves out the program's start and the
-//! reading of its input.
+//! The caller counts with and without the work and subtracts, which removes the program's start and
+//! the reading of its input.
 
 use super::Context;
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 /// Counts the instructions of `vmarea experiment --work ARGUMENTS`.
 ///
 /// # Errors
-/// One line that says why they cannot be counted, and what to do.
+/// One line that says why the instructions cannot be counted, and what to do about it.
 pub(super) fn count(context: &Context<'_>, arguments: &[&OsStr]) -> Result<u64, String> {
     let mut valgrind = Command::new("valgrind");
     valgrind.args([
@@ -31,7 +31,7 @@ pub(super) fn count(context: &Context<'_>, arguments: &[&OsStr]) -> Result<u64, 
     counted(&said).ok_or_else(|| "valgrind printed no count of instructions".to_owned())
 }
 
-/// Returns the count in valgrind's output.
+/// Returns the instruction count in valgrind's output.
 fn counted(said: &str) -> Option<u64> {
     let line = said
         .lines()

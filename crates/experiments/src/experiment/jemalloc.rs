@@ -5,7 +5,8 @@ use super::merges::{self, Counts, Run};
 use super::report::{Line, Report, Table};
 use super::{Context, source};
 
-/// A row of the thesis: test, machine, then intervals of time, diff m., pgoff m. and failed m.
+/// A row of the thesis: test, machine, and the intervals of time, diff m., pgoff m. and failed m.
+/// (merges of different anon_vmas, page-offset merges and failed merges).
 type Paper = (&'static str, &'static str, [[f64; 2]; 4]);
 
 const UNPATCHED: [Paper; 8] = [
@@ -123,7 +124,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut Report) {
     }
 }
 
-/// Returns the scripts that prepare a run and that are recorded.
+/// Returns two scripts: one that prepares a run, and one that is recorded.
 fn scripts(context: &Context<'_>) -> Result<(String, String), String> {
     source::need(&[("make", "make"), ("gcc", "gcc")])?;
     let tree = source::debian(context, "jemalloc")?;
@@ -172,7 +173,7 @@ fn table(runs: &[Run]) -> Table {
     table
 }
 
-/// Returns a line of ours; the time is that of the recorded run.
+/// Returns our line of a table; the time is that of the recorded run.
 pub(super) fn line(policy: &str, runs: &[Run]) -> Line<Figure> {
     let columns: [fn(&Counts) -> u64; 3] = [|c| c.different, |c| c.pgoff, |c| c.failed];
     let is_kernel = policy == "kernel";

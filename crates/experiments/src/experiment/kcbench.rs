@@ -6,7 +6,7 @@ use super::report::{Line, Report, Table};
 use super::{Context, source};
 use std::path::Path;
 
-/// Times of table 4.8: threads, machine, interval of the unpatched and of the patched kernel.
+/// Times in table 4.8: threads, machine, and the intervals of the unpatched and patched kernels.
 const TIMES: [(u32, &str, [f64; 2], [f64; 2]); 7] = [
     (2, "Apollo", [1080.27, 1080.87], [1089.85, 1090.52]),
     (4, "Apollo", [911.44, 912.02], [919.98, 920.78]),

@@ -1,9 +1,10 @@
-//! Merges of a recorded workload under the policies, and what they cost.
+//! Merges in a recorded workload under each policy, and what merging costs.
 //!
-//! The experiments of the thesis's sections 4.3.3 to 4.3.5 share this. A workload is recorded on the
-//! running kernel, which is unpatched, and replayed under each policy. A merge *failed* if the
-//! recorded kernel's rules refuse two private anonymous neighbours for their page offset or
-//! anon_vma; at each such refusal the other policies are asked in the same state.
+//! The experiments of the thesis's sections 4.3.3 to 4.3.5 share this module. A workload is
+//! recorded on the running kernel, which is unpatched, and replayed under each policy. A merge
+//! *failed* if the recorded kernel's rules refuse to merge two private anonymous neighbours because
+//! of their page offset or anon_vma. At each such refusal, the replay asks whether the other
+//! policies would merge in the same state.
 
 use super::claim::{Bound, Claim};
 use super::figure::{Figure, Published, Unit};
@@ -32,7 +33,7 @@ pub(super) struct Run {
     pub(super) replayed: vmarea_replay::Report,
 }
 
-/// Merge counts of one policy in one run, in the columns of the thesis.
+/// Merge counts of one policy in one run, in the order of the thesis's columns.
 #[derive(Clone, Copy)]
 pub(super) struct Counts {
     pub(super) different: u64,
@@ -41,7 +42,7 @@ pub(super) struct Counts {
     pub(super) failed: u64,
 }
 
-/// States what stands for the thesis's kernels and tracepoints.
+/// Adds to the report what was used in place of the thesis's kernels and tracepoints.
 pub(super) fn substitutions(report: &mut Report) {
     for text in [
         "unpatched 5.18: the running kernel, whose refusals are counted; patched: a replay of the \
@@ -87,7 +88,7 @@ pub(super) fn native(context: &Context<'_>, name: &str, script: &str) -> Result<
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Returns the processor time of the children in the output of the shell's `times`.
+/// Returns the processor time of the children from the output of the shell's `times`.
 fn processor_time(said: &str) -> f64 {
     let time = |text: &str| {
         let (minutes, seconds) = text.trim_end_matches('s').split_once('m')?;
@@ -118,14 +119,14 @@ fn replay(trace: &File) -> Result<vmarea_replay::Report, String> {
 }
 
 impl Run {
-    /// Returns the counts of the recorded kernel, which is unpatched.
+    /// Returns the merge counts of the recorded kernel, which is unpatched.
     pub(super) fn unpatched(&self) -> Counts {
         let mut counts = self.of_world("linux");
         counts.failed = self.replayed.counterfactual.refused_total();
         counts
     }
 
-    /// Returns the counts of a policy.
+    /// Returns the merge counts of a policy.
     pub(super) fn patched(&self, policy: &str) -> Counts {
         let mut counts = self.of_world(policy);
         let made = self.replayed.counterfactual.policies.get(policy);
@@ -147,7 +148,7 @@ impl Run {
     }
 }
 
-/// Returns a line of a table: the chosen counts of all runs.
+/// Returns our line of a table: the chosen counts of all runs.
 pub(super) fn line(
     who: &str,
     runs: &[Run],
@@ -167,7 +168,7 @@ pub(super) fn line(
 
 /// Decides the thesis's claims about merges for one workload.
 ///
-/// The run with the fewest failed merges decides: repeated runs are no further cases.
+/// The run with the fewest failed merges decides, because repeated runs are not independent cases.
 pub(super) fn claims(name: &str, runs: &[Run], report: &mut Report) {
     let Some(run) = runs.iter().min_by_key(|run| run.unpatched().failed) else {
         return;
@@ -199,20 +200,21 @@ pub(super) fn claims(name: &str, runs: &[Run], report: &mut Report) {
     ));
 }
 
-/// Policies whose cost is counted, each with the policy of the same rules without its merges.
+/// Policies whose cost is counted, each with the policy that it is compared with.
 const COSTS: [(&str, &str); 4] = [
     ("linux-5.18", "linux-5.18"),
     ("thesis", "linux-5.18"),
     ("linux", "linux"),
     ("vmarea", "linux"),
 ];
-/// Times that each replay is counted. The counts differ by the seeds of hash maps alone.
+/// Number of times that each replay is counted. The counts differ only because hash maps are seeded
+/// randomly.
 const COUNTS: usize = 2;
 
 /// Counts the instructions of a replay under each policy, and decides the claims about cost.
 ///
 /// # Errors
-/// One line that says why nothing can be counted.
+/// One line that says why the instructions cannot be counted.
 pub(super) fn cost(
     context: &Context<'_>,
     name: &str,
@@ -252,7 +254,7 @@ pub(super) fn cost(
     Ok(())
 }
 
-/// Returns the table of the cost with the thesis's figures.
+/// Returns the table of costs, with the thesis's figures.
 fn cost_table(name: &str, events: u64) -> Table {
     let columns = ["instructions", "relative", "time of the\nworkload"];
     let events = Unit::Count.format(events as f64);
@@ -271,8 +273,9 @@ fn cost_table(name: &str, events: u64) -> Table {
     table
 }
 
-/// Counts the instructions of a replay under each of the [`COSTS`], without the reading of the
-/// trace.
+/// Counts the instructions of a replay under each of the [`COSTS`].
+///
+/// The instructions for reading the trace are subtracted.
 fn count_replays(
     context: &Context<'_>,
     path: &str,
@@ -309,7 +312,7 @@ fn cost_claims(who: &str, base: &str, [ratio, share]: [&Figure; 2], report: &mut
     ));
 }
 
-/// Returns the seconds of a replay under the first policy in this process.
+/// Returns how many seconds a replay under the first of the [`COSTS`] takes in this process.
 fn replay_seconds(path: &str, limit: usize) -> Result<f64, String> {
     let (header, events) = read(OsStr::new(path), limit)?;
     let mut world = World::new("linux-5.18", Policy::LINUX_5_18, machine::system(&header));
@@ -327,7 +330,8 @@ fn read(
     one_world::read(file, limit).map_err(|error| shown(&error))
 }
 
-/// Replays a trace: a policy or `none`, the number of events, and the trace's path.
+/// Replays a trace. Arguments: a policy, or `none` to only read the trace; the number of events;
+/// and the trace's path.
 pub(super) fn work(arguments: &[OsString]) -> Result<(), String> {
     let [policy, limit, path] = arguments else {
         return Err("replay needs a policy or none, a number of events, and a trace".to_owned());

@@ -1,8 +1,8 @@
-//! The papers' tables and figures, each by one experiment, with their figures beside ours.
+//! The tables and figures of the papers: one experiment each, with the papers' figures beside ours.
 //!
-//! An experiment fills a [`Report`]: tables in the paper's layout, claims that the intervals of our
-//! figures decide, and what stands for something that is not at hand. A part that cannot run is
-//! left out with its reason; the rest goes on.
+//! An experiment fills a [`Report`] with tables in the paper's layout, with claims that are decided
+//! by the confidence intervals of our figures, and with what was used in place of something
+//! unavailable. A part that cannot run is left out with its reason; the other parts still run.
 
 mod anon_vma_lock;
 pub mod claim;
@@ -26,14 +26,14 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// What an experiment gets from its caller.
+/// Services that the caller provides to an experiment.
 pub trait Host {
-    /// Reports progress.
+    /// Reports progress to the user.
     fn note(&self, text: &str);
     /// Runs a shell script to its end and records it.
     ///
     /// # Errors
-    /// One line that says why there is no recording, and what to do.
+    /// One line that says why the script was not recorded, and what to do about it.
     fn record(&self, script: &str) -> Result<Recorded, String>;
 }
 
@@ -46,18 +46,18 @@ pub struct Recorded {
     pub seconds: f64,
 }
 
-/// Surroundings of an experiment.
+/// Settings and services with which an experiment runs.
 #[derive(Clone)]
 pub struct Context<'a> {
-    /// True for the short form of the experiment.
+    /// True to run the short form of the experiment.
     pub quick: bool,
-    /// Number of times that a recorded workload of the thesis runs.
+    /// Number of times that each recorded workload of the thesis runs.
     pub runs: usize,
     /// Directory for sources and builds, outside of the user's project.
     pub cache: PathBuf,
-    /// The program whose option `--work` is [`work`].
+    /// This program, whose option `--work` calls [`work`].
     pub program: PathBuf,
-    /// The caller.
+    /// Services of the caller.
     pub host: &'a dyn Host,
 }
 
@@ -68,7 +68,8 @@ impl Context<'_> {
         source::room(self, 1)?;
         self.host.note(&format!("recording {name}"));
         let log = self.cache.join("output.log");
-        // A script that runs creates it; the output of an earlier one must not be taken for its own.
+        // The script creates the file when it starts; output of an earlier script must not be
+        // mistaken for its own.
         let _ = std::fs::remove_file(&log);
         let shown = log.display();
         let recorded = self.host.record(&format!("exec >'{shown}' 2>&1\n{script}"));
@@ -84,11 +85,11 @@ impl Context<'_> {
 pub struct Experiment {
     /// Name on the command line.
     pub name: &'static str,
-    /// The paper.
+    /// Author, title and year of the paper.
     pub paper: &'static str,
-    /// What it reproduces.
+    /// What the experiment reproduces.
     pub what: &'static str,
-    /// Programs that it needs, each with its Debian package.
+    /// Programs that the experiment needs, each with its Debian package.
     pub needs: &'static [(&'static str, &'static str)],
     run: fn(&Context<'_>, &mut Report),
 }
@@ -168,14 +169,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
 ];
 
-/// Results of the experiments that were asked for.
+/// Results of the requested experiments.
 #[derive(Clone, Debug, Serialize)]
 pub struct Document {
-    /// Version of this form.
+    /// Version of this structure.
     pub schema: u32,
-    /// Machine, kernel and command.
+    /// Machine, kernel and command line.
     pub header: Header,
-    /// True for the short form.
+    /// True if the experiments ran in their short form.
     pub quick: bool,
     /// One report per experiment.
     pub experiments: Vec<Report>,
@@ -210,10 +211,10 @@ pub fn run(context: &Context<'_>, wanted: impl Fn(&str) -> bool) -> Document {
     }
 }
 
-/// Does one piece of work in this process, which an instruction counter surrounds.
+/// Does one piece of work in this process, so that an instruction counter can count it.
 ///
 /// # Errors
-/// One line that says what is wrong with the arguments or the files that they name.
+/// One line that says what is wrong with the arguments or with a file that they name.
 pub fn work(arguments: &[OsString]) -> Result<(), String> {
     match arguments.split_first() {
         Some((what, rest)) if what == "lookups" => vmacache::work(rest),
@@ -226,7 +227,7 @@ pub fn work(arguments: &[OsString]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Records nothing.
+    /// Host that records nothing.
     struct Mute;
 
     impl Host for Mute {
@@ -267,7 +268,7 @@ mod tests {
         for report in &document.experiments {
             assert!(!report.missing.is_empty(), "{}", report.name);
             assert!(report.missing.iter().all(|why| !why.contains('\n')));
-            // The paper's figures are there all the same.
+            // The paper's figures are shown even if nothing was measured.
             let mut rows = report.tables.iter().flat_map(|table| &table.rows);
             assert!(rows.any(|row| !row.paper.is_empty()));
         }

@@ -5,7 +5,7 @@ use super::merges::{self, Run};
 use super::report::{Line, Report, Table};
 use super::{Context, jemalloc, source};
 
-/// Intervals of time, diff m., pgoff m. and failed m.
+/// The thesis's intervals of time, diff m., pgoff m. and failed m., for the unpatched machines.
 const UNPATCHED: [(&str, [[f64; 2]; 4]); 2] = [
     ("Apollo", [[394.7, 399.0], [0.0; 2], [0.0; 2], [39.0, 57.0]]),
     ("Orion", [[498.8, 499.1], [0.0; 2], [0.0; 2], [27.0, 37.0]]),
@@ -20,7 +20,7 @@ const PATCHED: [(&str, [[f64; 2]; 4]); 2] = [
         [[498.8, 499.0], [1.0, 3.0], [13.0, 18.0], [5.0, 10.0]],
     ),
 ];
-/// Tests of the suite with `--quick`.
+/// The tests of the suite that run with `--quick`.
 const QUICK: &str = "--single unit/type/list --single unit/type/hash --single unit/other";
 
 /// Runs the experiment.
@@ -84,12 +84,12 @@ const SERVER: [(&str, &str); 3] = [
     ("redis-benchmark", "redis-tools"),
 ];
 
-/// Name of the file with the output of a suite in which a test failed.
+/// Name of the file that keeps the output of the suite if a test failed.
 const FAILED: &str = "redis-test-failed.log";
 
-/// Returns the script of the test suite, on the installed server.
+/// Returns the script that runs the test suite on the installed server.
 ///
-/// A test that fails there ends neither the suite nor the measurement.
+/// If a test fails, the suite and the measurement continue.
 fn suite(context: &Context<'_>) -> Result<String, String> {
     source::need(&SERVER)?;
     source::need(&[("tclsh", "tcl")])?;
@@ -106,7 +106,7 @@ fn suite(context: &Context<'_>) -> Result<String, String> {
     ))
 }
 
-/// Returns the script of the benchmark: writes and reads while the server saves.
+/// Returns the script of the benchmark: writes and reads while the server saves its data.
 fn benchmark(context: &Context<'_>) -> Result<String, String> {
     source::need(&SERVER)?;
     let requests = if context.quick { 10_000 } else { 200_000 };

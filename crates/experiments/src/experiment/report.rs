@@ -1,14 +1,14 @@
-//! The result of an experiment: header, tables in the paper's layout, claims, what was left out.
+//! The result of an experiment: header, tables in the paper's layout, claims, and what is missing.
 
 use super::claim::Claim;
 use super::figure::{Figure, Published};
 use serde::Serialize;
 use std::fs;
 
-/// Cells of one source in a row of a table.
+/// Figures from one source in a row of a table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line<T> {
-    /// Machine, kernel or policy.
+    /// Machine, kernel or policy that the figures come from.
     pub who: String,
     /// One cell per column; `None` where the source has no figure.
     pub cells: Vec<Option<T>>,
@@ -27,7 +27,7 @@ impl<T> Line<T> {
 /// A row of a table: the paper's figures and ours.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What the row is about.
+    /// What the row shows.
     pub label: String,
     /// The paper's figures.
     pub paper: Vec<Line<Published>>,
@@ -40,11 +40,11 @@ pub struct Row {
 pub struct Table {
     /// Title.
     pub title: String,
-    /// Where the paper has it.
+    /// Where the paper shows the table.
     pub source: String,
     /// Headings of the columns.
     pub columns: Vec<String>,
-    /// True to print the interval of the mean below that of the median, as the thesis has it.
+    /// True to print the interval of the mean below that of the median, as in the thesis.
     pub with_means: bool,
     /// Rows.
     pub rows: Vec<Row>,
@@ -84,11 +84,11 @@ pub struct Header {
     pub machine: String,
     /// Version of the running kernel, and the distribution.
     pub kernel: String,
-    /// Load of the machine in its last minute: processes that run or wait to run.
+    /// Load of the machine in the last minute: number of processes that ran or waited to run.
     pub load: f64,
     /// The command line.
     pub command: String,
-    /// Whether the build is optimised; times of another build mean nothing.
+    /// True if this program was compiled with optimisation; otherwise its times mean nothing.
     pub optimised: bool,
 }
 
@@ -141,7 +141,7 @@ pub struct Report {
     pub paper: &'static str,
     /// Seconds that the experiment took.
     pub seconds: f64,
-    /// What stands for something else that the paper used, and why.
+    /// What was used in place of something that the paper used, and why.
     pub substituted: Vec<String>,
     /// Tables.
     pub tables: Vec<Table>,
@@ -165,12 +165,14 @@ impl Report {
         }
     }
 
-    /// Notes a substitution.
+    /// Adds a substitution to the report.
     pub fn substitute(&mut self, what: impl Into<String>) {
         self.substituted.push(what.into());
     }
 
-    /// Notes a part that was left out, and keeps the result of one that was not.
+    /// Returns the result of a part that ran; otherwise reports the part as missing.
+    ///
+    /// The report then contains the name of the part and the reason.
     pub fn keep<T>(&mut self, part: &str, result: Result<T, String>) -> Option<T> {
         result
             .map_err(|why| {

@@ -1,7 +1,8 @@
 //! Sources from Debian: the kernel's source package, and `apt-get source` into the cache directory.
 //!
-//! Every function leaves what it has made in the cache, and starts again where a directory is not
-//! whole: a tree is unpacked beside its place and renamed.
+//! Every function keeps its result in the cache directory. A tree is unpacked beside its final
+//! place and then renamed, so an interrupted function leaves no incomplete tree and starts anew the
+//! next time.
 
 use super::Context;
 use std::fs;
@@ -11,7 +12,7 @@ use std::process::{Command, Stdio};
 /// Runs a shell script in a directory.
 ///
 /// # Errors
-/// The last line that the script wrote, behind `what`.
+/// The last line that the script printed, after the prefix `what`.
 pub(super) fn shell(what: &str, folder: &Path, script: &str) -> Result<String, String> {
     let mut command = Command::new("sh");
     command.args(["-ec", script]).current_dir(folder);
@@ -29,7 +30,7 @@ pub(super) fn shell(what: &str, folder: &Path, script: &str) -> Result<String, S
     ))
 }
 
-/// Checks that programs are there.
+/// Checks that programs are installed.
 ///
 /// # Errors
 /// The first missing program and its Debian package.
@@ -45,10 +46,10 @@ pub(super) fn need(programs: &[(&str, &str)]) -> Result<(), String> {
     }
 }
 
-/// Checks that the cache directory has room.
+/// Checks that at least `gib` GiB are free in the cache directory.
 ///
 /// # Errors
-/// How much is missing where.
+/// How much space is missing, and in which directory.
 pub(super) fn room(context: &Context<'_>, gib: u64) -> Result<(), String> {
     let folder = &context.cache;
     let shown = folder.display();
@@ -68,10 +69,10 @@ pub(super) fn room(context: &Context<'_>, gib: u64) -> Result<(), String> {
 /// Memory that a replay of a large recording needs, in GiB.
 const MEMORY: u64 = 1;
 
-/// Checks that there is memory for a recording and its replay.
+/// Checks that there is enough memory for a recording and its replay.
 ///
 /// # Errors
-/// How much is missing, and what to do.
+/// How much memory is missing, and what to do about it.
 pub(super) fn memory() -> Result<(), String> {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text
@@ -98,7 +99,7 @@ pub(super) fn memory() -> Result<(), String> {
 /// Returns the unpacked source of the newest installed `linux-source` package.
 ///
 /// # Errors
-/// If there is none, or it cannot be unpacked.
+/// If no such package is installed, or its source cannot be unpacked.
 pub(super) fn linux(context: &Context<'_>) -> Result<PathBuf, String> {
     need(&[
         ("make", "make"),
@@ -143,7 +144,7 @@ fn unpacked(context: &Context<'_>, archives: &Path) -> Result<PathBuf, String> {
 /// Returns the unpacked Debian source of a package.
 ///
 /// # Errors
-/// If it cannot be fetched or unpacked.
+/// If the source cannot be fetched or unpacked.
 pub(super) fn debian(context: &Context<'_>, package: &str) -> Result<PathBuf, String> {
     let folder = context.cache.join(package);
     if folder.exists() {
@@ -180,17 +181,18 @@ fn suite() -> Result<String, String> {
     Ok(suite.trim_matches('"').to_owned())
 }
 
-/// Packages of the userland: System V init, its scripts, and the daemons of a small server.
+/// Packages of the userland: System V init, its boot scripts, and the daemons of a small server.
 const PACKAGES: &str = "sysvinit-core,sysv-rc,initscripts,insserv,orphan-sysvinit-scripts,\
      procps,kmod,udev,rsyslog,cron,dbus,ifupdown,iproute2,openssh-server";
 
-/// Returns a Debian userland with System V init, of packages from Debian.
+/// Returns a Debian userland with System V init, unpacked from Debian packages.
 ///
-/// Its last boot script creates the file `booted` and ends the container. Its files belong to the
-/// user, or to nobody if the user is root. It has no devices.
+/// The last boot script of the userland creates the file `booted` and ends the container. The files
+/// of the userland belong to the user, or to `nobody` if the user is root. There are no device
+/// files.
 ///
 /// # Errors
-/// If it cannot be fetched or unpacked.
+/// If the userland cannot be fetched or unpacked.
 pub(super) fn userland(context: &Context<'_>) -> Result<PathBuf, String> {
     need(&[("unshare", "util-linux"), ("setpriv", "util-linux")])?;
     let folder = context.cache.join("userland");
@@ -216,7 +218,7 @@ pub(super) fn userland(context: &Context<'_>) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Runs a script that unpacks one tree, and renames the tree to `folder`.
+/// Runs a script that unpacks one tree, and renames that tree to `folder`.
 fn unpack(
     context: &Context<'_>,
     folder: &Path,
@@ -238,7 +240,7 @@ mod tests {
     use super::*;
     use crate::experiment::{Host, Recorded};
 
-    /// Records nothing.
+    /// Host that records nothing.
     struct Mute;
 
     impl Host for Mute {

@@ -15,12 +15,14 @@ struct Paper {
     failed: ([f64; 3], f64, f64),
 }
 
-/// Runs that are all equal.
+/// A count that was the same in all three runs.
 const fn thrice(value: f64) -> ([f64; 3], f64, f64) {
     ([value; 3], value, value)
 }
 
-/// Rows with the same anon_vma, then with different ones; unpatched machines, then patched ones.
+/// Rows of the tables: the same anon_vma, then different ones.
+///
+/// Each of the two has the rows of the unpatched machines, then those of the patched machines.
 static TABLES: [[[Paper; 2]; 2]; 2] = [
     [
         [
@@ -216,7 +218,7 @@ mod tests {
     use super::*;
     use crate::experiment::figure::thesis_interval;
 
-    /// The intervals that the thesis prints follow from the runs that it prints.
+    /// The intervals in the thesis follow from the runs that the thesis lists.
     #[test]
     fn the_tables_are_those_of_the_thesis() {
         for paper in TABLES.iter().flatten().flatten() {

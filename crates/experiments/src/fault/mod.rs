@@ -1,13 +1,13 @@
 //! The page-fault test: threads touch pages, with each kind of VMA lock and on the kernel.
 //!
 //! The test measures one thread, two threads with one VMA each, two threads in a shared VMA, and
-//! one thread while another one maps and unmaps elsewhere. Compared measurements ran in the same
-//! round, one after the other.
+//! one thread while another thread maps and unmaps memory elsewhere. Measurements that are compared
+//! are made in the same round, one after the other.
 //!
-//! The less work a fault does otherwise, the more visible is the contention between threads.
-//! Therefore a fault does not fill its page in the first table, fills it with zeros in the second,
-//! and in the third fills it so many times that the fault takes as long as the kernel's, which is
-//! measured for comparison.
+//! The less other work a page fault does, the more visible the contention between threads is.
+//! Therefore the test makes three tables. In the first one, a fault does not fill its page; in the
+//! second one, it fills the page with zeros once. In the third one, it fills the page so many times
+//! that it takes as long as a fault in the kernel, which that table shows for comparison.
 
 mod subject;
 
@@ -53,7 +53,7 @@ impl Setup {
 /// Maximum number of pages per thread: 4 GiB.
 pub const MOST_PAGES: u64 = 1 << 20;
 
-/// Why nothing was measured.
+/// Why the page-fault test has no results.
 #[derive(Debug, Error)]
 pub enum FaultError {
     /// The number of pages is too small or too large.
@@ -118,7 +118,7 @@ const OTHERS: [Work; 3] = [
     },
 ];
 
-/// Results of one kind of lock, or of the kernel.
+/// Results for one kind of lock, or for the kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Name of the kind of lock, or of the kernel.
@@ -132,15 +132,15 @@ pub struct Row {
     /// Speed of a thread while another thread maps memory, relative to its speed when it runs
     /// alone.
     pub disturbed: Ratios,
-    /// Number of faults, per thousand, that took `mmap_lock` while another thread mapped memory;
-    /// `None` if the kernel's are not counted.
+    /// Faults, per thousand, that took `mmap_lock` while another thread mapped memory; `None` for
+    /// the kernel if its uses of `mmap_lock` cannot be counted.
     pub fell_back_per_mille: Option<f64>,
 }
 
-/// Results of all kinds of lock, for one cost of a page.
+/// Results for several kinds of lock, with one cost of filling a page.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// Cost of a page in addition to the fault.
+    /// How a fault fills its page, in words.
     pub page: String,
     /// Number of pages that each thread touched in a round.
     pub pages: u64,
@@ -153,9 +153,10 @@ pub struct Table {
 pub struct Report {
     /// Parameters of the test.
     pub setup: Setup,
-    /// One table each for pages without cost, zeroed pages, and pages as expensive as the kernel's.
+    /// One table each for pages that are not filled, pages that are filled with zeros once, and
+    /// pages that are filled so often that a fault takes as long as in the kernel.
     pub tables: Vec<Table>,
-    /// Why the kernel's uses of `mmap_lock` are not counted.
+    /// Why the kernel's uses of `mmap_lock` are not counted; `None` if they are counted.
     pub kernel_uncounted: Option<String>,
 }
 
@@ -199,17 +200,17 @@ pub fn run(setup: &Setup) -> Result<Report, FaultError> {
     })
 }
 
-/// Speed of one kind of lock relative to the allocated lock, in the same rounds.
+/// Speed with one kind of lock, relative to that with the separately allocated lock.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pair {
     /// Name of the kind of lock.
     pub who: &'static str,
-    /// Ratios of the speeds by the processor: one thread, two threads with a VMA each, two threads
-    /// in one VMA. One ratio per round.
+    /// Ratios of the speeds by processor time, one per round: for one thread, for two threads with
+    /// a VMA each, and for two threads in one VMA.
     pub ratios: [Vec<f64>; 3],
 }
 
-/// Measures all kinds of lock against the allocated one; pages are filled with zeros.
+/// Compares each kind of lock with the separately allocated one; pages are filled with zeros.
 ///
 /// # Errors
 /// If the parameters are out of range, or the core refuses a call.
@@ -230,7 +231,7 @@ pub fn pairs(setup: &Setup) -> Result<Vec<Pair>, FaultError> {
         for (nr, work) in works.iter().enumerate() {
             let mut speeds = vec![0.0; subjects.len()];
             for turn in 0..subjects.len() {
-                // Each round starts with another kind.
+                // Each round starts with another kind of lock.
                 let at = (round + turn) % subjects.len();
                 speeds[at] = subjects[at].run(work, setup.pages)?.0.processor;
             }
@@ -242,7 +243,7 @@ pub fn pairs(setup: &Setup) -> Result<Vec<Pair>, FaultError> {
     Ok(pairs)
 }
 
-/// Returns how often to fill a page with zeros so that a fault takes as long as the kernel's.
+/// Returns how many fills with zeros make a fault in the core take as long as in the kernel.
 fn fills_of_a_kernel_fault(pages: u64) -> Result<u32, FaultError> {
     let best = |subject: &dyn Subject| {
         let nanoseconds = |_| Ok::<_, FaultError>(1e9 / subject.run(&ALONE, pages)?.0.clock);
@@ -255,12 +256,13 @@ fn fills_of_a_kernel_fault(pages: u64) -> Result<u32, FaultError> {
     Ok(((best(&Kernel::new())? - none) / fill).clamp(1.0, 1000.0) as u32)
 }
 
-/// Function that writes to a number of new pages in one thread.
+/// Function that writes to a given number of new pages in one thread.
 ///
-/// An instruction counter measures `touch_all` in it.
+/// An instruction counter counts only the page faults if it is limited to `touch_all`, which this
+/// function calls.
 pub type Once = fn(u64) -> Result<(), FaultError>;
 
-/// Returns the name of each kind of lock and its [`Once`] function; `mmap_lock` only is first.
+/// Returns the name and the [`Once`] function of each kind of lock, `mmap_lock` alone first.
 pub fn kinds() -> [(&'static str, Once); 5] {
     fn kind<K: VmaLockKind>() -> (&'static str, Once) {
         (K::NAME, subject::once::<K>)
@@ -284,7 +286,7 @@ fn cores(page: Page) -> Vec<Box<dyn Subject>> {
     ]
 }
 
-/// Results of one subject in all rounds.
+/// Results for one subject in all rounds.
 #[derive(Default)]
 struct Rounds {
     alone: Vec<Speed>,

@@ -33,10 +33,10 @@ const PRIVATE_FIXED: MapFlags = MapFlags::PRIVATE
     .union(MapFlags::ANONYMOUS)
     .union(MapFlags::FIXED);
 
-/// Cost of a page in addition to the fault.
+/// Work that a fault does to fill its page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Page {
-    /// Number of times that 4 KiB are filled with zeros.
+    /// Number of times that a fault fills 4 KiB with zeros.
     ///
     /// Each thread always fills the same 4 KiB, which are in its cache.
     pub(super) fills: u32,
@@ -45,11 +45,11 @@ pub(super) struct Page {
 /// A subject that handles page faults.
 pub(super) trait Subject {
     fn name(&self) -> &'static str;
-    /// Returns the speed, and how often a fault took `mmap_lock`; `None` if that is not counted.
+    /// Returns the speed, and how often faults took `mmap_lock` (`None` if that is not counted).
     fn run(&self, work: &Work, pages: u64) -> Result<(Speed, Option<u64>), FaultError>;
 }
 
-/// The core as a subject.
+/// Subject that handles the page faults in the core.
 pub(super) struct Core<K> {
     page: Page,
     kind: PhantomData<fn() -> K>,
@@ -114,14 +114,15 @@ fn map<K: VmaLockKind>(
         ..MmapRequest::default()
     };
     space.mmap(mm, &request)?;
-    // The first fault creates the anon_vma, which needs `mmap_lock` with every kind of lock. It
-    // touches the last page, so that every measured page is new.
+    // The first fault creates the anon_vma, which needs `mmap_lock` with every kind of lock. This
+    // fault touches the last page, so that every measured page is new.
     touch(space, mm, addr + (pages - 1) * PAGE)
 }
 
 /// Writes once to each page of a new VMA, in one thread, without measuring time.
 ///
-/// The work is that of one round with one thread. An instruction counter measures [`touch_all`].
+/// The work is that of one round with one thread. An instruction counter counts only the page
+/// faults if it is limited to [`touch_all`].
 pub(super) fn once<K: VmaLockKind>(pages: u64) -> Result<(), FaultError> {
     let refused = |errno| FaultError::Core(K::NAME, errno);
     let (space, mm) = Core::<K>::new(Page { fills: 0 }).space().map_err(refused)?;
@@ -129,7 +130,7 @@ pub(super) fn once<K: VmaLockKind>(pages: u64) -> Result<(), FaultError> {
     touch_all(&space, mm, pages).map_err(refused)
 }
 
-/// Not inlined, so that an instruction counter finds it by name.
+/// Writes once to each page. Not inlined, so that an instruction counter finds it by name.
 #[inline(never)]
 fn touch_all<K: VmaLockKind>(
     space: &Space<WithVmaLock<K>>,
@@ -192,9 +193,9 @@ fn fell_back<K: VmaLockKind>(space: &Space<WithVmaLock<K>>, mm: MmId) -> u64 {
     space.fault_counts(mm).fell_back().map(|(_, n)| n).sum()
 }
 
-/// The running kernel as a subject, with threads and memory of this process.
+/// Subject that makes the page faults on the running kernel, in threads of this process.
 pub(super) struct Kernel {
-    /// Number of the tracepoint at which `mmap_lock` is released, or why there is none.
+    /// Id of the tracepoint for releases of `mmap_lock`, or why its hits cannot be counted.
     released: Result<u64, String>,
 }
 
@@ -208,13 +209,13 @@ impl Kernel {
         }
     }
 
-    /// Returns why the uses of `mmap_lock` are not counted.
+    /// Returns why the uses of `mmap_lock` are not counted; `None` if they are counted.
     pub(super) fn uncounted(&self) -> Option<&str> {
         self.released.as_ref().err().map(String::as_str)
     }
 }
 
-/// Opens a counter of a tracepoint in the calling thread, one per processor.
+/// Opens counters of a tracepoint for the calling thread, one per processor.
 fn counters(id: u64) -> io::Result<Vec<Event>> {
     let processors = thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let open = |cpu| Event::open(What::Tracepoint(id), 0, cpu, Begin::Now, 0);
@@ -263,7 +264,7 @@ impl Subject for Kernel {
 mod tests {
     use super::*;
 
-    /// A thread that maps takes the lock once for each call; one that computes never does.
+    /// A thread that maps memory takes `mmap_lock` at least once for each call.
     #[test]
     fn the_tracepoint_counts_the_uses_of_the_lock() {
         let kernel = Kernel::new();

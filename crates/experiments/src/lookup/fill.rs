@@ -1,4 +1,4 @@
-//! Structures filled with the same ranges, and the addresses to look up.
+//! The compared structures, filled with the same ranges, and the addresses to look up.
 
 use super::super::bare::{Bare, BareMm, mm_id};
 use memory_set::{MappingBackend, MemoryArea, MemorySet};
@@ -12,10 +12,10 @@ use vmarea_range_tree::RangeTree;
 use vmarea_sync::Slots;
 
 pub(super) const PAGE: u64 = 4096;
-/// Number of addresses in a pattern, a power of two.
+/// Number of addresses in a sequence of lookups, a power of two.
 pub(super) const ADDRESSES: usize = 1 << 14;
 
-/// Maps the first address of a range to its end and value.
+/// Map from the start of a range to the range's end and value.
 pub(super) type Map = BTreeMap<u64, (u64, u64)>;
 
 /// Random number generator (xorshift64*).
@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// Dummy page table, which `memory_set` calls for each change.
+/// Dummy page table, which `memory_set` calls at each change of a range.
 #[derive(Clone)]
 pub(super) struct NoPages;
 
@@ -54,7 +54,7 @@ pub(super) fn area(range: VmRange) -> MemoryArea<NoPages> {
     MemoryArea::new(range.start as usize, range.len_bytes() as usize, 0, NoPages)
 }
 
-/// All structures, filled with the same ranges.
+/// All compared structures, filled with the same ranges.
 pub(super) struct Fill {
     pub(super) ranges: Vec<VmRange>,
     pub(super) tree: RangeTree,
@@ -121,7 +121,7 @@ impl Fill {
         range.start + random.below(range.len_bytes())
     }
 
-    /// Returns addresses in random ranges.
+    /// Returns addresses within randomly chosen ranges.
     pub(super) fn random(&self) -> Vec<u64> {
         let mut random = Random(11);
         (0..ADDRESSES)
@@ -132,10 +132,10 @@ impl Fill {
             .collect()
     }
 
-    /// Returns addresses with locality, in eight ranges.
+    /// Returns addresses with locality, within eight ranges at a time.
     ///
-    /// Consecutive addresses are mostly in the same range. One of the eight ranges is occasionally
-    /// replaced by a random range.
+    /// Consecutive addresses are mostly in the same range. Occasionally a random range replaces one
+    /// of the eight.
     pub(super) fn local(&self) -> Vec<u64> {
         let mut random = Random(13);
         let all = self.ranges.len() as u64;

@@ -1,4 +1,4 @@
-//! Search of the whole window for the only gap that is large enough.
+//! Search of the whole address window for the only gap that is large enough.
 
 use super::fill::{Fill, PAGE, area};
 use super::{batch, fastest};
@@ -8,13 +8,13 @@ use serde::Serialize;
 use std::hint::black_box;
 use vmarea::types::VmRange;
 
-/// Number of positions of the gap.
+/// Number of positions at which the gap is placed in turn.
 pub(super) const HOLES: usize = 21;
-/// Numbers of VMAs at which the gap search is compared.
+/// Number of VMAs in the small and in the large address space of the gap search.
 const FEW: u64 = 100;
 const MANY: u64 = 65_000;
 
-/// Results of the gap search: the whole window, from the top, with one sufficient gap.
+/// Results of the gap search, from the top, over a window with only one sufficient gap.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gaps {
     /// VMA count, and nanoseconds of the range tree, `memory_set` and a walk over a `BTreeMap`.
@@ -80,12 +80,13 @@ pub(super) fn gap(fill: &Fill, hole: usize) -> Option<[f64; 3]> {
     Some(times)
 }
 
-/// Measures both sizes with each position of the gap.
+/// Measures the gap search in both address spaces, with each position of the gap.
 pub(super) fn gaps() -> Gaps {
     let fills = [FEW, MANY].map(Fill::new);
     let mut times: [Vec<[f64; 3]>; 2] = [Vec::new(), Vec::new()];
     for hole in 0..HOLES {
-        // A position whose range has no neighbour on one side is omitted, at both sizes.
+        // A position whose range has no neighbour on one side in one of the two address spaces is
+        // omitted for both.
         if let [Some(few), Some(many)] = [gap(&fills[0], hole), gap(&fills[1], hole)] {
             times[0].push(few);
             times[1].push(many);

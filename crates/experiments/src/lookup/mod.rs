@@ -1,10 +1,10 @@
 //! Comparison of the index with alternative structures, in one run.
 //!
-//! The operations are lookups with random and with local addresses, with and without a cache,
-//! replacing a range, and searching for a gap. The structures are the range tree, `BTreeMap`
+//! The operations are: looking up random addresses and addresses with locality, with and without a
+//! cache; replacing a range; and searching for a gap. The structures are the range tree, `BTreeMap`
 //! without and with a lock, and two crates that store ranges. The range tree is measured twice: as
-//! an index alone, which returns the same result as the other structures, and with a read of the
-//! VMA in its slot, as in a page fault. Every round measures all structures in turn.
+//! a bare index, which returns the same result as the other structures, and with a read of the VMA
+//! in its slot, as in a page fault. Every round measures all structures in turn.
 
 mod fill;
 mod gap;
@@ -23,7 +23,7 @@ use std::time::Instant;
 use vmarea::types::VmRange;
 use vmarea_range_tree::Entry;
 
-/// Maximum number of VMAs.
+/// Maximum number of VMAs in a measured address space.
 pub const MOST_VMAS: u64 = 4_000_000;
 /// Approximate duration of a batch in seconds; short, so that most batches are not interrupted.
 const BATCH: f64 = 2e-4;
@@ -50,7 +50,7 @@ pub struct Section {
     pub vmas: u64,
     /// One row per contender.
     pub rows: Vec<Row>,
-    /// Time with the cache relative to without it, if both were measured.
+    /// Time with the cache relative to the time without it, if both were measured.
     pub cached: Option<Ratio>,
 }
 
@@ -63,7 +63,7 @@ pub struct Report {
     pub gaps: Gaps,
 }
 
-/// Names of the rows, by which they are found for comparison.
+/// Names of the rows that the comparisons use.
 pub const INDEX: &str = "vmarea, index alone";
 const UNCACHED: &str = "vmarea, with the VMA";
 const CACHED: &str = "vmarea, cached";
@@ -207,8 +207,8 @@ fn lookups(fill: &Fill, what: &'static str, addrs: &[u64], rounds: usize) -> Sec
             black_box(ranged.get(&black_box(addr)));
         }),
     ];
-    // Each contender starts at another address, so that none finds its data cached by the previous
-    // one.
+    // Each contender starts at another address of the sequence, so that it does not find its data
+    // cached by the previous contender.
     let apart = addrs.len() / contenders.len();
     for (turn, contender) in contenders.iter_mut().enumerate() {
         (contender.many)(turn * apart);
@@ -226,7 +226,7 @@ fn replacing(fill: &Fill, rounds: usize) -> Section {
         contender(INDEX, &picked, |range: VmRange| {
             let mut writer = fill.tree.write();
             let gone = writer.remove(range.start);
-            // A change of an address space reserves the nodes that it may need before it starts.
+            // A change of an address space reserves the nodes that it may need before it begins.
             if writer.reserve(1).is_ok() {
                 writer.insert(Entry {
                     start: range.start,
@@ -285,7 +285,7 @@ mod tests {
     use super::gap::{HOLES, gap};
     use super::*;
 
-    /// Checks that all structures return the same results, so that equal work is measured.
+    /// All structures return the same results, so the comparison measures equal work.
     #[test]
     fn they_agree() {
         let fill = Fill::new(300);

@@ -1,8 +1,8 @@
 //! The spacing speed test of the thesis (section 4.3.2, tables 4.2 and 4.3).
 //!
-//! Mappings with gaps between them are moved together; if the policy permits it, they are merged
-//! into one VMA. Only the moves are measured. The mappings share one anon_vma if one mapping was
-//! split after its pages were faulted in; otherwise each mapping has its own anon_vma.
+//! Mappings with gaps between them are moved together; if the policy permits, they merge into one
+//! VMA. Only the moves are measured. The mappings share one anon_vma if they were made by splitting
+//! one mapping whose pages had been faulted in; otherwise each mapping has its own anon_vma.
 //!
 //! # Picture
 //! ```text
@@ -34,11 +34,13 @@ const READ_WRITE: Prot = Prot::READ.union(Prot::WRITE);
 const PRIVATE_FIXED: MapFlags = MapFlags::PRIVATE
     .union(MapFlags::ANONYMOUS)
     .union(MapFlags::FIXED);
-/// Maximum number of pages per measurement of the curve; larger mappings are therefore fewer.
+/// Maximum number of pages in one measurement of [`Setup::curve`]. If this limit requires it, there
+/// are fewer mappings.
 const CURVE_PAGES: u64 = 65_536;
-/// Pages per mapping in the curve.
+/// Number of pages per mapping at each point of [`Setup::curve`].
 const CURVE: [u64; 4] = [1, 16, 512, 4096];
-/// Maximum address-space span of a run, in pages: fits below 2^46 on both sides.
+/// Maximum span of a run in pages, so that its addresses stay below 2^46 in the core and on the
+/// kernel.
 const MOST_PAGES: u64 = 1 << 32;
 
 /// Whether the mappings share an anon_vma.
@@ -62,7 +64,7 @@ pub struct Setup {
     pub anon_vmas: AnonVmas,
 }
 
-/// Why nothing was measured.
+/// Why the spacing test has no results.
 #[derive(Debug, Error)]
 pub enum SpacingError {
     /// The number of mappings or pages is too small or too large.
@@ -80,7 +82,7 @@ pub enum SpacingError {
     },
 }
 
-/// Results of one policy, or of the kernel.
+/// Results for one policy, or for the kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Name of the policy, or `kernel` for the running kernel.
@@ -93,13 +95,13 @@ pub struct Row {
     pub ratio: Option<Ratio>,
     /// Number of merges of different anon_vmas (`AV_MERGE_DIFFERENT`).
     pub different: Option<u64>,
-    /// Number of moves whose pages took the page offset of their new address.
+    /// Number of moves that gave the pages the page offset of their new address.
     pub page_offsets: Option<u64>,
     /// Number of failed merge attempts.
     pub failed: Option<u64>,
     /// Number of merge attempts by outcome, with the names of table 2.2.
     pub outcomes: Vec<(&'static str, u64)>,
-    /// Number of VMAs at the end.
+    /// Number of VMAs after the moves.
     pub vmas: u64,
 }
 
@@ -130,9 +132,10 @@ impl Setup {
         self.mappings * self.stride()
     }
 
-    /// Returns the parameters of each point of the curve, derived from these parameters.
+    /// Returns one set of parameters for each number of pages per mapping: 1, 16, 512 and 4096.
     ///
-    /// The number of mappings is kept, unless the limit on the pages requires fewer.
+    /// The other parameters are those of `self`, with fewer mappings if these would have too many
+    /// pages.
     pub fn curve(&self) -> Vec<Setup> {
         let sized = |pages| Setup {
             mappings: self.mappings.min(CURVE_PAGES / pages).max(2),
@@ -146,8 +149,8 @@ impl Setup {
 /// Measures each policy and the kernel in turn, `rounds` times.
 ///
 /// # Errors
-/// If the size is out of range or the core refuses a call. If the kernel refuses a call, its row is
-/// missing and the report contains the reason.
+/// If the size is out of range or the core refuses a call. If the kernel refuses a call, the
+/// kernel's row is missing and the report contains the reason.
 pub fn run(setup: &Setup, rounds: usize) -> Result<Report, SpacingError> {
     let pages = setup
         .mappings
@@ -190,7 +193,8 @@ pub fn run(setup: &Setup, rounds: usize) -> Result<Report, SpacingError> {
     })
 }
 
-/// Runs the core once under one policy, for counting its instructions. Returns the final VMA count.
+/// Runs the test once in the core under one policy, for counting the instructions. Returns the
+/// number of VMAs after the moves.
 ///
 /// # Errors
 /// If the core refuses a call.
@@ -232,7 +236,7 @@ fn on_core(setup: &Setup, policy: Policy) -> Result<OnCore, SpacingError> {
     })
 }
 
-/// The measured part. Not inlined, so that an instruction counter finds it by name.
+/// Makes the measured moves. Not inlined, so that an instruction counter finds it by name.
 #[inline(never)]
 fn moves(space: &Space, mm: MmId, setup: &Setup) -> Result<(), Errno> {
     let (len, stride) = (setup.len(), setup.stride());
@@ -342,7 +346,8 @@ mod tests {
                 let linux = on_core(&setup, Policy::LINUX_5_18).unwrap();
                 let row = core_row("", &[linux], &[1.0]);
                 assert_eq!((row.vmas, row.different), (300, Some(0)));
-                // The destination of the first move is also adjacent to the source of that move.
+                // The first move also fails to merge because its destination is adjacent to its own
+                // source.
                 assert_eq!((row.page_offsets, row.failed), (Some(0), Some(300)));
                 for policy in [Policy::THESIS, Policy::VMAREA] {
                     let went = on_core(&setup, policy).unwrap();

@@ -33,7 +33,7 @@ pub(super) struct OnKernel {
 pub(super) fn run(setup: &Setup) -> Result<OnKernel, KernelError> {
     let mut oracle = Oracle::start()?;
     let disable = [PR_SET_THP_DISABLE, 1, 0, 0, 0, 0];
-    // If the call fails, there are no huge pages to disable.
+    // If the `prctl` call fails, there are no huge pages to disable.
     let _ = oracle.call(0, PRCTL, disable)?;
     let span = setup.span();
     let base = reserve(&mut oracle, span)?;

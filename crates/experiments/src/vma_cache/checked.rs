@@ -1,11 +1,11 @@
 //! The cache of this project: many entries per thread, each checked against its VMA.
 //!
 //! An entry is useless if its VMA is gone or does not contain the address. Both can be read from
-//! the VMA: its slot has a generation, and its bounds are atomics. So the cache needs no
+//! the VMA: its slot has a generation, and its bounds are atomics. Therefore the cache needs no
 //! notification of changes, a change elsewhere in the address space costs it nothing, an address
 //! space stores nothing for it, and no sequence number can overflow. A VMA that has grown is found
-//! by its old end. A cache with too few hits is disabled for a number of lookups. Deliberately
-//! absent: entries of an address space other than the thread's current one.
+//! by the end that it had before. A cache with too few hits is disabled for a number of lookups.
+//! The cache deliberately holds no entries of address spaces other than the thread's current one.
 //!
 //! # Picture
 //! ```text
@@ -32,7 +32,7 @@ const BLOCK: usize = 8;
 /// Data that [`Checked`] stores per thread.
 #[derive(Clone, Debug)]
 pub struct Entries<const N: usize> {
-    /// Id bits of the address space; 0 for none.
+    /// Bits of the address space's id; 0 if there is no address space.
     mm: u64,
     used: u64,
     len: usize,
@@ -162,8 +162,10 @@ impl<const N: usize> Entries<N> {
         self.used = self.used & !touched | (self.used & moved) >> 1;
     }
 
-    /// Chooses the entry to evict: the first entry after the clock hand that was not used since the
-    /// hand last passed it.
+    /// Chooses the entry to evict.
+    ///
+    /// This is the first entry after the clock hand that was not used since the hand last passed
+    /// it.
     fn victim(&mut self) -> usize {
         let idle = !self.used & below(self.len);
         let ahead = idle & !below(self.hand);
@@ -248,7 +250,7 @@ impl<const N: usize> Cache for Checked<N> {
         };
     }
 
-    // While the cache is disabled, a lookup should cost no more than a counter decrement.
+    // While the cache is disabled, a lookup should cost no more than decrementing a counter.
     #[inline(always)]
     fn rests(own: &mut Entries<N>) -> bool {
         own.rest = own.rest.wrapping_sub(1);
@@ -266,7 +268,7 @@ impl<const N: usize> Cache for Checked<N> {
             return None;
         }
         // The last used VMA is not checked first: that branch is mispredicted whenever a thread
-        // switches from one VMA to another, which costs more than the whole search.
+        // switches from one VMA to another, and a misprediction costs more than the whole search.
         let above = own.ending_by(addr);
         let found = own.at(vmas, above, addr)?;
         own.hit(above);

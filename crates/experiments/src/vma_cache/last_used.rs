@@ -1,8 +1,8 @@
 //! Caches shared by all threads of an address space: the last used VMA, and the largest VMA.
 //!
-//! Because all threads of an address space share these caches, they are useless if threads work in
-//! different VMAs. An entry is a hint that is checked against the VMA. The module also contains the
-//! implementation without a cache, for comparison.
+//! Because all threads of an address space share these caches, the caches are useless if threads
+//! work in different VMAs. An entry is a hint that is checked against the VMA. For comparison, the
+//! module also contains an implementation that caches nothing.
 //!
 //! # Linux
 //! The last used VMA is `mmap_cache` in `mm/mmap.c` of 3.14: a removed VMA is replaced by the VMA
@@ -24,7 +24,7 @@ impl Cache for NoCache {
     type Mm = ();
     type Thread = ();
 
-    /// Returns true: there is no cache to query.
+    /// Returns true, because there is no cache to query.
     #[inline(always)]
     fn rests((): &mut ()) -> bool {
         true
@@ -65,7 +65,7 @@ impl Place {
     }
 }
 
-/// The VMA that was last used in the address space.
+/// Cache of the VMA that was last used in the address space.
 #[derive(Debug)]
 #[doc(alias = "mmap_cache")]
 pub struct LastUsed;
@@ -101,7 +101,7 @@ impl Cache for LastUsed {
     }
 }
 
-/// The last used VMA, and the largest VMA that a lookup has found.
+/// Cache of the last used VMA, and of the largest VMA that a lookup has found.
 #[derive(Debug)]
 pub struct LastUsedAndLargest;
 

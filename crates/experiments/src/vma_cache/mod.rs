@@ -14,8 +14,8 @@
 //! | [`Checked`] | many per thread | changes to the VMA itself only |
 //!
 //! # Locking
-//! As in [`vmarea::lookup`]. Of the caches here, only [`Checked`] may be used without the lock,
-//! because the writer notifies the others of changes.
+//! As in [`vmarea::lookup`]. Of the caches in this module, only [`Checked`] may be used without the
+//! lock, because the writer has to notify the other caches of changes.
 //!
 //! # Linux
 //! `mm/mmap.c` `find_vma` of 3.14 (`mmap_cache`); `mm/vmacache.c` of 3.15, removed in 6.1. As in
@@ -43,14 +43,17 @@ pub trait Cache {
     /// address space.
     type Thread: Default + Send;
 
-    /// Notifies the cache that the thread uses the address space `mm` from now on: the thread is
-    /// new, or has executed another program. `shared` is the data of that address space.
+    /// Notifies the cache that the thread uses the address space `mm` from now on.
+    ///
+    /// The thread is new, or has executed another program. `shared` is the data of that address
+    /// space.
     fn enter(shared: &Self::Mm, own: &mut Self::Thread, mm: MmId) {
         let _ = (shared, own, mm);
     }
 
-    /// True if the next lookup must skip the cache, which is then neither queried nor notified of
-    /// the result. Called once before each lookup.
+    /// Returns true if the next lookup must skip the cache. Called once before each lookup.
+    ///
+    /// The cache is then neither queried nor notified of the lookup's result.
     #[inline(always)]
     fn rests(own: &mut Self::Thread) -> bool {
         let _ = own;
@@ -65,8 +68,8 @@ pub trait Cache {
         addr: u64,
     ) -> Option<(VmaId, VmRange)>;
 
-    /// Makes a second attempt after [`lookup`](Self::lookup) found nothing. The index is searched
-    /// only if this attempt fails too.
+    /// Makes a second attempt after [`lookup`](Self::lookup) found nothing. If this attempt finds
+    /// nothing either, the index is searched.
     fn look_again<V: Vmas + ?Sized>(
         shared: &Self::Mm,
         own: &mut Self::Thread,
@@ -168,8 +171,8 @@ pub fn find_range<C: Cache, V: Vmas + ?Sized>(
     ask_index::<C, V>(shared, own, vmas, addr)
 }
 
-/// Finds a VMA if the cache has no immediate result. This is a separate function, so that a lookup
-/// that hits or skips the cache need not save the registers used here.
+/// Finds a VMA if the first attempt in the cache found none. This is a separate function, so that a
+/// lookup that hits or skips the cache need not save the registers used here.
 #[inline(never)]
 fn ask_index<C: Cache, V: Vmas + ?Sized>(
     shared: &C::Mm,

@@ -1,10 +1,10 @@
 //! `vmacache`: four entries per thread, invalidated by sequence numbers.
 //!
-//! The thread and its address space each have a sequence number. The removal of a VMA increments
-//! the number of the address space, and a thread with a different number empties its cache at its
-//! next lookup. When the number wraps to 0, the writer itself empties the caches of all threads.
-//! Otherwise a thread that made no lookup for a whole cycle would find its number equal although
-//! its entries are stale.
+//! A thread and its address space each have a sequence number. The removal of a VMA increments the
+//! sequence number of the address space; a thread whose sequence number differs empties its cache
+//! at its next lookup. When the sequence number wraps to 0, the writer itself empties the caches of
+//! all threads. Otherwise, a thread that made no lookup during a whole cycle would find the two
+//! sequence numbers equal although its entries are stale.
 //!
 //! # Picture
 //! ```text
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! # Invariants
-//! C1  if the numbers are equal, every entry is a VMA of the thread's address space
+//! C1  if the sequence numbers are equal, every entry is a VMA of the thread's address space
 //!
 //! # Locking
 //! Only the thread itself writes its entries, under `mmap_lock` for reading, except that a writer
@@ -35,7 +35,7 @@ use vmarea_sync::SpinLock;
 
 const ENTRIES: usize = 4;
 
-/// The cache of Linux 3.15. After `LAST` the sequence number wraps to 0.
+/// The cache of Linux 3.15. After `LAST`, the sequence number wraps to 0.
 #[derive(Debug)]
 #[doc(alias = "vmacache")]
 pub struct VmaCache<const LAST: u32 = { u32::MAX }>;
@@ -71,8 +71,9 @@ impl Entries {
     }
 }
 
-/// True if the cache may be used: it belongs to `mm`, and no VMA was removed since the last use. If
-/// a VMA was removed, empties the cache and sets its sequence number to the current one.
+/// Returns true if the cache belongs to `mm` and no VMA was removed since its last use.
+///
+/// If a VMA was removed, empties the cache and sets its sequence number to the current one.
 #[inline]
 #[doc(alias = "vmacache_valid")]
 fn is_valid(shared: &Shared, own: &Thread, mm: MmId) -> bool {
@@ -94,8 +95,8 @@ impl<const LAST: u32> Cache for VmaCache<LAST> {
     type Thread = Thread;
 
     fn enter(shared: &Shared, own: &mut Thread, mm: MmId) {
-        // Allocates new entries, because the list of the previous address space refers to the old
-        // ones.
+        // New entries are allocated, because the old ones are still on the list of the previous
+        // address space.
         own.entries = Arc::default();
         own.mm = Some(mm);
         let now = shared.sequence.load(Ordering::Relaxed);

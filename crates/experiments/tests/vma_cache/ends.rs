@@ -1,8 +1,8 @@
-//! A thread or an address space ends while a cache is filled.
+//! A thread or an address space ends while a cache still holds entries of it.
 //!
-//! What comes of it, for every cache: nobody waits for the cache or is kept by it. The VMAs that it names
-//! can go, their slots and that of the address space begin another life, and a thread that was left
-//! behind is answered by the index until it has entered the next one.
+//! For every cache: nothing waits for the cache, and the cache keeps nothing alive. The VMAs in its
+//! entries can be removed, and their slots and that of the address space can be reused. A thread
+//! whose address space ended gets the index's answers until it enters the next address space.
 
 use crate::fleet::{Fleet, spaced};
 use vmarea::types::MmId;
@@ -13,7 +13,7 @@ use vmarea_experiments::vma_cache::{
 
 const MAPPINGS: u64 = 8;
 
-/// The slot of an address space, whichever life of it.
+/// Returns the slot of an address space, without the slot's generation.
 fn slot(mm: MmId) -> u32 {
     mm.to_bits() as u32
 }
@@ -25,7 +25,7 @@ fn fill<C: Cache + 'static>(fleet: &mut Fleet<C>, thread: usize) {
     }
 }
 
-/// The mappings go, and others come at the same places and in the same slots.
+/// Unmaps everything and creates VMAs at the same addresses, in the same slots.
 fn map_anew<C: Cache + 'static>(fleet: &Fleet<C>, mm: MmId) {
     fleet.unmap(mm, 0, MAPPINGS * 4);
     for n in 0..MAPPINGS {
@@ -39,7 +39,8 @@ fn a_thread_ends<C: Cache + 'static>(own_to_a_thread: bool) {
         fleet.enter(thread, mm);
         fill(&mut fleet, thread);
         fleet.threads[thread] = None;
-        // With no other look between: a thread of the same number finds nothing of the one before.
+        // There was no lookup in between: a new thread with the same number must not find entries
+        // of the old thread.
         fleet.enter(thread, mm);
         let last = (MAPPINGS - 1) * 4;
         if own_to_a_thread {
@@ -47,7 +48,7 @@ fn a_thread_ends<C: Cache + 'static>(own_to_a_thread: bool) {
         }
         fill(&mut fleet, thread);
         fleet.threads[thread] = None;
-        // The writer has nobody to tell, and the slots of what went are used again.
+        // The writer has no thread to notify, and the slots of the removed VMAs are reused.
         map_anew(&fleet, mm);
         fill(&mut fleet, 0);
     }
@@ -72,7 +73,7 @@ fn an_mm_ends<C: Cache + 'static>() {
     let (mut fleet, old) = spaced::<C>(MAPPINGS);
     fill(&mut fleet, 0);
     fleet.end(old);
-    // The address space is gone, whatever names it.
+    // The address space no longer exists, even if cache entries refer to it.
     let gone = fleet.space.mmap_read_lock(old).map(|_| ());
     assert_eq!(gone, None, "{}", C::NAME);
     let next = fleet.mm();
@@ -81,8 +82,8 @@ fn an_mm_ends<C: Cache + 'static>() {
     for n in 0..MAPPINGS {
         fleet.map(next, n * 4, 2, Prot::READ);
     }
-    // The thread has not entered it: what it keeps is of VMAs that are no more, in slots that are in
-    // use. `look` holds each answer against the index.
+    // The thread has not entered `next`: its entries refer to removed VMAs, whose slots are in use
+    // again. `look` compares each answer with the index.
     for page in [0, 1, (MAPPINGS - 1) * 4] {
         let answer = fleet.look(0, next, page);
         assert!(matches!(answer, Lookup::Searched(Some(_))), "{}", C::NAME);
@@ -102,7 +103,7 @@ fn an_mm_ends_while_a_cache_still_points_into_it() {
     an_mm_ends::<Checked<2>>();
 }
 
-/// A cache of the address space itself goes with it: the next one begins without.
+/// A cache that belongs to an address space ends with it: the next address space starts empty.
 #[test]
 fn an_mm_ends_with_its_own_cache() {
     fn begins_empty<C: Cache + 'static>() {

@@ -1,7 +1,7 @@
-//! A machine whose lookups go through one cache, and the threads that make them.
+//! Address spaces whose lookups go through one kind of cache, and the threads that make them.
 //!
-//! The cache's parts lie beside the address spaces and the threads, as an embedder keeps them; writers
-//! tell of their changes through the core's observer.
+//! The cache's data is stored beside the address spaces and the threads, as an embedder would store
+//! it. The core's lookup observer notifies the cache of changes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -22,14 +22,14 @@ pub fn at(page: u64) -> u64 {
     BASE + page * PAGE
 }
 
-/// A machine whose address spaces are looked up through a cache `C`, by threads that live in them.
+/// Address spaces whose VMAs are looked up through the cache `C`, and their threads.
 pub struct Fleet<C: Cache> {
     pub space: Space,
     pub shared: Arc<Shared<C>>,
     pub threads: Vec<Option<(MmId, C::Thread)>>,
 }
 
-/// The caches' parts of the address spaces, which writers tell of their changes.
+/// The cache's data for each address space, which is notified of changes.
 pub struct Shared<C: Cache>(pub Mutex<HashMap<MmId, C::Mm>>);
 
 struct Telling<C: Cache>(Arc<Shared<C>>);
@@ -83,7 +83,7 @@ impl<C: Cache + 'static> Fleet<C> {
         self.shared.0.lock().unwrap().remove(&mm);
     }
 
-    /// A new thread of `mm`, or the thread executes a program there.
+    /// Makes a new thread, or an existing one after `execve`, run in the address space `mm`.
     pub fn enter(&mut self, thread: usize, mm: MmId) {
         if self.threads.len() <= thread {
             self.threads.resize_with(thread + 1, || None);
@@ -93,13 +93,13 @@ impl<C: Cache + 'static> Fleet<C> {
         C::enter(&self.shared.0.lock().unwrap()[&mm], own, mm);
     }
 
-    /// Looks up in the thread's own address space.
+    /// Looks up a page in the thread's own address space.
     pub fn own(&mut self, thread: usize, page: u64) -> Lookup {
         let mm = self.threads[thread].as_ref().unwrap().0;
         self.look(thread, mm, page)
     }
 
-    /// Looks up by `thread` in `mm`, and holds the answer against the index.
+    /// Looks up a page of `mm` in `thread`, and compares the answer with the index.
     pub fn look(&mut self, thread: usize, mm: MmId, page: u64) -> Lookup {
         let addr = at(page) + 7;
         let guard = self.space.mmap_read_lock(mm).unwrap();
@@ -118,7 +118,7 @@ impl<C: Cache + 'static> Fleet<C> {
         matches!(self.own(thread, page), Lookup::Hit(..))
     }
 
-    /// Mappings that do not merge: the protection says how they differ.
+    /// Maps pages; mappings with different protections do not merge.
     pub fn map(&self, mm: MmId, page: u64, pages: u64, prot: Prot) {
         let request = MmapRequest {
             addr: at(page),
@@ -135,7 +135,7 @@ impl<C: Cache + 'static> Fleet<C> {
     }
 }
 
-/// Mappings of two pages with a hole of two after each, in a new address space with one thread.
+/// Creates an address space with one thread, and maps two pages of every four.
 pub fn spaced<C: Cache + 'static>(mappings: u64) -> (Fleet<C>, MmId) {
     let mut fleet = Fleet::<C>::new();
     let mm = fleet.mm();

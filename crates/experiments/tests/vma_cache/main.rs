@@ -1,8 +1,9 @@
 //! The lookup caches in front of real address spaces.
 //!
-//! Whatever a cache holds, a lookup through it gives what the index says: checked over random calls of
-//! several address spaces and threads, with sequence numbers that overflow all the time. And each
-//! cache forgets what its text says that it forgets, and nothing else.
+//! Whatever a cache contains, a lookup through it must return what the index returns. This is
+//! checked with random calls in several address spaces and threads, also with sequence numbers that
+//! overflow all the time. Further tests check that each cache forgets the entries that its
+//! documentation says, and no others.
 
 mod ends;
 mod fleet;
@@ -94,7 +95,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Takes the steps; every lookup is checked where it is made.
+/// Executes the steps; every lookup is compared with the index.
 fn walk<C: Cache + 'static>(steps: &[Step]) {
     let mut fleet = Fleet::<C>::new();
     let mut mms: Vec<MmId> = (0..MMS).map(|_| fleet.mm()).collect();
@@ -116,7 +117,8 @@ fn walk<C: Cache + 'static>(steps: &[Step]) {
                 pages,
                 prot,
             } => {
-                // Over a hole it is refused, or done by half.
+                // If the range contains a hole, `mprotect` fails, perhaps after changing a part of
+                // it.
                 let _ = fleet
                     .space
                     .mprotect(mms[mm], at(page), pages * PAGE, prot, None);
@@ -135,7 +137,7 @@ fn walk<C: Cache + 'static>(steps: &[Step]) {
             }
             Step::Enter { thread, mm } => fleet.enter(thread, mms[mm]),
             Step::ThreadEnds { thread } => {
-                // With a filled cache; another one takes its place.
+                // The thread ends with a filled cache, and a new thread takes its place.
                 let (mm, _) = fleet.threads[thread].take().unwrap();
                 fleet.enter(thread, mm);
             }
@@ -144,7 +146,7 @@ fn walk<C: Cache + 'static>(steps: &[Step]) {
     }
 }
 
-/// Moves pages with FIXED; holes, borders of mappings and overlap are refused.
+/// Moves pages with `MREMAP_FIXED`; the core may refuse the move, for example because of a hole.
 fn move_pages<C: Cache + 'static>(fleet: &Fleet<C>, mm: MmId, (from, to): (u64, u64), pages: u64) {
     let request = MremapRequest {
         addr: at(from),
@@ -157,8 +159,8 @@ fn move_pages<C: Cache + 'static>(fleet: &Fleet<C>, mm: MmId, (from, to): (u64, 
     let _ = fleet.space.mremap(mm, &request);
 }
 
-/// Ends an address space and creates another one. The caches of its threads still hold VMAs of the
-/// old one when the new one takes its slot.
+/// Ends an address space and creates another one. The caches of the old one's threads still contain
+/// the old one's VMAs when the new address space takes over the slot.
 fn replace_mm<C: Cache + 'static>(fleet: &mut Fleet<C>, old: MmId) -> MmId {
     fleet.end(old);
     let new = fleet.mm();
@@ -181,10 +183,10 @@ proptest! {
         walk::<LastUsed>(&steps);
         walk::<LastUsedAndLargest>(&steps);
         walk::<VmaCache>(&steps);
-        // The number begins anew after every third removal.
+        // The sequence number wraps to 0 after every third removal.
         walk::<VmaCache<2>>(&steps);
         walk::<Checked>(&steps);
-        // Hardly any room.
+        // A cache with only two entries.
         walk::<Checked<2>>(&steps);
     }
 }
@@ -195,13 +197,13 @@ fn the_last_used_one_is_shared_by_all_threads() {
     fleet.enter(1, mm);
     assert!(!fleet.hits(0, 0));
     assert!(fleet.hits(0, 1) && fleet.hits(1, 1));
-    // Two threads in two VMAs take it from each other.
+    // Two threads in two VMAs evict each other's entry.
     for _ in 0..3 {
         assert!(!fleet.hits(1, 4) && !fleet.hits(0, 0));
     }
     fleet.unmap(mm, 12, 2);
     assert!(!fleet.hits(0, 0), "any munmap empties it");
-    // Going into its neighbour by a merge it leaves its place to the one before.
+    // A VMA that is merged into its neighbour is replaced in the cache by the VMA before it.
     fleet.map(mm, 2, 2, NONE);
     assert!(!fleet.hits(0, 2));
     fleet
@@ -228,7 +230,7 @@ fn the_largest_one_stays_beside_it() {
 #[test]
 fn vmacache_has_four_entries_chosen_by_the_page_number() {
     let (mut fleet, mm) = spaced::<VmaCache>(8);
-    // Pages 0, 4, 8 are the same modulo 4, page 1 is not.
+    // Pages 0, 4 and 8 are equal modulo 4; page 9 uses another entry.
     assert!(!fleet.hits(0, 0) && !fleet.hits(0, 4) && !fleet.hits(0, 0));
     assert!(!fleet.hits(0, 9) && fleet.hits(0, 0) && fleet.hits(0, 9));
     fleet.unmap(mm, 28, 2);
@@ -254,7 +256,7 @@ fn vmacache_serves_no_other_address_space() {
     assert!(!fleet.hits(0, 0), "execve empties it");
 }
 
-/// A thread sleeps for a whole round of the number: only the flush keeps its entries from use.
+/// The thread makes no lookup during a whole cycle of the sequence number; only the flush helps.
 #[test]
 fn an_overflow_empties_the_caches_of_all_threads() {
     const LAST: u32 = 5;
@@ -267,7 +269,7 @@ fn an_overflow_empties_the_caches_of_all_threads() {
         fleet.map(mm, 40, 1, Prot::READ);
         fleet.unmap(mm, 40, 1);
     }
-    // Another one is in the slot of the first, at another place.
+    // Another VMA, at another address, is in the slot of the first one.
     fleet.map(mm, 0, 2, NONE);
     assert!(!fleet.hits(0, 0) && !fleet.hits(1, 4));
     assert!(fleet.hits(0, 0) && fleet.hits(1, 4));
@@ -300,7 +302,7 @@ fn ours_loses_nothing_to_changes_elsewhere() {
     for n in (0..16).filter(|n| *n != 5) {
         assert!(fleet.hits(0, n * 4 + 1), "{n}");
     }
-    // In the place of the removed one is another.
+    // Another VMA is in the place of the removed one.
     fleet.map(mm, 20, 2, Prot::READ);
     assert!(!fleet.hits(0, 20) && fleet.hits(0, 21));
 }
@@ -311,12 +313,12 @@ fn ours_finds_what_grew_and_what_was_cut() {
     for n in 0..8 {
         fleet.own(0, n * 4);
     }
-    // Upwards, then downwards.
+    // One VMA grows upwards, another one downwards.
     fleet.map(mm, 6, 1, Prot::READ);
     assert!(fleet.hits(0, 6) && fleet.hits(0, 5));
     fleet.map(mm, 11, 1, Prot::READ);
     assert!(fleet.hits(0, 11) && fleet.hits(0, 13));
-    // Cut: the half that is new is a miss, once.
+    // A VMA is split: one half is new and is a miss once.
     fleet.space.mprotect(mm, at(17), PAGE, NONE, None).unwrap();
     let halves = [fleet.hits(0, 16), fleet.hits(0, 17)];
     assert_ne!(halves[0], halves[1]);
@@ -341,7 +343,7 @@ fn ours_rests_where_nothing_is_found_again() {
     for n in 0..200 {
         assert!(!fleet.hits(0, n * 4));
     }
-    // It is left alone altogether, and the rest ends.
+    // The cache is disabled now; after a number of lookups it is enabled again.
     assert!(!fleet.hits(0, 199 * 4 + 1));
     let rounds = (0..2000).take_while(|_| {
         let hits = [fleet.hits(0, 0), fleet.hits(0, 4), fleet.hits(0, 8)];
@@ -351,7 +353,7 @@ fn ours_rests_where_nothing_is_found_again() {
     assert!(rounds > 50 && rounds < 200, "{rounds}");
 }
 
-/// Lookups that go by before it has what is looked at again and again.
+/// Returns the number of rounds until the cache has the VMAs that are looked up repeatedly.
 fn lookups_until_it_hits(fleet: &mut Fleet<Checked<4>>) -> u64 {
     let mut lookups = 0;
     while !(fleet.hits(0, 0) && fleet.hits(0, 4)) {
@@ -369,11 +371,12 @@ fn ours_rests_longer_where_nothing_is_ever_found_again() {
             fleet.own(0, n % 200 * 4);
         }
     };
-    // So long that every rest is of the longest, of 8,192 lookups; then into the midst of one.
+    // So many misses that every pause has the maximum length of 8,192 lookups; ends within a pause.
     tire(&mut fleet, 60_000);
     let after_many = lookups_until_it_hits(&mut fleet);
     assert!(after_many > 2048 && after_many < 8256, "{after_many}");
-    // Something is won, and so the next rest is as short as the first, of 512.
+    // The cache is useful for a while, so the next pause is as short as the first one (512
+    // lookups).
     for _ in 0..200 {
         assert!(fleet.hits(0, 0) && fleet.hits(0, 4));
     }
@@ -382,7 +385,7 @@ fn ours_rests_longer_where_nothing_is_ever_found_again() {
     assert!(after_one > 100 && after_one <= 512, "{after_one}");
 }
 
-/// Readers with caches of their own while a writer maps and unmaps what they look at.
+/// Readers with their own caches look up VMAs while a writer unmaps and maps them.
 #[test]
 fn answers_hold_while_another_thread_changes_the_address_space() {
     let space = Space::new(Policy::LINUX, System::default());

@@ -27,7 +27,7 @@ impl SpinLock {
     }
 }
 
-/// The heap of a task: a VMA with its end.
+/// The bounds of a task's heap VMA.
 #[derive(Clone, Copy)]
 struct Heap {
     start: u64,
@@ -37,13 +37,13 @@ struct Heap {
 /// A family of tasks of Linux 2.6.31 whose heaps share one anon_vma.
 pub(super) struct Family {
     anon_vma: SpinLock,
-    /// The list of the anon_vma: the VMA of each task, in the order of the forks.
+    /// VMAs on the anon_vma's list, as task numbers in the order of the forks.
     list: Mutex<Vec<usize>>,
     heaps: Vec<Mutex<Heap>>,
 }
 
 impl Family {
-    /// Forks so many tasks from one parent, whose heap has a page.
+    /// Forks `tasks` tasks from one parent, whose heap has one page.
     pub(super) fn new(tasks: usize) -> Family {
         let heap = Heap {
             start: HEAP,
@@ -60,9 +60,11 @@ impl Family {
         family
     }
 
-    /// Moves the end of a task's heap by a page; `shortcut` is the patch.
+    /// Grows a task's heap by a page; with `shortcut`, without taking the lock of the anon_vma.
+    ///
+    /// The shortcut is what the patch adds.
     pub(super) fn brk(&self, task: usize, shortcut: bool) {
-        // The mutex stands for mmap_sem.
+        // The heap's mutex stands for `mmap_sem`.
         let mut heap = self.heaps[task].lock();
         let end = heap.end + PAGE;
         if shortcut {
@@ -72,7 +74,7 @@ impl Family {
         }
     }
 
-    /// Walks from a page of one task's heap; returns the number of VMAs that the walk visits.
+    /// Walks the reverse map from a heap page at `addr`; returns how many VMAs map that address.
     pub(super) fn walk(&self, addr: u64) -> usize {
         self.anon_vma.locked(|| {
             let list = self.list.lock();

@@ -1,12 +1,14 @@
 //! The lock of a family's anon_vma while its processes move their break.
 //!
-//! In Linux 2.6.31 all VMAs that descend from one VMA share one anon_vma: a spin lock and a list of
-//! VMAs. `brk` took that lock to move `vm_end`; the patch leaves it out. The model here has that
-//! lock and list. Today a heap that grows after a fork gets an anon_vma of its own, so our core is
-//! counted beside it, with the lock always taken and only when needed.
+//! In Linux 2.6.31, all VMAs that descend from one VMA share one anon_vma, with a spin lock and a
+//! list of these VMAs. `brk` took that spin lock to move `vm_end`; with the patch, it does not. The
+//! model in [`family`] has such a lock and list. In current kernels, a heap that grows after a fork
+//! gets an anon_vma of its own. Our core does so too; it is counted beside the model, once with the
+//! lock always taken and once with the lock taken only when needed.
 //!
-//! What needs more processors than this machine has is simulated: transfers of cache lines by
-//! [`coherence`](super::coherence), throughput by events with a stated cost.
+//! Results that need more processors than this machine has are simulated: cache-line transfers with
+//! [`coherence`](super::coherence), throughput with a discrete-event simulation in which each event
+//! has a stated cost.
 
 mod family;
 
@@ -25,21 +27,21 @@ use vmarea::types::{Errno, MmId};
 use vmarea::{Space, System};
 
 const SOURCE: &str = "patch description, 2.6.31-stable";
-/// Jobs a minute at the two plateaus of AIM7 on 32 processors.
+/// Jobs per minute at the two plateaus of AIM7 on 32 processors: without and with the patch.
 const PLATEAUS: [f64; 2] = [65e3, 130e3];
-/// Jobs a minute with mainline kernels on newer processors: without and with the patch.
+/// Jobs per minute with mainline kernels on newer processors: without and with the patch.
 const SHANGHAI: [f64; 2] = [77e3, 80e3];
 /// Improvement that a tester reported, in per cent.
 const TESTED: f64 = 150.0;
 const PAGE: u64 = 4096;
 const HEAP: u64 = 0x10_0000_0000;
-/// Break of a task in the core before the measured calls.
+/// Break of a task in the core when the measured calls begin.
 const FIRST: u64 = HEAP + 2 * PAGE;
-/// Processors of the simulated machines: those of the paper's and its testers' machines.
+/// Number of processors of the simulated machines, from the paper and its testers.
 const CPUS: [u32; 4] = [8, 16, 32, 64];
-/// Nanoseconds that a cache line needs from one processor to another, in the simulation.
+/// Time to move a cache line from one processor to another in the simulation, in nanoseconds.
 const TRANSFER: u64 = 100;
-/// Nanoseconds of `brk` itself, and of the part under the lock.
+/// Duration of `brk` without the lock, and of the part under the lock, in nanoseconds.
 const CALL: u64 = 300;
 const HELD: u64 = 50;
 
@@ -65,7 +67,9 @@ pub(super) fn run(context: &Context<'_>, report: &mut Report) {
     throughput(report);
 }
 
-/// Counts per 1,000 calls, and VMAs that a walk from one page of one task visits.
+/// Number of times that the lock was taken per 1,000 calls, and length of a reverse-map walk.
+///
+/// The length is the number of VMAs that a walk from one page of one task visits.
 struct Counted {
     locked: f64,
     visited: f64,
@@ -85,7 +89,7 @@ fn on_model(tasks: usize, shortcut: bool) -> Counted {
     }
 }
 
-/// Forks so many tasks in the core; each has raised its break once and written there.
+/// Forks `tasks` tasks in the core; each has raised its break once and written to the new page.
 fn core_family(tasks: usize, lock: AdjustLock) -> Result<(Space, Vec<MmId>), Errno> {
     let policy = Policy {
         adjust_lock: lock,
@@ -181,24 +185,24 @@ fn growth(context: &Context<'_>, report: &mut Report) -> Result<(), String> {
     Ok(())
 }
 
-/// Tasks that move their break in turn, and the threads that do it, each for its share of them.
+/// Tasks that raise their break in turn, and the threads that make these calls for them.
 #[derive(Clone, Copy)]
 struct Load {
     threads: u64,
     tasks: u64,
-    /// Calls of each thread.
+    /// Number of calls that each thread makes.
     calls: u64,
 }
 
 impl Load {
-    /// Returns the task of a call, and how often that task has been called before.
+    /// Returns the task of a thread's call, and how many calls that task made before.
     fn task(self, thread: u64, call: u64) -> (u64, u64) {
         let nr = call * self.threads + thread;
         (nr % self.tasks, nr / self.tasks)
     }
 }
 
-/// Returns the speed of the model under a load.
+/// Returns the speed of the model with this load.
 fn model_speed(load: Load, shortcut: bool) -> Result<Speed, Errno> {
     let family = Family::new(load.tasks as usize);
     let brk = |thread, call| {
@@ -208,7 +212,7 @@ fn model_speed(load: Load, shortcut: bool) -> Result<Speed, Errno> {
     together((load.threads, load.calls), &brk, None)
 }
 
-/// Returns the speed of the core under a load.
+/// Returns the speed of the core with this load.
 fn core_speed(load: Load, shortcut: bool) -> Result<Speed, Errno> {
     let lock = if shortcut {
         AdjustLock::WhenNeeded
@@ -308,10 +312,10 @@ fn traffic(report: &mut Report) {
     report.tables.push(table);
 }
 
-/// Returns calls per microsecond of all processors together.
+/// Returns the calls per microsecond of all simulated processors together.
 fn calls_per_microsecond(cpus: u32, work: u64, locked: bool) -> f64 {
     const CALLS: u64 = 20_000;
-    // The processors start at different times, as tasks do.
+    // The processors start at different times, as tasks on a real machine do.
     let mut ready: Vec<u64> = (0..u64::from(cpus)).map(|cpu| cpu * 37).collect();
     let (mut free, mut last) = (0, usize::MAX);
     let mut now = 0;
@@ -330,15 +334,16 @@ fn calls_per_microsecond(cpus: u32, work: u64, locked: bool) -> f64 {
     CALLS as f64 * 1000.0 / now.max(1) as f64
 }
 
-/// Returns the throughput with the lock relative to the shortcut, for each number of processors.
+/// Returns the throughput with the lock relative to that with the shortcut, by `CPUS`.
 fn with_lock(work: u64) -> [f64; CPUS.len()] {
     CPUS.map(|cpus| {
         calls_per_microsecond(cpus, work, true) / calls_per_microsecond(cpus, work, false)
     })
 }
 
-/// Returns the work between two calls with which the lock halves the throughput of 32 processors,
-/// as it does in the patch's description.
+/// Returns the work between two calls, in nanoseconds, for which the lock halves the throughput.
+///
+/// This is on 32 processors, where the patch's description states such a loss.
 fn halving_work() -> u64 {
     let far = |work: &u64| (with_lock(*work)[2] - PLATEAUS[0] / PLATEAUS[1]).abs();
     let works = (0..100).map(|hundreds| hundreds * 100);
@@ -373,7 +378,7 @@ fn throughput(report: &mut Report) {
     throughput_claims(halving, report);
 }
 
-/// Decides the claims by the load with which the lock halves the throughput of 32 processors.
+/// Decides the claims, for the load with which the lock halves the throughput of 32 processors.
 fn throughput_claims(halving: u64, report: &mut Report) {
     let [eight, sixteen, half, most] = with_lock(halving);
     let ours = |ratio: f64, cpus: u32| {

@@ -1,8 +1,9 @@
-//! The lock inside the VMA: memory, layout, page faults, and cache-line transfers.
+//! The per-VMA lock moves into the VMA: memory, layout, page faults, and cache-line transfers.
 //!
-//! The structures of the series are modelled in [`structs`]; ours are measured beside them. Page
-//! faults run on the core with each kind of lock, against the allocated lock in the same round.
-//! What more processors than this machine has would see is counted by [`coherence`].
+//! The structures of the patch series are modelled in [`structs`]; ours are measured beside them.
+//! Page faults run on the core with each kind of lock, and with the separately allocated lock in
+//! the same round. The cache-line transfers on machines with more processors than this one are
+//! counted in a simulation ([`coherence`]).
 
 pub mod structs;
 
@@ -15,18 +16,20 @@ use crate::{fault, layout};
 use structs::{Lock, Object, State, objects_per_slab, pages_for, states};
 
 const SOURCE: &str = "cover letter of the series, version 1";
-/// Memory before, with the lock on its own line, and after: bytes of the VMA, bytes of a lock
-/// apart, VMAs per slab, pages per slab, pages for 1,000 VMAs.
+/// Memory before the series, with the lock on its own cache line, and after the series. Columns:
+/// bytes of the VMA, bytes of a separate lock, VMAs per slab, pages per slab, and pages for 1,000
+/// VMAs.
 const MEMORY: [[f64; 5]; 3] = [
     [160.0, 40.0, 51.0, 2.0, 50.0],
     [256.0, 0.0, 32.0, 2.0, 64.0],
     [192.0, 0.0, 42.0, 2.0, 48.0],
 ];
-/// Objects in a one-page slab of the allocated lock.
+/// Number of separately allocated locks in a one-page slab.
 const LOCKS_PER_SLAB: f64 = 102.0;
-/// The listing's summary: size, lines, members, sum of members, holes, sum of holes, padding.
+/// Summary of the `pahole` listing: size, lines, members, sum of members, holes, sum of holes,
+/// padding.
 const SUMMARY: [f64; 7] = [192.0, 3.0, 17.0, 153.0, 3.0, 15.0, 24.0];
-/// Offset and size of each member in the listing, in its order.
+/// Offset and size of each member, in the order of the `pahole` listing.
 const LISTING: [(usize, usize); 17] = [
     (0, 16),
     (16, 8),
@@ -46,9 +49,9 @@ const LISTING: [(usize, usize); 17] = [
     (136, 32),
     (168, 0),
 ];
-/// Pages of a VMA's slab in the paper.
+/// Number of pages in a slab of VMAs, in the paper.
 const SLAB_PAGES: usize = 2;
-/// Number of processors in the simulation.
+/// Number of processors of each simulated machine.
 const CPUS: [u32; 5] = [4, 8, 16, 28, 56];
 
 /// Runs the experiment.
@@ -77,7 +80,7 @@ fn ours(cells: Vec<Option<Figure>>) -> Line<Figure> {
     }
 }
 
-/// Returns bytes of the VMA and of a lock apart, VMAs per slab, pages per slab, pages for 1,000.
+/// Returns one row of [`MEMORY`] for a state of the series.
 fn memory_of(state: &State) -> [f64; 5] {
     let size = state.vma.size;
     let (lock, locks) = match state.lock {
@@ -241,7 +244,7 @@ fn faults(context: &Context<'_>, report: &mut Report) -> Result<(), String> {
     Ok(())
 }
 
-/// Fields that a fault reads in the VMA.
+/// Fields of the VMA that a page fault reads.
 const READ: [&str; 10] = [
     "vm_start_vm_end",
     "vm_mm",
@@ -255,7 +258,7 @@ const READ: [&str; 10] = [
     "vm_policy",
 ];
 
-/// Returns the memory accesses of a fault in the VMA with number `vma` of its slab.
+/// Returns the memory accesses that a page fault makes to the VMA at position `vma` of its slab.
 fn fault_accesses(state: &State, vma: u64) -> Vec<Access> {
     let base = 0x10_0000 + vma * state.vma.size as u64;
     let at = |object: &Object, name| base + object.offset(name).unwrap_or(0) as u64;
@@ -273,7 +276,7 @@ fn fault_accesses(state: &State, vma: u64) -> Vec<Access> {
     list
 }
 
-/// Returns the transfers of a fault, for each number of processors.
+/// Returns the number of transfers per page fault, for each number of processors in [`CPUS`].
 fn transfers_of(state: &State, shared: bool) -> Vec<f64> {
     let each = |cpus: u32| {
         let list = |cpu| fault_accesses(state, if shared { 0 } else { u64::from(cpu) });

@@ -1,8 +1,9 @@
-//! The VMA and its lock in four states of the patch series, field by field as C lays them out.
+//! The VMA and its lock in four states of the patch series, with the layout that C gives them.
 //!
-//! Names, sizes and order are those of the listing in the series' cover letter (the state after it)
-//! and of Linux 6.12 (the state before it), for 64-bit x86 with NUMA, swap and per-VMA locks, and
-//! without userfaultfd. Only the places of the fields matter; nothing uses their values.
+//! Names, sizes and order of the fields are those of the listing in the series' cover letter (for
+//! the state after the series) and of Linux 6.12 (for the state before it), on 64-bit x86 with
+//! NUMA, swap and per-VMA locks, and without userfaultfd. Only the positions of the fields matter;
+//! nothing uses their values.
 
 use serde::Serialize;
 use std::mem::{align_of, offset_of, size_of};
@@ -21,7 +22,7 @@ struct RwSemaphore {
     wait_list: [u64; 2],
 }
 
-/// Defines a structure, and a function that lists its members as `pahole` does.
+/// Defines a structure, and a function that lists the structure's members as `pahole` does.
 macro_rules! modelled {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $kind:ty,)* }) => {
         $(#[$doc])*
@@ -50,7 +51,7 @@ fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
 }
 
 modelled! {
-    /// The VMA before the series; the lock is a slab object of its own.
+    /// The VMA before the series; its lock is a separate slab object.
     Before {
         vm_start_vm_end: [u64; 2],
         vm_mm: u64,
@@ -73,7 +74,7 @@ modelled! {
 }
 
 modelled! {
-    /// The VMA of Linux 6.4's first versions: the semaphore among the other fields.
+    /// The VMA of the first versions of Linux 6.4: the semaphore lies between the other fields.
     Unaligned {
         vm_start_vm_end: [u64; 2],
         vm_mm: u64,
@@ -96,7 +97,7 @@ modelled! {
 }
 
 modelled! {
-    /// The VMA after the second patch: the semaphore on a line of its own.
+    /// The VMA after the second patch: the semaphore lies on a cache line of its own.
     Aligned {
         vm_start_vm_end: [u64; 2],
         vm_mm: u64,
@@ -120,7 +121,8 @@ modelled! {
 }
 
 modelled! {
-    /// The VMA after the fourth patch: an atomic, and seldom used fields on its line.
+    /// The VMA after the fourth patch: the lock is an atomic, and seldom used fields share its
+    /// cache line.
     After {
         vm_start_vm_end: [u64; 2],
         vm_mm: u64,
@@ -166,7 +168,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// Returns the number of cache lines.
+    /// Returns the number of cache lines that the structure occupies.
     pub fn lines(&self) -> usize {
         self.size.div_ceil(64)
     }
@@ -187,7 +189,7 @@ impl Object {
         holes
     }
 
-    /// Returns the unused bytes after the last member.
+    /// Returns the number of unused bytes after the last member.
     pub fn padding(&self) -> usize {
         self.size - self.sum() - self.holes().iter().sum::<usize>()
     }
@@ -219,7 +221,7 @@ pub struct State {
     pub lock: Lock,
 }
 
-/// Returns the states, the one before the series first and the one after it last.
+/// Returns the four states, from the one before the series to the one after it.
 pub fn states() -> [State; 4] {
     let state = |name, vma, lock| State { name, vma, lock };
     let apart = Lock::Allocated(size_of::<RwSemaphore>());
@@ -231,12 +233,12 @@ pub fn states() -> [State; 4] {
     ]
 }
 
-/// Returns the number of objects in a slab of so many pages.
+/// Returns how many objects of `size` bytes fit in a slab of `pages` pages.
 pub fn objects_per_slab(size: usize, pages: usize) -> usize {
     pages * 4096 / size
 }
 
-/// Returns the number of pages of the slabs for so many objects.
+/// Returns how many pages `objects` objects of `size` bytes need, in slabs of `pages` pages.
 pub fn pages_for(objects: usize, size: usize, pages: usize) -> usize {
     objects.div_ceil(objects_per_slab(size, pages)) * pages
 }

@@ -1,9 +1,10 @@
 //! The per-thread VMA cache of 2014: hit rates and cycles in the four result tables of its commit.
 //!
-//! Every workload is recorded and replayed; its lookups are those of its faults and calls. They are
-//! repeated on a red-black tree as of 2014 with one cache at a time, and on the core's index.
-//! Cycles are ticks of the time-stamp counter: over all lookups one after another, and of lookups
-//! whose caches were evicted before. Instructions are those that valgrind counts.
+//! Every workload is recorded and replayed; the measured lookups are those of its page faults and
+//! calls. The lookups are repeated with one cache at a time, on a red-black tree as of 2014 and on
+//! the core's index. Cycles are ticks of the time-stamp counter, measured once over consecutive
+//! lookups and once for lookups that start with evicted processor caches. Instructions are counted
+//! by valgrind.
 
 mod workloads;
 
@@ -36,7 +37,7 @@ const ROWS: [&str; PAPER_SIDES.len()] = [
     "no cache",
     "vmarea's cache",
 ];
-/// Places in [`PAPER_SIDES`].
+/// Positions in [`PAPER_SIDES`].
 const BASELINE: usize = 1;
 const LARGEST: usize = 2;
 const PATCHED: usize = 3;
@@ -94,10 +95,10 @@ fn substitutions(report: &mut Report) {
     }
 }
 
-/// The lookups of a recorded script.
+/// Lookups of a recorded script, with their measurements.
 struct Lookups {
     log: Log,
-    /// Hits of each cache in the order of the recording.
+    /// Number of hits of each cache with the lookups in their recorded order.
     recorded: Vec<u64>,
     sides: Vec<Measured>,
 }
@@ -159,7 +160,8 @@ fn workload(
             PATCHED => vec![published(patched)],
             _ => Vec::new(),
         };
-        // The caches in front of the core's index hit like the same caches in front of the other.
+        // The same cache has the same number of hits in front of the core's index and of the
+        // red-black tree.
         let recorded = lookups
             .recorded
             .get(if at > OURS { (at - 5) * OURS } else { at });
@@ -285,7 +287,9 @@ fn threads(context: &Context<'_>, scripts: &[(u32, Script)], report: &mut Report
     ));
 }
 
-/// Counts the instructions of each side's lookups; with `--quick` only the paper's two.
+/// Counts the instructions of the lookups with each of [`PAPER_SIDES`].
+///
+/// With `--quick`, only the two that the paper compares are counted.
 fn of_each_side(context: &Context<'_>, log: &Log) -> Result<Vec<Option<u64>>, String> {
     let file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
     log.write(file.as_file())
@@ -307,7 +311,8 @@ fn of_each_side(context: &Context<'_>, log: &Log) -> Result<Vec<Option<u64>>, St
         .collect()
 }
 
-/// Executes the lookups of one side: its number, `made` or `left`, and the log's file.
+/// Executes the lookups with one of [`PAPER_SIDES`]. Arguments: its position, `made` or `left`, and
+/// the file of the log.
 pub(super) fn work(arguments: &[OsString]) -> Result<(), String> {
     let [at, finds, path] = arguments else {
         return Err("lookups needs a number, made or left, and a file".to_owned());

@@ -1,13 +1,14 @@
-//! The programs of the four tables: what is recorded for each.
+//! The scripts that are recorded for the four tables.
 
 use super::super::{Context, source};
 use crate::cache::workloads::searchers;
 use std::path::Path;
 
-/// Boots the userland in the working directory as a container without rights on the machine.
+/// Script that boots the userland in the working directory, in a container without privileges.
 ///
-/// Its root is the user, or nobody if the user is root: it can set neither clock nor `sysctl`. The
-/// last boot script ends the container by `reboot`, which the kernel turns into a signal for init.
+/// Root in the container is the user, or `nobody` if the user is root, so it can set neither the
+/// clock nor `sysctl`. The last boot script ends the container with `reboot`, which the kernel
+/// turns into a signal for init.
 const BOOT: &str = r#"
 rm -f booted
 enter="unshare --user --map-root-user --mount --pid --fork --kill-child"
@@ -47,11 +48,11 @@ select a.day, corr from (select day, avg(price) * count(*) as corr from sale gro
 pub(super) struct Script {
     /// Name of the workload.
     pub(super) name: String,
-    /// The script, or why there is none.
+    /// Text of the script, or the reason why it cannot run.
     pub(super) text: Result<String, String>,
 }
 
-/// Returns the scripts of boot, kernel build and data mining.
+/// Returns the scripts of boot, kernel build and data mining, which run once each.
 pub(super) fn single(context: &Context<'_>) -> [Script; 3] {
     let script = |name: &str, text| Script {
         name: name.to_owned(),
@@ -69,7 +70,7 @@ fn boot(context: &Context<'_>) -> Result<String, String> {
     Ok(format!("cd '{}'\n{BOOT}", root.display()))
 }
 
-/// Prepares a build of a part of the kernel; the recorded script only compiles.
+/// Prepares a build of a part of the kernel; the returned script only compiles.
 fn kernel(context: &Context<'_>) -> Result<String, String> {
     let tree = source::linux(context)?;
     let out = context.cache.join("linux-tiny");
@@ -102,7 +103,7 @@ fn warehouse(context: &Context<'_>) -> Result<String, String> {
     Ok(format!("exec sqlite3 :memory: <<'END'\n{queries}\nEND\n"))
 }
 
-/// Returns a script for each number of threads of the search program.
+/// Returns one script of the search program for each number of threads.
 pub(super) fn ebizzy(folder: &Path) -> Result<Vec<(u32, Script)>, String> {
     let workloads = searchers(folder)?;
     let threads = crate::cache::workloads::SEARCHERS.map(|(threads, _)| threads);
